@@ -1,0 +1,1 @@
+"""Chunkproof on a terminal."""

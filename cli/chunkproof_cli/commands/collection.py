@@ -1,0 +1,59 @@
+"""`chunkproof collection`."""
+
+from typing import Any
+
+import click
+
+from chunkproof.collection import collection_info
+from chunkproof.models import CollectionInfo
+from chunkproof_cli import context
+from chunkproof_cli.output import out, print_json, rows, table
+
+EXAMPLES = """\b
+Examples:
+  chunkproof collection handbook
+  chunkproof collection --json
+"""
+
+
+@click.command(epilog=EXAMPLES)
+@click.argument("name", required=False)
+@context.common_options
+def collection(name: str | None, **common: Any) -> None:
+    """Show what the collection NAME holds and how its payloads are read."""
+    given = context.options(**common)
+    if name and given.collection and name != given.collection:
+        raise click.UsageError("Give the collection once: as NAME or with --collection.")
+    with context.services(given) as using:
+        wanted = name or given.collection or using.settings.collection
+        info = collection_info(wanted, using=using, deadline=context.deadline(using.settings))
+    if given.json:
+        print_json(info)
+    else:
+        print_info(info)
+
+
+def print_info(info: CollectionInfo) -> None:
+    """Facts, vectors and payload fields, a table each."""
+    facts = [
+        ("points", f"{info.points_count:,}"),
+        ("indexed vectors", f"{info.indexed_vectors_count:,}"),
+        ("status", info.status),
+    ]
+    facts += [
+        (f"vector {vector.name or '(unnamed)'}", f"{vector.size} values, {vector.distance_metric}")
+        for vector in info.vectors
+    ]
+    out().print(rows(table("fact", "value", title=f"Collection {info.name}"), facts))
+    mapped = {path: field for field, path in info.payload_map.items()}
+    lines = [
+        (
+            field.name,
+            field.type,
+            f"{field.share:.0%}",
+            "yes" if field.indexed else "no",
+            mapped.get(field.name, ""),
+        )
+        for field in info.payload_fields
+    ]
+    out().print(rows(table("payload field", "type", "share", "indexed", "read as"), lines))

@@ -1,0 +1,119 @@
+"""`chunkproof demo`."""
+
+import unicodedata
+from pathlib import Path
+
+import click
+
+from chunkproof.clients import Point
+from chunkproof.deadline import Deadline
+from chunkproof.lookup import find_point
+from chunkproof.models import ChunkValidation, SearchQuery
+from chunkproof.search import search
+from chunkproof.settings import Settings
+from chunkproof.validation import validate_chunk
+from chunkproof_cli import context
+from chunkproof_cli.chunkfile import ChunkRecord, write_chunks
+from chunkproof_cli.commands.load import write
+from chunkproof_cli.commands.search import print_results
+from chunkproof_cli.commands.validate import print_verdict
+from chunkproof_cli.local.corpus import sample_chunks
+from chunkproof_cli.output import out, shown
+
+COLLECTION = "handbook"
+QUESTIONS = (
+    "Which gain makes the arm settle without a lasting error?",
+    "How do I take a copy of my vectors before an upgrade?",
+)
+STEP_MS = 60_000
+
+
+@click.command()
+@click.option(
+    "--data",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Folder of the embedded store; the user's data folder by default.",
+)
+@click.option(
+    "--export",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Only write the sample handbook to FILE as chunks.jsonl.",
+)
+def demo(data: Path | None, export: Path | None) -> None:
+    """Load a sample handbook, search it, and validate a good and a corrupted chunk.
+
+    Always embedded: a local store, a local model, whatever else is configured.
+    """
+    if export:
+        write_chunks(export, sample_chunks())
+        return
+    given = context.options(COLLECTION, data, as_json=False)
+    with context.connection(given, Settings.from_env({})) as connected:
+        records = [ChunkRecord.parse(chunk) for chunk in sample_chunks()]
+        _load(records, connected)
+        for question in QUESTIONS:
+            _search(question, connected)
+        _validate(records, connected)
+    _next_steps(records[0].chunk_id, data)
+
+
+def _heading(text: str) -> None:
+    out().print()
+    out().rule(shown(text, "bold"), align="left")
+
+
+def _load(records: list[ChunkRecord], connected: context.Connection) -> None:
+    documents = len({record.document_id for record in records})
+    _heading("1. Load")
+    write(records, len(records), COLLECTION, connected)
+    out().print(
+        shown(
+            f"{len(records)} chunks of {documents} documents, embedded by {connected.embedder.model}, "
+            f"are in collection {COLLECTION} of {connected.store.host}"
+        )
+    )
+
+
+def _search(question: str, connected: context.Connection) -> None:
+    _heading(f"2. Search: {question}")
+    query = SearchQuery.parse({"query_text": question, "collection": COLLECTION, "top_k": 3})
+    print_results(search(query, using=connected.services, deadline=Deadline(STEP_MS)))
+
+
+def _validate(records: list[ChunkRecord], connected: context.Connection) -> None:
+    # The one chunk with a decomposed accent: a pipeline that normalizes changes it, and nobody sees it.
+    record = next(
+        r for r in records if unicodedata.normalize("NFC", r.text) != r.text and r.text.isascii() is False
+    )
+    _heading("3. Validate a chunk against its original")
+    _print_validation(record, connected)
+
+    _heading("4. The same after its text was NFC-normalized behind its back")
+    store, deadline = connected.store, Deadline(STEP_MS)
+    point = find_point(record.chunk_id, COLLECTION, using=connected.services, deadline=deadline)
+    good = store.fetch(COLLECTION, [point.id], deadline, with_vector="")[0]
+    changed = {**good.payload, "text": unicodedata.normalize("NFC", record.text)}
+    store.upsert(COLLECTION, [Point(good.id, changed, vector=good.vector)], "", deadline)
+    try:
+        _print_validation(record, connected)
+    finally:
+        store.upsert(COLLECTION, [good], "", Deadline(STEP_MS))
+    out().print("(The chunk has its own text again.)")
+
+
+def _print_validation(record: ChunkRecord, connected: context.Connection) -> None:
+    request = ChunkValidation(chunk_id=record.chunk_id, collection=COLLECTION, original_text=record.text)
+    print_verdict(validate_chunk(request, using=connected.services, deadline=Deadline(STEP_MS)))
+
+
+def _next_steps(chunk_id: str, data: Path | None) -> None:
+    where = f" --data {data}" if data else ""
+    _heading("Try next")
+    for line in (
+        f'chunkproof search "what drains a robot battery" --collection {COLLECTION}{where}',
+        f"chunkproof validate {chunk_id} --collection {COLLECTION}{where}",
+        f"chunkproof doctor --collection {COLLECTION}{where}",
+    ):
+        out().print(shown(f"  {line}"), soft_wrap=True)

@@ -1,0 +1,71 @@
+"""`chunkproof doctor`."""
+
+import sys
+from typing import Any
+
+import click
+
+from chunkproof_cli import context
+from chunkproof_cli.diagnosis import Examination, Level, examine
+from chunkproof_cli.output import excerpt, out, print_json, rows, shown, table
+
+EXAMPLES = """\b
+Examples:
+  QDRANT_URL=https://xyz.cloud.qdrant.io:6333 QDRANT_API_KEY=… chunkproof doctor
+  chunkproof doctor --collection handbook
+"""
+_STYLES = {Level.OK: "green", Level.NOTE: "yellow", Level.FAIL: "bold red"}
+
+
+@click.command(epilog=EXAMPLES)
+@context.common_options
+def doctor(**common: Any) -> None:
+    """Look at a collection, read-only: what fits, what does not, and what to do.
+
+    An address and a key suffice. With an embedder whose vectors have the collection's size, five chunks
+    are embedded again and compared with what is stored. Exit 1 when something does not fit.
+    """
+    given = context.options(**common)
+    with context.services(given) as using:
+        found = examine(given.collection, using, lambda: context.deadline(using.settings))
+    if given.json:
+        print_json(found.as_json())
+    else:
+        print_examination(found)
+    sys.exit(0 if found.fits else context.FAILED)
+
+
+def print_examination(found: Examination) -> None:
+    """Collections, mapping with sample rows, findings, verdict."""
+    marked = ((("→ " if name == found.collection else "  ") + name,) for name in found.collections)
+    out().print(rows(table("collection", title=f"Qdrant at {found.host}"), marked))
+    info = found.info
+    if info is not None:
+        facts = [
+            ("points", f"{info.points_count:,}"),
+            ("status", info.status),
+            *(
+                (f"vector {vector.name or '(unnamed)'}", f"{vector.size} values, {vector.distance_metric}")
+                for vector in info.vectors
+            ),
+            *((f"share with {name}", f"{share:.0%}") for name, share in found.shares.items()),
+        ]
+        out().print(rows(table("fact", "value", title=f"Collection {info.name}"), facts))
+        sampled = [
+            (field, path, *(excerpt(str(row.get(field, "")), 40) for row in found.rows))
+            for field, path in found.mapping.items()
+        ]
+        heads = [f"sample {n}" for n in range(1, len(found.rows) + 1)]
+        out().print(rows(table("field", "read from", *heads, title="Payload mapping"), sampled))
+    findings = [
+        (
+            shown(item.level.value, _STYLES[item.level]),
+            item.subject,
+            item.message + (f"\n{item.remedy}" if item.remedy else ""),
+        )
+        for item in found.findings
+    ]
+    out().print(rows(table("", "check", "finding", title="Findings"), findings))
+    out().print(shown(found.verdict, "green" if found.fits else "bold red"), soft_wrap=True)
+    for line in found.to_set:
+        out().print(shown(f"  {line}"), soft_wrap=True)

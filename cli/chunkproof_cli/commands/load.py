@@ -1,0 +1,60 @@
+"""`chunkproof load`."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import Any
+
+import click
+
+from chunkproof_cli import context
+from chunkproof_cli.chunkfile import ChunkRecord, check_chunks
+from chunkproof_cli.loading import Loader
+from chunkproof_cli.output import out, print_json, progress, say, shown
+
+EXAMPLES = """\b
+Examples:
+  chunkproof load chunks.jsonl --collection handbook
+  chunkproof load beir/scifact --collection scifact
+
+\b
+A line of chunks.jsonl:
+  {"chunk_id": "intro-1", "text": "…", "url": "https://docs.example.com/intro", "document_title": "Intro"}
+"""
+
+
+@click.command(epilog=EXAMPLES)
+@click.argument("path", type=click.Path(path_type=Path))
+@context.common_options
+def load(path: Path, **common: Any) -> None:
+    """Embed the chunks of PATH (chunks.jsonl, or a BEIR folder) and write them to a collection.
+
+    Every line is checked first: one bad line, and nothing is written. Chunks are replaced by id, so that
+    loading twice, or again after an interruption, gives the same collection.
+    """
+    given = context.options(**common)
+    with context.connection(given) as connected:
+        chunks = check_chunks(path, connected.embedder.excess)
+        name = given.collection or connected.services.settings.collection
+        write(chunks, chunks.count, name, connected)
+        if chunks.extra_fields:
+            say(f"Stored along with the chunks: {', '.join(chunks.extra_fields)}")
+        if given.json:
+            model = connected.embedder.model
+            print_json({"collection": name, "chunks": chunks.count, "embedding_model": model})
+        else:
+            out().print(
+                shown(f"{chunks.count} chunks of {path} are in collection {name} of {connected.store.host}.")
+            )
+
+
+def write(chunks: Iterable[ChunkRecord], count: int, collection: str, connected: context.Connection) -> None:
+    """Embed and write the chunks, showing how far it is."""
+    settings = connected.services.settings
+    loader = Loader(connected.store, connected.embedder, collection, settings.vector_name)
+    loader.check_collection()
+    with TemporaryFile() as spool:
+        with progress("Embedding", count) as done:
+            size = loader.embed(chunks, spool, done)
+        with progress("Writing", count) as done:
+            loader.write(chunks, spool, size, done)

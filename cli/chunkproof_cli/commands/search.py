@@ -1,0 +1,127 @@
+"""`chunkproof search`."""
+
+from typing import Any
+
+import click
+from rich.text import Text
+
+from chunkproof.errors import InvalidParameterError
+from chunkproof.models import RetrievalResponse, SearchQuery, read_json
+from chunkproof.search import search as find
+from chunkproof_cli import context
+from chunkproof_cli.output import excerpt, out, print_json, rows, shown, table
+
+EXAMPLES = """\b
+Examples:
+  chunkproof search "how do I tune a PID loop"
+  chunkproof search "backups" -k 3 --threshold 0.4 --filter document_id=vectordb-operations
+  chunkproof search "backups" --filter 'position={"lt": 5}' --json
+"""
+
+
+@click.command(epilog=EXAMPLES)
+@click.argument("text")
+@click.option("-k", "--top-k", type=int, default=5, show_default=True, help="At most this many results.")
+@click.option(
+    "--threshold", type=float, default=0.0, show_default=True, help="Least score, 0 to 1, inclusive."
+)
+@click.option(
+    "--filter",
+    "filters",
+    multiple=True,
+    metavar="FIELD=VALUE",
+    help='Only chunks with this value; repeat to narrow further. VALUE may be JSON: 3, true, ["a", "b"], {"gte": 1}.',
+)
+@context.common_options
+def search(
+    text: str,
+    top_k: int,
+    threshold: float,
+    filters: tuple[str, ...],
+    **common: Any,
+) -> None:
+    """Find the stored chunks nearest to TEXT."""
+    given = context.options(**common)
+    with context.services(given) as using:
+        deadline = context.deadline(using.settings)
+        query = SearchQuery.parse(
+            {
+                "query_text": text,
+                "top_k": top_k,
+                "similarity_threshold": threshold,
+                "filters": parse_filters(filters),
+                **({"collection": given.collection} if given.collection is not None else {}),
+            },
+            using.settings.limits,
+        )
+        response = find(query, using=using, deadline=deadline)
+    if given.json:
+        print_json(response)
+    else:
+        print_results(response)
+
+
+def parse_filters(given: tuple[str, ...]) -> dict[str, Any]:
+    """`field=value` options as the contract's filter object; a value that is no JSON is a string."""
+    filters: dict[str, Any] = {}
+    for option in given:
+        field, equals, value = option.partition("=")
+        if not equals or not field:
+            raise click.BadParameter(f"{option!r} is not FIELD=VALUE", param_hint="--filter")
+        if field in filters:
+            raise click.BadParameter(
+                f"{field} is given twice; use {field}=[…] for any of", param_hint="--filter"
+            )
+        filters[field] = _value(value)
+    return filters
+
+
+def _value(text: str) -> Any:
+    looks_like_json = text[:1] in ("[", "{")
+    if not looks_like_json and text not in ("true", "false", "null") and not text.lstrip("-")[:1].isdigit():
+        return text
+    try:
+        return read_json(text)
+    except InvalidParameterError:
+        if looks_like_json:
+            raise click.BadParameter(f"{text!r} is not JSON", param_hint="--filter") from None
+        return text  # a date, a version number
+
+
+def print_results(response: RetrievalResponse) -> None:
+    """Results as a table, and what they cost in a line below."""
+    execution = response.execution
+    if response.results:
+        lines = (
+            (
+                str(result.rank),
+                f"{result.similarity_score:.3f}",
+                Text.assemble(
+                    shown(
+                        getattr(result.metadata, "section_heading", None) or _title(result.metadata), "bold"
+                    ),
+                    "\n",
+                    shown(result.metadata.chunk_id, "cyan"),
+                    "\n",
+                    shown(result.metadata.url or "", "dim"),
+                ),
+                excerpt(result.text),
+            )
+            for result in response.results
+        )
+        out().print(rows(table("#", "score", "chunk", "text"), lines))
+    else:
+        out().print("No chunk matches.")
+    skipped = f", {execution.skipped} without readable text left out" if execution.skipped else ""
+    out().print(
+        shown(
+            f"{execution.result_count} of at most {execution.requested_top_k} results from {execution.collection} "
+            f"in {execution.latency_ms} ms (embedding {execution.embedding_time_ms:.0f}, "
+            f"search {execution.qdrant_query_time_ms}){skipped}",
+            "dim",
+        )
+    )
+
+
+def _title(metadata: Any) -> str:
+    return str(getattr(metadata, "document_title", None) or "(no title)")

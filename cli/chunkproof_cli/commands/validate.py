@@ -1,0 +1,105 @@
+"""`chunkproof validate`."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from chunkproof.errors import InvalidParameterError
+from chunkproof.models import ChunkValidation, ValidationResult
+from chunkproof.validation import validate_chunk
+from chunkproof_cli import context
+from chunkproof_cli.output import out, print_json, rows, shown, table, verdict
+
+EXAMPLES = """\b
+Examples:
+  chunkproof validate robotics-control-03 --collection handbook
+  chunkproof validate 550e8400-e29b-41d4-a716-446655440000 --original-file page.txt
+  chunkproof validate robotics-control-03 --sha256 9f86d081884c7d65…
+"""
+
+
+@click.command(epilog=EXAMPLES)
+@click.argument("chunk_id")
+@click.option("--original", metavar="TEXT", help="What the stored text should be.")
+@click.option(
+    "--original-file", type=click.Path(), metavar="FILE", help="The same from a file; - for standard input."
+)
+@click.option("--sha256", metavar="HEX", help="SHA-256 of what the stored text should be.")
+@context.common_options
+def validate(
+    chunk_id: str,
+    original: str | None,
+    original_file: str | None,
+    sha256: str | None,
+    **common: Any,
+) -> None:
+    """Say whether the stored text of CHUNK_ID equals its original, byte for byte.
+
+    Without an original, the hashes stored with the chunk are checked. Exit 1 when it does not match.
+    """
+    if sum(source is not None for source in (original, original_file, sha256)) > 1:
+        raise click.UsageError("Give one of --original, --original-file and --sha256.")
+    given = context.options(**common)
+    fields = {
+        "chunk_id": chunk_id,
+        "collection": given.collection,
+        "original_text": original if original_file is None else read_original(original_file),
+        "original_sha256": sha256,
+    }
+    request = ChunkValidation.parse({name: value for name, value in fields.items() if value is not None})
+    with context.services(given) as using:
+        result = validate_chunk(request, using=using, deadline=context.deadline(using.settings))
+    if given.json:
+        print_json(result)
+    else:
+        print_verdict(result)
+    sys.exit(0 if result.validation_passed else context.FAILED)
+
+
+def read_original(name: str) -> str:
+    """The file's text, every byte of it: no line end is changed, no BOM dropped."""
+    try:
+        content = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+    except OSError as error:
+        raise InvalidParameterError(f"--original-file {name}: {error.strerror}") from None
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InvalidParameterError(f"--original-file {name}: not UTF-8 at byte {error.start}") from None
+
+
+def print_verdict(result: ValidationResult) -> None:
+    """The checks as a table, then what differs."""
+    checks = ((check.name, verdict(check.passed), check.details or "") for check in result.checks)
+    out().print(rows(table("check", "verdict", "details", title=f"Chunk {result.chunk_id}"), checks))
+    if found := result.mismatch:
+        at = found.first_difference
+        original = "unknown" if found.original_bytes is None else f"{found.original_bytes} bytes"
+        lines = [
+            ("kind", found.kind.value),
+            (
+                "first difference",
+                f"byte {at.byte}, char {at.char}, line {at.line}, column {at.column}" if at else "unknown",
+            ),
+            ("stored", f"{found.stored_bytes} bytes: {found.stored_excerpt!a}"),
+            (
+                "original",
+                f"{original}: {found.original_excerpt!a}" if found.original_excerpt is not None else original,
+            ),
+        ]
+        out().print(rows(table("difference", "value"), lines))
+    if result.validation_passed:
+        out().print(
+            shown(
+                "The stored text is the original, byte for byte."
+                if result.original_text is not None
+                else "The stored text agrees with its hash.",
+                "green",
+            )
+        )
+    elif result.matches:
+        out().print(shown("The text matches, but a check failed.", "bold red"))
+    else:
+        out().print(shown(f"MISMATCH: {result.mismatch_details}", "bold red"))

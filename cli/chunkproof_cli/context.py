@@ -1,0 +1,122 @@
+"""What every command has in common: its options, the services it works with, how it fails."""
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+from platformdirs import user_data_path
+
+from chunkproof.clients import Embedder
+from chunkproof.clients.qdrant import QdrantStore
+from chunkproof.connect import cohere_embedder, served_store
+from chunkproof.deadline import Deadline
+from chunkproof.errors import (
+    ChunkNotFoundError,
+    ChunkproofError,
+    CorruptChunkError,
+    InvalidParameterError,
+    NotFoundError,
+    SettingsError,
+)
+from chunkproof.services import Services
+from chunkproof.settings import Settings
+from chunkproof_cli.local.minilm import MiniLm
+
+TERMINAL_DEADLINE_MS = 10_000
+FAILED, WRONG_INPUT, COULD_NOT_JUDGE = 1, 2, 3
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options that every command takes."""
+
+    collection: str | None
+    data: Path
+    json: bool
+
+
+def common_options(command: Command) -> Command:
+    """Add `--collection`, `--data` and `--json`, handed over as one `Options`."""
+    decorated: Any = command
+    for option in (
+        click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output."),
+        click.option(
+            "--data",
+            type=click.Path(path_type=Path, file_okay=False),
+            metavar="DIR",
+            help="Folder of the embedded store (used when QDRANT_URL is not set).",
+        ),
+        click.option(
+            "--collection", metavar="NAME", help="Which collection; CHUNKPROOF_COLLECTION by default."
+        ),
+    ):
+        decorated = option(decorated)
+    return decorated  # type: ignore[no-any-return]
+
+
+def options(collection: str | None, data: Path | None, as_json: bool) -> Options:
+    """The common options with their defaults."""
+    return Options(collection, data or user_data_path("chunkproof"), as_json)
+
+
+@dataclass(frozen=True)
+class Connection:
+    """A store that can be written to, an embedder, and the services over both."""
+
+    services: Services
+    store: QdrantStore
+    embedder: Embedder
+
+
+@contextmanager
+def connection(given: Options, settings: Settings | None = None) -> Iterator[Connection]:
+    """Store and embedder, each as configured or else local; closed at the end."""
+    settings = settings or Settings.from_env()
+    store = served_store(settings) if settings.qdrant_url else _embedded(given.data)
+    try:
+        wanted = settings.embedder or ("cohere" if settings.cohere_api_key else "local")
+        embedder = cohere_embedder(settings) if wanted == "cohere" else MiniLm()
+        yield Connection(Services(settings, store, embedder), store, embedder)
+    finally:
+        store.close()
+
+
+@contextmanager
+def services(given: Options) -> Iterator[Services]:
+    """The same for commands that only read."""
+    with connection(given) as connected:
+        yield connected.services
+
+
+def _embedded(folder: Path) -> QdrantStore:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidParameterError(f"--data {folder}: {error.strerror}") from None
+    return QdrantStore.embedded(folder)
+
+
+def deadline(settings: Settings) -> Deadline:
+    """The time one request from a terminal may take."""
+    return Deadline(settings.deadline_ms or TERMINAL_DEADLINE_MS)
+
+
+def exit_code(error: ChunkproofError) -> int:
+    """1 a check failed, 2 wrong usage or input, 3 could not judge."""
+    if isinstance(error, ChunkNotFoundError | CorruptChunkError):
+        return FAILED
+    if isinstance(error, InvalidParameterError | NotFoundError | SettingsError):
+        return WRONG_INPUT
+    return COULD_NOT_JUDGE
+
+
+def silence_stdout() -> None:
+    """After a reader such as `head` has gone: nothing more to say, and no complaint at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,1 @@
+"""What stands in for a cloud service on a machine that has none."""

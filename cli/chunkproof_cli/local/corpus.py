@@ -1,0 +1,41 @@
+"""The sample handbook: Markdown documents, a chunk per section."""
+
+import re
+from collections.abc import Iterator
+from importlib.resources import files
+from typing import Any
+
+WRITTEN = "2026-01-15T09:00:00Z"
+SITE = "https://handbook.example.com"
+
+
+def sample_chunks() -> Iterator[dict[str, Any]]:
+    """Every chunk of the handbook, as a line of `chunks.jsonl` would hold it."""
+    folder = files(__package__) / "corpus"
+    for document in sorted(folder.iterdir(), key=lambda file: file.name):
+        if document.name.endswith(".md"):
+            # Bytes, so that no platform changes a line end on the way.
+            yield from _chunks(document.name.removesuffix(".md"), document.read_bytes().decode("utf-8"))
+
+
+def _chunks(document_id: str, markdown: str) -> Iterator[dict[str, Any]]:
+    head, *sections = re.split(r"^(?=## )", markdown, flags=re.M)
+    title = head.strip().removeprefix("# ")
+    for position, section in enumerate(sections):
+        text = section.strip("\n")
+        heading = text.partition("\n")[0].removeprefix("## ")
+        yield {
+            "chunk_id": f"{document_id}-{position:02d}",
+            "text": text,
+            "url": f"{SITE}/{document_id}#s{position:02d}",
+            "document_id": document_id,
+            "document_title": title,
+            "section_heading": heading,
+            "section_headers": [title, heading],
+            "breadcrumb": f"Handbook > {title} > {heading}",
+            "position": position,
+            "total_chunks": len(sections),
+            "content_type": "mixed" if "```" in text else "text",
+            "has_code": "```" in text,
+            "timestamp": WRITTEN,
+        }

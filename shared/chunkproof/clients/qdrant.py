@@ -1,0 +1,233 @@
+"""Qdrant through its client: a server, Qdrant Cloud, a local folder or memory."""
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Self
+
+import httpx
+from qdrant_client import QdrantClient, models
+from qdrant_client.common.client_exceptions import ResourceExhaustedResponse
+from qdrant_client.http.exceptions import ApiException, ResponseHandlingException, UnexpectedResponse
+
+from chunkproof.clients import Description, Nearest, Page, Point, PointId, VectorSpace
+from chunkproof.clients.http import host_of, retry_after
+from chunkproof.clients.qdrant_filters import field_schemas, to_qdrant
+from chunkproof.deadline import Deadline
+from chunkproof.errors import (
+    ChunkproofError,
+    CollectionNotFoundError,
+    IndexRequiredError,
+    RateLimitedError,
+    VectorStoreTimeoutError,
+    VectorStoreUnavailableError,
+)
+from chunkproof.models.filters import Condition
+
+# Scores are 32-bit; this is more than their rounding and less than any difference that matters.
+SCORE_STEP = 1e-6
+
+
+class QdrantStore:
+    """A `WritableStore` over any kind of `QdrantClient`."""
+
+    def __init__(self, client: QdrantClient, host: str, *, is_local: bool) -> None:
+        self.client = client
+        self.host = host
+        self._is_local = is_local
+
+    @classmethod
+    def at(cls, url: str, api_key: str | None, transport: httpx.BaseTransport | None = None) -> Self:
+        """A server or a cloud cluster."""
+        # The client compares versions with an extra request at start; a mismatch shows itself anyway.
+        client = QdrantClient(url=url, api_key=api_key, check_compatibility=False, transport=transport)
+        return cls(client, host_of(url), is_local=False)
+
+    @classmethod
+    def embedded(cls, path: Path | None) -> Self:
+        """A store in this folder, one process at a time; in memory when there is none."""
+        try:
+            client = QdrantClient(":memory:") if path is None else QdrantClient(path=str(path))
+        except RuntimeError:
+            raise VectorStoreUnavailableError(
+                str(path), "another process has this folder open; wait for it or give another --data"
+            ) from None
+        return cls(client, "memory" if path is None else str(path), is_local=True)
+
+    def collections(self, deadline: Deadline) -> list[str]:
+        """All names, sorted."""
+        with self._translated("", deadline):
+            return sorted(found.name for found in self.client.get_collections().collections)
+
+    def describe(self, collection: str, deadline: Deadline) -> Description:
+        """Shape and counts now."""
+        with self._translated(collection, deadline):
+            info = self.client.get_collection(collection)
+        return Description(
+            name=collection,
+            vectors=tuple(_spaces(info.config.params.vectors)),
+            points_count=info.points_count or 0,
+            indexed_vectors_count=info.indexed_vectors_count or 0,
+            status=info.status.value,
+            indexed_fields=frozenset(info.payload_schema),
+        )
+
+    def nearest(self, query: Nearest, deadline: Deadline) -> list[Point]:
+        """Best first, scores equal to the threshold included."""
+        using = query.space.name
+        with self._translated(query.collection, deadline, query.where):
+            answer = self.client.query_points(
+                query.collection,
+                query=list(query.vector),
+                using=using or None,
+                query_filter=to_qdrant(query.where),
+                limit=query.limit,
+                # A server keeps what is strictly above the threshold, local mode keeps equals.
+                score_threshold=query.at_least - SCORE_STEP,
+                with_payload=True,
+                with_vectors=[using] if query.with_vectors and using else query.with_vectors,
+            )
+        points = (_point(found, using) for found in answer.points)
+        return [point for point in points if point.score >= query.at_least]
+
+    def fetch(
+        self, collection: str, ids: Sequence[PointId], deadline: Deadline, *, with_vector: str | None = None
+    ) -> list[Point]:
+        """The points that exist among these ids."""
+        with self._translated(collection, deadline):
+            found = self.client.retrieve(
+                collection, ids=list(ids), with_payload=True, with_vectors=_selector(with_vector)
+            )
+        return [_point(record, with_vector or "") for record in found]
+
+    def scroll(
+        self,
+        collection: str,
+        deadline: Deadline,
+        *,
+        limit: int,
+        where: tuple[Condition, ...] = (),
+        start: PointId | None = None,
+        with_vector: str | None = None,
+    ) -> Page:
+        """A page of points in id order."""
+        with self._translated(collection, deadline, where):
+            found, next_id = self.client.scroll(
+                collection,
+                scroll_filter=to_qdrant(where),
+                limit=limit,
+                offset=start,
+                with_payload=True,
+                with_vectors=_selector(with_vector),
+            )
+        points = tuple(_point(record, with_vector or "") for record in found)
+        return Page(points, next_id if isinstance(next_id, int | str) else None)
+
+    def create(self, collection: str, size: int, deadline: Deadline) -> None:
+        """A new collection with one unnamed cosine vector and an index on `chunk_id`."""
+        with self._translated("", deadline):
+            self.client.create_collection(
+                collection, vectors_config=models.VectorParams(size=size, distance=models.Distance.COSINE)
+            )
+            if not self._is_local:  # local mode scans; it would only warn
+                self.client.create_payload_index(
+                    collection, "chunk_id", field_schema=models.PayloadSchemaType.KEYWORD
+                )
+
+    def upsert(self, collection: str, points: Sequence[Point], vector_name: str, deadline: Deadline) -> None:
+        """Write points, replacing those with the same id; done when it returns."""
+        structs = [
+            models.PointStruct(
+                id=point.id,
+                vector={vector_name: list(point.vector or ())} if vector_name else list(point.vector or ()),
+                payload=dict(point.payload),
+            )
+            for point in points
+        ]
+        with self._translated(collection, deadline):
+            self.client.upsert(collection, structs, wait=True)
+
+    def close(self) -> None:
+        """Give the connections, or the folder, back."""
+        self.client.close()
+
+    @contextmanager
+    def _translated(
+        self, collection: str, deadline: Deadline, where: tuple[Condition, ...] = ()
+    ) -> Iterator[None]:
+        if self._is_local:
+            if collection and not self.client.collection_exists(collection):
+                raise CollectionNotFoundError(collection)
+            yield
+            return
+        try:
+            with deadline.applied():
+                yield
+        except UnexpectedResponse as error:
+            raise self._refusal(error, collection, where, deadline) from None
+        except ResourceExhaustedResponse as error:
+            raise self._rate_limited(error.retry_after_s) from None
+        except ResponseHandlingException as error:
+            raise self._unreachable(error.source) from None
+        except (ApiException, ValueError) as error:
+            raise self._unreachable(error) from None
+
+    def _refusal(
+        self, error: UnexpectedResponse, collection: str, where: tuple[Condition, ...], deadline: Deadline
+    ) -> ChunkproofError:
+        status = error.status_code or 0
+        wait = retry_after(error.headers)
+        if status == 404 and collection:
+            return CollectionNotFoundError(collection)
+        if status == 429:
+            return self._rate_limited(wait)
+        if status in (401, 403):
+            return VectorStoreUnavailableError(self.host, "Qdrant refused the key; check QDRANT_API_KEY")
+        if status in (408, 504):
+            return VectorStoreTimeoutError(self.host, f"Qdrant timed out ({status})", retry_after=wait)
+        if status == 400 and where and (missing := self._missing_index(collection, where, deadline)):
+            return missing
+        return VectorStoreUnavailableError(self.host, f"Qdrant answered {status}", retry_after=wait)
+
+    def _missing_index(
+        self, collection: str, where: tuple[Condition, ...], deadline: Deadline
+    ) -> IndexRequiredError | None:
+        indexed = self.describe(collection, deadline).indexed_fields
+        for field, schema in field_schemas(where):
+            if field not in indexed:
+                return IndexRequiredError(collection, field, schema)
+        return None
+
+    def _rate_limited(self, wait: float | None) -> RateLimitedError:
+        return RateLimitedError(f"Qdrant at {self.host} limits the rate of requests", retry_after=wait)
+
+    def _unreachable(self, cause: BaseException | None) -> VectorStoreUnavailableError:
+        if isinstance(cause, httpx.TimeoutException):
+            return VectorStoreTimeoutError(self.host, "Qdrant did not answer in time")
+        if isinstance(cause, httpx.TransportError):
+            return VectorStoreUnavailableError(self.host, "The connection failed; check QDRANT_URL")
+        return VectorStoreUnavailableError(self.host, "What answered there does not speak Qdrant's API")
+
+
+def _spaces(vectors: Any) -> Iterator[VectorSpace]:
+    named = vectors if isinstance(vectors, dict) else {"": vectors} if vectors else {}
+    for name, params in named.items():
+        if params.multivector_config is not None:
+            continue  # one vector per token: not a single dense vector to compare with
+        yield VectorSpace(name, params.size, params.distance.value)
+
+
+def _selector(name: str | None) -> bool | list[str]:
+    return False if name is None else [name] if name else True
+
+
+def _point(found: Any, vector_name: str) -> Point:
+    vector = found.vector.get(vector_name) if isinstance(found.vector, dict) else found.vector
+    score = float(getattr(found, "score", 0.0))
+    return Point(
+        id=found.id,
+        payload=found.payload or {},
+        score=score if math.isfinite(score) else 0.0,
+        vector=None if vector is None else tuple(vector),
+    )

@@ -1,0 +1,73 @@
+"""Typed conditions → Qdrant's filter."""
+
+import re
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+from qdrant_client import models
+
+from chunkproof.models.filters import AnyOf, Between, Condition, Either, Not, Scalar, fields_of
+
+_PLAIN = re.compile(r"[A-Za-z0-9_-]+(\[\])?")
+
+
+def to_qdrant(conditions: tuple[Condition, ...]) -> models.Filter | None:
+    """All conditions together; None when there are none."""
+    return models.Filter(must=[_condition(condition) for condition in conditions]) if conditions else None
+
+
+def field_schemas(conditions: tuple[Condition, ...]) -> Iterator[tuple[str, str]]:
+    """Each field filtered by, and the type of index that serves it."""
+    for condition in fields_of(conditions):
+        if isinstance(condition, Between):
+            yield condition.field, "datetime" if condition.is_about_time else "float"
+        else:
+            yield condition.field, _schema_of(condition.values[0])
+
+
+def _schema_of(value: Scalar) -> str:
+    if isinstance(value, bool):
+        return "bool"
+    return "keyword" if isinstance(value, str) else "integer" if isinstance(value, int) else "float"
+
+
+def _condition(condition: Condition) -> Any:
+    match condition:
+        case Not(conditions):
+            return models.Filter(must_not=[models.Filter(must=[_condition(c) for c in conditions])])
+        case Either(conditions):
+            return models.Filter(should=[_condition(c) for c in conditions])
+        case Between():
+            return _range(condition)
+        case AnyOf(field, values):
+            alternatives = list(_alternatives(_key(field), values))
+            return alternatives[0] if len(alternatives) == 1 else models.Filter(should=alternatives)
+
+
+def _alternatives(key: str, values: tuple[Scalar, ...]) -> Iterator[models.FieldCondition]:
+    strings = [v for v in values if isinstance(v, str)]
+    integers = [v for v in values if isinstance(v, int) and not isinstance(v, bool)]
+    for group in (strings, integers):
+        if len(group) == 1:
+            yield models.FieldCondition(key=key, match=models.MatchValue(value=group[0]))
+        elif group:
+            yield models.FieldCondition(key=key, match=models.MatchAny(any=group))
+    for value in values:
+        if isinstance(value, bool):
+            yield models.FieldCondition(key=key, match=models.MatchValue(value=value))
+        elif isinstance(value, float):
+            yield models.FieldCondition(key=key, range=models.Range(gte=value, lte=value))
+
+
+def _range(condition: Between) -> models.FieldCondition:
+    bounds: dict[str, float | datetime | None] = {
+        bound: getattr(condition, bound) for bound in ("gte", "gt", "lte", "lt")
+    }
+    build: Any = models.DatetimeRange if condition.is_about_time else models.Range
+    return models.FieldCondition(key=_key(condition.field), range=build(**bounds))
+
+
+def _key(field: str) -> str:
+    """The path in Qdrant's notation: a segment that is not a plain name is quoted."""
+    return ".".join(part if _PLAIN.fullmatch(part) else f'"{part}"' for part in field.split("."))

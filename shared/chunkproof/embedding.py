@@ -1,0 +1,84 @@
+"""Query embeddings: checked before use, and remembered."""
+
+import math
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from threading import Lock
+
+from chunkproof.clients import Embedder, InputType, Vector
+from chunkproof.deadline import Deadline, Stopwatch
+from chunkproof.errors import EmbeddingError
+
+# Embeddings are unit vectors, so no value is beyond 1 but for rounding.
+LARGEST_VALUE = 1.0 + 1e-3
+
+
+@dataclass(frozen=True, slots=True)
+class QueryEmbedding:
+    """A query as a vector, and how it came about."""
+
+    vector: Vector
+    cached: bool
+    time_ms: float
+    embedded_at: datetime
+
+
+class QueryEmbedder:
+    """Embeds queries, keeping the latest ones by model, input type, dimension and exact text."""
+
+    def __init__(self, embedder: Embedder, cache_entries: int) -> None:
+        self.embedder = embedder
+        self._capacity = cache_entries
+        self._kept: OrderedDict[tuple[str, str, int | None, str], tuple[Vector, datetime]] = OrderedDict()
+        self._lock = Lock()
+
+    def embed(self, text: str, size: int, collection: str, deadline: Deadline) -> QueryEmbedding:
+        """The query's vector, of the size that the collection stores."""
+        watch = Stopwatch()
+        key = (self.embedder.model, InputType.QUERY.value, self.embedder.dimension, text)
+        kept = self._recall(key)
+        if kept is None:
+            vectors = self.embedder.embed([text], InputType.QUERY, deadline)
+            kept = (checked(vectors, 1)[0], datetime.now(UTC))
+            self._remember(key, kept)
+            cached = False
+        else:
+            cached = True
+        vector, embedded_at = kept
+        if len(vector) != size:
+            raise EmbeddingError(
+                f"{self.embedder.model} returned {len(vector)} values, collection {collection} stores {size}"
+            )
+        return QueryEmbedding(vector, cached, watch.ms(), embedded_at)
+
+    def _recall(self, key: tuple[str, str, int | None, str]) -> tuple[Vector, datetime] | None:
+        with self._lock:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+            return self._kept.get(key)
+
+    def _remember(self, key: tuple[str, str, int | None, str], value: tuple[Vector, datetime]) -> None:
+        with self._lock:
+            self._kept[key] = value
+            while len(self._kept) > self._capacity:
+                self._kept.popitem(last=False)
+
+
+def checked(vectors: Sequence[Vector], count: int) -> Sequence[Vector]:
+    """The vectors, if they can be embeddings of `count` texts; otherwise `EmbeddingError` says why not."""
+    if len(vectors) != count:
+        raise EmbeddingError(f"{count} texts were sent and {len(vectors)} embeddings came back")
+    if len({len(vector) for vector in vectors}) > 1:
+        raise EmbeddingError("embeddings of different sizes came back")
+    for vector in vectors:
+        if not vector:
+            raise EmbeddingError("an empty embedding came back")
+        if not all(isinstance(value, int | float) and math.isfinite(value) for value in vector):
+            raise EmbeddingError("an embedding with a value that is no finite number came back")
+        if max(map(abs, vector)) > LARGEST_VALUE:
+            raise EmbeddingError("an embedding with a value outside [-1, 1] came back")
+        if not any(vector):
+            raise EmbeddingError("an embedding of zeros came back")
+    return vectors

@@ -1,0 +1,253 @@
+"""Stored against original: equal, or what differs and why.
+
+Equality is equality of the UTF-8 bytes and nothing softer. A kind names the likely cause, and only when
+its claim is true: what it calls normalization really is equal after that normalization.
+"""
+
+import html
+import re
+import unicodedata
+from collections.abc import Callable, Iterator
+from hashlib import sha256
+from typing import Literal, TypeVar
+
+from chunkproof.models import Mismatch, MismatchKind, TextPosition
+
+Text = TypeVar("Text", str, bytes)
+Form = Literal["NFC", "NFD", "NFKC", "NFKD"]
+BEFORE, AFTER = 10, 30
+FORMS: tuple[Form, ...] = ("NFC", "NFD", "NFKC", "NFKD")
+# Single-byte codecs that UTF-8 is most often misread as; cp1252 as browsers and databases do it.
+CODECS = ("cp1252", "latin-1", "cp437", "cp850", "mac_roman", "cp1251", "iso8859-15")
+
+_INVISIBLE = re.compile(
+    "[\u00ad\u034f\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff]"
+)
+_WHITESPACE = re.compile(r"\s+")
+_LINE_END = re.compile(r"\r\n?")
+
+
+def compare(stored: str, original: str) -> tuple[Mismatch, str] | None:
+    """None when equal; otherwise the mismatch and a sentence on it."""
+    if stored == original:
+        return None
+    kind, details = _cause(stored, original)
+    difference = first_difference(stored, original)
+    return Mismatch(
+        kind=kind,
+        first_difference=difference,
+        stored_excerpt=_excerpt(stored, difference.char),
+        original_excerpt=_excerpt(original, difference.char),
+        stored_bytes=len(stored.encode()),
+        original_bytes=len(original.encode()),
+        stored_sha256=digest(stored),
+        original_sha256=digest(original),
+    ), details
+
+
+def compare_with_hash(stored: str, original_sha256: str) -> tuple[Mismatch, str] | None:
+    """The same when only the original's hash is known.
+
+    Undoing the usual damage and hashing again can still bring back the original, and with it the cause.
+    """
+    if digest(stored) == original_sha256:
+        return None
+    for candidate in _possible_originals(stored):
+        if digest(candidate) == original_sha256:
+            return compare(stored, candidate)
+    return Mismatch(
+        kind=MismatchKind.EMPTY if not stored else MismatchKind.DIFFERENT,
+        first_difference=None,
+        stored_excerpt=_excerpt(stored, 0),
+        original_excerpt=None,
+        stored_bytes=len(stored.encode()),
+        original_bytes=None,
+        stored_sha256=digest(stored),
+        original_sha256=original_sha256,
+    ), "Stored text is empty" if not stored else "Stored text has another SHA-256 than the original"
+
+
+def digest(text: str) -> str:
+    """SHA-256 of the UTF-8 text, in hexadecimal."""
+    return sha256(text.encode()).hexdigest()
+
+
+def first_difference(stored: str, original: str) -> TextPosition:
+    """Where two different texts part: first differing byte, and the char, line and column it belongs to."""
+    char = _common_length(stored, original)
+    same = stored[:char]
+    # Two characters can share their first bytes: é and è differ in the second one.
+    byte = len(same.encode()) + _common_length(
+        stored[char : char + 1].encode(), original[char : char + 1].encode()
+    )
+    return TextPosition(
+        byte=byte, char=char, line=same.count("\n") + 1, column=char - (same.rfind("\n") + 1) + 1
+    )
+
+
+def _common_length(left: Text, right: Text) -> int:
+    low, high = 0, min(len(left), len(right))
+    while low < high:  # comparing slices runs at memory speed; a loop over characters does not
+        middle = (low + high + 1) // 2
+        if left[low:middle] == right[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _excerpt(text: str, char: int) -> str:
+    start, end = max(0, char - BEFORE), char + AFTER
+    return ("…" if start else "") + text[start:end] + ("…" if end < len(text) else "")
+
+
+def _cause(stored: str, original: str) -> tuple[MismatchKind, str]:
+    if not stored:
+        return MismatchKind.EMPTY, f"Stored text is empty; the original has {len(original)} characters"
+    for kind, explain in _CAUSES:
+        if details := explain(stored, original):
+            return kind, details
+    position = first_difference(stored, original)
+    return MismatchKind.DIFFERENT, (
+        f"Stored text differs from line {position.line}, column {position.column} on "
+        f"({len(stored)} characters, the original has {len(original)})"
+    )
+
+
+def _normalization(stored: str, original: str) -> str | None:
+    sorts: dict[Form, str] = {"NFC": "Unicode", "NFKC": "Unicode compatibility"}
+    for form, sort in sorts.items():
+        if unicodedata.normalize(form, stored) == unicodedata.normalize(form, original):
+            return f"{sort} normalization differs: stored is {_form(stored)}, the original {_form(original)}"
+    return None
+
+
+def _form(text: str) -> str:
+    forms = [form for form in FORMS if unicodedata.is_normalized(form, text)]
+    return " and ".join(forms) if forms else "in no normal form"
+
+
+def _line_endings(stored: str, original: str) -> str | None:
+    if _LINE_END.sub("\n", stored) != _LINE_END.sub("\n", original):
+        return None
+    return f"Line endings differ: stored has {_endings(stored)}, the original {_endings(original)}"
+
+
+def _endings(text: str) -> str:
+    crlf = text.count("\r\n")
+    counts = {"CRLF": crlf, "LF": text.count("\n") - crlf, "CR": text.count("\r") - crlf}
+    return ", ".join(f"{count} {name}" for name, count in counts.items() if count) or "none"
+
+
+def _invisible(stored: str, original: str) -> str | None:
+    if _INVISIBLE.sub("", stored) != _INVISIBLE.sub("", original):
+        return None
+    return (
+        f"Invisible characters differ: stored has {_invisibles(stored)}, the original {_invisibles(original)}"
+    )
+
+
+def _invisibles(text: str) -> str:
+    found = _INVISIBLE.findall(text)
+    names = sorted({f"U+{ord(c):04X} {unicodedata.name(c, '?')}" for c in found})
+    return f"{len(found)} ({', '.join(names[:3])}{', …' if len(names) > 3 else ''})" if found else "none"
+
+
+def _whitespace(stored: str, original: str) -> str | None:
+    if _WHITESPACE.sub("", stored) != _WHITESPACE.sub("", original):
+        return None
+    kept, wanted = (len(text) - len(_WHITESPACE.sub("", text)) for text in (stored, original))
+    if kept == wanted:
+        return "Whitespace differs: the same amount, other characters or places"
+    return f"Whitespace differs: stored has {kept} whitespace characters, the original {wanted}"
+
+
+def _case(stored: str, original: str) -> str | None:
+    return "Only upper and lower case differ" if stored.casefold() == original.casefold() else None
+
+
+def _html(stored: str, original: str) -> str | None:
+    if html.unescape(stored) == original:
+        return "Stored text is HTML-escaped"
+    if stored == html.unescape(original):
+        return "Stored text has the original's HTML entities replaced"
+    if html.unescape(stored) == html.unescape(original):
+        return "Stored text and original are HTML-escaped differently"
+    return None
+
+
+def _mojibake(stored: str, original: str) -> str | None:
+    for codec in CODECS:
+        if _misread(original, codec) == stored:
+            return f"Stored text is the original's UTF-8 read as {codec}"
+        if _misread(stored, codec) == original:
+            return f"The original is UTF-8 read as {codec}; the stored text was repaired"
+    for codec in ("ascii", *CODECS):
+        if original.encode().decode(codec, "replace") == stored:
+            return f"Stored text is the original's UTF-8 read as {codec}, with � for what it lacks"
+        if original.encode(codec, "replace").decode(codec) == stored:
+            return f"Stored text went through {codec}, with ? for what it lacks"
+    return None
+
+
+def _misread(text: str, codec: str) -> str | None:
+    if codec == "cp1252":
+        return text.encode().decode("latin-1").translate(_CP1252)
+    try:
+        return text.encode().decode(codec)
+    except UnicodeDecodeError:
+        return None
+
+
+# Bytes that cp1252 leaves undefined come out as the control characters of latin-1.
+_CP1252 = {byte: bytes([byte]).decode("cp1252", "ignore") or chr(byte) for byte in range(0x80, 0xA0)}
+
+
+def _truncated(stored: str, original: str) -> str | None:
+    if original.startswith(stored):
+        return f"Stored text truncated: {len(stored)} of {len(original)} characters kept"
+    if original.endswith(stored):
+        return f"Stored text truncated at the start: {len(stored)} of {len(original)} characters kept"
+    return None
+
+
+def _extended(stored: str, original: str) -> str | None:
+    if stored.startswith(original):
+        return f"Stored text extended: {len(stored) - len(original)} characters after the original's {len(original)}"
+    if stored.endswith(original):
+        return f"Stored text extended: {len(stored) - len(original)} characters before the original's {len(original)}"
+    return None
+
+
+# The most telling cause first: a lost trailing newline is also a truncation, but not the other way round.
+_CAUSES: tuple[tuple[MismatchKind, Callable[[str, str], str | None]], ...] = (
+    (MismatchKind.UNICODE_NORMALIZATION, _normalization),
+    (MismatchKind.LINE_ENDINGS, _line_endings),
+    (MismatchKind.INVISIBLE_CHARACTERS, _invisible),
+    (MismatchKind.WHITESPACE, _whitespace),
+    (MismatchKind.CASE, _case),
+    (MismatchKind.HTML_ENTITIES, _html),
+    (MismatchKind.TRUNCATED, _truncated),
+    (MismatchKind.EXTENDED, _extended),
+    (MismatchKind.MOJIBAKE, _mojibake),
+)
+
+
+def _possible_originals(stored: str) -> Iterator[str]:
+    yield from (unicodedata.normalize(form, stored) for form in FORMS)
+    yield from (_LINE_END.sub("\n", stored), _LINE_END.sub("\n", stored).replace("\n", "\r\n"))
+    yield from (
+        stored.strip(),
+        stored.rstrip("\r\n"),
+        stored + "\n",
+        stored + "\r\n",
+        stored + " ",
+        " " + stored,
+    )
+    yield from ("\ufeff" + stored, stored.removeprefix("\ufeff"), _INVISIBLE.sub("", stored))
+    yield from (html.unescape(stored), html.escape(stored), html.escape(stored, quote=False))
+    for codec in CODECS:
+        try:
+            yield stored.encode(codec).decode()
+        except UnicodeError:
+            continue

@@ -1,0 +1,39 @@
+"""The contract as frozen, strict models: one file per concept."""
+
+from chunkproof.models.base import Limits, Model, Request
+from chunkproof.models.chunk import ChunkMetadata, SourceMetadata
+from chunkproof.models.collection import CollectionInfo, PayloadField, VectorInfo
+from chunkproof.models.json import read_json
+from chunkproof.models.query import SearchQuery
+from chunkproof.models.response import ErrorDetail, ExecutionMetadata, RetrievalResponse, SearchResult
+from chunkproof.models.validation import (
+    Check,
+    ChunkValidation,
+    Mismatch,
+    MismatchKind,
+    TextPosition,
+    ValidationResult,
+)
+
+__all__ = [
+    "Check",
+    "ChunkMetadata",
+    "ChunkValidation",
+    "CollectionInfo",
+    "ErrorDetail",
+    "ExecutionMetadata",
+    "Limits",
+    "Mismatch",
+    "MismatchKind",
+    "Model",
+    "PayloadField",
+    "Request",
+    "RetrievalResponse",
+    "SearchQuery",
+    "SearchResult",
+    "SourceMetadata",
+    "TextPosition",
+    "ValidationResult",
+    "VectorInfo",
+    "read_json",
+]

@@ -1,0 +1,155 @@
+"""Filters: typed conditions on payload fields, built from a caller's JSON and never passed through."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from chunkproof.models.base import BrokenRules, shown
+from chunkproof.models.json import Faulty, Path, place
+
+Scalar = str | int | float | bool
+BOUNDS = ("gte", "gt", "lte", "lt")
+INT64 = 2**63
+
+
+@dataclass(frozen=True, slots=True)
+class AnyOf:
+    """The field has one of these values."""
+
+    field: str
+    values: tuple[Scalar, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Between:
+    """The field lies within these bounds: all numbers, or all points in time."""
+
+    field: str
+    gte: float | datetime | None = None
+    gt: float | datetime | None = None
+    lte: float | datetime | None = None
+    lt: float | datetime | None = None
+
+    @property
+    def is_about_time(self) -> bool:
+        """Whether the bounds are dates."""
+        return any(isinstance(bound, datetime) for bound in (self.gte, self.gt, self.lte, self.lt))
+
+
+@dataclass(frozen=True, slots=True)
+class Either:
+    """At least one of the conditions holds."""
+
+    conditions: "tuple[Condition, ...]"
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    """The conditions do not hold together."""
+
+    conditions: "tuple[Condition, ...]"
+
+
+Condition = AnyOf | Between | Either | Not
+
+
+def parse_filters(value: Any) -> tuple[Condition, ...]:
+    """The conditions in `{"field": …}`, or `BrokenRules` with a message for each one that is wrong."""
+    if value is None or isinstance(value, tuple):
+        return value or ()
+    if not isinstance(value, Mapping):
+        raise BrokenRules("filters must be an object")
+    problems: list[str] = []
+    conditions = tuple(_conditions(value, ("filters",), problems))
+    if problems:
+        raise BrokenRules(*problems)
+    return conditions
+
+
+def fields_of(conditions: tuple[Condition, ...]) -> Iterator[AnyOf | Between]:
+    """Every condition on a field, however deep."""
+    for condition in conditions:
+        if isinstance(condition, Not | Either):
+            yield from fields_of(condition.conditions)
+        else:
+            yield condition
+
+
+def _conditions(value: Mapping[str, Any], path: Path, problems: list[str]) -> Iterator[Condition]:
+    for name, wanted in value.items():
+        here = (*path, shown(name))
+        if name == "not":
+            if isinstance(wanted, Mapping) and wanted:
+                yield Not(tuple(_conditions(wanted, here, problems)))
+            else:
+                problems.append(f"{place(here)} must be an object with at least one condition")
+        elif not _FIELD.fullmatch(name):
+            problems.append(f"{place(here)} is not a payload path: use names joined by dots")
+        elif isinstance(wanted, Mapping):
+            yield from _between(name, wanted, here, problems)
+        else:
+            yield from _any_of(name, wanted, here, problems)
+
+
+def _any_of(name: str, wanted: Any, here: Path, problems: list[str]) -> Iterator[AnyOf]:
+    listed = isinstance(wanted, list)
+    values = wanted if listed else [wanted]
+    wrong = [(i, why) for i, v in enumerate(values) if (why := _wrong_value(v))]
+    problems += [f"{place((*here, i) if listed else here)} {why}" for i, why in wrong]
+    if listed and not values:
+        problems.append(f"{place(here)} must name at least one value")
+    if values and not wrong:
+        yield AnyOf(name, tuple(dict.fromkeys(values)) if not _mixes_bool(values) else tuple(values))
+
+
+def _mixes_bool(values: list[Any]) -> bool:
+    return any(isinstance(v, bool) for v in values)  # True == 1 would be dropped as a repetition
+
+
+def _wrong_value(value: Any) -> str | None:
+    if value is None:
+        return "must not be null"
+    if not isinstance(value, str | int | float | bool):
+        return None if isinstance(value, Faulty) else "must be a string, a number, true or false"
+    if isinstance(value, int) and not -INT64 <= value < INT64:
+        return "must fit in 64 bits"
+    return None
+
+
+def _between(name: str, wanted: Mapping[str, Any], here: Path, problems: list[str]) -> Iterator[Between]:
+    unknown = [bound for bound in wanted if bound not in BOUNDS]
+    problems += [f"{place((*here, shown(bound)))} is not one of {', '.join(BOUNDS)}" for bound in unknown]
+    if not wanted:
+        problems.append(f"{place(here)} must have at least one of {', '.join(BOUNDS)}")
+    bounds = {bound: _bound(wanted[bound]) for bound in BOUNDS if bound in wanted}
+    wrong = [bound for bound, parsed in bounds.items() if parsed is None]
+    problems += [f"{place((*here, bound))} must be a number or an ISO 8601 date" for bound in wrong]
+    if len({isinstance(parsed, datetime) for parsed in bounds.values() if parsed is not None}) > 1:
+        problems.append(f"{place(here)} mixes numbers and dates")
+    elif bounds and not wrong and not unknown:
+        yield Between(name, **bounds)
+
+
+def _bound(value: Any) -> float | datetime | None:
+    if isinstance(value, str):
+        return parse_time(value)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value) if abs(value) < 1e300 else None
+    return None
+
+
+def parse_time(text: str) -> datetime | None:
+    """An ISO 8601 date or date and time, in UTC unless it says otherwise; None when it is none."""
+    if not _ISO.match(text):
+        return None
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return time if time.tzinfo else time.replace(tzinfo=UTC)
+
+
+_FIELD = re.compile(r'[^".\[\]\x00-\x1f]+(\[\])?(\.[^".\[\]\x00-\x1f]+(\[\])?)*')
+_ISO = re.compile(r"\d{4}-\d\d-\d\d")

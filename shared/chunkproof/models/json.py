@@ -1,0 +1,121 @@
+"""JSON read strictly: what Python's parser lets through silently is named, with its place."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import isinf
+from typing import Any
+
+from chunkproof.errors import InvalidParameterError
+
+MAX_DEPTH = 32
+Path = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Faulty:
+    """Stands in a parsed document where the source had something that JSON or UTF-8 cannot carry."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A faulty value, and where it is."""
+
+    path: Path
+    message: str
+
+
+class _Repeated(dict[str, Any]):
+    """An object whose source gave some names twice."""
+
+    names: tuple[str, ...]
+
+
+def read_json(body: str | bytes) -> Any:
+    """The document in `body`; values that cannot be kept are `Faulty`, and `faults` lists them."""
+    try:
+        text = body if isinstance(body, str) else body.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InvalidParameterError(f"The request body is not UTF-8 at byte {error.start}") from None
+    try:
+        return json.loads(
+            text, object_pairs_hook=_object, parse_constant=_constant, parse_float=_float, parse_int=_int
+        )
+    except json.JSONDecodeError as error:
+        raise InvalidParameterError(
+            f"The request body is not valid JSON: {error.msg} at line {error.lineno} column {error.colno}"
+        ) from None
+    except RecursionError:
+        raise InvalidParameterError(f"The request body is nested deeper than {MAX_DEPTH} levels") from None
+
+
+def faults(document: Any) -> list[Fault]:
+    """Every fault in the document, in reading order."""
+    return list(_walk(document, ()))
+
+
+def place(path: Path) -> str:
+    """A path as people write it: `filters.tags[2]`."""
+    text = ""
+    for step in path:
+        text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else step
+    return text or "The request body"
+
+
+def has_lone_surrogate(text: str) -> bool:
+    """Whether the text has no UTF-8 form."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
+def _walk(value: Any, path: Path) -> Iterator[Fault]:
+    if len(path) > MAX_DEPTH:
+        yield Fault(path[:1], f"{place(path[:1])} is nested deeper than {MAX_DEPTH} levels")
+    elif isinstance(value, Faulty):
+        yield Fault(path, f"{place(path)} {value.why}")
+    elif isinstance(value, str):
+        if has_lone_surrogate(value):
+            yield Fault(path, f"{place(path)} has a lone surrogate, which is no Unicode text")
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _walk(item, (*path, index))
+    elif isinstance(value, dict):
+        for name in getattr(value, "names", ()):
+            yield Fault((*path, name), f"{place((*path, _readable(name)))} is given twice")
+        for name, item in value.items():
+            if has_lone_surrogate(name):
+                yield Fault((*path, name), f"{place((*path, _readable(name)))} is no Unicode name")
+            yield from _walk(item, (*path, name))
+
+
+def _readable(name: str) -> str:
+    return name.encode("utf-8", "replace").decode()
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    plain = dict(pairs)
+    if len(plain) == len(pairs):
+        return plain
+    repeated = _Repeated(plain)
+    names = [name for name, _ in pairs]
+    repeated.names = tuple(name for name in plain if names.count(name) > 1)
+    return repeated
+
+
+def _constant(literal: str) -> Faulty:
+    return Faulty(f"must be a finite number, not {literal}")
+
+
+def _float(literal: str) -> float | Faulty:
+    value = float(literal)
+    return Faulty("must be a finite number; it is too large") if isinf(value) else value
+
+
+def _int(literal: str) -> int | Faulty:
+    # Python refuses to convert thousands of digits; no field of ours needs more than twenty.
+    return int(literal) if len(literal) <= 400 else Faulty("must be a finite number; it is too large")

@@ -1,0 +1,113 @@
+"""A search request."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from math import isfinite
+from typing import Annotated, Any, ClassVar
+from uuid import uuid4
+
+from pydantic import BeforeValidator, Field, ValidationInfo, WithJsonSchema, field_validator
+
+from chunkproof.models.base import BrokenRules, Limits, Request
+from chunkproof.models.filters import Condition, parse_filters, parse_time
+
+FLOAT32_MAX = 3.4028235e38
+
+
+def _limits(info: ValidationInfo) -> Limits:
+    return info.context if isinstance(info.context, Limits) else Limits()
+
+
+def _time(value: Any) -> Any:
+    if isinstance(value, str) and (time := parse_time(value)) is None:
+        raise BrokenRules("created_at must be an ISO 8601 date and time")
+    return time if isinstance(value, str) else value
+
+
+Filters = Annotated[
+    tuple[Condition, ...],
+    BeforeValidator(parse_filters),
+    WithJsonSchema({"type": "object", "additionalProperties": True}),
+]
+
+
+class SearchQuery(Request):
+    """What to look for: a text (or a ready vector), how many results, from which score on."""
+
+    aliases: ClassVar[Mapping[str, str]] = {
+        "text": "query_text",
+        "threshold": "similarity_threshold",
+        "score_threshold": "similarity_threshold",
+        "collection_name": "collection",
+        "timestamp": "created_at",
+    }
+
+    query_text: str | None = Field(
+        None, description="The question to embed; required unless query_vector is given"
+    )
+    query_vector: tuple[float, ...] | None = Field(
+        None, strict=False, description="A ready embedding instead of a text, of the collection's dimension"
+    )
+    top_k: int = Field(5, description="At most this many results")
+    similarity_threshold: float = Field(0.0, description="Least score of a result, inclusive")
+    collection: str | None = Field(None, description="Which collection; the deployment's own by default")
+    filters: Filters = Field((), description="Conditions on payload fields, all of which must hold")
+    include_metadata: bool = Field(True, description="False leaves only chunk_id and url in metadata")
+    with_payload: bool = Field(False, description="Add each result's raw payload")
+    with_vectors: bool = Field(False, description="Add each result's vector")
+    query_id: str = Field(
+        default_factory=lambda: str(uuid4()), description="Echoed in the answer and the logs"
+    )
+    created_at: Annotated[datetime, BeforeValidator(_time)] = Field(default_factory=lambda: datetime.now(UTC))
+
+    @classmethod
+    def broken_rules(cls, fields: Mapping[str, object]) -> list[str]:
+        """A text or a vector, and not both."""
+        text, vector = fields.get("query_text"), fields.get("query_vector")
+        if text is not None and vector is not None:
+            return ["Give query_text or query_vector, not both"]
+        return ["query_text is required"] if text is None and vector is None else []
+
+    @field_validator("query_text")
+    @classmethod
+    def _text_has_a_fair_length(cls, text: str | None, info: ValidationInfo) -> str | None:
+        limits = _limits(info)
+        if text is not None and not text.strip():
+            raise BrokenRules("query_text cannot be empty")
+        if text is not None and not limits.min_query_chars <= len(text) <= limits.max_query_chars:
+            raise BrokenRules(
+                f"query_text must be between {limits.min_query_chars} and {limits.max_query_chars} characters"
+            )
+        return text
+
+    @field_validator("query_vector")
+    @classmethod
+    def _vector_has_a_direction(cls, vector: tuple[float, ...] | None) -> tuple[float, ...] | None:
+        if vector is None:
+            return None
+        if any(not isfinite(value) or abs(value) > FLOAT32_MAX for value in vector):
+            raise BrokenRules("query_vector must hold finite 32-bit numbers")
+        if not any(vector):
+            raise BrokenRules("query_vector cannot be empty or all zeros")
+        return vector
+
+    @field_validator("top_k")
+    @classmethod
+    def _top_k_is_within_limits(cls, top_k: int, info: ValidationInfo) -> int:
+        if not 1 <= top_k <= _limits(info).max_top_k:
+            raise BrokenRules(f"top_k must be between 1 and {_limits(info).max_top_k}")
+        return top_k
+
+    @field_validator("similarity_threshold")
+    @classmethod
+    def _threshold_is_a_cosine(cls, threshold: float) -> float:
+        if not 0.0 <= threshold <= 1.0:
+            raise BrokenRules("similarity_threshold must be between 0.0 and 1.0")
+        return threshold
+
+    @field_validator("collection", "query_id")
+    @classmethod
+    def _names_are_not_blank(cls, name: str | None, info: ValidationInfo) -> str | None:
+        if name is not None and not (name.strip() and len(name) <= 255):
+            raise BrokenRules(f"{info.field_name} must have 1 to 255 characters")
+        return name

@@ -1,0 +1,166 @@
+"""Any pipeline's payload → a chunk.
+
+A deployment points at a collection that already exists, so each canonical field is looked for under
+the names that pipelines use. First match wins; a dot reaches into an object, and into a JSON *string*
+by parsing it; every name is also tried under `metadata.` and `meta.`.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from chunkproof.clients import Point
+from chunkproof.errors import CorruptChunkError
+from chunkproof.models import ChunkMetadata
+
+NAMES: Mapping[str, tuple[str, ...]] = {
+    "text": ("text", "content", "chunk_text", "page_content", "document", "_node_content.text"),
+    "url": ("url", "source_url", "source", "file_path"),
+    "document_id": ("document_id", "doc_id", "ref_doc_id", "source_id"),
+    "document_title": ("document_title", "page_title", "title"),
+    "position": ("position", "chunk_index", "split_id"),
+    "timestamp": ("timestamp", "created_at", "ingested_at"),
+    "section_heading": ("section_heading",),
+    "section_headers": ("section_headers",),
+    "breadcrumb": ("breadcrumb",),
+    "total_chunks": ("total_chunks",),
+    "tokens": ("tokens", "chunk_size"),
+    "content_type": ("content_type",),
+    "has_code": ("has_code",),
+    "content_hash": ("content_hash",),
+    "embedding_model": ("embedding_model",),
+}
+ID_PATHS = ("chunk_id", "id", "metadata.chunk_id")
+_PREFIXES = ("", "metadata.", "meta.")
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A stored chunk: its text as it is, and what the payload says of it."""
+
+    text: str
+    metadata: ChunkMetadata
+
+
+class PayloadMap:
+    """Where each canonical field may be; rows of the deployment's `PAYLOAD_MAP` come instead of the built-in ones."""
+
+    def __init__(self, overrides: Mapping[str, tuple[str, ...]] | None = None) -> None:
+        own = dict(overrides or {})
+        self.id_paths = own.pop("chunk_id", ID_PATHS)
+        self._paths: dict[str, tuple[str, ...]] = {
+            field: own.get(field) or tuple(prefix + name for name in names for prefix in _PREFIXES)
+            for field, names in NAMES.items()
+        }
+
+    def chunk_of(self, point: Point) -> Chunk:
+        """The chunk in this point, or `CorruptChunkError` naming the field that is missing."""
+        text = self.text_of(point)
+        values = {field: self.value(field, point.payload) for field in self._paths if field != "text"}
+        if values["document_id"] is None:
+            values["document_id"] = values["url"]
+        if values["section_headers"] is None:
+            values["section_headers"] = []
+        return Chunk(text, ChunkMetadata(chunk_id=self.id_of(point), **values))
+
+    def text_of(self, point: Point) -> str:
+        """The stored text, which may be empty; `CorruptChunkError` when there is none."""
+        text = self.value("text", point.payload)
+        if not isinstance(text, str):
+            raise CorruptChunkError(f"Chunk {self.id_of(point)} has no readable text")
+        return text
+
+    def embedded_text(self, point: Point) -> str:
+        """The text that the pipeline gave to its embedder, which is not always the stored one.
+
+        LlamaIndex puts a node's metadata before its text, by templates that it stores with the node.
+        """
+        text = self.text_of(point)
+        node = _parsed(point.payload.get("_node_content"))
+        if not isinstance(node, Mapping) or not isinstance(node.get("metadata"), Mapping):
+            return text
+        hidden = node.get("excluded_embed_metadata_keys") or ()
+        line, separator = (
+            node.get("metadata_template", "{key}: {value}"),
+            node.get("metadata_separator", "\n"),
+        )
+        lines = [
+            str(line).replace("{key}", str(key)).replace("{value}", str(value))
+            for key, value in node["metadata"].items()
+            if key not in hidden
+        ]
+        template = str(node.get("text_template") or "{metadata_str}\n\n{content}")
+        filled = template.replace("{metadata_str}", str(separator).join(lines)).replace("{content}", text)
+        return filled if lines else text
+
+    def id_of(self, point: Point) -> str:
+        """The payload's own string id, else the point's."""
+        candidates = (_at(path, point.payload) for path in self.id_paths)
+        return next(
+            (value for value in candidates if isinstance(value, str) and value.strip()), str(point.id)
+        )
+
+    def value(self, field: str, payload: Mapping[str, Any]) -> Any:
+        """The field's value, None when no path leads to one."""
+        path = self.path_in(field, payload)
+        return None if path is None else _at(path, payload)
+
+    def path_in(self, field: str, payload: Mapping[str, Any]) -> str | None:
+        """The path that leads to the field in this payload."""
+        return next((path for path in self._paths[field] if _at(path, payload) is not None), None)
+
+    def paths_in(self, field: str, payloads: Iterable[Mapping[str, Any]]) -> list[str]:
+        """The paths that lead to the field in any of these payloads, most used first."""
+        used = [path for payload in payloads if (path := self.path_in(field, payload))]
+        return sorted(set(used), key=lambda path: (-used.count(path), path))
+
+    def is_canonical(self, name: str) -> bool:
+        """Whether a filter's field name means the mapped payload field."""
+        return name in self._paths
+
+    def first_path(self, field: str) -> str:
+        """Where the field is looked for first."""
+        return self._paths[field][0]
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """All canonical fields but the id."""
+        return tuple(self._paths)
+
+
+def lies_in_json_string(path: str, payload: Mapping[str, Any]) -> bool:
+    """Whether the path leads through a JSON string, where the store cannot follow it."""
+    steps = path.split(".")
+    return any(isinstance(_at(".".join(steps[:n]), payload), str) for n in range(1, len(steps)))
+
+
+def flattened(payload: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Each field of a payload, those one level down under `metadata` and the like by their dotted path."""
+    for name, value in payload.items():
+        if isinstance(value, Mapping):
+            yield from ((f"{name}.{inner}", deeper) for inner, deeper in value.items())
+        else:
+            yield name, value
+
+
+def _at(path: str, payload: Mapping[str, Any]) -> Any:
+    if path in payload:  # a flat key may itself contain dots
+        return payload[path]
+    value: Any = payload
+    for step in path.split("."):
+        if isinstance(value, str):
+            value = _parsed(value)
+        if not isinstance(value, Mapping) or step not in value:
+            return None
+        value = value[step]
+    return value
+
+
+def _parsed(text: Any) -> Any:
+    if not isinstance(text, str) or not text.startswith("{"):
+        return None
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None

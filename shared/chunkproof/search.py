@@ -1,0 +1,179 @@
+"""SearchQuery → RetrievalResponse."""
+
+import logging
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from math import fsum, sqrt
+
+from chunkproof.clients import Nearest, Point, Vector, VectorSpace
+from chunkproof.deadline import Deadline, Stopwatch
+from chunkproof.embedding import QueryEmbedding
+from chunkproof.errors import (
+    ChunkproofError,
+    CorruptChunkError,
+    DimensionMismatchError,
+    InvalidParameterError,
+)
+from chunkproof.models import ExecutionMetadata, RetrievalResponse, SearchQuery, SearchResult, SourceMetadata
+from chunkproof.models.filters import AnyOf, Between, Condition, Either, Not
+from chunkproof.payload import Chunk, lies_in_json_string
+from chunkproof.services import Sample, Services
+
+log = logging.getLogger(__name__)
+
+
+def search(query: SearchQuery, *, using: Services, deadline: Deadline) -> RetrievalResponse:
+    """The stored chunks nearest to the query, best first; no match is a success with no results."""
+    collection = using.collection(query.collection)
+    try:
+        space = using.space(collection, deadline)
+        where = _mapped(query.filters, collection, using, deadline)
+        embedding = _embedded(query, space, collection, using, deadline)
+        watch = Stopwatch()
+        points = using.store.nearest(
+            Nearest(
+                collection=collection,
+                space=space,
+                vector=_unit(embedding.vector if embedding else query.query_vector or ()),
+                limit=query.top_k,
+                at_least=query.similarity_threshold,
+                where=where,
+                with_vectors=query.with_vectors,
+            ),
+            deadline,
+        )
+        search_ms = watch.ms()
+    except ChunkproofError:
+        using.forget(collection)
+        raise
+    results = _ranked(points, query, using)
+    model = using.embedder.model if using.embedder else None
+    _warn_of_other_models(results, model)
+    return RetrievalResponse(
+        query=query.query_text,
+        query_id=query.query_id,
+        status="success",
+        results=results,
+        execution=ExecutionMetadata(
+            latency_ms=round(deadline.elapsed_ms()),
+            result_count=len(results),
+            threshold_applied=query.similarity_threshold,
+            skipped=len(points) - len(results),
+            query_embedded_at=embedding.embedded_at if embedding else None,
+            embedding_time_ms=embedding.time_ms if embedding else 0.0,
+            qdrant_query_time_ms=round(search_ms),
+            requested_top_k=query.top_k,
+            collection=collection,
+            embedding_model=model if embedding else None,
+            embedding_cached=embedding.cached if embedding else False,
+            timestamp=datetime.now(UTC),
+        ),
+    )
+
+
+def _embedded(
+    query: SearchQuery, space: VectorSpace, collection: str, using: Services, deadline: Deadline
+) -> QueryEmbedding | None:
+    """The query's embedding; None when it came with a vector, whose size is then checked."""
+    if query.query_vector is None:
+        return using.query_embedder().embed(query.query_text or "", space.size, collection, deadline)
+    if len(query.query_vector) != space.size:
+        raise DimensionMismatchError(len(query.query_vector), collection, space.size)
+    return None
+
+
+def _unit(vector: Vector) -> Vector:
+    """The same direction at length 1: under Dot, a score is a cosine only then."""
+    largest = max(map(abs, vector))
+    scaled = [value / largest for value in vector]  # so that squares of huge values do not overflow
+    length = sqrt(fsum(value * value for value in scaled))
+    return [value / length for value in scaled]
+
+
+def _ranked(points: Sequence[Point], query: SearchQuery, using: Services) -> tuple[SearchResult, ...]:
+    readable = [(chunk, point) for point in points if (chunk := _readable(point, using))]
+    if points and not readable:
+        raise CorruptChunkError(
+            f"None of the {len(points)} points found has readable text; "
+            "set CHUNKPROOF_PAYLOAD_MAP if the payload keeps it under another name"
+        )
+    readable.sort(key=lambda pair: (-_score(pair[1]), pair[0].metadata.chunk_id))
+    return tuple(
+        SearchResult(
+            rank=rank,
+            text=chunk.text,
+            similarity_score=_score(point),
+            metadata=chunk.metadata
+            if query.include_metadata
+            else SourceMetadata(chunk_id=chunk.metadata.chunk_id, url=chunk.metadata.url),
+            payload=dict(point.payload) if query.with_payload else None,
+            vector=point.vector if query.with_vectors else None,
+        )
+        for rank, (chunk, point) in enumerate(readable, start=1)
+    )
+
+
+def _score(point: Point) -> float:
+    return min(1.0, max(0.0, point.score))  # a cosine can come back as 1.0000001
+
+
+def _readable(point: Point, using: Services) -> Chunk | None:
+    """The point's chunk; None, and a warning, when it has no text to return."""
+    try:
+        chunk = using.payloads.chunk_of(point)
+    except CorruptChunkError:
+        chunk = None
+    missing = [] if chunk and chunk.text else ["text"]
+    if chunk:
+        missing += [name for name in ("url", "document_title") if not getattr(chunk.metadata, name)]
+    for name in missing:
+        log.warning("Required field '%s' missing from payload", name, extra={"point_id": str(point.id)})
+    return chunk if chunk and chunk.text else None
+
+
+def _warn_of_other_models(results: Sequence[SearchResult], model: str | None) -> None:
+    stored = {getattr(result.metadata, "embedding_model", None) for result in results} - {None, model}
+    for other in sorted(map(str, stored)) if model else ():
+        log.warning("Chunks were embedded with another model", extra={"stored": other, "query": model})
+
+
+def _mapped(
+    conditions: tuple[Condition, ...], collection: str, using: Services, deadline: Deadline
+) -> tuple[Condition, ...]:
+    """The conditions with canonical names replaced by the payload fields they mean here."""
+    if not conditions:
+        return ()
+    sample = using.sample(collection, deadline)
+    return tuple(_mapped_one(condition, sample, using) for condition in conditions)
+
+
+def _mapped_one(condition: Condition, sample: Sample, using: Services) -> Condition:
+    match condition:
+        case Not(inner):
+            return Not(tuple(_mapped_one(c, sample, using) for c in inner))
+        case Either(inner):
+            return Either(tuple(_mapped_one(c, sample, using) for c in inner))
+        case AnyOf() | Between():
+            paths = _paths_of(condition.field, sample, using)
+            moved = tuple(_moved(condition, path) for path in paths)
+            return moved[0] if len(moved) == 1 else Either(moved)
+
+
+def _moved(condition: AnyOf | Between, path: str) -> AnyOf | Between:
+    if isinstance(condition, AnyOf):
+        return AnyOf(path, condition.values)
+    return Between(path, condition.gte, condition.gt, condition.lte, condition.lt)
+
+
+def _paths_of(field: str, sample: Sample, using: Services) -> Sequence[str]:
+    if field == "chunk_id":
+        return using.payloads.id_paths
+    if not using.payloads.is_canonical(field):
+        return [field]
+    paths = using.payloads.paths_in(field, sample.payloads)
+    reachable = [p for p in paths if not any(lies_in_json_string(p, payload) for payload in sample.payloads)]
+    if paths and not reachable:
+        raise InvalidParameterError(
+            f"filters.{field} cannot be used: this collection keeps it inside a JSON string ({paths[0]})"
+        )
+    return reachable or [using.payloads.first_path(field)]

@@ -1,0 +1,116 @@
+"""What a use case works with, built once per process from the settings."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import fsum
+
+from chunkproof.clients import Embedder, PointId, VectorSpace, VectorStore
+from chunkproof.deadline import Deadline
+from chunkproof.embedding import QueryEmbedder
+from chunkproof.errors import (
+    CollectionNotFoundError,
+    InvalidParameterError,
+    NotConfiguredError,
+    UnsupportedDistanceError,
+)
+from chunkproof.payload import PayloadMap
+from chunkproof.settings import Settings
+
+SAMPLE_POINTS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What the first points of a collection look like: enough to know which pipeline wrote it."""
+
+    payloads: tuple[dict[str, object], ...]
+
+
+@dataclass
+class Services:
+    """Store, embedder and the settings in force; remembers what it learned of each collection."""
+
+    settings: Settings
+    store: VectorStore
+    embedder: Embedder | None
+    queries: QueryEmbedder | None = field(init=False)
+    payloads: PayloadMap = field(init=False)
+    _spaces: dict[str, VectorSpace] = field(init=False, default_factory=dict)
+    _samples: dict[str, Sample] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.queries = QueryEmbedder(self.embedder, self.settings.cache_entries) if self.embedder else None
+        self.payloads = PayloadMap(self.settings.payload_map)
+
+    def collection(self, named: str | None) -> str:
+        """The collection a request means, if the deployment allows it."""
+        name = named or self.settings.collection
+        allowed = self.settings.allowed_collections
+        if allowed and name not in {*allowed, self.settings.collection}:
+            raise CollectionNotFoundError(name)
+        return name
+
+    def query_embedder(self) -> QueryEmbedder:
+        """The embedder of queries, or how to get one."""
+        if self.queries is None:
+            raise NotConfiguredError("No embedder is configured: set COHERE_API_KEY")
+        return self.queries
+
+    def space(self, collection: str, deadline: Deadline) -> VectorSpace:
+        """The dense vector to search by; asked of the store once, as it does not change."""
+        if collection not in self._spaces:
+            description = self.store.describe(collection, deadline)
+            space = choose_space(description.vectors, self.settings.vector_name, collection)
+            self._check_distance(collection, space, deadline)
+            self._spaces[collection] = space
+        return self._spaces[collection]
+
+    def sample(self, collection: str, deadline: Deadline) -> Sample:
+        """The first points' payloads; asked of the store once."""
+        if collection not in self._samples:
+            page = self.store.scroll(collection, deadline, limit=SAMPLE_POINTS)
+            self._samples[collection] = Sample(tuple(dict(point.payload) for point in page.points))
+        return self._samples[collection]
+
+    def forget(self, collection: str) -> None:
+        """Learn the collection anew: it may have been dropped or made again."""
+        self._spaces.pop(collection, None)
+        self._samples.pop(collection, None)
+
+    def _check_distance(self, collection: str, space: VectorSpace, deadline: Deadline) -> None:
+        if space.distance == "Cosine":
+            return
+        if space.distance == "Dot":
+            page = self.store.scroll(collection, deadline, limit=SAMPLE_POINTS, with_vector=space.name)
+            if lengths := [(p.id, fsum(v * v for v in p.vector) ** 0.5) for p in page.points if p.vector]:
+                self._check_lengths(collection, lengths)
+            return
+        raise UnsupportedDistanceError(
+            f"Collection {collection} measures {space.distance}; "
+            "scores from 0 to 1 need Cosine, or Dot with unit vectors"
+        )
+
+    @staticmethod
+    def _check_lengths(collection: str, lengths: Sequence[tuple[PointId, float]]) -> None:
+        odd = next(((point, length) for point, length in lengths if abs(length - 1.0) > 1e-2), None)
+        if odd is not None:
+            raise UnsupportedDistanceError(
+                f"Collection {collection} measures Dot, and its vectors are not of length 1 "
+                f"(point {odd[0]}: {odd[1]:.3f}); scores from 0 to 1 need unit vectors or Cosine"
+            )
+
+
+def choose_space(spaces: Sequence[VectorSpace], wanted: str | None, collection: str) -> VectorSpace:
+    """The setting's, else the unnamed one, else the only one; otherwise an error that lists the names."""
+    by_name = {space.name: space for space in spaces}
+    if wanted in by_name:
+        return by_name[wanted]
+    if "" in by_name:
+        return by_name[""]
+    if len(spaces) == 1:
+        return spaces[0]
+    if not spaces:
+        raise InvalidParameterError(f"Collection {collection} has no dense vector")
+    raise InvalidParameterError(
+        f"Collection {collection} has several vectors: set CHUNKPROOF_VECTOR_NAME to one of {', '.join(by_name)}"
+    )

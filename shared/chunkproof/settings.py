@@ -1,0 +1,193 @@
+"""One frozen `Settings`, read from the environment once. Nothing else reads `os.environ`."""
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
+
+from chunkproof.errors import SettingsError
+from chunkproof.models import ChunkMetadata, Limits
+
+CANONICAL_FIELDS = ("text", *ChunkMetadata.model_fields)
+
+
+def _comma_separated(value: Any) -> Any:
+    return (
+        tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+    )
+
+
+def _payload_map(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    rows = json.loads(value)
+    return {name: (paths,) if isinstance(paths, str) else tuple(paths) for name, paths in rows.items()}
+
+
+def _known_fields(rows: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+    if unknown := sorted(set(rows) - set(CANONICAL_FIELDS)):
+        raise ValueError(f"unknown field {unknown[0]}")
+    if empty := [name for name, paths in rows.items() if not paths or not all(paths)]:
+        raise ValueError(f"no path for {empty[0]}")
+    return rows
+
+
+def _http_url(url: str) -> str:
+    if not url.startswith(("http://", "https://")):
+        raise ValueError("not an http or https address")
+    return url.rstrip("/")
+
+
+Url = Annotated[str, AfterValidator(_http_url)]
+Names = Annotated[tuple[str, ...], BeforeValidator(_comma_separated)]
+PayloadRows = Annotated[
+    dict[str, tuple[str, ...]], BeforeValidator(_payload_map), AfterValidator(_known_fields)
+]
+
+
+def _setting(variable: str, default: Any, description: str, allowed: str, **rule: Any) -> Any:
+    return Field(
+        default, alias=variable, description=description, json_schema_extra={"allowed": allowed}, **rule
+    )
+
+
+class Settings(BaseModel):
+    """Every setting: its variable, default, meaning and allowed values (docs/settings.md is made from this)."""
+
+    model_config = ConfigDict(frozen=True)
+
+    qdrant_url: Url | None = _setting(
+        "QDRANT_URL",
+        None,
+        "Qdrant's address. Unset on a terminal: the embedded store.",
+        "an http or https URL",
+    )
+    qdrant_api_key: SecretStr | None = _setting("QDRANT_API_KEY", None, "Key for Qdrant.", "text")
+    cohere_api_key: SecretStr | None = _setting(
+        "COHERE_API_KEY", None, "Key for Cohere; `CO_API_KEY` is read too.", "text"
+    )
+    cohere_base_url: Url | None = _setting(
+        "COHERE_BASE_URL", None, "Another address that speaks Cohere's API.", "an http or https URL"
+    )
+    secret_arn: str | None = _setting(
+        "CHUNKPROOF_SECRET_ARN", None, "Secrets Manager secret that holds the keys.", "an ARN"
+    )
+    collection: str = _setting(
+        "CHUNKPROOF_COLLECTION",
+        "documentation",
+        "Collection of requests that name none.",
+        "a collection's name",
+    )
+    allowed_collections: Names = _setting(
+        "CHUNKPROOF_ALLOWED_COLLECTIONS",
+        (),
+        "Collections a caller may name; empty allows all.",
+        "names, comma-separated",
+    )
+    vector_name: str | None = _setting(
+        "CHUNKPROOF_VECTOR_NAME",
+        None,
+        "Which dense vector, where a collection has several.",
+        "a vector's name",
+    )
+    embedder: Literal["cohere", "local"] | None = _setting(
+        "CHUNKPROOF_EMBEDDER",
+        None,
+        "Where queries are embedded. Unset: `cohere` when its key is set or in Lambda, else `local`.",
+        "`cohere` or `local`",
+    )
+    model: str = _setting(
+        "CHUNKPROOF_MODEL", "embed-english-v3.0", "Cohere's embedding model.", "a model's name"
+    )
+    dimension: int | None = _setting(
+        "CHUNKPROOF_DIMENSION",
+        None,
+        "Size of embeddings to ask for, where the model offers several (embed-v4 on).",
+        "1 to 65536",
+        ge=1,
+        le=65536,
+    )
+    min_query_chars: int = _setting(
+        "CHUNKPROOF_MIN_QUERY_CHARS", 1, "Least length of a query.", "1 to 10000", ge=1, le=10_000
+    )
+    max_query_chars: int = _setting(
+        "CHUNKPROOF_MAX_QUERY_CHARS", 10_000, "Greatest length of a query.", "1 to 10000", ge=1, le=10_000
+    )
+    max_top_k: int = _setting("CHUNKPROOF_MAX_TOP_K", 1_000, "Greatest `top_k`.", "1 to 1000", ge=1, le=1_000)
+    latency_target_ms: int = _setting(
+        "CHUNKPROOF_LATENCY_TARGET_MS",
+        2_000,
+        "What an answer should take at most.",
+        "1 to 900000",
+        ge=1,
+        le=900_000,
+    )
+    deadline_ms: int | None = _setting(
+        "CHUNKPROOF_DEADLINE_MS",
+        None,
+        "What an answer may take at most. Unset: 2000 in Lambda, 10000 on a terminal.",
+        "1 to 900000",
+        ge=1,
+        le=900_000,
+    )
+    cache_entries: int = _setting(
+        "CHUNKPROOF_CACHE_ENTRIES",
+        1_000,
+        "Query embeddings kept in memory; 0 keeps none.",
+        "0 to 100000",
+        ge=0,
+        le=100_000,
+    )
+    payload_map: PayloadRows = _setting(
+        "CHUNKPROOF_PAYLOAD_MAP",
+        {},
+        "Where a payload keeps a field, when the built-in names do not find it.",
+        'JSON such as {"text": "body.raw"}, for: ' + ", ".join(CANONICAL_FIELDS),
+    )
+    log_queries: bool = _setting(
+        "CHUNKPROOF_LOG_QUERIES",
+        False,
+        "Log the text of queries; otherwise a hash and the length.",
+        "true or false",
+    )
+    tenant_claim: str | None = _setting(
+        "CHUNKPROOF_TENANT_CLAIM", None, "JWT claim that names the caller's tenant.", "a claim's name"
+    )
+    tenant_field: str | None = _setting(
+        "CHUNKPROOF_TENANT_FIELD", None, "Payload field that names a chunk's tenant.", "a payload path"
+    )
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str] | None = None) -> "Settings":
+        """The settings in force; an empty variable counts as unset. Raises `SettingsError`."""
+        given = {name: value for name, value in (os.environ if environ is None else environ).items() if value}
+        if "CO_API_KEY" in given:
+            given.setdefault("COHERE_API_KEY", given["CO_API_KEY"])
+        try:
+            return cls.model_validate({name: given[name] for name in cls.variables() if name in given})
+        except ValidationError as error:
+            raise SettingsError(
+                *dict.fromkeys(cls._message(detail["loc"][0]) for detail in error.errors())
+            ) from None
+
+    @classmethod
+    def variables(cls) -> dict[str, str]:
+        """Each variable and the field it sets."""
+        return {field.alias or name: name for name, field in cls.model_fields.items()}
+
+    @classmethod
+    def allowed(cls, variable: str) -> str:
+        """What a variable may hold, in words."""
+        extra = cls.model_fields[cls.variables()[variable]].json_schema_extra
+        return str(extra["allowed"]) if isinstance(extra, dict) else ""
+
+    @classmethod
+    def _message(cls, variable: Any) -> str:
+        return f"{variable} must be {cls.allowed(str(variable))}"
+
+    @property
+    def limits(self) -> Limits:
+        """The limits that requests are checked against."""
+        return Limits(self.min_query_chars, self.max_query_chars, self.max_top_k)

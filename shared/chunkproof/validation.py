@@ -1,0 +1,128 @@
+"""ChunkValidation → ValidationResult."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from hashlib import sha256
+from urllib.parse import urlsplit
+
+from chunkproof.deadline import Deadline, Stopwatch
+from chunkproof.errors import InvalidParameterError
+from chunkproof.integrity import compare, compare_with_hash, digest
+from chunkproof.lookup import find_point
+from chunkproof.models import Check, ChunkMetadata, ChunkValidation, Mismatch, ValidationResult
+from chunkproof.models.filters import parse_time
+from chunkproof.payload import Chunk
+from chunkproof.services import Services
+
+MAX_TITLE = 500
+_HASH = re.compile(r"[0-9a-f]{16,64}", re.I)
+_SHA256 = re.compile(r"[0-9a-f]{64}", re.I)
+
+
+@dataclass(frozen=True, slots=True)
+class _Verdict:
+    """The text check: what it found against the original, if one was given."""
+
+    check: Check
+    mismatch: Mismatch | None = None
+
+
+def validate_chunk(request: ChunkValidation, *, using: Services, deadline: Deadline) -> ValidationResult:
+    """Whether the stored text is the original, byte for byte, and what the chunk's own hashes say."""
+    collection = using.collection(request.collection)
+    watch = Stopwatch()
+    point = find_point(request.chunk_id, collection, using=using, deadline=deadline)
+    retrieval_ms = watch.ms()
+    chunk = using.payloads.chunk_of(point)
+
+    text = _check_text(chunk.text, request)
+    proofs = [text.check, _check_content_hash(chunk)]
+    if text.check.passed is None:
+        proofs.append(_check_id_hash(chunk))
+    if all(proof.passed is None for proof in proofs):
+        raise InvalidParameterError(
+            f"There is nothing to compare chunk {request.chunk_id} with: give original_text or original_sha256"
+        )
+    checks = (*proofs, _check_metadata(chunk.metadata))
+    failed = [check for check in checks if check.passed is False]
+    matches = (
+        text.check.passed if text.check.passed is not None else all(p.passed is not False for p in proofs)
+    )
+    return ValidationResult(
+        chunk_id=chunk.metadata.chunk_id,
+        matches=matches,
+        validation_passed=matches and not failed,
+        stored_text=chunk.text,
+        original_text=request.original_text,
+        mismatch_details=None if matches else failed[0].details,
+        mismatch=text.mismatch,
+        checks=checks,
+        retrieval_time_ms=retrieval_ms,
+    )
+
+
+def _check_text(stored: str, request: ChunkValidation) -> _Verdict:
+    if request.original_text is not None:
+        found = compare(stored, request.original_text)
+    elif request.original_sha256 is not None:
+        found = compare_with_hash(stored, request.original_sha256)
+    else:
+        return _Verdict(Check(name="text", passed=None, details="No original was given"))
+    mismatch, details = found or (None, None)
+    return _Verdict(Check(name="text", passed=found is None, details=details), mismatch)
+
+
+def _check_content_hash(chunk: Chunk) -> Check:
+    stored = chunk.metadata.content_hash
+    if stored is None:
+        return Check(name="content_hash", passed=None, details="The payload has none")
+    if not isinstance(stored, str) or not _HASH.fullmatch(stored):
+        return Check(name="content_hash", passed=None, details="Not a SHA-256 of 16 to 64 hexadecimal digits")
+    passed = digest(chunk.text).startswith(stored.lower())
+    details = None if passed else "The stored text is not the one that content_hash was made from"
+    return Check(name="content_hash", passed=passed, details=details)
+
+
+def _check_id_hash(chunk: Chunk) -> Check:
+    """Document 004's ids are SHA-256(url + text), so that they prove both where nothing else is given."""
+    chunk_id, url = chunk.metadata.chunk_id, chunk.metadata.url
+    if not _SHA256.fullmatch(chunk_id) or not isinstance(url, str):
+        return Check(name="chunk_id", passed=None, details="The id is not a SHA-256 of url and text")
+    passed = sha256((url + chunk.text).encode()).hexdigest() == chunk_id.lower()
+    details = None if passed else "The id is a SHA-256, but not of the stored url and text"
+    return Check(name="chunk_id", passed=passed, details=details)
+
+
+def _check_metadata(metadata: ChunkMetadata) -> Check:
+    problems = list(_metadata_problems(metadata))
+    return Check(name="metadata", passed=not problems, details="; ".join(problems) or None)
+
+
+def _metadata_problems(metadata: ChunkMetadata) -> Iterator[str]:
+    if not metadata.url:
+        yield "url is missing"
+    elif not _is_web_address(metadata.url):
+        yield "url is not an http or https address"
+    if metadata.timestamp is not None and not _is_time(metadata.timestamp):
+        yield "timestamp is not ISO 8601"
+    position = metadata.position
+    if position is not None and (not isinstance(position, int) or isinstance(position, bool) or position < 0):
+        yield "position is not a non-negative integer"
+    title = metadata.document_title
+    if title is not None and (not isinstance(title, str) or len(title) > MAX_TITLE):
+        yield f"document_title is not a text of at most {MAX_TITLE} characters"
+
+
+def _is_web_address(url: object) -> bool:
+    if not isinstance(url, str):
+        return False
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return False
+    return parts.scheme in ("http", "https") and bool(parts.hostname)
+
+
+def _is_time(value: object) -> bool:
+    return isinstance(value, str) and parse_time(value) is not None

@@ -1,0 +1,85 @@
+"""Fixtures on real parts: Qdrant embedded and served, Cohere's SDK on a loopback server."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from support.cohere_server import CohereServer, cohere_server
+from support.qdrant_server import NoServerError, QdrantServer, qdrant_server
+
+from chunkproof.clients.http import DeadlineTransport
+from chunkproof.clients.qdrant import QdrantStore
+from chunkproof.deadline import Deadline
+from chunkproof.settings import Settings
+
+
+@pytest.fixture(autouse=True)
+def _nothing_configured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No test sees the settings or the data folder of whoever runs it."""
+    for variable in (*Settings.variables(), "CO_API_KEY"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data-home"))
+
+
+@pytest.fixture
+def deadline() -> Deadline:
+    """Time enough for any test."""
+    return Deadline(60_000)
+
+
+@pytest.fixture(scope="session")
+def served_qdrant() -> Iterator[QdrantServer]:
+    """A real Qdrant server, the same for the whole run; where there cannot be one, its tests skip."""
+    try:
+        with qdrant_server() as server:
+            yield server
+    except NoServerError as reason:
+        if os.environ.get("CHUNKPROOF_REQUIRE_SERVER"):
+            pytest.fail(f"a Qdrant server is required here: {reason}")
+        pytest.skip(f"no Qdrant server: {reason}")
+
+
+@pytest.fixture
+def server_store(served_qdrant: QdrantServer) -> Iterator[QdrantStore]:
+    """A store on the real server."""
+    store = QdrantStore.at(served_qdrant.url, None, DeadlineTransport())
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def memory_store() -> Iterator[QdrantStore]:
+    """A store in memory."""
+    store = QdrantStore.embedded(None)
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def folder_store(tmp_path: Path) -> Iterator[QdrantStore]:
+    """A store in a folder."""
+    store = QdrantStore.embedded(tmp_path / "store")
+    yield store
+    store.close()
+
+
+@pytest.fixture(params=["memory", "folder", pytest.param("server", marks=pytest.mark.server)])
+def store(request: pytest.FixtureRequest) -> QdrantStore:
+    """Every kind of store in turn."""
+    chosen: QdrantStore = request.getfixturevalue(f"{request.param}_store")
+    return chosen
+
+
+@pytest.fixture
+def collection() -> str:
+    """A name that no other test uses."""
+    return f"test-{uuid4().hex[:12]}"
+
+
+@pytest.fixture
+def cohere_api() -> Iterator[CohereServer]:
+    """A loopback server that speaks Cohere's API."""
+    with cohere_server() as server:
+        yield server
