@@ -6,13 +6,14 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from support.cohere_server import CohereServer, cohere_server
-from support.qdrant_server import NoServerError, QdrantServer, qdrant_server
 
 from chunkproof.clients.http import DeadlineTransport
 from chunkproof.clients.qdrant import QdrantStore
 from chunkproof.deadline import Deadline
 from chunkproof.settings import Settings
+
+from support.cohere_server import CohereServer, cohere_server
+from support.qdrant_server import NoServerError, QdrantServer, qdrant_server
 
 
 @pytest.fixture(autouse=True)

@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,7 +25,7 @@ from chunkproof.errors import (
 )
 from chunkproof.services import Services
 from chunkproof.settings import Settings
-from chunkproof_cli.local.minilm import MiniLm
+from chunkproof_cli.local.minilm import local_model
 
 TERMINAL_DEADLINE_MS = 10_000
 FAILED, WRONG_INPUT, COULD_NOT_JUDGE = 1, 2, 3
@@ -79,13 +79,14 @@ class Connection:
 def connection(given: Options, settings: Settings | None = None) -> Iterator[Connection]:
     """Store and embedder, each as configured or else local; closed at the end."""
     settings = settings or Settings.from_env()
-    store = served_store(settings) if settings.qdrant_url else _embedded(given.data)
-    try:
-        wanted = settings.embedder or ("cohere" if settings.cohere_api_key else "local")
-        embedder = cohere_embedder(settings) if wanted == "cohere" else MiniLm()
+    with ExitStack() as open_things:
+        store = served_store(settings) if settings.qdrant_url else _embedded(given.data)
+        open_things.callback(store.close)
+        embedder: Embedder = local_model()
+        if (settings.embedder or ("cohere" if settings.cohere_api_key else "local")) == "cohere":
+            embedder = cohere = cohere_embedder(settings)
+            open_things.callback(cohere.close)
         yield Connection(Services(settings, store, embedder), store, embedder)
-    finally:
-        store.close()
 
 
 @contextmanager

@@ -7,7 +7,7 @@ import warnings
 import click
 
 from chunkproof import __version__
-from chunkproof.errors import ChunkproofError
+from chunkproof.errors import ChunkproofError, CollectionNotFoundError
 from chunkproof_cli.commands.collection import collection
 from chunkproof_cli.commands.demo import demo
 from chunkproof_cli.commands.doctor import doctor
@@ -57,6 +57,10 @@ def main() -> None:
     except ChunkproofError as error:
         for message in error.messages:
             click.echo(harmless(message), err=True)
+        if isinstance(error, CollectionNotFoundError):
+            click.echo(
+                "Name one with --collection or CHUNKPROOF_COLLECTION; chunkproof doctor lists them.", err=True
+            )
         if "--json" in sys.argv:
             detail = {"code": error.code, "message": error.message}
             print_json({"status": "error", "errors": list(error.messages), "error": detail})

@@ -50,9 +50,14 @@ def excerpt(text: str, longest: int = 220) -> str:
     return line if len(line) <= longest else line[: longest - 1] + "…"
 
 
-def table(*columns: str, title: str | None = None) -> Table:
+def title(text: str) -> None:
+    """A heading over what comes next; a table's own title would be folded to its width."""
+    out().print(shown(text, "bold"), soft_wrap=True)
+
+
+def table(*columns: str) -> Table:
     """An empty table in the one style used everywhere."""
-    made = Table(title=title, title_justify="left", title_style="bold", header_style="bold", expand=False)
+    made = Table(header_style="bold", expand=False)
     for column in columns:
         made.add_column(column, overflow="fold")
     return made

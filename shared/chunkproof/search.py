@@ -91,7 +91,7 @@ def _unit(vector: Vector) -> Vector:
 
 
 def _ranked(points: Sequence[Point], query: SearchQuery, using: Services) -> tuple[SearchResult, ...]:
-    readable = [(chunk, point) for point in points if (chunk := _readable(point, using))]
+    readable = _readable(points, using)
     if points and not readable:
         raise CorruptChunkError(
             f"None of the {len(points)} points found has readable text; "
@@ -117,18 +117,25 @@ def _score(point: Point) -> float:
     return min(1.0, max(0.0, point.score))  # a cosine can come back as 1.0000001
 
 
-def _readable(point: Point, using: Services) -> Chunk | None:
-    """The point's chunk; None, and a warning, when it has no text to return."""
-    try:
-        chunk = using.payloads.chunk_of(point)
-    except CorruptChunkError:
-        chunk = None
-    missing = [] if chunk and chunk.text else ["text"]
-    if chunk:
-        missing += [name for name in ("url", "document_title") if not getattr(chunk.metadata, name)]
-    for name in missing:
-        log.warning("Required field '%s' missing from payload", name, extra={"point_id": str(point.id)})
-    return chunk if chunk and chunk.text else None
+def _readable(points: Sequence[Point], using: Services) -> list[tuple[Chunk, Point]]:
+    """The points that have a text to return, and a warning for each field that some of them lack."""
+    readable: list[tuple[Chunk, Point]] = []
+    lacking: dict[str, list[str]] = {}
+    for point in points:
+        try:
+            chunk = using.payloads.chunk_of(point)
+        except CorruptChunkError:
+            chunk = None
+        if chunk is None or not chunk.text:
+            lacking.setdefault("text", []).append(str(point.id))
+            continue
+        readable.append((chunk, point))
+        for name in ("url", "document_title"):
+            if not getattr(chunk.metadata, name):
+                lacking.setdefault(name, []).append(str(point.id))
+    for name, ids in lacking.items():
+        log.warning("Required field '%s' missing from payload", name, extra={"point_ids": ids})
+    return readable
 
 
 def _warn_of_other_models(results: Sequence[SearchResult], model: str | None) -> None:

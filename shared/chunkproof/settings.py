@@ -23,7 +23,9 @@ def _payload_map(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     rows = json.loads(value)
-    return {name: (paths,) if isinstance(paths, str) else tuple(paths) for name, paths in rows.items()}
+    if not isinstance(rows, dict):
+        raise ValueError("not an object")
+    return {name: (paths,) if isinstance(paths, str) else paths for name, paths in rows.items()}
 
 
 def _known_fields(rows: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
@@ -71,9 +73,6 @@ class Settings(BaseModel):
     cohere_base_url: Url | None = _setting(
         "COHERE_BASE_URL", None, "Another address that speaks Cohere's API.", "an http or https URL"
     )
-    secret_arn: str | None = _setting(
-        "CHUNKPROOF_SECRET_ARN", None, "Secrets Manager secret that holds the keys.", "an ARN"
-    )
     collection: str = _setting(
         "CHUNKPROOF_COLLECTION",
         "documentation",
@@ -116,14 +115,6 @@ class Settings(BaseModel):
         "CHUNKPROOF_MAX_QUERY_CHARS", 10_000, "Greatest length of a query.", "1 to 10000", ge=1, le=10_000
     )
     max_top_k: int = _setting("CHUNKPROOF_MAX_TOP_K", 1_000, "Greatest `top_k`.", "1 to 1000", ge=1, le=1_000)
-    latency_target_ms: int = _setting(
-        "CHUNKPROOF_LATENCY_TARGET_MS",
-        2_000,
-        "What an answer should take at most.",
-        "1 to 900000",
-        ge=1,
-        le=900_000,
-    )
     deadline_ms: int | None = _setting(
         "CHUNKPROOF_DEADLINE_MS",
         None,
@@ -146,18 +137,6 @@ class Settings(BaseModel):
         "Where a payload keeps a field, when the built-in names do not find it.",
         'JSON such as {"text": "body.raw"}, for: ' + ", ".join(CANONICAL_FIELDS),
     )
-    log_queries: bool = _setting(
-        "CHUNKPROOF_LOG_QUERIES",
-        False,
-        "Log the text of queries; otherwise a hash and the length.",
-        "true or false",
-    )
-    tenant_claim: str | None = _setting(
-        "CHUNKPROOF_TENANT_CLAIM", None, "JWT claim that names the caller's tenant.", "a claim's name"
-    )
-    tenant_field: str | None = _setting(
-        "CHUNKPROOF_TENANT_FIELD", None, "Payload field that names a chunk's tenant.", "a payload path"
-    )
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None) -> "Settings":
@@ -166,11 +145,15 @@ class Settings(BaseModel):
         if "CO_API_KEY" in given:
             given.setdefault("COHERE_API_KEY", given["CO_API_KEY"])
         try:
-            return cls.model_validate({name: given[name] for name in cls.variables() if name in given})
+            settings = cls.model_validate({name: given[name] for name in cls.variables() if name in given})
         except ValidationError as error:
             raise SettingsError(
                 *dict.fromkeys(cls._message(detail["loc"][0]) for detail in error.errors())
             ) from None
+
+        if settings.min_query_chars > settings.max_query_chars:
+            raise SettingsError("CHUNKPROOF_MIN_QUERY_CHARS must not be above CHUNKPROOF_MAX_QUERY_CHARS")
+        return settings
 
     @classmethod
     def variables(cls) -> dict[str, str]:

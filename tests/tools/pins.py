@@ -43,13 +43,21 @@ def pins(name: str) -> dict[str, list[str]]:
 def main() -> None:
     for name, (python, extras) in FILES.items():
         constraint = [] if name == LARGEST else ["--constraint", LARGEST]
-        subprocess.run(
-            [sys.executable, "-m", "uv", "--quiet", "pip", "compile", "pyproject.toml", *extras, *constraint]
-            + ["--universal", "--python-version", python, "--generate-hashes", "--no-header", "--no-annotate"]
-            + ["--no-emit-index-url", "--no-emit-find-links", "--upgrade", "--output-file", name],
-            cwd=ROOT,
-            check=True,
+        options = (
+            "--universal --generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links"
         )
+        compile_ = [
+            sys.executable,
+            "-m",
+            "uv",
+            "--quiet",
+            "pip",
+            "compile",
+            "pyproject.toml",
+            *options.split(),
+        ]
+        choice = ["--python-version", python, "--upgrade", *extras, *constraint, "--output-file", name]
+        subprocess.run([*compile_, *choice], cwd=ROOT, check=True)
         file = ROOT / name
         file.write_text(header() + "\n" + file.read_text("utf-8"), "utf-8")
 

@@ -7,7 +7,7 @@ import click
 from chunkproof.collection import collection_info
 from chunkproof.models import CollectionInfo
 from chunkproof_cli import context
-from chunkproof_cli.output import out, print_json, rows, table
+from chunkproof_cli.output import out, print_json, rows, table, title
 
 EXAMPLES = """\b
 Examples:
@@ -44,7 +44,8 @@ def print_info(info: CollectionInfo) -> None:
         (f"vector {vector.name or '(unnamed)'}", f"{vector.size} values, {vector.distance_metric}")
         for vector in info.vectors
     ]
-    out().print(rows(table("fact", "value", title=f"Collection {info.name}"), facts))
+    title(f"Collection {info.name}")
+    out().print(rows(table("fact", "value"), facts))
     mapped = {path: field for field, path in info.payload_map.items()}
     lines = [
         (

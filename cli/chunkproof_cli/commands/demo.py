@@ -22,8 +22,8 @@ from chunkproof_cli.output import out, shown
 
 COLLECTION = "handbook"
 QUESTIONS = (
-    "Which gain makes the arm settle without a lasting error?",
-    "How do I take a copy of my vectors before an upgrade?",
+    "Why does an arm that holds up a load always sag a little?",
+    "How many neighbours should each node of the graph have?",
 )
 STEP_MS = 60_000
 
@@ -84,9 +84,7 @@ def _search(question: str, connected: context.Connection) -> None:
 
 def _validate(records: list[ChunkRecord], connected: context.Connection) -> None:
     # The one chunk with a decomposed accent: a pipeline that normalizes changes it, and nobody sees it.
-    record = next(
-        r for r in records if unicodedata.normalize("NFC", r.text) != r.text and r.text.isascii() is False
-    )
+    record = next(r for r in records if unicodedata.normalize("NFC", r.text) != r.text)
     _heading("3. Validate a chunk against its original")
     _print_validation(record, connected)
 

@@ -7,7 +7,7 @@ import click
 
 from chunkproof_cli import context
 from chunkproof_cli.diagnosis import Examination, Level, examine
-from chunkproof_cli.output import excerpt, out, print_json, rows, shown, table
+from chunkproof_cli.output import excerpt, out, print_json, rows, shown, table, title
 
 EXAMPLES = """\b
 Examples:
@@ -38,7 +38,8 @@ def doctor(**common: Any) -> None:
 def print_examination(found: Examination) -> None:
     """Collections, mapping with sample rows, findings, verdict."""
     marked = ((("→ " if name == found.collection else "  ") + name,) for name in found.collections)
-    out().print(rows(table("collection", title=f"Qdrant at {found.host}"), marked))
+    title(f"Qdrant at {found.host}")
+    out().print(rows(table("collection"), marked))
     info = found.info
     if info is not None:
         facts = [
@@ -50,13 +51,15 @@ def print_examination(found: Examination) -> None:
             ),
             *((f"share with {name}", f"{share:.0%}") for name, share in found.shares.items()),
         ]
-        out().print(rows(table("fact", "value", title=f"Collection {info.name}"), facts))
+        title(f"Collection {info.name}")
+        out().print(rows(table("fact", "value"), facts))
         sampled = [
             (field, path, *(excerpt(str(row.get(field, "")), 40) for row in found.rows))
             for field, path in found.mapping.items()
         ]
         heads = [f"sample {n}" for n in range(1, len(found.rows) + 1)]
-        out().print(rows(table("field", "read from", *heads, title="Payload mapping"), sampled))
+        title("Payload mapping")
+        out().print(rows(table("field", "read from", *heads), sampled))
     findings = [
         (
             shown(item.level.value, _STYLES[item.level]),
@@ -65,7 +68,8 @@ def print_examination(found: Examination) -> None:
         )
         for item in found.findings
     ]
-    out().print(rows(table("", "check", "finding", title="Findings"), findings))
+    title("Findings")
+    out().print(rows(table("", "check", "finding"), findings))
     out().print(shown(found.verdict, "green" if found.fits else "bold red"), soft_wrap=True)
     for line in found.to_set:
         out().print(shown(f"  {line}"), soft_wrap=True)

@@ -10,7 +10,7 @@ from chunkproof.errors import InvalidParameterError
 from chunkproof.models import ChunkValidation, ValidationResult
 from chunkproof.validation import validate_chunk
 from chunkproof_cli import context
-from chunkproof_cli.output import out, print_json, rows, shown, table, verdict
+from chunkproof_cli.output import out, print_json, rows, shown, table, title, verdict
 
 EXAMPLES = """\b
 Examples:
@@ -73,7 +73,8 @@ def read_original(name: str) -> str:
 def print_verdict(result: ValidationResult) -> None:
     """The checks as a table, then what differs."""
     checks = ((check.name, verdict(check.passed), check.details or "") for check in result.checks)
-    out().print(rows(table("check", "verdict", "details", title=f"Chunk {result.chunk_id}"), checks))
+    title(f"Chunk {result.chunk_id}")
+    out().print(rows(table("check", "verdict", "details"), checks))
     if found := result.mismatch:
         at = found.first_difference
         original = "unknown" if found.original_bytes is None else f"{found.original_bytes} bytes"

@@ -1,7 +1,7 @@
 """all-MiniLM-L6-v2 (int8) on onnxruntime: an English embedding model that needs no network and no key."""
 
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
@@ -71,6 +71,12 @@ class MiniLm:
         return onnxruntime.InferenceSession(
             _verified(*WEIGHTS).read_bytes(), providers=["CPUExecutionProvider"]
         )
+
+
+@cache
+def local_model() -> MiniLm:
+    """The model, loaded once per process."""
+    return MiniLm()
 
 
 def _verified(package: str, name: str, digest: str) -> Path:

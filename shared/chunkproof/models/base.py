@@ -84,7 +84,8 @@ class Request(Model):
             elif detail["type"] == "extra_forbidden":
                 messages.append(cls._unknown(str(loc[-1])))
             else:
-                messages.append(f"{place(loc)} {_PHRASES.get(detail['type'], detail['msg'])}")
+                phrase = _PHRASES.get(detail["type"], detail["msg"])
+                messages.append(f"{place(loc)} {phrase.format_map(detail.get('ctx', {}))}")
         return messages
 
     @classmethod
@@ -116,6 +117,8 @@ _PHRASES = {
     "tuple_type": "must be a list",
     "dict_type": "must be an object",
     "datetime_type": "must be an ISO 8601 date and time",
+    "greater_than_equal": "must be at least {ge}",
+    "string_too_long": "must have at most {max_length} characters",
 }
 
 __all__ = ["BrokenRules", "Faulty", "Limits", "Model", "Request", "shown"]

@@ -1,0 +1,5 @@
+"""`python -m chunkproof_cli`."""
+
+from chunkproof_cli.main import main
+
+main()

@@ -1,0 +1,60 @@
+"""Commands as a person runs them: arguments in; exit code, standard output and standard error out."""
+
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from chunkproof_cli.chunkfile import write_chunks
+from chunkproof_cli.local.corpus import sample_chunks
+from chunkproof_cli.main import cli, main
+
+from support.commands import Command, Run
+
+
+@pytest.fixture
+def chunkproof(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Command:
+    """Runs a command in this process; the embedded store is this test's own unless `--data` says otherwise."""
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def run(*arguments: object) -> Run:
+        monkeypatch.setattr(sys, "argv", ["chunkproof", *map(str, arguments)])
+        capsys.readouterr()
+        try:
+            main()
+            code = 0
+        except SystemExit as exit_:
+            code = exit_.code if isinstance(exit_.code, int) else 0
+        captured = capsys.readouterr()
+        return Run(code, captured.out, captured.err)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def handbook_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sample handbook as chunks.jsonl, its first thirty chunks and the text-hygiene document."""
+    chunks = list(sample_chunks())
+    few = [*chunks[:30], *(chunk for chunk in chunks if chunk["document_id"] == "vectordb-text-hygiene")]
+    file = tmp_path_factory.mktemp("handbook") / "chunks.jsonl"
+    write_chunks(file, iter(few))
+    return file
+
+
+@pytest.fixture(scope="session")
+def loaded_handbook(handbook_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data folder where the handbook was loaded, to be copied."""
+    folder = tmp_path_factory.mktemp("loaded") / "chunkproof"
+    load = ["load", str(handbook_file), "--collection", "handbook", "--data", str(folder)]
+    cli.main(load, standalone_mode=False)
+    return folder
+
+
+@pytest.fixture
+def handbook(chunkproof: Command, loaded_handbook: Path, tmp_path: Path) -> Command:
+    """Runs a command where the handbook is loaded."""
+    shutil.copytree(loaded_handbook, tmp_path / "data-home" / "chunkproof")
+    return chunkproof

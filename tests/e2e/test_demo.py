@@ -1,0 +1,55 @@
+import shlex
+import unicodedata
+from pathlib import Path
+
+import pytest
+
+from chunkproof_cli.local.corpus import sample_chunks
+
+from support.commands import Command
+
+
+@pytest.fixture
+def misleading_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Demo is embedded whatever is configured."""
+    monkeypatch.setenv("QDRANT_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("COHERE_API_KEY", "none")
+
+
+@pytest.mark.usefixtures("misleading_settings")
+def test_demo_shows_search_and_both_verdicts(chunkproof: Command) -> None:
+    run = chunkproof("demo")
+    assert run.code == 0
+    assert "are in collection handbook" in run.out
+    assert "Feedforward against gravity" in run.out
+    assert "The stored text is the original, byte for byte." in run.out
+    assert "MISMATCH: Unicode normalization differs" in run.out
+
+
+def test_demo_ends_with_three_commands_that_work_and_mends_what_it_corrupted(chunkproof: Command) -> None:
+    last = chunkproof("demo").out.strip().splitlines()[-3:]
+    assert [line.split()[1] for line in last] == ["search", "validate", "doctor"]
+    for line in last:
+        assert chunkproof(*shlex.split(line)[1:]).code == 0, line
+    chunk = next(c for c in sample_chunks() if unicodedata.normalize("NFC", c["text"]) != c["text"])
+    again = chunkproof("validate", chunk["chunk_id"], "--collection", "handbook", "--original", chunk["text"])
+    assert again.code == 0
+
+
+def test_the_handbook_is_as_large_as_promised_and_in_many_scripts() -> None:
+    chunks = list(sample_chunks())
+    text = "".join(chunk["text"] for chunk in chunks)
+    assert len({chunk["document_id"] for chunk in chunks}) >= 10
+    assert len(chunks) >= 80
+    assert len({chunk["chunk_id"] for chunk in chunks}) == len(chunks)
+    for script in ("GREEK", "ARABIC", "DEVANAGARI", "CJK UNIFIED"):
+        assert any(unicodedata.name(c, "").startswith(script) for c in text), script
+    assert "```" in text
+    assert "|---|" in text
+    assert "\N{ZERO WIDTH JOINER}" in text
+    assert all(chunk["url"].startswith("https://handbook.example.com/") for chunk in chunks)
+
+
+def test_handbook_exports_as_a_file_that_load_takes(chunkproof: Command, tmp_path: Path) -> None:
+    assert chunkproof("demo", "--export", tmp_path / "chunks.jsonl").code == 0
+    assert (tmp_path / "chunks.jsonl").read_text("utf-8").count("\n") == len(list(sample_chunks()))

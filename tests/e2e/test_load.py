@@ -1,0 +1,189 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from chunkproof.clients.qdrant import QdrantStore
+from chunkproof.deadline import Deadline
+
+from support.cohere_server import CohereServer
+from support.commands import Command
+from support.qdrant_server import QdrantServer
+
+
+def write(path: Path, *lines: object) -> Path:
+    texts = [line if isinstance(line, bytes) else json.dumps(line).encode() for line in lines]
+    path.write_bytes(b"\n".join(texts) + b"\n")
+    return path
+
+
+def points(folder: Path, collection: str) -> int:
+    store = QdrantStore.embedded(folder)
+    try:
+        return store.describe(collection, Deadline(1000)).points_count
+    finally:
+        store.close()
+
+
+def test_loading_twice_gives_the_same_collection(
+    chunkproof: Command, handbook_file: Path, tmp_path: Path
+) -> None:
+    for _ in range(2):
+        run = chunkproof("load", handbook_file, "--collection", "c", "--data", tmp_path / "d", "--json")
+        assert run.code == 0
+        assert run.json == {"collection": "c", "chunks": 41, "embedding_model": "all-MiniLM-L6-v2"}
+    assert points(tmp_path / "d", "c") == 41
+
+
+def test_one_bad_line_is_named_and_nothing_is_written(chunkproof: Command, tmp_path: Path) -> None:
+    good = {"chunk_id": "a", "text": "A good chunk."}
+    bad = write(
+        tmp_path / "chunks.jsonl",
+        good,
+        {"chunk_id": "b"},
+        {"chunk_id": "a", "text": "The same id again."},
+        b"{not json",
+        b"\xff",
+        {"chunk_id": "c", "text": "robot " * 400},
+        {"chunk_id": "d", "text": "x", "position": -1, "timestamp": "yesterday"},
+        {"chunk_id": "e", "text": "x", "content_hash": "0" * 64},
+        b'{"chunk_id": "f", "text": "\\ud800"}',
+    )
+    run = chunkproof("load", bad, "--collection", "c")
+    assert run.code == 2
+    assert run.err.splitlines() == [
+        "chunks.jsonl:2: text is required",
+        "chunks.jsonl:3: chunk_id a is on line 1 already",
+        "chunks.jsonl:4: The line is not valid JSON: Expecting property name enclosed in double quotes "
+        "at line 1 column 2",
+        "chunks.jsonl:5: The line is not UTF-8 at byte 0",
+        "chunks.jsonl:6: text is too long: 402 tokens, all-MiniLM-L6-v2 reads 256",
+        "chunks.jsonl:7: position must be at least 0",
+        "chunks.jsonl:7: timestamp must be an ISO 8601 date and time",
+        "chunks.jsonl:8: content_hash is not the SHA-256 of text (16 hex digits or more)",
+        "chunks.jsonl:9: text has a lone surrogate, which is no Unicode text",
+    ]
+    assert chunkproof("collection", "c").code == 2
+
+
+def test_a_bad_line_leaves_an_existing_collection_unchanged(
+    chunkproof: Command, tmp_path: Path, handbook_file: Path
+) -> None:
+    data = ("--collection", "c", "--data", tmp_path / "d")
+    chunkproof("load", handbook_file, *data)
+    bad = write(tmp_path / "bad.jsonl", {"chunk_id": "new", "text": "New."}, {"chunk_id": "broken"})
+    assert chunkproof("load", bad, *data).code == 2
+    assert chunkproof("validate", "new", "--original", "New.", *data).code == 1
+
+
+def test_many_problems_are_counted_rather_than_all_printed(chunkproof: Command, tmp_path: Path) -> None:
+    run = chunkproof("load", write(tmp_path / "c.jsonl", *[{"chunk_id": f"{n}"} for n in range(30)]))
+    assert len(run.err.splitlines()) == 21
+    assert run.err.splitlines()[-1] == "… and 10 more"
+
+
+def test_an_id_that_qdrant_does_not_take_is_kept_in_the_payload(chunkproof: Command, tmp_path: Path) -> None:
+    uuid = "550e8400-e29b-41d4-a716-446655440000"
+    ids = ["docs/intro#1", "42", uuid]
+    file = write(
+        tmp_path / "c.jsonl",
+        *[{"chunk_id": i, "text": f"Text of {i}", "url": "https://e.example.com"} for i in ids],
+    )
+    assert chunkproof("load", file, "--collection", "c").code == 0
+    for chunk_id in ids:
+        run = chunkproof(
+            "validate", chunk_id, "--original", f"Text of {chunk_id}", "--collection", "c", "--json"
+        )
+        assert (run.code, run.json["chunk_id"]) == (0, chunk_id)
+
+
+def test_fields_beyond_the_contract_are_stored_and_named(chunkproof: Command, tmp_path: Path) -> None:
+    file = write(tmp_path / "c.jsonl", {"chunk_id": "a", "text": "Hallo", "lang": "de"})
+    run = chunkproof("load", file, "--collection", "c")
+    assert "Stored along with the chunks: lang" in run.err
+    found = chunkproof("search", "Hallo", "--filter", "lang=de", "--collection", "c", "--json").json
+    assert found["execution"]["result_count"] == 1
+    none = chunkproof("search", "Hallo", "--filter", "lang=fr", "--collection", "c", "--json").json
+    assert none["status"] == "success"
+    assert none["results"] == []
+
+
+def test_a_beir_folder_is_loaded_by_its_ids(chunkproof: Command, tmp_path: Path) -> None:
+    folder = tmp_path / "beir"
+    folder.mkdir()
+    write(
+        folder / "corpus.jsonl",
+        {
+            "_id": "d1",
+            "title": "Rovers",
+            "text": "Rovers have six wheels.",
+            "metadata": {"url": "https://a.example.com"},
+        },
+        {"_id": "d2", "title": "", "text": "Vectors have a direction."},
+    )
+    assert chunkproof("load", folder, "--collection", "c").code == 0
+    result = chunkproof("search", "wheels", "-k", 1, "--collection", "c", "--json").json["results"][0]
+    assert result["metadata"]["chunk_id"] == "d1"
+    assert result["metadata"]["document_title"] == "Rovers"
+    assert result["metadata"]["url"] == "https://a.example.com"
+    assert result["text"] == "Rovers have six wheels."
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda p: p / "nothing.jsonl", "no such file"),
+        (lambda p: p, "without corpus.jsonl"),
+        (lambda p: write(p / "empty.jsonl"), "no chunks in it"),
+    ],
+)
+def test_a_path_that_holds_no_chunks_says_so(chunkproof: Command, tmp_path: Path, make, message: str) -> None:
+    run = chunkproof("load", make(tmp_path))
+    assert run.code == 2
+    assert message in run.err
+
+
+def test_a_collection_of_another_size_is_refused_before_any_work(
+    chunkproof: Command, tmp_path: Path, handbook_file: Path
+) -> None:
+    store = QdrantStore.embedded(tmp_path / "d")
+    store.create("c", 3, Deadline(1000))
+    store.close()
+    run = chunkproof("load", handbook_file, "--collection", "c", "--data", tmp_path / "d")
+    assert run.code == 2
+    assert "makes vectors of 384 values, collection c stores 3" in run.err
+
+
+@pytest.mark.server
+def test_cohere_and_a_served_qdrant_work_together(
+    chunkproof: Command,
+    handbook_file: Path,
+    served_qdrant: QdrantServer,
+    cohere_api: CohereServer,
+    collection: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("QDRANT_URL", served_qdrant.url)
+    monkeypatch.setenv("COHERE_API_KEY", cohere_api.key)
+    monkeypatch.setenv("COHERE_BASE_URL", cohere_api.url)
+    assert chunkproof("load", handbook_file, "--collection", collection).code == 0
+    assert {request["input_type"] for request in cohere_api.requests} == {"search_document"}
+    found = chunkproof("search", "anything at all", "--collection", collection, "--json").json
+    assert found["execution"]["embedding_model"] == "embed-english-v3.0"
+    assert cohere_api.requests[-1]["input_type"] == "search_query"
+    info = chunkproof("collection", collection, "--json").json
+    assert {f["name"]: f["indexed"] for f in info["payload_fields"]}["chunk_id"] is True
+    assert chunkproof("doctor", "--collection", collection).code == 0
+
+
+def test_an_embedder_that_fails_midway_leaves_no_collection(
+    chunkproof: Command, handbook_file: Path, cohere_api: CohereServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from support.cohere_server import Answer
+
+    monkeypatch.setenv("COHERE_API_KEY", cohere_api.key)
+    monkeypatch.setenv("COHERE_BASE_URL", cohere_api.url)
+    cohere_api.answers.append(Answer(503, b"{}"))
+    run = chunkproof("load", handbook_file, "--collection", "c")
+    assert run.code == 3
+    assert chunkproof("collection", "c").code == 2

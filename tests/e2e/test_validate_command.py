@@ -1,0 +1,90 @@
+import unicodedata
+from hashlib import sha256
+from pathlib import Path
+
+from chunkproof.clients import Point
+from chunkproof.clients.qdrant import QdrantStore
+from chunkproof.deadline import Deadline
+from chunkproof_cli.chunkfile import uuid5_of
+from chunkproof_cli.local.corpus import sample_chunks
+
+from support.commands import Command
+
+CHUNK = next(c for c in sample_chunks() if c["chunk_id"] == "vectordb-text-hygiene-00")
+
+
+def test_a_good_chunk_passes_by_text_by_hash_and_by_its_own_hash(handbook: Command, tmp_path: Path) -> None:
+    file = tmp_path / "original.txt"
+    file.write_bytes(CHUNK["text"].encode())
+    ways = [
+        ("--original", CHUNK["text"]),
+        ("--original-file", file),
+        ("--sha256", sha256(CHUNK["text"].encode()).hexdigest()),
+        (),
+    ]
+    for way in ways:
+        run = handbook("validate", CHUNK["chunk_id"], *way, "--collection", "handbook", "--json")
+        assert run.code == 0, way
+        assert run.json["matches"] is True
+        assert run.json["stored_text"] == CHUNK["text"]
+
+
+def test_a_chunk_that_was_normalized_behind_its_back_says_so_with_the_byte(
+    chunkproof: Command, handbook_file: Path, tmp_path: Path
+) -> None:
+    data = ("--collection", "handbook", "--data", tmp_path / "d")
+    chunkproof("load", handbook_file, *data)
+    store, deadline, point = (
+        QdrantStore.embedded(tmp_path / "d"),
+        Deadline(10_000),
+        uuid5_of(CHUNK["chunk_id"]),
+    )
+    good = store.fetch("handbook", [point], deadline, with_vector="")[0]
+    normalized = unicodedata.normalize("NFC", CHUNK["text"])
+    store.upsert(
+        "handbook", [Point(good.id, {**good.payload, "text": normalized}, vector=good.vector)], "", deadline
+    )
+    store.close()
+
+    run = chunkproof("validate", CHUNK["chunk_id"], "--original", CHUNK["text"], *data)
+    assert run.code == 1
+    byte = CHUNK["text"].encode().index("e\N{COMBINING ACUTE ACCENT}".encode())
+    assert "unicode_normalization" in run.out
+    assert f"byte {byte}," in run.out
+    by_hash = chunkproof("validate", CHUNK["chunk_id"], *data, "--json")
+    assert by_hash.code == 1
+    assert (
+        by_hash.json["mismatch_details"] == "The stored text is not the one that content_hash was made from"
+    )
+
+
+def test_an_original_file_is_compared_with_every_byte_of_it(handbook: Command, tmp_path: Path) -> None:
+    file = tmp_path / "original.txt"
+    file.write_bytes(CHUNK["text"].encode() + b"\n")
+    run = handbook(
+        "validate", CHUNK["chunk_id"], "--original-file", file, "--collection", "handbook", "--json"
+    )
+    assert run.code == 1
+    assert run.json["mismatch"]["kind"] == "whitespace"
+
+
+def test_an_unknown_chunk_fails_and_an_unreadable_original_is_wrong_input(
+    handbook: Command, tmp_path: Path
+) -> None:
+    unknown = handbook("validate", "nobody", "--original", "x", "--collection", "handbook")
+    assert (unknown.code, unknown.err) == (1, "Chunk nobody not found\n")
+    file = tmp_path / "latin1.txt"
+    file.write_bytes(b"caf\xe9")
+    latin = handbook("validate", CHUNK["chunk_id"], "--original-file", file, "--collection", "handbook")
+    assert latin.code == 2
+    assert latin.err == f"--original-file {file}: not UTF-8 at byte 3\n"
+    missing = handbook(
+        "validate", CHUNK["chunk_id"], "--original-file", tmp_path / "none", "--collection", "handbook"
+    )
+    assert missing.code == 2
+    assert "No such file" in missing.err
+
+
+def test_two_originals_are_one_too_many(handbook: Command) -> None:
+    assert handbook("validate", "x", "--original", "a", "--sha256", "0" * 64).code == 2
+    assert "64 hexadecimal digits" in handbook("validate", "x", "--sha256", "abc").err

@@ -1,0 +1,40 @@
+"""Short ways to fill a store, to build services on it and to ask the use cases."""
+
+from typing import Any
+
+from chunkproof.clients import Embedder, Point, VectorStore
+from chunkproof.clients.qdrant import QdrantStore
+from chunkproof.deadline import Deadline
+from chunkproof.models import ChunkValidation, RetrievalResponse, SearchQuery, ValidationResult
+from chunkproof.search import search
+from chunkproof.services import Services
+from chunkproof.settings import Settings
+from chunkproof.validation import validate_chunk
+
+SECONDS_60 = 60_000
+
+
+def services(
+    store: VectorStore, collection: str, embedder: Embedder | None = None, **settings: str
+) -> Services:
+    """Services whose own collection is this one; settings by their names without the prefix."""
+    environ = {f"CHUNKPROOF_{name}": value for name, value in settings.items()}
+    return Services(Settings.from_env({"CHUNKPROOF_COLLECTION": collection, **environ}), store, embedder)
+
+
+def fill(store: QdrantStore, collection: str, *points: Point, size: int = 2) -> None:
+    """A new cosine collection with these points."""
+    store.create(collection, size, Deadline(SECONDS_60))
+    if points:
+        store.upsert(collection, points, "", Deadline(SECONDS_60))
+
+
+def ask(using: Services, **request: Any) -> RetrievalResponse:
+    """A search, its request written as a caller writes it."""
+    return search(SearchQuery.parse(request), using=using, deadline=Deadline(SECONDS_60))
+
+
+def check(using: Services, chunk_id: str, **request: Any) -> ValidationResult:
+    """A validation, its request written as a caller writes it."""
+    asked = ChunkValidation.parse({"chunk_id": chunk_id, **request})
+    return validate_chunk(asked, using=using, deadline=Deadline(SECONDS_60))

@@ -1,0 +1,103 @@
+"""Loopback servers that misbehave in one way each."""
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from support.qdrant_server import free_port
+
+
+def refusing_address() -> str:
+    """An address where nothing listens."""
+    return f"http://127.0.0.1:{free_port()}"
+
+
+@contextmanager
+def silent_server() -> Iterator[str]:
+    """Accepts every connection and never answers."""
+    with _listening(lambda _connection, stopped: stopped.wait()) as url:
+        yield url
+
+
+@contextmanager
+def dripping_server(every_seconds: float, times: int) -> Iterator[str]:
+    """Starts an answer at once and then sends it byte by byte."""
+
+    def drip(connection: socket.socket, stopped: threading.Event) -> None:
+        connection.recv(65_536)
+        head = f"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {times}\r\n\r\n"
+        connection.sendall(head.encode())
+        for _ in range(times):
+            if stopped.wait(every_seconds):
+                return
+            connection.sendall(b" ")
+
+    with _listening(drip) as url:
+        yield url
+
+
+@contextmanager
+def web_server(status: int, body: bytes, headers: Mapping[str, str]) -> Iterator[str]:
+    """Answers every request alike."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def _answer(self) -> None:
+            self.rfile.read(int(self.headers.get("content-length") or 0))
+            self.send_response(status)
+            for name, value in {**headers, "content-length": str(len(body))}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(body)
+
+        do_GET = do_POST = do_PUT = _answer  # noqa: N815 - names of the base class
+
+        def log_message(self, *_: object) -> None:
+            """Quiet."""
+
+    listener = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    listener.daemon_threads = True
+    thread = threading.Thread(target=listener.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listener.server_address[1]}"
+    finally:
+        listener.shutdown()
+        listener.server_close()
+        thread.join()
+
+
+@contextmanager
+def _listening(serve: Callable[[socket.socket, threading.Event], object]) -> Iterator[str]:
+    stopped = threading.Event()
+    listener = socket.create_server(("127.0.0.1", 0))
+    listener.settimeout(0.02)
+
+    def handle(connection: socket.socket) -> None:
+        with connection:
+            try:
+                serve(connection, stopped)
+            except OSError:  # the client gave up, as it should
+                return
+
+    def accept() -> None:
+        while not stopped.is_set():
+            try:
+                connection, _ = listener.accept()
+            except TimeoutError:
+                continue
+            threading.Thread(target=handle, args=(connection,), daemon=True).start()
+
+    thread = threading.Thread(target=accept, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        stopped.set()
+        thread.join()
+        listener.close()
+        time.sleep(0.01)  # let the handlers close their connections

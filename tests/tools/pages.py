@@ -1,0 +1,53 @@
+"""The pages of docs/ that are made from code; `make docs` writes them, a test tells when one is stale."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+
+from chunkproof.settings import Settings
+from chunkproof_cli.main import cli
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+NOTE = "<!-- Made by `make docs`; edit the code it is made from. -->\n"
+
+
+def settings_page() -> str:
+    """Every setting, from `shared/chunkproof/settings.py`."""
+    lines = [
+        "# Settings",
+        "",
+        NOTE,
+        "Settings are environment variables, read once at start. An empty one counts as unset; a wrong value",
+        "stops with the variable's name and what is allowed.",
+        "",
+        "| variable | default | allowed | meaning |",
+        "|---|---|---|---|",
+    ]
+    for variable, name in Settings.variables().items():
+        field = Settings.model_fields[name]
+        default = "" if field.default in (None, (), {}) else f"`{str(field.default).lower()}`"
+        lines.append(f"| `{variable}` | {default} | {Settings.allowed(variable)} | {field.description} |")
+    return "\n".join(lines) + "\n"
+
+
+def cli_page() -> str:
+    """The help of every command."""
+    parts = ["# Command line\n", NOTE]
+    for path, command in [("chunkproof", cli), *((f"chunkproof {n}", c) for n, c in sorted(cli.commands.items()))]:
+        context = click.Context(command, info_name=path, **cli.context_settings)
+        context.max_content_width = context.terminal_width = 100
+        parts.append(f"## {path}\n\n```\n{command.get_help(context)}\n```\n")
+    return "\n".join(parts)
+
+
+PAGES: dict[str, Callable[[], str]] = {"settings.md": settings_page, "cli.md": cli_page}
+
+
+def main() -> None:
+    for name, page in PAGES.items():
+        (DOCS / name).write_text(page(), "utf-8")
+
+
+if __name__ == "__main__":
+    main()
