@@ -75,7 +75,7 @@ def checked(vectors: Sequence[Vector], count: int) -> Sequence[Vector]:
     for vector in vectors:
         if not vector:
             raise EmbeddingError("an empty embedding came back")
-        if not all(isinstance(value, int | float) and math.isfinite(value) for value in vector):
+        if not all(isinstance(value, int | float) and abs(value) < math.inf for value in vector):
             raise EmbeddingError("an embedding with a value that is no finite number came back")
         if max(map(abs, vector)) > LARGEST_VALUE:
             raise EmbeddingError("an embedding with a value outside [-1, 1] came back")

@@ -11,6 +11,9 @@ ChunkproofError
 ├── NotFoundError                  NOT_FOUND             404
 │   ├── ChunkNotFoundError         CHUNK_NOT_FOUND
 │   └── CollectionNotFoundError    COLLECTION_NOT_FOUND
+├── MethodNotAllowedError          METHOD_NOT_ALLOWED    405
+├── RequestTooLargeError           REQUEST_TOO_LARGE     413
+├── ResponseTooLargeError          RESPONSE_TOO_LARGE    413
 ├── RateLimitedError               RATE_LIMITED          429
 ├── UnavailableError                                     503
 │   ├── EmbeddingError             EMBEDDING_FAILED
@@ -26,6 +29,9 @@ ChunkproofError
 from collections.abc import Sequence
 from http import HTTPStatus
 from typing import ClassVar
+
+
+MAX_MESSAGES = 100
 
 
 class ChunkproofError(Exception):
@@ -55,8 +61,10 @@ class InvalidParameterError(ChunkproofError):
 
     @classmethod
     def listing(cls, problems: Sequence[str]) -> "InvalidParameterError":
-        """All problems of a request at once, each once, in the order found."""
-        return cls(*dict.fromkeys(problems))
+        """All problems of a request at once, each once, in the order found; a flood of them is counted."""
+        distinct = list(dict.fromkeys(problems))
+        more = len(distinct) - MAX_MESSAGES
+        return cls(*distinct[:MAX_MESSAGES], *([f"… and {more} more"] if more > 0 else []))
 
 
 class QueryTooLongError(InvalidParameterError):
@@ -128,6 +136,24 @@ class CollectionNotFoundError(NotFoundError):
         super().__init__(f"Collection {name} not found")
 
 
+class MethodNotAllowedError(ChunkproofError):
+    """The address exists, for other methods."""
+
+    code, status = "METHOD_NOT_ALLOWED", HTTPStatus.METHOD_NOT_ALLOWED
+
+
+class RequestTooLargeError(ChunkproofError):
+    """The body, or what it unpacks to, is more than a request may bring."""
+
+    code, status = "REQUEST_TOO_LARGE", HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+
+
+class ResponseTooLargeError(ChunkproofError):
+    """The answer is more than Lambda can return; it is never cut."""
+
+    code, status = "RESPONSE_TOO_LARGE", HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+
+
 class RateLimitedError(ChunkproofError):
     """A dependency asks to slow down."""
 
@@ -135,7 +161,7 @@ class RateLimitedError(ChunkproofError):
 
 
 class UnavailableError(ChunkproofError):
-    """A dependency could not do its part."""
+    """A dependency could not do its part; what is raised is one of its kinds."""
 
     status = HTTPStatus.SERVICE_UNAVAILABLE
 

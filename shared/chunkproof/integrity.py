@@ -23,6 +23,10 @@ CODECS = ("cp1252", "latin-1", "cp437", "cp850", "mac_roman", "cp1251", "iso8859
 _INVISIBLE = re.compile(
     "[\u00ad\u034f\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff]"
 )
+# Putting n combining marks in order takes n² steps; no writing system stacks hundreds.
+_MANY_MARKS = re.compile(
+    "[\u0300-\u036f\u0483-\u0489\u0591-\u05bd\u0610-\u061a\u064b-\u065f\u06d6-\u06ed\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f]{500}"
+)
 _WHITESPACE = re.compile(r"\s+")
 _LINE_END = re.compile(r"\r\n?")
 
@@ -115,6 +119,8 @@ def _cause(stored: str, original: str) -> tuple[MismatchKind, str]:
 
 
 def _normalization(stored: str, original: str) -> str | None:
+    if _MANY_MARKS.search(stored) or _MANY_MARKS.search(original):
+        return None
     sorts: dict[Form, str] = {"NFC": "Unicode", "NFKC": "Unicode compatibility"}
     for form, sort in sorts.items():
         if unicodedata.normalize(form, stored) == unicodedata.normalize(form, original):
@@ -167,13 +173,21 @@ def _case(stored: str, original: str) -> str | None:
 
 
 def _html(stored: str, original: str) -> str | None:
-    if html.unescape(stored) == original:
+    plain_stored, plain_original = _unescaped(stored), _unescaped(original)
+    if plain_stored == original:
         return "Stored text is HTML-escaped"
-    if stored == html.unescape(original):
+    if stored == plain_original:
         return "Stored text has the original's HTML entities replaced"
-    if html.unescape(stored) == html.unescape(original):
+    if plain_stored == plain_original:
         return "Stored text and original are HTML-escaped differently"
     return None
+
+
+def _unescaped(text: str) -> str:
+    try:
+        return html.unescape(text)
+    except ValueError:  # a character reference of thousands of digits
+        return text
 
 
 def _mojibake(stored: str, original: str) -> str | None:
@@ -201,6 +215,9 @@ def _misread(text: str, codec: str) -> str | None:
 
 # Bytes that cp1252 leaves undefined come out as the control characters of latin-1.
 _CP1252 = {byte: bytes([byte]).decode("cp1252", "ignore") or chr(byte) for byte in range(0x80, 0xA0)}
+
+
+_FROM_CP1252 = {ord(char): byte for byte, char in _CP1252.items()}
 
 
 def _truncated(stored: str, original: str) -> str | None:
@@ -234,7 +251,8 @@ _CAUSES: tuple[tuple[MismatchKind, Callable[[str, str], str | None]], ...] = (
 
 
 def _possible_originals(stored: str) -> Iterator[str]:
-    yield from (unicodedata.normalize(form, stored) for form in FORMS)
+    if not _MANY_MARKS.search(stored):
+        yield from (unicodedata.normalize(form, stored) for form in FORMS)
     yield from (_LINE_END.sub("\n", stored), _LINE_END.sub("\n", stored).replace("\n", "\r\n"))
     yield from (
         stored.strip(),
@@ -245,9 +263,14 @@ def _possible_originals(stored: str) -> Iterator[str]:
         " " + stored,
     )
     yield from ("\ufeff" + stored, stored.removeprefix("\ufeff"), _INVISIBLE.sub("", stored))
-    yield from (html.unescape(stored), html.escape(stored), html.escape(stored, quote=False))
+    yield from (_unescaped(stored), html.escape(stored), html.escape(stored, quote=False))
     for codec in CODECS:
         try:
-            yield stored.encode(codec).decode()
+            yield _reread(stored, codec).decode()
         except UnicodeError:
             continue
+
+
+def _reread(text: str, codec: str) -> bytes:
+    """The bytes that, read with this codec, gave the text."""
+    return text.translate(_FROM_CP1252).encode("latin-1") if codec == "cp1252" else text.encode(codec)

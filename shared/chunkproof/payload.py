@@ -10,12 +10,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import ValidationError
+
 from chunkproof.clients import Point
 from chunkproof.errors import CorruptChunkError
 from chunkproof.models import ChunkMetadata
 
 NAMES: Mapping[str, tuple[str, ...]] = {
-    "text": ("text", "content", "chunk_text", "page_content", "document", "_node_content.text"),
+    # LlamaIndex's own first: it spreads a node's metadata over the payload, `document` and the like included.
+    "text": ("_node_content.text", "text", "content", "chunk_text", "page_content", "document"),
     "url": ("url", "source_url", "source", "file_path"),
     "document_id": ("document_id", "doc_id", "ref_doc_id", "source_id"),
     "document_title": ("document_title", "page_title", "title"),
@@ -50,7 +53,7 @@ class PayloadMap:
         own = dict(overrides or {})
         self.id_paths = own.pop("chunk_id", ID_PATHS)
         self._paths: dict[str, tuple[str, ...]] = {
-            field: own.get(field) or tuple(prefix + name for name in names for prefix in _PREFIXES)
+            field: own.get(field) or tuple(prefix + name for prefix in _PREFIXES for name in names)
             for field, names in NAMES.items()
         }
 
@@ -62,7 +65,10 @@ class PayloadMap:
             values["document_id"] = values["url"]
         if values["section_headers"] is None:
             values["section_headers"] = []
-        return Chunk(text, ChunkMetadata(chunk_id=self.id_of(point), **values))
+        try:
+            return Chunk(text, ChunkMetadata(chunk_id=self.id_of(point), **values))
+        except ValidationError:  # nested beyond what JSON libraries read
+            raise CorruptChunkError(f"Chunk {self.id_of(point)} has metadata nested too deeply") from None
 
     def text_of(self, point: Point) -> str:
         """The stored text, which may be empty; `CorruptChunkError` when there is none."""
@@ -80,7 +86,8 @@ class PayloadMap:
         node = _parsed(point.payload.get("_node_content"))
         if not isinstance(node, Mapping) or not isinstance(node.get("metadata"), Mapping):
             return text
-        hidden = node.get("excluded_embed_metadata_keys") or ()
+        excluded = node.get("excluded_embed_metadata_keys")
+        hidden = excluded if isinstance(excluded, list) else []
         line, separator = (
             node.get("metadata_template", "{key}: {value}"),
             node.get("metadata_separator", "\n"),
@@ -107,8 +114,11 @@ class PayloadMap:
         return None if path is None else _at(path, payload)
 
     def path_in(self, field: str, payload: Mapping[str, Any]) -> str | None:
-        """The path that leads to the field in this payload."""
-        return next((path for path in self._paths[field] if _at(path, payload) is not None), None)
+        """The path that leads to the field in this payload; to an empty text only if there is no other."""
+        leading = [path for path in self._paths[field] if _at(path, payload) is not None]
+        if field == "text":
+            leading.sort(key=lambda path: _at(path, payload) == "")
+        return leading[0] if leading else None
 
     def paths_in(self, field: str, payloads: Iterable[Mapping[str, Any]]) -> list[str]:
         """The paths that lead to the field in any of these payloads, most used first."""
@@ -158,9 +168,12 @@ def _at(path: str, payload: Mapping[str, Any]) -> Any:
 
 
 def _parsed(text: Any) -> Any:
-    if not isinstance(text, str) or not text.startswith("{"):
+    if not isinstance(text, str) or not text.lstrip().startswith("{"):
         return None
     try:
-        return json.loads(text)
-    except ValueError:
+        parsed = json.loads(text)
+        # A string escaped inside a string can hold what no answer can carry.
+        json.dumps(parsed, ensure_ascii=False).encode("utf-8")
+    except (ValueError, RecursionError):
         return None
+    return parsed

@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
 
@@ -14,15 +15,21 @@ CANONICAL_FIELDS = ("text", *ChunkMetadata.model_fields)
 
 
 def _comma_separated(value: Any) -> Any:
-    return (
-        tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
-    )
+    if not isinstance(value, str):
+        return value
+    names = tuple(part.strip() for part in value.split(",") if part.strip())
+    if not names:  # it would allow everything
+        raise ValueError("no name in it")
+    return names
 
 
 def _payload_map(value: Any) -> Any:
     if not isinstance(value, str):
         return value
-    rows = json.loads(value)
+    try:
+        rows = json.loads(value)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
     if not isinstance(rows, dict):
         raise ValueError("not an object")
     return {name: (paths,) if isinstance(paths, str) else paths for name, paths in rows.items()}
@@ -37,7 +44,8 @@ def _known_fields(rows: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]
 
 
 def _http_url(url: str) -> str:
-    if not url.startswith(("http://", "https://")):
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0:
         raise ValueError("not an http or https address")
     return url.rstrip("/")
 
@@ -72,6 +80,12 @@ class Settings(BaseModel):
     )
     cohere_base_url: Url | None = _setting(
         "COHERE_BASE_URL", None, "Another address that speaks Cohere's API.", "an http or https URL"
+    )
+    secret_arn: str | None = _setting(
+        "CHUNKPROOF_SECRET_ARN",
+        None,
+        "Secrets Manager secret that holds `QDRANT_API_KEY` and `COHERE_API_KEY` as JSON.",
+        "an ARN or a name",
     )
     collection: str = _setting(
         "CHUNKPROOF_COLLECTION",

@@ -70,4 +70,11 @@ def _range(condition: Between) -> models.FieldCondition:
 
 def _key(field: str) -> str:
     """The path in Qdrant's notation: a segment that is not a plain name is quoted."""
-    return ".".join(part if _PLAIN.fullmatch(part) else f'"{part}"' for part in field.split("."))
+    return ".".join(map(_segment, field.split(".")))
+
+
+def _segment(part: str) -> str:
+    if _PLAIN.fullmatch(part):
+        return part
+    name = part.removesuffix("[]")
+    return f'"{name}"' + part[len(name) :]

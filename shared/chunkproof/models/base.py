@@ -1,14 +1,18 @@
 """What every model of the contract has in common."""
 
 from collections.abc import Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, ClassVar, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, ValidationError, model_validator
 
 from chunkproof.errors import InvalidParameterError
-from chunkproof.models.json import Faulty, faults, place
+from chunkproof.models.json import faults, has_lone_surrogate, place, shown
+
+
+MAX_NAME = 255
 
 
 class Model(BaseModel):
@@ -30,6 +34,10 @@ class Limits:
     max_top_k: int = 1_000
 
 
+# Set by a door whose framework validates on its own and passes no context.
+limits_in_force: ContextVar[Limits] = ContextVar("limits_in_force", default=Limits())  # noqa: B039 - frozen
+
+
 class Request(Model):
     """A model read from a caller: every broken rule is reported, each in the contract's words."""
 
@@ -43,15 +51,23 @@ class Request(Model):
     @classmethod
     def parse(cls, document: object, limits: Limits | None = None) -> Self:
         """The request in this JSON document, or `InvalidParameterError` with all of its problems."""
+        return cls.model_validate(document, context=limits)
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _all_problems_at_once(cls, document: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
+        # Whoever validates (a command, the resolver) gets our exception: pydantic lets it through.
+        if isinstance(document, cls):
+            return document
         if not isinstance(document, dict):
             raise InvalidParameterError("The request body must be a JSON object")
         found = faults(document)
         problems = [fault.message for fault in found]
         fields = cls._canonical(document, problems)
         try:
-            request = cls.model_validate(fields, context=limits or Limits())
+            request = validate(fields)
         except ValidationError as error:
-            faulty = {fault.path for fault in found}
+            faulty = {(cls.aliases.get(str(first), first), *rest) for first, *rest in (f.path for f in found)}
             problems += cls._messages(error, without=faulty)
         problems += cls.broken_rules(fields)
         if problems:
@@ -63,6 +79,8 @@ class Request(Model):
         fields: dict[str, Any] = {}
         spelled: dict[str, str] = {}
         for name, value in document.items():
+            if has_lone_surrogate(name):
+                continue  # a fault of its own
             canonical = cls.aliases.get(name, name)
             if canonical in spelled:
                 problems.append(f"{spelled[canonical]} and {name} are the same field: give one of them")
@@ -102,10 +120,11 @@ class BrokenRules(ValueError):  # noqa: N818 - not an error of its own, a carrie
         self.messages = messages
 
 
-def shown(name: str, longest: int = 60) -> str:
-    """A caller's own name as it may appear in a message: bounded, and nothing that acts on a terminal."""
-    printable = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in name)
-    return printable if len(printable) <= longest else printable[: longest - 1] + "…"
+def named(name: str | None, field: str) -> str | None:
+    """A name that a caller gave, if it can be one."""
+    if name is not None and not (name.strip() and len(name) <= MAX_NAME):
+        raise BrokenRules(f"{field} must have 1 to {MAX_NAME} characters")
+    return name
 
 
 _PHRASES = {
@@ -120,5 +139,3 @@ _PHRASES = {
     "greater_than_equal": "must be at least {ge}",
     "string_too_long": "must have at most {max_length} characters",
 }
-
-__all__ = ["BrokenRules", "Faulty", "Limits", "Model", "Request", "shown"]

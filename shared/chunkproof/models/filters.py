@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from chunkproof.models.base import BrokenRules, shown
+from chunkproof.models.base import BrokenRules
 from chunkproof.models.json import Faulty, Path, place
 
 Scalar = str | int | float | bool
@@ -79,7 +79,9 @@ def fields_of(conditions: tuple[Condition, ...]) -> Iterator[AnyOf | Between]:
 
 def _conditions(value: Mapping[str, Any], path: Path, problems: list[str]) -> Iterator[Condition]:
     for name, wanted in value.items():
-        here = (*path, shown(name))
+        here = (*path, name)
+        if isinstance(wanted, Faulty):
+            continue  # a fault of its own
         if name == "not":
             if isinstance(wanted, Mapping) and wanted:
                 yield Not(tuple(_conditions(wanted, here, problems)))
@@ -101,11 +103,8 @@ def _any_of(name: str, wanted: Any, here: Path, problems: list[str]) -> Iterator
     if listed and not values:
         problems.append(f"{place(here)} must name at least one value")
     if values and not wrong:
-        yield AnyOf(name, tuple(dict.fromkeys(values)) if not _mixes_bool(values) else tuple(values))
-
-
-def _mixes_bool(values: list[Any]) -> bool:
-    return any(isinstance(v, bool) for v in values)  # True == 1 would be dropped as a repetition
+        # By type too: to Python, True and 1.0 are the same as 1.
+        yield AnyOf(name, tuple({(type(value), value): value for value in values}.values()))
 
 
 def _wrong_value(value: Any) -> str | None:
@@ -120,9 +119,11 @@ def _wrong_value(value: Any) -> str | None:
 
 def _between(name: str, wanted: Mapping[str, Any], here: Path, problems: list[str]) -> Iterator[Between]:
     unknown = [bound for bound in wanted if bound not in BOUNDS]
-    problems += [f"{place((*here, shown(bound)))} is not one of {', '.join(BOUNDS)}" for bound in unknown]
+    problems += [f"{place((*here, bound))} is not one of {', '.join(BOUNDS)}" for bound in unknown]
     if not wanted:
         problems.append(f"{place(here)} must have at least one of {', '.join(BOUNDS)}")
+    if any(isinstance(value, Faulty) for value in wanted.values()):
+        return  # a fault of its own
     bounds = {bound: _bound(wanted[bound]) for bound in BOUNDS if bound in wanted}
     wrong = [bound for bound, parsed in bounds.items() if parsed is None]
     problems += [f"{place((*here, bound))} must be a number or an ISO 8601 date" for bound in wrong]
@@ -136,13 +137,16 @@ def _bound(value: Any) -> float | datetime | None:
     if isinstance(value, str):
         return parse_time(value)
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value) if abs(value) < 1e300 else None
+        try:
+            return float(value)
+        except OverflowError:
+            return None
     return None
 
 
 def parse_time(text: str) -> datetime | None:
     """An ISO 8601 date or date and time, in UTC unless it says otherwise; None when it is none."""
-    if not _ISO.match(text):
+    if not _ISO.fullmatch(text):
         return None
     try:
         time = datetime.fromisoformat(text)
@@ -152,4 +156,4 @@ def parse_time(text: str) -> datetime | None:
 
 
 _FIELD = re.compile(r'[^".\[\]\x00-\x1f]+(\[\])?(\.[^".\[\]\x00-\x1f]+(\[\])?)*')
-_ISO = re.compile(r"\d{4}-\d\d-\d\d")
+_ISO = re.compile(r"\d{4}-\d\d-\d\d([Tt ][0-9:.,]+([Zz]|[+-][0-9:]+)?)?", re.ASCII)

@@ -1,6 +1,7 @@
 """JSON read strictly: what Python's parser lets through silently is named, with its place."""
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import isinf
@@ -45,14 +46,14 @@ def read_json(body: str | bytes) -> Any:
         )
     except json.JSONDecodeError as error:
         raise InvalidParameterError(
-            f"The request body is not valid JSON: {error.msg} at line {error.lineno} column {error.colno}"
+            f"The request body is not valid JSON: {error.msg.removesuffix(' at')} at line {error.lineno} column {error.colno}"
         ) from None
     except RecursionError:
         raise InvalidParameterError(f"The request body is nested deeper than {MAX_DEPTH} levels") from None
 
 
 def faults(document: Any) -> list[Fault]:
-    """Every fault in the document, in reading order."""
+    """Every fault in the document, in reading order; one that is nested too deeply is refused at once."""
     return list(_walk(document, ()))
 
 
@@ -60,8 +61,14 @@ def place(path: Path) -> str:
     """A path as people write it: `filters.tags[2]`."""
     text = ""
     for step in path:
-        text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else step
+        text += f"[{step}]" if isinstance(step, int) else f".{shown(step)}" if text else shown(step)
     return text or "The request body"
+
+
+def shown(name: str, longest: int = 60) -> str:
+    """A caller's own name as it may appear in a message: bounded, and nothing that acts on a terminal."""
+    printable = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in name[: longest + 1])
+    return printable if len(printable) <= longest else printable[: longest - 1] + "…"
 
 
 def has_lone_surrogate(text: str) -> bool:
@@ -75,7 +82,7 @@ def has_lone_surrogate(text: str) -> bool:
 
 def _walk(value: Any, path: Path) -> Iterator[Fault]:
     if len(path) > MAX_DEPTH:
-        yield Fault(path[:1], f"{place(path[:1])} is nested deeper than {MAX_DEPTH} levels")
+        raise InvalidParameterError(f"{place(path[:1])} is nested deeper than {MAX_DEPTH} levels")
     elif isinstance(value, Faulty):
         yield Fault(path, f"{place(path)} {value.why}")
     elif isinstance(value, str):
@@ -86,15 +93,11 @@ def _walk(value: Any, path: Path) -> Iterator[Fault]:
             yield from _walk(item, (*path, index))
     elif isinstance(value, dict):
         for name in getattr(value, "names", ()):
-            yield Fault((*path, name), f"{place((*path, _readable(name)))} is given twice")
+            yield Fault((*path, name), f"{place((*path, name))} is given twice")
         for name, item in value.items():
             if has_lone_surrogate(name):
-                yield Fault((*path, name), f"{place((*path, _readable(name)))} is no Unicode name")
+                yield Fault((*path, name), f"{place((*path, name))} is no Unicode name")
             yield from _walk(item, (*path, name))
-
-
-def _readable(name: str) -> str:
-    return name.encode("utf-8", "replace").decode()
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -102,8 +105,8 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(plain) == len(pairs):
         return plain
     repeated = _Repeated(plain)
-    names = [name for name, _ in pairs]
-    repeated.names = tuple(name for name in plain if names.count(name) > 1)
+    counts = Counter(name for name, _ in pairs)
+    repeated.names = tuple(name for name in plain if counts[name] > 1)
     return repeated
 
 

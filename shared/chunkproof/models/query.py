@@ -8,20 +8,25 @@ from uuid import uuid4
 
 from pydantic import BeforeValidator, Field, ValidationInfo, WithJsonSchema, field_validator
 
-from chunkproof.models.base import BrokenRules, Limits, Request
+from chunkproof.models.base import BrokenRules, Limits, Request, limits_in_force, named
 from chunkproof.models.filters import Condition, parse_filters, parse_time
 
 FLOAT32_MAX = 3.4028235e38
 
 
 def _limits(info: ValidationInfo) -> Limits:
-    return info.context if isinstance(info.context, Limits) else Limits()
+    return info.context if isinstance(info.context, Limits) else limits_in_force.get()
 
 
 def _time(value: Any) -> Any:
     if isinstance(value, str) and (time := parse_time(value)) is None:
         raise BrokenRules("created_at must be an ISO 8601 date and time")
     return time if isinstance(value, str) else value
+
+
+def _no_overflow(value: Any) -> Any:
+    """An integer too large for a float is still a number: out of range rather than of the wrong type."""
+    return 2.0 if isinstance(value, int) and not isinstance(value, bool) and abs(value) > 1 else value
 
 
 Filters = Annotated[
@@ -49,7 +54,9 @@ class SearchQuery(Request):
         None, strict=False, description="A ready embedding instead of a text, of the collection's dimension"
     )
     top_k: int = Field(5, description="At most this many results")
-    similarity_threshold: float = Field(0.0, description="Least score of a result, inclusive")
+    similarity_threshold: Annotated[float, BeforeValidator(_no_overflow)] = Field(
+        0.0, description="Least score of a result, inclusive"
+    )
     collection: str | None = Field(None, description="Which collection; the deployment's own by default")
     filters: Filters = Field((), description="Conditions on payload fields, all of which must hold")
     include_metadata: bool = Field(True, description="False leaves only chunk_id and url in metadata")
@@ -108,6 +115,4 @@ class SearchQuery(Request):
     @field_validator("collection", "query_id")
     @classmethod
     def _names_are_not_blank(cls, name: str | None, info: ValidationInfo) -> str | None:
-        if name is not None and not (name.strip() and len(name) <= 255):
-            raise BrokenRules(f"{info.field_name} must have 1 to 255 characters")
-        return name
+        return named(name, str(info.field_name))

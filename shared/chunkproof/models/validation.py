@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from pydantic import Field, field_validator
 
-from chunkproof.models.base import BrokenRules, Model, Request
+from chunkproof.models.base import BrokenRules, Model, Request, named
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -34,6 +34,11 @@ class ChunkValidation(Request):
         if len(chunk_id) > 1000:
             raise BrokenRules("chunk_id must have at most 1000 characters")
         return chunk_id
+
+    @field_validator("collection")
+    @classmethod
+    def _collection_is_not_blank(cls, name: str | None) -> str | None:
+        return named(name, "collection")
 
     @field_validator("original_sha256")
     @classmethod

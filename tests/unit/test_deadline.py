@@ -1,0 +1,70 @@
+"""The time budget of a request."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from chunkproof.deadline import Deadline, Stopwatch, current
+
+
+@pytest.mark.parametrize("budget", [0, -1, -1e12])
+def test_what_remains_is_never_negative(budget):
+    assert Deadline(budget).remaining_ms() == 0.0
+
+
+def test_a_budget_is_spent_by_what_has_passed():
+    deadline = Deadline(1e9)
+    spent = deadline.elapsed_ms()
+    remaining = deadline.remaining_ms()
+
+    assert spent >= 0
+    assert remaining <= 1e9 - spent
+
+
+def test_time_does_not_run_backwards():
+    deadline = Deadline(1e9)
+
+    assert deadline.elapsed_ms() <= deadline.elapsed_ms()
+    assert deadline.remaining_ms() >= deadline.remaining_ms()
+
+
+def test_none_is_applied_outside():
+    assert current() is None
+
+
+def test_the_innermost_is_applied_and_the_outer_one_comes_back():
+    outer, inner = Deadline(10), Deadline(5)
+
+    with outer.applied():
+        assert current() is outer
+        with inner.applied():
+            assert current() is inner
+        assert current() is outer
+    assert current() is None
+
+
+def test_a_failure_inside_takes_the_deadline_off():
+    with pytest.raises(KeyError), Deadline(10).applied():
+        raise KeyError
+    assert current() is None
+
+
+def test_the_same_deadline_may_be_applied_again():
+    deadline = Deadline(10)
+
+    for _ in range(2):
+        with deadline.applied():
+            assert current() is deadline
+
+
+def test_another_thread_has_no_part_in_it():
+    with Deadline(10).applied(), ThreadPoolExecutor(1) as pool:
+        assert pool.submit(current).result() is None
+
+
+def test_a_stopwatch_counts_up_from_zero_to_the_microsecond():
+    watch = Stopwatch()
+    first, second = watch.ms(), watch.ms()
+
+    assert 0 <= first <= second
+    assert first == round(first, 3)

@@ -1,0 +1,95 @@
+"""What both SDKs share in reading an answer: the time to wait, and the host to name."""
+
+import math
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+
+import httpx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from chunkproof.clients.http import host_of, retry_after
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [("0", 0.0), ("7", 7.0), (" 30 ", 30.0), ("1.5", 1.5), (".5", 0.5), ("120.", 120.0)],
+)
+def test_seconds_are_read_whole_or_in_part(value, seconds):
+    assert retry_after({"retry-after": value}) == seconds
+
+
+@pytest.mark.parametrize("name", ["retry-after", "Retry-After", "RETRY-AFTER"])
+def test_the_header_is_found_in_any_case(name):
+    assert retry_after({name: "7"}) == 7.0
+    assert retry_after(httpx.Headers({name: "7"})) == 7.0
+
+
+def test_a_date_to_come_is_the_time_until_then():
+    at = datetime.now(UTC) + timedelta(hours=1)
+
+    seconds = retry_after({"retry-after": format_datetime(at, usegmt=True)})
+
+    assert 3500 < seconds <= 3600
+
+
+def test_a_date_gone_by_is_no_wait():
+    assert retry_after({"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT"}) == 0.0
+
+
+@pytest.mark.parametrize("headers", [None, {}, {"content-type": "text/plain"}])
+def test_without_the_header_there_is_no_time(headers):
+    assert retry_after(headers) is None
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["", " ", "soon", "-5", "1.2.3", ".", "1e5", "nan", "inf", "²", "5s", "2025-01-01", "Wed, 99 Foo 2015"],
+)
+def test_anything_else_is_no_time(value):
+    assert retry_after({"retry-after": value}) is None
+
+
+def test_a_number_beyond_any_float_is_no_time():
+    assert retry_after({"retry-after": "9" * 400}) is None
+
+
+def test_a_date_with_an_absurd_zone_is_no_time():
+    assert retry_after({"retry-after": "Wed, 21 Oct 2015 07:28:00 +99999999999999999999"}) is None
+
+
+@given(
+    st.text()
+    | st.from_regex(r"(Mon, )?\d{1,3} (Jan|Feb) \d{1,5} \d{1,2}:\d\d(:\d\d)? ([+-]\d{1,6}|GMT|EST|X)?")
+    | st.text(alphabet="0123456789., :+-GMTJan", max_size=30)
+)
+@settings(deadline=None, max_examples=400)
+def test_no_header_of_a_usual_length_breaks_the_reading(value):
+    seconds = retry_after({"retry-after": value})
+
+    assert seconds is None or (seconds >= 0 and math.isfinite(seconds))
+
+
+@pytest.mark.parametrize(
+    ("url", "host"),
+    [
+        ("http://localhost:6333", "localhost:6333"),
+        ("https://api.cohere.com/v2/embed?key=1#x", "api.cohere.com"),
+        ("https://key:secret@cluster.example:6334/path", "cluster.example:6334"),
+        ("https://CLUSTER.example", "cluster.example"),
+        ("localhost", "?"),
+        ("", "?"),
+    ],
+)
+def test_only_host_and_port_of_an_address_are_shown(url, host):
+    assert host_of(url) == host
+
+
+def test_an_ipv6_host_keeps_its_brackets():
+    assert host_of("http://[::1]:6333") == "[::1]:6333"
+
+
+@pytest.mark.parametrize("url", ["http://localhost:abc", "http://localhost:99999", "http://[::1"])
+def test_an_address_that_is_none_has_no_host_to_show(url):
+    assert host_of(url) in ("?", "localhost")
