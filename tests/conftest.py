@@ -45,7 +45,7 @@ def served_qdrant() -> Iterator[QdrantServer]:
 @pytest.fixture
 def server_store(served_qdrant: QdrantServer) -> Iterator[QdrantStore]:
     """A store on the real server."""
-    store = QdrantStore.at(served_qdrant.url, None, DeadlineTransport())
+    store = QdrantStore.at(served_qdrant.url, DeadlineTransport())
     yield store
     store.close()
 

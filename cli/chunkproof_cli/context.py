@@ -6,28 +6,41 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import click
 from platformdirs import user_data_path
 
 from chunkproof.clients import Embedder
 from chunkproof.clients.qdrant import QdrantStore
+from chunkproof.collection import collection_info
 from chunkproof.connect import cohere_embedder, served_store
 from chunkproof.deadline import Deadline
 from chunkproof.errors import (
     ChunkNotFoundError,
     ChunkproofError,
     CorruptChunkError,
+    ForbiddenError,
     InvalidParameterError,
     NotFoundError,
     SettingsError,
 )
+from chunkproof.models import (
+    ChunkValidation,
+    CollectionInfo,
+    RetrievalResponse,
+    SearchQuery,
+    ValidationResult,
+)
+from chunkproof.search import search
 from chunkproof.services import Services
 from chunkproof.settings import Settings
+from chunkproof.validation import validate_chunk
 from chunkproof_cli.local.minilm import local_model
+from chunkproof_cli.remote import RemoteApi
 
 TERMINAL_DEADLINE_MS = 10_000
+REMOTE_DEADLINE_MS = 30_000
 FAILED, WRONG_INPUT, COULD_NOT_JUDGE = 1, 2, 3
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -40,6 +53,7 @@ class Options:
     collection: str | None
     data: Path
     json: bool
+    api: str | None = None
 
 
 def common_options(command: Command) -> Command:
@@ -61,9 +75,22 @@ def common_options(command: Command) -> Command:
     return decorated  # type: ignore[no-any-return]
 
 
-def options(collection: str | None, data: Path | None, as_json: bool) -> Options:
+def api_option(command: Command) -> Command:
+    """Add `--api` to a command that a deployed stack can answer."""
+    option = click.option(
+        "--api",
+        metavar="URL",
+        envvar="CHUNKPROOF_API",
+        show_envvar=True,
+        help="Ask a deployed stack: signed with the AWS credentials at hand, or with CHUNKPROOF_TOKEN as bearer.",
+    )
+    decorated: Command = option(command)
+    return decorated
+
+
+def options(collection: str | None, data: Path | None, as_json: bool, api: str | None = None) -> Options:
     """The common options with their defaults."""
-    return Options(collection, data or user_data_path("chunkproof"), as_json)
+    return Options(collection, data or user_data_path("chunkproof"), as_json, api)
 
 
 @dataclass(frozen=True)
@@ -87,6 +114,57 @@ def connection(given: Options, settings: Settings | None = None) -> Iterator[Con
             embedder = cohere = cohere_embedder(settings)
             open_things.callback(cohere.close)
         yield Connection(Services(settings, store, embedder), store, embedder)
+
+
+class Backend(Protocol):
+    """Who answers: this process, or a deployed stack."""
+
+    def search(self, request: dict[str, Any]) -> RetrievalResponse:
+        """`POST /search`."""
+        ...
+
+    def validate(self, request: dict[str, Any]) -> ValidationResult:
+        """`POST /validate-chunk`."""
+        ...
+
+    def collection(self, name: str | None) -> CollectionInfo:
+        """`GET /collections/{name}`."""
+        ...
+
+
+class Local:
+    """This process answers, with store and embedder of its own."""
+
+    def __init__(self, using: Services) -> None:
+        self._using = using
+
+    def search(self, request: dict[str, Any]) -> RetrievalResponse:
+        """The same use case as behind the API."""
+        query = SearchQuery.parse(request, self._using.settings.limits)
+        return search(query, using=self._using, deadline=deadline(self._using.settings))
+
+    def validate(self, request: dict[str, Any]) -> ValidationResult:
+        """The same use case as behind the API."""
+        asked = ChunkValidation.parse(request)
+        return validate_chunk(asked, using=self._using, deadline=deadline(self._using.settings))
+
+    def collection(self, name: str | None) -> CollectionInfo:
+        """The same use case as behind the API."""
+        wanted = name or self._using.settings.collection
+        return collection_info(wanted, using=self._using, deadline=deadline(self._using.settings))
+
+
+@contextmanager
+def backend(given: Options) -> Iterator[Backend]:
+    """Who answers a command: the stack at `--api`, else this process."""
+    if given.api is None:
+        with services(given) as using:
+            yield Local(using)
+        return
+    settings = Settings.from_env()
+    token = settings.token.get_secret_value() if settings.token else None
+    with RemoteApi(given.api, token, (settings.deadline_ms or REMOTE_DEADLINE_MS) / 1000) as api:
+        yield api
 
 
 @contextmanager
@@ -113,7 +191,7 @@ def exit_code(error: ChunkproofError) -> int:
     """1 a check failed, 2 wrong usage or input, 3 could not judge."""
     if isinstance(error, ChunkNotFoundError | CorruptChunkError):
         return FAILED
-    if isinstance(error, InvalidParameterError | NotFoundError | SettingsError):
+    if isinstance(error, InvalidParameterError | NotFoundError | SettingsError | ForbiddenError):
         return WRONG_INPUT
     return COULD_NOT_JUDGE
 

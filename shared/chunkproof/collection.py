@@ -2,10 +2,12 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Literal, cast
 
 from chunkproof.clients import Description
 from chunkproof.deadline import Deadline
+from chunkproof.errors import InvalidParameterError
 from chunkproof.models import CollectionInfo, PayloadField, VectorInfo
 from chunkproof.payload import PayloadMap, flattened
 from chunkproof.services import Services, choose_space
@@ -20,7 +22,12 @@ def collection_info(name: str, *, using: Services, deadline: Deadline) -> Collec
     using.forget(collection)
     description = using.store.describe(collection, deadline)
     payloads = using.sample(collection, deadline).payloads
-    space = choose_space(description.vectors, using.settings.vector_name, collection)
+    # Here one looks up the names to choose from, so that several vectors are no failure.
+    space = description.vectors[0] if len(description.vectors) > 1 else None
+    with suppress(InvalidParameterError):
+        space = choose_space(description.vectors, using.settings.vector_name, collection)
+    if space is None:
+        raise InvalidParameterError(f"Collection {collection} has no dense vector")
     return CollectionInfo(
         name=collection,
         vector_size=space.size,
@@ -41,8 +48,8 @@ def collection_info(name: str, *, using: Services, deadline: Deadline) -> Collec
 
 def mapping_in(payloads: Sequence[dict[str, Any]], payload_map: PayloadMap) -> dict[str, str]:
     """Canonical field → the path most of these payloads keep it under; fields that none has are left out."""
-    found = {field: payload_map.paths_in(field, payloads) for field in payload_map.fields}
-    return {field: paths[0] for field, paths in found.items() if paths}
+    found = {field: payload_map.usual_path(field, payloads) for field in payload_map.fields}
+    return {field: path for field, path in found.items() if path}
 
 
 def _fields(payloads: Sequence[dict[str, Any]], description: Description) -> list[PayloadField]:

@@ -1,13 +1,56 @@
-"""Store and embedder as the settings name them; SDKs are imported only when one is needed."""
+"""Store and embedder as the settings name them, built once per process; SDKs are imported when one is needed."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
 from typing import TYPE_CHECKING
 
+from chunkproof.clients.secrets import Keys
 from chunkproof.errors import NotConfiguredError
+from chunkproof.services import Services
 from chunkproof.settings import Settings
 
 if TYPE_CHECKING:
     from chunkproof.clients.cohere import CohereEmbedder
     from chunkproof.clients.qdrant import QdrantStore
+
+_given: list[Services] = []
+
+
+def services() -> Services:
+    """The services of this process. Building them opens no connection and reads no secret: a snapshot may follow."""
+    return _given[-1] if _given else _built()
+
+
+def settings() -> Settings:
+    """The settings of this process."""
+    return _given[-1].settings if _given else _read()
+
+
+@contextmanager
+def using(given: Services) -> Iterator[None]:
+    """Make handlers work with these services: a local store, a local model."""
+    _given.append(given)
+    try:
+        yield
+    finally:
+        _given.pop()
+
+
+def reset() -> None:
+    """Forget what was built, as a new process would have."""
+    _built.cache_clear()
+    _read.cache_clear()
+
+
+@cache
+def _read() -> Settings:
+    return Settings.from_env()
+
+
+@cache
+def _built() -> Services:
+    return Services(_read(), served_store(_read()), cohere_embedder(_read()))
 
 
 def served_store(settings: Settings) -> "QdrantStore":
@@ -17,21 +60,19 @@ def served_store(settings: Settings) -> "QdrantStore":
 
     if settings.qdrant_url is None:
         raise NotConfiguredError("QDRANT_URL is not set: it must be an http or https URL")
-    key = settings.qdrant_api_key.get_secret_value() if settings.qdrant_api_key else None
-    return QdrantStore.at(settings.qdrant_url, key, DeadlineTransport())
+    return QdrantStore.at(settings.qdrant_url, DeadlineTransport(Keys(settings).for_qdrant))
 
 
 def cohere_embedder(settings: Settings) -> "CohereEmbedder":
-    """Cohere's model, with the key from `COHERE_API_KEY`."""
+    """Cohere's model, with the key from `COHERE_API_KEY` or the secret."""
     from chunkproof.clients.cohere import CohereEmbedder
     from chunkproof.clients.http import DeadlineTransport
 
-    if settings.cohere_api_key is None:
-        raise NotConfiguredError("COHERE_API_KEY is not set, and CHUNKPROOF_EMBEDDER asks for Cohere")
+    if settings.embedder == "local":
+        raise NotConfiguredError("CHUNKPROOF_EMBEDDER is local, which only a terminal has: set it to cohere")
     return CohereEmbedder(
-        settings.cohere_api_key.get_secret_value(),
+        DeadlineTransport(Keys(settings).for_cohere),
         model=settings.model,
         dimension=settings.dimension,
         base_url=settings.cohere_base_url,
-        transport=DeadlineTransport(),
     )

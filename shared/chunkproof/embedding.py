@@ -9,7 +9,7 @@ from threading import Lock
 
 from chunkproof.clients import Embedder, InputType, Vector
 from chunkproof.deadline import Deadline, Stopwatch
-from chunkproof.errors import EmbeddingError
+from chunkproof.errors import EmbeddingError, EmbeddingSizeError
 
 # Embeddings are unit vectors, so no value is beyond 1 but for rounding.
 LARGEST_VALUE = 1.0 + 1e-3
@@ -48,7 +48,7 @@ class QueryEmbedder:
             cached = True
         vector, embedded_at = kept
         if len(vector) != size:
-            raise EmbeddingError(
+            raise EmbeddingSizeError(
                 f"{self.embedder.model} returned {len(vector)} values, collection {collection} stores {size}"
             )
         return QueryEmbedding(vector, cached, watch.ms(), embedded_at)
@@ -70,6 +70,8 @@ def checked(vectors: Sequence[Vector], count: int) -> Sequence[Vector]:
     """The vectors, if they can be embeddings of `count` texts; otherwise `EmbeddingError` says why not."""
     if len(vectors) != count:
         raise EmbeddingError(f"{count} texts were sent and {len(vectors)} embeddings came back")
+    if not all(isinstance(vector, list | tuple) for vector in vectors):
+        raise EmbeddingError("something else than a list of numbers came back")
     if len({len(vector) for vector in vectors}) > 1:
         raise EmbeddingError("embeddings of different sizes came back")
     for vector in vectors:

@@ -17,9 +17,11 @@ ChunkproofError
 ├── RateLimitedError               RATE_LIMITED          429
 ├── UnavailableError                                     503
 │   ├── EmbeddingError             EMBEDDING_FAILED
-│   │   └── EmbeddingTimeoutError  EMBEDDING_TIMEOUT
+│   │   ├── EmbeddingTimeoutError  EMBEDDING_TIMEOUT
+│   │   └── EmbeddingSizeError
 │   ├── VectorStoreUnavailableError  QDRANT_UNAVAILABLE
-│   │   └── VectorStoreTimeoutError  QDRANT_TIMEOUT
+│   │   ├── VectorStoreTimeoutError  QDRANT_TIMEOUT
+│   │   └── VectorStoreRefusedError
 │   └── NotConfiguredError         NOT_CONFIGURED
 │       └── SettingsError
 ├── CorruptChunkError              CORRUPT_CHUNK         500
@@ -29,7 +31,6 @@ ChunkproofError
 from collections.abc import Sequence
 from http import HTTPStatus
 from typing import ClassVar
-
 
 MAX_MESSAGES = 100
 
@@ -181,6 +182,10 @@ class EmbeddingTimeoutError(EmbeddingError):
     code = "EMBEDDING_TIMEOUT"
 
 
+class EmbeddingSizeError(EmbeddingError):
+    """The embedder's vectors have not the collection's size; the message names both."""
+
+
 class VectorStoreUnavailableError(UnavailableError):
     """Qdrant could not be reached, or failed (document 003's ConnectionError)."""
 
@@ -194,6 +199,10 @@ class VectorStoreTimeoutError(VectorStoreUnavailableError):
     """Qdrant did not answer within the time left (document 003's TimeoutError)."""
 
     code = "QDRANT_TIMEOUT"
+
+
+class VectorStoreRefusedError(VectorStoreUnavailableError):
+    """Qdrant answered that the request does not fit: what is known of the collection may be old."""
 
 
 class NotConfiguredError(UnavailableError):

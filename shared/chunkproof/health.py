@@ -17,8 +17,13 @@ def health(*, using: Services | None = None, deadline: Deadline) -> Health:
     embedder = using.query_embedder().embedder
     qdrant = _asked(lambda: using.store.collections(deadline))
     embedding = _asked(lambda: embedder.embed(["ping"], InputType.QUERY, deadline))
-    status = "ok" if qdrant.status == embedding.status == "ok" else "down"
-    return Health(status=status, contract_version=CONTRACT_VERSION, qdrant=qdrant, embedder=embedding)
+    is_well = qdrant.status == embedding.status == "ok"
+    return Health(
+        status="ok" if is_well else "down",
+        contract_version=CONTRACT_VERSION,
+        qdrant=qdrant,
+        embedder=embedding,
+    )
 
 
 def _asked(ask: Callable[[], object]) -> DependencyHealth:

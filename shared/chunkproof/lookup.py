@@ -39,22 +39,33 @@ def as_point_id(chunk_id: str) -> PointId | None:
     return str(UUID(chunk_id)) if _UUID.fullmatch(chunk_id) else None
 
 
-def _by_payload(chunk_id: str, collection: str, using: Services, deadline: Deadline) -> tuple[Point, ...]:
+def _by_payload(chunk_id: str, collection: str, using: Services, deadline: Deadline) -> list[Point]:
     fields = using.payloads.id_paths
     try:
         return _with_any(fields, chunk_id, collection, using, deadline)
     except IndexRequiredError:
-        # Strict mode: only indexed fields can be asked for; an id in another one cannot be found.
+        # Strict mode: only indexed fields can be asked for, and an id kept in another one cannot be found.
         indexed = using.store.describe(collection, deadline).indexed_fields
-        if usable := tuple(field for field in fields if field in indexed):
-            return _with_any(usable, chunk_id, collection, using, deadline)
-        raise
+        usable = tuple(field for field in fields if field in indexed)
+        found = _with_any(usable, chunk_id, collection, using, deadline) if usable else []
+        in_use = using.payloads.id_paths_in(using.sample(collection, deadline).payloads)
+        if not found and any(field not in indexed for field in in_use):
+            raise
+        return found
 
 
 def _with_any(
     fields: tuple[str, ...], chunk_id: str, collection: str, using: Services, deadline: Deadline
-) -> tuple[Point, ...]:
+) -> list[Point]:
+    """At most two of the points that show this id."""
     where = (Either(tuple(AnyOf(field, (chunk_id,)) for field in fields)),)
-    points = using.store.scroll(collection, deadline, limit=3, where=where).points
-    # `chunk_id` outranks `id`: a point answers only to the id that a search shows for it.
-    return tuple(point for point in points if using.payloads.id_of(point) == chunk_id)
+    found: list[Point] = []
+    start: PointId | None = None
+    while len(found) < 2:
+        page = using.store.scroll(collection, deadline, limit=10, where=where, start=start)
+        # `chunk_id` outranks `id`: a point answers only to the id that a search shows for it.
+        found += [point for point in page.points if using.payloads.id_of(point) == chunk_id]
+        if page.next_id is None:
+            break
+        start = page.next_id
+    return found

@@ -6,7 +6,7 @@ by parsing it; every name is also tried under `metadata.` and `meta.`.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,8 @@ from pydantic import ValidationError
 from chunkproof.clients import Point
 from chunkproof.errors import CorruptChunkError
 from chunkproof.models import ChunkMetadata
+from chunkproof.models.json import has_lone_surrogate
+from chunkproof.models.validation import MAX_ID
 
 NAMES: Mapping[str, tuple[str, ...]] = {
     # LlamaIndex's own first: it spreads a node's metadata over the payload, `document` and the like included.
@@ -44,6 +46,7 @@ class Chunk:
 
     text: str
     metadata: ChunkMetadata
+    id_path: str | None
 
 
 class PayloadMap:
@@ -66,14 +69,16 @@ class PayloadMap:
         if values["section_headers"] is None:
             values["section_headers"] = []
         try:
-            return Chunk(text, ChunkMetadata(chunk_id=self.id_of(point), **values))
+            return Chunk(
+                text, ChunkMetadata(chunk_id=self.id_of(point), **values), self.id_path(point.payload)
+            )
         except ValidationError:  # nested beyond what JSON libraries read
             raise CorruptChunkError(f"Chunk {self.id_of(point)} has metadata nested too deeply") from None
 
     def text_of(self, point: Point) -> str:
         """The stored text, which may be empty; `CorruptChunkError` when there is none."""
         text = self.value("text", point.payload)
-        if not isinstance(text, str):
+        if not isinstance(text, str) or has_lone_surrogate(text):
             raise CorruptChunkError(f"Chunk {self.id_of(point)} has no readable text")
         return text
 
@@ -103,10 +108,26 @@ class PayloadMap:
 
     def id_of(self, point: Point) -> str:
         """The payload's own string id, else the point's."""
-        candidates = (_at(path, point.payload) for path in self.id_paths)
-        return next(
-            (value for value in candidates if isinstance(value, str) and value.strip()), str(point.id)
-        )
+        path = self.id_path(point.payload)
+        return str(_reached(path, point.payload)) if path else str(point.id)
+
+    def id_path(self, payload: Mapping[str, Any]) -> str | None:
+        """Where the payload keeps an id of its own that a store can look up."""
+        for path in self.id_paths:
+            value = _reached(path, payload)
+            if (
+                isinstance(value, str)
+                and value.strip()
+                and len(value) <= MAX_ID
+                and not has_lone_surrogate(value)
+            ):
+                return path
+        return None
+
+    def id_paths_in(self, payloads: Iterable[Mapping[str, Any]]) -> list[str]:
+        """The paths that these payloads keep their ids under, in the order of their rank."""
+        used = {self.id_path(payload) for payload in payloads}
+        return [path for path in self.id_paths if path in used]
 
     def value(self, field: str, payload: Mapping[str, Any]) -> Any:
         """The field's value, None when no path leads to one."""
@@ -121,9 +142,14 @@ class PayloadMap:
         return leading[0] if leading else None
 
     def paths_in(self, field: str, payloads: Iterable[Mapping[str, Any]]) -> list[str]:
-        """The paths that lead to the field in any of these payloads, most used first."""
+        """The paths that lead to the field in any of these payloads, in the order of their rank."""
+        used = {self.path_in(field, payload) for payload in payloads}
+        return [path for path in self._paths[field] if path in used]
+
+    def usual_path(self, field: str, payloads: Sequence[Mapping[str, Any]]) -> str | None:
+        """The path that most of these payloads keep the field under."""
         used = [path for payload in payloads if (path := self.path_in(field, payload))]
-        return sorted(set(used), key=lambda path: (-used.count(path), path))
+        return max(used, key=used.count, default=None)
 
     def is_canonical(self, name: str) -> bool:
         """Whether a filter's field name means the mapped payload field."""
@@ -164,6 +190,14 @@ def _at(path: str, payload: Mapping[str, Any]) -> Any:
         if not isinstance(value, Mapping) or step not in value:
             return None
         value = value[step]
+    return value
+
+
+def _reached(path: str, payload: Mapping[str, Any]) -> Any:
+    """The value at a path as a store follows it: through objects only."""
+    value: Any = payload
+    for step in path.split("."):
+        value = value.get(step) if isinstance(value, Mapping) else None
     return value
 
 

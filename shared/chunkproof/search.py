@@ -10,14 +10,16 @@ from chunkproof.deadline import Deadline, Stopwatch
 from chunkproof.embedding import QueryEmbedding
 from chunkproof.errors import (
     ChunkproofError,
+    CollectionNotFoundError,
     CorruptChunkError,
     DimensionMismatchError,
-    InvalidParameterError,
+    EmbeddingSizeError,
+    VectorStoreRefusedError,
 )
+from chunkproof.filtering import mapped
 from chunkproof.models import ExecutionMetadata, RetrievalResponse, SearchQuery, SearchResult, SourceMetadata
-from chunkproof.models.filters import AnyOf, Between, Condition, Either, Not
-from chunkproof.payload import Chunk, lies_in_json_string
-from chunkproof.services import Sample, Services
+from chunkproof.payload import Chunk
+from chunkproof.services import Services
 
 log = logging.getLogger(__name__)
 
@@ -26,29 +28,40 @@ def search(query: SearchQuery, *, using: Services, deadline: Deadline) -> Retrie
     """The stored chunks nearest to the query, best first; no match is a success with no results."""
     collection = using.collection(query.collection)
     try:
-        space = using.space(collection, deadline)
-        where = _mapped(query.filters, collection, using, deadline)
-        embedding = _embedded(query, space, collection, using, deadline)
-        watch = Stopwatch()
-        points = using.store.nearest(
-            Nearest(
-                collection=collection,
-                space=space,
-                vector=_unit(embedding.vector if embedding else query.query_vector or ()),
-                limit=query.top_k,
-                at_least=query.similarity_threshold,
-                where=where,
-                with_vectors=query.with_vectors,
-            ),
-            deadline,
-        )
-        search_ms = watch.ms()
+        try:
+            return _search(query, collection, using, deadline)
+        except (VectorStoreRefusedError, CollectionNotFoundError, DimensionMismatchError, EmbeddingSizeError):
+            if not using.knows(collection):
+                raise
+            using.forget(collection)  # it may have been made anew since
+            return _search(query, collection, using, deadline)
     except ChunkproofError:
         using.forget(collection)
         raise
-    results = _ranked(points, query, using)
-    model = using.embedder.model if using.embedder else None
-    _warn_of_other_models(results, model)
+
+
+def _search(query: SearchQuery, collection: str, using: Services, deadline: Deadline) -> RetrievalResponse:
+    space = using.space(collection, deadline)
+    where = mapped(query.filters, collection, using=using, deadline=deadline)
+    embedding = _embedded(query, space, collection, using, deadline)
+    watch = Stopwatch()
+    points = using.store.nearest(
+        Nearest(
+            collection=collection,
+            space=space,
+            vector=_unit(embedding.vector if embedding else query.query_vector or ()),
+            limit=query.top_k,
+            at_least=query.similarity_threshold,
+            where=where,
+            with_vectors=query.with_vectors,
+        ),
+        deadline,
+    )
+    search_ms = watch.ms()
+    readable = _readable(points, using)
+    model = using.embedder.model if using.embedder and embedding else None
+    _warn_of_other_models([chunk for chunk, _ in readable], model)
+    results = _ranked(readable, query)
     return RetrievalResponse(
         query=query.query_text,
         query_id=query.query_id,
@@ -64,7 +77,7 @@ def search(query: SearchQuery, *, using: Services, deadline: Deadline) -> Retrie
             qdrant_query_time_ms=round(search_ms),
             requested_top_k=query.top_k,
             collection=collection,
-            embedding_model=model if embedding else None,
+            embedding_model=model,
             embedding_cached=embedding.cached if embedding else False,
             timestamp=datetime.now(UTC),
         ),
@@ -90,13 +103,7 @@ def _unit(vector: Vector) -> Vector:
     return [value / length for value in scaled]
 
 
-def _ranked(points: Sequence[Point], query: SearchQuery, using: Services) -> tuple[SearchResult, ...]:
-    readable = _readable(points, using)
-    if points and not readable:
-        raise CorruptChunkError(
-            f"None of the {len(points)} points found has readable text; "
-            "set CHUNKPROOF_PAYLOAD_MAP if the payload keeps it under another name"
-        )
+def _ranked(readable: list[tuple[Chunk, Point]], query: SearchQuery) -> tuple[SearchResult, ...]:
     readable.sort(key=lambda pair: (-_score(pair[1]), pair[0].metadata.chunk_id))
     return tuple(
         SearchResult(
@@ -135,52 +142,15 @@ def _readable(points: Sequence[Point], using: Services) -> list[tuple[Chunk, Poi
                 lacking.setdefault(name, []).append(str(point.id))
     for name, ids in lacking.items():
         log.warning("Required field '%s' missing from payload", name, extra={"point_ids": ids})
+    if points and not readable:
+        raise CorruptChunkError(
+            f"None of the {len(points)} points found has readable text; "
+            "set CHUNKPROOF_PAYLOAD_MAP if the payload keeps it under another name"
+        )
     return readable
 
 
-def _warn_of_other_models(results: Sequence[SearchResult], model: str | None) -> None:
-    stored = {getattr(result.metadata, "embedding_model", None) for result in results} - {None, model}
-    for other in sorted(map(str, stored)) if model else ():
+def _warn_of_other_models(chunks: Sequence[Chunk], model: str | None) -> None:
+    stored = {str(chunk.metadata.embedding_model) for chunk in chunks if chunk.metadata.embedding_model}
+    for other in sorted(stored - {model}) if model else ():
         log.warning("Chunks were embedded with another model", extra={"stored": other, "query": model})
-
-
-def _mapped(
-    conditions: tuple[Condition, ...], collection: str, using: Services, deadline: Deadline
-) -> tuple[Condition, ...]:
-    """The conditions with canonical names replaced by the payload fields they mean here."""
-    if not conditions:
-        return ()
-    sample = using.sample(collection, deadline)
-    return tuple(_mapped_one(condition, sample, using) for condition in conditions)
-
-
-def _mapped_one(condition: Condition, sample: Sample, using: Services) -> Condition:
-    match condition:
-        case Not(inner):
-            return Not(tuple(_mapped_one(c, sample, using) for c in inner))
-        case Either(inner):
-            return Either(tuple(_mapped_one(c, sample, using) for c in inner))
-        case AnyOf() | Between():
-            paths = _paths_of(condition.field, sample, using)
-            moved = tuple(_moved(condition, path) for path in paths)
-            return moved[0] if len(moved) == 1 else Either(moved)
-
-
-def _moved(condition: AnyOf | Between, path: str) -> AnyOf | Between:
-    if isinstance(condition, AnyOf):
-        return AnyOf(path, condition.values)
-    return Between(path, condition.gte, condition.gt, condition.lte, condition.lt)
-
-
-def _paths_of(field: str, sample: Sample, using: Services) -> Sequence[str]:
-    if field == "chunk_id":
-        return using.payloads.id_paths
-    if not using.payloads.is_canonical(field):
-        return [field]
-    paths = using.payloads.paths_in(field, sample.payloads)
-    reachable = [p for p in paths if not any(lies_in_json_string(p, payload) for payload in sample.payloads)]
-    if paths and not reachable:
-        raise InvalidParameterError(
-            f"filters.{field} cannot be used: this collection keeps it inside a JSON string ({paths[0]})"
-        )
-    return reachable or [using.payloads.first_path(field)]

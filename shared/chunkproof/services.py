@@ -61,15 +61,23 @@ class Services:
         if collection not in self._spaces:
             description = self.store.describe(collection, deadline)
             space = choose_space(description.vectors, self.settings.vector_name, collection)
-            self._check_distance(collection, space, deadline)
+            if not self._is_cosine(collection, space, deadline):
+                return space
             self._spaces[collection] = space
         return self._spaces[collection]
+
+    def knows(self, collection: str) -> bool:
+        """Whether something remembered of the collection could be out of date."""
+        return collection in self._spaces or collection in self._samples
 
     def sample(self, collection: str, deadline: Deadline) -> Sample:
         """The first points' payloads; asked of the store once."""
         if collection not in self._samples:
             page = self.store.scroll(collection, deadline, limit=SAMPLE_POINTS)
-            self._samples[collection] = Sample(tuple(dict(point.payload) for point in page.points))
+            sample = Sample(tuple(dict(point.payload) for point in page.points))
+            if not sample.payloads:  # it may be filled any moment
+                return sample
+            self._samples[collection] = sample
         return self._samples[collection]
 
     def forget(self, collection: str) -> None:
@@ -77,18 +85,19 @@ class Services:
         self._spaces.pop(collection, None)
         self._samples.pop(collection, None)
 
-    def _check_distance(self, collection: str, space: VectorSpace, deadline: Deadline) -> None:
+    def _is_cosine(self, collection: str, space: VectorSpace, deadline: Deadline) -> bool:
+        """That scores are cosines; False while that cannot be told, an error when they are not."""
         if space.distance == "Cosine":
-            return
-        if space.distance == "Dot":
-            page = self.store.scroll(collection, deadline, limit=SAMPLE_POINTS, with_vector=space.name)
-            if lengths := [(p.id, fsum(v * v for v in p.vector) ** 0.5) for p in page.points if p.vector]:
-                self._check_lengths(collection, lengths)
-            return
-        raise UnsupportedDistanceError(
-            f"Collection {collection} measures {space.distance}; "
-            "scores from 0 to 1 need Cosine, or Dot with unit vectors"
-        )
+            return True
+        if space.distance != "Dot":
+            raise UnsupportedDistanceError(
+                f"Collection {collection} measures {space.distance}; "
+                "scores from 0 to 1 need Cosine, or Dot with unit vectors"
+            )
+        page = self.store.scroll(collection, deadline, limit=SAMPLE_POINTS, with_vector=space.name)
+        lengths = [(p.id, fsum(v * v for v in p.vector) ** 0.5) for p in page.points if p.vector]
+        self._check_lengths(collection, lengths)
+        return bool(lengths)
 
     @staticmethod
     def _check_lengths(collection: str, lengths: Sequence[tuple[PointId, float]]) -> None:

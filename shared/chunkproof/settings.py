@@ -87,6 +87,9 @@ class Settings(BaseModel):
         "Secrets Manager secret that holds `QDRANT_API_KEY` and `COHERE_API_KEY` as JSON.",
         "an ARN or a name",
     )
+    token: SecretStr | None = _setting(
+        "CHUNKPROOF_TOKEN", None, "Bearer token for a deployed stack that asks for one (`--api`).", "text"
+    )
     collection: str = _setting(
         "CHUNKPROOF_COLLECTION",
         "documentation",

@@ -1,11 +1,13 @@
 """The pages of docs/ that are made from code; `make docs` writes them, a test tells when one is stale."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
 import click
 
 from chunkproof.settings import Settings
+from chunkproof_cli.local.handlers import openapi
 from chunkproof_cli.main import cli
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -34,14 +36,26 @@ def settings_page() -> str:
 def cli_page() -> str:
     """The help of every command."""
     parts = ["# Command line\n", NOTE]
-    for path, command in [("chunkproof", cli), *((f"chunkproof {n}", c) for n, c in sorted(cli.commands.items()))]:
+    for path, command in [
+        ("chunkproof", cli),
+        *((f"chunkproof {n}", c) for n, c in sorted(cli.commands.items())),
+    ]:
         context = click.Context(command, info_name=path, **cli.context_settings)
         context.max_content_width = context.terminal_width = 100
         parts.append(f"## {path}\n\n```\n{command.get_help(context)}\n```\n")
     return "\n".join(parts)
 
 
-PAGES: dict[str, Callable[[], str]] = {"settings.md": settings_page, "cli.md": cli_page}
+def openapi_page() -> str:
+    """The API of the functions."""
+    return json.dumps(openapi(), indent=2, ensure_ascii=False) + "\n"
+
+
+PAGES: dict[str, Callable[[], str]] = {
+    "settings.md": settings_page,
+    "cli.md": cli_page,
+    "openapi.json": openapi_page,
+}
 
 
 def main() -> None:

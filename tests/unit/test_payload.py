@@ -152,7 +152,7 @@ def test_a_point_without_text_is_corrupt_and_named(payload):
         ({"chunk_id": "c", "id": "i", "metadata": {"chunk_id": "m"}}, "c"),
         ({"id": "i", "metadata": {"chunk_id": "m"}}, "i"),
         ({"metadata": {"chunk_id": "m"}}, "m"),
-        ({"metadata": '{"chunk_id": "m"}'}, "m"),
+        ({"metadata": '{"chunk_id": "m"}'}, "42"),  # a store cannot look it up there
         ({"chunk_id": 3, "id": "i"}, "i"),
         ({"chunk_id": 3}, "42"),
         ({"chunk_id": 3, "id": 5, "metadata": {"chunk_id": 7}}, "42"),
@@ -200,10 +200,12 @@ def test_the_path_that_leads_to_a_field_is_known():
     assert READ.first_path("url") == "url"
 
 
-def test_paths_in_use_are_listed_most_used_first():
+def test_paths_in_use_are_listed_by_rank_and_the_usual_one_is_the_most_used():
     payloads = [{"source": "x"}, {"url": "x"}, {"source": "y"}, {}, {"meta": {"url": "z"}}]
 
-    assert READ.paths_in("url", payloads) == ["source", "meta.url", "url"]
+    assert READ.paths_in("url", payloads) == ["url", "source", "meta.url"]
+    assert READ.usual_path("url", payloads) == "source"
+    assert READ.usual_path("url", [{}]) is None
 
 
 def test_canonical_names_are_those_of_the_table():

@@ -4,7 +4,6 @@ from typing import Any
 
 import click
 
-from chunkproof.collection import collection_info
 from chunkproof.models import CollectionInfo
 from chunkproof_cli import context
 from chunkproof_cli.output import out, print_json, rows, table, title
@@ -19,14 +18,14 @@ Examples:
 @click.command(epilog=EXAMPLES)
 @click.argument("name", required=False)
 @context.common_options
+@context.api_option
 def collection(name: str | None, **common: Any) -> None:
     """Show what the collection NAME holds and how its payloads are read."""
     given = context.options(**common)
     if name and given.collection and name != given.collection:
         raise click.UsageError("Give the collection once: as NAME or with --collection.")
-    with context.services(given) as using:
-        wanted = name or given.collection or using.settings.collection
-        info = collection_info(wanted, using=using, deadline=context.deadline(using.settings))
+    with context.backend(given) as backend:
+        info = backend.collection(name or given.collection)
     if given.json:
         print_json(info)
     else:

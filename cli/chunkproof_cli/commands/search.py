@@ -6,8 +6,7 @@ import click
 from rich.text import Text
 
 from chunkproof.errors import InvalidParameterError
-from chunkproof.models import RetrievalResponse, SearchQuery, read_json
-from chunkproof.search import search as find
+from chunkproof.models import RetrievalResponse, read_json
 from chunkproof_cli import context
 from chunkproof_cli.output import excerpt, out, print_json, rows, shown, table
 
@@ -33,6 +32,7 @@ Examples:
     help='Only chunks with this value; repeat to narrow further. VALUE may be JSON: 3, true, ["a", "b"], {"gte": 1}.',
 )
 @context.common_options
+@context.api_option
 def search(
     text: str,
     top_k: int,
@@ -42,19 +42,16 @@ def search(
 ) -> None:
     """Find the stored chunks nearest to TEXT."""
     given = context.options(**common)
-    with context.services(given) as using:
-        deadline = context.deadline(using.settings)
-        query = SearchQuery.parse(
-            {
-                "query_text": text,
-                "top_k": top_k,
-                "similarity_threshold": threshold,
-                "filters": parse_filters(filters),
-                **({"collection": given.collection} if given.collection is not None else {}),
-            },
-            using.settings.limits,
-        )
-        response = find(query, using=using, deadline=deadline)
+    request: dict[str, Any] = {
+        "query_text": text,
+        "top_k": top_k,
+        "similarity_threshold": threshold,
+        "filters": parse_filters(filters),
+    }
+    if given.collection is not None:
+        request["collection"] = given.collection
+    with context.backend(given) as backend:
+        response = backend.search(request)
     if given.json:
         print_json(response)
     else:

@@ -7,8 +7,7 @@ from typing import Any
 import click
 
 from chunkproof.errors import InvalidParameterError
-from chunkproof.models import ChunkValidation, ValidationResult
-from chunkproof.validation import validate_chunk
+from chunkproof.models import ValidationResult
 from chunkproof_cli import context
 from chunkproof_cli.output import out, print_json, rows, shown, table, title, verdict
 
@@ -28,6 +27,7 @@ Examples:
 )
 @click.option("--sha256", metavar="HEX", help="SHA-256 of what the stored text should be.")
 @context.common_options
+@context.api_option
 def validate(
     chunk_id: str,
     original: str | None,
@@ -48,9 +48,8 @@ def validate(
         "original_text": original if original_file is None else read_original(original_file),
         "original_sha256": sha256,
     }
-    request = ChunkValidation.parse({name: value for name, value in fields.items() if value is not None})
-    with context.services(given) as using:
-        result = validate_chunk(request, using=using, deadline=context.deadline(using.settings))
+    with context.backend(given) as backend:
+        result = backend.validate({name: value for name, value in fields.items() if value is not None})
     if given.json:
         print_json(result)
     else:

@@ -71,14 +71,18 @@ class VectorSpace:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """A collection's shape and counts, as the store states them."""
+    """A collection's shape and counts, as the store states them.
+
+    `indexed_fields` has the type of each payload index; with `needs_indexes` only those can be filtered by.
+    """
 
     name: str
     vectors: tuple[VectorSpace, ...]
     points_count: int
     indexed_vectors_count: int
     status: str
-    indexed_fields: frozenset[str]
+    indexed_fields: Mapping[str, str]
+    needs_indexes: bool = False
 
 
 @dataclass(frozen=True, slots=True)

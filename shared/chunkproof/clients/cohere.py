@@ -34,18 +34,18 @@ class CohereEmbedder:
 
     def __init__(
         self,
-        api_key: str,
+        transport: httpx.BaseTransport,
         *,
         model: str,
         dimension: int | None = None,
         base_url: str | None = None,
-        transport: httpx.BaseTransport | None = None,
     ) -> None:
         self.model = model
         self.dimension = dimension
         self._host = host_of(base_url) if base_url else DEFAULT_HOST
         self._http = httpx.Client(transport=transport)
-        self._client = cohere.ClientV2(api_key, base_url=base_url, max_retries=0, httpx_client=self._http)
+        # The SDK insists on a key of its own; the transport puts the real one over it.
+        self._client = cohere.ClientV2("unset", base_url=base_url, max_retries=0, httpx_client=self._http)
 
     def excess(self, _text: str) -> str | None:
         """Only Cohere can count its tokens: a call tells."""
@@ -63,10 +63,7 @@ class CohereEmbedder:
                 truncate="NONE",
                 **size,
             )
-        vectors = answer.embeddings.float_
-        if vectors is None:
-            raise EmbeddingError(f"{self._host} answered without embeddings")
-        return vectors
+            return list(answer.embeddings.float_ or [])
 
     def close(self) -> None:
         """Give the connections back."""
@@ -83,7 +80,12 @@ class CohereEmbedder:
             raise EmbeddingTimeoutError(f"{self._host} did not answer in time") from None
         except httpx.TransportError:
             raise EmbeddingError(f"{self._host} could not be reached") from None
-        except (ValueError, AttributeError, TypeError):  # what the SDK raises on a body that is not its API's
+        except (
+            httpx.HTTPError,
+            ValueError,
+            AttributeError,
+            TypeError,
+        ):  # what the SDK raises on a body that is not its API's
             raise EmbeddingError(f"{self._host} answered with something that is not an embedding") from None
 
     def _refusal(self, error: ApiError) -> ChunkproofError:

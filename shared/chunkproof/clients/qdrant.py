@@ -1,6 +1,8 @@
 """Qdrant through its client: a server, Qdrant Cloud, a local folder or memory."""
 
+import json
 import math
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -8,18 +10,19 @@ from typing import Any, Self
 
 import httpx
 from qdrant_client import QdrantClient, models
-from qdrant_client.common.client_exceptions import ResourceExhaustedResponse
+from qdrant_client.common.client_exceptions import QdrantException
 from qdrant_client.http.exceptions import ApiException, ResponseHandlingException, UnexpectedResponse
 
 from chunkproof.clients import Description, Nearest, Page, Point, PointId, VectorSpace
 from chunkproof.clients.http import host_of, retry_after
-from chunkproof.clients.qdrant_filters import field_schemas, to_qdrant
+from chunkproof.clients.qdrant_filters import SERVED_BY, field_schemas, to_qdrant
 from chunkproof.deadline import Deadline
 from chunkproof.errors import (
     ChunkproofError,
     CollectionNotFoundError,
     IndexRequiredError,
     RateLimitedError,
+    VectorStoreRefusedError,
     VectorStoreTimeoutError,
     VectorStoreUnavailableError,
 )
@@ -27,6 +30,8 @@ from chunkproof.models.filters import Condition
 
 # Scores are 32-bit; this is more than their rounding and less than any difference that matters.
 SCORE_STEP = 1e-6
+# Qdrant takes no collection with such a name, and in an address it would mean something else.
+_IMPOSSIBLE = re.compile(r'[/\\<>:"|?*\x00-\x1f\x7f]')
 
 
 class QdrantStore:
@@ -38,10 +43,10 @@ class QdrantStore:
         self._is_local = is_local
 
     @classmethod
-    def at(cls, url: str, api_key: str | None, transport: httpx.BaseTransport | None = None) -> Self:
-        """A server or a cloud cluster."""
+    def at(cls, url: str, transport: httpx.BaseTransport) -> Self:
+        """A server or a cloud cluster; the transport adds the key."""
         # The client compares versions with an extra request at start; a mismatch shows itself anyway.
-        client = QdrantClient(url=url, api_key=api_key, check_compatibility=False, transport=transport)
+        client = QdrantClient(url=url, check_compatibility=False, transport=transport)
         return cls(client, host_of(url), is_local=False)
 
     @classmethod
@@ -64,13 +69,15 @@ class QdrantStore:
         """Shape and counts now."""
         with self._translated(collection, deadline):
             info = self.client.get_collection(collection)
+        strict = info.config.strict_mode_config
         return Description(
             name=collection,
             vectors=tuple(_spaces(info.config.params.vectors)),
             points_count=info.points_count or 0,
             indexed_vectors_count=info.indexed_vectors_count or 0,
             status=info.status.value,
-            indexed_fields=frozenset(info.payload_schema),
+            indexed_fields={name: str(index.data_type.value) for name, index in info.payload_schema.items()},
+            needs_indexes=bool(strict and strict.enabled and strict.unindexed_filtering_retrieve is False),
         )
 
     def nearest(self, query: Nearest, deadline: Deadline) -> list[Point]:
@@ -156,21 +163,28 @@ class QdrantStore:
     def _translated(
         self, collection: str, deadline: Deadline, where: tuple[Condition, ...] = ()
     ) -> Iterator[None]:
+        if _IMPOSSIBLE.search(collection) or collection in (".", ".."):
+            raise CollectionNotFoundError(collection)
         if self._is_local:
             if collection and not self.client.collection_exists(collection):
                 raise CollectionNotFoundError(collection)
-            yield
+            try:
+                yield
+            except ValueError:  # all that local mode says when a request does not fit the collection
+                raise VectorStoreRefusedError(self.host, f"It does not fit collection {collection}") from None
             return
         try:
             with deadline.applied():
                 yield
         except UnexpectedResponse as error:
             raise self._refusal(error, collection, where, deadline) from None
-        except ResourceExhaustedResponse as error:
-            raise self._rate_limited(error.retry_after_s) from None
         except ResponseHandlingException as error:
             raise self._unreachable(error.source) from None
-        except (ApiException, ValueError) as error:
+        except (
+            QdrantException
+        ) as error:  # a 429; its retry-after may be a date, which the client does not read
+            raise self._rate_limited(getattr(error, "retry_after_s", None)) from None
+        except (ApiException, ValueError, AssertionError) as error:
             raise self._unreachable(error) from None
 
     def _refusal(
@@ -178,7 +192,7 @@ class QdrantStore:
     ) -> ChunkproofError:
         status = error.status_code or 0
         wait = retry_after(error.headers)
-        if status == 404 and collection:
+        if status == 404 and collection and _is_qdrants(error.content):
             return CollectionNotFoundError(collection)
         if status == 429:
             return self._rate_limited(wait)
@@ -188,26 +202,40 @@ class QdrantStore:
             return VectorStoreTimeoutError(self.host, f"Qdrant timed out ({status})", retry_after=wait)
         if status == 400 and where and (missing := self._missing_index(collection, where, deadline)):
             return missing
+        if status in (400, 422):
+            return VectorStoreRefusedError(self.host, f"Qdrant refused the request ({status})")
         return VectorStoreUnavailableError(self.host, f"Qdrant answered {status}", retry_after=wait)
 
     def _missing_index(
         self, collection: str, where: tuple[Condition, ...], deadline: Deadline
     ) -> IndexRequiredError | None:
-        indexed = self.describe(collection, deadline).indexed_fields
+        description = self.describe(collection, deadline)
+        if not description.needs_indexes:
+            return None
         for field, schema in field_schemas(where):
-            if field not in indexed:
+            if description.indexed_fields.get(field) not in SERVED_BY[schema]:
                 return IndexRequiredError(collection, field, schema)
         return None
 
     def _rate_limited(self, wait: float | None) -> RateLimitedError:
         return RateLimitedError(f"Qdrant at {self.host} limits the rate of requests", retry_after=wait)
 
-    def _unreachable(self, cause: BaseException | None) -> VectorStoreUnavailableError:
+    def _unreachable(self, cause: BaseException | None) -> ChunkproofError:
+        if isinstance(cause, ChunkproofError):  # the key could not be had
+            return cause
         if isinstance(cause, httpx.TimeoutException):
             return VectorStoreTimeoutError(self.host, "Qdrant did not answer in time")
         if isinstance(cause, httpx.TransportError):
             return VectorStoreUnavailableError(self.host, "The connection failed; check QDRANT_URL")
         return VectorStoreUnavailableError(self.host, "What answered there does not speak Qdrant's API")
+
+
+def _is_qdrants(content: bytes) -> bool:
+    """Whether an answer is Qdrant's, and not some other server's at that address."""
+    try:
+        return "status" in json.loads(content)
+    except (ValueError, TypeError):
+        return False
 
 
 def _spaces(vectors: Any) -> Iterator[VectorSpace]:
@@ -224,10 +252,16 @@ def _selector(name: str | None) -> bool | list[str]:
 
 def _point(found: Any, vector_name: str) -> Point:
     vector = found.vector.get(vector_name) if isinstance(found.vector, dict) else found.vector
-    score = float(getattr(found, "score", 0.0))
     return Point(
         id=found.id,
         payload=found.payload or {},
-        score=score if math.isfinite(score) else 0.0,
+        score=_cosine(float(getattr(found, "score", 0.0))),
         vector=None if vector is None else tuple(vector),
     )
+
+
+def _cosine(score: float) -> float:
+    """The score at the precision it has: an identical vector scores 0.9999999 or 1.0000001 as well as 1."""
+    if not math.isfinite(score):
+        return 0.0
+    return 1.0 if score > 1.0 - SCORE_STEP else score

@@ -7,7 +7,7 @@ from typing import Any
 
 from qdrant_client import models
 
-from chunkproof.models.filters import AnyOf, Between, Condition, Either, Not, Scalar, fields_of
+from chunkproof.models.filters import Absent, All, AnyOf, Between, Condition, Either, Not, Scalar, fields_of
 
 _PLAIN = re.compile(r"[A-Za-z0-9_-]+(\[\])?")
 
@@ -17,13 +17,24 @@ def to_qdrant(conditions: tuple[Condition, ...]) -> models.Filter | None:
     return models.Filter(must=[_condition(condition) for condition in conditions]) if conditions else None
 
 
+# Which types of index can answer a condition that one would make the first for.
+SERVED_BY = {
+    "keyword": {"keyword", "uuid"},
+    "integer": {"integer"},
+    "float": {"float", "integer"},
+    "bool": {"bool"},
+    "datetime": {"datetime"},
+}
+
+
 def field_schemas(conditions: tuple[Condition, ...]) -> Iterator[tuple[str, str]]:
-    """Each field filtered by, and the type of index that serves it."""
+    """Each field filtered by, in Qdrant's notation, and the type of index that serves it."""
     for condition in fields_of(conditions):
+        key = _key(condition.field)
         if isinstance(condition, Between):
-            yield condition.field, "datetime" if condition.is_about_time else "float"
-        else:
-            yield condition.field, _schema_of(condition.values[0])
+            yield key, "datetime" if condition.is_about_time else "float"
+        elif isinstance(condition, AnyOf):
+            yield from ((key, schema) for schema in dict.fromkeys(map(_schema_of, condition.values)))
 
 
 def _schema_of(value: Scalar) -> str:
@@ -36,10 +47,14 @@ def _condition(condition: Condition) -> Any:
     match condition:
         case Not(conditions):
             return models.Filter(must_not=[models.Filter(must=[_condition(c) for c in conditions])])
+        case All(conditions):
+            return models.Filter(must=[_condition(c) for c in conditions])
         case Either(conditions):
             return models.Filter(should=[_condition(c) for c in conditions])
         case Between():
             return _range(condition)
+        case Absent(field):
+            return models.IsEmptyCondition(is_empty=models.PayloadField(key=_key(field)))
         case AnyOf(field, values):
             alternatives = list(_alternatives(_key(field), values))
             return alternatives[0] if len(alternatives) == 1 else models.Filter(should=alternatives)

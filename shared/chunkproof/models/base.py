@@ -11,7 +11,6 @@ from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, Validatio
 from chunkproof.errors import InvalidParameterError
 from chunkproof.models.json import faults, has_lone_surrogate, place, shown
 
-
 MAX_NAME = 255
 
 
@@ -102,8 +101,7 @@ class Request(Model):
             elif detail["type"] == "extra_forbidden":
                 messages.append(cls._unknown(str(loc[-1])))
             else:
-                phrase = _PHRASES.get(detail["type"], detail["msg"])
-                messages.append(f"{place(loc)} {phrase.format_map(detail.get('ctx', {}))}")
+                messages.append(described(detail))
         return messages
 
     @classmethod
@@ -120,6 +118,12 @@ class BrokenRules(ValueError):  # noqa: N818 - not an error of its own, a carrie
         self.messages = messages
 
 
+def described(detail: Any) -> str:
+    """One of pydantic's errors in the contract's words."""
+    phrase: str = _PHRASES.get(detail["type"], detail["msg"])
+    return f"{place(detail['loc'])} {phrase.format_map(detail.get('ctx') or {})}"
+
+
 def named(name: str | None, field: str) -> str | None:
     """A name that a caller gave, if it can be one."""
     if name is not None and not (name.strip() and len(name) <= MAX_NAME):
@@ -133,6 +137,7 @@ _PHRASES = {
     "int_type": "must be an integer",
     "float_type": "must be a number",
     "bool_type": "must be true or false",
+    "bool_parsing": "must be true or false",
     "tuple_type": "must be a list",
     "dict_type": "must be an object",
     "datetime_type": "must be an ISO 8601 date and time",

@@ -39,8 +39,22 @@ class Between:
 
 
 @dataclass(frozen=True, slots=True)
+class Absent:
+    """The payload has no value there."""
+
+    field: str
+
+
+@dataclass(frozen=True, slots=True)
 class Either:
     """At least one of the conditions holds."""
+
+    conditions: "tuple[Condition, ...]"
+
+
+@dataclass(frozen=True, slots=True)
+class All:
+    """All of the conditions hold."""
 
     conditions: "tuple[Condition, ...]"
 
@@ -52,7 +66,7 @@ class Not:
     conditions: "tuple[Condition, ...]"
 
 
-Condition = AnyOf | Between | Either | Not
+Condition = AnyOf | Between | Absent | Either | All | Not
 
 
 def parse_filters(value: Any) -> tuple[Condition, ...]:
@@ -68,10 +82,10 @@ def parse_filters(value: Any) -> tuple[Condition, ...]:
     return conditions
 
 
-def fields_of(conditions: tuple[Condition, ...]) -> Iterator[AnyOf | Between]:
+def fields_of(conditions: tuple[Condition, ...]) -> Iterator[AnyOf | Between | Absent]:
     """Every condition on a field, however deep."""
     for condition in conditions:
-        if isinstance(condition, Not | Either):
+        if isinstance(condition, Not | Either | All):
             yield from fields_of(condition.conditions)
         else:
             yield condition
@@ -155,5 +169,5 @@ def parse_time(text: str) -> datetime | None:
     return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
-_FIELD = re.compile(r'[^".\[\]\x00-\x1f]+(\[\])?(\.[^".\[\]\x00-\x1f]+(\[\])?)*')
+_FIELD = re.compile(r'[^".\\\[\]\x00-\x1f]+(\[\])?(\.[^".\\\[\]\x00-\x1f]+(\[\])?)*')
 _ISO = re.compile(r"\d{4}-\d\d-\d\d([Tt ][0-9:.,]+([Zz]|[+-][0-9:]+)?)?", re.ASCII)

@@ -46,7 +46,8 @@ def read_json(body: str | bytes) -> Any:
         )
     except json.JSONDecodeError as error:
         raise InvalidParameterError(
-            f"The request body is not valid JSON: {error.msg.removesuffix(' at')} at line {error.lineno} column {error.colno}"
+            f"The request body is not valid JSON: {error.msg.removesuffix(' at')} "
+            f"at line {error.lineno} column {error.colno}"
         ) from None
     except RecursionError:
         raise InvalidParameterError(f"The request body is nested deeper than {MAX_DEPTH} levels") from None

@@ -6,9 +6,9 @@ from math import isfinite
 from typing import Annotated, Any, ClassVar
 from uuid import uuid4
 
-from pydantic import BeforeValidator, Field, ValidationInfo, WithJsonSchema, field_validator
+from pydantic import BeforeValidator, ConfigDict, Field, ValidationInfo, WithJsonSchema, field_validator
 
-from chunkproof.models.base import BrokenRules, Limits, Request, limits_in_force, named
+from chunkproof.models.base import MAX_NAME, BrokenRules, Limits, Request, limits_in_force, named
 from chunkproof.models.filters import Condition, parse_filters, parse_time
 
 FLOAT32_MAX = 3.4028235e38
@@ -36,8 +36,27 @@ Filters = Annotated[
 ]
 
 
+def _documented(schema: dict[str, Any]) -> None:
+    """The rules that pydantic does not see: hard limits, other names, a text or a vector."""
+    properties, hard = schema["properties"], Limits()
+    properties["query_text"] |= {"minLength": 1, "maxLength": hard.max_query_chars}
+    properties["query_vector"] |= {"minItems": 1}
+    properties["top_k"] |= {"minimum": 1, "maximum": hard.max_top_k}
+    properties["similarity_threshold"] |= {"minimum": 0.0, "maximum": 1.0}
+    properties["filters"]["default"] = {}
+    for name in ("query_text", "query_vector", "collection"):  # null is the same as nothing
+        properties[name] |= properties[name].pop("anyOf")[0]
+    for name in ("collection", "query_id"):
+        properties[name] |= {"minLength": 1, "maxLength": MAX_NAME}
+    for alias, name in SearchQuery.aliases.items():
+        properties[alias] = {**properties[name], "description": f"Another name of {name}", "deprecated": True}
+    schema["oneOf"] = [{"required": [name]} for name in ("query_text", "text", "query_vector")]
+
+
 class SearchQuery(Request):
     """What to look for: a text (or a ready vector), how many results, from which score on."""
+
+    model_config = ConfigDict(json_schema_extra=_documented)
 
     aliases: ClassVar[Mapping[str, str]] = {
         "text": "query_text",

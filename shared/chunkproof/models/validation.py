@@ -8,16 +8,24 @@ from pydantic import Field, field_validator
 
 from chunkproof.models.base import BrokenRules, Model, Request, named
 
+MAX_ID = 1000
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 class ChunkValidation(Request):
     """Which chunk, and what its text should be."""
 
-    chunk_id: str = Field(description="As an answer gave it, a point id, or the payload's own id")
+    chunk_id: str = Field(
+        description="As an answer gave it, a point id, or the payload's own id",
+        json_schema_extra={"minLength": 1, "maxLength": MAX_ID},
+    )
     collection: str | None = Field(None, description="Which collection; the deployment's own by default")
     original_text: str | None = Field(None, description="What the text should be")
-    original_sha256: str | None = Field(None, description="SHA-256 of what the text should be, 64 hex digits")
+    original_sha256: str | None = Field(
+        None,
+        description="SHA-256 of what the text should be, 64 hex digits",
+        json_schema_extra={"pattern": "^[0-9a-fA-F]{64}$"},
+    )
 
     @classmethod
     def broken_rules(cls, fields: Mapping[str, object]) -> list[str]:
@@ -31,8 +39,8 @@ class ChunkValidation(Request):
     def _id_is_not_blank(cls, chunk_id: str) -> str:
         if not chunk_id.strip():
             raise BrokenRules("chunk_id cannot be empty")
-        if len(chunk_id) > 1000:
-            raise BrokenRules("chunk_id must have at most 1000 characters")
+        if len(chunk_id) > MAX_ID:
+            raise BrokenRules(f"chunk_id must have at most {MAX_ID} characters")
         return chunk_id
 
     @field_validator("collection")

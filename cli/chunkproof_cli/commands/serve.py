@@ -1,0 +1,47 @@
+"""`chunkproof serve`."""
+
+import logging
+from typing import Any
+
+import click
+import uvicorn
+
+from chunkproof import connect
+from chunkproof.settings import Settings
+from chunkproof_cli import context
+from chunkproof_cli.local.gateway import Gateway
+from chunkproof_cli.local.handlers import FUNCTIONS, function
+from chunkproof_cli.output import say
+
+EXAMPLES = """\b
+Examples:
+  chunkproof serve --collection handbook
+  curl -s localhost:8080/search -d '{"query_text": "how do I tune a PID loop"}'
+"""
+
+
+@click.command(epilog=EXAMPLES)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="Port to listen at."
+)
+@context.common_options
+def serve(host: str, port: int, **common: Any) -> None:
+    """Run the Lambda handlers behind a local HTTP gateway, with Swagger UI at /docs.
+
+    Without authorization: for development, not for the open network.
+    """
+    given = context.options(**common)
+    logging.getLogger("gateway").setLevel(logging.INFO)
+    settings = Settings.from_env()
+    if given.collection is not None:
+        settings = settings.model_copy(update={"collection": given.collection})
+    with context.connection(given, settings) as connected, connect.using(connected.services):
+        for name in FUNCTIONS:
+            function(name)
+        config = uvicorn.Config(
+            Gateway(), host=host, port=port, log_level="warning", lifespan="off", access_log=False
+        )
+        server = uvicorn.Server(config)
+        say(f"Serving {connected.store.host} at http://{host}:{port}, documentation at /docs; Ctrl-C stops")
+        server.run()

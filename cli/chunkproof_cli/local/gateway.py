@@ -1,0 +1,211 @@
+"""HTTP → HTTP API event → the very handlers → HTTP: API Gateway's part on a machine of one's own."""
+
+import base64
+import json
+import logging
+import time
+from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from importlib.resources import files
+from time import monotonic
+from typing import Any
+from urllib.parse import parse_qsl, unquote
+from uuid import uuid4
+
+from anyio import CapacityLimiter, to_thread
+
+from chunkproof_cli.local.handlers import handler_of, openapi
+
+MAX_BODY_BYTES = 10 * 1024 * 1024  # API Gateway's limit
+FUNCTION_SECONDS = 30
+CONCURRENCY = 40
+ACCOUNT = "123456789012"
+TEXT_TYPES = ("application/json", "text/", "application/javascript", "application/xml")
+
+log = logging.getLogger("gateway")
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+
+@dataclass
+class LambdaContext:
+    """What a handler asks of Lambda's context."""
+
+    function_name: str = "chunkproof-local"
+    function_version: str = "$LATEST"
+    memory_limit_in_mb: int = 1024
+    aws_request_id: str = field(default_factory=lambda: str(uuid4()))
+    log_group_name: str = "/chunkproof/local"
+    log_stream_name: str = "local"
+    started: float = field(default_factory=monotonic)
+
+    @property
+    def invoked_function_arn(self) -> str:
+        """An ARN of the usual shape."""
+        return f"arn:aws:lambda:us-east-1:{ACCOUNT}:function:{self.function_name}"
+
+    def get_remaining_time_in_millis(self) -> int:
+        """What is left of the function's timeout."""
+        return max(0, int((FUNCTION_SECONDS - (monotonic() - self.started)) * 1000))
+
+
+class Gateway:
+    """An ASGI application; each request runs in a thread, as each has its own container in Lambda."""
+
+    def __init__(self) -> None:
+        self._limiter = CapacityLimiter(CONCURRENCY)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http":
+            return
+        started = monotonic()
+        body = await _body(receive)
+        if body is None:
+            answer = _message(413, "Request Entity Too Large")
+        elif (page := _page(scope)) is not None:
+            answer = page
+        else:
+            event = to_event(scope, body)
+            handler = handler_of(event["rawPath"])
+            answer = await to_thread.run_sync(handler, event, LambdaContext(), limiter=self._limiter)
+        await _send(answer, send)
+        ms = (monotonic() - started) * 1000
+        log.info("%s %s %s %.0f ms", scope["method"], scope["path"], answer["statusCode"], ms)
+
+
+def to_event(scope: Scope, body: bytes) -> dict[str, Any]:
+    """The request as HTTP API sends it, payload format 2.0."""
+    headers: dict[str, str] = {}
+    cookies: list[str] = []
+    for name_bytes, value_bytes in scope["headers"]:
+        name, value = name_bytes.decode("latin-1").lower(), value_bytes.decode("latin-1")
+        if name == "cookie":
+            cookies += [cookie.strip() for cookie in value.split(";")]
+        else:
+            headers[name] = f"{headers[name]},{value}" if name in headers else value
+    raw_path, raw_query = scope["raw_path"].decode("ascii"), scope["query_string"].decode("ascii")
+    route, path_parameters = _route(scope["method"], scope["path"])
+    now = time.time()
+    event: dict[str, Any] = {
+        "version": "2.0",
+        "routeKey": route,
+        "rawPath": unquote(raw_path),
+        "rawQueryString": raw_query,
+        "headers": headers,
+        "requestContext": {
+            "accountId": ACCOUNT,
+            "apiId": "local",
+            "domainName": headers.get("host", "localhost"),
+            "domainPrefix": headers.get("host", "localhost").split(".")[0],
+            "http": {
+                "method": scope["method"],
+                "path": unquote(raw_path),
+                "protocol": f"HTTP/{scope['http_version']}",
+                "sourceIp": (scope.get("client") or ("127.0.0.1",))[0],
+                "userAgent": headers.get("user-agent", ""),
+            },
+            "requestId": str(uuid4()),
+            "routeKey": route,
+            "stage": "$default",
+            "time": datetime.fromtimestamp(now, UTC).strftime("%d/%b/%Y:%H:%M:%S +0000"),
+            "timeEpoch": int(now * 1000),
+        },
+        "isBase64Encoded": False,
+    }
+    if cookies:
+        event["cookies"] = cookies
+    if query := _joined(parse_qsl(raw_query, keep_blank_values=True)):
+        event["queryStringParameters"] = query
+    if path_parameters:
+        event["pathParameters"] = path_parameters
+    if body:
+        event |= _event_body(body, headers)
+    return event
+
+
+def _event_body(body: bytes, headers: dict[str, str]) -> dict[str, Any]:
+    if headers.get("content-type", "").startswith(TEXT_TYPES) and "content-encoding" not in headers:
+        try:
+            return {"body": body.decode("utf-8"), "isBase64Encoded": False}
+        except UnicodeDecodeError:
+            pass
+    return {"body": base64.b64encode(body).decode(), "isBase64Encoded": True}
+
+
+def _joined(pairs: list[tuple[str, str]]) -> dict[str, str]:
+    joined: dict[str, str] = {}
+    for name, value in pairs:
+        joined[name] = f"{joined[name]},{value}" if name in joined else value
+    return joined
+
+
+def _route(method: str, path: str) -> tuple[str, dict[str, str]]:
+    parts = path.strip("/").split("/")
+    if len(parts) == 2 and parts[0] == "collections":
+        return f"{method} /collections/{{name}}", {"name": parts[1]}
+    return f"{method} {path}", {}
+
+
+async def _body(receive: Receive) -> bytes | None:
+    """The whole body; None when it is larger than API Gateway takes."""
+    chunks, size, more = [], 0, True
+    while more:
+        message = await receive()
+        chunk = message.get("body", b"")
+        size += len(chunk)
+        if size <= MAX_BODY_BYTES:
+            chunks.append(chunk)
+        more = message.get("more_body", False)
+    return b"".join(chunks) if size <= MAX_BODY_BYTES else None
+
+
+async def _send(answer: dict[str, Any], send: Send) -> None:
+    body = answer.get("body") or ""
+    content = base64.b64decode(body) if answer.get("isBase64Encoded") else body.encode("utf-8")
+    headers = [(k.lower().encode("latin-1"), str(v).encode("latin-1")) for k, v in answer["headers"].items()]
+    headers += [(b"set-cookie", cookie.encode("latin-1")) for cookie in answer.get("cookies", [])]
+    headers.append((b"content-length", str(len(content)).encode()))
+    await send({"type": "http.response.start", "status": answer["statusCode"], "headers": headers})
+    await send({"type": "http.response.body", "body": content})
+
+
+def _message(status: int, message: str) -> dict[str, Any]:
+    """API Gateway's own way of saying no."""
+    return _content(status, "application/json", json.dumps({"message": message}))
+
+
+def _content(status: int, kind: str, body: str) -> dict[str, Any]:
+    return {"statusCode": status, "headers": {"content-type": kind}, "body": body, "isBase64Encoded": False}
+
+
+_ASSETS = {"swagger-ui.min.css": "text/css", "swagger-ui-bundle.min.js": "application/javascript"}
+_DOCS = """<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>Chunkproof API</title>
+<link rel="icon" href="data:,">
+<link rel="stylesheet" href="/docs/swagger-ui.min.css">
+<div id="api"></div>
+<script src="/docs/swagger-ui-bundle.min.js"></script>
+<script>SwaggerUIBundle({url: "/openapi.json", dom_id: "#api", deepLinking: true})</script>
+</html>
+"""
+
+
+def _page(scope: Scope) -> dict[str, Any] | None:
+    """Documentation, which only a local gateway shows; its assets come with Powertools."""
+    if scope["method"] != "GET":
+        return None
+    if scope["path"] == "/docs":
+        return _content(200, "text/html; charset=utf-8", _DOCS)
+    if scope["path"] == "/openapi.json":
+        return _content(200, "application/json", json.dumps(openapi()))
+    name = scope["path"].removeprefix("/docs/")
+    if name in _ASSETS:
+        folder = files("aws_lambda_powertools.event_handler.openapi.swagger_ui")
+        return _content(200, _ASSETS[name], (folder / name).read_text("utf-8"))
+    return None

@@ -1,0 +1,204 @@
+"""A resolver for the contract's routes: strict validation, one envelope for every failure.
+
+A door makes an `Api`, names its routes and hands out `app.handler`. Every answer is complete, valid JSON
+and carries `x-request-id`.
+"""
+
+import json
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from functools import partial
+from http import HTTPStatus
+from typing import Any
+
+from aws_lambda_powertools import Logger
+from aws_lambda_powertools.event_handler import APIGatewayHttpResolver, Response
+from aws_lambda_powertools.event_handler.exceptions import NotFoundError as RouteNotFoundError
+from aws_lambda_powertools.event_handler.openapi.exceptions import RequestValidationError
+from aws_lambda_powertools.utilities.data_classes import APIGatewayProxyEventV2
+
+from chunkproof.connect import services, settings
+from chunkproof.deadline import Deadline
+from chunkproof.errors import (
+    ChunkproofError,
+    InternalError,
+    InvalidParameterError,
+    MethodNotAllowedError,
+    NotFoundError,
+)
+from chunkproof.models import ExecutionMetadata, Model, RetrievalResponse, read_json
+from chunkproof.models.base import described, limits_in_force
+from chunkproof.proxy import Answer, Event, fields_of, readable, sized
+
+LAMBDA_DEADLINE_MS = 2_000
+# Kept back for turning a failure into an answer before Lambda stops the function.
+RESERVE_MS = 100
+JSON = "application/json"
+
+logger = Logger(service="chunkproof")
+
+
+class _OfThread(threading.local):
+    """What belongs to the request at hand. Lambda has one at a time; a local gateway has several."""
+
+    context: dict[str, Any]
+    current_event: APIGatewayProxyEventV2
+    lambda_context: Any
+    event: Event
+    deadline: Deadline
+
+    def __init__(self) -> None:
+        self.context = {}
+
+
+def _kept_per_thread(name: str) -> Any:
+    def read(app: "Api") -> Any:
+        return getattr(app.of_thread, name)
+
+    def write(app: "Api", value: Any) -> None:
+        setattr(app.of_thread, name, value)
+
+    return property(read, write)
+
+
+class Api(APIGatewayHttpResolver):
+    """Powertools' resolver; what it keeps on its class and instance is kept per thread here."""
+
+    context = _kept_per_thread("context")
+    current_event = _kept_per_thread("current_event")
+    lambda_context = _kept_per_thread("lambda_context")
+
+    def __init__(self) -> None:
+        self.of_thread = _OfThread()
+        super().__init__(
+            enable_validation=True,
+            json_body_deserializer=read_json,
+            serializer=partial(json.dumps, ensure_ascii=False, separators=(",", ":")),
+        )
+        answers: dict[type[Exception], Callable[[Any], Response[str]]] = {
+            ChunkproofError: self._failed,
+            RequestValidationError: self._invalid,
+            RouteNotFoundError: self._no_route,
+            Exception: self._broken,
+        }
+        for kind, answer in answers.items():
+            self.exception_handler(kind)(answer)
+
+    @property
+    def deadline(self) -> Deadline:
+        """The time budget of the request at hand."""
+        return self.of_thread.deadline
+
+    def handler(self, event: Event, context: Any) -> Answer:
+        """The Lambda handler."""
+        self.of_thread.event = event
+        self.of_thread.deadline = Deadline(LAMBDA_DEADLINE_MS)
+        try:
+            self.of_thread.deadline = deadline_of(context)
+            limits_in_force.set(settings().limits)
+            plain = readable(event)
+            self.current_event = APIGatewayProxyEventV2(plain, read_json)
+            self.lambda_context = context
+            answer = sized(_tagged(self.resolve(plain, context), context), event)
+        except ChunkproofError as error:  # outside of any route
+            failed = self._failed(error)
+            answer = {
+                "statusCode": failed.status_code,
+                "headers": {"content-type": JSON, **failed.headers},
+                "body": failed.body,
+                "isBase64Encoded": False,
+            }
+        return _tagged(answer, context)
+
+    def prime(self) -> "Api":
+        """Do now what would make a first request slow (or two first ones collide); opens no connection."""
+        for route in [*self._static_routes, *self._dynamic_routes]:
+            route._build_middleware_stack(router_middlewares=self._router_middlewares, app=self)
+        with suppress(ChunkproofError):  # every request will say what is not configured
+            services()
+        return self
+
+    def _failed(self, error: ChunkproofError) -> Response[str]:
+        if error.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            logger.error("request failed", code=error.code, reasons=error.messages)
+        given = fields_of(self.of_thread.event)
+        text, query_id = given.get("query_text", given.get("text")), given.get("query_id")
+        threshold = given.get("similarity_threshold", given.get("threshold", given.get("score_threshold")))
+        envelope = RetrievalResponse.failed(
+            error,
+            ExecutionMetadata(
+                latency_ms=round(self.deadline.elapsed_ms()),
+                result_count=0,
+                threshold_applied=float(threshold) if isinstance(threshold, int | float) else 0.0,
+                timestamp=datetime.now(UTC),
+            ),
+            query=text if isinstance(text, str) else None,
+            query_id=query_id if isinstance(query_id, str) else None,
+        )
+        return Response(error.status.value, JSON, envelope.to_json(), headers=self._headers(error))
+
+    def _headers(self, error: ChunkproofError) -> dict[str, str | list[str]]:
+        headers: dict[str, str | list[str]] = {}
+        if error.retry_after is not None:
+            headers["retry-after"] = str(max(1, round(error.retry_after)))
+        if isinstance(error, MethodNotAllowedError):
+            headers["allow"] = ", ".join(self._methods_here())
+        return headers
+
+    def _invalid(self, error: RequestValidationError) -> Response[str]:
+        """A path or query parameter; bodies are refused by their own models."""
+        problems = [described({**detail, "loc": detail["loc"][1:]}) for detail in error.errors()]
+        return self._failed(InvalidParameterError.listing(problems))
+
+    def _no_route(self, _error: RouteNotFoundError) -> Response[str]:
+        path, method = self.current_event.path, self.current_event.http_method
+        if self._methods_here():
+            return self._failed(MethodNotAllowedError(f"{method} is not allowed at {path}"))
+        return self._failed(NotFoundError(f"There is nothing at {path}"))
+
+    def _broken(self, _error: Exception) -> Response[str]:
+        """A bug: the log has the trace, the caller an id to quote."""
+        logger.exception("unexpected failure")
+        request_id = getattr(self.lambda_context, "aws_request_id", "unknown")
+        return self._failed(InternalError("Internal server error", f"Quote request id {request_id}"))
+
+    def _methods_here(self) -> list[str]:
+        path = self.current_event.path
+        routes = [*self._static_routes, *self._dynamic_routes]
+        return sorted({route.method for route in routes if route.rule.fullmatch(path)})
+
+
+def responses(success: type[Model], *, unavailable: type[Model] = RetrievalResponse) -> dict[int, Any]:
+    """What a route may answer, for its OpenAPI."""
+
+    def answer(description: str, model: type[Model]) -> dict[str, Any]:
+        return {"description": description, "content": {JSON: {"model": model}}}
+
+    failures = {
+        400: "The request breaks a rule",
+        403: "The caller may not",
+        404: "There is no such thing",
+        405: "Not with this method",
+        413: "Too large",
+        429: "Too many requests",
+        500: "A bug, or nothing readable",
+    }
+    return {
+        200: answer("As asked", success),
+        **{status: answer(description, RetrievalResponse) for status, description in failures.items()},
+        503: answer("A dependency is down", unavailable),
+    }
+
+
+def deadline_of(context: Any) -> Deadline:
+    """The budget in force, and never more than Lambda has left."""
+    budget = settings().deadline_ms or LAMBDA_DEADLINE_MS
+    left = context.get_remaining_time_in_millis() - RESERVE_MS
+    return Deadline(max(0, min(budget, left)))
+
+
+def _tagged(answer: Answer, context: Any) -> Answer:
+    headers = {**(answer.get("headers") or {}), "x-request-id": getattr(context, "aws_request_id", "")}
+    return {**answer, "headers": headers}

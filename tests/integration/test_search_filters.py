@@ -1,0 +1,144 @@
+"""Filters by canonical names: they mean the payload field that this collection keeps the value in."""
+
+from typing import Any
+
+import pytest
+
+from chunkproof.clients import Point
+from chunkproof.clients.qdrant import QdrantStore
+from chunkproof.deadline import Deadline
+from chunkproof.errors import InvalidParameterError
+from chunkproof.services import Services
+
+from support.chunks import ask, fill, services
+from support.pipelines import dense_vector, pipeline, write
+
+EAST = [1.0, 0.0]
+
+
+@pytest.fixture(params=["memory", pytest.param("server", marks=pytest.mark.server)])
+def either(request: pytest.FixtureRequest) -> QdrantStore:
+    """A store in memory and one on a server."""
+    chosen: QdrantStore = request.getfixturevalue(f"{request.param}_store")
+    return chosen
+
+
+def texts(using: Services, filters: dict[str, Any]) -> list[str]:
+    return sorted(result.text for result in ask(using, query_vector=EAST, filters=filters).results)
+
+
+def point(number: int, payload: dict[str, Any]) -> Point:
+    return Point(number, {"text": str(number), **payload}, vector=(1.0, 0.0))
+
+
+@pytest.mark.parametrize(
+    ("payload", "filters"),
+    [
+        ({"source_url": "https://a.example"}, {"url": "https://a.example"}),
+        ({"metadata": {"source": "https://a.example"}}, {"url": "https://a.example"}),
+        ({"meta": {"url": "https://a.example"}}, {"url": "https://a.example"}),
+        ({"page_title": "A"}, {"document_title": "A"}),
+        ({"chunk_index": 4}, {"position": 4}),
+        ({"meta": {"split_id": 4}}, {"position": {"gte": 4, "lt": 5}}),
+        ({"ingested_at": "2025-12-27T10:30:00Z"}, {"timestamp": {"gte": "2025-12-27"}}),
+        ({"chunk_size": 380}, {"tokens": {"gt": 379.5}}),
+        ({"ref_doc_id": "d-1"}, {"document_id": "d-1"}),
+        ({"has_code": True}, {"has_code": True}),
+        ({"section_headers": ["A", "B"]}, {"section_headers": "B"}),
+        ({"chunk_id": "c-1"}, {"chunk_id": "c-1"}),
+        ({"id": "c-1"}, {"chunk_id": ["c-0", "c-1"]}),
+        ({"metadata": {"chunk_id": "c-1"}}, {"chunk_id": "c-1"}),
+        ({"own": {"field": 5}}, {"own.field": 5}),
+    ],
+    ids=str,
+)
+def test_a_name_selects_by_the_mapped_field(
+    either: QdrantStore, collection: str, payload: dict[str, Any], filters: dict[str, Any]
+) -> None:
+    fill(either, collection, point(1, payload), point(2, {}))
+    using = services(either, collection)
+    assert texts(using, filters) == ["1"]
+    assert texts(using, {"not": filters}) == ["2"]
+
+
+def test_a_name_selects_by_every_field_that_the_collection_uses_for_it(
+    either: QdrantStore, collection: str
+) -> None:
+    layouts = ({"url": "u"}, {"source_url": "u"}, {"metadata": {"source": "u"}}, {"url": "v"}, {})
+    fill(either, collection, *(point(n, payload) for n, payload in enumerate(layouts, start=1)))
+    using = services(either, collection)
+    assert texts(using, {"url": "u"}) == ["1", "2", "3"]
+    assert texts(using, {"not": {"url": "u"}}) == ["4", "5"]
+
+
+def test_a_payload_map_decides_what_a_name_means(either: QdrantStore, collection: str) -> None:
+    fill(either, collection, point(1, {"link": "u", "url": "v"}), point(2, {"link": "v", "url": "u"}))
+    assert texts(services(either, collection, PAYLOAD_MAP='{"url": "link"}'), {"url": "u"}) == ["1"]
+
+
+def test_all_conditions_must_hold(either: QdrantStore, collection: str) -> None:
+    fill(
+        either,
+        collection,
+        point(1, {"source_url": "u", "chunk_index": 1}),
+        point(2, {"source_url": "u", "chunk_index": 2}),
+        point(3, {"source_url": "v", "chunk_index": 2}),
+    )
+    assert texts(services(either, collection), {"url": "u", "position": 2}) == ["2"]
+
+
+def test_a_filter_and_a_threshold_work_together(either: QdrantStore, collection: str) -> None:
+    points = ((1, (1.0, 0.0), "u"), (2, (0.8, 0.6), "u"), (3, (0.6, 0.8), "u"), (4, (1.0, 0.0), "v"))
+    fill(either, collection, *(Point(n, {"text": str(n), "url": url}, vector=v) for n, v, url in points))
+    answer = ask(
+        services(either, collection), query_vector=EAST, filters={"url": "u"}, similarity_threshold=0.7
+    )
+    assert [result.text for result in answer.results] == ["1", "2"]
+
+
+@pytest.mark.parametrize("filters", [{"text": "A vector"}, {"not": {"text": "A vector"}}])
+def test_a_name_whose_value_lies_in_a_json_string_is_refused(
+    either: QdrantStore, collection: str, filters: dict[str, Any]
+) -> None:
+    write(either, collection, "llamaindex_dense", with_indexes=False)
+    vector = dense_vector(pipeline("llamaindex_dense")["points"][0])
+    with pytest.raises(InvalidParameterError) as caught:
+        ask(services(either, collection), query_vector=vector, filters=filters)
+    assert caught.value.message == (
+        "filters.text cannot be used: this collection keeps it inside a JSON string (_node_content.text)"
+    )
+
+
+def test_a_document_id_that_a_search_shows_can_be_filtered_by(either: QdrantStore, collection: str) -> None:
+    fill(either, collection, point(1, {"source_url": "u"}), point(2, {"source_url": "v"}))
+    using = services(either, collection)
+    shown = ask(using, query_vector=EAST).results[0].metadata.model_dump()["document_id"]
+    assert shown == "u"
+    assert texts(using, {"document_id": "u"}) == ["1"]
+
+
+def test_a_collection_filled_after_the_first_filter_is_filtered_rightly(
+    either: QdrantStore, collection: str
+) -> None:
+    fill(either, collection)
+    using = services(either, collection)
+    assert texts(using, {"url": "u"}) == []
+    either.upsert(collection, [point(1, {"source_url": "u"})], "", Deadline(60_000))
+    assert texts(using, {"url": "u"}) == ["1"]
+
+
+def test_a_result_has_the_value_that_was_filtered_by(either: QdrantStore, collection: str) -> None:
+    layouts = ({"url": "u"}, {"source_url": "u"}, {"url": "v", "source_url": "u"})
+    fill(either, collection, *(point(n, payload) for n, payload in enumerate(layouts, start=1)))
+    answer = ask(services(either, collection), query_vector=EAST, filters={"url": "u"})
+    assert {result.metadata.url for result in answer.results} == {"u"}
+
+
+@pytest.mark.server
+def test_a_name_that_is_no_path_for_the_store_is_refused_as_such(
+    server_store: QdrantStore, collection: str
+) -> None:
+    fill(server_store, collection, point(1, {"a\\b": "v"}))
+    with pytest.raises(InvalidParameterError) as caught:
+        texts(services(server_store, collection), {"a\\b": "v"})
+    assert caught.value.code == "INVALID_REQUEST"

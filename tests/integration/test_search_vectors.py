@@ -1,0 +1,145 @@
+"""Which vector a search uses, and which distances it accepts."""
+
+import pytest
+from qdrant_client import models
+
+from chunkproof.clients import Point
+from chunkproof.clients.qdrant import QdrantStore
+from chunkproof.deadline import Deadline
+from chunkproof.errors import InvalidParameterError, UnsupportedDistanceError
+
+from support.chunks import ask, services
+
+COSINE = models.Distance.COSINE
+EAST = [1.0, 0.0]
+
+
+@pytest.fixture(params=["memory", pytest.param("server", marks=pytest.mark.server)])
+def either(request: pytest.FixtureRequest) -> QdrantStore:
+    """A store in memory and one on a server."""
+    chosen: QdrantStore = request.getfixturevalue(f"{request.param}_store")
+    return chosen
+
+
+def vectors_of(store: QdrantStore, collection: str, *names: str) -> None:
+    """A collection with vectors of these names; the first two differ in which point is nearest to the east."""
+    store.client.create_collection(
+        collection, vectors_config={name: models.VectorParams(size=2, distance=COSINE) for name in names}
+    )
+    near, far = [1.0, 0.0], [0.6, 0.8]
+    first, second = {names[0]: near}, {names[0]: far}
+    for name in names[1:]:
+        first[name], second[name] = far, near
+    store.client.upsert(
+        collection,
+        [
+            models.PointStruct(id=1, vector=dict(first), payload={"text": "one"}),
+            models.PointStruct(id=2, vector=dict(second), payload={"text": "two"}),
+        ],
+        wait=True,
+    )
+
+
+def best(store: QdrantStore, collection: str, **settings: str) -> str:
+    return ask(services(store, collection, **settings), query_vector=EAST).results[0].text
+
+
+def with_distance(store: QdrantStore, collection: str, distance: str, *points: Point) -> None:
+    params = models.VectorParams(size=2, distance=models.Distance(distance))
+    store.client.create_collection(collection, vectors_config=params)
+    if points:
+        store.upsert(collection, points, "", Deadline(60_000))
+
+
+def test_the_unnamed_vector_is_used(either: QdrantStore, collection: str) -> None:
+    vectors_of(either, collection, "", "other")
+    assert best(either, collection) == "one"
+
+
+def test_the_only_vector_is_used_whatever_its_name(either: QdrantStore, collection: str) -> None:
+    vectors_of(either, collection, "text-dense")
+    assert best(either, collection) == "one"
+    assert best(either, collection, VECTOR_NAME="something-else") == "one"
+
+
+def test_of_several_named_vectors_the_setting_chooses(either: QdrantStore, collection: str) -> None:
+    vectors_of(either, collection, "title", "body")
+    assert best(either, collection, VECTOR_NAME="title") == "one"
+    assert best(either, collection, VECTOR_NAME="body") == "two"
+
+
+def test_a_setting_that_names_a_vector_comes_before_the_unnamed_one(
+    either: QdrantStore, collection: str
+) -> None:
+    vectors_of(either, collection, "", "other")
+    assert best(either, collection) == "one"
+    assert best(either, collection, VECTOR_NAME="other") == "two"
+
+
+@pytest.mark.parametrize("settings", [{}, {"VECTOR_NAME": "summary"}])
+def test_several_vectors_without_a_fitting_setting_are_listed(
+    either: QdrantStore, collection: str, settings: dict[str, str]
+) -> None:
+    vectors_of(either, collection, "title", "body")
+    with pytest.raises(InvalidParameterError) as caught:
+        best(either, collection, **settings)
+    assert (caught.value.code, caught.value.status) == ("INVALID_REQUEST", 400)
+    assert "CHUNKPROOF_VECTOR_NAME" in caught.value.message
+    assert "title" in caught.value.message
+    assert "body" in caught.value.message
+
+
+def test_sparse_vectors_alone_cannot_be_searched(either: QdrantStore, collection: str) -> None:
+    either.client.create_collection(
+        collection, vectors_config={}, sparse_vectors_config={"words": models.SparseVectorParams()}
+    )
+    with pytest.raises(InvalidParameterError, match="has no dense vector"):
+        best(either, collection)
+
+
+def test_dot_products_of_unit_vectors_are_cosines(either: QdrantStore, collection: str) -> None:
+    with_distance(
+        either,
+        collection,
+        "Dot",
+        Point(1, {"text": "one"}, vector=(1.0, 0.0)),
+        Point(2, {"text": "two"}, vector=(0.6, 0.8)),
+    )
+    answer = ask(services(either, collection), query_vector=[5.0, 0.0])
+    assert [result.similarity_score for result in answer.results] == pytest.approx([1.0, 0.6], abs=1e-6)
+
+
+def test_dot_products_of_other_vectors_are_refused_with_the_point(
+    either: QdrantStore, collection: str
+) -> None:
+    with_distance(
+        either,
+        collection,
+        "Dot",
+        Point(1, {"text": "one"}, vector=(1.0, 0.0)),
+        Point(2, {"text": "two"}, vector=(3.0, 4.0)),
+    )
+    with pytest.raises(UnsupportedDistanceError) as caught:
+        ask(services(either, collection), query_vector=EAST)
+    assert (caught.value.code, caught.value.status) == ("UNSUPPORTED_DISTANCE", 400)
+    assert "point 2: 5.000" in caught.value.message
+
+
+def test_dot_products_are_checked_once_there_are_points(either: QdrantStore, collection: str) -> None:
+    with_distance(either, collection, "Dot")
+    using = services(either, collection)
+    assert ask(using, query_vector=EAST).results == ()
+    either.upsert(collection, [Point(1, {"text": "one"}, vector=(3.0, 4.0))], "", Deadline(60_000))
+    with pytest.raises(UnsupportedDistanceError):
+        ask(using, query_vector=EAST)
+
+
+@pytest.mark.parametrize("distance", ["Euclid", "Manhattan"])
+def test_a_distance_that_is_no_similarity_is_refused(
+    either: QdrantStore, collection: str, distance: str
+) -> None:
+    with_distance(either, collection, distance, Point(1, {"text": "one"}, vector=(1.0, 0.0)))
+    with pytest.raises(UnsupportedDistanceError) as caught:
+        ask(services(either, collection), query_vector=EAST)
+    assert caught.value.code == "UNSUPPORTED_DISTANCE"
+    assert f"Collection {collection} measures {distance}" in caught.value.message

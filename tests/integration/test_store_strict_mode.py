@@ -1,0 +1,162 @@
+"""A server in strict mode, as new clusters of Qdrant Cloud are: filters need an index, reads have limits."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from qdrant_client import models
+
+from chunkproof.clients import Nearest, Point, VectorSpace
+from chunkproof.clients.qdrant import QdrantStore
+from chunkproof.deadline import Deadline
+from chunkproof.errors import IndexRequiredError, RateLimitedError
+from chunkproof.models.filters import parse_filters
+
+pytestmark = pytest.mark.server
+
+PAYLOAD = {
+    "text": "one",
+    "language": "en",
+    "pages": 10,
+    "price": 0.25,
+    "free": True,
+    "published": "2025-12-15T10:30:00Z",
+    "meta": {"author": "Ada"},
+    "tags": ["a", "b"],
+    "reading level": "easy",
+}
+ADVICE = re.compile(r'create_payload_index\("(.+?)", field_name="(.+)", field_schema="(\w+)"\)')
+
+Strict = Callable[..., str]
+
+
+@pytest.fixture
+def strict(server_store: QdrantStore, collection: str, deadline: Deadline) -> Strict:
+    """Makes a collection of one point under the given rules."""
+
+    def make(**rules: Any) -> str:
+        server_store.client.create_collection(
+            collection,
+            vectors_config=models.VectorParams(size=2, distance=models.Distance.COSINE),
+            strict_mode_config=models.StrictModeConfig(enabled=True, **rules),
+        )
+        server_store.upsert(collection, [Point(1, PAYLOAD, vector=(1.0, 0.0))], "", deadline)
+        return collection
+
+    return make
+
+
+def test_a_filter_without_an_index_names_the_field_and_the_call(
+    server_store: QdrantStore, strict: Strict, deadline: Deadline
+) -> None:
+    name = strict(unindexed_filtering_retrieve=False)
+    where = parse_filters({"language": "en"})
+    calls: list[Callable[[], object]] = [
+        lambda: server_store.scroll(name, deadline, limit=5, where=where),
+        lambda: server_store.nearest(
+            Nearest(name, VectorSpace("", 2, "Cosine"), (1.0, 0.0), 5, where=where), deadline
+        ),
+    ]
+    for call in calls:
+        with pytest.raises(IndexRequiredError) as caught:
+            call()
+        assert (caught.value.code, caught.value.status) == ("INDEX_REQUIRED", 400)
+        assert caught.value.messages == (
+            f"Collection {name} needs a payload index on language to filter by it: "
+            f'create_payload_index("{name}", field_name="language", field_schema="keyword")',
+        )
+
+
+def test_without_a_filter_nothing_needs_an_index(
+    server_store: QdrantStore, strict: Strict, deadline: Deadline
+) -> None:
+    name = strict(unindexed_filtering_retrieve=False)
+    assert [point.id for point in server_store.scroll(name, deadline, limit=5).points] == [1]
+
+
+def followed(server_store: QdrantStore, name: str, filters: dict[str, Any], deadline: Deadline) -> list[Any]:
+    """What the filter selects once every index that the errors ask for is there."""
+    for _ in range(4):
+        try:
+            page = server_store.scroll(name, deadline, limit=5, where=parse_filters(filters))
+        except IndexRequiredError as error:
+            advised = ADVICE.search(error.message)
+            assert advised is not None
+            _, field, schema = advised.groups()
+            server_store.client.create_payload_index(name, field, field_schema=schema, wait=True)
+        else:
+            return [point.id for point in page.points]
+    raise AssertionError("the advice does not help")
+
+
+@pytest.mark.parametrize(
+    "filters",
+    [
+        {"language": "en"},
+        {"language": ["en", "de"]},
+        {"pages": 10},
+        {"pages": [10, 20]},
+        {"pages": {"gte": 10}},
+        {"price": 0.25},
+        {"price": {"lt": 1}},
+        {"free": True},
+        {"published": {"gte": "2025-12-01"}},
+        {"meta.author": "Ada"},
+        {"tags[]": "a"},
+        {"tags": ["a", "x"]},
+        {"not": {"language": "de"}},
+        {"language": "en", "pages": 10, "not": {"free": False}},
+        {"reading level": "easy"},
+    ],
+    ids=str,
+)
+def test_following_the_advice_makes_the_filter_work(
+    server_store: QdrantStore, strict: Strict, deadline: Deadline, filters: dict[str, Any]
+) -> None:
+    name = strict(unindexed_filtering_retrieve=False)
+    assert followed(server_store, name, filters, deadline) == [1]
+
+
+def test_an_integer_index_serves_a_range(
+    server_store: QdrantStore, strict: Strict, deadline: Deadline
+) -> None:
+    name = strict(unindexed_filtering_retrieve=False)
+    server_store.client.create_payload_index(name, "pages", field_schema="integer", wait=True)
+    assert followed(server_store, name, {"pages": {"gte": 10}}, deadline) == [1]
+
+
+def test_an_index_of_another_type_is_not_an_outage(
+    server_store: QdrantStore, strict: Strict, deadline: Deadline
+) -> None:
+    name = strict(unindexed_filtering_retrieve=False)
+    server_store.client.create_payload_index(name, "pages", field_schema="keyword", wait=True)
+    with pytest.raises(IndexRequiredError):
+        server_store.scroll(name, deadline, limit=5, where=parse_filters({"pages": {"gte": 10}}))
+
+
+def test_only_strict_mode_asks_for_an_index(
+    server_store: QdrantStore, collection: str, deadline: Deadline
+) -> None:
+    server_store.create(collection, 2, deadline)
+    of_another_size = Nearest(
+        collection, VectorSpace("", 3, "Cosine"), (1.0, 0.0, 0.0), 5, where=parse_filters({"pages": 10})
+    )
+    try:
+        server_store.nearest(of_another_size, deadline)
+    except IndexRequiredError as error:
+        pytest.fail(f"nothing is missing here, yet: {error}")
+    except Exception:  # noqa: BLE001 - whatever else it is
+        return
+
+
+def test_a_server_that_limits_the_rate_is_a_429_with_the_time_to_wait(
+    server_store: QdrantStore, strict: Strict, deadline: Deadline
+) -> None:
+    name = strict(read_rate_limit=1)
+    server_store.scroll(name, deadline, limit=1)
+    with pytest.raises(RateLimitedError) as caught:
+        server_store.scroll(name, deadline, limit=1)
+    assert (caught.value.code, caught.value.status) == ("RATE_LIMITED", 429)
+    assert caught.value.retry_after is not None
+    assert 0 < caught.value.retry_after <= 60
