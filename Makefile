@@ -5,11 +5,23 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 PYTEST_ARGS ?=
 
+# Deployment: the layer is built for ARCH, with the Python that Lambda runs.
+ARCH ?= arm64
+HOST_ARCH := $(if $(filter aarch64 arm64,$(shell uname -m)),arm64,x86_64)
+PYTHON313 ?= $(shell for python in python3.13 $$(pyenv root 2>/dev/null)/versions/3.13.*/bin/python3.13; do \
+  $$python -c "" 2>/dev/null && command -v $$python && break; done)
+SAM_VENV ?= .venv-sam
+SAM ?= $(or $(shell command -v sam),$(SAM_VENV)/bin/sam)
+BUILD ?= .aws-sam/build
+ENV ?= default
+PARAMS ?=
+export SAM_CLI_TELEMETRY = 0
+
 .DEFAULT_GOAL := help
 
 .PHONY: help
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: demo
 demo: $(VENV)/.cli ## See it work: load a sample handbook, search it, validate a good and a corrupted chunk
@@ -36,6 +48,41 @@ format: $(VENV)/.dev ## Format the code
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+.PHONY: build
+build: $(VENV)/.dev $(SAM) python313 ## Build functions and layer for Lambda (ARCH=arm64 or x86_64)
+	ARCHITECTURE=$(ARCH) PYTHON313=$(PYTHON313) $(SAM) build --build-dir $(BUILD) \
+	  --parameter-overrides Architecture=$(ARCH) QdrantUrl=http://built
+	@$(BIN)/python tests/tools/release.py --stamp $(BUILD)/template.yaml --architecture $(ARCH) \
+	  --parameters '$(PARAMS)' >/dev/null
+	@du -sm $(BUILD)/*/ | awk '{printf "  %4d MB  %s\n", $$1, $$2}'
+
+.PHONY: invoke
+invoke: ## Run every sample event in a Lambda container, against a real Qdrant server and the local model
+	@$(MAKE) --no-print-directory build ARCH=$(HOST_ARCH) BUILD=.aws-sam/local >&2
+	@$(BIN)/python tests/tools/invoke.py --sam $(SAM) --template .aws-sam/local/template.yaml
+
+.PHONY: package
+package: build ## Zip layer, functions and OpenAPI file into dist/, for Terraform and CDK
+	@$(BIN)/python tests/tools/package.py --build $(BUILD) --architecture $(ARCH)
+
+.PHONY: secret
+secret: $(VENV)/.cli ## Store the keys in Secrets Manager (asks for them, or reads JSON from standard input)
+	@$(BIN)/chunkproof secret --name $(or $(NAME),chunkproof-keys)
+
+.PHONY: deploy
+deploy: build ## Deploy with the parameters of samconfig.toml (ENV=default)
+	$(SAM) deploy --template-file $(BUILD)/template.yaml --config-file $(CURDIR)/samconfig.toml --config-env $(ENV) \
+	  $(if $(PARAMS),--parameter-overrides $(PARAMS))
+
+.PHONY: python313
+python313:
+	@test -n "$(PYTHON313)" || { echo "Lambda runs Python 3.13, and the layer is compiled with it: install it \
+	(pyenv install 3.13, or uv python install 3.13), or name it: make PYTHON313=/path/to/python3.13 build" >&2; exit 1; }
+
+.PHONY: check-3.13
+check-3.13: python313 ## The same checks on the Python that Lambda runs
+	$(MAKE) check PYTHON=$(PYTHON313) VENV=.venv-3.13
+
 .PHONY: docs
 docs: $(VENV)/.dev ## Write the generated pages of docs/ anew
 	$(BIN)/python tests/tools/pages.py
@@ -46,7 +93,7 @@ lock: $(VENV)/.dev ## Pin the dependencies anew from pyproject.toml
 
 .PHONY: clean
 clean: ## Remove everything that was made here
-	rm -rf $(VENV) .venv-* dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage*
+	rm -rf $(VENV) .venv-* .aws-sam dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage*
 
 $(VENV)/pyvenv.cfg:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -56,12 +103,18 @@ $(VENV)/pyvenv.cfg:
 
 $(VENV)/.cli: $(VENV)/pyvenv.cfg cli/requirements.txt pyproject.toml
 	@echo "Installing what the command needs (once, about a minute)" >&2
-	@$(PIP) install --require-hashes -r cli/requirements.txt
+	@$(PIP) install --no-deps --require-hashes -r cli/requirements.txt
 	@$(PIP) install --no-deps -e .
+	@touch $@
+
+$(SAM_VENV)/bin/sam: tests/requirements-sam.txt
+	@echo "Installing the AWS SAM CLI into $(SAM_VENV) (once)" >&2
+	@$(PYTHON) -m venv $(SAM_VENV)
+	@$(SAM_VENV)/bin/python -m pip --quiet --disable-pip-version-check install --no-deps --require-hashes -r $<
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/pyvenv.cfg tests/requirements.txt pyproject.toml
 	@echo "Installing what the tests need (once, about a minute)" >&2
-	@$(PIP) install --require-hashes -r tests/requirements.txt
+	@$(PIP) install --no-deps --require-hashes -r tests/requirements.txt
 	@$(PIP) install --no-deps -e .
 	@touch $@ $(VENV)/.cli

@@ -1,8 +1,9 @@
 """Chunks → vectors → collection. Nothing is written before everything is embedded."""
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import islice
+from tempfile import TemporaryFile
 from typing import IO, TypeVar
 
 from chunkproof.clients import Embedder, InputType, Point, WritableStore
@@ -19,6 +20,10 @@ Item = TypeVar("Item")
 Done = Callable[[int], None]
 
 
+def _unseen(_count: int) -> None:
+    """Nobody watches the progress."""
+
+
 class Loader:
     """Embeds chunks and writes them, replacing those with the same id: a second run changes nothing."""
 
@@ -29,6 +34,15 @@ class Loader:
         self._embedder = embedder
         self._collection = collection
         self._wanted_vector = vector_name
+
+    def load(
+        self, records: Collection[ChunkRecord], *, embedded: Done = _unseen, written: Done = _unseen
+    ) -> None:
+        """Embed everything, then write everything."""
+        self.check_collection()
+        with TemporaryFile() as spool:
+            size = self.embed(records, spool, embedded)
+            self.write(records, spool, size, written)
 
     def embed(self, records: Iterable[ChunkRecord], into: IO[bytes], done: Done) -> int:
         """Spool one 32-bit vector per chunk; returns their size. A failure leaves the collection as it was."""

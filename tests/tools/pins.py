@@ -12,19 +12,29 @@ from json import dumps
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-# In this order: the smaller sets follow the versions of the largest.
+# In this order: the smaller sets follow the versions of the largest. SAM's own tool stands apart.
 FILES = {
-    "tests/requirements.txt": ("3.11", ["--extra", "dev", "--extra", "cli"]),
-    "cli/requirements.txt": ("3.11", ["--extra", "cli"]),
-    "shared/requirements.txt": ("3.13", []),
+    "tests/requirements.txt": ("3.11", ["pyproject.toml", "--extra", "dev", "--extra", "cli"]),
+    "cli/requirements.txt": (
+        "3.11",
+        ["pyproject.toml", "--extra", "cli", "--constraint", "tests/requirements.txt"],
+    ),
+    "shared/requirements.txt": ("3.13", ["pyproject.toml", "--constraint", "tests/requirements.txt"]),
+    "tests/requirements-sam.txt": ("3.11", ["--group", "pyproject.toml:sam"]),
 }
 LARGEST = next(iter(FILES))
+APART = {"tests/requirements-sam.txt"}
 
 
 def wanted() -> dict[str, object]:
     """What pyproject.toml asks for."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    return {"dependencies": project["dependencies"], "optional": project["optional-dependencies"]}
+    document = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    project = document["project"]
+    return {
+        "dependencies": project["dependencies"],
+        "optional": project["optional-dependencies"],
+        "groups": document["dependency-groups"],
+    }
 
 
 def header() -> str:
@@ -41,23 +51,14 @@ def pins(name: str) -> dict[str, list[str]]:
 
 
 def main() -> None:
-    for name, (python, extras) in FILES.items():
-        constraint = [] if name == LARGEST else ["--constraint", LARGEST]
-        options = (
-            "--universal --generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links"
+    options = (
+        "--universal --generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links"
+    )
+    for name, (python, source) in FILES.items():
+        compile_ = [sys.executable, "-m", "uv", "--quiet", "pip", "compile", "--upgrade", *options.split()]
+        subprocess.run(
+            [*compile_, "--python-version", python, *source, "--output-file", name], cwd=ROOT, check=True
         )
-        compile_ = [
-            sys.executable,
-            "-m",
-            "uv",
-            "--quiet",
-            "pip",
-            "compile",
-            "pyproject.toml",
-            *options.split(),
-        ]
-        choice = ["--python-version", python, "--upgrade", *extras, *constraint, "--output-file", name]
-        subprocess.run([*compile_, *choice], cwd=ROOT, check=True)
         file = ROOT / name
         file.write_text(header() + "\n" + file.read_text("utf-8"), "utf-8")
 

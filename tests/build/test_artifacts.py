@@ -1,0 +1,177 @@
+"""The layer as SAM builds it: small enough, compiled for good, and all that the handlers need."""
+
+import json
+import os
+import platform
+import shutil
+import subprocess
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chunkproof.clients import Point
+from chunkproof.clients.qdrant import QdrantStore
+from chunkproof.deadline import Deadline
+
+from support.cohere_server import CohereServer, cohere_server, hashed
+from support.python313 import python313
+from support.qdrant_server import QdrantServer
+
+ROOT = Path(__file__).resolve().parents[2]
+HOST = "arm64" if platform.machine() in ("arm64", "aarch64") else "x86_64"
+MAX_MB = 150
+# What Lambda's runtime brings along.
+RUNTIME = ("boto3", "botocore", "s3transfer", "jmespath", "dateutil", "six.py", "urllib3")
+CALL = """
+    import json, sys
+    import app
+    class Context:
+        aws_request_id = "a-request"
+        function_name = "f"
+        memory_limit_in_mb = 1024
+        invoked_function_arn = "arn:aws:lambda:us-east-1:123456789012:function:f"
+        def get_remaining_time_in_millis(self):
+            return 30000
+    answer = app.lambda_handler(json.load(sys.stdin), Context())
+    stale = [m.__name__ for m in list(sys.modules.values()) if (getattr(m, "__cached__", None) or "").endswith(".pyc")
+             and "layer" in m.__cached__ and not __import__("os").path.exists(m.__cached__)]
+    print("ANSWER" + json.dumps({"answer": answer, "stale": stale}))
+"""
+
+
+def build(folder: Path, architecture: str) -> Path:
+    python = python313()
+    if python is None:
+        reason = "no Python 3.13, which Lambda runs and the layer is compiled with"
+        (pytest.fail if os.environ.get("CHUNKPROOF_REQUIRE_SERVER") else pytest.skip)(reason)
+    copy = folder / "shared"  # as SAM does
+    shutil.copytree(ROOT / "shared", copy, ignore=shutil.ignore_patterns("__pycache__"))
+    variables = {
+        "ARTIFACTS_DIR": str(folder / "layer"),
+        "ARCHITECTURE": architecture,
+        "PYTHON313": str(python),
+    }
+    make = ["make", "--silent", "-C", str(copy), "build-SharedLayer"]
+    subprocess.run(make, env={**os.environ, **variables}, check=True, capture_output=True)
+    return folder / "layer"
+
+
+@pytest.fixture(scope="module")
+def layer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(tmp_path_factory.mktemp("host"), HOST)
+
+
+@pytest.fixture(scope="module")
+def runtime(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runtime")
+    import boto3
+
+    for name in RUNTIME:
+        (folder / name).symlink_to(Path(boto3.__file__).parents[1] / name)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def cohere() -> Iterator[CohereServer]:
+    with cohere_server(hashed(8)) as server:
+        yield server
+
+
+def megabytes(folder: Path) -> float:
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) / 1e6
+
+
+def test_the_layer_is_within_its_size(layer: Path) -> None:
+    assert megabytes(layer) < MAX_MB
+
+
+def test_the_layer_for_the_other_processor_is_within_its_size_and_for_it(tmp_path: Path) -> None:
+    other = "x86_64" if HOST == "arm64" else "arm64"
+    built = build(tmp_path, other)
+    assert megabytes(built) < MAX_MB
+    machine = {"arm64": "aarch64", "x86_64": "x86_64"}[other]
+    libraries = [file.name for file in built.rglob("*.cpython-313-*.so")]
+    assert libraries
+    assert all(machine in name for name in libraries)
+
+
+def test_every_module_has_bytecode_that_zip_dates_do_not_make_stale(layer: Path) -> None:
+    sources = [file for file in (layer / "python").rglob("*.py") if "site-packages" not in file.parts]
+    for source in sources:
+        compiled = source.parent / "__pycache__" / f"{source.stem}.cpython-313.pyc"
+        assert compiled.is_file(), source
+        assert compiled.read_bytes()[4:8] == b"\x01\x00\x00\x00", "hash-based, not checked"
+
+
+def test_the_layer_holds_neither_tests_nor_what_the_runtime_brings(layer: Path) -> None:
+    site = layer / "python"
+    for name in ("boto3", "botocore", "huggingface_hub", "chunkproof_cli", "pytest"):
+        assert not (site / name).exists()
+    assert not [folder for folder in site.rglob("tests") if folder.is_dir()]
+    assert (site / "chunkproof" / "search.py").is_file()
+
+
+@pytest.mark.server
+@pytest.mark.parametrize(
+    ("function", "path", "body", "expected"),
+    [
+        ("search", "/search", {"query_text": "anything"}, lambda b: b["results"][0]["text"] == "proof"),
+        ("search", "/health", None, lambda b: b == {"status": "ok", "contract_version": "1.0"}),
+        (
+            "validate_chunk",
+            "/validate-chunk",
+            {"chunk_id": "1", "original_text": "proof"},
+            lambda b: b["matches"] is True,
+        ),
+    ],
+)
+def test_a_handler_answers_with_nothing_but_artefacts_and_the_runtimes_boto3(
+    layer: Path,
+    runtime: Path,
+    cohere: CohereServer,
+    served_qdrant: QdrantServer,
+    server_store: QdrantStore,
+    collection: str,
+    function: str,
+    path: str,
+    body: dict[str, Any] | None,
+    expected: Any,
+) -> None:
+    server_store.create(collection, 8, Deadline(10_000))
+    vector = tuple(hashed(8)("anything"))
+    payload = {"text": "proof", "url": "https://example.com"}
+    server_store.upsert(collection, [Point(1, payload, vector=vector)], "", Deadline(10_000))
+    method = "GET" if body is None else "POST"
+    http = {"method": method, "path": path, "protocol": "HTTP/1.1", "sourceIp": "::1", "userAgent": "test"}
+    event = {
+        "rawPath": path,
+        "rawQueryString": "",
+        "headers": {},
+        "requestContext": {"http": http, "stage": "$default", "requestId": "r"},
+        "body": json.dumps(body) if body else None,
+    }
+    environment = {
+        "PYTHONPATH": os.pathsep.join(map(str, (ROOT / "functions" / function, layer / "python", runtime))),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "QDRANT_URL": served_qdrant.url,
+        "COHERE_API_KEY": cohere.key,
+        "COHERE_BASE_URL": cohere.url,
+        "CHUNKPROOF_COLLECTION": collection,
+        "POWERTOOLS_SERVICE_NAME": "chunkproof",
+    }
+    run = subprocess.run(
+        [str(python313()), "-S", "-W", "error::ImportWarning", "-c", textwrap.dedent(CALL)],
+        input=json.dumps(event),
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr[-2000:]
+    printed = json.loads(run.stdout.split("ANSWER")[1])
+    assert printed["answer"]["statusCode"] == 200
+    assert expected(json.loads(printed["answer"]["body"]))
+    assert printed["stale"] == []

@@ -1,0 +1,184 @@
+"""Who may call a deployed stack."""
+
+import copy
+from typing import Any
+
+import pytest
+
+from support.template import Stack, named, open_routes, routes, stack
+
+JWT = {"JwtIssuer": "https://issuer.example/", "JwtAudience": "search,validation"}
+PARAMETERS: dict[str, dict[str, str]] = {
+    "default": {},
+    "jwt": JWT,
+    "vpc": {"SubnetIds": "subnet-1,subnet-2", "SecurityGroupIds": "sg-1"},
+    "rollout": {"GradualRollout": "true"},
+    "snapstart": {"SnapStart": "PublishedVersions"},
+    "secret": {"SecretArn": "arn:aws:secretsmanager:eu-central-1:123456789012:secret:keys-AbCdEf"},
+    "all-collections": {"AllowedCollections": "*"},
+}
+FUNCTION_OF_ROUTE = {
+    "POST /search": "SearchFunction",
+    "GET /collections/{name}": "SearchFunction",
+    "GET /health": "SearchFunction",
+    "POST /validate-chunk": "ValidateChunkFunction",
+}
+
+
+@pytest.fixture(params=PARAMETERS.values(), ids=PARAMETERS)
+def any_stack(request: pytest.FixtureRequest) -> Stack:
+    return stack(**request.param)
+
+
+@pytest.fixture
+def api() -> dict[str, Any]:
+    """A definition of the API that a test may spoil."""
+    return copy.deepcopy(stack().api)
+
+
+def test_the_api_has_exactly_the_routes_of_the_contract() -> None:
+    assert {route for route, _ in routes(stack().api)} == set(FUNCTION_OF_ROUTE)
+
+
+def test_no_route_is_open_unless_asked_for(any_stack: Stack) -> None:
+    assert open_routes(any_stack.api) == set()
+
+
+@pytest.mark.parametrize("auth", [{}, JWT], ids=["iam", "jwt"])
+def test_public_health_opens_health_and_nothing_else(auth: dict[str, str]) -> None:
+    assert open_routes(stack(PublicHealth="true", **auth).api) == {"GET /health"}
+
+
+def test_callers_sign_with_iam_by_default() -> None:
+    assert stack().api["components"]["securitySchemes"] == {
+        "caller": {
+            "type": "apiKey",
+            "name": "Authorization",
+            "in": "header",
+            "x-amazon-apigateway-authtype": "awsSigv4",
+        }
+    }
+
+
+def test_with_an_issuer_callers_bring_a_token_of_it_for_one_of_the_audiences() -> None:
+    assert stack(**JWT).api["components"]["securitySchemes"] == {
+        "caller": {
+            "type": "oauth2",
+            "x-amazon-apigateway-authorizer": {
+                "type": "jwt",
+                "identitySource": "$request.header.Authorization",
+                "jwtConfiguration": {
+                    "issuer": "https://issuer.example/",
+                    "audience": ["search", "validation"],
+                },
+            },
+        }
+    }
+
+
+@pytest.mark.parametrize("security", [None, [], [{}], [{"caller": []}, {}], [{"nobody": []}]], ids=str)
+@pytest.mark.parametrize(("path", "method"), [("/search", "post"), ("/collections/{name}", "get")])
+def test_a_route_that_lost_its_security_is_noticed(
+    api: dict[str, Any], path: str, method: str, security: list[Any] | None
+) -> None:
+    operation = api["paths"][path][method]
+    del operation["security"]
+    if security is not None:
+        operation["security"] = security
+    assert open_routes(api) == {f"{method.upper()} {path}"}
+
+
+def test_a_route_that_was_added_without_security_is_noticed(api: dict[str, Any]) -> None:
+    api["security"] = [{"caller": []}]  # API Gateway does not read it here
+    api["paths"]["/new"] = {"x-amazon-apigateway-any-method": {"responses": {}}}
+    assert open_routes(api) == {"X-AMAZON-APIGATEWAY-ANY-METHOD /new"}
+
+
+@pytest.mark.parametrize(
+    "scheme",
+    [
+        {"type": "apiKey", "name": "Authorization", "in": "header"},
+        {"type": "oauth2", "x-amazon-apigateway-authorizer": {"type": "jwt"}},
+    ],
+    ids=["no-authtype", "no-issuer"],
+)
+def test_a_scheme_that_checks_nothing_is_noticed(api: dict[str, Any], scheme: dict[str, Any]) -> None:
+    api["components"]["securitySchemes"]["caller"] = scheme
+    assert open_routes(api) == set(FUNCTION_OF_ROUTE)
+
+
+@pytest.mark.parametrize(("route", "function"), FUNCTION_OF_ROUTE.items())
+def test_a_route_is_answered_by_the_live_version_of_its_function(
+    any_stack: Stack, route: str, function: str
+) -> None:
+    assert dict(routes(any_stack.api))[route]["x-amazon-apigateway-integration"] == {
+        "type": "aws_proxy",
+        "httpMethod": "POST",
+        "payloadFormatVersion": "2.0",
+        "uri": (
+            "arn:${AWS::Partition}:apigateway:${AWS::Region}:lambda:path/2015-03-31"
+            f"/functions/${{{function}Aliaslive}}/invocations"
+        ),
+    }
+    alias = any_stack.of_type("Lambda::Alias")[f"{function}Aliaslive"]
+    assert (alias["Name"], alias["FunctionName"]) == ("live", f"${{{function}}}")
+
+
+def test_only_this_api_may_invoke_a_function_and_only_for_its_routes(any_stack: Stack) -> None:
+    granted = any_stack.of_type("Lambda::Permission").values()
+    assert {(given["Principal"], given["Action"]) for given in granted} == {
+        ("apigateway.amazonaws.com", "lambda:InvokeFunction")
+    }
+    arn = "arn:${AWS::Partition}:execute-api:${AWS::Region}:${AWS::AccountId}:${Api}/*/"
+    assert sorted((given["SourceArn"], given["FunctionName"]) for given in granted) == [
+        (arn + "GET/collections/*", "${SearchFunctionAliaslive}"),
+        (arn + "GET/health", "${SearchFunctionAliaslive}"),
+        (arn + "POST/search", "${SearchFunctionAliaslive}"),
+        (arn + "POST/validate-chunk", "${ValidateChunkFunctionAliaslive}"),
+    ]
+
+
+def test_there_is_no_other_way_in(any_stack: Stack) -> None:
+    assert len(any_stack.of_type("ApiGatewayV2::Api")) == 1
+    assert not {"AWS::Lambda::Url", "AWS::ApiGatewayV2::Route", "AWS::ApiGateway::RestApi"} & {
+        resource["Type"] for resource in any_stack.resources.values()
+    }
+
+
+def test_no_principal_is_everybody(any_stack: Stack) -> None:
+    principals = list(named(any_stack.resources, "Principal"))
+    assert principals
+    assert not [principal for principal in principals if "*" in str(principal)]
+
+
+def test_by_default_the_stack_is_the_api_two_functions_and_what_these_need() -> None:
+    assert sorted(resource["Type"].removeprefix("AWS::") for resource in stack().resources.values()) == [
+        "ApiGatewayV2::Api",
+        "ApiGatewayV2::Stage",
+        "CloudWatch::Alarm",
+        "CloudWatch::Alarm",
+        "IAM::Role",
+        "IAM::Role",
+        "Lambda::Alias",
+        "Lambda::Alias",
+        "Lambda::Function",
+        "Lambda::Function",
+        "Lambda::LayerVersion",
+        "Lambda::Permission",
+        "Lambda::Permission",
+        "Lambda::Permission",
+        "Lambda::Permission",
+        "Lambda::Version",
+        "Lambda::Version",
+        "Logs::LogGroup",
+        "Logs::LogGroup",
+        "Logs::LogGroup",
+    ]
+
+
+def test_the_stage_lets_through_what_the_parameters_say() -> None:
+    stage = stack(ThrottleRate="7", ThrottleBurst="9").only("ApiGatewayV2::Stage")
+    assert stage["StageName"] == "$default"
+    limits = stage["DefaultRouteSettings"]
+    assert (limits["ThrottlingRateLimit"], limits["ThrottlingBurstLimit"]) == ("7", "9")
+    assert "RouteSettings" not in stage

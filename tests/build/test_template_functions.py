@@ -1,0 +1,256 @@
+"""How the functions of a deployed stack run, log, are released and are watched."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from support.template import QDRANT_URL, Stack, parameter_values, resolved, stack, template, transformed
+
+FUNCTIONS = ("SearchFunction", "ValidateChunkFunction")
+LOGS = {"SearchFunction": "SearchLogs", "ValidateChunkFunction": "ValidateChunkLogs"}
+ALARMS = {"SearchFunction": "SearchErrorAlarm", "ValidateChunkFunction": "ValidateChunkErrorAlarm"}
+DIGEST, OTHER_DIGEST = "3b1f" * 16, "a07c" * 16
+
+# Another value for every parameter but the digest.
+CHANGED = {
+    "EnvironmentName": "prod",
+    "QdrantUrl": "https://elsewhere.example:6333",
+    "Collection": "handbook",
+    "AllowedCollections": "a,b",
+    "VectorName": "dense",
+    "PayloadMap": '{"text": "body"}',
+    "EmbeddingModel": "embed-v4.0",
+    "EmbeddingDimension": "512",
+    "CohereBaseUrl": "https://cohere.example",
+    "SecretArn": "arn:aws:secretsmanager:eu-central-1:123456789012:secret:keys-AbCdEf",
+    "SecretKmsKeyArn": "arn:aws:kms:eu-central-1:123456789012:key/0f0f0f0f-0000-4000-8000-000000000000",
+    "JwtIssuer": "https://issuer.example",
+    "JwtAudience": "search",
+    "PublicHealth": "true",
+    "ThrottleRate": "5",
+    "ThrottleBurst": "5",
+    "Architecture": "x86_64",
+    "MemorySize": "512",
+    "SnapStart": "PublishedVersions",
+    "GradualRollout": "true",
+    "RolloutSteps": "Linear10PercentEvery1Minute",
+    "LogRetentionDays": "7",
+    "SubnetIds": "subnet-1",
+    "SecurityGroupIds": "sg-1",
+    "MinQueryChars": "3",
+    "MaxQueryChars": "2000",
+    "MaxTopK": "20",
+    "DeadlineMs": "1000",
+    "CacheEntries": "0",
+}
+
+functions = pytest.mark.parametrize("function", FUNCTIONS)
+
+# https://docs.aws.amazon.com/apigateway/latest/developerguide/http-api-logging-variables.html
+ACCESS_LOG_VARIABLES = {
+    "authorizer.claims.sub",
+    "error.message",
+    "identity.sourceIp",
+    "identity.userArn",
+    "integrationErrorMessage",
+    "integrationLatency",
+    "requestId",
+    "requestTime",
+    "responseLatency",
+    "routeKey",
+    "status",
+}
+
+
+def properties(found: Stack, function: str) -> dict[str, Any]:
+    return dict(found.of_type("Lambda::Function")[function])
+
+
+def versions(found: Stack) -> set[str]:
+    return set(found.of_type("Lambda::Version"))
+
+
+# How they run
+
+
+@functions
+@pytest.mark.parametrize("architecture", ["arm64", "x86_64"])
+def test_functions_and_layer_are_for_the_same_processor(function: str, architecture: str) -> None:
+    found = stack(Architecture=architecture)
+    assert properties(found, function)["Architectures"] == [architecture]
+    assert found.only("Lambda::LayerVersion")["CompatibleArchitectures"] == [architecture]
+    assert template()["Resources"]["SharedLayer"]["Metadata"] == {
+        "BuildMethod": "makefile",
+        "BuildArchitecture": {"Ref": "Architecture"},
+    }
+
+
+@functions
+def test_functions_and_layer_run_on_python_3_13(function: str) -> None:
+    found = stack()
+    assert properties(found, function)["Runtime"] == "python3.13"
+    assert found.only("Lambda::LayerVersion")["CompatibleRuntimes"] == ["python3.13"]
+
+
+@functions
+def test_a_function_has_the_layer_and_the_memory_asked_for(function: str) -> None:
+    found = stack(MemorySize="2048")
+    (layer,) = found.of_type("Lambda::LayerVersion")
+    assert properties(found, function)["Layers"] == [f"${{{layer}}}"]
+    assert properties(found, function)["MemorySize"] == "2048"
+
+
+@functions
+def test_lambda_waits_longer_than_the_longest_deadline(function: str) -> None:
+    longest = template()["Parameters"]["DeadlineMs"]["MaxValue"]
+    assert properties(stack(), function)["Timeout"] * 1000 > longest
+    assert longest < 30_000  # where an HTTP API gives up
+
+
+@functions
+def test_only_subnets_bring_a_function_into_a_vpc(function: str) -> None:
+    assert "VpcConfig" not in properties(stack(), function)
+    assert "VpcConfig" not in properties(stack(SecurityGroupIds="sg-1"), function)
+    inside = stack(SubnetIds="subnet-1,subnet-2", SecurityGroupIds="sg-1")
+    assert properties(inside, function)["VpcConfig"] == {
+        "SubnetIds": ["subnet-1", "subnet-2"],
+        "SecurityGroupIds": ["sg-1"],
+    }
+
+
+# How they log
+
+
+@functions
+def test_a_function_logs_to_a_group_of_its_own(function: str) -> None:
+    assert properties(stack(), function)["LoggingConfig"] == {"LogGroup": f"${{{LOGS[function]}}}"}
+
+
+def test_every_log_group_belongs_to_the_stack_and_forgets_when_asked() -> None:
+    groups = stack(LogRetentionDays="14").of_type("Logs::LogGroup")
+    assert {name: group["LogGroupName"] for name, group in groups.items()} == {
+        "SearchLogs": "/chunkproof/${AWS::StackName}/search",
+        "ValidateChunkLogs": "/chunkproof/${AWS::StackName}/validate-chunk",
+        "AccessLogs": "/chunkproof/${AWS::StackName}/access",
+    }
+    assert {group["RetentionInDays"] for group in groups.values()} == {"14"}
+
+
+def test_requests_are_logged_as_one_line_of_json_each() -> None:
+    settings = stack().only("ApiGatewayV2::Stage")["AccessLogSettings"]
+    assert settings["DestinationArn"] == "${AccessLogs.Arn}"
+    assert "\n" not in settings["Format"]
+    line = json.loads(re.sub(r"\$context\.[A-Za-z.]+", "-", settings["Format"]))
+    assert set(line.values()) == {"-"}
+    assert {"requestId", "route", "status", "latency", "principal", "subject"} <= set(line)
+
+
+def test_the_access_log_asks_only_for_what_an_http_api_knows() -> None:
+    line = json.loads(stack().only("ApiGatewayV2::Stage")["AccessLogSettings"]["Format"])
+    assert {value.removeprefix("$context.") for value in line.values()} == ACCESS_LOG_VARIABLES
+
+
+# How they are released
+
+
+@functions
+def test_live_is_the_version_of_this_release(function: str) -> None:
+    found = stack(ReleaseDigest=DIGEST)
+    (version,) = (
+        name
+        for name, published in found.of_type("Lambda::Version").items()
+        if published["FunctionName"] == f"${{{function}}}"
+    )
+    assert found.of_type("Lambda::Alias")[f"{function}Aliaslive"] == {
+        "Name": "live",
+        "FunctionName": f"${{{function}}}",
+        "FunctionVersion": f"${{{version}.Version}}",
+    }
+
+
+def test_a_new_digest_publishes_a_new_version_of_every_function() -> None:
+    before, after = versions(stack(ReleaseDigest=DIGEST)), versions(stack(ReleaseDigest=OTHER_DIGEST))
+    assert len(before) == len(after) == len(FUNCTIONS)
+    assert not before & after
+
+
+def test_a_version_has_a_name_that_cloudformation_takes() -> None:
+    assert all(re.fullmatch("[A-Za-z0-9]{1,255}", name) for name in versions(stack(ReleaseDigest=DIGEST)))
+
+
+def test_every_parameter_but_the_digest_is_changed_below() -> None:
+    assert set(CHANGED) == set(template()["Parameters"]) - {"ReleaseDigest"}
+
+
+@pytest.mark.parametrize("parameter", CHANGED)
+def test_no_other_parameter_publishes_a_version(parameter: str) -> None:
+    same = stack(ReleaseDigest=DIGEST)
+    assert versions(stack(**{"ReleaseDigest": DIGEST, parameter: CHANGED[parameter]})) == versions(same)
+
+
+def test_uploading_the_same_release_again_publishes_no_version() -> None:
+    written, given = template(), {"QdrantUrl": QDRANT_URL, "ReleaseDigest": DIGEST}
+    again = transformed(written, given, packaged="s3://another-bucket/later")
+    assert versions(resolved(again, parameter_values(written, given))) == versions(
+        stack(ReleaseDigest=DIGEST)
+    )
+
+
+@functions
+def test_snapshots_are_taken_only_when_asked_for(function: str) -> None:
+    assert "SnapStart" not in properties(stack(), function)
+    assert properties(stack(SnapStart="PublishedVersions"), function)["SnapStart"] == {
+        "ApplyOn": "PublishedVersions"
+    }
+
+
+def test_a_version_takes_over_at_once_by_default() -> None:
+    found = stack()
+    assert not [name for name, made in found.resources.items() if "CodeDeploy" in name + made["Type"]]
+    assert not [name for name, made in found.resources.items() if "UpdatePolicy" in made]
+
+
+@functions
+@pytest.mark.parametrize(
+    "steps", ["Canary10Percent5Minutes", "Canary10Percent30Minutes", "Linear10PercentEvery1Minute"]
+)
+def test_a_gradual_rollout_takes_the_chosen_steps_and_goes_back_on_errors(function: str, steps: str) -> None:
+    found = stack(GradualRollout="true", RolloutSteps=steps)
+    group = found.of_type("CodeDeploy::DeploymentGroup")[f"{function}DeploymentGroup"]
+    assert group["DeploymentConfigName"] == f"CodeDeployDefault.Lambda{steps}"
+    assert group["AlarmConfiguration"] == {"Enabled": True, "Alarms": [{"Name": f"${{{ALARMS[function]}}}"}]}
+    assert group["AutoRollbackConfiguration"]["Enabled"] is True
+    assert "DEPLOYMENT_STOP_ON_ALARM" in group["AutoRollbackConfiguration"]["Events"]
+    assert found.resources[f"{function}Aliaslive"]["UpdatePolicy"]["CodeDeployLambdaAliasUpdate"] == {
+        "ApplicationName": "${ServerlessDeploymentApplication}",
+        "DeploymentGroupName": f"${{{function}DeploymentGroup}}",
+    }
+
+
+def test_a_gradual_rollout_is_for_these_functions_and_no_other() -> None:
+    groups = stack(GradualRollout="true").of_type("CodeDeploy::DeploymentGroup")
+    assert set(groups) == {f"{function}DeploymentGroup" for function in FUNCTIONS}
+
+
+# How they are watched
+
+
+@functions
+@pytest.mark.parametrize("rollout", ["false", "true"])
+def test_an_alarm_watches_for_errors_of_what_callers_reach(function: str, rollout: str) -> None:
+    alarm = stack(GradualRollout=rollout).of_type("CloudWatch::Alarm")[ALARMS[function]]
+    assert (alarm["Namespace"], alarm["MetricName"], alarm["Statistic"]) == ("AWS/Lambda", "Errors", "Sum")
+    assert {dimension["Name"]: dimension["Value"] for dimension in alarm["Dimensions"]} == {
+        "FunctionName": f"${{{function}}}",
+        "Resource": f"${{{function}}}:live",
+    }
+
+
+@functions
+def test_one_error_raises_the_alarm_and_silence_does_not(function: str) -> None:
+    alarm = stack().of_type("CloudWatch::Alarm")[ALARMS[function]]
+    assert (alarm["ComparisonOperator"], alarm["Threshold"]) == ("GreaterThanThreshold", 0)
+    assert alarm["EvaluationPeriods"] == 1
+    assert alarm["TreatMissingData"] == "notBreaching"

@@ -1,0 +1,262 @@
+"""What a deployment may be told, what the functions learn of it, and what it tells back."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chunkproof.settings import Settings
+
+from support.template import (
+    QDRANT_URL,
+    REFERENCE,
+    TEMPLATE,
+    RefusedError,
+    named,
+    parameter_values,
+    references,
+    refusal,
+    stack,
+    strings,
+    template,
+)
+
+PARAMETERS: dict[str, dict[str, Any]] = template()["Parameters"]
+FUNCTIONS = ("SearchFunction", "ValidateChunkFunction")
+NOT_FOR_LAMBDA = {"CHUNKPROOF_TOKEN"}  # what a terminal sends to a deployed stack
+SETTING_OF_PARAMETER = {
+    "Collection": "collection",
+    "EmbeddingModel": "model",
+    "MinQueryChars": "min_query_chars",
+    "MaxQueryChars": "max_query_chars",
+    "MaxTopK": "max_top_k",
+    "CacheEntries": "cache_entries",
+}
+
+every_parameter = pytest.mark.parametrize("name", PARAMETERS)
+functions = pytest.mark.parametrize("function", FUNCTIONS)
+
+
+def environment(function: str = "SearchFunction", **parameters: str) -> dict[str, str]:
+    found = stack(**parameters).of_type("Lambda::Function")[function]
+    return dict(found["Environment"]["Variables"])
+
+
+def settings(**parameters: str) -> Settings:
+    return Settings.from_env(environment(**parameters))
+
+
+def cfn_lint(path: Path, home: Path) -> subprocess.CompletedProcess[str]:
+    """A run without the settings of whoever runs the tests."""
+    command = [str(Path(sys.executable).with_name("cfn-lint")), "--format", "parseable", "--", str(path)]
+    env = {"PATH": os.environ["PATH"], "HOME": str(home)}
+    return subprocess.run(command, cwd=home, env=env, capture_output=True, text=True, check=False)
+
+
+# The template as a whole
+
+
+def test_cfn_lint_has_nothing_to_say(tmp_path: Path) -> None:
+    run = cfn_lint(TEMPLATE, tmp_path)
+    assert (run.stdout, run.stderr, run.returncode) == ("", "", 0)
+
+
+def test_cfn_lint_would_speak_up(tmp_path: Path) -> None:
+    spoiled = tmp_path / "template.yaml"
+    text = TEMPLATE.read_text("utf-8").replace("!GetAtt SearchRole.Arn", "!GetAtt NoRole.Arn")
+    spoiled.write_text(text, "utf-8")
+    run = cfn_lint(spoiled, tmp_path)
+    assert "NoRole" in run.stdout
+    assert run.returncode != 0
+
+
+# Parameters
+
+
+@every_parameter
+def test_a_parameter_is_described(name: str) -> None:
+    assert PARAMETERS[name].get("Description", "").strip()
+
+
+@every_parameter
+def test_a_parameter_is_used(name: str) -> None:
+    written = template()
+    parts = [written[part] for part in ("Conditions", "Globals", "Resources")]
+    in_text = {found for text in strings(parts) for found in REFERENCE.findall(text)}
+    assert name in in_text | {found for found in named(parts, "Ref") if isinstance(found, str)}
+
+
+@pytest.mark.parametrize("name", [name for name in PARAMETERS if "Default" in PARAMETERS[name]])
+def test_a_default_keeps_the_parameters_own_rules(name: str) -> None:
+    rules = PARAMETERS[name]
+    assert refusal(rules, str(rules["Default"])) is None
+
+
+def test_the_address_of_qdrant_is_all_that_must_be_given() -> None:
+    assert [name for name in PARAMETERS if "Default" not in PARAMETERS[name]] == ["QdrantUrl"]
+    with pytest.raises(RefusedError, match="QdrantUrl must be given"):
+        parameter_values(template(), {})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("QdrantUrl", ""),
+        ("QdrantUrl", "qdrant.example:6333"),
+        ("SecretArn", "a-name"),
+        ("SecretArn", "arn:aws:ssm:eu-central-1:123456789012:parameter/keys"),
+        ("SecretKmsKeyArn", "alias/keys"),
+        ("JwtIssuer", "http://issuer.example"),
+        ("PublicHealth", "yes"),
+        ("GradualRollout", "True"),
+        ("Architecture", "arm"),
+        ("SnapStart", "none"),
+        ("RolloutSteps", "AllAtOnce"),
+        ("EmbeddingDimension", "-1"),
+        ("DeadlineMs", "29001"),
+        ("MemorySize", "128"),
+        ("LogRetentionDays", "0"),
+        ("ThrottleRate", "0"),
+    ],
+)
+def test_a_wrong_value_is_refused_before_anything_is_created(name: str, value: str) -> None:
+    with pytest.raises(RefusedError, match=name):
+        stack(**{name: value})
+
+
+@pytest.mark.xfail(
+    strict=True,
+    raises=pytest.fail.Exception,
+    reason="Collection needs a MinLength: empty, it empties the list of allowed collections, which allows all",
+)
+def test_a_collection_without_a_name_is_refused() -> None:
+    with pytest.raises(RefusedError, match="Collection"):
+        stack(Collection="")
+
+
+def test_every_parameter_that_people_set_is_in_one_group() -> None:
+    groups = template()["Metadata"]["AWS::CloudFormation::Interface"]["ParameterGroups"]
+    shown = [name for group in groups for name in group["Parameters"]]
+    assert sorted(shown) == sorted(set(PARAMETERS) - {"ReleaseDigest"})
+
+
+# The environment of a function
+
+
+@functions
+def test_the_environment_names_every_setting_of_a_function_and_no_other(function: str) -> None:
+    declared = set(environment(function))
+    assert declared >= set(Settings.variables()) - NOT_FOR_LAMBDA
+    assert not declared & NOT_FOR_LAMBDA
+    unknown = {name for name in declared if name.startswith("CHUNKPROOF_")} - set(Settings.variables())
+    assert not unknown
+
+
+def test_both_functions_have_the_same_environment() -> None:
+    assert environment("SearchFunction") == environment("ValidateChunkFunction")
+
+
+@functions
+def test_the_environment_holds_no_key(function: str) -> None:
+    declared = environment(
+        function, SecretArn="arn:aws:secretsmanager:eu-central-1:123456789012:secret:k-AbCdEf"
+    )
+    assert declared["QDRANT_API_KEY"] == declared["COHERE_API_KEY"] == ""
+    assert declared["CHUNKPROOF_SECRET_ARN"].endswith(":secret:k-AbCdEf")
+
+
+@pytest.mark.parametrize(("name", "field"), SETTING_OF_PARAMETER.items())
+def test_a_default_of_the_template_is_the_default_of_the_settings(name: str, field: str) -> None:
+    assert str(PARAMETERS[name]["Default"]) == str(Settings.model_fields[field].default)
+
+
+def test_a_stack_with_defaults_has_the_settings_of_the_contract() -> None:
+    assert settings() == Settings.model_validate(
+        {
+            "QDRANT_URL": QDRANT_URL,
+            "CHUNKPROOF_COLLECTION": "documentation",
+            "CHUNKPROOF_ALLOWED_COLLECTIONS": "documentation",
+            "CHUNKPROOF_EMBEDDER": "cohere",
+            "CHUNKPROOF_MODEL": "embed-english-v3.0",
+            "CHUNKPROOF_MIN_QUERY_CHARS": 1,
+            "CHUNKPROOF_MAX_QUERY_CHARS": 10_000,
+            "CHUNKPROOF_MAX_TOP_K": 1_000,
+            "CHUNKPROOF_DEADLINE_MS": 2_000,
+            "CHUNKPROOF_CACHE_ENTRIES": 1_000,
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("parameters", "variable", "allowed"),
+    [
+        ({}, "documentation", ("documentation",)),
+        ({"Collection": "handbook"}, "handbook", ("handbook",)),
+        ({"AllowedCollections": "a,b"}, "documentation,a,b", ("documentation", "a", "b")),
+        ({"Collection": "handbook", "AllowedCollections": "a"}, "handbook,a", ("handbook", "a")),
+        ({"AllowedCollections": "*"}, "", ()),
+        ({"Collection": "handbook", "AllowedCollections": "*"}, "", ()),
+        ({"AllowedCollections": ","}, "documentation,,", ("documentation",)),
+        ({"AllowedCollections": " "}, "documentation, ", ("documentation",)),
+        ({"AllowedCollections": "a,*"}, "documentation,a,*", ("documentation", "a", "*")),
+    ],
+    ids=str,
+)
+def test_only_an_asterisk_alone_allows_every_collection(
+    parameters: dict[str, str], variable: str, allowed: tuple[str, ...]
+) -> None:
+    assert environment(**parameters)["CHUNKPROOF_ALLOWED_COLLECTIONS"] == variable
+    assert settings(**parameters).allowed_collections == allowed
+
+
+@pytest.mark.parametrize(
+    ("parameter", "value", "field", "setting"),
+    [
+        ("QdrantUrl", "http://10.0.0.7:6333/", "qdrant_url", "http://10.0.0.7:6333"),
+        ("Collection", "handbook", "collection", "handbook"),
+        ("VectorName", "dense", "vector_name", "dense"),
+        ("PayloadMap", '{"text": "body.raw"}', "payload_map", {"text": ("body.raw",)}),
+        ("EmbeddingModel", "embed-v4.0", "model", "embed-v4.0"),
+        ("EmbeddingDimension", "512", "dimension", 512),
+        ("CohereBaseUrl", "https://cohere.example", "cohere_base_url", "https://cohere.example"),
+        ("SecretArn", "arn:aws-cn:secretsmanager:x", "secret_arn", "arn:aws-cn:secretsmanager:x"),
+        ("MinQueryChars", "3", "min_query_chars", 3),
+        ("MaxQueryChars", "2000", "max_query_chars", 2000),
+        ("MaxTopK", "20", "max_top_k", 20),
+        ("DeadlineMs", "29000", "deadline_ms", 29_000),
+        ("CacheEntries", "0", "cache_entries", 0),
+    ],
+)
+def test_a_parameter_reaches_its_setting(parameter: str, value: str, field: str, setting: Any) -> None:
+    assert getattr(settings(**{parameter: value}), field) == setting
+
+
+@functions
+def test_every_value_of_the_environment_is_text(function: str) -> None:
+    assert all(isinstance(value, str) for value in environment(function).values())
+
+
+# Outputs
+
+
+@pytest.mark.parametrize("name", template()["Outputs"])
+def test_an_output_is_described_and_refers_to_what_exists(name: str) -> None:
+    found = stack()
+    output = found.outputs[name]
+    assert output["Description"].strip()
+    assert output["Value"]
+    own = {reference for reference in references(output) if not reference.startswith("AWS::")}
+    assert own <= set(found.resources)
+
+
+def test_outputs_say_where_the_api_is_and_how_to_call_it() -> None:
+    found = stack().outputs
+    assert found["ApiUrl"]["Value"] == "https://${Api}.execute-api.${AWS::Region}.${AWS::URLSuffix}"
+    assert found["Authorization"]["Value"] == "AWS_IAM"
+    with_tokens = stack(JwtIssuer="https://issuer.example", JwtAudience="search").outputs
+    assert with_tokens["Authorization"]["Value"] == "JWT"
+    assert found["QdrantUrl"]["Value"] == QDRANT_URL
+    assert found["Collection"]["Value"] == "documentation"

@@ -1,0 +1,107 @@
+"""What a function of a deployed stack may do: nothing that it does not need."""
+
+from typing import Any
+
+import pytest
+
+from support.template import Stack, named, stack
+
+SECRET = "arn:aws:secretsmanager:eu-central-1:123456789012:secret:keys-AbCdEf"
+KEY = "arn:aws:kms:eu-central-1:123456789012:key/0f0f0f0f-0000-4000-8000-000000000000"
+SUBNETS = {"SubnetIds": "subnet-1,subnet-2", "SecurityGroupIds": "sg-1"}
+ENI_POLICY = "arn:${AWS::Partition}:iam::aws:policy/service-role/AWSLambdaENIManagementAccess"
+
+Statement = tuple[str, tuple[str, ...], Any]
+
+LOGS_OF_FUNCTION = {"SearchFunction": "SearchLogs", "ValidateChunkFunction": "ValidateChunkLogs"}
+READ_SECRET: Statement = ("Allow", ("secretsmanager:GetSecretValue",), SECRET)
+DECRYPT: Statement = ("Allow", ("kms:Decrypt",), KEY)
+
+functions = pytest.mark.parametrize("function", LOGS_OF_FUNCTION)
+
+
+def write_own_logs(function: str) -> Statement:
+    return "Allow", ("logs:CreateLogStream", "logs:PutLogEvents"), f"${{{LOGS_OF_FUNCTION[function]}.Arn}}"
+
+
+def role_of(found: Stack, function: str) -> dict[str, Any]:
+    reference = found.of_type("Lambda::Function")[function]["Role"]
+    name = reference.removeprefix("${").removesuffix(".Arn}")
+    return dict(found.of_type("IAM::Role")[name])
+
+
+def granted(found: Stack, function: str) -> tuple[list[Statement], list[str]]:
+    """What a function's role says, in policies of this stack, and the AWS-managed policies it has besides."""
+    role = role_of(found, function)
+    own = {f"${{{name}}}": policy for name, policy in found.of_type("IAM::ManagedPolicy").items()}
+    attached = role.get("ManagedPolicyArns", [])
+    policies = [*role["Policies"], *(own[arn] for arn in attached if arn in own)]
+    statements = [statement for policy in policies for statement in policy["PolicyDocument"]["Statement"]]
+    return [_read(statement) for statement in statements], [arn for arn in attached if arn not in own]
+
+
+def _read(statement: dict[str, Any]) -> Statement:
+    assert set(statement) == {"Effect", "Action", "Resource"}
+    action = statement["Action"]
+    return statement["Effect"], tuple([action] if isinstance(action, str) else action), statement["Resource"]
+
+
+@functions
+def test_without_a_secret_a_function_may_only_write_its_own_logs(function: str) -> None:
+    assert granted(stack(), function) == ([write_own_logs(function)], [])
+
+
+@functions
+def test_with_a_secret_a_function_may_read_that_one(function: str) -> None:
+    assert granted(stack(SecretArn=SECRET), function) == ([write_own_logs(function), READ_SECRET], [])
+
+
+@functions
+def test_with_a_key_a_function_may_decrypt_with_that_one(function: str) -> None:
+    found = stack(SecretArn=SECRET, SecretKmsKeyArn=KEY)
+    assert granted(found, function) == ([write_own_logs(function), READ_SECRET, DECRYPT], [])
+
+
+@functions
+def test_a_key_without_a_secret_grants_nothing(function: str) -> None:
+    assert granted(stack(SecretKmsKeyArn=KEY), function) == ([write_own_logs(function)], [])
+
+
+@functions
+def test_in_a_vpc_a_function_may_manage_its_network_interfaces(function: str) -> None:
+    assert granted(stack(**SUBNETS), function) == ([write_own_logs(function)], [ENI_POLICY])
+
+
+@functions
+def test_everything_at_once_grants_the_sum_and_no_more(function: str) -> None:
+    found = stack(SecretArn=SECRET, SecretKmsKeyArn=KEY, GradualRollout="true", **SUBNETS)
+    assert granted(found, function) == (
+        [write_own_logs(function), READ_SECRET, DECRYPT],
+        [ENI_POLICY],
+    )
+
+
+def test_every_function_has_a_role_of_its_own_that_only_lambda_takes() -> None:
+    found = stack()
+    roles = [function["Role"] for function in found.of_type("Lambda::Function").values()]
+    assert sorted(roles) == ["${SearchRole.Arn}", "${ValidateChunkRole.Arn}"]
+    for function in LOGS_OF_FUNCTION:
+        assert role_of(found, function)["AssumeRolePolicyDocument"]["Statement"] == [
+            {"Effect": "Allow", "Principal": {"Service": "lambda.amazonaws.com"}, "Action": "sts:AssumeRole"}
+        ]
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [{}, {"SecretArn": SECRET, "SecretKmsKeyArn": KEY, "GradualRollout": "true", **SUBNETS}],
+    ids=["default", "everything"],
+)
+def test_no_policy_has_a_wildcard_and_none_belongs_to_nobody(parameters: dict[str, str]) -> None:
+    found = stack(**parameters)
+    assert not found.of_type("IAM::Policy")
+    documents = list(named(found.resources, "PolicyDocument"))
+    assert documents
+    for key in ("Action", "Resource"):
+        assert not [value for value in named(documents, key) if "*" in str(value)]
+    for key in ("NotAction", "NotResource"):
+        assert not list(named(documents, key))

@@ -1,0 +1,57 @@
+"""What a Lambda container needs on the host: Qdrant with the handbook, the local model behind Cohere's API."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from urllib.parse import urlsplit
+
+from chunkproof.clients import InputType
+from chunkproof.clients.http import DeadlineTransport
+from chunkproof.clients.qdrant import QdrantStore
+from chunkproof.deadline import Deadline
+from chunkproof_cli.chunkfile import ChunkRecord
+from chunkproof_cli.loading import Loader
+from chunkproof_cli.local.corpus import sample_chunks
+from chunkproof_cli.local.minilm import local_model
+
+from support.cohere_server import KEY, cohere_server
+from support.qdrant_server import qdrant_server
+
+COLLECTION = "handbook"
+
+
+@dataclass(frozen=True)
+class Host:
+    """Where both listen; `seen_from` gives the same as another host name sees it."""
+
+    qdrant_url: str
+    cohere_url: str
+
+    def variables(self, seen_from: str = "127.0.0.1") -> dict[str, str]:
+        return {
+            "QDRANT_URL": f"http://{seen_from}:{urlsplit(self.qdrant_url).port}",
+            "COHERE_BASE_URL": f"http://{seen_from}:{urlsplit(self.cohere_url).port}",
+            "COHERE_API_KEY": KEY,
+            "CHUNKPROOF_COLLECTION": COLLECTION,
+            "CHUNKPROOF_ALLOWED_COLLECTIONS": "",
+            # A cold container on a busy machine is not what these runs are about.
+            "CHUNKPROOF_DEADLINE_MS": "20000",
+        }
+
+
+@contextmanager
+def handbook_host(listen: str = "127.0.0.1") -> Iterator[Host]:
+    """Both services, with the whole handbook loaded."""
+    with qdrant_server(listen) as qdrant, cohere_server(embed, host=listen) as cohere:
+        store = QdrantStore.at(qdrant.url, DeadlineTransport())
+        records = [ChunkRecord.parse(chunk) for chunk in sample_chunks()]
+        Loader(store, local_model(), COLLECTION, None).load(records)
+        store.close()
+        yield Host(qdrant.url, cohere.url)
+
+
+@cache
+def embed(text: str) -> list[float]:
+    """The local model's vector, by whatever name Cohere's API asks for it."""
+    return local_model().embed([text], InputType.QUERY, Deadline(60_000))[0]

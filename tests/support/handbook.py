@@ -1,0 +1,56 @@
+"""The sample handbook on a real server, embedded by the local model through Cohere's API."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from tempfile import TemporaryFile
+
+from chunkproof.clients import InputType
+from chunkproof.clients.cohere import CohereEmbedder
+from chunkproof.clients.http import DeadlineTransport
+from chunkproof.clients.qdrant import QdrantStore
+from chunkproof.deadline import Deadline
+from chunkproof_cli.chunkfile import ChunkRecord
+from chunkproof_cli.loading import Loader
+from chunkproof_cli.local.corpus import sample_chunks
+from chunkproof_cli.local.minilm import local_model
+
+from support.cohere_server import KEY, CohereServer, cohere_server
+
+COLLECTION = "handbook"
+# Those that the committed events ask about, and one that they should not find.
+DOCUMENTS = ("vectordb-hnsw", "vectordb-operations", "vectordb-text-hygiene", "robotics-control")
+
+
+@cache
+def minilm(text: str) -> tuple[float, ...]:
+    """The local model's vector of a text."""
+    return tuple(local_model().embed([text], InputType.QUERY, Deadline(60_000))[0])
+
+
+def chunks(*documents: str) -> list[ChunkRecord]:
+    """The handbook's chunks of these documents."""
+    return [ChunkRecord.parse(c) for c in sample_chunks() if c["document_id"] in (documents or DOCUMENTS)]
+
+
+@contextmanager
+def loaded_handbook(url: str) -> Iterator[CohereServer]:
+    """The handbook as a collection of the server at this address, as long as it lasts; yields its embedder."""
+    store = QdrantStore.at(url, DeadlineTransport())
+    store.client.delete_collection(COLLECTION)
+    with cohere_server(embed=lambda text: list(minilm(text))) as api:
+        embedder = CohereEmbedder(
+            DeadlineTransport(lambda: {"authorization": f"Bearer {KEY}"}),
+            model="embed-english-v3.0",
+            base_url=api.url,
+        )
+        loader = Loader(store, embedder, COLLECTION, None)
+        records = chunks()
+        with TemporaryFile() as spool:
+            size = loader.embed(records, spool, lambda _: None)
+            loader.write(records, spool, size, lambda _: None)
+        embedder.close()
+        api.requests.clear()
+        yield api
+        store.client.delete_collection(COLLECTION)
+    store.close()
