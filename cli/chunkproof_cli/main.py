@@ -13,6 +13,7 @@ from chunkproof_cli.commands.demo import demo
 from chunkproof_cli.commands.doctor import doctor
 from chunkproof_cli.commands.load import load
 from chunkproof_cli.commands.search import search
+from chunkproof_cli.commands.secret import secret
 from chunkproof_cli.commands.serve import serve
 from chunkproof_cli.commands.validate import validate
 from chunkproof_cli.context import exit_code, silence_stdout
@@ -36,7 +37,7 @@ def cli() -> None:
     """
 
 
-for command in (demo, doctor, load, search, validate, collection, serve):
+for command in (demo, doctor, load, search, validate, collection, serve, secret):
     cli.add_command(command)
 
 

@@ -8,26 +8,34 @@ import click
 from chunkproof_cli import context
 from chunkproof_cli.diagnosis import Examination, Level, examine
 from chunkproof_cli.output import excerpt, out, print_json, rows, shown, table, title
+from chunkproof_cli.stack import examine_stack
 
 EXAMPLES = """\b
 Examples:
   QDRANT_URL=https://xyz.cloud.qdrant.io:6333 QDRANT_API_KEY=… chunkproof doctor
   chunkproof doctor --collection handbook
+  chunkproof doctor --stack chunkproof
 """
 _STYLES = {Level.OK: "green", Level.NOTE: "yellow", Level.FAIL: "bold red"}
 
 
 @click.command(epilog=EXAMPLES)
+@click.option(
+    "--stack", metavar="NAME", help="Look at a deployed stack instead: its functions, Qdrant and embedder."
+)
 @context.common_options
-def doctor(**common: Any) -> None:
+def doctor(stack: str | None, **common: Any) -> None:
     """Look at a collection, read-only: what fits, what does not, and what to do.
 
     An address and a key suffice. With an embedder whose vectors have the collection's size, five chunks
     are embedded again and compared with what is stored. Exit 1 when something does not fit.
     """
     given = context.options(**common)
-    with context.services(given) as using:
-        found = examine(given.collection, using, lambda: context.deadline(using.settings))
+    if stack is not None:
+        found = examine_stack(stack, given.collection)
+    else:
+        with context.services(given) as using:
+            found = examine(given.collection, using, lambda: context.deadline(using.settings))
     if given.json:
         print_json(found.as_json())
     else:
@@ -37,8 +45,8 @@ def doctor(**common: Any) -> None:
 
 def print_examination(found: Examination) -> None:
     """Collections, mapping with sample rows, findings, verdict."""
-    marked = ((("→ " if name == found.collection else "  ") + name,) for name in found.collections)
-    title(f"Qdrant at {found.host}")
+    marked = [(("→ " if name == found.collection else "  ") + name,) for name in found.collections]
+    title(f"At {found.host}")
     out().print(rows(table("collection"), marked))
     info = found.info
     if info is not None:

@@ -1,0 +1,41 @@
+"""`chunkproof secret`."""
+
+import json
+import sys
+
+import click
+
+from chunkproof.errors import InvalidParameterError
+from chunkproof_cli.cloud import store_secret
+from chunkproof_cli.output import out, shown
+
+KEYS = ("QDRANT_API_KEY", "COHERE_API_KEY")
+
+
+@click.command()
+@click.option("--name", default="chunkproof-keys", show_default=True, help="Name of the secret.")
+@click.option("--kms-key", metavar="ARN", help="Customer-managed key to encrypt it with.")
+def secret(name: str, kms_key: str | None) -> None:
+    """Store the keys of Qdrant and Cohere in Secrets Manager, where a deployed stack reads them.
+
+    Asks for them without echo; or reads {"QDRANT_API_KEY": …, "COHERE_API_KEY": …} from standard input. Keys
+    are never taken from the command line, where other users and the shell's history could see them.
+    """
+    arn = store_secret(name, _asked() if sys.stdin.isatty() else _read(sys.stdin.read()), kms_key)
+    out().print(shown(arn))
+
+
+def _asked() -> dict[str, str]:
+    return {key: click.prompt(key, hide_input=True, default="", show_default=False, err=True) for key in KEYS}
+
+
+def _read(text: str) -> dict[str, str]:
+    try:
+        keys = json.loads(text)
+    except ValueError:
+        keys = None
+    if not isinstance(keys, dict) or not keys or not all(isinstance(value, str) for value in keys.values()):
+        raise InvalidParameterError(f"Standard input must be a JSON object of strings: {', '.join(KEYS)}")
+    if unknown := sorted(set(keys) - set(KEYS)):
+        raise InvalidParameterError(f"{unknown[0]} is not one of {', '.join(KEYS)}")
+    return keys

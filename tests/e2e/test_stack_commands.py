@@ -1,0 +1,162 @@
+"""`chunkproof secret` and `chunkproof doctor --stack`, against moto's AWS and a stack behind the local gateway."""
+
+import io
+import json
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import boto3
+import pytest
+from moto import mock_aws
+
+from support.commands import Command
+
+KEYS = {"QDRANT_API_KEY": "qdrant-key-1d0c", "COHERE_API_KEY": "cohere-key-9f3b"}
+
+
+@pytest.fixture
+def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    with mock_aws():
+        yield
+
+
+def typed(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO(text))
+
+
+@pytest.mark.usefixtures("aws")
+def test_keys_from_standard_input_are_stored_and_replaced(
+    chunkproof: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for keys in (KEYS, {**KEYS, "COHERE_API_KEY": "rotated"}):
+        typed(monkeypatch, json.dumps(keys))
+        run = chunkproof("secret", "--name", "the-keys")
+        assert run.code == 0, run.err
+        assert run.out.startswith("arn:aws:secretsmanager:us-east-1:")
+        stored = boto3.client("secretsmanager").get_secret_value(SecretId="the-keys")["SecretString"]
+        assert json.loads(stored) == keys
+        assert not any(key in run.out + run.err for key in keys.values())
+
+
+@pytest.mark.usefixtures("aws")
+@pytest.mark.parametrize("text", ["", "not json", "[]", "{}", '{"QDRANT_API_KEY": 5}', '{"OTHER": "x"}'])
+def test_anything_else_on_standard_input_is_refused(
+    chunkproof: Command, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    typed(monkeypatch, text)
+    run = chunkproof("secret")
+    assert run.code == 2
+    assert "QDRANT_API_KEY, COHERE_API_KEY" in run.err
+    assert boto3.client("secretsmanager").list_secrets()["SecretList"] == []
+
+
+def test_without_a_region_the_setting_is_named(chunkproof: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_DEFAULT_REGION", "AWS_REGION", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/dev/null")
+    typed(monkeypatch, json.dumps(KEYS))
+    run = chunkproof("secret")
+    assert run.code == 3
+    assert "AWS_DEFAULT_REGION" in run.err
+
+
+class StackApi:
+    """A deployed API's answers, by path."""
+
+    def __init__(self) -> None:
+        self.answers: dict[str, tuple[int, dict[str, Any]]] = {}
+        self.url = ""
+
+
+@pytest.fixture
+def stack_api() -> Iterator[StackApi]:
+    api = StackApi()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            status, body = api.answers.get(self.path, (404, {"message": "Not Found"}))
+            content = json.dumps(body).encode()
+            self.send_response(status)
+            self.send_header("content-length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_: object) -> None:
+            """Quiet."""
+
+    listener = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=listener.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+    api.url = f"http://127.0.0.1:{listener.server_address[1]}"
+    yield api
+    listener.shutdown()
+    listener.server_close()
+
+
+def deploy(outputs: dict[str, str]) -> None:
+    template = {
+        "Resources": {"Logs": {"Type": "AWS::Logs::LogGroup", "Properties": {"LogGroupName": "/x"}}},
+        "Outputs": {name: {"Value": value} for name, value in outputs.items()},
+    }
+    boto3.client("cloudformation").create_stack(StackName="chunkproof", TemplateBody=json.dumps(template))
+
+
+OK = {"status": "ok", "latency_ms": 12.0, "message": None}
+INFO = {
+    "name": "docs",
+    "vector_size": 1024,
+    "distance_metric": "Cosine",
+    "points_count": 312,
+    "indexed_vectors_count": 312,
+    "indexed": True,
+    "status": "green",
+    "vectors": [{"name": "", "size": 1024, "distance_metric": "Cosine"}],
+    "payload_fields": [],
+    "payload_map": {"text": "content"},
+}
+
+
+def healthy(**changed: Any) -> dict[str, Any]:
+    return {"status": "ok", "contract_version": "1.0", "qdrant": OK, "embedder": OK, **changed}
+
+
+@pytest.mark.usefixtures("aws")
+def test_a_sound_stack_is_ready(chunkproof: Command, stack_api: StackApi) -> None:
+    deploy({"ApiUrl": stack_api.url, "Collection": "docs", "Authorization": "AWS_IAM"})
+    stack_api.answers = {"/health?deep=true": (200, healthy()), "/collections/docs": (200, INFO)}
+    run = chunkproof("doctor", "--stack", "chunkproof")
+    assert run.code == 0, run.err
+    assert "chunkproof is CREATE_COMPLETE" in run.out
+    assert "docs has 312 points" in run.out
+    assert "Verdict: collection docs is ready." in run.out
+
+
+@pytest.mark.usefixtures("aws")
+def test_what_is_down_or_missing_fails_with_what_to_check(chunkproof: Command, stack_api: StackApi) -> None:
+    deploy({"ApiUrl": stack_api.url, "Collection": "docs", "Authorization": "JWT"})
+    down = {
+        "status": "down",
+        "latency_ms": 2000.0,
+        "message": "Failed to embed query: api.cohere.com refused the key",
+    }
+    stack_api.answers = {"/health?deep=true": (503, healthy(status="down", embedder=down))}
+    run = chunkproof("doctor", "--stack", "chunkproof", "--json")
+    assert run.code == 1
+    failed = {f["check"]: f["remedy"] for f in run.json["findings"] if f["level"] == "FAIL"}
+    assert set(failed) == {"embedder", "collection"}
+    assert failed["embedder"] == "Check the key in the secret, and EmbeddingModel"
+
+
+@pytest.mark.usefixtures("aws")
+def test_an_unknown_stack_and_one_of_somebody_else_are_told_apart(chunkproof: Command) -> None:
+    unknown = chunkproof("doctor", "--stack", "nothing")
+    assert (unknown.code, unknown.err) == (2, "There is no stack nothing in this account and region\n")
+    deploy({"Other": "x"})
+    other = chunkproof("doctor", "--stack", "chunkproof")
+    assert other.code == 2
+    assert "it is not Chunkproof's" in other.err

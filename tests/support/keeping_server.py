@@ -1,0 +1,76 @@
+"""A loopback HTTP/1.1 server that notes every request, and over which connection it came."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One request as it arrived; header names in lower case."""
+
+    method: str
+    path: str
+    headers: dict[str, str]
+    body: bytes
+    connection: tuple[str, int]
+
+
+@dataclass(frozen=True)
+class Said:
+    """One answer."""
+
+    status: int = 200
+    body: bytes = b"{}"
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class KeepingServer:
+    """Where it listens, and what it was asked."""
+
+    url: str
+    asked: list[Asked] = field(default_factory=list)
+
+
+@contextmanager
+def keeping_server(answer: Callable[[Asked], Said] = lambda _: Said()) -> Iterator[KeepingServer]:
+    """Answers as told and keeps what it was asked; `connection: close` in an answer ends its connection."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def _answer(self) -> None:
+            asked = Asked(
+                self.command,
+                self.path,
+                {name.lower(): value for name, value in self.headers.items()},
+                self.rfile.read(int(self.headers.get("content-length") or 0)),
+                self.client_address,
+            )
+            server.asked.append(asked)
+            said = answer(asked)
+            self.send_response(said.status)
+            for name, value in {**said.headers, "content-length": str(len(said.body))}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(said.body)
+
+        do_GET = do_POST = do_PUT = _answer  # noqa: N815 - names of the base class
+
+        def log_message(self, *_: object) -> None:
+            """Quiet."""
+
+    listener = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    listener.daemon_threads = True
+    server = KeepingServer(f"http://127.0.0.1:{listener.server_address[1]}")
+    thread = threading.Thread(target=listener.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread.start()
+    try:
+        yield server
+    finally:
+        listener.shutdown()
+        listener.server_close()
+        thread.join()
