@@ -57,9 +57,13 @@ build: $(VENV)/.dev $(SAM) python313 ## Build functions and layer for Lambda (AR
 	@du -sm $(BUILD)/*/ | awk '{printf "  %4d MB  %s\n", $$1, $$2}'
 
 .PHONY: invoke
-invoke: ## Run every sample event in a Lambda container, against a real Qdrant server and the local model
+invoke: $(VENV)/.dev ## Run every sample event in a Lambda container, against a real Qdrant server and the local model
 	@$(MAKE) --no-print-directory build ARCH=$(HOST_ARCH) BUILD=.aws-sam/local >&2
 	@$(BIN)/python tests/tools/invoke.py --sam $(SAM) --template .aws-sam/local/template.yaml
+
+.PHONY: test-sam
+test-sam: $(VENV)/.dev $(SAM) ## Test the build of `make invoke` behind sam local start-api
+	CHUNKPROOF_SAM=$(abspath $(SAM)) $(BIN)/python -m pytest tests/e2e/test_sam_local.py $(PYTEST_ARGS)
 
 .PHONY: package
 package: build ## Zip layer, functions and OpenAPI file into dist/, for Terraform and CDK
