@@ -49,7 +49,7 @@ format: $(VENV)/.dev ## Format the code
 	$(BIN)/ruff check --fix .
 
 .PHONY: build
-build: $(VENV)/.dev $(SAM) python313 ## Build functions and layer for Lambda (ARCH=arm64 or x86_64)
+build: python313 $(VENV)/.dev $(SAM) ## Build functions and layer for Lambda (ARCH=arm64 or x86_64)
 	ARCHITECTURE=$(ARCH) PYTHON313=$(PYTHON313) $(SAM) build --build-dir $(BUILD) \
 	  --parameter-overrides Architecture=$(ARCH) QdrantUrl=http://built
 	@$(BIN)/python tests/tools/release.py --stamp $(BUILD)/template.yaml --architecture $(ARCH) \

@@ -175,3 +175,33 @@ def test_a_handler_answers_with_nothing_but_artefacts_and_the_runtimes_boto3(
     assert printed["answer"]["statusCode"] == 200
     assert expected(json.loads(printed["answer"]["body"]))
     assert printed["stale"] == []
+
+
+def test_initialization_primes_the_clients_and_opens_no_socket(layer: Path, runtime: Path) -> None:
+    script = """
+        import os, sys
+        import app
+        links = [f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd")]
+        opened = [os.readlink(link) for link in links if os.path.lexists(link)]
+        assert {"qdrant_client", "cohere"} <= set(sys.modules)
+        assert "boto3" not in sys.modules, "the secret is read by a request, after a restore"
+        print(sum(name.startswith("socket:") for name in opened))
+    """
+    if not Path("/proc/self/fd").is_dir():
+        pytest.skip("no /proc to see open sockets in")
+    environment = {
+        "PYTHONPATH": os.pathsep.join(map(str, (ROOT / "functions" / "search", layer / "python", runtime))),
+        "QDRANT_URL": "https://nowhere.example.com:6333",
+        "CHUNKPROOF_SECRET_ARN": "arn:aws:secretsmanager:us-east-1:123456789012:secret:keys",
+    }
+    command = [str(python313()), "-S", "-c", textwrap.dedent(script)]
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stdout.strip()) == (0, "0"), run.stderr[-2000:]
+
+
+def test_without_python_313_a_build_stops_with_the_remedy() -> None:
+    run = subprocess.run(
+        ["make", "--silent", "python313", "PYTHON313="], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert run.returncode != 0
+    assert "pyenv install 3.13" in run.stderr

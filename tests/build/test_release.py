@@ -6,6 +6,7 @@ from zipfile import ZipFile
 
 import pytest
 
+from support.template import stack
 from tools import package, release
 
 
@@ -84,3 +85,16 @@ def test_a_package_has_the_layer_the_functions_and_the_api(tmp_path: Path) -> No
     first = layer.read_bytes()
     package.package(build, "arm64", tmp_path / "dist")
     assert layer.read_bytes() == first
+
+
+def versions(digest: str) -> set[str]:
+    return set(stack(ReleaseDigest=digest).of_type("AWS::Lambda::Version"))
+
+
+def test_one_changed_line_of_the_layer_publishes_a_version_of_each_function(project: Path) -> None:
+    before = versions(release.digest(project))
+    with (project / "shared" / "chunkproof" / "search.py").open("a") as opened:
+        opened.write("\n# one more line\n")
+    after = versions(release.digest(project))
+    assert len(before) == len(after) == 2
+    assert not before & after

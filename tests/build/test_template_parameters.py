@@ -127,11 +127,6 @@ def test_a_wrong_value_is_refused_before_anything_is_created(name: str, value: s
         stack(**{name: value})
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=pytest.fail.Exception,
-    reason="Collection needs a MinLength: empty, it empties the list of allowed collections, which allows all",
-)
 def test_a_collection_without_a_name_is_refused() -> None:
     with pytest.raises(RefusedError, match="Collection"):
         stack(Collection="")
