@@ -22,6 +22,7 @@ from chunkproof.errors import (
     CorruptChunkError,
     ForbiddenError,
     InvalidParameterError,
+    NotConfiguredError,
     NotFoundError,
     SettingsError,
 )
@@ -111,6 +112,8 @@ def connection(given: Options, settings: Settings | None = None) -> Iterator[Con
         open_things.callback(store.close)
         embedder: Embedder = local_model()
         if (settings.embedder or ("cohere" if settings.cohere_api_key else "local")) == "cohere":
+            if settings.cohere_api_key is None and settings.secret_arn is None:
+                raise NotConfiguredError("COHERE_API_KEY is not set, and CHUNKPROOF_EMBEDDER asks for Cohere")
             embedder = cohere = cohere_embedder(settings)
             open_things.callback(cohere.close)
         yield Connection(Services(settings, store, embedder), store, embedder)

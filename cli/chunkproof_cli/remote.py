@@ -12,6 +12,7 @@ from chunkproof import errors
 from chunkproof.errors import ChunkproofError, ForbiddenError, InvalidParameterError, UnavailableError
 from chunkproof.models import CollectionInfo, Model, RetrievalResponse, ValidationResult
 from chunkproof.models.health import Health
+from chunkproof.models.json import faults
 
 Answer = TypeVar("Answer", bound=Model)
 
@@ -26,8 +27,10 @@ class RemoteApi:
     """The contract's routes over HTTP: with a bearer token if there is one, else signed for IAM."""
 
     def __init__(self, url: str, token: str | None, timeout_s: float) -> None:
-        if not urlsplit(url).hostname or not url.startswith(("http://", "https://")):
+        if not _is_http_url(url):
             raise InvalidParameterError(f"--api {url}: must be an http or https URL")
+        if token is not None and not (token.isascii() and token.isprintable()):
+            raise InvalidParameterError("CHUNKPROOF_TOKEN must be ASCII text without line ends")
         self._url = url.rstrip("/")
         self._token = token
         self._http = httpx.Client(timeout=timeout_s)
@@ -65,7 +68,10 @@ class RemoteApi:
         *,
         accepted: tuple[int, ...] = (200,),
     ) -> Answer:
-        content = b"" if body is None else json.dumps(body, ensure_ascii=False).encode()
+        try:
+            content = b"" if body is None else json.dumps(body, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise InvalidParameterError.listing([fault.message for fault in faults(body)]) from None
         headers = {"content-type": "application/json"} if content else {}
         try:
             answer = self._http.request(
@@ -78,9 +84,11 @@ class RemoteApi:
             raise ApiUnavailableError(f"{self._url} did not answer in time") from None
         except httpx.TransportError:
             raise ApiUnavailableError(f"{self._url} could not be reached; check --api") from None
+        except httpx.HTTPError:
+            raise ApiUnavailableError(f"{self._url} answered with something that cannot be read") from None
         if answer.status_code in accepted:
             try:
-                return kind.model_validate_json(answer.content)
+                return kind.model_validate_json(answer.content, extra="ignore")  # a newer stack may say more
             except ValidationError:
                 pass
         raise self._failure(answer)
@@ -97,7 +105,11 @@ class RemoteApi:
             body = answer.json()
         except ValueError:
             body = {}
-        if isinstance(body, dict) and isinstance(body.get("error"), dict) and body.get("errors"):
+        if (
+            isinstance(body, dict)
+            and isinstance(body.get("error"), dict)
+            and isinstance(body.get("errors"), list)
+        ):
             return _as_raised(str(body["error"].get("code")), [str(message) for message in body["errors"]])
         said = str(body.get("message", "")) if isinstance(body, dict) else ""
         if answer.status_code in (401, 403):
@@ -110,6 +122,14 @@ class RemoteApi:
                 f"{self._url} refused the request ({answer.status_code} {said}); check {how}"
             )
         return ApiUnavailableError(f"{self._url} answered {answer.status_code} {said}".rstrip())
+
+
+def _is_http_url(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
 
 
 def _as_raised(code: str, messages: list[str]) -> ChunkproofError:

@@ -32,7 +32,11 @@ def get_collection(name: Annotated[str, Path(description="The collection's name"
     return collection_info(unquote(name), using=services(), deadline=app.deadline)
 
 
-@app.get("/health", summary="Whether the service answers", responses=responses(Health, unavailable=Health))
+@app.get(
+    "/health",
+    summary="Whether the service answers",
+    responses=responses(Health, unavailable=Health | RetrievalResponse),
+)
 def get_health(
     deep: Annotated[bool, Query(description="Ask Qdrant and the embedder too")] = False,
 ) -> Response[Health]:

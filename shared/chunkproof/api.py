@@ -30,11 +30,14 @@ from chunkproof.errors import (
 )
 from chunkproof.models import ExecutionMetadata, Model, RetrievalResponse, read_json
 from chunkproof.models.base import described, limits_in_force
+from chunkproof.models.json import has_lone_surrogate
 from chunkproof.proxy import Answer, Event, fields_of, readable, sized
 
 LAMBDA_DEADLINE_MS = 2_000
 # Kept back for turning a failure into an answer before Lambda stops the function.
 RESERVE_MS = 100
+# Ten times the longest query: a failure says what was asked, and stays far below Lambda's limit.
+MAX_ECHO = 100_000
 JSON = "application/json"
 
 logger = Logger(service="chunkproof")
@@ -106,7 +109,7 @@ class Api(APIGatewayHttpResolver):
             failed = self._failed(error)
             answer = {
                 "statusCode": failed.status_code,
-                "headers": {"content-type": JSON, **failed.headers},
+                "headers": dict(failed.headers),
                 "body": failed.body,
                 "isBase64Encoded": False,
             }
@@ -124,18 +127,16 @@ class Api(APIGatewayHttpResolver):
         if error.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             logger.error("request failed", code=error.code, reasons=error.messages)
         given = fields_of(self.of_thread.event)
-        text, query_id = given.get("query_text", given.get("text")), given.get("query_id")
-        threshold = given.get("similarity_threshold", given.get("threshold", given.get("score_threshold")))
         envelope = RetrievalResponse.failed(
             error,
             ExecutionMetadata(
                 latency_ms=round(self.deadline.elapsed_ms()),
                 result_count=0,
-                threshold_applied=float(threshold) if isinstance(threshold, int | float) else 0.0,
+                threshold_applied=_threshold(given),
                 timestamp=datetime.now(UTC),
             ),
-            query=text if isinstance(text, str) else None,
-            query_id=query_id if isinstance(query_id, str) else None,
+            query=_echo(given.get("query_text", given.get("text"))),
+            query_id=_echo(given.get("query_id")),
         )
         return Response(error.status.value, JSON, envelope.to_json(), headers=self._headers(error))
 
@@ -170,10 +171,24 @@ class Api(APIGatewayHttpResolver):
         return sorted({route.method for route in routes if route.rule.fullmatch(path)})
 
 
-def responses(success: type[Model], *, unavailable: type[Model] = RetrievalResponse) -> dict[int, Any]:
+def _echo(value: Any) -> str | None:
+    """A caller's text as it was given; None when an answer could not carry it."""
+    is_carried = isinstance(value, str) and len(value) <= MAX_ECHO and not has_lone_surrogate(value)
+    return value if is_carried else None
+
+
+def _threshold(given: dict[str, Any]) -> float:
+    for name in ("similarity_threshold", "threshold", "score_threshold"):
+        value = given.get(name)
+        if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < MAX_ECHO:
+            return float(value)
+    return 0.0
+
+
+def responses(success: type[Model], *, unavailable: Any = RetrievalResponse) -> dict[int, Any]:
     """What a route may answer, for its OpenAPI."""
 
-    def answer(description: str, model: type[Model]) -> dict[str, Any]:
+    def answer(description: str, model: Any) -> dict[str, Any]:
         return {"description": description, "content": {JSON: {"model": model}}}
 
     failures = {

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING
 
-from chunkproof.clients.secrets import Keys
+from chunkproof.clients.secrets import Keys, forget_secrets
 from chunkproof.errors import NotConfiguredError
 from chunkproof.services import Services
 from chunkproof.settings import Settings
@@ -41,6 +41,7 @@ def reset() -> None:
     """Forget what was built, as a new process would have."""
     _built.cache_clear()
     _read.cache_clear()
+    forget_secrets()
 
 
 @cache

@@ -1,12 +1,12 @@
 """API Gateway's side of a request: a body in any wrapping comes in, an answer of at most Lambda's size goes out."""
 
 import base64
-import binascii
 import gzip
 import json
 import zlib
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import quote
 
 from chunkproof.errors import InvalidParameterError, RequestTooLargeError, ResponseTooLargeError
 from chunkproof.models.json import read_json
@@ -20,20 +20,22 @@ Answer = dict[str, Any]
 
 
 def readable(event: Event) -> dict[str, Any]:
-    """The event with its body as plain text: unwrapped from base64 and gzip, whatever its content type."""
-    headers = {str(name).lower(): value for name, value in (event.get("headers") or {}).items()}
-    body = _body(event, headers)
-    plain = {**event, "body": body, "isBase64Encoded": False}
+    """The event as routes read it: the body as plain text, whatever its wrapping and content type."""
+    headers = _headers(event)
+    plain = {**event, "body": _body(event, headers), "isBase64Encoded": False}
     # The body is JSON by contract; a client that forgets to say so is not punished for it.
     plain["headers"] = {**headers, "content-type": "application/json"}
     plain["headers"].pop("content-encoding", None)
+    if name := (event.get("pathParameters") or {}).get("name"):
+        # Decoded by the gateway; encoded again it matches its route, whatever characters it has.
+        plain["rawPath"] = f"/collections/{quote(name, safe='')}"
     return plain
 
 
 def fields_of(event: Event) -> dict[str, Any]:
     """The body's fields, as far as they can be read: for telling in a failure what was asked."""
     try:
-        document = read_json(_body(event, event.get("headers") or {}))
+        document = read_json(_body(event, _headers(event)))
     except (InvalidParameterError, RequestTooLargeError):
         return {}
     return document if isinstance(document, dict) else {}
@@ -44,24 +46,30 @@ def sized(answer: Answer, event: Event) -> Answer:
     size = _size(answer)
     if size <= MAX_RESPONSE_BYTES:
         return answer
-    if _accepts_gzip(event):
+    accepts = _accepts_gzip(_headers(event).get("accept-encoding", ""))
+    if accepts:
         packed = base64.b64encode(gzip.compress(answer["body"].encode(), compresslevel=6)).decode()
         headers = {**answer["headers"], "content-encoding": "gzip", "vary": "accept-encoding"}
         compressed = {**answer, "body": packed, "isBase64Encoded": True, "headers": headers}
         if _size(compressed) <= MAX_RESPONSE_BYTES:
             return compressed
+    advice = _advice(answer) + ("" if accepts else ", or accept gzip")
     raise ResponseTooLargeError(
-        f"The answer has {size} bytes and Lambda returns at most {MAX_RESPONSE_BYTES}; {_advice(answer, size)}"
+        f"The answer has {size} bytes and Lambda returns at most {MAX_RESPONSE_BYTES}; {advice}"
     )
+
+
+def _headers(event: Event) -> dict[str, str]:
+    return {str(name).lower(): str(value) for name, value in (event.get("headers") or {}).items()}
 
 
 def _body(event: Event, headers: Mapping[str, str]) -> str:
     body = event.get("body") or ""
     try:
         content = base64.b64decode(body, validate=True) if event.get("isBase64Encoded") else body.encode()
-    except (binascii.Error, UnicodeEncodeError):
+    except ValueError:
         raise InvalidParameterError("The request body is not valid base64 or UTF-8") from None
-    encoding = str(headers.get("content-encoding") or "identity").strip().lower()
+    encoding = headers.get("content-encoding", "").strip().lower() or "identity"
     if encoding == "gzip":
         content = _unpacked(content)
     elif encoding != "identity":
@@ -75,24 +83,31 @@ def _body(event: Event, headers: Mapping[str, str]) -> str:
 
 
 def _unpacked(content: bytes) -> bytes:
-    """Gzip undone, never beyond the limit: a small body can unpack to gigabytes."""
-    unpacker = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
-    try:
-        unpacked = unpacker.decompress(content, MAX_REQUEST_BYTES + 1)
-    except zlib.error:
-        raise InvalidParameterError("The request body is not valid gzip") from None
-    if not unpacker.eof and len(unpacked) <= MAX_REQUEST_BYTES:
-        raise InvalidParameterError("The request body is not valid gzip: it ends too early")
+    """Gzip undone, all members of it, never beyond the limit: a small body can unpack to gigabytes."""
+    unpacked = b""
+    if not content:
+        raise InvalidParameterError("The request body is not valid gzip: it is empty")
+    while content and len(unpacked) <= MAX_REQUEST_BYTES:
+        unpacker = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
+        try:
+            unpacked += unpacker.decompress(content, MAX_REQUEST_BYTES + 1 - len(unpacked))
+        except zlib.error:
+            raise InvalidParameterError("The request body is not valid gzip") from None
+        if not unpacker.eof and len(unpacked) <= MAX_REQUEST_BYTES:
+            raise InvalidParameterError("The request body is not valid gzip: it ends too early")
+        content = unpacker.unused_data
     return unpacked
 
 
-def _accepts_gzip(event: Event) -> bool:
-    headers = {str(name).lower(): str(value) for name, value in (event.get("headers") or {}).items()}
-    offers = [offer.strip().lower().split(";") for offer in headers.get("accept-encoding", "").split(",")]
-    return any(
-        name in ("gzip", "*") and not any(part.strip() in ("q=0", "q=0.0") for part in rest)
-        for name, *rest in offers
-    )
+def _accepts_gzip(header: str) -> bool:
+    quality: dict[str, float] = {}
+    for offer in header.lower().split(","):
+        name, _, parameters = offer.partition(";")
+        try:
+            quality[name.strip()] = float(parameters.partition("=")[2] or 1)
+        except ValueError:
+            quality[name.strip()] = 0.0
+    return quality.get("gzip", quality.get("*", 0.0)) > 0
 
 
 def _size(answer: Answer) -> int:
@@ -103,16 +118,22 @@ def _size(answer: Answer) -> int:
     return len(json.dumps(answer, ensure_ascii=False).encode())
 
 
-def _advice(answer: Answer, size: int) -> str:
-    results = json.loads(answer["body"]).get("results")
+def _advice(answer: Answer) -> str:
+    document = json.loads(answer["body"])
+    results = document.get("results")
     if not results:
-        return "compare by original_sha256, or accept gzip"
-    sizes = [
-        len(json.dumps(json.dumps(result, ensure_ascii=False), ensure_ascii=False).encode())
-        for result in results
-    ]
-    room, fitting = MAX_RESPONSE_BYTES - (size - sum(sizes)), 0
-    for one in sizes:
-        room -= one
-        fitting += room >= 0
-    return f"the first {fitting} of {len(results)} results fit: lower top_k, or accept gzip"
+        return "compare by original_sha256"
+
+    def fits(count: int) -> bool:
+        fewer = json.dumps(
+            {**document, "results": results[:count]}, ensure_ascii=False, separators=(",", ":")
+        )
+        return _size({**answer, "body": fewer}) <= MAX_RESPONSE_BYTES
+
+    fitting, too_many = 0, len(results)
+    while too_many - fitting > 1:
+        middle = (fitting + too_many) // 2
+        fitting, too_many = (middle, too_many) if fits(middle) else (fitting, middle)
+    if fitting == 0:
+        return "not even the first result fits"
+    return f"the first {fitting} of {len(results)} results fit: lower top_k"

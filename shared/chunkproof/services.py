@@ -58,13 +58,14 @@ class Services:
 
     def space(self, collection: str, deadline: Deadline) -> VectorSpace:
         """The dense vector to search by; asked of the store once, as it does not change."""
-        if collection not in self._spaces:
-            description = self.store.describe(collection, deadline)
-            space = choose_space(description.vectors, self.settings.vector_name, collection)
-            if not self._is_cosine(collection, space, deadline):
-                return space
+        known = self._spaces.get(collection)
+        if known is not None:
+            return known
+        description = self.store.describe(collection, deadline)
+        space = choose_space(description.vectors, self.settings.vector_name, collection)
+        if self._is_cosine(collection, space, deadline):
             self._spaces[collection] = space
-        return self._spaces[collection]
+        return space
 
     def knows(self, collection: str) -> bool:
         """Whether something remembered of the collection could be out of date."""
@@ -72,13 +73,14 @@ class Services:
 
     def sample(self, collection: str, deadline: Deadline) -> Sample:
         """The first points' payloads; asked of the store once."""
-        if collection not in self._samples:
-            page = self.store.scroll(collection, deadline, limit=SAMPLE_POINTS)
-            sample = Sample(tuple(dict(point.payload) for point in page.points))
-            if not sample.payloads:  # it may be filled any moment
-                return sample
+        known = self._samples.get(collection)
+        if known is not None:
+            return known
+        page = self.store.scroll(collection, deadline, limit=SAMPLE_POINTS)
+        sample = Sample(tuple(dict(point.payload) for point in page.points))
+        if sample.payloads:  # an empty collection may be filled any moment
             self._samples[collection] = sample
-        return self._samples[collection]
+        return sample
 
     def forget(self, collection: str) -> None:
         """Learn the collection anew: it may have been dropped or made again."""

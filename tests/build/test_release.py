@@ -88,7 +88,7 @@ def test_a_package_has_the_layer_the_functions_and_the_api(tmp_path: Path) -> No
 
 
 def versions(digest: str) -> set[str]:
-    return set(stack(ReleaseDigest=digest).of_type("AWS::Lambda::Version"))
+    return set(stack(ReleaseDigest=digest).of_type("Lambda::Version"))
 
 
 def test_one_changed_line_of_the_layer_publishes_a_version_of_each_function(project: Path) -> None:

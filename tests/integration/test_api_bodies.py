@@ -109,7 +109,6 @@ def test_bad_base64_is_refused(body: str) -> None:
     assert refused(send(body, isBase64Encoded=True)) == ["The request body is not valid base64 or UTF-8"]
 
 
-@pytest.mark.xfail(strict=True, raises=ValueError, reason="b64decode raises a plain ValueError on non-ASCII")
 def test_base64_beyond_ascii_is_refused() -> None:
     assert refused(send("é", isBase64Encoded=True)) == ["The request body is not valid base64 or UTF-8"]
 
@@ -130,12 +129,10 @@ def test_gzip_with_a_wrong_checksum_is_refused() -> None:
     assert refused(send_bytes(bytes(packed), GZIP)) == ["The request body is not valid gzip"]
 
 
-@pytest.mark.xfail(strict=True, reason="only the first member of a gzip file is read, the rest is dropped")
 def test_gzip_of_several_members_is_read_whole() -> None:
     assert found(send_bytes(gzip.compress(GOOD[:20]) + gzip.compress(GOOD[20:]), GZIP)) == FOUND
 
 
-@pytest.mark.xfail(strict=True, reason="bytes after the end of the gzip stream are dropped in silence")
 def test_bytes_after_the_gzip_stream_are_refused() -> None:
     assert refused(send_bytes(gzip.compress(GOOD) + b"trailing", GZIP))
 
@@ -157,16 +154,15 @@ def test_a_byte_more_is_too_large() -> None:
 
 
 def test_a_gzip_bomb_is_too_large_before_it_is_unpacked() -> None:
-    packer = zlib.compressobj(9, wbits=31)
+    packer = zlib.compressobj(1, wbits=31)
     bomb = b"".join(packer.compress(b" " * 2**24) for _ in range(16)) + packer.flush()
-    assert len(bomb) < 2**19, "a quarter of a gigabyte in less than half a megabyte"
+    assert len(bomb) < 2**21, "a quarter of a gigabyte in less than two megabytes"
     started = monotonic()
     reply = send_bytes(bomb, GZIP)
     assert refused(reply, 413, "REQUEST_TOO_LARGE") == ["The request body has more than 6291456 bytes"]
     assert monotonic() - started < 2, "unpacking all of it takes longer"
 
 
-@pytest.mark.xfail(strict=True, reason="a failure outside of any route is not held to Lambda's limit")
 def test_a_refusal_fits_into_lambda_even_if_the_query_it_echoes_does_not() -> None:
     document = json.dumps({"query_text": '"' * 2_500_000}).encode()
     reply = send_bytes(gzip.compress(document), GZIP)
@@ -238,7 +234,6 @@ def test_a_gzip_body_is_echoed_as_well() -> None:
     assert body["query"] == "backups"
 
 
-@pytest.mark.xfail(strict=True, reason="the echo looks for content-encoding in lower case only")
 def test_a_gzip_body_is_echoed_whatever_the_case_of_its_header() -> None:
     packed = gzip.compress(b'{"query_text": "backups", "top_k": 0}')
     reply = send_bytes(packed, {"Content-Encoding": "gzip"})
@@ -251,10 +246,9 @@ def test_an_unreadable_query_is_null(body: str) -> None:
     assert send(body).json["query"] is None
 
 
-SURROGATE = "PydanticSerializationError out of the handler: the echo holds a lone surrogate"
+SURROGATE = "it comes out of the handler: the echo cannot be encoded"
 
 
-@pytest.mark.xfail(strict=True, reason=SURROGATE)
 @pytest.mark.parametrize("field", ["query_text", "text", "query_id"])
 def test_a_lone_surrogate_is_refused_with_its_place(field: str) -> None:
     given = {"query_text": "a"} if field == "query_id" else {}
@@ -268,7 +262,6 @@ def test_a_lone_surrogate_elsewhere_is_refused_with_its_place() -> None:
     assert reply.json["query"] == "a"
 
 
-@pytest.mark.xfail(strict=True, reason="OverflowError out of the handler: float() of the echoed threshold")
 def test_a_threshold_beyond_any_float_is_refused() -> None:
     reply = send(f'{{"query_text": "a", "similarity_threshold": {10**350}}}')
     assert refused(reply) == ["similarity_threshold must be between 0.0 and 1.0"]
@@ -281,7 +274,6 @@ def test_a_threshold_that_is_no_finite_number_is_refused(number: str) -> None:
     assert reply.json["execution"]["threshold_applied"] == 0.0
 
 
-@pytest.mark.xfail(strict=True, reason="content-type and Content-Type are both set")
 def test_a_failure_outside_of_any_route_has_one_content_type() -> None:
     reply = send_bytes(b"\xff")
     names = [name.lower() for name in reply.proxy["headers"]]

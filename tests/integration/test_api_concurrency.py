@@ -68,7 +68,7 @@ def at_once(events: list[dict[str, Any]]) -> list[Reply]:
 
 
 def test_no_answer_is_mixed_up() -> None:
-    count = 640
+    count = 480
     events = [
         post(
             "/search",
@@ -94,7 +94,7 @@ def test_no_failure_is_mixed_up_with_another_or_with_a_success() -> None:
         lambda n: get(f"/nowhere/{n}"),
         lambda n: get("/health"),
     ]
-    count = 640
+    count = 480
     replies = at_once([kinds[n % len(kinds)](n) for n in range(count)])
     expected = [200, 400, 404, 404, 200, 404, 404, 200]
     assert [reply.status for reply in replies] == [expected[n % len(kinds)] for n in range(count)]
@@ -119,7 +119,7 @@ def test_looking_at_a_collection_does_not_disturb_searching_it() -> None:
         get("/collections/docs")
         if n % 2
         else post("/search", {"query_vector": axis(n), "filters": {"url": "x"}})
-        for n in range(640)
+        for n in range(480)
     ]
     failed = [json.loads(reply.text) for reply in at_once(events) if reply.status != 200]
     assert failed == []

@@ -1,12 +1,15 @@
 """`chunkproof serve`."""
 
 import logging
+import os
+import socket
 from typing import Any
 
 import click
 import uvicorn
 
 from chunkproof import connect
+from chunkproof.errors import InvalidParameterError
 from chunkproof.settings import Settings
 from chunkproof_cli import context
 from chunkproof_cli.local.gateway import Gateway
@@ -39,9 +42,17 @@ def serve(host: str, port: int, **common: Any) -> None:
     with context.connection(given, settings) as connected, connect.using(connected.services):
         for name in FUNCTIONS:
             function(name)
-        config = uvicorn.Config(
-            Gateway(), host=host, port=port, log_level="warning", lifespan="off", access_log=False
-        )
-        server = uvicorn.Server(config)
-        say(f"Serving {connected.store.host} at http://{host}:{port}, documentation at /docs; Ctrl-C stops")
-        server.run()
+        listener = _listener(host, port)
+        address = f"http://{host}:{listener.getsockname()[1]}"
+        config = uvicorn.Config(Gateway(), log_level="warning", lifespan="off", access_log=False)
+        say(f"Serving {connected.store.host} at {address}, documentation at /docs; Ctrl-C stops")
+        uvicorn.Server(config).run(sockets=[listener])
+
+
+def _listener(host: str, port: int) -> socket.socket:
+    try:
+        return socket.create_server((host, port))
+    except OSError as error:
+        raise InvalidParameterError(
+            f"Cannot listen at {host}:{port}: {os.strerror(error.errno or 0)}"
+        ) from None

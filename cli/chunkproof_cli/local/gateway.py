@@ -73,7 +73,9 @@ class Gateway:
             answer = await to_thread.run_sync(handler, event, LambdaContext(), limiter=self._limiter)
         await _send(answer, send)
         ms = (monotonic() - started) * 1000
-        log.info("%s %s %s %.0f ms", scope["method"], scope["path"], answer["statusCode"], ms)
+        # The path as it came over the wire, still encoded: decoded, it could act on a terminal or forge a line.
+        path = scope["raw_path"].decode("ascii", "backslashreplace")
+        log.info("%s %s %s %.0f ms", scope["method"], path, answer["statusCode"], ms)
 
 
 def to_event(scope: Scope, body: bytes) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """The one HTTP transport of both SDKs, and what they share in reading an answer."""
 
+import socket
 import ssl
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
@@ -15,6 +16,7 @@ import httpx
 from chunkproof import deadline
 
 KEPT_ALIVE_S = 30.0
+WRITE_SLICE = 65_536
 
 
 class DeadlineTransport(httpx.BaseTransport):
@@ -73,8 +75,27 @@ class _DeadlineBackend(httpcore.SyncBackend):
         local_address: str | None = None,
         socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
     ) -> httpcore.NetworkStream:
-        left = _left(timeout, httpcore.ConnectTimeout)
-        return _DeadlineStream(super().connect_tcp(host, port, left, local_address, socket_options))
+        addresses = _addresses(host, port)
+        for index, address in enumerate(addresses):
+            left = _left(timeout, httpcore.ConnectTimeout)
+            share = left and left / (
+                len(addresses) - index
+            )  # one silent address must not cost the others theirs
+            try:
+                stream = super().connect_tcp(address, port, share, local_address, socket_options)
+                return _DeadlineStream(stream)
+            except (httpcore.ConnectError, httpcore.ConnectTimeout):
+                if index == len(addresses) - 1:
+                    raise
+        raise httpcore.ConnectError(f"{host} has no address")
+
+
+def _addresses(host: str, port: int) -> list[str]:
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        raise httpcore.ConnectError(str(error)) from None
+    return [str(address[4][0]) for address in found]
 
 
 class _DeadlineStream(httpcore.NetworkStream):
@@ -85,7 +106,8 @@ class _DeadlineStream(httpcore.NetworkStream):
         return self._stream.read(max_bytes, _left(timeout, httpcore.ReadTimeout))
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        self._stream.write(buffer, _left(timeout, httpcore.WriteTimeout))
+        for start in range(0, len(buffer), WRITE_SLICE):  # a timeout holds for each send, not for all of them
+            self._stream.write(buffer[start : start + WRITE_SLICE], _left(timeout, httpcore.WriteTimeout))
 
     def start_tls(
         self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None

@@ -1,6 +1,7 @@
 """Qdrant through its client: a server, Qdrant Cloud, a local folder or memory."""
 
 import json
+import logging
 import math
 import re
 from collections.abc import Iterator, Sequence
@@ -27,6 +28,8 @@ from chunkproof.errors import (
     VectorStoreUnavailableError,
 )
 from chunkproof.models.filters import Condition
+
+log = logging.getLogger(__name__)
 
 # Scores are 32-bit; this is more than their rounding and less than any difference that matters.
 SCORE_STEP = 1e-6
@@ -227,6 +230,7 @@ class QdrantStore:
             return VectorStoreTimeoutError(self.host, "Qdrant did not answer in time")
         if isinstance(cause, httpx.TransportError):
             return VectorStoreUnavailableError(self.host, "The connection failed; check QDRANT_URL")
+        log.warning("an answer that is not Qdrant's", exc_info=cause)
         return VectorStoreUnavailableError(self.host, "What answered there does not speak Qdrant's API")
 
 

@@ -1,12 +1,18 @@
 """The services' keys: from the environment, or from one Secrets Manager secret, read when first needed."""
 
 from collections.abc import Mapping
+from functools import cache
+from time import monotonic
 from typing import Any
 
+from pydantic import SecretStr
+
+from chunkproof import deadline
 from chunkproof.errors import NotConfiguredError
 from chunkproof.settings import Settings
 
 MAX_AGE_S = 300
+NO_DEADLINE_S = 10
 
 
 class Keys:
@@ -17,40 +23,79 @@ class Keys:
 
     def for_qdrant(self) -> Mapping[str, str]:
         """The key of Qdrant, if it has one."""
-        given = self._settings.qdrant_api_key
-        key = given.get_secret_value() if given else self._secret().get("QDRANT_API_KEY")
+        key = self._key("QDRANT_API_KEY", self._settings.qdrant_api_key)
         return {"api-key": key} if key else {}
 
     def for_cohere(self) -> Mapping[str, str]:
         """The key of Cohere, which always wants one."""
-        given = self._settings.cohere_api_key
-        key = given.get_secret_value() if given else self._secret().get("COHERE_API_KEY")
+        key = self._key("COHERE_API_KEY", self._settings.cohere_api_key)
         if not key:
             where = f"in the secret {self._settings.secret_arn}" if self._settings.secret_arn else "set"
             raise NotConfiguredError(f"COHERE_API_KEY is not {where}")
         return {"authorization": f"Bearer {key}"}
 
-    def _secret(self) -> Mapping[str, str]:
+    def _key(self, name: str, given: SecretStr | None) -> str | None:
         arn = self._settings.secret_arn
-        return _read_secret(arn) if arn else {}
+        key = given.get_secret_value() if given else _secret(arn).read().get(name) if arn else None
+        if key and not (key.isascii() and key.isprintable() and " " not in key):
+            raise NotConfiguredError(
+                f"{name} has a character that no key has: a space, a line end or the like"
+            )
+        return key
 
 
-def _read_secret(arn: str) -> Mapping[str, str]:
-    from aws_lambda_powertools.utilities import parameters
+class _Secret:
+    """One secret, read again when it has grown old."""
+
+    def __init__(self, arn: str) -> None:
+        self._arn = arn
+        self._read: Mapping[str, str] = {}
+        self._good_until = 0.0
+
+    def read(self) -> Mapping[str, str]:
+        """What the secret holds."""
+        if monotonic() >= self._good_until:
+            self._read = _fetch(self._arn)
+            self._good_until = monotonic() + MAX_AGE_S
+        return self._read
+
+
+@cache
+def _secret(arn: str) -> _Secret:
+    return _Secret(arn)
+
+
+def forget_secrets() -> None:
+    """Read every secret again when it is next needed."""
+    _secret.cache_clear()
+
+
+def _fetch(arn: str) -> Mapping[str, str]:
+    from aws_lambda_powertools.utilities.parameters import SecretsProvider
     from aws_lambda_powertools.utilities.parameters.exceptions import (
         GetParameterError,
         TransformParameterError,
     )
+    from botocore.config import Config
+    from botocore.exceptions import BotoCoreError
 
+    budget = deadline.current()
+    left = max(0.05, budget.remaining_ms() / 1000) if budget else NO_DEADLINE_S
+    config = Config(connect_timeout=left, read_timeout=left, retries={"total_max_attempts": 1})
     try:
-        secret: Any = parameters.get_secret(arn, transform="json", max_age=MAX_AGE_S)
+        secret: Any = SecretsProvider(boto_config=config).get(arn, transform="json", force_fetch=True)
     except TransformParameterError:
         raise NotConfiguredError(f"The secret {arn} is not JSON") from None
-    except GetParameterError as error:
-        cause = error.__context__ or error
-        response = getattr(cause, "response", {})
-        code = response.get("Error", {}).get("Code") or type(cause).__name__
-        raise NotConfiguredError(f"The secret {arn} could not be read ({code})") from None
+    except (GetParameterError, BotoCoreError) as error:
+        raise NotConfiguredError(f"The secret {arn} could not be read ({_reason(error)})") from None
     if not isinstance(secret, dict) or not all(isinstance(value, str) for value in secret.values()):
         raise NotConfiguredError(f"The secret {arn} is not a JSON object of strings")
     return secret
+
+
+def _reason(error: Exception) -> str:
+    """AWS's code for it, or the kind of failure: never a text that could quote the secret."""
+    cause = error.__context__ if error.__context__ is not None else error
+    answer = getattr(cause, "response", None)
+    code = answer.get("Error", {}).get("Code") if isinstance(answer, dict) else None
+    return str(code or type(cause).__name__)

@@ -1,0 +1,278 @@
+"""`chunkproof serve` as a process: the same handlers and results, over HTTP."""
+
+import gzip
+import json
+import re
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from support import openapi
+from support.commands import Command
+from support.serving import Serving, serving, start
+
+QUESTION = "composed and decomposed accents"
+
+
+@pytest.fixture(scope="module")
+def server(loaded_handbook: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    with serving(loaded_handbook, tmp_path_factory.mktemp("serve")) as running:
+        yield running
+
+
+@pytest.fixture
+def http(server: Serving) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=server.url, timeout=30) as client:
+        yield client
+
+
+def shape(answer: dict[str, Any]) -> list[tuple[int, str, str]]:
+    return [(r["rank"], r["metadata"]["chunk_id"], r["text"]) for r in answer["results"]]
+
+
+def scores(answer: dict[str, Any]) -> list[float]:
+    return [r["similarity_score"] for r in answer["results"]]
+
+
+# results
+
+
+@pytest.mark.parametrize(
+    ("request_", "options"),
+    [
+        ({"query_text": QUESTION}, []),
+        (
+            {"query_text": "what stops a robot arm", "top_k": 20, "similarity_threshold": 0.3},
+            ["-k", 20, "--threshold", 0.3],
+        ),
+        (
+            {"query_text": "text", "top_k": 7, "filters": {"position": {"lt": 3}}},
+            ["-k", 7, "--filter", 'position={"lt": 3}'],
+        ),
+    ],
+)
+def test_results_are_those_of_the_search_command(
+    http: httpx.Client, handbook: Command, request_: dict[str, Any], options: list[object]
+) -> None:
+    local = handbook("search", request_["query_text"], *options, "--collection", "handbook", "--json").json
+    served = http.post("/search", json=request_).json()
+    assert shape(served) == shape(local)
+    assert served["results"]
+    assert scores(served) == pytest.approx(scores(local), abs=1e-5)
+    assert [r["metadata"] for r in served["results"]] == [r["metadata"] for r in local["results"]]
+
+
+def test_every_answer_carries_a_request_id_of_its_own(http: httpx.Client) -> None:
+    ids = {http.get("/health").headers["x-request-id"] for _ in range(3)}
+    assert len(ids) == 3
+    assert "" not in ids
+
+
+def test_a_body_may_come_compressed_and_without_a_content_type(http: httpx.Client) -> None:
+    packed = gzip.compress(json.dumps({"query_text": QUESTION, "top_k": 1}).encode())
+    answer = http.post("/search", content=packed, headers={"content-encoding": "gzip"})
+    assert (answer.status_code, answer.json()["query"]) == (200, QUESTION)
+
+
+def test_a_long_query_comes_back_code_point_for_code_point(http: httpx.Client) -> None:
+    query = "e\u0301 é\u00a0" * 2_000
+    answer = http.post("/search", json={"query_text": query})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "QUERY_TOO_LONG")
+    assert answer.json()["query"] == query
+
+
+def test_a_form_as_curl_sends_it_is_read_as_json(http: httpx.Client) -> None:
+    kind = {"content-type": "application/x-www-form-urlencoded"}
+    assert (
+        http.post("/search", content=b'{"query_text": "backups", "top_k": 1}', headers=kind).status_code
+        == 200
+    )
+
+
+def test_failures_have_the_contracts_status_and_envelope(http: httpx.Client) -> None:
+    empty = http.post("/search", json={"query_text": " "})
+    assert (empty.status_code, empty.json()["errors"]) == (400, ["query_text cannot be empty"])
+    unknown = http.post("/validate-chunk", json={"chunk_id": "nobody", "original_text": "x"})
+    assert (unknown.status_code, unknown.json()["errors"]) == (404, ["Chunk nobody not found"])
+    method = http.get("/search")
+    assert (method.status_code, method.headers["allow"]) == (405, "POST")
+    assert http.head("/health").status_code == 405
+    assert http.get("/nowhere").json()["error"]["code"] == "NOT_FOUND"
+
+
+def test_bytes_that_are_no_utf8_are_refused(http: httpx.Client) -> None:
+    answer = http.post(
+        "/search", content=b'{"query_text": "\xff"}', headers={"content-type": "application/json"}
+    )
+    assert (answer.status_code, answer.json()["errors"]) == (
+        400,
+        ["The request body is not UTF-8 at byte 16"],
+    )
+
+
+def test_a_failure_outside_of_any_route_has_one_content_type(http: httpx.Client) -> None:
+    answer = http.post("/search", content=b"\xff")
+    assert answer.headers.get_list("content-type") == ["application/json"]
+
+
+def test_deep_health_is_well(http: httpx.Client) -> None:
+    body = http.get("/health", params={"deep": "true"}).json()
+    assert (body["status"], body["qdrant"]["status"], body["embedder"]["status"]) == ("ok", "ok", "ok")
+
+
+# limits of the gateway
+
+
+def test_a_body_over_ten_megabytes_is_refused_in_api_gateways_words(http: httpx.Client) -> None:
+    answer = http.post("/search", content=b" " * (10 * 1024 * 1024 + 1))
+    assert (answer.status_code, answer.json()) == (413, {"message": "Request Entity Too Large"})
+
+
+def test_a_body_that_lambda_does_not_take_is_refused_in_ours(http: httpx.Client) -> None:
+    answer = http.post("/search", content=b" " * 6_291_457)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (413, "REQUEST_TOO_LARGE")
+
+
+def test_twenty_clients_at_once_each_get_their_own_answer(server: Serving) -> None:
+    def ask(number: int) -> list[bool]:
+        with httpx.Client(base_url=server.url, timeout=60) as client:
+            bodies = [
+                client.post(
+                    "/search",
+                    json={
+                        "query_text": f"question {number} {turn}",
+                        "query_id": f"{number}-{turn}",
+                        "top_k": 1,
+                    },
+                ).json()
+                for turn in range(5)
+            ]
+        return [
+            (body["query"], body["query_id"], body["status"])
+            == (f"question {number} {turn}", f"{number}-{turn}", "success")
+            for turn, body in enumerate(bodies)
+        ]
+
+    with ThreadPoolExecutor(20) as pool:
+        assert all(all(answers) for answers in pool.map(ask, range(20)))
+
+
+# documentation
+
+
+def test_the_documentation_needs_nothing_but_this_server(http: httpx.Client) -> None:
+    page = http.get("/docs")
+    assert (page.status_code, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
+    assert "http://" not in page.text
+    assert "https://" not in page.text
+    assets = re.findall(r'(?:src|href)="(/[^"]+)"', page.text)
+    assert len(assets) == 2
+    kinds = {asset: http.get(asset).headers["content-type"] for asset in assets}
+    assert sorted(kinds.values()) == ["application/javascript", "text/css"]
+    assert all(
+        http.get(asset).status_code == 200 and len(http.get(asset).content) > 10_000 for asset in assets
+    )
+
+
+def test_the_openapi_document_is_the_committed_one(http: httpx.Client) -> None:
+    assert http.get("/openapi.json").json() == openapi.document()
+
+
+# the log
+
+
+def test_every_request_is_logged_on_standard_error(server: Serving, http: httpx.Client) -> None:
+    http.get("/health", params={"deep": "true"})
+    http.post("/search", json={"query_text": " "})
+    lines = server.written.splitlines()
+    assert any(re.fullmatch(r"INFO GET /health 200 \d+ ms", line) for line in lines)
+    assert any(re.fullmatch(r"INFO POST /search 400 \d+ ms", line) for line in lines)
+    assert server.url in lines[0]
+    assert "/docs" in lines[0]
+
+
+def test_a_path_does_not_act_on_the_terminal_or_forge_a_line(server: Serving, http: httpx.Client) -> None:
+    http.get("/%1B[2Jx%0AINFO%20GET%20/forged%20200%201%20ms")
+    assert "\x1b" not in server.written
+    assert "INFO GET /forged 200 1 ms" not in server.written.splitlines()
+
+
+@pytest.mark.parametrize(
+    "target", [b"/collections/\xc3\xa9", b"/health?deep=\xc3\xa9", b"*", b"//", b"/%zz", b"/%ff"]
+)
+def test_an_odd_request_line_is_no_traceback(server: Serving, target: bytes) -> None:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as raw:
+        raw.sendall(b"GET " + target + b" HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n")
+        answer = b"".join(iter(lambda: raw.recv(65_536), b""))
+    assert re.match(rb"HTTP/1\.1 4\d\d ", answer)
+    assert "Traceback" not in server.written
+
+
+def test_a_client_that_hangs_up_in_the_middle_is_no_traceback(server: Serving, http: httpx.Client) -> None:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as raw:
+        raw.sendall(b"POST /search HTTP/1.1\r\nhost: a\r\ncontent-length: 1000\r\n\r\n{")
+    assert http.get("/health").status_code == 200
+    assert "Traceback" not in server.written
+
+
+# start and end
+
+
+def test_an_interrupt_ends_it_without_a_traceback(loaded_handbook: Path, tmp_path: Path) -> None:
+    with serving(loaded_handbook, tmp_path) as running:
+        assert httpx.post(f"{running.url}/search", json={"query_text": "a"}, timeout=30).status_code == 200
+        running.process.send_signal(signal.SIGINT)
+        assert running.process.wait(timeout=20) in (0, 130)
+    assert "Traceback" not in running.written
+
+
+@pytest.fixture(scope="module")
+def second(server: Serving, tmp_path_factory: pytest.TempPathFactory) -> tuple[int, str]:
+    """Exit code and words of another server at the same port."""
+    folder = tmp_path_factory.mktemp("second")
+    process = start("--port", server.port, "--data", folder / "empty", log=folder / "log")
+    return process.wait(timeout=30), (folder / "log").read_text("utf-8")
+
+
+def test_a_port_in_use_is_told_without_a_traceback(server: Serving, second: tuple[int, str]) -> None:
+    code, written = second
+    assert code != 0
+    assert "address already in use" in written.lower()
+    assert str(server.port) in written
+    assert "Traceback" not in written
+
+
+def test_a_port_in_use_is_no_failed_check_and_nothing_is_said_to_be_served(second: tuple[int, str]) -> None:
+    code, written = second
+    assert code in (2, 3)
+    assert "Serving" not in written
+
+
+def test_a_folder_in_use_is_told_without_a_traceback(server: Serving, tmp_path: Path) -> None:
+    data = server.log.parent / "data"
+    log = tmp_path / "second"
+    process = start("--port", 0, "--data", data, log=log)
+    assert process.wait(timeout=30) == 3
+    assert "another process has this folder open" in log.read_text("utf-8")
+
+
+def test_a_port_chosen_by_the_system_is_told(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    process = start("--port", 0, "--data", tmp_path / "empty", log=log)
+    try:
+        give_up = time.monotonic() + 20
+        while "Serving" not in log.read_text("utf-8") and time.monotonic() < give_up:
+            time.sleep(0.05)
+        announced = re.search(r"http://127\.0\.0\.1:(\d+)", log.read_text("utf-8"))
+        assert announced is not None
+        assert int(announced[1]) > 0
+    finally:
+        process.kill()
+        process.wait()

@@ -1,0 +1,350 @@
+"""Keys in Secrets Manager: what reaches the services, when it is read, and what a failure tells."""
+
+import json
+import shutil
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import monotonic
+from typing import Any
+
+import boto3
+import pytest
+from aws_lambda_powertools.utilities import parameters
+from moto import mock_aws
+
+from chunkproof import connect
+from chunkproof.clients.secrets import forget_secrets
+
+from support.api import Reply, get, invoke, new_process, post
+from support.cohere_server import KEY
+from support.keeping_server import Asked, KeepingServer, Said, keeping_server
+from support.listeners import silent_server
+from support.qdrant_server import QdrantServer, free_port
+
+NAME = "chunkproof/keys"
+QDRANT_KEY = "test-qdrant-key-77aa"
+ASKED = post("/search", {"query_text": "backups", "collection": "docs"})
+COLLECTION = {
+    "status": "green",
+    "optimizer_status": "ok",
+    "segments_count": 1,
+    "points_count": 0,
+    "indexed_vectors_count": 0,
+    "payload_schema": {},
+    "config": {
+        "params": {"vectors": {"size": 2, "distance": "Cosine"}},
+        "hnsw_config": {"m": 16, "ef_construct": 100, "full_scan_threshold": 10000},
+        "optimizer_config": {
+            "deleted_threshold": 0.2,
+            "vacuum_min_vector_number": 1000,
+            "default_segment_number": 0,
+            "flush_interval_sec": 5,
+        },
+        "wal_config": {"wal_capacity_mb": 32, "wal_segments_ahead": 0},
+    },
+}
+
+
+def _says(asked: Asked) -> Said:
+    """Both services in one: Cohere's embed API, and as much of Qdrant's as an empty collection needs."""
+    if asked.path == "/v2/embed":
+        answer: Any = {
+            "id": "1",
+            "embeddings": {"float": [[1.0, 0.0]]},
+            "texts": ["backups"],
+            "response_type": "embeddings_by_type",
+        }
+    else:
+        result: Any = {"points": []} if asked.path.endswith("/query") else COLLECTION
+        answer = {
+            "result": {"collections": []} if asked.path == "/collections" else result,
+            "status": "ok",
+            "time": 0,
+        }
+    return Said(body=json.dumps(answer).encode(), headers={"content-type": "application/json"})
+
+
+@pytest.fixture
+def services() -> Iterator[KeepingServer]:
+    """Qdrant and Cohere, keeping the headers they get."""
+    with keeping_server(_says) as server:
+        yield server
+
+
+@pytest.fixture(autouse=True)
+def _deployed(services: KeepingServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for variable in ("AWS_DEFAULT_REGION", "AWS_REGION", "AWS_PROFILE"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/nonexistent")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent")
+    monkeypatch.setenv("QDRANT_URL", services.url)
+    monkeypatch.setenv("COHERE_BASE_URL", services.url)
+    monkeypatch.setenv("CHUNKPROOF_DEADLINE_MS", "20000")
+    _forget_secrets()
+    with new_process():
+        yield
+    _forget_secrets()
+
+
+def _forget_secrets() -> None:
+    parameters.clear_caches()
+    parameters.base.DEFAULT_PROVIDERS.clear()
+
+
+@pytest.fixture
+def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Secrets Manager, and credentials for it."""
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-central-1")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
+    with mock_aws():
+        yield boto3.client("secretsmanager")
+
+
+def keep(aws: Any, monkeypatch: pytest.MonkeyPatch, secret: str | bytes) -> str:
+    """The secret as the deployment's own; returns its ARN."""
+    value = {"SecretString": secret} if isinstance(secret, str) else {"SecretBinary": secret}
+    arn = str(aws.create_secret(Name=NAME, **value)["ARN"])
+    monkeypatch.setenv("CHUNKPROOF_SECRET_ARN", arn)
+    return arn
+
+
+def sent(services: KeepingServer, header: str) -> set[tuple[str, str | None]]:
+    """To which service, and with which value of the header."""
+    return {
+        ("cohere" if asked.path == "/v2/embed" else "qdrant", asked.headers.get(header))
+        for asked in services.asked
+    }
+
+
+def refusal(reply: Reply, *secrets: str) -> str:
+    assert (reply.status, reply.code) == (503, "NOT_CONFIGURED")
+    for secret in secrets:
+        assert secret not in reply.text
+    return reply.errors[0]
+
+
+# used
+
+
+def test_the_keys_of_the_secret_reach_the_services(
+    aws: Any, monkeypatch: pytest.MonkeyPatch, services: KeepingServer
+) -> None:
+    keep(aws, monkeypatch, json.dumps({"QDRANT_API_KEY": QDRANT_KEY, "COHERE_API_KEY": KEY}))
+    assert invoke(ASKED).status == 200
+    assert sent(services, "api-key") == {("qdrant", QDRANT_KEY), ("cohere", None)}
+    assert sent(services, "authorization") == {("qdrant", None), ("cohere", f"Bearer {KEY}")}
+
+
+@pytest.fixture(scope="module")
+def keyed_qdrant(served_qdrant: QdrantServer) -> Iterator[str]:
+    """A Qdrant server that lets nobody in without a key."""
+    if served_qdrant.process is None or "QDRANT__SERVICE__HTTP_PORT" not in served_qdrant.env:
+        pytest.skip("the server at hand cannot be started again with a key")
+    with TemporaryDirectory(dir=served_qdrant.home) as folder:
+        home, port = Path(folder), free_port()
+        if served_qdrant.user:
+            shutil.chown(home, served_qdrant.user)
+        env = served_qdrant.env | {
+            "QDRANT__SERVICE__HTTP_PORT": str(port),
+            "QDRANT__SERVICE__GRPC_PORT": str(free_port()),
+            "QDRANT__SERVICE__API_KEY": QDRANT_KEY,
+            "QDRANT__STORAGE__STORAGE_PATH": str(home / "storage"),
+            "QDRANT__STORAGE__SNAPSHOTS_PATH": str(home / "snapshots"),
+        }
+        url = f"http://127.0.0.1:{port}"
+        server = QdrantServer(url, served_qdrant.command, env, home, served_qdrant.user)
+        try:
+            server.start()
+            yield url
+        finally:
+            server.stop()
+
+
+@pytest.mark.server
+@pytest.mark.parametrize(
+    ("key", "status", "message"),
+    [
+        (QDRANT_KEY, 404, "Collection docs not found"),
+        ("s3cr3t", 503, "Qdrant refused the key; check QDRANT_API_KEY"),
+    ],
+)
+def test_a_real_qdrant_lets_the_secrets_key_in_and_no_other(
+    aws: Any, monkeypatch: pytest.MonkeyPatch, keyed_qdrant: str, key: str, status: int, message: str
+) -> None:
+    aws.create_secret(Name=NAME, SecretString=json.dumps({"QDRANT_API_KEY": key, "COHERE_API_KEY": KEY}))
+    monkeypatch.setenv("CHUNKPROOF_SECRET_ARN", NAME)
+    monkeypatch.setenv("QDRANT_URL", keyed_qdrant)
+    reply = invoke(get("/collections/docs"))
+    assert (reply.status, reply.errors[-1]) == (status, message)
+    assert key not in reply.text
+
+
+def test_a_binary_secret_is_read_as_well(
+    aws: Any, monkeypatch: pytest.MonkeyPatch, services: KeepingServer
+) -> None:
+    keep(aws, monkeypatch, json.dumps({"COHERE_API_KEY": KEY}).encode())
+    assert invoke(ASKED).status == 200
+    assert ("cohere", f"Bearer {KEY}") in sent(services, "authorization")
+
+
+def test_a_qdrant_without_a_key_gets_none(
+    aws: Any, monkeypatch: pytest.MonkeyPatch, services: KeepingServer
+) -> None:
+    keep(aws, monkeypatch, json.dumps({"COHERE_API_KEY": KEY}))
+    assert invoke(ASKED).status == 200
+    assert sent(services, "api-key") == {("qdrant", None), ("cohere", None)}
+
+
+def test_a_key_of_the_environment_outranks_the_secret(
+    aws: Any, monkeypatch: pytest.MonkeyPatch, services: KeepingServer
+) -> None:
+    keep(aws, monkeypatch, json.dumps({"QDRANT_API_KEY": "other", "COHERE_API_KEY": "other"}))
+    monkeypatch.setenv("QDRANT_API_KEY", QDRANT_KEY)
+    monkeypatch.setenv("COHERE_API_KEY", KEY)
+    assert invoke(ASKED).status == 200
+    assert ("qdrant", QDRANT_KEY) in sent(services, "api-key")
+    assert ("cohere", f"Bearer {KEY}") in sent(services, "authorization")
+
+
+def test_a_key_that_is_changed_is_used_once_the_old_one_is_forgotten(
+    aws: Any, monkeypatch: pytest.MonkeyPatch, services: KeepingServer
+) -> None:
+    arn = keep(aws, monkeypatch, json.dumps({"QDRANT_API_KEY": "old", "COHERE_API_KEY": KEY}))
+    invoke(get("/collections/docs"))
+    aws.put_secret_value(
+        SecretId=arn, SecretString=json.dumps({"QDRANT_API_KEY": "new", "COHERE_API_KEY": KEY})
+    )
+    invoke(get("/collections/docs"))
+    assert {key for _, key in sent(services, "api-key")} == {"old"}, "kept for five minutes"
+    forget_secrets()
+    services.asked.clear()
+    invoke(get("/collections/docs"))
+    assert {key for _, key in sent(services, "api-key")} == {"new"}
+
+
+# not needed
+
+
+def test_without_a_secret_nothing_of_aws_is_needed(
+    monkeypatch: pytest.MonkeyPatch, services: KeepingServer
+) -> None:
+    monkeypatch.setenv("CHUNKPROOF_SECRET_ARN", "")
+    monkeypatch.setenv("COHERE_API_KEY", KEY)
+    assert invoke(ASKED).status == 200
+    assert sent(services, "api-key") == {("qdrant", None), ("cohere", None)}
+
+
+def test_building_the_services_reads_no_secret(
+    monkeypatch: pytest.MonkeyPatch, services: KeepingServer
+) -> None:
+    monkeypatch.setenv(
+        "CHUNKPROOF_SECRET_ARN", "arn:aws:secretsmanager:eu-central-1:123456789012:secret:none"
+    )
+    connect.services()
+    assert services.asked == []
+
+
+def test_health_without_depth_reads_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(
+        "CHUNKPROOF_SECRET_ARN", "arn:aws:secretsmanager:eu-central-1:123456789012:secret:none"
+    )
+    assert invoke(get("/health")).status == 200
+
+
+def test_without_any_key_of_cohere_it_says_what_to_set() -> None:
+    assert refusal(invoke(ASKED)) == "COHERE_API_KEY is not set"
+
+
+# refused
+
+
+@pytest.mark.parametrize(
+    "event", [ASKED, get("/collections/docs"), post("/validate-chunk", {"chunk_id": "1"})]
+)
+def test_a_missing_secret_is_named(aws: Any, monkeypatch: pytest.MonkeyPatch, event: dict[str, Any]) -> None:
+    arn = "arn:aws:secretsmanager:eu-central-1:123456789012:secret:none-a1b2c3"
+    monkeypatch.setenv("CHUNKPROOF_SECRET_ARN", arn)
+    assert refusal(invoke(event)) == f"The secret {arn} could not be read (ResourceNotFoundException)"
+
+
+@pytest.mark.parametrize(
+    ("secret", "why"),
+    [
+        ("s3cr3t-not-json", "is not JSON"),
+        ("{'COHERE_API_KEY': 's3cr3t'}", "is not JSON"),
+        ('["s3cr3t"]', "is not a JSON object of strings"),
+        ('"s3cr3t"', "is not a JSON object of strings"),
+        ("null", "is not a JSON object of strings"),
+        ('{"COHERE_API_KEY": ["s3cr3t"]}', "is not a JSON object of strings"),
+        ('{"COHERE_API_KEY": null}', "is not a JSON object of strings"),
+    ],
+)
+def test_a_malformed_secret_is_named_and_never_shown(
+    aws: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    services: KeepingServer,
+    capfd: pytest.CaptureFixture[str],
+    secret: str,
+    why: str,
+) -> None:
+    arn = keep(aws, monkeypatch, secret)
+    assert refusal(invoke(ASKED), "s3cr3t") == f"The secret {arn} {why}"
+    logged = capfd.readouterr()
+    assert "s3cr3t" not in logged.out + logged.err
+    assert services.asked == [], "nothing is asked without the key"
+
+
+@pytest.mark.parametrize(
+    "secret", [{}, {"QDRANT_API_KEY": "s3cr3t"}, {"COHERE_API_KEY": "", "QDRANT_API_KEY": "s3cr3t"}]
+)
+def test_a_secret_without_coheres_key_is_named_and_never_shown(
+    aws: Any, monkeypatch: pytest.MonkeyPatch, secret: dict[str, str]
+) -> None:
+    arn = keep(aws, monkeypatch, json.dumps(secret))
+    assert refusal(invoke(ASKED), "s3cr3t") == f"COHERE_API_KEY is not in the secret {arn}"
+
+
+def test_without_credentials_the_secret_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-central-1")
+    for variable in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("CHUNKPROOF_SECRET_ARN", NAME)
+    assert refusal(invoke(ASKED)) == f"The secret {NAME} could not be read (NoCredentialsError)"
+
+
+def test_without_a_region_the_secret_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CHUNKPROOF_SECRET_ARN", NAME)
+    assert NAME in refusal(invoke(ASKED))
+
+
+@pytest.mark.parametrize("key", ["s3cr3t\n", "s3cr3t-é"])
+def test_a_key_that_no_header_can_hold_is_malformed(
+    aws: Any, monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    keep(aws, monkeypatch, json.dumps({"COHERE_API_KEY": key}))
+    assert "COHERE_API_KEY" in refusal(invoke(ASKED), "s3cr3t")
+
+
+def test_a_secrets_manager_that_does_not_answer_is_left_at_the_deadline(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-central-1")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
+    monkeypatch.setenv("CHUNKPROOF_SECRET_ARN", NAME)
+    monkeypatch.setenv("CHUNKPROOF_DEADLINE_MS", "300")
+    replies: list[Reply] = []
+    asking = threading.Thread(target=lambda: replies.append(invoke(ASKED)), daemon=True)
+    with silent_server() as url:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_SECRETS_MANAGER", url)
+        started = monotonic()
+        asking.start()
+        asking.join(timeout=2)
+        took = monotonic() - started
+    asking.join(timeout=20)  # the server is gone, and with it what it waited for
+    assert took < 2
+    assert (replies[0].status, replies[0].code) == (503, "NOT_CONFIGURED")

@@ -1,0 +1,282 @@
+"""The transport under both SDKs, on real sockets: bounded in time, frugal with connections."""
+
+import gzip
+import itertools
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import monotonic
+from typing import Any
+
+import httpx
+import pytest
+
+from chunkproof.clients import InputType
+from chunkproof.clients.cohere import CohereEmbedder
+from chunkproof.clients.http import DeadlineTransport
+from chunkproof.clients.qdrant import QdrantStore
+from chunkproof.deadline import Deadline
+from chunkproof.errors import EmbeddingError, VectorStoreUnavailableError
+
+from support.keeping_server import Asked, Said, keeping_server
+from support.listeners import dripping_server, refusing_address, silent_server
+
+
+@pytest.fixture
+def client() -> Iterator[httpx.Client]:
+    with httpx.Client(transport=DeadlineTransport(), timeout=60) as made:
+        yield made
+
+
+@contextmanager
+def full_backlog() -> Iterator[str]:
+    """An address where a connection is neither taken nor refused: the queue of its listener is full."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        waiting = []
+        for _ in range(4):
+            one = socket.socket()
+            one.setblocking(False)
+            one.connect_ex(listener.getsockname())
+            waiting.append(one)
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            for one in waiting:
+                one.close()
+
+
+def seconds_until(
+    kind: type[Exception], client: httpx.Client, url: str, budget_ms: float, **request: Any
+) -> float:
+    """How long a call takes to fail this way under such a deadline."""
+    started = monotonic()
+    with Deadline(budget_ms).applied(), pytest.raises(kind):
+        client.request("POST" if request else "GET", url, **request)
+    return monotonic() - started
+
+
+# time
+
+
+def test_a_server_that_never_answers_is_left_at_the_deadline(client: httpx.Client) -> None:
+    with silent_server() as url:
+        assert 0.3 <= seconds_until(httpx.ReadTimeout, client, url, 300) < 2
+
+
+def test_a_server_that_drips_is_left_at_the_deadline(client: httpx.Client) -> None:
+    with dripping_server(0.05, 1000) as url:
+        assert 0.3 <= seconds_until(httpx.ReadTimeout, client, url, 300) < 2
+
+
+def test_a_connection_that_does_not_come_about_is_left_at_the_deadline(client: httpx.Client) -> None:
+    with full_backlog() as url:
+        assert 0.3 <= seconds_until(httpx.ConnectTimeout, client, url, 300) < 2
+
+
+def test_a_host_with_several_addresses_has_one_deadline(
+    client: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with full_backlog() as url:
+        port = int(url.rpartition(":")[2])
+        address = (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port))
+        look_up = socket.getaddrinfo
+        monkeypatch.setattr(
+            socket,
+            "getaddrinfo",
+            lambda host, *a, **k: [address] * 6 if host == "several.example" else look_up(host, *a, **k),
+        )
+        assert seconds_until(httpx.ConnectTimeout, client, f"http://several.example:{port}", 400) < 1.5
+
+
+def test_a_server_that_reads_slowly_is_left_at_the_deadline(client: httpx.Client) -> None:
+    stopped = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def sip() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                while not stopped.wait(0.01) and connection.recv(100_000):
+                    pass
+
+        reader = threading.Thread(target=sip, daemon=True)
+        reader.start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        try:
+            took = seconds_until(httpx.TimeoutException, client, url, 400, content=b"x" * 30_000_000)
+        finally:
+            stopped.set()
+            reader.join()
+    assert took < 1.5
+
+
+def test_with_no_time_left_no_connection_is_opened(client: httpx.Client) -> None:
+    with keeping_server() as server:
+        assert seconds_until(httpx.ConnectTimeout, client, server.url, 0) < 1
+        assert server.asked == []
+
+
+def test_without_a_deadline_the_clients_own_patience_holds(client: httpx.Client) -> None:
+    with keeping_server() as server:
+        assert client.get(server.url).status_code == 200
+
+
+def test_a_refused_connection_is_told_at_once(client: httpx.Client) -> None:
+    assert seconds_until(httpx.ConnectError, client, refusing_address(), 60_000) < 5
+
+
+def test_a_connection_that_ends_in_the_middle_is_a_transport_error(client: httpx.Client) -> None:
+    with keeping_server(lambda _: Said(headers={"connection": "close"})) as server:
+        client.get(server.url)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def cut() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(65_536)
+                connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nhalf")
+
+        thread = threading.Thread(target=cut)
+        thread.start()
+        with pytest.raises(httpx.RemoteProtocolError):
+            client.get(f"http://127.0.0.1:{listener.getsockname()[1]}")
+        thread.join()
+
+
+def test_a_timeout_leaves_the_transport_usable(client: httpx.Client) -> None:
+    with silent_server() as silent, keeping_server() as server:
+        for _ in range(12):  # more than the pool has places
+            seconds_until(httpx.ReadTimeout, client, silent, 20)
+        with Deadline(20_000).applied():
+            assert client.get(server.url).status_code == 200
+
+
+# connections
+
+
+def test_two_requests_share_a_connection(client: httpx.Client) -> None:
+    with keeping_server() as server:
+        for number in range(3):
+            with Deadline(20_000).applied():
+                client.post(server.url, content=f"{number}".encode())
+    assert [asked.body for asked in server.asked] == [b"0", b"1", b"2"]
+    assert len({asked.connection for asked in server.asked}) == 1
+
+
+def test_a_connection_that_the_server_ended_is_replaced(client: httpx.Client) -> None:
+    with keeping_server(lambda _: Said(headers={"connection": "close"})) as server:
+        assert [client.get(server.url).status_code for _ in range(2)] == [200, 200]
+    assert len({asked.connection for asked in server.asked}) == 2
+
+
+def test_a_connection_that_died_while_idle_is_replaced(client: httpx.Client) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            for _ in range(2):
+                connection, _ = listener.accept()
+                connection.recv(65_536)
+                connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+                connection.close()  # without a word, as a load balancer does
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        assert client.get(url).status_code == 200
+        time.sleep(0.05)
+        assert client.get(url).status_code == 200
+        thread.join()
+
+
+def test_a_second_request_on_a_kept_connection_has_its_own_deadline(client: httpx.Client) -> None:
+    def slow(asked: Asked) -> Said:
+        time.sleep(0.2 if asked.path == "/first" else 0.0)
+        return Said()
+
+    with keeping_server(slow) as server:
+        for path in ("/first", "/second"):
+            with Deadline(2_000).applied():
+                assert client.get(f"{server.url}{path}").status_code == 200
+
+
+# headers and bodies
+
+
+def test_headers_are_asked_anew_for_every_call() -> None:
+    count = itertools.count(1)
+    with (
+        keeping_server() as server,
+        httpx.Client(
+            transport=DeadlineTransport(lambda: {"api-key": f"key-{next(count)}"}),
+            headers={"api-key": "unset"},
+        ) as client,
+    ):
+        client.get(server.url)
+        client.get(server.url)
+    assert [asked.headers["api-key"] for asked in server.asked] == ["key-1", "key-2"]
+
+
+def test_no_headers_are_asked_before_the_first_call() -> None:
+    def never() -> dict[str, str]:
+        raise AssertionError("asked too early")
+
+    transport = DeadlineTransport(never)
+    store = QdrantStore.at("http://127.0.0.1:1", transport)
+    embedder = CohereEmbedder(DeadlineTransport(never), model="m")
+    store.close()
+    embedder.close()
+
+
+def test_method_path_query_and_body_arrive_as_sent(client: httpx.Client) -> None:
+    with keeping_server() as server:
+        client.put(f"{server.url}/a%20b/c?x=%C3%A9&y=1&y=2", content=b"\x00\xff")
+    (asked,) = server.asked
+    assert (asked.method, asked.path, asked.body) == ("PUT", "/a%20b/c?x=%C3%A9&y=1&y=2", b"\x00\xff")
+
+
+def test_a_compressed_answer_is_read(client: httpx.Client) -> None:
+    said = Said(body=gzip.compress(b'{"a": "\xc3\xa9"}'), headers={"content-encoding": "gzip"})
+    with keeping_server(lambda _: said) as server:
+        assert client.get(server.url).json() == {"a": "é"}
+
+
+def test_a_compressed_answer_that_is_garbage_is_an_embedders_fault() -> None:
+    said = Said(body=b"not gzip", headers={"content-encoding": "gzip", "content-type": "application/json"})
+    with keeping_server(lambda _: said) as server:
+        embedder = CohereEmbedder(DeadlineTransport(), model="m", base_url=server.url)
+        with pytest.raises(EmbeddingError):
+            embedder.embed(["a"], InputType.QUERY, Deadline(20_000))
+        embedder.close()
+
+
+def test_a_compressed_answer_that_is_garbage_is_qdrants_fault() -> None:
+    said = Said(body=b"not gzip", headers={"content-encoding": "gzip", "content-type": "application/json"})
+    with keeping_server(lambda _: said) as server:
+        store = QdrantStore.at(server.url, DeadlineTransport())
+        with pytest.raises(VectorStoreUnavailableError):
+            store.collections(Deadline(20_000))
+        store.close()
+
+
+# redirects
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_a_redirect_is_an_answer_and_takes_no_key_elsewhere(status: int) -> None:
+    with keeping_server() as elsewhere:
+        with keeping_server(lambda _: Said(status, headers={"location": elsewhere.url})) as server:
+            embedder = CohereEmbedder(
+                DeadlineTransport(lambda: {"authorization": "Bearer k"}), model="m", base_url=server.url
+            )
+            with pytest.raises(EmbeddingError):
+                embedder.embed(["a"], InputType.QUERY, Deadline(20_000))
+            embedder.close()
+            store = QdrantStore.at(server.url, DeadlineTransport(lambda: {"api-key": "k"}))
+            with pytest.raises(VectorStoreUnavailableError):
+                store.collections(Deadline(20_000))
+            store.close()
+        assert len(server.asked) == 2
+    assert elsewhere.asked == []
