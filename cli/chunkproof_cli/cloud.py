@@ -22,9 +22,9 @@ def stack_outputs(name: str) -> dict[str, str]:
     except _botocore().BotoCoreError as error:
         raise AwsError(f"AWS could not be asked: {error}") from None
     outputs = {output["OutputKey"]: output["OutputValue"] for output in stack.get("Outputs", [])}
-    if "ApiUrl" not in outputs:
+    if not {"ApiUrl", "Collection", "Authorization"} <= set(outputs):
         raise InvalidParameterError(
-            f"Stack {name} ({stack['StackStatus']}) has no ApiUrl: it is not Chunkproof's"
+            f"Stack {name} ({stack['StackStatus']}) is not Chunkproof's: it has no ApiUrl"
         )
     return {**outputs, "StackStatus": stack["StackStatus"]}
 

@@ -157,6 +157,13 @@ class Local:
         return collection_info(wanted, using=self._using, deadline=deadline(self._using.settings))
 
 
+def remote_api(url: str) -> RemoteApi:
+    """The API at this address, with the token and the deadline of the settings."""
+    settings = Settings.from_env()
+    token = settings.token.get_secret_value() if settings.token else None
+    return RemoteApi(url, token, (settings.deadline_ms or REMOTE_DEADLINE_MS) / 1000)
+
+
 @contextmanager
 def backend(given: Options) -> Iterator[Backend]:
     """Who answers a command: the stack at `--api`, else this process."""
@@ -164,9 +171,7 @@ def backend(given: Options) -> Iterator[Backend]:
         with services(given) as using:
             yield Local(using)
         return
-    settings = Settings.from_env()
-    token = settings.token.get_secret_value() if settings.token else None
-    with RemoteApi(given.api, token, (settings.deadline_ms or REMOTE_DEADLINE_MS) / 1000) as api:
+    with remote_api(given.api) as api:
         yield api
 
 

@@ -4,11 +4,9 @@ from collections.abc import Iterator
 
 from chunkproof.errors import ChunkproofError
 from chunkproof.models.health import DependencyHealth, Health
-from chunkproof.settings import Settings
 from chunkproof_cli.cloud import stack_outputs
-from chunkproof_cli.context import REMOTE_DEADLINE_MS
+from chunkproof_cli.context import remote_api
 from chunkproof_cli.diagnosis import Examination, Finding, Level
-from chunkproof_cli.remote import RemoteApi
 
 REMEDIES = {
     "Qdrant": "Check QdrantUrl, the key in the secret, and that the functions' network reaches it",
@@ -19,23 +17,26 @@ REMEDIES = {
 def examine_stack(name: str, collection: str | None) -> Examination:
     """Ask the stack's health and its collection."""
     outputs = stack_outputs(name)
-    wanted = collection or outputs.get("Collection", "")
-    found = Examination(outputs["ApiUrl"], [wanted], wanted)
-    found.findings.append(Finding(Level.OK, "stack", f"{name} is {outputs['StackStatus']}"))
-    found.findings.append(Finding(Level.OK, "authorization", outputs.get("Authorization", "unknown")))
-    token = Settings.from_env().token
-    with RemoteApi(
-        outputs["ApiUrl"], token.get_secret_value() if token else None, REMOTE_DEADLINE_MS / 1000
-    ) as api:
+    found = examine_api(outputs["ApiUrl"], collection or outputs["Collection"])
+    found.findings[:0] = [
+        Finding(Level.OK, "stack", f"{name} is {outputs['StackStatus']}"),
+        Finding(Level.OK, "authorization", outputs["Authorization"]),
+    ]
+    return found
+
+
+def examine_api(url: str, collection: str) -> Examination:
+    """The same of an API whose stack is not known."""
+    found = Examination(url, [collection], collection)
+    with remote_api(url) as api:
         found.findings += _health(api.health())
         try:
-            found.info = api.collection(wanted)
+            found.info = api.collection(collection)
             found.mapping = found.info.payload_map
-            found.findings.append(
-                Finding(Level.OK, "collection", f"{wanted} has {found.info.points_count:,} points")
-            )
+            points = f"{collection} has {found.info.points_count:,} points"
+            found.findings.append(Finding(Level.OK, "collection", points))
         except ChunkproofError as error:
-            remedy = "Set the parameter Collection to one that exists"
+            remedy = "Name one that exists: the parameter Collection, or --collection"
             found.findings.append(Finding(Level.FAIL, "collection", str(error), remedy))
     return found
 

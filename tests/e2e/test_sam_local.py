@@ -215,3 +215,18 @@ def test_the_gateways_event_is_the_one_that_sam_sends(request_: dict[str, Any], 
         answer = httpx.request(**{**request_, "url": url + request_["url"]}, timeout=60)
     by_sam, by_gateway = comparable(answer.json()), comparable(from_gateway(request_))
     assert by_gateway == by_sam
+
+
+def test_sam_finds_the_template_valid() -> None:
+    root = BUILT.parents[2]
+    command = [
+        str(SAM),
+        "validate",
+        "--lint",
+        "--template",
+        str(root / "template.yaml"),
+        "--region",
+        "us-east-1",
+    ]
+    run = subprocess.run(command, capture_output=True, text=True, check=False, cwd=root)
+    assert run.returncode == 0, run.stdout + run.stderr

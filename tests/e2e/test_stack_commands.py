@@ -159,4 +159,11 @@ def test_an_unknown_stack_and_one_of_somebody_else_are_told_apart(chunkproof: Co
     deploy({"Other": "x"})
     other = chunkproof("doctor", "--stack", "chunkproof")
     assert other.code == 2
-    assert "it is not Chunkproof's" in other.err
+    assert "is not Chunkproof's" in other.err
+
+
+def test_an_api_is_looked_at_without_its_stack(chunkproof: Command, stack_api: StackApi) -> None:
+    stack_api.answers = {"/health?deep=true": (200, healthy()), "/collections/docs": (200, INFO)}
+    run = chunkproof("doctor", "--api", stack_api.url, "--collection", "docs", "--json")
+    assert (run.code, run.json["fits"]) == (0, True)
+    assert {f["check"] for f in run.json["findings"]} == {"Qdrant", "embedder", "collection"}

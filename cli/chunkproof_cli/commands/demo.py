@@ -1,7 +1,11 @@
 """`chunkproof demo`."""
 
+import os
+import shlex
+import sys
 import unicodedata
 from pathlib import Path
+from shutil import which
 
 import click
 
@@ -107,11 +111,16 @@ def _print_validation(record: ChunkRecord, connected: context.Connection) -> Non
 
 
 def _next_steps(chunk_id: str, data: Path | None) -> None:
-    where = f" --data {data}" if data else ""
+    where = f" --data {shlex.quote(str(data))}" if data else ""
     _heading("Try next")
     for line in (
-        f'chunkproof search "what drains a robot battery" --collection {COLLECTION}{where}',
-        f"chunkproof validate {chunk_id} --collection {COLLECTION}{where}",
-        f"chunkproof doctor --collection {COLLECTION}{where}",
+        f'search "what drains a robot battery" --collection {COLLECTION}{where}',
+        f"validate {chunk_id} --collection {COLLECTION}{where}",
+        f"doctor --collection {COLLECTION}{where}",
     ):
-        out().print(shown(f"  {line}"), soft_wrap=True)
+        out().print(shown(f"  {_program()} {line}"), soft_wrap=True)
+
+
+def _program() -> str:
+    """The command as it can be typed here: by its path, unless the shell finds it."""
+    return "chunkproof" if which("chunkproof") else os.path.relpath(sys.argv[0])

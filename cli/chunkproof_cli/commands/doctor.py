@@ -5,10 +5,11 @@ from typing import Any
 
 import click
 
+from chunkproof.settings import Settings
 from chunkproof_cli import context
 from chunkproof_cli.diagnosis import Examination, Level, examine
 from chunkproof_cli.output import excerpt, out, print_json, rows, shown, table, title
-from chunkproof_cli.stack import examine_stack
+from chunkproof_cli.stack import examine_api, examine_stack
 
 EXAMPLES = """\b
 Examples:
@@ -24,6 +25,7 @@ _STYLES = {Level.OK: "green", Level.NOTE: "yellow", Level.FAIL: "bold red"}
     "--stack", metavar="NAME", help="Look at a deployed stack instead: its functions, Qdrant and embedder."
 )
 @context.common_options
+@context.api_option
 def doctor(stack: str | None, **common: Any) -> None:
     """Look at a collection, read-only: what fits, what does not, and what to do.
 
@@ -33,6 +35,8 @@ def doctor(stack: str | None, **common: Any) -> None:
     given = context.options(**common)
     if stack is not None:
         found = examine_stack(stack, given.collection)
+    elif given.api is not None:
+        found = examine_api(given.api, given.collection or Settings.from_env().collection)
     else:
         with context.services(given) as using:
             found = examine(given.collection, using, lambda: context.deadline(using.settings))
