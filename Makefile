@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 # In parallel, a file at a time: halves the run on two cores.
 PYTEST_ARGS ?= -n auto --dist loadfile
 
-# Deployment: the layer is built for ARCH, with the Python that Lambda runs.
+# Deployment: PARAMS replaces the parameters of samconfig.toml, all of them. The layer is built for ARCH, with the Python that Lambda runs.
 ARCH ?= arm64
 HOST_ARCH := $(if $(filter aarch64 arm64,$(shell uname -m)),arm64,x86_64)
 PYTHON313 ?= $(shell for python in python3.13 $$(pyenv root 2>/dev/null)/versions/3.13.*/bin/python3.13; do \

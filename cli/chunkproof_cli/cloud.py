@@ -1,7 +1,9 @@
 """AWS as a terminal needs it: a stack's outputs, a secret. Failures name what AWS said and what to check."""
 
+import json
 from typing import Any
 
+from chunkproof.clients.secrets import check_key
 from chunkproof.errors import InvalidParameterError, NotConfiguredError, UnavailableError
 
 
@@ -30,23 +32,40 @@ def stack_outputs(name: str) -> dict[str, str]:
 
 
 def store_secret(name: str, keys: dict[str, str], kms_key: str | None) -> str:
-    """Write the keys, as a new secret or a new version of it; returns its ARN."""
-    import json
+    """Write the keys, as a new secret or into the one there is; returns its ARN.
 
-    if not any(keys.values()):
+    A key that is not given stays as it was.
+    """
+    given = {key: value for key, value in keys.items() if value}
+    if not given:
         raise InvalidParameterError("No key was given")
+    for key, value in given.items():
+        check_key(key, value)
     client = _client("secretsmanager")
-    content = json.dumps({key: value for key, value in keys.items() if value})
     encryption: dict[str, Any] = {"KmsKeyId": kms_key} if kms_key else {}
     try:
         try:
-            return str(client.create_secret(Name=name, SecretString=content, **encryption)["ARN"])
+            return str(client.create_secret(Name=name, SecretString=json.dumps(given), **encryption)["ARN"])
         except client.exceptions.ResourceExistsException:
-            return str(client.put_secret_value(SecretId=name, SecretString=content)["ARN"])
+            kept = _read_object(client.get_secret_value(SecretId=name).get("SecretString"))
+            content = json.dumps({**kept, **given})
+            return str(client.update_secret(SecretId=name, SecretString=content, **encryption)["ARN"])
     except _botocore().ClientError as error:
         raise _refused(error) from None
     except _botocore().BotoCoreError as error:
         raise AwsError(f"AWS could not be asked: {error}") from None
+
+
+def _read_object(text: str | None) -> dict[str, Any]:
+    try:
+        found = json.loads(text or "{}")
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise InvalidParameterError(
+            "The secret of that name holds something else than a JSON object: choose another"
+        )
+    return found
 
 
 def _client(service: str) -> Any:

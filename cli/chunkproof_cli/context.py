@@ -24,6 +24,8 @@ from chunkproof.errors import (
     InvalidParameterError,
     NotConfiguredError,
     NotFoundError,
+    RequestTooLargeError,
+    ResponseTooLargeError,
     SettingsError,
 )
 from chunkproof.models import (
@@ -40,6 +42,7 @@ from chunkproof.validation import validate_chunk
 from chunkproof_cli.local.minilm import local_model
 from chunkproof_cli.remote import RemoteApi
 
+TooLarge = RequestTooLargeError | ResponseTooLargeError
 TERMINAL_DEADLINE_MS = 10_000
 REMOTE_DEADLINE_MS = 30_000
 FAILED, WRONG_INPUT, COULD_NOT_JUDGE = 1, 2, 3
@@ -91,6 +94,8 @@ def api_option(command: Command) -> Command:
 
 def options(collection: str | None, data: Path | None, as_json: bool, api: str | None = None) -> Options:
     """The common options with their defaults."""
+    if collection is not None and not collection.strip():
+        raise click.BadParameter("it is empty", param_hint="--collection")
     return Options(collection, data or user_data_path("chunkproof"), as_json, api)
 
 
@@ -157,6 +162,14 @@ class Local:
         return collection_info(wanted, using=self._using, deadline=deadline(self._using.settings))
 
 
+def named_collection(given: Options) -> str | None:
+    """The collection that was asked for: by option, or by a setting that differs from its default."""
+    if given.collection is not None:
+        return given.collection
+    set_to = Settings.from_env().collection
+    return None if set_to == Settings.model_fields["collection"].default else set_to
+
+
 def remote_api(url: str) -> RemoteApi:
     """The API at this address, with the token and the deadline of the settings."""
     settings = Settings.from_env()
@@ -199,7 +212,7 @@ def exit_code(error: ChunkproofError) -> int:
     """1 a check failed, 2 wrong usage or input, 3 could not judge."""
     if isinstance(error, ChunkNotFoundError | CorruptChunkError):
         return FAILED
-    if isinstance(error, InvalidParameterError | NotFoundError | SettingsError | ForbiddenError):
+    if isinstance(error, InvalidParameterError | NotFoundError | SettingsError | ForbiddenError | TooLarge):
         return WRONG_INPUT
     return COULD_NOT_JUDGE
 

@@ -13,6 +13,7 @@ from chunkproof.errors import (
     ChunkproofError,
     CollectionNotFoundError,
     CorruptChunkError,
+    EmbeddingSizeError,
     InvalidParameterError,
     QueryTooLongError,
     UnsupportedDistanceError,
@@ -162,8 +163,10 @@ def _distance(collection: str, using: Services, deadline: Deadline) -> Iterator[
         space = using.space(collection, deadline)
     except UnsupportedDistanceError as error:
         yield Finding(Level.FAIL, "distance", str(error), "Make the collection again with Cosine distance")
-        return
-    yield Finding(Level.OK, "distance", f"{space.distance}: scores are cosine similarities")
+    except InvalidParameterError as error:
+        yield Finding(Level.FAIL, "vector", str(error))
+    else:
+        yield Finding(Level.OK, "distance", f"{space.distance}: scores are cosine similarities")
 
 
 def _payload(shares: Mapping[str, float]) -> Iterator[Finding]:
@@ -239,6 +242,10 @@ def _vectors(
     try:
         space = using.space(found.collection, deadline())
         cosines = list(_cosines(found.collection, points, space, using, deadline))
+    except EmbeddingSizeError as error:
+        remedy = "Set CHUNKPROOF_MODEL to the model of the pipeline"
+        yield Finding(Level.FAIL, "vectors", error.message, remedy)
+        return
     except ChunkproofError as error:
         yield Finding(Level.NOTE, "vectors", f"Not compared: {error.message}")
         return
@@ -277,25 +284,28 @@ def _cosines(
     using: Services,
     deadline: Callable[[], Deadline],
 ) -> Iterator[float]:
-    ids = [point.id for point in points]
     embedder = using.embedder
-    compared = 0
+    ids = [point.id for point in points[:COMPARED_CHUNKS]]
     for point in using.store.fetch(collection, ids, deadline(), with_vector=space.name):
-        if embedder is None or compared == COMPARED_CHUNKS:
+        if embedder is None or point.vector is None:
             return
         try:
             text = using.payloads.embedded_text(point)
             again = embedder.embed([text], InputType.DOCUMENT, deadline())[0]
         except (CorruptChunkError, QueryTooLongError):
             continue
-        if point.vector and len(again) == len(point.vector):
-            compared += 1
-            yield _cosine(again, point.vector)
+        if len(again) != len(point.vector):
+            raise EmbeddingSizeError(
+                f"{embedder.model} makes {len(again)} values, the collection stores {len(point.vector)}"
+            )
+        yield _similarity(again, point.vector)
 
 
-def _cosine(left: list[float], right: tuple[float, ...]) -> float:
+def _similarity(left: list[float], right: tuple[float, ...]) -> float:
+    """The cosine; a vector of zeros is like nothing."""
     product = sum(a * b for a, b in zip(left, right, strict=True))
-    return product / (sqrt(sum(a * a for a in left)) * sqrt(sum(b * b for b in right)))
+    lengths = sqrt(sum(a * a for a in left)) * sqrt(sum(b * b for b in right))
+    return product / lengths if lengths else 0.0
 
 
 def _settings(found: Examination, using: Services) -> Iterator[str]:

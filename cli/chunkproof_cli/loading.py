@@ -1,12 +1,13 @@
 """Chunks → vectors → collection. Nothing is written before everything is embedded."""
 
 from array import array
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from tempfile import TemporaryFile
 from typing import IO, TypeVar
 
 from chunkproof.clients import Embedder, InputType, Point, WritableStore
+from chunkproof.clients.qdrant import is_impossible
 from chunkproof.deadline import Deadline
 from chunkproof.embedding import checked
 from chunkproof.errors import CollectionNotFoundError, InvalidParameterError
@@ -36,7 +37,7 @@ class Loader:
         self._wanted_vector = vector_name
 
     def load(
-        self, records: Collection[ChunkRecord], *, embedded: Done = _unseen, written: Done = _unseen
+        self, records: Iterable[ChunkRecord], *, embedded: Done = _unseen, written: Done = _unseen
     ) -> None:
         """Embed everything, then write everything."""
         self.check_collection()
@@ -74,6 +75,8 @@ class Loader:
 
     def check_collection(self) -> None:
         """Refuse a collection that cannot take these vectors, before any work is done."""
+        if is_impossible(self._collection):
+            raise InvalidParameterError(f"No collection can be named {self._collection}")
         if self._embedder.dimension is not None:
             self._vector_name(self._embedder.dimension)
 

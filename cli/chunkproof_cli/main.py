@@ -16,10 +16,10 @@ from chunkproof_cli.commands.search import search
 from chunkproof_cli.commands.secret import secret
 from chunkproof_cli.commands.serve import serve
 from chunkproof_cli.commands.validate import validate
-from chunkproof_cli.context import exit_code, silence_stdout
+from chunkproof_cli.context import COULD_NOT_JUDGE, exit_code, silence_stdout
 from chunkproof_cli.output import harmless, print_json
 
-INTERRUPTED = 130
+INTERRUPTED, PIPE_CLOSED = 130, 141
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -69,3 +69,7 @@ def main() -> None:
         sys.exit(exit_code(error))
     except BrokenPipeError:
         silence_stdout()
+        sys.exit(PIPE_CLOSED)
+    except OSError as error:
+        click.echo(f"{error.filename or 'The system'}: {error.strerror}", err=True)
+        sys.exit(COULD_NOT_JUDGE)

@@ -148,10 +148,14 @@ def _all_kinds(kind: type[ChunkproofError]) -> list[type[ChunkproofError]]:
 def _signed(method: str, url: str, content: bytes, headers: dict[str, str]) -> dict[str, str]:
     from botocore.auth import SigV4Auth
     from botocore.awsrequest import AWSRequest
+    from botocore.exceptions import BotoCoreError
     from botocore.session import Session
 
-    session = Session()
-    credentials = session.get_credentials()
+    try:
+        session = Session()
+        credentials = session.get_credentials()
+    except BotoCoreError as error:
+        raise errors.NotConfiguredError(f"The AWS credentials cannot be used: {error}") from None
     if credentials is None:
         raise errors.NotConfiguredError(
             "No AWS credentials to sign with: configure them (aws configure), or set CHUNKPROOF_TOKEN"

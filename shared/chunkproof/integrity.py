@@ -121,11 +121,18 @@ def _cause(stored: str, original: str) -> tuple[MismatchKind, str]:
 def _normalization(stored: str, original: str) -> str | None:
     if _MANY_MARKS.search(stored) or _MANY_MARKS.search(original):
         return None
-    sorts: dict[Form, str] = {"NFC": "Unicode", "NFKC": "Unicode compatibility"}
-    for form, sort in sorts.items():
-        if unicodedata.normalize(form, stored) == unicodedata.normalize(form, original):
-            return f"{sort} normalization differs: stored is {_form(stored)}, the original {_form(original)}"
-    return None
+    if unicodedata.normalize("NFC", stored) != unicodedata.normalize("NFC", original):
+        return None
+    return f"Unicode normalization differs: stored is {_form(stored)}, the original {_form(original)}"
+
+
+def _compatibility(stored: str, original: str) -> str | None:
+    if _MANY_MARKS.search(stored) or _MANY_MARKS.search(original):
+        return None
+    if unicodedata.normalize("NFKC", stored) != unicodedata.normalize("NFKC", original):
+        return None
+    forms = f"stored is {_form(stored)}, the original {_form(original)}"
+    return f"Unicode compatibility normalization differs: {forms}"
 
 
 def _form(text: str) -> str:
@@ -169,7 +176,19 @@ def _whitespace(stored: str, original: str) -> str | None:
 
 
 def _case(stored: str, original: str) -> str | None:
-    return "Only upper and lower case differ" if stored.casefold() == original.casefold() else None
+    # Not casefold: it takes ß and ss for the same. What upper case makes of ß is another matter.
+    changed = (
+        original.upper(),
+        original.lower(),
+        original.title(),
+        original.capitalize(),
+        original.swapcase(),
+    )
+    return (
+        "Only upper and lower case differ"
+        if stored.lower() == original.lower() or stored in changed
+        else None
+    )
 
 
 def _html(stored: str, original: str) -> str | None:
@@ -242,6 +261,7 @@ _CAUSES: tuple[tuple[MismatchKind, Callable[[str, str], str | None]], ...] = (
     (MismatchKind.LINE_ENDINGS, _line_endings),
     (MismatchKind.INVISIBLE_CHARACTERS, _invisible),
     (MismatchKind.WHITESPACE, _whitespace),
+    (MismatchKind.UNICODE_NORMALIZATION, _compatibility),
     (MismatchKind.CASE, _case),
     (MismatchKind.HTML_ENTITIES, _html),
     (MismatchKind.TRUNCATED, _truncated),

@@ -9,7 +9,6 @@ from chunkproof.clients import Nearest, Point, Vector, VectorSpace
 from chunkproof.deadline import Deadline, Stopwatch
 from chunkproof.embedding import QueryEmbedding
 from chunkproof.errors import (
-    ChunkproofError,
     CollectionNotFoundError,
     CorruptChunkError,
     DimensionMismatchError,
@@ -27,17 +26,14 @@ log = logging.getLogger(__name__)
 def search(query: SearchQuery, *, using: Services, deadline: Deadline) -> RetrievalResponse:
     """The stored chunks nearest to the query, best first; no match is a success with no results."""
     collection = using.collection(query.collection)
+    knew = using.knows(collection)
     try:
-        try:
-            return _search(query, collection, using, deadline)
-        except (VectorStoreRefusedError, CollectionNotFoundError, DimensionMismatchError, EmbeddingSizeError):
-            if not using.knows(collection):
-                raise
-            using.forget(collection)  # it may have been made anew since
-            return _search(query, collection, using, deadline)
-    except ChunkproofError:
+        return _search(query, collection, using, deadline)
+    except (VectorStoreRefusedError, CollectionNotFoundError, DimensionMismatchError, EmbeddingSizeError):
         using.forget(collection)
-        raise
+        if not knew:
+            raise
+        return _search(query, collection, using, deadline)  # it was made anew since it was learned
 
 
 def _search(query: SearchQuery, collection: str, using: Services, deadline: Deadline) -> RetrievalResponse:

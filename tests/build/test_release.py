@@ -50,17 +50,36 @@ def test_parameters_of_the_command_line_count_too(project: Path) -> None:
     assert release.digest(project, "MemorySize=2048") != release.digest(project, "MemorySize=1024")
 
 
-def test_a_stamped_template_deploys_what_was_built(project: Path) -> None:
-    release.stamp(project / "template.yaml", "x86_64", "abc123")
-    text = (project / "template.yaml").read_text("utf-8")
-    assert "Default: abc123" in text
-    assert "Default: x86_64" in text
-    assert "Default: unset" not in text
+BUILT = """\
+Parameters:
+  ReleaseDigest:
+    Type: String
+    Default: unset
+Resources:
+  F:
+    Properties:
+      AutoPublishCodeSha256:
+        Ref: ReleaseDigest
+      Architectures:
+      - Ref: Architecture
+"""
+
+
+def test_a_stamped_template_deploys_what_was_built_whatever_the_parameters_were_before(
+    tmp_path: Path,
+) -> None:
+    built = tmp_path / "t.yaml"
+    built.write_text(BUILT)
+    release.stamp(built, "x86_64", "abc123")
+    text = built.read_text("utf-8")
+    assert "AutoPublishCodeSha256: abc123\n" in text
+    assert "- x86_64\n" in text
+    assert "Ref:" not in text
 
 
 def test_a_template_without_the_parameter_is_not_stamped_silently(tmp_path: Path) -> None:
     (tmp_path / "t.yaml").write_text("Parameters: {}\n")
-    with pytest.raises(SystemExit, match="no parameter ReleaseDigest"):
+    with pytest.raises(SystemExit, match="ReleaseDigest is not used as expected"):
         release.stamp(tmp_path / "t.yaml", "arm64", "abc")
 
 

@@ -173,6 +173,8 @@ def test_by_default_the_stack_is_the_api_two_functions_and_what_these_need() -> 
         "Logs::LogGroup",
         "Logs::LogGroup",
         "Logs::LogGroup",
+        "Logs::MetricFilter",
+        "Logs::MetricFilter",
     ]
 
 

@@ -10,6 +10,7 @@ from support.template import QDRANT_URL, Stack, parameter_values, resolved, stac
 
 FUNCTIONS = ("SearchFunction", "ValidateChunkFunction")
 LOGS = {"SearchFunction": "SearchLogs", "ValidateChunkFunction": "ValidateChunkLogs"}
+BROKEN = {"SearchFunction": "SearchBroken", "ValidateChunkFunction": "ValidateChunkBroken"}
 ALARMS = {"SearchFunction": "SearchErrorAlarm", "ValidateChunkFunction": "ValidateChunkErrorAlarm"}
 DIGEST, OTHER_DIGEST = "3b1f" * 16, "a07c" * 16
 
@@ -241,11 +242,24 @@ def test_a_gradual_rollout_is_for_these_functions_and_no_other() -> None:
 @pytest.mark.parametrize("rollout", ["false", "true"])
 def test_an_alarm_watches_for_errors_of_what_callers_reach(function: str, rollout: str) -> None:
     alarm = stack(GradualRollout=rollout).of_type("CloudWatch::Alarm")[ALARMS[function]]
-    assert (alarm["Namespace"], alarm["MetricName"], alarm["Statistic"]) == ("AWS/Lambda", "Errors", "Sum")
-    assert {dimension["Name"]: dimension["Value"] for dimension in alarm["Dimensions"]} == {
+    failed, broken, both = alarm["Metrics"]
+    metric = failed["MetricStat"]["Metric"]
+    assert (metric["Namespace"], metric["MetricName"]) == ("AWS/Lambda", "Errors")
+    assert {dimension["Name"]: dimension["Value"] for dimension in metric["Dimensions"]} == {
         "FunctionName": f"${{{function}}}",
         "Resource": f"${{{function}}}:live",
     }
+    assert both["Expression"] == "FILL(failed, 0) + FILL(broken, 0)"
+    assert broken["MetricStat"]["Metric"]["MetricName"] == BROKEN[function]
+
+
+@functions
+def test_a_bug_that_is_answered_counts_as_broken_by_its_log_line(function: str) -> None:
+    found = stack().of_type("Logs::MetricFilter")[BROKEN[function]]
+    assert found["LogGroupName"] == stack().of_type("Lambda::Function")[function]["LoggingConfig"]["LogGroup"]
+    assert found["MetricTransformations"][0]["MetricName"] == BROKEN[function]
+    for code in ("INTERNAL", "NOT_CONFIGURED"):
+        assert f'($.code = "{code}")' in found["FilterPattern"]
 
 
 @functions

@@ -53,3 +53,15 @@ def test_the_handbook_is_as_large_as_promised_and_in_many_scripts() -> None:
 def test_handbook_exports_as_a_file_that_load_takes(chunkproof: Command, tmp_path: Path) -> None:
     assert chunkproof("demo", "--export", tmp_path / "chunks.jsonl").code == 0
     assert (tmp_path / "chunks.jsonl").read_text("utf-8").count("\n") == len(list(sample_chunks()))
+
+
+def test_an_export_replaces_no_file_and_names_a_folder_that_is_not_there(
+    chunkproof: Command, tmp_path: Path
+) -> None:
+    (tmp_path / "mine.jsonl").write_text("mine")
+    taken = chunkproof("demo", "--export", tmp_path / "mine.jsonl")
+    assert taken.code == 2
+    assert (tmp_path / "mine.jsonl").read_text() == "mine"
+    nowhere = chunkproof("demo", "--export", tmp_path / "none" / "x.jsonl")
+    assert nowhere.code == 3
+    assert "No such file or directory" in nowhere.err

@@ -7,6 +7,7 @@ from qdrant_client import models
 
 from chunkproof.clients.qdrant import QdrantStore
 
+from support.cohere_server import CohereServer
 from support.commands import Command
 from support.qdrant_server import QdrantServer
 
@@ -154,3 +155,42 @@ def test_vectors_of_another_size_are_said_not_to_be_compared(chunkproof: Command
     assert run.code == 0
     note = next(f for f in run.json["findings"] if f["check"] == "vectors")
     assert note["message"] == "Not compared: all-MiniLM-L6-v2 makes 384 values, the collection stores 3"
+
+
+def test_a_vector_of_zeros_is_found_out(chunkproof: Command, tmp_path: Path) -> None:
+    points = [models.PointStruct(id=1, vector=[0.0] * 384, payload={"text": "A"})]
+    make(tmp_path / "d", points, models.Distance.COSINE, size=384)
+    run = chunkproof("doctor", "--data", tmp_path / "d", "--json")
+    assert run.code == 1
+    assert findings(run)["vectors"] == "FAIL"
+
+
+def test_several_vectors_are_a_finding_with_the_names_to_choose_from(
+    chunkproof: Command, tmp_path: Path
+) -> None:
+    store = QdrantStore.embedded(tmp_path / "d")
+    params = models.VectorParams(size=3, distance=models.Distance.COSINE)
+    store.client.create_collection("c", vectors_config={"title": params, "body": params})
+    point = models.PointStruct(id=1, vector={"title": [1, 0, 0], "body": [1, 0, 0]}, payload={"text": "A"})
+    store.client.upsert("c", [point])
+    store.close()
+    run = chunkproof("doctor", "--data", tmp_path / "d", "--json")
+    assert run.code == 1
+    failed = next(f for f in run.json["findings"] if f["check"] == "vector")
+    assert "CHUNKPROOF_VECTOR_NAME" in failed["message"]
+
+
+def test_a_model_of_another_size_fails_after_one_call(
+    chunkproof: Command, tmp_path: Path, cohere_api: CohereServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    points = [
+        models.PointStruct(id=n, vector=[1.0, 0, 0], payload={"text": f"Chunk {n}"}) for n in range(1, 9)
+    ]
+    make(tmp_path / "d", points, models.Distance.COSINE)
+    monkeypatch.setenv("COHERE_API_KEY", cohere_api.key)
+    monkeypatch.setenv("COHERE_BASE_URL", cohere_api.url)
+    run = chunkproof("doctor", "--data", tmp_path / "d", "--json")
+    assert run.code == 1
+    failed = next(f for f in run.json["findings"] if f["check"] == "vectors")
+    assert "embed-english-v3.0 makes 1024 values, the collection stores 3" in failed["message"]
+    assert len(cohere_api.requests) == 1

@@ -187,3 +187,23 @@ def test_an_embedder_that_fails_midway_leaves_no_collection(
     run = chunkproof("load", handbook_file, "--collection", "c")
     assert run.code == 3
     assert chunkproof("collection", "c").code == 2
+
+
+@pytest.mark.parametrize("name", ["", "  "])
+def test_an_empty_collection_name_is_not_the_default_one(
+    chunkproof: Command, handbook_file: Path, name: str
+) -> None:
+    for arguments in (("load", handbook_file), ("collection",), ("search", "x"), ("doctor",)):
+        run = chunkproof(*arguments, "--collection", name)
+        assert run.code == 2, arguments
+        assert "--collection" in run.err
+    assert chunkproof("collection", "documentation").code == 2
+
+
+@pytest.mark.parametrize("name", ["a/b", "..", "x" * 300])
+def test_a_name_that_no_collection_can_have_is_wrong_input(
+    chunkproof: Command, handbook_file: Path, name: str
+) -> None:
+    run = chunkproof("load", handbook_file, "--collection", name)
+    assert run.code == 2
+    assert run.err == f"No collection can be named {name}\n"

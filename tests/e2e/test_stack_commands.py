@@ -167,3 +167,25 @@ def test_an_api_is_looked_at_without_its_stack(chunkproof: Command, stack_api: S
     run = chunkproof("doctor", "--api", stack_api.url, "--collection", "docs", "--json")
     assert (run.code, run.json["fits"]) == (0, True)
     assert {f["check"] for f in run.json["findings"]} == {"Qdrant", "embedder", "collection"}
+
+
+@pytest.mark.usefixtures("aws")
+def test_a_key_that_is_not_given_stays_as_it_was(
+    chunkproof: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for keys in (KEYS, {"COHERE_API_KEY": "rotated"}):
+        typed(monkeypatch, json.dumps(keys))
+        assert chunkproof("secret", "--name", "the-keys").code == 0
+    stored = boto3.client("secretsmanager").get_secret_value(SecretId="the-keys")["SecretString"]
+    assert json.loads(stored) == {**KEYS, "COHERE_API_KEY": "rotated"}
+
+
+@pytest.mark.usefixtures("aws")
+def test_a_key_that_no_header_could_carry_is_refused_before_it_is_stored(
+    chunkproof: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    typed(monkeypatch, json.dumps({"COHERE_API_KEY": "two words"}))
+    run = chunkproof("secret")
+    assert run.code != 0
+    assert "two words" not in run.err
+    assert boto3.client("secretsmanager").list_secrets()["SecretList"] == []

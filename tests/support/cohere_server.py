@@ -45,6 +45,13 @@ class CohereServer:
     answers: list[Answer] = field(default_factory=list)
 
 
+class Listener(ThreadingHTTPServer):
+    """Takes a burst of connections: the usual backlog of five refuses some under load."""
+
+    request_queue_size = 128
+    daemon_threads = True
+
+
 @contextmanager
 def cohere_server(
     embed: Embed | None = None, host: str = "127.0.0.1", port: int = 0
@@ -91,8 +98,7 @@ def cohere_server(
         def log_message(self, *_: object) -> None:
             """Quiet."""
 
-    listener = ThreadingHTTPServer((host, port), Handler)
-    listener.daemon_threads = True
+    listener = Listener((host, port), Handler)
     server = CohereServer(f"http://{host}:{listener.server_address[1]}")
     thread = threading.Thread(target=listener.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()

@@ -23,14 +23,16 @@ def digest(root: Path, parameters: str = "") -> str:
 
 
 def stamp(template: Path, architecture: str, release: str) -> None:
-    """Make digest and architecture the defaults of a built template: what was built is what is deployed."""
+    """Write digest and architecture into a built template, in place of the parameters.
+
+    As parameters they would not do: an update of a stack keeps the previous value of each one not given.
+    """
     text = template.read_text("utf-8")
     for parameter, value in (("ReleaseDigest", release), ("Architecture", architecture)):
-        text, count = re.subn(
-            rf"(\n  {parameter}:\n(?:    .*\n)*?    Default: ).*\n", rf"\g<1>{value}\n", text
-        )
-        if count != 1:
-            raise SystemExit(f"{template}: no parameter {parameter} to set")
+        text, block = re.subn(rf":\n +Ref: {parameter}\n", f": {value}\n", text)
+        text, item = re.subn(rf"- Ref: {parameter}\n", f"- {value}\n", text)
+        if not block + item or f"Ref: {parameter}" in text:
+            raise SystemExit(f"{template}: {parameter} is not used as expected")
     template.write_text(text, "utf-8")
 
 

@@ -53,7 +53,7 @@ def test_equal_texts_match(text):
             "the original NFC and NFD",
         ),
         ("unicode_normalization", "\u00c5", "\u212b", None),  # the angstrom sign
-        ("unicode_normalization", "a b", "a\u00a0b", None),  # more telling than whitespace, and true
+        ("whitespace", "a b", "a\u00a0b", None),  # more telling than NFKC, and true
         ("unicode_normalization", "ＡＢＣ", "ABC", None),
         ("unicode_normalization", "e\u0301\u00e9", "\u00e9e\u0301", None),  # in no normal form, both
         ("line_endings", "a\nb", "a\r\nb", "Line endings differ: stored has 1 LF, the original 1 CRLF"),
@@ -188,3 +188,9 @@ def test_one_other_byte_anywhere_in_a_megabyte_is_found(at):
 @pytest.mark.parametrize(("stored", "original"), [("&#" + "9" * 5000 + ";", "x"), ("x", "y&#" + "0" * 4301)])
 def test_a_character_reference_of_any_length_is_compared(stored, original):
     assert kind_and_details(stored, original)[0] == "different"
+
+
+def test_a_letter_that_only_folds_alike_is_not_called_case():
+    mismatch, _ = compare("Strasse", "Straße")
+    assert mismatch.kind == "different"
+    assert compare("STRASSE", "Straße")[0].kind == "case"

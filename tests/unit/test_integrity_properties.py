@@ -119,8 +119,12 @@ def test_an_empty_stored_text_is_empty(original):
 def test_a_normalized_text_is_unicode_normalization(original, form):
     stored = unicodedata.normalize(form, original)
     assume(stored != original)
+    # Where nothing but spaces differ (a no-break space is one under NFKC), that is the more telling cause.
+    allowed = {MismatchKind.UNICODE_NORMALIZATION} | (
+        {MismatchKind.WHITESPACE} if "".join(stored.split()) == "".join(original.split()) else set()
+    )
 
-    assert found(stored, original)[0] == MismatchKind.UNICODE_NORMALIZATION
+    assert found(stored, original)[0] in allowed
 
 
 @given(st.lists(st.text(), min_size=2), st.permutations(["\n", "\r\n", "\r"]))

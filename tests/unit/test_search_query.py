@@ -326,3 +326,10 @@ def test_any_json_object_is_a_query_or_the_callers_mistake(document):
     assert 1 <= query.top_k <= 1000
     assert 0.0 <= query.similarity_threshold <= 1.0
     assert (query.query_text is None) != (query.query_vector is None)
+
+
+def test_a_top_k_that_nobody_gave_follows_a_lower_limit():
+    assert SearchQuery.parse({"query_text": "x"}, Limits(max_top_k=3)).top_k == 3
+    assert SearchQuery.parse({"query_text": "x"}).top_k == 5
+    with pytest.raises(InvalidParameterError, match="top_k must be between 1 and 3"):
+        SearchQuery.parse({"query_text": "x", "top_k": 5}, Limits(max_top_k=3))

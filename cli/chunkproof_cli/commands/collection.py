@@ -22,10 +22,12 @@ Examples:
 def collection(name: str | None, **common: Any) -> None:
     """Show what the collection NAME holds and how its payloads are read."""
     given = context.options(**common)
+    if name is not None and not name.strip():
+        raise click.BadParameter("it is empty", param_hint="NAME")
     if name and given.collection and name != given.collection:
         raise click.UsageError("Give the collection once: as NAME or with --collection.")
     with context.backend(given) as backend:
-        info = backend.collection(name or given.collection)
+        info = backend.collection(name or context.named_collection(given))
     if given.json:
         print_json(info)
     else:

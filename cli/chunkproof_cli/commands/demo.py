@@ -51,6 +51,8 @@ def demo(data: Path | None, export: Path | None) -> None:
     Always embedded: a local store, a local model, whatever else is configured.
     """
     if export:
+        if export.is_file():
+            raise click.BadParameter(f"{export} exists", param_hint="--export")
         write_chunks(export, sample_chunks())
         return
     given = context.options(COLLECTION, data, as_json=False)

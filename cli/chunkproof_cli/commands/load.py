@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import Any
 
 import click
@@ -52,9 +51,5 @@ def write(chunks: Iterable[ChunkRecord], count: int, collection: str, connected:
     """Embed and write the chunks, showing how far it is."""
     settings = connected.services.settings
     loader = Loader(connected.store, connected.embedder, collection, settings.vector_name)
-    loader.check_collection()
-    with TemporaryFile() as spool:
-        with progress("Embedding", count) as done:
-            size = loader.embed(chunks, spool, done)
-        with progress("Writing", count) as done:
-            loader.write(chunks, spool, size, done)
+    with progress("Embedding and writing", 2 * count) as done:
+        loader.load(chunks, embedded=done, written=done)

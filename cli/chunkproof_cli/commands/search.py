@@ -20,7 +20,7 @@ Examples:
 
 @click.command(epilog=EXAMPLES)
 @click.argument("text")
-@click.option("-k", "--top-k", type=int, default=5, show_default=True, help="At most this many results.")
+@click.option("-k", "--top-k", type=int, help="At most this many results; 5 by default.")
 @click.option(
     "--threshold", type=float, default=0.0, show_default=True, help="Least score, 0 to 1, inclusive."
 )
@@ -35,7 +35,7 @@ Examples:
 @context.api_option
 def search(
     text: str,
-    top_k: int,
+    top_k: int | None,
     threshold: float,
     filters: tuple[str, ...],
     **common: Any,
@@ -44,12 +44,13 @@ def search(
     given = context.options(**common)
     request: dict[str, Any] = {
         "query_text": text,
-        "top_k": top_k,
         "similarity_threshold": threshold,
         "filters": parse_filters(filters),
     }
-    if given.collection is not None:
-        request["collection"] = given.collection
+    if top_k is not None:
+        request["top_k"] = top_k
+    if (collection := context.named_collection(given)) is not None:
+        request["collection"] = collection
     with context.backend(given) as backend:
         response = backend.search(request)
     if given.json:

@@ -44,7 +44,7 @@ def validate(
     given = context.options(**common)
     fields = {
         "chunk_id": chunk_id,
-        "collection": given.collection,
+        "collection": context.named_collection(given),
         "original_text": original if original_file is None else read_original(original_file),
         "original_sha256": sha256,
     }

@@ -22,11 +22,13 @@ from chunkproof.errors import (
     ChunkproofError,
     CollectionNotFoundError,
     IndexRequiredError,
+    InvalidParameterError,
     RateLimitedError,
     VectorStoreRefusedError,
     VectorStoreTimeoutError,
     VectorStoreUnavailableError,
 )
+from chunkproof.models.base import MAX_NAME
 from chunkproof.models.filters import Condition
 
 log = logging.getLogger(__name__)
@@ -60,6 +62,10 @@ class QdrantStore:
         except RuntimeError:
             raise VectorStoreUnavailableError(
                 str(path), "another process has this folder open; wait for it or give another --data"
+            ) from None
+        except (OSError, ValueError) as error:
+            raise VectorStoreUnavailableError(
+                str(path), f"the folder cannot be read as a store: {error}"
             ) from None
         return cls(client, "memory" if path is None else str(path), is_local=True)
 
@@ -136,6 +142,8 @@ class QdrantStore:
 
     def create(self, collection: str, size: int, deadline: Deadline) -> None:
         """A new collection with one unnamed cosine vector and an index on `chunk_id`."""
+        if is_impossible(collection):
+            raise InvalidParameterError(f"No collection can be named {collection}")
         with self._translated("", deadline):
             self.client.create_collection(
                 collection, vectors_config=models.VectorParams(size=size, distance=models.Distance.COSINE)
@@ -166,7 +174,7 @@ class QdrantStore:
     def _translated(
         self, collection: str, deadline: Deadline, where: tuple[Condition, ...] = ()
     ) -> Iterator[None]:
-        if _IMPOSSIBLE.search(collection) or collection in (".", ".."):
+        if collection and is_impossible(collection):
             raise CollectionNotFoundError(collection)
         if self._is_local:
             if collection and not self.client.collection_exists(collection):
@@ -232,6 +240,11 @@ class QdrantStore:
             return VectorStoreUnavailableError(self.host, "The connection failed; check QDRANT_URL")
         log.warning("an answer that is not Qdrant's", exc_info=cause)
         return VectorStoreUnavailableError(self.host, "What answered there does not speak Qdrant's API")
+
+
+def is_impossible(collection: str) -> bool:
+    """Whether Qdrant takes no collection of this name."""
+    return bool(_IMPOSSIBLE.search(collection)) or collection in ("", ".", "..") or len(collection) > MAX_NAME
 
 
 def _is_qdrants(content: bytes) -> bool:

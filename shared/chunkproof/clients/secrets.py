@@ -1,5 +1,6 @@
 """The services' keys: from the environment, or from one Secrets Manager secret, read when first needed."""
 
+import logging
 from collections.abc import Mapping
 from functools import cache
 from time import monotonic
@@ -12,7 +13,10 @@ from chunkproof.errors import NotConfiguredError
 from chunkproof.settings import Settings
 
 MAX_AGE_S = 300
+RETRY_S = 15
 NO_DEADLINE_S = 10
+
+log = logging.getLogger(__name__)
 
 
 class Keys:
@@ -37,11 +41,15 @@ class Keys:
     def _key(self, name: str, given: SecretStr | None) -> str | None:
         arn = self._settings.secret_arn
         key = given.get_secret_value() if given else _secret(arn).read().get(name) if arn else None
-        if key and not (key.isascii() and key.isprintable() and " " not in key):
-            raise NotConfiguredError(
-                f"{name} has a character that no key has: a space, a line end or the like"
-            )
+        if key:
+            check_key(name, key)
         return key
+
+
+def check_key(name: str, key: str) -> None:
+    """Refuse a key that no header could carry; the message does not quote it."""
+    if not (key.isascii() and key.isprintable() and " " not in key):
+        raise NotConfiguredError(f"{name} has a character that no key has: a space, a line end or the like")
 
 
 class _Secret:
@@ -55,8 +63,16 @@ class _Secret:
     def read(self) -> Mapping[str, str]:
         """What the secret holds."""
         if monotonic() >= self._good_until:
-            self._read = _fetch(self._arn)
-            self._good_until = monotonic() + MAX_AGE_S
+            try:
+                self._read = _fetch(self._arn)
+                self._good_until = monotonic() + MAX_AGE_S
+            except NotConfiguredError as error:
+                if not self._read:
+                    raise
+                log.warning(
+                    "the secret could not be read again; the old one stays", extra={"reason": error.message}
+                )
+                self._good_until = monotonic() + RETRY_S
         return self._read
 
 

@@ -6,7 +6,14 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, ClassVar, Self
 
-from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    ModelWrapValidatorHandler,
+    ValidationError,
+    ValidationInfo,
+    model_validator,
+)
 
 from chunkproof.errors import InvalidParameterError
 from chunkproof.models.json import faults, has_lone_surrogate, place, shown
@@ -37,10 +44,20 @@ class Limits:
 limits_in_force: ContextVar[Limits] = ContextVar("limits_in_force", default=Limits())  # noqa: B039 - frozen
 
 
+def limits_of(info: ValidationInfo) -> Limits:
+    """The limits that a validation runs under."""
+    return info.context if isinstance(info.context, Limits) else limits_in_force.get()
+
+
 class Request(Model):
     """A model read from a caller: every broken rule is reported, each in the contract's words."""
 
     aliases: ClassVar[Mapping[str, str]] = {}
+
+    @classmethod
+    def defaults(cls, _limits: Limits) -> Mapping[str, object]:
+        """What a field that was not given is, where that depends on the limits in force."""
+        return {}
 
     @classmethod
     def broken_rules(cls, _fields: Mapping[str, object]) -> list[str]:
@@ -54,7 +71,9 @@ class Request(Model):
 
     @model_validator(mode="wrap")
     @classmethod
-    def _all_problems_at_once(cls, document: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
+    def _all_problems_at_once(
+        cls, document: Any, validate: ModelWrapValidatorHandler[Self], info: ValidationInfo
+    ) -> Self:
         # Whoever validates (a command, the resolver) gets our exception: pydantic lets it through.
         if isinstance(document, cls):
             return document
@@ -64,7 +83,7 @@ class Request(Model):
         problems = [fault.message for fault in found]
         fields = cls._canonical(document, problems)
         try:
-            request = validate(fields)
+            request = validate({**cls.defaults(limits_of(info)), **fields})
         except ValidationError as error:
             faulty = {(cls.aliases.get(str(first), first), *rest) for first, *rest in (f.path for f in found)}
             problems += cls._messages(error, without=faulty)

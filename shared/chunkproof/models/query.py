@@ -8,14 +8,11 @@ from uuid import uuid4
 
 from pydantic import BeforeValidator, ConfigDict, Field, ValidationInfo, WithJsonSchema, field_validator
 
-from chunkproof.models.base import MAX_NAME, BrokenRules, Limits, Request, limits_in_force, named
+from chunkproof.models.base import MAX_NAME, BrokenRules, Limits, Request, limits_of, named
 from chunkproof.models.filters import Condition, parse_filters, parse_time
 
+DEFAULT_TOP_K = 5
 FLOAT32_MAX = 3.4028235e38
-
-
-def _limits(info: ValidationInfo) -> Limits:
-    return info.context if isinstance(info.context, Limits) else limits_in_force.get()
 
 
 def _time(value: Any) -> Any:
@@ -72,7 +69,7 @@ class SearchQuery(Request):
     query_vector: tuple[float, ...] | None = Field(
         None, strict=False, description="A ready embedding instead of a text, of the collection's dimension"
     )
-    top_k: int = Field(5, description="At most this many results")
+    top_k: int = Field(DEFAULT_TOP_K, description="At most this many results")
     similarity_threshold: Annotated[float, BeforeValidator(_no_overflow)] = Field(
         0.0, description="Least score of a result, inclusive"
     )
@@ -87,6 +84,11 @@ class SearchQuery(Request):
     created_at: Annotated[datetime, BeforeValidator(_time)] = Field(default_factory=lambda: datetime.now(UTC))
 
     @classmethod
+    def defaults(cls, limits: Limits) -> Mapping[str, object]:
+        """As many results as usual, or as the limit allows."""
+        return {"top_k": min(DEFAULT_TOP_K, limits.max_top_k)}
+
+    @classmethod
     def broken_rules(cls, fields: Mapping[str, object]) -> list[str]:
         """A text or a vector, and not both."""
         text, vector = fields.get("query_text"), fields.get("query_vector")
@@ -97,7 +99,7 @@ class SearchQuery(Request):
     @field_validator("query_text")
     @classmethod
     def _text_has_a_fair_length(cls, text: str | None, info: ValidationInfo) -> str | None:
-        limits = _limits(info)
+        limits = limits_of(info)
         if text is not None and not text.strip():
             raise BrokenRules("query_text cannot be empty")
         if text is not None and not limits.min_query_chars <= len(text) <= limits.max_query_chars:
@@ -120,8 +122,9 @@ class SearchQuery(Request):
     @field_validator("top_k")
     @classmethod
     def _top_k_is_within_limits(cls, top_k: int, info: ValidationInfo) -> int:
-        if not 1 <= top_k <= _limits(info).max_top_k:
-            raise BrokenRules(f"top_k must be between 1 and {_limits(info).max_top_k}")
+        most = limits_of(info).max_top_k
+        if not 1 <= top_k <= most:
+            raise BrokenRules(f"top_k must be between 1 and {most}")
         return top_k
 
     @field_validator("similarity_threshold")
