@@ -1,5 +1,6 @@
 """The `chunkproof` command: exit 0 all well, 1 a check failed, 2 wrong usage or input, 3 could not judge."""
 
+import io
 import logging
 import sys
 import warnings
@@ -43,6 +44,11 @@ for command in (demo, doctor, load, search, validate, collection, serve, secret)
 
 def main() -> None:
     """Run a command, and turn every failure into a message and an exit code."""
+    if sys.stdout is None or sys.stderr is None:
+        sys.exit(COULD_NOT_JUDGE)  # nobody to tell
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal that lacks a character shows its code instead
+            stream.reconfigure(errors="backslashreplace")
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s", stream=sys.stderr)
     # Local mode advises a server for large collections; the README says so, once.
     warnings.filterwarnings("ignore", module="qdrant_client.*")

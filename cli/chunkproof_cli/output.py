@@ -73,7 +73,8 @@ def rows(into: Table, lines: Iterable[Sequence[object]]) -> Table:
 def print_json(result: Model | dict[str, Any]) -> None:
     """Indented JSON. Control characters of Latin-1 are escaped as well: JSON itself lets them through."""
     plain = result.model_dump(mode="json") if isinstance(result, Model) else result
-    text = json.dumps(plain, ensure_ascii=False, indent=2)
+    is_utf8 = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
+    text = json.dumps(plain, ensure_ascii=not is_utf8, indent=2)
     click.echo(re.sub("[\x7f-\x9f]", lambda found: f"\\u{ord(found[0]):04x}", text))
 
 

@@ -20,12 +20,16 @@ from chunkproof.models import ExecutionMetadata, RetrievalResponse, SearchQuery,
 from chunkproof.payload import Chunk
 from chunkproof.services import Services
 
+SHORT_QUERY = 5
+
 log = logging.getLogger(__name__)
 
 
 def search(query: SearchQuery, *, using: Services, deadline: Deadline) -> RetrievalResponse:
     """The stored chunks nearest to the query, best first; no match is a success with no results."""
     collection = using.collection(query.collection)
+    if query.query_text is not None and len(query.query_text) < SHORT_QUERY:
+        log.warning("Query is very short", extra={"query_id": query.query_id, "chars": len(query.query_text)})
     knew = using.knows(collection)
     try:
         return _search(query, collection, using, deadline)

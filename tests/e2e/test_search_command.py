@@ -1,4 +1,6 @@
 import json
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -171,3 +173,42 @@ def test_a_reader_that_leaves_early_is_no_failure(handbook: Command, tmp_path: P
         check=False,
     )
     assert "Traceback" not in piped.stderr
+
+
+def test_a_number_in_quotes_is_a_string(chunkproof: Command, tmp_path: Path) -> None:
+    file = tmp_path / "c.jsonl"
+    file.write_text(json.dumps({"chunk_id": "a", "text": "one", "document_id": "12345"}))
+    chunkproof("load", file, "--collection", "c")
+    as_number = chunkproof("search", "one", "--filter", "document_id=12345", "--collection", "c", "--json")
+    as_string = chunkproof("search", "one", "--filter", 'document_id="12345"', "--collection", "c", "--json")
+    assert (len(as_number.json["results"]), len(as_string.json["results"])) == (0, 1)
+
+
+def test_a_very_short_query_is_warned_of(handbook: Command, caplog: pytest.LogCaptureFixture) -> None:
+    assert handbook("search", "PID", "--collection", "handbook", "--json").code == 0
+    assert "Query is very short" in caplog.text
+
+
+def test_a_terminal_that_lacks_characters_gets_valid_json_all_the_same(
+    loaded_handbook: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(loaded_handbook, tmp_path / "data")
+    command = [
+        sys.executable,
+        "-m",
+        "chunkproof_cli",
+        "search",
+        "nombre de robots",
+        "--collection",
+        "handbook",
+    ]
+    for options in (["--json"], []):
+        run = subprocess.run(
+            [*command, "--data", str(tmp_path / "data"), *options],
+            env={**os.environ, "PYTHONIOENCODING": "ascii"},
+            capture_output=True,
+            check=False,
+        )
+        assert run.returncode == 0, run.stderr
+        if options:
+            assert json.loads(run.stdout)["results"]

@@ -29,7 +29,7 @@ Examples:
     "filters",
     multiple=True,
     metavar="FIELD=VALUE",
-    help='Only chunks with this value; repeat to narrow further. VALUE may be JSON: 3, true, ["a", "b"], {"gte": 1}.',
+    help='Only chunks with this value; may be repeated. VALUE may be JSON: 3, "3", true, ["a", "b"], {"gte": 1}.',
 )
 @context.common_options
 @context.api_option
@@ -75,7 +75,7 @@ def parse_filters(given: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _value(text: str) -> Any:
-    looks_like_json = text[:1] in ("[", "{")
+    looks_like_json = text[:1] in ("[", "{", '"')
     if not looks_like_json and text not in ("true", "false", "null") and not text.lstrip("-")[:1].isdigit():
         return text
     try:
