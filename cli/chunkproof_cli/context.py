@@ -6,13 +6,12 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
 from platformdirs import user_data_path
 
 from chunkproof.clients import Embedder
-from chunkproof.clients.qdrant import QdrantStore
 from chunkproof.collection import collection_info
 from chunkproof.connect import cohere_embedder, served_store
 from chunkproof.deadline import Deadline
@@ -41,6 +40,9 @@ from chunkproof.settings import Settings
 from chunkproof.validation import validate_chunk
 from chunkproof_cli.local.minilm import local_model
 from chunkproof_cli.remote import RemoteApi
+
+if TYPE_CHECKING:
+    from chunkproof.clients.qdrant import QdrantStore
 
 TooLarge = RequestTooLargeError | ResponseTooLargeError
 TERMINAL_DEADLINE_MS = 10_000
@@ -104,7 +106,7 @@ class Connection:
     """A store that can be written to, an embedder, and the services over both."""
 
     services: Services
-    store: QdrantStore
+    store: "QdrantStore"
     embedder: Embedder
 
 
@@ -195,7 +197,9 @@ def services(given: Options) -> Iterator[Services]:
         yield connected.services
 
 
-def _embedded(folder: Path) -> QdrantStore:
+def _embedded(folder: Path) -> "QdrantStore":
+    from chunkproof.clients.qdrant import QdrantStore  # a second to import: not for --help
+
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

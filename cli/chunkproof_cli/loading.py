@@ -6,8 +6,7 @@ from itertools import islice
 from tempfile import TemporaryFile
 from typing import IO, TypeVar
 
-from chunkproof.clients import Embedder, InputType, Point, WritableStore
-from chunkproof.clients.qdrant import is_impossible
+from chunkproof.clients import Embedder, InputType, Point, WritableStore, is_impossible
 from chunkproof.deadline import Deadline
 from chunkproof.embedding import checked
 from chunkproof.errors import CollectionNotFoundError, InvalidParameterError

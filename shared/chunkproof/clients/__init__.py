@@ -4,16 +4,27 @@ An implementation is the only place that imports its SDK, and translates that SD
 `chunkproof.errors`.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
 
 from chunkproof.deadline import Deadline
+from chunkproof.models.base import MAX_NAME
 from chunkproof.models.filters import Condition
 
 PointId = int | str
 Vector = Sequence[float]
+
+
+# Qdrant takes no collection with such a name, and in an address it would mean something else.
+_IMPOSSIBLE = re.compile(r'[/\\<>:"|?*\x00-\x1f\x7f]')
+
+
+def is_impossible(collection: str) -> bool:
+    """Whether no collection can have this name."""
+    return bool(_IMPOSSIBLE.search(collection)) or collection in ("", ".", "..") or len(collection) > MAX_NAME
 
 
 class InputType(StrEnum):

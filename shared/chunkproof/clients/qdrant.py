@@ -3,7 +3,6 @@
 import json
 import logging
 import math
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +13,7 @@ from qdrant_client import QdrantClient, models
 from qdrant_client.common.client_exceptions import QdrantException
 from qdrant_client.http.exceptions import ApiException, ResponseHandlingException, UnexpectedResponse
 
-from chunkproof.clients import Description, Nearest, Page, Point, PointId, VectorSpace
+from chunkproof.clients import Description, Nearest, Page, Point, PointId, VectorSpace, is_impossible
 from chunkproof.clients.http import host_of, retry_after
 from chunkproof.clients.qdrant_filters import SERVED_BY, field_schemas, to_qdrant
 from chunkproof.deadline import Deadline
@@ -28,15 +27,12 @@ from chunkproof.errors import (
     VectorStoreTimeoutError,
     VectorStoreUnavailableError,
 )
-from chunkproof.models.base import MAX_NAME
 from chunkproof.models.filters import Condition
 
 log = logging.getLogger(__name__)
 
 # Scores are 32-bit; this is more than their rounding and less than any difference that matters.
 SCORE_STEP = 1e-6
-# Qdrant takes no collection with such a name, and in an address it would mean something else.
-_IMPOSSIBLE = re.compile(r'[/\\<>:"|?*\x00-\x1f\x7f]')
 
 
 class QdrantStore:
@@ -240,11 +236,6 @@ class QdrantStore:
             return VectorStoreUnavailableError(self.host, "The connection failed; check QDRANT_URL")
         log.warning("an answer that is not Qdrant's", exc_info=cause)
         return VectorStoreUnavailableError(self.host, "What answered there does not speak Qdrant's API")
-
-
-def is_impossible(collection: str) -> bool:
-    """Whether Qdrant takes no collection of this name."""
-    return bool(_IMPOSSIBLE.search(collection)) or collection in ("", ".", "..") or len(collection) > MAX_NAME
 
 
 def _is_qdrants(content: bytes) -> bool:
