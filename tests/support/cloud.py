@@ -3,22 +3,18 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
 from urllib.parse import urlsplit
 
-from chunkproof.clients import InputType
 from chunkproof.clients.http import DeadlineTransport
 from chunkproof.clients.qdrant import QdrantStore
-from chunkproof.deadline import Deadline
 from chunkproof_cli.chunkfile import ChunkRecord
 from chunkproof_cli.loading import Loader
 from chunkproof_cli.local.corpus import sample_chunks
 from chunkproof_cli.local.minilm import local_model
 
 from support.cohere_server import KEY, cohere_server
+from support.handbook import COLLECTION, minilm
 from support.qdrant_server import qdrant_server
-
-COLLECTION = "handbook"
 
 
 @dataclass(frozen=True)
@@ -43,15 +39,9 @@ class Host:
 @contextmanager
 def handbook_host(listen: str = "127.0.0.1") -> Iterator[Host]:
     """Both services, with the whole handbook loaded."""
-    with qdrant_server(listen) as qdrant, cohere_server(embed, host=listen) as cohere:
+    with qdrant_server(listen) as qdrant, cohere_server(minilm, host=listen) as cohere:
         store = QdrantStore.at(qdrant.url, DeadlineTransport())
         records = [ChunkRecord.parse(chunk) for chunk in sample_chunks()]
         Loader(store, local_model(), COLLECTION, None).load(records)
         store.close()
         yield Host(qdrant.url, cohere.url)
-
-
-@cache
-def embed(text: str) -> list[float]:
-    """The local model's vector, by whatever name Cohere's API asks for it."""
-    return local_model().embed([text], InputType.QUERY, Deadline(60_000))[0]

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from tempfile import TemporaryFile
 
 from chunkproof.clients import InputType
 from chunkproof.clients.cohere import CohereEmbedder
@@ -23,9 +22,9 @@ DOCUMENTS = ("vectordb-hnsw", "vectordb-operations", "vectordb-text-hygiene", "r
 
 
 @cache
-def minilm(text: str) -> tuple[float, ...]:
+def minilm(text: str) -> list[float]:
     """The local model's vector of a text."""
-    return tuple(local_model().embed([text], InputType.QUERY, Deadline(60_000))[0])
+    return local_model().embed([text], InputType.QUERY, Deadline(60_000))[0]
 
 
 def chunks(*documents: str) -> list[ChunkRecord]:
@@ -38,17 +37,13 @@ def loaded_handbook(url: str) -> Iterator[CohereServer]:
     """The handbook as a collection of the server at this address, as long as it lasts; yields its embedder."""
     store = QdrantStore.at(url, DeadlineTransport())
     store.client.delete_collection(COLLECTION)
-    with cohere_server(embed=lambda text: list(minilm(text))) as api:
+    with cohere_server(minilm) as api:
         embedder = CohereEmbedder(
             DeadlineTransport(lambda: {"authorization": f"Bearer {KEY}"}),
             model="embed-english-v3.0",
             base_url=api.url,
         )
-        loader = Loader(store, embedder, COLLECTION, None)
-        records = chunks()
-        with TemporaryFile() as spool:
-            size = loader.embed(records, spool, lambda _: None)
-            loader.write(records, spool, size, lambda _: None)
+        Loader(store, embedder, COLLECTION, None).load(chunks())
         embedder.close()
         api.requests.clear()
         yield api
