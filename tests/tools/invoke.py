@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -66,19 +67,17 @@ def sam_options(environment: Path) -> list[str]:
     return options
 
 
-def invoke_all(sam: str, template: Path, host: Host, logs: Any = None) -> list[Invocation]:
-    """Every event of events/, in a container each."""
-    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+def invoke_all(sam: str, template: Path, host: Host) -> list[Invocation]:
+    """Every event of events/, in a container each, as many at a time as there are cores."""
+    events = sorted((ROOT / "events").glob("*.json"))
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file, ThreadPoolExecutor(os.cpu_count()) as pool:
         json.dump({"Parameters": host.variables(HOST_NAME)}, file)
         file.flush()
         options = sam_options(Path(file.name))
-        return [
-            _invoke(path, sam, template, options, host, logs)
-            for path in sorted((ROOT / "events").glob("*.json"))
-        ]
+        return list(pool.map(lambda path: _invoke(path, sam, template, options, host), events))
 
 
-def _invoke(path: Path, sam: str, template: Path, options: list[str], host: Host, logs: Any) -> Invocation:
+def _invoke(path: Path, sam: str, template: Path, options: list[str], host: Host) -> Invocation:
     event = json.loads(path.read_text("utf-8"))
     command = [
         sam,
@@ -93,7 +92,7 @@ def _invoke(path: Path, sam: str, template: Path, options: list[str], host: Host
     ]
     command += ["--parameter-overrides", "QdrantUrl=http://unused"]
     run = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
-    print(run.stderr, file=logs or sys.stderr)
+    print(run.stderr, file=sys.stderr)
     try:
         answer = json.loads(run.stdout.strip().splitlines()[-1])
         status, body = answer["statusCode"], json.loads(answer["body"])
