@@ -31,7 +31,8 @@ from chunkproof.errors import (
 from chunkproof.models import ExecutionMetadata, Model, RetrievalResponse, read_json
 from chunkproof.models.base import described, limits_in_force
 from chunkproof.models.json import has_lone_surrogate
-from chunkproof.proxy import Answer, Event, fields_of, readable, sized
+from chunkproof.proxy import Answer, Event, claim_of, fields_of, readable, sized
+from chunkproof.services import Services
 
 LAMBDA_DEADLINE_MS = 2_000
 # Kept back for turning a failure into an answer before Lambda stops the function.
@@ -93,6 +94,13 @@ class Api(APIGatewayHttpResolver):
     def deadline(self) -> Deadline:
         """The time budget of the request at hand."""
         return self.of_thread.deadline
+
+    @property
+    def services(self) -> Services:
+        """The services as the caller may use them: with tenants, those that see only the caller's own chunks."""
+        found = services()
+        claim = found.settings.tenant_claim
+        return found.of_tenant(claim_of(self.of_thread.event, claim)) if claim else found
 
     def handler(self, event: Event, context: Any) -> Answer:
         """The Lambda handler."""

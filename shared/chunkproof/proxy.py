@@ -8,7 +8,12 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
-from chunkproof.errors import InvalidParameterError, RequestTooLargeError, ResponseTooLargeError
+from chunkproof.errors import (
+    ForbiddenError,
+    InvalidParameterError,
+    RequestTooLargeError,
+    ResponseTooLargeError,
+)
 from chunkproof.models.json import read_json
 
 # What Lambda takes and returns: the whole event, or proxy response, as JSON, escapes and base64 included.
@@ -30,6 +35,15 @@ def readable(event: Event) -> dict[str, Any]:
         # Decoded by the gateway; encoded again it matches its route, whatever characters it has.
         plain["rawPath"] = f"/collections/{quote(name, safe='')}"
     return plain
+
+
+def claim_of(event: Event, name: str) -> str:
+    """What the caller's token, checked by API Gateway, says under this name; `ForbiddenError` without it."""
+    authorizer = (event.get("requestContext") or {}).get("authorizer") or {}
+    claim = ((authorizer.get("jwt") or {}).get("claims") or {}).get(name)
+    if not isinstance(claim, str) or not claim.strip():
+        raise ForbiddenError(f"The token has no claim {name}, which says whose chunks may be seen")
+    return claim
 
 
 def fields_of(event: Event) -> dict[str, Any]:

@@ -14,7 +14,8 @@ from qdrant_client.common.client_exceptions import QdrantException
 from qdrant_client.http.exceptions import ApiException, ResponseHandlingException, UnexpectedResponse
 
 from chunkproof.clients import Description, Nearest, Page, Point, PointId, VectorSpace, is_impossible
-from chunkproof.clients.http import host_of, retry_after
+from chunkproof.clients.breaker import CircuitOpenError
+from chunkproof.clients.http import AnswerTooLargeError, host_of, retry_after
 from chunkproof.clients.qdrant_filters import SERVED_BY, field_schemas, to_qdrant
 from chunkproof.deadline import Deadline
 from chunkproof.errors import (
@@ -23,6 +24,7 @@ from chunkproof.errors import (
     IndexRequiredError,
     InvalidParameterError,
     RateLimitedError,
+    ResponseTooLargeError,
     VectorStoreRefusedError,
     VectorStoreTimeoutError,
     VectorStoreUnavailableError,
@@ -136,6 +138,11 @@ class QdrantStore:
         points = tuple(_point(record, with_vector or "") for record in found)
         return Page(points, next_id if isinstance(next_id, int | str) else None)
 
+    def count(self, collection: str, where: tuple[Condition, ...], deadline: Deadline) -> int:
+        """How many points meet the conditions, exactly."""
+        with self._translated(collection, deadline, where):
+            return self.client.count(collection, count_filter=to_qdrant(where), exact=True).count
+
     def create(self, collection: str, size: int, deadline: Deadline) -> None:
         """A new collection with one unnamed cosine vector and an index on `chunk_id`."""
         if is_impossible(collection):
@@ -187,9 +194,7 @@ class QdrantStore:
             raise self._refusal(error, collection, where, deadline) from None
         except ResponseHandlingException as error:
             raise self._unreachable(error.source) from None
-        except (
-            QdrantException
-        ) as error:  # a 429; its retry-after may be a date, which the client does not read
+        except QdrantException as error:  # a 429
             raise self._rate_limited(getattr(error, "retry_after_s", None)) from None
         except (ApiException, ValueError, AssertionError) as error:
             raise self._unreachable(error) from None
@@ -230,6 +235,11 @@ class QdrantStore:
     def _unreachable(self, cause: BaseException | None) -> ChunkproofError:
         if isinstance(cause, ChunkproofError):  # the key could not be had
             return cause
+        if isinstance(cause, CircuitOpenError):
+            reason = "Qdrant failed repeatedly; it is asked again after a rest"
+            return VectorStoreUnavailableError(self.host, reason, retry_after=cause.retry_after)
+        if isinstance(cause, AnswerTooLargeError):
+            return ResponseTooLargeError(f"Qdrant at {self.host} answered with {cause}; lower top_k")
         if isinstance(cause, httpx.TimeoutException):
             return VectorStoreTimeoutError(self.host, "Qdrant did not answer in time")
         if isinstance(cause, httpx.TransportError):
