@@ -148,6 +148,17 @@ class Settings(BaseModel):
         ge=1,
         le=900_000,
     )
+    latency_target_ms: int = _setting(
+        "CHUNKPROOF_LATENCY_TARGET_MS",
+        2_000,
+        "What an answer should take at most; slower ones are counted and logged.",
+        "1 to 900000",
+        ge=1,
+        le=900_000,
+    )
+    environment: str = _setting(
+        "CHUNKPROOF_ENVIRONMENT", "local", "Which deployment metrics are of, such as dev or prod.", "a name"
+    )
     cache_entries: int = _setting(
         "CHUNKPROOF_CACHE_ENTRIES",
         1_000,
