@@ -52,15 +52,17 @@ class QueryEmbedder:
         if kept is None:
             vectors = self.embedder.embed([text], InputType.QUERY, deadline)
             kept = (checked(vectors, 1)[0], datetime.now(UTC))
-            self._remember(key, kept)
             cached = False
         else:
             cached = True
         vector, embedded_at = kept
         if len(vector) != size:
+            self._forget(key)  # a service that was wrong once is asked again
             raise EmbeddingSizeError(
                 f"{self.embedder.model} returned {len(vector)} values, collection {collection} stores {size}"
             )
+        if not cached:
+            self._remember(key, kept)
         return QueryEmbedding(vector, cached, watch.ms(), embedded_at)
 
     def _recall(self, key: Key) -> tuple[Vector, datetime] | None:
@@ -68,6 +70,10 @@ class QueryEmbedder:
             if key in self._kept:
                 self._kept.move_to_end(key)
             return self._kept.get(key)
+
+    def _forget(self, key: Key) -> None:
+        with self._lock:
+            self._kept.pop(key, None)
 
     def _remember(self, key: Key, value: tuple[Vector, datetime]) -> None:
         with self._lock:

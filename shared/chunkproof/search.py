@@ -36,9 +36,13 @@ def search(query: SearchQuery, *, using: Services, deadline: Deadline) -> Retrie
     knew = using.knows(collection)
     try:
         return _search(query, collection, using, deadline)
-    except (VectorStoreRefusedError, CollectionNotFoundError, DimensionMismatchError, EmbeddingSizeError):
+    except (VectorStoreRefusedError, CollectionNotFoundError):
         using.forget(collection)
         if not knew:
+            raise
+        return _search(query, collection, using, deadline)  # it was made anew since it was learned
+    except (DimensionMismatchError, EmbeddingSizeError):
+        if not using.has_changed(collection, deadline):
             raise
         return _search(query, collection, using, deadline)  # it was made anew since it was learned
 

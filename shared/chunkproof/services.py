@@ -98,6 +98,12 @@ class Services:
         """Whether something remembered of the collection could be out of date."""
         return collection in self._spaces or collection in self._samples
 
+    def has_changed(self, collection: str, deadline: Deadline) -> bool:
+        """Whether a collection that was known has another vector now; it is learned anew."""
+        known = self._spaces.get(collection)
+        self.forget(collection)
+        return known is not None and self.space(collection, deadline) != known
+
     def sample(self, collection: str, deadline: Deadline) -> Sample:
         """The first points' payloads; asked of the store once."""
         known = self._samples.get(collection)

@@ -86,10 +86,12 @@ class CohereEmbedder:
             raise EmbeddingError(f"{self._host} answered with more bytes than any embedding has") from None
         except httpx.TimeoutException:
             raise EmbeddingTimeoutError(f"{self._host} did not answer in time") from None
-        except httpx.TransportError:
+        except httpx.ConnectError:
             raise EmbeddingError(
                 f"{self._host} could not be reached; check the network and COHERE_BASE_URL"
             ) from None
+        except httpx.TransportError:
+            raise EmbeddingError(f"{self._host} broke off before an answer was whole") from None
         except (
             httpx.HTTPError,
             ValueError,

@@ -102,7 +102,9 @@ class QdrantStore:
                 with_payload=True,
                 with_vectors=[using] if query.with_vectors and using else query.with_vectors,
             )
-        points = (_point(found, using) for found in answer.points)
+        points = [_point(found, using) for found in answer.points]
+        if not self._is_local and not all(math.isfinite(found.score) for found in answer.points):
+            raise self._unreachable(ValueError("a score that is no number"))
         return [point for point in points if point.score >= query.at_least]
 
     def fetch(
@@ -239,11 +241,17 @@ class QdrantStore:
             reason = "Qdrant failed repeatedly; it is asked again after a rest"
             return VectorStoreUnavailableError(self.host, reason, retry_after=cause.retry_after)
         if isinstance(cause, AnswerTooLargeError):
-            return ResponseTooLargeError(f"Qdrant at {self.host} answered with {cause}; lower top_k")
+            return ResponseTooLargeError(
+                f"Qdrant at {self.host} answered with {cause}; ask for fewer results"
+            )
         if isinstance(cause, httpx.TimeoutException):
             return VectorStoreTimeoutError(self.host, "Qdrant did not answer in time")
-        if isinstance(cause, httpx.TransportError):
+        if isinstance(cause, httpx.ConnectError):
             return VectorStoreUnavailableError(self.host, "The connection failed; check QDRANT_URL")
+        if isinstance(cause, httpx.TransportError):
+            return VectorStoreUnavailableError(
+                self.host, "The connection broke off before an answer was whole"
+            )
         log.warning("an answer that is not Qdrant's", exc_info=cause)
         return VectorStoreUnavailableError(self.host, "What answered there does not speak Qdrant's API")
 
@@ -280,6 +288,6 @@ def _point(found: Any, vector_name: str) -> Point:
 
 def _cosine(score: float) -> float:
     """The score at the precision it has: an identical vector scores 0.9999999 or 1.0000001 as well as 1."""
-    if not math.isfinite(score):
+    if not math.isfinite(score):  # local mode's for a vector of zeros
         return 0.0
     return 1.0 if score > 1.0 - SCORE_STEP else score
