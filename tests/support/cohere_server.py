@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 Embed = Callable[[str], list[float]]
-KEY = "test-cohere-key-3f1c9a"
+KEY = "test-cohere-s3cr3t-3f1c9a"
 MAX_TOKENS = 512
 
 

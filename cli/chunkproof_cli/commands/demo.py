@@ -45,6 +45,7 @@ STEP_MS = 60_000
     metavar="FILE",
     help="Only write the sample handbook to FILE as chunks.jsonl.",
 )
+@context.without_api("the demo is always embedded")
 def demo(data: Path | None, export: Path | None) -> None:
     """Load a sample handbook, search it, and validate a good and a corrupted chunk.
 
