@@ -34,7 +34,7 @@ from chunkproof.proxy import Answer, Event, claim_of, fields_of, readable, sized
 from chunkproof.record import Record, State
 from chunkproof.services import Services
 from chunkproof.settings import Settings
-from chunkproof.telemetry import Telemetry, logger
+from chunkproof.telemetry import Telemetry, logger, spans
 
 if TYPE_CHECKING:
     from chunkproof.clients.breaker import Breaker
@@ -110,7 +110,7 @@ class Api(APIGatewayHttpResolver):
 
     def handler(self, event: Event, context: Any) -> Answer:
         """The Lambda handler."""
-        watch, record = Stopwatch(), Record()
+        watch, record = Stopwatch(), Record(_spans())
         self.of_thread.event, self.of_thread.record = event, record
         with record.open():
             answer = self._answer(event, context)
@@ -210,6 +210,12 @@ class Api(APIGatewayHttpResolver):
         path = self.current_event.path
         routes = [*self._static_routes, *self._dynamic_routes]
         return sorted({route.method for route in routes if route.rule.fullmatch(path)})
+
+
+def _spans() -> Callable[[str, float], None] | None:
+    with suppress(ChunkproofError):  # a wrong setting is for the answer to say
+        return spans() if settings().tracing else None
+    return None
 
 
 def _echo(value: Any) -> str | None:

@@ -3,7 +3,7 @@
 Use cases note; whoever opened the record reads it at the end. Without an open record, notes go nowhere.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from enum import StrEnum
@@ -27,9 +27,13 @@ class State(StrEnum):
 
 
 class Record:
-    """One request. Stages are in milliseconds; one that was entered twice has the sum."""
+    """One request. Stages are in milliseconds; one that was entered twice has the sum.
 
-    def __init__(self) -> None:
+    `span` is told of every stage as it ends, for a tracer.
+    """
+
+    def __init__(self, span: Callable[[str, float], None] | None = None) -> None:
+        self._span = span
         self.state = State.RECEIVED
         self.stages: dict[str, float] = {}
         self.facts: dict[str, Any] = {}
@@ -46,8 +50,11 @@ class Record:
 
     def lap(self, name: str) -> None:
         """Everything since the last stage ended was this one."""
-        self.stages[name] = round(self.stages.get(name, 0.0) + self._since.ms(), 3)
+        ms = self._since.ms()
+        self.stages[name] = round(self.stages.get(name, 0.0) + ms, 3)
         self._since = Stopwatch()
+        if self._span is not None:
+            self._span(name, ms)
 
 
 @contextmanager

@@ -159,6 +159,12 @@ class Settings(BaseModel):
     environment: str = _setting(
         "CHUNKPROOF_ENVIRONMENT", "local", "Which deployment metrics are of, such as dev or prod.", "a name"
     )
+    tracing: bool = _setting(
+        "CHUNKPROOF_TRACING",
+        False,
+        "Whether each stage of a request becomes a span of OpenTelemetry, which a Lambda layer must bring.",
+        "`true` or `false`",
+    )
     cache_entries: int = _setting(
         "CHUNKPROOF_CACHE_ENTRIES",
         1_000,

@@ -1,7 +1,8 @@
 """A request that is over → one log line and one set of metrics (docs/logs.md tells their fields)."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from aws_lambda_powertools import Logger
@@ -57,6 +58,23 @@ class Telemetry:
             _measure(record, context, settings)
         except Exception:  # whatever it is, the answer is ready and must not be lost
             logger.exception("the request could not be recorded")
+
+
+@cache
+def spans() -> Callable[[str, float], None] | None:
+    """How a stage becomes a span of OpenTelemetry, which a Lambda layer brings; None without it."""
+    try:
+        from opentelemetry.trace import get_tracer
+    except ImportError:
+        logger.warning("CHUNKPROOF_TRACING is true, but there is no OpenTelemetry: add its Lambda layer")
+        return None
+    tracer = get_tracer(SERVICE)
+
+    def add(stage: str, ms: float) -> None:
+        ended = time.time_ns()
+        tracer.start_span(stage, start_time=ended - int(ms * 1e6)).end(ended)
+
+    return add
 
 
 def _gateway_ms(event: Mapping[str, Any]) -> float | None:

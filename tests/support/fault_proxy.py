@@ -52,7 +52,7 @@ class Message:
 
 @dataclass(frozen=True)
 class Answer:
-    """An answer to be sent: its length is stated, and it is neither chunked nor compressed by itself."""
+    """An answer to be sent in one piece, with its length stated."""
 
     status: int
     body: bytes
@@ -66,7 +66,7 @@ class Answer:
 
 
 class Wire:
-    """One connection, read and written without a buffer that would hide what the other side does."""
+    """One connection, read no further than asked: asyncio's streams would read ahead by themselves."""
 
     def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(False)
@@ -91,8 +91,10 @@ class Wire:
 
     async def comes_more(self) -> bool:
         """Wait for the first byte of what comes next, without reading it; False at the end."""
-        if self._ahead or self._sock.fileno() == -1:
-            return bool(self._ahead)
+        if self._sock.fileno() == -1:
+            return False
+        if self._ahead:
+            return True
         arrived = asyncio.Event()
         self._loop.add_reader(self._sock, arrived.set)
         try:
@@ -292,7 +294,8 @@ class FaultProxy:
     def inject(self, fault: Fault | None, *, times: int | None = None) -> None:
         """From now on, strike every request with this fault, or only so many; None heals.
 
-        In force when it returns. A request that is under way keeps the fault that it met.
+        In force when it returns. A request under way keeps the fault that it met; where nothing listens any more it
+        is cut.
         """
         if times is not None and (times < 1 or fault is None or not fault.listens):
             raise ValueError("times is at least 1, and only for a fault whose requests can be counted")
