@@ -12,6 +12,7 @@ FUNCTIONS = ("SearchFunction", "ValidateChunkFunction")
 LOGS = {"SearchFunction": "SearchLogs", "ValidateChunkFunction": "ValidateChunkLogs"}
 BROKEN = {"SearchFunction": "SearchBroken", "ValidateChunkFunction": "ValidateChunkBroken"}
 ALARMS = {"SearchFunction": "SearchErrorAlarm", "ValidateChunkFunction": "ValidateChunkErrorAlarm"}
+TRACING_LAYER = "arn:aws:lambda:eu-central-1:901920570463:layer:aws-otel-python-arm64-ver-1-32-0:2"
 KEY = "arn:aws:kms:eu-central-1:123456789012:key/0f0f0f0f-0000-4000-8000-000000000001"
 DIGEST, OTHER_DIGEST = "3b1f" * 16, "a07c" * 16
 
@@ -52,9 +53,23 @@ CHANGED = {
     "DeadlineMs": "1000",
     "LatencyTargetMs": "500",
     "CacheEntries": "0",
+    "TracingLayerArn": TRACING_LAYER,
 }
 
 functions = pytest.mark.parametrize("function", FUNCTIONS)
+
+
+@functions
+def test_a_function_is_traced_only_when_a_layer_for_it_is_given(function: str) -> None:
+    def traced(found: Stack) -> tuple[Any, ...]:
+        made = found.of_type("Lambda::Function")[function]
+        variables = made["Environment"]["Variables"]
+        wrapper = variables.get("AWS_LAMBDA_EXEC_WRAPPER")
+        return len(made["Layers"]), made["TracingConfig"]["Mode"], variables["CHUNKPROOF_TRACING"], wrapper
+
+    assert traced(stack()) == (1, "PassThrough", "false", None)
+    assert traced(stack(TracingLayerArn=TRACING_LAYER)) == (2, "Active", "true", "/opt/otel-instrument")
+
 
 # https://docs.aws.amazon.com/apigateway/latest/developerguide/http-api-logging-variables.html
 ACCESS_LOG_VARIABLES = {

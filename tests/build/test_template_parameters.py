@@ -131,6 +131,7 @@ def test_the_address_of_qdrant_is_all_that_must_be_given() -> None:
         ("TenantClaim", " "),
         ("TenantField", " "),
         ("LogQueries", "yes"),
+        ("TracingLayerArn", "arn:aws:lambda:eu-central-1:901920570463:layer:otel"),
     ],
 )
 def test_a_wrong_value_is_refused_before_anything_is_created(name: str, value: str) -> None:

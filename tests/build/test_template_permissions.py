@@ -9,6 +9,8 @@ from support.template import Stack, named, stack
 SECRET = "arn:aws:secretsmanager:eu-central-1:123456789012:secret:keys-AbCdEf"
 KEY = "arn:aws:kms:eu-central-1:123456789012:key/0f0f0f0f-0000-4000-8000-000000000000"
 OWN_KEY = "arn:aws:kms:eu-central-1:123456789012:key/0f0f0f0f-0000-4000-8000-000000000001"
+TRACING_LAYER = "arn:aws:lambda:eu-central-1:901920570463:layer:aws-otel-python-arm64-ver-1-32-0:2"
+TRACE_POLICY = "arn:${AWS::Partition}:iam::aws:policy/AWSXRayDaemonWriteAccess"
 SUBNETS = {"SubnetIds": "subnet-1,subnet-2", "SecurityGroupIds": "sg-1"}
 EVERYTHING = {
     "SecretArn": SECRET,
@@ -16,6 +18,7 @@ EVERYTHING = {
     "KmsKeyArn": OWN_KEY,
     "ReservedConcurrency": "20",
     "GradualRollout": "true",
+    "TracingLayerArn": TRACING_LAYER,
     **SUBNETS,
 }
 ENI_POLICY = "arn:${AWS::Partition}:iam::aws:policy/service-role/AWSLambdaENIManagementAccess"
@@ -89,11 +92,17 @@ def test_in_a_vpc_a_function_may_manage_its_network_interfaces(function: str) ->
 
 
 @functions
+def test_with_a_tracing_layer_a_function_may_write_traces(function: str) -> None:
+    found = stack(TracingLayerArn=TRACING_LAYER)
+    assert granted(found, function) == ([write_own_logs(function)], [TRACE_POLICY])
+
+
+@functions
 def test_everything_at_once_grants_the_sum_and_no_more(function: str) -> None:
     found = stack(**EVERYTHING)
     assert granted(found, function) == (
         [write_own_logs(function), DECRYPT_SETTINGS, READ_SECRET, DECRYPT],
-        [ENI_POLICY],
+        [TRACE_POLICY, ENI_POLICY],
     )
 
 
