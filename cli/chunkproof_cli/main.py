@@ -9,10 +9,12 @@ import click
 
 from chunkproof import __version__
 from chunkproof.errors import ChunkproofError, CollectionNotFoundError
+from chunkproof_cli.commands.audit import audit
 from chunkproof_cli.commands.collection import collection
 from chunkproof_cli.commands.demo import demo
 from chunkproof_cli.commands.doctor import doctor
 from chunkproof_cli.commands.load import load
+from chunkproof_cli.commands.manifest import manifest
 from chunkproof_cli.commands.search import search
 from chunkproof_cli.commands.secret import secret
 from chunkproof_cli.commands.serve import serve
@@ -38,7 +40,7 @@ def cli() -> None:
     """
 
 
-for command in (demo, doctor, load, search, validate, collection, serve, secret):
+for command in (demo, doctor, load, search, validate, collection, manifest, audit, serve, secret):
     cli.add_command(command)
 
 

@@ -136,15 +136,28 @@ class PayloadMap:
 
     def path_in(self, field: str, payload: Mapping[str, Any]) -> str | None:
         """The path that leads to the field in this payload; to an empty text only if there is no other."""
-        leading = [path for path in self._paths[field] if _at(path, payload) is not None]
-        if field == "text":
-            leading.sort(key=lambda path: _at(path, payload) == "")
-        return leading[0] if leading else None
+        empty: str | None = None
+        for path in self._paths[field]:
+            value = _at(path, payload)
+            if value is not None and (field != "text" or value != ""):
+                return path
+            if value is not None and empty is None:
+                empty = path
+        return empty
 
     def paths_in(self, field: str, payloads: Iterable[Mapping[str, Any]]) -> list[str]:
         """The paths that lead to the field in any of these payloads, in the order of their rank."""
         used = {self.path_in(field, payload) for payload in payloads}
         return [path for path in self._paths[field] if path in used]
+
+    def stated(self, name: str, payload: Mapping[str, Any]) -> Any:
+        """What the payload says under this name: a canonical field, or else a path of its own."""
+        return self.value(name, payload) if self.is_canonical(name) else _at(name, payload)
+
+    def source_of(self, payload: Mapping[str, Any]) -> str | None:
+        """The document that a chunk says it is from: its URL, else the document's id."""
+        found = (self.value(field, payload) for field in ("url", "document_id"))
+        return next((value for value in found if isinstance(value, str) and value), None)
 
     def usual_path(self, field: str, payloads: Sequence[Mapping[str, Any]]) -> str | None:
         """The path that most of these payloads keep the field under."""

@@ -1,0 +1,228 @@
+"""Stored vectors against the stored text embedded again: the same, or what a check shows of the cause.
+
+A vector that is not its text's is called by a cause only where something shows it: the text embedded as a
+question, or cut short, or the manifest's own text gives the stored vector; the payload or the size names
+another model; it is another chunk's vector; or it stands among this model's vectors as only one of them
+would. Otherwise it is unexplained.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from math import fsum, sqrt
+from operator import mul
+
+from chunkproof.audit.prepare import Expected, Prepared
+from chunkproof.audit.reading import CALL_MS, Reader
+from chunkproof.audit.run import Run
+from chunkproof.audit.verdict import Finding, Kind
+from chunkproof.clients import InputType, Point, Vector, VectorSpace
+from chunkproof.deadline import Deadline
+from chunkproof.embedding import checked
+from chunkproof.errors import CorruptChunkError, InvalidParameterError, NotConfiguredError, QueryTooLongError
+from chunkproof.models.json import shown
+from chunkproof.services import choose_space
+
+# The same text again gives the same vector but for rounding: 32-bit storage costs 1e-7, a service's own hardware
+# up to 1e-4. One changed word in two hundred costs more than this.
+SAME = 0.999
+# A cut in the middle of a token is embedded a little differently from a cut between two.
+SAME_WHEN_CUT = 0.995
+# Cosines of unrelated directions have a spread of 1/sqrt(size). Beyond six times that it is no chance.
+RELATED, UNRELATED = 6.0, 4.0
+REFERENCES = 64
+LEAST_REFERENCES = 8
+# Where pipelines cut: characters, from the usual limits downwards.
+CUTS = (8192, 8000, 4096, 4000, 2048, 2000, 1024, 1000, 512, 500, 256)
+BATCH = 96
+
+
+@dataclass(frozen=True, slots=True)
+class _Subject:
+    """A stored chunk whose vector is in question, and its text as this model embeds it now."""
+
+    expected: Expected
+    point: Point
+    text: str
+    fresh: Vector | None
+
+
+def check_vectors(run: Run, chosen: Prepared) -> None:
+    """Embed the stored texts of the chosen chunks again, and log every vector that is not its text's."""
+    check = _Check(run.reader, chosen)
+    coming = chosen.read(run.progress.embedded)
+    while batch := list(islice(coming, BATCH)):
+        verdicts = list(check.of([chunk for _, chunk in batch]))
+        for finding in verdicts:
+            if finding is not None:
+                run.found(finding)
+        good = verdicts.count(None)
+        run.save(
+            embedded=batch[-1][0],
+            checked=run.progress.checked + len(batch),
+            vectors_ok=run.progress.vectors_ok + good,
+        )
+
+
+class _Check:
+    """The embedder, the collection's vector, and some texts of the collection as this model embeds them."""
+
+    def __init__(self, reader: Reader, chosen: Prepared) -> None:
+        using = reader.using
+        if using.embedder is None:
+            raise NotConfiguredError("No embedder is configured: set COHERE_API_KEY")
+        self._reader, self._embedder, self._payloads = reader, using.embedder, using.payloads
+        description = using.store.describe(reader.collection, Deadline(CALL_MS))
+        self._space: VectorSpace = choose_space(
+            description.vectors, using.settings.vector_name, reader.collection
+        )
+        # Always the first of the sample, so that an audit that goes on judges as one that was not interrupted.
+        first = [chunk for _, chunk in islice(chosen.read(), REFERENCES)]
+        self._references = {s.expected.entry.chunk_id: s.fresh for s in self._read(first) if s.fresh}
+
+    def of(self, chunks: Sequence[Expected]) -> Iterator[Finding | None]:
+        """What is wrong with the vector of each chunk that is stored; None when it is its text's."""
+        return map(self._judged, self._read(chunks))
+
+    def _read(self, chunks: Sequence[Expected]) -> list[_Subject]:
+        homes = {chunk.entry.chunk_id: chunk.entry.home for chunk in chunks}
+        found = self._reader.find(dict(homes), with_vector=self._space.name)
+        read: list[tuple[Expected, Point, str]] = []
+        for chunk in chunks:
+            for point in found.points.get(chunk.entry.chunk_id, [])[:1]:
+                try:
+                    read.append((chunk, point, self._payloads.embedded_text(point)))
+                except CorruptChunkError:
+                    continue  # the text is unverifiable, and said to be
+        vectors = self._embedded([text for _, _, text in read])
+        return [_Subject(*one, fresh) for one, fresh in zip(read, vectors, strict=True)]
+
+    def _judged(self, subject: _Subject) -> Finding | None:
+        stored, fresh = subject.point.vector, subject.fresh
+        if stored is None:
+            return self._finding(subject, Kind.UNVERIFIABLE_VECTOR, "The point has no such vector", None)
+        if fresh is not None and len(fresh) != len(stored):
+            sizes = f"{len(stored)} values are stored, {self._embedder.model} makes {len(fresh)}"
+            return self._finding(subject, Kind.WRONG_MODEL, sizes, None)
+        cosine = None if fresh is None else cosine_of(stored, fresh)
+        if cosine is not None and cosine >= SAME:
+            return None
+        kind, cause = self._cause(subject, stored)
+        return self._finding(subject, kind, cause, cosine)
+
+    def _cause(self, subject: _Subject, stored: Vector) -> tuple[Kind, str]:
+        for check in (self._as_question, self._as_original, self._as_named, self._cut, self._as_other):
+            if found := check(subject, stored):
+                return found
+        if subject.fresh is None:
+            return Kind.UNVERIFIABLE_VECTOR, f"The text is longer than {self._embedder.model} reads"
+        return self._by_neighbours(stored)
+
+    def _as_question(self, subject: _Subject, stored: Vector) -> tuple[Kind, str] | None:
+        if subject.fresh is None:
+            return None
+        vector = self._embedded([subject.text], InputType.QUERY)[0]
+        if vector is None or cosine_of(stored, vector) < SAME:
+            return None
+        return Kind.WRONG_INPUT_TYPE, "Embedded as a question (search_query), not as a passage"
+
+    def _as_original(self, subject: _Subject, stored: Vector) -> tuple[Kind, str] | None:
+        original = subject.expected.entry.original_text
+        if not original or original == subject.text:
+            return None
+        vector = self._embedded([original])[0]
+        if vector is None or cosine_of(stored, vector) < SAME:
+            return None
+        return Kind.STALE_VECTOR, "It is the vector of the manifest's text; the stored text was changed later"
+
+    def _as_named(self, subject: _Subject, _stored: Vector) -> tuple[Kind, str] | None:
+        named = self._payloads.value("embedding_model", subject.point.payload)
+        if not isinstance(named, str) or named == self._embedder.model:
+            return None
+        return (
+            Kind.WRONG_MODEL,
+            f"The payload says {shown(named)}, queries are embedded by {self._embedder.model}",
+        )
+
+    def _cut(self, subject: _Subject, stored: Vector) -> tuple[Kind, str] | None:
+        text = subject.text
+        cuts = [text[:length] for length in CUTS if length < len(text)]
+        if subject.fresh is None:
+            cuts = [self._longest_that_fits(text), *cuts]
+        for part, vector in zip(cuts, self._embedded(cuts), strict=True):
+            if (
+                vector is not None
+                and len(vector) == len(stored)
+                and cosine_of(stored, vector) >= SAME_WHEN_CUT
+            ):
+                return Kind.TRUNCATED_INPUT, f"Embedded from the first {len(part)} of {len(text)} characters"
+        return None
+
+    def _as_other(self, subject: _Subject, stored: Vector) -> tuple[Kind, str] | None:
+        for chunk_id, vector in self._references.items():
+            if chunk_id != subject.expected.entry.chunk_id and cosine_of(stored, vector) >= SAME:
+                return Kind.STALE_VECTOR, f"It is the vector of another chunk's text: {shown(chunk_id)}"
+        return None
+
+    def _by_neighbours(self, stored: Vector) -> tuple[Kind, str]:
+        cosines = [cosine_of(stored, vector) for vector in self._references.values()]
+        nearest, spread = max(cosines, default=0.0), 1 / sqrt(len(stored))
+        if nearest >= RELATED * spread:
+            return Kind.STALE_VECTOR, (
+                f"It is this model's vector of some other text (cosine {nearest:.3f} with a chunk of the sample)"
+            )
+        if len(cosines) >= LEAST_REFERENCES and nearest <= UNRELATED * spread:
+            return Kind.WRONG_MODEL, (
+                f"It resembles no text as {self._embedder.model} embeds it "
+                f"(cosine {nearest:.3f} at most with {len(cosines)} chunks of the sample)"
+            )
+        return Kind.UNEXPLAINED_VECTOR, "It is not the vector of the stored text; no check shows why"
+
+    def _longest_that_fits(self, text: str) -> str:
+        low, high = 0, len(text)
+        while high - low > max(1, high // 200):
+            middle = (low + high) // 2
+            if self._embedded([text[:middle]])[0] is None:
+                high = middle
+            else:
+                low = middle
+        return text[:low]
+
+    def _embedded(
+        self, texts: Sequence[str], input_type: InputType = InputType.DOCUMENT
+    ) -> list[Vector | None]:
+        """One vector per text; None for one that is longer than the model reads, or blank."""
+        vectors: list[Vector | None] = []
+        size = self._embedder.max_batch
+        for first in range(0, len(texts), size):
+            some = texts[first : first + size]
+            try:
+                vectors += self._embed(some, input_type)
+            except (QueryTooLongError, InvalidParameterError):
+                if len(some) == 1:
+                    vectors.append(None)
+                else:
+                    vectors += [self._embedded([text], input_type)[0] for text in some]
+        return vectors
+
+    def _embed(self, texts: Sequence[str], input_type: InputType) -> Sequence[Vector]:
+        def ask(these: Sequence[str]) -> Sequence[Vector]:
+            return checked(self._embedder.embed(these, input_type, Deadline(CALL_MS)), len(these))
+
+        return self._reader.patiently(ask, texts)
+
+    def _finding(self, subject: _Subject, kind: Kind, details: str, cosine: float | None) -> Finding:
+        return Finding(
+            chunk_id=subject.expected.entry.chunk_id,
+            kind=kind,
+            details=details,
+            point_ids=(subject.point.id,),
+            source=self._payloads.source_of(subject.point.payload),
+            cosine=None if cosine is None else round(cosine, 6),
+        )
+
+
+def cosine_of(left: Vector, right: Vector) -> float:
+    """Cosine similarity; 0 with a vector of zeros."""
+    lengths = sqrt(fsum(map(mul, left, left)) * fsum(map(mul, right, right)))
+    return fsum(map(mul, left, right)) / lengths if lengths else 0.0
