@@ -11,6 +11,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from http import HTTPStatus
+from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from aws_lambda_powertools.event_handler import APIGatewayHttpResolver, Response
@@ -184,7 +185,7 @@ class Api(APIGatewayHttpResolver):
     def _headers(self, error: ChunkproofError) -> dict[str, str | list[str]]:
         headers: dict[str, str | list[str]] = {}
         if error.retry_after is not None:
-            headers["retry-after"] = str(max(1, round(error.retry_after)))
+            headers["retry-after"] = str(max(1, ceil(error.retry_after)))
         if isinstance(error, MethodNotAllowedError):
             headers["allow"] = ", ".join(self._methods_here())
         return headers

@@ -108,12 +108,14 @@ def _warnings(record: Record, settings: Settings) -> Iterator[str]:
         yield f"Search took over {SLOW_SEARCH_MS} ms"
     if _missed(record, settings):
         yield f"Total time is over the target of {settings.latency_target_ms} ms"
-    if (record.facts.get("top_score") or 1.0) < LOW_SCORE:
+    top_score = record.facts.get("top_score")
+    if top_score is not None and top_score < LOW_SCORE:
         yield f"Top score is under {LOW_SCORE}"
 
 
 def _missed(record: Record, settings: Settings) -> bool:
-    taken = record.facts.get("gateway_ms") or record.stages["total"]
+    since_arrival = record.facts["gateway_ms"]
+    taken = record.stages["total"] if since_arrival is None else since_arrival
     return bool(taken > settings.latency_target_ms)
 
 
