@@ -129,7 +129,15 @@ def test_a_request_that_cannot_be_read_is_counted(changed: dict[str, Any]) -> No
 
 @pytest.mark.parametrize(
     "text",
-    ["", "\n\n", EMF, PLAIN[:-1], PLAIN.replace('"request"', '"other"'), "stages_ms", '{"stages_ms": {"total": 1}}'],
+    [
+        "",
+        "\n\n",
+        EMF,
+        PLAIN[:-1],
+        PLAIN.replace('"request"', '"other"'),
+        "stages_ms",
+        '{"stages_ms": {"total": 1}}',
+    ],
 )
 def test_anything_else_is_no_request(text: str) -> None:
     found = read(text)
