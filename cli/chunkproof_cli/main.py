@@ -12,6 +12,7 @@ from chunkproof.errors import ChunkproofError, CollectionNotFoundError
 from chunkproof_cli.commands.collection import collection
 from chunkproof_cli.commands.demo import demo
 from chunkproof_cli.commands.doctor import doctor
+from chunkproof_cli.commands.latency import latency
 from chunkproof_cli.commands.load import load
 from chunkproof_cli.commands.search import search
 from chunkproof_cli.commands.secret import secret
@@ -38,7 +39,7 @@ def cli() -> None:
     """
 
 
-for command in (demo, doctor, load, search, validate, collection, serve, secret):
+for command in (demo, doctor, load, search, validate, collection, serve, latency, secret):
     cli.add_command(command)
 
 

@@ -27,6 +27,7 @@ from chunkproof.errors import (
     InvalidParameterError,
     MethodNotAllowedError,
     NotFoundError,
+    SettingsError,
 )
 from chunkproof.models import ExecutionMetadata, Model, RetrievalResponse, read_json
 from chunkproof.models.base import described, limits_in_force
@@ -153,11 +154,14 @@ class Api(APIGatewayHttpResolver):
         return answer
 
     def _tell(self, context: Any) -> None:
-        in_force = Settings.from_env({})
         circuits: Mapping[str, Breaker] = {}
-        with suppress(ChunkproofError):  # what is not configured has its defaults here; the answer says so
+        try:
             in_force = settings()
             circuits = services().circuits
+        except SettingsError:
+            in_force = Settings.from_env({})  # the answer tells which one is wrong
+        except ChunkproofError:
+            pass  # the answer tells what is not configured
         self._telemetry.tell(self.of_thread.record, self.of_thread.event, context, in_force, circuits)
 
     def prime(self) -> "Api":
