@@ -1,10 +1,16 @@
-"""AWS as a terminal needs it: a stack's outputs, a secret. Failures name what AWS said and what to check."""
+"""AWS as a terminal needs it: a stack, its metrics, a secret. Failures name what AWS said and what to check."""
 
 import json
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from chunkproof.clients.secrets import check_key
 from chunkproof.errors import InvalidParameterError, NotConfiguredError, UnavailableError
+
+_DENIED = ("AccessDenied", "AccessDeniedException", "UnauthorizedOperation")
 
 
 class AwsError(UnavailableError):
@@ -13,22 +19,72 @@ class AwsError(UnavailableError):
     code = "AWS_FAILED"
 
 
-def stack_outputs(name: str) -> dict[str, str]:
+@dataclass(frozen=True)
+class Stack:
     """What a deployed stack says of itself."""
-    try:
-        stack = _client("cloudformation").describe_stacks(StackName=name)["Stacks"][0]
-    except _botocore().ClientError as error:
-        if "does not exist" in str(error):  # AWS has no code of its own for it
-            raise InvalidParameterError(f"There is no stack {name} in this account and region") from None
-        raise _refused(error) from None
-    except _botocore().BotoCoreError as error:
-        raise AwsError(f"AWS could not be asked: {error}") from None
-    outputs = {output["OutputKey"]: output["OutputValue"] for output in stack.get("Outputs", [])}
+
+    name: str
+    status: str
+    outputs: Mapping[str, str]
+    parameters: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class MetricQuery:
+    """One statistic of one metric, for every `period` seconds."""
+
+    namespace: str
+    name: str
+    dimensions: tuple[tuple[str, str], ...]
+    stat: str
+    period: int
+
+
+Points = list[tuple[datetime, float]]
+
+
+def deployed_stack(name: str) -> Stack:
+    """The stack of this name, which must be one of Chunkproof's."""
+    with _asking("cloudformation:DescribeStacks"):
+        try:
+            found = _client("cloudformation").describe_stacks(StackName=name)["Stacks"][0]
+        except _botocore().ClientError as error:
+            if "does not exist" in str(error):  # AWS has no code of its own for it
+                raise InvalidParameterError(f"There is no stack {name} in this account and region") from None
+            raise
+    outputs = {output["OutputKey"]: output["OutputValue"] for output in found.get("Outputs", [])}
     if not {"ApiUrl", "Collection", "Authorization"} <= set(outputs):
         raise InvalidParameterError(
-            f"Stack {name} ({stack['StackStatus']}) is not Chunkproof's: it has no ApiUrl"
+            f"Stack {name} ({found['StackStatus']}) is not Chunkproof's: it has no ApiUrl"
         )
-    return {**outputs, "StackStatus": stack["StackStatus"]}
+    parameters = {item["ParameterKey"]: item["ParameterValue"] for item in found.get("Parameters", [])}
+    return Stack(name, found["StackStatus"], outputs, parameters)
+
+
+def metric_data(queries: Iterable[MetricQuery], start: datetime, end: datetime) -> dict[MetricQuery, Points]:
+    """What CloudWatch has for each of up to 500 queries; nothing for a metric that nobody wrote."""
+    by_id = {f"q{number}": query for number, query in enumerate(dict.fromkeys(queries))}
+    found: dict[MetricQuery, Points] = {query: [] for query in by_id.values()}
+    asked = [_as_asked(id_, query) for id_, query in by_id.items()]
+    with _asking("cloudwatch:GetMetricData"):
+        pages = _client("cloudwatch").get_paginator("get_metric_data")
+        for page in pages.paginate(MetricDataQueries=asked, StartTime=start, EndTime=end):
+            for result in page["MetricDataResults"]:
+                if result["StatusCode"] not in ("Complete", "PartialData"):  # partial: the next page goes on
+                    raise AwsError(
+                        f"CloudWatch could not tell {by_id[result['Id']].name}: {result['StatusCode']}"
+                    )
+                found[by_id[result["Id"]]] += zip(result["Timestamps"], result["Values"], strict=True)
+    return found
+
+
+def _as_asked(id_: str, query: MetricQuery) -> dict[str, Any]:
+    metric = {
+        "Namespace": query.namespace,
+        "MetricName": query.name,
+        "Dimensions": [{"Name": name, "Value": value} for name, value in query.dimensions],
+    }
+    return {"Id": id_, "MetricStat": {"Metric": metric, "Period": query.period, "Stat": query.stat}}
 
 
 def store_secret(name: str, keys: dict[str, str], kms_key: str | None) -> str:
@@ -43,17 +99,13 @@ def store_secret(name: str, keys: dict[str, str], kms_key: str | None) -> str:
         check_key(key, value)
     client = _client("secretsmanager")
     encryption: dict[str, Any] = {"KmsKeyId": kms_key} if kms_key else {}
-    try:
+    with _asking("secretsmanager:CreateSecret, GetSecretValue and UpdateSecret"):
         try:
             return str(client.create_secret(Name=name, SecretString=json.dumps(given), **encryption)["ARN"])
         except client.exceptions.ResourceExistsException:
             kept = _read_object(client.get_secret_value(SecretId=name).get("SecretString"))
             content = json.dumps({**kept, **given})
             return str(client.update_secret(SecretId=name, SecretString=content, **encryption)["ARN"])
-    except _botocore().ClientError as error:
-        raise _refused(error) from None
-    except _botocore().BotoCoreError as error:
-        raise AwsError(f"AWS could not be asked: {error}") from None
 
 
 def _read_object(text: str | None) -> dict[str, Any]:
@@ -79,9 +131,21 @@ def _client(service: str) -> Any:
         raise AwsError(f"AWS could not be asked: {error}") from None
 
 
-def _refused(error: Any) -> AwsError:
-    said = error.response.get("Error", {})
-    return AwsError(f"AWS refused ({said.get('Code')}): {said.get('Message')}")
+@contextmanager
+def _asking(needed: str) -> Iterator[None]:
+    """Failures of AWS inside the block as ours; a refusal names the permission that it needs."""
+    try:
+        yield
+    except _botocore().ClientError as error:
+        said = error.response.get("Error", {})
+        hint = f"; the credentials need {needed}" if said.get("Code") in _DENIED else ""
+        raise AwsError(f"AWS refused ({said.get('Code')}): {said.get('Message')}{hint}") from None
+    except _botocore().NoCredentialsError:
+        raise NotConfiguredError(
+            "There are no AWS credentials: configure them (aws configure), or set AWS_PROFILE"
+        ) from None
+    except _botocore().BotoCoreError as error:
+        raise AwsError(f"AWS could not be asked: {error}") from None
 
 
 def _botocore() -> Any:

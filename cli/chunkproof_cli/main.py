@@ -13,6 +13,7 @@ from chunkproof_cli.commands.audit import audit
 from chunkproof_cli.commands.collection import collection
 from chunkproof_cli.commands.demo import demo
 from chunkproof_cli.commands.doctor import doctor
+from chunkproof_cli.commands.latency import latency
 from chunkproof_cli.commands.load import load
 from chunkproof_cli.commands.manifest import manifest
 from chunkproof_cli.commands.search import search
@@ -40,7 +41,19 @@ def cli() -> None:
     """
 
 
-for command in (demo, doctor, load, search, validate, collection, manifest, audit, serve, secret):
+for command in (
+    demo,
+    doctor,
+    load,
+    search,
+    validate,
+    collection,
+    manifest,
+    audit,
+    serve,
+    latency,
+    secret,
+):
     cli.add_command(command)
 
 

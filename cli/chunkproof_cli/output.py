@@ -27,9 +27,16 @@ from chunkproof.models import Model
 _ACTING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
+class _Results(Console):
+    """A reader that has gone is for the command's end to tell: by itself, rich would exit 1, a failed check."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
 def out() -> Console:
     """Results; as wide as the terminal, or 100 columns when there is none."""
-    return Console(width=None if sys.stdout.isatty() else 100, highlight=False)
+    return _Results(width=None if sys.stdout.isatty() else 100, highlight=False)
 
 
 def err() -> Console:

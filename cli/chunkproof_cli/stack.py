@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from chunkproof.errors import ChunkproofError
 from chunkproof.models.health import DependencyHealth, Health
-from chunkproof_cli.cloud import stack_outputs
+from chunkproof_cli.cloud import deployed_stack
 from chunkproof_cli.context import remote_api
 from chunkproof_cli.diagnosis import Examination, Finding, Level
 
@@ -16,11 +16,11 @@ REMEDIES = {
 
 def examine_stack(name: str, collection: str | None) -> Examination:
     """Ask the stack's health and its collection."""
-    outputs = stack_outputs(name)
-    found = examine_api(outputs["ApiUrl"], collection or outputs["Collection"])
+    stack = deployed_stack(name)
+    found = examine_api(stack.outputs["ApiUrl"], collection or stack.outputs["Collection"])
     found.findings[:0] = [
-        Finding(Level.OK, "stack", f"{name} is {outputs['StackStatus']}"),
-        Finding(Level.OK, "authorization", outputs["Authorization"]),
+        Finding(Level.OK, "stack", f"{name} is {stack.status}"),
+        Finding(Level.OK, "authorization", stack.outputs["Authorization"]),
     ]
     return found
 

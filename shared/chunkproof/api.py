@@ -11,6 +11,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from http import HTTPStatus
+from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from aws_lambda_powertools.event_handler import APIGatewayHttpResolver, Response
@@ -26,6 +27,7 @@ from chunkproof.errors import (
     InvalidParameterError,
     MethodNotAllowedError,
     NotFoundError,
+    SettingsError,
 )
 from chunkproof.models import ExecutionMetadata, Model, RetrievalResponse, read_json
 from chunkproof.models.base import described, limits_in_force
@@ -112,6 +114,8 @@ class Api(APIGatewayHttpResolver):
         """The Lambda handler."""
         watch, record = Stopwatch(), Record(_spans())
         self.of_thread.event, self.of_thread.record = event, record
+        logger.thread_safe_clear_keys()
+        logger.thread_safe_append_keys(request_id=getattr(context, "aws_request_id", None))
         with record.open():
             answer = self._answer(event, context)
         record.stages["total"] = watch.ms()
@@ -150,11 +154,14 @@ class Api(APIGatewayHttpResolver):
         return answer
 
     def _tell(self, context: Any) -> None:
-        in_force = Settings.from_env({})
         circuits: Mapping[str, Breaker] = {}
-        with suppress(ChunkproofError):  # what is not configured has its defaults here; the answer says so
+        try:
             in_force = settings()
             circuits = services().circuits
+        except SettingsError:
+            in_force = Settings.from_env({})  # the answer tells which one is wrong
+        except ChunkproofError:
+            pass  # the answer tells what is not configured
         self._telemetry.tell(self.of_thread.record, self.of_thread.event, context, in_force, circuits)
 
     def prime(self) -> "Api":
@@ -184,7 +191,7 @@ class Api(APIGatewayHttpResolver):
     def _headers(self, error: ChunkproofError) -> dict[str, str | list[str]]:
         headers: dict[str, str | list[str]] = {}
         if error.retry_after is not None:
-            headers["retry-after"] = str(max(1, round(error.retry_after)))
+            headers["retry-after"] = str(max(1, ceil(error.retry_after)))
         if isinstance(error, MethodNotAllowedError):
             headers["allow"] = ", ".join(self._methods_here())
         return headers

@@ -157,7 +157,11 @@ class Settings(BaseModel):
         le=900_000,
     )
     environment: str = _setting(
-        "CHUNKPROOF_ENVIRONMENT", "local", "Which deployment metrics are of, such as dev or prod.", "a name"
+        "CHUNKPROOF_ENVIRONMENT",
+        "local",
+        "Which deployment metrics are of, such as dev or prod.",
+        "1 to 50 letters, digits, dots, dashes and underscores",
+        pattern=r"^[A-Za-z0-9._-]{1,50}$",
     )
     tracing: bool = _setting(
         "CHUNKPROOF_TRACING",

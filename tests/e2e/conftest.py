@@ -2,6 +2,7 @@
 
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -58,3 +59,15 @@ def handbook(chunkproof: Command, loaded_handbook: Path, tmp_path: Path) -> Comm
     """Runs a command where the handbook is loaded."""
     shutil.copytree(loaded_handbook, tmp_path / "data-home" / "chunkproof")
     return chunkproof
+
+
+@pytest.fixture
+def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """An AWS account with nothing in it."""
+    from moto import mock_aws  # half a second to import: not for every test file
+
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    with mock_aws():
+        yield

@@ -1,6 +1,7 @@
 """The pages of docs/ that are made from code; `make docs` writes them, a test tells when one is stale."""
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,6 +10,10 @@ import click
 from chunkproof.settings import Settings
 from chunkproof_cli.local.handlers import openapi
 from chunkproof_cli.main import cli
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from tools import dashboard
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 NOTE = "<!-- Made by `make docs`; edit the code it is made from. -->\n"
@@ -55,6 +60,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "settings.md": settings_page,
     "cli.md": cli_page,
     "openapi.json": openapi_page,
+    "dashboard.svg": dashboard.drawing,
 }
 
 

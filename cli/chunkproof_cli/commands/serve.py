@@ -3,6 +3,7 @@
 import logging
 import os
 import socket
+import sys
 from typing import Any
 
 import click
@@ -20,6 +21,7 @@ EXAMPLES = """\b
 Examples:
   chunkproof serve --collection handbook
   curl -s localhost:8080/search -d '{"query_text": "how do I tune a PID loop"}'
+  chunkproof serve > requests.jsonl    # then: chunkproof latency --logs requests.jsonl
 """
 
 
@@ -28,14 +30,25 @@ Examples:
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="Port to listen at."
 )
+@click.option(
+    "--logs",
+    is_flag=True,
+    help="Show the functions' log lines on a terminal too; a pipe or file gets them anyway.",
+)
 @context.common_options
 @context.without_api("serve is an API of its own, over QDRANT_URL or the embedded store")
-def serve(host: str, port: int, **common: Any) -> None:
+def serve(host: str, port: int, logs: bool, **common: Any) -> None:
     """Run the Lambda handlers behind a local HTTP gateway, with Swagger UI at /docs.
 
-    Without authorization: for development, not for the open network.
+    Without authorization: for development, not for the open network. Standard output has what the functions
+    log, a line of JSON for each request and one for its metrics (docs/logs.md); standard error says who asked what.
     """
     given = context.options(**common)
+    if sys.stdout.isatty() and not logs:
+        context.silence_stdout()
+    logging.raiseExceptions = (
+        False  # who reads the log lines may go, like head; requests are answered all the same
+    )
     logging.getLogger("gateway").setLevel(logging.INFO)
     settings = Settings.from_env()
     if given.collection is not None:

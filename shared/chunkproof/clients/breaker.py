@@ -48,19 +48,25 @@ class Breaker:
             return Circuit.CLOSED
         return Circuit.OPEN if self._is_probing or monotonic() < self._open_until else Circuit.HALF_OPEN
 
-    def admit(self) -> None:
-        """Let a call through, which must then be recorded; or raise `CircuitOpenError` at once."""
+    def admit(self) -> bool:
+        """Let a call through, which must then be recorded, and say whether it is the probe.
+
+        Raises `CircuitOpenError` at once while the circuit is open.
+        """
         with self._lock:
             state = self.state
             if state is Circuit.OPEN:
                 raise CircuitOpenError(max(self._open_until - monotonic(), 1.0))
-            self._is_probing = state is Circuit.HALF_OPEN
+            is_probe = state is Circuit.HALF_OPEN
+            self._is_probing = is_probe
+        return is_probe
 
-    def record(self, *, failed: bool | None) -> None:
+    def record(self, *, failed: bool | None, is_probe: bool = False) -> None:
         """How the call went; None when it tells nothing about the service."""
         with self._lock:
             was_open = self._failed >= self._failures
-            self._is_probing = False
+            if is_probe:
+                self._is_probing = False
             if failed is None:
                 return
             self._failed = self._failed + 1 if failed else 0

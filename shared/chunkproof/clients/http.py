@@ -17,8 +17,9 @@ import httpcore
 import httpx
 
 from chunkproof import deadline
-from chunkproof.clients.breaker import Breaker
+from chunkproof.clients.breaker import Breaker, Circuit
 from chunkproof.clients.retry import Attempt, pause_before_retry
+from chunkproof.unpacking import GZIP_OR_DEFLATE, UnpacksToTooMuchError, unpacked
 
 KEPT_ALIVE_S = 30.0
 WRITE_SLICE = 65_536
@@ -72,14 +73,13 @@ class DeadlineTransport(httpx.BaseTransport):
 
     def _repeated(self, request: httpx.Request, headers: Mapping[str, str]) -> httpx.Response:
         """The answer of the last attempt that the policy allows."""
-        request.headers.update(headers)
+        request.headers.update({"accept-encoding": "gzip", **headers})
         budget = deadline.current()
         number = 1
         while True:
-            self._breaker.admit()
             attempt, response = self._attempt(request, budget)
             pause = pause_before_retry(attempt, number, budget)
-            if pause is None:
+            if pause is None or self._breaker.state is Circuit.OPEN:
                 break
             log.info("call repeated", extra={"dependency": self._breaker.service, "status": attempt.status})
             sleep(pause)
@@ -91,11 +91,11 @@ class DeadlineTransport(httpx.BaseTransport):
     def _attempt(
         self, request: httpx.Request, budget: deadline.Deadline | None
     ) -> tuple[Attempt, httpx.Response | None]:
+        is_probe = self._breaker.admit()
         watch, seen = deadline.Stopwatch(), _Seen()
         failed: bool | None = None
         try:
-            response = self._sent(request, seen)
-            wait = retry_after(response.headers)
+            response, wait = self._sent(request, seen)
             attempt = Attempt(request.method, watch.ms(), response.status_code, wait)
             failed = attempt.blames(budget)
             return attempt, response
@@ -108,9 +108,10 @@ class DeadlineTransport(httpx.BaseTransport):
             failed = attempt.blames(budget)
             return attempt, None
         finally:
-            self._breaker.record(failed=failed)
+            self._breaker.record(failed=failed, is_probe=is_probe)
 
-    def _sent(self, request: httpx.Request, seen: "_Seen") -> httpx.Response:
+    def _sent(self, request: httpx.Request, seen: "_Seen") -> tuple[httpx.Response, float | None]:
+        """The answer, and the seconds that it asks to wait."""
         try:
             answer = self._pool.handle_request(
                 httpcore.Request(
@@ -133,7 +134,11 @@ class DeadlineTransport(httpx.BaseTransport):
         except (httpcore.TimeoutException, httpcore.NetworkError, httpcore.ProtocolError) as error:
             kind = getattr(httpx, type(error).__name__, httpx.TransportError)  # httpx has the same names
             raise kind(str(error), request=request) from None
-        return _plain(answer.status, httpx.Headers(answer.headers), body)
+        headers = httpx.Headers(answer.headers)
+        wait = retry_after(headers)
+        if wait is not None:  # the SDKs read whole seconds only, and no dates
+            headers["retry-after"] = str(ceil(wait))
+        return _plain(answer.status, headers, body), wait
 
     def close(self) -> None:
         """Give the connections back."""
@@ -152,13 +157,11 @@ class _Seen:
 
 
 def _plain(status: int, headers: httpx.Headers, body: bytes) -> httpx.Response:
-    """The answer as the SDKs read it: unpacked within bounds, a date to retry after turned into seconds."""
+    """The answer unpacked, within bounds."""
     coding = headers.pop("content-encoding", "identity").strip().lower()
     if coding != "identity":
         body = _unpacked(coding, body)
         headers["content-length"] = str(len(body))
-    if (wait := retry_after(headers)) is not None:
-        headers["retry-after"] = str(ceil(wait))
     return httpx.Response(status, headers=headers, stream=httpx.ByteStream(body))
 
 
@@ -173,19 +176,14 @@ def _whole(stream: Any) -> bytes:
 
 
 def _unpacked(coding: str, body: bytes) -> bytes:
-    """The body without its compression; a small one can unpack to gigabytes."""
     if coding not in ("gzip", "deflate"):
         raise httpx.DecodingError(f"content-encoding {coding} was not asked for")
-    unpacker = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)  # either header
     try:
-        plain = unpacker.decompress(body, MAX_ANSWER_BYTES)
-    except zlib.error:
+        return unpacked(body, MAX_ANSWER_BYTES, GZIP_OR_DEFLATE)
+    except UnpacksToTooMuchError:
+        raise AnswerTooLargeError(f"more than {MAX_ANSWER_BYTES} bytes, unpacked") from None
+    except (zlib.error, EOFError):
         raise httpx.DecodingError(f"the answer is not valid {coding}") from None
-    if unpacker.unconsumed_tail:
-        raise AnswerTooLargeError(f"more than {MAX_ANSWER_BYTES} bytes, unpacked")
-    if not unpacker.eof:
-        raise httpx.DecodingError(f"the {coding} answer ends too early")
-    return plain
 
 
 class _DeadlineBackend(httpcore.SyncBackend):

@@ -1,0 +1,135 @@
+"""`chunkproof latency`."""
+
+import re
+import sys
+from collections.abc import Callable
+from datetime import timedelta
+from math import isnan
+from pathlib import Path
+from typing import TextIO
+
+import click
+
+from chunkproof.settings import Settings
+from chunkproof_cli import context
+from chunkproof_cli.latency.page import page
+from chunkproof_cli.latency.report import Report
+from chunkproof_cli.latency.terminal import print_report
+from chunkproof_cli.output import print_json, say
+
+EXAMPLES = """\b
+Examples:
+  chunkproof latency --stack chunkproof --since 1d
+  chunkproof latency --stack chunkproof --slo 99.9 -o latency.html
+  chunkproof serve > requests.jsonl         # then, after some requests:
+  chunkproof latency --logs requests.jsonl
+  make invoke 2>&1 | chunkproof latency --logs -
+  aws logs tail /chunkproof/chunkproof/search --since 1d | chunkproof latency --logs -
+"""
+_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+LONGEST = timedelta(days=455)
+FORMATS: dict[str, Callable[[Report], str]] = {
+    ".html": page,
+    ".json": lambda report: report.model_dump_json(indent=2) + "\n",
+}
+
+
+def _since(_context: click.Context, _option: click.Parameter, given: str | None) -> timedelta | None:
+    if given is None:
+        return None
+    found = re.fullmatch(r"([1-9][0-9]{0,5})([mhdw])", given.strip())
+    if not found:
+        raise click.BadParameter(f"{given!r} is no time such as 30m, 3h, 2d or 1w")
+    since = timedelta(**{_UNITS[found[2]]: int(found[1])})
+    if since > LONGEST:
+        raise click.BadParameter(f"CloudWatch keeps metrics for {LONGEST.days}d")
+    return since
+
+
+def _percent(_context: click.Context, _option: click.Parameter, given: float | None) -> float | None:
+    if given is not None and isnan(given):
+        raise click.BadParameter("nan is no share")
+    return given
+
+
+def _outputs(_context: click.Context, _option: click.Parameter, given: tuple[Path, ...]) -> tuple[Path, ...]:
+    for path in given:
+        if path.suffix not in FORMATS:
+            raise click.BadParameter(f"{path}: its name must end in {' or '.join(FORMATS)}")
+    return given
+
+
+@click.command(epilog=EXAMPLES)
+@click.option("--stack", metavar="NAME", help="Ask CloudWatch about the functions of this stack.")
+@click.option(
+    "--logs",
+    type=click.File("r", encoding="utf-8", errors="replace"),
+    metavar="FILE",
+    help="Read log lines of any kind, and take the requests out of them; - for standard input.",
+)
+@click.option(
+    "--since",
+    metavar="TIME",
+    callback=_since,
+    help="How far back: 30m, 3h, 2d, 1w. By default 3h of a stack, and all of a log.",
+)
+@click.option(
+    "--slo",
+    type=click.FloatRange(0, 100),
+    callback=_percent,
+    metavar="PERCENT",
+    help="Exit 1 when fewer requests than this are within the target.",
+)
+@click.option(
+    "-o",
+    "outputs",
+    multiple=True,
+    type=click.Path(dir_okay=False, path_type=Path),
+    callback=_outputs,
+    metavar="FILE",
+    help="Write a report, .html or .json; may be repeated.",
+)
+@click.option("--json", "wants_json", is_flag=True, help="Print JSON on standard output.")
+@context.without_api("times are in a stack's metrics (--stack), or in logs (--logs)")
+def latency(
+    *,
+    stack: str | None,
+    logs: TextIO | None,
+    since: timedelta | None,
+    slo: float | None,
+    outputs: tuple[Path, ...],
+    wants_json: bool,
+) -> None:
+    """How long requests took, stage by stage, and how many were within the target.
+
+    The target is the stack's own (LatencyTargetMs), and for a log CHUNKPROOF_LATENCY_TARGET_MS. A request
+    is judged by what its caller waited: since API Gateway had it, so that a cold start counts.
+    """
+    if (stack is None) == (logs is None):
+        raise click.UsageError("Say where to look: either --stack NAME or --logs FILE")
+    report = _of_log(logs, since, slo) if logs is not None else _of_stack(str(stack), since, slo)
+    for path in outputs:
+        path.write_text(FORMATS[path.suffix](report), "utf-8")
+    if wants_json:
+        print_json(report)
+    else:
+        print_report(report)
+    sys.exit(context.FAILED if report.slo is not None and not report.slo.met else 0)
+
+
+def _of_stack(name: str, since: timedelta | None, slo: float | None) -> Report:
+    from chunkproof_cli.latency.from_stack import report_of_stack  # Powertools and boto3: not for --help
+
+    return report_of_stack(name, since=since or timedelta(hours=3), slo=slo)
+
+
+def _of_log(file: TextIO, since: timedelta | None, slo: float | None) -> Report:
+    from chunkproof_cli.latency.from_logs import report_of_log
+    from chunkproof_cli.latency.log_lines import LogReader
+
+    target_ms, read = Settings.from_env().latency_target_ms, LogReader()
+    read.read(file)
+    if read.interrupted:
+        say("Interrupted: this is what was read until then")
+    name = "standard input" if file.name in ("-", "<stdin>") else file.name
+    return report_of_log(read, name, target_ms=target_ms, slo=slo, since=since)

@@ -1,0 +1,189 @@
+"""A deployed stack's metrics in CloudWatch → a report."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from math import ceil
+
+from chunkproof import errors
+from chunkproof.errors import ChunkproofError, InvalidParameterError, UnavailableError
+from chunkproof.settings import Settings
+from chunkproof.telemetry import NAMESPACE, SERVICE, STAGE_METRICS
+from chunkproof_cli.cloud import MetricQuery, Points, Stack, deployed_stack, metric_data
+from chunkproof_cli.latency.report import (
+    DAY,
+    HOUR,
+    MINUTE,
+    NO_CODE,
+    STAGES,
+    Bucket,
+    Group,
+    Report,
+    Source,
+    StageTimes,
+    step_for,
+)
+
+METRICS = {**STAGE_METRICS, "total": "RequestLatency", "gateway": "GatewayLatency"}
+FUNCTIONS = {"search": "SearchFunctionName", "validate-chunk": "ValidateChunkFunctionName"}
+COUNT, SUM, MAXIMUM = "SampleCount", "Sum", "Maximum"
+PERCENTILES = ("p50", "p95", "p99")
+CODES = sorted(
+    {
+        kind.code
+        for kind in vars(errors).values()
+        if isinstance(kind, type) and issubclass(kind, ChunkproofError)
+    }
+)
+BY_CLOUDWATCH = "CloudWatch's own, over the whole time"
+
+
+class NoDataError(UnavailableError):
+    """CloudWatch has nothing to judge by."""
+
+    code = "NO_DATA"
+
+
+@dataclass(frozen=True)
+class Window:
+    """The time to tell of: whole minutes, and a dozen buckets of it."""
+
+    start: datetime
+    end: datetime
+    bucket: int
+
+    @classmethod
+    def until_now(cls, since: timedelta) -> "Window":
+        """Older data is kept by five minutes and then by the hour, and periods must be multiples of that."""
+        days = since.total_seconds() / DAY
+        grain = MINUTE if days < 15 else 5 * MINUTE if days < 63 else HOUR
+        seconds = ceil(since.total_seconds() / grain) * grain
+        now = datetime.now(UTC)
+        end = datetime.fromtimestamp(ceil(now.timestamp() / grain) * grain, UTC)
+        return cls(end - timedelta(seconds=seconds), end, max(grain, step_for(seconds)))
+
+    @property
+    def seconds(self) -> int:
+        """Its length, which as a period makes one figure of all."""
+        return int((self.end - self.start).total_seconds())
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """The figures of one function."""
+
+    dimensions: tuple[tuple[str, str], ...]
+    window: Window
+    points: dict[MetricQuery, Points]
+
+    def over_all(self, name: str, stat: str) -> float | None:
+        """One figure for the whole time."""
+        return _together(stat, [value for _, value in self._points(name, stat, self.window.seconds)])
+
+    def count(self, name: str, stat: str = SUM) -> int:
+        """The same as a whole number, 0 for a metric that nobody wrote."""
+        return round(self.over_all(name, stat) or 0)
+
+    def in_bucket(self, start: datetime, name: str, stat: str) -> float | None:
+        """The figure of one bucket. CloudWatch may begin its periods elsewhere: by the clock, not with ours."""
+        first, end = start == self.window.start, start + timedelta(seconds=self.window.bucket)
+        points = self._points(name, stat, self.window.bucket)
+        return _together(stat, [value for at, value in points if (first or start <= at) and at < end])
+
+    def _points(self, name: str, stat: str, period: int) -> Points:
+        return self.points[_query(name, self.dimensions, stat, period)]
+
+
+def _together(stat: str, values: list[float]) -> float | None:
+    """Where CloudWatch split the time after all: of several percentiles, only the worst is a safe answer."""
+    if not values:
+        return None
+    return sum(values) if stat in (SUM, COUNT) else max(values)
+
+
+def report_of_stack(name: str, *, since: timedelta, slo: float | None) -> Report:
+    """The requests of a stack's functions. Without any, it cannot be judged."""
+    stack, window = deployed_stack(name), Window.until_now(since)
+    dimensions = {label: _dimensions(stack, output) for label, output in FUNCTIONS.items()}
+    queries = [query for of_function in dimensions.values() for query in _queries(of_function, window)]
+    points = metric_data(queries, window.start, window.end)
+    groups = [_group(label, Metrics(of, window, points)) for label, of in dimensions.items()]
+    if not any(group.requests for group in groups):
+        raise NoDataError(
+            f"CloudWatch has no requests of stack {name} since {window.start:%Y-%m-%d %H:%M} UTC: "
+            f"look further back (--since), or see whether it answers (chunkproof doctor --stack {name})"
+        )
+    source = Source(kind="stack", name=name, start=window.start, end=window.end, percentiles=BY_CLOUDWATCH)
+    return Report.of(groups, source, _target_ms(stack), slo)
+
+
+def _dimensions(stack: Stack, output: str) -> tuple[tuple[str, str], ...]:
+    if output not in stack.outputs or "EnvironmentName" not in stack.parameters:
+        raise InvalidParameterError(
+            f"Stack {stack.name} does not tell {output} and EnvironmentName: deploy this version of it"
+        )
+    return (
+        ("service", SERVICE),
+        ("environment", stack.parameters["EnvironmentName"]),
+        ("function", stack.outputs[output]),
+    )
+
+
+def _target_ms(stack: Stack) -> int:
+    default = Settings.model_fields["latency_target_ms"].default
+    return int(stack.parameters.get("LatencyTargetMs", default))
+
+
+def _query(name: str, dimensions: tuple[tuple[str, str], ...], stat: str, period: int) -> MetricQuery:
+    return MetricQuery(NAMESPACE, name, dimensions, stat, period)
+
+
+def _queries(dimensions: tuple[tuple[str, str], ...], window: Window) -> Iterator[MetricQuery]:
+    for metric in METRICS.values():
+        for stat in (COUNT, *PERCENTILES, MAXIMUM):
+            yield _query(metric, dimensions, stat, window.seconds)
+    for metric in ("TargetMissed", "ColdStart", "Errors", *(f"Errors.{code}" for code in CODES)):
+        yield _query(metric, dimensions, SUM, window.seconds)
+    for metric in (METRICS["gateway"], METRICS["total"]):
+        for stat in (COUNT, "p95"):
+            yield _query(metric, dimensions, stat, window.bucket)
+
+
+def _group(name: str, metrics: Metrics) -> Group:
+    return Group(
+        name=name,
+        requests=metrics.count(METRICS["total"], COUNT),
+        missed=metrics.count("TargetMissed"),
+        cold_starts=metrics.count("ColdStart"),
+        errors=_errors(metrics),
+        stages=tuple(_stages(metrics)),
+        bucket_seconds=metrics.window.bucket,
+        buckets=tuple(_buckets(metrics)),
+    )
+
+
+def _stages(metrics: Metrics) -> Iterator[StageTimes]:
+    for stage in STAGES:
+        if count := metrics.count(METRICS[stage], COUNT):
+            p50, p95, p99, most = (
+                metrics.over_all(METRICS[stage], stat) or 0.0 for stat in (*PERCENTILES, MAXIMUM)
+            )
+            yield StageTimes(stage=stage, count=count, p50=p50, p95=p95, p99=p99, max=most)
+
+
+def _errors(metrics: Metrics) -> dict[str, int]:
+    by_code = {code: metrics.count(f"Errors.{code}") for code in CODES}
+    by_code[NO_CODE] = metrics.count("Errors") - sum(by_code.values())
+    most_first = sorted(by_code.items(), key=lambda item: -item[1])
+    return {code: count for code, count in most_first if count > 0}
+
+
+def _buckets(metrics: Metrics) -> Iterator[Bucket]:
+    """One after the other, those in which nothing happened too."""
+    gateway, total = METRICS["gateway"], METRICS["total"]
+    waited = gateway if metrics.count(gateway, COUNT) else total
+    start = metrics.window.start
+    while start < metrics.window.end:
+        requests = round(metrics.in_bucket(start, total, COUNT) or 0)
+        yield Bucket(start=start, requests=requests, p95=metrics.in_bucket(start, waited, "p95"))
+        start += timedelta(seconds=metrics.window.bucket)

@@ -1,0 +1,115 @@
+"""What is told of requests and their times, wherever they were read."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from decimal import Decimal
+from typing import Literal, Self
+
+from chunkproof.models import Model
+
+# In the order a request passes them; the last two are the whole: in the function, and since API Gateway had it.
+STAGES = ("validate", "embed", "search", "format", "total", "gateway")
+NO_CODE = "(no code)"
+MOST_BUCKETS = 12
+MINUTE, HOUR, DAY = 60, 3_600, 86_400
+_STEPS = (1, 5, 15, 30, MINUTE, 5 * MINUTE, 15 * MINUTE, 30 * MINUTE, HOUR, 6 * HOUR, DAY, 7 * DAY, 28 * DAY)
+
+Starts = Literal["all", "warm", "cold"]
+
+
+class Spread(Model):
+    """How long something took, in milliseconds."""
+
+    count: int
+    p50: float
+    p95: float
+    p99: float
+    max: float
+
+
+class StageTimes(Spread):
+    """A stage, of all requests or of those after a cold or a warm start."""
+
+    stage: str
+    starts: Starts = "all"
+
+
+class RouteTimes(Spread):
+    """The whole of the requests to one route."""
+
+    route: str
+
+
+class Bucket(Model):
+    """The requests of a while; `p95` is of what their callers waited."""
+
+    start: datetime
+    requests: int
+    p95: float | None
+
+
+class Group(Model):
+    """Requests whose times are told together: those of a log, or of one function."""
+
+    name: str
+    requests: int
+    missed: int
+    cold_starts: int
+    errors: dict[str, int]
+    stages: tuple[StageTimes, ...]
+    routes: tuple[RouteTimes, ...] = ()
+    bucket_seconds: int
+    buckets: tuple[Bucket, ...]
+
+
+class Slo(Model):
+    """The share of requests that should be within the target."""
+
+    percent: float
+    met: bool
+
+
+class Source(Model):
+    """Where requests were read, and of what time."""
+
+    kind: Literal["logs", "stack"]
+    name: str
+    start: datetime
+    end: datetime
+    percentiles: str
+    lines: int | None = None
+    unreadable: int = 0
+
+
+class Report(Model):
+    """Everything, as `--json` prints it. A request is within the target by what its caller waited."""
+
+    source: Source
+    target_ms: int
+    requests: int
+    missed: int
+    within_target_percent: float
+    slo: Slo | None
+    groups: tuple[Group, ...]
+
+    @classmethod
+    def of(cls, groups: Sequence[Group], source: Source, target_ms: int, slo: float | None) -> Self:
+        """The whole of groups that have at least one request between them."""
+        requests, missed = sum(g.requests for g in groups), sum(g.missed for g in groups)
+        share = Decimal(100 * (requests - missed)) / requests
+        # As decimals: 999 of 1000 are 99.9 percent, which no float says exactly.
+        met = None if slo is None else Slo(percent=slo, met=share >= Decimal(str(slo)))
+        return cls(
+            source=source,
+            target_ms=target_ms,
+            requests=requests,
+            missed=missed,
+            within_target_percent=float(share),
+            slo=met,
+            groups=tuple(groups),
+        )
+
+
+def step_for(seconds: float) -> int:
+    """The length of a bucket, so that a chart over this time has a dozen at most."""
+    return next((step for step in _STEPS if seconds / step <= MOST_BUCKETS), 364 * DAY)

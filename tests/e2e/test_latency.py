@@ -1,0 +1,272 @@
+"""`chunkproof latency` over logs: what the functions really write, read back."""
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from chunkproof import connect
+from chunkproof.clients import Point
+from chunkproof.clients.qdrant import QdrantStore
+
+from support.api import get, invoke, post
+from support.chunks import fill, services
+from support.commands import Command
+from support.log_lines import stdout
+from support.qdrant_server import free_port
+from support.serving import Serving, _wait_until_ready
+
+PAYLOAD = {"text": "one", "url": "https://a.example", "document_title": "A"}
+LINE = {
+    "message": "request",
+    "timestamp": "2026-01-15 09:00:00,250+0000",
+    "route": "POST /search",
+    "stages_ms": {"total": 5.0},
+    "status": 200,
+    "cold_start": False,
+}
+
+
+@pytest.fixture
+def written(capsys: pytest.CaptureFixture[str]) -> str:
+    """What the handlers wrote about two searches, a validation, a health check and three failures."""
+    store = QdrantStore.embedded(None)
+    fill(store, "docs", Point(1, PAYLOAD, vector=(1.0, 0.0)))
+    with connect.using(services(store, "docs")), stdout(capsys) as written:
+        for event in (
+            post("/search", {"query_vector": [1, 0]}),
+            post("/search", {"query_vector": [0, 1]}),
+            post("/validate-chunk", {"chunk_id": "1", "original_text": "one"}),
+            get("/health"),
+            post("/search", {"query_text": " "}),
+            post("/search", {"query_vector": [1]}),
+            get("/collections/none"),
+        ):
+            invoke(event)
+        text = written.text
+    store.close()
+    return text
+
+
+@pytest.fixture
+def log(tmp_path: Path, written: str) -> Path:
+    file = tmp_path / "functions.log"
+    file.write_text(written, "utf-8")
+    return file
+
+
+def write(folder: Path, *totals: float, **changed: Any) -> Path:
+    file = folder / "made.log"
+    lines = [json.dumps({**LINE, "stages_ms": {"total": total}, **changed}) for total in totals]
+    file.write_text("\n".join(lines), "utf-8")
+    return file
+
+
+def test_what_the_handlers_write_is_read_back(chunkproof: Command, log: Path, written: str) -> None:
+    run = chunkproof("latency", "--logs", log, "--json")
+    assert (run.code, run.err) == (0, "")
+    report = run.json
+    assert (report["source"]["lines"], report["source"]["unreadable"]) == (len(written.splitlines()), 0)
+    assert (report["requests"], report["missed"], report["within_target_percent"]) == (7, 0, 100.0)
+    (group,) = report["groups"]
+    assert group["errors"] == {"INVALID_REQUEST": 1, "DIMENSION_MISMATCH": 1, "COLLECTION_NOT_FOUND": 1}
+    assert {route["route"]: route["count"] for route in group["routes"]} == {
+        "POST /search": 4,
+        "POST /validate-chunk": 1,
+        "GET /health": 1,
+        "GET /collections/none": 1,
+    }
+    counts = {row["stage"]: row["count"] for row in group["stages"] if row["starts"] == "all"}
+    # What is refused has no validation to the end, a vector needs no embedding, and only answers are formatted.
+    assert counts == {"validate": 6, "search": 5, "format": 4, "total": 7}
+    lines = [json.loads(line) for line in written.splitlines()]
+    totals = sorted(line["stages_ms"]["total"] for line in lines if line.get("message") == "request")
+    (total,) = (row for row in group["stages"] if (row["starts"], row["stage"]) == ("all", "total"))
+    assert (total["p50"], total["max"]) == (totals[3], totals[-1])
+
+
+def test_a_person_sees_a_table_the_share_and_a_chart(chunkproof: Command, log: Path) -> None:
+    run = chunkproof("latency", "--logs", log)
+    assert (run.code, run.err) == (0, "")
+    assert "7 requests of " in run.out
+    assert "of them requests" in run.out
+    assert "100.00 % within the target of 2,000 ms (7 of 7)" in run.out
+    for word in (
+        "validate",
+        "search",
+        "format",
+        "total",
+        "GET /health",
+        "DIMENSION_MISMATCH",
+        "p95 by 1 second",
+    ):
+        assert word in run.out
+
+
+def test_reports_are_written_next_to_the_table(chunkproof: Command, log: Path, tmp_path: Path) -> None:
+    page, data = tmp_path / "latency.html", tmp_path / "latency.json"
+    run = chunkproof("latency", "--logs", log, "-o", page, "-o", data, "--json")
+    assert run.code == 0
+    assert json.loads(data.read_text("utf-8")) == run.json
+    assert page.read_text("utf-8").startswith("<!doctype html>")
+    assert "DIMENSION_MISMATCH" in page.read_text("utf-8")
+
+
+@pytest.mark.parametrize(("slo", "code", "word"), [("75", 0, "meets"), ("75.1", 1, "BELOW")])
+def test_an_slo_that_is_not_met_fails(
+    chunkproof: Command, tmp_path: Path, slo: str, code: int, word: str
+) -> None:
+    log = write(tmp_path, 1.0, 2.0, 3.0, 2_500.0)
+    run = chunkproof("latency", "--logs", log, "--slo", slo)
+    assert run.code == code
+    assert f"75.00 % within the target of 2,000 ms (3 of 4): {word} the SLO of {slo} %" in run.out
+    as_json = chunkproof("latency", "--logs", log, "--slo", slo, "--json")
+    assert (as_json.code, as_json.json["slo"]) == (code, {"percent": float(slo), "met": code == 0})
+
+
+def test_the_target_of_a_log_is_the_setting(
+    chunkproof: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = write(tmp_path, 100.0, 300.0)
+    monkeypatch.setenv("CHUNKPROOF_LATENCY_TARGET_MS", "200")
+    assert "50.00 % within the target of 200 ms (1 of 2)" in chunkproof("latency", "--logs", log).out
+    monkeypatch.setenv("CHUNKPROOF_LATENCY_TARGET_MS", "soon")
+    wrong = chunkproof("latency", "--logs", log)
+    assert (wrong.code, "CHUNKPROOF_LATENCY_TARGET_MS must be" in wrong.err) == (2, True)
+
+
+def test_a_log_can_be_read_from_a_time_on(chunkproof: Command, log: Path, tmp_path: Path) -> None:
+    assert chunkproof("latency", "--logs", log, "--since", "5m", "--json").json["requests"] == 7
+    old = chunkproof("latency", "--logs", write(tmp_path, 1.0), "--since", "30m")
+    assert old.code == 2
+    assert "none of its 1 requests is that young; the last is of 2026-01-15 09:00 UTC" in old.err
+
+
+@pytest.mark.parametrize("content", ["", "START RequestId: 1\nEND RequestId: 1\n"])
+def test_a_log_without_requests_says_what_to_look_for(
+    chunkproof: Command, tmp_path: Path, content: str
+) -> None:
+    empty = tmp_path / "empty.log"
+    empty.write_text(content)
+    run = chunkproof("latency", "--logs", empty)
+    assert (run.code, run.out) == (2, "")
+    assert '"message":"request"' in run.err
+    assert "chunkproof serve > FILE" in run.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "either --stack NAME or --logs FILE"),
+        (("--stack", "a", "--logs", "-"), "either --stack NAME or --logs FILE"),
+        (("--logs", "/nonexistent"), "No such file or directory"),
+        (("--logs", "/"), "Is a directory"),
+        (("--logs", "-", "-o", "latency.pdf"), "its name must end in .html or .json"),
+        (("--logs", "-", "--since", "yesterday"), "is no time such as 30m, 3h, 2d or 1w"),
+        (("--logs", "-", "--since", "0h"), "is no time such as 30m, 3h, 2d or 1w"),
+        (("--logs", "-", "--since", "456d"), "CloudWatch keeps metrics for 455d"),
+        (("--logs", "-", "--slo", "101"), "101"),
+        (("--logs", "-", "--slo", "nan"), "nan is no share"),
+        (("--logs", "-", "--api", "https://a.example"), "times are in a stack's metrics (--stack)"),
+    ],
+)
+def test_wrong_usage_says_what_is_right(chunkproof: Command, arguments: tuple[str, ...], said: str) -> None:
+    run = chunkproof("latency", *arguments)
+    assert (run.code, run.out) == (2, "")
+    assert said in run.err
+
+
+def test_what_was_logged_does_not_act_on_a_terminal(chunkproof: Command, tmp_path: Path) -> None:
+    log = write(tmp_path, 1.0, 2.0, route="GET /\x1b[2J", code="[red]\x07", status=404)
+    log.write_text(log.read_text() + "\n" + json.dumps(LINE))
+    run = chunkproof("latency", "--logs", log)
+    assert run.code == 0
+    assert "\x1b" not in run.out + run.err
+    assert "GET /‹1B›[2J" in run.out
+    assert "[red]‹07›" in run.out
+
+
+def test_standard_input_is_read_and_a_terminal_without_block_characters_gets_ascii(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "chunkproof_cli", "latency", "--logs", "-"]
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    log = b"\xff is no text\n" + write(tmp_path, 1.0, 1_000.0).read_bytes()
+    run = subprocess.run(command, input=log, capture_output=True, env=environment, check=False)
+    assert run.returncode == 0, run.stderr
+    said = run.stdout.decode("ascii")
+    assert said.startswith("2 requests of standard input, ")
+    assert "3 lines read, 2 of them requests" in said
+    assert f"{'#' * 20}{' ' * 20}|" in said
+    assert "\\u" not in said
+
+
+# from `chunkproof serve`
+
+
+@contextmanager
+def serving_into(out: Any, folder: Path, *arguments: str) -> Iterator[Serving]:
+    """A server whose standard output is given."""
+    port, errors = free_port(), folder / "stderr"
+    command = [
+        sys.executable,
+        "-m",
+        "chunkproof_cli",
+        "serve",
+        "--port",
+        str(port),
+        "--data",
+        str(folder / "data"),
+    ]
+    with errors.open("wb") as stderr:
+        process = subprocess.Popen([*command, *arguments], stdout=out, stderr=stderr, env=dict(os.environ))
+    server = Serving(f"http://127.0.0.1:{port}", process, errors)
+    try:
+        _wait_until_ready(server)
+        yield server
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_what_serve_writes_into_a_file_is_read_while_it_runs(chunkproof: Command, tmp_path: Path) -> None:
+    log = tmp_path / "requests.jsonl"
+    with log.open("wb") as out, serving_into(out, tmp_path) as server:
+        httpx.post(f"{server.url}/search", json={"query_text": "a question"})
+        run = chunkproof("latency", "--logs", log, "--json")
+    (group,) = run.json["groups"]
+    assert {route["route"]: route["count"] for route in group["routes"]} == {
+        "GET /health": 1,
+        "POST /search": 1,
+    }
+    assert group["errors"] == {"COLLECTION_NOT_FOUND": 1}
+    assert "gateway" in {row["stage"] for row in group["stages"]}
+    assert "stages_ms" not in server.written
+
+
+def test_a_terminal_sees_no_log_lines(tmp_path: Path) -> None:
+    ours, terminal = pty.openpty()
+    os.set_blocking(ours, False)
+    with serving_into(terminal, tmp_path) as server:
+        httpx.get(f"{server.url}/health")
+        with pytest.raises(BlockingIOError):
+            os.read(ours, 1)
+        assert "GET /health 200" in server.written
+    os.close(ours)
+    os.close(terminal)
+
+
+def test_a_terminal_that_asks_sees_them_and_may_go(tmp_path: Path) -> None:
+    ours, terminal = pty.openpty()
+    with serving_into(terminal, tmp_path, "--logs") as server:
+        assert b'"message":"request"' in os.read(ours, 65_536)
+        os.close(ours)
+        assert [httpx.get(f"{server.url}/health").status_code for _ in range(3)] == [200, 200, 200]
+        assert "Traceback" not in server.written
+    os.close(terminal)

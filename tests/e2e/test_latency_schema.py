@@ -1,0 +1,131 @@
+"""docs/logs.md against what the handlers really write: every field, metric and message, in both directions."""
+
+import ast
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chunkproof import connect
+from chunkproof.clients import Point
+from chunkproof.clients.breaker import Breaker
+from chunkproof.clients.cohere import CohereEmbedder
+from chunkproof.clients.http import DeadlineTransport
+from chunkproof.clients.qdrant import QdrantStore
+from chunkproof.record import Record
+from chunkproof.services import Services
+from chunkproof.settings import Settings
+from chunkproof.telemetry import Telemetry
+from chunkproof_cli.local.gateway import LambdaContext
+
+from support.api import get, invoke, post
+from support.chunks import fill
+from support.cohere_server import KEY, cohere_server
+from support.log_lines import Line, Written, stdout
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "logs.md").read_text("utf-8")
+TYPES = {"string": str, "integer": int, "number": float, "boolean": bool, "object": dict, "list": list}
+PAYLOAD = {"text": "one", "url": "https://a.example", "document_title": "A"}
+LEVELS = ("debug", "info", "warning", "error", "exception")
+
+
+def rows(page: str, heading: str) -> dict[str, str]:
+    """The first table of a section: what is named in its first column, and the second."""
+    section = page.split(f"\n## {heading}\n")[1].split("\n## ", maxsplit=1)[0]
+    return dict(re.findall(r"^\| `(.+?)` \| ([^|]*?) \|", section, re.M))
+
+
+@pytest.fixture
+def written(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Written]:
+    """Everything about requests that, between them, have every field there is."""
+    monkeypatch.setenv("_X_AMZN_TRACE_ID", "Root=1-5759e988-bd862e3fe1be46a994272793;Sampled=1")
+    store = QdrantStore.embedded(None)
+    fill(store, "docs", Point(1, PAYLOAD, vector=(1.0, 0.0)))
+    with cohere_server(lambda _: [1.0, 0.0]) as api, stdout(capsys) as written:
+        transport = DeadlineTransport(lambda: {"authorization": f"Bearer {KEY}"})
+        embedder = CohereEmbedder(transport, model="m", base_url=api.url)
+        circuits = {name: Breaker(name) for name in ("qdrant", "cohere")}
+        settings = Settings.from_env({"CHUNKPROOF_COLLECTION": "docs", "CHUNKPROOF_LOG_QUERIES": "true"})
+        with connect.using(Services(settings, store, embedder, circuits)):
+            for event in (
+                post("/search", {"query_text": "Where is one?"}),
+                post("/validate-chunk", {"chunk_id": "1", "original_text": "another"}),
+                get("/collections/none"),
+            ):
+                event["requestContext"]["timeEpoch"] = int(time.time() * 1000)
+                invoke(event)
+        embedder.close()
+        yield written
+    store.close()
+
+
+def fields(line: Line, within: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in line.items():
+        yield within + name, value
+        if isinstance(value, dict):
+            yield from fields(value, f"{within}{name}.")
+
+
+def test_every_field_of_a_request_is_documented_and_every_documented_one_is_there(written: Written) -> None:
+    documented = rows(PAGE, "The request line")
+    found = {name: value for line in written.requests for name, value in fields(line)}
+    assert set(found) == set(documented)
+    wrong = {name: value for name, value in found.items() if type(value) is not TYPES[documented[name]]}
+    assert wrong == {}
+
+
+def test_every_metric_is_documented_and_every_documented_one_is_there(written: Written) -> None:
+    (directives,) = zip(*(line["_aws"]["CloudWatchMetrics"] for line in written.metrics), strict=True)
+    found = {
+        re.sub(
+            r"^(Errors)\..+", r"\1.CODE", re.sub(r"^(ChunkMismatch)\..+", r"\1.KIND", metric["Name"])
+        ): metric["Unit"]
+        for directive in directives
+        for metric in directive["Metrics"]
+    }
+    assert found == rows(PAGE, "Metrics")
+    assert {directive["Namespace"] for directive in directives} == {"Chunkproof"}
+    assert all(
+        directive["Dimensions"] == [["environment", "function", "service"]] for directive in directives
+    )
+
+
+def logged_messages() -> Iterator[tuple[str, str]]:
+    """Each message that the layer's code hands to a logger, and its level."""
+    for file in (ROOT / "shared" / "chunkproof").rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            match node:
+                case ast.Call(
+                    func=ast.Attribute(value=ast.Name(id="log" | "logger"), attr=level),
+                    args=[ast.Constant(value=str(message)), *_],
+                ) if level in LEVELS:
+                    yield message.replace("%s", "…"), "ERROR" if level == "exception" else level.upper()
+
+
+def warnings(written: Written) -> Iterator[tuple[str, str]]:
+    """Those about a request that went wrong in every way."""
+    record = Record()
+    record.stages |= {"embed": 1_001.0, "search": 501.0, "total": 2_001.0}
+    record.facts |= {"status": 200, "top_score": 0.29}
+    written.clear()
+    Telemetry().tell(record, {}, LambdaContext(), Settings.from_env({}), {})
+    for line in written.lines:
+        if line.get("level") == "WARNING":
+            yield line["message"].replace("2000", "…"), line["level"]
+
+
+def test_every_other_line_is_documented_and_every_documented_one_is_written(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with stdout(capsys) as written:
+        found = {**dict(logged_messages()), **dict(warnings(written))}
+    assert found == rows(PAGE, "Other lines")
+
+
+def test_a_field_that_the_page_leaves_out_or_makes_up_is_noticed() -> None:
+    page = PAGE.replace("| `state` | string |", "| `stage` | string |")
+    assert set(rows(page, "The request line")) ^ set(rows(PAGE, "The request line")) == {"state", "stage"}
