@@ -31,6 +31,10 @@ help: ## List the targets
 demo: $(VENV)/.cli ## See it work: load a sample handbook, search it, validate a good and a corrupted chunk
 	@$(BIN)/chunkproof demo
 
+.PHONY: audit-demo
+audit-demo: $(VENV)/.dev ## Plant one fault of each kind in the sample handbook and audit it, text and vectors (REPORT=audit-demo.html)
+	@$(BIN)/python tests/tools/audit_demo.py --report $(or $(REPORT),audit-demo.html)
+
 .PHONY: test
 test: $(VENV)/.dev ## Run the tests, a real Qdrant server included
 	$(BIN)/python -m pytest $(PYTEST_ARGS) $(TESTS)

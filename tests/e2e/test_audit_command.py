@@ -168,7 +168,7 @@ class _AwayAfter(Fault):
         self._left = pages
 
     async def handle(self, call: Call) -> None:
-        if "/points" in call.request.start[1]:
+        if call.request.start[1].endswith("/points/scroll"):
             self._left -= 1
             if self._left < 0:
                 await Says(qdrant_error(503)).handle(call)
@@ -247,3 +247,12 @@ def test_killed_it_goes_on_to_the_same_report(
     for result in (expected, resumed):
         del result["run"], result["host"]
     assert resumed == expected
+
+
+def test_the_demo_finds_every_kind_and_nothing_else(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from tools.audit_demo import demo
+
+    assert demo(tmp_path / "demo.html", most=60), capsys.readouterr().out
+    assert "<svg" in (tmp_path / "demo.html").read_text("utf-8")

@@ -68,7 +68,7 @@ def manifest(chunks: Path | None, output: Path, hashed: bool, metadata: str, **c
     unreadable: list[str] = []
     if chunks is not None:
         source = check_chunks(chunks, lambda _text: None)
-        count = write_manifest((_of_record(record, fields, hashed) for record in source), output)
+        count = write_manifest((record_entry(record, fields, hashed=hashed) for record in source), output)
     else:
         with context.services(given) as using:
             collection = given.collection or using.settings.collection
@@ -90,7 +90,8 @@ def write_manifest(entries: Iterable[Entry], output: Path) -> int:
         return ordered.count
 
 
-def _of_record(record: ChunkRecord, fields: list[str], hashed: bool) -> Entry:
+def record_entry(record: ChunkRecord, fields: list[str], *, hashed: bool) -> Entry:
+    """What a manifest says of a chunk that is to be loaded."""
     stored = record.model_dump(exclude_none=True, mode="json")
     return _entry(
         record.chunk_id, record.text, {name: stored[name] for name in fields if name in stored}, hashed

@@ -1,15 +1,15 @@
 """Stored vectors against the stored text embedded again: the same, or what a check shows of the cause.
 
 A vector that is not its text's is called by a cause only where something shows it: the text embedded as a
-question, or cut short, or the manifest's own text gives the stored vector; the payload or the size names
-another model; it is another chunk's vector; or it stands among this model's vectors as only one of them
-would. Otherwise it is unexplained.
+question, or cut short, or the manifest's own text gives the stored vector; the payload or the size tells of
+another model, or the stored vectors that fail resemble each other as their texts do; it is another chunk's
+vector, or closer to some text of the collection than chance allows. Otherwise it is unexplained.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from math import fsum, sqrt
+from math import atanh, fsum, sqrt
 from operator import mul
 
 from chunkproof.audit.prepare import Expected, Prepared
@@ -28,8 +28,11 @@ from chunkproof.services import choose_space
 SAME = 0.999
 # A cut in the middle of a token is embedded a little differently from a cut between two.
 SAME_WHEN_CUT = 0.995
-# Cosines of unrelated directions have a spread of 1/sqrt(size). Beyond six times that it is no chance.
-RELATED, UNRELATED = 6.0, 4.0
+# Cosines of unrelated directions have a spread of 1/sqrt(size). Beyond six times that it is no chance. (The reverse
+# shows nothing: texts of one model on different subjects are as far apart as vectors of two models.)
+RELATED = 6.0
+# Four standard errors of a correlation (Fisher): once in thirty thousand by chance.
+CORRELATED = 4.0
 REFERENCES = 64
 LEAST_REFERENCES = 8
 # Where pipelines cut: characters, from the usual limits downwards.
@@ -45,6 +48,10 @@ class _Subject:
     point: Point
     text: str
     fresh: Vector | None
+
+    @property
+    def chunk_id(self) -> str:
+        return self.expected.entry.chunk_id
 
 
 def check_vectors(run: Run, chosen: Prepared) -> None:
@@ -76,9 +83,13 @@ class _Check:
         self._space: VectorSpace = choose_space(
             description.vectors, using.settings.vector_name, reader.collection
         )
+        self._known: dict[str, Vector | None] = {}
         # Always the first of the sample, so that an audit that goes on judges as one that was not interrupted.
         first = [chunk for _, chunk in islice(chosen.read(), REFERENCES)]
-        self._references = {s.expected.entry.chunk_id: s.fresh for s in self._read(first) if s.fresh}
+        self._references = [s for s in self._read(first) if s.fresh is not None]
+        # They are checked as well: no text is embedded twice for it.
+        self._known = {s.text: s.fresh for s in self._references}
+        self._failing = [s for s in self._references if not _is_its_own(s)]
 
     def of(self, chunks: Sequence[Expected]) -> Iterator[Finding | None]:
         """What is wrong with the vector of each chunk that is stored; None when it is its text's."""
@@ -94,8 +105,9 @@ class _Check:
                     read.append((chunk, point, self._payloads.embedded_text(point)))
                 except CorruptChunkError:
                     continue  # the text is unverifiable, and said to be
-        vectors = self._embedded([text for _, _, text in read])
-        return [_Subject(*one, fresh) for one, fresh in zip(read, vectors, strict=True)]
+        new = list(dict.fromkeys(text for _, _, text in read if text not in self._known))
+        vectors = {**self._known, **dict(zip(new, self._embedded(new), strict=True))}
+        return [_Subject(*one, vectors[one[2]]) for one in read]
 
     def _judged(self, subject: _Subject) -> Finding | None:
         stored, fresh = subject.point.vector, subject.fresh
@@ -111,16 +123,17 @@ class _Check:
         return self._finding(subject, kind, cause, cosine)
 
     def _cause(self, subject: _Subject, stored: Vector) -> tuple[Kind, str]:
-        for check in (self._as_question, self._as_original, self._as_named, self._cut, self._as_other):
+        checks = [self._as_original, self._as_named, self._cut]
+        if subject.fresh is not None:
+            checks = [self._as_question, *checks, self._as_other, self._by_structure, self._by_neighbours]
+        for check in checks:
             if found := check(subject, stored):
                 return found
         if subject.fresh is None:
             return Kind.UNVERIFIABLE_VECTOR, f"The text is longer than {self._embedder.model} reads"
-        return self._by_neighbours(stored)
+        return Kind.UNEXPLAINED_VECTOR, "It is not the vector of the stored text; no check shows why"
 
     def _as_question(self, subject: _Subject, stored: Vector) -> tuple[Kind, str] | None:
-        if subject.fresh is None:
-            return None
         vector = self._embedded([subject.text], InputType.QUERY)[0]
         if vector is None or cosine_of(stored, vector) < SAME:
             return None
@@ -159,24 +172,40 @@ class _Check:
         return None
 
     def _as_other(self, subject: _Subject, stored: Vector) -> tuple[Kind, str] | None:
-        for chunk_id, vector in self._references.items():
-            if chunk_id != subject.expected.entry.chunk_id and cosine_of(stored, vector) >= SAME:
-                return Kind.STALE_VECTOR, f"It is the vector of another chunk's text: {shown(chunk_id)}"
+        for other in self._others(subject, self._references):
+            if cosine_of(stored, other.fresh or ()) >= SAME:
+                return Kind.STALE_VECTOR, f"It is the vector of another chunk's text: {shown(other.chunk_id)}"
         return None
 
-    def _by_neighbours(self, stored: Vector) -> tuple[Kind, str]:
-        cosines = [cosine_of(stored, vector) for vector in self._references.values()]
-        nearest, spread = max(cosines, default=0.0), 1 / sqrt(len(stored))
-        if nearest >= RELATED * spread:
-            return Kind.STALE_VECTOR, (
-                f"It is this model's vector of some other text (cosine {nearest:.3f} with a chunk of the sample)"
-            )
-        if len(cosines) >= LEAST_REFERENCES and nearest <= UNRELATED * spread:
-            return Kind.WRONG_MODEL, (
-                f"It resembles no text as {self._embedder.model} embeds it "
-                f"(cosine {nearest:.3f} at most with {len(cosines)} chunks of the sample)"
-            )
-        return Kind.UNEXPLAINED_VECTOR, "It is not the vector of the stored text; no check shows why"
+    def _by_structure(self, subject: _Subject, stored: Vector) -> tuple[Kind, str] | None:
+        """Vectors of another model are far from this one's, yet resemble each other as the texts do."""
+        others = [other for other in self._others(subject, self._failing) if other.point.vector]
+        if len(others) < LEAST_REFERENCES:
+            return None
+        among_stored = [cosine_of(stored, other.point.vector or ()) for other in others]
+        among_fresh = [cosine_of(subject.fresh or (), other.fresh or ()) for other in others]
+        agreement = _correlation(among_stored, among_fresh)
+        if atanh(min(agreement, 0.999999)) * sqrt(len(others) - 3) < CORRELATED:
+            return None
+        return Kind.WRONG_MODEL, (
+            f"It resembles the other vectors that {self._embedder.model} does not make, as their texts do "
+            f"(correlation {agreement:.2f} over {len(others)})"
+        )
+
+    def _by_neighbours(self, subject: _Subject, stored: Vector) -> tuple[Kind, str] | None:
+        nearest = max(
+            (cosine_of(stored, other.fresh or ()) for other in self._others(subject, self._references)),
+            default=0.0,
+        )
+        if nearest < RELATED / sqrt(len(stored)):
+            return None
+        return Kind.STALE_VECTOR, (
+            f"It is this model's vector of some other text (cosine {nearest:.3f} with a chunk of the sample)"
+        )
+
+    @staticmethod
+    def _others(subject: _Subject, among: Sequence[_Subject]) -> list[_Subject]:
+        return [other for other in among if other.chunk_id != subject.chunk_id]
 
     def _longest_that_fits(self, text: str) -> str:
         low, high = 0, len(text)
@@ -213,7 +242,7 @@ class _Check:
 
     def _finding(self, subject: _Subject, kind: Kind, details: str, cosine: float | None) -> Finding:
         return Finding(
-            chunk_id=subject.expected.entry.chunk_id,
+            chunk_id=subject.chunk_id,
             kind=kind,
             details=details,
             point_ids=(subject.point.id,),
@@ -226,3 +255,16 @@ def cosine_of(left: Vector, right: Vector) -> float:
     """Cosine similarity; 0 with a vector of zeros."""
     lengths = sqrt(fsum(map(mul, left, left)) * fsum(map(mul, right, right)))
     return fsum(map(mul, left, right)) / lengths if lengths else 0.0
+
+
+def _is_its_own(subject: _Subject) -> bool:
+    stored, fresh = subject.point.vector, subject.fresh
+    return bool(stored and fresh and len(stored) == len(fresh) and cosine_of(stored, fresh) >= SAME)
+
+
+def _correlation(left: Sequence[float], right: Sequence[float]) -> float:
+    """Pearson's; 0 where one side does not vary."""
+    means = [fsum(side) / len(side) for side in (left, right)]
+    x, y = ([value - mean for value in side] for side, mean in zip((left, right), means, strict=True))
+    spread = sqrt(fsum(map(mul, x, x)) * fsum(map(mul, y, y)))
+    return fsum(map(mul, x, y)) / spread if spread else 0.0
