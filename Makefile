@@ -89,6 +89,10 @@ faults: $(VENV)/.dev ## Break Qdrant and Cohere in every way, and show what a ca
 load: $(VENV)/.dev ## Many clients at once while the Qdrant server is killed and restarted (LOAD=seconds)
 	@$(BIN)/python tests/tools/load.py --seconds $(or $(LOAD),15)
 
+.PHONY: bench-audit
+bench-audit: $(VENV)/.dev ## An audit beside the SDK on one server: speed, memory, every planted fault (CHUNKS=100000, MEMORY=100000)
+	@$(BIN)/python tests/bench/audit.py --chunks $(or $(CHUNKS),100000) --memory $(or $(MEMORY),100000)
+
 .PHONY: fuzz
 fuzz: $(VENV)/.dev ## Odd requests by the thousand: no 500, every answer as documented (FUZZ=2000 of each kind)
 	@$(BIN)/python tests/tools/fuzz.py --examples $(or $(FUZZ),2000)

@@ -3,7 +3,8 @@
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from uuid import UUID, uuid5
+from hashlib import sha1
+from uuid import UUID
 
 from chunkproof.clients import Point, PointId
 from chunkproof.deadline import Deadline
@@ -15,6 +16,7 @@ from chunkproof.services import Services
 NAMESPACE = UUID("6f0d3ad0-8d0c-5c52-9f4c-0f2f6a4f7c11")
 ENOUGH = 2  # points with the same id: more would say no more
 _INTEGER = re.compile(r"0|[1-9][0-9]{0,19}")
+_CANONICAL = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _UUID = re.compile(r"[0-9a-f]{8}-?([0-9a-f]{4}-?){3}[0-9a-f]{12}", re.I)
 
 
@@ -39,6 +41,8 @@ def find_point(chunk_id: str, collection: str, *, using: Services, deadline: Dea
 
 def as_point_id(chunk_id: str) -> PointId | None:
     """The id as Qdrant takes it: an unsigned integer or a UUID; None when it is neither."""
+    if _CANONICAL.fullmatch(chunk_id):
+        return chunk_id
     if _INTEGER.fullmatch(chunk_id):
         return int(chunk_id) if int(chunk_id) < 2**64 else None
     return str(UUID(chunk_id)) if _UUID.fullmatch(chunk_id) else None
@@ -47,7 +51,16 @@ def as_point_id(chunk_id: str) -> PointId | None:
 def home_of(chunk_id: str) -> PointId:
     """The point that `load` writes a chunk to: its own id where Qdrant takes it, else a uuid5 of it."""
     own = as_point_id(chunk_id)
-    return str(uuid5(NAMESPACE, chunk_id)) if own is None else own
+    return _uuid5(chunk_id) if own is None else own
+
+
+def _uuid5(name: str) -> str:
+    """`str(uuid.uuid5(NAMESPACE, name))` in a fifth of its time, which an audit spends on every chunk."""
+    made = bytearray(sha1(NAMESPACE.bytes + name.encode(), usedforsecurity=False).digest()[:16])
+    made[6] = made[6] & 0x0F | 0x50
+    made[8] = made[8] & 0x3F | 0x80
+    text = made.hex()
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +82,12 @@ def find_points(
     using: Services,
     deadline: Deadline,
     with_vector: str | None = None,
+    fields: Sequence[str] | None = None,
 ) -> Lookup:
     """What each chunk id means, found for all of them at once; an id may come with the point to look at first.
 
-    That point answers only if the id is its own or its payload's, as for `find_point`.
+    That point answers only if the id is its own or its payload's, as for `find_point`. `fields` are the payload
+    fields to look in, if not all that may hold an id.
     """
     asked: dict[PointId, set[str]] = {}
     for chunk_id, home in homes.items():
@@ -85,10 +100,14 @@ def find_points(
                 if answers_to(chunk_id, point, using):
                     found.setdefault(chunk_id, {})[point.id] = point
     unsearched = None
+    others: list[Point] = []
     try:
-        others = _by_payload(homes, collection, using, deadline, with_vector)
+        if fields is None:
+            others = _by_payload(homes, collection, using, deadline, with_vector)
+        elif fields:
+            others = _with_any(fields, homes, collection, using, deadline, with_vector=with_vector)
     except IndexRequiredError as error:
-        others, unsearched = [], error
+        unsearched = error
     for point in others:
         found.setdefault(using.payloads.id_of(point), {})[point.id] = point
     return Lookup({i: list(points.values())[:ENOUGH] for i, points in found.items()}, unsearched)

@@ -51,12 +51,14 @@ class Planted:
         return [entry.to_line() for entry in self.entries]
 
 
-def text_of(rng: random.Random, number: int) -> str:
-    words = " ".join(rng.choice(WORDS) for _ in range(20))
+def text_of(rng: random.Random, number: int, words_of_each: int) -> str:
+    words = " ".join(rng.choices(WORDS, k=words_of_each))
     return f"cafe\u0301 Größe &amp; chunk {number}: {words}"
 
 
-def planted(count: int, faults_of_each: int = 3, seed: int = 7, *, hashed: bool = False) -> Planted:
+def planted(
+    count: int, faults_of_each: int = 3, seed: int = 7, *, hashed: bool = False, words: int = 20
+) -> Planted:
     """So many chunks with ids of every sort, and faults of every kind among them."""
     rng, made = random.Random(seed), Planted()
     ids = [_chunk_id(rng, number) for number in range(count)]
@@ -76,12 +78,14 @@ def planted(count: int, faults_of_each: int = 3, seed: int = 7, *, hashed: bool 
     fate: dict[int, str] = {
         number: kind
         for kind, numbers in zip(
-            kinds, (order[i : i + faults_of_each] for i in range(0, count, faults_of_each)), strict=False
+            kinds,
+            (order[i : i + faults_of_each] for i in range(0, count, faults_of_each or count)),
+            strict=False,
         )
         for number in numbers
     }
     for number, chunk_id in enumerate(ids):
-        _plant(made, rng, number, chunk_id, fate.get(number), hashed=hashed)
+        _plant(made, rng, number, chunk_id, fate.get(number), text_of(rng, number, words), hashed=hashed)
     rng.shuffle(made.entries)
     return made
 
@@ -96,9 +100,16 @@ def _chunk_id(rng: random.Random, number: int) -> str:
 
 
 def _plant(
-    made: Planted, rng: random.Random, number: int, chunk_id: str, fate: str | None, *, hashed: bool
+    made: Planted,
+    rng: random.Random,
+    number: int,
+    chunk_id: str,
+    fate: str | None,
+    text: str,
+    *,
+    hashed: bool,
 ) -> None:
-    text, url = text_of(rng, number), f"https://docs.example.com/{number % 13}"
+    url = f"https://docs.example.com/{number % 13}"
     payload: dict[str, Any] = {"chunk_id": chunk_id, "text": text, "url": url, "position": number}
     entry = Entry(
         chunk_id,

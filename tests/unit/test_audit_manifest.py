@@ -1,6 +1,6 @@
 import random
 from pathlib import Path
-from uuid import UUID
+from uuid import UUID, uuid5
 
 import pytest
 
@@ -9,6 +9,7 @@ from chunkproof.audit.manifest import Entry, read_entry
 from chunkproof.audit.prepare import point_key, prepare, sampled
 from chunkproof.audit.sorting import MOST_RUNS, Sorter
 from chunkproof.errors import InvalidParameterError
+from chunkproof.lookup import NAMESPACE, home_of
 
 HASH = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"  # of "test"
 
@@ -27,6 +28,11 @@ HASH = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"  # of 
 )
 def test_what_is_written_is_read(entry: Entry) -> None:
     assert read_entry(entry.to_line()) == entry
+
+
+@pytest.mark.parametrize("chunk_id", ["a", "doc 1/ü", "", "x" * 1000, "550e8400-e29b"])
+def test_a_chunk_whose_id_qdrant_does_not_take_has_its_uuid5_as_home(chunk_id: str) -> None:
+    assert home_of(chunk_id) == str(uuid5(NAMESPACE, chunk_id))
 
 
 def test_ids_and_hashes_are_read_as_qdrant_and_sha256_write_them() -> None:
@@ -54,6 +60,12 @@ def test_ids_and_hashes_are_read_as_qdrant_and_sha256_write_them() -> None:
             "point_id must be an unsigned integer or a UUID",
         ),
         (b'{"chunk_id":"a","original_text":"x","metadata":{"x":NaN}}', "metadata.x must be a finite number"),
+        (
+            b'{"chunk_id":"a","original_text":"x","metadata":{"x":1e400}}',
+            "metadata.x must be a finite number",
+        ),
+        (b'{"chunk_id":"a","original_text":"x","metadata":{"x":1,"x":2}}', "metadata.x is given twice"),
+        (b'{"chunk_id":"a","chunk\\u005fid":"b","original_text":"x"}', "chunk_id is given twice"),
         (b'{"chunk_id":"a","original_text":"x","txt":1}', "txt is not a known field"),
         (b'{"chunk_id":"a","original_text":"\xff"}', "The line is not UTF-8"),
     ],

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 from pydantic import JsonValue, field_validator
@@ -18,8 +19,8 @@ from chunkproof.models.base import BrokenRules
 from chunkproof.models.validation import MAX_ID
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-_NAMES = ("chunk_id", "point_id", "original_text", "original_sha256", "metadata")
-_QUOTED = tuple(f'"{name}"'.encode() for name in _NAMES)
+_NAMES = dict.fromkeys(("chunk_id", "point_id", "original_text", "original_sha256", "metadata")).keys()
+_SCALARS = frozenset({str, int, float, bool, type(None)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +110,11 @@ def _quick(line: bytes) -> Entry | None:
         found = from_json(line, allow_inf_nan=False)
     except ValueError:
         return None
-    # A name that is there twice would silently have its last value; nested ones are read strictly.
-    if type(found) is not dict or sum(map(line.count, _QUOTED)) != len(found) or "metadata" in found:
+    if type(found) is not dict:
+        return None
+    metadata = found.get("metadata") or {}
+    # Every name once: one that is there twice would silently have its last value.
+    if type(metadata) is not dict or line.count(b'":') != len(found) + len(metadata):
         return None
     chunk_id, point_id = found.get("chunk_id"), found.get("point_id")
     text, sha256 = found.get("original_text"), found.get("original_sha256")
@@ -121,9 +125,17 @@ def _quick(line: bytes) -> Entry | None:
         and (text is None or sha256 is None)
         and (sha256 is None or _SHA256.fullmatch(sha256))
         and (point_id is None or (type(point_id) in (int, str) and _point(point_id) is not None))
-        and all(name in _NAMES for name in found)
+        and found.keys() <= _NAMES
+        and _SCALARS.issuperset(map(type, metadata.values()))
+        and inf not in metadata.values()
+        and -inf not in metadata.values()
     )
     return _entry(found) if usual else None
+
+
+def entry_on(line: bytes) -> Entry:
+    """The entry on a line that was read before."""
+    return _entry(from_json(line))
 
 
 def _entry(fields: Mapping[str, Any]) -> Entry:

@@ -2,7 +2,7 @@
 
 from itertools import islice
 
-from chunkproof.audit.prepare import Expected
+from chunkproof.audit.prepare import Expected, point_of
 from chunkproof.audit.reading import BY_IDS
 from chunkproof.audit.run import Run
 from chunkproof.audit.verdict import Finding, duplicate, judge, missing, unverifiable
@@ -29,14 +29,15 @@ def pick(run: Run) -> None:
 
 
 def _find(chunks: list[Expected], run: Run) -> Lookup:
-    return run.reader.find({chunk.entry.chunk_id: chunk.entry.home for chunk in chunks})
+    return run.reader.find({chunk.chunk_id: point_of(chunk.key) for chunk in chunks})
 
 
 def _judged(expected: Expected, found: Lookup, run: Run) -> Finding | None:
-    entry, payloads = expected.entry, run.reader.using.payloads
-    points = found.points.get(entry.chunk_id, [])
+    payloads = run.reader.using.payloads
+    points = found.points.get(expected.chunk_id, [])
     if len(points) > 1:
-        return duplicate(entry, {point.id: point for point in points}, len(points), payloads)
+        return duplicate(expected.entry, {point.id: point for point in points}, len(points), payloads)
     if points:
         return judge(expected, points[0], payloads)
+    entry = expected.entry
     return unverifiable(entry, found.unsearched.message) if found.unsearched else missing(entry)

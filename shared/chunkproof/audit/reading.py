@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
+from functools import partial
 from queue import Full, Queue
 from threading import Event, Thread
 from typing import TypeVar
@@ -27,6 +28,8 @@ CALL_MS = 30_000
 PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0)
 LONGEST_PAUSE = 60.0
 AHEAD = 2
+# Points that a look-up without an index reads in some milliseconds.
+SMALL = 5_000
 
 Asked = TypeVar("Asked")
 Answer = TypeVar("Answer")
@@ -41,6 +44,7 @@ class Reader:
         self._pauses = PAUSES if pauses is None else pauses
         self._stopped = Event()
         self._page = PAGE
+        self._fields: tuple[Sequence[str] | None] | None = None
 
     def pages(self, start: PointId | None) -> Iterator[Page]:
         """The collection from this point on, a page or two ahead of whoever takes them."""
@@ -59,16 +63,39 @@ class Reader:
     def find(self, homes: dict[str, PointId | None], with_vector: str | None = None) -> Lookup:
         """What each chunk id means: the points that answer to it."""
 
-        def look(wanted: dict[str, PointId | None]) -> Lookup:
+        def look(wanted: dict[str, PointId | None], fields: Sequence[str] | None) -> Lookup:
             return find_points(
                 wanted,
                 self.collection,
                 using=self.using,
                 deadline=Deadline(CALL_MS),
                 with_vector=with_vector,
+                fields=fields,
             )
 
-        return self.patiently(lambda wanted: _in_parts(look, wanted), homes)
+        def ask(wanted: dict[str, PointId | None]) -> Lookup:
+            if (fields := self._quick_fields()) is None:
+                return _in_parts(partial(look, fields=None), wanted)
+            found = _in_parts(partial(look, fields=fields), wanted)
+            left = {chunk_id: home for chunk_id, home in wanted.items() if chunk_id not in found.points}
+            if not left:
+                return found
+            rest = _in_parts(partial(look, fields=None), left)
+            return Lookup(found.points | rest.points, rest.unsearched)
+
+        return self.patiently(ask, homes)
+
+    def _quick_fields(self) -> Sequence[str] | None:
+        """The payload fields to look ids up in first; None for all, where that is cheap.
+
+        Without an index, a look-up reads every payload of the collection. So in a large one, ids are looked for
+        in indexed fields, and only those that are nowhere else in the others.
+        """
+        if self._fields is None:
+            found = self.using.store.describe(self.collection, Deadline(CALL_MS))
+            indexed = [path for path in self.using.payloads.id_paths if path in found.indexed_fields]
+            self._fields = (None,) if found.points_count <= SMALL else (indexed,)
+        return self._fields[0]
 
     def _pages(self, start: PointId | None) -> Iterator[Page]:
         while True:

@@ -31,7 +31,9 @@ class Run:
 
     def absent(self, expected: Expected) -> None:
         """Log a chunk that is not where it should be; it may be elsewhere."""
-        self.logs.add("missing", keyed(id_key(expected.entry.chunk_id), expected.fields()))
+        self.logs.add(
+            "missing", keyed(id_key(expected.chunk_id), [expected.chunk_id, expected.line.decode()])
+        )
 
     def stray(self, chunk_id: str, point_id: PointId, *, claimed: bool) -> None:
         """Log a point whose own chunk id no entry had there; claimed when its point id is one in the manifest."""

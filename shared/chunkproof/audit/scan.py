@@ -56,9 +56,10 @@ class _Join:
         claimed, claimed_own = False, False
         while self._next is not None and self._next.key == key:
             expected = self._next
-            if answers_to(expected.entry.chunk_id, point, self._using):
+            chunk_id = expected.chunk_id
+            if chunk_id == own_id or answers_to(chunk_id, point, self._using):
                 claimed = True
-                claimed_own |= expected.entry.chunk_id == own_id
+                claimed_own |= chunk_id == own_id
                 if judge(expected, point, payloads):
                     self.suspects.append((expected, point))
             else:

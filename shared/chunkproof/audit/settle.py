@@ -6,7 +6,7 @@ from heapq import merge
 from itertools import groupby, islice
 from json import loads
 
-from chunkproof.audit.prepare import Expected, id_key, keyed
+from chunkproof.audit.prepare import Expected, keyed, point_of
 from chunkproof.audit.reading import BY_IDS
 from chunkproof.audit.run import Run
 from chunkproof.audit.sorting import Sorter
@@ -16,6 +16,8 @@ from chunkproof.lookup import answers_to
 
 # Of the points that show one id of the manifest, so many are named; the others are counted.
 NAMED = 10
+# Ids that are held in memory to look them up in the manifest; for more of them, the manifest is sorted by id.
+MOST_HELD = 20_000
 
 
 @dataclass
@@ -30,7 +32,7 @@ class _Case:
 
     def wanted(self) -> list[PointId]:
         """The points to read again before anything is said."""
-        home = [self.known.entry.home] if self.known else []
+        home = [point_of(self.known.key)] if self.known else []
         return [*home, *(point for point, _ in self.points)]
 
 
@@ -78,11 +80,15 @@ def _cases(run: Run) -> Iterator[_Case]:
     absent, strays, known = Sorter(run.folder), Sorter(run.folder), Sorter(run.folder)
     for line in run.logs.read("missing"):
         absent.add(_tagged(line, "absent"))
+    shown: set[bytes] | None = set()
     for line in run.logs.read("strays"):
         strays.add(_tagged(line, "stray"))
+        if shown is not None:
+            shown.add(line.partition(b"\t")[0])
+            shown = shown if len(shown) <= MOST_HELD else None  # all of the manifest, then, sorted
     if strays.count:
-        for _, expected in run.prepared.read():
-            known.add(keyed(id_key(expected.entry.chunk_id), ["known", *expected.fields()]))
+        for chunk_id, expected in run.prepared.known(shown):
+            known.add(keyed(chunk_id.decode(), ["known", expected.chunk_id, expected.line.decode()]))
     lines = merge(absent, known, strays)
     for _, of_one_id in groupby(lines, key=lambda line: line.partition(b"\t")[0]):
         yield from _cases_of(of_one_id)
@@ -95,7 +101,7 @@ def _cases_of(lines: Iterable[bytes]) -> Iterator[_Case]:
         tag, *fields = loads(line.partition(b"\t")[2])
         case = case or _Case(fields[0])
         if tag != "stray":
-            case.known = Expected.from_fields(fields)
+            case.known = Expected.on(fields[1].encode())
             case.absent |= tag == "absent"
         elif case.known is not None and len(case.points) == NAMED:
             case.unnamed += 1

@@ -12,7 +12,7 @@ from itertools import islice
 from math import atanh, fsum, sqrt
 from operator import mul
 
-from chunkproof.audit.prepare import Expected, Prepared
+from chunkproof.audit.prepare import Expected, Prepared, point_of
 from chunkproof.audit.reading import CALL_MS, Reader
 from chunkproof.audit.run import Run
 from chunkproof.audit.verdict import Finding, Kind
@@ -51,7 +51,7 @@ class _Subject:
 
     @property
     def chunk_id(self) -> str:
-        return self.expected.entry.chunk_id
+        return self.expected.chunk_id
 
 
 def check_vectors(run: Run, chosen: Prepared) -> None:
@@ -96,11 +96,11 @@ class _Check:
         return map(self._judged, self._read(chunks))
 
     def _read(self, chunks: Sequence[Expected]) -> list[_Subject]:
-        homes = {chunk.entry.chunk_id: chunk.entry.home for chunk in chunks}
+        homes = {chunk.chunk_id: point_of(chunk.key) for chunk in chunks}
         found = self._reader.find(dict(homes), with_vector=self._space.name)
         read: list[tuple[Expected, Point, str]] = []
         for chunk in chunks:
-            for point in found.points.get(chunk.entry.chunk_id, [])[:1]:
+            for point in found.points.get(chunk.chunk_id, [])[:1]:
                 try:
                     read.append((chunk, point, self._payloads.embedded_text(point)))
                 except CorruptChunkError:

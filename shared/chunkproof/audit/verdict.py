@@ -10,7 +10,7 @@ from chunkproof.audit.manifest import Entry
 from chunkproof.audit.prepare import Expected
 from chunkproof.clients import Point, PointId
 from chunkproof.errors import CorruptChunkError
-from chunkproof.integrity import compare, compare_with_hash
+from chunkproof.integrity import compare, compare_with_hash, digest
 from chunkproof.models import Mismatch, Model
 from chunkproof.models.json import shown
 from chunkproof.payload import PayloadMap
@@ -82,15 +82,14 @@ class Finding(Model):
 
 def judge(expected: Expected, point: Point, payloads: PayloadMap) -> Finding | None:
     """What is wrong with a stored chunk; None when it is the expected one, byte for byte."""
-    entry = expected.entry
 
     def finding(kind: Kind, details: str, **more: Any) -> Finding:
         return Finding(
-            chunk_id=entry.chunk_id,
+            chunk_id=expected.chunk_id,
             kind=kind,
             details=details,
             point_ids=(point.id,),
-            source=payloads.source_of(point.payload) or source_in(entry),
+            source=payloads.source_of(point.payload) or source_in(expected.entry),
             **more,
         )
 
@@ -100,15 +99,13 @@ def judge(expected: Expected, point: Point, payloads: PayloadMap) -> Finding | N
         return finding(Kind.UNVERIFIABLE, error.message)
     if expected.conflict:
         return finding(Kind.DUPLICATE, "The manifest has this chunk twice, with different content")
-    found = (
-        compare(text, entry.original_text)
-        if entry.original_text is not None
-        else compare_with_hash(text, entry.sha256)
-    )
-    if found:
-        mismatch, details = found
-        return finding(Kind.MISMATCH, details, mismatch=mismatch)
-    if differences := tuple(_differences(entry.metadata or {}, point.payload, payloads)):
+    if digest(text) != expected.sha256:
+        original = expected.entry.original_text
+        found = compare_with_hash(text, expected.sha256) if original is None else compare(text, original)
+        if found:
+            mismatch, details = found
+            return finding(Kind.MISMATCH, details, mismatch=mismatch)
+    if differences := tuple(_differences(expected.metadata or {}, point.payload, payloads)):
         sentence = "; ".join(_sentence(difference) for difference in differences)
         return finding(Kind.METADATA_MISMATCH, sentence, metadata=differences)
     return None
