@@ -31,12 +31,16 @@ def find_point(chunk_id: str, collection: str, *, using: Services, deadline: Dea
     except IndexRequiredError:
         if not found:
             raise
+    return _only(chunk_id, list(found.values()))
+
+
+def _only(chunk_id: str, found: Sequence[Point]) -> Point:
     if not found:
         raise ChunkNotFoundError(chunk_id)
     if len(found) > 1:
-        points = ", ".join(str(point) for point in list(found)[:3])
+        points = ", ".join(str(point.id) for point in found[:3])
         raise AmbiguousIdError(f"Chunk id {chunk_id} means more than one point: {points}")
-    return next(iter(found.values()))
+    return found[0]
 
 
 def as_point_id(chunk_id: str) -> PointId | None:
@@ -73,6 +77,13 @@ class Lookup:
 
     points: dict[str, list[Point]]
     unsearched: IndexRequiredError | None = None
+
+    def only(self, chunk_id: str) -> Point:
+        """The one point with this id, or the error that `find_point` would raise."""
+        found = self.points.get(chunk_id, [])
+        if self.unsearched and not found:
+            raise self.unsearched
+        return _only(chunk_id, found)
 
 
 def find_points(
