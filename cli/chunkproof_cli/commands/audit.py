@@ -1,6 +1,7 @@
 """`chunkproof audit`."""
 
 import sys
+import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from chunkproof.services import Services
 from chunkproof_cli import context
 from chunkproof_cli.audit_reports import check_outputs, write_reports
 from chunkproof_cli.audit_reports.terminal import print_report
+from chunkproof_cli.cloud_audit import audit_in_cloud
+from chunkproof_cli.context import named_collection
 from chunkproof_cli.manifestfile import fingerprint, manifest_lines
 from chunkproof_cli.output import print_json, progress, say
 
@@ -27,6 +30,7 @@ Examples:
   chunkproof audit manifest.jsonl --collection handbook
   chunkproof audit manifest.jsonl --vectors=200 -o audit.html -o findings.jsonl
   chunkproof audit manifest.jsonl --sample 1000 --fail-on mismatch,missing
+  chunkproof audit manifest.jsonl.gz --stack chunkproof-prod
 """
 
 
@@ -66,7 +70,7 @@ class _Count(click.ParamType[int]):
 
 
 @click.command(epilog=EXAMPLES)
-@click.argument("manifest", type=click.Path(path_type=Path))
+@click.argument("manifest")
 @click.option(
     "-o",
     "--output",
@@ -88,6 +92,11 @@ class _Count(click.ParamType[int]):
     metavar="[=N]",
     help="Embed the stored text of N chunks (or all) again and compare with the stored vector.",
 )
+@click.option(
+    "--stack",
+    metavar="NAME",
+    help="Audit in the cloud, by the state machine of a deployed stack; MANIFEST may be s3://BUCKET/KEY.",
+)
 @click.option("--resume", is_flag=True, help="Go on with an interrupted audit.")
 @click.option("--restart", is_flag=True, help="Start anew, whatever an interrupted audit left.")
 @click.option(
@@ -106,7 +115,9 @@ class _Count(click.ParamType[int]):
 )
 @context.common_options
 @context.without_api("an audit reads the collection itself; set QDRANT_URL")
-def audit(manifest: Path, outputs: tuple[Path, ...], fail_on: tuple[str, ...], **rest: Any) -> None:
+def audit(
+    manifest: str, outputs: tuple[Path, ...], fail_on: tuple[str, ...], stack: str | None, **rest: Any
+) -> None:
     """Compare every chunk of MANIFEST with what is stored, byte for byte, and say what else is stored.
 
     Each chunk is a match, mismatch, missing, duplicate, metadata_mismatch or unverifiable; stored points that
@@ -115,30 +126,42 @@ def audit(manifest: Path, outputs: tuple[Path, ...], fail_on: tuple[str, ...], *
     Ctrl-C, or a server that stops answering, leaves a state that --resume goes on with.
     """
     check_outputs(outputs)
-    if not manifest.is_file():
+    options = {
+        name: rest.pop(name) for name in ("partial", "sample", "vectors", "resume", "restart", "state")
+    }
+    if not Path(manifest).is_file() and not (stack and manifest.startswith("s3://")):
         raise InvalidParameterError(f"{manifest}: no such file")
-    plan = Plan(rest.pop("partial"), rest.pop("sample"), rest.pop("vectors"))
-    state: Path | None = rest.pop("state")
-    folder = state or manifest.with_name(f"{manifest.name}.audit")
-    resume, restart = rest.pop("resume"), rest.pop("restart")
     given = context.options(**rest)
-    with context.services(given) as using:
-        collection = given.collection or using.settings.collection
-        report = run_audit(
-            manifest,
-            folder,
-            plan,
-            using=using,
-            collection=collection,
-            resume=_resumes(folder, resume, restart),
-        )
-    write_reports(report, outputs, folder / "findings.jsonl")
-    clear(folder)
+    with tempfile.TemporaryDirectory() as own:
+        if stack is None:
+            folder = options["state"] or Path(f"{manifest}.audit")
+            report = _here(Path(manifest), folder, options, given)
+        else:
+            _check_for_cloud(options)
+            folder = Path(own)
+            report = audit_in_cloud(stack, manifest, named_collection(given), folder)
+        write_reports(report, outputs, folder / "findings.jsonl")
+        clear(folder)
     if given.json:
         print_json(report)
     else:
         print_report(report)
     sys.exit(context.FAILED if report.count(fail_on) else 0)
+
+
+def _here(manifest: Path, folder: Path, options: dict[str, Any], given: context.Options) -> AuditReport:
+    plan = Plan(options["partial"], options["sample"], options["vectors"])
+    resumes = _resumes(folder, options["resume"], options["restart"])
+    with context.services(given) as using:
+        collection = given.collection or using.settings.collection
+        return run_audit(manifest, folder, plan, using=using, collection=collection, resume=resumes)
+
+
+def _check_for_cloud(options: dict[str, Any]) -> None:
+    if unfit := [f"--{name}" for name, value in options.items() if value not in (None, False)]:
+        raise click.UsageError(
+            f"With --stack, {', '.join(unfit)} cannot be given: all chunks are read by their ids."
+        )
 
 
 def run_audit(

@@ -8,6 +8,7 @@ from aws_lambda_powertools.metrics import EphemeralMetrics, MetricUnit
 
 from chunkproof.audit.summary import AuditReport
 
+# As telemetry has them, which is a layer above.
 NAMESPACE, SERVICE = "Chunkproof", "chunkproof"
 
 

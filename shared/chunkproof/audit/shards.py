@@ -90,7 +90,7 @@ class ShardAudit:
                     f"{manifest} has {entries:,} entries, more than {MOST_SHARDS * shard_entries:,}: "
                     "audit it in parts"
                 )
-            counts = self._write_shards(whole, folder, shards)
+            counts = list(self._write_shards(whole, folder, shards))
         items = [{"audit_id": self._id, "shard": number, "entries": count} for number, count in counts]
         self._bucket.write(self._key("shards.json"), json.dumps(items).encode())
         plan = ShardPlan(
@@ -118,7 +118,9 @@ class ShardAudit:
                 report = audit.go_on(prepared, audit.begin(prepared), plan.manifest)
                 self._bucket.upload(self._key(f"findings/{shard:05d}.jsonl"), folder / "findings.jsonl")
         except ChunkproofError as error:
-            self._bucket.write(self._key(f"errors/{shard:05d}.json"), json.dumps({"error": str(error)}).encode())
+            self._bucket.write(
+                self._key(f"errors/{shard:05d}.json"), json.dumps({"error": str(error)}).encode()
+            )
             raise
         result = ShardResult(
             shard=shard,
@@ -153,9 +155,7 @@ class ShardAudit:
                 reading_seconds=seconds,
                 changed=merging.changed,
             )
-            report = report_of(
-                progress, findings, name=plan.manifest, model=None, started_at=plan.started_at
-            )
+            report = report_of(progress, findings, name=plan.manifest, model=None, started_at=plan.started_at)
             if report.manifest.entries != plan.entries:
                 raise InvalidParameterError(
                     f"The shards have {report.manifest.entries} entries, the manifest {plan.entries}: audit it again"
@@ -284,5 +284,3 @@ def _checked(lines: Iterable[bytes], name: str) -> Iterator[bytes]:
         raise InvalidParameterError(*problems[:SHOWN_PROBLEMS])
     if not any_line:
         raise InvalidParameterError(f"{name}: no chunks in it")
-
-
