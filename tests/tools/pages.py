@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from chunkproof.settings import Settings
+from chunkproof.suite.cases import Suite
 from chunkproof_cli.local.handlers import openapi
 from chunkproof_cli.main import cli
 
@@ -51,10 +52,17 @@ def openapi_page() -> str:
     return json.dumps(openapi(), indent=2, ensure_ascii=False) + "\n"
 
 
+def suite_schema() -> str:
+    """What a suite file may hold, for editors to complete and check."""
+    schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", **Suite.model_json_schema()}
+    return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "settings.md": settings_page,
     "cli.md": cli_page,
     "openapi.json": openapi_page,
+    "suite.schema.json": suite_schema,
 }
 
 
