@@ -13,9 +13,11 @@ from chunkproof_cli.commands.collection import collection
 from chunkproof_cli.commands.demo import demo
 from chunkproof_cli.commands.doctor import doctor
 from chunkproof_cli.commands.load import load
+from chunkproof_cli.commands.report import report
 from chunkproof_cli.commands.search import search
 from chunkproof_cli.commands.secret import secret
 from chunkproof_cli.commands.serve import serve
+from chunkproof_cli.commands.suite import suite
 from chunkproof_cli.commands.validate import validate
 from chunkproof_cli.context import COULD_NOT_JUDGE, exit_code, silence_stdout
 from chunkproof_cli.output import harmless, print_json
@@ -38,7 +40,7 @@ def cli() -> None:
     """
 
 
-for command in (demo, doctor, load, search, validate, collection, serve, secret):
+for command in (demo, doctor, load, search, validate, collection, suite, report, serve, secret):
     cli.add_command(command)
 
 

@@ -25,22 +25,29 @@ SHORT_QUERY = 5
 log = logging.getLogger(__name__)
 
 
-def search(query: SearchQuery, *, using: Services, deadline: Deadline) -> RetrievalResponse:
-    """The stored chunks nearest to the query, best first; no match is a success with no results."""
+def search(
+    query: SearchQuery, *, using: Services, deadline: Deadline, exact: bool = False
+) -> RetrievalResponse:
+    """The stored chunks nearest to the query, best first; no match is a success with no results.
+
+    `exact` compares with every point, to tell what the index misses.
+    """
     collection = using.collection(query.collection)
     if query.query_text is not None and len(query.query_text) < SHORT_QUERY:
         log.warning("Query is very short", extra={"query_id": query.query_id, "chars": len(query.query_text)})
     knew = using.knows(collection)
     try:
-        return _search(query, collection, using, deadline)
+        return _search(query, collection, using, deadline, exact)
     except (VectorStoreRefusedError, CollectionNotFoundError, DimensionMismatchError, EmbeddingSizeError):
         using.forget(collection)
         if not knew:
             raise
-        return _search(query, collection, using, deadline)  # it was made anew since it was learned
+        return _search(query, collection, using, deadline, exact)  # it was made anew since it was learned
 
 
-def _search(query: SearchQuery, collection: str, using: Services, deadline: Deadline) -> RetrievalResponse:
+def _search(
+    query: SearchQuery, collection: str, using: Services, deadline: Deadline, exact: bool
+) -> RetrievalResponse:
     space = using.space(collection, deadline)
     where = mapped(query.filters, collection, using=using, deadline=deadline)
     embedding = _embedded(query, space, collection, using, deadline)
@@ -54,6 +61,7 @@ def _search(query: SearchQuery, collection: str, using: Services, deadline: Dead
             at_least=query.similarity_threshold,
             where=where,
             with_vectors=query.with_vectors,
+            exact=exact,
         ),
         deadline,
     )

@@ -1,7 +1,7 @@
 """The pages of docs/ that are made from code; `make docs` writes them, a test tells when one is stale."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import click
@@ -37,14 +37,18 @@ def settings_page() -> str:
 def cli_page() -> str:
     """The help of every command."""
     parts = ["# Command line\n", NOTE]
-    for path, command in [
-        ("chunkproof", cli),
-        *((f"chunkproof {n}", c) for n, c in sorted(cli.commands.items())),
-    ]:
+    for path, command in _commands("chunkproof", cli):
         context = click.Context(command, info_name=path, **cli.context_settings)
         context.max_content_width = context.terminal_width = 100
         parts.append(f"## {path}\n\n```\n{command.get_help(context)}\n```\n")
     return "\n".join(parts)
+
+
+def _commands(path: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:
+    yield path, command
+    if isinstance(command, click.Group):
+        for name, inner in sorted(command.commands.items()):
+            yield from _commands(f"{path} {name}", inner)
 
 
 def openapi_page() -> str:

@@ -1,7 +1,7 @@
 """A suite and its cases, read strictly: every problem at once, each with its place."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
@@ -26,14 +26,6 @@ DEFAULT_TOP_K = 10
 def _as_id(value: Any) -> Any:
     """An id that YAML or JSON reads as a number is still an id."""
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
-
-
-def _ids_of(judgments: Any) -> Any:
-    return (
-        {_as_id(key): grade for key, grade in judgments.items()}
-        if isinstance(judgments, Mapping)
-        else judgments
-    )
 
 
 Id = Annotated[str, BeforeValidator(_as_id), Field(min_length=1)]
@@ -108,7 +100,7 @@ class TestCase(_Shared):
     expected_doc_ids: Ids = Field(
         (), description="Chunk ids, document ids or URLs that must be among the results"
     )
-    judgments: Annotated[dict[str, int], BeforeValidator(_ids_of)] = Field(
+    judgments: dict[str, int] = Field(
         default_factory=dict,
         description="Graded relevance by id: 1 and more is relevant, 0 is judged not to be",
     )
@@ -140,18 +132,6 @@ class TestCase(_Shared):
             raise BrokenRules(*(f"expected_keywords: {keyword} has no word in it" for keyword in empty))
         return keywords
 
-    @model_validator(mode="before")
-    @classmethod
-    def _judged_ids_are_expected(cls, fields: Any) -> Any:
-        """Without `expected_doc_ids`, those judged relevant are expected."""
-        if not isinstance(fields, Mapping) or fields.get("expected_doc_ids"):
-            return fields
-        judgments = _ids_of(fields.get("judgments"))
-        if not isinstance(judgments, Mapping):
-            return fields
-        relevant = [key for key, grade in judgments.items() if isinstance(grade, int) and grade > 0]
-        return {**fields, "expected_doc_ids": relevant}
-
     @model_validator(mode="after")
     def _expects_something_possible(self) -> "TestCase":
         if problems := list(self._contradictions()):
@@ -172,6 +152,17 @@ class TestCase(_Shared):
             if self.judgments.get(key, 1) < 1:
                 yield f"{shown(key)} is expected and judged not relevant"
 
+    def request(self) -> dict[str, JsonValue]:
+        """The search that this case asks for, as a caller would write it."""
+        fields: dict[str, JsonValue] = {"query_text": self.query_text, "top_k": self.top_k}
+        if self.collection_name is not None:
+            fields["collection"] = self.collection_name
+        if self.filters:
+            fields["filters"] = self.filters
+        if self.expect_no_results:
+            fields["similarity_threshold"] = self.relevance_threshold
+        return fields
+
     @property
     def grades(self) -> dict[str, int]:
         """Grade of every judged id; an expected one without a judgment has 1."""
@@ -180,6 +171,7 @@ class TestCase(_Shared):
 
 def _described_for_editors(schema: dict[str, Any]) -> None:
     schema["title"] = "Chunkproof suite"
+    schema["properties"]["$schema"] = {"type": "string", "description": "Where editors find this schema"}
 
 
 class Suite(Model):
@@ -217,6 +209,7 @@ def read_suite(document: object) -> Suite:
 def _with_defaults(document: dict[str, Any], faulty: Sequence[Path]) -> dict[str, Any]:
     """The document with its defaults in every case, unless they are wrong themselves."""
     given = _renamed(document, "collection_name", "collection")
+    given.pop("$schema", None)
     cases, defaults = given.get("cases"), given.get("defaults") or {}
     if isinstance(defaults, dict):
         defaults = given["defaults"] = _renamed(defaults, "collection", "collection_name")
@@ -229,10 +222,21 @@ def _with_defaults(document: dict[str, Any], faulty: Sequence[Path]) -> dict[str
     if any(path[:1] == ("defaults",) for path in faulty):
         defaults = {}
     given["cases"] = [
-        {**defaults, **_renamed(case, "collection", "collection_name")} if isinstance(case, dict) else case
+        _judged_are_expected({**defaults, **_renamed(case, "collection", "collection_name")})
+        if isinstance(case, dict)
+        else case
         for case in cases
     ]
     return given
+
+
+def _judged_are_expected(case: dict[str, Any]) -> dict[str, Any]:
+    """Without `expected_doc_ids`, those judged relevant are expected."""
+    judgments = case.get("judgments")
+    if case.get("expected_doc_ids") or not isinstance(judgments, dict):
+        return case
+    relevant = [key for key, grade in judgments.items() if isinstance(grade, int) and grade > 0]
+    return {**case, "expected_doc_ids": relevant}
 
 
 def _renamed(fields: dict[str, Any], other: str, canonical: str) -> dict[str, Any]:
