@@ -43,6 +43,14 @@ class SuiteFile:
         return Finding(file, line, problem.message, problem.fatal)
 
 
+class BrokenSuiteFileError(BrokenFileError):
+    """Some of the file is wrong; `rest` is the suite without that, for whoever looks for more problems."""
+
+    def __init__(self, findings: Sequence[Finding], rest: SuiteFile | None) -> None:
+        super().__init__(findings)
+        self.rest = rest
+
+
 def read(source: Source) -> SuiteFile:
     """The suite, or `InvalidParameterError` with everything that keeps it from being run."""
     if source.qrels is not None:
@@ -73,10 +81,35 @@ def _checked(document: Any, place: Callable[[Path], Place], findings: Sequence[F
         suite = read_suite(document)
     except BrokenSuiteError as error:
         broken = [Finding(*place(problem.path), problem.message) for problem in error.problems]
-        raise BrokenFileError(_in_order([*findings, *broken])) from None
+        raise BrokenSuiteFileError(
+            _in_order([*findings, *broken]), _unbroken(document, place, error.problems)
+        ) from None
+    found = SuiteFile(suite, place, tuple(findings))
     if fatal:
-        raise BrokenFileError(_in_order(findings))
-    return SuiteFile(suite, place, tuple(findings))
+        raise BrokenSuiteFileError(_in_order(findings), found)
+    return found
+
+
+def _unbroken(document: Any, place: Callable[[Path], Place], problems: Sequence[Problem]) -> SuiteFile | None:
+    """The suite of those cases that nothing is wrong with."""
+    broken = {
+        path[1] for path in (problem.path for problem in problems) if path[:1] == ("cases",) and path[1:]
+    }
+    cases = document.get("cases") if isinstance(document, dict) else None
+    kept = [n for n in range(len(cases)) if n not in broken] if isinstance(cases, list) else []
+    if not kept or not isinstance(cases, list):
+        return None
+    known = {name: value for name, value in document.items() if name in Suite.model_fields}
+
+    def moved(path: Path) -> Place:
+        index = path[1] if path[:1] == ("cases",) and len(path) > 1 else None
+        return place(("cases", kept[index], *path[2:]) if isinstance(index, int) else path)
+
+    try:
+        suite = read_suite({"name": "suite", **known, "cases": [cases[n] for n in kept]})
+    except BrokenSuiteError:
+        return None
+    return SuiteFile(suite, moved)
 
 
 def _in_order(findings: Sequence[Finding]) -> list[Finding]:

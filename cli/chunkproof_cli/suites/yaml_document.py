@@ -24,7 +24,7 @@ def read_yaml(text: str, name: str) -> Document:
         root = yaml.compose(text, Loader=_Parser)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        line = mark.line + 1 if mark else 1
+        line = min(mark.line + 1, text.count("\n") + 1) if mark else 1
         raise BrokenFileError([Finding(name, line, f"not valid YAML: {error.problem}")]) from None
     except yaml.YAMLError as error:
         reason = str(error).splitlines()[0]
