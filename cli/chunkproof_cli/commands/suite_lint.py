@@ -9,7 +9,7 @@ import click
 from chunkproof.suite.lint import Linter
 from chunkproof_cli import context
 from chunkproof_cli.commands.suite_source import collection_of, source_of, source_options
-from chunkproof_cli.output import harmless, print_json, progress
+from chunkproof_cli.output import each_warning_once, harmless, print_json
 from chunkproof_cli.suites.reading import BrokenSuiteFileError, SuiteFile, read
 from chunkproof_cli.suites.selecting import placed
 
@@ -43,7 +43,7 @@ def lint(offline: bool, **options: Any) -> None:
             local = context.Local(using)
             linter = Linter(using, local.search, lambda: context.deadline(using.settings))
             cases = placed(found.suite.cases, collection_of(found, given))
-            with progress("Looking up", 1):
+            with each_warning_once("chunkproof.search"):
                 findings += [found.found(problem) for problem in linter.problems(cases)]
     findings.sort(key=lambda finding: (finding.file, finding.line))
     if given.json:

@@ -18,7 +18,7 @@ from chunkproof.suite.report import SuiteReport
 from chunkproof.suite.running import InterruptedRun, Plan, run_suite
 from chunkproof_cli import context
 from chunkproof_cli.commands.suite_source import collection_of, source_of, source_options
-from chunkproof_cli.output import print_json, progress, say
+from chunkproof_cli.output import each_warning_once, print_json, progress, say
 from chunkproof_cli.remote import as_raised
 from chunkproof_cli.reports import check_outputs, write_reports
 from chunkproof_cli.reports.terminal import print_report
@@ -105,7 +105,7 @@ def run(
     if resume:
         cases = resumed(cases, found.suite, resume)
     plan = Plan(found.suite, str(source.path), cases, jobs=_jobs(jobs, given), repeat=repeat)
-    with context.backend(given) as backend, _stoppable():
+    with context.backend(given) as backend, _stoppable(), each_warning_once("chunkproof.search"):
         exactly = backend.search_exactly if isinstance(backend, context.Local) else None
         if exact and exactly is None:
             raise click.UsageError(
