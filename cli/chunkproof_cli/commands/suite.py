@@ -2,6 +2,7 @@
 
 import click
 
+from chunkproof_cli.commands.suite_init import init
 from chunkproof_cli.commands.suite_lint import lint
 from chunkproof_cli.commands.suite_run import run
 
@@ -11,5 +12,5 @@ def suite() -> None:
     """Test what a collection returns: run, check or start a suite of cases."""
 
 
-for command in (run, lint):
+for command in (run, lint, init):
     suite.add_command(command)
