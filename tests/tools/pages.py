@@ -47,8 +47,10 @@ def cli_page() -> str:
 def _commands(path: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:
     yield path, command
     if isinstance(command, click.Group):
-        for name, inner in sorted(command.commands.items()):
-            yield from _commands(f"{path} {name}", inner)
+        context = click.Context(command)
+        for name in sorted(command.list_commands(context)):
+            if inner := command.get_command(context, name):
+                yield from _commands(f"{path} {name}", inner)
 
 
 def openapi_page() -> str:
