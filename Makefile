@@ -2,9 +2,11 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+# Compiling a module when it is first imported, and not all of them now, halves the wait.
+INSTALL := pip --quiet --disable-pip-version-check install --no-compile
 # In parallel, a file at a time: halves the run on two cores.
 PYTEST_ARGS ?= -n auto --dist loadfile
+TESTS ?= tests
 
 # Deployment: PARAMS replaces the parameters of samconfig.toml, all of them. The layer is built for ARCH, with the Python that Lambda runs.
 ARCH ?= arm64
@@ -13,6 +15,7 @@ PYTHON313 ?= $(shell for python in python3.13 $$(pyenv root 2>/dev/null)/version
   $$python -c "" 2>/dev/null && command -v $$python && break; done)
 SAM_VENV ?= .venv-sam
 SAM ?= $(or $(shell command -v sam),$(SAM_VENV)/bin/sam)
+SCAN_VENV ?= .venv-scan
 BUILD ?= .aws-sam/build
 ENV ?= default
 PARAMS ?=
@@ -22,7 +25,7 @@ export SAM_CLI_TELEMETRY = 0
 
 .PHONY: help
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: demo
 demo: $(VENV)/.cli ## See it work: load a sample handbook, search it, validate a good and a corrupted chunk, run a suite
@@ -30,11 +33,11 @@ demo: $(VENV)/.cli ## See it work: load a sample handbook, search it, validate a
 
 .PHONY: test
 test: $(VENV)/.dev ## Run the tests, a real Qdrant server included
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(PYTEST_ARGS) $(TESTS)
 
 .PHONY: check
 check: lint ## Everything that must hold before a change is merged
-	$(BIN)/python -m pytest --cov --cov-report=term $(PYTEST_ARGS)
+	$(BIN)/python -m pytest --cov --cov-report=term $(PYTEST_ARGS) $(TESTS)
 	$(BIN)/python -m coverage report --include='shared/*' --fail-under=90 >/dev/null
 
 .PHONY: lint
@@ -47,6 +50,14 @@ lint: $(VENV)/.dev ## Style, types, module boundaries
 .PHONY: suite-oracle
 suite-oracle: $(VENV)/.dev ## Our retrieval metrics beside trec_eval's, on a BEIR folder of 1,000 documents (about a minute)
 	@PYTHONPATH=tests $(BIN)/python -m tools.suite_oracle
+
+.PHONY: audit
+audit: $(VENV)/.dev ## Look up every pinned package for known vulnerabilities (MAY_BE_OFFLINE=1 only warns when it cannot)
+	@$(BIN)/python tests/tools/audit_dependencies.py $(if $(MAY_BE_OFFLINE),--may-be-offline)
+
+.PHONY: audit-template
+audit-template: $(VENV)/.dev $(SCAN_VENV)/bin/checkov ## Scan the stacks that template.yaml makes, with checkov
+	@$(BIN)/python tests/tools/audit_template.py --checkov $(SCAN_VENV)/bin/checkov
 
 .PHONY: format
 format: $(VENV)/.dev ## Format the code
@@ -69,6 +80,18 @@ invoke: $(VENV)/.dev ## Run every sample event in a Lambda container, against a 
 .PHONY: test-sam
 test-sam: $(VENV)/.dev $(SAM) ## Test the build of `make invoke` behind sam local start-api
 	CHUNKPROOF_SAM=$(abspath $(SAM)) $(BIN)/python -m pytest tests/e2e/test_sam_local.py
+
+.PHONY: faults
+faults: $(VENV)/.dev ## Break Qdrant and Cohere in every way, and show what a caller gets and how soon
+	@$(BIN)/python tests/tools/faults.py
+
+.PHONY: load
+load: $(VENV)/.dev ## Many clients at once while the Qdrant server is killed and restarted (LOAD=seconds)
+	@$(BIN)/python tests/tools/load.py --seconds $(or $(LOAD),15)
+
+.PHONY: fuzz
+fuzz: $(VENV)/.dev ## Odd requests by the thousand: no 500, every answer as documented (FUZZ=2000 of each kind)
+	@$(BIN)/python tests/tools/fuzz.py --examples $(or $(FUZZ),2000)
 
 .PHONY: package
 package: build ## Zip layer, functions and OpenAPI file into dist/, for Terraform and CDK
@@ -112,18 +135,20 @@ $(VENV)/pyvenv.cfg:
 
 $(VENV)/.cli: $(VENV)/pyvenv.cfg cli/requirements.txt pyproject.toml
 	@echo "Installing what the command needs (once, about a minute)" >&2
-	@$(PIP) install --no-deps --require-hashes -r cli/requirements.txt
-	@$(PIP) install --no-deps -e .
+	@$(BIN)/python -m $(INSTALL) --no-deps --require-hashes -r cli/requirements.txt
+	@$(BIN)/python -m $(INSTALL) --no-deps -e .
 	@touch $@
 
 $(SAM_VENV)/bin/sam: tests/requirements-sam.txt
-	@echo "Installing the AWS SAM CLI into $(SAM_VENV) (once)" >&2
-	@$(PYTHON) -m venv $(SAM_VENV)
-	@$(SAM_VENV)/bin/python -m pip --quiet --disable-pip-version-check install --no-deps --require-hashes -r $<
+$(SCAN_VENV)/bin/checkov: tests/requirements-scan.txt
+$(SAM_VENV)/bin/sam $(SCAN_VENV)/bin/checkov:
+	@echo "Installing $(@F) into $(@D:/bin=) (once, about a minute)" >&2
+	@$(PYTHON) -m venv $(@D:/bin=)
+	@$(@D)/python -m $(INSTALL) --no-deps --require-hashes -r $<
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/pyvenv.cfg tests/requirements.txt pyproject.toml
 	@echo "Installing what the tests need (once, about a minute)" >&2
-	@$(PIP) install --no-deps --require-hashes -r tests/requirements.txt
-	@$(PIP) install --no-deps -e .
+	@$(BIN)/python -m $(INSTALL) --no-deps --require-hashes -r tests/requirements.txt
+	@$(BIN)/python -m $(INSTALL) --no-deps -e .
 	@touch $@ $(VENV)/.cli

@@ -15,6 +15,8 @@ from chunkproof.settings import Settings
 from support.cohere_server import CohereServer, cohere_server
 from support.qdrant_server import NoServerError, QdrantServer, qdrant_server
 
+pytest_plugins = ["support.leaks"]
+
 
 @pytest.fixture(autouse=True)
 def _nothing_configured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -94,6 +94,16 @@ def api_option(command: Command) -> Command:
     return decorated
 
 
+def without_api(why: str) -> Callable[[Command], Command]:
+    """For a command that no deployed stack can answer: `--api` is refused with the reason, not passed over."""
+
+    def refuse(_context: click.Context, _option: click.Parameter, url: str | None) -> None:
+        if url is not None:
+            raise click.BadParameter(why, param_hint="--api")
+
+    return click.option("--api", metavar="URL", callback=refuse, expose_value=False, help=f"Not here: {why}.")
+
+
 def options(collection: str | None, data: Path | None, as_json: bool, api: str | None = None) -> Options:
     """The common options with their defaults."""
     if collection is not None and not collection.strip():

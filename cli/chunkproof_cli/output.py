@@ -100,6 +100,17 @@ class _Once(logging.Filter):
         return new
 
 
+class Counted(logging.Filter):
+    """Counts messages below a warning instead of showing them."""
+
+    count = 0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Only warnings and worse pass."""
+        self.count += record.levelno < logging.WARNING
+        return record.levelno >= logging.WARNING
+
+
 @contextmanager
 def each_warning_once(logger: str) -> Iterator[None]:
     """For commands that search many times: what is wrong with a collection is wrong every time."""

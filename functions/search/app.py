@@ -23,13 +23,13 @@ app = Api()
 )
 def post_search(query: SearchQuery) -> RetrievalResponse:
     """Embed the query, find the nearest chunks and return them ranked, with score, source and timing."""
-    return search(query, using=services(), deadline=app.deadline)
+    return search(query, using=app.services, deadline=app.deadline)
 
 
 @app.get("/collections/<name>", summary="What a collection holds", responses=responses(CollectionInfo))
 def get_collection(name: Annotated[str, Path(description="The collection's name")]) -> CollectionInfo:
     """Shape, counts, payload fields and how they are read."""
-    return collection_info(unquote(name), using=services(), deadline=app.deadline)
+    return collection_info(unquote(name), using=app.services, deadline=app.deadline)
 
 
 @app.get(

@@ -1,7 +1,6 @@
 """`POST /validate-chunk`."""
 
 from chunkproof.api import Api, responses
-from chunkproof.connect import services
 from chunkproof.models import ChunkValidation, ValidationResult
 from chunkproof.validation import validate_chunk
 
@@ -13,7 +12,7 @@ app = Api()
 )
 def post_validate_chunk(request: ChunkValidation) -> ValidationResult:
     """Compare a stored chunk with its original, byte for byte, and say what differs and why."""
-    return validate_chunk(request, using=services(), deadline=app.deadline)
+    return validate_chunk(request, using=app.services, deadline=app.deadline)
 
 
 lambda_handler = app.prime().handler

@@ -6,21 +6,21 @@ and carries `x-request-id`.
 
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from http import HTTPStatus
-from typing import Any
+from math import ceil
+from typing import TYPE_CHECKING, Any
 
-from aws_lambda_powertools import Logger
 from aws_lambda_powertools.event_handler import APIGatewayHttpResolver, Response
 from aws_lambda_powertools.event_handler.exceptions import NotFoundError as RouteNotFoundError
 from aws_lambda_powertools.event_handler.openapi.exceptions import RequestValidationError
 from aws_lambda_powertools.utilities.data_classes import APIGatewayProxyEventV2
 
 from chunkproof.connect import services, settings
-from chunkproof.deadline import Deadline
+from chunkproof.deadline import Deadline, Stopwatch
 from chunkproof.errors import (
     ChunkproofError,
     InternalError,
@@ -31,7 +31,14 @@ from chunkproof.errors import (
 from chunkproof.models import ExecutionMetadata, Model, RetrievalResponse, read_json
 from chunkproof.models.base import described, limits_in_force
 from chunkproof.models.json import has_lone_surrogate
-from chunkproof.proxy import Answer, Event, fields_of, readable, sized
+from chunkproof.proxy import Answer, Event, claim_of, fields_of, readable, sized
+from chunkproof.record import Record, State
+from chunkproof.services import Services
+from chunkproof.settings import Settings
+from chunkproof.telemetry import Telemetry, logger, spans
+
+if TYPE_CHECKING:
+    from chunkproof.clients.breaker import Breaker
 
 LAMBDA_DEADLINE_MS = 2_000
 # Kept back for turning a failure into an answer before Lambda stops the function.
@@ -39,8 +46,6 @@ RESERVE_MS = 100
 # Ten times the longest query: a failure says what was asked, and stays far below Lambda's limit.
 MAX_ECHO = 100_000
 JSON = "application/json"
-
-logger = Logger(service="chunkproof")
 
 
 class _OfThread(threading.local):
@@ -51,6 +56,7 @@ class _OfThread(threading.local):
     lambda_context: Any
     event: Event
     deadline: Deadline
+    record: Record
 
     def __init__(self) -> None:
         self.context = {}
@@ -88,15 +94,35 @@ class Api(APIGatewayHttpResolver):
         }
         for kind, answer in answers.items():
             self.exception_handler(kind)(answer)
+        self.use([self._staged])
+        self._telemetry = Telemetry()
 
     @property
     def deadline(self) -> Deadline:
         """The time budget of the request at hand."""
         return self.of_thread.deadline
 
+    @property
+    def services(self) -> Services:
+        """The services as the caller may use them: with tenants, those that see only the caller's own chunks."""
+        found = services()
+        claim = found.settings.tenant_claim
+        return found.of_tenant(claim_of(self.of_thread.event, claim)) if claim else found
+
     def handler(self, event: Event, context: Any) -> Answer:
         """The Lambda handler."""
-        self.of_thread.event = event
+        watch, record = Stopwatch(), Record(_spans())
+        self.of_thread.event, self.of_thread.record = event, record
+        with record.open():
+            answer = self._answer(event, context)
+        record.stages["total"] = watch.ms()
+        record.facts["status"] = answer["statusCode"]
+        if answer["statusCode"] < HTTPStatus.BAD_REQUEST:
+            record.state = State.RETURNED
+        self._tell(context)
+        return answer
+
+    def _answer(self, event: Event, context: Any) -> Answer:
         self.of_thread.deadline = Deadline(LAMBDA_DEADLINE_MS)
         try:
             self.of_thread.deadline = deadline_of(context)
@@ -115,6 +141,23 @@ class Api(APIGatewayHttpResolver):
             }
         return _tagged(answer, context)
 
+    def _staged(self, _app: Any, next_middleware: Callable[[Any], Any]) -> Any:
+        """Between validation, which is over when this begins, and the answer, which is JSON when it ends."""
+        record = self.of_thread.record
+        record.lap("validate")
+        answer = next_middleware(self)
+        record.lap("format")
+        record.state = State.FORMATTED
+        return answer
+
+    def _tell(self, context: Any) -> None:
+        in_force = Settings.from_env({})
+        circuits: Mapping[str, Breaker] = {}
+        with suppress(ChunkproofError):  # what is not configured has its defaults here; the answer says so
+            in_force = settings()
+            circuits = services().circuits
+        self._telemetry.tell(self.of_thread.record, self.of_thread.event, context, in_force, circuits)
+
     def prime(self) -> "Api":
         """Do now what would make a first request slow (or two first ones collide); opens no connection."""
         for route in [*self._static_routes, *self._dynamic_routes]:
@@ -124,8 +167,7 @@ class Api(APIGatewayHttpResolver):
         return self
 
     def _failed(self, error: ChunkproofError) -> Response[str]:
-        if error.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-            logger.error("request failed", code=error.code, reasons=error.messages)
+        self.of_thread.record.facts |= {"code": error.code, "reasons": error.messages}
         given = fields_of(self.of_thread.event)
         envelope = RetrievalResponse.failed(
             error,
@@ -143,7 +185,7 @@ class Api(APIGatewayHttpResolver):
     def _headers(self, error: ChunkproofError) -> dict[str, str | list[str]]:
         headers: dict[str, str | list[str]] = {}
         if error.retry_after is not None:
-            headers["retry-after"] = str(max(1, round(error.retry_after)))
+            headers["retry-after"] = str(max(1, ceil(error.retry_after)))
         if isinstance(error, MethodNotAllowedError):
             headers["allow"] = ", ".join(self._methods_here())
         return headers
@@ -169,6 +211,12 @@ class Api(APIGatewayHttpResolver):
         path = self.current_event.path
         routes = [*self._static_routes, *self._dynamic_routes]
         return sorted({route.method for route in routes if route.rule.fullmatch(path)})
+
+
+def _spans() -> Callable[[str, float], None] | None:
+    with suppress(ChunkproofError):  # a wrong setting is for the answer to say
+        return spans() if settings().tracing else None
+    return None
 
 
 def _echo(value: Any) -> str | None:

@@ -10,6 +10,7 @@ from chunkproof.deadline import Deadline
 from chunkproof.errors import InvalidParameterError
 from chunkproof.models import CollectionInfo, PayloadField, VectorInfo
 from chunkproof.payload import PayloadMap, flattened
+from chunkproof.record import State, note, stage
 from chunkproof.services import Services, choose_space
 
 _TYPES = {str: "string", bool: "boolean", int: "integer", float: "number", list: "list", dict: "object"}
@@ -19,9 +20,11 @@ _METRICS = {"Euclid": "Euclidean"}
 def collection_info(name: str, *, using: Services, deadline: Deadline) -> CollectionInfo:
     """Shape, counts, payload fields of the first points and the mapping in force."""
     collection = using.collection(name)
+    note(collection=collection)
     using.forget(collection)
-    description = using.store.describe(collection, deadline)
-    payloads = using.sample(collection, deadline).payloads
+    with stage("search", State.SEARCHED):
+        description = using.store.describe(collection, deadline)
+        payloads = using.sample(collection, deadline).payloads
     # Here one looks up the names to choose from, so that several vectors are no failure.
     space = description.vectors[0] if len(description.vectors) > 1 else None
     with suppress(InvalidParameterError):

@@ -11,6 +11,7 @@ from chunkproof.services import Services
 from chunkproof.settings import Settings
 
 if TYPE_CHECKING:
+    from chunkproof.clients.breaker import Breaker
     from chunkproof.clients.cohere import CohereEmbedder
     from chunkproof.clients.qdrant import QdrantStore
 
@@ -51,28 +52,39 @@ def _read() -> Settings:
 
 @cache
 def _built() -> Services:
-    return Services(_read(), served_store(_read()), cohere_embedder(_read()))
+    from chunkproof.clients.breaker import Breaker
+
+    circuits = {name: Breaker(name) for name in ("qdrant", "cohere")}
+    return Services(
+        _read(),
+        served_store(_read(), circuits["qdrant"]),
+        cohere_embedder(_read(), circuits["cohere"]),
+        circuits,
+    )
 
 
-def served_store(settings: Settings) -> "QdrantStore":
+def served_store(settings: Settings, breaker: "Breaker | None" = None) -> "QdrantStore":
     """The Qdrant server at `QDRANT_URL`."""
     from chunkproof.clients.http import DeadlineTransport
     from chunkproof.clients.qdrant import QdrantStore
 
     if settings.qdrant_url is None:
         raise NotConfiguredError("QDRANT_URL is not set: it must be an http or https URL")
-    return QdrantStore.at(settings.qdrant_url, DeadlineTransport(Keys(settings).for_qdrant))
+    keys = Keys(settings)
+    transport = DeadlineTransport(keys.for_qdrant, forget=keys.forget, breaker=breaker)
+    return QdrantStore.at(settings.qdrant_url, transport)
 
 
-def cohere_embedder(settings: Settings) -> "CohereEmbedder":
+def cohere_embedder(settings: Settings, breaker: "Breaker | None" = None) -> "CohereEmbedder":
     """Cohere's model, with the key from `COHERE_API_KEY` or the secret."""
     from chunkproof.clients.cohere import CohereEmbedder
     from chunkproof.clients.http import DeadlineTransport
 
     if settings.embedder == "local":
         raise NotConfiguredError("CHUNKPROOF_EMBEDDER is local, which only a terminal has: set it to cohere")
+    keys = Keys(settings)
     return CohereEmbedder(
-        DeadlineTransport(Keys(settings).for_cohere),
+        DeadlineTransport(keys.for_cohere, forget=keys.forget, breaker=breaker),
         model=settings.model,
         dimension=settings.dimension,
         base_url=settings.cohere_base_url,

@@ -3,6 +3,7 @@
 import math
 from collections import OrderedDict
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from threading import Lock
@@ -13,6 +14,8 @@ from chunkproof.errors import EmbeddingError, EmbeddingSizeError
 
 # Embeddings are unit vectors, so no value is beyond 1 but for rounding.
 LARGEST_VALUE = 1.0 + 1e-3
+
+Key = tuple[str, str, str, int | None, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,40 +29,53 @@ class QueryEmbedding:
 
 
 class QueryEmbedder:
-    """Embeds queries, keeping the latest ones by model, input type, dimension and exact text."""
+    """Embeds queries, keeping the latest ones by tenant, model, input type, dimension and exact text."""
 
     def __init__(self, embedder: Embedder, cache_entries: int) -> None:
         self.embedder = embedder
         self._capacity = cache_entries
-        self._kept: OrderedDict[tuple[str, str, int | None, str], tuple[Vector, datetime]] = OrderedDict()
+        self._owner = ""
+        self._kept: OrderedDict[Key, tuple[Vector, datetime]] = OrderedDict()
         self._lock = Lock()
+
+    def of_tenant(self, tenant: str) -> "QueryEmbedder":
+        """The same memory, where each tenant finds only its own: `cached` would tell what others asked."""
+        own = copy(self)
+        own._owner = tenant
+        return own
 
     def embed(self, text: str, size: int, collection: str, deadline: Deadline) -> QueryEmbedding:
         """The query's vector, of the size that the collection stores."""
         watch = Stopwatch()
-        key = (self.embedder.model, InputType.QUERY.value, self.embedder.dimension, text)
+        key = (self._owner, self.embedder.model, InputType.QUERY.value, self.embedder.dimension, text)
         kept = self._recall(key)
         if kept is None:
             vectors = self.embedder.embed([text], InputType.QUERY, deadline)
             kept = (checked(vectors, 1)[0], datetime.now(UTC))
-            self._remember(key, kept)
             cached = False
         else:
             cached = True
         vector, embedded_at = kept
         if len(vector) != size:
+            self._forget(key)  # a service that was wrong once is asked again
             raise EmbeddingSizeError(
                 f"{self.embedder.model} returned {len(vector)} values, collection {collection} stores {size}"
             )
+        if not cached:
+            self._remember(key, kept)
         return QueryEmbedding(vector, cached, watch.ms(), embedded_at)
 
-    def _recall(self, key: tuple[str, str, int | None, str]) -> tuple[Vector, datetime] | None:
+    def _recall(self, key: Key) -> tuple[Vector, datetime] | None:
         with self._lock:
             if key in self._kept:
                 self._kept.move_to_end(key)
             return self._kept.get(key)
 
-    def _remember(self, key: tuple[str, str, int | None, str], value: tuple[Vector, datetime]) -> None:
+    def _forget(self, key: Key) -> None:
+        with self._lock:
+            self._kept.pop(key, None)
+
+    def _remember(self, key: Key, value: tuple[Vector, datetime]) -> None:
         with self._lock:
             self._kept[key] = value
             while len(self._kept) > self._capacity:

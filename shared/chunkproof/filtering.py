@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from chunkproof.deadline import Deadline
 from chunkproof.errors import InvalidParameterError
-from chunkproof.models.filters import Absent, All, AnyOf, Between, Condition, Either, Not
+from chunkproof.models.filters import Absent, All, AnyOf, Between, Condition, Either, HasId, Not
 from chunkproof.payload import lies_in_json_string
 from chunkproof.services import Sample, Services
 
@@ -26,6 +26,8 @@ def _mapped_one(condition: Condition, sample: Sample, using: Services) -> Condit
             return Not(tuple(_mapped_one(c, sample, using) for c in inner))
         case Either(inner) | All(inner):
             return type(condition)(tuple(_mapped_one(c, sample, using) for c in inner))
+        case HasId():
+            return condition
         case AnyOf() | Between() | Absent():
             paths = _paths_of(condition.field, sample, using)
             # A path counts only where none that outranks it has a value: that is the one an answer shows.

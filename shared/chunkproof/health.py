@@ -1,6 +1,7 @@
 """Asking the dependencies how they are."""
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from chunkproof import CONTRACT_VERSION
 from chunkproof.clients import InputType
@@ -8,6 +9,9 @@ from chunkproof.deadline import Deadline, Stopwatch
 from chunkproof.errors import ChunkproofError
 from chunkproof.models.health import DependencyHealth, Health
 from chunkproof.services import Services
+
+if TYPE_CHECKING:
+    from chunkproof.clients.breaker import Breaker
 
 
 def health(*, using: Services | None = None, deadline: Deadline) -> Health:
@@ -17,8 +21,10 @@ def health(*, using: Services | None = None, deadline: Deadline) -> Health:
     embedder = using.query_embedder().embedder
     # Half of the time each: one that is silent must not keep the other from being asked.
     half = Deadline(deadline.remaining_ms() / 2)
-    qdrant = _asked(lambda: using.store.collections(half))
-    embedding = _asked(lambda: embedder.embed(["ping"], InputType.QUERY, deadline))
+    qdrant = _asked(lambda: using.store.collections(half), using.circuits.get("qdrant"))
+    embedding = _asked(
+        lambda: embedder.embed(["ping"], InputType.QUERY, deadline), using.circuits.get("cohere")
+    )
     is_well = qdrant.status == embedding.status == "ok"
     return Health(
         status="ok" if is_well else "down",
@@ -28,10 +34,16 @@ def health(*, using: Services | None = None, deadline: Deadline) -> Health:
     )
 
 
-def _asked(ask: Callable[[], object]) -> DependencyHealth:
+def _asked(ask: Callable[[], object], breaker: "Breaker | None") -> DependencyHealth:
     watch = Stopwatch()
+    why: str | None = None
     try:
         ask()
     except ChunkproofError as error:
-        return DependencyHealth(status="down", latency_ms=watch.ms(), message=error.message)
-    return DependencyHealth(status="ok", latency_ms=watch.ms())
+        why = str(error)
+    return DependencyHealth(
+        status="down" if why else "ok",
+        latency_ms=watch.ms(),
+        message=why,
+        circuit=breaker.state.value if breaker else None,
+    )

@@ -8,8 +8,14 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
-from chunkproof.errors import InvalidParameterError, RequestTooLargeError, ResponseTooLargeError
+from chunkproof.errors import (
+    ForbiddenError,
+    InvalidParameterError,
+    RequestTooLargeError,
+    ResponseTooLargeError,
+)
 from chunkproof.models.json import read_json
+from chunkproof.unpacking import UnpacksToTooMuchError, unpacked
 
 # What Lambda takes and returns: the whole event, or proxy response, as JSON, escapes and base64 included.
 MAX_REQUEST_BYTES = 6_291_456
@@ -30,6 +36,15 @@ def readable(event: Event) -> dict[str, Any]:
         # Decoded by the gateway; encoded again it matches its route, whatever characters it has.
         plain["rawPath"] = f"/collections/{quote(name, safe='')}"
     return plain
+
+
+def claim_of(event: Event, name: str) -> str:
+    """What the caller's token, checked by API Gateway, says under this name; `ForbiddenError` without it."""
+    authorizer = (event.get("requestContext") or {}).get("authorizer") or {}
+    claim = ((authorizer.get("jwt") or {}).get("claims") or {}).get(name)
+    if not isinstance(claim, str) or not claim.strip():
+        raise ForbiddenError(f"The token has no claim {name}, which says whose chunks may be seen")
+    return claim
 
 
 def fields_of(event: Event) -> dict[str, Any]:
@@ -75,7 +90,7 @@ def _body(event: Event, headers: Mapping[str, str]) -> str:
     elif encoding != "identity":
         raise InvalidParameterError("content-encoding must be gzip or identity")
     if len(content) > MAX_REQUEST_BYTES:
-        raise RequestTooLargeError(f"The request body has more than {MAX_REQUEST_BYTES} bytes")
+        raise _too_large()
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -83,20 +98,20 @@ def _body(event: Event, headers: Mapping[str, str]) -> str:
 
 
 def _unpacked(content: bytes) -> bytes:
-    """Gzip undone, all members of it, never beyond the limit: a small body can unpack to gigabytes."""
-    unpacked = b""
     if not content:
         raise InvalidParameterError("The request body is not valid gzip: it is empty")
-    while content and len(unpacked) <= MAX_REQUEST_BYTES:
-        unpacker = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
-        try:
-            unpacked += unpacker.decompress(content, MAX_REQUEST_BYTES + 1 - len(unpacked))
-        except zlib.error:
-            raise InvalidParameterError("The request body is not valid gzip") from None
-        if not unpacker.eof and len(unpacked) <= MAX_REQUEST_BYTES:
-            raise InvalidParameterError("The request body is not valid gzip: it ends too early")
-        content = unpacker.unused_data
-    return unpacked
+    try:
+        return unpacked(content, MAX_REQUEST_BYTES)
+    except UnpacksToTooMuchError:
+        raise _too_large() from None
+    except EOFError:
+        raise InvalidParameterError("The request body is not valid gzip: it ends too early") from None
+    except zlib.error:
+        raise InvalidParameterError("The request body is not valid gzip") from None
+
+
+def _too_large() -> RequestTooLargeError:
+    return RequestTooLargeError(f"The request body has more than {MAX_REQUEST_BYTES} bytes")
 
 
 def _accepts_gzip(header: str) -> bool:

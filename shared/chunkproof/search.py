@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from math import fsum, sqrt
 
 from chunkproof.clients import Nearest, Point, Vector, VectorSpace
-from chunkproof.deadline import Deadline, Stopwatch
+from chunkproof.deadline import Deadline
 from chunkproof.embedding import QueryEmbedding
 from chunkproof.errors import (
     CollectionNotFoundError,
@@ -18,6 +18,7 @@ from chunkproof.errors import (
 from chunkproof.filtering import mapped
 from chunkproof.models import ExecutionMetadata, RetrievalResponse, SearchQuery, SearchResult, SourceMetadata
 from chunkproof.payload import Chunk
+from chunkproof.record import State, note, note_query, reach, stage
 from chunkproof.services import Services
 
 SHORT_QUERY = 5
@@ -35,12 +36,18 @@ def search(
     collection = using.collection(query.collection)
     if query.query_text is not None and len(query.query_text) < SHORT_QUERY:
         log.warning("Query is very short", extra={"query_id": query.query_id, "chars": len(query.query_text)})
+    note(query_id=query.query_id, collection=collection, top_k=query.top_k, created_at=query.created_at)
+    note_query(query.query_text, in_full=using.settings.log_queries)
     knew = using.knows(collection)
     try:
         return _search(query, collection, using, deadline, exact)
-    except (VectorStoreRefusedError, CollectionNotFoundError, DimensionMismatchError, EmbeddingSizeError):
+    except (VectorStoreRefusedError, CollectionNotFoundError):
         using.forget(collection)
         if not knew:
+            raise
+        return _search(query, collection, using, deadline, exact)  # it was made anew since it was learned
+    except (DimensionMismatchError, EmbeddingSizeError):
+        if not using.has_changed(collection, deadline):
             raise
         return _search(query, collection, using, deadline, exact)  # it was made anew since it was learned
 
@@ -48,28 +55,35 @@ def search(
 def _search(
     query: SearchQuery, collection: str, using: Services, deadline: Deadline, exact: bool
 ) -> RetrievalResponse:
-    space = using.space(collection, deadline)
-    where = mapped(query.filters, collection, using=using, deadline=deadline)
-    embedding = _embedded(query, space, collection, using, deadline)
-    watch = Stopwatch()
-    points = using.store.nearest(
-        Nearest(
-            collection=collection,
-            space=space,
-            vector=_unit(embedding.vector if embedding else query.query_vector or ()),
-            limit=query.top_k,
-            at_least=query.similarity_threshold,
-            where=where,
-            with_vectors=query.with_vectors,
-            exact=exact,
-        ),
-        deadline,
+    with stage("search"):
+        space = using.space(collection, deadline)
+        where = mapped(query.filters, collection, using=using, deadline=deadline)
+    with stage("embed", State.EMBEDDED):
+        embedding = _embedded(query, space, collection, using, deadline)
+    nearest = Nearest(
+        collection=collection,
+        space=space,
+        vector=_unit(embedding.vector if embedding else query.query_vector or ()),
+        limit=query.top_k,
+        at_least=query.similarity_threshold,
+        where=where,
+        with_vectors=query.with_vectors,
+        exact=exact,
     )
+    with stage("search", State.SEARCHED) as watch:
+        points = using.store.nearest(nearest, deadline)
     search_ms = watch.ms()
     readable = _readable(points, using)
+    reach(State.FILTERED)
     model = using.embedder.model if using.embedder and embedding else None
     _warn_of_other_models([chunk for chunk, _ in readable], model)
     results = _ranked(readable, query)
+    note(
+        result_count=len(results),
+        skipped=len(points) - len(results),
+        top_score=results[0].similarity_score if results else None,
+        embedding_cached=embedding.cached if embedding else None,
+    )
     return RetrievalResponse(
         query=query.query_text,
         query_id=query.query_id,

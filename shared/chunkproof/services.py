@@ -1,8 +1,11 @@
 """What a use case works with, built once per process from the settings."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from math import fsum
+from threading import Lock
+from typing import TYPE_CHECKING
 
 from chunkproof.clients import Embedder, PointId, VectorSpace, VectorStore
 from chunkproof.deadline import Deadline
@@ -15,8 +18,14 @@ from chunkproof.errors import (
 )
 from chunkproof.payload import PayloadMap
 from chunkproof.settings import Settings
+from chunkproof.tenants import TenantStore
+
+if TYPE_CHECKING:
+    from chunkproof.clients.breaker import Breaker
 
 SAMPLE_POINTS = 100
+# What was learned of that many tenants' points is remembered.
+MAX_TENANTS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +42,32 @@ class Services:
     settings: Settings
     store: VectorStore
     embedder: Embedder | None
+    circuits: Mapping[str, "Breaker"] = field(default_factory=dict)
     queries: QueryEmbedder | None = field(init=False)
     payloads: PayloadMap = field(init=False)
     _spaces: dict[str, VectorSpace] = field(init=False, default_factory=dict)
     _samples: dict[str, Sample] = field(init=False, default_factory=dict)
+    _tenants: OrderedDict[str, "Services"] = field(init=False, default_factory=OrderedDict)
+    _lock: Lock = field(init=False, default_factory=Lock)
 
     def __post_init__(self) -> None:
         self.queries = QueryEmbedder(self.embedder, self.settings.cache_entries) if self.embedder else None
         self.payloads = PayloadMap(self.settings.payload_map)
+
+    def of_tenant(self, tenant: str) -> "Services":
+        """The same services, which see and remember nothing but this tenant's points."""
+        if self.settings.tenant_field is None:
+            raise NotConfiguredError("CHUNKPROOF_TENANT_FIELD is not set")
+        with self._lock:
+            own = self._tenants.pop(tenant, None)
+            if own is None:
+                own = replace(self, store=TenantStore(self.store, self.settings.tenant_field, tenant))
+                own.queries = self.queries.of_tenant(tenant) if self.queries else None
+                own._spaces = self._spaces  # a collection's shape is everybody's
+            self._tenants[tenant] = own
+            while len(self._tenants) > MAX_TENANTS:
+                self._tenants.popitem(last=False)
+        return own
 
     def collection(self, named: str | None) -> str:
         """The collection a request means, if the deployment allows it."""
@@ -70,6 +97,12 @@ class Services:
     def knows(self, collection: str) -> bool:
         """Whether something remembered of the collection could be out of date."""
         return collection in self._spaces or collection in self._samples
+
+    def has_changed(self, collection: str, deadline: Deadline) -> bool:
+        """Whether a collection that was known has another vector now; it is learned anew."""
+        known = self._spaces.get(collection)
+        self.forget(collection)
+        return known is not None and self.space(collection, deadline) != known
 
     def sample(self, collection: str, deadline: Deadline) -> Sample:
         """The first points' payloads; asked of the store once."""

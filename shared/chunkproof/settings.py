@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from chunkproof.errors import SettingsError
 from chunkproof.models import ChunkMetadata, Limits
+from chunkproof.models.filters import is_payload_path
 
 CANONICAL_FIELDS = ("text", *ChunkMetadata.model_fields)
 
@@ -43,6 +44,12 @@ def _known_fields(rows: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]
     return rows
 
 
+def _payload_path(path: str) -> str:
+    if not is_payload_path(path):
+        raise ValueError("not names joined by dots")
+    return path
+
+
 def _http_url(url: str) -> str:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0:
@@ -51,6 +58,7 @@ def _http_url(url: str) -> str:
 
 
 Url = Annotated[str, AfterValidator(_http_url)]
+PayloadPath = Annotated[str, AfterValidator(_payload_path)]
 Names = Annotated[tuple[str, ...], BeforeValidator(_comma_separated)]
 PayloadRows = Annotated[
     dict[str, tuple[str, ...]], BeforeValidator(_payload_map), AfterValidator(_known_fields)
@@ -140,6 +148,27 @@ class Settings(BaseModel):
         ge=1,
         le=900_000,
     )
+    latency_target_ms: int = _setting(
+        "CHUNKPROOF_LATENCY_TARGET_MS",
+        2_000,
+        "What an answer should take at most; slower ones are counted and logged.",
+        "1 to 900000",
+        ge=1,
+        le=900_000,
+    )
+    environment: str = _setting(
+        "CHUNKPROOF_ENVIRONMENT",
+        "local",
+        "Which deployment metrics are of, such as dev or prod.",
+        "1 to 50 letters, digits, dots, dashes and underscores",
+        pattern=r"^[A-Za-z0-9._-]{1,50}$",
+    )
+    tracing: bool = _setting(
+        "CHUNKPROOF_TRACING",
+        False,
+        "Whether each stage of a request becomes a span of OpenTelemetry, which a Lambda layer must bring.",
+        "`true` or `false`",
+    )
     cache_entries: int = _setting(
         "CHUNKPROOF_CACHE_ENTRIES",
         1_000,
@@ -153,6 +182,25 @@ class Settings(BaseModel):
         {},
         "Where a payload keeps a field, when the built-in names do not find it.",
         'JSON such as {"text": "body.raw"}, for: ' + ", ".join(CANONICAL_FIELDS),
+    )
+
+    log_queries: bool = _setting(
+        "CHUNKPROOF_LOG_QUERIES",
+        False,
+        "Whether logs show the text of queries; otherwise its length and a hash.",
+        "`true` or `false`",
+    )
+    tenant_claim: str | None = _setting(
+        "CHUNKPROOF_TENANT_CLAIM",
+        None,
+        "Claim of a caller's token that names its tenant; with `CHUNKPROOF_TENANT_FIELD`.",
+        "a claim's name",
+    )
+    tenant_field: PayloadPath | None = _setting(
+        "CHUNKPROOF_TENANT_FIELD",
+        None,
+        "Payload field, a string, that names the tenant a chunk belongs to; callers see their own chunks only.",
+        "a payload path such as `metadata.tenant`",
     )
 
     @classmethod
@@ -170,6 +218,8 @@ class Settings(BaseModel):
 
         if settings.min_query_chars > settings.max_query_chars:
             raise SettingsError("CHUNKPROOF_MIN_QUERY_CHARS must not be above CHUNKPROOF_MAX_QUERY_CHARS")
+        if (settings.tenant_claim is None) != (settings.tenant_field is None):
+            raise SettingsError("CHUNKPROOF_TENANT_CLAIM and CHUNKPROOF_TENANT_FIELD must be set together")
         return settings
 
     @classmethod

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from hashlib import sha256
 from urllib.parse import urlsplit
 
-from chunkproof.deadline import Deadline, Stopwatch
+from chunkproof.deadline import Deadline
 from chunkproof.errors import InvalidParameterError
 from chunkproof.integrity import compare, compare_with_hash, digest
 from chunkproof.lookup import find_point
 from chunkproof.models import Check, ChunkMetadata, ChunkValidation, Mismatch, ValidationResult
 from chunkproof.models.filters import parse_time
 from chunkproof.payload import Chunk
+from chunkproof.record import State, note, stage
 from chunkproof.services import Services
 
 MAX_TITLE = 500
@@ -31,8 +32,9 @@ class _Verdict:
 def validate_chunk(request: ChunkValidation, *, using: Services, deadline: Deadline) -> ValidationResult:
     """Whether the stored text is the original, byte for byte, and what the chunk's own hashes say."""
     collection = using.collection(request.collection)
-    watch = Stopwatch()
-    point = find_point(request.chunk_id, collection, using=using, deadline=deadline)
+    note(collection=collection, chunk_id=request.chunk_id)
+    with stage("search", State.SEARCHED) as watch:
+        point = find_point(request.chunk_id, collection, using=using, deadline=deadline)
     retrieval_ms = watch.ms()
     chunk = using.payloads.chunk_of(point)
 
@@ -49,6 +51,7 @@ def validate_chunk(request: ChunkValidation, *, using: Services, deadline: Deadl
     matches = (
         text.check.passed if text.check.passed is not None else all(p.passed is not False for p in proofs)
     )
+    note(matches=matches, mismatch_kind=text.mismatch.kind if text.mismatch else None)
     return ValidationResult(
         chunk_id=chunk.metadata.chunk_id,
         matches=matches,

@@ -145,6 +145,11 @@ def test_there_is_no_other_way_in(any_stack: Stack) -> None:
     }
 
 
+def test_no_other_site_may_read_answers(any_stack: Stack) -> None:
+    assert "CorsConfiguration" not in any_stack.only("ApiGatewayV2::Api")
+    assert not [key for key in any_stack.api if "cors" in key]
+
+
 def test_no_principal_is_everybody(any_stack: Stack) -> None:
     principals = list(named(any_stack.resources, "Principal"))
     assert principals

@@ -12,6 +12,8 @@ FUNCTIONS = ("SearchFunction", "ValidateChunkFunction")
 LOGS = {"SearchFunction": "SearchLogs", "ValidateChunkFunction": "ValidateChunkLogs"}
 BROKEN = {"SearchFunction": "SearchBroken", "ValidateChunkFunction": "ValidateChunkBroken"}
 ALARMS = {"SearchFunction": "SearchErrorAlarm", "ValidateChunkFunction": "ValidateChunkErrorAlarm"}
+TRACING_LAYER = "arn:aws:lambda:eu-central-1:901920570463:layer:aws-otel-python-arm64-ver-1-32-0:2"
+KEY = "arn:aws:kms:eu-central-1:123456789012:key/0f0f0f0f-0000-4000-8000-000000000001"
 DIGEST, OTHER_DIGEST = "3b1f" * 16, "a07c" * 16
 
 # Another value for every parameter but the digest.
@@ -27,27 +29,47 @@ CHANGED = {
     "CohereBaseUrl": "https://cohere.example",
     "SecretArn": "arn:aws:secretsmanager:eu-central-1:123456789012:secret:keys-AbCdEf",
     "SecretKmsKeyArn": "arn:aws:kms:eu-central-1:123456789012:key/0f0f0f0f-0000-4000-8000-000000000000",
+    "KmsKeyArn": KEY,
     "JwtIssuer": "https://issuer.example",
     "JwtAudience": "search",
+    "TenantClaim": "tenant",
+    "TenantField": "tenant",
     "PublicHealth": "true",
     "ThrottleRate": "5",
     "ThrottleBurst": "5",
     "Architecture": "x86_64",
     "MemorySize": "512",
+    "ReservedConcurrency": "20",
     "SnapStart": "PublishedVersions",
     "GradualRollout": "true",
     "RolloutSteps": "Linear10PercentEvery1Minute",
     "LogRetentionDays": "7",
+    "LogQueries": "true",
     "SubnetIds": "subnet-1",
     "SecurityGroupIds": "sg-1",
     "MinQueryChars": "3",
     "MaxQueryChars": "2000",
     "MaxTopK": "20",
     "DeadlineMs": "1000",
+    "LatencyTargetMs": "500",
     "CacheEntries": "0",
+    "TracingLayerArn": TRACING_LAYER,
 }
 
 functions = pytest.mark.parametrize("function", FUNCTIONS)
+
+
+@functions
+def test_a_function_is_traced_only_when_a_layer_for_it_is_given(function: str) -> None:
+    def traced(found: Stack) -> tuple[Any, ...]:
+        made = found.of_type("Lambda::Function")[function]
+        variables = made["Environment"]["Variables"]
+        wrapper = variables.get("AWS_LAMBDA_EXEC_WRAPPER")
+        return len(made["Layers"]), made["TracingConfig"]["Mode"], variables["CHUNKPROOF_TRACING"], wrapper
+
+    assert traced(stack()) == (1, "PassThrough", "false", None)
+    assert traced(stack(TracingLayerArn=TRACING_LAYER)) == (2, "Active", "true", "/opt/otel-instrument")
+
 
 # https://docs.aws.amazon.com/apigateway/latest/developerguide/http-api-logging-variables.html
 ACCESS_LOG_VARIABLES = {
@@ -121,6 +143,33 @@ def test_only_subnets_bring_a_function_into_a_vpc(function: str) -> None:
     }
 
 
+@functions
+def test_a_function_has_a_limit_of_its_own_only_when_asked_for(function: str) -> None:
+    assert "ReservedConcurrentExecutions" not in properties(stack(), function)
+    limited = stack(ReservedConcurrency="20")
+    assert properties(limited, function)["ReservedConcurrentExecutions"] == "20"
+
+
+@functions
+def test_a_key_of_the_operators_encrypts_the_environment_only_when_given(function: str) -> None:
+    assert "KmsKeyArn" not in properties(stack(), function)
+    assert properties(stack(KmsKeyArn=KEY), function)["KmsKeyArn"] == KEY
+    assert "KmsKeyArn" not in properties(stack(SecretKmsKeyArn=KEY), function)
+
+
+def test_nothing_is_invoked_asynchronously_so_that_no_failure_needs_a_queue() -> None:
+    types = {resource["Type"] for name in ({}, CHANGED) for resource in stack(**name).resources.values()}
+    assert {kind for kind in types if kind.startswith("AWS::Lambda::")} == {
+        "AWS::Lambda::Alias",
+        "AWS::Lambda::Function",
+        "AWS::Lambda::LayerVersion",
+        "AWS::Lambda::Permission",
+        "AWS::Lambda::Version",
+    }
+    callers = {given["Principal"] for given in stack(**CHANGED).of_type("Lambda::Permission").values()}
+    assert callers == {"apigateway.amazonaws.com"}
+
+
 # How they log
 
 
@@ -137,6 +186,12 @@ def test_every_log_group_belongs_to_the_stack_and_forgets_when_asked() -> None:
         "AccessLogs": "/chunkproof/${AWS::StackName}/access",
     }
     assert {group["RetentionInDays"] for group in groups.values()} == {"14"}
+
+
+def test_a_key_of_the_operators_encrypts_every_log_group_only_when_given() -> None:
+    assert not [group for group in stack().of_type("Logs::LogGroup").values() if "KmsKeyId" in group]
+    groups = stack(KmsKeyArn=KEY).of_type("Logs::LogGroup").values()
+    assert [group["KmsKeyId"] for group in groups] == [KEY, KEY, KEY]
 
 
 def test_requests_are_logged_as_one_line_of_json_each() -> None:

@@ -15,6 +15,7 @@ from support.template import (
     REFERENCE,
     TEMPLATE,
     RefusedError,
+    broken_rules,
     named,
     parameter_values,
     references,
@@ -33,8 +34,10 @@ SETTING_OF_PARAMETER = {
     "MinQueryChars": "min_query_chars",
     "MaxQueryChars": "max_query_chars",
     "MaxTopK": "max_top_k",
+    "LatencyTargetMs": "latency_target_ms",
     "CacheEntries": "cache_entries",
 }
+TOKENS = {"JwtIssuer": "https://issuer.example", "JwtAudience": "search"}
 
 every_parameter = pytest.mark.parametrize("name", PARAMETERS)
 functions = pytest.mark.parametrize("function", FUNCTIONS)
@@ -120,6 +123,15 @@ def test_the_address_of_qdrant_is_all_that_must_be_given() -> None:
         ("MemorySize", "128"),
         ("LogRetentionDays", "0"),
         ("ThrottleRate", "0"),
+        ("ReservedConcurrency", "0"),
+        ("ReservedConcurrency", "-1"),
+        ("ReservedConcurrency", "2.5"),
+        ("KmsKeyArn", "alias/logs"),
+        ("KmsKeyArn", "arn:aws:kms:eu-central-1:123456789012:alias/logs"),
+        ("TenantClaim", " "),
+        ("TenantField", " "),
+        ("LogQueries", "yes"),
+        ("TracingLayerArn", "arn:aws:lambda:eu-central-1:901920570463:layer:otel"),
     ],
 )
 def test_a_wrong_value_is_refused_before_anything_is_created(name: str, value: str) -> None:
@@ -130,6 +142,51 @@ def test_a_wrong_value_is_refused_before_anything_is_created(name: str, value: s
 def test_a_collection_without_a_name_is_refused() -> None:
     with pytest.raises(RefusedError, match="Collection"):
         stack(Collection="")
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {},
+        TOKENS,
+        {"TenantClaim": "tenant", "TenantField": "org.id", **TOKENS},
+        {"SubnetIds": "subnet-1", "SecurityGroupIds": "sg-1"},
+        {"SecurityGroupIds": "sg-1"},
+    ],
+    ids=str,
+)
+def test_parameters_that_belong_together_break_no_rule(parameters: dict[str, str]) -> None:
+    assert broken_rules(**parameters) == []
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        (
+            {"JwtIssuer": "https://issuer.example"},
+            "With JwtIssuer, JwtAudience must name at least one audience",
+        ),
+        (
+            {"SubnetIds": "subnet-1"},
+            "With SubnetIds, SecurityGroupIds must name at least one group",
+        ),
+        (
+            {"TenantField": "tenant"},
+            "With TenantField, TenantClaim must name a claim",
+        ),
+        (
+            {"TenantClaim": "tenant", **TOKENS},
+            "With TenantClaim, TenantField must name a payload field",
+        ),
+        (
+            {"TenantClaim": "tenant", "TenantField": "tenant"},
+            "With TenantClaim, JwtIssuer must name who issues the tokens; IAM signatures carry no claims",
+        ),
+    ],
+    ids=["no-audience", "no-group", "no-claim", "no-field", "no-issuer"],
+)
+def test_a_parameter_without_its_companion_breaks_a_rule(parameters: dict[str, str], message: str) -> None:
+    assert broken_rules(**parameters) == [message]
 
 
 def test_every_parameter_that_people_set_is_in_one_group() -> None:
@@ -180,6 +237,8 @@ def test_a_stack_with_defaults_has_the_settings_of_the_contract() -> None:
             "CHUNKPROOF_MAX_QUERY_CHARS": 10_000,
             "CHUNKPROOF_MAX_TOP_K": 1_000,
             "CHUNKPROOF_DEADLINE_MS": 2_000,
+            "CHUNKPROOF_LATENCY_TARGET_MS": 2_000,
+            "CHUNKPROOF_ENVIRONMENT": "dev",
             "CHUNKPROOF_CACHE_ENTRIES": 1_000,
         }
     )
@@ -222,11 +281,25 @@ def test_only_an_asterisk_alone_allows_every_collection(
         ("MaxQueryChars", "2000", "max_query_chars", 2000),
         ("MaxTopK", "20", "max_top_k", 20),
         ("DeadlineMs", "29000", "deadline_ms", 29_000),
+        ("LatencyTargetMs", "500", "latency_target_ms", 500),
+        ("EnvironmentName", "prod", "environment", "prod"),
         ("CacheEntries", "0", "cache_entries", 0),
+        ("LogQueries", "true", "log_queries", True),
     ],
 )
 def test_a_parameter_reaches_its_setting(parameter: str, value: str, field: str, setting: Any) -> None:
     assert getattr(settings(**{parameter: value}), field) == setting
+
+
+def test_claim_and_field_of_a_tenant_reach_their_settings_together() -> None:
+    found = settings(TenantClaim="custom:tenant", TenantField="metadata.tenant", **TOKENS)
+    assert (found.tenant_claim, found.tenant_field) == ("custom:tenant", "metadata.tenant")
+    assert (settings().tenant_claim, settings().tenant_field) == (None, None)
+
+
+def test_queries_are_not_logged_unless_asked_for() -> None:
+    assert environment()["CHUNKPROOF_LOG_QUERIES"] == "false"
+    assert settings().log_queries is False
 
 
 @functions

@@ -8,7 +8,19 @@ from support.template import Stack, named, stack
 
 SECRET = "arn:aws:secretsmanager:eu-central-1:123456789012:secret:keys-AbCdEf"
 KEY = "arn:aws:kms:eu-central-1:123456789012:key/0f0f0f0f-0000-4000-8000-000000000000"
+OWN_KEY = "arn:aws:kms:eu-central-1:123456789012:key/0f0f0f0f-0000-4000-8000-000000000001"
+TRACING_LAYER = "arn:aws:lambda:eu-central-1:901920570463:layer:aws-otel-python-arm64-ver-1-32-0:2"
+TRACE_POLICY = "arn:${AWS::Partition}:iam::aws:policy/AWSXRayDaemonWriteAccess"
 SUBNETS = {"SubnetIds": "subnet-1,subnet-2", "SecurityGroupIds": "sg-1"}
+EVERYTHING = {
+    "SecretArn": SECRET,
+    "SecretKmsKeyArn": KEY,
+    "KmsKeyArn": OWN_KEY,
+    "ReservedConcurrency": "20",
+    "GradualRollout": "true",
+    "TracingLayerArn": TRACING_LAYER,
+    **SUBNETS,
+}
 ENI_POLICY = "arn:${AWS::Partition}:iam::aws:policy/service-role/AWSLambdaENIManagementAccess"
 
 Statement = tuple[str, tuple[str, ...], Any]
@@ -16,6 +28,7 @@ Statement = tuple[str, tuple[str, ...], Any]
 LOGS_OF_FUNCTION = {"SearchFunction": "SearchLogs", "ValidateChunkFunction": "ValidateChunkLogs"}
 READ_SECRET: Statement = ("Allow", ("secretsmanager:GetSecretValue",), SECRET)
 DECRYPT: Statement = ("Allow", ("kms:Decrypt",), KEY)
+DECRYPT_SETTINGS: Statement = ("Allow", ("kms:Decrypt",), OWN_KEY)
 
 functions = pytest.mark.parametrize("function", LOGS_OF_FUNCTION)
 
@@ -68,16 +81,28 @@ def test_a_key_without_a_secret_grants_nothing(function: str) -> None:
 
 
 @functions
+def test_with_a_key_for_its_settings_a_function_may_decrypt_with_that_one(function: str) -> None:
+    found = stack(KmsKeyArn=OWN_KEY)
+    assert granted(found, function) == ([write_own_logs(function), DECRYPT_SETTINGS], [])
+
+
+@functions
 def test_in_a_vpc_a_function_may_manage_its_network_interfaces(function: str) -> None:
     assert granted(stack(**SUBNETS), function) == ([write_own_logs(function)], [ENI_POLICY])
 
 
 @functions
+def test_with_a_tracing_layer_a_function_may_write_traces(function: str) -> None:
+    found = stack(TracingLayerArn=TRACING_LAYER)
+    assert granted(found, function) == ([write_own_logs(function)], [TRACE_POLICY])
+
+
+@functions
 def test_everything_at_once_grants_the_sum_and_no_more(function: str) -> None:
-    found = stack(SecretArn=SECRET, SecretKmsKeyArn=KEY, GradualRollout="true", **SUBNETS)
+    found = stack(**EVERYTHING)
     assert granted(found, function) == (
-        [write_own_logs(function), READ_SECRET, DECRYPT],
-        [ENI_POLICY],
+        [write_own_logs(function), DECRYPT_SETTINGS, READ_SECRET, DECRYPT],
+        [TRACE_POLICY, ENI_POLICY],
     )
 
 
@@ -91,11 +116,7 @@ def test_every_function_has_a_role_of_its_own_that_only_lambda_takes() -> None:
         ]
 
 
-@pytest.mark.parametrize(
-    "parameters",
-    [{}, {"SecretArn": SECRET, "SecretKmsKeyArn": KEY, "GradualRollout": "true", **SUBNETS}],
-    ids=["default", "everything"],
-)
+@pytest.mark.parametrize("parameters", [{}, EVERYTHING], ids=["default", "everything"])
 def test_no_policy_has_a_wildcard_and_none_belongs_to_nobody(parameters: dict[str, str]) -> None:
     found = stack(**parameters)
     assert not found.of_type("IAM::Policy")

@@ -12,6 +12,7 @@ from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
 from chunkproof.errors import NotConfiguredError
+from chunkproof_cli.main import cli
 from chunkproof_cli.remote import _signed
 
 from support.api import committed_event, invoke
@@ -402,3 +403,28 @@ def test_a_stack_that_does_not_answer_in_time_could_not_be_judged(
 def test_an_address_that_is_none_is_wrong_input(chunkproof: Command, url: str) -> None:
     run = chunkproof("search", "a", "--api", url)
     assert (run.code, run.err) == (2, f"--api {url}: must be an http or https URL\n")
+
+
+# commands that no stack can answer
+
+
+WITHOUT = {
+    ("demo",): "the demo is always embedded",
+    ("load", "chunks.jsonl"): "the API only reads; load writes to QDRANT_URL, or to the embedded store",
+    ("serve",): "serve is an API of its own, over QDRANT_URL or the embedded store",
+    ("secret",): "keys go to Secrets Manager, which is in no stack",
+}
+
+
+@pytest.mark.parametrize(("arguments", "why"), WITHOUT.items(), ids=lambda part: part[0])
+def test_a_command_that_no_stack_can_answer_says_so(
+    chunkproof: Command, arguments: tuple[str, ...], why: str
+) -> None:
+    run = chunkproof(*arguments, "--api", "https://stack.example")
+    assert run.code == 2
+    assert why in run.err
+
+
+@pytest.mark.parametrize("name", cli.commands)
+def test_every_command_knows_the_option(name: str) -> None:
+    assert any("--api" in option.opts for option in cli.commands[name].params)

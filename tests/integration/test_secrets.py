@@ -24,7 +24,7 @@ from support.listeners import silent_server
 from support.qdrant_server import QdrantServer, free_port
 
 NAME = "chunkproof/keys"
-QDRANT_KEY = "test-qdrant-key-77aa"
+QDRANT_KEY = "test-qdrant-s3cr3t-77aa"
 ASKED = post("/search", {"query_text": "backups", "collection": "docs"})
 COLLECTION = {
     "status": "green",

@@ -92,9 +92,9 @@ def test_a_server_that_stops_is_unavailable_and_one_that_comes_back_is_used_agai
 @pytest.mark.filterwarnings("ignore:Api key is used with an insecure connection")
 def test_a_wrong_key_is_named_and_not_shown(own_server: QdrantServer, deadline: Deadline) -> None:
     own_server.stop()
-    own_server.env["QDRANT__SERVICE__API_KEY"] = "open-sesame-77"
+    own_server.env["QDRANT__SERVICE__API_KEY"] = "open-s3cr3t-77"
     own_server.start()
-    for key in (None, "wrong-key-12"):
+    for key in (None, "wrong-s3cr3t-12"):
         store = store_at(own_server.url, key)
         for call in CALLS.values():
             with pytest.raises(VectorStoreUnavailableError) as caught:
@@ -104,7 +104,7 @@ def test_a_wrong_key_is_named_and_not_shown(own_server: QdrantServer, deadline: 
                 "Qdrant refused the key; check QDRANT_API_KEY",
             )
         store.close()
-    store = store_at(own_server.url, "open-sesame-77")
+    store = store_at(own_server.url, "open-s3cr3t-77")
     assert store.collections(deadline) == []
     store.close()
 

@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 Embed = Callable[[str], list[float]]
-KEY = "test-cohere-key-3f1c9a"
+KEY = "test-cohere-s3cr3t-3f1c9a"
 MAX_TOKENS = 512
 
 
@@ -61,6 +61,7 @@ def cohere_server(
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True
 
         def do_POST(self) -> None:
             asked = json.loads(self.rfile.read(int(self.headers["content-length"])))

@@ -41,6 +41,7 @@ def keeping_server(answer: Callable[[Asked], Said] = lambda _: Said()) -> Iterat
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True
 
         def _answer(self) -> None:
             asked = Asked(

@@ -45,6 +45,7 @@ def web_server(status: int, body: bytes, headers: Mapping[str, str]) -> Iterator
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True
 
         def _answer(self) -> None:
             self.rfile.read(int(self.headers.get("content-length") or 0))

@@ -136,6 +136,21 @@ def refusal(rules: dict[str, Any], value: str) -> str | None:
     return None
 
 
+def broken_rules(**parameters: str) -> list[str]:
+    """What the template's rules say against these parameters."""
+    written = template()
+    resolver = _Resolver(
+        {"Resources": {}}, parameter_values(written, {"QdrantUrl": QDRANT_URL, **parameters})
+    )
+    return [
+        assertion["AssertDescription"]
+        for rule in written["Rules"].values()
+        if resolver.decides(rule["RuleCondition"])
+        for assertion in rule["Assertions"]
+        if not resolver.decides(assertion["Assert"])
+    ]
+
+
 def resolved(changed: dict[str, Any], values: dict[str, Any]) -> Stack:
     """A transformed template with its conditions decided and its parameters filled in."""
     resolver = _Resolver(changed, values)
@@ -159,23 +174,26 @@ class _Resolver:
         self.values = values
 
     def holds(self, name: str | None) -> bool:
-        return name is None or self._condition(self.conditions[name])
+        return name is None or self.decides(self.conditions[name])
 
     def exists(self, name: str) -> bool:
         return name in self.resources and self.holds(self.resources[name].get("Condition"))
 
-    def _condition(self, node: Any) -> bool:
+    def decides(self, node: Any) -> bool:
+        """Whether a condition, of a resource or of a rule, holds."""
         match node:
             case {"Condition": name}:
                 return self.holds(name)
             case {"Fn::Equals": [left, right]}:
                 return str(self.value(left)) == str(self.value(right))
             case {"Fn::Not": [condition]}:
-                return not self._condition(condition)
+                return not self.decides(condition)
             case {"Fn::And": conditions}:
-                return all(self._condition(condition) for condition in conditions)
+                return all(self.decides(condition) for condition in conditions)
             case {"Fn::Or": conditions}:
-                return any(self._condition(condition) for condition in conditions)
+                return any(self.decides(condition) for condition in conditions)
+            case {"Fn::Contains": [values, value]}:
+                return value in self.value(values)
         raise RefusedError(f"no condition: {node}")
 
     def value(self, node: Any) -> Any:

@@ -12,7 +12,7 @@ from json import dumps
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-# In this order: the smaller sets follow the versions of the largest. SAM's own tool stands apart.
+# In this order: the smaller sets follow the versions of the largest. Tools with a virtualenv of their own stand apart.
 FILES = {
     "tests/requirements.txt": ("3.11", ["pyproject.toml", "--extra", "dev", "--extra", "cli"]),
     "cli/requirements.txt": (
@@ -21,9 +21,10 @@ FILES = {
     ),
     "shared/requirements.txt": ("3.13", ["pyproject.toml", "--constraint", "tests/requirements.txt"]),
     "tests/requirements-sam.txt": ("3.11", ["--group", "pyproject.toml:sam"]),
+    "tests/requirements-scan.txt": ("3.11", ["--group", "pyproject.toml:scan"]),
 }
 LARGEST = next(iter(FILES))
-APART = {"tests/requirements-sam.txt"}
+APART = {"tests/requirements-sam.txt", "tests/requirements-scan.txt"}
 
 
 def wanted() -> dict[str, object]:

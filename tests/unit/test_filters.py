@@ -221,3 +221,63 @@ def test_no_text_breaks_the_reading_of_a_time(text):
     time = parse_time(text)
 
     assert time is None or time.tzinfo is not None
+
+
+# limits
+
+
+def flat(count: int, first: int = 0) -> dict[str, object]:
+    """So many conditions of one value each."""
+    return {f"field{number}": number for number in range(first, first + count)}
+
+
+def test_a_hundred_conditions_are_as_many_as_a_filter_may_have():
+    assert len(parse_filters(flat(100))) == 100
+    assert problems(flat(101)) == ("filters must have at most 100 conditions, not 101",)
+
+
+@pytest.mark.parametrize(
+    ("filters", "count"),
+    [
+        ({**flat(60), "not": flat(41)}, 101),
+        ({"not": {**flat(50), "not": {**flat(50), "not": flat(50)}}}, 150),
+        ({**flat(100), "range": {"gte": 1, "lt": 2}}, 101),
+    ],
+    ids=["not", "not within not", "a range"],
+)
+def test_conditions_count_however_deep_and_of_whatever_kind(filters, count):
+    assert problems(filters) == (f"filters must have at most 100 conditions, not {count}",)
+
+
+def test_a_not_is_no_condition_of_its_own():
+    assert len(parse_filters({**flat(99), "not": {"last": 1}})) == 100
+
+
+def test_a_thousand_values_are_as_many_as_a_filter_may_name():
+    [condition] = parse_filters({"tags": list(range(1_000))})
+
+    assert condition.values == tuple(range(1_000))
+    assert problems({"tags": list(range(1_001))}) == ("filters must name at most 1000 values, not 1001",)
+
+
+def test_values_count_over_all_conditions_together():
+    halves = {"tags": list(range(500)), "not": {"pages": list(range(500))}}
+
+    assert len(parse_filters(halves)) == 2
+    assert problems({**halves, "last": "one more"}) == ("filters must name at most 1000 values, not 1001",)
+
+
+def test_a_repeated_value_counts_once_and_a_bound_not_at_all():
+    filters = {"tags": [*range(1_000), *range(1_000)], "pages": {"gte": 1, "lt": 9}}
+
+    assert len(parse_filters(filters)) == 2
+
+
+def test_what_is_too_much_is_told_together_with_what_is_wrong():
+    filters = {**flat(101), "tags": list(range(1_000)), "wrong": None}
+
+    assert problems(filters) == (
+        "filters.wrong must not be null",
+        "filters must have at most 100 conditions, not 102",
+        "filters must name at most 1000 values, not 1101",
+    )

@@ -9,7 +9,7 @@ from chunkproof.errors import SettingsError
 from chunkproof.models import Limits
 from chunkproof.settings import Settings
 
-# The contract's list; a deployment may not have a use for each of them yet.
+# The contract's list.
 DEFAULTS = {
     "CHUNKPROOF_TOKEN": None,
     "QDRANT_URL": None,
@@ -33,6 +33,9 @@ DEFAULTS = {
     "CHUNKPROOF_LOG_QUERIES": False,
     "CHUNKPROOF_TENANT_CLAIM": None,
     "CHUNKPROOF_TENANT_FIELD": None,
+    # Beyond it: which deployment a metric is of, and whether stages are traced.
+    "CHUNKPROOF_ENVIRONMENT": "local",
+    "CHUNKPROOF_TRACING": False,
 }
 ALLOWED_MAP = (
     'JSON such as {"text": "body.raw"}, for: text, chunk_id, url, document_id, position, timestamp, '
@@ -51,8 +54,8 @@ def problems(**environ: str) -> tuple[str, ...]:
     return refused.value.messages
 
 
-def test_every_variable_is_one_of_the_contracts():
-    assert set(Settings.variables()) <= set(DEFAULTS)
+def test_the_variables_are_those_of_the_contract_and_two_more():
+    assert set(Settings.variables()) == set(DEFAULTS)
 
 
 @pytest.mark.parametrize("variable", Settings.variables())
@@ -209,13 +212,29 @@ def test_the_limits_in_force_are_those_of_the_settings():
     assert Settings.from_env({}).limits == Limits()
 
 
+TENANT_SETTINGS = ("CHUNKPROOF_TENANT_CLAIM", "CHUNKPROOF_TENANT_FIELD")
+
+
+@pytest.mark.parametrize("variable", TENANT_SETTINGS)
+def test_half_of_the_tenant_settings_is_a_mistake_that_names_both(variable):
+    with pytest.raises(SettingsError) as caught:
+        Settings.from_env({variable: "tenant"})
+    assert str(caught.value) == " and ".join(TENANT_SETTINGS) + " must be set together"
+
+
+@pytest.mark.parametrize("path", ["a..b", ".", 'a"b', "a[0]"])
+def test_a_tenant_field_that_is_no_payload_path_is_refused(path):
+    with pytest.raises(SettingsError, match="CHUNKPROOF_TENANT_FIELD must be a payload path"):
+        Settings.from_env({"CHUNKPROOF_TENANT_CLAIM": "org", "CHUNKPROOF_TENANT_FIELD": path})
+
+
 def test_settings_cannot_be_changed():
     with pytest.raises(ValidationError):
         Settings.from_env({}).collection = "other"
 
 
 @given(
-    st.sampled_from(sorted(set(Settings.variables()) - {"CHUNKPROOF_PAYLOAD_MAP"})),
+    st.sampled_from(sorted(set(Settings.variables()) - {"CHUNKPROOF_PAYLOAD_MAP", *TENANT_SETTINGS})),
     st.text(alphabet=st.characters(exclude_characters="\0")),
 )
 @settings(deadline=None, max_examples=300)

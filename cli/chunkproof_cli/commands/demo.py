@@ -58,6 +58,7 @@ STEP_MS = 60_000
     metavar="FILE",
     help="Only write the sample suite to FILE as YAML.",
 )
+@context.without_api("the demo is always embedded")
 def demo(data: Path | None, export: Path | None, export_suite: Path | None) -> None:
     """Load a sample handbook, search it, validate a good and a corrupted chunk, run a suite of cases.
 

@@ -25,6 +25,7 @@ A line of chunks.jsonl:
 @click.command(epilog=EXAMPLES)
 @click.argument("path", type=click.Path(path_type=Path))
 @context.common_options
+@context.without_api("the API only reads; load writes to QDRANT_URL, or to the embedded store")
 def load(path: Path, **common: Any) -> None:
     """Embed the chunks of PATH (chunks.jsonl, or a BEIR folder) and write them to a collection.
 

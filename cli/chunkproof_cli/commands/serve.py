@@ -29,6 +29,7 @@ Examples:
     "--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="Port to listen at."
 )
 @context.common_options
+@context.without_api("serve is an API of its own, over QDRANT_URL or the embedded store")
 def serve(host: str, port: int, **common: Any) -> None:
     """Run the Lambda handlers behind a local HTTP gateway, with Swagger UI at /docs.
 

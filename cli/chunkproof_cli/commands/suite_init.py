@@ -48,6 +48,7 @@ cases:
     "-o", "output", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write it here."
 )
 @context.common_options
+@context.without_api("it reads the store itself")
 def init(from_collection: bool, count: int, output: Path | None, **common: Any) -> None:
     """Write a suite to start from: a template, or cases made from a collection of your own.
 

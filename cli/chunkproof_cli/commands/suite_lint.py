@@ -24,6 +24,7 @@ Examples:
 @source_options
 @click.option("--offline", is_flag=True, help="Look at the file alone, not at the collection.")
 @context.common_options
+@context.without_api("it reads the store itself")
 def lint(offline: bool, **options: Any) -> None:
     """Find what is wrong with SUITE, all at once, each with its line.
 

@@ -1,11 +1,12 @@
 """`chunkproof suite run`."""
 
+import logging
 import re
 import shlex
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from chunkproof.suite.report import SuiteReport
 from chunkproof.suite.running import InterruptedRun, Plan, run_suite
 from chunkproof_cli import context
 from chunkproof_cli.commands.suite_source import collection_of, source_of, source_options
-from chunkproof_cli.output import each_warning_once, print_json, progress, say
+from chunkproof_cli.output import Counted, each_warning_once, print_json, progress, say
 from chunkproof_cli.remote import as_raised
 from chunkproof_cli.reports import check_outputs, write_reports
 from chunkproof_cli.reports.terminal import print_report
@@ -28,6 +29,7 @@ from chunkproof_cli.suites.selecting import Selection, placed, resumed
 SERVER_JOBS = 4
 SHOWN_FINDINGS = 5
 INTERRUPTED = 130
+REPEATING = "chunkproof.clients.http"
 
 EXAMPLES = """\b
 Examples:
@@ -104,8 +106,19 @@ def run(
     cases = placed(selection.of(found.suite), collection_of(found, given))
     if resume:
         cases = resumed(cases, found.suite, resume)
-    plan = Plan(found.suite, str(source.path), cases, jobs=_jobs(jobs, given), repeat=repeat)
-    with context.backend(given) as backend, _stoppable(), each_warning_once("chunkproof.search"):
+    plan = Plan(
+        found.suite,
+        str(source.path),
+        cases,
+        jobs=_jobs(jobs, given),
+        repeat=repeat,
+        latency_target_ms=Settings.from_env().latency_target_ms,
+    )
+    quietly = (_stoppable(), each_warning_once("chunkproof.search"), _repetitions_told())
+    with ExitStack() as around:
+        for one in quietly:
+            around.enter_context(one)
+        backend = around.enter_context(context.backend(given))
         exactly = backend.search_exactly if isinstance(backend, context.Local) else None
         if exact and exactly is None:
             raise click.UsageError(
@@ -155,6 +168,22 @@ def _tell(found: SuiteFile) -> None:
         say(str(finding))
     if (more := len(found.findings) - SHOWN_FINDINGS) > 0:
         say(f"… and {more} more; chunkproof suite lint lists them")
+
+
+@contextmanager
+def _repetitions_told() -> Iterator[None]:
+    """The transport may repeat a call that failed in passing, as for any search: said here, never hidden."""
+    log, repetitions = logging.getLogger(REPEATING), Counted()
+    level = log.level
+    log.setLevel(logging.INFO)
+    log.addFilter(repetitions)
+    try:
+        yield
+    finally:
+        log.removeFilter(repetitions)
+        log.setLevel(level)
+        if repetitions.count:
+            say(f"{repetitions.count} failed calls were repeated by the transport, each once")
 
 
 @contextmanager

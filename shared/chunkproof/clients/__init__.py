@@ -160,6 +160,10 @@ class VectorStore(Protocol):
         """A page of points in id order."""
         ...
 
+    def count(self, collection: str, where: tuple[Condition, ...], deadline: Deadline) -> int:
+        """How many points meet the conditions, exactly."""
+        ...
+
 
 class WritableStore(VectorStore, Protocol):
     """A store that `load` may fill."""

@@ -10,7 +10,8 @@ import httpx
 from cohere.core.api_error import ApiError
 
 from chunkproof.clients import InputType
-from chunkproof.clients.http import host_of, retry_after
+from chunkproof.clients.breaker import CircuitOpenError
+from chunkproof.clients.http import AnswerTooLargeError, host_of, retry_after
 from chunkproof.deadline import Deadline
 from chunkproof.errors import (
     ChunkproofError,
@@ -76,10 +77,21 @@ class CohereEmbedder:
                 yield
         except ApiError as error:
             raise self._refusal(error) from None
+        except CircuitOpenError as error:
+            raise EmbeddingError(
+                f"{self._host} failed repeatedly; it is asked again after a rest",
+                retry_after=error.retry_after,
+            ) from None
+        except AnswerTooLargeError:
+            raise EmbeddingError(f"{self._host} answered with more bytes than any embedding has") from None
         except httpx.TimeoutException:
             raise EmbeddingTimeoutError(f"{self._host} did not answer in time") from None
+        except httpx.ConnectError:
+            raise EmbeddingError(
+                f"{self._host} could not be reached; check the network and COHERE_BASE_URL"
+            ) from None
         except httpx.TransportError:
-            raise EmbeddingError(f"{self._host} could not be reached") from None
+            raise EmbeddingError(f"{self._host} broke off before an answer was whole") from None
         except (
             httpx.HTTPError,
             ValueError,

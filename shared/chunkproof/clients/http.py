@@ -1,12 +1,15 @@
 """The one HTTP transport of both SDKs, and what they share in reading an answer."""
 
+import logging
 import socket
 import ssl
+import zlib
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import cache
-from math import isfinite
+from math import ceil, inf, isfinite
+from time import sleep
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -14,9 +17,23 @@ import httpcore
 import httpx
 
 from chunkproof import deadline
+from chunkproof.clients.breaker import Breaker, Circuit
+from chunkproof.clients.retry import Attempt, pause_before_retry
+from chunkproof.unpacking import GZIP_OR_DEFLATE, UnpacksToTooMuchError, unpacked
 
 KEPT_ALIVE_S = 30.0
 WRITE_SLICE = 65_536
+# Ten times what Lambda can return: a thousand vectors with their texts, and far below a function's memory.
+MAX_ANSWER_BYTES = 64 * 1024 * 1024
+# Qdrant sends an answer in two parts and waits for the first one's acknowledgement, which Linux delays by 40 ms.
+QUICK_ACK: int | None = getattr(socket, "TCP_QUICKACK", None)
+REFUSED_KEY = frozenset({401, 403})
+
+log = logging.getLogger(__name__)
+
+
+class AnswerTooLargeError(httpx.TransportError):
+    """The answer, or what it unpacks to, has more bytes than a function should hold."""
 
 
 class DeadlineTransport(httpx.BaseTransport):
@@ -24,18 +41,77 @@ class DeadlineTransport(httpx.BaseTransport):
 
     The SDKs' own timeouts are whole seconds, or apply to each read: a server that sends a byte now and then
     outlives them. Here every connect, read and write gets what is left when it begins. `headers` is asked
-    anew for every call, so that a client can be built before its key is known.
+    anew for every call, so that a client can be built before its key is known; when the key is refused,
+    `forget` is told and `headers` asked once more. A failed call is repeated as `retry` says, and not made at
+    all while the `breaker` is open.
     """
 
-    def __init__(self, headers: Callable[[], Mapping[str, str]] = dict) -> None:
+    def __init__(
+        self,
+        headers: Callable[[], Mapping[str, str]] = dict,
+        *,
+        forget: Callable[[], None] = lambda: None,
+        breaker: Breaker | None = None,
+    ) -> None:
         self._headers = headers
+        self._forget = forget
+        self._breaker = breaker or Breaker("service", failures=inf)
         self._pool = httpcore.ConnectionPool(
             ssl_context=_tls(), keepalive_expiry=KEPT_ALIVE_S, network_backend=_DeadlineBackend()
         )
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """Send the request and read the whole answer within the time that is left."""
-        request.headers.update(self._headers())
+        given = self._headers()
+        response = self._repeated(request, given)
+        if response.status_code in REFUSED_KEY:
+            self._forget()
+            renewed = self._headers()
+            if renewed != given:  # the key was changed since it was read
+                response = self._repeated(request, renewed)
+        return response
+
+    def _repeated(self, request: httpx.Request, headers: Mapping[str, str]) -> httpx.Response:
+        """The answer of the last attempt that the policy allows."""
+        request.headers.update({"accept-encoding": "gzip", **headers})
+        budget = deadline.current()
+        number = 1
+        while True:
+            attempt, response = self._attempt(request, budget)
+            pause = pause_before_retry(attempt, number, budget)
+            if pause is None or self._breaker.state is Circuit.OPEN:
+                break
+            log.info("call repeated", extra={"dependency": self._breaker.service, "status": attempt.status})
+            sleep(pause)
+            number += 1
+        if response is None:
+            raise attempt.error or httpx.TransportError("no answer")
+        return response
+
+    def _attempt(
+        self, request: httpx.Request, budget: deadline.Deadline | None
+    ) -> tuple[Attempt, httpx.Response | None]:
+        is_probe = self._breaker.admit()
+        watch, seen = deadline.Stopwatch(), _Seen()
+        failed: bool | None = None
+        try:
+            response, wait = self._sent(request, seen)
+            attempt = Attempt(request.method, watch.ms(), response.status_code, wait)
+            failed = attempt.blames(budget)
+            return attempt, response
+        except AnswerTooLargeError as error:
+            failed = False
+            return Attempt(request.method, watch.ms(), error=error), None
+        except httpx.TransportError as error:
+            stale = seen.is_stale and not isinstance(error, httpx.TimeoutException)
+            attempt = Attempt(request.method, watch.ms(), error=error, was_stale=stale)
+            failed = attempt.blames(budget)
+            return attempt, None
+        finally:
+            self._breaker.record(failed=failed, is_probe=is_probe)
+
+    def _sent(self, request: httpx.Request, seen: "_Seen") -> tuple[httpx.Response, float | None]:
+        """The answer, and the seconds that it asks to wait."""
         try:
             answer = self._pool.handle_request(
                 httpcore.Request(
@@ -48,20 +124,66 @@ class DeadlineTransport(httpx.BaseTransport):
                     ),
                     headers=request.headers.raw,
                     content=request.read(),
+                    extensions={"trace": seen},
                 )
             )
             try:
-                body = b"".join(_chunks(answer.stream))
+                body = _whole(answer.stream)
             finally:
                 answer.close()
         except (httpcore.TimeoutException, httpcore.NetworkError, httpcore.ProtocolError) as error:
             kind = getattr(httpx, type(error).__name__, httpx.TransportError)  # httpx has the same names
             raise kind(str(error), request=request) from None
-        return httpx.Response(answer.status, headers=answer.headers, stream=httpx.ByteStream(body))
+        headers = httpx.Headers(answer.headers)
+        wait = retry_after(headers)
+        if wait is not None:  # the SDKs read whole seconds only, and no dates
+            headers["retry-after"] = str(ceil(wait))
+        return _plain(answer.status, headers, body), wait
 
     def close(self) -> None:
         """Give the connections back."""
         self._pool.close()
+
+
+class _Seen:
+    """What httpcore reports of a call: whether it opened a connection, and whether an answer began."""
+
+    def __init__(self) -> None:
+        self.is_stale = True
+
+    def __call__(self, event: str, _info: object) -> None:
+        if event in ("connection.connect_tcp.started", "http11.receive_response_headers.complete"):
+            self.is_stale = False
+
+
+def _plain(status: int, headers: httpx.Headers, body: bytes) -> httpx.Response:
+    """The answer unpacked, within bounds."""
+    coding = headers.pop("content-encoding", "identity").strip().lower()
+    if coding != "identity":
+        body = _unpacked(coding, body)
+        headers["content-length"] = str(len(body))
+    return httpx.Response(status, headers=headers, stream=httpx.ByteStream(body))
+
+
+def _whole(stream: Any) -> bytes:
+    parts, size = [], 0
+    for part in stream:
+        size += len(part)
+        if size > MAX_ANSWER_BYTES:
+            raise AnswerTooLargeError(f"more than {MAX_ANSWER_BYTES} bytes")
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _unpacked(coding: str, body: bytes) -> bytes:
+    if coding not in ("gzip", "deflate"):
+        raise httpx.DecodingError(f"content-encoding {coding} was not asked for")
+    try:
+        return unpacked(body, MAX_ANSWER_BYTES, GZIP_OR_DEFLATE)
+    except UnpacksToTooMuchError:
+        raise AnswerTooLargeError(f"more than {MAX_ANSWER_BYTES} bytes, unpacked") from None
+    except (zlib.error, EOFError):
+        raise httpx.DecodingError(f"the answer is not valid {coding}") from None
 
 
 class _DeadlineBackend(httpcore.SyncBackend):
@@ -101,8 +223,11 @@ def _addresses(host: str, port: int) -> list[str]:
 class _DeadlineStream(httpcore.NetworkStream):
     def __init__(self, stream: httpcore.NetworkStream) -> None:
         self._stream = stream
+        self._socket: socket.socket | None = stream.get_extra_info("socket")
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        if QUICK_ACK is not None and self._socket is not None:
+            self._socket.setsockopt(socket.IPPROTO_TCP, QUICK_ACK, 1)
         return self._stream.read(max_bytes, _left(timeout, httpcore.ReadTimeout))
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
@@ -130,10 +255,6 @@ def _left(timeout: float | None, late: type[httpcore.TimeoutException]) -> float
     if left <= 0:
         raise late("no time left")
     return left
-
-
-def _chunks(stream: Any) -> Iterable[bytes]:
-    yield from stream
 
 
 @cache

@@ -14,7 +14,8 @@ from qdrant_client.common.client_exceptions import QdrantException
 from qdrant_client.http.exceptions import ApiException, ResponseHandlingException, UnexpectedResponse
 
 from chunkproof.clients import Description, Nearest, Page, Point, PointId, VectorSpace, is_impossible
-from chunkproof.clients.http import host_of, retry_after
+from chunkproof.clients.breaker import CircuitOpenError
+from chunkproof.clients.http import AnswerTooLargeError, host_of, retry_after
 from chunkproof.clients.qdrant_filters import SERVED_BY, field_schemas, to_qdrant
 from chunkproof.deadline import Deadline
 from chunkproof.errors import (
@@ -23,6 +24,7 @@ from chunkproof.errors import (
     IndexRequiredError,
     InvalidParameterError,
     RateLimitedError,
+    ResponseTooLargeError,
     VectorStoreRefusedError,
     VectorStoreTimeoutError,
     VectorStoreUnavailableError,
@@ -101,7 +103,9 @@ class QdrantStore:
                 with_vectors=[using] if query.with_vectors and using else query.with_vectors,
                 search_params=models.SearchParams(exact=True) if query.exact and not self._is_local else None,
             )
-        points = (_point(found, using) for found in answer.points)
+        points = [_point(found, using) for found in answer.points]
+        if not self._is_local and not all(math.isfinite(found.score) for found in answer.points):
+            raise self._unreachable(ValueError("a score that is no number"))
         return [point for point in points if point.score >= query.at_least]
 
     def fetch(
@@ -136,6 +140,11 @@ class QdrantStore:
             )
         points = tuple(_point(record, with_vector or "") for record in found)
         return Page(points, next_id if isinstance(next_id, int | str) else None)
+
+    def count(self, collection: str, where: tuple[Condition, ...], deadline: Deadline) -> int:
+        """How many points meet the conditions, exactly."""
+        with self._translated(collection, deadline, where):
+            return self.client.count(collection, count_filter=to_qdrant(where), exact=True).count
 
     def create(self, collection: str, size: int, deadline: Deadline) -> None:
         """A new collection with one unnamed cosine vector and an index on `chunk_id`."""
@@ -188,9 +197,7 @@ class QdrantStore:
             raise self._refusal(error, collection, where, deadline) from None
         except ResponseHandlingException as error:
             raise self._unreachable(error.source) from None
-        except (
-            QdrantException
-        ) as error:  # a 429; its retry-after may be a date, which the client does not read
+        except QdrantException as error:  # a 429
             raise self._rate_limited(getattr(error, "retry_after_s", None)) from None
         except (ApiException, ValueError, AssertionError) as error:
             raise self._unreachable(error) from None
@@ -231,10 +238,21 @@ class QdrantStore:
     def _unreachable(self, cause: BaseException | None) -> ChunkproofError:
         if isinstance(cause, ChunkproofError):  # the key could not be had
             return cause
+        if isinstance(cause, CircuitOpenError):
+            reason = "Qdrant failed repeatedly; it is asked again after a rest"
+            return VectorStoreUnavailableError(self.host, reason, retry_after=cause.retry_after)
+        if isinstance(cause, AnswerTooLargeError):
+            return ResponseTooLargeError(
+                f"Qdrant at {self.host} answered with {cause}; ask for fewer results"
+            )
         if isinstance(cause, httpx.TimeoutException):
             return VectorStoreTimeoutError(self.host, "Qdrant did not answer in time")
-        if isinstance(cause, httpx.TransportError):
+        if isinstance(cause, httpx.ConnectError):
             return VectorStoreUnavailableError(self.host, "The connection failed; check QDRANT_URL")
+        if isinstance(cause, httpx.TransportError):
+            return VectorStoreUnavailableError(
+                self.host, "The connection broke off before an answer was whole"
+            )
         log.warning("an answer that is not Qdrant's", exc_info=cause)
         return VectorStoreUnavailableError(self.host, "What answered there does not speak Qdrant's API")
 
@@ -271,6 +289,6 @@ def _point(found: Any, vector_name: str) -> Point:
 
 def _cosine(score: float) -> float:
     """The score at the precision it has: an identical vector scores 0.9999999 or 1.0000001 as well as 1."""
-    if not math.isfinite(score):
+    if not math.isfinite(score):  # local mode's for a vector of zeros
         return 0.0
     return 1.0 if score > 1.0 - SCORE_STEP else score

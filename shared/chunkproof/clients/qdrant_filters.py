@@ -7,7 +7,18 @@ from typing import Any
 
 from qdrant_client import models
 
-from chunkproof.models.filters import Absent, All, AnyOf, Between, Condition, Either, Not, Scalar, fields_of
+from chunkproof.models.filters import (
+    Absent,
+    All,
+    AnyOf,
+    Between,
+    Condition,
+    Either,
+    HasId,
+    Not,
+    Scalar,
+    fields_of,
+)
 
 _PLAIN = re.compile(r"[A-Za-z0-9_-]+(\[\])?")
 
@@ -53,6 +64,8 @@ def _condition(condition: Condition) -> Any:
             return models.Filter(should=[_condition(c) for c in conditions])
         case Between():
             return _range(condition)
+        case HasId(ids):
+            return models.HasIdCondition(has_id=list(ids))
         case Absent(field):
             return models.IsEmptyCondition(is_empty=models.PayloadField(key=_key(field)))
         case AnyOf(field, values):

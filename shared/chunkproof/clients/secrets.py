@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Mapping
 from functools import cache
+from math import inf
 from time import monotonic
 from typing import Any
 
@@ -38,6 +39,11 @@ class Keys:
             raise NotConfiguredError(f"COHERE_API_KEY is not {where}")
         return {"authorization": f"Bearer {key}"}
 
+    def forget(self) -> None:
+        """A key was refused: read the secret again before the next call, past its cache."""
+        if arn := self._settings.secret_arn:
+            _secret(arn).expire()
+
     def _key(self, name: str, given: SecretStr | None) -> str | None:
         arn = self._settings.secret_arn
         key = given.get_secret_value() if given else _secret(arn).read().get(name) if arn else None
@@ -59,10 +65,17 @@ class _Secret:
         self._arn = arn
         self._read: Mapping[str, str] = {}
         self._good_until = 0.0
+        self._read_at = -inf
+
+    def expire(self) -> None:
+        """Let it count as old, unless it was read a moment ago: a wrong key must not flood AWS with calls."""
+        if monotonic() - self._read_at >= RETRY_S:
+            self._good_until = 0.0
 
     def read(self) -> Mapping[str, str]:
         """What the secret holds."""
         if monotonic() >= self._good_until:
+            self._read_at = monotonic()
             try:
                 self._read = _fetch(self._arn)
                 self._good_until = monotonic() + MAX_AGE_S

@@ -12,6 +12,8 @@ from chunkproof.models.json import Faulty, Path, place
 Scalar = str | int | float | bool
 BOUNDS = ("gte", "gt", "lte", "lt")
 INT64 = 2**63
+MAX_CONDITIONS = 100
+MAX_VALUES = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,14 @@ class Not:
     conditions: "tuple[Condition, ...]"
 
 
-Condition = AnyOf | Between | Absent | Either | All | Not
+@dataclass(frozen=True, slots=True)
+class HasId:
+    """The point's own id is one of these."""
+
+    ids: tuple[int | str, ...]
+
+
+Condition = AnyOf | Between | Absent | Either | All | Not | HasId
 
 
 def parse_filters(value: Any) -> tuple[Condition, ...]:
@@ -77,9 +86,25 @@ def parse_filters(value: Any) -> tuple[Condition, ...]:
         raise BrokenRules("filters must be an object")
     problems: list[str] = []
     conditions = tuple(_conditions(value, ("filters",), problems))
+    problems += _excess(conditions)
     if problems:
         raise BrokenRules(*problems)
     return conditions
+
+
+def _excess(conditions: tuple[Condition, ...]) -> Iterator[str]:
+    """What is too much for one search, however correct."""
+    fields = list(fields_of(conditions))
+    values = sum(len(condition.values) for condition in fields if isinstance(condition, AnyOf))
+    if len(fields) > MAX_CONDITIONS:
+        yield f"filters must have at most {MAX_CONDITIONS} conditions, not {len(fields)}"
+    if values > MAX_VALUES:
+        yield f"filters must name at most {MAX_VALUES} values, not {values}"
+
+
+def is_payload_path(text: str) -> bool:
+    """Whether it names a payload field: names joined by dots."""
+    return bool(_FIELD.fullmatch(text))
 
 
 def fields_of(conditions: tuple[Condition, ...]) -> Iterator[AnyOf | Between | Absent]:
@@ -87,7 +112,7 @@ def fields_of(conditions: tuple[Condition, ...]) -> Iterator[AnyOf | Between | A
     for condition in conditions:
         if isinstance(condition, Not | Either | All):
             yield from fields_of(condition.conditions)
-        else:
+        elif not isinstance(condition, HasId):
             yield condition
 
 
@@ -101,7 +126,7 @@ def _conditions(value: Mapping[str, Any], path: Path, problems: list[str]) -> It
                 yield Not(tuple(_conditions(wanted, here, problems)))
             else:
                 problems.append(f"{place(here)} must be an object with at least one condition")
-        elif not _FIELD.fullmatch(name):
+        elif not is_payload_path(name):
             problems.append(f"{place(here)} is not a payload path: use names joined by dots")
         elif isinstance(wanted, Mapping):
             yield from _between(name, wanted, here, problems)

@@ -13,6 +13,9 @@ class DependencyHealth(Model):
     status: Literal["ok", "down"]
     latency_ms: float
     message: str | None = Field(None, description="Why it is down")
+    circuit: Literal["closed", "open", "half-open"] | None = Field(
+        None, description="Whether calls go through; after failures in a row it is open and they do not"
+    )
 
 
 class Health(Model):

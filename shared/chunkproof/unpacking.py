@@ -1,0 +1,28 @@
+"""Gzip undone within bounds: a few bytes of it can hold gigabytes."""
+
+import zlib
+
+
+class UnpacksToTooMuchError(Exception):
+    """What comes out is more than was allowed; no more than that was unpacked."""
+
+
+GZIP = zlib.MAX_WBITS | 16
+GZIP_OR_DEFLATE = zlib.MAX_WBITS | 32
+
+
+def unpacked(content: bytes, limit: int, wbits: int = GZIP) -> bytes:
+    """All members of the content, together at most `limit` bytes; `zlib.error` or `EOFError` where it is no gzip."""
+    parts, room = [], limit
+    while True:
+        unpacker = zlib.decompressobj(wbits)
+        part = unpacker.decompress(content, room + 1)  # a byte more tells whether there is more
+        if len(part) > room:
+            raise UnpacksToTooMuchError
+        if not unpacker.eof:
+            raise EOFError
+        parts.append(part)
+        room -= len(part)
+        content = unpacker.unused_data
+        if not content:
+            return b"".join(parts)

@@ -1,0 +1,168 @@
+"""Every fault of both services through the real handlers: one code each, in time, and well again afterwards."""
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from support.api import Reply
+from support.cohere_server import KEY
+from support.fault_table import DEADLINE_MS, Row, Setup, drive, fault_setup, names
+from support.qdrant_server import NoServerError
+
+pytestmark = pytest.mark.server
+
+# fault: (code, status, calls made to the service); a dash is a success.
+FINE = ("-", 200, 1)
+FAILED, LATE = ("EMBEDDING_FAILED", 503), ("EMBEDDING_TIMEOUT", 503)
+DOWN, SILENT = ("QDRANT_UNAVAILABLE", 503), ("QDRANT_TIMEOUT", 503)
+LIMITED = ("RATE_LIMITED", 429)
+
+
+def common(failed: tuple[str, int], late: tuple[str, int]) -> dict[str, tuple[str, int, int]]:
+    """What a fault of any service becomes in its own codes."""
+    return {
+        "latency": FINE,
+        "connection refused": (*failed, 0),
+        # A connection that was kept alive is replaced once; whoever breaks off twice is not asked again.
+        "reset before any answer": (*failed, 2),
+        "closed before any answer": (*failed, 2),
+        "reset in mid-body": (*failed, 1),
+        "truncated body": (*failed, 1),
+        "truncated headers": (*failed, 2),
+        "garbage": (*failed, 2),
+        "stale keep-alive, reset": ("-", 200, 2),
+        "stale keep-alive, closed": ("-", 200, 2),
+        "half-open silence": (*late, 1),
+        "never reads": (*late, 1),
+        "slow drip": (*late, 1),
+        "a web page": (*failed, 1),
+        "another service's JSON": (*failed, 1),
+        "a gzip bomb": (*failed, 1),
+        "status 400": (*failed, 1),
+        "status 401": (*failed, 1),
+        "status 403": (*failed, 1),
+        "status 404": (*failed, 1),
+        "status 408": (*late, 1),
+        "status 409": (*failed, 1),
+        "status 413": (*failed, 1),
+        "status 422": (*failed, 1),
+        "status 429": (*LIMITED, 2),
+        "status 500": (*failed, 2),
+        "status 502": (*failed, 2),
+        "status 503": (*failed, 2),
+        "status 504": (*late, 2),
+        # Seven seconds do not fit: the caller is told to wait, nobody waits here.
+        "status 429, retry in 7 s": (*LIMITED, 1),
+        "status 429, retry at a date": (*LIMITED, 1),
+        "status 503, retry in 7 s": (*failed, 1),
+        "status 503, retry at a date": (*failed, 1),
+    }
+
+
+MISSING = ("COLLECTION_NOT_FOUND", 404)
+TOO_LARGE = ("RESPONSE_TOO_LARGE", 413, 1)
+EXPECTED: dict[str, dict[str, tuple[str, int, int]]] = {
+    "cohere": {
+        **common(FAILED, LATE),
+        "embeddings missing": (*FAILED, 1),
+        "no embeddings": (*FAILED, 1),
+        "wrong dimension": (*FAILED, 1),
+        "an embedding with NaN": (*FAILED, 1),
+        "an embedding without values": (*FAILED, 1),
+        "an embedding of nulls": (*FAILED, 1),
+        "an embedding of zeros": (*FAILED, 1),
+    },
+    "qdrant": {
+        **common(DOWN, SILENT),
+        "a gzip bomb": TOO_LARGE,
+        # A refusal may mean that the collection was made anew: it is looked at once more.
+        "status 400": (*DOWN, 2),
+        "status 404": (*MISSING, 2),
+        "status 422": (*DOWN, 2),
+        "result missing": (*DOWN, 1),
+        "result null": (*DOWN, 1),
+        "result of the wrong type": (*DOWN, 1),
+        "points without score": (*DOWN, 1),
+        "score NaN": (*DOWN, 1),
+        "score null": (*DOWN, 1),
+        "payload null": ("CORRUPT_CHUNK", 500, 1),
+        "payload a string": (*DOWN, 1),
+        "collection dropped": (*MISSING, 2),
+        "collection made anew": FINE,
+        "server killed": (*DOWN, 2),
+        "server killed and restarted": FINE,
+    },
+    # A chunk is looked up by point id and by payload id: two calls.
+    "qdrant by id": {
+        **common(DOWN, SILENT),
+        "latency": ("-", 200, 2),
+        "stale keep-alive, reset": ("-", 200, 4),
+        "stale keep-alive, closed": ("-", 200, 4),
+        "a gzip bomb": TOO_LARGE,
+        "status 404": (*MISSING, 1),
+        "result missing": (*DOWN, 1),
+        "result null": (*DOWN, 1),
+        "result of the wrong type": (*DOWN, 1),
+        "points without score": ("-", 200, 2),
+        "score NaN": ("-", 200, 2),
+        "score null": ("-", 200, 2),
+        "payload null": ("CORRUPT_CHUNK", 500, 2),
+        "payload a string": (*DOWN, 1),
+        "collection dropped": (*MISSING, 1),
+        "collection made anew": ("-", 200, 2),
+        "server killed": (*DOWN, 2),
+        "server killed and restarted": ("-", 200, 2),
+    },
+}
+# Each code says what to look at.
+HINTS = {
+    "EMBEDDING_FAILED": "Failed to embed query: ",
+    "EMBEDDING_TIMEOUT": "Failed to embed query: ",
+    "QDRANT_UNAVAILABLE": "Qdrant service unavailable at 127.0.0.1:",
+    "QDRANT_TIMEOUT": "Qdrant service unavailable at 127.0.0.1:",
+    "COLLECTION_NOT_FOUND": "Collection faults not found",
+}
+
+
+@pytest.fixture(scope="module")
+def setup() -> Iterator[Setup]:
+    try:
+        with fault_setup() as made:
+            if not made.server.command:
+                pytest.skip("the server at TEST_QDRANT_URL is not ours to stop")
+            yield made
+    except NoServerError as reason:
+        if os.environ.get("CHUNKPROOF_REQUIRE_SERVER"):
+            pytest.fail(f"a Qdrant server is required here: {reason}")
+        pytest.skip(f"no Qdrant server: {reason}")
+
+
+@pytest.fixture(autouse=True)
+def _nothing_configured() -> None:
+    """The setup brings the settings of this module."""
+
+
+def test_every_fault_has_an_expected_outcome() -> None:
+    assert {(dependency, name) for dependency, rows in EXPECTED.items() for name in rows} == set(names())
+
+
+@pytest.mark.parametrize(("dependency", "name"), list(names()), ids=lambda part: part.replace(" ", "-"))
+def test_a_fault_becomes_one_code_in_time_and_leaves_nothing_behind(
+    setup: Setup, dependency: str, name: str
+) -> None:
+    row = drive(setup, dependency, name)
+    assert (row.code, row.status, row.calls) == EXPECTED[dependency][name]
+    assert row.is_in_time, f"{row.ms:.0f} of {DEADLINE_MS} ms"
+    assert row.recovered
+    assert_words(row, name)
+
+
+def assert_words(row: Row, name: str) -> None:
+    if row.code == "-":
+        return
+    reply: Reply = row.reply
+    assert reply.errors[0].startswith(HINTS.get(row.code, ""))
+    assert reply.headers.get("retry-after") == ("7" if "retry" in name else None)
+    for secret in (KEY, "/v2/embed", "/points", "http://", "Traceback"):
+        assert secret not in reply.text

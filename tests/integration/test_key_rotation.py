@@ -1,0 +1,314 @@
+"""Keys that change while a process lives: what is read again, how often, and what an operator is told."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import boto3
+import pytest
+from moto import mock_aws
+
+from chunkproof.clients import secrets
+
+from support.api import Reply, get, invoke, new_process, post
+from support.clock import Clock, clock_of
+from support.keeping_server import Asked, KeepingServer, Said, keeping_server
+from support.log_lines import Written, stdout
+
+NAME = "chunkproof/keys"
+OLD = {"QDRANT_API_KEY": "qdrant-old-s3cr3t", "COHERE_API_KEY": "cohere-old-s3cr3t"}
+NEW = {"QDRANT_API_KEY": "qdrant-new-s3cr3t", "COHERE_API_KEY": "cohere-new-s3cr3t"}
+KEPT_LINE = "the secret could not be read again; the old one stays"
+
+
+@dataclass
+class Services:
+    """Qdrant and Cohere behind one address, each with the key that it takes."""
+
+    taken: dict[str, str] = field(default_factory=lambda: dict(OLD))
+    server: KeepingServer | None = None
+
+    def __call__(self, asked: Asked) -> Said:
+        is_cohere = asked.path == "/v2/embed"
+        given = asked.headers.get("authorization" if is_cohere else "api-key", "").removeprefix("Bearer ")
+        if given != self.taken["COHERE_API_KEY" if is_cohere else "QDRANT_API_KEY"]:
+            return Said(401, b'{"message": "invalid"}', {"content-type": "application/json"})
+        answer: Any = {"result": {"collections": []}, "status": "ok", "time": 0}
+        if is_cohere:
+            embeddings = {"float": [[1.0, 0.0]]}
+            answer = {
+                "id": "1",
+                "embeddings": embeddings,
+                "texts": ["ping"],
+                "response_type": "embeddings_by_type",
+            }
+        return Said(body=json.dumps(answer).encode(), headers={"content-type": "application/json"})
+
+    def calls(self) -> dict[str, int]:
+        """How often each was asked since the last time one looked."""
+        assert self.server is not None
+        paths = [asked.path for asked in self.server.asked]
+        self.server.asked.clear()
+        return {"qdrant": paths.count("/collections"), "cohere": paths.count("/v2/embed")}
+
+
+@dataclass
+class Secret:
+    """The deployment's secret, and how often it was read."""
+
+    client: Any
+    arn: str = f"arn:aws:secretsmanager:eu-central-1:123456789012:secret:{NAME}-none"
+    reads: int = 0
+
+    def create(self, content: Any) -> None:
+        made = self.client.create_secret(Name=NAME, SecretString=_text(content))
+        self.arn = str(made["ARN"])
+
+    def change(self, content: Any) -> None:
+        self.client.put_secret_value(SecretId=self.arn, SecretString=_text(content))
+
+
+def _text(content: Any) -> str:
+    return content if isinstance(content, str) else json.dumps(content)
+
+
+@pytest.fixture
+def services(monkeypatch: pytest.MonkeyPatch) -> Iterator[Services]:
+    made = Services()
+    with keeping_server(made) as made.server:
+        monkeypatch.setenv("QDRANT_URL", made.server.url)
+        monkeypatch.setenv("COHERE_BASE_URL", made.server.url)
+        monkeypatch.setenv("CHUNKPROOF_DEADLINE_MS", "20000")
+        yield made
+
+
+@pytest.fixture
+def secret(services: Services, monkeypatch: pytest.MonkeyPatch) -> Iterator[Secret]:
+    """Secrets Manager with the old keys in it, a process that has read nothing yet."""
+    for variable, value in {
+        "AWS_DEFAULT_REGION": "eu-central-1",
+        "AWS_ACCESS_KEY_ID": "testing",
+        "AWS_SECRET_ACCESS_KEY": "testing",
+        "AWS_CONFIG_FILE": "/nonexistent",
+        "AWS_SHARED_CREDENTIALS_FILE": "/nonexistent",
+    }.items():
+        monkeypatch.setenv(variable, value)
+    monkeypatch.delenv("AWS_PROFILE", raising=False)
+    fetch = secrets._fetch
+
+    def counted(arn: str) -> Any:
+        made.reads += 1
+        return fetch(arn)
+
+    monkeypatch.setattr(secrets, "_fetch", counted)
+    with mock_aws(), new_process():
+        made = Secret(boto3.client("secretsmanager"))
+        made.create(OLD)
+        monkeypatch.setenv("CHUNKPROOF_SECRET_ARN", made.arn)
+        yield made
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The clock by which a secret grows old."""
+    return clock_of(secrets, monkeypatch)
+
+
+@pytest.fixture
+def written(capsys: pytest.CaptureFixture[str]) -> Iterator[Written]:
+    with stdout(capsys) as made:
+        yield made
+
+
+def ask() -> Reply:
+    """Both services, asked through the real handler."""
+    return invoke(get("/health", deep="true"))
+
+
+# changed
+
+
+@pytest.mark.parametrize(
+    ("changed", "asked_twice"),
+    [(NEW, "qdrant"), ({**OLD, "COHERE_API_KEY": "cohere-new-s3cr3t"}, "cohere")],
+    ids=["both keys", "Cohere's key"],
+)
+def test_the_first_request_after_a_change_succeeds_with_one_more_read(
+    services: Services, secret: Secret, clock: Clock, changed: dict[str, str], asked_twice: str
+) -> None:
+    assert ask().status == 200
+    assert (secret.reads, services.calls()) == (1, {"qdrant": 1, "cohere": 1})
+    clock.now += 60
+    secret.change(changed)
+    services.taken = changed
+    assert ask().status == 200
+    assert secret.reads == 2
+    # Qdrant is asked first: once its key was refused and read again, Cohere gets the new one at once.
+    assert services.calls() == {"qdrant": 1, "cohere": 1} | {asked_twice: 2}
+    assert ask().status == 200
+    assert (secret.reads, services.calls()) == (2, {"qdrant": 1, "cohere": 1})
+
+
+def test_without_a_refusal_the_secret_is_read_every_five_minutes(
+    services: Services, secret: Secret, clock: Clock
+) -> None:
+    reads = []
+    for passed in (0, 299.9, 0.1):
+        clock.now += passed
+        assert ask().status == 200
+        reads.append(secret.reads)
+    assert reads == [1, 1, 2]
+
+
+def test_a_change_right_after_the_secret_was_read_is_seen_fifteen_seconds_later(
+    services: Services, secret: Secret, clock: Clock
+) -> None:
+    ask()
+    secret.change(NEW)
+    services.taken = NEW
+    clock.now += 14.9
+    assert (ask().status, secret.reads) == (503, 1)
+    clock.now += 0.1
+    assert (ask().status, secret.reads) == (200, 2)
+
+
+# wrong
+
+
+def test_a_key_that_stays_wrong_is_read_again_once_in_fifteen_seconds_and_sent_once_a_call(
+    services: Services, secret: Secret, clock: Clock
+) -> None:
+    ask()
+    services.calls()
+    services.taken = {**OLD, "COHERE_API_KEY": "somebody-else's"}
+    seen = []
+    for passed in (60, 0, 14.9, 0.1, 0):
+        clock.now += passed
+        reply = ask()
+        assert (reply.status, reply.json["qdrant"]["status"]) == (503, "ok")
+        assert "refused the key; check COHERE_API_KEY" in reply.json["embedder"]["message"]
+        assert services.calls() == {"qdrant": 1, "cohere": 1}
+        seen.append(secret.reads)
+    assert seen == [2, 2, 2, 3, 3]
+
+
+def test_a_refused_key_does_not_open_the_circuit(services: Services, secret: Secret, clock: Clock) -> None:
+    services.taken = {**OLD, "COHERE_API_KEY": "somebody-else's"}
+    for _ in range(6):
+        assert ask().json["embedder"]["circuit"] == "closed"
+    assert services.calls()["cohere"] == 6
+
+
+def test_no_line_of_the_log_holds_a_key(
+    services: Services, secret: Secret, clock: Clock, written: Written
+) -> None:
+    ask()
+    clock.now += 60
+    services.taken = NEW
+    ask()
+    invoke(get("/collections/docs"))
+    invoke(post("/search", {"query_text": "backups"}))
+    assert [line["status"] for line in written.requests] == [200, 503, 503, 503]
+    for key in (*OLD.values(), *NEW.values()):
+        assert key not in written.text
+
+
+def test_a_refused_key_of_the_environment_is_not_looked_for_in_aws(
+    services: Services, secret: Secret, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable, value in OLD.items():
+        monkeypatch.setenv(variable, value)
+    monkeypatch.delenv("CHUNKPROOF_SECRET_ARN")
+    services.taken = NEW
+    clock.now += 60
+    assert ask().status == 503
+    assert (secret.reads, services.calls()) == (0, {"qdrant": 1, "cohere": 1})
+
+
+# malformed
+
+
+def test_while_a_secret_is_malformed_the_old_keys_stay(
+    services: Services, secret: Secret, clock: Clock, written: Written
+) -> None:
+    ask()
+    clock.now += 300
+    secret.change("s3cr3t-not-json")
+    written.clear()
+    assert (ask().status, secret.reads) == (200, 2)
+    (line,) = written.saying(KEPT_LINE)
+    assert line["level"] == "WARNING"
+    assert secret.arn in line["reason"]
+    for hidden in ("s3cr3t", *OLD.values()):
+        assert hidden not in written.text
+    clock.now += 14.9
+    assert (ask().status, secret.reads) == (200, 2), "not asked for at every call"
+    secret.change(NEW)
+    services.taken = NEW
+    clock.now += 0.1
+    assert (ask().status, secret.reads) == (200, 3), "well again"
+
+
+def test_a_refused_key_whose_secret_became_malformed_is_sent_once_and_told_as_refused(
+    services: Services, secret: Secret, clock: Clock, written: Written
+) -> None:
+    ask()
+    services.calls()
+    clock.now += 60
+    secret.change("s3cr3t-not-json")
+    services.taken = NEW
+    reply = ask()
+    assert reply.status == 503
+    assert "refused the key" in reply.json["qdrant"]["message"]
+    assert "refused the key" in reply.json["embedder"]["message"]
+    assert (secret.reads, services.calls()) == (2, {"qdrant": 1, "cohere": 1})
+    assert [secret.arn in line["reason"] for line in written.saying(KEPT_LINE)] == [True]
+    assert "s3cr3t" not in written.text + reply.text
+
+
+def test_a_secret_that_is_gone_leaves_the_old_keys(
+    services: Services, secret: Secret, clock: Clock, written: Written
+) -> None:
+    ask()
+    clock.now += 300
+    secret.client.delete_secret(SecretId=secret.arn, ForceDeleteWithoutRecovery=True)
+    assert ask().status == 200
+    (line,) = written.saying(KEPT_LINE)
+    assert secret.arn in line["reason"]
+
+
+# at first
+
+
+def test_a_secret_that_is_missing_at_first_is_named_in_the_answer_and_in_the_log(
+    secret: Secret, services: Services, written: Written
+) -> None:
+    secret.client.delete_secret(SecretId=secret.arn, ForceDeleteWithoutRecovery=True)
+    reply = invoke(get("/collections/docs"))
+    assert (reply.status, reply.code) == (503, "NOT_CONFIGURED")
+    reason = f"The secret {secret.arn} could not be read (ResourceNotFoundException)"
+    assert reply.errors == [reason]
+    (line,) = written.requests
+    assert (line["level"], line["code"], line["reasons"]) == ("ERROR", "NOT_CONFIGURED", [reason])
+    assert services.calls() == {"qdrant": 0, "cohere": 0}
+
+
+@pytest.mark.parametrize("content", ["s3cr3t-not-json", '{"COHERE_API_KEY": ["s3cr3t"]}'])
+def test_a_secret_that_is_malformed_at_first_is_named_and_not_shown(
+    secret: Secret, written: Written, content: str
+) -> None:
+    secret.change(content)
+    reply = invoke(get("/collections/docs"))
+    assert (reply.status, reply.code) == (503, "NOT_CONFIGURED")
+    (line,) = written.requests
+    assert line["reasons"] == reply.errors
+    assert reply.errors[0].startswith(f"The secret {secret.arn} is not ")
+    assert "s3cr3t" not in written.text + reply.text
+
+
+def test_a_failure_to_read_is_not_remembered(secret: Secret, services: Services, clock: Clock) -> None:
+    secret.change("not yet")
+    assert invoke(get("/collections/docs")).code == "NOT_CONFIGURED"
+    secret.change(OLD)
+    assert ask().status == 200

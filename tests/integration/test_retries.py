@@ -1,0 +1,495 @@
+"""Failed calls through both real SDKs: what is repeated, what is not, and when nothing is asked at all."""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from time import monotonic
+from typing import Any
+
+import pytest
+
+from chunkproof.api import Api
+from chunkproof.clients import InputType, Point, http
+from chunkproof.clients import breaker as breaker_module
+from chunkproof.clients.breaker import Breaker, Circuit
+from chunkproof.clients.cohere import CohereEmbedder
+from chunkproof.clients.http import DeadlineTransport
+from chunkproof.clients.qdrant import QdrantStore
+from chunkproof.deadline import Deadline
+from chunkproof.errors import (
+    ChunkproofError,
+    EmbeddingError,
+    RateLimitedError,
+    VectorStoreUnavailableError,
+)
+from chunkproof_cli.local.gateway import LambdaContext
+
+from support.api import Reply, get, invoke, new_process
+from support.clock import Clock, clock_of
+from support.cohere_server import KEY, Answer, CohereServer
+from support.fault_proxy import FaultProxy, fault_proxy
+from support.faults import Cut, Refused
+from support.keeping_server import Asked, KeepingServer, Said, keeping_server
+from support.log_lines import records_of
+
+JSON = {"content-type": "application/json"}
+BUDGET_MS = 5_000.0
+NO_COLLECTIONS = Said(
+    body=json.dumps({"result": {"collections": []}, "status": "ok", "time": 0}).encode(), headers=JSON
+)
+WRITTEN = Said(
+    body=json.dumps(
+        {"result": {"operation_id": 1, "status": "completed"}, "status": "ok", "time": 0}
+    ).encode(),
+    headers=JSON,
+)
+POINT = Point(1, {"text": "one"}, vector=(1.0, 0.0))
+CUT = Cut("nothing", reset=False, only_reused=True)
+
+
+class Script:
+    """A Qdrant that answers these statuses one after the other, and is well when they are used up."""
+
+    def __init__(self, *answers: Said) -> None:
+        self.answers = list(answers)
+
+    def __call__(self, asked: Asked) -> Said:
+        if self.answers:
+            return self.answers.pop(0)
+        return WRITTEN if asked.method == "PUT" else NO_COLLECTIONS
+
+
+def refusal(status: int, **headers: str) -> Said:
+    return Said(status, b'{"status": {"error": "no"}}', {**JSON, **headers})
+
+
+def cohere_refusal(status: int, **headers: str) -> Answer:
+    return Answer(status, b'{"message": "no"}', {**JSON, **headers})
+
+
+Stores = Callable[..., QdrantStore]
+Embedders = Callable[..., CohereEmbedder]
+
+
+@pytest.fixture
+def store_at() -> Iterator[Stores]:
+    """Makes stores, and closes them at the end."""
+    made: list[QdrantStore] = []
+
+    def make(url: str, breaker: Breaker | None = None) -> QdrantStore:
+        made.append(QdrantStore.at(url, DeadlineTransport(breaker=breaker)))
+        return made[-1]
+
+    yield make
+    for store in made:
+        store.close()
+
+
+@pytest.fixture
+def embedder_at() -> Iterator[Embedders]:
+    """Makes embedders, and closes them at the end."""
+    made: list[CohereEmbedder] = []
+
+    def make(url: str, breaker: Breaker | None = None) -> CohereEmbedder:
+        transport = DeadlineTransport(lambda: {"authorization": f"Bearer {KEY}"}, breaker=breaker)
+        made.append(CohereEmbedder(transport, model="embed-english-v3.0", base_url=url))
+        return made[-1]
+
+    yield make
+    for embedder in made:
+        embedder.close()
+
+
+def embed(embedder: CohereEmbedder, budget_ms: float = BUDGET_MS) -> int:
+    """The size of an embedding."""
+    return len(embedder.embed(["What is ROS 2?"], InputType.QUERY, Deadline(budget_ms))[0])
+
+
+def read(store: QdrantStore, budget_ms: float = BUDGET_MS) -> list[str]:
+    return store.collections(Deadline(budget_ms))
+
+
+def write(store: QdrantStore, budget_ms: float = BUDGET_MS) -> None:
+    store.upsert("docs", [POINT], "", Deadline(budget_ms))
+
+
+def refused(kind: type[ChunkproofError], call: Callable[..., object], *given: Any) -> ChunkproofError:
+    with pytest.raises(kind) as caught:
+        call(*given)
+    return caught.value
+
+
+# answers
+
+
+@pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
+def test_an_embedding_that_failed_once_is_asked_for_again(
+    embedder_at: Embedders, cohere_api: CohereServer, status: int
+) -> None:
+    cohere_api.answers.append(cohere_refusal(status))
+    assert embed(embedder_at(cohere_api.url)) == 1024
+    first, second = cohere_api.requests
+    assert first == second, "the very same request"
+
+
+@pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
+def test_a_read_of_qdrant_that_failed_once_is_asked_for_again(store_at: Stores, status: int) -> None:
+    with keeping_server(Script(refusal(status))) as server:
+        assert read(store_at(server.url)) == []
+    assert [(asked.method, asked.path) for asked in server.asked] == [("GET", "/collections")] * 2
+
+
+def test_a_search_is_a_read_although_it_is_posted(store_at: Stores) -> None:
+    pages = Said(
+        body=json.dumps(
+            {"result": {"points": [], "next_page_offset": None}, "status": "ok", "time": 0}
+        ).encode(),
+        headers=JSON,
+    )
+    with keeping_server(Script(refusal(503), pages)) as server:
+        assert store_at(server.url).scroll("docs", Deadline(BUDGET_MS), limit=1).points == ()
+    assert [(asked.method, asked.path) for asked in server.asked] == [
+        ("POST", "/collections/docs/points/scroll")
+    ] * 2
+    assert server.asked[0].body == server.asked[1].body
+
+
+def test_a_call_is_never_made_a_third_time(
+    embedder_at: Embedders, store_at: Stores, cohere_api: CohereServer
+) -> None:
+    cohere_api.answers += [cohere_refusal(503)] * 5
+    refused(EmbeddingError, embed, embedder_at(cohere_api.url))
+    assert len(cohere_api.requests) == 2
+    with keeping_server(lambda _: refusal(503)) as server:
+        refused(VectorStoreUnavailableError, read, store_at(server.url))
+    assert len(server.asked) == 2
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 408, 409, 413, 422, 501, 505])
+def test_an_answer_that_another_try_would_not_change_is_taken_at_once(store_at: Stores, status: int) -> None:
+    with keeping_server(lambda _: refusal(status)) as server:
+        refused(ChunkproofError, read, store_at(server.url))
+    assert len(server.asked) == 1
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+def test_a_write_that_was_answered_is_not_repeated(store_at: Stores, status: int) -> None:
+    with keeping_server(lambda _: refusal(status)) as server:
+        refused(ChunkproofError, write, store_at(server.url))
+    assert [asked.method for asked in server.asked] == ["PUT"]
+
+
+def test_a_repeated_call_is_logged_with_its_service(store_at: Stores) -> None:
+    with keeping_server(Script(refusal(503))) as server, records_of("chunkproof.clients.http") as records:
+        read(store_at(server.url, Breaker("qdrant")))
+    (record,) = records
+    assert record.getMessage() == "call repeated"
+    assert (record.__dict__["dependency"], record.__dict__["status"]) == ("qdrant", 503)
+
+
+# time
+
+
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The pauses before a repetition, in seconds; nobody sleeps."""
+    made: list[float] = []
+    monkeypatch.setattr(http, "sleep", made.append)
+    return made
+
+
+def test_the_wait_that_a_service_asks_for_is_kept(
+    embedder_at: Embedders, cohere_api: CohereServer, pauses: list[float]
+) -> None:
+    cohere_api.answers.append(cohere_refusal(429, **{"retry-after": "3"}))
+    assert embed(embedder_at(cohere_api.url)) == 1024
+    assert len(cohere_api.requests) == 2
+    (pause,) = pauses
+    assert 3.0 <= pause <= 3.2
+
+
+def test_a_wait_until_a_date_is_kept_too(store_at: Stores, pauses: list[float]) -> None:
+    at = format_datetime(datetime.now(UTC) + timedelta(seconds=4), usegmt=True)
+    with keeping_server(Script(refusal(503, **{"retry-after": at}))) as server:
+        assert read(store_at(server.url), 20_000) == []
+    (pause,) = pauses
+    assert 2.0 <= pause <= 4.2, "a date has no fractions of a second"
+
+
+def test_without_a_wait_asked_for_the_pause_is_a_fifth_of_a_second_at_most(
+    store_at: Stores, pauses: list[float]
+) -> None:
+    with keeping_server(Script(refusal(503))) as server:
+        started = monotonic()
+        read(store_at(server.url))
+        assert monotonic() - started < 2.0
+    (pause,) = pauses
+    assert 0.0 <= pause <= 0.2
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_wait_that_does_not_fit_is_passed_on_and_not_waited_for(
+    embedder_at: Embedders, store_at: Stores, cohere_api: CohereServer, status: int
+) -> None:
+    cohere_api.answers.append(cohere_refusal(status, **{"retry-after": "7"}))
+    started = monotonic()
+    error = refused(ChunkproofError, embed, embedder_at(cohere_api.url), 2_000)
+    assert (error.retry_after, len(cohere_api.requests)) == (7.0, 1)
+    with keeping_server(lambda _: refusal(status, **{"retry-after": "7"})) as server:
+        error = refused(ChunkproofError, read, store_at(server.url), 2_000)
+    assert (error.retry_after, len(server.asked)) == (7.0, 1)
+    assert monotonic() - started < 1.5
+
+
+def test_a_wait_of_less_than_a_second_is_not_made_longer(
+    embedder_at: Embedders, cohere_api: CohereServer, pauses: list[float]
+) -> None:
+    cohere_api.answers.append(cohere_refusal(429, **{"retry-after": "0.2"}))
+    assert embed(embedder_at(cohere_api.url)) == 1024
+    (pause,) = pauses
+    assert 0.2 <= pause <= 0.4
+
+
+def test_a_call_that_took_most_of_the_time_is_not_repeated(store_at: Stores) -> None:
+    def slow(_: Asked) -> Said:
+        time.sleep(0.2)
+        return refusal(503)
+
+    with keeping_server(slow) as server:
+        refused(VectorStoreUnavailableError, read, store_at(server.url), 390)
+    assert len(server.asked) == 1
+
+
+# connections
+
+
+@pytest.fixture
+def qdrant() -> Iterator[KeepingServer]:
+    """As much of Qdrant as these calls need."""
+    with keeping_server(Script()) as server:
+        yield server
+
+
+@pytest.fixture
+def proxy(qdrant: KeepingServer) -> Iterator[FaultProxy]:
+    """Before Qdrant, to fail on purpose."""
+    with fault_proxy(qdrant.url) as made:
+        yield made
+
+
+def over_connections(proxy: FaultProxy) -> list[tuple[str, int, bool]]:
+    """Each request: its method, its connection, and whether the fault struck it."""
+    return [(exchange.method, exchange.connection, exchange.fault is not None) for exchange in proxy.log]
+
+
+@pytest.mark.parametrize("reset", [False, True], ids=["closed", "reset"])
+def test_a_read_on_a_connection_that_went_stale_is_repeated_on_a_new_one(
+    store_at: Stores, proxy: FaultProxy, reset: bool
+) -> None:
+    store = store_at(proxy.url)
+    read(store)
+    proxy.inject(Cut("nothing", reset=reset, only_reused=True))
+    started = monotonic()
+    assert read(store) == []
+    assert monotonic() - started < 1.0
+    assert over_connections(proxy) == [("GET", 1, False), ("GET", 1, True), ("GET", 2, False)]
+
+
+def test_an_embedding_on_a_connection_that_went_stale_is_repeated_on_a_new_one(
+    embedder_at: Embedders, cohere_api: CohereServer
+) -> None:
+    with fault_proxy(cohere_api.url) as proxy:
+        embedder = embedder_at(proxy.url)
+        embed(embedder)
+        proxy.inject(CUT)
+        assert embed(embedder) == 1024
+        assert over_connections(proxy) == [("POST", 1, False), ("POST", 1, True), ("POST", 2, False)]
+
+
+def test_a_write_on_a_connection_that_went_stale_is_not_repeated(store_at: Stores, proxy: FaultProxy) -> None:
+    store = store_at(proxy.url)
+    read(store)
+    proxy.inject(CUT)
+    refused(VectorStoreUnavailableError, write, store)
+    assert over_connections(proxy) == [("GET", 1, False), ("PUT", 1, True)]
+    write(store)
+    assert over_connections(proxy)[2:] == [("PUT", 2, False)], "whoever asks again gets a new connection"
+
+
+@pytest.mark.parametrize("call", [read, write], ids=["read", "write"])
+def test_what_left_on_a_new_connection_is_not_repeated(
+    store_at: Stores, proxy: FaultProxy, call: Callable[..., object]
+) -> None:
+    proxy.inject(Cut("nothing", reset=False))
+    refused(VectorStoreUnavailableError, call, store_at(proxy.url))
+    assert len(proxy.log) == 1
+
+
+def test_an_answer_that_ends_in_the_middle_is_not_asked_for_again(
+    store_at: Stores, proxy: FaultProxy
+) -> None:
+    store = store_at(proxy.url)
+    read(store)
+    proxy.inject(Cut("half the body", reset=False))
+    refused(VectorStoreUnavailableError, read, store)
+    assert over_connections(proxy) == [("GET", 1, False), ("GET", 1, True)]
+
+
+@pytest.mark.parametrize("call", [read, write], ids=["read", "write"])
+def test_a_connection_that_is_refused_is_tried_twice_even_for_a_write(
+    store_at: Stores, proxy: FaultProxy, call: Callable[..., object]
+) -> None:
+    proxy.inject(Refused())
+    two, three = Breaker("qdrant", failures=2), Breaker("qdrant", failures=3)
+    for breaker in (two, three):
+        refused(VectorStoreUnavailableError, call, store_at(proxy.url, breaker))
+    assert (two.state, three.state) == (Circuit.OPEN, Circuit.CLOSED)
+
+
+def test_a_service_that_comes_up_in_the_pause_is_reached(store_at: Stores, proxy: FaultProxy) -> None:
+    proxy.inject(Refused())
+
+    class Opening(Breaker):
+        """Lets the service come up as soon as the first attempt has failed."""
+
+        def record(self, *, failed: bool | None, is_probe: bool = False) -> None:
+            proxy.inject(None)
+            super().record(failed=failed, is_probe=is_probe)
+
+    write(store_at(proxy.url, Opening("qdrant")))
+    assert over_connections(proxy) == [("PUT", 1, False)]
+
+
+# the circuit
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The clock of circuits."""
+    return clock_of(breaker_module, monkeypatch)
+
+
+def test_an_open_circuit_makes_no_request_and_closes_after_a_rest(
+    store_at: Stores, clock: Clock, pauses: list[float]
+) -> None:
+    breaker = Breaker("qdrant", rest_s=5.0)
+    with keeping_server(Script(*[refusal(503)] * 5)) as server:
+        store = store_at(server.url, breaker)
+        for _ in range(3):  # two requests, two, and the one that opens it
+            refused(VectorStoreUnavailableError, read, store)
+        assert (len(server.asked), breaker.state) == (5, Circuit.OPEN)
+        pauses.clear()
+        clock.now += 1.5
+        error = refused(VectorStoreUnavailableError, read, store)
+        assert (len(server.asked), pauses) == (5, []), "nothing is asked, nobody waits"
+        assert error.messages == (
+            f"Qdrant service unavailable at {server.url.removeprefix('http://')}",
+            "Qdrant failed repeatedly; it is asked again after a rest",
+        )
+        assert (error.code, error.retry_after) == ("QDRANT_UNAVAILABLE", 3.5)
+        clock.now += 3.5
+        assert read(store) == []
+        assert (len(server.asked), breaker.state) == (6, Circuit.CLOSED)
+
+
+def test_an_open_circuit_of_the_embedder_does_the_same(
+    embedder_at: Embedders, cohere_api: CohereServer, clock: Clock, pauses: list[float]
+) -> None:
+    cohere_api.answers += [cohere_refusal(500)] * 6
+    breaker = Breaker("cohere", rest_s=5.0)
+    embedder = embedder_at(cohere_api.url, breaker)
+    for _ in range(3):
+        refused(EmbeddingError, embed, embedder)
+    pauses.clear()
+    error = refused(EmbeddingError, embed, embedder)
+    host = cohere_api.url.removeprefix("http://")
+    assert error.messages == (
+        f"Failed to embed query: {host} failed repeatedly; it is asked again after a rest",
+    )
+    assert (error.code, error.retry_after) == ("EMBEDDING_FAILED", 5.0)
+    assert (len(cohere_api.requests), pauses) == (5, [])
+    clock.now += 5.0
+    refused(EmbeddingError, embed, embedder)
+    assert (len(cohere_api.requests), breaker.state) == (6, Circuit.OPEN), "one probe, not repeated"
+    clock.now += 5.0
+    assert embed(embedder) == 1024
+    assert breaker.state is Circuit.CLOSED
+
+
+def test_the_call_that_opens_the_circuit_does_not_wait_for_a_repetition_that_will_not_be(
+    store_at: Stores, pauses: list[float]
+) -> None:
+    with keeping_server(lambda _: refusal(503, **{"retry-after": "2"})) as server:
+        refused(VectorStoreUnavailableError, read, store_at(server.url, Breaker("qdrant", failures=1)))
+    assert (len(server.asked), pauses) == (1, [])
+
+
+@pytest.mark.parametrize("status", [400, 401, 404, 408, 409, 422])
+def test_a_service_that_refuses_what_is_asked_is_not_down(store_at: Stores, status: int) -> None:
+    breaker = Breaker("qdrant")
+    with keeping_server(lambda _: refusal(status)) as server:
+        store = store_at(server.url, breaker)
+        for _ in range(6):
+            refused(ChunkproofError, read, store)
+    assert (len(server.asked), breaker.state) == (6, Circuit.CLOSED)
+
+
+def test_a_limited_rate_does_not_open_the_circuit(store_at: Stores) -> None:
+    breaker = Breaker("qdrant")
+    with keeping_server(lambda _: refusal(429, **{"retry-after": "9"})) as server:
+        store = store_at(server.url, breaker)
+        for _ in range(6):
+            refused(RateLimitedError, read, store)
+    assert (len(server.asked), breaker.state) == (6, Circuit.CLOSED)
+
+
+def test_a_success_in_between_keeps_the_circuit_closed(store_at: Stores) -> None:
+    breaker = Breaker("qdrant", failures=3)
+    with keeping_server(Script(refusal(503), NO_COLLECTIONS, refusal(503), NO_COLLECTIONS)) as server:
+        store = store_at(server.url, breaker)
+        read(store)
+        read(store)
+    assert (len(server.asked), breaker.state) == (4, Circuit.CLOSED)
+
+
+@pytest.fixture
+def deployed(monkeypatch: pytest.MonkeyPatch, cohere_api: CohereServer) -> Iterator[KeepingServer]:
+    """The handlers over a Qdrant that is down and a Cohere that is well."""
+    with keeping_server(lambda _: refusal(503)) as server:
+        monkeypatch.setenv("QDRANT_URL", server.url)
+        monkeypatch.setenv("COHERE_BASE_URL", cohere_api.url)
+        monkeypatch.setenv("COHERE_API_KEY", KEY)
+        with new_process():
+            yield server
+
+
+def test_callers_of_the_api_are_told_when_to_come_back_and_operators_why(deployed: KeepingServer) -> None:
+    event = get("/collections/docs")
+    for _ in range(3):
+        assert invoke(event).code == "QDRANT_UNAVAILABLE"
+    assert len(deployed.asked) == 5
+    reply = invoke(event)
+    assert (reply.status, reply.code) == (503, "QDRANT_UNAVAILABLE")
+    assert reply.headers["retry-after"] in ("4", "5")
+    health = invoke(get("/health", deep="true"))
+    assert (health.status, health.json["qdrant"]["circuit"]) == (503, "open")
+    assert (health.json["embedder"]["status"], health.json["embedder"]["circuit"]) == ("ok", "closed")
+    assert len(deployed.asked) == 5
+
+
+def test_each_service_has_a_circuit_of_its_own(deployed: KeepingServer, cohere_api: CohereServer) -> None:
+    for _ in range(6):
+        invoke(get("/health", deep="true"))
+    assert (len(deployed.asked), len(cohere_api.requests)) == (5, 6)
+
+
+def test_the_time_to_wait_is_never_rounded_down() -> None:
+    app = Api()
+
+    @app.get("/limited")
+    def _limited() -> dict[str, str]:
+        raise RateLimitedError("Slow down", retry_after=2.4)
+
+    assert Reply(app.handler(get("/limited"), LambdaContext())).headers["retry-after"] == "3"

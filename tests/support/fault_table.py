@@ -1,0 +1,160 @@
+"""Every fault on every dependency through the real handlers: what was answered, how soon, after how many calls.
+
+Nothing is patched: requests are counted by the proxies, times are the handler's own.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from chunkproof.clients import Point
+from chunkproof.clients.http import DeadlineTransport
+from chunkproof.clients.qdrant import QdrantStore
+
+from support.api import Reply, invoke, new_process, post
+from support.chunks import fill
+from support.cohere_server import KEY, cohere_server, hashed
+from support.fault_proxy import FaultProxy, fault_proxy
+from support.faults import FAULTS
+from support.qdrant_server import QdrantServer, qdrant_server
+
+SIZE = 8
+COLLECTION = "faults"
+DEADLINE_MS = 1_000
+MARGIN_MS = 300
+QUERY = "What breaks next?"
+ROUTES: Mapping[str, tuple[str, dict[str, Any]]] = {
+    "cohere": ("/search", {"query_text": QUERY}),
+    "qdrant": ("/search", {"query_text": QUERY}),
+    "qdrant by id": ("/validate-chunk", {"chunk_id": "1", "original_text": "one"}),
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """What a request met with a fault in force, and the one after it was gone."""
+
+    code: str
+    status: int
+    ms: float
+    calls: int
+    recovered: bool
+    reply: Reply
+
+    @property
+    def is_in_time(self) -> bool:
+        return self.ms <= DEADLINE_MS + MARGIN_MS
+
+
+@dataclass
+class Setup:
+    """A real Qdrant server and Cohere's API, each behind a proxy, and the handlers' settings pointing there."""
+
+    server: QdrantServer
+    store: QdrantStore
+    qdrant: FaultProxy
+    cohere: FaultProxy
+
+    def make_collection(self) -> None:
+        embed = hashed(SIZE)
+        texts = ("one", "two", "three")
+        points = [Point(n, {"text": t}, vector=tuple(embed(t))) for n, t in enumerate(texts, start=1)]
+        fill(self.store, COLLECTION, *points, size=SIZE)
+
+
+@contextmanager
+def fault_setup() -> Iterator[Setup]:
+    with ExitStack() as stack:
+        server = stack.enter_context(qdrant_server())
+        api = stack.enter_context(cohere_server(hashed(SIZE)))
+        qdrant = stack.enter_context(fault_proxy(server.url))
+        cohere = stack.enter_context(fault_proxy(api.url))
+        store = QdrantStore.at(server.url, DeadlineTransport())
+        stack.callback(store.close)
+        setup = Setup(server, store, qdrant, cohere)
+        setup.make_collection()
+        stack.enter_context(
+            _environment(
+                QDRANT_URL=qdrant.url,
+                COHERE_BASE_URL=cohere.url,
+                COHERE_API_KEY=KEY,
+                CHUNKPROOF_COLLECTION=COLLECTION,
+                CHUNKPROOF_DEADLINE_MS=str(DEADLINE_MS),
+            )
+        )
+        yield setup
+
+
+@contextmanager
+def _environment(**variables: str) -> Iterator[None]:
+    before = dict(os.environ)
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def names() -> Iterator[tuple[str, str]]:
+    """Every dependency and fault, in the table's order."""
+    for dependency in ROUTES:
+        service = "cohere" if dependency == "cohere" else "qdrant"
+        yield from ((dependency, name) for name in FAULTS[service])
+        if service == "qdrant":
+            yield from ((dependency, name) for name in EVENTS)
+
+
+def drive(setup: Setup, dependency: str, name: str) -> Row:
+    """A healthy request in a new process, one that meets the fault, and one after it."""
+    path, asked = ROUTES[dependency]
+    proxy = setup.cohere if dependency == "cohere" else setup.qdrant
+    with new_process():
+        warm = invoke(post(path, asked if path != "/search" else {"query_text": "Is all well?"}))
+        assert warm.status == 200, warm.text
+        strike, heal = _ways(setup, proxy, dependency, name)
+        strike()
+        before = len(proxy.log)
+        reply = invoke(post(path, asked))
+        calls = len(proxy.log) - before
+        heal()
+        after = invoke(post(path, asked))
+    body = reply.json
+    ms = body["execution"]["latency_ms"] if "execution" in body else body["retrieval_time_ms"]
+    code = body["error"]["code"] if "error" in body else "-"
+    return Row(code, reply.status, ms, calls, after.status == 200, reply)
+
+
+Way = Callable[[], object]
+
+
+def _ways(setup: Setup, proxy: FaultProxy, dependency: str, name: str) -> tuple[Way, Way]:
+    if name in EVENTS:
+        strike, heal = EVENTS[name]
+        return lambda: strike(setup), lambda: heal(setup)
+    fault = FAULTS["cohere" if dependency == "cohere" else "qdrant"][name]
+    return lambda: proxy.inject(fault), lambda: proxy.inject(None)
+
+
+def _restart(setup: Setup) -> None:
+    setup.server.stop()
+    setup.server.start()
+
+
+def _drop(setup: Setup) -> None:
+    setup.store.client.delete_collection(COLLECTION)
+
+
+def _nothing(_setup: Setup) -> None:
+    pass
+
+
+# What happens to the server itself between two calls, and how it ends.
+EVENTS: Mapping[str, tuple[Callable[[Setup], None], Callable[[Setup], None]]] = {
+    "collection dropped": (_drop, Setup.make_collection),
+    "collection made anew": (lambda s: (_drop(s), s.make_collection())[0], _nothing),
+    "server killed": (lambda s: s.server.stop(), lambda s: s.server.start()),
+    "server killed and restarted": (_restart, _nothing),
+}
