@@ -3,11 +3,13 @@
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 
 from chunkproof.settings import Settings
 from chunkproof.suite.cases import Suite
+from chunkproof.suite.report import SuiteReport
 from chunkproof_cli.local.handlers import openapi
 from chunkproof_cli.main import cli
 
@@ -60,8 +62,17 @@ def openapi_page() -> str:
 
 def suite_schema() -> str:
     """What a suite file may hold, for editors to complete and check."""
-    schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", **Suite.model_json_schema()}
-    return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
+    return _schema(Suite.model_json_schema())
+
+
+def report_schema() -> str:
+    """What the canonical report of a suite holds."""
+    return _schema(SuiteReport.model_json_schema(mode="serialization"))
+
+
+def _schema(schema: dict[str, Any]) -> str:
+    document = {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 
 PAGES: dict[str, Callable[[], str]] = {
@@ -69,6 +80,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "cli.md": cli_page,
     "openapi.json": openapi_page,
     "suite.schema.json": suite_schema,
+    "report.schema.json": report_schema,
 }
 
 

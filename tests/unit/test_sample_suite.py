@@ -1,13 +1,17 @@
 """The sample suite keeps its promises: paraphrases are none of the text's own words, quotations are."""
 
+import json
 import re
 from importlib.resources import as_file
+from pathlib import Path
 
+import jsonschema
 import pytest
 
 from chunkproof.suite.cases import TestCase
 from chunkproof_cli.local.corpus import sample_chunks, sample_suite
 from chunkproof_cli.suites.reading import Source, read
+from chunkproof_cli.suites.yaml_document import read_yaml
 
 with as_file(sample_suite()) as file:
     CASES = read(Source(file)).suite.cases
@@ -27,6 +31,15 @@ def targets(case: TestCase) -> list[str]:
 def runs_of_four(text: str) -> set[tuple[str, ...]]:
     words = re.findall(r"\w+", text.casefold())
     return {tuple(words[n : n + 4]) for n in range(len(words) - 3)}
+
+
+def test_editors_find_nothing_wrong_with_it() -> None:
+    schema = json.loads((Path(__file__).parents[2] / "docs" / "suite.schema.json").read_text("utf-8"))
+    document = read_yaml(sample_suite().read_text("utf-8"), "suite.yaml").value
+    jsonschema.validate(document, schema)
+    document["cases"][0]["topk"] = 3
+    with pytest.raises(jsonschema.ValidationError, match="topk"):
+        jsonschema.validate(document, schema)
 
 
 def test_there_are_enough_cases_of_every_kind() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
+import jsonschema
 import pytest
 import xmlschema
 
@@ -19,6 +20,7 @@ from chunkproof_cli.reports.markdown import MOST_CHARS
 from support.suites import Answer, Door, answer, chunk, suite
 
 DATA = Path(__file__).parents[1] / "data"
+DOCS = Path(__file__).parents[2] / "docs"
 META = {"url": "https://docs.example.com/a", "document_title": "A"}
 NASTY = "a|b <script>`x` @all \x1b[31m\x00 \ufffe\n# head"
 
@@ -130,6 +132,11 @@ def test_the_canonical_json_has_every_field_of_the_documents() -> None:
         "error_message",
     }
     assert set(document["validation"]) == {*ValidationReport.model_fields, "duration_seconds", "success_rate"}
+
+
+def test_the_canonical_json_is_what_its_schema_says() -> None:
+    schema = json.loads((DOCS / "report.schema.json").read_text("utf-8"))
+    jsonschema.validate(json.loads(mixed().canonical_json()), schema)
 
 
 def test_a_report_reads_back_as_it_was_written() -> None:
