@@ -173,16 +173,20 @@ def test_a_server_that_stops_ends_with_3_and_no_case_is_called_failed(
     assert {case["status"] for case in down.json["result"]["test_results"]} == {"error"}
 
 
-def test_ctrl_c_leaves_a_file_that_resume_goes_on_from(
-    chunkproof: Command, write: Any, tmp_path: Path
+@pytest.mark.parametrize("request_to_end", [signal.SIGINT, signal.SIGTERM])
+def test_an_interruption_leaves_a_file_that_resume_goes_on_from(
+    chunkproof: Command, write: Any, tmp_path: Path, request_to_end: signal.Signals
 ) -> None:
     suite = write(*({"name": f"c{n}", "query_text": f"q{n}", "expected_doc_ids": ["a"]} for n in range(5)))
     with stub_api() as api:
         api.waits_at = "q2"
+        # A run in the background inherits that Ctrl-C is ignored.
+        main = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+        main += "from chunkproof_cli.main import main; main()"
         command = [
             sys.executable,
-            "-m",
-            "chunkproof_cli",
+            "-c",
+            main,
             "suite",
             "run",
             suite,
@@ -195,7 +199,7 @@ def test_ctrl_c_leaves_a_file_that_resume_goes_on_from(
             command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, env=dict(os.environ)
         )
         assert api.reached.wait(30)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(request_to_end)
         _, said = process.communicate(timeout=30)
         assert process.returncode == 130
         assert "Interrupted after 2 of 5 cases" in said

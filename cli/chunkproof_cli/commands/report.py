@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from chunkproof_cli import context
 from chunkproof_cli.output import say
 from chunkproof_cli.reports import check_outputs, write_reports
 from chunkproof_cli.reports.terminal import print_report
@@ -26,6 +27,7 @@ Examples:
     metavar="FILE",
     help="Write it as .json, .txt, .md or .xml (JUnit); may be repeated. Without: show it here.",
 )
+@context.without_api("a report is a file")
 def report(file: Path, outputs: tuple[Path, ...]) -> None:
     """Render the canonical report FILE of a suite in other formats."""
     check_outputs(outputs)
