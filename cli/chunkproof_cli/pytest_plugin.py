@@ -108,7 +108,9 @@ class CaseItem(pytest.Item):
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         """The reason, without a trace of ours."""
         if isinstance(excinfo.value, NotMetError):
-            return "\n".join(_explained(excinfo.value.result))
+            from chunkproof_cli.output import harmless
+
+            return harmless("\n".join(_explained(excinfo.value.result)))
         return super().repr_failure(excinfo, style)
 
     def reportinfo(self) -> tuple[Path, int | None, str]:

@@ -99,6 +99,20 @@ def test_a_store_that_is_down_at_the_start_leaves_every_case_in_error(error: Exc
     assert not report.unmet_criteria
 
 
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (VectorStoreUnavailableError("h", "gone"), "failed"),
+        (VectorStoreTimeoutError("h", "slow"), "timeout"),
+        (EmbeddingTimeoutError("slow"), "connected"),
+    ],
+)
+def test_the_connection_is_as_the_searches_found_it(error: Answer, status: str) -> None:
+    assert run_suite(plan(2), Door(lambda _: error)).validation.connection_status == status
+    some = Door(lambda query: FOUND if query == "q0" else error)
+    assert run_suite(plan(2), some).validation.connection_status == "connected"
+
+
 def test_an_unknown_collection_is_wrong_input_and_nothing_is_run() -> None:
     with pytest.raises(CollectionNotFoundError):
         run_suite(plan(1), Door(lambda _: FOUND, info=CollectionNotFoundError("docs")))

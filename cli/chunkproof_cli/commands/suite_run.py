@@ -6,7 +6,7 @@ import shlex
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import click
 
 from chunkproof.errors import InvalidParameterError
 from chunkproof.settings import Settings
-from chunkproof.suite.outcome import TestStatus
+from chunkproof.suite.outcome import TestCaseResult, TestStatus
 from chunkproof.suite.report import SuiteReport
 from chunkproof.suite.running import InterruptedRun, Plan, run_suite
 from chunkproof_cli import context
@@ -78,6 +78,11 @@ Examples:
 )
 @click.option("--exact", is_flag=True, help="Search exactly as well, and report what the index misses.")
 @click.option(
+    "--ignore-latency",
+    is_flag=True,
+    help="Report latency criteria that are not met, without failing: for machines that others use as well.",
+)
+@click.option(
     "--jobs",
     type=click.IntRange(1),
     help=f"Searches at a time; {SERVER_JOBS} by default, 1 with the embedded store.",
@@ -85,10 +90,12 @@ Examples:
 @context.common_options
 @context.api_option
 def run(
+    *,
     outputs: tuple[Path, ...],
     resume: Path | None,
     repeat: int,
     exact: bool,
+    ignore_latency: bool,
     jobs: int | None,
     **options: Any,
 ) -> None:
@@ -114,36 +121,33 @@ def run(
         repeat=repeat,
         latency_target_ms=Settings.from_env().latency_target_ms,
     )
-    quietly = (_stoppable(), each_warning_once("chunkproof.search"), _repetitions_told())
-    with ExitStack() as around:
-        for one in quietly:
-            around.enter_context(one)
-        backend = around.enter_context(context.backend(given))
-        exactly = backend.search_exactly if isinstance(backend, context.Local) else None
-        if exact and exactly is None:
-            raise click.UsageError(
-                "--exact asks the store itself; a deployed stack only searches by its index."
-            )
-        with progress("Searching", sum(not is_judged(case) for case in cases)) as done:
-            try:
-                report = run_suite(plan, backend, exactly=exactly if exact else None, done=lambda _: done(1))
-            except InterruptedRun as stopped:
-                _leave(stopped.report, outputs)
-                sys.exit(INTERRUPTED)
+    try:
+        report = _executed(plan, given, exact=exact)
+    except InterruptedRun as stopped:
+        _leave(stopped.report, outputs)
+        sys.exit(INTERRUPTED)
     write_reports(report, outputs)
     if given.json:
         print_json(report)
     else:
         print_report(report)
-    sys.exit(exit_code(report))
+    sys.exit(exit_code(report, ignore_latency=ignore_latency))
 
 
-def is_judged(case: Any) -> bool:
-    """Whether a case comes with a verdict."""
-    return getattr(case, "status", TestStatus.PENDING).is_judged
+def _executed(plan: Plan, given: context.Options, *, exact: bool) -> SuiteReport:
+    quietly = each_warning_once("chunkproof.search")
+    with _stoppable(), quietly, _repetitions_told(), context.backend(given) as backend:
+        exactly = backend.search_exactly if isinstance(backend, context.Local) else None
+        if exact and exactly is None:
+            raise click.UsageError(
+                "--exact asks the store itself; a deployed stack only searches by its index."
+            )
+        judged = sum(isinstance(case, TestCaseResult) for case in plan.cases)
+        with progress("Searching", len(plan.cases) - judged) as done:
+            return run_suite(plan, backend, exactly=exactly if exact else None, done=lambda _: done(1))
 
 
-def exit_code(report: SuiteReport) -> int:
+def exit_code(report: SuiteReport, *, ignore_latency: bool = False) -> int:
     """1 when something is known to be wrong, else 2 or 3 when something could not be judged."""
     results = report.result.test_results
     if report.result.failed:
@@ -153,7 +157,8 @@ def exit_code(report: SuiteReport) -> int:
     }
     if codes:
         return context.WRONG_INPUT if codes == {context.WRONG_INPUT} else context.COULD_NOT_JUDGE
-    return context.FAILED if report.unmet_criteria else 0
+    unmet = [one for one in report.unmet_criteria if not (ignore_latency and one.is_latency)]
+    return context.FAILED if unmet else 0
 
 
 def _jobs(wanted: int | None, given: context.Options) -> int:

@@ -10,7 +10,7 @@ import yaml
 from chunkproof.models.json import MAX_DEPTH, Faulty, Path, Repeated
 from chunkproof_cli.suites.document import BrokenFileError, Document, Finding
 
-MAX_NODES = 1_000_000  # a few aliases of aliases unfold to more than any memory holds
+MAX_NODES = 500_000  # a few aliases of aliases unfold to more than any memory holds
 _WORDS = {"true": True, "True": True, "false": False, "False": False, "null": None, "~": None, "": None}
 _INTEGER = re.compile(r"[-+]?[0-9]{1,400}")
 _NUMBER = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")

@@ -35,6 +35,11 @@ class Criterion(Model):
     details: str | None = Field(None, description="How it was measured, or why it could not be judged")
 
     @property
+    def is_latency(self) -> bool:
+        """Whether a busier machine could change the verdict."""
+        return self.unit == "ms"
+
+    @property
     def shown_figure(self) -> str:
         """The figure as people read it."""
         return "–" if self.figure is None else f"{self.figure:.4g} {self.unit}"

@@ -13,6 +13,7 @@ from chunkproof.errors import (
     InvalidParameterError,
     NotFoundError,
     VectorStoreTimeoutError,
+    VectorStoreUnavailableError,
 )
 from chunkproof.models import CollectionInfo, RetrievalResponse, ValidationResult
 from chunkproof.suite import criteria
@@ -25,6 +26,8 @@ from chunkproof.suite.selfcheck import error_classes
 from chunkproof.suite.validation_report import CollectionStats, ConnectionStatus, validation_report
 
 LOOKUPS = 10
+# Of the store, and of a stack in front of it.
+NO_CONNECTION = {VectorStoreUnavailableError.code, VectorStoreTimeoutError.code, "API_UNAVAILABLE"}
 WRONG_INPUT = (InvalidParameterError, NotFoundError, ForbiddenError)
 
 
@@ -99,9 +102,9 @@ class _Session:
             else:
                 self._first.execute()
                 self._repeat()
+            return self._made(complete=True)
         except KeyboardInterrupt:
             raise InterruptedRun(self._made(complete=False)) from None
-        return self._made(complete=True)
 
     def _repeat(self) -> None:
         for _ in range(1, self._plan.repeat):
@@ -153,7 +156,7 @@ class _Session:
             validation=validation_report(
                 results,
                 run_id=str(uuid4()),
-                connection=self._look.connection,
+                connection=_connection(self._look.connection, results),
                 stats=self._look.stats,
                 started_at=self._started,
                 completed_at=ended,
@@ -178,6 +181,16 @@ class _Session:
                 return [], str(error)
             times.append(found.retrieval_time_ms)
         return times, "no search returned a chunk to look up"
+
+
+def _connection(at_start: ConnectionStatus, results: Sequence[TestCaseResult]) -> ConnectionStatus:
+    """As it was at the start, unless no search got through after that."""
+    codes = {result.error_code for result in results if result.status is TestStatus.ERROR}
+    if at_start != "connected" or not codes or any(result.status.is_judged for result in results):
+        return at_start
+    if codes == {VectorStoreTimeoutError.code}:
+        return "timeout"
+    return "failed" if codes & NO_CONNECTION else at_start
 
 
 def _some_chunks(results: Sequence[TestCaseResult]) -> Iterator[tuple[str | None, RetrievedChunk]]:
