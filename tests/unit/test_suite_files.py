@@ -147,6 +147,11 @@ def test_what_is_no_suite_is_said_so(tmp_path: Path, text: str, message: str) ->
     assert message in problems(suite_of(tmp_path, text))[0]
 
 
+def test_json_that_is_nested_too_deeply_is_refused_with_its_line(tmp_path: Path) -> None:
+    text = '{"name": "x",\n"cases": ' + "[" * 400 + "]" * 400 + "}"
+    assert problems(suite_of(tmp_path, text, "suite.json")) == ["suite.json:2: nested too deeply"]
+
+
 def test_a_few_aliases_cannot_fill_the_memory(tmp_path: Path) -> None:
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 7)]

@@ -13,6 +13,7 @@ from chunkproof.errors import (
     VectorStoreUnavailableError,
 )
 from chunkproof.models import RetrievalResponse
+from chunkproof.suite import runner
 from chunkproof.suite.outcome import TestCaseResult, TestStatus
 from chunkproof.suite.runner import GIVE_UP_AFTER, SuiteRun, run_case
 from chunkproof.suite.running import InterruptedRun, Plan, run_suite
@@ -71,10 +72,20 @@ def test_a_service_that_fails_leaves_an_error_and_never_a_failed_case(error: Exc
 
 
 def test_each_case_is_searched_once_also_when_it_errs() -> None:
-    door = Door(lambda q: RateLimitedError("slow down") if q == "q1" else FOUND)
+    door = Door(lambda q: RateLimitedError("slow down", retry_after=0.01) if q == "q1" else FOUND)
     report = run_suite(plan(3), door)
     assert [request["query_text"] for request in door.asked] == ["q0", "q1", "q2"]
     assert states(report.result.test_results) == ["passed", "error", "passed"]
+
+
+def test_a_service_that_limits_the_rate_gets_the_rest_it_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr(runner, "monotonic", lambda: 100.0 + sum(pauses))
+    monkeypatch.setattr(runner, "sleep", pauses.append)
+    door = Door(lambda q: RateLimitedError("slow down", retry_after=7.0) if q == "q1" else FOUND)
+    report = run_suite(plan(4), door)
+    assert pauses == [7.0]
+    assert states(report.result.test_results) == ["passed", "error", "passed", "passed"]
 
 
 def test_a_service_that_is_down_is_not_waited_for_by_every_case() -> None:

@@ -4,7 +4,7 @@ from bisect import bisect_right
 from json import JSONDecoder
 
 from chunkproof.errors import InvalidParameterError
-from chunkproof.models.json import Path, read_json
+from chunkproof.models.json import MAX_DEPTH, Path, read_json
 from chunkproof_cli.suites.document import BrokenFileError, Document, Finding
 
 _SPACE = " \t\n\r"
@@ -17,7 +17,7 @@ def read_json_document(text: str, name: str) -> Document:
     except InvalidParameterError as error:
         message = error.message.replace("The request body", "the file")
         raise BrokenFileError([Finding(name, 1, message)]) from None
-    scanner = _Scanner(text)
+    scanner = _Scanner(text, name)
     scanner.scan(0, ())
     return Document(value, scanner.lines)
 
@@ -25,7 +25,8 @@ def read_json_document(text: str, name: str) -> Document:
 class _Scanner:
     """Walks over a text that is known to be JSON."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, name: str) -> None:
+        self._name = name
         self.lines: dict[Path, int] = {}
         self._text = text
         self._ends = [at for at, character in enumerate(text) if character == "\n"]
@@ -35,6 +36,8 @@ class _Scanner:
         """Note the line of the value that starts at or after this place; returns where it ends."""
         at = self._skip(at)
         self.lines.setdefault(path, self._line(at))
+        if len(path) > MAX_DEPTH:
+            raise BrokenFileError([Finding(self._name, self._line(at), "nested too deeply")])
         if self._text[at] == "{":
             return self._object(at + 1, path)
         if self._text[at] == "[":

@@ -3,10 +3,11 @@
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from threading import Lock
+from time import monotonic, sleep
 from typing import Any
 
 from chunkproof.deadline import Stopwatch
-from chunkproof.errors import ChunkproofError, UnavailableError
+from chunkproof.errors import ChunkproofError, RateLimitedError, UnavailableError
 from chunkproof.models import RetrievalResponse, SearchResult
 from chunkproof.suite.cases import TestCase
 from chunkproof.suite.judging import ids_of, measured, stands_for, unmet
@@ -24,6 +25,8 @@ Done = Callable[[TestCaseResult], None]
 
 # A service that failed so often in a row is down: the other cases are not made to wait for it.
 GIVE_UP_AFTER = 5
+# What a service that limits the rate is given when it does not say, and at most.
+DEFAULT_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
 # More than the rounding of a 32-bit score: of equal results, an index may return any.
 SAME_SCORE = 1e-6
 
@@ -86,6 +89,7 @@ class SuiteRun:
         self._lock = Lock()
         self._failures = 0
         self._down: ChunkproofError | None = None
+        self._not_before = 0.0
 
     def execute(self) -> Sequence[TestCaseResult]:
         """Run what is pending. The first case of each collection goes alone: it is the cold one."""
@@ -114,6 +118,7 @@ class SuiteRun:
         if self._down is not None:
             result = not_judged(case, self._down, tried=False)
         else:
+            self._wait_as_asked()
             self.results[index] = case.model_copy(update={"status": TestStatus.RUNNING})
             result = run_case(case, self._watched, exactly=self._exactly, cold=cold)
         self.results[index] = result
@@ -123,6 +128,11 @@ class SuiteRun:
     def _watched(self, request: dict[str, Any]) -> RetrievalResponse:
         try:
             response = self._search(request)
+        except RateLimitedError as error:
+            with self._lock:
+                pause = min(error.retry_after or DEFAULT_PAUSE_S, LONGEST_PAUSE_S)
+                self._not_before = max(self._not_before, monotonic() + pause)
+            raise
         except UnavailableError as error:
             with self._lock:
                 self._failures += 1
@@ -132,6 +142,15 @@ class SuiteRun:
         with self._lock:
             self._failures = 0
         return response
+
+    def _wait_as_asked(self) -> None:
+        """A service that limits the rate gets its rest before the next case; the refused one stays in error."""
+        if pause := _seconds_until(self._not_before):
+            sleep(pause)
+
+
+def _seconds_until(moment: float) -> float:
+    return max(0.0, moment - monotonic())
 
 
 def _timing(response: RetrievalResponse, latency_ms: float, cold: bool) -> CaseTiming:
