@@ -93,6 +93,10 @@ load: $(VENV)/.dev ## Many clients at once while the Qdrant server is killed and
 fuzz: $(VENV)/.dev ## Odd requests by the thousand: no 500, every answer as documented (FUZZ=2000 of each kind)
 	@$(BIN)/python tests/tools/fuzz.py --examples $(or $(FUZZ),2000)
 
+.PHONY: bench
+bench: $(VENV)/.dev ## Measure side by side: what telling logs and metrics of a request costs
+	@for bench in tests/bench/*.py; do $(BIN)/python $$bench || exit 1; done
+
 .PHONY: package
 package: build ## Zip layer, functions and OpenAPI file into dist/, for Terraform and CDK
 	@$(BIN)/python tests/tools/package.py --build $(BUILD) --architecture $(ARCH)
@@ -118,6 +122,10 @@ check-3.13: python313 ## The same checks on the Python that Lambda runs
 .PHONY: docs
 docs: $(VENV)/.dev ## Write the generated pages of docs/ anew
 	$(BIN)/python tests/tools/pages.py
+
+.PHONY: dashboard
+dashboard: $(VENV)/.dev ## Draw the CloudWatch dashboard's layout from the template, into docs/dashboard.svg
+	@$(BIN)/python tests/tools/dashboard.py
 
 .PHONY: lock
 lock: $(VENV)/.dev ## Pin the dependencies anew from pyproject.toml

@@ -113,6 +113,8 @@ class Api(APIGatewayHttpResolver):
         """The Lambda handler."""
         watch, record = Stopwatch(), Record(_spans())
         self.of_thread.event, self.of_thread.record = event, record
+        logger.thread_safe_clear_keys()
+        logger.thread_safe_append_keys(request_id=getattr(context, "aws_request_id", None))
         with record.open():
             answer = self._answer(event, context)
         record.stages["total"] = watch.ms()

@@ -58,8 +58,7 @@ def _search(
     with stage("search"):
         space = using.space(collection, deadline)
         where = mapped(query.filters, collection, using=using, deadline=deadline)
-    with stage("embed", State.EMBEDDED):
-        embedding = _embedded(query, space, collection, using, deadline)
+    embedding = _embedded(query, space, collection, using, deadline)
     nearest = Nearest(
         collection=collection,
         space=space,
@@ -111,7 +110,8 @@ def _embedded(
 ) -> QueryEmbedding | None:
     """The query's embedding; None when it came with a vector, whose size is then checked."""
     if query.query_vector is None:
-        return using.query_embedder().embed(query.query_text or "", space.size, collection, deadline)
+        with stage("embed", State.EMBEDDED):
+            return using.query_embedder().embed(query.query_text or "", space.size, collection, deadline)
     if len(query.query_vector) != space.size:
         raise DimensionMismatchError(len(query.query_vector), collection, space.size)
     return None

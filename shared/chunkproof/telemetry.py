@@ -1,5 +1,7 @@
 """A request that is over → one log line and one set of metrics (docs/logs.md tells their fields)."""
 
+import json
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
@@ -54,7 +56,7 @@ class Telemetry:
             facts |= {"cold_start": self._is_cold, "gateway_ms": _gateway_ms(event)}
             facts["circuits"] = {name: breaker.state.value for name, breaker in circuits.items()}
             self._is_cold = False
-            _log(record, event, context, settings)
+            _log(record, event, settings)
             _measure(record, context, settings)
         except Exception:  # whatever it is, the answer is ready and must not be lost
             logger.exception("the request could not be recorded")
@@ -86,9 +88,8 @@ def _gateway_ms(event: Mapping[str, Any]) -> float | None:
     return round(age, 3) if 0 <= age < OLDEST_REQUEST_MS else None
 
 
-def _log(record: Record, event: Mapping[str, Any], context: Any, settings: Settings) -> None:
+def _log(record: Record, event: Mapping[str, Any], settings: Settings) -> None:
     line = {
-        "request_id": getattr(context, "aws_request_id", None),
         "correlation_id": (event.get("requestContext") or {}).get("requestId"),
         "route": event.get("routeKey"),
         "state": record.state.value,
@@ -96,7 +97,7 @@ def _log(record: Record, event: Mapping[str, Any], context: Any, settings: Setti
         **record.facts,
     }
     for warning in _warnings(record, settings):
-        logger.warning(warning, request_id=line["request_id"], query_id=record.facts.get("query_id"))
+        logger.warning(warning, query_id=record.facts.get("query_id"))
     write = logger.error if record.facts["status"] >= 500 else logger.info
     write("request", **line)
 
@@ -125,7 +126,8 @@ def _measure(record: Record, context: Any, settings: Settings) -> None:
     metrics.add_dimension("function", getattr(context, "function_name", "unknown"))
     for name, unit, value in _figures(record, settings):
         metrics.add_metric(name, unit, value)
-    metrics.flush_metrics()
+    # In one piece: a local gateway's threads write here too.
+    sys.stdout.write(json.dumps(metrics.serialize_metric_set(), separators=(",", ":")) + "\n")
 
 
 def _figures(record: Record, settings: Settings) -> Iterator[tuple[str, str, float]]:

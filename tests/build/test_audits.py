@@ -11,7 +11,7 @@ import pytest
 
 from support.keeping_server import Asked, Said, keeping_server
 from support.listeners import refusing_address
-from support.template import broken_rules, stack
+from support.template import broken_rules, stack, whole
 from tools import audit_dependencies, audit_template, pins
 from tools.audit_dependencies import BrokenError, UncheckedError, Vulnerable
 from tools.audit_template import Finding, ScanError
@@ -27,12 +27,17 @@ def test_an_exception_names_what_exists_and_says_why(exception: audit_template.E
     assert SENTENCE.fullmatch(exception.reason)
     assert exception.findings()
     for name in exception.stacks:
-        assert set(exception.resources) <= set(stack(**PLAN.stacks[name]).resources)
+        assert set(exception.resources) <= set(whole(**PLAN.stacks[name]).resources)
 
 
 def test_the_stacks_scanned_are_the_delivered_one_and_one_that_can_be_deployed() -> None:
     assert PLAN.stacks["delivered"] == {}
     assert not broken_rules(**PLAN.stacks["hardened"])
+
+
+def test_a_stack_is_scanned_with_its_nested_ones() -> None:
+    for found in audit_template.stacks(PLAN).values():
+        assert {"SearchFunction", "AlarmTopic", "AlarmKey"} <= set(found.resources)
 
 
 def test_what_is_excepted_as_delivered_a_deployment_can_mend_except_for_the_queue() -> None:

@@ -160,6 +160,7 @@ def test_by_default_the_stack_is_the_api_two_functions_and_what_these_need() -> 
     assert sorted(resource["Type"].removeprefix("AWS::") for resource in stack().resources.values()) == [
         "ApiGatewayV2::Api",
         "ApiGatewayV2::Stage",
+        "CloudFormation::Stack",
         "CloudWatch::Alarm",
         "CloudWatch::Alarm",
         "IAM::Role",

@@ -13,6 +13,7 @@ from chunkproof.settings import Settings
 from support.template import (
     QDRANT_URL,
     REFERENCE,
+    ROOT,
     TEMPLATE,
     RefusedError,
     broken_rules,
@@ -62,8 +63,11 @@ def cfn_lint(path: Path, home: Path) -> subprocess.CompletedProcess[str]:
 # The template as a whole
 
 
-def test_cfn_lint_has_nothing_to_say(tmp_path: Path) -> None:
-    run = cfn_lint(TEMPLATE, tmp_path)
+@pytest.mark.parametrize(
+    "path", [TEMPLATE, *ROOT.glob("functions/*/template.yaml")], ids=lambda p: p.parent.name
+)
+def test_cfn_lint_has_nothing_to_say(path: Path, tmp_path: Path) -> None:
+    run = cfn_lint(path, tmp_path)
     assert (run.stdout, run.stderr, run.returncode) == ("", "", 0)
 
 

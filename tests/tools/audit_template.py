@@ -1,6 +1,7 @@
 """What a policy scanner, checkov, says of the stacks that template.yaml makes; `make audit-template` runs this.
 
-Stacks are scanned with their conditions decided: a scanner takes a property that may be absent for present.
+Stacks are scanned together with their nested ones, and with their conditions decided: a scanner takes a property that
+may be absent for present.
 Exit 1 for a finding without an exception and for an exception without a finding, 2 when nothing could be scanned.
 """
 
@@ -20,7 +21,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
 
-from support.template import REFERENCE, Stack, stack  # noqa: E402
+from support.template import REFERENCE, Stack, whole  # noqa: E402
 
 EXCEPTIONS = ROOT / "tests" / "audit-exceptions.toml"
 
@@ -65,6 +66,11 @@ def plan() -> Plan:
     """The plan in `tests/audit-exceptions.toml`."""
     document = tomllib.loads(EXCEPTIONS.read_text("utf-8"))
     return Plan(document["stacks"], [Excepted(**entry) for entry in document["template"]])
+
+
+def stacks(planned: Plan) -> dict[str, Stack]:
+    """The stacks to scan, by name, each with its nested ones."""
+    return {name: whole(**parameters) for name, parameters in planned.stacks.items()}
 
 
 def written(found: Stack) -> str:
@@ -141,9 +147,7 @@ def main() -> None:
     given, planned = arguments.parse_args(), plan()
     logging.disable(logging.WARNING)  # the translator's remarks on itself
     try:
-        found, passed = scan(
-            {name: stack(**parameters) for name, parameters in planned.stacks.items()}, given.checkov
-        )
+        found, passed = scan(stacks(planned), given.checkov)
     except ScanError as error:
         print(error, file=sys.stderr)
         raise SystemExit(2) from None

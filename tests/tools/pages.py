@@ -1,6 +1,7 @@
 """The pages of docs/ that are made from code; `make docs` writes them, a test tells when one is stale."""
 
 import json
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,10 @@ from chunkproof.suite.cases import Suite
 from chunkproof.suite.report import SuiteReport
 from chunkproof_cli.local.handlers import openapi
 from chunkproof_cli.main import cli
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from tools import dashboard
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 NOTE = "<!-- Made by `make docs`; edit the code it is made from. -->\n"
@@ -81,6 +86,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "openapi.json": openapi_page,
     "suite.schema.json": suite_schema,
     "report.schema.json": report_schema,
+    "dashboard.svg": dashboard.drawing,
 }
 
 

@@ -186,6 +186,23 @@ def test_a_call_from_before_it_opened_does_not_give_the_probes_place_away():
     assert not is_let_through(breaker)
 
 
+def test_a_call_from_before_it_opened_that_succeeds_closes_it():
+    breaker = made(failures=1)
+    slow = breaker.admit()
+    breaker.record(failed=True, is_probe=breaker.admit())
+    breaker.record(failed=False, is_probe=slow)
+
+    assert breaker.state is Circuit.CLOSED
+
+
+def test_a_call_is_told_whether_it_is_the_probe():
+    breaker = made(failures=1, rest_s=NONE_S)
+
+    assert breaker.admit() is False
+    breaker.record(failed=True)
+    assert breaker.admit() is True
+
+
 def test_opening_and_closing_are_logged_once_each_with_the_services_name():
     with records_of("chunkproof.clients.breaker") as records:
         breaker = made(True, True, failures=2, rest_s=NONE_S)

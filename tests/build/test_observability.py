@@ -1,0 +1,543 @@
+"""The nested application of a deployed stack: who is told of what, and what the dashboard shows."""
+
+import json
+import re
+import tomllib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from chunkproof.models.validation import MismatchKind
+from chunkproof.telemetry import SLOW_EMBEDDING_MS, SLOW_SEARCH_MS, STAGE_METRICS
+
+from support import dashboard_schema
+from support.observability import (
+    APPLICATION,
+    SUITE_FUNCTION,
+    SUITE_METRICS,
+    alarm_metrics,
+    alarmed,
+    body,
+    codes,
+    graphed,
+    observed,
+    queries,
+    rows,
+    titled,
+    widgets,
+)
+from support.template import (
+    ROOT,
+    RefusedError,
+    Stack,
+    broken_rules,
+    named,
+    references,
+    stack,
+    template,
+)
+
+NESTED = ROOT / "functions" / "observability" / "template.yaml"
+TOPIC = "arn:aws:sns:eu-central-1:123456789012:on-call"
+SEARCH, VALIDATION = "${SearchFunction}", "${ValidateChunkFunction}"
+# https://docs.aws.amazon.com/apigateway/latest/developerguide/http-api-metrics.html
+# https://docs.aws.amazon.com/lambda/latest/dg/monitoring-metrics-types.html
+OF_AWS = {
+    ("AWS/ApiGateway", (("ApiId", "${Api}"),)): {"Count", "4xx", "5xx"},
+    ("AWS/Lambda", (("FunctionName", SEARCH),)): {"Errors", "Throttles", "ConcurrentExecutions"},
+    ("AWS/Lambda", (("FunctionName", VALIDATION),)): {"Errors", "Throttles", "ConcurrentExecutions"},
+}
+# Halves of a composite alarm: logical id, seconds, burn rate.
+WINDOWS = [
+    ("FastBurnHour", 3600, 14.4),
+    ("FastBurnMinutes", 300, 14.4),
+    ("SlowBurnHours", 6 * 3600, 6),
+    ("SlowBurnMinutes", 1800, 6),
+]
+MISSING_DATA = {
+    **dict.fromkeys(["LatencyAlarm", "FaultAlarm", "CircuitAlarm", "ThrottleAlarm"], "notBreaching"),
+    **{name: "notBreaching" for name, _, _ in WINDOWS},
+    "PassRateAlarm": "ignore",
+}
+PERCENTILES = {"p50", "p95", "p99"}
+WHOLE = {"search: whole request (ms)": SEARCH, "validate-chunk: whole request (ms)": VALIDATION}
+STAGES = {
+    "EmbeddingLatency": "Stage: embed (ms)",
+    "QdrantLatency": "Stage: search in Qdrant (ms)",
+    "ValidationLatency": "Stage: validate the request (ms)",
+    "FormatLatency": "Stage: format the answer (ms)",
+}
+
+
+def alarm(name: str, **parameters: str) -> dict[str, Any]:
+    return dict(observed(**parameters).of_type("CloudWatch::Alarm")[name])
+
+
+def returned(found: dict[str, Any]) -> dict[str, Any]:
+    """The one of an alarm's queries that it compares."""
+    (query,) = (query for query in found["Metrics"] if query.get("ReturnData", True))
+    return dict(query)
+
+
+def computed(expression: str, **values: float | None) -> float:
+    """An expression's value as CloudWatch computes it; None is a metric without data."""
+    functions: dict[str, Callable[..., Any]] = {
+        "SUM": lambda given: sum(value for value in given if value is not None),
+        "MAX": lambda given: max(value for value in given if value is not None),
+        "IF": lambda condition, then, otherwise: then if condition else otherwise,
+    }
+    return float(eval(expression, {"__builtins__": {}}, {**functions, **values}))
+
+
+def expression(title: str, name: str, **parameters: str) -> str:
+    """An expression of the widget with this title."""
+    (found,) = (
+        options["expression"]
+        for _, options in rows(titled(observed(**parameters), title))
+        if options.get("id") == name and "expression" in options
+    )
+    return str(found)
+
+
+def all_told(found: Stack) -> dict[str, dict[str, Any]]:
+    """Alarms that tell somebody."""
+    every = {**found.of_type("CloudWatch::Alarm"), **found.of_type("CloudWatch::CompositeAlarm")}
+    return {name: properties for name, properties in every.items() if "AlarmActions" in properties}
+
+
+# In the stack, or not
+
+
+def test_it_is_there_unless_left_out() -> None:
+    assert APPLICATION in stack().resources
+    without = stack(Observability="false")
+    assert not without.of_type("CloudFormation::Stack")
+    assert set(stack().outputs) - set(without.outputs) == {"DashboardName", "AlarmTopicArn"}
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"Observability": "false"},
+        {"SloPercent": "99.9", "MinPassRate": "80", "AlarmEmail": "on-call@example.com"},
+    ],
+    ids=["without", "otherwise"],
+)
+def test_nothing_else_depends_on_its_parameters(parameters: dict[str, str]) -> None:
+    before, after = dict(stack().resources), dict(stack(**parameters).resources)
+    assert before.pop(APPLICATION) != after.pop(APPLICATION, None)
+    assert before == after
+
+
+def test_what_it_is_told_of_the_stack_exists_there() -> None:
+    given = stack().resources[APPLICATION]["Properties"]
+    own = {name for name in references(given) if not name.startswith("AWS::")}
+    assert own == {
+        "SearchFunction",
+        "ValidateChunkFunction",
+        "Api",
+        "SearchLogs",
+        "ValidateChunkLogs",
+        "AccessLogs",
+    }
+    assert given["TemplateURL"] == NESTED.relative_to(ROOT).as_posix()
+
+
+def test_each_of_its_parameters_is_given_described_and_used() -> None:
+    written = template(NESTED)
+    used = json.dumps([written["Conditions"], written["Resources"]])
+    assert set(stack().resources[APPLICATION]["Properties"]["Parameters"]) == set(written["Parameters"])
+    for name, rules in written["Parameters"].items():
+        assert rules["Description"].strip()
+        assert "Default" not in rules, "the stack's parameter has it"
+        assert f'"Ref": "{name}"' in used or f"${{{name}}}" in used, name
+
+
+def test_every_environment_may_deploy_a_template_with_another_one_inside() -> None:
+    deploys = list(named(tomllib.loads((ROOT / "samconfig.toml").read_text("utf-8")), "deploy"))
+    assert len(deploys) == 2
+    for found in deploys:
+        assert found["parameters"]["capabilities"] == ["CAPABILITY_IAM", "CAPABILITY_AUTO_EXPAND"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("Observability", "yes"),
+        ("SloPercent", "100"),
+        ("SloPercent", "90"),
+        ("MinPassRate", "101"),
+        ("AlarmEmail", "on-call"),
+        ("AlarmEmail", "on call@example.com"),
+        ("AlarmTopicArn", "on-call"),
+        ("AlarmTopicArn", "arn:aws:sqs:eu-central-1:123456789012:on-call"),
+    ],
+)
+def test_a_wrong_value_is_refused_before_anything_is_created(name: str, value: str) -> None:
+    with pytest.raises(RefusedError, match=name):
+        stack(**{name: value})
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"AlarmEmail": "a@example.com"}, None),
+        ({"AlarmTopicArn": TOPIC}, None),
+        ({"Observability": "false"}, None),
+        (
+            {"AlarmEmail": "a@example.com", "AlarmTopicArn": TOPIC},
+            "With AlarmTopicArn, AlarmEmail must be empty; subscribe the address to that topic",
+        ),
+        (
+            {"AlarmEmail": "a@example.com", "Observability": "false"},
+            "With AlarmEmail or AlarmTopicArn, Observability must be true; there are no alarms without it",
+        ),
+    ],
+    ids=["email", "topic", "without", "both", "nothing-to-tell"],
+)
+def test_an_address_that_nothing_would_be_sent_to_breaks_a_rule(
+    parameters: dict[str, str], message: str | None
+) -> None:
+    assert broken_rules(**parameters) == ([message] if message else [])
+
+
+# Who is told
+
+
+def test_every_alarm_tells_the_topic_when_it_begins_and_when_it_is_over() -> None:
+    told = all_told(observed())
+    assert set(told) == {
+        "LatencyAlarm",
+        "FastBurnAlarm",
+        "SlowBurnAlarm",
+        "FaultAlarm",
+        "CircuitAlarm",
+        "ThrottleAlarm",
+        "PassRateAlarm",
+    }
+    for found in told.values():
+        assert found["AlarmActions"] == found["OKActions"] == ["${AlarmTopic}"]
+
+
+def test_a_half_of_a_composite_alarm_tells_nobody_by_itself() -> None:
+    silent = set(observed().of_type("CloudWatch::Alarm")) - set(all_told(observed()))
+    assert silent == {name for name, _, _ in WINDOWS}
+
+
+def test_an_address_is_subscribed_only_when_given() -> None:
+    assert not observed().of_type("SNS::Subscription")
+    assert observed(AlarmEmail="on-call@example.com").only("SNS::Subscription") == {
+        "TopicArn": "${AlarmTopic}",
+        "Protocol": "email",
+        "Endpoint": "on-call@example.com",
+    }
+
+
+def test_a_topic_of_ones_own_is_told_instead_and_nothing_is_made_in_its_place() -> None:
+    found = observed(AlarmTopicArn=TOPIC)
+    assert {topic for told in all_told(found).values() for topic in told["AlarmActions"]} == {TOPIC}
+    assert found.outputs["AlarmTopicArn"]["Value"] == TOPIC
+    assert not [
+        made for made in found.resources.values() if made["Type"].startswith(("AWS::SNS", "AWS::KMS"))
+    ]
+
+
+def test_the_topic_is_encrypted_with_a_key_that_alarms_may_use() -> None:
+    found = observed()
+    assert found.only("SNS::Topic")["KmsMasterKeyId"] == "${AlarmKey}"
+    key = found.only("KMS::Key")
+    assert key["EnableKeyRotation"] is True
+    owner, alarms = key["KeyPolicy"]["Statement"]
+    assert owner["Principal"] == {"AWS": "arn:${AWS::Partition}:iam::${AWS::AccountId}:root"}
+    assert alarms["Principal"] == {"Service": "cloudwatch.amazonaws.com"}
+    assert alarms["Action"] == ["kms:Decrypt", "kms:GenerateDataKey*"]
+
+
+def test_only_alarms_of_this_account_and_region_may_use_key_and_topic() -> None:
+    found = observed()
+    (publish,) = found.only("SNS::TopicPolicy")["PolicyDocument"]["Statement"]
+    assert (publish["Action"], publish["Resource"]) == ("sns:Publish", "${AlarmTopic}")
+    for statement in (publish, found.only("KMS::Key")["KeyPolicy"]["Statement"][1]):
+        assert statement["Principal"] == {"Service": "cloudwatch.amazonaws.com"}
+        assert statement["Condition"] == {
+            "StringEquals": {"aws:SourceAccount": "${AWS::AccountId}"},
+            "ArnLike": {
+                "aws:SourceArn": "arn:${AWS::Partition}:cloudwatch:${AWS::Region}:${AWS::AccountId}:alarm:*"
+            },
+        }
+
+
+# What alarms watch
+
+
+def test_cloudwatch_takes_every_alarm() -> None:
+    for name, found in observed().of_type("CloudWatch::Alarm").items():
+        if "Metrics" not in found:
+            continue
+        stats = [query["MetricStat"] for query in found["Metrics"] if "MetricStat" in query]
+        (period,) = {stat["Period"] for stat in stats}
+        assert period * found["EvaluationPeriods"] <= 86_400, name
+        assert len(found["Metrics"]) <= 10, name
+        assert "Expression" in returned(found), name
+        parts = {query["Id"]: query.get("Expression") for query in found["Metrics"]}
+        assert list(dashboard_schema.math_problems(parts)) == [], name
+
+
+def test_names_of_alarms_are_the_stacks_own_and_differ() -> None:
+    found = observed()
+    every = [
+        *found.of_type("CloudWatch::Alarm").values(),
+        *found.of_type("CloudWatch::CompositeAlarm").values(),
+    ]
+    names = [properties["AlarmName"] for properties in every]
+    assert len(set(names)) == len(names)
+    assert all(name.startswith("${AWS::StackName}-") for name in names)
+
+
+def test_missing_data_is_handled_on_purpose_and_the_template_says_why() -> None:
+    alarms = observed().of_type("CloudWatch::Alarm")
+    assert {name: found["TreatMissingData"] for name, found in alarms.items()} == MISSING_DATA
+    text = NESTED.read_text("utf-8")
+    assert len(re.findall(r"TreatMissingData: \w+ # \w.{20,}", text)) == len(alarms)
+
+
+def test_p95_over_the_target_in_three_of_five_minutes() -> None:
+    found = alarm("LatencyAlarm", LatencyTargetMs="500")
+    assert (found["DatapointsToAlarm"], found["EvaluationPeriods"]) == (3, 5)
+    assert (found["ComparisonOperator"], found["Threshold"]) == ("GreaterThanThreshold", "500")
+    stats = [query["MetricStat"] for query in found["Metrics"] if "MetricStat" in query]
+    assert [(stat["Stat"], stat["Period"]) for stat in stats] == [("p95", 60), ("p95", 60)]
+    assert {metric["MetricName"] for metric in alarm_metrics(found)} == {"GatewayLatency"}
+    slower = returned(found)["Expression"]
+    assert computed(slower, search=400.0, validation=900.0) == 900.0
+    assert computed(slower, search=400.0, validation=None) == 400.0
+
+
+@pytest.mark.parametrize(("name", "seconds", "rate"), WINDOWS)
+def test_a_burn_is_measured_over_its_window(name: str, seconds: int, rate: float) -> None:
+    found = alarm(name)
+    assert (found["EvaluationPeriods"], found["Threshold"]) == (1, rate)
+    assert found["ComparisonOperator"] == "GreaterThanOrEqualToThreshold"
+    stats = {query["Id"]: query["MetricStat"] for query in found["Metrics"] if "MetricStat" in query}
+    assert {stat["Period"] for stat in stats.values()} == {seconds}
+    assert {key: stat["Stat"] for key, stat in stats.items()} == {
+        "ms": "Sum",
+        "mv": "Sum",
+        "ns": "SampleCount",
+        "nv": "SampleCount",
+    }
+    assert {metric["MetricName"] for metric in alarm_metrics(found)} == {"TargetMissed"}
+
+
+@pytest.mark.parametrize("name", [name for name, _, _ in WINDOWS])
+def test_a_burn_rate_is_the_share_missed_over_the_share_that_may_be(name: str) -> None:
+    burn = returned(alarm(name))["Expression"]
+    # 4 of 200 are 2 %, twice the 1 % that 99 % leave.
+    assert computed(burn, ms=3, mv=1, ns=150, nv=50) == pytest.approx(2.0)
+    # Nobody called validate-chunk: 30 of 100.
+    assert computed(burn, ms=30, mv=None, ns=100, nv=None) == pytest.approx(30.0)
+    strict = returned(alarm(name, SloPercent="99.9"))["Expression"]
+    assert computed(strict, ms=3, mv=1, ns=150, nv=50) == pytest.approx(20.0)
+
+
+def test_a_few_requests_do_not_make_a_long_window() -> None:
+    for name in ("FastBurnHour", "SlowBurnHours"):
+        burn = returned(alarm(name))["Expression"]
+        assert computed(burn, ms=19, mv=0, ns=10, nv=9) == 0.0
+        assert computed(burn, ms=20, mv=0, ns=11, nv=9) == pytest.approx(100.0)
+
+
+def test_the_least_objective_can_still_burn_fast() -> None:
+    least = template()["Parameters"]["SloPercent"]["MinValue"]
+    burn = returned(alarm("FastBurnHour", SloPercent=str(least)))["Expression"]
+    assert computed(burn, ms=100, mv=0, ns=100, nv=0) >= 14.4
+
+
+def test_a_burn_needs_both_of_its_windows() -> None:
+    rules = {
+        name: found["AlarmRule"] for name, found in observed().of_type("CloudWatch::CompositeAlarm").items()
+    }
+    assert rules == {
+        "FastBurnAlarm": 'ALARM("${FastBurnHour}") AND ALARM("${FastBurnMinutes}")',
+        "SlowBurnAlarm": 'ALARM("${SlowBurnHours}") AND ALARM("${SlowBurnMinutes}")',
+    }
+
+
+def test_five_percent_of_failures_raise_an_alarm_and_a_single_one_does_not() -> None:
+    found = alarm("FaultAlarm")
+    share = returned(found)["Expression"]
+    assert (found["ComparisonOperator"], found["Threshold"]) == ("GreaterThanThreshold", 5)
+    assert computed(share, faults=1, requests=2) == 0.0
+    assert computed(share, faults=2, requests=40) == pytest.approx(5.0)
+    assert computed(share, faults=3, requests=40) == pytest.approx(7.5)
+    assert {(m["Namespace"], m["MetricName"]) for m in alarm_metrics(found)} == {
+        ("AWS/ApiGateway", "5xx"),
+        ("AWS/ApiGateway", "Count"),
+    }
+
+
+def test_a_circuit_of_either_service_in_either_function_raises_the_alarm() -> None:
+    found = alarm("CircuitAlarm")
+    assert (found["DatapointsToAlarm"], found["EvaluationPeriods"], found["Threshold"]) == (2, 5, 0)
+    assert computed(returned(found)["Expression"], qs=0, qv=None, cs=1, cv=0) == 1.0
+    assert len(alarm_metrics(found)) == 4
+
+
+def test_one_throttled_request_raises_the_alarm() -> None:
+    found = alarm("ThrottleAlarm")
+    assert (found["ComparisonOperator"], found["Threshold"]) == ("GreaterThanThreshold", 0)
+    assert computed(returned(found)["Expression"], search=None, validation=1) == 1.0
+
+
+def test_a_suite_that_passes_less_than_asked_raises_the_alarm() -> None:
+    found = alarm("PassRateAlarm", MinPassRate="80")
+    assert (found["MetricName"], found["Statistic"]) == ("PassRate", "Minimum")
+    assert (found["ComparisonOperator"], found["Threshold"]) == ("LessThanThreshold", "80")
+    assert {"Name": "function", "Value": SUITE_FUNCTION} in found["Dimensions"]
+
+
+def test_metrics_of_aws_are_named_as_aws_names_them() -> None:
+    found = observed()
+    for metric in graphed(found) | alarmed(found):
+        if metric.namespace.startswith("AWS/"):
+            assert metric.name in OF_AWS[metric.namespace, metric.dimensions]
+
+
+# The dashboard
+
+
+@pytest.mark.parametrize(
+    "parameters", [{}, {"SloPercent": "99.9", "AlarmTopicArn": TOPIC}], ids=["default", "other"]
+)
+def test_cloudwatch_takes_the_dashboard(parameters: dict[str, str]) -> None:
+    assert dashboard_schema.problems(body(observed(**parameters))) == []
+
+
+Spoil = Callable[[dict[str, Any]], Any]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "problem"),
+    [
+        (lambda found: found.update(widget=[]), "'widget' was unexpected"),
+        (lambda found: found["widgets"][0].update(type="txt"), "no widget is of type txt"),
+        (lambda found: found["widgets"][1]["properties"].update(titel="x"), "'titel' was unexpected"),
+        (lambda found: found["widgets"][1]["properties"].pop("region"), "'region' is a required property"),
+        (lambda found: found["widgets"][1]["properties"]["metrics"][1][-1].update(stat="P95"), "is not valid"),
+        (lambda found: found["widgets"][1]["properties"]["metrics"].pop(), "within reads nv, which is not there"),
+        (lambda found: found["widgets"][1]["properties"]["metrics"].pop(0), "ms is read by no expression"),
+        (lambda found: found["widgets"][1].update(x=1), "covers Error budget left"),
+        (lambda found: found["widgets"][3].update(width=13), "Alarms is wider than the dashboard"),
+    ],
+    ids=["key", "type", "property", "no-region", "stat", "no-metric", "no-expression", "overlap", "width"],
+)  # fmt: skip
+def test_a_dashboard_that_cloudwatch_would_not_show_so_is_noticed(spoil: Spoil, problem: str) -> None:
+    spoiled = body(observed())
+    spoil(spoiled)
+    assert problem in "\n".join(dashboard_schema.problems(spoiled))
+
+
+def test_it_is_named_after_stack_and_region_since_names_are_shared_by_all_regions() -> None:
+    assert observed().only("CloudWatch::Dashboard")["DashboardName"] == "${AWS::StackName}-${AWS::Region}"
+
+
+def test_it_shows_the_state_of_every_alarm_that_tells_somebody() -> None:
+    (shown,) = widgets(observed(), "alarm")
+    assert set(shown["properties"]["alarms"]) == {f"${{{name}.Arn}}" for name in all_told(observed())}
+
+
+def lines_of(properties: dict[str, Any]) -> list[float]:
+    return [line["value"] for line in properties["annotations"]["horizontal"]]
+
+
+@pytest.mark.parametrize(("title", "function"), WHOLE.items())
+def test_the_whole_request_is_shown_against_the_target(title: str, function: str) -> None:
+    properties = titled(observed(LatencyTargetMs="700"), title)
+    assert lines_of(properties) == [700]
+    shown = {(metric.name, options["stat"]) for metric, options in rows(properties) if metric}
+    assert shown == {(name, stat) for name in ("GatewayLatency", "RequestLatency") for stat in PERCENTILES}
+    functions = {dict(metric.dimensions)["function"] for metric, _ in rows(properties) if metric}
+    assert functions == {function}
+
+
+def test_every_stage_has_a_graph() -> None:
+    assert set(STAGES) == set(STAGE_METRICS.values())
+
+
+@pytest.mark.parametrize(("name", "title"), STAGES.items())
+def test_a_stage_is_shown_against_the_target_and_what_is_warned_of(name: str, title: str) -> None:
+    properties = titled(observed(LatencyTargetMs="700"), title)
+    warned_of = {"EmbeddingLatency": [SLOW_EMBEDDING_MS], "QdrantLatency": [SLOW_SEARCH_MS]}
+    assert lines_of(properties) == [700, *warned_of.get(name, [])]
+    shown: dict[str, set[str]] = {}
+    for metric, options in rows(properties):
+        assert metric is not None
+        assert metric.name == name
+        shown.setdefault(dict(metric.dimensions)["function"], set()).add(options["stat"])
+    functions = {SEARCH} if name == "EmbeddingLatency" else {SEARCH, VALIDATION}
+    assert shown == dict.fromkeys(functions, PERCENTILES)
+
+
+def test_the_share_within_the_target_and_the_budget_left_are_those_of_the_objective() -> None:
+    # 4 of 200 missed the target: 98 % kept to it, and of a budget of 2 misses 4 are spent.
+    values = {"ms": 3.0, "mv": 1.0, "ns": 150.0, "nv": 50.0}
+    within = expression("Within the target, 28 days (%)", "within")
+    assert computed(within, **values) == pytest.approx(98.0)
+    budget = "Error budget left, 28 days (%)"
+    assert computed(expression(budget, "left"), **values) == pytest.approx(-100.0)
+    assert computed(expression(budget, "left", SloPercent="96"), **values) == pytest.approx(50.0)
+    assert computed(expression(budget, "left"), ms=0, mv=0, ns=150, nv=50) == pytest.approx(100.0)
+    hourly = expression("Burn rate of the error budget, by the hour", "burn")
+    assert computed(hourly, **values) == pytest.approx(2.0)
+
+
+def test_both_figures_are_of_28_days_whatever_the_dashboard_shows() -> None:
+    for title in ("Within the target, 28 days (%)", "Error budget left, 28 days (%)"):
+        properties = titled(observed(), title)
+        assert (properties["start"], properties["setPeriodToTimeRange"]) == ("-P28D", True)
+
+
+def names_by_function(title: str) -> dict[str, set[str]]:
+    shown: dict[str, set[str]] = {}
+    for metric, _ in rows(titled(observed(), title)):
+        assert metric is not None
+        shown.setdefault(dict(metric.dimensions)["function"], set()).add(metric.name)
+    return shown
+
+
+def test_every_code_is_shown_with_failures_apart_from_refusals() -> None:
+    for title, is_shown in (
+        ("Failures by code (5xx)", lambda status: status >= 500),
+        ("Refusals by code (4xx)", lambda status: status < 500),
+    ):
+        expected = {f"Errors.{code}" for code, status in codes().items() if is_shown(status)}
+        assert names_by_function(title) == {SEARCH: expected, VALIDATION: expected}
+
+
+def test_every_kind_of_mismatch_is_shown() -> None:
+    expected = {"ChunkMismatch", *(f"ChunkMismatch.{kind}" for kind in MismatchKind)}
+    assert names_by_function("Validation: mismatches by kind") == {VALIDATION: expected}
+
+
+def test_the_quality_of_suites_is_shown() -> None:
+    assert names_by_function("Suite quality") == {SUITE_FUNCTION: set(SUITE_METRICS)}
+
+
+def test_log_widgets_read_the_logs_of_both_functions() -> None:
+    shown = {w["properties"]["title"]: w["properties"]["query"] for w in widgets(observed(), "log")}
+    assert set(shown) == {"Slowest requests", "Latest errors"}
+    for query in shown.values():
+        assert query.startswith("SOURCE '${SearchLogs}' | SOURCE '${ValidateChunkLogs}' | filter ")
+
+
+def test_a_saved_query_is_in_the_stacks_folder_and_reads_its_logs() -> None:
+    for query in observed().of_type("Logs::QueryDefinition").values():
+        assert query["Name"].startswith("${AWS::StackName}/")
+        assert set(query["LogGroupNames"]) <= {"${SearchLogs}", "${ValidateChunkLogs}", "${AccessLogs}"}
+
+
+def test_every_query_tells_requests_from_other_lines_or_shows_all_lines_of_one() -> None:
+    for name, query in queries(observed()).items():
+        if not name.endswith(("/One request", "/Turned away before a function")):
+            assert 'filter message = "request"' in query, name

@@ -1,0 +1,258 @@
+"""Dashboard and alarms look at what the handlers emit, and the handlers emit what these look at; log fields too."""
+
+import json
+import time
+from collections.abc import Iterator
+from copy import deepcopy
+from dataclasses import replace
+
+import pytest
+
+from chunkproof import connect
+from chunkproof.api import Api
+from chunkproof.clients import Point
+from chunkproof.clients.breaker import Breaker
+from chunkproof.clients.cohere import CohereEmbedder
+from chunkproof.clients.http import DeadlineTransport
+from chunkproof.clients.qdrant import QdrantStore
+from chunkproof.services import Services
+from chunkproof.settings import Settings
+from chunkproof_cli.local.gateway import LambdaContext
+
+from support.api import Event, get, invoke, post
+from support.chunks import SECONDS_60, fill
+from support.cohere_server import KEY, cohere_server
+from support.log_lines import Written, stdout
+from support.observability import (
+    NAMESPACE,
+    SUITE_METRICS,
+    Metric,
+    alarmed,
+    by_rule,
+    codes,
+    differences,
+    emitted,
+    fields_of,
+    flattened,
+    graphed,
+    observed,
+    queries,
+)
+from support.template import Stack, stack
+
+# A deployment's functions have these names, which the template refers to; so dimensions can be compared as they are.
+SEARCH, VALIDATION = "${SearchFunction}", "${ValidateChunkFunction}"
+TEXT = "The tapir sleeps."
+QUESTION = {"query_text": "Where does the tapir sleep?", "query_id": "q-1"}
+ASKED: list[tuple[Event, str]] = [
+    (post("/search", QUESTION), SEARCH),
+    (post("/search", QUESTION), SEARCH),
+    (post("/search", {"query_text": " ", "top_k": 0}), SEARCH),
+    (post("/search", {**QUESTION, "collection": "none"}), SEARCH),
+    (post("/search", {**QUESTION, "collection": "unreadable"}), SEARCH),
+    (get("/collections/docs"), SEARCH),
+    (get("/health"), SEARCH),
+    (get("/nowhere"), SEARCH),
+    (post("/validate-chunk", {"chunk_id": "1", "original_text": TEXT}), VALIDATION),
+    (post("/validate-chunk", {"chunk_id": "1", "original_text": TEXT.upper()}), VALIDATION),
+    (post("/validate-chunk", {"chunk_id": "1", "original_text": f"{TEXT} It snores."}), VALIDATION),
+    (post("/validate-chunk", {"chunk_id": "1", "original_text": "The  tapir sleeps."}), VALIDATION),
+    (post("/validate-chunk", {"chunk_id": "9"}), VALIDATION),
+    (post("/validate-chunk", {"chunk_id": "1", "original_sha256": "x"}), VALIDATION),
+]
+RULED = {
+    SEARCH: {
+        "Errors.INVALID_REQUEST",
+        "Errors.COLLECTION_NOT_FOUND",
+        "Errors.CORRUPT_CHUNK",
+        "Errors.NOT_FOUND",
+    },
+    VALIDATION: {
+        "Errors.INVALID_REQUEST",
+        "Errors.CHUNK_NOT_FOUND",
+        "ChunkMismatch.case",
+        "ChunkMismatch.truncated",
+        "ChunkMismatch.whitespace",
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def deployed() -> Iterator[Services]:
+    """Services with the settings that the template gives a function, over a store in memory."""
+    variables = stack(LogQueries="true", AllowedCollections="*").of_type("Lambda::Function")["SearchFunction"]
+    settings = Settings.from_env(variables["Environment"]["Variables"])
+    settings = settings.model_copy(update={"collection": "docs", "deadline_ms": SECONDS_60})
+    store = QdrantStore.embedded(None)
+    payload = {"url": "https://a.example", "document_title": "A"}
+    fill(store, "docs", Point(1, {"text": TEXT, **payload}, vector=(1.0, 0.0)))
+    fill(store, "unreadable", Point(1, payload, vector=(1.0, 0.0)))
+    circuits = {name: Breaker(name) for name in ("qdrant", "cohere")}
+    with cohere_server(lambda _: [1.0, 0.0]) as api:
+        transport = DeadlineTransport(lambda: {"authorization": f"Bearer {KEY}"})
+        embedder = CohereEmbedder(transport, model="m", base_url=api.url)
+        yield Services(settings, store, embedder, circuits)
+        embedder.close()
+        store.close()
+
+
+@pytest.fixture
+def written(deployed: Services, capsys: pytest.CaptureFixture[str]) -> Iterator[Written]:
+    """What the handlers wrote of all these requests."""
+    with stdout(capsys) as output, connect.using(deployed):
+        for event, function in ASKED:
+            sent = deepcopy(event)
+            sent["requestContext"]["timeEpoch"] = time.time() * 1000
+            invoke(sent, LambdaContext(function_name=function))
+        assert len(output.metrics) == len(output.requests) == len(ASKED)
+        yield output
+
+
+@pytest.fixture
+def emits(written: Written) -> set[Metric]:
+    """What was emitted, and what is emitted for codes and kinds that nobody provoked here."""
+    return emitted(written.metrics) | by_rule("dev", SEARCH, VALIDATION)
+
+
+# Metrics
+
+
+def test_what_is_emitted_is_on_the_dashboard_and_what_is_on_it_is_emitted(emits: set[Metric]) -> None:
+    assert differences(emits, graphed(observed())) == []
+
+
+def test_alarms_watch_what_is_emitted(emits: set[Metric]) -> None:
+    found = observed()
+    assert differences(emits, graphed(found) | alarmed(found)) == []
+    assert {metric for metric in alarmed(found) if metric.namespace == NAMESPACE} <= graphed(found)
+
+
+def test_codes_and_kinds_are_emitted_by_the_rule(written: Written) -> None:
+    found = {metric for metric in emitted(written.metrics) if "." in metric.name}
+    assert found <= by_rule("dev", SEARCH, VALIDATION)
+    for function, names in RULED.items():
+        assert {m.name for m in found if ("function", function) in m.dimensions} == names
+
+
+def test_the_codes_are_those_of_the_functions() -> None:
+    assert {"INTERNAL", "QDRANT_TIMEOUT", "INVALID_REQUEST"} <= set(codes())
+    assert "AWS_FAILED" not in codes(), "only a terminal asks AWS"
+
+
+def test_another_environment_has_metrics_of_its_own(emits: set[Metric]) -> None:
+    found = differences(emits, graphed(observed(EnvironmentName="prod")))
+    assert len(found) == 2 * len(emits)
+
+
+def test_a_metric_that_the_dashboard_calls_otherwise_is_noticed_both_ways(emits: set[Metric]) -> None:
+    spoiled = changed("Dashboard", "QdrantLatency", "QdrantTime")
+    assert differences(emits, graphed(spoiled)) == [
+        f"QdrantLatency of {SEARCH} is emitted, but nobody looks at it",
+        f"QdrantLatency of {VALIDATION} is emitted, but nobody looks at it",
+        f"QdrantTime of {SEARCH} is looked at, but nobody emits it",
+        f"QdrantTime of {VALIDATION} is looked at, but nobody emits it",
+    ]
+
+
+def test_a_metric_that_an_alarm_calls_otherwise_is_noticed(emits: set[Metric]) -> None:
+    spoiled = changed("FastBurnHour", "TargetMissed", "TargetsMissed")
+    assert differences(emits, graphed(spoiled) | alarmed(spoiled)) == [
+        f"TargetsMissed of {SEARCH} is looked at, but nobody emits it",
+        f"TargetsMissed of {VALIDATION} is looked at, but nobody emits it",
+    ]
+
+
+def test_a_metric_that_a_handler_calls_otherwise_is_noticed_both_ways(emits: set[Metric]) -> None:
+    renamed = {replace(m, name="BestScore") if m.name == "TopScore" else m for m in emits}
+    assert differences(renamed, graphed(observed())) == [
+        f"BestScore of {SEARCH} is emitted, but nobody looks at it",
+        f"TopScore of {SEARCH} is looked at, but nobody emits it",
+    ]
+
+
+def test_a_metric_of_a_function_that_does_not_emit_it_is_noticed(emits: set[Metric]) -> None:
+    shown = graphed(observed())
+    (embedding,) = (metric for metric in shown if metric.name == "EmbeddingLatency")
+    dimensions = {**dict(embedding.dimensions), "function": VALIDATION}
+    assert differences(emits, shown | {Metric.of(NAMESPACE, embedding.name, dimensions)}) == [
+        f"EmbeddingLatency of {VALIDATION} is looked at, but nobody emits it"
+    ]
+
+
+@pytest.mark.parametrize("name", SUITE_METRICS)
+def test_what_a_suite_emits_is_excused_under_its_own_function_only(emits: set[Metric], name: str) -> None:
+    dimensions = {"service": "chunkproof", "environment": "dev", "function": SEARCH}
+    shown = graphed(observed()) | {Metric.of(NAMESPACE, name, dimensions)}
+    assert differences(emits, shown) == [f"{name} of {SEARCH} is looked at, but nobody emits it"]
+
+
+def changed(resource: str, old: str, new: str) -> Stack:
+    """The application's stack with a word of one resource replaced."""
+    found = observed()
+    resources = dict(found.resources)
+    before = json.dumps(resources[resource])
+    assert old in before
+    resources[resource] = json.loads(before.replace(old, new))
+    return Stack(resources, found.outputs)
+
+
+# Log fields
+
+
+def known_fields(written: Written) -> set[str]:
+    return {field for line in written.lines if "_aws" not in line for field in flattened(line)}
+
+
+def access_fields() -> set[str]:
+    return set(json.loads(stack().only("ApiGatewayV2::Stage")["AccessLogSettings"]["Format"]))
+
+
+def unknown_fields(found: Stack, known: set[str]) -> dict[str, set[str]]:
+    """Fields that a query reads and no line has, by query."""
+    every = {
+        name: fields_of(query)
+        - (access_fields() if name.endswith("/Turned away before a function") else known)
+        for name, query in queries(found).items()
+    }
+    return {name: fields for name, fields in every.items() if fields}
+
+
+def test_every_field_that_a_query_reads_is_in_the_log(written: Written) -> None:
+    assert unknown_fields(observed(), known_fields(written)) == {}
+
+
+def test_the_trace_of_a_bug_is_found_by_the_request_id(
+    deployed: Services, capsys: pytest.CaptureFixture[str]
+) -> None:
+    app = Api()
+
+    @app.get("/bug")
+    def _bug() -> None:
+        raise RuntimeError("something is wrong")
+
+    with stdout(capsys) as output, connect.using(deployed):
+        app.handler(get("/bug"), LambdaContext(aws_request_id="r-1"))
+    assert [line["message"] for line in output.lines if line.get("request_id") == "r-1"] == [
+        "unexpected failure",
+        "request",
+    ]
+
+
+def test_a_field_that_no_line_has_is_noticed(written: Written) -> None:
+    spoiled = changed("LatestErrors", "stages_ms.total", "stages_ms.whole")
+    assert unknown_fields(spoiled, known_fields(written)) == {
+        "${AWS::StackName}/Latest errors": {"stages_ms.whole"}
+    }
+
+
+def test_fields_are_told_from_words_texts_and_names_of_the_query() -> None:
+    query = """filter a = "b c" and d.e like /f g/ or h >= 400
+        | fields coalesce(i, j.k) as l
+        | stats count(*) as m, pct(n.o, 95) as p by q, bin(5m)
+        | sort l desc | limit 50 | display @timestamp, l, reasons.0"""
+    assert fields_of(query) == {"a", "d.e", "h", "i", "j.k", "n.o", "q", "reasons.0"}
+
+
+def test_fields_are_named_as_logs_insights_names_them() -> None:
+    line = {"a": {"b": 1, "c": {"d": None}}, "e": ["x", "y"], "f": []}
+    assert flattened(line) == {"a.b", "a.c.d", "e.0", "e.1", "f"}

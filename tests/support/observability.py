@@ -1,0 +1,197 @@
+"""What dashboard, alarms and saved queries look at, as the stack of template.yaml has them; and what is emitted."""
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from chunkproof import errors
+from chunkproof.errors import ChunkproofError
+from chunkproof.models.validation import MismatchKind
+from chunkproof.telemetry import NAMESPACE
+
+from support.log_lines import Line
+from support.template import Stack, nested
+
+APPLICATION = "ObservabilityApplication"
+# What a scheduled suite emits under its own function's name; no handler here does.
+SUITE_METRICS = ("PassRate", "RecallAt5", "MrrAt10")
+SUITE_FUNCTION = "${AWS::StackName}-suite"
+
+_WORD = re.compile(r"@?[A-Za-z_][\w.]*")
+_TEXT = re.compile(r'"[^"]*"|\'[^\']*\'|/[^/]*/')
+_QUERY_WORDS = {
+    "as",
+    "and",
+    "asc",
+    "by",
+    "desc",
+    "display",
+    "fields",
+    "filter",
+    "like",
+    "limit",
+    "or",
+    "sort",
+}
+_QUERY_WORDS |= {"SOURCE", "stats"}
+_BIN = re.compile(r"bin\(\d+[smhd]\)")
+
+
+@dataclass(frozen=True, order=True)
+class Metric:
+    """A metric of one function, as CloudWatch tells it from others."""
+
+    namespace: str
+    name: str
+    dimensions: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def of(cls, namespace: str, name: str, dimensions: dict[str, str]) -> "Metric":
+        """Their order does not matter."""
+        return cls(namespace, name, tuple(sorted(dimensions.items())))
+
+    def __str__(self) -> str:
+        return f"{self.name} of {dict(self.dimensions).get('function', self.namespace)}"
+
+
+def observed(**parameters: str) -> Stack:
+    """The nested application's stack."""
+    return nested(APPLICATION, **parameters)
+
+
+def body(found: Stack) -> dict[str, Any]:
+    """The dashboard's definition."""
+    return dict(json.loads(found.only("CloudWatch::Dashboard")["DashboardBody"]))
+
+
+def widgets(found: Stack, kind: str | None = None) -> list[dict[str, Any]]:
+    """The dashboard's widgets, all or of a kind."""
+    return [widget for widget in body(found)["widgets"] if kind in (None, widget["type"])]
+
+
+def titled(found: Stack, title: str) -> dict[str, Any]:
+    """Properties of the one widget with this title."""
+    (properties,) = (w["properties"] for w in widgets(found) if w["properties"].get("title") == title)
+    return dict(properties)
+
+
+# What is looked at
+
+
+def rows(properties: dict[str, Any]) -> Iterator[tuple[Metric | None, dict[str, Any]]]:
+    """A metric widget's rows: a metric, or None for an expression, and what is said of it."""
+    for row in properties["metrics"]:
+        *words, options = row if isinstance(row[-1], dict) else [*row, {}]
+        if {".", "..."} & set(words):
+            raise ValueError(f"written in short, which is not read here: {row}")
+        pairs = dict(zip(words[2::2], words[3::2], strict=True))
+        yield (Metric.of(words[0], words[1], pairs) if words else None), options
+
+
+def graphed(found: Stack) -> set[Metric]:
+    """The metrics on the dashboard."""
+    every = (metric for widget in widgets(found, "metric") for metric, _ in rows(widget["properties"]))
+    return {metric for metric in every if metric}
+
+
+def alarmed(found: Stack) -> set[Metric]:
+    """The metrics that alarms watch."""
+    return {
+        Metric.of(of["Namespace"], of["MetricName"], {d["Name"]: d["Value"] for d in of["Dimensions"]})
+        for alarm in found.of_type("CloudWatch::Alarm").values()
+        for of in alarm_metrics(alarm)
+    }
+
+
+def alarm_metrics(alarm: dict[str, Any]) -> list[dict[str, Any]]:
+    """What an alarm reads."""
+    if "MetricName" in alarm:
+        return [alarm]
+    return [query["MetricStat"]["Metric"] for query in alarm["Metrics"] if "MetricStat" in query]
+
+
+def queries(found: Stack) -> dict[str, str]:
+    """Every Logs Insights query by its name: saved ones and those of the dashboard."""
+    saved = {query["Name"]: query["QueryString"] for query in found.of_type("Logs::QueryDefinition").values()}
+    shown = {w["properties"]["title"]: w["properties"]["query"] for w in widgets(found, "log")}
+    return {**saved, **{f"dashboard/{title}": query for title, query in shown.items()}}
+
+
+def fields_of(query: str) -> set[str]:
+    """The log fields that a query reads; names that it makes itself are left out."""
+    bare = _TEXT.sub(" ", _BIN.sub(" ", query))
+    made = set(re.findall(r"\bas (\w+)", bare))
+    functions = set(re.findall(r"(\w+)\(", bare))
+    words = set(_WORD.findall(bare))
+    return {word for word in words - made - functions - _QUERY_WORDS if not word.startswith("@")}
+
+
+# What is emitted
+
+
+def emitted(lines: Iterable[Line]) -> set[Metric]:
+    """The metrics that CloudWatch makes of these lines."""
+    return {
+        Metric.of(directive["Namespace"], metric["Name"], {name: line[name] for name in dimensions})
+        for line in lines
+        for directive in line["_aws"]["CloudWatchMetrics"]
+        for dimensions in directive["Dimensions"]
+        for metric in directive["Metrics"]
+    }
+
+
+def codes() -> dict[str, int]:
+    """Every code of the error tree, and its HTTP status."""
+    return {kind.code: int(kind.status) for kind in _tree(ChunkproofError)}
+
+
+def _tree(kind: type[ChunkproofError]) -> Iterator[type[ChunkproofError]]:
+    # A terminal has codes of its own.
+    if kind.__module__ == errors.__name__:
+        yield kind
+    for below in kind.__subclasses__():
+        yield from _tree(below)
+
+
+def by_rule(environment: str, search: str, validation: str) -> set[Metric]:
+    """What is emitted for every code and kind, most of which no test provokes; a test shows that the rule holds."""
+
+    def of(function: str, name: str) -> Metric:
+        dimensions = {"service": "chunkproof", "environment": environment, "function": function}
+        return Metric.of(NAMESPACE, name, dimensions)
+
+    return {
+        *(of(function, f"Errors.{code}") for code in codes() for function in (search, validation)),
+        *(of(validation, f"ChunkMismatch.{kind}") for kind in MismatchKind),
+    }
+
+
+def differences(emits: set[Metric], looks_at: set[Metric]) -> list[str]:
+    """A line for each metric that nobody looks at, and for each that nobody emits."""
+    own = {metric for metric in looks_at if metric.namespace == NAMESPACE}
+    return [
+        *(f"{metric} is emitted, but nobody looks at it" for metric in sorted(emits - own)),
+        *(
+            f"{metric} is looked at, but nobody emits it"
+            for metric in sorted(own - emits)
+            if not _is_of_suites(metric)
+        ),
+    ]
+
+
+def _is_of_suites(metric: Metric) -> bool:
+    return metric.name in SUITE_METRICS and dict(metric.dimensions)["function"] == SUITE_FUNCTION
+
+
+def flattened(line: Line, prefix: str = "") -> set[str]:
+    """The fields of a line as Logs Insights names them: `stages_ms.total`, `reasons.0`."""
+    found = set()
+    for key, value in line.items():
+        inner = dict(enumerate(value)) if isinstance(value, list) else value
+        if isinstance(inner, dict) and inner:
+            found |= flattened({str(k): v for k, v in inner.items()}, f"{prefix}{key}.")
+        else:
+            found.add(f"{prefix}{key}")
+    return found
