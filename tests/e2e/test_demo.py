@@ -17,13 +17,15 @@ def misleading_settings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("misleading_settings")
-def test_demo_shows_search_and_both_verdicts(chunkproof: Command) -> None:
+def test_demo_shows_search_both_verdicts_and_a_suite_that_meets_every_criterion(chunkproof: Command) -> None:
     run = chunkproof("demo")
     assert run.code == 0
     assert "are in collection handbook" in run.out
     assert "Feedforward against gravity" in run.out
     assert "The stored text is the original, byte for byte." in run.out
     assert "MISMATCH: Unicode normalization differs" in run.out
+    assert "handbook: 42 of 42 cases passed, 0 failed" in run.out
+    assert "not judged" not in run.out
 
 
 def test_demo_ends_with_three_commands_that_work_and_mends_what_it_corrupted(chunkproof: Command) -> None:
@@ -53,6 +55,12 @@ def test_the_handbook_is_as_large_as_promised_and_in_many_scripts() -> None:
 def test_handbook_exports_as_a_file_that_load_takes(chunkproof: Command, tmp_path: Path) -> None:
     assert chunkproof("demo", "--export", tmp_path / "chunks.jsonl").code == 0
     assert (tmp_path / "chunks.jsonl").read_text("utf-8").count("\n") == len(list(sample_chunks()))
+
+
+def test_the_sample_suite_exports_as_a_file_that_can_be_run(chunkproof: Command, tmp_path: Path) -> None:
+    assert chunkproof("demo", "--export-suite", tmp_path / "suite.yaml").code == 0
+    assert chunkproof("suite", "lint", tmp_path / "suite.yaml", "--offline").code == 0
+    assert chunkproof("demo", "--export-suite", tmp_path / "suite.yaml").code == 2
 
 
 def test_an_export_replaces_no_file_and_names_a_folder_that_is_not_there(
