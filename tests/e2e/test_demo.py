@@ -9,16 +9,13 @@ from chunkproof_cli.local.corpus import sample_chunks
 from support.commands import Command
 
 
-@pytest.fixture
-def misleading_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Demo is embedded whatever is configured."""
-    monkeypatch.setenv("QDRANT_URL", "http://127.0.0.1:9")
-    monkeypatch.setenv("COHERE_API_KEY", "none")
-
-
-@pytest.mark.usefixtures("misleading_settings")
-def test_demo_shows_search_both_verdicts_and_a_suite_that_meets_every_criterion(chunkproof: Command) -> None:
-    run = chunkproof("demo")
+def test_demo_shows_everything_ends_with_commands_that_work_and_mends_what_it_corrupted(
+    chunkproof: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as misleading:  # it is embedded, whatever is configured
+        misleading.setenv("QDRANT_URL", "http://127.0.0.1:9")
+        misleading.setenv("COHERE_API_KEY", "none")
+        run = chunkproof("demo")
     assert run.code == 0
     assert "are in collection handbook" in run.out
     assert "Feedforward against gravity" in run.out
@@ -27,9 +24,7 @@ def test_demo_shows_search_both_verdicts_and_a_suite_that_meets_every_criterion(
     assert "handbook: 42 of 42 cases passed, 0 failed" in run.out
     assert "not judged" not in run.out
 
-
-def test_demo_ends_with_three_commands_that_work_and_mends_what_it_corrupted(chunkproof: Command) -> None:
-    last = chunkproof("demo").out.strip().splitlines()[-3:]
+    last = run.out.strip().splitlines()[-3:]
     assert [line.split()[1] for line in last] == ["search", "validate", "doctor"]
     for line in last:
         assert chunkproof(*shlex.split(line)[1:]).code == 0, line
