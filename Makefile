@@ -28,7 +28,7 @@ help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: $(VENV)/.cli ## See it work: load a sample handbook, search it, validate a good and a corrupted chunk
+demo: $(VENV)/.cli ## See it work: load a sample handbook, search it, validate a good and a corrupted chunk, run a suite
 	@$(BIN)/chunkproof demo
 
 .PHONY: audit-demo
@@ -50,6 +50,10 @@ lint: $(VENV)/.dev ## Style, types, module boundaries
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+.PHONY: suite-oracle
+suite-oracle: $(VENV)/.dev ## Our retrieval metrics beside trec_eval's, on a BEIR folder of 1,000 documents (about a minute)
+	@PYTHONPATH=tests $(BIN)/python -m tools.suite_oracle
 
 .PHONY: audit
 audit: $(VENV)/.dev ## Look up every pinned package for known vulnerabilities (MAY_BE_OFFLINE=1 only warns when it cannot)

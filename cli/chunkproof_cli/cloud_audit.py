@@ -1,6 +1,7 @@
 """An audit by a deployed stack: start it, watch it, fetch its report."""
 
 import json
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from time import sleep
@@ -50,32 +51,27 @@ def _uploaded(bucket: Bucket, manifest: Path, audit_id: str) -> str:
 
 
 def _ended(states: Any, run: str) -> dict[str, Any]:
-    with asking("states:DescribeExecution, ListMapRuns and DescribeMapRun"):
-        total = done = 0
+    with asking("states:DescribeExecution, ListMapRuns and DescribeMapRun"), ExitStack() as bar:
+        advance, done = None, 0
         while True:
+            sleep(POLL_S)
             found: dict[str, Any] = states.describe_execution(executionArn=run)
             if found["status"] != "RUNNING":
                 return found
             counts = _shards(states, run)
-            if counts and counts["total"]:
-                total = counts["total"]
-                break
-            sleep(POLL_S)
-        with progress("Shards", total) as advance:
-            while found["status"] == "RUNNING":
-                counts = _shards(states, run) or {}
+            if advance is None and counts.get("total"):
+                advance = bar.enter_context(progress("Shards", counts["total"]))
+            if advance is not None:
                 now = sum(counts.get(state, 0) for state in ("succeeded", "failed", "timedOut", "aborted"))
                 advance(now - done)
                 done = now
-                sleep(POLL_S)
-                found = states.describe_execution(executionArn=run)
-        return found
 
 
-def _shards(states: Any, run: str) -> dict[str, int] | None:
+def _shards(states: Any, run: str) -> dict[str, int]:
+    """How many shards are in which state; nothing before they are known."""
     runs = states.list_map_runs(executionArn=run)["mapRuns"]
     if not runs:
-        return None
+        return {}
     counts: dict[str, int] = states.describe_map_run(mapRunArn=runs[0]["mapRunArn"])["itemCounts"]
     return counts
 

@@ -160,8 +160,15 @@ class Local:
 
     def search(self, request: dict[str, Any]) -> RetrievalResponse:
         """The same use case as behind the API."""
+        return self._search(request, exact=False)
+
+    def search_exactly(self, request: dict[str, Any]) -> RetrievalResponse:
+        """The same without the index: every point is compared."""
+        return self._search(request, exact=True)
+
+    def _search(self, request: dict[str, Any], *, exact: bool) -> RetrievalResponse:
         query = SearchQuery.parse(request, self._using.settings.limits)
-        return search(query, using=self._using, deadline=deadline(self._using.settings))
+        return search(query, using=self._using, deadline=deadline(self._using.settings), exact=exact)
 
     def validate(self, request: dict[str, Any]) -> ValidationResult:
         """The same use case as behind the API."""

@@ -4,29 +4,50 @@ import io
 import logging
 import sys
 import warnings
+from importlib import import_module
 
 import click
 
 from chunkproof import __version__
 from chunkproof.errors import ChunkproofError, CollectionNotFoundError
-from chunkproof_cli.commands.audit import audit
-from chunkproof_cli.commands.collection import collection
-from chunkproof_cli.commands.demo import demo
-from chunkproof_cli.commands.doctor import doctor
-from chunkproof_cli.commands.latency import latency
-from chunkproof_cli.commands.load import load
-from chunkproof_cli.commands.manifest import manifest
-from chunkproof_cli.commands.search import search
-from chunkproof_cli.commands.secret import secret
-from chunkproof_cli.commands.serve import serve
-from chunkproof_cli.commands.validate import validate
 from chunkproof_cli.context import COULD_NOT_JUDGE, exit_code, silence_stdout
 from chunkproof_cli.output import harmless, print_json
 
 INTERRUPTED, PIPE_CLOSED = 130, 141
+# Each in the module of its name.
+COMMANDS = (
+    "demo",
+    "doctor",
+    "load",
+    "search",
+    "validate",
+    "collection",
+    "suite",
+    "report",
+    "manifest",
+    "audit",
+    "serve",
+    "latency",
+    "secret",
+)
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+class Commands(click.Group):
+    """Imports a command when it is asked for: a search need not wait for what only suites use."""
+
+    def list_commands(self, _context: click.Context) -> list[str]:
+        """All names, without importing anything."""
+        return list(COMMANDS)
+
+    def get_command(self, _context: click.Context, name: str) -> click.Command | None:
+        """The command of this name, if there is one."""
+        if name not in COMMANDS:
+            return None
+        command: click.Command = getattr(import_module(f"chunkproof_cli.commands.{name}"), name)
+        return command
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="chunkproof")
 def cli() -> None:
     """Retrieval that proves it returns what was stored.
@@ -39,22 +60,6 @@ def cli() -> None:
       chunkproof demo        see it work on a sample handbook
       chunkproof doctor      look at a collection of your own
     """
-
-
-for command in (
-    demo,
-    doctor,
-    load,
-    search,
-    validate,
-    collection,
-    manifest,
-    audit,
-    serve,
-    latency,
-    secret,
-):
-    cli.add_command(command)
 
 
 def main() -> None:

@@ -1,6 +1,7 @@
 """What people see. Stored text is data: it never acts on the terminal that shows it."""
 
 import json
+import logging
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -105,6 +106,42 @@ class _Rate(ProgressColumn):
 
     def render(self, task: Task) -> Text:
         return Text(f"{task.speed:,.0f}/s" if task.speed else "")
+
+
+class _Once(logging.Filter):
+    """Lets each message through once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._seen: set[str] = set()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        message = record.getMessage()
+        new = message not in self._seen
+        self._seen.add(message)
+        return new
+
+
+class Counted(logging.Filter):
+    """Counts messages below a warning instead of showing them."""
+
+    count = 0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Only warnings and worse pass."""
+        self.count += record.levelno < logging.WARNING
+        return record.levelno >= logging.WARNING
+
+
+@contextmanager
+def each_warning_once(logger: str) -> Iterator[None]:
+    """For commands that search many times: what is wrong with a collection is wrong every time."""
+    log, once = logging.getLogger(logger), _Once()
+    log.addFilter(once)
+    try:
+        yield
+    finally:
+        log.removeFilter(once)
 
 
 @contextmanager

@@ -9,7 +9,13 @@ import httpx
 from pydantic import ValidationError
 
 from chunkproof import errors
-from chunkproof.errors import ChunkproofError, ForbiddenError, InvalidParameterError, UnavailableError
+from chunkproof.errors import (
+    ChunkproofError,
+    ForbiddenError,
+    InvalidParameterError,
+    UnavailableError,
+    all_kinds,
+)
 from chunkproof.models import CollectionInfo, Model, RetrievalResponse, ValidationResult
 from chunkproof.models.health import Health
 from chunkproof.models.json import faults
@@ -110,7 +116,7 @@ class RemoteApi:
             and isinstance(body.get("error"), dict)
             and isinstance(body.get("errors"), list)
         ):
-            return _as_raised(str(body["error"].get("code")), [str(message) for message in body["errors"]])
+            return as_raised(str(body["error"].get("code")), [str(message) for message in body["errors"]])
         said = str(body.get("message", "")) if isinstance(body, dict) else ""
         if answer.status_code in (401, 403):
             how = (
@@ -132,17 +138,13 @@ def _is_http_url(url: str) -> bool:
         return False
 
 
-def _as_raised(code: str, messages: list[str]) -> ChunkproofError:
+def as_raised(code: str, messages: list[str]) -> ChunkproofError:
     """The failure as the other side raised it, so that exit codes are the same here and there."""
-    kinds = [kind for kind in _all_kinds(ChunkproofError) if kind.code == code]
+    kinds = [kind for kind in all_kinds() if kind.code == code]
     kind = min(kinds, key=lambda k: len(k.__mro__), default=ChunkproofError)
     raised = kind.__new__(kind)
     ChunkproofError.__init__(raised, *messages)
     return raised
-
-
-def _all_kinds(kind: type[ChunkproofError]) -> list[type[ChunkproofError]]:
-    return [kind, *(deeper for child in kind.__subclasses__() for deeper in _all_kinds(child))]
 
 
 def _signed(method: str, url: str, content: bytes, headers: dict[str, str]) -> dict[str, str]:

@@ -55,6 +55,11 @@ class ChunkproofError(Exception):
         return "; ".join(self.messages)
 
 
+def all_kinds(kind: type[ChunkproofError] = ChunkproofError) -> list[type[ChunkproofError]]:
+    """The class and everything below it, as far as imported."""
+    return [kind, *(deeper for child in kind.__subclasses__() for deeper in all_kinds(child))]
+
+
 class InvalidParameterError(ChunkproofError):
     """The request breaks a rule; every broken rule has a message of its own."""
 

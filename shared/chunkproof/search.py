@@ -26,8 +26,13 @@ SHORT_QUERY = 5
 log = logging.getLogger(__name__)
 
 
-def search(query: SearchQuery, *, using: Services, deadline: Deadline) -> RetrievalResponse:
-    """The stored chunks nearest to the query, best first; no match is a success with no results."""
+def search(
+    query: SearchQuery, *, using: Services, deadline: Deadline, exact: bool = False
+) -> RetrievalResponse:
+    """The stored chunks nearest to the query, best first; no match is a success with no results.
+
+    `exact` compares with every point, to tell what the index misses.
+    """
     collection = using.collection(query.collection)
     if query.query_text is not None and len(query.query_text) < SHORT_QUERY:
         log.warning("Query is very short", extra={"query_id": query.query_id, "chars": len(query.query_text)})
@@ -35,19 +40,21 @@ def search(query: SearchQuery, *, using: Services, deadline: Deadline) -> Retrie
     note_query(query.query_text, in_full=using.settings.log_queries)
     knew = using.knows(collection)
     try:
-        return _search(query, collection, using, deadline)
+        return _search(query, collection, using, deadline, exact)
     except (VectorStoreRefusedError, CollectionNotFoundError):
         using.forget(collection)
         if not knew:
             raise
-        return _search(query, collection, using, deadline)  # it was made anew since it was learned
+        return _search(query, collection, using, deadline, exact)  # it was made anew since it was learned
     except (DimensionMismatchError, EmbeddingSizeError):
         if not using.has_changed(collection, deadline):
             raise
-        return _search(query, collection, using, deadline)  # it was made anew since it was learned
+        return _search(query, collection, using, deadline, exact)  # it was made anew since it was learned
 
 
-def _search(query: SearchQuery, collection: str, using: Services, deadline: Deadline) -> RetrievalResponse:
+def _search(
+    query: SearchQuery, collection: str, using: Services, deadline: Deadline, exact: bool
+) -> RetrievalResponse:
     with stage("search"):
         space = using.space(collection, deadline)
         where = mapped(query.filters, collection, using=using, deadline=deadline)
@@ -60,6 +67,7 @@ def _search(query: SearchQuery, collection: str, using: Services, deadline: Dead
         at_least=query.similarity_threshold,
         where=where,
         with_vectors=query.with_vectors,
+        exact=exact,
     )
     with stage("search", State.SEARCHED) as watch:
         points = using.store.nearest(nearest, deadline)

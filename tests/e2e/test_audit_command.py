@@ -80,6 +80,15 @@ def test_a_changed_chunk_fails_it_and_every_report_shows_it_harmlessly(
     assert "@everyone" not in (tmp_path / "report.md").read_text("utf-8")
 
 
+def test_the_canonical_report_is_rendered_again(handbook: Command, manifest: Path, tmp_path: Path) -> None:
+    canonical, page, again = (tmp_path / name for name in ("a.json", "a.html", "b.html"))
+    handbook("audit", manifest, *HANDBOOK, "-o", canonical, "-o", page)
+    assert handbook("report", canonical, "-o", again).code == 0
+    assert again.read_bytes() == page.read_bytes()
+    assert "byte for byte" in handbook("report", canonical).out
+    assert handbook("report", canonical, "-o", tmp_path / "all.jsonl").code == 2
+
+
 class _Balanced(HTMLParser):
     """Fails on a tag that is closed in the wrong order."""
 

@@ -9,25 +9,22 @@ from chunkproof_cli.local.corpus import sample_chunks
 from support.commands import Command
 
 
-@pytest.fixture
-def misleading_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Demo is embedded whatever is configured."""
-    monkeypatch.setenv("QDRANT_URL", "http://127.0.0.1:9")
-    monkeypatch.setenv("COHERE_API_KEY", "none")
-
-
-@pytest.mark.usefixtures("misleading_settings")
-def test_demo_shows_search_and_both_verdicts(chunkproof: Command) -> None:
-    run = chunkproof("demo")
+def test_demo_shows_everything_ends_with_commands_that_work_and_mends_what_it_corrupted(
+    chunkproof: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as misleading:  # it is embedded, whatever is configured
+        misleading.setenv("QDRANT_URL", "http://127.0.0.1:9")
+        misleading.setenv("COHERE_API_KEY", "none")
+        run = chunkproof("demo")
     assert run.code == 0
     assert "are in collection handbook" in run.out
     assert "Feedforward against gravity" in run.out
     assert "The stored text is the original, byte for byte." in run.out
     assert "MISMATCH: Unicode normalization differs" in run.out
+    assert "handbook: 42 of 42 cases passed, 0 failed" in run.out
+    assert "not judged" not in run.out
 
-
-def test_demo_ends_with_three_commands_that_work_and_mends_what_it_corrupted(chunkproof: Command) -> None:
-    last = chunkproof("demo").out.strip().splitlines()[-3:]
+    last = run.out.strip().splitlines()[-3:]
     assert [line.split()[1] for line in last] == ["search", "validate", "doctor"]
     for line in last:
         assert chunkproof(*shlex.split(line)[1:]).code == 0, line
@@ -53,6 +50,12 @@ def test_the_handbook_is_as_large_as_promised_and_in_many_scripts() -> None:
 def test_handbook_exports_as_a_file_that_load_takes(chunkproof: Command, tmp_path: Path) -> None:
     assert chunkproof("demo", "--export", tmp_path / "chunks.jsonl").code == 0
     assert (tmp_path / "chunks.jsonl").read_text("utf-8").count("\n") == len(list(sample_chunks()))
+
+
+def test_the_sample_suite_exports_as_a_file_that_can_be_run(chunkproof: Command, tmp_path: Path) -> None:
+    assert chunkproof("demo", "--export-suite", tmp_path / "suite.yaml").code == 0
+    assert chunkproof("suite", "lint", tmp_path / "suite.yaml", "--offline").code == 0
+    assert chunkproof("demo", "--export-suite", tmp_path / "suite.yaml").code == 2
 
 
 def test_an_export_replaces_no_file_and_names_a_folder_that_is_not_there(

@@ -183,7 +183,7 @@ def test_an_embedder_that_fails_midway_leaves_no_collection(
 
     monkeypatch.setenv("COHERE_API_KEY", cohere_api.key)
     monkeypatch.setenv("COHERE_BASE_URL", cohere_api.url)
-    cohere_api.answers.append(Answer(503, b"{}"))
+    cohere_api.answers += [Answer(503, b"{}")] * 2  # once more than it is repeated
     run = chunkproof("load", handbook_file, "--collection", "c")
     assert run.code == 3
     assert chunkproof("collection", "c").code == 2

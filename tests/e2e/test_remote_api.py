@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
 from chunkproof.errors import NotConfiguredError
-from chunkproof_cli.main import cli
+from chunkproof_cli.main import COMMANDS, cli
 from chunkproof_cli.remote import _signed
 
 from support.api import committed_event, invoke
@@ -412,11 +413,14 @@ WITHOUT = {
     ("demo",): "the demo is always embedded",
     ("load", "chunks.jsonl"): "the API only reads; load writes to QDRANT_URL, or to the embedded store",
     ("serve",): "serve is an API of its own, over QDRANT_URL or the embedded store",
+    ("suite", "lint", "suite.yaml"): "it reads the store itself",
+    ("suite", "init"): "it reads the store itself",
+    ("report", "report.json"): "a report is a file",
     ("secret",): "keys go to Secrets Manager, which is in no stack",
 }
 
 
-@pytest.mark.parametrize(("arguments", "why"), WITHOUT.items(), ids=lambda part: part[0])
+@pytest.mark.parametrize(("arguments", "why"), WITHOUT.items(), ids=map("-".join, WITHOUT))
 def test_a_command_that_no_stack_can_answer_says_so(
     chunkproof: Command, arguments: tuple[str, ...], why: str
 ) -> None:
@@ -425,6 +429,9 @@ def test_a_command_that_no_stack_can_answer_says_so(
     assert why in run.err
 
 
-@pytest.mark.parametrize("name", cli.commands)
+@pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_knows_the_option(name: str) -> None:
-    assert any("--api" in option.opts for option in cli.commands[name].params)
+    command = cli.get_command(click.Context(cli), name)
+    assert command is not None
+    for one in command.commands.values() if isinstance(command, click.Group) else [command]:
+        assert any("--api" in option.opts for option in one.params), one.name

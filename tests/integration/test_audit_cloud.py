@@ -1,7 +1,9 @@
 """The audit's state machine in moto's interpreter, with the real handler and a real Qdrant server."""
 
+import gzip
 import importlib.util
 import json
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -19,6 +21,9 @@ from chunkproof.clients import s3
 from chunkproof.clients.http import DeadlineTransport
 from chunkproof.clients.qdrant import QdrantStore
 from chunkproof.errors import VectorStoreUnavailableError
+from chunkproof_cli import cloud_audit
+from chunkproof_cli.cloud import Stack
+from chunkproof_cli.main import main
 
 from support.audits import Planted, fill, planted, services_on
 from support.qdrant_server import QdrantServer
@@ -192,6 +197,58 @@ def test_the_same_audit_twice_is_harmless_and_full_coverage_succeeds(
     for report in reports:
         del report["run"]
     assert reports[0] == reports[1]
+
+
+@pytest.fixture
+def command(cloud: Cloud, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+    """`chunkproof audit --stack` where the stack says it has this state machine."""
+    states = boto3.client("stepfunctions")
+    outputs = {
+        "AuditStateMachineArn": states.list_state_machines()["stateMachines"][0]["stateMachineArn"],
+        "AuditBucketName": BUCKET,
+    }
+    monkeypatch.setattr(
+        cloud_audit, "deployed_stack", lambda name: Stack(name, "CREATE_COMPLETE", outputs, {})
+    )
+    monkeypatch.setattr(cloud_audit, "POLL_S", 1.0)
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["chunkproof", "audit", *map(str, arguments), "--stack", "prod"])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main()
+        captured = capsys.readouterr()
+        return int(ended.value.code or 0), captured.out, captured.err
+
+    return run
+
+
+@pytest.mark.server
+def test_the_command_starts_an_audit_and_fetches_its_report(
+    command: Any, stored: Planted, collection: str, tmp_path: Path
+) -> None:
+    manifest, report, findings = (tmp_path / name for name in ("m.jsonl.gz", "report.json", "all.jsonl"))
+    manifest.write_bytes(gzip.compress(b"".join(stored.manifest())))
+    code, out, err = command(manifest, "--collection", collection, "-o", report, "-o", findings)
+    assert code == 1
+    assert "is under way in prod" in err
+    assert "chunks are stored as they should be" in out
+    found = json.loads(report.read_text("utf-8"))
+    assert found["kinds"]["match"] == stored.matches
+    assert len(findings.read_text("utf-8").splitlines()) == found["findings_total"]
+
+
+@pytest.mark.server
+def test_the_command_says_why_an_audit_failed(command: Any, collection: str, tmp_path: Path) -> None:
+    bad = tmp_path / "bad.jsonl"
+    bad.write_bytes(b'{"chunk_id": "a"}\n')
+    code, _out, err = command(bad, "--collection", collection)
+    assert code == 2
+    assert "Give original_text or original_sha256, one of them" in err
+    code, _out, err = command(bad, "--sample", "5")
+    assert code == 2
+    assert "With --stack, --sample cannot be given" in err
+    assert command("s3://nobody/nothing")[0] == 2
 
 
 @pytest.mark.server

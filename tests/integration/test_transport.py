@@ -149,7 +149,7 @@ def test_a_connection_that_ends_in_the_middle_is_a_transport_error(client: httpx
 def test_a_timeout_leaves_the_transport_usable(client: httpx.Client) -> None:
     with silent_server() as silent, keeping_server() as server:
         for _ in range(12):  # more than the pool has places
-            seconds_until(httpx.ReadTimeout, client, silent, 20)
+            seconds_until(httpx.TimeoutException, client, silent, 20)
         with Deadline(20_000).applied():
             assert client.get(server.url).status_code == 200
 

@@ -1,7 +1,7 @@
 """Every sample event through `sam local invoke`, against services started here; `make invoke` runs this.
 
-Exit 1 when an event is not answered with the status that its file name promises, or a search finds other
-chunks than the same search in this process.
+Exit 1 when an event is not answered with the status that its file name promises, a search finds other chunks
+than the same search in this process, or CloudWatch would not take the metrics that the container wrote.
 """
 
 import argparse
@@ -26,6 +26,7 @@ from chunkproof.settings import Settings  # noqa: E402
 from chunkproof_cli.local.minilm import local_model  # noqa: E402
 from chunkproof_cli.output import excerpt, out, rows, shown, table, title  # noqa: E402
 
+from support import emf  # noqa: E402
 from support.cloud import Host, handbook_host  # noqa: E402
 
 # A container reaches this machine by this name.
@@ -107,7 +108,16 @@ def _invoke(path: Path, sam: str, template: Path, options: list[str], host: Host
         problems.append("no x-request-id")
     if event["rawPath"] == "/search" and status == 200:
         problems += differences(body, in_this_process(event, host))
+    problems += metric_problems(run.stderr)
     return Invocation(path.name, event, status, body, tuple(problems))
+
+
+def metric_problems(log: str) -> list[str]:
+    """Why CloudWatch would not make metrics of what the container wrote, which must be one set for one request."""
+    lines = [line[line.index('{"_aws"') :] for line in log.splitlines() if '{"_aws"' in line]
+    if len(lines) != 1:
+        return [f"{len(lines)} sets of metrics, one was expected"]
+    return emf.problems(json.loads(lines[0]))
 
 
 def in_this_process(event: dict[str, Any], host: Host) -> dict[str, Any]:

@@ -1,15 +1,18 @@
 """What both SDKs share in reading an answer: the time to wait, and the host to name."""
 
 import math
+import socket
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
+import httpcore
 import httpx
 import pytest
+from httpcore._backends.sync import SyncStream
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chunkproof.clients.http import host_of, retry_after
+from chunkproof.clients.http import _DeadlineStream, _EvictedError, host_of, retry_after
 
 
 @pytest.mark.parametrize(
@@ -93,3 +96,25 @@ def test_an_ipv6_host_keeps_its_brackets():
 @pytest.mark.parametrize("url", ["http://localhost:abc", "http://localhost:99999", "http://[::1"])
 def test_an_address_that_is_none_has_no_host_to_show(url):
     assert host_of(url) in ("?", "localhost")
+
+
+# connections in the hands of several threads
+
+
+def test_a_connection_that_was_closed_on_this_side_is_told_from_one_that_the_server_ended():
+    ours, theirs = socket.socketpair()
+    with theirs:
+        evicted = _DeadlineStream(SyncStream(ours))
+        evicted.close()
+        with pytest.raises(_EvictedError):
+            evicted.read(1)
+        with pytest.raises(_EvictedError):
+            evicted.write(b"x")
+
+    ours, theirs = socket.socketpair()
+    theirs.close()
+    ended = _DeadlineStream(SyncStream(ours))
+    with pytest.raises(httpcore.ReadError) as caught:
+        ended.write(b"x")
+    assert not isinstance(caught.value, _EvictedError)
+    ended.close()

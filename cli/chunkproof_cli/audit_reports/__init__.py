@@ -4,8 +4,6 @@ import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-import click
-
 from chunkproof.audit.summary import AuditReport
 from chunkproof_cli.audit_reports.junit import junit
 from chunkproof_cli.audit_reports.markdown import markdown
@@ -20,22 +18,21 @@ FORMATS: Mapping[str, Callable[[AuditReport], str]] = {
     ".html": page,
 }
 FINDINGS = ".jsonl"
+EXTENSIONS = (*FORMATS, FINDINGS)
 
 
-def check_outputs(files: tuple[Path, ...]) -> None:
-    """Refuse what could not be written before anything is run."""
-    for file in files:
-        if file.suffix not in (*FORMATS, FINDINGS):
-            known = ", ".join((*FORMATS, FINDINGS))
-            raise click.BadParameter(f"{file}: the extension must be one of {known}", param_hint="-o")
-        if not file.parent.is_dir() or file.is_dir():
-            raise click.BadParameter(f"{file}: there is no such folder to write to", param_hint="-o")
-
-
-def write_reports(report: AuditReport, files: tuple[Path, ...], findings: Path) -> None:
+def write_reports(report: AuditReport, files: tuple[Path, ...], findings: Path | None = None) -> None:
     """The report in each file, by its extension; `.jsonl` has every finding, one per line."""
     for file in files:
-        if file.suffix == FINDINGS:
+        if file.suffix == FINDINGS and findings is not None:
             shutil.copyfile(findings, file)
         else:
             file.write_text(FORMATS[file.suffix](report), "utf-8", newline="\n")
+
+
+def audit_in(file: Path) -> AuditReport | None:
+    """The audit's report in this file; None when it holds something else."""
+    try:
+        return AuditReport.model_validate_json(file.read_bytes())
+    except (OSError, ValueError):
+        return None

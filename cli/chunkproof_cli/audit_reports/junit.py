@@ -1,16 +1,14 @@
 """`.xml`: JUnit, as Jenkins, GitLab and GitHub actions read it: a case per kind, failures apart from errors."""
 
-import re
 from xml.etree import ElementTree as ET
 
 from chunkproof.audit.summary import AuditReport
 from chunkproof.audit.verdict import Kind
 from chunkproof_cli.audit_reports.figures import GOOD, facts, kind_rows, why
+from chunkproof_cli.reports.junit import possible
 
 SHOWN = 50
 UNJUDGED = (Kind.UNVERIFIABLE, Kind.UNVERIFIABLE_VECTOR)
-# What XML 1.0 cannot carry, not even escaped.
-_IMPOSSIBLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def junit(report: AuditReport) -> str:
@@ -22,7 +20,7 @@ def junit(report: AuditReport) -> str:
         "testsuite",
         {
             "id": "0",
-            "name": _possible(f"audit of {report.collection}"),
+            "name": possible(f"audit of {report.collection}"),
             "package": "chunkproof",
             "hostname": "localhost",
             "timestamp": f"{report.run.started_at:%Y-%m-%dT%H:%M:%S}",
@@ -35,7 +33,7 @@ def junit(report: AuditReport) -> str:
     )
     properties = ET.SubElement(suite, "properties")
     for name, value in facts(report):
-        ET.SubElement(properties, "property", {"name": name, "value": _possible(value)})
+        ET.SubElement(properties, "property", {"name": name, "value": possible(value)})
     for kind, count in counts:
         _case(suite, report, kind, count)
     ET.SubElement(suite, "system-out")
@@ -46,7 +44,7 @@ def junit(report: AuditReport) -> str:
 
 
 def _case(suite: ET.Element, report: AuditReport, kind: Kind, count: int) -> None:
-    name = {"name": f"no {kind.value}", "classname": _possible(f"audit.{report.collection}"), "time": "0"}
+    name = {"name": f"no {kind.value}", "classname": possible(f"audit.{report.collection}"), "time": "0"}
     case = ET.SubElement(suite, "testcase", name)
     if not count:
         return
@@ -58,8 +56,4 @@ def _case(suite: ET.Element, report: AuditReport, kind: Kind, count: int) -> Non
     listed = [one for one in report.findings if one.kind is kind][:SHOWN]
     lines = [f"{one.chunk_id}: {why(one)}" for one in listed]
     lines += [f"… and {count - len(listed):,} more"] if count > len(listed) else []
-    found.text = _possible("\n".join(lines))
-
-
-def _possible(text: str) -> str:
-    return _IMPOSSIBLE.sub("\N{REPLACEMENT CHARACTER}", text)
+    found.text = possible("\n".join(lines))

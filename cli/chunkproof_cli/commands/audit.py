@@ -16,12 +16,13 @@ from chunkproof.audit.verdict import FAULTS
 from chunkproof.errors import ChunkproofError, InvalidParameterError
 from chunkproof.services import Services
 from chunkproof_cli import context
-from chunkproof_cli.audit_reports import check_outputs, write_reports
+from chunkproof_cli.audit_reports import EXTENSIONS, write_reports
 from chunkproof_cli.audit_reports.terminal import print_report
 from chunkproof_cli.cloud_audit import audit_in_cloud
 from chunkproof_cli.context import named_collection
 from chunkproof_cli.manifestfile import fingerprint, manifest_lines
 from chunkproof_cli.output import print_json, progress, say
+from chunkproof_cli.reports import check_outputs
 
 OWN_FILES = ("*.log", "*.sorted", "state.json", "state.json.new", "findings.jsonl")
 EXAMPLES = """\b
@@ -125,7 +126,7 @@ def audit(
 
     Ctrl-C, or a server that stops answering, leaves a state that --resume goes on with.
     """
-    check_outputs(outputs)
+    check_outputs(outputs, EXTENSIONS)
     options = {
         name: rest.pop(name) for name in ("partial", "sample", "vectors", "resume", "restart", "state")
     }

@@ -4,6 +4,7 @@ import os
 import shlex
 import sys
 import unicodedata
+from importlib.resources import as_file
 from pathlib import Path
 from shutil import which
 
@@ -15,14 +16,20 @@ from chunkproof.lookup import find_point
 from chunkproof.models import ChunkValidation, SearchQuery
 from chunkproof.search import search
 from chunkproof.settings import Settings
+from chunkproof.suite.report import SuiteReport
+from chunkproof.suite.running import Plan, run_suite
 from chunkproof.validation import validate_chunk
 from chunkproof_cli import context
 from chunkproof_cli.chunkfile import ChunkRecord, write_chunks
 from chunkproof_cli.commands.load import write
 from chunkproof_cli.commands.search import print_results
+from chunkproof_cli.commands.suite_run import exit_code
 from chunkproof_cli.commands.validate import print_verdict
-from chunkproof_cli.local.corpus import sample_chunks
-from chunkproof_cli.output import out, shown
+from chunkproof_cli.local.corpus import sample_chunks, sample_suite
+from chunkproof_cli.output import out, progress, shown
+from chunkproof_cli.reports.terminal import print_report
+from chunkproof_cli.suites.reading import Source, read
+from chunkproof_cli.suites.selecting import placed
 
 COLLECTION = "handbook"
 QUESTIONS = (
@@ -45,16 +52,20 @@ STEP_MS = 60_000
     metavar="FILE",
     help="Only write the sample handbook to FILE as chunks.jsonl.",
 )
+@click.option(
+    "--export-suite",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Only write the sample suite to FILE as YAML.",
+)
 @context.without_api("the demo is always embedded")
-def demo(data: Path | None, export: Path | None) -> None:
-    """Load a sample handbook, search it, and validate a good and a corrupted chunk.
+def demo(data: Path | None, export: Path | None, export_suite: Path | None) -> None:
+    """Load a sample handbook, search it, validate a good and a corrupted chunk, run a suite of cases.
 
-    Always embedded: a local store, a local model, whatever else is configured.
+    Always embedded: a local store, a local model, whatever else is configured. Exit 1 when the suite fails.
     """
-    if export:
-        if export.is_file():
-            raise click.BadParameter(f"{export} exists", param_hint="--export")
-        write_chunks(export, sample_chunks())
+    if export or export_suite:
+        _export(export, export_suite)
         return
     given = context.options(COLLECTION, data, as_json=False)
     with context.connection(given, Settings.from_env({})) as connected:
@@ -63,7 +74,19 @@ def demo(data: Path | None, export: Path | None) -> None:
         for question in QUESTIONS:
             _search(question, connected)
         _validate(records, connected)
+        report = _run_suite(connected)
     _next_steps(records[0].chunk_id, data)
+    sys.exit(exit_code(report, ignore_latency=True))
+
+
+def _export(chunks: Path | None, suite: Path | None) -> None:
+    for file, option in ((chunks, "--export"), (suite, "--export-suite")):
+        if file and file.is_file():
+            raise click.BadParameter(f"{file} exists", param_hint=option)
+    if chunks:
+        write_chunks(chunks, sample_chunks())
+    if suite:
+        suite.write_bytes(sample_suite().read_bytes())
 
 
 def _heading(text: str) -> None:
@@ -111,6 +134,17 @@ def _validate(records: list[ChunkRecord], connected: context.Connection) -> None
 def _print_validation(record: ChunkRecord, connected: context.Connection) -> None:
     request = ChunkValidation(chunk_id=record.chunk_id, collection=COLLECTION, original_text=record.text)
     print_verdict(validate_chunk(request, using=connected.services, deadline=Deadline(STEP_MS)))
+
+
+def _run_suite(connected: context.Connection) -> SuiteReport:
+    with as_file(sample_suite()) as file:
+        suite = read(Source(file)).suite
+    _heading(f"5. Run the sample suite: {len(suite.cases)} questions and what they must return, twice")
+    plan = Plan(suite, "the sample suite", placed(suite.cases, COLLECTION), repeat=2)
+    with progress("Searching", len(suite.cases)) as done:
+        report = run_suite(plan, context.Local(connected.services), done=lambda _: done(1))
+    print_report(report)
+    return report
 
 
 def _next_steps(chunk_id: str, data: Path | None) -> None:

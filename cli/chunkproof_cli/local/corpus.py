@@ -1,8 +1,9 @@
-"""The sample handbook: Markdown documents, a chunk per section."""
+"""The sample handbook: Markdown documents, a chunk per section, and a suite of cases over them."""
 
 import re
 from collections.abc import Iterator
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from typing import Any
 
 WRITTEN = "2026-01-15T09:00:00Z"
@@ -16,6 +17,11 @@ def sample_chunks() -> Iterator[dict[str, Any]]:
         if document.name.endswith(".md"):
             # Bytes, so that no platform changes a line end on the way.
             yield from _chunks(document.name.removesuffix(".md"), document.read_bytes().decode("utf-8"))
+
+
+def sample_suite() -> Traversable:
+    """The suite of cases over the handbook."""
+    return files(__package__) / "suite.yaml"
 
 
 def _chunks(document_id: str, markdown: str) -> Iterator[dict[str, Any]]:

@@ -7,6 +7,7 @@ from datetime import datetime
 from heapq import nlargest
 from itertools import groupby
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field
 
@@ -71,7 +72,7 @@ class RunFacts(Model):
 class AuditReport(Model):
     """Every chunk of the manifest in exactly one class: the counts add up to the manifest."""
 
-    report: str = "audit"
+    report: Literal["audit"] = "audit"
     collection: str
     host: str
     manifest: ManifestFacts

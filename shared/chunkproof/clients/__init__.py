@@ -98,7 +98,10 @@ class Description:
 
 @dataclass(frozen=True, slots=True)
 class Nearest:
-    """A search for the points nearest to a vector, with scores of at least `at_least`."""
+    """A search for the points nearest to a vector, with scores of at least `at_least`.
+
+    `exact` compares with every point instead of asking the index.
+    """
 
     collection: str
     space: VectorSpace
@@ -107,6 +110,7 @@ class Nearest:
     at_least: float = 0.0
     where: tuple[Condition, ...] = ()
     with_vectors: bool = False
+    exact: bool = False
 
 
 @dataclass(frozen=True, slots=True)

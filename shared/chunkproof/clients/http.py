@@ -4,7 +4,8 @@ import logging
 import socket
 import ssl
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import cache
@@ -132,6 +133,7 @@ class DeadlineTransport(httpx.BaseTransport):
             finally:
                 answer.close()
         except (httpcore.TimeoutException, httpcore.NetworkError, httpcore.ProtocolError) as error:
+            seen.is_stale = seen.is_stale or isinstance(error, _EvictedError)
             kind = getattr(httpx, type(error).__name__, httpx.TransportError)  # httpx has the same names
             raise kind(str(error), request=request) from None
         headers = httpx.Headers(answer.headers)
@@ -220,19 +222,37 @@ def _addresses(host: str, port: int) -> list[str]:
     return [str(address[4][0]) for address in found]
 
 
+class _EvictedError(httpcore.NetworkError):
+    """The connection was closed on this side while it was in use."""
+
+
 class _DeadlineStream(httpcore.NetworkStream):
     def __init__(self, stream: httpcore.NetworkStream) -> None:
         self._stream = stream
         self._socket: socket.socket | None = stream.get_extra_info("socket")
+        self._is_closed = False
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        if QUICK_ACK is not None and self._socket is not None:
-            self._socket.setsockopt(socket.IPPROTO_TCP, QUICK_ACK, 1)
-        return self._stream.read(max_bytes, _left(timeout, httpcore.ReadTimeout))
+        left = _left(timeout, httpcore.ReadTimeout)
+        with self._unless_evicted():
+            if QUICK_ACK is not None and self._socket is not None:
+                self._socket.setsockopt(socket.IPPROTO_TCP, QUICK_ACK, 1)
+            return self._stream.read(max_bytes, left)
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        for start in range(0, len(buffer), WRITE_SLICE):  # a timeout holds for each send, not for all of them
-            self._stream.write(buffer[start : start + WRITE_SLICE], _left(timeout, httpcore.WriteTimeout))
+        with self._unless_evicted():
+            for start in range(0, len(buffer), WRITE_SLICE):  # a timeout holds for each send, not for all
+                self._stream.write(buffer[start : start + WRITE_SLICE], _left(timeout, httpcore.WriteTimeout))
+
+    @contextmanager
+    def _unless_evicted(self) -> Iterator[None]:
+        """With several threads, httpcore may take a connection for idle, and close it, that another just took."""
+        try:
+            yield
+        except (OSError, httpcore.NetworkError) as error:
+            if self._is_closed:
+                raise _EvictedError(str(error)) from None
+            raise httpcore.ReadError(str(error)) from None
 
     def start_tls(
         self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
@@ -244,6 +264,7 @@ class _DeadlineStream(httpcore.NetworkStream):
         return self._stream.get_extra_info(info)
 
     def close(self) -> None:
+        self._is_closed = True
         self._stream.close()
 
 

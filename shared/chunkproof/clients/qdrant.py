@@ -101,6 +101,7 @@ class QdrantStore:
                 score_threshold=query.at_least - SCORE_STEP,
                 with_payload=True,
                 with_vectors=[using] if query.with_vectors and using else query.with_vectors,
+                search_params=models.SearchParams(exact=True) if query.exact and not self._is_local else None,
             )
         points = [_point(found, using, found.score) for found in answer.points]
         if not self._is_local and not all(math.isfinite(found.score) for found in answer.points):

@@ -1,6 +1,6 @@
 """What every model of the contract has in common."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -118,15 +118,10 @@ class Request(Model):
             if isinstance(raised, BrokenRules):
                 messages += raised.messages
             elif detail["type"] == "extra_forbidden":
-                messages.append(cls._unknown(str(loc[-1])))
+                messages.append(unknown_field(str(loc[-1]), [*cls.model_fields, *cls.aliases]))
             else:
                 messages.append(described(detail))
         return messages
-
-    @classmethod
-    def _unknown(cls, name: str) -> str:
-        near = get_close_matches(name, [*cls.model_fields, *cls.aliases], n=1)
-        return f"{shown(name)} is not a known field" + (f"; did you mean {near[0]}?" if near else "")
 
 
 class BrokenRules(ValueError):  # noqa: N818 - not an error of its own, a carrier of messages
@@ -135,6 +130,12 @@ class BrokenRules(ValueError):  # noqa: N818 - not an error of its own, a carrie
     def __init__(self, *messages: str) -> None:
         super().__init__(*messages)
         self.messages = messages
+
+
+def unknown_field(name: str, known: Sequence[str]) -> str:
+    """What to say of a field that is not known, with the known one that it resembles."""
+    near = get_close_matches(name, known, n=1)
+    return f"{shown(name)} is not a known field" + (f"; did you mean {near[0]}?" if near else "")
 
 
 def described(detail: Any) -> str:
@@ -161,5 +162,9 @@ _PHRASES = {
     "dict_type": "must be an object",
     "datetime_type": "must be an ISO 8601 date and time",
     "greater_than_equal": "must be at least {ge}",
+    "greater_than": "must be above {gt}",
+    "literal_error": "must be {expected}",
+    "model_type": "must be an object",
+    "model_attributes_type": "must be an object",
     "string_too_long": "must have at most {max_length} characters",
 }

@@ -28,7 +28,7 @@ class Fault:
     message: str
 
 
-class _Repeated(dict[str, Any]):
+class Repeated(dict[str, Any]):
     """An object whose source gave some names twice."""
 
     names: tuple[str, ...]
@@ -105,7 +105,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     plain = dict(pairs)
     if len(plain) == len(pairs):
         return plain
-    repeated = _Repeated(plain)
+    repeated = Repeated(plain)
     counts = Counter(name for name, _ in pairs)
     repeated.names = tuple(name for name in plain if counts[name] > 1)
     return repeated

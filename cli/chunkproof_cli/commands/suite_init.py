@@ -1,0 +1,76 @@
+"""`chunkproof suite init`."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from chunkproof_cli import context
+from chunkproof_cli.output import print_json, say
+from chunkproof_cli.suites.starting import as_yaml, known_items
+from chunkproof_cli.suites.yaml_document import read_yaml
+
+EXAMPLES = """\b
+Examples:
+  chunkproof suite init --from-collection -n 50 --collection handbook -o suite.yaml
+  chunkproof suite init -o suite.yaml
+"""
+
+TEMPLATE = """\
+# A suite of retrieval tests: chunkproof suite run FILE
+name: my-suite
+collection: documentation
+defaults: {top_k: 10}
+cases:
+  - name: rotate-the-key
+    query_text: How do I rotate the API key?
+    # chunk ids, document ids or URLs; all of them unless `expect: any`
+    expected_doc_ids: [security-guide]
+    # whole words, whatever the case
+    expected_keywords: [rotate]
+    relevance_threshold: 0.4
+    tags: [smoke]
+
+  - name: not-our-subject
+    query_text: How do I bake a cheesecake?
+    # no result may score as much as this
+    expect_no_results: true
+    relevance_threshold: 0.4
+"""
+
+
+@click.command(epilog=EXAMPLES)
+@click.option("--from-collection", is_flag=True, help="Make known-item cases from chunks of the collection.")
+@click.option(
+    "-n", "--count", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many cases."
+)
+@click.option(
+    "-o", "output", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write it here."
+)
+@context.common_options
+@context.without_api("it reads the store itself")
+def init(from_collection: bool, count: int, output: Path | None, **common: Any) -> None:
+    """Write a suite to start from: a template, or cases made from a collection of your own.
+
+    Cases from a collection take a sentence of a chunk as the question and expect that chunk; they are tagged
+    as generated.
+    """
+    given = context.options(**common)
+    if output and output.exists():
+        raise click.BadParameter(f"{output} exists", param_hint="-o")
+    text, cases = TEMPLATE, 2
+    if from_collection:
+        with context.services(given) as using:
+            name = using.collection(given.collection)
+            starter = known_items(name, count, using, lambda: context.deadline(using.settings))
+        text, cases = as_yaml(starter), len(starter.items)
+        if cases < count:
+            say(f"{cases} cases: there are no more chunks with a text of their own")
+    if given.json:
+        print_json(read_yaml(text, "suite").value)
+    elif output is None:
+        click.echo(text, nl=False)
+    if output is None:
+        return
+    output.write_text(text, "utf-8", newline="\n")
+    say(f"{cases} cases are in {output}; chunkproof suite run {output} runs them")

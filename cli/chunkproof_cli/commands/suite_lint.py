@@ -1,0 +1,57 @@
+"""`chunkproof suite lint`."""
+
+import sys
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+from chunkproof.suite.lint import Linter
+from chunkproof_cli import context
+from chunkproof_cli.commands.suite_source import collection_of, source_of, source_options
+from chunkproof_cli.output import each_warning_once, harmless, print_json
+from chunkproof_cli.suites.reading import BrokenSuiteFileError, SuiteFile, read
+from chunkproof_cli.suites.selecting import placed
+
+EXAMPLES = """\b
+Examples:
+  chunkproof suite lint suite.yaml --collection handbook
+  chunkproof suite lint beir/scifact --offline
+"""
+
+
+@click.command(epilog=EXAMPLES)
+@source_options
+@click.option("--offline", is_flag=True, help="Look at the file alone, not at the collection.")
+@context.common_options
+@context.without_api("it reads the store itself")
+def lint(offline: bool, **options: Any) -> None:
+    """Find what is wrong with SUITE, all at once, each with its line.
+
+    Unknown fields, names used twice, cases that expect nothing, ids that are not in the collection, judgments
+    that repeat or contradict each other, queries without any, thresholds that no result reaches. Exit 1 when
+    there is something to mend.
+    """
+    source = source_of(options)
+    given = context.options(**options)
+    try:
+        found: SuiteFile | None = read(source)
+        findings = list(found.findings) if found else []
+    except BrokenSuiteFileError as error:
+        found, findings = error.rest, list(error.findings)
+    if found is not None and not offline:
+        with context.services(given) as using:
+            local = context.Local(using)
+            linter = Linter(using, local.search, lambda: context.deadline(using.settings))
+            cases = placed(found.suite.cases, collection_of(found, given))
+            with each_warning_once("chunkproof.search"):
+                findings += [found.found(problem) for problem in linter.problems(cases)]
+    findings.sort(key=lambda finding: (finding.file, finding.line))
+    if given.json:
+        print_json({"findings": [asdict(finding) for finding in findings]})
+    else:
+        for finding in findings:
+            click.echo(harmless(str(finding)))
+        if not findings and found is not None:
+            click.echo(f"{source.path}: {len(found.suite.cases)} cases, nothing to mend")
+    sys.exit(context.FAILED if findings else 0)

@@ -1,0 +1,218 @@
+"""`chunkproof suite run`."""
+
+import logging
+import re
+import shlex
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from chunkproof.errors import InvalidParameterError
+from chunkproof.settings import Settings
+from chunkproof.suite.outcome import TestCaseResult, TestStatus
+from chunkproof.suite.report import SuiteReport
+from chunkproof.suite.running import InterruptedRun, Plan, run_suite
+from chunkproof_cli import context
+from chunkproof_cli.commands.suite_source import collection_of, source_of, source_options
+from chunkproof_cli.output import Counted, each_warning_once, print_json, progress, say
+from chunkproof_cli.remote import as_raised
+from chunkproof_cli.reports import check_outputs, write_reports
+from chunkproof_cli.reports.terminal import print_report
+from chunkproof_cli.suites.reading import SuiteFile, read
+from chunkproof_cli.suites.selecting import Selection, placed, resumed
+
+SERVER_JOBS = 4
+SHOWN_FINDINGS = 5
+INTERRUPTED = 130
+REPEATING = "chunkproof.clients.http"
+
+EXAMPLES = """\b
+Examples:
+  chunkproof suite run suite.yaml --collection handbook -o report.json -o report.md -o junit.xml
+  chunkproof suite run suite.yaml --tag smoke --repeat 2
+  chunkproof suite run suite.yaml --failing report.json
+  chunkproof suite run beir/scifact --collection scifact --exact
+  chunkproof suite run topics.txt --qrels qrels.txt -k 100
+"""
+
+
+@click.command(epilog=EXAMPLES)
+@source_options
+@click.option(
+    "-o",
+    "outputs",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write the report: .json (canonical), .txt, .md or .xml (JUnit). May be repeated.",
+)
+@click.option(
+    "--filter",
+    "names",
+    multiple=True,
+    metavar="TEXT",
+    help="Only cases with this in their name; * and ? work.",
+)
+@click.option(
+    "--tag", "tags", multiple=True, metavar="TAG", help="Only cases with this tag, or another --tag."
+)
+@click.option(
+    "--failing",
+    type=click.Path(path_type=Path),
+    metavar="REPORT",
+    help="Only cases that did not pass in this report.",
+)
+@click.option(
+    "--resume",
+    type=click.Path(path_type=Path),
+    metavar="REPORT",
+    help="Go on where this run was interrupted: its verdicts are kept.",
+)
+@click.option(
+    "--repeat", type=click.IntRange(1), default=1, show_default=True, help="Runs to compare verdicts of."
+)
+@click.option("--exact", is_flag=True, help="Search exactly as well, and report what the index misses.")
+@click.option(
+    "--ignore-latency",
+    is_flag=True,
+    help="Report latency criteria that are not met, without failing: for machines that others use as well.",
+)
+@click.option(
+    "--jobs",
+    type=click.IntRange(1),
+    help=f"Searches at a time; {SERVER_JOBS} by default, 1 with the embedded store.",
+)
+@context.common_options
+@context.api_option
+def run(
+    *,
+    outputs: tuple[Path, ...],
+    resume: Path | None,
+    repeat: int,
+    exact: bool,
+    ignore_latency: bool,
+    jobs: int | None,
+    **options: Any,
+) -> None:
+    """Run the cases of SUITE and judge the success criteria.
+
+    SUITE is a .yaml or .json file, a BEIR folder, or TREC topics with --qrels. Exit 1 when a case fails or a
+    criterion is not met, 3 when a case could not be judged because a service was unavailable.
+    """
+    selection = Selection(options.pop("names"), options.pop("tags"), options.pop("failing"))
+    source = source_of(options)
+    given = context.options(**options)
+    check_outputs(outputs)
+    found = read(source)
+    _tell(found)
+    cases = placed(selection.of(found.suite), collection_of(found, given))
+    if resume:
+        cases = resumed(cases, found.suite, resume)
+    plan = Plan(
+        found.suite,
+        str(source.path),
+        cases,
+        jobs=_jobs(jobs, given),
+        repeat=repeat,
+        latency_target_ms=Settings.from_env().latency_target_ms,
+    )
+    try:
+        report = _executed(plan, given, exact=exact)
+    except InterruptedRun as stopped:
+        _leave(stopped.report, outputs)
+        sys.exit(INTERRUPTED)
+    write_reports(report, outputs)
+    if given.json:
+        print_json(report)
+    else:
+        print_report(report)
+    sys.exit(exit_code(report, ignore_latency=ignore_latency))
+
+
+def _executed(plan: Plan, given: context.Options, *, exact: bool) -> SuiteReport:
+    quietly = each_warning_once("chunkproof.search")
+    with _stoppable(), quietly, _repetitions_told(), context.backend(given) as backend:
+        exactly = backend.search_exactly if isinstance(backend, context.Local) else None
+        if exact and exactly is None:
+            raise click.UsageError(
+                "--exact asks the store itself; a deployed stack only searches by its index."
+            )
+        judged = sum(isinstance(case, TestCaseResult) for case in plan.cases)
+        with progress("Searching", len(plan.cases) - judged) as done:
+            return run_suite(plan, backend, exactly=exactly if exact else None, done=lambda _: done(1))
+
+
+def exit_code(report: SuiteReport, *, ignore_latency: bool = False) -> int:
+    """1 when something is known to be wrong, else 2 or 3 when something could not be judged."""
+    results = report.result.test_results
+    if report.result.failed:
+        return context.FAILED
+    codes = {
+        context.exit_code(as_raised(str(r.error_code), [])) for r in results if r.status is TestStatus.ERROR
+    }
+    if codes:
+        return context.WRONG_INPUT if codes == {context.WRONG_INPUT} else context.COULD_NOT_JUDGE
+    unmet = [one for one in report.unmet_criteria if not (ignore_latency and one.is_latency)]
+    return context.FAILED if unmet else 0
+
+
+def _jobs(wanted: int | None, given: context.Options) -> int:
+    embedded = given.api is None and Settings.from_env().qdrant_url is None
+    if embedded and (wanted or 1) > 1:
+        raise click.BadParameter("the embedded store takes one search at a time", param_hint="--jobs")
+    return wanted or (1 if embedded else SERVER_JOBS)
+
+
+def _tell(found: SuiteFile) -> None:
+    for finding in found.findings[:SHOWN_FINDINGS]:
+        say(str(finding))
+    if (more := len(found.findings) - SHOWN_FINDINGS) > 0:
+        say(f"… and {more} more; chunkproof suite lint lists them")
+
+
+@contextmanager
+def _repetitions_told() -> Iterator[None]:
+    """The transport may repeat a call that failed in passing, as for any search: said here, never hidden."""
+    log, repetitions = logging.getLogger(REPEATING), Counted()
+    level = log.level
+    log.setLevel(logging.INFO)
+    log.addFilter(repetitions)
+    try:
+        yield
+    finally:
+        log.removeFilter(repetitions)
+        log.setLevel(level)
+        if repetitions.count:
+            say(f"{repetitions.count} failed calls were repeated by the transport, each once")
+
+
+@contextmanager
+def _stoppable() -> Iterator[None]:
+    """A polite request to end is an interruption, as Ctrl-C is."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _leave(report: SuiteReport, outputs: tuple[Path, ...]) -> None:
+    """Write what is known, and say how to go on."""
+    name = re.sub(r"[^\w.-]+", "-", report.suite.name).strip("-.") or "suite"
+    file = next((file for file in outputs if file.suffix == ".json"), Path(f"{name}.partial.json"))
+    try:
+        write_reports(report, (file,))
+    except OSError as error:
+        raise InvalidParameterError(f"{file}: {error.strerror}") from None
+    finished = sum(result.status.is_judged for result in report.result.test_results)
+    say(f"Interrupted after {finished} of {report.result.total_tests} cases. To go on, add:")
+    say(f"  --resume {shlex.quote(str(file))}")

@@ -1,0 +1,44 @@
+"""What every `chunkproof suite` command reads."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from chunkproof.settings import Settings
+from chunkproof_cli import context
+from chunkproof_cli.suites.reading import Source, SuiteFile
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def source_options(command: Command) -> Command:
+    """Add what a suite is read from, handed over as `source_of` wants it."""
+    decorated: Any = command
+    for option in (
+        click.option(
+            "-k", "--top-k", type=click.IntRange(1), help="Results of cases that say nothing of it."
+        ),
+        click.option(
+            "--qrels",
+            type=click.Path(path_type=Path, dir_okay=False),
+            metavar="FILE",
+            help="TREC judgments; SUITE is then the topics.",
+        ),
+        click.option("--split", metavar="NAME", help="Which qrels of a BEIR folder; test by default."),
+        click.argument("path", metavar="SUITE", type=click.Path(path_type=Path)),
+    ):
+        decorated = option(decorated)
+    return decorated  # type: ignore[no-any-return]
+
+
+def source_of(options: dict[str, Any]) -> Source:
+    """Takes what `source_options` added out of the options."""
+    return Source(options.pop("path"), options.pop("split"), options.pop("qrels"), options.pop("top_k"))
+
+
+def collection_of(found: SuiteFile, given: context.Options) -> str | None:
+    """The collection of cases that name none: the option's, the suite's, else the setting's."""
+    named = given.collection or found.suite.collection
+    return named or (context.named_collection(given) if given.api else Settings.from_env().collection)

@@ -1,0 +1,156 @@
+"""`pytest --chunkproof suite.yaml`: each case of a suite is a test.
+
+The search is the test's setup, so that a service that is down is an error and never a failure. Nothing else is
+imported before the option is used: pytest loads this module in every environment that has Chunkproof.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from chunkproof.suite.cases import TestCase
+    from chunkproof.suite.outcome import TestCaseResult
+    from chunkproof_cli.context import Backend, Options
+
+_OPEN = pytest.StashKey[ExitStack]()
+_BACKEND = pytest.StashKey["Backend"]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The options, as the command has them."""
+    group = parser.getgroup("chunkproof", "retrieval test suites")
+    group.addoption(
+        "--chunkproof",
+        action="append",
+        default=[],
+        metavar="SUITE",
+        help="run each case of this suite (.yaml, .json, a BEIR folder) as a test; may be repeated",
+    )
+    group.addoption("--chunkproof-collection", metavar="NAME", help="collection of cases that name none")
+    group.addoption("--chunkproof-data", metavar="DIR", help="folder of the embedded store")
+    group.addoption("--chunkproof-api", metavar="URL", help="ask a deployed stack instead of a store")
+
+
+@pytest.hookimpl(tryfirst=True)  # before -k and -m choose
+def pytest_collection_modifyitems(
+    session: pytest.Session, config: pytest.Config, items: list[pytest.Item]
+) -> None:
+    """Add the cases of every suite that was named."""
+    for name in config.getoption("--chunkproof"):
+        suite = SuiteCollector.from_parent(session, name=str(name), nodeid=str(name))
+        report = config.hook.pytest_make_collect_report(collector=suite)
+        config.hook.pytest_collectreport(
+            report=report
+        )  # counts the cases, and shows what is wrong with a suite
+        items += report.result
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Give stores and connections back."""
+    if _OPEN in config.stash:
+        config.stash[_OPEN].close()
+
+
+class SuiteCollector(pytest.Collector):
+    """A suite; its name is the path."""
+
+    def collect(self) -> list[CaseItem]:
+        """A test per case; a suite that cannot be run is an error with everything that is wrong with it."""
+        from chunkproof.errors import ChunkproofError
+        from chunkproof_cli.commands.suite_source import collection_of
+        from chunkproof_cli.suites.reading import Source, read
+        from chunkproof_cli.suites.selecting import placed
+
+        given = _given(self.config)
+        try:
+            found = read(Source(Path(self.name)))
+            cases = placed(found.suite.cases, collection_of(found, given))
+        except ChunkproofError as error:
+            raise self.CollectError("\n".join(error.messages)) from None
+        return [CaseItem.from_parent(self, name=case.name, case=case) for case in cases]
+
+
+class CaseItem(pytest.Item):
+    """A case; its tags can be chosen by with `-k`."""
+
+    def __init__(self, *, case: TestCase, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self.case = case
+        self.extra_keyword_matches.update(case.tags)
+        self._result: TestCaseResult | None = None
+
+    def setup(self) -> None:
+        """Search; what cannot be judged is raised here and reported as an error."""
+        from chunkproof.errors import ChunkproofError
+        from chunkproof.suite.outcome import TestStatus
+        from chunkproof.suite.runner import run_case
+
+        try:
+            search = _backend(self.config).search
+        except ChunkproofError as error:
+            pytest.fail(f"Could not be judged: {error}", pytrace=False)
+        self._result = run_case(self.case, search)
+        if self._result.status is TestStatus.ERROR:
+            pytest.fail(f"Could not be judged: {self._result.error_message}", pytrace=False)
+
+    def runtest(self) -> None:
+        """Pass, or raise what was not met."""
+        if self._result is not None and self._result.unmet:
+            raise NotMetError(self._result)
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+        """The reason, without a trace of ours."""
+        if isinstance(excinfo.value, NotMetError):
+            from chunkproof_cli.output import harmless
+
+            return harmless("\n".join(_explained(excinfo.value.result)))
+        return super().repr_failure(excinfo, style)
+
+    def reportinfo(self) -> tuple[Path, int | None, str]:
+        """Where the case is from."""
+        suite = self.parent.name if self.parent else ""
+        return Path(suite), None, f"{suite}: {self.name}"
+
+
+class NotMetError(Exception):
+    """What the case expects is not what came back."""
+
+    def __init__(self, result: TestCaseResult) -> None:
+        super().__init__(result.error_message)
+        self.result = result
+
+
+def _explained(result: TestCaseResult) -> Iterator[str]:
+    yield from (f"{unmet.kind}: {unmet.message}" for unmet in result.unmet)
+    yield f"query: {result.query_text}"
+    for chunk in result.actual_results or ():
+        yield f"  {chunk.rank}. {chunk.similarity_score:.3f} {chunk.chunk_id}"
+
+
+def _given(config: pytest.Config) -> Options:
+    from chunkproof_cli import context
+
+    folder = config.getoption("--chunkproof-data")
+    return context.options(
+        config.getoption("--chunkproof-collection"),
+        Path(folder) if folder else None,
+        as_json=False,
+        api=config.getoption("--chunkproof-api"),
+    )
+
+
+def _backend(config: pytest.Config) -> Backend:
+    """Opened with the first case, the same for all."""
+    from chunkproof_cli import context
+
+    if _BACKEND not in config.stash:
+        stack = config.stash.setdefault(_OPEN, ExitStack())
+        config.stash[_BACKEND] = stack.enter_context(context.backend(_given(config)))
+    return config.stash[_BACKEND]

@@ -1,0 +1,43 @@
+"""What several formats show alike."""
+
+from collections.abc import Iterator
+
+from chunkproof.suite.outcome import TestCaseResult
+from chunkproof.suite.report import ApproximationSummary, SuiteReport
+
+Row = tuple[str, ...]
+LATENCY_HEAD: Row = ("stage", "searches", "p50", "p95", "max")
+
+
+def why(case: TestCaseResult) -> str:
+    """Why a case has not passed; where an exact search finds what is missing, the index is to blame."""
+    missed = case.approximation.missed_by_index if case.approximation else ()
+    found = f" (an exact search finds {', '.join(missed)}: the index missed it)" if missed else ""
+    return (case.error_message or "not run") + found
+
+
+def metric_table(report: SuiteReport) -> tuple[Row, list[Row]]:
+    """A row per metric, a column per cut-off, and how many cases each column is over."""
+    result = report.result
+    cutoffs = sorted({int(name.partition("@")[2]) for name in result.metrics})
+    names = dict.fromkeys(name.partition("@")[0] for name in result.metrics)
+    rows: list[Row] = [(name, *(f"{result.metrics[f'{name}@{k}']:.4f}" for k in cutoffs)) for name in names]
+    rows.append(("(cases)", *(str(result.metric_queries[f"{next(iter(names))}@{k}"]) for k in cutoffs)))
+    return ("metric", *(f"@{k}" for k in cutoffs)), rows
+
+
+def latency_rows(report: SuiteReport) -> Iterator[Row]:
+    """Each stage that was measured, cold apart from warm, in milliseconds."""
+    for stage in report.latency:
+        for kind, found in (("warm", stage.warm), ("cold", stage.cold)):
+            if found:
+                times = (f"{ms:.1f}" for ms in (found.p50_ms, found.p95_ms, found.max_ms))
+                yield f"{stage.stage}, {kind}", str(found.count), *times
+
+
+def approximation_line(found: ApproximationSummary) -> str:
+    """What the index misses, in a sentence."""
+    return (
+        f"ANN recall {found.ann_recall:.4f} over {found.queries} queries, lowest {found.lowest:.4f}; "
+        f"in {found.missed_by_index} cases only the exact search found an expected id"
+    )

@@ -1,0 +1,35 @@
+"""`.txt`: document 002's summary, and in its layout what 003 adds."""
+
+from chunkproof.suite.report import SuiteReport
+from chunkproof.suite.validation_report import section_text
+from chunkproof_cli.reports.figures import LATENCY_HEAD, Row, approximation_line, latency_rows, metric_table
+
+
+def text(report: SuiteReport) -> str:
+    """The report for reading anywhere."""
+    result = report.result
+    counts = [
+        f"Suite: {report.suite.name}",
+        f"Passed: {result.passed} of {result.total_tests} ({result.pass_rate:.1f}%)",
+        f"Failed: {result.failed}",
+        f"Not judged: {result.total_tests - result.passed - result.failed}",
+    ]
+    sections = [section_text("TEST SUITE", *counts)]
+    if result.metrics:
+        head, rows = metric_table(report)
+        sections.append(section_text("METRICS", *(_columns(row) for row in (head, *rows))))
+    if report.approximation:
+        sections.append(section_text("APPROXIMATION", approximation_line(report.approximation)))
+    if latency := list(latency_rows(report)):
+        sections.append(section_text("LATENCY (ms)", *(_columns(row) for row in (LATENCY_HEAD, *latency))))
+    criteria = [
+        f"{one.id} {one.title}: {one.shown_figure} ({one.limit}) – {one.verdict}"
+        + (f": {one.details}" if one.details else "")
+        for one in report.criteria
+    ]
+    sections.append(section_text("SUCCESS CRITERIA", *criteria))
+    return "\n\n".join([report.validation.to_summary(), *sections]) + "\n"
+
+
+def _columns(row: Row) -> str:
+    return f"{row[0]:<18}" + "".join(f"{value:>10}" for value in row[1:])

@@ -1,0 +1,1 @@
+"""Suites on disk: YAML, JSON, BEIR folders, TREC topics and qrels."""

@@ -1,0 +1,75 @@
+"""JSON with the line of each of its parts."""
+
+from bisect import bisect_right
+from json import JSONDecoder
+
+from chunkproof.errors import InvalidParameterError
+from chunkproof.models.json import MAX_DEPTH, Path, read_json
+from chunkproof_cli.suites.document import BrokenFileError, Document, Finding
+
+_SPACE = " \t\n\r"
+
+
+def read_json_document(text: str, name: str) -> Document:
+    """The document and its lines, or `BrokenFileError` when it is no JSON."""
+    try:
+        value = read_json(text)
+    except InvalidParameterError as error:
+        message = error.message.replace("The request body", "the file")
+        raise BrokenFileError([Finding(name, 1, message)]) from None
+    scanner = _Scanner(text, name)
+    scanner.scan(0, ())
+    return Document(value, scanner.lines)
+
+
+class _Scanner:
+    """Walks over a text that is known to be JSON."""
+
+    def __init__(self, text: str, name: str) -> None:
+        self._name = name
+        self.lines: dict[Path, int] = {}
+        self._text = text
+        self._ends = [at for at, character in enumerate(text) if character == "\n"]
+        self._scalar = JSONDecoder().raw_decode
+
+    def scan(self, at: int, path: Path) -> int:
+        """Note the line of the value that starts at or after this place; returns where it ends."""
+        at = self._skip(at)
+        self.lines.setdefault(path, self._line(at))
+        if len(path) > MAX_DEPTH:
+            raise BrokenFileError([Finding(self._name, self._line(at), "nested too deeply")])
+        if self._text[at] == "{":
+            return self._object(at + 1, path)
+        if self._text[at] == "[":
+            return self._array(at + 1, path)
+        _, end = self._scalar(self._text, at)
+        return end
+
+    def _object(self, at: int, path: Path) -> int:
+        at = self._skip(at)
+        while self._text[at] != "}":
+            line = self._line(at)
+            key, at = self._scalar(self._text, at)
+            self.lines[(*path, key)] = line
+            at = self._next(self.scan(self._skip(at) + 1, (*path, key)))
+        return at + 1
+
+    def _array(self, at: int, path: Path) -> int:
+        at, index = self._skip(at), 0
+        while self._text[at] != "]":
+            at = self._next(self.scan(at, (*path, index)))
+            index += 1
+        return at + 1
+
+    def _next(self, at: int) -> int:
+        """Past a comma, if there is one."""
+        at = self._skip(at)
+        return self._skip(at + 1) if self._text[at] == "," else at
+
+    def _skip(self, at: int) -> int:
+        while at < len(self._text) and self._text[at] in _SPACE:
+            at += 1
+        return at
+
+    def _line(self, at: int) -> int:
+        return bisect_right(self._ends, at - 1) + 1

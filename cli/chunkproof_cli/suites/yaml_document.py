@@ -1,0 +1,86 @@
+"""YAML read as JSON would be: `no` is a word and `2026-01-01` a string; every part has its line."""
+
+import re
+from collections.abc import Hashable
+from math import isfinite
+from typing import Any
+
+import yaml
+
+from chunkproof.models.json import MAX_DEPTH, Faulty, Path, Repeated
+from chunkproof_cli.suites.document import BrokenFileError, Document, Finding
+
+MAX_NODES = 500_000  # a few aliases of aliases unfold to more than any memory holds
+_WORDS = {"true": True, "True": True, "false": False, "False": False, "null": None, "~": None, "": None}
+_INTEGER = re.compile(r"[-+]?[0-9]{1,400}")
+_NUMBER = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_NO_NUMBER = re.compile(r"[-+]?\.inf|\.nan", re.I)
+_Parser = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def read_yaml(text: str, name: str) -> Document:
+    """The document and its lines, or `BrokenFileError` with the line where it stops being YAML."""
+    try:
+        root = yaml.compose(text, Loader=_Parser)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = min(mark.line + 1, text.count("\n") + 1) if mark else 1
+        raise BrokenFileError([Finding(name, line, f"not valid YAML: {error.problem}")]) from None
+    except yaml.YAMLError as error:
+        reason = str(error).splitlines()[0]
+        raise BrokenFileError([Finding(name, 1, f"not valid YAML: {reason}")]) from None
+    if root is None:
+        return Document(None, {})
+    reader = _Reader(name)
+    return Document(reader.value(root, ()), reader.lines)
+
+
+class _Reader:
+    """Turns nodes into plain values, noting their lines."""
+
+    def __init__(self, name: str) -> None:
+        self.lines: dict[Path, int] = {}
+        self._name = name
+        self._nodes = 0
+
+    def value(self, node: yaml.Node, path: Path) -> Any:
+        line = node.start_mark.line + 1
+        self.lines.setdefault(path, line)
+        self._nodes += 1
+        if self._nodes > MAX_NODES or len(path) > MAX_DEPTH:
+            raise BrokenFileError([Finding(self._name, line, "nested too deeply, or too large")])
+        if isinstance(node, yaml.SequenceNode):
+            return [self.value(item, (*path, index)) for index, item in enumerate(node.value)]
+        if isinstance(node, yaml.MappingNode):
+            return self._mapping(node, path)
+        quoted = isinstance(node, yaml.ScalarNode) and node.style
+        return node.value if quoted else _plain(node.value)
+
+    def _mapping(self, node: yaml.MappingNode, path: Path) -> dict[str, Any]:
+        fields = Repeated()
+        twice: list[str] = []
+        for key_node, value_node in node.value:
+            key = self._key(key_node)
+            if key in fields:
+                twice.append(key)
+            self.lines[(*path, key)] = key_node.start_mark.line + 1
+            fields[key] = self.value(value_node, (*path, key))
+        fields.names = tuple(dict.fromkeys(twice))
+        return fields if twice else dict(fields)
+
+    def _key(self, node: yaml.Node) -> str:
+        if not isinstance(node, yaml.ScalarNode):
+            raise BrokenFileError([Finding(self._name, node.start_mark.line + 1, "a name must be a text")])
+        return str(node.value)
+
+
+def _plain(word: str) -> Hashable:
+    """The value of an unquoted word, by YAML 1.2's core rules."""
+    if word in _WORDS:
+        return _WORDS[word]
+    if _INTEGER.fullmatch(word):
+        return int(word)
+    if _NUMBER.fullmatch(word) or _NO_NUMBER.fullmatch(word):
+        number = float(word.replace(".inf", "inf").replace(".nan", "nan"))
+        return number if isfinite(number) else Faulty(f"must be a finite number, not {word}")
+    return word

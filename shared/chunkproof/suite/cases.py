@@ -1,0 +1,278 @@
+"""A suite and its cases, read strictly: every problem at once, each with its place."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+
+from chunkproof.models.base import MAX_NAME, BrokenRules, Limits, Model, described, unknown_field
+from chunkproof.models.filters import parse_filters
+from chunkproof.models.json import Faulty, Path, faults, shown
+from chunkproof.suite.keywords import has_a_word
+from chunkproof.suite.problems import BrokenSuiteError, Problem
+
+DEFAULT_TOP_K = 10
+
+
+def _as_id(value: Any) -> Any:
+    """An id that YAML or JSON reads as a number is still an id."""
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+Id = Annotated[str, BeforeValidator(_as_id), Field(min_length=1)]
+Ids = Annotated[tuple[Id, ...], Field(strict=False)]
+Texts = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(strict=False)]
+
+
+class _Shared(Model):
+    """What a case may say for itself and the suite for all of its cases."""
+
+    collection_name: str | None = Field(
+        None,
+        min_length=1,
+        max_length=MAX_NAME,
+        description="Collection to search; the suite's own by default",
+    )
+    relevance_threshold: float = Field(
+        0.0,
+        description="Least score of the expected results (without any: of the first), 0.0 to 1.0, inclusive",
+        json_schema_extra={"minimum": 0.0, "maximum": 1.0},
+    )
+    top_k: int = Field(
+        DEFAULT_TOP_K,
+        description="How many results to look at",
+        json_schema_extra={"minimum": 1, "maximum": Limits().max_top_k},
+    )
+    expect: Literal["all", "any"] = Field("all", description="Whether all or any of the ids must be found")
+    filters: dict[str, JsonValue] = Field(
+        default_factory=dict, description="Conditions on payload fields, as in a search"
+    )
+    ignore_accents: bool = Field(False, description="Whether keywords match whatever the accents")
+    max_latency_ms: float | None = Field(None, gt=0, description="The most that the search may take")
+    tags: Texts = Field((), description="To select cases by")
+
+    @field_validator("relevance_threshold")
+    @classmethod
+    def _threshold_is_a_cosine(cls, threshold: float) -> float:
+        if not 0.0 <= threshold <= 1.0:
+            raise BrokenRules(
+                f"relevance_threshold must be between 0.0 and 1.0: no result can reach {threshold}"
+                if threshold > 1.0
+                else "relevance_threshold must be between 0.0 and 1.0"
+            )
+        return threshold
+
+    @field_validator("top_k")
+    @classmethod
+    def _top_k_is_within_limits(cls, top_k: int) -> int:
+        most = Limits().max_top_k
+        if not 1 <= top_k <= most:
+            raise BrokenRules(f"top_k must be between 1 and {most}")
+        return top_k
+
+    @field_validator("filters")
+    @classmethod
+    def _filters_can_be_used(cls, filters: dict[str, JsonValue]) -> dict[str, JsonValue]:
+        parse_filters(filters)
+        return filters
+
+
+class CaseDefaults(_Shared):
+    """What holds for every case that says nothing else."""
+
+
+class TestCase(_Shared):
+    """One query, and what its results must be (document 003's TestCase)."""
+
+    __test__: ClassVar[bool] = False  # nothing for pytest to collect
+
+    name: str = Field(description="Unique within the suite")
+    query_text: str = Field(description="The question to search for")
+    expected_doc_ids: Ids = Field(
+        (), description="Chunk ids, document ids or URLs that must be among the results"
+    )
+    judgments: dict[str, int] = Field(
+        default_factory=dict,
+        description="Graded relevance by id: 1 and more is relevant, 0 is judged not to be",
+    )
+    expected_keywords: Texts = Field(
+        (), description="Whole words or phrases, each of which must be in the text of some result"
+    )
+    expect_no_results: bool = Field(
+        False, description="Passes when no result scores relevance_threshold or more"
+    )
+
+    @field_validator("name", "query_text")
+    @classmethod
+    def _not_blank(cls, text: str, info: Any) -> str:
+        if not text.strip():
+            raise BrokenRules(f"{info.field_name} cannot be empty")
+        return text
+
+    @field_validator("expected_doc_ids")
+    @classmethod
+    def _ids_are_named_once(cls, ids: tuple[str, ...]) -> tuple[str, ...]:
+        if twice := [shown(key) for key, count in Counter(ids).items() if count > 1]:
+            raise BrokenRules(*(f"expected_doc_ids names {key} twice" for key in twice))
+        return ids
+
+    @field_validator("expected_keywords")
+    @classmethod
+    def _keywords_can_be_found(cls, keywords: tuple[str, ...]) -> tuple[str, ...]:
+        if empty := [shown(keyword) for keyword in keywords if not has_a_word(keyword)]:
+            raise BrokenRules(*(f"expected_keywords: {keyword} has no word in it" for keyword in empty))
+        return keywords
+
+    @model_validator(mode="after")
+    def _expects_something_possible(self) -> "TestCase":
+        if problems := list(self._contradictions()):
+            raise BrokenRules(*problems)
+        return self
+
+    def _contradictions(self) -> Iterator[str]:
+        expected = self.expected_doc_ids
+        if self.expect_no_results:
+            if expected or self.expected_keywords:
+                yield "expect_no_results contradicts expected ids and keywords: give one or the other"
+        elif not (expected or self.expected_keywords or self.relevance_threshold or self.max_latency_ms):
+            yield (
+                "the case expects nothing: give expected_doc_ids, expected_keywords, relevance_threshold, "
+                "max_latency_ms or expect_no_results"
+            )
+        for key in expected:
+            if self.judgments.get(key, 1) < 1:
+                yield f"{shown(key)} is expected and judged not relevant"
+
+    def request(self) -> dict[str, JsonValue]:
+        """The search that this case asks for, as a caller would write it."""
+        fields: dict[str, JsonValue] = {"query_text": self.query_text, "top_k": self.top_k}
+        if self.collection_name is not None:
+            fields["collection"] = self.collection_name
+        if self.filters:
+            fields["filters"] = self.filters
+        if self.expect_no_results:
+            fields["similarity_threshold"] = self.relevance_threshold
+        return fields
+
+    @property
+    def grades(self) -> dict[str, int]:
+        """Grade of every judged id; an expected one without a judgment has 1."""
+        return {**dict.fromkeys(self.expected_doc_ids, 1), **self.judgments}
+
+
+def _described_for_editors(schema: dict[str, Any]) -> None:
+    schema["title"] = "Chunkproof suite"
+    schema["properties"]["$schema"] = {"type": "string", "description": "Where editors find this schema"}
+
+
+class Suite(Model):
+    """Cases that are run together."""
+
+    model_config = ConfigDict(json_schema_extra=_described_for_editors)
+
+    name: str = Field(min_length=1)
+    description: str | None = None
+    collection: str | None = Field(
+        None, min_length=1, max_length=MAX_NAME, description="Collection of cases that name none"
+    )
+    defaults: CaseDefaults = Field(default_factory=CaseDefaults)
+    cases: tuple[TestCase, ...] = Field(strict=False, json_schema_extra={"minItems": 1})
+
+
+def read_suite(document: object) -> Suite:
+    """The suite in this document, or `BrokenSuiteError` with all of its problems."""
+    if not isinstance(document, dict):
+        raise BrokenSuiteError([Problem((), "A suite is an object with name and cases")])
+    found = [Problem(fault.path, fault.message) for fault in faults(document)]
+    found += _repeated_names(document.get("cases"))
+    if document.get("cases") == []:
+        found.append(Problem(("cases",), "cases is empty: there is nothing to run"))
+    try:
+        suite = Suite.model_validate(_with_defaults(document, faulty=[problem.path for problem in found]))
+    except ValidationError as error:
+        known = [problem.path for problem in found]
+        found += [p for p in _problems(error) if not any(p.path[: len(path)] == path for path in known)]
+    if any(problem.fatal for problem in found):
+        raise BrokenSuiteError(found)
+    return suite
+
+
+def _with_defaults(document: dict[str, Any], faulty: Sequence[Path]) -> dict[str, Any]:
+    """The document with its defaults in every case, unless they are wrong themselves."""
+    given = _renamed(document, "collection_name", "collection")
+    given.pop("$schema", None)
+    cases, defaults = given.get("cases"), given.get("defaults") or {}
+    if isinstance(defaults, dict):
+        defaults = given["defaults"] = _renamed(defaults, "collection", "collection_name")
+    if not isinstance(cases, list):
+        return given
+    try:
+        CaseDefaults.model_validate(defaults)
+    except ValidationError:
+        defaults = {}
+    if any(path[:1] == ("defaults",) for path in faulty):
+        defaults = {}
+    given["cases"] = [
+        _judged_are_expected({**defaults, **_renamed(case, "collection", "collection_name")})
+        if isinstance(case, dict)
+        else case
+        for case in cases
+    ]
+    return given
+
+
+def _judged_are_expected(case: dict[str, Any]) -> dict[str, Any]:
+    """Without `expected_doc_ids`, those judged relevant are expected."""
+    judgments = case.get("judgments")
+    if case.get("expected_doc_ids") or not isinstance(judgments, dict):
+        return case
+    relevant = [key for key, grade in judgments.items() if isinstance(grade, int) and grade > 0]
+    return {**case, "expected_doc_ids": relevant}
+
+
+def _renamed(fields: dict[str, Any], other: str, canonical: str) -> dict[str, Any]:
+    """The documents call one thing `collection` and `collection_name`: either is taken."""
+    if other not in fields or canonical in fields:
+        return dict(fields)
+    return {canonical if name == other else name: value for name, value in fields.items()}
+
+
+def _repeated_names(cases: object) -> Iterator[Problem]:
+    first: dict[str, int] = {}
+    for index, case in enumerate(cases if isinstance(cases, list) else ()):
+        name = case.get("name") if isinstance(case, dict) else None
+        if isinstance(name, str) and first.setdefault(name, index) != index:
+            yield Problem(("cases", index, "name"), f"name {shown(name)} is used by an earlier case")
+
+
+def _problems(error: ValidationError) -> Iterator[Problem]:
+    for detail in error.errors():
+        path = tuple(detail["loc"])
+        within = path[2:] if path[:1] == ("cases",) and len(path) > 2 else path
+        raised = detail.get("ctx", {}).get("error")
+        if isinstance(detail.get("input"), Faulty):
+            continue  # a fault of its own
+        if isinstance(raised, BrokenRules):
+            yield from (Problem(path, message) for message in raised.messages)
+        elif detail["type"] == "extra_forbidden":
+            yield Problem(path, unknown_field(str(path[-1]), _known_at(path)))
+        else:
+            yield Problem(path, described({**detail, "loc": within}))
+
+
+def _known_at(path: Path) -> list[str]:
+    model: type[Model] = Suite
+    if path[0] == "cases":
+        model = TestCase
+    elif path[0] == "defaults" and len(path) > 1:
+        model = CaseDefaults
+    return list(model.model_fields)

@@ -1,0 +1,78 @@
+"""How long the searches of a run took: by stage, cold apart from warm."""
+
+from collections.abc import Iterable, Sequence
+from math import ceil, fsum
+
+from chunkproof.models import Model
+from chunkproof.suite.outcome import CaseTiming, TestCaseResult
+
+STAGES = ("total", "embedding", "search", "format")
+
+
+class Spread(Model):
+    """Milliseconds of some searches; a percentile is the smallest value that so many do not exceed."""
+
+    count: int
+    avg_ms: float
+    p50_ms: float
+    p95_ms: float
+    max_ms: float
+
+
+class StageLatency(Model):
+    """One stage; null where no search of that kind was measured."""
+
+    stage: str
+    warm: Spread | None
+    cold: Spread | None
+
+    @property
+    def usual(self) -> Spread | None:
+        """The warm searches, or the cold ones where there are no others."""
+        return self.warm or self.cold
+
+
+def latencies(results: Iterable[TestCaseResult]) -> tuple[StageLatency, ...]:
+    """Every stage of these searches. A cached embedding is not counted as an embedding."""
+    timings = [result.timing for result in results if result.timing]
+    return tuple(
+        StageLatency(
+            stage=stage,
+            warm=spread([_of(stage, t) for t in timings if not t.cold and _counts(stage, t)]),
+            cold=spread([_of(stage, t) for t in timings if t.cold and _counts(stage, t)]),
+        )
+        for stage in STAGES
+    )
+
+
+def spread(values: Sequence[float]) -> Spread | None:
+    """The spread of these values, None without any."""
+    if not values:
+        return None
+    ordered = sorted(values)
+    return Spread(
+        count=len(ordered),
+        avg_ms=round(fsum(ordered) / len(ordered), 3),
+        p50_ms=percentile(ordered, 50),
+        p95_ms=percentile(ordered, 95),
+        max_ms=ordered[-1],
+    )
+
+
+def percentile(ordered: Sequence[float], percent: int) -> float:
+    """By nearest rank."""
+    return ordered[max(0, ceil(len(ordered) * percent / 100) - 1)]
+
+
+def _of(stage: str, timing: CaseTiming) -> float:
+    by_stage = {
+        "total": timing.latency_ms,
+        "embedding": timing.embedding_ms,
+        "search": timing.search_ms,
+        "format": timing.format_ms,
+    }
+    return by_stage[stage]
+
+
+def _counts(stage: str, timing: CaseTiming) -> bool:
+    return stage != "embedding" or not timing.embedding_cached

@@ -1,0 +1,114 @@
+"""What became of a case."""
+
+from enum import StrEnum
+from typing import ClassVar
+
+from pydantic import Field, JsonValue
+
+from chunkproof.integrity import digest
+from chunkproof.models import Model, SearchResult
+from chunkproof.suite.cases import TestCase
+
+EXCERPT_CHARS = 200
+
+
+class TestStatus(StrEnum):
+    """pending → running → passed | failed | error. Failed: an expectation is not met; error: nobody knows."""
+
+    __test__ = False
+
+    PENDING = "pending"
+    RUNNING = "running"
+    PASSED = "passed"
+    FAILED = "failed"
+    ERROR = "error"
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether there is a verdict."""
+        return self in (TestStatus.PASSED, TestStatus.FAILED)
+
+
+class RetrievedChunk(Model):
+    """A result as a report keeps it: which chunk, from where, how its text begins."""
+
+    rank: int
+    chunk_id: str
+    similarity_score: float
+    document_id: JsonValue = None
+    url: JsonValue = None
+    document_title: JsonValue = None
+    excerpt: str = Field(description=f"The first {EXCERPT_CHARS} characters of the text")
+    text_sha256: str
+    complete: bool = Field(description="Whether text, URL and title are there")
+    stands_for: str | None = Field(None, description="The judged id that this result is counted as")
+
+    @classmethod
+    def of(cls, result: SearchResult, stands_for: str | None) -> "RetrievedChunk":
+        """The result, shortened."""
+        title = getattr(result.metadata, "document_title", None)
+        return cls(
+            rank=result.rank,
+            chunk_id=result.metadata.chunk_id,
+            similarity_score=result.similarity_score,
+            document_id=getattr(result.metadata, "document_id", None),
+            url=result.metadata.url,
+            document_title=title,
+            excerpt=result.text[:EXCERPT_CHARS],
+            text_sha256=digest(result.text),
+            complete=bool(result.text and result.metadata.url and title),
+            stands_for=stands_for,
+        )
+
+
+class Unmet(Model):
+    """An expectation that was not met, by document 003's class of error."""
+
+    kind: str
+    message: str
+
+
+class CaseTiming(Model):
+    """How long the search took; `latency_ms` as the caller saw it, the stages as the answer states them."""
+
+    latency_ms: float
+    embedding_ms: float
+    search_ms: float
+    format_ms: float = Field(description="What is left of the answer's own latency")
+    embedding_cached: bool
+    cold: bool = Field(description="First search of its collection in this run")
+
+
+class Approximation(Model):
+    """What the index found of what an exact search finds."""
+
+    ann_recall: float = Field(description="Share of the exact results that the index returned as well")
+    missed_by_index: tuple[str, ...] = Field(
+        (), description="Expected ids that only the exact search found within top_k"
+    )
+
+
+class TestCaseResult(TestCase):
+    """A case and what became of it: document 003's TestCase after its run."""
+
+    __test__: ClassVar[bool] = False
+
+    status: TestStatus = TestStatus.PENDING
+    actual_results: tuple[RetrievedChunk, ...] | None = None
+    error_message: str | None = Field(None, description="Why it failed or could not be judged")
+    error_code: str | None = Field(None, description="Code of what kept it from being judged")
+    unmet: tuple[Unmet, ...] = ()
+    metrics: dict[str, float] = Field(default_factory=dict)
+    timing: CaseTiming | None = None
+    approximation: Approximation | None = None
+
+    @classmethod
+    def pending(cls, case: TestCase) -> "TestCaseResult":
+        """The case before its run, whatever is known of an earlier one."""
+        return cls(**{name: getattr(case, name) for name in TestCase.model_fields})
+
+    @property
+    def has_expected_in_top_5(self) -> bool:
+        """Whether one of the first five results is an expected one."""
+        expected = set(self.expected_doc_ids)
+        return any(chunk.stands_for in expected for chunk in (self.actual_results or ())[:5])

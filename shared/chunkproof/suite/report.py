@@ -1,0 +1,172 @@
+"""The canonical report of a run: one JSON that every other format is rendered from."""
+
+from collections.abc import Sequence
+from hashlib import sha256
+from math import fsum
+from typing import ClassVar, Literal
+
+from pydantic import Field, ValidationError, computed_field
+
+from chunkproof import __version__
+from chunkproof.errors import InvalidParameterError
+from chunkproof.models import Model
+from chunkproof.suite.cases import Suite
+from chunkproof.suite.criteria import Criterion, Verdict
+from chunkproof.suite.latency import StageLatency, spread
+from chunkproof.suite.metrics import averaged
+from chunkproof.suite.outcome import TestCaseResult, TestStatus
+from chunkproof.suite.validation_report import ValidationReport
+
+FORMAT_VERSION = "1.0"
+
+
+class PerformanceMetrics(Model):
+    """Document 003's performance statistics, of the warm searches where there are any."""
+
+    avg_retrieval_time_ms: float = 0.0
+    p50_retrieval_time_ms: float = 0.0
+    p95_retrieval_time_ms: float = 0.0
+    max_retrieval_time_ms: float = 0.0
+
+
+class TestSuiteResult(Model):
+    """Document 003's result of a suite, with retrieval metrics."""
+
+    __test__: ClassVar[bool] = False
+
+    total_tests: int
+    passed: int
+    failed: int
+    errors: int
+    execution_time_ms: float
+    test_results: tuple[TestCaseResult, ...]
+    performance_metrics: PerformanceMetrics
+    metrics: dict[str, float] = Field(description="Mean over the cases that name relevant documents")
+    metric_queries: dict[str, int] = Field(description="How many cases each mean is over")
+    timestamp: str
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def pass_rate(self) -> float:
+        """Per cent of the cases that passed, 0 without any."""
+        return self.passed / self.total_tests * 100 if self.total_tests else 0.0
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def failure_rate(self) -> float:
+        """Per cent of the cases that failed, 0 without any."""
+        return self.failed / self.total_tests * 100 if self.total_tests else 0.0
+
+    @classmethod
+    def of(
+        cls, results: Sequence[TestCaseResult], *, execution_time_ms: float, timestamp: str
+    ) -> "TestSuiteResult":
+        """The result of these cases."""
+        states = [result.status for result in results]
+        means, counts = averaged([result.metrics for result in results if result.metrics])
+        return cls(
+            total_tests=len(results),
+            passed=states.count(TestStatus.PASSED),
+            failed=states.count(TestStatus.FAILED),
+            errors=states.count(TestStatus.ERROR),
+            execution_time_ms=execution_time_ms,
+            test_results=tuple(results),
+            performance_metrics=_performance(results),
+            metrics=means,
+            metric_queries=counts,
+            timestamp=timestamp,
+        )
+
+
+class SuiteIdentity(Model):
+    """Which suite was run; `fingerprint` changes with any of its cases."""
+
+    name: str
+    source: str
+    fingerprint: str
+    collection: str | None
+    cases: int = Field(description="Cases of the whole suite, selected or not")
+
+
+class ApproximationSummary(Model):
+    """What the index found of what exact searches find, apart from whether that was relevant."""
+
+    queries: int
+    ann_recall: float
+    lowest: float
+    missed_by_index: int = Field(description="Cases where only the exact search found an expected id")
+
+
+class SuiteReport(Model):
+    """Everything a run left behind."""
+
+    format: Literal["chunkproof-suite-report"] = "chunkproof-suite-report"
+    format_version: str = FORMAT_VERSION
+    chunkproof_version: str = __version__
+    suite: SuiteIdentity
+    complete: bool = Field(
+        description="False when it was interrupted; pending cases can be run with --resume"
+    )
+    result: TestSuiteResult
+    validation: ValidationReport
+    latency: tuple[StageLatency, ...]
+    criteria: tuple[Criterion, ...]
+    approximation: ApproximationSummary | None = None
+    runs: int = 1
+
+    @property
+    def unmet_criteria(self) -> tuple[Criterion, ...]:
+        """What was judged and does not hold."""
+        return tuple(one for one in self.criteria if one.verdict is Verdict.NOT_MET)
+
+    def canonical_json(self) -> str:
+        """The report as it is written, in one order and with two spaces of indentation."""
+        return self.model_dump_json(indent=2) + "\n"
+
+
+def read_report(content: bytes, name: str) -> SuiteReport:
+    """The report in this file, or `InvalidParameterError` says why it is none."""
+    try:
+        report = SuiteReport.model_validate_json(content, extra="ignore")
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise InvalidParameterError(f"{name} is not a report of a suite: {where} {first['msg']}") from None
+    if report.format_version.partition(".")[0] != FORMAT_VERSION.partition(".")[0]:
+        raise InvalidParameterError(
+            f"{name} has format {report.format_version}, this Chunkproof reads {FORMAT_VERSION}"
+        )
+    return report
+
+
+def fingerprint(suite: Suite) -> str:
+    """A digest of all cases: a run can be resumed, and compared, only with the same ones."""
+    return sha256("\n".join(case.model_dump_json() for case in suite.cases).encode()).hexdigest()
+
+
+def approximation_of(results: Sequence[TestCaseResult]) -> ApproximationSummary | None:
+    """The summary over the cases that were searched exactly as well."""
+    found = [result.approximation for result in results if result.approximation]
+    if not found:
+        return None
+    recalls = [one.ann_recall for one in found]
+    return ApproximationSummary(
+        queries=len(found),
+        ann_recall=fsum(recalls) / len(recalls),
+        lowest=min(recalls),
+        missed_by_index=sum(bool(one.missed_by_index) for one in found),
+    )
+
+
+def _performance(results: Sequence[TestCaseResult]) -> PerformanceMetrics:
+    timings = [result.timing for result in results if result.timing]
+    warm = [timing.latency_ms for timing in timings if not timing.cold]
+    measured = spread(warm or [timing.latency_ms for timing in timings])
+    if measured is None:
+        return PerformanceMetrics()
+    return PerformanceMetrics(
+        avg_retrieval_time_ms=measured.avg_ms,
+        p50_retrieval_time_ms=measured.p50_ms,
+        p95_retrieval_time_ms=measured.p95_ms,
+        max_retrieval_time_ms=measured.max_ms,
+    )

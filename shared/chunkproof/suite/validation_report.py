@@ -1,0 +1,164 @@
+"""Document 002's ValidationReport, and its summary in 002's own layout."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from math import fsum
+from typing import Literal
+
+from pydantic import Field, computed_field
+
+from chunkproof.models import CollectionInfo, Model
+from chunkproof.suite.outcome import TestCaseResult, TestStatus
+
+_LINE = "=" * 60
+
+ConnectionStatus = Literal["connected", "failed", "timeout"]
+
+
+class CollectionStats(Model):
+    """The collection as document 002 states it."""
+
+    collection_name: str = "N/A"
+    vector_count: int = 0
+    vector_dim: int = 0
+    distance: str = "N/A"
+    indexed: bool = False
+    collection_exists: bool = False
+
+    @classmethod
+    def of(cls, info: CollectionInfo) -> "CollectionStats":
+        """The statistics of a collection that was looked at."""
+        return cls(
+            collection_name=info.name,
+            vector_count=info.points_count,
+            vector_dim=info.vector_size,
+            distance=info.distance_metric.upper(),
+            indexed=info.indexed,
+            collection_exists=True,
+        )
+
+
+class ValidationReport(Model):
+    """Document 002's report. `failed_queries` are those that could not be judged; a failed case is in `errors`."""
+
+    run_id: str
+    total_queries: int
+    successful_queries: int
+    failed_queries: int
+    avg_similarity_score: float = Field(ge=0.0, le=1.0)
+    avg_query_time: float = Field(ge=0.0, description="Seconds")
+    metadata_completeness: float = Field(
+        ge=0.0, le=1.0, description="Share of results with text, URL and title"
+    )
+    total_results_retrieved: int
+    connection_status: ConnectionStatus
+    collection_stats: CollectionStats
+    errors: tuple[str, ...]
+    started_at: datetime
+    completed_at: datetime
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def duration_seconds(self) -> float:
+        """From start to end."""
+        return (self.completed_at - self.started_at).total_seconds()
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def success_rate(self) -> float:
+        """Share of the queries that could be judged, 0 without any."""
+        return self.successful_queries / self.total_queries if self.total_queries else 0.0
+
+    def to_summary(self) -> str:
+        """The report as document 002 lays it out."""
+        stats = self.collection_stats
+        last = (
+            ("ERRORS", *self.errors) if self.errors else ("STATUS", "✅ All validations passed successfully!")
+        )
+        sections = [
+            (
+                "CONNECTION STATUS",
+                f"Status: {self.connection_status}",
+                f"Collection: {stats.collection_name}",
+                f"Vector Count: {stats.vector_count:,}",
+                f"Vector Dimensions: {stats.vector_dim}",
+                f"Distance Metric: {stats.distance}",
+            ),
+            (
+                "QUERY METRICS",
+                f"Total Queries: {self.total_queries}",
+                f"Successful: {self.successful_queries}",
+                f"Failed: {self.failed_queries}",
+                f"Success Rate: {self.success_rate * 100:.1f}%",
+            ),
+            (
+                "RETRIEVAL QUALITY",
+                f"Total Results Retrieved: {self.total_results_retrieved}",
+                f"Avg Similarity Score: {self.avg_similarity_score:.3f}",
+                f"Avg Query Time: {self.avg_query_time:.2f}s",
+            ),
+            ("METADATA VALIDATION", f"Metadata Completeness: {self.metadata_completeness * 100:.1f}%"),
+            last,
+        ]
+        head = [
+            _LINE,
+            "RAG Retrieval Validation Report",
+            _LINE,
+            f"Run ID: {self.run_id}",
+            f"Started: {self.started_at:%Y-%m-%d %H:%M:%S}",
+            f"Completed: {self.completed_at:%Y-%m-%d %H:%M:%S}",
+            f"Duration: {self.duration_seconds:.1f}s",
+        ]
+        body = [section_text(title, *lines) for title, *lines in sections]
+        return "\n\n".join(["\n".join(head), *body]) + f"\n{_LINE}"
+
+
+def section_text(title: str, *lines: str) -> str:
+    """A section in the layout of the summary."""
+    return "\n".join([title, _LINE, *lines])
+
+
+def validation_report(
+    results: Sequence[TestCaseResult],
+    *,
+    run_id: str,
+    connection: ConnectionStatus,
+    stats: CollectionStats,
+    started_at: datetime,
+    completed_at: datetime,
+) -> ValidationReport:
+    """The report of these cases."""
+    ran = [result for result in results if result.status is not TestStatus.PENDING]
+    retrieved = [chunk for result in ran for chunk in result.actual_results or ()]
+    times = [result.timing.latency_ms / 1000 for result in ran if result.timing]
+    failed = sum(result.status is TestStatus.ERROR for result in ran)
+    return ValidationReport(
+        run_id=run_id,
+        total_queries=len(ran),
+        successful_queries=len(ran) - failed,
+        failed_queries=failed,
+        avg_similarity_score=_mean([chunk.similarity_score for chunk in retrieved]),
+        avg_query_time=_mean(times),
+        metadata_completeness=_mean([float(chunk.complete) for chunk in retrieved]) if retrieved else 1.0,
+        total_results_retrieved=len(retrieved),
+        connection_status=connection,
+        collection_stats=stats,
+        errors=tuple(_errors(ran)),
+        started_at=started_at,
+        completed_at=completed_at,
+    )
+
+
+def _errors(results: Sequence[TestCaseResult]) -> list[str]:
+    # Worded apart: one query could not be judged, the other was judged and found wanting.
+    return [
+        f"Query '{result.query_text}' failed: {result.error_message}"
+        if result.status is TestStatus.ERROR
+        else f"Case '{result.name}' not passed: {result.error_message}"
+        for result in results
+        if result.status in (TestStatus.ERROR, TestStatus.FAILED)
+    ]
+
+
+def _mean(values: Sequence[float]) -> float:
+    return fsum(values) / len(values) if values else 0.0

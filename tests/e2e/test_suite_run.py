@@ -1,0 +1,241 @@
+"""`chunkproof suite run` and `report` as a person runs them."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.cohere_server import KEY
+from support.commands import Command
+from support.handbook import loaded_handbook
+from support.qdrant_server import NoServerError, qdrant_server
+from support.stub_api import stub_api
+
+GOOD = {
+    "name": "accents",
+    "query_text": "two ways to write an accented letter",
+    "expected_doc_ids": ["vectordb-text-hygiene"],
+}
+BAD = {
+    "name": "wrong",
+    "query_text": "two ways to write an accented letter",
+    "expected_doc_ids": ["languages-99"],
+}
+NEGATIVE = {
+    "name": "cake",
+    "query_text": "recipe of a strawberry cake",
+    "expect_no_results": True,
+    "relevance_threshold": 0.6,
+}
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Any:
+    """Writes a suite of these cases."""
+
+    def written(*cases: dict[str, Any], **fields: Any) -> Path:
+        file = tmp_path / "suite.json"
+        file.write_text(
+            json.dumps({"name": "try", "collection": "handbook", **fields, "cases": cases}), "utf-8"
+        )
+        return file
+
+    return written
+
+
+def test_a_good_suite_ends_with_0_and_writes_every_format(
+    handbook: Command, write: Any, tmp_path: Path
+) -> None:
+    files = [tmp_path / f"report{extension}" for extension in (".json", ".txt", ".md", ".xml")]
+    outputs = [part for file in files for part in ("-o", file)]
+    run = handbook("suite", "run", write(GOOD, NEGATIVE), "--repeat", 2, "--ignore-latency", *outputs)
+    assert run.code == 0, run.out + run.err
+    assert "try: 2 of 2 cases passed, 0 failed" in run.out
+    assert all(file.stat().st_size > 500 for file in files)
+    found = json.loads(files[0].read_text("utf-8"))
+    ids = [f"SC-00{n}" for n in range(1, 7)]
+    ids += ["stage-embedding", "stage-search", "stage-format", "stage-total"]
+    assert [one["id"] for one in found["criteria"]] == ids
+    assert {one["verdict"] for one in found["criteria"] if one["unit"] == "%"} == {"met"}
+    assert {one["verdict"] for one in found["criteria"]} <= {
+        "met",
+        "not met",
+    }  # how fast is the machine's business
+
+
+def test_a_latency_criterion_that_is_not_met_ends_with_1_unless_it_is_to_be_ignored(
+    handbook: Command, write: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CHUNKPROOF_LATENCY_TARGET_MS", "1")  # nothing is that fast
+    suite = write(GOOD, NEGATIVE)
+    found = handbook("suite", "run", suite, "--json")
+    assert found.code == 1
+    assert {one["id"]: one["verdict"] for one in found.json["criteria"]}["stage-total"] == "not met"
+    assert handbook("suite", "run", suite, "--ignore-latency").code == 0
+
+
+def test_a_broken_expectation_ends_with_1(handbook: Command, write: Any) -> None:
+    run = handbook("suite", "run", write(GOOD, BAD), "--json")
+    assert run.code == 1
+    assert [case["status"] for case in run.json["result"]["test_results"]] == ["passed", "failed"]
+    assert run.json["result"]["test_results"][1]["error_message"] == "Not in the top 10: languages-99"
+    assert run.json["suite"]["collection"] == "handbook"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["-o", "report.pdf"], "the extension must be one of .json, .txt, .md, .xml"),
+        (["-o", "/nowhere/report.json"], "no such folder"),
+        (["--collection", "handbok"], "Collection handbok not found"),
+        (["--tag", "none"], "None of the 1 cases of try is selected"),
+        (["--failing", "none.json"], "none.json: No such file"),
+        (["--jobs", "2"], "the embedded store takes one search at a time"),
+        (["--qrels", "none.txt"], "none.txt: No such file"),
+    ],
+)
+def test_wrong_usage_ends_with_2_before_anything_is_run(
+    handbook: Command, write: Any, arguments: list[str], message: str
+) -> None:
+    run = handbook("suite", "run", write(GOOD), *arguments)
+    assert run.code == 2
+    assert message in " ".join(run.err.split())
+
+
+def test_a_broken_suite_ends_with_2_and_names_every_line(handbook: Command, tmp_path: Path) -> None:
+    (tmp_path / "s.yaml").write_text("name: x\ncases:\n  - name: a\n    query: x\n    top_k: 0\n")
+    run = handbook("suite", "run", tmp_path / "s.yaml")
+    assert run.code == 2
+    assert run.err.splitlines() == [
+        "s.yaml:3: query_text is required",
+        "s.yaml:4: query is not a known field; did you mean query_text?",
+        "s.yaml:5: top_k must be between 1 and 1000",
+    ]
+
+
+def test_a_query_that_cannot_be_asked_is_wrong_input_and_no_failed_case(
+    handbook: Command, write: Any
+) -> None:
+    run = handbook("suite", "run", write({**GOOD, "query_text": "robot " * 300}), "--json")
+    assert run.code == 2
+    assert run.json["result"]["test_results"][0]["status"] == "error"
+
+
+def test_cases_are_selected_by_name_tag_and_earlier_report(
+    handbook: Command, write: Any, tmp_path: Path
+) -> None:
+    file = write({**GOOD, "tags": ["smoke"]}, BAD, NEGATIVE)
+
+    def names(*arguments: object) -> list[str]:
+        found = handbook("suite", "run", file, "--json", *arguments).json
+        return [case["name"] for case in found["result"]["test_results"]]
+
+    assert names("--filter", "CA") == ["cake"]
+    assert names("--filter", "c*", "--filter", "acc") == ["accents", "cake"]
+    assert names("--tag", "smoke") == ["accents"]
+    handbook("suite", "run", file, "-o", tmp_path / "r.json")
+    assert names("--failing", tmp_path / "r.json") == ["wrong"]
+
+
+def test_a_report_is_rendered_later_from_its_json(handbook: Command, write: Any, tmp_path: Path) -> None:
+    handbook("suite", "run", write(GOOD, BAD), "-o", tmp_path / "r.json", "-o", tmp_path / "r.md")
+    run = handbook("report", tmp_path / "r.json", "-o", tmp_path / "again.md", "-o", tmp_path / "again.json")
+    assert run.code == 0
+    assert (tmp_path / "again.md").read_bytes() == (tmp_path / "r.md").read_bytes()
+    assert (tmp_path / "again.json").read_bytes() == (tmp_path / "r.json").read_bytes()
+    assert "1 of 2 cases passed" in handbook("report", tmp_path / "r.json").out
+
+
+def test_a_service_that_is_down_ends_with_3_and_no_case_is_called_failed(
+    chunkproof: Command, write: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("QDRANT_URL", "http://127.0.0.1:9")
+    run = chunkproof("suite", "run", write(GOOD, BAD), "--json", "-o", tmp_path / "r.xml")
+    assert run.code == 3
+    assert [case["status"] for case in run.json["result"]["test_results"]] == ["error", "error"]
+    assert run.json["validation"]["connection_status"] == "failed"
+    assert run.json["result"]["failed"] == 0
+    assert "1 failed calls were repeated by the transport, each once" in run.err
+    assert 'failures="0" errors="2"' in (tmp_path / "r.xml").read_text()
+
+
+@pytest.mark.server
+def test_a_server_that_stops_ends_with_3_and_no_case_is_called_failed(
+    chunkproof: Command, write: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    try:
+        running = qdrant_server()
+        with running as server, loaded_handbook(server.url) as api:
+            if server.process is None:
+                pytest.skip("somebody else's server is not ours to stop")
+            monkeypatch.setenv("QDRANT_URL", server.url)
+            monkeypatch.setenv("COHERE_BASE_URL", api.url)
+            monkeypatch.setenv("COHERE_API_KEY", KEY)
+            suite = write(GOOD, NEGATIVE, *({**GOOD, "name": f"n{n}"} for n in range(6)))
+            up = chunkproof("suite", "run", suite, "--json", "--exact", "--ignore-latency")
+            server.stop()
+            down = chunkproof("suite", "run", suite, "--json")
+            server.start()
+    except NoServerError as reason:
+        pytest.skip(f"no Qdrant server: {reason}")
+    assert up.code == 0, up.err
+    assert up.json["approximation"]["ann_recall"] == 1.0
+    assert down.code == 3
+    assert {case["status"] for case in down.json["result"]["test_results"]} == {"error"}
+
+
+@pytest.mark.parametrize("request_to_end", [signal.SIGINT, signal.SIGTERM])
+def test_an_interruption_leaves_a_file_that_resume_goes_on_from(
+    chunkproof: Command, write: Any, tmp_path: Path, request_to_end: signal.Signals
+) -> None:
+    suite = write(*({"name": f"c{n}", "query_text": f"q{n}", "expected_doc_ids": ["a"]} for n in range(5)))
+    with stub_api() as api:
+        api.waits_at = "q2"
+        # A run in the background inherits that Ctrl-C is ignored.
+        main = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+        main += "from chunkproof_cli.main import main; main()"
+        command = [
+            sys.executable,
+            "-c",
+            main,
+            "suite",
+            "run",
+            suite,
+            "--api",
+            api.url,
+            "--jobs",
+            "1",
+        ]
+        process = subprocess.Popen(
+            command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, env=dict(os.environ)
+        )
+        assert api.reached.wait(30)
+        process.send_signal(request_to_end)
+        _, said = process.communicate(timeout=30)
+        assert process.returncode == 130
+        assert "Interrupted after 2 of 5 cases" in said
+        assert "Traceback" not in said
+        left = json.loads((tmp_path / "try.partial.json").read_text("utf-8"))
+        assert [case["status"] for case in left["result"]["test_results"]] == ["passed"] * 2 + ["pending"] * 3
+        api.let_go.set()
+        api.queries.clear()
+        resume = ["--resume", tmp_path / "try.partial.json"]
+        run = chunkproof("suite", "run", suite, "--api", api.url, "--json", "--ignore-latency", *resume)
+        assert run.code == 0
+        assert sorted(api.queries) == ["q2", "q3", "q4"]
+        assert [case["status"] for case in run.json["result"]["test_results"]] == ["passed"] * 5
+        other = chunkproof("suite", "run", write(GOOD), "--api", api.url, *resume)
+        assert other.code == 2
+        assert "is of another suite, or its cases have changed" in other.err
+
+
+def test_exact_search_needs_the_store_itself(chunkproof: Command, write: Any) -> None:
+    with stub_api() as api:
+        run = chunkproof("suite", "run", write(GOOD), "--api", api.url, "--exact")
+    assert run.code == 2
+    assert "--exact asks the store itself" in run.err

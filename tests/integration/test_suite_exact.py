@@ -1,0 +1,98 @@
+"""`--exact`: a bad index is not mistaken for bad embeddings."""
+
+import time
+from collections.abc import Sequence
+from random import Random
+
+import pytest
+from qdrant_client import models
+
+from chunkproof.clients import InputType, Point
+from chunkproof.clients.qdrant import QdrantStore
+from chunkproof.deadline import Deadline
+from chunkproof.suite.outcome import TestStatus
+from chunkproof.suite.report import SuiteReport
+from chunkproof.suite.running import Plan, run_suite
+from chunkproof_cli.context import Local
+from chunkproof_cli.reports.figures import why
+
+from support.chunks import services
+from support.suites import suite
+
+POINTS = 2000
+pytestmark = pytest.mark.server
+
+
+class Scattered:
+    """Each text somewhere on a sphere, by chance, always at the same place."""
+
+    model = "scattered"
+    dimension = 32
+    max_batch = 1
+
+    def excess(self, _text: str) -> str | None:
+        return None
+
+    def embed(self, texts: Sequence[str], _input_type: InputType, _deadline: Deadline) -> list[list[float]]:
+        return [self.at(text) for text in texts]
+
+    def at(self, text: str) -> list[float]:
+        random = Random(text)
+        return [random.gauss(0, 0.1) for _ in range(self.dimension)]
+
+
+def collection_with(store: QdrantStore, name: str, index: models.HnswConfigDiff) -> None:
+    """Points under an index that was made with these settings, and is in use."""
+    store.client.create_collection(
+        name,
+        vectors_config=models.VectorParams(size=Scattered.dimension, distance=models.Distance.COSINE),
+        hnsw_config=index,
+        optimizers_config=models.OptimizersConfigDiff(indexing_threshold=1, default_segment_number=1),
+    )
+    points = [
+        Point(n, {"text": f"text {n}", "chunk_id": f"c{n}"}, vector=tuple(Scattered().at(f"text {n}")))
+        for n in range(POINTS)
+    ]
+    store.upsert(name, points, "", Deadline(60_000))
+    give_up = time.monotonic() + 30
+    while store.describe(name, Deadline(60_000)).indexed_vectors_count < POINTS:
+        assert time.monotonic() < give_up
+        time.sleep(0.05)
+
+
+def run(store: QdrantStore, name: str) -> SuiteReport:
+    """Each query is the text of a chunk: its vector is the nearest there can be."""
+    cases = [
+        {"name": f"{n}", "query_text": f"text {n}", "expected_doc_ids": [f"c{n}"]}
+        for n in range(0, POINTS, 50)
+    ]
+    made = suite(*cases)
+    local = Local(services(store, name, Scattered()))
+    return run_suite(Plan(made, "s", made.cases), local, exactly=local.search_exactly)
+
+
+def test_a_poor_index_shows_in_ann_recall_and_in_what_only_the_exact_search_finds(
+    server_store: QdrantStore, collection: str
+) -> None:
+    collection_with(
+        server_store, collection, models.HnswConfigDiff(m=4, ef_construct=4, full_scan_threshold=10)
+    )
+    report = run(server_store, collection)
+    assert report.approximation is not None
+    assert report.approximation.ann_recall < 0.8
+    missed = [r for r in report.result.test_results if r.approximation and r.approximation.missed_by_index]
+    assert report.approximation.missed_by_index == len(missed) > 0
+    assert all(result.status is TestStatus.FAILED for result in missed)
+    assert why(missed[0]) == (
+        f"Not in the top 10: c{missed[0].name} (an exact search finds c{missed[0].name}: the index missed it)"
+    )
+
+
+def test_a_good_index_misses_next_to_nothing(server_store: QdrantStore, collection: str) -> None:
+    collection_with(
+        server_store, collection, models.HnswConfigDiff(m=16, ef_construct=200, full_scan_threshold=10)
+    )
+    report = run(server_store, collection)
+    assert report.approximation is not None
+    assert report.approximation.ann_recall > 0.95
+    assert report.result.passed == report.result.total_tests

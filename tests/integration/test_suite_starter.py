@@ -1,0 +1,98 @@
+"""A starter suite from a person's own collection."""
+
+import pytest
+
+from chunkproof.clients import Point
+from chunkproof.clients.qdrant import QdrantStore
+from chunkproof.deadline import Deadline
+from chunkproof.errors import InvalidParameterError
+from chunkproof.suite.cases import read_suite
+from chunkproof_cli.suites.starting import MOST_COPIES, Starter, as_yaml, known_items, question_in
+from chunkproof_cli.suites.yaml_document import read_yaml
+
+from support.chunks import fill, services
+
+
+def starter(store: QdrantStore, collection: str, texts: dict[str, str], count: int = 50) -> Starter:
+    points = [
+        Point(n, {"text": text, "chunk_id": key}, vector=(1.0, 0.0))
+        for n, (key, text) in enumerate(texts.items())
+    ]
+    fill(store, collection, *points)
+    return known_items(collection, count, services(store, collection), lambda: Deadline(60_000))
+
+
+def test_each_case_asks_a_sentence_of_the_chunk_it_expects(
+    memory_store: QdrantStore, collection: str
+) -> None:
+    texts = {
+        f"c{n}": f"Short one. The answer to question number {n} stands in this sentence." for n in range(600)
+    }
+    found = starter(memory_store, collection, texts, count=20)
+    assert (found.scanned, found.total, len(found.items)) == (600, 600, 20)
+    for item in found.items:
+        assert item.question in texts[item.chunk_ids[0]]
+    assert len({item.chunk_ids for item in found.items}) == 20
+    again = known_items(collection, 20, services(memory_store, collection), lambda: Deadline(60_000))
+    assert again == found
+
+
+def test_chunks_of_the_same_text_are_one_case_and_boilerplate_is_none(
+    memory_store: QdrantStore, collection: str
+) -> None:
+    texts = {"a": "The very same sentence is stored twice.", "b": "The very same sentence is stored twice."}
+    texts |= {f"x{n}": "All rights are reserved by the publisher." for n in range(MOST_COPIES + 1)}
+    found = starter(memory_store, collection, texts)
+    assert [set(item.chunk_ids) for item in found.items] == [{"a", "b"}]
+    case = read_suite(read_yaml(as_yaml(found), "s").value).cases[0]
+    assert case.expect == "any"
+
+
+@pytest.mark.parametrize(
+    ("text", "question"),
+    [
+        (
+            "## Heading\n\nOne two three. A longer sentence is the one to ask.",
+            "A longer sentence is the one to ask.",
+        ),
+        (
+            "```\ncode that is long enough to be taken\n```\nBut prose is what people ask for.",
+            "But prose is what people ask for.",
+        ),
+        ("| a table | with | some | cells | in | it |", "a table with some cells in it"),
+        (
+            "指南车是中国古代的一种车。车上的木人始终指向南方，靠的不是磁铁。",
+            "车上的木人始终指向南方，靠的不是磁铁。",
+        ),
+        ("three words only", "three words only"),
+        ("word " * 40, " ".join(["word"] * 30)),
+    ],
+)
+def test_the_question_is_the_longest_sentence_that_can_be_asked(text: str, question: str) -> None:
+    assert question_in(text) == question
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'A "quoted" text: with # marks, {braces} and \\ backslashes.',
+        "Line\u2028separator, next\x85line, bell\x07, delete\x7f, mark\ufeff and \u202ereversed words.",
+        "An emoji 🤖 and a noncharacter \uffff in one sentence here.",
+        "yes: no? - 1e3 is five words",
+    ],
+)
+def test_any_text_comes_back_from_the_file_as_it_was(
+    memory_store: QdrantStore, collection: str, text: str
+) -> None:
+    found = starter(memory_store, collection, {"id: 'x' #1": text})
+    written = as_yaml(found)
+    suite = read_suite(read_yaml(written, "s").value)
+    assert suite.cases[0].query_text == found.items[0].question
+    assert suite.cases[0].expected_doc_ids == ("id: 'x' #1",)
+    assert suite.cases[0].tags == ("generated",)
+    assert "\u202e" not in written
+
+
+def test_a_collection_without_text_is_said_to_be_so(memory_store: QdrantStore, collection: str) -> None:
+    with pytest.raises(InvalidParameterError, match="has no text to make questions from"):
+        starter(memory_store, collection, {"a": " "})

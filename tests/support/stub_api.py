@@ -1,0 +1,65 @@
+"""An API that answers every search with chunk `a`, and can be told to make one of them wait."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Event, Thread
+from typing import Any
+
+from support.suites import Door, answer, chunk, collection_info
+
+
+@dataclass
+class StubApi:
+    """Its address, what it was asked, and the query that waits until it is let go."""
+
+    url: str = ""
+    waits_at: str | None = None
+    queries: list[str] = field(default_factory=list)
+    reached: Event = field(default_factory=Event)
+    let_go: Event = field(default_factory=Event)
+
+
+@contextmanager
+def stub_api() -> Iterator[StubApi]:
+    """Serves until the block ends."""
+    api = StubApi()
+    door = Door(lambda _: answer(chunk("a", 0.9)))
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self._answer(collection_info().model_dump(mode="json"))
+
+        def do_POST(self) -> None:
+            request = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            if self.path != "/search":
+                return self._answer(door.validate(request).model_dump(mode="json"))
+            api.queries.append(request["query_text"])
+            if request["query_text"] == api.waits_at:
+                api.reached.set()
+                api.let_go.wait(30)
+            return self._answer(door.search(request).model_dump(mode="json"))
+
+        def _answer(self, body: dict[str, Any]) -> None:
+            content = json.dumps(body).encode()
+            self.send_response(200)
+            self.send_header("content-length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_: object) -> None:
+            """Quiet."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    api.url = f"http://127.0.0.1:{server.server_port}"
+    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    try:
+        yield api
+    finally:
+        api.let_go.set()
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -1,0 +1,111 @@
+"""Success criteria and stage limits: figure, verdict, and when there is none."""
+
+from typing import Any
+
+import pytest
+
+from chunkproof.suite.criteria import Criterion, Evidence, judged
+from chunkproof.suite.latency import Spread, StageLatency, percentile, spread
+from chunkproof.suite.outcome import RetrievedChunk, TestCaseResult, TestStatus
+
+from support.suites import answer, case, chunk
+
+
+def result(status: TestStatus, *ids: str) -> TestCaseResult:
+    results = answer(*(chunk(i) for i in ids)).results
+    found = tuple(RetrievedChunk.of(r, "a" if r.metadata.chunk_id == "a" else None) for r in results)
+    return TestCaseResult.pending(case()).model_copy(update={"status": status, "actual_results": found})
+
+
+def criteria(**evidence: Any) -> dict[str, Criterion]:
+    given: dict[str, Any] = {
+        "results": [result(TestStatus.PASSED, "a")],
+        "latency": [],
+        "lookups_ms": [10.0],
+        "lookups_reason": "",
+        "error_classes": (3, 3),
+        "runs": 1,
+        "differing": [],
+    }
+    return {one.id: one for one in judged(Evidence(**(given | evidence)))}
+
+
+def stage(name: str, **values: float) -> StageLatency:
+    made = Spread(count=3, **{"avg_ms": 1.0, "p50_ms": 1.0, "p95_ms": 1.0, "max_ms": 1.0} | values)
+    return StageLatency(stage=name, warm=made, cold=None)
+
+
+@pytest.mark.parametrize(
+    ("evidence", "key", "figure", "verdict"),
+    [
+        ({"lookups_ms": [50.0, 149.0]}, "SC-001", 99.5, "met"),
+        ({"lookups_ms": [50.0, 150.0]}, "SC-001", 100.0, "not met"),
+        ({"latency": [stage("total", avg_ms=499.9, max_ms=9000)]}, "SC-002", 499.9, "met"),
+        ({"latency": [stage("total", avg_ms=500)]}, "SC-002", 500.0, "not met"),
+        ({"error_classes": (2, 3)}, "SC-005", pytest.approx(66.67, abs=0.01), "not met"),
+        ({"runs": 2}, "SC-006", 100.0, "met"),
+        ({"latency": [stage("embedding", max_ms=1999)]}, "stage-embedding", 1999.0, "met"),
+        ({"latency": [stage("embedding", max_ms=2000)]}, "stage-embedding", 2000.0, "not met"),
+        ({"latency": [stage("search", p95_ms=1000)]}, "stage-search", 1000.0, "not met"),
+        ({"latency": [stage("format", p95_ms=49.9)]}, "stage-format", 49.9, "met"),
+        (
+            {"latency": [stage("total", p95_ms=300)], "latency_target_ms": 250.0},
+            "stage-total",
+            300.0,
+            "not met",
+        ),
+    ],
+)
+def test_a_criterion_has_its_figure_and_verdict(
+    evidence: dict[str, Any], key: str, figure: float, verdict: str
+) -> None:
+    found = criteria(**evidence)[key]
+    assert (found.figure, found.verdict) == (figure, verdict)
+
+
+def test_ninety_five_per_cent_need_an_expected_document_in_the_top_five() -> None:
+    sixth = result(TestStatus.PASSED, "b", "c", "d", "e", "f", "a")
+    fifth = result(TestStatus.PASSED, "b", "c", "d", "e", "a")
+    enough = criteria(results=[fifth] * 19 + [sixth])["SC-003"]
+    too_few = criteria(results=[fifth] * 18 + [sixth])["SC-003"]
+    assert (enough.figure, enough.verdict) == (95.0, "met")
+    assert too_few.verdict == "not met"
+
+
+def test_cases_that_could_not_be_judged_are_in_no_share_and_make_the_pass_rate_unknown() -> None:
+    found = criteria(results=[result(TestStatus.PASSED, "a"), result(TestStatus.ERROR)])
+    assert (found["SC-003"].figure, found["SC-003"].verdict) == (100.0, "met")
+    assert (found["SC-004"].verdict, found["SC-004"].details) == ("not judged", "1 cases could not be judged")
+    failed = criteria(results=[result(TestStatus.FAILED, "a"), result(TestStatus.ERROR)])["SC-004"]
+    assert (failed.figure, failed.verdict) == (0.0, "not met")
+
+
+@pytest.mark.parametrize(
+    ("evidence", "key", "reason"),
+    [
+        ({"lookups_ms": [], "lookups_reason": "nothing to look up"}, "SC-001", "nothing to look up"),
+        ({}, "SC-002", "no search was measured"),
+        ({"results": []}, "SC-003", "no case that could be judged expects documents"),
+        ({}, "SC-006", "one run; --repeat 2 judges it"),
+        ({"runs": 2, "results": [result(TestStatus.ERROR)]}, "SC-006", "some cases could not be judged"),
+        ({}, "stage-search", "no search was measured"),
+    ],
+)
+def test_what_could_not_be_measured_is_not_judged_for_a_stated_reason(
+    evidence: dict[str, Any], key: str, reason: str
+) -> None:
+    found = criteria(**evidence)[key]
+    assert (found.figure, found.verdict, found.details) == (None, "not judged", reason)
+
+
+def test_a_slow_embedding_is_warned_of() -> None:
+    found = criteria(latency=[stage("embedding", max_ms=1001)])["stage-embedding"]
+    assert found.verdict == "met"
+    assert found.details == "3 warm searches; over 1000 ms is slow"
+
+
+def test_percentiles_are_by_nearest_rank() -> None:
+    twenty = [float(n) for n in range(1, 21)]
+    assert (percentile(twenty, 50), percentile(twenty, 95)) == (10.0, 19.0)
+    assert spread([5.0]) == Spread(count=1, avg_ms=5.0, p50_ms=5.0, p95_ms=5.0, max_ms=5.0)
+    assert spread([]) is None

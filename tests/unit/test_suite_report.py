@@ -1,0 +1,220 @@
+"""Reports: every field of the documents, one canonical JSON, every other format rendered from it."""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import jsonschema
+import pytest
+import xmlschema
+
+from chunkproof.errors import InvalidParameterError, VectorStoreUnavailableError
+from chunkproof.suite.report import SuiteReport, read_report
+from chunkproof.suite.running import InterruptedRun, Plan, run_suite
+from chunkproof.suite.validation_report import CollectionStats, ValidationReport
+from chunkproof_cli.reports import FORMATS
+from chunkproof_cli.reports.markdown import MOST_CHARS
+
+from support.suites import Answer, Door, answer, chunk, suite
+
+DATA = Path(__file__).parents[1] / "data"
+DOCS = Path(__file__).parents[2] / "docs"
+META = {"url": "https://docs.example.com/a", "document_title": "A"}
+NASTY = "a|b <script>`x` @all \x1b[31m\x00 \ufffe\n# head"
+
+
+def report(answers: dict[str, Answer], **options: Any) -> SuiteReport:
+    cases = [{"name": name, "query_text": f"q {name}", "expected_doc_ids": ["a"]} for name in answers]
+    made = suite(*cases, defaults={"collection_name": "docs"})
+    door = Door(lambda query: answers[query.removeprefix("q ")])
+    return run_suite(Plan(made, "suite.yaml", made.cases, **options), door)
+
+
+def mixed(name: str = "bad") -> SuiteReport:
+    """One passed, one failed, one that could not be judged."""
+    return report(
+        {
+            "good": answer(chunk("a", 0.8, **META), chunk("b", 0.4, url="https://docs.example.com/b")),
+            name: answer(chunk("x", 0.6, **META)),
+            "down": VectorStoreUnavailableError("db", "gone"),
+        }
+    )
+
+
+def test_the_summary_is_laid_out_as_the_document_shows_it() -> None:
+    example = ValidationReport(
+        run_id="val-2025-12-27-001",
+        total_queries=3,
+        successful_queries=3,
+        failed_queries=0,
+        avg_similarity_score=0.687,
+        avg_query_time=2.73,
+        metadata_completeness=1.0,
+        total_results_retrieved=15,
+        connection_status="connected",
+        collection_stats=CollectionStats(
+            collection_name="documentation", vector_count=312, vector_dim=1024, distance="COSINE"
+        ),
+        errors=(),
+        started_at=datetime(2025, 12, 27, 14, 30, tzinfo=UTC),
+        completed_at=datetime(2025, 12, 27, 14, 30, 8, 200_000, tzinfo=UTC),
+    )
+    assert example.to_summary() == (DATA / "validation-report.txt").read_text("utf-8").strip()
+
+
+def test_the_reports_figures_are_those_of_the_cases() -> None:
+    found = mixed().validation
+    assert (found.total_queries, found.successful_queries, found.failed_queries) == (3, 2, 1)
+    assert found.avg_similarity_score == pytest.approx((0.8 + 0.4 + 0.6) / 3)
+    assert found.metadata_completeness == pytest.approx(2 / 3)  # one chunk has no title
+    assert found.success_rate == pytest.approx(2 / 3)
+    assert found.errors == (
+        "Case 'bad' not passed: Not in the top 10: a",
+        "Query 'q down' failed: Qdrant service unavailable at db; gone",
+    )
+    assert found.collection_stats == CollectionStats(
+        collection_name="docs",
+        vector_count=312,
+        vector_dim=1024,
+        distance="COSINE",
+        indexed=True,
+        collection_exists=True,
+    )
+
+
+def test_without_results_metadata_is_complete_and_averages_are_zero() -> None:
+    found = report({"none": answer()}).validation
+    assert (found.metadata_completeness, found.avg_similarity_score) == (1.0, 0.0)
+
+
+def test_a_failed_case_never_reads_as_all_passed() -> None:
+    text = report({"bad": answer(chunk("x"))}).validation.to_summary()
+    assert "All validations passed" not in text
+    assert "Case 'bad' not passed" in text
+
+
+def test_the_canonical_json_has_every_field_of_the_documents() -> None:
+    document = json.loads(mixed().canonical_json())
+    assert document["format_version"] == "1.0"
+    result = document["result"]
+    assert set(result) >= {
+        "total_tests",
+        "passed",
+        "failed",
+        "errors",
+        "execution_time_ms",
+        "test_results",
+        "performance_metrics",
+        "timestamp",
+        "pass_rate",
+        "failure_rate",
+        "metrics",
+    }
+    assert (result["passed"], result["failed"], result["errors"]) == (1, 1, 1)
+    assert result["pass_rate"] == pytest.approx(100 / 3)
+    assert set(result["performance_metrics"]) >= {
+        "avg_retrieval_time_ms",
+        "p95_retrieval_time_ms",
+        "max_retrieval_time_ms",
+    }
+    assert set(result["test_results"][0]) >= {
+        "name",
+        "query_text",
+        "collection_name",
+        "expected_doc_ids",
+        "expected_keywords",
+        "relevance_threshold",
+        "top_k",
+        "status",
+        "actual_results",
+        "error_message",
+    }
+    assert set(document["validation"]) == {*ValidationReport.model_fields, "duration_seconds", "success_rate"}
+
+
+def test_the_canonical_json_is_what_its_schema_says() -> None:
+    schema = json.loads((DOCS / "report.schema.json").read_text("utf-8"))
+    jsonschema.validate(json.loads(mixed().canonical_json()), schema)
+
+
+def test_a_report_reads_back_as_it_was_written() -> None:
+    written = mixed()
+    again = read_report(written.canonical_json().encode(), "report.json")
+    assert again == written
+    assert again.canonical_json() == written.canonical_json()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"{}", "is not a report of a suite: suite Field required"),
+        (b"no", "is not a report of a suite"),
+        (b"\xff", "is not a report of a suite"),
+    ],
+)
+def test_what_is_no_report_is_said_so(content: bytes, message: str) -> None:
+    with pytest.raises(InvalidParameterError, match=message):
+        read_report(content, "x.json")
+
+
+def test_a_report_of_another_major_format_is_refused() -> None:
+    newer = mixed().model_copy(update={"format_version": "2.0"})
+    with pytest.raises(InvalidParameterError, match=r"has format 2\.0, this Chunkproof reads 1\.0"):
+        read_report(newer.canonical_json().encode(), "x.json")
+
+
+@pytest.mark.parametrize("name", ["bad", NASTY])
+def test_junit_is_valid_and_keeps_failures_apart_from_errors(name: str) -> None:
+    text = FORMATS[".xml"](mixed(name))
+    xmlschema.XMLSchema(DATA / "junit.xsd").validate(ET.fromstring(text))
+    found = ET.fromstring(text).find("testsuite")
+    assert found is not None
+    assert (found.get("tests"), found.get("failures"), found.get("errors")) == ("3", "1", "1")
+    assert [[child.tag for child in case] for case in found.iter("testcase")] == [[], ["failure"], ["error"]]
+    failure, error = found.find(".//failure"), found.find(".//error")
+    assert failure is not None
+    assert error is not None
+    assert (failure.get("type"), error.get("type")) == ("MissingDocumentError", "QDRANT_UNAVAILABLE")
+
+
+def test_junit_skips_what_was_not_run() -> None:
+    made = suite(*({"name": n, "query_text": n, "expected_doc_ids": ["a"]} for n in "ab"))
+
+    def answers(query: str) -> Answer:
+        if query == "b":
+            raise KeyboardInterrupt
+        return answer(chunk("a"))
+
+    with pytest.raises(InterruptedRun) as stopped:
+        run_suite(Plan(made, "s", made.cases), Door(answers))
+    text = FORMATS[".xml"](stopped.value.report)
+    xmlschema.XMLSchema(DATA / "junit.xsd").validate(ET.fromstring(text))
+    assert len(ET.fromstring(text).findall(".//skipped")) == 1
+
+
+def test_markdown_says_what_is_wrong_first_and_shows_text_as_data() -> None:
+    text = FORMATS[".md"](mixed(NASTY))
+    assert text.startswith(
+        "## ❌ sample\n\n**1 of 3 cases passed**, 1 failed, 1 could not be judged on docs (312 vectors)."
+    )
+    row = next(line for line in text.splitlines() if "Not in the top 10" in line)
+    assert row.count("|") - row.count("\\|") == 4
+    assert "<script>" not in text.replace("\\<script\\>", "")
+    assert "@all" not in text
+
+
+def test_markdown_fits_a_comment_however_many_cases_fail() -> None:
+    many = report({f"case {n} {'long ' * 100}": answer(chunk("x")) for n in range(300)})
+    text = FORMATS[".md"](many)
+    assert len(text) <= MOST_CHARS
+    assert "… and 250 more" in text
+    assert "SC-006" in text
+
+
+def test_text_begins_with_the_summary_and_adds_the_criteria() -> None:
+    found = mixed()
+    text = FORMATS[".txt"](found)
+    assert text.startswith(found.validation.to_summary())
+    assert "SC-006 Cases with the same verdict in every run: – (100 %) – not judged: one run" in text
