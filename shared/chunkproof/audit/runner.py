@@ -15,8 +15,8 @@ from chunkproof.audit.state import Job, Logs, Progress, save, saved
 from chunkproof.audit.summary import AuditReport, Findings, report_of
 from chunkproof.audit.vectors import check_vectors
 from chunkproof.deadline import Deadline
-from chunkproof.errors import InvalidParameterError
-from chunkproof.services import Services
+from chunkproof.errors import InvalidParameterError, NotConfiguredError
+from chunkproof.services import Services, choose_space
 
 DESCRIBE_MS = 10_000
 
@@ -48,7 +48,11 @@ class Audit:
 
     def check(self) -> None:
         """Find out what cannot work before anything is done."""
-        self.using.store.describe(self.collection, Deadline(DESCRIBE_MS))
+        found = self.using.store.describe(self.collection, Deadline(DESCRIBE_MS))
+        if self.plan.vectors is not None:
+            if self.using.embedder is None:
+                raise NotConfiguredError("No embedder is configured: set COHERE_API_KEY")
+            choose_space(found.vectors, self.using.settings.vector_name, self.collection)
 
     def begin(self, prepared: Prepared) -> Progress:
         """The first state."""
