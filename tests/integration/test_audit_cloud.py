@@ -249,6 +249,8 @@ def test_the_command_says_why_an_audit_failed(command: Any, collection: str, tmp
     assert code == 2
     assert "With --stack, --sample cannot be given" in err
     assert command("s3://nobody/nothing")[0] == 2
+    bad.write_bytes(b"\x28\xb5\x2f\xfd rest")
+    assert "plain or gzip, not zstd" in command(bad, "--collection", collection)[2]
 
 
 @pytest.mark.server

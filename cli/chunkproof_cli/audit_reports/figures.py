@@ -14,7 +14,8 @@ def headline(report: AuditReport) -> str:
     if matches == report.audited and not faults(report):
         return f"All {report.audited:,} chunks are stored as they should be, byte for byte."
     orphans = report.kinds.get(Kind.ORPHAN, 0)
-    more = f"; {orphans:,} stored points are not in the manifest" if orphans else ""
+    points = "stored point is" if orphans == 1 else "stored points are"
+    more = f"; {orphans:,} {points} not in the manifest" if orphans else ""
     return f"{matches:,} of {report.audited:,} chunks are stored as they should be{more}."
 
 

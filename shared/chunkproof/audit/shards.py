@@ -36,7 +36,7 @@ from chunkproof.services import Services
 SHARD_ENTRIES = 5_000
 # Entries wait in memory until a shard has this many bytes for its file.
 WAITING = 64 * 1024
-GZIP = b"\x1f\x8b"
+GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 # Distributed Map reads an array of any size; its results, two bytes a shard, must fit in 256 KiB.
 MOST_SHARDS = 20_000
 
@@ -113,7 +113,7 @@ class ShardAudit:
         try:
             with TemporaryDirectory() as name:
                 folder = Path(name)
-                prepared = prepare(self._lines(shard), f"shard {shard}", folder)
+                prepared = prepare(self.lines(shard), f"shard {shard}", folder)
                 audit = Audit(folder, using, plan.collection, Plan(by_ids=True))
                 report = audit.go_on(prepared, audit.begin(prepared), plan.manifest)
                 self._bucket.upload(self._key(f"findings/{shard:05d}.jsonl"), folder / "findings.jsonl")
@@ -137,7 +137,7 @@ class ShardAudit:
         plan = self.plan()
         with TemporaryDirectory() as name:
             folder = Path(name)
-            merging = _Merging(self, plan, folder)
+            merging = _Merging(self, folder)
             findings = Findings(folder / "findings.jsonl", merging.lines(), folder)
             job = Job(
                 collection=plan.collection,
@@ -189,7 +189,12 @@ class ShardAudit:
             return str(json.loads(self._bucket.read(self._key(f"errors/{shard:05d}.json")))["error"])
         return "it did not come to an end"
 
-    def _lines(self, shard: int) -> list[bytes]:
+    def shards(self) -> list[int]:
+        """The numbers of the shards that have entries."""
+        return [item["shard"] for item in json.loads(self._bucket.read(self._key("shards.json")))]
+
+    def lines(self, shard: int) -> list[bytes]:
+        """The entries of a shard."""
         return gzip.decompress(self._bucket.read(self._key(f"shards/{shard:05d}.jsonl.gz"))).splitlines(True)
 
     def _write_shards(self, whole: Path, folder: Path, shards: int) -> Iterator[tuple[int, int]]:
@@ -216,17 +221,15 @@ class ShardAudit:
 class _Merging:
     """The findings of all shards, counted as they pass."""
 
-    def __init__(self, steps: ShardAudit, plan: ShardPlan, folder: Path) -> None:
+    def __init__(self, steps: ShardAudit, folder: Path) -> None:
         self._steps = steps
-        self._plan = plan
         self._folder = folder
         self.entries = self.chunks = self.changed = 0
 
     def lines(self) -> Iterator[bytes]:
         """Each finding, as a log has it."""
-        shards = json.loads(self._steps._bucket.read(self._plan.shards_key))
-        for item in shards:
-            for finding in self._of(item["shard"]):
+        for shard in self._steps.shards():
+            for finding in self._of(shard):
                 yield keyed(id_key(finding.chunk_id), finding.model_dump(mode="json"))
 
     def _of(self, shard: int) -> Iterable[Finding]:
@@ -236,7 +239,7 @@ class _Merging:
             self.chunks += result.chunks
             self.changed += result.changed
             return self._steps.findings(shard)
-        prepared = prepare(self._steps._lines(shard), f"shard {shard}", self._folder)
+        prepared = prepare(self._steps.lines(shard), f"shard {shard}", self._folder)
         self.entries += prepared.entries
         self.chunks += prepared.chunks
         why = f"Shard {shard} could not be audited: {self._steps.failure(shard)}"
@@ -261,7 +264,10 @@ def _address(manifest: str) -> tuple[Bucket, str]:
 
 def _unpacked(body: object) -> Iterable[bytes]:
     file = BufferedReader(body)  # type: ignore[type-var]
-    return gzip.GzipFile(fileobj=file) if file.peek(2)[:2] == GZIP else file
+    magic = file.peek(4)[:4]
+    if magic == ZSTD:
+        raise InvalidParameterError("A manifest that Lambda is to read can be plain or gzip, not zstd")
+    return gzip.GzipFile(fileobj=file) if magic.startswith(GZIP) else file
 
 
 def _checked(lines: Iterable[bytes], name: str) -> Iterator[bytes]:
