@@ -42,7 +42,9 @@ def test_a_stack_is_scanned_with_its_nested_ones() -> None:
 
 def test_what_is_excepted_as_delivered_a_deployment_can_mend_except_for_the_queue() -> None:
     remaining = {finding for exception in PLAN.exceptions for finding in exception.findings()}
-    assert {finding.check for finding in remaining if finding.stack == "hardened"} == {"CKV_AWS_116"}
+    left = {finding for finding in remaining if finding.stack == "hardened"}
+    # The audit's function and bucket have exceptions of their own, and are there only when asked for.
+    assert {one.check for one in left if not one.resource.startswith("Audit")} == {"CKV_AWS_116"}
 
 
 def test_a_finding_fails_unless_excepted_for_that_resource_of_that_stack() -> None:
