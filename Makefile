@@ -31,6 +31,10 @@ help: ## List the targets
 demo: $(VENV)/.cli ## See it work: load a sample handbook, search it, validate a good and a corrupted chunk, run a suite
 	@$(BIN)/chunkproof demo
 
+.PHONY: audit-demo
+audit-demo: $(VENV)/.dev ## Plant one fault of each kind in the sample handbook and audit it, text and vectors (REPORT=audit-demo.html)
+	@$(BIN)/python tests/tools/audit_demo.py --report $(or $(REPORT),audit-demo.html)
+
 .PHONY: test
 test: $(VENV)/.dev ## Run the tests, a real Qdrant server included
 	$(BIN)/python -m pytest $(PYTEST_ARGS) $(TESTS)
@@ -88,6 +92,10 @@ faults: $(VENV)/.dev ## Break Qdrant and Cohere in every way, and show what a ca
 .PHONY: load
 load: $(VENV)/.dev ## Many clients at once while the Qdrant server is killed and restarted (LOAD=seconds)
 	@$(BIN)/python tests/tools/load.py --seconds $(or $(LOAD),15)
+
+.PHONY: bench-audit
+bench-audit: $(VENV)/.dev ## An audit beside the SDK on one server: speed, memory, every planted fault (CHUNKS=100000, MEMORY=100000)
+	@$(BIN)/python tests/bench/audit.py --chunks $(or $(CHUNKS),100000) --memory $(or $(MEMORY),100000)
 
 .PHONY: fuzz
 fuzz: $(VENV)/.dev ## Odd requests by the thousand: no 500, every answer as documented (FUZZ=2000 of each kind)

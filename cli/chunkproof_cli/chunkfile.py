@@ -5,21 +5,18 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
-from uuid import UUID, uuid5
 
 from pydantic import ConfigDict, Field, field_validator
 
 from chunkproof.clients import PointId
 from chunkproof.errors import InvalidParameterError
 from chunkproof.integrity import digest
-from chunkproof.lookup import as_point_id
+from chunkproof.lookup import home_of
 from chunkproof.models import Request, read_json
 from chunkproof.models.base import BrokenRules
 from chunkproof.models.filters import parse_time
 
 SHOWN_PROBLEMS = 20
-# Names the space of point ids made from chunk ids that Qdrant does not take; never to change.
-NAMESPACE = UUID("6f0d3ad0-8d0c-5c52-9f4c-0f2f6a4f7c11")
 
 
 class ChunkRecord(Request):
@@ -74,8 +71,7 @@ class ChunkRecord(Request):
     @property
     def point_id(self) -> PointId:
         """The chunk's own id where Qdrant takes it, else a uuid5 of it."""
-        own = as_point_id(self.chunk_id)
-        return uuid5_of(self.chunk_id) if own is None else own
+        return home_of(self.chunk_id)
 
     def payload(self, model: str) -> dict[str, Any]:
         """What is stored beside the vector."""
@@ -94,11 +90,6 @@ class ChunkFile:
     def __iter__(self) -> Iterator[ChunkRecord]:
         for _, line in _lines(self.path):
             yield _record(line, _is_beir(self.path))
-
-
-def uuid5_of(chunk_id: str) -> str:
-    """The point id of a chunk whose own id Qdrant does not take."""
-    return str(uuid5(NAMESPACE, chunk_id))
 
 
 def check_chunks(path: Path, excess: Callable[[str], str | None]) -> ChunkFile:

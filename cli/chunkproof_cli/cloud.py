@@ -45,9 +45,9 @@ Points = list[tuple[datetime, float]]
 
 def deployed_stack(name: str) -> Stack:
     """The stack of this name, which must be one of Chunkproof's."""
-    with _asking("cloudformation:DescribeStacks"):
+    with asking("cloudformation:DescribeStacks"):
         try:
-            found = _client("cloudformation").describe_stacks(StackName=name)["Stacks"][0]
+            found = client("cloudformation").describe_stacks(StackName=name)["Stacks"][0]
         except _botocore().ClientError as error:
             if "does not exist" in str(error):  # AWS has no code of its own for it
                 raise InvalidParameterError(f"There is no stack {name} in this account and region") from None
@@ -66,8 +66,8 @@ def metric_data(queries: Iterable[MetricQuery], start: datetime, end: datetime) 
     by_id = {f"q{number}": query for number, query in enumerate(dict.fromkeys(queries))}
     found: dict[MetricQuery, Points] = {query: [] for query in by_id.values()}
     asked = [_as_asked(id_, query) for id_, query in by_id.items()]
-    with _asking("cloudwatch:GetMetricData"):
-        pages = _client("cloudwatch").get_paginator("get_metric_data")
+    with asking("cloudwatch:GetMetricData"):
+        pages = client("cloudwatch").get_paginator("get_metric_data")
         for page in pages.paginate(MetricDataQueries=asked, StartTime=start, EndTime=end):
             for result in page["MetricDataResults"]:
                 if result["StatusCode"] not in ("Complete", "PartialData"):  # partial: the next page goes on
@@ -97,15 +97,15 @@ def store_secret(name: str, keys: dict[str, str], kms_key: str | None) -> str:
         raise InvalidParameterError("No key was given")
     for key, value in given.items():
         check_key(key, value)
-    client = _client("secretsmanager")
+    secrets = client("secretsmanager")
     encryption: dict[str, Any] = {"KmsKeyId": kms_key} if kms_key else {}
-    with _asking("secretsmanager:CreateSecret, GetSecretValue and UpdateSecret"):
+    with asking("secretsmanager:CreateSecret, GetSecretValue and UpdateSecret"):
         try:
-            return str(client.create_secret(Name=name, SecretString=json.dumps(given), **encryption)["ARN"])
-        except client.exceptions.ResourceExistsException:
-            kept = _read_object(client.get_secret_value(SecretId=name).get("SecretString"))
+            return str(secrets.create_secret(Name=name, SecretString=json.dumps(given), **encryption)["ARN"])
+        except secrets.exceptions.ResourceExistsException:
+            kept = _read_object(secrets.get_secret_value(SecretId=name).get("SecretString"))
             content = json.dumps({**kept, **given})
-            return str(client.update_secret(SecretId=name, SecretString=content, **encryption)["ARN"])
+            return str(secrets.update_secret(SecretId=name, SecretString=content, **encryption)["ARN"])
 
 
 def _read_object(text: str | None) -> dict[str, Any]:
@@ -120,7 +120,8 @@ def _read_object(text: str | None) -> dict[str, Any]:
     return found
 
 
-def _client(service: str) -> Any:
+def client(service: str) -> Any:
+    """boto3's client of a service; what is not configured is said in our words."""
     import boto3
 
     try:
@@ -132,7 +133,7 @@ def _client(service: str) -> Any:
 
 
 @contextmanager
-def _asking(needed: str) -> Iterator[None]:
+def asking(needed: str) -> Iterator[None]:
     """Failures of AWS inside the block as ours; a refusal names the permission that it needs."""
     try:
         yield

@@ -24,6 +24,8 @@ COMMANDS = (
     "collection",
     "suite",
     "report",
+    "manifest",
+    "audit",
     "serve",
     "latency",
     "secret",

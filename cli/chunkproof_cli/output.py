@@ -10,7 +10,15 @@ from typing import Any
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 from rich.text import Text
 
@@ -93,6 +101,13 @@ def verdict(passed: bool | None) -> Text:
     return Text("pass", style="green") if passed else Text("FAIL", style="bold red")
 
 
+class _Rate(ProgressColumn):
+    """How many a second."""
+
+    def render(self, task: Task) -> Text:
+        return Text(f"{task.speed:,.0f}/s" if task.speed else "")
+
+
 class _Once(logging.Filter):
     """Lets each message through once."""
 
@@ -132,7 +147,13 @@ def each_warning_once(logger: str) -> Iterator[None]:
 @contextmanager
 def progress(what: str, total: int) -> Iterator[Any]:
     """A bar on standard error; yields a function to call with how many more are done."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        _Rate(),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=err(), transient=True, disable=not sys.stderr.isatty()) as bar:
         task = bar.add_task(what, total=total)
         yield lambda done: bar.advance(task, done)

@@ -1,8 +1,8 @@
-"""`POST /validate-chunk`."""
+"""`POST /validate-chunk` and `POST /validate-chunks`."""
 
 from chunkproof.api import Api, responses
-from chunkproof.models import ChunkValidation, ValidationResult
-from chunkproof.validation import validate_chunk
+from chunkproof.models import ChunkValidation, ChunkValidations, ValidationResult, ValidationResults
+from chunkproof.validation import validate_chunk, validate_chunks
 
 app = Api()
 
@@ -13,6 +13,12 @@ app = Api()
 def post_validate_chunk(request: ChunkValidation) -> ValidationResult:
     """Compare a stored chunk with its original, byte for byte, and say what differs and why."""
     return validate_chunk(request, using=app.services, deadline=app.deadline)
+
+
+@app.post("/validate-chunks", summary="The same for up to 100 chunks", responses=responses(ValidationResults))
+def post_validate_chunks(request: ChunkValidations) -> ValidationResults:
+    """Compare stored chunks with their originals; one that cannot be judged does not fail the others."""
+    return validate_chunks(request, using=app.services, deadline=app.deadline)
 
 
 lambda_handler = app.prime().handler

@@ -108,21 +108,23 @@ class PayloadMap:
 
     def id_of(self, point: Point) -> str:
         """The payload's own string id, else the point's."""
-        path = self.id_path(point.payload)
-        return str(_reached(path, point.payload)) if path else str(point.id)
+        return self._own_id(point.payload)[1] or str(point.id)
 
     def id_path(self, payload: Mapping[str, Any]) -> str | None:
         """Where the payload keeps an id of its own that a store can look up."""
+        return self._own_id(payload)[0]
+
+    def _own_id(self, payload: Mapping[str, Any]) -> tuple[str | None, str | None]:
         for path in self.id_paths:
-            value = _reached(path, payload)
+            value = _reached(path, payload) if "." in path else payload.get(path)
             if (
                 isinstance(value, str)
                 and value.strip()
                 and len(value) <= MAX_ID
                 and not has_lone_surrogate(value)
             ):
-                return path
-        return None
+                return path, value
+        return None, None
 
     def id_paths_in(self, payloads: Iterable[Mapping[str, Any]]) -> list[str]:
         """The paths that these payloads keep their ids under, in the order of their rank."""
@@ -131,20 +133,36 @@ class PayloadMap:
 
     def value(self, field: str, payload: Mapping[str, Any]) -> Any:
         """The field's value, None when no path leads to one."""
-        path = self.path_in(field, payload)
-        return None if path is None else _at(path, payload)
+        return self._found(field, payload)[1]
 
     def path_in(self, field: str, payload: Mapping[str, Any]) -> str | None:
         """The path that leads to the field in this payload; to an empty text only if there is no other."""
-        leading = [path for path in self._paths[field] if _at(path, payload) is not None]
-        if field == "text":
-            leading.sort(key=lambda path: _at(path, payload) == "")
-        return leading[0] if leading else None
+        return self._found(field, payload)[0]
+
+    def _found(self, field: str, payload: Mapping[str, Any]) -> tuple[str | None, Any]:
+        empty: tuple[str | None, Any] = (None, None)
+        for path in self._paths[field]:
+            value = _at(path, payload)
+            if value is None:
+                continue
+            if field != "text" or value != "":
+                return path, value
+            empty = (path, value) if empty[0] is None else empty
+        return empty
 
     def paths_in(self, field: str, payloads: Iterable[Mapping[str, Any]]) -> list[str]:
         """The paths that lead to the field in any of these payloads, in the order of their rank."""
         used = {self.path_in(field, payload) for payload in payloads}
         return [path for path in self._paths[field] if path in used]
+
+    def stated(self, name: str, payload: Mapping[str, Any]) -> Any:
+        """What the payload says under this name: a canonical field, or else a path of its own."""
+        return self.value(name, payload) if self.is_canonical(name) else _at(name, payload)
+
+    def source_of(self, payload: Mapping[str, Any]) -> str | None:
+        """The document that a chunk says it is from: its URL, else the document's id."""
+        found = (self.value(field, payload) for field in ("url", "document_id"))
+        return next((value for value in found if isinstance(value, str) and value), None)
 
     def usual_path(self, field: str, payloads: Sequence[Mapping[str, Any]]) -> str | None:
         """The path that most of these payloads keep the field under."""

@@ -1,4 +1,4 @@
-"""ChunkValidation → ValidationResult."""
+"""ChunkValidation → ValidationResult, one or many."""
 
 import re
 from collections.abc import Iterator
@@ -6,11 +6,23 @@ from dataclasses import dataclass
 from hashlib import sha256
 from urllib.parse import urlsplit
 
+from chunkproof.clients import PointId
 from chunkproof.deadline import Deadline
-from chunkproof.errors import InvalidParameterError
+from chunkproof.errors import ChunkNotFoundError, CorruptChunkError, InvalidParameterError
 from chunkproof.integrity import compare, compare_with_hash, digest
-from chunkproof.lookup import find_point
-from chunkproof.models import Check, ChunkMetadata, ChunkValidation, Mismatch, ValidationResult
+from chunkproof.lookup import Lookup, find_point, find_points
+from chunkproof.models import (
+    Check,
+    ChunkMetadata,
+    ChunkOriginal,
+    ChunkValidation,
+    ChunkValidations,
+    ChunkVerdict,
+    ErrorDetail,
+    Mismatch,
+    ValidationResult,
+    ValidationResults,
+)
 from chunkproof.models.filters import parse_time
 from chunkproof.payload import Chunk
 from chunkproof.record import State, note, stage
@@ -35,9 +47,44 @@ def validate_chunk(request: ChunkValidation, *, using: Services, deadline: Deadl
     note(collection=collection, chunk_id=request.chunk_id)
     with stage("search", State.SEARCHED) as watch:
         point = find_point(request.chunk_id, collection, using=using, deadline=deadline)
-    retrieval_ms = watch.ms()
-    chunk = using.payloads.chunk_of(point)
+    result = _validated(request, using.payloads.chunk_of(point), watch.ms())
+    note(matches=result.matches, mismatch_kind=result.mismatch.kind if result.mismatch else None)
+    return result
 
+
+def validate_chunks(request: ChunkValidations, *, using: Services, deadline: Deadline) -> ValidationResults:
+    """The same for up to a hundred chunks, found together; one that cannot be judged does not fail the others."""
+    collection = using.collection(request.collection)
+    note(collection=collection, chunks=len(request.chunks))
+    with stage("search", State.SEARCHED) as watch:
+        homes: dict[str, PointId | None] = {chunk.chunk_id: None for chunk in request.chunks}
+        found = find_points(homes, collection, using=using, deadline=deadline)
+    retrieval_ms = watch.ms()
+    results = tuple(_verdict(chunk, found, using, retrieval_ms) for chunk in request.chunks)
+    passed = sum(one.result is not None and one.result.validation_passed for one in results)
+    errors = sum(one.result is None for one in results)
+    note(passed=passed, unjudged=errors)
+    return ValidationResults(
+        total=len(results),
+        passed=passed,
+        failed=len(results) - passed - errors,
+        errors=errors,
+        results=results,
+        retrieval_time_ms=retrieval_ms,
+    )
+
+
+def _verdict(asked: ChunkOriginal, found: Lookup, using: Services, retrieval_ms: float) -> ChunkVerdict:
+    try:
+        point = found.only(asked.chunk_id)
+        result = _validated(asked, using.payloads.chunk_of(point), retrieval_ms)
+    except (InvalidParameterError, ChunkNotFoundError, CorruptChunkError) as error:
+        detail = ErrorDetail(code=error.code, message=error.message)
+        return ChunkVerdict(chunk_id=asked.chunk_id, status="error", error=detail)
+    return ChunkVerdict(chunk_id=asked.chunk_id, status="success", result=result)
+
+
+def _validated(request: ChunkOriginal, chunk: Chunk, retrieval_ms: float) -> ValidationResult:
     text = _check_text(chunk.text, request)
     proofs = [text.check, _check_content_hash(chunk)]
     if text.check.passed is None:
@@ -51,7 +98,6 @@ def validate_chunk(request: ChunkValidation, *, using: Services, deadline: Deadl
     matches = (
         text.check.passed if text.check.passed is not None else all(p.passed is not False for p in proofs)
     )
-    note(matches=matches, mismatch_kind=text.mismatch.kind if text.mismatch else None)
     return ValidationResult(
         chunk_id=chunk.metadata.chunk_id,
         matches=matches,
@@ -65,7 +111,7 @@ def validate_chunk(request: ChunkValidation, *, using: Services, deadline: Deadl
     )
 
 
-def _check_text(stored: str, request: ChunkValidation) -> _Verdict:
+def _check_text(stored: str, request: ChunkOriginal) -> _Verdict:
     if request.original_text is not None:
         found = compare(stored, request.original_text)
     elif request.original_sha256 is not None:

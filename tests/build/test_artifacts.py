@@ -126,6 +126,12 @@ def test_the_layer_holds_neither_tests_nor_what_the_runtime_brings(layer: Path) 
             {"chunk_id": "1", "original_text": "proof"},
             lambda b: b["matches"] is True,
         ),
+        (
+            "validate_chunk",
+            "/validate-chunks",
+            {"chunks": [{"chunk_id": "1", "original_text": "proof"}]},
+            lambda b: b["passed"] == 1,
+        ),
     ],
 )
 def test_a_handler_answers_with_nothing_but_artefacts_and_the_runtimes_boto3(

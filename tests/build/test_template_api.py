@@ -22,6 +22,7 @@ FUNCTION_OF_ROUTE = {
     "GET /collections/{name}": "SearchFunction",
     "GET /health": "SearchFunction",
     "POST /validate-chunk": "ValidateChunkFunction",
+    "POST /validate-chunks": "ValidateChunkFunction",
 }
 
 
@@ -135,6 +136,7 @@ def test_only_this_api_may_invoke_a_function_and_only_for_its_routes(any_stack: 
         (arn + "GET/health", "${SearchFunctionAliaslive}"),
         (arn + "POST/search", "${SearchFunctionAliaslive}"),
         (arn + "POST/validate-chunk", "${ValidateChunkFunctionAliaslive}"),
+        (arn + "POST/validate-chunks", "${ValidateChunkFunctionAliaslive}"),
     ]
 
 
@@ -170,6 +172,7 @@ def test_by_default_the_stack_is_the_api_two_functions_and_what_these_need() -> 
         "Lambda::Function",
         "Lambda::Function",
         "Lambda::LayerVersion",
+        "Lambda::Permission",
         "Lambda::Permission",
         "Lambda::Permission",
         "Lambda::Permission",

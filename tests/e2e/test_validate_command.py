@@ -5,7 +5,7 @@ from pathlib import Path
 from chunkproof.clients import Point
 from chunkproof.clients.qdrant import QdrantStore
 from chunkproof.deadline import Deadline
-from chunkproof_cli.chunkfile import uuid5_of
+from chunkproof.lookup import home_of
 from chunkproof_cli.local.corpus import sample_chunks
 
 from support.commands import Command
@@ -37,7 +37,7 @@ def test_a_chunk_that_was_normalized_behind_its_back_says_so_with_the_byte(
     store, deadline, point = (
         QdrantStore.embedded(tmp_path / "d"),
         Deadline(10_000),
-        uuid5_of(CHUNK["chunk_id"]),
+        home_of(CHUNK["chunk_id"]),
     )
     good = store.fetch("handbook", [point], deadline, with_vector="")[0]
     normalized = unicodedata.normalize("NFC", CHUNK["text"])

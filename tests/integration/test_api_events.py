@@ -57,7 +57,13 @@ def found(reply: Reply) -> list[tuple[str, float]]:
 
 
 def test_there_is_an_event_for_every_route() -> None:
-    assert {name.split(".")[0] for name in NAMES} == {"search", "validate-chunk", "collections", "health"}
+    assert {name.split(".")[0] for name in NAMES} == {
+        "search",
+        "validate-chunk",
+        "validate-chunks",
+        "collections",
+        "health",
+    }
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -215,6 +221,17 @@ def test_the_very_text_matches() -> None:
         ("content_hash", True),
         ("metadata", True),
     ]
+
+
+def test_of_several_chunks_each_has_its_own_verdict() -> None:
+    body = answer("validate-chunks.200-partial.json").json
+    counts = {name: body[name] for name in ("total", "passed", "failed", "errors")}
+    assert counts == {"total": 3, "passed": 1, "failed": 1, "errors": 1}
+    good, other, unknown = body["results"]
+    assert good["result"]["stored_text"] == stored_text(FIRST)
+    assert other["result"]["mismatch"]["kind"] == "different"
+    assert unknown["result"] is None
+    assert unknown["error"] == {"code": "CHUNK_NOT_FOUND", "message": "Chunk no-such-chunk not found"}
 
 
 def test_a_text_that_only_looks_the_same_is_told_by_its_kind() -> None:

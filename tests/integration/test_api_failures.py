@@ -18,6 +18,7 @@ from support.listeners import refusing_address, web_server
 ROUTES = [
     post("/search", {"query_text": "backups"}),
     post("/validate-chunk", {"chunk_id": "a"}),
+    post("/validate-chunks", {"chunks": [{"chunk_id": "a"}]}),
     get("/collections/docs"),
 ]
 
@@ -196,6 +197,7 @@ def test_the_time_to_wait_is_in_whole_seconds(broken: Api) -> None:
         ("PUT", "/search", "POST"),
         ("GET", "/validate-chunk", "POST"),
         ("DELETE", "/validate-chunk", "POST"),
+        ("GET", "/validate-chunks", "POST"),
         ("POST", "/health", "GET"),
         ("HEAD", "/health", "GET"),
         ("DELETE", "/collections/docs", "GET"),
@@ -209,7 +211,7 @@ def test_another_method_is_told_what_is_allowed(method: str, path: str, allowed:
 
 
 @pytest.mark.parametrize("method", ["GET", "POST", "OPTIONS"])
-@pytest.mark.parametrize("path", ["/", "/searches", "/collections", "/validate-chunks", "/health/deep"])
+@pytest.mark.parametrize("path", ["/", "/searches", "/collections", "/validate-chunk/s", "/health/deep"])
 def test_an_unknown_route_is_not_found(method: str, path: str) -> None:
     reply = invoke(request(method, path))
     assert (reply.status, reply.code) == (404, "NOT_FOUND")

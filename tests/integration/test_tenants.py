@@ -348,6 +348,7 @@ def test_without_an_index_of_the_tenants_field_strict_mode_refuses_instead_of_sh
 ROUTES: dict[str, Callable[[], Event]] = {
     "/search": lambda: post("/search", {"query_vector": EAST}),
     "/validate-chunk": lambda: post("/validate-chunk", {"chunk_id": "1"}),
+    "/validate-chunks": lambda: post("/validate-chunks", {"chunks": [{"chunk_id": "1"}]}),
     "/collections/docs": lambda: get("/collections/docs"),
 }
 IAM = {"iam": {"accountId": "123456789012", "userArn": "arn:aws:iam::123456789012:user/a"}}

@@ -31,8 +31,8 @@ from support.cohere_server import KEY, cohere_server, hashed
 
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 SIZE = 8
-ROUTES = ("/search", "/validate-chunk")
-FIELDS = sorted({*SearchQuery.model_fields, *SearchQuery.aliases, *ChunkValidation.model_fields})
+ROUTES = ("/search", "/validate-chunk", "/validate-chunks")
+FIELDS = sorted({*SearchQuery.model_fields, *SearchQuery.aliases, *ChunkValidation.model_fields, "chunks"})
 PLAUSIBLE: Mapping[str, st.SearchStrategy[Any]] = {
     "query_text": st.text(max_size=40),
     "query_vector": st.lists(st.floats(-1, 1), min_size=SIZE, max_size=SIZE),
@@ -41,6 +41,13 @@ PLAUSIBLE: Mapping[str, st.SearchStrategy[Any]] = {
     "chunk_id": st.sampled_from(["1", "2", "3", "x", ""]),
     "original_text": st.text(max_size=40),
     "original_sha256": st.text("0123456789abcdefg", min_size=60, max_size=64),
+    "chunks": st.lists(
+        st.fixed_dictionaries(
+            {"chunk_id": st.sampled_from(["1", "2", "x", ""])},
+            optional={"original_text": st.text(max_size=20), "collection": st.just("docs")},
+        ),
+        max_size=3,
+    ),
     "collection": st.sampled_from(["docs", "other", "../x", "\0"]),
     "filters": st.dictionaries(
         st.sampled_from(["url", "text", "not", "a.b", "a[]", 'a"b', ""]),
@@ -67,6 +74,7 @@ json_values = st.recursive(
 VALID: Mapping[str, dict[str, Any]] = {
     "/search": {"query_text": "one"},
     "/validate-chunk": {"chunk_id": "1", "original_text": "one"},
+    "/validate-chunks": {"chunks": [{"chunk_id": "1", "original_text": "one"}, {"chunk_id": "x"}]},
 }
 
 

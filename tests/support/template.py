@@ -119,7 +119,7 @@ def transformed(
 
     uploaded = copy.deepcopy(written)
     for name, resource in uploaded["Resources"].items():
-        for folder in {"CodeUri", "ContentUri"} & set(resource.get("Properties", {})):
+        for folder in {"CodeUri", "ContentUri", "DefinitionUri"} & set(resource.get("Properties", {})):
             resource["Properties"][folder] = f"{packaged}/{name}"
     # Of the session only the region is read; a real one would look at the profile of whoever runs this.
     translator = Translator({}, Parser(), boto_session=SimpleNamespace(region_name=REGION))

@@ -47,7 +47,7 @@ class Invocation:
 
 def function_of(event: dict[str, Any]) -> str:
     """The function's logical name behind an event's route."""
-    return "ValidateChunkFunction" if event["rawPath"] == "/validate-chunk" else "SearchFunction"
+    return "ValidateChunkFunction" if event["rawPath"].startswith("/validate-chunk") else "SearchFunction"
 
 
 def promised_status(name: str) -> int:

@@ -1,6 +1,6 @@
 """Reports of a suite in every format, all rendered from the canonical one; a format is a file here."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 import click
@@ -18,12 +18,12 @@ FORMATS: Mapping[str, Callable[[SuiteReport], str]] = {
 }
 
 
-def check_outputs(files: tuple[Path, ...]) -> None:
+def check_outputs(files: tuple[Path, ...], known: Collection[str] = FORMATS) -> None:
     """Refuse what could not be written before anything is run."""
     for file in files:
-        if file.suffix not in FORMATS:
+        if file.suffix not in known:
             raise click.BadParameter(
-                f"{file}: the extension must be one of {', '.join(FORMATS)}", param_hint="-o"
+                f"{file}: the extension must be one of {', '.join(known)}", param_hint="-o"
             )
         if not file.parent.is_dir() or file.is_dir():
             raise click.BadParameter(f"{file}: there is no such folder to write to", param_hint="-o")

@@ -20,7 +20,7 @@ def junit(report: SuiteReport) -> str:
         "testsuite",
         {
             "id": "0",
-            "name": _possible(report.suite.name),
+            "name": possible(report.suite.name),
             "package": "chunkproof",
             "hostname": "localhost",
             "timestamp": f"{report.validation.started_at:%Y-%m-%dT%H:%M:%S}",
@@ -51,16 +51,16 @@ def _case(suite: ET.Element, case: TestCaseResult, suite_name: str) -> None:
     element = ET.SubElement(
         suite,
         "testcase",
-        {"name": _possible(case.name), "classname": _possible(suite_name), "time": f"{seconds:.3f}"},
+        {"name": possible(case.name), "classname": possible(suite_name), "time": f"{seconds:.3f}"},
     )
-    message = _possible(why(case))
+    message = possible(why(case))
     if case.status is TestStatus.FAILED:
         kind = case.unmet[0].kind if case.unmet else "ExpectationError"
         found = ET.SubElement(element, "failure", {"type": kind, "message": message})
-        found.text = _possible(_details(case))
+        found.text = possible(_details(case))
     elif case.status is TestStatus.ERROR:
         found = ET.SubElement(element, "error", {"type": case.error_code or "INTERNAL", "message": message})
-        found.text = _possible(f"query: {case.query_text}")
+        found.text = possible(f"query: {case.query_text}")
     elif not case.status.is_judged:
         ET.SubElement(element, "skipped")
 
@@ -71,5 +71,6 @@ def _details(case: TestCaseResult) -> str:
     return "\n".join(lines)
 
 
-def _possible(text: str) -> str:
+def possible(text: str) -> str:
+    """The text without what XML cannot carry."""
     return _IMPOSSIBLE.sub("\N{REPLACEMENT CHARACTER}", text)

@@ -18,7 +18,7 @@ _ACTIVE = re.compile(r"([\\`*_{}\[\]<>()#+!|~@&])")
 def markdown(report: SuiteReport) -> str:
     """Verdict first, then what did not pass, then figures."""
     parts = [_head(report), *_cases(report), _criteria(report), *_metrics(report)]
-    parts.append("### Latency (ms)\n\n" + _table(LATENCY_HEAD, latency_rows(report)))
+    parts.append("### Latency (ms)\n\n" + table(LATENCY_HEAD, latency_rows(report)))
     text = "\n\n".join(parts) + "\n"
     return text if len(text) <= MOST_CHARS else text[: MOST_CHARS - 40].rpartition("\n")[0] + "\n\n…\n"
 
@@ -56,7 +56,7 @@ def _cases(report: SuiteReport) -> Iterator[str]:
         if found:
             more = len(found) - SHOWN_CASES
             rows = [(case.name, case.query_text, why(case)) for case in found[:SHOWN_CASES]]
-            yield f"### {title}\n\n{_table(('case', 'query', 'why'), rows)}" + (
+            yield f"### {title}\n\n{table(('case', 'query', 'why'), rows)}" + (
                 f"\n\n… and {more} more" if more > 0 else ""
             )
 
@@ -73,17 +73,18 @@ def _criteria(report: SuiteReport) -> str:
         )
         for one in report.criteria
     ]
-    return "### Criteria\n\n" + _table(("", "criterion", "limit", "figure", "verdict", "details"), rows)
+    return "### Criteria\n\n" + table(("", "criterion", "limit", "figure", "verdict", "details"), rows)
 
 
 def _metrics(report: SuiteReport) -> Iterator[str]:
     if report.result.metrics:
-        yield "### Metrics\n\n" + _table(*metric_table(report))
+        yield "### Metrics\n\n" + table(*metric_table(report))
     if report.approximation:
         yield approximation_line(report.approximation) + "."
 
 
-def _table(head: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
+def table(head: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
+    """A table of harmless cells."""
     names = list(head)
     lines = [names, ["---"] * len(names), *([cell(value) for value in row] for row in rows)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -103,7 +103,7 @@ class QdrantStore:
                 with_vectors=[using] if query.with_vectors and using else query.with_vectors,
                 search_params=models.SearchParams(exact=True) if query.exact and not self._is_local else None,
             )
-        points = [_point(found, using) for found in answer.points]
+        points = [_point(found, using, found.score) for found in answer.points]
         if not self._is_local and not all(math.isfinite(found.score) for found in answer.points):
             raise self._unreachable(ValueError("a score that is no number"))
         return [point for point in points if point.score >= query.at_least]
@@ -277,12 +277,12 @@ def _selector(name: str | None) -> bool | list[str]:
     return False if name is None else [name] if name else True
 
 
-def _point(found: Any, vector_name: str) -> Point:
+def _point(found: Any, vector_name: str, score: float = 0.0) -> Point:
     vector = found.vector.get(vector_name) if isinstance(found.vector, dict) else found.vector
     return Point(
         id=found.id,
         payload=found.payload or {},
-        score=_cosine(float(getattr(found, "score", 0.0))),
+        score=_cosine(float(score)),
         vector=None if vector is None else tuple(vector),
     )
 

@@ -8,17 +8,24 @@ from chunkproof.models.query import SearchQuery
 from chunkproof.models.response import ErrorDetail, ExecutionMetadata, RetrievalResponse, SearchResult
 from chunkproof.models.validation import (
     Check,
+    ChunkOriginal,
     ChunkValidation,
+    ChunkValidations,
+    ChunkVerdict,
     Mismatch,
     MismatchKind,
     TextPosition,
     ValidationResult,
+    ValidationResults,
 )
 
 __all__ = [
     "Check",
     "ChunkMetadata",
+    "ChunkOriginal",
     "ChunkValidation",
+    "ChunkValidations",
+    "ChunkVerdict",
     "CollectionInfo",
     "ErrorDetail",
     "ExecutionMetadata",
@@ -34,6 +41,7 @@ __all__ = [
     "SourceMetadata",
     "TextPosition",
     "ValidationResult",
+    "ValidationResults",
     "VectorInfo",
     "read_json",
 ]

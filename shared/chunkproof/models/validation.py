@@ -3,23 +3,26 @@
 import re
 from collections.abc import Mapping
 from enum import StrEnum
+from typing import Literal
 
 from pydantic import Field, field_validator
 
+from chunkproof.errors import InvalidParameterError
 from chunkproof.models.base import BrokenRules, Model, Request, named
+from chunkproof.models.response import ErrorDetail
 
 MAX_ID = 1000
+MAX_CHUNKS = 100
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
-class ChunkValidation(Request):
-    """Which chunk, and what its text should be."""
+class ChunkOriginal(Request):
+    """A chunk, and what its text should be."""
 
     chunk_id: str = Field(
         description="As an answer gave it, a point id, or the payload's own id",
         json_schema_extra={"minLength": 1, "maxLength": MAX_ID},
     )
-    collection: str | None = Field(None, description="Which collection; the deployment's own by default")
     original_text: str | None = Field(None, description="What the text should be")
     original_sha256: str | None = Field(
         None,
@@ -43,17 +46,60 @@ class ChunkValidation(Request):
             raise BrokenRules(f"chunk_id must have at most {MAX_ID} characters")
         return chunk_id
 
-    @field_validator("collection")
-    @classmethod
-    def _collection_is_not_blank(cls, name: str | None) -> str | None:
-        return named(name, "collection")
-
     @field_validator("original_sha256")
     @classmethod
     def _hash_is_a_sha256(cls, digest: str | None) -> str | None:
         if digest is not None and not _SHA256.fullmatch(digest.lower()):
             raise BrokenRules("original_sha256 must be 64 hexadecimal digits")
         return digest.lower() if digest else digest
+
+
+class OfCollection(Request):
+    """A request about one collection."""
+
+    collection: str | None = Field(None, description="Which collection; the deployment's own by default")
+
+    @field_validator("collection")
+    @classmethod
+    def _collection_is_not_blank(cls, name: str | None) -> str | None:
+        return named(name, "collection")
+
+
+class ChunkValidation(ChunkOriginal, OfCollection):
+    """Which chunk, and what its text should be."""
+
+
+class ChunkValidations(OfCollection):
+    """Up to a hundred chunks of one collection, and what their texts should be."""
+
+    chunks: tuple[ChunkOriginal, ...] = Field(
+        description="In the order that the results will have",
+        json_schema_extra={"minItems": 1, "maxItems": MAX_CHUNKS},
+    )
+
+    @field_validator("chunks", mode="before")
+    @classmethod
+    def _all_chunks_are_right(cls, chunks: object) -> object:
+        if not isinstance(chunks, list):
+            return chunks
+        if not 1 <= len(chunks) <= MAX_CHUNKS:
+            raise BrokenRules(f"chunks must have 1 to {MAX_CHUNKS} items")
+        read: list[ChunkOriginal] = []
+        problems: list[str] = []
+        for number, chunk in enumerate(chunks):
+            try:
+                read.append(ChunkOriginal.parse(chunk))
+            except InvalidParameterError as error:
+                problems += [_in_item(number, message) for message in error.messages]
+        if problems:
+            raise BrokenRules(*problems)
+        return tuple(read)
+
+
+def _in_item(number: int, message: str) -> str:
+    """A message on one chunk of several, with its place."""
+    rest = message.removeprefix("The request body")
+    return f"chunks[{number}]{rest}" if rest != message else f"chunks[{number}].{message}"
 
 
 class MismatchKind(StrEnum):
@@ -113,4 +159,24 @@ class ValidationResult(Model):
     mismatch_details: str | None
     mismatch: Mismatch | None
     checks: tuple[Check, ...]
+    retrieval_time_ms: float
+
+
+class ChunkVerdict(Model):
+    """One of several chunks: its result, or why there is none."""
+
+    chunk_id: str = Field(description="As it was asked for")
+    status: Literal["success", "error"]
+    result: ValidationResult | None = None
+    error: ErrorDetail | None = None
+
+
+class ValidationResults(Model):
+    """A verdict for every chunk that was asked for, in the same order."""
+
+    total: int
+    passed: int = Field(description="Chunks whose every check passed")
+    failed: int = Field(description="Chunks that are not as they should be")
+    errors: int = Field(description="Chunks without a result: not found, ambiguous, unreadable")
+    results: tuple[ChunkVerdict, ...]
     retrieval_time_ms: float

@@ -1,0 +1,142 @@
+"""`chunkproof manifest`."""
+
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from chunkproof.audit.manifest import Entry
+from chunkproof.audit.prepare import point_key
+from chunkproof.audit.reading import Reader
+from chunkproof.audit.sorting import Sorter
+from chunkproof.errors import CorruptChunkError
+from chunkproof.integrity import digest
+from chunkproof.lookup import home_of
+from chunkproof_cli import context
+from chunkproof_cli.chunkfile import ChunkRecord, check_chunks
+from chunkproof_cli.manifestfile import manifest_writer
+from chunkproof_cli.output import out, print_json, progress, say, shown
+
+SHOWN_UNREADABLE = 20
+EXAMPLES = """\b
+Examples:
+  chunkproof manifest chunks.jsonl -o manifest.jsonl
+  chunkproof manifest --collection handbook --hash -o before.jsonl.gz
+
+\b
+A line of a manifest:
+  {"chunk_id": "intro-1", "original_text": "…", "metadata": {"url": "https://docs.example.com/intro"}}
+  {"chunk_id": "intro-2", "original_sha256": "9f86d0…", "point_id": 17}
+"""
+
+
+@click.command(epilog=EXAMPLES)
+@click.argument("chunks", type=click.Path(path_type=Path), required=False)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    required=True,
+    metavar="FILE",
+    help="Where to write it; .gz and .zst are compressed.",
+)
+@click.option(
+    "--hash", "hashed", is_flag=True, help="Keep only each text's SHA-256: small, and nothing to leak."
+)
+@click.option(
+    "--metadata",
+    default="url",
+    show_default=True,
+    metavar="FIELD,…",
+    help="Fields that an audit is to compare as well; none for no field.",
+)
+@context.common_options
+@context.without_api("a manifest is made of the collection itself; set QDRANT_URL")
+def manifest(chunks: Path | None, output: Path, hashed: bool, metadata: str, **common: Any) -> None:
+    """Write down what should be stored, for `chunkproof audit` to compare with.
+
+    From CHUNKS (chunks.jsonl, or a BEIR folder) it says what the collection should hold. Without, it is a
+    snapshot of the collection as it is now, to compare with later. Lines are in the order of point ids.
+    """
+    given = context.options(**common)
+    if not output.parent.is_dir():
+        raise click.BadParameter(f"{output.parent}: no such folder", param_hint="-o")
+    fields = [name for name in metadata.split(",") if name.strip()] if metadata != "none" else []
+    unreadable: list[str] = []
+    if chunks is not None:
+        source = check_chunks(chunks, lambda _text: None)
+        count = write_manifest((record_entry(record, fields, hashed=hashed) for record in source), output)
+    else:
+        with context.services(given) as using:
+            collection = given.collection or using.settings.collection
+            total = using.store.describe(collection, context.deadline(using.settings)).points_count
+            with progress("Reading", total) as done:
+                snapshot = _snapshot(Reader(using, collection), fields, hashed, done, unreadable)
+                count = write_manifest(snapshot, output)
+    _tell(output, count, unreadable, as_json=given.json)
+
+
+def write_manifest(entries: Iterable[Entry], output: Path) -> int:
+    """Write the entries in the order of their points; how many they were."""
+    with tempfile.TemporaryDirectory() as folder:
+        ordered = Sorter(Path(folder))
+        for entry in entries:
+            ordered.add(f"{point_key(entry.home)}\t".encode() + entry.to_line())
+        with manifest_writer(output) as file:
+            file.writelines(line.partition(b"\t")[2] for line in ordered)
+        return ordered.count
+
+
+def record_entry(record: ChunkRecord, fields: list[str], *, hashed: bool) -> Entry:
+    """What a manifest says of a chunk that is to be loaded."""
+    stored = record.model_dump(exclude_none=True, mode="json")
+    return _entry(
+        record.chunk_id, record.text, {name: stored[name] for name in fields if name in stored}, hashed
+    )
+
+
+def _snapshot(
+    reader: Reader, fields: list[str], hashed: bool, done: Any, unreadable: list[str]
+) -> Iterator[Entry]:
+    payloads = reader.using.payloads
+    for page in reader.pages(None):
+        for point in page.points:
+            chunk_id = payloads.id_of(point)
+            try:
+                text = payloads.text_of(point)
+            except CorruptChunkError:
+                unreadable.append(chunk_id)
+                continue
+            values = {name: payloads.stated(name, point.payload) for name in fields}
+            known = {name: value for name, value in values.items() if value is not None}
+            point_id = None if home_of(chunk_id) == point.id else point.id
+            yield _entry(chunk_id, text, known, hashed, point_id)
+        done(len(page.points))
+
+
+def _entry(
+    chunk_id: str, text: str, metadata: dict[str, Any], hashed: bool, point_id: int | str | None = None
+) -> Entry:
+    return Entry(
+        chunk_id,
+        original_text=None if hashed else text,
+        original_sha256=digest(text) if hashed else None,
+        metadata=metadata or None,
+        point_id=point_id,
+    )
+
+
+def _tell(output: Path, count: int, unreadable: list[str], *, as_json: bool) -> None:
+    if as_json:
+        print_json({"manifest": str(output), "chunks": count, "unreadable": unreadable})
+    else:
+        out().print(shown(f"{count} chunks are in {output}."), soft_wrap=True)
+    if unreadable:
+        named = ", ".join(unreadable[:SHOWN_UNREADABLE]) + (
+            ", …" if len(unreadable) > SHOWN_UNREADABLE else ""
+        )
+        say(f"{len(unreadable)} points have no readable text and are not in it: {named}")
+        sys.exit(context.FAILED)

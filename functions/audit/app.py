@@ -1,0 +1,46 @@
+"""The steps of an audit in the cloud: split the manifest, audit a shard, merge the results."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from chunkproof.audit.metrics import emit
+from chunkproof.audit.shards import ShardAudit
+from chunkproof.clients.s3 import Bucket
+from chunkproof.connect import services, settings
+
+Event = Mapping[str, Any]
+Answer = dict[str, Any]
+
+
+def lambda_handler(event: Event, _context: object) -> Answer:
+    """What the state machine asks for. An error is raised, so that it is retried and shown."""
+    return STEPS[event["step"]](ShardAudit(Bucket(event["bucket"]), event["audit_id"]), event)
+
+
+def _split(audit: ShardAudit, event: Event) -> Answer:
+    collection = services().collection(event.get("collection") or None)
+    plan = audit.split(event["manifest"], collection, int(event["shard_entries"]))
+    return plan.model_dump(mode="json")
+
+
+def _shard(audit: ShardAudit, event: Event) -> Answer:
+    return audit.audit(event["shard"], services()).model_dump(mode="json")
+
+
+def _merge(audit: ShardAudit, _event: Event) -> Answer:
+    report = audit.merge(services().store.host)
+    emit(report, settings().environment)
+    return {
+        "report": audit.report_address(),
+        "coverage": report.coverage,
+        "audited": report.audited,
+        "findings": report.findings_total,
+        "kinds": report.kinds,
+    }
+
+
+STEPS: Mapping[str, Callable[[ShardAudit, Event], Answer]] = {
+    "split": _split,
+    "shard": _shard,
+    "merge": _merge,
+}

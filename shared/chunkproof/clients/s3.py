@@ -1,0 +1,69 @@
+"""Objects in S3, as the audit keeps them."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from chunkproof.errors import NotFoundError, UnavailableError
+
+
+class ObjectStoreError(UnavailableError):
+    """S3 could not be asked, or refused."""
+
+    code = "S3_FAILED"
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """One bucket. What is not there is `NotFoundError`, everything else that goes wrong `ObjectStoreError`."""
+
+    name: str
+
+    def read(self, key: str) -> bytes:
+        """The whole object."""
+        with self._translated(key):
+            return bytes(_client().get_object(Bucket=self.name, Key=key)["Body"].read())
+
+    def open(self, key: str) -> Any:
+        """The object as a file to read from, once."""
+        with self._translated(key):
+            return _client().get_object(Bucket=self.name, Key=key)["Body"]
+
+    def write(self, key: str, content: bytes) -> None:
+        """Write an object, or write it again."""
+        with self._translated(key):
+            _client().put_object(Bucket=self.name, Key=key, Body=content)
+
+    def upload(self, key: str, file: Path) -> None:
+        """Write an object from a file of any size."""
+        with self._translated(key):
+            _client().upload_file(str(file), self.name, key)
+
+    def download(self, key: str, file: Path) -> None:
+        """The object as a file."""
+        with self._translated(key):
+            _client().download_file(self.name, key, str(file))
+
+    @contextmanager
+    def _translated(self, key: str) -> Iterator[None]:
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        try:
+            yield
+        except ClientError as error:
+            code = str(error.response.get("Error", {}).get("Code"))
+            if code in ("NoSuchKey", "404", "NoSuchBucket"):
+                raise NotFoundError(f"There is no s3://{self.name}/{key}") from None
+            raise ObjectStoreError(f"S3 refused s3://{self.name}/{key} ({code})") from None
+        except BotoCoreError as error:
+            raise ObjectStoreError(f"S3 could not be asked: {type(error).__name__}") from None
+
+
+@cache
+def _client() -> Any:
+    import boto3
+
+    return boto3.client("s3")

@@ -1,0 +1,44 @@
+"""What one audit needs beyond start-up: run by `audit.py` in a process of its own, so that it is measured alone."""
+
+import json
+import re
+import sys
+import tempfile
+from pathlib import Path
+
+from chunkproof.audit.prepare import prepare
+from chunkproof.audit.runner import Audit
+from chunkproof.clients.http import DeadlineTransport
+from chunkproof.clients.qdrant import QdrantStore
+from chunkproof.services import Services
+from chunkproof.settings import Settings
+
+
+def megabytes() -> float:
+    """The most that this process has had in memory. Not `ru_maxrss`: it begins with what the parent had."""
+    status = Path("/proc/self/status").read_text("ascii")
+    return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) / 1024  # type: ignore[index]
+
+
+def main(url: str, collection: str, manifest: str) -> None:
+    store = QdrantStore.at(url, DeadlineTransport())
+    with tempfile.TemporaryDirectory() as folder:
+        audit = Audit(Path(folder), Services(Settings.from_env({}), store, None), collection)
+        audit.check()
+        at_start = megabytes()
+        with Path(manifest).open("rb") as lines:
+            prepared = prepare(lines, "manifest", Path(folder))
+        sorted_ = megabytes()
+        report = audit.go_on(prepared, audit.begin(prepared), "manifest")
+    used = {
+        "start": at_start,
+        "sorted": sorted_ - at_start,
+        "used": megabytes() - at_start,
+        "kinds": report.kinds,
+        "seconds": report.run.seconds,
+    }
+    print(json.dumps(used))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,267 @@
+import gzip
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from hashlib import sha256
+from html.parser import HTMLParser
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from chunkproof.audit import reading
+from chunkproof.audit.state import Progress, saved
+from chunkproof.clients import Point
+from chunkproof.clients.http import DeadlineTransport
+from chunkproof.clients.qdrant import QdrantStore
+from chunkproof.deadline import Deadline
+from chunkproof_cli.audit_reports import FORMATS
+
+from support.audits import Planted, fill, planted
+from support.commands import Command
+from support.fault_proxy import Call, Fault, fault_proxy
+from support.faults import Says, qdrant_error
+from support.qdrant_server import QdrantServer
+
+HANDBOOK = ("--collection", "handbook")
+
+
+@pytest.fixture
+def manifest(handbook: Command, handbook_file: Path, tmp_path: Path) -> Path:
+    file = tmp_path / "manifest.jsonl"
+    assert handbook("manifest", handbook_file, "-o", file).code == 0
+    return file
+
+
+def change(tmp_path: Path, chunk_id: str, **payload: object) -> None:
+    """Change what is stored of a chunk behind everybody's back."""
+    store = QdrantStore.embedded(tmp_path / "data-home" / "chunkproof")
+    page = store.scroll("handbook", Deadline(10_000), limit=1_000, with_vector="")
+    point = next(p for p in page.points if p.payload["chunk_id"] == chunk_id)
+    changed = Point(point.id, {**point.payload, **payload}, vector=point.vector)
+    store.upsert("handbook", [changed], "", Deadline(10_000))
+    store.close()
+
+
+def test_what_was_loaded_passes_the_audit(handbook: Command, manifest: Path, tmp_path: Path) -> None:
+    run = handbook("audit", manifest, *HANDBOOK)
+    assert run.code == 0
+    assert "chunks are stored as they should be, byte for byte." in run.out
+    assert not (tmp_path / "manifest.jsonl.audit").exists()
+
+
+def test_a_changed_chunk_fails_it_and_every_report_shows_it_harmlessly(
+    handbook: Command, manifest: Path, tmp_path: Path
+) -> None:
+    changed = "<script>alert(1)</script> \x1b[31m | `x` @everyone"
+    change(tmp_path, "robotics-control-03", text=changed, url="https://x.example/<b>")
+    files = [tmp_path / f"report{suffix}" for suffix in (*FORMATS, ".jsonl")]
+    run = handbook("audit", manifest, *HANDBOOK, *(word for file in files for word in ("-o", file)), "--json")
+    assert run.code == 1
+    assert run.json["kinds"]["mismatch"] == 1
+    assert json.loads((tmp_path / "report.json").read_text("utf-8")) == run.json
+    (finding,) = map(json.loads, (tmp_path / "report.jsonl").read_text("utf-8").splitlines())
+    assert finding == run.json["findings"][0]
+    assert finding["chunk_id"] == "robotics-control-03"
+    assert finding["mismatch"]["stored_sha256"] == sha256(changed.encode()).hexdigest()
+    for file in files[1:]:
+        assert "robotics-control-03" in file.read_text("utf-8").replace("\\", ""), file
+        assert "\x1b" not in file.read_text("utf-8")
+
+    page = (tmp_path / "report.html").read_text("utf-8")
+    assert "<script" not in page
+    assert "<svg" in page
+    _Balanced().feed(page)
+    failures = ET.parse(tmp_path / "report.xml").findall(".//failure")
+    assert [failure.get("type") for failure in failures] == ["mismatch"]
+    assert "@everyone" not in (tmp_path / "report.md").read_text("utf-8")
+
+
+def test_the_canonical_report_is_rendered_again(handbook: Command, manifest: Path, tmp_path: Path) -> None:
+    canonical, page, again = (tmp_path / name for name in ("a.json", "a.html", "b.html"))
+    handbook("audit", manifest, *HANDBOOK, "-o", canonical, "-o", page)
+    assert handbook("report", canonical, "-o", again).code == 0
+    assert again.read_bytes() == page.read_bytes()
+    assert "byte for byte" in handbook("report", canonical).out
+    assert handbook("report", canonical, "-o", tmp_path / "all.jsonl").code == 2
+
+
+class _Balanced(HTMLParser):
+    """Fails on a tag that is closed in the wrong order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._open: list[str] = []
+
+    def handle_starttag(self, tag: str, _attrs: object) -> None:
+        if tag != "meta":
+            self._open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+
+
+def test_only_the_kinds_that_were_named_fail_it(handbook: Command, manifest: Path, tmp_path: Path) -> None:
+    change(tmp_path, "robotics-control-03", url="https://elsewhere.example")
+    assert handbook("audit", manifest, *HANDBOOK, "--fail-on", "mismatch,missing").code == 0
+    assert handbook("audit", manifest, *HANDBOOK, "--fail-on", "metadata_mismatch").code == 1
+    wrong = handbook("audit", manifest, *HANDBOOK, "--fail-on", "mismatches")
+    assert wrong.code == 2
+    assert "choose among mismatch, missing" in wrong.err
+
+
+def test_a_snapshot_finds_what_changed_since(handbook: Command, manifest: Path, tmp_path: Path) -> None:
+    del manifest
+    for name in ("before.jsonl", "before.jsonl.gz", "before.jsonl.zst"):
+        assert handbook("manifest", *HANDBOOK, "--hash", "-o", tmp_path / name).code == 0
+    assert (
+        gzip.decompress((tmp_path / "before.jsonl.gz").read_bytes())
+        == (tmp_path / "before.jsonl").read_bytes()
+    )
+    assert b"original_text" not in (tmp_path / "before.jsonl").read_bytes()
+    change(tmp_path, "robotics-control-03", text="another text")
+    for name in ("before.jsonl", "before.jsonl.gz", "before.jsonl.zst"):
+        run = handbook("audit", tmp_path / name, *HANDBOOK, "--json")
+        assert [(f["chunk_id"], f["kind"]) for f in run.json["findings"]] == [
+            ("robotics-control-03", "mismatch")
+        ]
+
+
+def test_a_snapshot_names_what_it_could_not_read(handbook: Command, manifest: Path, tmp_path: Path) -> None:
+    del manifest
+    change(tmp_path, "robotics-control-03", text=None)
+    run = handbook("manifest", *HANDBOOK, "-o", tmp_path / "m.jsonl")
+    assert run.code == 1
+    assert "robotics-control-03" in run.err
+
+
+def test_vectors_are_proved_too(handbook: Command, manifest: Path, tmp_path: Path) -> None:
+    change(tmp_path, "robotics-control-03", text="A text about the price of bananas in March.")
+    run = handbook("audit", manifest, *HANDBOOK, "--vectors", "--fail-on", "stale_vector", "--json")
+    assert run.code == 1
+    stale = [f for f in run.json["findings"] if f["kind"] == "stale_vector"]
+    assert [f["chunk_id"] for f in stale] == ["robotics-control-03"]
+    assert "the stored text was changed later" in stale[0]["details"]
+    kinds = run.json["vectors"]["kinds"]
+    assert kinds["vector_ok"] == run.json["audited"] - 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("nothing.jsonl",), "nothing.jsonl: no such file"),
+        (("M", "-o", "x.pdf"), "the extension must be one of"),
+        (("M", "--sample", "0"), "--sample"),
+        (("M", "--vectors=few"), "few is not a number of chunks"),
+        (("M", "--resume", "--restart"), "not both"),
+        (("M", "--collection", "nope"), "Collection nope not found"),
+        (("M", "--api", "https://x"), "--api"),
+    ],
+)
+def test_wrong_usage_is_refused_before_anything_is_done(
+    handbook: Command, manifest: Path, tmp_path: Path, arguments: tuple[str, ...], message: str
+) -> None:
+    run = handbook("audit", *(manifest if word == "M" else word for word in arguments))
+    assert run.code == 2
+    assert message in run.err
+    assert not (tmp_path / "manifest.jsonl.audit").exists()
+
+
+class _AwayAfter(Fault):
+    """The server answers so many pages, and is in trouble from then on."""
+
+    def __init__(self, pages: int) -> None:
+        self._left = pages
+
+    async def handle(self, call: Call) -> None:
+        if call.request.start[1].endswith("/points/scroll"):
+            self._left -= 1
+            if self._left < 0:
+                await Says(qdrant_error(503)).handle(call)
+                return
+        await call.pass_on()
+
+
+@pytest.fixture
+def planted_manifest(served_qdrant: QdrantServer, collection: str, tmp_path: Path) -> tuple[Planted, Path]:
+    """A collection with faults on the server, and its manifest."""
+    made, manifest = planted(1_500), tmp_path / "m.jsonl"
+    store = QdrantStore.at(served_qdrant.url, DeadlineTransport())
+    fill(store, collection, made.points)
+    store.close()
+    manifest.write_bytes(b"".join(made.manifest()))
+    return made, manifest
+
+
+@pytest.mark.server
+def test_a_server_in_trouble_leaves_no_report_and_the_audit_goes_on_when_it_is_well(
+    chunkproof: Command,
+    served_qdrant: QdrantServer,
+    planted_manifest: tuple[Planted, Path],
+    collection: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made, manifest = planted_manifest
+    report = tmp_path / "report.json"
+    given = ("audit", manifest, "--collection", collection, "-o", report)
+    monkeypatch.setattr(reading, "PAUSES", (0.0,))
+    with fault_proxy(served_qdrant.url) as proxy:
+        monkeypatch.setenv("QDRANT_URL", proxy.url)
+        proxy.inject(_AwayAfter(2))
+        run = chunkproof(*given)
+        assert run.code == 3
+        assert "go on with --resume" in run.err
+        assert not report.exists()
+        proxy.inject(None)
+        again = chunkproof(*given)
+        assert again.code == 2
+        assert "go on with --resume, or start anew with --restart" in again.err
+        assert chunkproof(*given, "--resume").code == 1
+    written = json.loads(report.read_text("utf-8"))
+    assert written["run"]["resumed"] == 1
+    assert written["kinds"]["match"] == made.matches
+
+
+@pytest.mark.server
+def test_killed_it_goes_on_to_the_same_report(
+    chunkproof: Command,
+    served_qdrant: QdrantServer,
+    planted_manifest: tuple[Planted, Path],
+    collection: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    manifest, state = planted_manifest[1], tmp_path / "state"
+    monkeypatch.setenv("QDRANT_URL", served_qdrant.url)
+    given = ["audit", str(manifest), "--collection", collection]
+    expected = chunkproof(*given, "--json").json
+    with fault_proxy(served_qdrant.url) as proxy:
+        proxy.inject(_AwayAfter(2))  # it waits for the server to come back when it is killed
+        command = [sys.executable, "-m", "chunkproof_cli", *given, "--state", str(state)]
+        process = subprocess.Popen(
+            command, env={**os.environ, "QDRANT_URL": proxy.url}, stderr=subprocess.DEVNULL
+        )
+        while not (state / "state.json").exists() or saved(state) == Progress(job=saved(state).job):  # type: ignore[union-attr]
+            assert process.poll() is None
+            time.sleep(0.02)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        proxy.inject(None)
+        monkeypatch.setenv("QDRANT_URL", proxy.url)
+        resumed = chunkproof(*given, "--state", state, "--resume", "--json").json
+    for result in (expected, resumed):
+        del result["run"], result["host"]
+    assert resumed == expected
+
+
+def test_the_demo_finds_every_kind_and_nothing_else(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from tools.audit_demo import demo
+
+    assert demo(tmp_path / "demo.html", most=60), capsys.readouterr().out
+    assert "<svg" in (tmp_path / "demo.html").read_text("utf-8")

@@ -1,0 +1,366 @@
+"""Every chunk in exactly one class, whatever the ids, the order, the interruptions and the changes."""
+
+import random
+from collections.abc import Callable
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from chunkproof.audit.manifest import Entry
+from chunkproof.audit.runner import Plan
+from chunkproof.audit.summary import AuditReport
+from chunkproof.audit.verdict import Kind
+from chunkproof.clients import Point
+from chunkproof.clients.qdrant import QdrantStore
+from chunkproof.deadline import Deadline
+from chunkproof.errors import (
+    InvalidParameterError,
+    ResponseTooLargeError,
+    VectorStoreTimeoutError,
+    VectorStoreUnavailableError,
+)
+from chunkproof.lookup import home_of
+
+from support.audits import VECTOR, fill, found_in, planted, resume, run_audit, services_on
+
+
+@pytest.fixture(params=["memory", pytest.param("server", marks=pytest.mark.server)])
+def store(request: pytest.FixtureRequest) -> QdrantStore:
+    """In memory and served; a folder is slow to fill, and reads as memory does."""
+    chosen: QdrantStore = request.getfixturevalue(f"{request.param}_store")
+    return chosen
+
+
+class Troubled:
+    """A store that does something at each call before it answers."""
+
+    def __init__(self, store: QdrantStore, trouble: Callable[[int], None]) -> None:
+        self._store = store
+        self._trouble = trouble
+        self.calls = 0
+
+    def __getattr__(self, name: str) -> Any:
+        asked = getattr(self._store, name)
+        if name not in ("scroll", "fetch"):
+            return asked
+
+        def ask(*args: Any, **options: Any) -> Any:
+            self.calls += 1
+            self._trouble(self.calls)
+            return asked(*args, **options)
+
+        return ask
+
+
+def said(report: AuditReport) -> dict[str, Any]:
+    """All of a report but how it went."""
+    return report.model_dump(exclude={"run"})
+
+
+def stored(chunk_id: str, text: str = "a text", point_id: int | str | None = None, **payload: Any) -> Point:
+    fields = {"chunk_id": chunk_id, "text": text, **payload}
+    return Point(home_of(chunk_id) if point_id is None else point_id, fields, vector=VECTOR)
+
+
+@pytest.mark.parametrize("hashed", [False, True], ids=["texts", "hashes"])
+def test_exactly_the_planted_faults_are_found(
+    store: QdrantStore, collection: str, tmp_path: Path, hashed: bool
+) -> None:
+    made = planted(1_200, hashed=hashed)
+    fill(store, collection, made.points)
+    report = run_audit(made.manifest(), tmp_path, services_on(store), collection)
+
+    assert found_in(tmp_path) == made.faults
+    assert report.kinds[Kind.MATCH] == made.matches
+    assert report.points == len(made.points)
+    of_manifest = sum(count for kind, count in report.kinds.items() if kind != Kind.ORPHAN)
+    assert of_manifest == report.manifest.chunks
+    assert report.manifest.entries == len(made.entries) == report.manifest.chunks + report.manifest.repeated
+    assert report.coverage == 1 - 3 / report.manifest.chunks
+
+
+def test_a_mismatch_has_the_kind_and_the_place_of_a_single_validation(
+    memory_store: QdrantStore, collection: str, tmp_path: Path
+) -> None:
+    made = planted(400)
+    fill(memory_store, collection, made.points)
+    report = run_audit(made.manifest(), tmp_path, services_on(memory_store), collection)
+    kinds = {f.chunk_id: f.mismatch.kind for f in report.findings if f.mismatch}
+    assert {kind: {i for i in kinds if kinds[i] == kind} for kind in kinds.values()} == made.damages
+    assert report.mismatch_kinds == dict.fromkeys(report.mismatch_kinds, 3)
+    cut = next(f for f in report.findings if f.mismatch and f.mismatch.kind == "truncated")
+    original = next(entry.original_text for entry in made.entries if entry.chunk_id == cut.chunk_id)
+    assert cut.mismatch is not None
+    assert cut.mismatch.first_difference is not None
+    assert cut.mismatch.first_difference.char == len(original or "") // 2
+    assert cut.source is not None
+    assert cut.source.startswith("https://docs.example.com/")
+
+
+def test_a_partial_manifest_is_judged_by_ids_and_knows_of_no_orphans(
+    store: QdrantStore, collection: str, tmp_path: Path
+) -> None:
+    made = planted(600)
+    fill(store, collection, made.points)
+    report = run_audit(made.manifest(), tmp_path, services_on(store), collection, Plan(by_ids=True))
+    expected = {kind: ids for kind, ids in made.faults.items() if kind != Kind.ORPHAN}
+    assert found_in(tmp_path) == expected
+    assert Kind.ORPHAN not in report.kinds
+    assert not report.complete_scan
+    assert report.points is None
+    assert sum(report.kinds.values()) == report.manifest.chunks
+
+
+def test_a_chunk_on_another_point_is_found_there(store: QdrantStore, collection: str, tmp_path: Path) -> None:
+    other = str(uuid4())
+    fill(store, collection, [stored("a", point_id=other), stored("b", "cut", point_id=5)])
+    lines = [Entry("a", "a text").to_line(), Entry("b", "cut short").to_line()]
+    report = run_audit(lines, tmp_path, services_on(store), collection)
+    assert [(f.chunk_id, f.kind, f.point_ids) for f in report.findings] == [("b", Kind.MISMATCH, (5,))]
+    assert report.kinds[Kind.MATCH] == 1
+
+
+def test_a_point_answers_to_its_own_id_and_to_the_one_in_its_payload(
+    memory_store: QdrantStore, collection: str, tmp_path: Path
+) -> None:
+    fill(memory_store, collection, [stored("intro", point_id=7)])
+    lines = [Entry("7", "a text").to_line(), Entry("intro", "a text").to_line()]
+    assert run_audit(lines, tmp_path, services_on(memory_store), collection).findings_total == 0
+
+
+def test_the_point_id_of_the_manifest_is_where_to_look_first(
+    store: QdrantStore, collection: str, tmp_path: Path
+) -> None:
+    fill(store, collection, [stored("a", point_id=3), stored("a", point_id=4), stored("b", point_id=9)])
+    lines = [
+        Entry("a", "a text", point_id=3).to_line(),
+        Entry("a", "a text", point_id=4).to_line(),
+        Entry("b", "a text", point_id=9).to_line(),
+    ]
+    report = run_audit(lines, tmp_path, services_on(store), collection)
+    assert [(f.chunk_id, f.kind, f.point_ids) for f in report.findings] == [("a", Kind.DUPLICATE, (3, 4))]
+    assert (report.kinds[Kind.MATCH], report.manifest.chunks, report.manifest.repeated) == (1, 2, 1)
+
+
+def test_an_id_on_a_thousand_points_is_one_duplicate_with_the_count(
+    memory_store: QdrantStore, collection: str, tmp_path: Path
+) -> None:
+    fill(memory_store, collection, [stored("same", point_id=n) for n in range(1_000)])
+    report = run_audit([Entry("same", "a text").to_line()], tmp_path, services_on(memory_store), collection)
+    assert [f.details for f in report.findings] == ["1000 points have this id, with the same text"]
+    unknown = run_audit(
+        [Entry("x", "a text").to_line()], tmp_path / "o", services_on(memory_store), collection
+    )
+    assert unknown.kinds[Kind.ORPHAN] == 1_000
+
+
+def test_a_mismatching_duplicate_is_one_finding_that_says_both(
+    memory_store: QdrantStore, collection: str, tmp_path: Path
+) -> None:
+    fill(memory_store, collection, [stored("a", "cut"), stored("a", "other", point_id=1)])
+    report = run_audit([Entry("a", "cut short").to_line()], tmp_path, services_on(memory_store), collection)
+    (finding,) = report.findings
+    assert finding.kind is Kind.DUPLICATE
+    assert finding.details == (
+        "2 points have this id, with different texts; Stored text truncated: 3 of 9 characters kept"
+    )
+
+
+def test_a_chunk_that_changes_while_it_is_read_is_read_again_before_it_is_called_a_mismatch(
+    store: QdrantStore, collection: str, tmp_path: Path
+) -> None:
+    fill(store, collection, [stored("a", "old text"), stored("b", "wrong")])
+
+    def replace_after_the_first_read(call: int) -> None:
+        if call == 2:
+            store.upsert(collection, [stored("a", "new text")], "", Deadline(10_000))
+
+    troubled = Troubled(store, replace_after_the_first_read)
+    lines = [Entry("a", "new text").to_line(), Entry("b", "right").to_line()]
+    report = run_audit(lines, tmp_path, services_on(troubled), collection)
+    assert [(f.chunk_id, f.kind) for f in report.findings] == [("b", Kind.MISMATCH)]
+    assert report.run.changed == 1
+
+
+def test_a_chunk_that_arrives_during_the_audit_is_not_missing_and_one_that_goes_is_no_orphan(
+    memory_store: QdrantStore, collection: str, tmp_path: Path
+) -> None:
+    fill(memory_store, collection, [stored("gone")])
+
+    def swap(call: int) -> None:
+        if call == 2:
+            memory_store.client.delete(collection, [home_of("gone")])
+            memory_store.upsert(collection, [stored("late")], "", Deadline(10_000))
+
+    report = run_audit(
+        [Entry("late", "a text").to_line()], tmp_path, services_on(Troubled(memory_store, swap)), collection
+    )
+    assert report.findings_total == 0
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("plan", [Plan(), Plan(by_ids=True)], ids=["scan", "by ids"])
+def test_interrupted_at_random_points_and_resumed_it_gives_the_same_report(
+    server_store: QdrantStore, collection: str, tmp_path: Path, plan: Plan
+) -> None:
+    made = planted(1_700)
+    fill(server_store, collection, made.points)
+    lines = made.manifest()
+    whole = Troubled(server_store, lambda _call: None)
+    expected = run_audit(lines, tmp_path / "whole", services_on(whole), collection, plan)
+    digest = sha256(b"".join(lines)).hexdigest()
+    rng = random.Random(11)
+
+    for number in range(6):
+        folder, stops = tmp_path / str(number), sorted(rng.sample(range(1, whole.calls + 1), 3))
+
+        def interrupt(call: int, stops: list[int] = stops) -> None:
+            if call in stops:
+                raise KeyboardInterrupt
+
+        troubled = Troubled(server_store, interrupt)
+        report: AuditReport | None = None
+        with suppress(KeyboardInterrupt):
+            report = run_audit(lines, folder, services_on(troubled), collection, plan)
+        while report is None:
+            with suppress(KeyboardInterrupt):
+                report = resume(folder, services_on(troubled), collection, digest, plan)
+        assert said(report) == said(expected), stops
+        assert (folder / "findings.jsonl").read_bytes() == (
+            tmp_path / "whole" / "findings.jsonl"
+        ).read_bytes()
+        assert 1 <= report.run.resumed <= len(stops)
+
+
+def test_what_was_written_after_the_last_state_is_forgotten(
+    memory_store: QdrantStore, collection: str, tmp_path: Path
+) -> None:
+    made = planted(1_300)
+    fill(memory_store, collection, made.points)
+
+    def stop(call: int) -> None:
+        if call == 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_audit(made.manifest(), tmp_path, services_on(Troubled(memory_store, stop)), collection)
+    for log in tmp_path.glob("*.log"):
+        with log.open("ab") as file:
+            file.write(b'"half a li')
+    digest = sha256(b"".join(made.manifest())).hexdigest()
+    resume(tmp_path, services_on(memory_store), collection, digest)
+    assert found_in(tmp_path) == made.faults
+
+
+def test_only_the_same_audit_goes_on(memory_store: QdrantStore, collection: str, tmp_path: Path) -> None:
+    fill(memory_store, collection, [stored("a")])
+    lines = [Entry("a", "a text").to_line()]
+    run_audit(lines, tmp_path, services_on(memory_store), collection)
+    services, digest = services_on(memory_store), sha256(lines[0]).hexdigest()
+    with pytest.raises(InvalidParameterError, match="another manifest sha256"):
+        resume(tmp_path, services, collection, "0" * 64)
+    with pytest.raises(InvalidParameterError, match="another by ids"):
+        resume(tmp_path, services, collection, digest, Plan(by_ids=True))
+    with pytest.raises(InvalidParameterError, match="no interrupted audit"):
+        resume(tmp_path / "nothing", services, collection, digest)
+
+
+def test_a_server_in_passing_trouble_is_asked_again(
+    memory_store: QdrantStore, collection: str, tmp_path: Path
+) -> None:
+    made = planted(1_100)
+    fill(memory_store, collection, made.points)
+
+    def every_other_call_fails(call: int) -> None:
+        if call % 2:
+            raise VectorStoreUnavailableError("host", "down")
+
+    run_audit(
+        made.manifest(), tmp_path, services_on(Troubled(memory_store, every_other_call_fails)), collection
+    )
+    assert found_in(tmp_path) == made.faults
+
+
+def test_a_server_that_stays_away_ends_the_audit_without_a_report(
+    memory_store: QdrantStore, collection: str, tmp_path: Path
+) -> None:
+    made = planted(1_100)
+    fill(memory_store, collection, made.points)
+
+    def dies(call: int) -> None:
+        if call > 2:
+            raise VectorStoreUnavailableError("host", "down")
+
+    with pytest.raises(VectorStoreUnavailableError):
+        run_audit(made.manifest(), tmp_path, services_on(Troubled(memory_store, dies)), collection)
+    assert not (tmp_path / "findings.jsonl").exists()
+    resume(tmp_path, services_on(memory_store), collection, sha256(b"".join(made.manifest())).hexdigest())
+    assert found_in(tmp_path) == made.faults
+
+
+@pytest.mark.parametrize("plan", [Plan(), Plan(by_ids=True)], ids=["scan", "by ids"])
+def test_answers_that_are_too_large_or_too_slow_are_asked_for_in_parts(
+    memory_store: QdrantStore, collection: str, tmp_path: Path, plan: Plan
+) -> None:
+    made = planted(600)
+    fill(memory_store, collection, made.points)
+
+    class Narrow(Troubled):
+        def __getattr__(self, name: str) -> Any:
+            asked = super().__getattr__(name)
+
+            def ask(*args: Any, **options: Any) -> Any:
+                wanted = options.get("limit") or len(args[1])
+                if wanted > 100:
+                    raise ResponseTooLargeError("large")
+                if wanted > 60 and name == "fetch":
+                    raise VectorStoreTimeoutError("host", "slow")
+                return asked(*args, **options)
+
+            return ask if name in ("scroll", "fetch") else asked
+
+    run_audit(made.manifest(), tmp_path, services_on(Narrow(memory_store, lambda _: None)), collection, plan)
+    expected = {k: ids for k, ids in made.faults.items() if k != Kind.ORPHAN or not plan.by_ids}
+    assert found_in(tmp_path) == expected
+
+
+def test_a_sample_bounds_the_faults_of_the_whole_and_is_the_same_every_time(
+    memory_store: QdrantStore, collection: str, tmp_path: Path
+) -> None:
+    fill(memory_store, collection, [stored(f"c{n}") for n in range(500)])
+    lines = [Entry(f"c{n}", "a text").to_line() for n in range(500)]
+    reports = [
+        run_audit(lines, tmp_path / str(n), services_on(memory_store), collection, Plan(sample=60))
+        for n in (1, 2)
+    ]
+    assert said(reports[0]) == said(reports[1])
+    sample = reports[0].sample
+    assert sample is not None
+    assert (sample.drawn, sample.faults) == (60, 0)
+    assert sample.upper_bound == pytest.approx(1 - 0.05 ** (1 / 60))
+    assert reports[0].audited == 60
+
+
+@pytest.mark.server
+def test_where_strict_mode_keeps_ids_from_being_looked_up_a_chunk_is_unverifiable_and_not_missing(
+    server_store: QdrantStore, collection: str, tmp_path: Path
+) -> None:
+    from qdrant_client import models
+
+    server_store.client.create_collection(
+        collection,
+        vectors_config=models.VectorParams(size=4, distance=models.Distance.COSINE),
+        strict_mode_config=models.StrictModeConfig(enabled=True, unindexed_filtering_retrieve=False),
+    )
+    server_store.upsert(collection, [stored("a"), stored("b", point_id=1)], "", Deadline(10_000))
+    lines = [Entry("a", "a text").to_line(), Entry("b", "a text").to_line()]
+    by_ids = run_audit(lines, tmp_path / "i", services_on(server_store), collection, Plan(by_ids=True))
+    assert [(f.chunk_id, f.kind) for f in by_ids.findings] == [("b", Kind.UNVERIFIABLE)]
+    assert "create_payload_index" in by_ids.findings[0].details
+    assert by_ids.coverage == 0.5
+    scanned = run_audit(lines, tmp_path / "s", services_on(server_store), collection)
+    assert scanned.findings_total == 0

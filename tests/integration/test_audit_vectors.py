@@ -1,0 +1,146 @@
+"""A vector is called by a cause only where a check shows it."""
+
+from pathlib import Path
+
+import pytest
+
+from chunkproof.audit.manifest import Entry
+from chunkproof.audit.runner import Plan
+from chunkproof.audit.verdict import Finding, Kind
+from chunkproof.clients import InputType, Point, Vector
+from chunkproof.clients.qdrant import QdrantStore
+from chunkproof.deadline import Deadline
+from chunkproof.errors import NotConfiguredError
+from chunkproof_cli.local.corpus import sample_chunks
+from chunkproof_cli.local.minilm import local_model
+
+from support.audit_faults import Asymmetric, unrelated
+from support.audits import run_audit, services_on
+from support.handbook import minilm
+
+TEXTS = [chunk["text"] for chunk in sample_chunks()][:20]
+MODEL = Asymmetric(local_model())
+
+
+def audited(
+    store: QdrantStore,
+    collection: str,
+    folder: Path,
+    vectors: dict[int, Vector],
+    *,
+    texts: dict[int, str] | None = None,
+    model: str | None = None,
+) -> dict[str, Finding]:
+    """Findings on chunks of the handbook, some with vectors or stored texts of their own."""
+    store.create(collection, 384, Deadline(60_000))
+    points = [
+        Point(
+            number,
+            {"chunk_id": f"c{number}", "text": (texts or {}).get(number, text), "embedding_model": model},
+            vector=tuple(vectors[number] if number in vectors else minilm(text)),
+        )
+        for number, text in enumerate(TEXTS)
+    ]
+    store.upsert(collection, points, "", Deadline(60_000))
+    lines = [Entry(f"c{number}", text).to_line() for number, text in enumerate(TEXTS)]
+    report = run_audit(lines, folder, services_on(store, MODEL), collection, Plan(vectors=0))
+    assert report.vectors is not None
+    assert report.vectors.checked == len(TEXTS) == sum(report.vectors.kinds.values())
+    return {f.chunk_id: f for f in report.findings if f.cosine is not None or "vector" in f.kind}
+
+
+def test_each_cause_is_named_with_the_cosine(
+    memory_store: QdrantStore, collection: str, tmp_path: Path
+) -> None:
+    deadline = Deadline(60_000)
+    found = audited(
+        memory_store,
+        collection,
+        tmp_path,
+        {
+            0: minilm(TEXTS[0][:256]),
+            1: MODEL.embed([TEXTS[1]], InputType.QUERY, deadline)[0],
+            2: minilm(TEXTS[3]),
+            4: unrelated(384),
+            5: minilm("Robots need calibration of their cameras before they can grasp things."),
+        },
+        texts={6: "Something quite different."},
+    )
+    causes = {chunk_id: finding.kind for chunk_id, finding in found.items()}
+    assert causes == {
+        "c0": Kind.TRUNCATED_INPUT,
+        "c1": Kind.WRONG_INPUT_TYPE,
+        "c2": Kind.STALE_VECTOR,
+        "c4": Kind.UNEXPLAINED_VECTOR,
+        "c5": Kind.STALE_VECTOR,
+        "c6": Kind.STALE_VECTOR,
+    }
+    assert found["c0"].details == f"Embedded from the first 256 of {len(TEXTS[0])} characters"
+    assert found["c2"].details == "It is the vector of another chunk's text: c3"
+    assert found["c6"].details.startswith("It is the vector of the manifest's text")
+    assert abs(found["c4"].cosine or 0) < 0.2
+
+
+def test_a_model_that_the_payload_names_is_believed_only_of_a_vector_that_fails(
+    memory_store: QdrantStore, collection: str, tmp_path: Path
+) -> None:
+    found = audited(memory_store, collection, tmp_path, {4: unrelated(384)}, model="embed-other")
+    assert {chunk_id: finding.kind for chunk_id, finding in found.items()} == {"c4": Kind.WRONG_MODEL}
+    assert found["c4"].details == "The payload says embed-other, queries are embedded by all-MiniLM-L6-v2"
+
+
+def test_a_whole_collection_of_another_model_of_the_same_size_shows_by_its_structure(
+    memory_store: QdrantStore, collection: str, tmp_path: Path
+) -> None:
+    def other_model(text: str) -> Vector:  # the same meaning in other coordinates
+        return minilm(text)[::-1]
+
+    found = audited(
+        memory_store, collection, tmp_path, {number: other_model(text) for number, text in enumerate(TEXTS)}
+    )
+    assert {finding.kind for finding in found.values()} == {Kind.WRONG_MODEL}
+    assert len(found) == len(TEXTS)
+
+
+def test_vectors_of_another_size_are_another_models(
+    memory_store: QdrantStore, collection: str, tmp_path: Path
+) -> None:
+    memory_store.create(collection, 4, Deadline(60_000))
+    point = Point(1, {"chunk_id": "a", "text": TEXTS[0]}, vector=(1.0, 0.0, 0.0, 0.0))
+    memory_store.upsert(collection, [point], "", Deadline(60_000))
+    lines = [Entry("a", TEXTS[0]).to_line()]
+    report = run_audit(lines, tmp_path, services_on(memory_store, MODEL), collection, Plan(vectors=0))
+    assert [(f.kind, f.details) for f in report.findings] == [
+        (Kind.WRONG_MODEL, "4 values are stored, all-MiniLM-L6-v2 makes 384")
+    ]
+
+
+def test_a_text_that_the_model_cannot_read_whole_is_truncated_or_unverifiable(
+    memory_store: QdrantStore, collection: str, tmp_path: Path
+) -> None:
+    long = " ".join(TEXTS[:6])
+    fits = long
+    while local_model().excess(fits):
+        fits = fits[:-1]
+    memory_store.create(collection, 384, Deadline(60_000))
+    points = [
+        Point(1, {"chunk_id": "cut", "text": long}, vector=tuple(minilm(fits))),
+        Point(2, {"chunk_id": "odd", "text": long}, vector=tuple(unrelated(384))),
+    ]
+    memory_store.upsert(collection, points, "", Deadline(60_000))
+    lines = [Entry(chunk_id, long).to_line() for chunk_id in ("cut", "odd")]
+    report = run_audit(lines, tmp_path, services_on(memory_store, MODEL), collection, Plan(vectors=0))
+    assert {f.chunk_id: f.kind for f in report.findings} == {
+        "cut": Kind.TRUNCATED_INPUT,
+        "odd": Kind.UNVERIFIABLE_VECTOR,
+    }
+
+
+def test_without_an_embedder_vectors_cannot_be_judged(
+    memory_store: QdrantStore, collection: str, tmp_path: Path
+) -> None:
+    memory_store.create(collection, 4, Deadline(60_000))
+    with pytest.raises(NotConfiguredError):
+        run_audit(
+            [Entry("a", "x").to_line()], tmp_path, services_on(memory_store), collection, Plan(vectors=5)
+        )

@@ -1,0 +1,160 @@
+import random
+from pathlib import Path
+from uuid import UUID, uuid5
+
+import pytest
+
+from chunkproof.audit.bound import upper_bound
+from chunkproof.audit.manifest import Entry, read_entry
+from chunkproof.audit.prepare import point_key, prepare, sampled
+from chunkproof.audit.sorting import MOST_RUNS, Sorter
+from chunkproof.errors import InvalidParameterError
+from chunkproof.lookup import NAMESPACE, home_of
+
+HASH = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"  # of "test"
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        Entry("a", original_text="b"),
+        Entry("a", original_text=""),
+        Entry("a", original_sha256=HASH),
+        Entry("a\tb\n«ü»", original_text='"original_text" \u2028 \x00 😀'),
+        Entry("a", original_text="b", point_id=2**64 - 1),
+        Entry("a", original_text="b", metadata={"url": "x", "tags": [1, None, {"y": 2.5}]}),
+        Entry("original_sha256", original_text="metadata"),
+    ],
+)
+def test_what_is_written_is_read(entry: Entry) -> None:
+    assert read_entry(entry.to_line()) == entry
+
+
+@pytest.mark.parametrize("chunk_id", ["a", "doc 1/ü", "", "x" * 1000, "550e8400-e29b"])
+def test_a_chunk_whose_id_qdrant_does_not_take_has_its_uuid5_as_home(chunk_id: str) -> None:
+    assert home_of(chunk_id) == str(uuid5(NAMESPACE, chunk_id))
+
+
+def test_ids_and_hashes_are_read_as_qdrant_and_sha256_write_them() -> None:
+    line = b'{"chunk_id":"a","point_id":"550E8400E29B41D4A716446655440000","original_sha256":"%s"}'
+    entry = read_entry(line % HASH.upper().encode())
+    assert entry.point_id == "550e8400-e29b-41d4-a716-446655440000"
+    assert entry.original_sha256 == HASH
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (b"nonsense", "The line is not valid JSON"),
+        (b"[]", "The line must be a JSON object"),
+        (b'{"original_text":"x"}', "chunk_id is required"),
+        (b'{"chunk_id":" ","original_text":"x"}', "chunk_id must have 1 to 1000 characters"),
+        (b'{"chunk_id":"a"}', "Give original_text or original_sha256, one of them"),
+        (b'{"chunk_id":"a","original_text":null}', "Give original_text or original_sha256, one of them"),
+        (b'{"chunk_id":"a","original_text":"x","original_sha256":"' + HASH.encode() + b'"}', "one of them"),
+        (b'{"chunk_id":"a","original_sha256":"abc"}', "original_sha256 must be 64 hexadecimal digits"),
+        (b'{"chunk_id":"a","original_text":"x","original_text":"y"}', "original_text is given twice"),
+        (b'{"chunk_id":"a","original_text":"\\ud800"}', "original_text has a lone surrogate"),
+        (
+            b'{"chunk_id":"a","original_text":"x","point_id":-1}',
+            "point_id must be an unsigned integer or a UUID",
+        ),
+        (b'{"chunk_id":"a","original_text":"x","metadata":{"x":NaN}}', "metadata.x must be a finite number"),
+        (
+            b'{"chunk_id":"a","original_text":"x","metadata":{"x":1e400}}',
+            "metadata.x must be a finite number",
+        ),
+        (b'{"chunk_id":"a","original_text":"x","metadata":{"x":1,"x":2}}', "metadata.x is given twice"),
+        (b'{"chunk_id":"a","chunk\\u005fid":"b","original_text":"x"}', "chunk_id is given twice"),
+        (b'{"chunk_id":"a","original_text":"x","txt":1}', "txt is not a known field"),
+        (b'{"chunk_id":"a","original_text":"\xff"}', "The line is not UTF-8"),
+    ],
+)
+def test_a_bad_line_says_what_is_wrong_with_it(line: bytes, message: str) -> None:
+    with pytest.raises(InvalidParameterError) as raised:
+        read_entry(line)
+    assert any(message in said for said in raised.value.messages), raised.value.messages
+
+
+def test_all_bad_lines_are_named_at_once_and_a_flood_is_counted(tmp_path: Path) -> None:
+    lines = [b'{"chunk_id":"a","original_text":"x"}\n', *[b"{}\n"] * 30]
+    with pytest.raises(InvalidParameterError) as raised:
+        prepare(lines, "m.jsonl", tmp_path)
+    assert raised.value.messages[0] == "m.jsonl:2: chunk_id is required"
+    assert raised.value.messages[-1] == "… and 40 more"
+    with pytest.raises(InvalidParameterError, match="no chunks in it"):
+        prepare([b"\n"], "m.jsonl", tmp_path)
+
+
+def test_a_manifest_comes_in_the_order_of_point_ids_each_chunk_once(tmp_path: Path) -> None:
+    lines = [
+        Entry("ffffffff-0000-4000-8000-000000000000", "u").to_line(),
+        Entry("100", "x").to_line(),
+        Entry("9", "x").to_line(),
+        Entry("9", "x").to_line(),
+        Entry("100", "y").to_line(),
+    ]
+    prepared = prepare(lines, "m", tmp_path)
+    found = [(chunk.entry.chunk_id, chunk.conflict) for _, chunk in prepared.read()]
+    assert found == [("9", False), ("100", True), ("ffffffff-0000-4000-8000-000000000000", False)]
+    assert (prepared.entries, prepared.chunks) == (5, 3)
+    offset = next(prepared.read())[0]
+    assert next(chunk.entry.chunk_id for _, chunk in prepared.read(offset)) == "100"
+
+
+def test_the_hash_of_a_text_does_not_conflict_with_the_text(tmp_path: Path) -> None:
+    lines = [Entry("a", "test").to_line(), Entry("a", original_sha256=HASH).to_line()]
+    assert [chunk.conflict for _, chunk in prepare(lines, "m", tmp_path).read()] == [False]
+
+
+def test_the_same_id_at_several_points_of_the_manifest_is_one_chunk(tmp_path: Path) -> None:
+    lines = [
+        Entry("a", "x", point_id=1).to_line(),
+        Entry("b", "x").to_line(),
+        Entry("a", "y", point_id=2).to_line(),
+    ]
+    prepared = prepare(lines, "m", tmp_path)
+    assert {chunk.entry.chunk_id: chunk.conflict for _, chunk in prepared.read()} == {"a": True, "b": False}
+
+
+def test_keys_sort_as_qdrant_orders_points() -> None:
+    in_order: list[int | str] = [0, 5, 9, 10, 100, 2**63, 2**64 - 1]
+    in_order += [str(UUID(int=n)) for n in (0, 1, 2**127, 2**128 - 1)]
+    mixed = random.Random(3).sample(in_order, len(in_order))
+    assert sorted(mixed, key=point_key) == in_order
+
+
+def test_more_lines_than_fit_are_sorted_all_the_same(tmp_path: Path) -> None:
+    rng = random.Random(5)
+    lines = [b"%d\n" % rng.randrange(10**9) for _ in range(4_000)]
+    sorter = Sorter(tmp_path, run_bytes=1_000)  # some 350 runs: more than are merged at once
+    assert len(lines) * 90 / 1_000 > 2 * MOST_RUNS
+    for line in lines:
+        sorter.add(line)
+    assert list(sorter) == sorted(lines)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_sample_is_drawn_evenly_and_always_the_same(tmp_path: Path) -> None:
+    lines = [Entry(str(n), "x").to_line() for n in range(1_000)]
+    prepared = prepare(lines, "m", tmp_path)
+    drawn = [int(chunk.entry.chunk_id) for _, chunk in sampled(prepared, 100, "sample").read()]
+    assert len(drawn) == 100
+    assert drawn == sorted(drawn)
+    assert 400 < sum(drawn) / 100 < 600
+    assert drawn == [int(c.entry.chunk_id) for _, c in sampled(prepared, 100, "again").read()]
+    assert sampled(prepared, 1_000, "all") is prepared
+
+
+@pytest.mark.parametrize(
+    ("faults", "drawn", "bound"),
+    [
+        (0, 1, 0.95),
+        (0, 59, 0.049508),  # the textbook's 59 items for 95/95
+        (0, 1_000, 0.002991),
+        (1, 93, 0.049994),  # and 93 with one defect
+        (5, 5, 1.0),
+    ],
+)
+def test_the_bound_of_a_sample_is_the_textbooks(faults: int, drawn: int, bound: float) -> None:
+    assert upper_bound(faults, drawn) == pytest.approx(bound, abs=1e-6)
