@@ -144,7 +144,13 @@ def _executed(plan: Plan, given: context.Options, *, exact: bool) -> SuiteReport
             )
         judged = sum(isinstance(case, TestCaseResult) for case in plan.cases)
         with progress("Searching", len(plan.cases) - judged) as done:
-            return run_suite(plan, backend, exactly=exactly if exact else None, done=lambda _: done(1))
+            return run_suite(
+                plan,
+                backend,
+                exactly=exactly if exact else None,
+                done=lambda _: done(1),
+                diagnostician=context.diagnostician(backend, given, plan.source),
+            )
 
 
 def exit_code(report: SuiteReport, *, ignore_latency: bool = False) -> int:

@@ -16,6 +16,13 @@ def why(case: TestCaseResult) -> str:
     return (case.error_message or "not run") + found
 
 
+def diagnosis_rows(report: SuiteReport) -> Iterator[Row]:
+    """Each cause of each failed case: case, cause, what was found, the command that shows more."""
+    for case in report.result.test_results:
+        for found in case.diagnosis:
+            yield case.name, found.cause.value, found.message, found.command or ""
+
+
 def metric_table(report: SuiteReport) -> tuple[Row, list[Row]]:
     """A row per metric, a column per cut-off, and how many cases each column is over."""
     result = report.result

@@ -67,6 +67,8 @@ def _case(suite: ET.Element, case: TestCaseResult, suite_name: str) -> None:
 
 def _details(case: TestCaseResult) -> str:
     lines = [f"query: {case.query_text}", *(f"{unmet.kind}: {unmet.message}" for unmet in case.unmet)]
+    for found in case.diagnosis:
+        lines += [f"{found.cause}: {found.message}", *([f"  {found.command}"] if found.command else [])]
     lines += [f"{r.rank}. {r.similarity_score:.3f} {r.chunk_id}" for r in case.actual_results or ()]
     return "\n".join(lines)
 

@@ -6,7 +6,14 @@ from collections.abc import Iterable, Iterator
 from chunkproof.suite.criteria import Verdict
 from chunkproof.suite.outcome import TestStatus
 from chunkproof.suite.report import SuiteReport
-from chunkproof_cli.reports.figures import LATENCY_HEAD, approximation_line, latency_rows, metric_table, why
+from chunkproof_cli.reports.figures import (
+    LATENCY_HEAD,
+    approximation_line,
+    diagnosis_rows,
+    latency_rows,
+    metric_table,
+    why,
+)
 
 MOST_CHARS = 65_000  # GitHub takes 65,536 in a comment
 SHOWN_CASES = 50
@@ -17,7 +24,7 @@ _ACTIVE = re.compile(r"([\\`*_{}\[\]<>()#+!|~@&])")
 
 def markdown(report: SuiteReport) -> str:
     """Verdict first, then what did not pass, then figures."""
-    parts = [_head(report), *_cases(report), _criteria(report), *_metrics(report)]
+    parts = [_head(report), *_cases(report), *_diagnosis(report), _criteria(report), *_metrics(report)]
     parts.append("### Latency (ms)\n\n" + _table(LATENCY_HEAD, latency_rows(report)))
     text = "\n\n".join(parts) + "\n"
     return text if len(text) <= MOST_CHARS else text[: MOST_CHARS - 40].rpartition("\n")[0] + "\n\n…\n"
@@ -59,6 +66,13 @@ def _cases(report: SuiteReport) -> Iterator[str]:
             yield f"### {title}\n\n{_table(('case', 'query', 'why'), rows)}" + (
                 f"\n\n… and {more} more" if more > 0 else ""
             )
+
+
+def _diagnosis(report: SuiteReport) -> Iterator[str]:
+    if causes := list(diagnosis_rows(report)):
+        more = len(causes) - SHOWN_CASES
+        table = _table(("case", "cause", "found", "see more"), causes[:SHOWN_CASES])
+        yield f"### Why\n\n{table}" + (f"\n\n… and {more} more" if more > 0 else "")
 
 
 def _criteria(report: SuiteReport) -> str:

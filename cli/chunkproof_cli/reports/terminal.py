@@ -6,7 +6,14 @@ from chunkproof.suite.criteria import Verdict
 from chunkproof.suite.outcome import TestCaseResult, TestStatus
 from chunkproof.suite.report import SuiteReport
 from chunkproof_cli.output import excerpt, out, rows, shown, table, title, verdict
-from chunkproof_cli.reports.figures import LATENCY_HEAD, approximation_line, latency_rows, metric_table, why
+from chunkproof_cli.reports.figures import (
+    LATENCY_HEAD,
+    approximation_line,
+    diagnosis_rows,
+    latency_rows,
+    metric_table,
+    why,
+)
 
 SHOWN_CASES = 50
 
@@ -20,6 +27,7 @@ def print_report(report: SuiteReport) -> None:
         out().print(rows(table("case", "state", "why"), lines))
         if (more := len(undecided) - SHOWN_CASES) > 0:
             out().print(shown(f"… and {more} more"))
+    _print_diagnosis(report)
     _print_figures(report)
     title("Success criteria and stage limits")
     out().print(
@@ -47,6 +55,23 @@ def print_report(report: SuiteReport) -> None:
             style,
         )
     )
+
+
+def _print_diagnosis(report: SuiteReport) -> None:
+    """Lines and no table, so that a command can be copied whole."""
+    causes = list(diagnosis_rows(report))
+    if not causes:
+        return
+    title("Why")
+    for name, cause, message, command in causes[:SHOWN_CASES]:
+        out().print(
+            Text.assemble(shown(f"  {name}: "), shown(cause, "bold"), shown(f". {message}")), soft_wrap=True
+        )
+        if command:
+            out().print(shown(f"    {command}", "cyan"), soft_wrap=True)
+    if (more := len(causes) - SHOWN_CASES) > 0:
+        out().print(shown(f"  … and {more} more"))
+    out().print()
 
 
 def _print_figures(report: SuiteReport) -> None:
