@@ -36,6 +36,9 @@ def junit(report: SuiteReport) -> str:
         ET.SubElement(properties, "property", {"name": name, "value": f"{value:.6f}"})
     for one in report.criteria:
         ET.SubElement(properties, "property", {"name": one.id, "value": f"{one.shown_figure}, {one.verdict}"})
+    if report.comparison:
+        verdict = _possible(report.comparison.verdict)
+        ET.SubElement(properties, "property", {"name": "baseline", "value": verdict})
     for case in result.test_results:
         _case(suite, case, report.suite.name)
     ET.SubElement(suite, "system-out")

@@ -2,13 +2,17 @@
 
 from rich.text import Text
 
+from chunkproof.suite.comparison import Comparison, Gate
 from chunkproof.suite.criteria import Verdict
 from chunkproof.suite.outcome import TestCaseResult, TestStatus
 from chunkproof.suite.report import SuiteReport
 from chunkproof_cli.output import excerpt, out, rows, shown, table, title, verdict
 from chunkproof_cli.reports.figures import (
+    CHANGE_HEAD,
     LATENCY_HEAD,
     approximation_line,
+    change_rows,
+    comparison_lines,
     diagnosis_rows,
     latency_rows,
     metric_table,
@@ -45,6 +49,8 @@ def print_report(report: SuiteReport) -> None:
             ),
         )
     )
+    if report.comparison:
+        _print_comparison(report.comparison)
     result = report.result
     errors = f", {result.errors} could not be judged" if result.errors else ""
     style = "green" if result.passed == result.total_tests else "bold red"
@@ -55,6 +61,17 @@ def print_report(report: SuiteReport) -> None:
             style,
         )
     )
+    if report.comparison:
+        good = report.comparison.gate in (Gate.PASSED, Gate.CANNOT_TELL)
+        out().print(shown(report.comparison.verdict, "green" if good else "bold red"), soft_wrap=True)
+
+
+def _print_comparison(found: Comparison) -> None:
+    title("Compared with the baseline")
+    out().print(rows(table(*CHANGE_HEAD), change_rows(found)))
+    for line in comparison_lines(found):
+        out().print(shown(f"  {line}"), soft_wrap=True)
+    out().print()
 
 
 def _print_diagnosis(report: SuiteReport) -> None:

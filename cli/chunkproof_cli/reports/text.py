@@ -3,9 +3,12 @@
 from chunkproof.suite.report import SuiteReport
 from chunkproof.suite.validation_report import section_text
 from chunkproof_cli.reports.figures import (
+    CHANGE_HEAD,
     LATENCY_HEAD,
     Row,
     approximation_line,
+    change_rows,
+    comparison_lines,
     diagnosis_rows,
     latency_rows,
     metric_table,
@@ -41,6 +44,9 @@ def text(report: SuiteReport) -> str:
         for one in report.criteria
     ]
     sections.append(section_text("SUCCESS CRITERIA", *criteria))
+    if found := report.comparison:
+        changes = [_columns(row) for row in (CHANGE_HEAD[:4], *(row[:4] for row in change_rows(found)))]
+        sections.append(section_text("BASELINE", *changes, *comparison_lines(found), found.verdict))
     return "\n\n".join([report.validation.to_summary(), *sections]) + "\n"
 
 
