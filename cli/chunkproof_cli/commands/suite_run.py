@@ -52,7 +52,7 @@ Examples:
     multiple=True,
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Write the report: .json (canonical), .txt, .md or .xml (JUnit). May be repeated.",
+    help="Write the report: .json (canonical), .html, .txt, .md or .xml (JUnit). May be repeated.",
 )
 @click.option(
     "--filter",
