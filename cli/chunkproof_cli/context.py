@@ -1,6 +1,7 @@
 """What every command has in common: its options, the services it works with, how it fails."""
 
 import os
+import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -37,6 +38,9 @@ from chunkproof.models import (
 from chunkproof.search import search
 from chunkproof.services import Services
 from chunkproof.settings import Settings
+from chunkproof.suite.diagnosis import Diagnostician
+from chunkproof.suite.store_witness import StoreWitness
+from chunkproof.suite.witness import ApiWitness
 from chunkproof.validation import validate_chunk
 from chunkproof_cli.local.minilm import local_model
 from chunkproof_cli.remote import RemoteApi
@@ -108,7 +112,11 @@ def options(collection: str | None, data: Path | None, as_json: bool, api: str |
     """The common options with their defaults."""
     if collection is not None and not collection.strip():
         raise click.BadParameter("it is empty", param_hint="--collection")
-    return Options(collection, data or user_data_path("chunkproof"), as_json, api)
+    return Options(collection, data or _default_data(), as_json, api)
+
+
+def _default_data() -> Path:
+    return user_data_path("chunkproof")
 
 
 @dataclass(frozen=True)
@@ -170,6 +178,10 @@ class Local:
         query = SearchQuery.parse(request, self._using.settings.limits)
         return search(query, using=self._using, deadline=deadline(self._using.settings), exact=exact)
 
+    def witness(self) -> StoreWitness:
+        """Looks into the store for what a failed case expects."""
+        return StoreWitness(self, self._using, lambda: deadline(self._using.settings))
+
     def validate(self, request: dict[str, Any]) -> ValidationResult:
         """The same use case as behind the API."""
         asked = ChunkValidation.parse(request)
@@ -179,6 +191,15 @@ class Local:
         """The same use case as behind the API."""
         wanted = name or self._using.settings.collection
         return collection_info(wanted, using=self._using, deadline=deadline(self._using.settings))
+
+
+def diagnostician(answering: Backend, given: Options, source: str) -> Diagnostician:
+    """Who looks into failed cases, with commands that ask the same store or stack."""
+    witness = answering.witness() if isinstance(answering, Local) else ApiWitness(answering)
+    where = f"--api {shlex.quote(given.api)}" if given.api else ""
+    if given.api is None and Settings.from_env().qdrant_url is None and given.data != _default_data():
+        where = f"--data {shlex.quote(str(given.data))}"
+    return Diagnostician(witness, source, where)
 
 
 def named_collection(given: Options) -> str | None:

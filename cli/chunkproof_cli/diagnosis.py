@@ -3,29 +3,25 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from math import sqrt
 from typing import Any
 
-from chunkproof.clients import InputType, Point, VectorSpace
+from chunkproof.clients import Point, VectorSpace
 from chunkproof.collection import collection_info, mapping_in
 from chunkproof.deadline import Deadline
 from chunkproof.errors import (
     ChunkproofError,
     CollectionNotFoundError,
-    CorruptChunkError,
     EmbeddingSizeError,
     InvalidParameterError,
-    QueryTooLongError,
     UnsupportedDistanceError,
 )
+from chunkproof.likeness import AGREES, SIMILAR, likeness
 from chunkproof.models import CollectionInfo
 from chunkproof.payload import lies_in_json_string
 from chunkproof.services import Services
 
 SAMPLE_ROWS = 3
 COMPARED_CHUNKS = 5
-# The same model on the same text gives 1.0 but for rounding and quantization; another text or model, far less.
-AGREES, SIMILAR = 0.99, 0.90
 FILTERED_FIELDS = ("url", "document_id", "timestamp")
 _MODELS_BY_SIZE = {
     384: "all-MiniLM-L6-v2, bge-small or another small model",
@@ -284,28 +280,10 @@ def _cosines(
     using: Services,
     deadline: Callable[[], Deadline],
 ) -> Iterator[float]:
-    embedder = using.embedder
     ids = [point.id for point in points[:COMPARED_CHUNKS]]
     for point in using.store.fetch(collection, ids, deadline(), with_vector=space.name):
-        if embedder is None or point.vector is None:
-            return
-        try:
-            text = using.payloads.embedded_text(point)
-            again = embedder.embed([text], InputType.DOCUMENT, deadline())[0]
-        except (CorruptChunkError, QueryTooLongError):
-            continue
-        if len(again) != len(point.vector):
-            raise EmbeddingSizeError(
-                f"{embedder.model} makes {len(again)} values, the collection stores {len(point.vector)}"
-            )
-        yield _similarity(again, point.vector)
-
-
-def _similarity(left: list[float], right: tuple[float, ...]) -> float:
-    """The cosine; a vector of zeros is like nothing."""
-    product = sum(a * b for a, b in zip(left, right, strict=True))
-    lengths = sqrt(sum(a * a for a in left)) * sqrt(sum(b * b for b in right))
-    return product / lengths if lengths else 0.0
+        if (found := likeness(point, using, deadline)) is not None:
+            yield found
 
 
 def _settings(found: Examination, using: Services) -> Iterator[str]:

@@ -102,8 +102,12 @@ class CaseItem(pytest.Item):
 
     def runtest(self) -> None:
         """Pass, or raise what was not met."""
+        from chunkproof_cli import context
+
         if self._result is not None and self._result.unmet:
-            raise NotMetError(self._result)
+            suite = self.parent.name if self.parent else ""
+            looking = context.diagnostician(_backend(self.config), _given(self.config), suite)
+            raise NotMetError(looking.diagnosed([self._result])[0])
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         """The reason, without a trace of ours."""
@@ -129,6 +133,10 @@ class NotMetError(Exception):
 
 def _explained(result: TestCaseResult) -> Iterator[str]:
     yield from (f"{unmet.kind}: {unmet.message}" for unmet in result.unmet)
+    for found in result.diagnosis:
+        yield f"{found.cause}: {found.message}"
+        if found.command:
+            yield f"  {found.command}"
     yield f"query: {result.query_text}"
     for chunk in result.actual_results or ():
         yield f"  {chunk.rank}. {chunk.similarity_score:.3f} {chunk.chunk_id}"

@@ -151,6 +151,29 @@ def test_a_report_is_rendered_later_from_its_json(handbook: Command, write: Any,
     assert "1 of 2 cases passed" in handbook("report", tmp_path / "r.json").out
 
 
+def test_a_baseline_decides_instead_of_single_cases(handbook: Command, write: Any, tmp_path: Path) -> None:
+    good = [{**GOOD, "name": f"g{n}"} for n in range(8)]
+    before, after = tmp_path / "before.json", tmp_path / "after.json"
+    assert handbook("suite", "run", write(*good, BAD), "-o", before).code == 1
+    equal = handbook("suite", "run", write(*good, BAD), "--baseline", before)
+    assert equal.code == 0
+    assert equal.out.strip().splitlines()[-1].startswith("Gate passed: no fall beyond chance")
+    expected = json.loads(before.read_text("utf-8"))
+    for case in expected["result"]["test_results"]:  # what this run fails with passed then
+        case |= {"status": "passed", "expected_doc_ids": ["languages-99"]}
+    before.write_text(json.dumps(expected), "utf-8")
+    lost = write(*({**case, "expected_doc_ids": ["languages-99"]} for case in good))
+    worse = handbook("suite", "run", lost, "--baseline", before, "-o", after)
+    assert worse.code == 1
+    last = worse.out.strip().splitlines()[-1]
+    assert last.startswith("Gate FAILED: pass rate fell from 1.000 to 0.000")
+    assert json.loads(after.read_text("utf-8"))["comparison"]["newly_failing"] == [f"g{n}" for n in range(8)]
+    few = handbook("suite", "run", lost, "--baseline", before, "--filter", "g1")
+    assert few.code == 0
+    assert few.out.strip().splitlines()[-1].startswith("Gate cannot tell: 1 comparable cases")
+    assert handbook("suite", "run", lost, "--baseline", tmp_path / "none.json").code == 2
+
+
 def test_a_service_that_is_down_ends_with_3_and_no_case_is_called_failed(
     chunkproof: Command, write: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

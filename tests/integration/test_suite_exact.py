@@ -10,7 +10,8 @@ from qdrant_client import models
 from chunkproof.clients import InputType, Point
 from chunkproof.clients.qdrant import QdrantStore
 from chunkproof.deadline import Deadline
-from chunkproof.suite.outcome import TestStatus
+from chunkproof.suite.diagnosis import Diagnostician
+from chunkproof.suite.outcome import Cause, TestStatus
 from chunkproof.suite.report import SuiteReport
 from chunkproof.suite.running import Plan, run_suite
 from chunkproof_cli.context import Local
@@ -68,7 +69,9 @@ def run(store: QdrantStore, name: str) -> SuiteReport:
     ]
     made = suite(*cases)
     local = Local(services(store, name, Scattered()))
-    return run_suite(Plan(made, "s", made.cases), local, exactly=local.search_exactly)
+    diagnostician = Diagnostician(local.witness(), "s.yaml")
+    plan = Plan(made, "s", made.cases)
+    return run_suite(plan, local, exactly=local.search_exactly, diagnostician=diagnostician)
 
 
 def test_a_poor_index_shows_in_ann_recall_and_in_what_only_the_exact_search_finds(
@@ -83,6 +86,13 @@ def test_a_poor_index_shows_in_ann_recall_and_in_what_only_the_exact_search_find
     missed = [r for r in report.result.test_results if r.approximation and r.approximation.missed_by_index]
     assert report.approximation.missed_by_index == len(missed) > 0
     assert all(result.status is TestStatus.FAILED for result in missed)
+    assert {found.cause for result in missed for found in result.diagnosis} == {Cause.MISSED_BY_INDEX}
+    assert missed[0].diagnosis[0].message == (
+        f"c{missed[0].name} was missed by the index: an exact search finds it at rank 1 (1.000)"
+    )
+    assert missed[0].diagnosis[0].command == (
+        f"chunkproof suite run --exact --filter {missed[0].name} --collection {collection} s.yaml"
+    )
     assert why(missed[0]) == (
         f"Not in the top 10: c{missed[0].name} (an exact search finds c{missed[0].name}: the index missed it)"
     )

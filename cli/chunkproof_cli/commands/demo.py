@@ -74,7 +74,7 @@ def demo(data: Path | None, export: Path | None, export_suite: Path | None) -> N
         for question in QUESTIONS:
             _search(question, connected)
         _validate(records, connected)
-        report = _run_suite(connected)
+        report = _run_suite(connected, given)
     _next_steps(records[0].chunk_id, data)
     sys.exit(exit_code(report, ignore_latency=True))
 
@@ -136,13 +136,15 @@ def _print_validation(record: ChunkRecord, connected: context.Connection) -> Non
     print_verdict(validate_chunk(request, using=connected.services, deadline=Deadline(STEP_MS)))
 
 
-def _run_suite(connected: context.Connection) -> SuiteReport:
+def _run_suite(connected: context.Connection, given: context.Options) -> SuiteReport:
     with as_file(sample_suite()) as file:
         suite = read(Source(file)).suite
     _heading(f"5. Run the sample suite: {len(suite.cases)} questions and what they must return, twice")
     plan = Plan(suite, "the sample suite", placed(suite.cases, COLLECTION), repeat=2)
     with progress("Searching", len(suite.cases)) as done:
-        report = run_suite(plan, context.Local(connected.services), done=lambda _: done(1))
+        local = context.Local(connected.services)
+        looking = context.diagnostician(local, given, plan.source)
+        report = run_suite(plan, local, done=lambda _: done(1), diagnostician=looking)
     print_report(report)
     return report
 

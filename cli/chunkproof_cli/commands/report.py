@@ -1,48 +1,75 @@
 """`chunkproof report`."""
 
+import sys
 from pathlib import Path
 
 import click
 
+from chunkproof.audit.summary import AuditReport
 from chunkproof_cli import audit_reports, context
 from chunkproof_cli.audit_reports import audit_in
 from chunkproof_cli.audit_reports.terminal import print_report as print_audit
+from chunkproof_cli.commands.suite_run import exit_code
 from chunkproof_cli.output import say
 from chunkproof_cli.reports import check_outputs, write_reports
 from chunkproof_cli.reports.terminal import print_report
+from chunkproof_cli.suites.comparing import compared
 from chunkproof_cli.suites.selecting import load_report
 
 EXAMPLES = """\b
 Examples:
   chunkproof report report.json
-  chunkproof report report.json -o report.md -o junit.xml
+  chunkproof report report.json -o report.html -o report.md -o junit.xml
+  chunkproof report monday.json tuesday.json today.json -o trend.html
+  chunkproof report report.json --baseline main.json
 """
 
 
 @click.command(epilog=EXAMPLES)
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("found", metavar="FILE...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option(
     "-o",
     "outputs",
     multiple=True,
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Write it as .json, .txt, .md or .xml (JUnit), an audit as .html too; repeatable. Without: show it here.",
+    help="Write it as .html, .json, .txt, .md or .xml (JUnit); may be repeated. Without: show it here.",
+)
+@click.option(
+    "--baseline",
+    type=click.Path(path_type=Path),
+    metavar="REPORT",
+    help="Compare with this report of a suite: exit 1 only if it is worse than chance explains.",
 )
 @context.without_api("a report is a file")
-def report(file: Path, outputs: tuple[Path, ...]) -> None:
-    """Render the canonical report FILE of a suite or an audit in other formats."""
-    audit = audit_in(file)
+def report(found: tuple[Path, ...], outputs: tuple[Path, ...], baseline: Path | None) -> None:
+    """Render the canonical report FILE of a suite or an audit in other formats.
+
+    Of several suites, the latest run is rendered, and .html shows how its figures came about.
+    """
+    audit = audit_in(found[0]) if len(found) == 1 and baseline is None else None
     if audit is not None:
-        check_outputs(outputs, audit_reports.FORMATS)
-        audit_reports.write_reports(audit, outputs)
-        if not outputs:
-            print_audit(audit)
-    else:
-        check_outputs(outputs)
-        found = load_report(file)
-        if not outputs:
-            print_report(found)
-        write_reports(found, outputs)
+        _render_audit(audit, outputs)
+        return
+    check_outputs(outputs)
+    *earlier, latest = sorted(map(load_report, found), key=lambda one: one.validation.started_at)
+    if baseline:
+        latest = compared(latest, load_report(baseline), baseline)
+    if not outputs:
+        print_report(latest)
+    write_reports(latest, outputs, earlier)
+    for output in outputs:
+        say(f"Wrote {output}")
+    if latest.comparison and baseline:
+        if outputs:
+            say(latest.comparison.verdict)
+        sys.exit(exit_code(latest))
+
+
+def _render_audit(audit: AuditReport, outputs: tuple[Path, ...]) -> None:
+    check_outputs(outputs, audit_reports.FORMATS)
+    if not outputs:
+        print_audit(audit)
+    audit_reports.write_reports(audit, outputs)
     for output in outputs:
         say(f"Wrote {output}")

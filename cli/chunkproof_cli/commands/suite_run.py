@@ -14,6 +14,7 @@ import click
 
 from chunkproof.errors import InvalidParameterError
 from chunkproof.settings import Settings
+from chunkproof.suite.comparison import Gate
 from chunkproof.suite.outcome import TestCaseResult, TestStatus
 from chunkproof.suite.report import SuiteReport
 from chunkproof.suite.running import InterruptedRun, Plan, run_suite
@@ -23,8 +24,9 @@ from chunkproof_cli.output import Counted, each_warning_once, print_json, progre
 from chunkproof_cli.remote import as_raised
 from chunkproof_cli.reports import check_outputs, write_reports
 from chunkproof_cli.reports.terminal import print_report
+from chunkproof_cli.suites.comparing import compared
 from chunkproof_cli.suites.reading import SuiteFile, read
-from chunkproof_cli.suites.selecting import Selection, placed, resumed
+from chunkproof_cli.suites.selecting import Selection, load_report, placed, resumed
 
 SERVER_JOBS = 4
 SHOWN_FINDINGS = 5
@@ -36,6 +38,7 @@ Examples:
   chunkproof suite run suite.yaml --collection handbook -o report.json -o report.md -o junit.xml
   chunkproof suite run suite.yaml --tag smoke --repeat 2
   chunkproof suite run suite.yaml --failing report.json
+  chunkproof suite run suite.yaml --baseline main.json -o report.md
   chunkproof suite run beir/scifact --collection scifact --exact
   chunkproof suite run topics.txt --qrels qrels.txt -k 100
 """
@@ -49,7 +52,7 @@ Examples:
     multiple=True,
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Write the report: .json (canonical), .txt, .md or .xml (JUnit). May be repeated.",
+    help="Write the report: .json (canonical), .html, .txt, .md or .xml (JUnit). May be repeated.",
 )
 @click.option(
     "--filter",
@@ -72,6 +75,12 @@ Examples:
     type=click.Path(path_type=Path),
     metavar="REPORT",
     help="Go on where this run was interrupted: its verdicts are kept.",
+)
+@click.option(
+    "--baseline",
+    type=click.Path(path_type=Path),
+    metavar="REPORT",
+    help="Compare with this report: exit 1 only if the run is worse than chance explains.",
 )
 @click.option(
     "--repeat", type=click.IntRange(1), default=1, show_default=True, help="Runs to compare verdicts of."
@@ -102,12 +111,14 @@ def run(
     """Run the cases of SUITE and judge the success criteria.
 
     SUITE is a .yaml or .json file, a BEIR folder, or TREC topics with --qrels. Exit 1 when a case fails or a
-    criterion is not met, 3 when a case could not be judged because a service was unavailable.
+    criterion is not met, 3 when a case could not be judged because a service was unavailable. With --baseline, the
+    comparison decides instead: exit 1 when a metric fell by more than chance, and the last line says so.
     """
     selection = Selection(options.pop("names"), options.pop("tags"), options.pop("failing"))
-    source = source_of(options)
+    source, baseline = source_of(options), options.pop("baseline")
     given = context.options(**options)
     check_outputs(outputs)
+    earlier = load_report(baseline) if baseline else None
     found = read(source)
     _tell(found)
     cases = placed(selection.of(found.suite), collection_of(found, given))
@@ -126,6 +137,8 @@ def run(
     except InterruptedRun as stopped:
         _leave(stopped.report, outputs)
         sys.exit(INTERRUPTED)
+    if baseline and earlier:
+        report = compared(report, earlier, baseline)
     write_reports(report, outputs)
     if given.json:
         print_json(report)
@@ -144,19 +157,28 @@ def _executed(plan: Plan, given: context.Options, *, exact: bool) -> SuiteReport
             )
         judged = sum(isinstance(case, TestCaseResult) for case in plan.cases)
         with progress("Searching", len(plan.cases) - judged) as done:
-            return run_suite(plan, backend, exactly=exactly if exact else None, done=lambda _: done(1))
+            return run_suite(
+                plan,
+                backend,
+                exactly=exactly if exact else None,
+                done=lambda _: done(1),
+                diagnostician=context.diagnostician(backend, given, plan.source),
+            )
 
 
 def exit_code(report: SuiteReport, *, ignore_latency: bool = False) -> int:
-    """1 when something is known to be wrong, else 2 or 3 when something could not be judged."""
+    """1 when something is wrong (with a baseline: worse), else 2 or 3 when something could not be judged."""
     results = report.result.test_results
-    if report.result.failed:
+    gate = report.comparison.gate if report.comparison else None
+    if gate is Gate.FAILED or (gate is None and report.result.failed):
         return context.FAILED
     codes = {
         context.exit_code(as_raised(str(r.error_code), [])) for r in results if r.status is TestStatus.ERROR
     }
     if codes:
         return context.WRONG_INPUT if codes == {context.WRONG_INPUT} else context.COULD_NOT_JUDGE
+    if gate is not None:
+        return 0
     unmet = [one for one in report.unmet_criteria if not (ignore_latency and one.is_latency)]
     return context.FAILED if unmet else 0
 

@@ -1,11 +1,12 @@
 """Reports of a suite in every format, all rendered from the canonical one; a format is a file here."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 import click
 
 from chunkproof.suite.report import SuiteReport
+from chunkproof_cli.reports.html import page
 from chunkproof_cli.reports.junit import junit
 from chunkproof_cli.reports.markdown import markdown
 from chunkproof_cli.reports.text import text
@@ -15,6 +16,7 @@ FORMATS: Mapping[str, Callable[[SuiteReport], str]] = {
     ".txt": text,
     ".md": markdown,
     ".xml": junit,
+    ".html": page,
 }
 
 
@@ -29,7 +31,8 @@ def check_outputs(files: tuple[Path, ...], known: Collection[str] = FORMATS) -> 
             raise click.BadParameter(f"{file}: there is no such folder to write to", param_hint="-o")
 
 
-def write_reports(report: SuiteReport, files: tuple[Path, ...]) -> None:
-    """The report in each file, by its extension."""
+def write_reports(report: SuiteReport, files: tuple[Path, ...], earlier: Sequence[SuiteReport] = ()) -> None:
+    """The report in each file, by its extension; a page shows earlier ones as well."""
     for file in files:
-        file.write_text(FORMATS[file.suffix](report), "utf-8", newline="\n")
+        made = page(report, earlier) if file.suffix == ".html" else FORMATS[file.suffix](report)
+        file.write_text(made, "utf-8", newline="\n")

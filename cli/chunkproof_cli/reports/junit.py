@@ -36,6 +36,9 @@ def junit(report: SuiteReport) -> str:
         ET.SubElement(properties, "property", {"name": name, "value": f"{value:.6f}"})
     for one in report.criteria:
         ET.SubElement(properties, "property", {"name": one.id, "value": f"{one.shown_figure}, {one.verdict}"})
+    if report.comparison:
+        verdict = possible(report.comparison.verdict)
+        ET.SubElement(properties, "property", {"name": "baseline", "value": verdict})
     for case in result.test_results:
         _case(suite, case, report.suite.name)
     ET.SubElement(suite, "system-out")
@@ -67,6 +70,8 @@ def _case(suite: ET.Element, case: TestCaseResult, suite_name: str) -> None:
 
 def _details(case: TestCaseResult) -> str:
     lines = [f"query: {case.query_text}", *(f"{unmet.kind}: {unmet.message}" for unmet in case.unmet)]
+    for found in case.diagnosis:
+        lines += [f"{found.cause}: {found.message}", *([f"  {found.command}"] if found.command else [])]
     lines += [f"{r.rank}. {r.similarity_score:.3f} {r.chunk_id}" for r in case.actual_results or ()]
     return "\n".join(lines)
 

@@ -3,21 +3,34 @@
 import re
 from collections.abc import Iterable, Iterator
 
+from chunkproof.suite.comparison import Gate
 from chunkproof.suite.criteria import Verdict
 from chunkproof.suite.outcome import TestStatus
 from chunkproof.suite.report import SuiteReport
-from chunkproof_cli.reports.figures import LATENCY_HEAD, approximation_line, latency_rows, metric_table, why
+from chunkproof_cli.reports.figures import (
+    CHANGE_HEAD,
+    LATENCY_HEAD,
+    approximation_line,
+    change_rows,
+    comparison_lines,
+    diagnosis_rows,
+    latency_rows,
+    metric_table,
+    why,
+)
 
 MOST_CHARS = 65_000  # GitHub takes 65,536 in a comment
 SHOWN_CASES = 50
 LONGEST_CELL = 300
 _MARKS = {Verdict.MET: "✅", Verdict.NOT_MET: "❌", Verdict.NOT_JUDGED: "➖"}
+_GATES = {Gate.PASSED: "✅", Gate.FAILED: "❌", Gate.CANNOT_TELL: "➖", Gate.NOT_JUDGED: "⚠️"}
 _ACTIVE = re.compile(r"([\\`*_{}\[\]<>()#+!|~@&])")
 
 
 def markdown(report: SuiteReport) -> str:
     """Verdict first, then what did not pass, then figures."""
-    parts = [_head(report), *_cases(report), _criteria(report), *_metrics(report)]
+    parts = [_head(report), *_comparison(report), *_cases(report), *_diagnosis(report)]
+    parts += [_criteria(report), *_metrics(report)]
     parts.append("### Latency (ms)\n\n" + table(LATENCY_HEAD, latency_rows(report)))
     text = "\n\n".join(parts) + "\n"
     return text if len(text) <= MOST_CHARS else text[: MOST_CHARS - 40].rpartition("\n")[0] + "\n\n…\n"
@@ -47,7 +60,17 @@ def _head(report: SuiteReport) -> str:
         if stats.collection_exists
         else ""
     )
+    found = report.comparison
+    if found:
+        mark = _GATES[found.gate]
+        line = f"**{cell(found.verdict)}**\n\n{line}"
     return f"## {mark} {cell(report.suite.name)}\n\n{line}{where}."
+
+
+def _comparison(report: SuiteReport) -> Iterator[str]:
+    if report.comparison:
+        lines = "\n".join(f"- {cell(line)}" for line in comparison_lines(report.comparison))
+        yield f"### Compared with the baseline\n\n{table(CHANGE_HEAD, change_rows(report.comparison))}\n\n{lines}"
 
 
 def _cases(report: SuiteReport) -> Iterator[str]:
@@ -59,6 +82,13 @@ def _cases(report: SuiteReport) -> Iterator[str]:
             yield f"### {title}\n\n{table(('case', 'query', 'why'), rows)}" + (
                 f"\n\n… and {more} more" if more > 0 else ""
             )
+
+
+def _diagnosis(report: SuiteReport) -> Iterator[str]:
+    if causes := list(diagnosis_rows(report)):
+        more = len(causes) - SHOWN_CASES
+        shown = table(("case", "cause", "found", "see more"), causes[:SHOWN_CASES])
+        yield f"### Why\n\n{shown}" + (f"\n\n… and {more} more" if more > 0 else "")
 
 
 def _criteria(report: SuiteReport) -> str:

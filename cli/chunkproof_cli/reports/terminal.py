@@ -2,11 +2,22 @@
 
 from rich.text import Text
 
+from chunkproof.suite.comparison import Comparison, Gate
 from chunkproof.suite.criteria import Verdict
 from chunkproof.suite.outcome import TestCaseResult, TestStatus
 from chunkproof.suite.report import SuiteReport
 from chunkproof_cli.output import excerpt, out, rows, shown, table, title, verdict
-from chunkproof_cli.reports.figures import LATENCY_HEAD, approximation_line, latency_rows, metric_table, why
+from chunkproof_cli.reports.figures import (
+    CHANGE_HEAD,
+    LATENCY_HEAD,
+    approximation_line,
+    change_rows,
+    comparison_lines,
+    diagnosis_rows,
+    latency_rows,
+    metric_table,
+    why,
+)
 
 SHOWN_CASES = 50
 
@@ -20,6 +31,7 @@ def print_report(report: SuiteReport) -> None:
         out().print(rows(table("case", "state", "why"), lines))
         if (more := len(undecided) - SHOWN_CASES) > 0:
             out().print(shown(f"… and {more} more"))
+    _print_diagnosis(report)
     _print_figures(report)
     title("Success criteria and stage limits")
     out().print(
@@ -37,6 +49,8 @@ def print_report(report: SuiteReport) -> None:
             ),
         )
     )
+    if report.comparison:
+        _print_comparison(report.comparison)
     result = report.result
     errors = f", {result.errors} could not be judged" if result.errors else ""
     style = "green" if result.passed == result.total_tests else "bold red"
@@ -47,6 +61,34 @@ def print_report(report: SuiteReport) -> None:
             style,
         )
     )
+    if report.comparison:
+        good = report.comparison.gate in (Gate.PASSED, Gate.CANNOT_TELL)
+        out().print(shown(report.comparison.verdict, "green" if good else "bold red"), soft_wrap=True)
+
+
+def _print_comparison(found: Comparison) -> None:
+    title("Compared with the baseline")
+    out().print(rows(table(*CHANGE_HEAD), change_rows(found)))
+    for line in comparison_lines(found):
+        out().print(shown(f"  {line}"), soft_wrap=True)
+    out().print()
+
+
+def _print_diagnosis(report: SuiteReport) -> None:
+    """Lines and no table, so that a command can be copied whole."""
+    causes = list(diagnosis_rows(report))
+    if not causes:
+        return
+    title("Why")
+    for name, cause, message, command in causes[:SHOWN_CASES]:
+        out().print(
+            Text.assemble(shown(f"  {name}: "), shown(cause, "bold"), shown(f". {message}")), soft_wrap=True
+        )
+        if command:
+            out().print(shown(f"    {command}", "cyan"), soft_wrap=True)
+    if (more := len(causes) - SHOWN_CASES) > 0:
+        out().print(shown(f"  … and {more} more"))
+    out().print()
 
 
 def _print_figures(report: SuiteReport) -> None:

@@ -2,7 +2,17 @@
 
 from chunkproof.suite.report import SuiteReport
 from chunkproof.suite.validation_report import section_text
-from chunkproof_cli.reports.figures import LATENCY_HEAD, Row, approximation_line, latency_rows, metric_table
+from chunkproof_cli.reports.figures import (
+    CHANGE_HEAD,
+    LATENCY_HEAD,
+    Row,
+    approximation_line,
+    change_rows,
+    comparison_lines,
+    diagnosis_rows,
+    latency_rows,
+    metric_table,
+)
 
 
 def text(report: SuiteReport) -> str:
@@ -15,6 +25,12 @@ def text(report: SuiteReport) -> str:
         f"Not judged: {result.total_tests - result.passed - result.failed}",
     ]
     sections = [section_text("TEST SUITE", *counts)]
+    if causes := [
+        line
+        for name, cause, message, command in diagnosis_rows(report)
+        for line in (f"{name}: {cause}. {message}", *([f"  {command}"] if command else []))
+    ]:
+        sections.append(section_text("DIAGNOSIS", *causes))
     if result.metrics:
         head, rows = metric_table(report)
         sections.append(section_text("METRICS", *(_columns(row) for row in (head, *rows))))
@@ -28,6 +44,9 @@ def text(report: SuiteReport) -> str:
         for one in report.criteria
     ]
     sections.append(section_text("SUCCESS CRITERIA", *criteria))
+    if found := report.comparison:
+        changes = [_columns(row) for row in (CHANGE_HEAD[:4], *(row[:4] for row in change_rows(found)))]
+        sections.append(section_text("BASELINE", *changes, *comparison_lines(found), found.verdict))
     return "\n\n".join([report.validation.to_summary(), *sections]) + "\n"
 
 

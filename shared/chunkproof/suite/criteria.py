@@ -29,6 +29,7 @@ class Criterion(Model):
     id: str
     title: str
     limit: str
+    limit_ms: float | None = Field(None, description="The limit as a number, of those in milliseconds")
     figure: float | None = Field(None, description="As measured; null when not judged")
     unit: str
     verdict: Verdict
@@ -191,6 +192,7 @@ def _below(key: str, title: str, limit_ms: float, figure: float | None, *, detai
         id=key,
         title=title,
         limit=f"< {limit_ms:g} ms",
+        limit_ms=limit_ms,
         figure=figure,
         unit="ms",
         verdict=_verdict(figure, figure is not None and figure < limit_ms),

@@ -11,7 +11,11 @@ SHOWN_IDS = 5
 
 
 class ExpectationError(Exception):
-    """An expectation that was not met; what is found is one of its kinds."""
+    """An expectation that was not met; what is found is one of its kinds. `keyword` is the one that is missing."""
+
+    def __init__(self, message: str, keyword: str | None = None) -> None:
+        super().__init__(message)
+        self.keyword = keyword
 
 
 class MissingDocumentError(ExpectationError):
@@ -104,7 +108,7 @@ def _missing(case: TestCase, found: Sequence[str]) -> Iterator[ExpectationError]
 def _without_keywords(case: TestCase, results: Sequence[SearchResult]) -> Iterator[ExpectationError]:
     for keyword in case.expected_keywords:
         if not any(contains(result.text, keyword, ignore_accents=case.ignore_accents) for result in results):
-            yield RelevanceError(f"Keyword {keyword!r} is in none of the {len(results)} results")
+            yield RelevanceError(f"Keyword {keyword!r} is in none of the {len(results)} results", keyword)
 
 
 def _below_threshold(

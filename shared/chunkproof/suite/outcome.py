@@ -66,6 +66,7 @@ class Unmet(Model):
 
     kind: str
     message: str
+    keyword: str | None = Field(None, description="The keyword that is missing, where that is it")
 
 
 class CaseTiming(Model):
@@ -88,6 +89,32 @@ class Approximation(Model):
     )
 
 
+class Cause(StrEnum):
+    """Why an expectation is not met."""
+
+    NOT_IN_COLLECTION = "not in collection"
+    TEXT_CHANGED = "text changed"
+    UNREADABLE = "unreadable"
+    FILTERED_OUT = "filtered out"
+    MISSED_BY_INDEX = "missed by index"
+    STALE_VECTOR = "stale vector"
+    BEYOND_TOP_K = "beyond top_k"
+    BELOW_THRESHOLD = "below threshold"
+    KEYWORD_MISSING = "keyword missing"
+    UNWANTED_RESULT = "unwanted result"
+    TOO_SLOW = "too slow"
+    NOT_LOOKED_INTO = "not looked into"
+
+
+class Diagnosis(Model):
+    """One cause of a failed case, in a sentence."""
+
+    cause: Cause
+    subject: str | None = Field(None, description="The expected id, or the chunk, that it is about")
+    message: str
+    command: str | None = Field(None, description="What to run to see more")
+
+
 class TestCaseResult(TestCase):
     """A case and what became of it: document 003's TestCase after its run."""
 
@@ -101,6 +128,7 @@ class TestCaseResult(TestCase):
     metrics: dict[str, float] = Field(default_factory=dict)
     timing: CaseTiming | None = None
     approximation: Approximation | None = None
+    diagnosis: tuple[Diagnosis, ...] = Field((), description="Why it failed, as far as that was looked into")
 
     @classmethod
     def pending(cls, case: TestCase) -> "TestCaseResult":

@@ -11,6 +11,7 @@ from chunkproof import __version__
 from chunkproof.errors import InvalidParameterError
 from chunkproof.models import Model
 from chunkproof.suite.cases import Suite
+from chunkproof.suite.comparison import Comparison
 from chunkproof.suite.criteria import Criterion, Verdict
 from chunkproof.suite.latency import StageLatency, spread
 from chunkproof.suite.metrics import averaged
@@ -113,6 +114,7 @@ class SuiteReport(Model):
     criteria: tuple[Criterion, ...]
     approximation: ApproximationSummary | None = None
     runs: int = 1
+    comparison: Comparison | None = Field(None, description="With the baseline, where one was given")
 
     @property
     def unmet_criteria(self) -> tuple[Criterion, ...]:

@@ -44,7 +44,10 @@ def run_case(
         return not_judged(case, error)
     labels = stands_for(response.results, case.grades)
     problems = unmet(case, response.results, latency_ms)
-    found = [Unmet(kind=type(problem).__name__, message=str(problem)) for problem in problems]
+    found = [
+        Unmet(kind=type(problem).__name__, message=str(problem), keyword=problem.keyword)
+        for problem in problems
+    ]
     return TestCaseResult.pending(case).model_copy(
         update={
             "collection_name": case.collection_name or response.execution.collection,

@@ -18,6 +18,7 @@ from chunkproof.errors import (
 from chunkproof.models import CollectionInfo, RetrievalResponse, ValidationResult
 from chunkproof.suite import criteria
 from chunkproof.suite.cases import Suite, TestCase
+from chunkproof.suite.diagnosis import Diagnostician
 from chunkproof.suite.latency import latencies
 from chunkproof.suite.outcome import RetrievedChunk, TestCaseResult, TestStatus
 from chunkproof.suite.report import SuiteIdentity, SuiteReport, TestSuiteResult, approximation_of, fingerprint
@@ -77,16 +78,29 @@ class _Look:
 
 
 def run_suite(
-    plan: Plan, door: Door, *, exactly: Search | None = None, done: Done | None = None
+    plan: Plan,
+    door: Door,
+    *,
+    exactly: Search | None = None,
+    done: Done | None = None,
+    diagnostician: Diagnostician | None = None,
 ) -> SuiteReport:
-    """Run every case and judge the criteria. A collection that does not exist is an error at once;
-    a store that is down leaves every case in error."""
-    return _Session(plan, door, exactly, done).report()
+    """Run every case, judge the criteria and look into what failed. A collection that does not exist is an
+    error at once; a store that is down leaves every case in error."""
+    return _Session(plan, door, exactly, done, diagnostician).report()
 
 
 class _Session:
-    def __init__(self, plan: Plan, door: Door, exactly: Search | None, done: Done | None) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        door: Door,
+        exactly: Search | None,
+        done: Done | None,
+        diagnostician: Diagnostician | None,
+    ) -> None:
         self._plan = plan
+        self._diagnostician = diagnostician
         self._door = door
         self._started, self._watch = datetime.now(UTC), Stopwatch()
         self._first = SuiteRun(plan.cases, door.search, exactly=exactly, jobs=plan.jobs, done=done)
@@ -102,6 +116,8 @@ class _Session:
             else:
                 self._first.execute()
                 self._repeat()
+                if self._diagnostician:
+                    self._first.results = self._diagnostician.diagnosed(self._first.results)
             return self._made(complete=True)
         except KeyboardInterrupt:
             raise InterruptedRun(self._made(complete=False)) from None

@@ -1,0 +1,67 @@
+"""A run beside an earlier one: what changed, and whether that is more than chance."""
+
+from enum import StrEnum
+
+from pydantic import Field
+
+from chunkproof.models import Model
+
+
+class Gate(StrEnum):
+    """What the comparison comes to. Only `failed` says that the run is worse."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    CANNOT_TELL = "cannot tell"
+    NOT_JUDGED = "not judged"
+
+
+class MetricChange(Model):
+    """A metric's mean in both runs, over the cases that have it in both."""
+
+    name: str
+    cases: int
+    before: float
+    after: float
+    low: float = Field(description="Lower end of the interval of the difference")
+    high: float = Field(description="Upper end; below 0, the fall is more than chance")
+    gated: bool = Field(description="Whether the gate looks at it")
+
+    @property
+    def difference(self) -> float:
+        """After minus before: negative is worse."""
+        return self.after - self.before
+
+    @property
+    def is_regression(self) -> bool:
+        """Whether it fell by more than chance explains."""
+        return self.high < 0
+
+
+class Comparison(Model):
+    """The paired comparison of a run with its baseline."""
+
+    baseline: str = Field(description="The report compared with")
+    baseline_timestamp: str
+    cases: int = Field(description="Cases with a verdict in both runs")
+    changes: tuple[MetricChange, ...]
+    newly_failing: tuple[str, ...]
+    newly_passing: tuple[str, ...]
+    not_compared: dict[str, str] = Field(description="Cases left out, and why")
+    confidence: float = Field(description="Of each interval, between 0 and 1")
+    rounds: int
+    seed: int
+    least_changes: int = Field(
+        description="Fewer cases that change, all for the worse, cannot be told from chance"
+    )
+    smallest_detectable: float | None = Field(
+        None, description="`least_changes` as a share of the cases; null when there are fewer cases than that"
+    )
+    gate: Gate
+    reason: str
+
+    @property
+    def verdict(self) -> str:
+        """The one line that says what the exit code says."""
+        loud = {Gate.FAILED: "FAILED"}
+        return f"Gate {loud.get(self.gate, self.gate.value)}: {self.reason}"

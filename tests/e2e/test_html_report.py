@@ -1,0 +1,211 @@
+"""The HTML report in a real browser: it opens offline, sorts, searches, unfolds, and shows stored text as text."""
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from chunkproof.errors import VectorStoreUnavailableError
+from chunkproof.suite.outcome import Cause, Diagnosis
+from chunkproof.suite.report import SuiteReport
+from chunkproof.suite.running import Plan, run_suite
+from chunkproof_cli.reports import FORMATS, write_reports
+from chunkproof_cli.reports.case_table import UNFOLDED_WHEN_PASSED
+from chunkproof_cli.suites.comparing import compared
+
+from support.chromium import Chromium, NoBrowserError, Page, chromium
+from support.commands import Command
+from support.npm import CACHE, NotFetchedError, npm_file
+from support.suites import Answer, Door, answer, chunk, suite
+
+AXE = "axe-core@4.14.0"
+AXE_SHA256 = "20c09fe157a8a34a30e241aaa1fcdade657734f08ab379ecfbeb7d45cc46e878"
+NASTY = "<script>window.acted=1</script><img src=x onerror='window.acted=1'></td>\x00\x1b[31m \"quoted' &amp; <!--"
+META = {"url": "https://docs.example.com/a", "document_title": "A"}
+ANSWERS: dict[str, Answer] = {
+    "second": answer(chunk("x", 0.9, **META), chunk("a", 0.8, **META)),
+    "first": answer(chunk("a", 0.85, text=NASTY, **META)),
+    f"lost {NASTY}": answer(chunk(NASTY, 0.6, text=NASTY, url="javascript:window.acted=1")),
+    "down": VectorStoreUnavailableError("db", NASTY),
+    "tenth": answer(*(chunk(f"x{n}", 0.5) for n in range(9)), chunk("a", 0.4)),
+}
+
+
+def unusable(reason: Exception) -> None:
+    """Skip, unless this is where the page must be tested."""
+    if os.environ.get("CHUNKPROOF_REQUIRE_BROWSER"):
+        pytest.fail(f"a browser is required here: {reason}")
+    pytest.skip(f"no browser: {reason}")
+
+
+def report(answers: dict[str, Answer] = ANSWERS) -> SuiteReport:
+    cases = [{"name": name, "query_text": f"q {name}", "expected_doc_ids": ["a"]} for name in answers]
+    made = suite(*cases, name=f"pages {NASTY}")
+    found = run_suite(Plan(made, "s.yaml", made.cases), Door(lambda query: answers[query.removeprefix("q ")]))
+    cause = Diagnosis(
+        cause=Cause.NOT_IN_COLLECTION, subject="a", message=f"a {NASTY}", command="chunkproof validate a"
+    )
+    results = [
+        case.model_copy(update={"diagnosis": (cause,)}) if case.name.startswith("lost") else case
+        for case in found.result.test_results
+    ]
+    return found.model_copy(
+        update={"result": found.result.model_copy(update={"test_results": tuple(results)})}
+    )
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Chromium]:
+    try:
+        with chromium() as running:
+            yield running
+    except NoBrowserError as reason:
+        unusable(reason)
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A report with an earlier run and a baseline."""
+    made = tmp_path_factory.mktemp("page") / "report.html"
+    earlier = report()
+    write_reports(compared(report(), earlier, Path("main.json")), (made,), [earlier])
+    return made
+
+
+@pytest.fixture
+def page(browser: Chromium, file: Path) -> Iterator[Page]:
+    opened = browser.open(file)
+    opened.look()
+    yield opened
+    assert opened.console == []
+    assert opened.requests == [file.as_uri()]
+
+
+def names(page: Page) -> list[str]:
+    """Those of the cases on display, in order, by their first word."""
+    shown = "[...document.getElementById('cases').tBodies].filter(one => !one.hidden)"
+    found: list[str] = page.run(f"{shown}.map(one => one.querySelector('.unfold').textContent.split(' ')[0])")
+    return found
+
+
+def test_what_did_not_pass_comes_first_and_every_chart_is_drawn(page: Page) -> None:
+    assert names(page) == ["lost", "down", "second", "first", "tenth"]
+    titles = page.run("[...document.querySelectorAll('figure h3')].map(one => one.textContent)")
+    assert titles == [
+        "Scores",
+        "Latency by stage",
+        "Rank of the expected document",
+        "Quality over time",
+        "Latency over time",
+    ]
+    assert page.run("[...document.querySelectorAll('figure svg')].every(one => one.getBBox().width > 200)")
+    assert page.run("document.querySelectorAll('figure [role=img]')[2].getAttribute('aria-label')") == (
+        "Rank of the expected document. First in 1 of 4 cases, in the first five in 2, nowhere in 1."
+    )
+
+
+def test_a_heading_sorts_both_ways_and_what_has_no_value_is_last(page: Page) -> None:
+    rank = "document.querySelectorAll('#cases thead button')[2]"
+    page.run(f"{rank}.click()")
+    assert names(page)[:3] == ["first", "second", "tenth"]
+    assert page.run(f"{rank}.parentElement.getAttribute('aria-sort')") == "ascending"
+    page.run(f"{rank}.click()")
+    assert names(page)[:3] == ["tenth", "second", "first"]
+    assert page.run("document.querySelectorAll('[aria-sort]').length") == 1
+
+
+def test_cases_are_found_by_any_word_and_by_verdict(page: Page) -> None:
+    page.run("document.getElementById('search').focus()")
+    page.send("Input.insertText", text="TENTH")
+    assert names(page) == ["tenth"]
+    assert page.run("document.getElementById('count').textContent") == "1 of 5 cases shown"
+    page.run("search.value = ''; state.value = 'failed'; state.dispatchEvent(new Event('change'))")
+    assert names(page) == ["lost"]
+
+
+def test_a_case_is_unfolded_by_keyboard_alone(page: Page) -> None:
+    page.run("document.querySelector('#cases thead tr th:last-child button').focus()")
+    page.press("Tab")
+    detail = "document.querySelector('#cases .detail')"
+    assert page.run(f"{detail}.getBoundingClientRect().height") == 0
+    page.press("Enter", "\r")
+    assert page.run("document.activeElement.getAttribute('aria-expanded')") == "true"
+    text = page.run(f"{detail}.innerText")
+    assert "not in collection" in text
+    assert "chunkproof validate a" in text
+    assert "missing" in text
+    page.press("Enter", "\r")
+    assert page.run(f"{detail}.getBoundingClientRect().height") == 0
+
+
+def test_an_expected_result_is_marked_by_word_as_well_as_colour(page: Page) -> None:
+    marked = page.run("[...document.querySelectorAll('tr.expected')].map(one => one.cells[2].textContent)")
+    assert marked == ["✓ expected a"] * 3
+
+
+def test_stored_text_stays_text(page: Page) -> None:
+    shown = NASTY.replace("\x00", "\ufffd").replace("\x1b", "\ufffd")
+    assert page.run("window.acted === undefined")
+    assert page.run("[document.scripts.length, document.images.length]") == [1, 0]
+    assert page.run("document.querySelectorAll('main a').length") == 0
+    assert page.run("document.querySelector('h1').textContent") == f"pages {shown}"
+    assert page.run("document.querySelector('.unfold').textContent") == f"lost {shown}"
+    # Not even what gets into the page runs: its policy names its one script.
+    page.run(
+        "document.body.append(Object.assign(document.createElement('script'), {text: 'window.acted = 1'}))"
+    )
+    assert page.run("window.acted === undefined")
+    assert "Content Security Policy" in page.console.pop()
+
+
+def test_nothing_is_wider_than_a_phone(page: Page) -> None:
+    page.look(width=360, height=740)
+    page.run("document.querySelectorAll('.unfold').forEach(one => one.click())")
+    assert page.run("[document.documentElement.scrollWidth, innerWidth]") == [360, 360]
+
+
+def test_paper_shows_what_failed_and_no_controls(page: Page) -> None:
+    page.look(scheme="dark", media="print")
+    heights = page.run(
+        "[...document.querySelectorAll('.detail')].map(one => one.getBoundingClientRect().height > 0)"
+    )
+    assert heights == [True, True, False, False, False]
+    assert page.run("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert page.run("getComputedStyle(document.querySelector('.tools')).display") == "none"
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1200), ("dark", 1200), ("light", 360)])
+def test_axe_finds_nothing_serious(page: Page, scheme: str, width: int) -> None:
+    try:
+        axe = npm_file(AXE, "axe.min.js", AXE_SHA256, CACHE / "axe-core-4.14.0.js")
+    except NotFetchedError as reason:
+        unusable(reason)
+    page.look(width=width, scheme=scheme)
+    page.run("document.querySelectorAll('.unfold, summary').forEach(one => one.click())")
+    page.run(axe.read_text("utf-8") + "; 0")
+    script = "axe.run().then(done => JSON.stringify([done.violations, done.passes.length]))"
+    violations, passes = json.loads(page.run(script))
+    found = [(one["id"], one["impact"], [node["html"][:200] for node in one["nodes"]]) for one in violations]
+    assert found == []
+    assert passes > 20
+
+
+def test_a_page_of_many_cases_unfolds_only_what_did_not_pass() -> None:
+    many = {f"c{n}": ANSWERS["first"] for n in range(UNFOLDED_WHEN_PASSED)} | {"lost": answer(chunk("x"))}
+    made = report(many)
+    assert FORMATS[".html"](made).count('class="unfold"') == 1
+
+
+def test_the_command_writes_a_page_of_several_reports(chunkproof: Command, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        write_reports(report(), (tmp_path / f"{name}.json",))
+    run = chunkproof("report", tmp_path / "two.json", tmp_path / "one.json", "-o", tmp_path / "x.html")
+    assert run.code == 0
+    assert "Quality over time" in (tmp_path / "x.html").read_text("utf-8")
+    gate = chunkproof(
+        "report", tmp_path / "two.json", "--baseline", tmp_path / "one.json", "-o", tmp_path / "y.html"
+    )
+    assert gate.code == 3
+    assert "Gate not judged: 1 of 5 cases could not be judged" in gate.err

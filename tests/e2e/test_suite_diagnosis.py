@@ -1,0 +1,81 @@
+"""The sample suite on a damaged collection: it fails, and says what was done to each chunk."""
+
+import json
+import re
+import shlex
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from qdrant_client import models
+
+from chunkproof.clients import InputType, Point
+from chunkproof.clients.qdrant import QdrantStore
+from chunkproof.deadline import Deadline
+from chunkproof.lookup import find_point
+from chunkproof_cli.local.minilm import local_model
+
+from support.chunks import services
+from support.commands import Command
+
+CASES = ("french-robot", "german-mower", "spanish-underwater", "garbled-accents", "checksum-in-code")
+CAUSES = {
+    "french-robot": "text changed",
+    "german-mower": "not in collection",
+    "garbled-accents": "stale vector",
+    "checksum-in-code": "filtered out",
+}
+
+
+@pytest.fixture
+def damaged(handbook: Command, tmp_path: Path) -> Command:
+    """The handbook with one chunk deleted, one cut, one re-embedded with another text and one field emptied."""
+    store = QdrantStore.embedded(tmp_path / "data-home" / "chunkproof")
+    using, deadline = services(store, "handbook"), Deadline(60_000)
+
+    def change(chunk_id: str, made: Callable[[Point], Point]) -> None:
+        found = find_point(chunk_id, "handbook", using=using, deadline=deadline)
+        point = store.fetch("handbook", [found.id], deadline, with_vector="")[0]
+        store.upsert("handbook", [made(point)], "", deadline)
+
+    other = tuple(local_model().embed(["Ein Rasenmäher"], InputType.DOCUMENT, deadline)[0])
+    cut = {"text": "Le mot robot vient"}
+    change("languages-00", lambda point: replace(point, payload={**point.payload, **cut}))
+    change("vectordb-text-hygiene-07", lambda point: replace(point, vector=other))
+    change(
+        "vectordb-text-hygiene-08", lambda point: replace(point, payload={**point.payload, "has_code": False})
+    )
+    gone = find_point("languages-02", "handbook", using=using, deadline=deadline)
+    store.client.delete("handbook", models.PointIdsList(points=[gone.id]))
+    store.close()
+    return handbook
+
+
+def test_each_kind_of_damage_is_named_in_every_format_with_a_command_that_shows_it(
+    damaged: Command, tmp_path: Path
+) -> None:
+    suite = tmp_path / "suite.yaml"
+    damaged("demo", "--export-suite", suite)
+    chosen = [part for name in CASES for part in ("--filter", name)]
+    files = {kind: tmp_path / f"report.{kind}" for kind in ("json", "txt", "md", "xml")}
+    outputs = [part for file in files.values() for part in ("-o", file)]
+    run = damaged("suite", "run", suite, "--collection", "handbook", "--ignore-latency", *chosen, *outputs)
+    assert run.code == 1
+    cases = json.loads(files["json"].read_text("utf-8"))["result"]["test_results"]
+    found = {case["name"]: case["diagnosis"] for case in cases}
+    assert found.pop("spanish-underwater") == []
+    assert {name: [one["cause"] for one in causes] for name, causes in found.items()} == {
+        name: [cause] for name, cause in CAUSES.items()
+    }
+    texts = {kind: file.read_text("utf-8") for kind, file in files.items() if kind != "json"}
+    texts["terminal"] = run.out
+    for kind, text in texts.items():
+        plain = re.sub(r"\\(.)", r"\1", text)  # as Markdown shows it
+        for cause in CAUSES.values():
+            assert cause in plain, (kind, cause)
+        assert "its text no longer matches its hash" in plain, kind
+        assert "chunkproof validate --collection handbook languages-00" in plain, kind
+    for causes in found.values():
+        command = shlex.split(causes[0]["command"])
+        assert damaged(*command[1:]).code in (0, 1), command  # 1: what it shows is wrong

@@ -1,0 +1,210 @@
+"""Why a case failed: each cause is named, by the store where it can be asked, else as far as a caller can tell."""
+
+import shlex
+from hashlib import sha256
+from typing import Any
+
+import click
+import pytest
+
+from chunkproof.clients import InputType, Point
+from chunkproof.clients.qdrant import QdrantStore
+from chunkproof.deadline import Deadline
+from chunkproof.suite.diagnosis import MOST_CASES, Diagnostician
+from chunkproof.suite.outcome import Cause, Diagnosis, TestStatus
+from chunkproof.suite.runner import run_case
+from chunkproof.suite.witness import ApiWitness, Fit
+from chunkproof_cli.context import Local
+from chunkproof_cli.main import cli
+
+from support.chunks import fill, services
+from support.suites import case
+from support.words import Words
+
+TEXTS = {
+    "pumps": "how a pump moves water",
+    "wells": "how deep a well of water is",
+    "rivers": "the water of a river",
+    "stars": "a star shines at night",
+    "empty": "the payload of this one has no text",
+}
+
+
+def vector(text: str) -> tuple[float, ...]:
+    return tuple(Words().embed([text], InputType.DOCUMENT, Deadline(1000))[0])
+
+
+def point(number: int, name: str, **payload: Any) -> Point:
+    """A chunk with its hash, as `load` writes it."""
+    text = TEXTS[name]
+    fields = {
+        "chunk_id": name,
+        "text": text,
+        "document_id": f"{name}-book",
+        "url": f"https://docs.example.com/{name}",
+        "document_title": name,
+        "content_hash": sha256(text.encode()).hexdigest(),
+    }
+    return Point(number, {**fields, **payload}, vector=vector(text))
+
+
+@pytest.fixture
+def local(memory_store: QdrantStore, collection: str) -> Local:
+    """Five chunks: one about stars that claims to be about wells, and one without a text."""
+    points = [
+        point(1, "pumps"),
+        point(2, "wells", language="en"),
+        point(3, "rivers", text="the water of a riv"),
+        Point(4, point(4, "stars").payload, vector=vector("seven bakers bake seven breads")),
+        point(5, "empty", text=""),
+    ]
+    fill(memory_store, collection, *points, size=Words.dimension)
+    return Local(services(memory_store, collection, Words()))
+
+
+def causes(local: Local, *, by_api: bool = False, **fields: Any) -> list[Diagnosis]:
+    """Of a case that must fail."""
+    failed = run_case(case(**{"query_text": "water", **fields}), local.search)
+    assert failed.status is TestStatus.FAILED, failed
+    witness = ApiWitness(local) if by_api else local.witness()
+    return Diagnostician(witness, "s.yaml", "--data there").causes(failed)
+
+
+MISSING: list[tuple[dict[str, Any], Cause, str]] = [
+    ({"expected_doc_ids": ["ponds"]}, Cause.NOT_IN_COLLECTION, "no chunk, document or URL has this id"),
+    ({"expected_doc_ids": ["empty"]}, Cause.UNREADABLE, "empty is stored without a readable text"),
+    (
+        {"expected_doc_ids": ["pumps"], "top_k": 1, "query_text": "river water"},
+        Cause.BEYOND_TOP_K,
+        "beyond top_k 1 (the last result scores ",
+    ),
+    (
+        {"expected_doc_ids": ["rivers-book"], "top_k": 1, "query_text": "pump"},
+        Cause.TEXT_CHANGED,
+        "its text no longer matches its hash: The stored text is not the one that content_hash was made from",
+    ),
+]
+
+
+@pytest.mark.parametrize("by_api", [False, True], ids=["store", "api"])
+@pytest.mark.parametrize(("fields", "cause", "message"), MISSING, ids=[c.value for _, c, _ in MISSING])
+def test_a_missing_chunk_has_a_cause(
+    local: Local, fields: dict[str, Any], cause: Cause, message: str, by_api: bool
+) -> None:
+    [found] = causes(local, by_api=by_api, **fields)
+    assert found.cause is cause, found
+    assert message in found.message
+
+
+def test_a_vector_of_another_text_is_found_by_embedding_the_text_again(local: Local) -> None:
+    [found] = causes(local, query_text="water at night", expected_doc_ids=["stars"], top_k=2)
+    assert found.cause is Cause.STALE_VECTOR
+    assert "its vector is not the embedding of its text by words (cosine 0." in found.message
+    assert found.message.endswith("others 1.00)")
+
+
+def test_a_stack_does_not_tell_of_vectors_and_that_is_said(local: Local) -> None:
+    [found] = causes(local, by_api=True, query_text="water at night", expected_doc_ids=["stars"], top_k=2)
+    assert found.cause is Cause.BEYOND_TOP_K
+    assert found.message.endswith(
+        "whether its vector fits its text was not looked into, as a stack does not tell"
+    )
+
+
+@pytest.mark.parametrize(
+    ("by_api", "message"),
+    [
+        (False, "the filter on language (stored: en) excludes it"),
+        (True, "the filter on document_id, language excludes it"),
+    ],
+)
+def test_a_filter_that_excludes_the_chunk_is_named(local: Local, by_api: bool, message: str) -> None:
+    filters = {"language": "de", "document_id": "wells-book"}
+    [found] = causes(local, by_api=by_api, expected_doc_ids=["wells"], filters=filters)
+    assert found.cause is Cause.FILTERED_OUT
+    assert message in found.message
+
+
+def test_a_score_below_the_threshold_is_a_cause_of_its_own(local: Local) -> None:
+    [found] = causes(local, expected_doc_ids=["pumps"], relevance_threshold=0.9)
+    assert (found.cause, found.subject) == (Cause.BELOW_THRESHOLD, "pumps")
+    assert "below relevance_threshold 0.9" in found.message
+
+
+def test_a_keyword_that_a_changed_text_lost_is_that_text_s_fault(local: Local) -> None:
+    [lost] = causes(local, query_text="river", expected_doc_ids=["rivers"], expected_keywords=["river"])
+    assert (lost.cause, lost.subject) == (Cause.TEXT_CHANGED, "rivers")
+    [never] = causes(local, expected_doc_ids=["pumps"], expected_keywords=["valve"])
+    assert never.cause is Cause.KEYWORD_MISSING
+    assert (
+        never.message
+        == "Keyword 'valve' is in none of the 4 results; the expected texts are as they were stored"
+    )
+
+
+def test_what_should_not_be_there_and_what_was_slow_are_told_too(local: Local) -> None:
+    [unwanted] = causes(local, expect_no_results=True, relevance_threshold=0.1)
+    assert unwanted.cause is Cause.UNWANTED_RESULT
+    [slow] = causes(local, expected_doc_ids=["pumps"], max_latency_ms=1e-6)
+    assert slow.cause is Cause.TOO_SLOW
+    assert "ms: embedding" in slow.message
+
+
+def test_each_expected_chunk_has_its_own_line_and_any_needs_none_once_one_is_found(local: Local) -> None:
+    both = causes(local, expected_doc_ids=["ponds", "pumps", "lakes"])
+    assert [(found.cause, found.subject) for found in both] == [
+        (Cause.NOT_IN_COLLECTION, "ponds"),
+        (Cause.NOT_IN_COLLECTION, "lakes"),
+    ]
+    low = causes(local, expected_doc_ids=["ponds", "pumps"], expect="any", relevance_threshold=0.9)
+    assert [found.cause for found in low] == [Cause.BELOW_THRESHOLD]
+
+
+def test_a_long_list_of_missing_chunks_is_cut_and_that_is_said(local: Local) -> None:
+    *_, last = causes(local, expected_doc_ids=[f"pond {n}" for n in range(8)])
+    assert last.message == "Not looked into: 3 more expected ids are missing, and only 5 were looked into"
+
+
+def test_the_command_can_be_pasted(local: Local, collection: str) -> None:
+    [found] = causes(
+        local,
+        query_text="-it's water",
+        collection_name=collection,
+        expected_doc_ids=["pumps"],
+        filters={"not": {"language": "de"}},
+        relevance_threshold=0.99,
+    )
+    assert found.command is not None
+    program, name, *arguments = shlex.split(found.command)
+    assert (program, name) == ("chunkproof", "search")
+    command = cli.get_command(click.Context(cli), "search")
+    assert command is not None
+    context = command.make_context("search", arguments)
+    assert context.params["text"] == "-it's water"
+    assert context.params["filters"] == ('not={"language": "de"}',)
+    assert str(context.params["data"]) == "there"
+
+
+def test_a_store_that_fails_meanwhile_leaves_a_reason_and_no_guess(
+    local: Local, memory_store: QdrantStore, collection: str
+) -> None:
+    failed = run_case(case(query_text="water", expected_doc_ids=["ponds"]), local.search)
+    memory_store.client.delete_collection(collection)
+    [found] = Diagnostician(local.witness()).causes(failed)
+    assert found.cause is Cause.NOT_LOOKED_INTO
+    assert found.message == f"Not looked into: Collection {collection} not found"
+
+
+def test_only_so_many_cases_are_looked_into(local: Local) -> None:
+    failed = run_case(case(query_text="water", expected_doc_ids=["ponds"]), local.search)
+    found = Diagnostician(local.witness()).diagnosed([failed] * (MOST_CASES + 1))
+    assert [one.diagnosis[0].cause for one in found[-2:]] == [Cause.NOT_IN_COLLECTION, Cause.NOT_LOOKED_INTO]
+    assert "101 cases failed, and the first 100 were looked into" in found[-1].diagnosis[0].message
+
+
+@pytest.mark.parametrize(
+    ("cosine", "usual", "stale"),
+    [(1.0, 1.0, False), (0.85, 0.85, False), (0.84, 1.0, True), (0.3, 0.85, True), (0.02, 0.03, True)],
+)
+def test_a_vector_is_stale_beside_what_is_usual_here(cosine: float, usual: float, stale: bool) -> None:
+    assert Fit("a", cosine, usual, "model").is_stale is stale
