@@ -187,7 +187,7 @@ def test_the_same_audit_twice_is_harmless_and_full_coverage_succeeds(
     cloud: Cloud, stored: Planted, collection: str
 ) -> None:
     readable = [e for e in stored.entries if e.chunk_id not in stored.faults["unverifiable"]]
-    manifest = b"".join(entry.to_line() for entry in readable)
+    manifest = b"".join(entry.to_line() for entry in readable[:200])
     reports = []
     for _ in range(2):
         found = cloud.run(manifest, "same", collection)
