@@ -117,9 +117,16 @@ class ApiWitness:
 
     def __init__(self, door: Asked) -> None:
         self._door = door
+        self._known: dict[tuple[str | None, str], Sequence[str]] = {}
 
     def chunks(self, key: str, case: TestCase) -> Sequence[str]:
-        """By validation, else by a search that is narrowed to the document or URL."""
+        """By validation, else by a search that is narrowed to the document or URL; asked once."""
+        at = (case.collection_name, key)
+        if at not in self._known:
+            self._known[at] = self._looked_up(key, case)
+        return self._known[at]
+
+    def _looked_up(self, key: str, case: TestCase) -> Sequence[str]:
         try:
             return [self._validated(key, case).chunk_id]
         except ChunkNotFoundError:
