@@ -250,7 +250,7 @@ ANY_SERVICE: Mapping[str, Fault] = {
     "garbage": Garbage(),
     "a web page": Says(HTML),
     "another service's JSON": Says(FOREIGN_JSON),
-    "a gzip bomb": GzipBomb(),
+    "a gzip bomb": GzipBomb(megabytes=1),
 }
 
 FAULTS: Mapping[Dependency, Mapping[str, Fault]] = {
