@@ -51,8 +51,8 @@ def test_an_equal_run_passes_though_cases_fail_in_both() -> None:
     assert (found.newly_failing, found.newly_passing) == ((), ())
     assert found.smallest_detectable == pytest.approx(6 / 30)
     assert found.verdict == (
-        "Gate passed: no fall beyond chance; this suite can detect one of 6 of 30 cases (20.0%) or more, "
-        "all for the worse"
+        "Gate passed: no fall beyond chance (0 newly failing); "
+        "the least that it can tell is 6 of 30 cases (20.0%), all for the worse"
     )
 
 
@@ -78,6 +78,7 @@ def test_five_cases_for_the_worse_could_be_chance_and_are_listed_all_the_same() 
     found, code = comparison([FOUND] * 30, [LOST] * 5 + [FOUND] * 25)
     assert (found.gate, code) == (Gate.PASSED, 0)
     assert len(found.newly_failing) == 5
+    assert found.verdict.startswith("Gate passed: no fall beyond chance (5 newly failing)")
 
 
 def test_what_got_better_makes_up_for_what_got_worse() -> None:
@@ -91,7 +92,8 @@ def test_three_cases_cannot_tell_and_do_not_fail() -> None:
     assert (found.gate, code) == (Gate.CANNOT_TELL, 0)
     assert found.smallest_detectable is None
     assert found.verdict == (
-        "Gate cannot tell: 3 comparable cases cannot tell a regression from chance, 6 could; not failed"
+        "Gate cannot tell: 3 comparable cases cannot tell a regression from chance, 6 could (3 newly failing); "
+        "not failed"
     )
 
 

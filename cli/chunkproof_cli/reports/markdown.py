@@ -62,7 +62,7 @@ def _head(report: SuiteReport) -> str:
     )
     found = report.comparison
     if found:
-        mark = _GATES[found.gate]
+        mark = "⚠️" if found.gate is Gate.PASSED and found.newly_failing else _GATES[found.gate]
         line = f"**{cell(found.verdict)}**\n\n{line}"
     return f"## {mark} {cell(report.suite.name)}\n\n{line}{where}."
 

@@ -47,13 +47,13 @@ def compared(report: SuiteReport, baseline: SuiteReport, file: Path) -> SuiteRep
     left_out |= {name: "new" for name in names if name not in earlier}
     left_out |= {name: "not run this time" for name in earlier if name not in names}
     changes = tuple(_changes(pairs))
-    gate, reason = _judged(report, changes, len(pairs))
+    gate, reason = _judged(report, changes, pairs)
     comparison = Comparison(
         baseline=file.name,
         baseline_timestamp=baseline.result.timestamp,
         cases=len(pairs),
         changes=changes,
-        newly_failing=tuple(new.name for old, new in pairs if _passed(old) > _passed(new)),
+        newly_failing=tuple(_newly_failing(pairs)),
         newly_passing=tuple(new.name for old, new in pairs if _passed(old) < _passed(new)),
         not_compared=dict(sorted(left_out.items())),
         confidence=1 - 2 * CHANCE,
@@ -115,19 +115,26 @@ def _change(name: str, values: Sequence[tuple[float, float]]) -> MetricChange:
     )
 
 
-def _judged(report: SuiteReport, changes: Sequence[MetricChange], cases: int) -> tuple[Gate, str]:
+def _judged(report: SuiteReport, changes: Sequence[MetricChange], pairs: Sequence[Pair]) -> tuple[Gate, str]:
     """A proven regression outweighs what could not be judged."""
     if worse := [change for change in changes if change.gated and change.is_regression]:
         return Gate.FAILED, "; ".join(_fall(change) for change in worse)
     undecided = report.result.total_tests - report.result.passed - report.result.failed
     if undecided:
         return Gate.NOT_JUDGED, f"{undecided} of {report.result.total_tests} cases could not be judged"
+    cases, failing = len(pairs), len(list(_newly_failing(pairs)))
     if cases < LEAST_CHANGES:
-        told = f"{cases} comparable cases cannot tell a regression from chance, {LEAST_CHANGES} could; not failed"
-        return Gate.CANNOT_TELL, told
-    least = f"{LEAST_CHANGES} of {cases} cases ({LEAST_CHANGES / cases:.1%})"
-    told = f"no fall beyond chance; this suite can detect one of {least} or more, all for the worse"
-    return Gate.PASSED, told
+        told = f"{cases} comparable cases cannot tell a regression from chance, {LEAST_CHANGES} could"
+        return Gate.CANNOT_TELL, f"{told} ({failing} newly failing); not failed"
+    least = f"{LEAST_CHANGES} of {cases} cases ({LEAST_CHANGES / cases:.1%}), all for the worse"
+    return (
+        Gate.PASSED,
+        f"no fall beyond chance ({failing} newly failing); the least that it can tell is {least}",
+    )
+
+
+def _newly_failing(pairs: Sequence[Pair]) -> Iterator[str]:
+    return (new.name for old, new in pairs if _passed(old) > _passed(new))
 
 
 def _fall(change: MetricChange) -> str:
