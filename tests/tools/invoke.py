@@ -160,7 +160,7 @@ def print_report(invocations: list[Invocation]) -> None:
 
 
 def _gist(body: dict[str, Any]) -> str:
-    if "checked" in body or isinstance(body.get("errors"), int):  # a batch: counts, and a verdict for each
+    if isinstance(body.get("errors"), int):  # a batch: counts, and a verdict for each
         return ", ".join(f"{name} {count}" for name, count in body.items() if isinstance(count, int))
     if body.get("errors"):
         return "; ".join(body["errors"])
