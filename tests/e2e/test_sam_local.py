@@ -92,7 +92,7 @@ def api(host: Host, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     options = [
         *sam_options(variables),
         "--warm-containers",
-        "EAGER",
+        "LAZY",  # EAGER starts nested functions too, whose layer is a parameter that sam local cannot resolve
         "--parameter-overrides",
         "QdrantUrl=http://unused",
     ]
