@@ -98,6 +98,19 @@ def api_option(command: Command) -> Command:
     return decorated
 
 
+def output_option(what: str) -> Callable[[Command], Command]:
+    """Add `-o`, once or several times: the format of a report goes by its file's extension."""
+    return click.option(
+        "-o",
+        "--output",
+        "outputs",
+        multiple=True,
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help=f"{what} May be repeated.",
+    )
+
+
 def without_api(why: str) -> Callable[[Command], Command]:
     """For a command that no deployed stack can answer: `--api` is refused with the reason, not passed over."""
 

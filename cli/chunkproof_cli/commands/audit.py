@@ -72,15 +72,7 @@ class _Count(click.ParamType[int]):
 
 @click.command(epilog=EXAMPLES)
 @click.argument("manifest")
-@click.option(
-    "-o",
-    "--output",
-    "outputs",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Write a report: .json, .jsonl (all findings), .xml (JUnit), .md, .txt or .html. Repeatable.",
-)
+@context.output_option("Write a report: .json, .jsonl (all findings), .xml (JUnit), .md, .txt or .html.")
 @click.option(
     "--partial", is_flag=True, help="The manifest lists only some of the chunks: read those, by id."
 )

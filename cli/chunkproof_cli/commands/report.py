@@ -27,14 +27,7 @@ Examples:
 
 @click.command(epilog=EXAMPLES)
 @click.argument("found", metavar="FILE...", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option(
-    "-o",
-    "outputs",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Write it as .html, .json, .txt, .md or .xml (JUnit); may be repeated. Without: show it here.",
-)
+@context.output_option("Write it as .html, .json, .txt, .md or .xml (JUnit); without, it is shown here.")
 @click.option(
     "--baseline",
     type=click.Path(path_type=Path),

@@ -46,14 +46,7 @@ Examples:
 
 @click.command(epilog=EXAMPLES)
 @source_options
-@click.option(
-    "-o",
-    "outputs",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Write the report: .json (canonical), .html, .txt, .md or .xml (JUnit). May be repeated.",
-)
+@context.output_option("Write the report: .json (canonical), .html, .txt, .md or .xml (JUnit).")
 @click.option(
     "--filter",
     "names",

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Self
 from pydantic_core import from_json
 
 from chunkproof.audit.manifest import Entry, entry_on, read_entry
-from chunkproof.audit.sorting import Sorter
+from chunkproof.audit.sorting import Sorter, neighbours_joined
 from chunkproof.clients import PointId
 from chunkproof.errors import InvalidParameterError
 
@@ -198,16 +198,9 @@ def _hint(problems: list[str]) -> list[str]:
 
 def _once(lines: Iterable[bytes], at: int = 1) -> Iterator[bytes]:
     """Each chunk once: neighbours with the same id, in this column, become one, in conflict when they differ."""
-    last: bytes | None = None
-    for line in lines:
-        if last is not None and last.split(b"\t", 2)[at] == line.split(b"\t", 2)[at]:
-            last = _as_one(last, line)
-            continue
-        if last is not None:
-            yield last
-        last = line
-    if last is not None:
-        yield last
+    return neighbours_joined(
+        lines, lambda one, other: one.split(b"\t", 2)[at] == other.split(b"\t", 2)[at], _as_one
+    )
 
 
 def _as_one(first: bytes, second: bytes) -> bytes:

@@ -1,11 +1,13 @@
 """Lines in order, however many there are, in constant memory."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from heapq import merge
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import IO
+from typing import IO, TypeVar
+
+T = TypeVar("T")
 
 # What one run holds: small beside what a Python process needs anyway, large enough to keep runs few.
 RUN_BYTES = 4 * 1024 * 1024
@@ -71,3 +73,17 @@ class Sorter:
         for run in self._runs:
             run.seek(0)
         return self._runs
+
+
+def neighbours_joined(
+    items: Iterable[T], are_one: Callable[[T, T], bool], joined: Callable[[T, T], T]
+) -> Iterator[T]:
+    """Items in order, where neighbours that are one become one."""
+    last: list[T] = []
+    for item in items:
+        if last and are_one(last[0], item):
+            last[0] = joined(last[0], item)
+        else:
+            yield from last
+            last = [item]
+    yield from last

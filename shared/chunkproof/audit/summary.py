@@ -13,7 +13,7 @@ from pydantic import Field
 
 from chunkproof.audit.bound import CONFIDENCE, upper_bound
 from chunkproof.audit.prepare import id_key, keyed
-from chunkproof.audit.sorting import Sorter
+from chunkproof.audit.sorting import Sorter, neighbours_joined
 from chunkproof.audit.state import Job, Progress
 from chunkproof.audit.verdict import OF_CHUNKS, OF_VECTORS, Finding, Kind
 from chunkproof.errors import InternalError
@@ -214,17 +214,8 @@ def _one_each(lines: Iterable[bytes], folder: Path) -> Iterator[Finding]:
     ordered = Sorter(folder)
     for line in lines:
         ordered.add(line)
-    last: Finding | None = None
-    for line in ordered:
-        found = Finding.model_validate_json(line.partition(b"\t")[2])
-        if last is not None and _are_one(last, found):
-            last = _both(last, found)
-            continue
-        if last is not None:
-            yield last
-        last = found
-    if last is not None:
-        yield last
+    found = (Finding.model_validate_json(line.partition(b"\t")[2]) for line in ordered)
+    yield from neighbours_joined(found, _are_one, _both)
 
 
 def _are_one(left: Finding, right: Finding) -> bool:
