@@ -29,6 +29,7 @@ from chunkproof.deadline import Deadline
 
 from support.audits import VECTOR, fill, found_in, planted, services_on
 from support.qdrant_server import qdrant_server
+from support.sdk import sdk
 
 ONE_BY_ONE, BATCH, ROUNDS = 400, 250, 3
 # Above one by one, above batches, and memory with ten times the entries.
@@ -80,7 +81,7 @@ def _speed(url: str, count: int) -> Iterator[bool]:
     one, batches = (rates["audit"] / rates[what] for what in ("SDK, one by one", "SDK, batches of 250"))
     yield _told(f"÷ one by one: {one:.1f} (wanted {WANTED_ONE:.0f})", one >= WANTED_ONE)
     yield _told(f"÷ batches of 250: {batches:.2f} (wanted {WANTED_BATCHES})", batches >= WANTED_BATCHES)
-    store.client.delete_collection("speed")
+    sdk(store).delete_collection("speed")
     store.close()
 
 
@@ -125,7 +126,7 @@ def _memory(url: str, count: int) -> Iterator[bool]:
                 f"{size / figures['seconds']:,.0f} chunks/s"
             )
             yield _told("all of them match", figures["kinds"]["match"] == size)
-            store.client.delete_collection(collection)
+            sdk(store).delete_collection(collection)
     ratio = used[1] / used[0]
     yield _told(
         f"memory × {ratio:.2f} with ten times the entries (wanted {WANTED_MEMORY})", ratio <= WANTED_MEMORY

@@ -10,6 +10,7 @@ from chunkproof.clients.qdrant import QdrantStore
 from support.cohere_server import CohereServer
 from support.commands import Command
 from support.qdrant_server import QdrantServer
+from support.sdk import sdk
 
 PIPELINES = Path(__file__).parents[1] / "data" / "pipelines"
 
@@ -19,7 +20,7 @@ def load_fixture(store: QdrantStore, name: str, collection: str) -> None:
     fixture: dict[str, Any] = json.loads((PIPELINES / f"{name}.json").read_text("utf-8"))
     config = fixture["collection_config"]
     vectors = config["vectors"]
-    store.client.create_collection(
+    sdk(store).create_collection(
         collection,
         vectors_config=models.VectorParams(**vectors)
         if "size" in vectors
@@ -27,7 +28,7 @@ def load_fixture(store: QdrantStore, name: str, collection: str) -> None:
         sparse_vectors_config={key: models.SparseVectorParams() for key in config.get("sparse_vectors") or {}}
         or None,
     )
-    store.client.upsert(collection, [models.PointStruct(**point) for point in fixture["points"]], wait=True)
+    sdk(store).upsert(collection, [models.PointStruct(**point) for point in fixture["points"]], wait=True)
 
 
 def findings(run: Any) -> dict[str, str]:
@@ -111,9 +112,9 @@ def test_doctor_says_how_to_begin_when_there_is_nothing(chunkproof: Command) -> 
 
 def make(folder: Path, points: list[models.PointStruct], distance: models.Distance, size: int = 3) -> None:
     store = QdrantStore.embedded(folder)
-    store.client.create_collection("c", vectors_config=models.VectorParams(size=size, distance=distance))
+    sdk(store).create_collection("c", vectors_config=models.VectorParams(size=size, distance=distance))
     if points:
-        store.client.upsert("c", points)
+        sdk(store).upsert("c", points)
     store.close()
 
 
@@ -170,9 +171,9 @@ def test_several_vectors_are_a_finding_with_the_names_to_choose_from(
 ) -> None:
     store = QdrantStore.embedded(tmp_path / "d")
     params = models.VectorParams(size=3, distance=models.Distance.COSINE)
-    store.client.create_collection("c", vectors_config={"title": params, "body": params})
+    sdk(store).create_collection("c", vectors_config={"title": params, "body": params})
     point = models.PointStruct(id=1, vector={"title": [1, 0, 0], "body": [1, 0, 0]}, payload={"text": "A"})
-    store.client.upsert("c", [point])
+    sdk(store).upsert("c", [point])
     store.close()
     run = chunkproof("doctor", "--data", tmp_path / "d", "--json")
     assert run.code == 1

@@ -18,6 +18,7 @@ from chunkproof_cli.local.minilm import local_model
 
 from support.chunks import services
 from support.commands import Command
+from support.sdk import sdk
 
 CASES = ("french-robot", "german-mower", "spanish-underwater", "garbled-accents", "checksum-in-code")
 CAUSES = {
@@ -47,7 +48,7 @@ def damaged(handbook: Command, tmp_path: Path) -> Command:
         "vectordb-text-hygiene-08", lambda point: replace(point, payload={**point.payload, "has_code": False})
     )
     gone = find_point("languages-02", "handbook", using=using, deadline=deadline)
-    store.client.delete("handbook", models.PointIdsList(points=[gone.id]))
+    sdk(store).delete("handbook", models.PointIdsList(points=[gone.id]))
     store.close()
     return handbook
 

@@ -201,15 +201,15 @@ def test_too_large_an_answer_of_the_embedder_is_a_failure_to_embed() -> None:
         ("0.2", "1"),
         ("0", "0"),
         ("Wed, 21 Oct 2015 07:28:00 GMT", "0"),
-        ("soon", "soon"),
+        ("soon", None),
     ],
 )
 def test_the_sdks_get_the_time_to_wait_in_whole_seconds(
-    client: httpx.Client, monkeypatch: pytest.MonkeyPatch, given: str, told: str
+    client: httpx.Client, monkeypatch: pytest.MonkeyPatch, given: str, told: str | None
 ) -> None:
     monkeypatch.setattr(http, "sleep", lambda _: None)
     with keeping_server(lambda _: Said(429, headers={"retry-after": given})) as server:
-        assert client.get(server.url).headers["retry-after"] == told
+        assert client.get(server.url).headers.get("retry-after") == told
 
 
 def test_the_sdks_get_a_date_to_come_as_seconds(client: httpx.Client) -> None:

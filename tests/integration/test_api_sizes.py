@@ -17,6 +17,7 @@ from chunkproof.proxy import MAX_RESPONSE_BYTES, sized
 
 from support.api import Reply, get, invoke, post
 from support.chunks import fill, services
+from support.sdk import sdk
 
 LIMIT = 6_291_556
 URL = "https://docs.example.com/a"
@@ -218,7 +219,7 @@ def test_what_gzip_cannot_shrink_is_refused_with_what_fits() -> None:
 
 
 def test_a_first_result_that_is_too_large_alone_is_not_to_be_had_by_a_lower_top_k(store: QdrantStore) -> None:
-    if "one" not in {found.name for found in store.client.get_collections().collections}:
+    if "one" not in {found.name for found in sdk(store).get_collections().collections}:
         fill(store, "one", chunk(1, "x" * 7_000_000))
     reply = search(1, collection="one")
     assert (reply.status, reply.code) == (413, "RESPONSE_TOO_LARGE")

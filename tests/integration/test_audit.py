@@ -26,6 +26,7 @@ from chunkproof.errors import (
 from chunkproof.lookup import home_of
 
 from support.audits import VECTOR, fill, found_in, planted, resume, run_audit, services_on
+from support.sdk import sdk
 
 
 @pytest.fixture(params=["memory", pytest.param("server", marks=pytest.mark.server)])
@@ -193,7 +194,7 @@ def test_a_chunk_that_arrives_during_the_audit_is_not_missing_and_one_that_goes_
 
     def swap(call: int) -> None:
         if call == 2:
-            memory_store.client.delete(collection, [home_of("gone")])
+            sdk(memory_store).delete(collection, [home_of("gone")])
             memory_store.upsert(collection, [stored("late")], "", Deadline(10_000))
 
     report = run_audit(
@@ -351,7 +352,7 @@ def test_where_strict_mode_keeps_ids_from_being_looked_up_a_chunk_is_unverifiabl
 ) -> None:
     from qdrant_client import models
 
-    server_store.client.create_collection(
+    sdk(server_store).create_collection(
         collection,
         vectors_config=models.VectorParams(size=4, distance=models.Distance.COSINE),
         strict_mode_config=models.StrictModeConfig(enabled=True, unindexed_filtering_retrieve=False),

@@ -27,6 +27,7 @@ from chunkproof_cli.main import main
 
 from support.audits import Planted, fill, planted, services_on
 from support.qdrant_server import QdrantServer
+from support.sdk import sdk
 
 ROOT = Path(__file__).parents[2]
 BUCKET, REGION = "audits-of-a-test", "eu-central-1"
@@ -142,7 +143,7 @@ def stored(served_qdrant: QdrantServer, collection: str) -> Iterator[Planted]:
     store = QdrantStore.at(served_qdrant.url, DeadlineTransport())
     fill(store, collection, made.points)
     yield made
-    store.client.delete_collection(collection)
+    sdk(store).delete_collection(collection)
     store.close()
 
 

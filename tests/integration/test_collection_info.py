@@ -14,6 +14,7 @@ from chunkproof.errors import CollectionNotFoundError
 from chunkproof.models import CollectionInfo
 
 from support.chunks import fill, services
+from support.sdk import sdk
 
 
 @pytest.fixture(params=["memory", pytest.param("server", marks=pytest.mark.server)])
@@ -62,7 +63,7 @@ def test_a_distance_is_named_as_people_write_it(
     either: QdrantStore, collection: str, distance: str, shown: str
 ) -> None:
     params = models.VectorParams(size=2, distance=models.Distance(distance))
-    either.client.create_collection(collection, vectors_config=params)
+    sdk(either).create_collection(collection, vectors_config=params)
     info = told(either, collection)
     assert info.distance_metric == shown
     assert [vector.distance_metric for vector in info.vectors] == [shown]
@@ -101,7 +102,7 @@ def test_payload_fields_have_types_and_shares(either: QdrantStore, collection: s
 @pytest.mark.server
 def test_indexed_fields_are_marked(server_store: QdrantStore, collection: str) -> None:
     fill(server_store, collection, *points({"chunk_id": "c", "language": "en", "meta": {"url": "u"}}))
-    server_store.client.create_payload_index(collection, "meta.url", field_schema="keyword", wait=True)
+    sdk(server_store).create_payload_index(collection, "meta.url", field_schema="keyword", wait=True)
     marked = {field.name: field.indexed for field in told(server_store, collection).payload_fields}
     assert marked == {"chunk_id": True, "language": False, "meta.url": True}
 
@@ -138,7 +139,7 @@ def test_an_empty_collection_has_no_fields(either: QdrantStore, collection: str)
 def test_several_vectors_are_all_told_and_the_setting_chooses_the_size(
     either: QdrantStore, collection: str
 ) -> None:
-    either.client.create_collection(
+    sdk(either).create_collection(
         collection,
         vectors_config={
             "title": models.VectorParams(size=2, distance=models.Distance.COSINE),

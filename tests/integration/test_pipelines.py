@@ -16,6 +16,7 @@ from chunkproof_cli.local.minilm import MiniLm
 
 from support.chunks import ask, check, services
 from support.pipelines import dense_vector, pipeline, write
+from support.sdk import sdk
 
 SETUP = "https://docs.example.com/guide/setup"
 PDF = "https://docs.example.com/papers/hybrid-search.pdf"
@@ -180,7 +181,7 @@ def local_model() -> MiniLm:
 @pytest.fixture(scope="module", params=DOCUMENTS + FRAMEWORKS)
 def loaded(request: pytest.FixtureRequest, engine: QdrantStore, local_model: MiniLm) -> Loaded:
     collection = f"pipelines-{request.param}"
-    if not engine.client.collection_exists(collection):
+    if not sdk(engine).collection_exists(collection):
         write(engine, collection, request.param, with_indexes=engine.host != "memory")
     return Loaded(request.param, services(engine, collection, local_model))
 

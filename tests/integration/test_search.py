@@ -24,6 +24,7 @@ from chunkproof.models import RetrievalResponse
 
 from support.chunks import ask, fill, services
 from support.cohere_server import KEY, CohereServer, cohere_server
+from support.sdk import sdk
 
 EAST = [1.0, 0.0]
 URL = "https://docs.example.com/a"
@@ -450,7 +451,7 @@ def test_a_collection_made_anew_is_searched_at_the_first_try(either: QdrantStore
     fill(either, collection, *THREE)
     using = services(either, collection)
     ask(using, query_vector=EAST)
-    either.client.delete_collection(collection)
+    sdk(either).delete_collection(collection)
     fill(either, collection, Point(1, {"text": "new"}, vector=(0.0, 0.0, 1.0)), size=3)
     assert scores(ask(using, query_vector=[0.0, 0.0, 1.0])) == [1.0]
 
@@ -461,7 +462,7 @@ def test_a_local_collection_made_anew_answers_an_old_vector_with_its_size(
     fill(memory_store, collection, *THREE)
     using = services(memory_store, collection)
     ask(using, query_vector=EAST)
-    memory_store.client.delete_collection(collection)
+    sdk(memory_store).delete_collection(collection)
     fill(memory_store, collection, Point(1, {"text": "new"}, vector=(0.0, 0.0, 1.0)), size=3)
     with pytest.raises(DimensionMismatchError):
         ask(using, query_vector=EAST)
@@ -471,7 +472,7 @@ def test_a_collection_dropped_between_two_searches_is_unknown(either: QdrantStor
     fill(either, collection, *THREE)
     using = services(either, collection)
     ask(using, query_vector=EAST)
-    either.client.delete_collection(collection)
+    sdk(either).delete_collection(collection)
     with pytest.raises(CollectionNotFoundError):
         ask(using, query_vector=EAST)
 
@@ -493,7 +494,7 @@ def test_points_written_after_a_search_are_found_by_the_next(either: QdrantStore
 
 
 def test_a_hybrid_collection_is_searched_by_its_dense_vector(either: QdrantStore, collection: str) -> None:
-    either.client.create_collection(
+    sdk(either).create_collection(
         collection,
         vectors_config={"dense": models.VectorParams(size=2, distance=models.Distance.COSINE)},
         sparse_vectors_config={"words": models.SparseVectorParams()},

@@ -9,6 +9,7 @@ from chunkproof.deadline import Deadline
 from chunkproof.errors import InvalidParameterError, UnsupportedDistanceError
 
 from support.chunks import ask, services
+from support.sdk import sdk
 
 COSINE = models.Distance.COSINE
 EAST = [1.0, 0.0]
@@ -23,14 +24,14 @@ def either(request: pytest.FixtureRequest) -> QdrantStore:
 
 def vectors_of(store: QdrantStore, collection: str, *names: str) -> None:
     """A collection with vectors of these names; the first two differ in which point is nearest to the east."""
-    store.client.create_collection(
+    sdk(store).create_collection(
         collection, vectors_config={name: models.VectorParams(size=2, distance=COSINE) for name in names}
     )
     near, far = [1.0, 0.0], [0.6, 0.8]
     first, second = {names[0]: near}, {names[0]: far}
     for name in names[1:]:
         first[name], second[name] = far, near
-    store.client.upsert(
+    sdk(store).upsert(
         collection,
         [
             models.PointStruct(id=1, vector=dict(first), payload={"text": "one"}),
@@ -46,7 +47,7 @@ def best(store: QdrantStore, collection: str, **settings: str) -> str:
 
 def with_distance(store: QdrantStore, collection: str, distance: str, *points: Point) -> None:
     params = models.VectorParams(size=2, distance=models.Distance(distance))
-    store.client.create_collection(collection, vectors_config=params)
+    sdk(store).create_collection(collection, vectors_config=params)
     if points:
         store.upsert(collection, points, "", Deadline(60_000))
 
@@ -90,7 +91,7 @@ def test_several_vectors_without_a_fitting_setting_are_listed(
 
 
 def test_sparse_vectors_alone_cannot_be_searched(either: QdrantStore, collection: str) -> None:
-    either.client.create_collection(
+    sdk(either).create_collection(
         collection, vectors_config={}, sparse_vectors_config={"words": models.SparseVectorParams()}
     )
     with pytest.raises(InvalidParameterError, match="has no dense vector"):

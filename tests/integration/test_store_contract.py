@@ -16,6 +16,7 @@ from chunkproof.errors import ChunkproofError, CollectionNotFoundError
 from chunkproof.models.filters import parse_filters
 
 from support.chunks import fill
+from support.sdk import sdk
 
 FOUR = "550e8400-e29b-41d4-a716-446655440000"
 POINTS = (
@@ -115,13 +116,13 @@ def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     """The same four points in every kind of store."""
     store = _opened(request, tmp_path_factory.mktemp("library"))
     if request.param == "strict":
-        store.client.create_collection(
+        sdk(store).create_collection(
             "library-strict",
             vectors_config=models.VectorParams(size=2, distance=models.Distance.COSINE),
             strict_mode_config=models.StrictModeConfig(enabled=True, unindexed_filtering_retrieve=False),
         )
         for field, schema in INDEXES.items():
-            store.client.create_payload_index("library-strict", field, field_schema=schema, wait=True)
+            sdk(store).create_payload_index("library-strict", field, field_schema=schema, wait=True)
         store.upsert("library-strict", POINTS, "", Deadline(60_000))
         yield Library(store, "library-strict")
     else:
@@ -184,7 +185,7 @@ def test_a_stored_vector_of_zeros_scores_zero(
 def test_a_named_vector_is_searched_and_returned_by_its_name(
     store: QdrantStore, collection: str, deadline: Deadline
 ) -> None:
-    store.client.create_collection(
+    sdk(store).create_collection(
         collection,
         vectors_config={
             "title": models.VectorParams(size=2, distance=models.Distance.COSINE),
@@ -206,13 +207,13 @@ def test_a_named_vector_is_searched_and_returned_by_its_name(
 def test_the_unnamed_vector_next_to_a_sparse_one_is_returned_alone(
     store: QdrantStore, collection: str, deadline: Deadline
 ) -> None:
-    store.client.create_collection(
+    sdk(store).create_collection(
         collection,
         vectors_config=models.VectorParams(size=2, distance=models.Distance.COSINE),
         sparse_vectors_config={"words": models.SparseVectorParams()},
     )
     vector: Any = {"": [0.6, 0.8], "words": models.SparseVector(indices=[3], values=[1.0])}
-    store.client.upsert(collection, [models.PointStruct(id=1, vector=vector, payload={})], wait=True)
+    sdk(store).upsert(collection, [models.PointStruct(id=1, vector=vector, payload={})], wait=True)
     found = store.nearest(Nearest(collection, UNNAMED, (1.0, 0.0), limit=5, with_vectors=True), deadline)
     assert found[0].vector == pytest.approx((0.6, 0.8))
     assert store.fetch(collection, [1], deadline, with_vector="")[0].vector == pytest.approx((0.6, 0.8))
@@ -315,14 +316,14 @@ def test_a_description_names_the_distance(
     store: QdrantStore, collection: str, deadline: Deadline, distance: str
 ) -> None:
     params = models.VectorParams(size=7, distance=models.Distance(distance))
-    store.client.create_collection(collection, vectors_config=params)
+    sdk(store).create_collection(collection, vectors_config=params)
     assert store.describe(collection, deadline).vectors == (VectorSpace("", 7, distance),)
 
 
 def test_only_single_dense_vectors_are_described(
     store: QdrantStore, collection: str, deadline: Deadline
 ) -> None:
-    store.client.create_collection(
+    sdk(store).create_collection(
         collection,
         vectors_config={
             "title": models.VectorParams(size=2, distance=models.Distance.COSINE),
@@ -344,7 +345,7 @@ def test_only_single_dense_vectors_are_described(
 def test_a_collection_of_sparse_vectors_alone_has_no_dense_one(
     store: QdrantStore, collection: str, deadline: Deadline
 ) -> None:
-    store.client.create_collection(
+    sdk(store).create_collection(
         collection, vectors_config={}, sparse_vectors_config={"words": models.SparseVectorParams()}
     )
     assert store.describe(collection, deadline).vectors == ()

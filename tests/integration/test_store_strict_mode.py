@@ -13,6 +13,8 @@ from chunkproof.deadline import Deadline
 from chunkproof.errors import IndexRequiredError, RateLimitedError
 from chunkproof.models.filters import parse_filters
 
+from support.sdk import sdk
+
 pytestmark = pytest.mark.server
 
 PAYLOAD = {
@@ -36,7 +38,7 @@ def strict(server_store: QdrantStore, collection: str, deadline: Deadline) -> St
     """Makes a collection of one point under the given rules."""
 
     def make(**rules: Any) -> str:
-        server_store.client.create_collection(
+        sdk(server_store).create_collection(
             collection,
             vectors_config=models.VectorParams(size=2, distance=models.Distance.COSINE),
             strict_mode_config=models.StrictModeConfig(enabled=True, **rules),
@@ -84,7 +86,7 @@ def followed(server_store: QdrantStore, name: str, filters: dict[str, Any], dead
             advised = ADVICE.search(error.message)
             assert advised is not None
             _, field, schema = advised.groups()
-            server_store.client.create_payload_index(name, field, field_schema=schema, wait=True)
+            sdk(server_store).create_payload_index(name, field, field_schema=schema, wait=True)
         else:
             return [point.id for point in page.points]
     raise AssertionError("the advice does not help")
@@ -122,7 +124,7 @@ def test_an_integer_index_serves_a_range(
     server_store: QdrantStore, strict: Strict, deadline: Deadline
 ) -> None:
     name = strict(unindexed_filtering_retrieve=False)
-    server_store.client.create_payload_index(name, "pages", field_schema="integer", wait=True)
+    sdk(server_store).create_payload_index(name, "pages", field_schema="integer", wait=True)
     assert followed(server_store, name, {"pages": {"gte": 10}}, deadline) == [1]
 
 
@@ -130,7 +132,7 @@ def test_an_index_of_another_type_is_not_an_outage(
     server_store: QdrantStore, strict: Strict, deadline: Deadline
 ) -> None:
     name = strict(unindexed_filtering_retrieve=False)
-    server_store.client.create_payload_index(name, "pages", field_schema="keyword", wait=True)
+    sdk(server_store).create_payload_index(name, "pages", field_schema="keyword", wait=True)
     with pytest.raises(IndexRequiredError):
         server_store.scroll(name, deadline, limit=5, where=parse_filters({"pages": {"gte": 10}}))
 

@@ -18,6 +18,7 @@ from chunkproof_cli.context import Local
 from chunkproof_cli.main import cli
 
 from support.chunks import fill, services
+from support.sdk import sdk
 from support.suites import case
 from support.words import Words
 
@@ -189,7 +190,7 @@ def test_a_store_that_fails_meanwhile_leaves_a_reason_and_no_guess(
     local: Local, memory_store: QdrantStore, collection: str
 ) -> None:
     failed = run_case(case(query_text="water", expected_doc_ids=["ponds"]), local.search)
-    memory_store.client.delete_collection(collection)
+    sdk(memory_store).delete_collection(collection)
     [found] = Diagnostician(local.witness()).causes(failed)
     assert found.cause is Cause.NOT_LOOKED_INTO
     assert found.message == f"Not looked into: Collection {collection} not found"

@@ -18,6 +18,7 @@ from chunkproof_cli.context import Local
 from chunkproof_cli.reports.figures import why
 
 from support.chunks import services
+from support.sdk import sdk
 from support.suites import suite
 
 POINTS = 2000
@@ -44,7 +45,7 @@ class Scattered:
 
 def collection_with(store: QdrantStore, name: str, index: models.HnswConfigDiff) -> None:
     """Points under an index that was made with these settings, and is in use."""
-    store.client.create_collection(
+    sdk(store).create_collection(
         name,
         vectors_config=models.VectorParams(size=Scattered.dimension, distance=models.Distance.COSINE),
         hnsw_config=index,

@@ -12,6 +12,7 @@ from chunkproof.models import RetrievalResponse
 from chunkproof.suite.lint import PAGE, Linter
 
 from support.chunks import fill, services
+from support.sdk import sdk
 from support.suites import answer, chunk, suite
 
 URL = "https://docs.example.com/guide"
@@ -76,7 +77,7 @@ def test_ids_that_strict_mode_keeps_from_being_looked_up_are_said_so(
     server_store: QdrantStore, collection: str
 ) -> None:
     fill(server_store, collection, *guide(3))
-    server_store.client.update_collection(
+    sdk(server_store).update_collection(
         collection,
         strict_mode_config=models.StrictModeConfig(enabled=True, unindexed_filtering_retrieve=False),
     )

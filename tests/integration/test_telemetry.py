@@ -16,7 +16,7 @@ from chunkproof.clients import Nearest, Point
 from chunkproof.clients.breaker import Breaker
 from chunkproof.clients.cohere import CohereEmbedder
 from chunkproof.clients.http import DeadlineTransport
-from chunkproof.clients.qdrant import QdrantStore
+from chunkproof.clients.qdrant_embedded import EmbeddedStore
 from chunkproof.deadline import Deadline
 from chunkproof.errors import SettingsError, VectorStoreUnavailableError
 from chunkproof.record import note
@@ -43,7 +43,7 @@ POINTS = (
 )
 
 
-class Store(QdrantStore):
+class Store(EmbeddedStore):
     """In memory; a search of it can be made slow, or fail."""
 
     seconds = 0.0
@@ -73,7 +73,7 @@ def embedder(api: CohereServer) -> Iterator[CohereEmbedder]:
 
 @pytest.fixture(scope="module")
 def shared_store() -> Iterator[Store]:
-    made = Store.embedded(None)
+    made = Store(None)
     fill(made, "docs", *POINTS)
     fill(made, "empty")
     fill(made, "unreadable", Point(1, {"title": "no text"}, vector=(1.0, 0.0)))

@@ -27,6 +27,7 @@ from support.api import Event, Reply, get, invoke, post
 from support.chunks import SECONDS_60, fill, services
 from support.cohere_server import KEY, CohereServer, cohere_server
 from support.qdrant_server import QdrantServer
+from support.sdk import sdk
 
 CLAIM = "custom:org"
 FIELD = "tenant"
@@ -68,13 +69,13 @@ class Shelf:
         if not self.is_strict:
             fill(self.store, name, *points)
             return name
-        self.store.client.create_collection(
+        sdk(self.store).create_collection(
             name,
             vectors_config=models.VectorParams(size=2, distance=models.Distance.COSINE),
             strict_mode_config=models.StrictModeConfig(enabled=True, unindexed_filtering_retrieve=False),
         )
         for field in indexed:
-            self.store.client.create_payload_index(name, field, field_schema="keyword", wait=True)
+            sdk(self.store).create_payload_index(name, field, field_schema="keyword", wait=True)
         if points:
             self.store.upsert(name, points, "", Deadline(SECONDS_60))
         return name
@@ -86,7 +87,7 @@ class Shelf:
             name = self.kept[world.field] = self.make(world.points, world.field, "chunk_id")
         else:
             everything = models.FilterSelector(filter=models.Filter())
-            self.store.client.delete(name, points_selector=everything, wait=True)
+            sdk(self.store).delete(name, points_selector=everything, wait=True)
             self.store.upsert(name, world.points, "", Deadline(SECONDS_60))
         return name
 

@@ -10,6 +10,7 @@ from chunkproof.errors import ChunkNotFoundError, IndexRequiredError
 from chunkproof.services import Services
 
 from support.chunks import ask, check, services
+from support.sdk import sdk
 
 pytestmark = pytest.mark.server
 
@@ -17,7 +18,7 @@ pytestmark = pytest.mark.server
 @pytest.fixture
 def strict(server_store: QdrantStore, collection: str) -> Services:
     """Two chunks, one with an id of its own in `chunk_id`, one in `id`."""
-    server_store.client.create_collection(
+    sdk(server_store).create_collection(
         collection,
         vectors_config=models.VectorParams(size=2, distance=models.Distance.COSINE),
         strict_mode_config=models.StrictModeConfig(enabled=True, unindexed_filtering_retrieve=False),
@@ -33,7 +34,7 @@ def strict(server_store: QdrantStore, collection: str) -> Services:
 def index(using: Services, *fields: str) -> None:
     assert isinstance(using.store, QdrantStore)
     for field in fields:
-        using.store.client.create_payload_index(
+        sdk(using.store).create_payload_index(
             using.settings.collection, field, field_schema="keyword", wait=True
         )
 
@@ -80,6 +81,6 @@ def test_an_unknown_id_is_unknown_when_every_field_in_use_is_indexed(strict: Ser
 def test_a_search_can_filter_by_an_indexed_chunk_id(strict: Services) -> None:
     index(strict, "chunk_id")
     assert isinstance(strict.store, QdrantStore)
-    strict.store.client.delete(strict.settings.collection, [2])  # the one that keeps its id elsewhere
+    sdk(strict.store).delete(strict.settings.collection, [2])  # the one that keeps its id elsewhere
     found = ask(strict, query_vector=[1.0, 0.0], filters={"chunk_id": "c-1"}).results
     assert [result.text for result in found] == ["one"]

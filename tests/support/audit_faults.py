@@ -10,6 +10,8 @@ from chunkproof.clients.qdrant import QdrantStore
 from chunkproof.deadline import Deadline
 from chunkproof_cli.chunkfile import ChunkRecord
 
+from support.sdk import sdk
+
 OLDER = "Tune the gains of the controller by hand: raise the proportional gain until the arm oscillates, then halve it."
 
 
@@ -70,7 +72,7 @@ class Planter:
         self._write(self._take(Kind.METADATA_MISMATCH), url=lambda _record: "https://elsewhere.example.com")
         self._write(self._take(Kind.UNVERIFIABLE), text=lambda _record: ["a", "list"])
         gone = self._take(Kind.MISSING)
-        self._store.client.delete(self._collection, [gone.point_id])
+        sdk(self._store).delete(self._collection, [gone.point_id])
         twice = self._stored(self._take(Kind.DUPLICATE))
         self._put(Point(1, twice.payload, vector=twice.vector))
         orphan = {

@@ -19,6 +19,7 @@ from support.cohere_server import KEY, cohere_server, hashed
 from support.fault_proxy import FaultProxy, fault_proxy
 from support.faults import FAULTS
 from support.qdrant_server import QdrantServer, qdrant_server
+from support.sdk import sdk
 
 SIZE = 8
 COLLECTION = "faults"
@@ -144,7 +145,7 @@ def _restart(setup: Setup) -> None:
 
 
 def _drop(setup: Setup) -> None:
-    setup.store.client.delete_collection(COLLECTION)
+    sdk(setup.store).delete_collection(COLLECTION)
 
 
 def _nothing(_setup: Setup) -> None:

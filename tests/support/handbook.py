@@ -15,6 +15,7 @@ from chunkproof_cli.local.corpus import sample_chunks
 from chunkproof_cli.local.minilm import local_model
 
 from support.cohere_server import KEY, CohereServer, cohere_server
+from support.sdk import sdk
 
 COLLECTION = "handbook"
 # Those that the committed events ask about, and one that they should not find.
@@ -36,7 +37,7 @@ def chunks(*documents: str) -> list[ChunkRecord]:
 def loaded_handbook(url: str) -> Iterator[CohereServer]:
     """The handbook as a collection of the server at this address, as long as it lasts; yields its embedder."""
     store = QdrantStore.at(url, DeadlineTransport())
-    store.client.delete_collection(COLLECTION)
+    sdk(store).delete_collection(COLLECTION)
     with cohere_server(minilm) as api:
         embedder = CohereEmbedder(
             DeadlineTransport(lambda: {"authorization": f"Bearer {KEY}"}),
@@ -47,5 +48,5 @@ def loaded_handbook(url: str) -> Iterator[CohereServer]:
         embedder.close()
         api.requests.clear()
         yield api
-        store.client.delete_collection(COLLECTION)
+        sdk(store).delete_collection(COLLECTION)
     store.close()

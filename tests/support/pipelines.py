@@ -9,6 +9,8 @@ from qdrant_client import models
 
 from chunkproof.clients.qdrant import QdrantStore
 
+from support.sdk import sdk
+
 FOLDER = Path(__file__).resolve().parents[1] / "data" / "pipelines"
 
 
@@ -22,18 +24,18 @@ def pipeline(name: str) -> dict[str, Any]:
 def write(store: QdrantStore, collection: str, name: str, *, with_indexes: bool) -> None:
     """The fixture as a collection; indexes only where the engine knows them."""
     config = pipeline(name)["collection_config"]
-    store.client.create_collection(
+    sdk(store).create_collection(
         collection,
         vectors_config=_vectors(config["vectors"]),
         sparse_vectors_config={key: models.SparseVectorParams() for key in config["sparse_vectors"]} or None,
     )
     for field, index in config["payload_schema"].items() if with_indexes else ():
-        store.client.create_payload_index(collection, field, field_schema=index["data_type"])
+        sdk(store).create_payload_index(collection, field, field_schema=index["data_type"])
     points = [
         models.PointStruct(id=point["id"], vector=_vector(point["vector"]), payload=point["payload"])
         for point in pipeline(name)["points"]
     ]
-    store.client.upsert(collection, points, wait=True)
+    sdk(store).upsert(collection, points, wait=True)
 
 
 def dense_vector(point: dict[str, Any]) -> list[float]:

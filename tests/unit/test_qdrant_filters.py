@@ -8,11 +8,18 @@ from hypothesis import strategies as st
 from qdrant_client import QdrantClient, models
 from qdrant_client.local.payload_filters import check_filter
 
-from chunkproof.clients.qdrant_filters import field_schemas, to_qdrant
+from chunkproof.clients.qdrant_filters import field_schemas
+from chunkproof.clients.qdrant_filters import to_qdrant as to_json
 from chunkproof.models.base import BrokenRules
 from chunkproof.models.filters import AnyOf, Between, Either, Not, parse_filters
 
 AT = datetime(2025, 1, 1, tzinfo=UTC)
+
+
+def to_qdrant(conditions):
+    """As Qdrant's own client reads it."""
+    built = to_json(conditions)
+    return None if built is None else models.Filter.model_validate(built)
 
 
 def keeps(filters: dict[str, object], payload: dict[str, object]) -> bool:

@@ -5,12 +5,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import cohere
 import httpx
 from cohere.core.api_error import ApiError
 
 from chunkproof.clients import InputType
 from chunkproof.clients.breaker import CircuitOpenError
+from chunkproof.clients.cohere_door import DEFAULT_URL, embed_endpoint
 from chunkproof.clients.http import AnswerTooLargeError, host_of, retry_after
 from chunkproof.deadline import Deadline
 from chunkproof.errors import (
@@ -21,7 +21,6 @@ from chunkproof.errors import (
     RateLimitedError,
 )
 
-DEFAULT_HOST = "api.cohere.com"
 # Cohere has no code for it, only words; seen: "too many tokens: …", "… exceeds the token limit".
 _TOO_LONG = re.compile(
     r"too many tokens|token.{0,40}(limit|exceed|maximum)|exceed.{0,40}token|too long", re.I
@@ -43,10 +42,10 @@ class CohereEmbedder:
     ) -> None:
         self.model = model
         self.dimension = dimension
-        self._host = host_of(base_url) if base_url else DEFAULT_HOST
-        self._http = httpx.Client(transport=transport)
-        # The SDK insists on a key of its own; the transport puts the real one over it.
-        self._client = cohere.ClientV2("unset", base_url=base_url, max_retries=0, httpx_client=self._http)
+        self._host = host_of(base_url or DEFAULT_URL)
+        # The environment's proxies would come instead of the transport, and with it of key and deadline.
+        self._http = httpx.Client(transport=transport, trust_env=False)
+        self._embed = embed_endpoint(base_url, self._http)
 
     def excess(self, _text: str) -> str | None:
         """Only Cohere can count its tokens: a call tells."""
@@ -56,15 +55,16 @@ class CohereEmbedder:
         """One vector per text."""
         size: dict[str, Any] = {} if self.dimension is None else {"output_dimension": self.dimension}
         with self._translated(deadline):
-            answer = self._client.embed(
-                model=self.model,
-                texts=list(texts),
-                input_type=input_type.value,
-                embedding_types=["float"],
-                truncate="NONE",
-                **size,
+            return self._embed(
+                {
+                    "model": self.model,
+                    "texts": list(texts),
+                    "input_type": input_type.value,
+                    "embedding_types": ["float"],
+                    "truncate": "NONE",
+                    **size,
+                }
             )
-            return list(answer.embeddings.float_ or [])
 
     def close(self) -> None:
         """Give the connections back."""
@@ -96,6 +96,7 @@ class CohereEmbedder:
             httpx.HTTPError,
             ValueError,
             AttributeError,
+            KeyError,
             TypeError,
         ):  # what the SDK raises on a body that is not its API's
             raise EmbeddingError(f"{self._host} answered with something that is not an embedding") from None

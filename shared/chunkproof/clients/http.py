@@ -138,6 +138,7 @@ class DeadlineTransport(httpx.BaseTransport):
             raise kind(str(error), request=request) from None
         headers = httpx.Headers(answer.headers)
         wait = retry_after(headers)
+        headers.pop("retry-after", None)
         if wait is not None:  # the SDKs read whole seconds only, and no dates
             headers["retry-after"] = str(ceil(wait))
         return _plain(answer.status, headers, body), wait

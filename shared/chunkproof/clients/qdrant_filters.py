@@ -1,11 +1,9 @@
-"""Typed conditions → Qdrant's filter."""
+"""Typed conditions → Qdrant's filter, as its API has it in JSON."""
 
 import re
 from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
-
-from qdrant_client import models
 
 from chunkproof.models.filters import (
     Absent,
@@ -20,12 +18,14 @@ from chunkproof.models.filters import (
     fields_of,
 )
 
+Json = dict[str, Any]
+
 _PLAIN = re.compile(r"[A-Za-z0-9_-]+(\[\])?")
 
 
-def to_qdrant(conditions: tuple[Condition, ...]) -> models.Filter | None:
+def to_qdrant(conditions: tuple[Condition, ...]) -> Json | None:
     """All conditions together; None when there are none."""
-    return models.Filter(must=[_condition(condition) for condition in conditions]) if conditions else None
+    return {"must": [_condition(condition) for condition in conditions]} if conditions else None
 
 
 # Which types of index can answer a condition that one would make the first for.
@@ -54,46 +54,48 @@ def _schema_of(value: Scalar) -> str:
     return "keyword" if isinstance(value, str) else "integer" if isinstance(value, int) else "float"
 
 
-def _condition(condition: Condition) -> Any:
+def _condition(condition: Condition) -> Json:
     match condition:
         case Not(conditions):
-            return models.Filter(must_not=[models.Filter(must=[_condition(c) for c in conditions])])
+            return {"must_not": [{"must": [_condition(c) for c in conditions]}]}
         case All(conditions):
-            return models.Filter(must=[_condition(c) for c in conditions])
+            return {"must": [_condition(c) for c in conditions]}
         case Either(conditions):
-            return models.Filter(should=[_condition(c) for c in conditions])
+            return {"should": [_condition(c) for c in conditions]}
         case Between():
             return _range(condition)
         case HasId(ids):
-            return models.HasIdCondition(has_id=list(ids))
+            return {"has_id": list(ids)}
         case Absent(field):
-            return models.IsEmptyCondition(is_empty=models.PayloadField(key=_key(field)))
+            return {"is_empty": {"key": _key(field)}}
         case AnyOf(field, values):
             alternatives = list(_alternatives(_key(field), values))
-            return alternatives[0] if len(alternatives) == 1 else models.Filter(should=alternatives)
+            return alternatives[0] if len(alternatives) == 1 else {"should": alternatives}
 
 
-def _alternatives(key: str, values: tuple[Scalar, ...]) -> Iterator[models.FieldCondition]:
+def _alternatives(key: str, values: tuple[Scalar, ...]) -> Iterator[Json]:
     strings = [v for v in values if isinstance(v, str)]
     integers = [v for v in values if isinstance(v, int) and not isinstance(v, bool)]
     for group in (strings, integers):
         if len(group) == 1:
-            yield models.FieldCondition(key=key, match=models.MatchValue(value=group[0]))
+            yield {"key": key, "match": {"value": group[0]}}
         elif group:
-            yield models.FieldCondition(key=key, match=models.MatchAny(any=group))
+            yield {"key": key, "match": {"any": group}}
     for value in values:
         if isinstance(value, bool):
-            yield models.FieldCondition(key=key, match=models.MatchValue(value=value))
+            yield {"key": key, "match": {"value": value}}
         elif isinstance(value, float):
-            yield models.FieldCondition(key=key, range=models.Range(gte=value, lte=value))
+            yield {"key": key, "range": {"gte": value, "lte": value}}
 
 
-def _range(condition: Between) -> models.FieldCondition:
-    bounds: dict[str, float | datetime | None] = {
-        bound: getattr(condition, bound) for bound in ("gte", "gt", "lte", "lt")
-    }
-    build: Any = models.DatetimeRange if condition.is_about_time else models.Range
-    return models.FieldCondition(key=_key(condition.field), range=build(**bounds))
+def _range(condition: Between) -> Json:
+    given = {bound: getattr(condition, bound) for bound in ("gte", "gt", "lte", "lt")}
+    bounds = {bound: _bound(value) for bound, value in given.items() if value is not None}
+    return {"key": _key(condition.field), "range": bounds}
+
+
+def _bound(value: float | datetime) -> float | str:
+    return value.isoformat() if isinstance(value, datetime) else value
 
 
 def _key(field: str) -> str:

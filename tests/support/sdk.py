@@ -1,0 +1,22 @@
+"""Qdrant's own client, for what a test does to a collection that the product never does."""
+
+from functools import cache
+
+from qdrant_client import QdrantClient
+
+from chunkproof.clients import VectorStore
+from chunkproof.clients.qdrant_embedded import EmbeddedStore
+from chunkproof.clients.qdrant_served import ServedStore
+
+
+def sdk(store: VectorStore) -> QdrantClient:
+    """A client of the same server, or the embedded store's own."""
+    if isinstance(store, EmbeddedStore):
+        return store.client
+    assert isinstance(store, ServedStore)
+    return _client(store.url)
+
+
+@cache
+def _client(url: str) -> QdrantClient:
+    return QdrantClient(url=url, check_compatibility=False)
