@@ -18,10 +18,13 @@ from pathlib import Path
 from bench.artefacts import NotBuiltError, Workshop
 from bench.cold import measure_cold
 from bench.contestants import BY_SAM, CHUNKPROOF, Contestant
+from bench.embedded import measure_embedded
+from bench.gateway import measure_serve
 from bench.goals import Goal, exit_code, judged
+from bench.growth import measure_growth
 from bench.process import ContestantError, Machine
 from bench.results import Part
-from bench.servers import Services, services
+from bench.servers import Services, fill_long_texts, services
 from bench.size import measure_size
 from bench.table import goal_lines, part_lines
 from bench.warm import measure_by_id, measure_warm
@@ -30,6 +33,7 @@ from support.qdrant_server import NoServerError
 FOLDER = Path(__file__).resolve().parents[2] / ".aws-sam" / "bench"
 COLD = (CHUNKPROOF, *BY_SAM, "floor")
 WARM = (*COLD, "bare_sdk")
+GROWING = (CHUNKPROOF, "plain", "bare_sdk", "floor")
 
 
 @dataclass(frozen=True)
@@ -38,9 +42,14 @@ class Repeats:
 
     cold: int
     warm: int
+    growth: int
+    serve_s: float
+    embedded: int
+    chunks: tuple[int, ...]
 
 
-FULL, QUICK = Repeats(cold=11, warm=500), Repeats(cold=3, warm=60)
+FULL = Repeats(cold=11, warm=500, growth=100, serve_s=5.0, embedded=5, chunks=(1_000, 10_000, 100_000))
+QUICK = Repeats(cold=3, warm=60, growth=20, serve_s=1.0, embedded=2, chunks=(1_000, 10_000))
 
 
 @dataclass(frozen=True)
@@ -78,7 +87,28 @@ def _by_id(bench: Bench) -> Iterator[Part]:
     yield measure_by_id(validator, bench.contestants["bare_sdk"], bench.machine, bench.repeats.warm)
 
 
-PARTS: dict[str, Measure] = {"size": _size, "cold": _cold, "warm": _warm, "by_id": _by_id}
+def _growth(bench: Bench) -> Iterator[Part]:
+    fill_long_texts(bench.services.qdrant_url)
+    yield from measure_growth(bench.some(GROWING), bench.machine, bench.repeats.growth)
+
+
+def _serve(bench: Bench) -> Iterator[Part]:
+    yield measure_serve(bench.services.variables, bench.repeats.serve_s)
+
+
+def _embedded(bench: Bench) -> Iterator[Part]:
+    yield measure_embedded(bench.workshop.folder, bench.repeats.chunks, bench.repeats.embedded, say)
+
+
+PARTS: dict[str, Measure] = {
+    "size": _size,
+    "cold": _cold,
+    "warm": _warm,
+    "by_id": _by_id,
+    "growth": _growth,
+    "serve": _serve,
+    "embedded": _embedded,
+}
 
 
 def say(line: str) -> None:

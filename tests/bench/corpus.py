@@ -10,7 +10,7 @@ from zlib import crc32
 
 import numpy as np
 
-POINTS = 3_000  # few enough that Qdrant compares with all: every contender finds exactly the same
+POINTS = 3_000
 SIZE = 1024
 TEXT_BYTES = 2_048
 QUERY_VECTORS = 64
