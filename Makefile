@@ -25,7 +25,7 @@ export SAM_CLI_TELEMETRY = 0
 
 .PHONY: help
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / {printf "  %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: demo
 demo: $(VENV)/.cli ## See it work: load a sample handbook, search it, validate a good and a corrupted chunk, run a suite
@@ -102,8 +102,15 @@ fuzz: $(VENV)/.dev ## Odd requests by the thousand: no 500, every answer as docu
 	@$(BIN)/python tests/tools/fuzz.py --examples $(or $(FUZZ),2000)
 
 .PHONY: bench
-bench: $(VENV)/.dev ## Measure side by side: what telling logs and metrics of a request costs
-	@for bench in tests/bench/*.py; do $(BIN)/python $$bench || exit 1; done
+bench: python313 $(VENV)/.dev $(SAM) ## Side by side with plain handlers and other libraries: cold, warm, size (QUICK=1, PARTS=cold,warm, JSON=FILE)
+	@$(MAKE) --no-print-directory build ARCH=$(HOST_ARCH) BUILD=.aws-sam/bench/chunkproof >&2
+	@PYTHONPATH=tests $(BIN)/python -m bench.compare --build .aws-sam/bench/chunkproof --python $(PYTHON313) --sam $(SAM) \
+	  $(if $(QUICK),--quick) $(if $(PARTS),--parts $(PARTS)) $(if $(JSON),--json $(JSON))
+
+.PHONY: bench-telemetry
+bench-telemetry: $(VENV)/.dev ## What telling logs and metrics of a request costs, and what tracing costs at start-up
+	@$(BIN)/python tests/bench/telemetry_cost.py
+	@$(BIN)/python tests/bench/tracing_start.py
 
 .PHONY: package
 package: build ## Zip layer, functions and OpenAPI file into dist/, for Terraform and CDK

@@ -22,7 +22,7 @@ from support.chunks import fill, services
 from support.commands import Command
 from support.log_lines import stdout
 from support.qdrant_server import free_port
-from support.serving import Serving, _wait_until_ready
+from support.serving import Serving, wait_until_ready
 
 PAYLOAD = {"text": "one", "url": "https://a.example", "document_title": "A"}
 LINE = {
@@ -228,7 +228,7 @@ def serving_into(out: Any, folder: Path, *arguments: str) -> Iterator[Serving]:
         process = subprocess.Popen([*command, *arguments], stdout=out, stderr=stderr, env=dict(os.environ))
     server = Serving(f"http://127.0.0.1:{port}", process, errors)
     try:
-        _wait_until_ready(server)
+        wait_until_ready(server)
         yield server
     finally:
         process.kill()

@@ -73,7 +73,7 @@ def qdrant_server(host: str = "127.0.0.1") -> Iterator[QdrantServer]:
         yield QdrantServer(url, [], {}, Path(), None)
         return
     home = Path(tempfile.mkdtemp(prefix="chunkproof-qdrant-"))
-    server = _in_docker(home) or _from_npm(home, host)
+    server = _in_docker(home, host) or _from_npm(home, host)
     try:
         server.start()
         yield server
@@ -101,7 +101,7 @@ def wait_until_ready(url: str, is_alive: Callable[[], bool], seconds: float = 30
     raise NoServerError(f"the Qdrant server was not ready within {seconds:.0f} s")
 
 
-def _in_docker(home: Path) -> QdrantServer | None:
+def _in_docker(home: Path, host: str) -> QdrantServer | None:
     docker = shutil.which("docker")
     if docker is None or subprocess.run([docker, "info"], capture_output=True, check=False).returncode:
         return None
@@ -111,8 +111,8 @@ def _in_docker(home: Path) -> QdrantServer | None:
     else:
         return None
     port = free_port()
-    command = [docker, "run", "--rm", "-p", f"127.0.0.1:{port}:6333", "-v", f"{home}:/qdrant/storage", IMAGE]
-    return QdrantServer(f"http://127.0.0.1:{port}", command, dict(os.environ), home, None)
+    command = [docker, "run", "--rm", "-p", f"{host}:{port}:6333", "-v", f"{home}:/qdrant/storage", IMAGE]
+    return QdrantServer(f"http://{_reachable(host)}:{port}", command, dict(os.environ), home, None)
 
 
 def _from_npm(home: Path, host: str) -> QdrantServer:
@@ -132,8 +132,14 @@ def _from_npm(home: Path, host: str) -> QdrantServer:
         "QDRANT__STORAGE__SNAPSHOTS_PATH": str(home / "snapshots"),
         "QDRANT__LOG_LEVEL": "WARN",
     }
-    reachable = "127.0.0.1" if host == "0.0.0.0" else host
-    return QdrantServer(f"http://{reachable}:{port}", [str(binary), "--disable-telemetry"], env, home, user)
+    return QdrantServer(
+        f"http://{_reachable(host)}:{port}", [str(binary), "--disable-telemetry"], env, home, user
+    )
+
+
+def _reachable(host: str) -> str:
+    """An address that reaches who listens there."""
+    return "127.0.0.1" if host == "0.0.0.0" else host
 
 
 def _binary() -> Path:

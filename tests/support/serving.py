@@ -5,7 +5,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,11 +33,13 @@ class Serving:
         return self.log.read_text("utf-8")
 
 
-def start(*arguments: object, log: Path) -> "subprocess.Popen[bytes]":
-    """The command, its standard error in a file."""
+def start(*arguments: object, log: Path, env: Mapping[str, str] | None = None) -> "subprocess.Popen[bytes]":
+    """The command, its standard error in a file; in this process's environment unless another is given."""
     command = [sys.executable, "-m", "chunkproof_cli", "serve", *map(str, arguments)]
     with log.open("wb") as errors:
-        return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors, env=dict(os.environ))
+        return subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=errors, env=dict(env or os.environ)
+        )
 
 
 @contextmanager
@@ -50,7 +52,7 @@ def serving(loaded: Path, folder: Path, *arguments: object) -> Iterator[Serving]
     )
     server = Serving(f"http://127.0.0.1:{port}", process, log)
     try:
-        _wait_until_ready(server)
+        wait_until_ready(server)
         yield server
     finally:
         if process.poll() is None:
@@ -58,7 +60,8 @@ def serving(loaded: Path, folder: Path, *arguments: object) -> Iterator[Serving]
         process.wait()
 
 
-def _wait_until_ready(server: Serving, seconds: float = 30) -> None:
+def wait_until_ready(server: Serving, seconds: float = 30) -> None:
+    """Until it answers; an error with what it wrote when it does not."""
     give_up = time.monotonic() + seconds
     while time.monotonic() < give_up:
         assert server.process.poll() is None, server.written

@@ -41,6 +41,16 @@ FILES = {
 }
 LARGEST = next(iter(FILES))
 APART = {"tests/requirements-sam.txt", "tests/requirements-scan.txt"}
+# What `make bench` measures beside Chunkproof. Nothing else installs these, so `make audit` does not look them up.
+CONTENDERS = {
+    f"tests/bench/contenders/{name}.txt": ("3.13", [f"tests/bench/contenders/{name}.in", *constraint])
+    for name, constraint in {
+        "plain": ["--constraint", "tests/requirements.txt"],
+        "langchain": [],
+        "llamaindex": [],
+        "haystack": [],
+    }.items()
+}
 
 
 def wanted() -> dict[str, object]:
@@ -54,9 +64,14 @@ def wanted() -> dict[str, object]:
     }
 
 
-def header() -> str:
+def header(name: str) -> str:
     """The first line of a file that is not stale."""
-    return f"# made by `make lock` from pyproject.toml {sha256(dumps(wanted()).encode()).hexdigest()[:16]}"
+    if name in CONTENDERS:
+        source = ROOT / CONTENDERS[name][1][0]
+        made_from, content = source.name, source.read_bytes()
+    else:
+        made_from, content = "pyproject.toml", dumps(wanted()).encode()
+    return f"# made by `make lock` from {made_from} {sha256(content).hexdigest()[:16]}"
 
 
 def pins(name: str) -> dict[str, list[str]]:
@@ -71,13 +86,13 @@ def main() -> None:
     options = (
         "--universal --generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links"
     )
-    for name, (python, source) in FILES.items():
+    for name, (python, source) in {**FILES, **CONTENDERS}.items():
         compile_ = [sys.executable, "-m", "uv", "--quiet", "pip", "compile", "--upgrade", *options.split()]
         subprocess.run(
             [*compile_, "--python-version", python, *source, "--output-file", name], cwd=ROOT, check=True
         )
         file = ROOT / name
-        file.write_text(header() + "\n" + file.read_text("utf-8"), "utf-8")
+        file.write_text(header(name) + "\n" + file.read_text("utf-8"), "utf-8")
 
 
 if __name__ == "__main__":

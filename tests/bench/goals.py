@@ -1,0 +1,94 @@
+"""What is to be reached, and whether it is."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from bench.contestants import CHUNKPROOF, PEERS
+from bench.results import Part
+from bench.spread import Spread
+
+# Time per result may be this much more than the floor's, which only parses, to count as close to it.
+CLOSE = 1.25
+
+
+class Verdict(StrEnum):
+    """How far a ratio went."""
+
+    AIM = "aim reached"
+    ENOUGH = "reached"
+    MISSED = "MISSED"
+
+
+@dataclass(frozen=True)
+class Goal:
+    """A ratio of ours to theirs: lower is better, and equal counts as reached."""
+
+    figure: str
+    ratio: float
+    at_least: float
+    aim_for: float
+    spread: Spread | None = None
+    against: str = ""
+
+    @property
+    def verdict(self) -> Verdict:
+        if self.ratio <= self.aim_for:
+            return Verdict.AIM
+        return Verdict.ENOUGH if self.ratio <= self.at_least else Verdict.MISSED
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "figure": self.figure,
+            "against": self.against,
+            "ratio": self.ratio,
+            "by_rounds": self.spread.to_json() if self.spread else None,
+            "at_least": self.at_least,
+            "aim_for": self.aim_for,
+            "verdict": self.verdict.value,
+        }
+
+
+def exit_code(goals: Iterable[Goal]) -> int:
+    """1 when an "at least" was missed."""
+    return int(any(goal.verdict is Verdict.MISSED for goal in goals))
+
+
+def judged(parts: Mapping[str, Part]) -> Iterator[Goal]:
+    """The goals of the parts that were measured."""
+    if cold := parts.get("cold"):
+        yield _ours_to(cold, "wall_ms", "plain", "cold, as deployed ÷ (a)", (0.40, 0.15))
+        best = cold.best(PEERS, "wall_ms")
+        yield _ours_to(cold, "wall_ms", best, "cold ÷ best of (b), (c), (d)", (0.40, 0.15))
+    if warm := parts.get("warm"):
+        yield _ours_to(warm, "wall_ms", "bare_sdk", "warm p50 ÷ bare SDK calls", (1.15, 0.8))
+        best = warm.best(PEERS, "wall_ms")
+        yield _ours_to(warm, "wall_ms", best, "warm p50 ÷ best peer", (0.6, 0.4))
+    if size := parts.get("size"):
+        yield _ours_to(size, "unzipped_mb", "plain", "unzipped size ÷ (a)", (0.55, 0.3))
+    if top_k := parts.get("top_k"):
+        few = top_k.figure(f"{CHUNKPROOF}, top_k 10", "wall_ms").median / 10
+        many = top_k.figure(f"{CHUNKPROOF}, top_k 1000", "wall_ms").median / 1000
+        parsing = top_k.figure("floor, top_k 1000", "wall_ms").median / 1000
+        yield Goal(
+            "warm time per result at top_k 1000 ÷ at 10",
+            ratio(many, few),
+            0.3,
+            # "Close to parsing cost".
+            CLOSE * ratio(parsing, few),
+            against=f"{CHUNKPROOF} itself; the aim is {CLOSE} times the standard library's time per result",
+        )
+
+
+def ratio(ours: float, theirs: float) -> float:
+    """Ours to theirs; theirs must be a real figure."""
+    if theirs <= 0:
+        raise ValueError("nothing was measured to compare with")
+    return ours / theirs
+
+
+def _ours_to(part: Part, column: str, row: str, figure: str, limits: tuple[float, float]) -> Goal:
+    ours, theirs = part.figure(CHUNKPROOF, column), part.figure(row, column)
+    at_least, aim_for = limits
+    by_rounds = ours.by_rounds(theirs) if len(ours.values) > 1 else None
+    return Goal(figure, ratio(ours.median, theirs.median), at_least, aim_for, by_rounds, row)

@@ -1,0 +1,113 @@
+"""The benchmark's arithmetic: medians and ratios, when a goal counts as reached, and the exit code."""
+
+import pytest
+
+from bench.goals import Goal, Verdict, exit_code, judged, ratio
+from bench.process import ContestantError
+from bench.results import Part
+from bench.spread import Spread
+from bench.table import goal_lines
+from bench.turns import agreed, order
+
+
+def goal(value: float) -> Goal:
+    return Goal("cold ÷ (a)", value, at_least=0.40, aim_for=0.15)
+
+
+def cold(**walls: list[float]) -> dict[str, Part]:
+    part = Part("cold", "cold")
+    for name, values in walls.items():
+        part.add(name, wall_ms=values)
+    return {"cold": part}
+
+
+def test_a_spread_has_the_middle_the_ends_and_the_middle_half() -> None:
+    spread = Spread((5.0, 1.0, 2.0, 4.0, 3.0))
+    assert (spread.median, spread.low, spread.high, spread.middle_half) == (3.0, 1.0, 5.0, (2.0, 4.0))
+
+
+def test_the_95th_percentile_is_a_value_that_was_measured() -> None:
+    assert Spread(tuple(float(n) for n in range(1, 21))).p95 == 19.0
+    assert Spread((7.0,)).p95 == 7.0
+
+
+def test_ratios_by_rounds_compare_what_was_measured_together() -> None:
+    assert Spread((1.0, 4.0)).by_rounds(Spread((2.0, 16.0))).values == (0.5, 0.25)
+
+
+def test_a_ratio_to_nothing_is_an_error() -> None:
+    with pytest.raises(ValueError, match="nothing was measured"):
+        ratio(1.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("value", "verdict"),
+    [
+        (0.10, Verdict.AIM),
+        (0.15, Verdict.AIM),
+        (0.16, Verdict.ENOUGH),
+        (0.40, Verdict.ENOUGH),
+        (0.401, Verdict.MISSED),
+    ],
+)
+def test_a_goal_is_reached_up_to_its_limit_and_not_beyond(value: float, verdict: Verdict) -> None:
+    assert goal(value).verdict is verdict
+
+
+def test_only_a_missed_at_least_fails_the_run() -> None:
+    assert exit_code([goal(0.10), goal(0.40)]) == 0
+    assert exit_code([goal(0.10), goal(0.41)]) == 1
+    assert exit_code([]) == 0
+
+
+def test_cold_is_compared_with_the_plain_handler_and_with_the_best_of_the_peers() -> None:
+    plain, peers = judged(
+        cold(
+            chunkproof=[1.0, 1.0, 1.2],
+            plain=[4.0, 5.0, 4.0],
+            langchain=[9.0, 9.0, 9.0],
+            llamaindex=[2.0, 2.0, 90.0],
+            haystack=[3.0, 3.0, 3.0],
+        )
+    )
+    assert (plain.against, plain.ratio, plain.verdict) == ("plain", 0.25, Verdict.ENOUGH)
+    assert (peers.against, peers.ratio, peers.verdict) == ("llamaindex", 0.5, Verdict.MISSED)
+    assert plain.spread is not None
+    assert plain.spread.values == (0.25, 0.2, 0.3)
+
+
+def test_time_per_result_is_judged_against_itself_and_aimed_at_the_floors() -> None:
+    part = Part("top_k", "growth")
+    part.add("chunkproof, top_k 10", wall_ms=[10.0])
+    part.add("chunkproof, top_k 1000", wall_ms=[200.0])
+    part.add("floor, top_k 1000", wall_ms=[100.0])
+    (found,) = judged({"top_k": part})
+    assert found.ratio == pytest.approx(0.2)  # 0.2 ms a result against 1 ms
+    assert found.aim_for == pytest.approx(0.125)  # 0.1 ms a result, and a quarter more
+    assert found.verdict is Verdict.ENOUGH
+
+
+def test_what_was_not_measured_is_not_judged() -> None:
+    assert list(judged({})) == []
+
+
+def test_the_table_says_what_was_missed() -> None:
+    header, line = goal_lines([goal(0.5)])
+    assert header.split() == ["figure", "ratio", "at", "least", "aim", "for"]
+    assert line.split() == ["cold", "÷", "(a)", "0.500", "≤", "0.40", "≤", "0.15", "MISSED"]
+
+
+def test_contestants_that_answer_otherwise_are_not_compared() -> None:
+    agreed({"floor": ["a", "b"], "plain": ["a", "b"]}, 2)
+    with pytest.raises(ContestantError, match="plain did not find what floor found"):
+        agreed({"floor": ["a", "b"], "plain": ["b", "a"]}, 2)
+    with pytest.raises(ContestantError, match="floor found 1 chunks instead of 2"):
+        agreed({"floor": ["a"], "plain": ["a"]}, 2)
+
+
+def test_every_contestant_begins_a_round_in_turn() -> None:
+    assert [order(["a", "b", "c"], number) for number in range(3)] == [
+        ["a", "b", "c"],
+        ["b", "c", "a"],
+        ["c", "a", "b"],
+    ]
