@@ -59,7 +59,7 @@ class Workshop:
     def runtime(self) -> Path:
         """The packages that Lambda's own runtime brings, compiled: found last on the path, never counted."""
         target, wanted = self.folder / "runtime", self.folder / "runtime.txt"
-        entries = (ROOT / "shared" / "requirements.txt").read_text("utf-8").split("\n")
+        entries = (ROOT / "tests" / "requirements.txt").read_text("utf-8").split("\n")
         wanted.write_text("\n".join(_only(entries, RUNTIME_PACKAGES)), "utf-8")
         stamp = _digest([wanted], str(self.python))
         if not _is_made(target, stamp):

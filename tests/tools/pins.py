@@ -14,12 +14,31 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 # Lambda's runtime brings boto3. The rest is imported by parts of the SDKs that a function never enters
 # (docs/decisions/sdk-doors.md); tests/build runs the handlers without it.
-NOT_IN_THE_LAYER = (
-    "boto3 botocore s3transfer python-dateutil six urllib3 "
-    "numpy grpcio protobuf portalocker h2 hpack hyperframe "
-    "fastavro tokenizers huggingface-hub hf-xet fsspec tqdm filelock pyyaml packaging click colorama "
-    "requests types-requests charset-normalizer httpx2 httpx2-jsfetch httpcore2 truststore"
-).split()
+NOT_IN_THE_LAYER = {
+    *("boto3", "botocore", "s3transfer", "python-dateutil", "six", "urllib3"),
+    *("numpy", "grpcio", "protobuf", "portalocker", "h2", "hpack", "hyperframe"),
+    *(
+        "fastavro",
+        "tokenizers",
+        "huggingface-hub",
+        "hf-xet",
+        "fsspec",
+        "tqdm",
+        "filelock",
+        "pyyaml",
+        "packaging",
+    ),
+    *(
+        "requests",
+        "types-requests",
+        "charset-normalizer",
+        "httpx2",
+        "httpx2-jsfetch",
+        "httpcore2",
+        "truststore",
+    ),
+    *("click", "colorama"),
+}
 # In this order: the smaller sets follow the versions of the largest. Tools with a virtualenv of their own stand apart.
 FILES = {
     "tests/requirements.txt": ("3.11", ["pyproject.toml", "--extra", "dev", "--extra", "cli"]),
@@ -33,7 +52,7 @@ FILES = {
             "pyproject.toml",
             "--constraint",
             "tests/requirements.txt",
-            *(f"--no-emit-package={name}" for name in NOT_IN_THE_LAYER),
+            *(f"--no-emit-package={name}" for name in sorted(NOT_IN_THE_LAYER)),
         ],
     ),
     "tests/requirements-sam.txt": ("3.11", ["--group", "pyproject.toml:sam"]),
