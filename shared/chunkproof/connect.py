@@ -57,13 +57,16 @@ def _built() -> Services:
     circuits = {name: Breaker(name) for name in ("qdrant", "cohere")}
     return Services(
         _read(),
-        served_store(_read(), circuits["qdrant"]),
+        # Within a region a server takes longer to compress an answer than a network to carry it.
+        served_store(_read(), circuits["qdrant"], compressed=False),
         cohere_embedder(_read(), circuits["cohere"]),
         circuits,
     )
 
 
-def served_store(settings: Settings, breaker: "Breaker | None" = None) -> "QdrantStore":
+def served_store(
+    settings: Settings, breaker: "Breaker | None" = None, *, compressed: bool = True
+) -> "QdrantStore":
     """The Qdrant server at `QDRANT_URL`."""
     from chunkproof.clients.http import DeadlineTransport
     from chunkproof.clients.qdrant import QdrantStore
@@ -71,7 +74,7 @@ def served_store(settings: Settings, breaker: "Breaker | None" = None) -> "Qdran
     if settings.qdrant_url is None:
         raise NotConfiguredError("QDRANT_URL is not set: it must be an http or https URL")
     keys = Keys(settings)
-    transport = DeadlineTransport(keys.for_qdrant, forget=keys.forget, breaker=breaker)
+    transport = DeadlineTransport(keys.for_qdrant, forget=keys.forget, breaker=breaker, compressed=compressed)
     return QdrantStore.at(settings.qdrant_url, transport)
 
 

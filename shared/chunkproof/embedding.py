@@ -93,10 +93,20 @@ def checked(vectors: Sequence[Vector], count: int) -> Sequence[Vector]:
     for vector in vectors:
         if not vector:
             raise EmbeddingError("an empty embedding came back")
-        if not all(isinstance(value, int | float) and abs(value) < math.inf for value in vector):
+        if not _is_finite(vector):
             raise EmbeddingError("an embedding with a value that is no finite number came back")
-        if max(map(abs, vector)) > LARGEST_VALUE:
+        if max(vector) > LARGEST_VALUE or min(vector) < -LARGEST_VALUE:
             raise EmbeddingError("an embedding with a value outside [-1, 1] came back")
         if not any(vector):
             raise EmbeddingError("an embedding of zeros came back")
     return vectors
+
+
+def _is_finite(vector: Vector) -> bool:
+    """Whether all values are finite numbers; an embedding has a thousand, and `hypot` looks at them all in C."""
+    try:
+        return math.isfinite(math.hypot(*vector)) or all(map(math.isfinite, vector))
+    except TypeError:
+        return False
+    except OverflowError:  # an integer that no float holds, but finite
+        return True

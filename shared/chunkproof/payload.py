@@ -38,6 +38,7 @@ NAMES: Mapping[str, tuple[str, ...]] = {
 }
 ID_PATHS = ("chunk_id", "id", "metadata.chunk_id")
 _PREFIXES = ("", "metadata.", "meta.")
+MAX_SHAPES = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,19 +60,21 @@ class PayloadMap:
             field: own.get(field) or tuple(prefix + name for prefix in _PREFIXES for name in names)
             for field, names in NAMES.items()
         }
+        self._shapes: dict[tuple[str, ...], Mapping[str, tuple[str, ...]]] = {}
 
     def chunk_of(self, point: Point) -> Chunk:
         """The chunk in this point, or `CorruptChunkError` naming the field that is missing."""
         text = self.text_of(point)
-        values = {field: self.value(field, point.payload) for field in self._paths if field != "text"}
-        if values["document_id"] is None:
-            values["document_id"] = values["url"]
-        if values["section_headers"] is None:
-            values["section_headers"] = []
+        path, own_id = self._own_id(point.payload)
+        values = {
+            field: found
+            for field in self._leading(point.payload)
+            if field != "text" and (found := self.value(field, point.payload)) is not None
+        }
+        if "url" in values:
+            values.setdefault("document_id", values["url"])
         try:
-            return Chunk(
-                text, ChunkMetadata(chunk_id=self.id_of(point), **values), self.id_path(point.payload)
-            )
+            return Chunk(text, ChunkMetadata(chunk_id=own_id or str(point.id), **values), path)
         except ValidationError:  # nested beyond what JSON libraries read
             raise CorruptChunkError(f"Chunk {self.id_of(point)} has metadata nested too deeply") from None
 
@@ -141,7 +144,7 @@ class PayloadMap:
 
     def _found(self, field: str, payload: Mapping[str, Any]) -> tuple[str | None, Any]:
         empty: tuple[str | None, Any] = (None, None)
-        for path in self._paths[field]:
+        for path in self._leading(payload).get(field, ()):
             value = _at(path, payload)
             if value is None:
                 continue
@@ -149,6 +152,20 @@ class PayloadMap:
                 return path, value
             empty = (path, value) if empty[0] is None else empty
         return empty
+
+    def _leading(self, payload: Mapping[str, Any]) -> Mapping[str, tuple[str, ...]]:
+        """The paths that can lead somewhere in this payload. A collection's payloads mostly have the same fields."""
+        names = tuple(payload)
+        known = self._shapes.get(names)
+        if known is None:
+            leading = {
+                field: tuple(path for path in paths if path in payload or path.partition(".")[0] in payload)
+                for field, paths in self._paths.items()
+            }
+            known = {field: paths for field, paths in leading.items() if paths}
+            if len(self._shapes) < MAX_SHAPES:
+                self._shapes[names] = known
+        return known
 
     def paths_in(self, field: str, payloads: Iterable[Mapping[str, Any]]) -> list[str]:
         """The paths that lead to the field in any of these payloads, in the order of their rank."""

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from math import fsum, sqrt
+from math import hypot, isinf
 
 from chunkproof.clients import Nearest, Point, Vector, VectorSpace
 from chunkproof.deadline import Deadline
@@ -119,10 +119,11 @@ def _embedded(
 
 def _unit(vector: Vector) -> Vector:
     """The same direction at length 1: under Dot, a score is a cosine only then."""
-    largest = max(map(abs, vector))
-    scaled = [value / largest for value in vector]  # so that squares of huge values do not overflow
-    length = sqrt(fsum(value * value for value in scaled))
-    return [value / length for value in scaled]
+    length = hypot(*vector)
+    if isinf(length):
+        largest = max(map(abs, vector))
+        return _unit([value / largest for value in vector])
+    return [value / length for value in vector]
 
 
 def _ranked(readable: list[tuple[Chunk, Point]], query: SearchQuery) -> tuple[SearchResult, ...]:

@@ -19,6 +19,7 @@ from chunkproof.clients.http import DeadlineTransport
 from chunkproof.clients.qdrant_embedded import EmbeddedStore
 from chunkproof.deadline import Deadline
 from chunkproof.errors import SettingsError, VectorStoreUnavailableError
+from chunkproof.models.response import ErrorDetail
 from chunkproof.record import note
 from chunkproof.services import Services
 from chunkproof.settings import Settings
@@ -191,9 +192,9 @@ def door() -> Api:
         raise RuntimeError("something is wrong")
 
     @app.get("/facts")
-    def _facts(name: str, value: str) -> dict[str, str]:
+    def _facts(name: str, value: str) -> ErrorDetail:
         note(**{name: json.loads(value)})
-        return {"status": "well"}
+        return ErrorDetail(code="NONE", message="well")
 
     return app
 
@@ -622,7 +623,7 @@ def test_a_failure_to_tell_does_not_fail_the_request(
     door: Api, written: Written, name: str, value: str
 ) -> None:
     reply = Reply(door.handler(get("/facts", name=name, value=value), LambdaContext()))
-    assert (reply.status, reply.json) == (200, {"status": "well"})
+    assert (reply.status, reply.json) == (200, {"code": "NONE", "message": "well"})
     (line,) = written.saying("the request could not be recorded")
     assert "Traceback" in line["exception"]
 

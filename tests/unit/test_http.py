@@ -108,13 +108,15 @@ def test_a_connection_that_was_closed_on_this_side_is_told_from_one_that_the_ser
         evicted.close()
         with pytest.raises(_EvictedError):
             evicted.read(1)
+        evicted.write(b"x")
         with pytest.raises(_EvictedError):
-            evicted.write(b"x")
+            evicted.read(1)
 
     ours, theirs = socket.socketpair()
     theirs.close()
     ended = _DeadlineStream(SyncStream(ours))
+    ended.write(b"x")
     with pytest.raises(httpcore.ReadError) as caught:
-        ended.write(b"x")
+        ended.read(1)
     assert not isinstance(caught.value, _EvictedError)
     ended.close()

@@ -11,7 +11,7 @@ from cohere.core.api_error import ApiError
 from chunkproof.clients import InputType
 from chunkproof.clients.breaker import CircuitOpenError
 from chunkproof.clients.cohere_door import DEFAULT_URL, embed_endpoint
-from chunkproof.clients.http import AnswerTooLargeError, host_of, retry_after
+from chunkproof.clients.http import AnswerTooLargeError, DirectClient, host_of, retry_after
 from chunkproof.deadline import Deadline
 from chunkproof.errors import (
     ChunkproofError,
@@ -43,8 +43,7 @@ class CohereEmbedder:
         self.model = model
         self.dimension = dimension
         self._host = host_of(base_url or DEFAULT_URL)
-        # The environment's proxies would come instead of the transport, and with it of key and deadline.
-        self._http = httpx.Client(transport=transport, trust_env=False)
+        self._http = DirectClient(transport)
         self._embed = embed_endpoint(base_url, self._http)
 
     def excess(self, _text: str) -> str | None:

@@ -44,7 +44,7 @@ class DeadlineTransport(httpx.BaseTransport):
     outlives them. Here every connect, read and write gets what is left when it begins. `headers` is asked
     anew for every call, so that a client can be built before its key is known; when the key is refused,
     `forget` is told and `headers` asked once more. A failed call is repeated as `retry` says, and not made at
-    all while the `breaker` is open.
+    all while the `breaker` is open. Answers are asked for `compressed` where the network is slower than packing.
     """
 
     def __init__(
@@ -53,8 +53,10 @@ class DeadlineTransport(httpx.BaseTransport):
         *,
         forget: Callable[[], None] = lambda: None,
         breaker: Breaker | None = None,
+        compressed: bool = True,
     ) -> None:
         self._headers = headers
+        self._encoding = "gzip" if compressed else "identity"
         self._forget = forget
         self._breaker = breaker or Breaker("service", failures=inf)
         self._pool = httpcore.ConnectionPool(
@@ -74,7 +76,7 @@ class DeadlineTransport(httpx.BaseTransport):
 
     def _repeated(self, request: httpx.Request, headers: Mapping[str, str]) -> httpx.Response:
         """The answer of the last attempt that the policy allows."""
-        request.headers.update({"accept-encoding": "gzip", **headers})
+        request.headers.update({"accept-encoding": self._encoding, **headers})
         budget = deadline.current()
         number = 1
         while True:
@@ -146,6 +148,30 @@ class DeadlineTransport(httpx.BaseTransport):
     def close(self) -> None:
         """Give the connections back."""
         self._pool.close()
+
+
+class DirectClient(httpx.Client):
+    """Hands requests to its transport as they are.
+
+    A plain client also sees to cookies, redirects and sign-in, of which neither service has any, in as much time as
+    it takes to send. The environment's proxies would come instead of the transport, and with it of key and deadline.
+    """
+
+    def __init__(self, transport: httpx.BaseTransport) -> None:
+        super().__init__(transport=transport, trust_env=False)
+        self._direct = transport
+
+    def send(self, request: httpx.Request, **_options: Any) -> httpx.Response:
+        """The whole answer."""
+        return answer_to(request, self._direct)
+
+
+def answer_to(request: httpx.Request, transport: httpx.BaseTransport) -> httpx.Response:
+    """The whole answer to this request."""
+    response = transport.handle_request(request)
+    response.request = request
+    response.read()
+    return response
 
 
 class _Seen:
@@ -232,8 +258,10 @@ class _DeadlineStream(httpcore.NetworkStream):
         self._stream = stream
         self._socket: socket.socket | None = stream.get_extra_info("socket")
         self._is_closed = False
+        self._unsent = b""
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        self._flush(timeout)
         left = _left(timeout, httpcore.ReadTimeout)
         with self._unless_evicted():
             if QUICK_ACK is not None and self._socket is not None:
@@ -241,6 +269,13 @@ class _DeadlineStream(httpcore.NetworkStream):
             return self._stream.read(max_bytes, left)
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        """Kept until there is enough or an answer is wanted: head and body go out, and come in, as one."""
+        self._unsent += buffer
+        if len(self._unsent) >= WRITE_SLICE:
+            self._flush(timeout)
+
+    def _flush(self, timeout: float | None) -> None:
+        buffer, self._unsent = self._unsent, b""
         with self._unless_evicted():
             for start in range(0, len(buffer), WRITE_SLICE):  # a timeout holds for each send, not for all
                 self._stream.write(buffer[start : start + WRITE_SLICE], _left(timeout, httpcore.WriteTimeout))

@@ -1,7 +1,7 @@
 """A Qdrant server, through the REST client of Qdrant's SDK."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
@@ -12,7 +12,7 @@ from pydantic_core import to_json
 from chunkproof import __version__
 from chunkproof.clients import Description, Nearest, Page, Point, PointId, is_impossible
 from chunkproof.clients import qdrant_answers as answers
-from chunkproof.clients.http import host_of
+from chunkproof.clients.http import answer_to, host_of
 from chunkproof.clients.qdrant import (
     SCORE_STEP,
     QdrantStore,
@@ -30,6 +30,7 @@ from chunkproof.models.filters import Condition
 
 DEFAULT_PORT = 6333
 ONE = "/collections/{name}"
+HEADERS = {"user-agent": f"chunkproof/{__version__}", "content-type": "application/json"}
 
 
 class ServedStore(QdrantStore):
@@ -39,13 +40,8 @@ class ServedStore(QdrantStore):
         super().__init__(host_of(url))
         self.url = _base(url)
         self._sdk = rest_client()
-        # The environment's proxies would come instead of the transport, and with it of key and deadline.
-        self._client = self._sdk.ApiClient(
-            self.url,
-            transport=transport,
-            trust_env=False,
-            headers={"user-agent": f"chunkproof/{__version__}", "content-type": "application/json"},
-        )
+        self._client = self._sdk.ApiClient(self.url, transport=transport, trust_env=False, headers=HEADERS)
+        self._client.add_middleware(self._sent_by(transport))
 
     def collections(self, deadline: Deadline) -> list[str]:
         """All names, sorted."""
@@ -166,6 +162,17 @@ class ServedStore(QdrantStore):
             content=None if body is None else to_json(body),
         )
         return answer["result"]
+
+    def _sent_by(self, transport: httpx.BaseTransport) -> Callable[[httpx.Request, Any], httpx.Response]:
+        """A middleware of the SDK that sends, in the place of its client (see `DirectClient`)."""
+
+        def send(request: httpx.Request, _next: Any) -> httpx.Response:
+            try:
+                return answer_to(request, transport)
+            except (httpx.HTTPError, ChunkproofError) as error:
+                raise self._sdk.ResponseHandlingException(error) from None
+
+        return send
 
     @contextmanager
     def _translated(

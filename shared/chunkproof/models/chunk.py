@@ -1,15 +1,22 @@
 """A stored chunk's metadata, as an answer shows it."""
 
-from pydantic import Field, JsonValue
+from typing import Annotated
+
+from pydantic import Field, JsonValue, WithJsonSchema
 
 from chunkproof.models.base import Model
+
+# Whatever JSON holds. Mostly that is one of the first, which pydantic tells without a call of Python for each value.
+Stored = Annotated[
+    str | bool | int | float | JsonValue | None, Field(union_mode="left_to_right"), WithJsonSchema({})
+]
 
 
 class SourceMetadata(Model):
     """Where a chunk comes from, and nothing more."""
 
     chunk_id: str = Field(description="Finds this very chunk again in /validate-chunk")
-    url: JsonValue = Field(None, description="Source of the document")
+    url: Stored = Field(None, description="Source of the document")
 
 
 class ChunkMetadata(SourceMetadata):
@@ -19,16 +26,16 @@ class ChunkMetadata(SourceMetadata):
     collection; validation says what is wrong with it.
     """
 
-    document_id: JsonValue = None
-    position: JsonValue = Field(None, description="Place in the document, as the pipeline counts it")
-    timestamp: JsonValue = Field(None, description="ISO 8601, as stored")
-    document_title: JsonValue = None
-    section_heading: JsonValue = None
-    section_headers: JsonValue = Field(default_factory=list)
-    breadcrumb: JsonValue = None
-    total_chunks: JsonValue = None
-    tokens: JsonValue = None
-    content_type: JsonValue = None
-    has_code: JsonValue = None
-    content_hash: JsonValue = None
-    embedding_model: JsonValue = None
+    document_id: Stored = None
+    position: Stored = Field(None, description="Place in the document, as the pipeline counts it")
+    timestamp: Stored = Field(None, description="ISO 8601, as stored")
+    document_title: Stored = None
+    section_heading: Stored = None
+    section_headers: Stored = Field(default_factory=list)
+    breadcrumb: Stored = None
+    total_chunks: Stored = None
+    tokens: Stored = None
+    content_type: Stored = None
+    has_code: Stored = None
+    content_hash: Stored = None
+    embedding_model: Stored = None
