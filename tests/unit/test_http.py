@@ -12,7 +12,8 @@ from httpcore._backends.sync import SyncStream
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chunkproof.clients.http import _DeadlineStream, _EvictedError, host_of, retry_after
+from chunkproof.clients.connections import EvictedError, _DeadlineStream
+from chunkproof.clients.http import host_of, retry_after
 
 
 @pytest.mark.parametrize(
@@ -106,9 +107,9 @@ def test_a_connection_that_was_closed_on_this_side_is_told_from_one_that_the_ser
     with theirs:
         evicted = _DeadlineStream(SyncStream(ours))
         evicted.close()
-        with pytest.raises(_EvictedError):
+        with pytest.raises(EvictedError):
             evicted.read(1)
-        with pytest.raises(_EvictedError):
+        with pytest.raises(EvictedError):
             evicted.write(b"x")
 
     ours, theirs = socket.socketpair()
@@ -116,5 +117,5 @@ def test_a_connection_that_was_closed_on_this_side_is_told_from_one_that_the_ser
     ended = _DeadlineStream(SyncStream(ours))
     with pytest.raises(httpcore.ReadError) as caught:
         ended.write(b"x")
-    assert not isinstance(caught.value, _EvictedError)
+    assert not isinstance(caught.value, EvictedError)
     ended.close()
