@@ -106,7 +106,7 @@ bench: $(VENV)/.dev ## Measure side by side: what telling logs and metrics of a 
 	@for bench in tests/bench/*.py; do $(BIN)/python $$bench || exit 1; done
 
 .PHONY: package
-package: build ## Zip layer, functions and OpenAPI file into dist/, for Terraform and CDK
+package: build ## Layer, functions, state machines, templates and OpenAPI file into dist/, for Terraform and CDK
 	@$(BIN)/python tests/tools/package.py --build $(BUILD) --architecture $(ARCH)
 
 .PHONY: secret

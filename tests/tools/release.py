@@ -1,4 +1,4 @@
-"""The digest of a release: code, layer, template, parameters, processor. `make build` writes it into the built template.
+"""The digest of a release: code, layer, template, parameters, processor. `make build` puts it into the built template.
 
 The alias moves when a version is published, and SAM publishes one when this digest changes; without it, a
 change of the layer or of a parameter alone would leave the alias on the old version.
