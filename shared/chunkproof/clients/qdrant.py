@@ -3,6 +3,8 @@
 import json
 import logging
 import math
+import pickle
+import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -35,6 +37,17 @@ log = logging.getLogger(__name__)
 
 # Scores are 32-bit; this is more than their rounding and less than any difference that matters.
 SCORE_STEP = 1e-6
+# What local mode raises on files that are not its own, or no longer whole.
+UNREADABLE = (
+    OSError,
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    EOFError,
+    sqlite3.Error,
+    pickle.UnpicklingError,
+)
 
 
 class QdrantStore:
@@ -61,7 +74,7 @@ class QdrantStore:
             raise VectorStoreUnavailableError(
                 str(path), "another process has this folder open; wait for it or give another --data"
             ) from None
-        except (OSError, ValueError) as error:
+        except UNREADABLE as error:
             raise VectorStoreUnavailableError(
                 str(path), f"the folder cannot be read as a store: {error}"
             ) from None
@@ -199,7 +212,7 @@ class QdrantStore:
             raise self._unreachable(error.source) from None
         except QdrantException as error:  # a 429
             raise self._rate_limited(getattr(error, "retry_after_s", None)) from None
-        except (ApiException, ValueError, AssertionError) as error:
+        except (ApiException, ValueError, AssertionError, RecursionError) as error:
             raise self._unreachable(error) from None
 
     def _refusal(
@@ -261,7 +274,7 @@ def _is_qdrants(content: bytes) -> bool:
     """Whether an answer is Qdrant's, and not some other server's at that address."""
     try:
         return "status" in json.loads(content)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         return False
 
 
