@@ -64,6 +64,14 @@ def test_a_build_for_the_other_processor_is_another_release(
 
 
 BUILT = """\
+Rules:
+  R:
+    Assertions:
+    - Assert:
+        Fn::Not:
+        - Fn::Equals:
+          - Ref: ReleaseDigest
+          - unset
 Parameters:
   ReleaseDigest:
     Type: String
@@ -86,6 +94,7 @@ def test_a_stamped_template_deploys_what_was_built_whatever_the_parameters_were_
     release.stamp(built, "x86_64", "abc123")
     text = built.read_text("utf-8")
     assert "AutoPublishCodeSha256: abc123\n" in text
+    assert "- abc123\n          - unset\n" in text, "the rule holds for what was built"
     assert "- x86_64\n" in text
     assert "Ref:" not in text
 
