@@ -113,7 +113,7 @@ bench-telemetry: $(VENV)/.dev ## What telling logs and metrics of a request cost
 	@$(BIN)/python tests/bench/tracing_start.py
 
 .PHONY: package
-package: build ## Zip layer, functions and OpenAPI file into dist/, for Terraform and CDK
+package: build ## Layer, functions, state machines, templates and OpenAPI file into dist/, for Terraform and CDK
 	@$(BIN)/python tests/tools/package.py --build $(BUILD) --architecture $(ARCH)
 
 .PHONY: secret

@@ -2,9 +2,11 @@
 
 import io
 import logging
+import os
 import sys
 import warnings
 from importlib import import_module
+from pathlib import Path
 
 import click
 
@@ -66,9 +68,7 @@ def main() -> None:
     """Run a command, and turn every failure into a message and an exit code."""
     if sys.stdout is None or sys.stderr is None:
         sys.exit(COULD_NOT_JUDGE)  # nobody to tell
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # a terminal that lacks a character shows its code instead
-            stream.reconfigure(errors="backslashreplace")
+    _prepare_streams()
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s", stream=sys.stderr)
     # Local mode advises a server for large collections; the README says so, once.
     warnings.filterwarnings("ignore", module="qdrant_client.*")
@@ -99,3 +99,11 @@ def main() -> None:
     except OSError as error:
         click.echo(f"{error.filename or 'The system'}: {error.strerror}", err=True)
         sys.exit(COULD_NOT_JUDGE)
+
+
+def _prepare_streams() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal that lacks a character shows its code instead
+            stream.reconfigure(errors="backslashreplace")
+    if sys.stdin is None:  # closed by who started this: the same as nothing in it
+        sys.stdin = Path(os.devnull).open(encoding="utf-8")  # noqa: SIM115 - as long as the process

@@ -9,16 +9,20 @@ import httpx
 from pydantic import ValidationError
 
 from chunkproof import errors
+from chunkproof.clients import is_impossible
 from chunkproof.errors import (
     ChunkproofError,
+    CollectionNotFoundError,
     ForbiddenError,
     InvalidParameterError,
+    RequestTooLargeError,
     UnavailableError,
     all_kinds,
 )
 from chunkproof.models import CollectionInfo, Model, RetrievalResponse, ValidationResult
 from chunkproof.models.health import Health
 from chunkproof.models.json import faults
+from chunkproof.settings import is_http_url
 
 Answer = TypeVar("Answer", bound=Model)
 
@@ -33,7 +37,7 @@ class RemoteApi:
     """The contract's routes over HTTP: with a bearer token if there is one, else signed for IAM."""
 
     def __init__(self, url: str, token: str | None, timeout_s: float) -> None:
-        if not _is_http_url(url):
+        if not is_http_url(url):
             raise InvalidParameterError(f"--api {url}: must be an http or https URL")
         if token is not None and not (token.isascii() and token.isprintable()):
             raise InvalidParameterError("CHUNKPROOF_TOKEN must be ASCII text without line ends")
@@ -53,6 +57,8 @@ class RemoteApi:
         """`GET /collections/{name}`."""
         if name is None:
             raise InvalidParameterError("Name the collection: a stack does not tell its own")
+        if is_impossible(name):  # in an address it would mean something else
+            raise CollectionNotFoundError(name)
         return self._call("GET", f"/collections/{quote(name, safe='')}", CollectionInfo)
 
     def health(self) -> Health:
@@ -74,10 +80,9 @@ class RemoteApi:
         *,
         accepted: tuple[int, ...] = (200,),
     ) -> Answer:
-        try:
-            content = b"" if body is None else json.dumps(body, ensure_ascii=False).encode()
-        except UnicodeEncodeError:
-            raise InvalidParameterError.listing([fault.message for fault in faults(body)]) from None
+        if found := faults(body):  # what JSON cannot carry, or would carry as something else
+            raise InvalidParameterError.listing([fault.message for fault in found])
+        content = b"" if body is None else json.dumps(body, ensure_ascii=False).encode()
         headers = {"content-type": "application/json"} if content else {}
         try:
             answer = self._http.request(
@@ -109,7 +114,7 @@ class RemoteApi:
     def _failure(self, answer: httpx.Response) -> ChunkproofError:
         try:
             body = answer.json()
-        except ValueError:
+        except (ValueError, RecursionError):
             body = {}
         if (
             isinstance(body, dict)
@@ -127,15 +132,8 @@ class RemoteApi:
             return ForbiddenError(
                 f"{self._url} refused the request ({answer.status_code} {said}); check {how}"
             )
-        return ApiUnavailableError(f"{self._url} answered {answer.status_code} {said}".rstrip())
-
-
-def _is_http_url(url: str) -> bool:
-    try:
-        parts = urlsplit(url)
-        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        return False
+        answered = f"{self._url} answered {answer.status_code} {said}".rstrip()
+        return RequestTooLargeError(answered) if answer.status_code == 413 else ApiUnavailableError(answered)
 
 
 def as_raised(code: str, messages: list[str]) -> ChunkproofError:

@@ -1,9 +1,14 @@
 """The time budget of a request: created when it arrives, passed down, applied to every call."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from contextvars import ContextVar
+from threading import Thread
 from time import monotonic
+from typing import TypeVar
+
+Result = TypeVar("Result")
 
 _current: ContextVar["Deadline | None"] = ContextVar("deadline", default=None)
 
@@ -39,6 +44,23 @@ class Deadline:
 def current() -> Deadline | None:
     """The deadline applied around this call, if any."""
     return _current.get()
+
+
+def bounded(call: Callable[[], Result], seconds: float) -> Result:
+    """What a call gives that takes no timeout, or `TimeoutError` after so many seconds.
+
+    It runs in a thread of its own, which is left behind when it takes longer, and sees no deadline there.
+    """
+    outcome: Future[Result] = Future()
+
+    def run() -> None:
+        try:
+            outcome.set_result(call())
+        except BaseException as error:  # noqa: BLE001 - raised again, where it is waited for
+            outcome.set_exception(error)
+
+    Thread(target=run, daemon=True).start()
+    return outcome.result(seconds)
 
 
 class Stopwatch:

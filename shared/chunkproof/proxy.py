@@ -13,6 +13,7 @@ from pydantic_core import to_json
 from chunkproof.errors import (
     ForbiddenError,
     InvalidParameterError,
+    NotConfiguredError,
     RequestTooLargeError,
     ResponseTooLargeError,
 )
@@ -28,7 +29,14 @@ Answer = dict[str, Any]
 
 
 def readable(event: Event) -> dict[str, Any]:
-    """The event as routes read it: the body as plain text, whatever its wrapping and content type."""
+    """The event as routes read it: the body as plain text, whatever its wrapping and content type.
+
+    `NotConfiguredError` for an event of another kind, such as an integration of payload format 1.0 sends.
+    """
+    if "rawPath" not in event or "http" not in (event.get("requestContext") or {}):
+        raise NotConfiguredError(
+            "The event is not an HTTP API's in payload format 2.0: check the gateway's integration"
+        )
     headers = _headers(event)
     plain = {**event, "body": _body(event, headers), "isBase64Encoded": False}
     # The body is JSON by contract; a client that forgets to say so is not punished for it.
@@ -82,6 +90,8 @@ def _headers(event: Event) -> dict[str, str]:
 
 def _body(event: Event, headers: Mapping[str, str]) -> str:
     body = event.get("body") or ""
+    if not isinstance(body, str):
+        raise InvalidParameterError("The event's body must be text, as a gateway sends it")
     try:
         content = base64.b64decode(body, validate=True) if event.get("isBase64Encoded") else body.encode()
     except ValueError:

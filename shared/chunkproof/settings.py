@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
@@ -12,6 +13,8 @@ from chunkproof.errors import SettingsError
 from chunkproof.models import ChunkMetadata, Limits
 from chunkproof.models.filters import is_payload_path
 
+_HOST = re.compile(r"[A-Za-z0-9._-]+")
+_ODD = re.compile(r"[\s\x00-\x1f\x7f\ud800-\udfff]")
 CANONICAL_FIELDS = ("text", *ChunkMetadata.model_fields)
 
 
@@ -50,9 +53,28 @@ def _payload_path(path: str) -> str:
     return path
 
 
+def is_http_url(url: str) -> bool:
+    """Whether it is an address that an HTTP client takes; each refuses another one in its own way, and late."""
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+        is_host = ":" in host or _HOST.fullmatch(_ascii(host)) is not None
+        return parts.scheme in ("http", "https") and is_host and parts.port != 0 and not _ODD.search(url)
+    except ValueError:
+        return False
+
+
+def _ascii(host: str) -> str:
+    """The name as it is looked up; `ValueError` when it cannot be one."""
+    if host.isascii():
+        return host.encode("idna").decode()  # finds empty and overlong labels
+    import idna  # what both clients use; seldom needed
+
+    return idna.encode(host, strict=True, std3_rules=True).decode()
+
+
 def _http_url(url: str) -> str:
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0:
+    if not is_http_url(url):
         raise ValueError("not an http or https address")
     return url.rstrip("/")
 

@@ -1,12 +1,13 @@
 """The digest that publishes a version, and the zips of a package."""
 
+import re
 import shutil
 from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
 
-from support.template import stack
+from support.template import stack, template
 from tools import package, release
 
 
@@ -50,7 +51,27 @@ def test_parameters_of_the_command_line_count_too(project: Path) -> None:
     assert release.digest(project, "MemorySize=2048") != release.digest(project, "MemorySize=1024")
 
 
+def test_a_build_for_the_other_processor_is_another_release(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # An alias that stayed would be on a version with the other processor's layer.
+    printed = []
+    for architecture in ("arm64", "x86_64", "arm64"):
+        monkeypatch.setattr("sys.argv", ["release.py", "--architecture", architecture])
+        release.main()
+        printed.append(capsys.readouterr().out)
+    assert printed[0] == printed[2] != printed[1]
+
+
 BUILT = """\
+Rules:
+  R:
+    Assertions:
+    - Assert:
+        Fn::Not:
+        - Fn::Equals:
+          - Ref: ReleaseDigest
+          - unset
 Parameters:
   ReleaseDigest:
     Type: String
@@ -73,6 +94,7 @@ def test_a_stamped_template_deploys_what_was_built_whatever_the_parameters_were_
     release.stamp(built, "x86_64", "abc123")
     text = built.read_text("utf-8")
     assert "AutoPublishCodeSha256: abc123\n" in text
+    assert "- abc123\n          - unset\n" in text, "the rule holds for what was built"
     assert "- x86_64\n" in text
     assert "Ref:" not in text
 
@@ -83,27 +105,85 @@ def test_a_template_without_the_parameter_is_not_stamped_silently(tmp_path: Path
         release.stamp(tmp_path / "t.yaml", "arm64", "abc")
 
 
-def test_a_package_has_the_layer_the_functions_and_the_api(tmp_path: Path) -> None:
-    build = tmp_path / "build"
-    for folder, file in (
-        ("SharedLayer/python", "m.py"),
-        ("SearchFunction", "app.py"),
-        ("ValidateChunkFunction", "app.py"),
-    ):
-        (build / folder).mkdir(parents=True)
-        (build / folder / file).write_text("x = 1\n")
-    sizes = package.package(build, "arm64", tmp_path / "dist")
-    assert set(sizes) == {
-        "chunkproof-layer-python3.13-arm64.zip",
-        "chunkproof-search.zip",
-        "chunkproof-validate-chunk.zip",
+@pytest.fixture
+def build(tmp_path: Path) -> Path:
+    folder = tmp_path / "build"
+    (folder / "SharedLayer" / "python").mkdir(parents=True)
+    (folder / "SharedLayer" / "python" / "m.py").write_text("x = 1\n")
+    return folder
+
+
+def test_a_package_has_the_layer_the_functions_and_the_api(build: Path, tmp_path: Path) -> None:
+    dist = tmp_path / "dist"
+    sizes = package.package(build, "arm64", dist)
+    assert set(sizes) == {file.name for file in dist.iterdir()}
+    layer = dist / "chunkproof-layer-python3.13-arm64.zip"
+    assert ZipFile(layer).namelist() == ["python/m.py"]
+    for name, folder in (("search", "search"), ("validate-chunk", "validate_chunk"), ("audit", "audit")):
+        with ZipFile(dist / f"chunkproof-{name}.zip") as code:
+            assert code.namelist() == ["app.py"]
+            assert code.read("app.py") == (package.FUNCTIONS / folder / "app.py").read_bytes()
+    assert (dist / "openapi.json").read_bytes() == package.OPENAPI.read_bytes()
+    first = {file.name: file.read_bytes() for file in dist.iterdir()}
+    package.package(build, "arm64", dist)
+    assert {file.name: file.read_bytes() for file in dist.iterdir()} == first
+
+
+def test_every_folder_of_functions_is_in_a_package_by_what_it_has(build: Path, tmp_path: Path) -> None:
+    dist, functions = tmp_path / "dist", tmp_path / "functions"
+    for file, text in {
+        "only_code/app.py": "x = 1\n",
+        "only_code/__pycache__/app.pyc": "compiled",
+        "whole/app.py": "y = 2\n",
+        "whole/steps.asl.json": "{}\n",
+        "whole/template.yaml": "F:\n  CodeUri: ./\nM:\n  DefinitionUri: steps.asl.json\n",
+        "only_template/template.yaml": "Alarm: {}\n",
+    }.items():
+        (functions / file).parent.mkdir(parents=True, exist_ok=True)
+        (functions / file).write_text(text)
+    assert set(package.package(build, "x86_64", dist, functions)) == {
+        "chunkproof-layer-python3.13-x86_64.zip",
+        "chunkproof-only-code.zip",
+        "chunkproof-whole.zip",
+        "chunkproof-whole.asl.json",
+        "chunkproof-whole.template.yaml",
+        "chunkproof-only-template.template.yaml",
         "openapi.json",
     }
-    layer = tmp_path / "dist" / "chunkproof-layer-python3.13-arm64.zip"
-    assert ZipFile(layer).namelist() == ["python/m.py"]
-    first = layer.read_bytes()
-    package.package(build, "arm64", tmp_path / "dist")
-    assert layer.read_bytes() == first
+    assert ZipFile(dist / "chunkproof-only-code.zip").namelist() == ["app.py"]
+    assert (dist / "chunkproof-whole.template.yaml").read_text() == (
+        "F:\n  CodeUri: chunkproof-whole.zip\nM:\n  DefinitionUri: chunkproof-whole.asl.json\n"
+    )
+
+
+def test_a_packaged_template_names_files_that_are_packaged(build: Path, tmp_path: Path) -> None:
+    dist = tmp_path / "dist"
+    package.package(build, "arm64", dist)
+    named = {
+        file.name: [
+            properties[uri]
+            for properties in (resource["Properties"] for resource in template(file)["Resources"].values())
+            for uri in ("CodeUri", "DefinitionUri")
+            if uri in properties
+        ]
+        for file in dist.glob("*.template.yaml")
+    }
+    assert named["chunkproof-audit.template.yaml"] == ["chunkproof-audit.zip", "chunkproof-audit.asl.json"]
+    assert named["chunkproof-observability.template.yaml"] == []
+    assert all((dist / file).is_file() for files in named.values() for file in files)
+
+
+def test_the_page_for_terraform_gives_every_parameter_and_placeholder_of_an_audit() -> None:
+    page = (package.ROOT / "docs" / "terraform-cdk.md").read_text("utf-8")
+    given = re.search(r"parameters = \{\n(.+?)\n  \}", page, re.DOTALL)
+    filled = re.search(r"templatefile\(.+?\{\n(.+?)\n\}\)", page, re.DOTALL)
+    assert given
+    assert filled
+    application = package.FUNCTIONS / "audit"
+    parameters = template(application / "template.yaml")["Parameters"]
+    placeholders = re.findall(r"\$\{(\w+)\}", (application / "audit.asl.json").read_text("utf-8"))
+    assert re.findall(r"^ +(\w+) +=", given[1], re.MULTILINE) == list(parameters)
+    assert set(re.findall(r"^ +(\w+) +=", filled[1], re.MULTILINE)) == set(placeholders)
 
 
 def versions(digest: str) -> set[str]:

@@ -171,6 +171,10 @@ def test_parameters_that_belong_together_break_no_rule(parameters: dict[str, str
             "With JwtIssuer, JwtAudience must name at least one audience",
         ),
         (
+            {"ReleaseDigest": "unset"},
+            "Deploy with `make deploy`, or set ReleaseDigest to another value for each release",
+        ),
+        (
             {"SubnetIds": "subnet-1"},
             "With SubnetIds, SecurityGroupIds must name at least one group",
         ),
@@ -187,7 +191,7 @@ def test_parameters_that_belong_together_break_no_rule(parameters: dict[str, str
             "With TenantClaim, JwtIssuer must name who issues the tokens; IAM signatures carry no claims",
         ),
     ],
-    ids=["no-audience", "no-group", "no-claim", "no-field", "no-issuer"],
+    ids=["no-audience", "no-digest", "no-group", "no-claim", "no-field", "no-issuer"],
 )
 def test_a_parameter_without_its_companion_breaks_a_rule(parameters: dict[str, str], message: str) -> None:
     assert broken_rules(**parameters) == [message]

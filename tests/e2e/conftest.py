@@ -1,5 +1,6 @@
 """Commands as a person runs them: arguments in; exit code, standard output and standard error out."""
 
+import logging
 import shutil
 import sys
 from collections.abc import Iterator
@@ -20,6 +21,8 @@ def chunkproof(
 ) -> Command:
     """Runs a command in this process; the embedded store is this test's own unless `--data` says otherwise."""
     monkeypatch.setenv("COLUMNS", "200")
+    # A command has no Lambda handler loaded; one that another test loaded logs to a stream that is closed by now.
+    monkeypatch.setattr(logging.getLogger("chunkproof"), "handlers", [])
 
     def run(*arguments: object) -> Run:
         monkeypatch.setattr(sys, "argv", ["chunkproof", *map(str, arguments)])

@@ -96,13 +96,16 @@ def test_the_address_may_come_from_the_environment_and_end_with_a_slash(
         (("validate", CHUNK, "--sha256", "abc"), 2, "original_sha256 must be 64 hexadecimal digits"),
         (("search", "a", "--collection", "handbok"), 2, "Collection handbok not found"),
         (("collection", "handbok"), 2, "Collection handbok not found"),
+        (("collection", "../handbok"), 2, "Collection ../handbok not found"),
+        (("search", "a", "--filter", 'x={"gte": NaN}'), 2, "filters.x.gte must be a finite number, not NaN"),
+        (("search", "a", "--filter", 'x={"gte": 1, "gte": 2}'), 2, "filters.x.gte is given twice"),
         (("search", "robot " * 300), 2, "query_text is too long: 302 tokens, all-MiniLM-L6-v2 reads 256"),
     ],
 )
 def test_a_failure_has_the_same_words_and_exit_code_as_here(
     handbook: Command, server: Serving, arguments: tuple[object, ...], code: int, message: str
 ) -> None:
-    where = () if "handbok" in arguments else HANDBOOK
+    where = () if "handbok" in str(arguments) else HANDBOOK
     local = handbook(*arguments, *where)
     remote = handbook(*arguments, *where, "--api", server.url)
     assert remote.err.splitlines()[0] == message
@@ -333,6 +336,8 @@ def test_a_refusal_of_api_gateway_says_what_to_check(
         (200, b"{}"),
         (200, b""),
         (200, b"[1, 2]"),
+        (200, b"[" * 100_000),
+        (500, b"[" * 100_000 + b"]" * 100_000),
         (200, b"\xff\xfe"),
         (200, b'{"message": "ok"}'),
         (404, b'{"message":"Not Found"}'),
@@ -354,6 +359,12 @@ def test_an_answer_that_is_not_ours_could_not_be_judged(
     assert run.code == 3
     assert run.err.startswith(f"{url} answered {status}")
     assert run.out == ""
+
+
+def test_more_than_api_gateway_takes_is_wrong_input(chunkproof: Command) -> None:
+    with web_server(413, b'{"message":"Request Entity Too Large"}', JSON) as url:
+        run = chunkproof("validate", "a", "--original", "x", "--api", url)
+    assert (run.code, run.err) == (2, f"{url} answered 413 Request Entity Too Large\n")
 
 
 def test_the_envelope_of_a_failure_keeps_its_class(chunkproof: Command) -> None:
@@ -393,6 +404,8 @@ def test_a_stack_that_does_not_answer_in_time_could_not_be_judged(
         "ftp://a.example",
         "http://",
         "https:///path",
+        "http://a..b",
+        "http://a b",
         pytest.param(
             "http://[::1",
         ),

@@ -212,3 +212,22 @@ def test_a_terminal_that_lacks_characters_gets_valid_json_all_the_same(
         assert run.returncode == 0, run.stderr
         if options:
             assert json.loads(run.stdout)["results"]
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("meta.json", b"not json"),
+        ("meta.json", b"[1]"),
+        ("meta.json", b"{}"),
+        ("meta.json", b'{"collections": {"handbook": {}}, "aliases": {}}'),
+        ("collection/handbook/storage.sqlite", b"no database at all, and long enough to tell" * 10),
+    ],
+)
+def test_a_folder_that_is_no_store_is_named(
+    handbook: Command, tmp_path: Path, file: str, content: bytes
+) -> None:
+    (tmp_path / "data-home" / "chunkproof" / file).write_bytes(content)
+    run = handbook("search", "a question", "--collection", "handbook")
+    assert run.code == 3
+    assert "the folder cannot be read as a store" in run.err

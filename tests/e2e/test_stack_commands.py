@@ -2,6 +2,7 @@
 
 import io
 import json
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -35,7 +36,9 @@ def test_keys_from_standard_input_are_stored_and_replaced(
 
 
 @pytest.mark.usefixtures("aws")
-@pytest.mark.parametrize("text", ["", "not json", "[]", "{}", '{"QDRANT_API_KEY": 5}', '{"OTHER": "x"}'])
+@pytest.mark.parametrize(
+    "text", ["", "not json", "[]", "{}", '{"QDRANT_API_KEY": 5}', '{"OTHER": "x"}', "[" * 100_000]
+)
 def test_anything_else_on_standard_input_is_refused(
     chunkproof: Command, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
@@ -44,6 +47,14 @@ def test_anything_else_on_standard_input_is_refused(
     assert run.code == 2
     assert "QDRANT_API_KEY, COHERE_API_KEY" in run.err
     assert boto3.client("secretsmanager").list_secrets()["SecretList"] == []
+
+
+def test_a_closed_standard_input_is_an_empty_one() -> None:
+    for arguments in ("secret", "validate x --original-file -"):
+        command = f"{sys.executable} -m chunkproof_cli {arguments} <&-"
+        run = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+        assert run.returncode == 2
+        assert "Traceback" not in run.stderr
 
 
 def test_without_a_region_the_setting_is_named(chunkproof: Command, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from chunkproof.api import Api
 from chunkproof.deadline import Deadline
 from chunkproof.errors import RateLimitedError
 from chunkproof_cli.local.gateway import LambdaContext
+from chunkproof_cli.local.handlers import handler_of
 
 from support import openapi
 from support.api import Reply, get, invoke, new_process, post, request
@@ -60,6 +61,30 @@ def test_a_bad_setting_is_named(
     assert (reply.status, reply.code, reply.errors) == (503, "NOT_CONFIGURED", [message])
     assert reply.headers["x-request-id"]
     assert openapi.problems(event["requestContext"]["http"]["method"], of_route(event), 503, reply.json) == []
+
+
+FORMAT_1 = {
+    "version": "1.0",
+    "resource": "/search",
+    "path": "/search",
+    "httpMethod": "POST",
+    "headers": {"content-type": "application/json"},
+    "requestContext": {"httpMethod": "POST", "path": "/search", "requestId": "r"},
+    "body": '{"query_text": "backups"}',
+    "isBase64Encoded": False,
+}
+
+
+@pytest.mark.parametrize("event", [FORMAT_1, {}, {"key1": "value1"}, {"body": {"query_text": "backups"}}])
+def test_an_event_of_another_kind_says_what_to_set(event: dict[str, Any]) -> None:
+    reply = Reply(handler_of("/search")(event, LambdaContext()))
+    assert (reply.status, reply.code) == (503, "NOT_CONFIGURED")
+    assert "payload format 2.0" in reply.errors[0]
+
+
+def test_a_body_that_is_no_text_is_refused() -> None:
+    reply = invoke({**post("/search", {}), "body": {"query_text": "backups"}})
+    assert (reply.status, reply.code) == (400, "INVALID_REQUEST")
 
 
 def test_the_local_model_is_no_embedder_of_a_deployment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,6 +38,7 @@ def common(failed: tuple[str, int], late: tuple[str, int]) -> dict[str, tuple[st
         "slow drip": (*late, 1),
         "a web page": (*failed, 1),
         "another service's JSON": (*failed, 1),
+        "JSON nested without end": (*failed, 1),
         "a gzip bomb": (*failed, 1),
         "status 400": (*failed, 1),
         "status 401": (*failed, 1),

@@ -3,7 +3,8 @@
 import json
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import monotonic
@@ -20,7 +21,7 @@ from chunkproof.clients.secrets import forget_secrets
 from support.api import Reply, get, invoke, new_process, post
 from support.cohere_server import KEY
 from support.keeping_server import Asked, KeepingServer, Said, keeping_server
-from support.listeners import silent_server
+from support.listeners import dripping_server, silent_server
 from support.qdrant_server import QdrantServer, free_port
 
 NAME = "chunkproof/keys"
@@ -329,8 +330,11 @@ def test_a_key_that_no_header_can_hold_is_malformed(
     assert "COHERE_API_KEY" in refusal(invoke(ASKED), "s3cr3t")
 
 
+@pytest.mark.parametrize(
+    "server", [silent_server, lambda: dripping_server(0.05, 1000)], ids=["silent", "a byte now and then"]
+)
 def test_a_secrets_manager_that_does_not_answer_is_left_at_the_deadline(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, server: Callable[[], AbstractContextManager[str]]
 ) -> None:
     monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-central-1")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
@@ -339,7 +343,7 @@ def test_a_secrets_manager_that_does_not_answer_is_left_at_the_deadline(
     monkeypatch.setenv("CHUNKPROOF_DEADLINE_MS", "300")
     replies: list[Reply] = []
     asking = threading.Thread(target=lambda: replies.append(invoke(ASKED)), daemon=True)
-    with silent_server() as url:
+    with server() as url:
         monkeypatch.setenv("AWS_ENDPOINT_URL_SECRETS_MANAGER", url)
         started = monotonic()
         asking.start()

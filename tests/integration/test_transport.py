@@ -92,6 +92,21 @@ def test_a_host_with_several_addresses_has_one_deadline(
         assert seconds_until(httpx.ConnectTimeout, client, f"http://several.example:{port}", 400) < 1.5
 
 
+def test_a_name_server_that_is_silent_is_left_at_the_deadline(
+    client: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answered = threading.Event()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: answered.wait(20) and [])
+    try:
+        assert 0.3 <= seconds_until(httpx.ConnectTimeout, client, "http://silent.example", 300) < 2
+    finally:
+        answered.set()
+
+
+def test_a_host_that_nobody_knows_is_told_at_once(client: httpx.Client) -> None:
+    assert seconds_until(httpx.ConnectError, client, "http://a..b", 60_000) < 5
+
+
 def test_a_server_that_reads_slowly_is_left_at_the_deadline(client: httpx.Client) -> None:
     stopped = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as listener:

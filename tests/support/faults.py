@@ -188,6 +188,7 @@ def qdrant_error(status: int, message: str = "") -> Answer:
 
 HTML = Answer(200, b"<!doctype html><title>Welcome</title><p>It works!", (("content-type", "text/html"),))
 FOREIGN_JSON = Answer(200, b'{"jsonrpc": "2.0", "id": 7, "method": "welcome"}')
+NESTED = Answer(200, b"[" * 100_000 + b"]" * 100_000)
 STATUSES = (400, 401, 403, 404, 408, 409, 413, 422, 429, 500, 502, 503, 504)
 
 
@@ -250,6 +251,7 @@ ANY_SERVICE: Mapping[str, Fault] = {
     "garbage": Garbage(),
     "a web page": Says(HTML),
     "another service's JSON": Says(FOREIGN_JSON),
+    "JSON nested without end": Says(NESTED),
     "a gzip bomb": GzipBomb(megabytes=1),
 }
 

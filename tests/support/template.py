@@ -164,12 +164,13 @@ def broken_rules(**parameters: str) -> list[str]:
     """What the template's rules say against these parameters."""
     written = template()
     resolver = _Resolver(
-        {"Resources": {}}, parameter_values(written, {"QdrantUrl": QDRANT_URL, **parameters})
+        {"Resources": {}},
+        parameter_values(written, {"QdrantUrl": QDRANT_URL, "ReleaseDigest": "0a1b", **parameters}),
     )
     return [
         assertion["AssertDescription"]
         for rule in written["Rules"].values()
-        if resolver.decides(rule["RuleCondition"])
+        if "RuleCondition" not in rule or resolver.decides(rule["RuleCondition"])
         for assertion in rule["Assertions"]
         if not resolver.decides(assertion["Assert"])
     ]

@@ -17,6 +17,8 @@ from threading import Event, Lock
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from chunkproof_cli.local.handlers import FUNCTIONS, function
+
 from support.api import invoke, new_process, post
 from support.fault_table import DEADLINE_MS, Setup, fault_setup
 from support.qdrant_server import NoServerError
@@ -70,6 +72,8 @@ def memory_mb() -> float:
 
 def run(setup: Setup, clients: int, seconds: float, say: Callable[[str], None]) -> int:
     tally, stopped = Tally(), Event()
+    for name in FUNCTIONS:  # the code is loaded before a request comes, as in Lambda
+        function(name)
     with new_process(), ThreadPoolExecutor(clients) as pool:
         for number in range(clients):
             pool.submit(client, number * 17, stopped, tally)

@@ -1,4 +1,4 @@
-"""The digest of a release: code, layer, template and parameters. `make build` writes it into the built template.
+"""The digest of a release: code, layer, template, parameters, processor. `make build` puts it into the built template.
 
 The alias moves when a version is published, and SAM publishes one when this digest changes; without it, a
 change of the layer or of a parameter alone would leave the alias on the old version.
@@ -14,9 +14,9 @@ ROOT = Path(__file__).resolve().parents[2]
 INPUTS = ("shared", "functions", "template.yaml", "samconfig.toml")
 
 
-def digest(root: Path, parameters: str = "") -> str:
+def digest(root: Path, parameters: str = "", architecture: str = "arm64") -> str:
     """The same for the same release, another for any other."""
-    found = sha256(parameters.encode())
+    found = sha256(f"{architecture}\0{parameters}".encode())
     for file in _files(root):
         found.update(b"\0" + file.relative_to(root).as_posix().encode() + b"\0" + file.read_bytes())
     return found.hexdigest()
@@ -52,7 +52,7 @@ def main() -> None:
     arguments.add_argument("--architecture", default="arm64")
     arguments.add_argument("--parameters", default="", help="parameters given on the command line")
     given = arguments.parse_args()
-    release = digest(ROOT, given.parameters)
+    release = digest(ROOT, given.parameters, given.architecture)
     if given.stamp:
         stamp(given.stamp, given.architecture, release)
     print(release[:16])

@@ -1,10 +1,11 @@
 """The time budget of a request."""
 
 from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 
 import pytest
 
-from chunkproof.deadline import Deadline, Stopwatch, current
+from chunkproof.deadline import Deadline, Stopwatch, bounded, current
 
 
 @pytest.mark.parametrize("budget", [0, -1, -1e12])
@@ -68,3 +69,16 @@ def test_a_stopwatch_counts_up_from_zero_to_the_microsecond():
 
     assert 0 <= first <= second
     assert first == round(first, 3)
+
+
+def test_a_bounded_call_gives_what_it_gives_and_raises_what_it_raises():
+    assert bounded(lambda: 7, 10) == 7
+    with pytest.raises(ZeroDivisionError):
+        bounded(lambda: 1 // 0, 10)
+
+
+def test_a_call_that_takes_longer_than_its_bound_is_left_behind():
+    released = Event()
+    with pytest.raises(TimeoutError):
+        bounded(lambda: released.wait(20), 0.01)
+    released.set()

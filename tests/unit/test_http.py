@@ -12,7 +12,8 @@ from httpcore._backends.sync import SyncStream
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chunkproof.clients.http import _DeadlineStream, _EvictedError, host_of, retry_after
+from chunkproof.clients.connections import EvictedError, _DeadlineStream
+from chunkproof.clients.http import host_of, retry_after
 
 
 @pytest.mark.parametrize(
@@ -106,10 +107,10 @@ def test_a_connection_that_was_closed_on_this_side_is_told_from_one_that_the_ser
     with theirs:
         evicted = _DeadlineStream(SyncStream(ours))
         evicted.close()
-        with pytest.raises(_EvictedError):
+        with pytest.raises(EvictedError):
             evicted.read(1)
         evicted.write(b"x")
-        with pytest.raises(_EvictedError):
+        with pytest.raises(EvictedError):
             evicted.read(1)
 
     ours, theirs = socket.socketpair()
@@ -118,5 +119,5 @@ def test_a_connection_that_was_closed_on_this_side_is_told_from_one_that_the_ser
     ended.write(b"x")
     with pytest.raises(httpcore.ReadError) as caught:
         ended.read(1)
-    assert not isinstance(caught.value, _EvictedError)
+    assert not isinstance(caught.value, EvictedError)
     ended.close()

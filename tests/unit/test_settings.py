@@ -5,9 +5,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from chunkproof.clients.cohere import CohereEmbedder
+from chunkproof.clients.http import DeadlineTransport
+from chunkproof.clients.qdrant import QdrantStore
 from chunkproof.errors import SettingsError
 from chunkproof.models import Limits
-from chunkproof.settings import Settings
+from chunkproof.settings import Settings, is_http_url
 
 # The contract's list.
 DEFAULTS = {
@@ -73,6 +76,9 @@ def test_an_empty_variable_counts_as_unset(variable):
     [
         ("QDRANT_URL", "https://cluster.example:6333/", "https://cluster.example:6333"),
         ("QDRANT_URL", "http://localhost:6333", "http://localhost:6333"),
+        ("QDRANT_URL", "http://my_qdrant:6333", "http://my_qdrant:6333"),
+        ("QDRANT_URL", "http://[::1]:6333", "http://[::1]:6333"),
+        ("QDRANT_URL", "http://bücher.example", "http://bücher.example"),
         ("COHERE_BASE_URL", "http://127.0.0.1:8080/cohere", "http://127.0.0.1:8080/cohere"),
         ("CHUNKPROOF_SECRET_ARN", "chunkproof/keys", "chunkproof/keys"),
         ("CHUNKPROOF_COLLECTION", "books", "books"),
@@ -112,6 +118,12 @@ def test_a_key_is_read_and_never_shown(variable):
     [
         ("QDRANT_URL", "localhost:6333", "an http or https URL"),
         ("QDRANT_URL", "ftp://host", "an http or https URL"),
+        ("QDRANT_URL", " http://host", "an http or https URL"),
+        ("QDRANT_URL", "http://a host:6333", "an http or https URL"),
+        ("QDRANT_URL", "http://a..b", "an http or https URL"),
+        ("QDRANT_URL", "http://\udcff", "an http or https URL"),
+        ("QDRANT_URL", "http://[::1", "an http or https URL"),
+        ("COHERE_BASE_URL", "http://host/a b", "an http or https URL"),
         ("COHERE_BASE_URL", "api.cohere.com", "an http or https URL"),
         ("CHUNKPROOF_EMBEDDER", "openai", "`cohere` or `local`"),
         ("CHUNKPROOF_EMBEDDER", "Cohere", "`cohere` or `local`"),
@@ -247,3 +259,12 @@ def test_any_text_in_any_variable_is_a_setting_or_a_named_mistake(variable, text
         return
 
     assert messages == (f"{variable} must be {Settings.allowed(variable)}",)
+
+
+@given(st.text(st.characters(exclude_categories=()), min_size=1, max_size=30))
+@settings(max_examples=100, deadline=None)
+def test_an_address_that_is_taken_is_one_that_the_clients_take(rest):
+    url = f"http://{rest}"
+    if is_http_url(url):
+        QdrantStore.at(url, DeadlineTransport()).close()
+        CohereEmbedder(DeadlineTransport(), model="m", base_url=url).close()

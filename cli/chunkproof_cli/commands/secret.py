@@ -34,7 +34,7 @@ def _asked() -> dict[str, str]:
 def _read(text: str) -> dict[str, str]:
     try:
         keys = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         keys = None
     if not isinstance(keys, dict) or not keys or not all(isinstance(value, str) for value in keys.values()):
         raise InvalidParameterError(f"Standard input must be a JSON object of strings: {', '.join(KEYS)}")

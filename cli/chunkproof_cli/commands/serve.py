@@ -65,6 +65,10 @@ def serve(host: str, port: int, logs: bool, **common: Any) -> None:
 
 def _listener(host: str, port: int) -> socket.socket:
     try:
+        socket.getaddrinfo(host, port)
+    except (OSError, UnicodeError):
+        raise InvalidParameterError(f"Cannot listen at {host}:{port}: {host} is no known host") from None
+    try:
         return socket.create_server((host, port))
     except OSError as error:
         raise InvalidParameterError(

@@ -97,6 +97,7 @@ class CohereEmbedder:
             AttributeError,
             KeyError,
             TypeError,
+            RecursionError,
         ):  # what the SDK raises on a body that is not its API's
             raise EmbeddingError(f"{self._host} answered with something that is not an embedding") from None
 

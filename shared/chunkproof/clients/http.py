@@ -1,11 +1,9 @@
 """The one HTTP transport of both SDKs, and what they share in reading an answer."""
 
 import logging
-import socket
 import ssl
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import cache
@@ -19,15 +17,13 @@ import httpx
 
 from chunkproof import deadline
 from chunkproof.clients.breaker import Breaker, Circuit
+from chunkproof.clients.connections import DeadlineBackend, EvictedError
 from chunkproof.clients.retry import Attempt, pause_before_retry
 from chunkproof.unpacking import GZIP_OR_DEFLATE, UnpacksToTooMuchError, unpacked
 
 KEPT_ALIVE_S = 30.0
-WRITE_SLICE = 65_536
 # Ten times what Lambda can return: a thousand vectors with their texts, and far below a function's memory.
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
-# Qdrant sends an answer in two parts and waits for the first one's acknowledgement, which Linux delays by 40 ms.
-QUICK_ACK: int | None = getattr(socket, "TCP_QUICKACK", None)
 REFUSED_KEY = frozenset({401, 403})
 
 log = logging.getLogger(__name__)
@@ -60,7 +56,7 @@ class DeadlineTransport(httpx.BaseTransport):
         self._forget = forget
         self._breaker = breaker or Breaker("service", failures=inf)
         self._pool = httpcore.ConnectionPool(
-            ssl_context=_tls(), keepalive_expiry=KEPT_ALIVE_S, network_backend=_DeadlineBackend()
+            ssl_context=_tls(), keepalive_expiry=KEPT_ALIVE_S, network_backend=DeadlineBackend()
         )
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
@@ -135,7 +131,7 @@ class DeadlineTransport(httpx.BaseTransport):
             finally:
                 answer.close()
         except (httpcore.TimeoutException, httpcore.NetworkError, httpcore.ProtocolError) as error:
-            seen.is_stale = seen.is_stale or isinstance(error, _EvictedError)
+            seen.is_stale = seen.is_stale or isinstance(error, EvictedError)
             kind = getattr(httpx, type(error).__name__, httpx.TransportError)  # httpx has the same names
             raise kind(str(error), request=request) from None
         headers = httpx.Headers(answer.headers)
@@ -213,105 +209,6 @@ def _unpacked(coding: str, body: bytes) -> bytes:
         raise AnswerTooLargeError(f"more than {MAX_ANSWER_BYTES} bytes, unpacked") from None
     except (zlib.error, EOFError):
         raise httpx.DecodingError(f"the answer is not valid {coding}") from None
-
-
-class _DeadlineBackend(httpcore.SyncBackend):
-    """Opens connections whose every operation is bounded by the deadline in force."""
-
-    def connect_tcp(
-        self,
-        host: str,
-        port: int,
-        timeout: float | None = None,
-        local_address: str | None = None,
-        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
-    ) -> httpcore.NetworkStream:
-        addresses = _addresses(host, port)
-        for index, address in enumerate(addresses):
-            left = _left(timeout, httpcore.ConnectTimeout)
-            share = left and left / (
-                len(addresses) - index
-            )  # one silent address must not cost the others theirs
-            try:
-                stream = super().connect_tcp(address, port, share, local_address, socket_options)
-                return _DeadlineStream(stream)
-            except (httpcore.ConnectError, httpcore.ConnectTimeout):
-                if index == len(addresses) - 1:
-                    raise
-        raise httpcore.ConnectError(f"{host} has no address")
-
-
-def _addresses(host: str, port: int) -> list[str]:
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError) as error:
-        raise httpcore.ConnectError(str(error)) from None
-    return [str(address[4][0]) for address in found]
-
-
-class _EvictedError(httpcore.NetworkError):
-    """The connection was closed on this side while it was in use."""
-
-
-class _DeadlineStream(httpcore.NetworkStream):
-    def __init__(self, stream: httpcore.NetworkStream) -> None:
-        self._stream = stream
-        self._socket: socket.socket | None = stream.get_extra_info("socket")
-        self._is_closed = False
-        self._unsent = b""
-
-    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        self._flush(timeout)
-        left = _left(timeout, httpcore.ReadTimeout)
-        with self._unless_evicted():
-            if QUICK_ACK is not None and self._socket is not None:
-                self._socket.setsockopt(socket.IPPROTO_TCP, QUICK_ACK, 1)
-            return self._stream.read(max_bytes, left)
-
-    def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        """Kept until there is enough or an answer is wanted: head and body go out, and come in, as one."""
-        self._unsent += buffer
-        if len(self._unsent) >= WRITE_SLICE:
-            self._flush(timeout)
-
-    def _flush(self, timeout: float | None) -> None:
-        buffer, self._unsent = self._unsent, b""
-        with self._unless_evicted():
-            for start in range(0, len(buffer), WRITE_SLICE):  # a timeout holds for each send, not for all
-                self._stream.write(buffer[start : start + WRITE_SLICE], _left(timeout, httpcore.WriteTimeout))
-
-    @contextmanager
-    def _unless_evicted(self) -> Iterator[None]:
-        """With several threads, httpcore may take a connection for idle, and close it, that another just took."""
-        try:
-            yield
-        except (OSError, httpcore.NetworkError) as error:
-            if self._is_closed:
-                raise _EvictedError(str(error)) from None
-            raise httpcore.ReadError(str(error)) from None
-
-    def start_tls(
-        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
-    ) -> httpcore.NetworkStream:
-        left = _left(timeout, httpcore.ConnectTimeout)
-        return _DeadlineStream(self._stream.start_tls(ssl_context, server_hostname, left))
-
-    def get_extra_info(self, info: str) -> Any:
-        return self._stream.get_extra_info(info)
-
-    def close(self) -> None:
-        self._is_closed = True
-        self._stream.close()
-
-
-def _left(timeout: float | None, late: type[httpcore.TimeoutException]) -> float | None:
-    budget = deadline.current()
-    if budget is None:
-        return timeout
-    left = budget.remaining_ms() / 1000
-    if left <= 0:
-        raise late("no time left")
-    return left
 
 
 @cache

@@ -1,5 +1,7 @@
 """Qdrant in this process, through its client's local mode: a folder or memory."""
 
+import pickle
+import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +23,18 @@ from chunkproof.deadline import Deadline
 from chunkproof.errors import CollectionNotFoundError, VectorStoreRefusedError, VectorStoreUnavailableError
 from chunkproof.models.filters import Condition
 
+# What local mode raises on files that are not its own, or no longer whole.
+UNREADABLE = (
+    OSError,
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    EOFError,
+    sqlite3.Error,
+    pickle.UnpicklingError,
+)
+
 
 class EmbeddedStore(QdrantStore):
     """Searches exactly and without an index; no other process can open its folder."""
@@ -33,7 +47,7 @@ class EmbeddedStore(QdrantStore):
             raise VectorStoreUnavailableError(
                 self.host, "another process has this folder open; wait for it or give another --data"
             ) from None
-        except (OSError, ValueError) as error:
+        except UNREADABLE as error:
             raise VectorStoreUnavailableError(
                 self.host, f"the folder cannot be read as a store: {error}"
             ) from None

@@ -67,5 +67,5 @@ def _is_qdrants(content: bytes) -> bool:
     """Whether an answer is Qdrant's, and not some other server's at that address."""
     try:
         return "status" in json.loads(content)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         return False

@@ -189,7 +189,7 @@ class ServedStore(QdrantStore):
             raise unreachable(self.host, error.source) from None
         except self._sdk.ResourceExhaustedResponse as error:  # a 429
             raise rate_limited(self.host, error.retry_after_s) from None
-        except ValueError as error:  # not JSON
+        except (ValueError, RecursionError) as error:  # not JSON, or nested without end
             raise unreachable(self.host, error) from None
 
     def _refusal(

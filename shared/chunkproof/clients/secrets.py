@@ -111,8 +111,15 @@ def _fetch(arn: str) -> Mapping[str, str]:
     budget = deadline.current()
     left = max(0.05, budget.remaining_ms() / 1000) if budget else NO_DEADLINE_S
     config = Config(connect_timeout=left, read_timeout=left, retries={"total_max_attempts": 1})
+
+    def get() -> Any:
+        return SecretsProvider(boto_config=config).get(arn, transform="json", force_fetch=True)
+
     try:
-        secret: Any = SecretsProvider(boto_config=config).get(arn, transform="json", force_fetch=True)
+        # AWS's timeouts hold for connecting and for each read, and for looking up the host there is none.
+        secret = deadline.bounded(get, left)
+    except TimeoutError:
+        raise NotConfiguredError(f"The secret {arn} could not be read in time") from None
     except TransformParameterError:
         raise NotConfiguredError(f"The secret {arn} is not JSON") from None
     except (GetParameterError, BotoCoreError) as error:
