@@ -170,6 +170,64 @@ def test_wrong_usage_is_refused_before_anything_is_done(
     assert not (tmp_path / "manifest.jsonl.audit").exists()
 
 
+def test_before_the_manifest_vectors_is_a_flag(handbook: Command, manifest: Path) -> None:
+    for words in (("--vectors", manifest), ("--vectors", "3", manifest), (manifest, "--vectors")):
+        run = handbook("audit", *words, *HANDBOOK, "--json")
+        assert run.code == 0
+        checked = 3 if "3" in words else run.json["audited"]
+        assert run.json["vectors"]["checked"] == checked
+
+
+@pytest.mark.parametrize("theirs", ["server.log", "findings.jsonl", "mine.sorted"])
+def test_a_folder_with_files_of_others_is_not_taken_for_the_state(
+    handbook: Command, manifest: Path, tmp_path: Path, theirs: str
+) -> None:
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    (folder / theirs).write_text("theirs", "utf-8")
+    run = handbook("audit", manifest, *HANDBOOK, "--state", folder)
+    assert run.code == 2
+    assert f"{folder} holds other files ({theirs})" in run.err
+    assert [file.read_text("utf-8") for file in folder.iterdir()] == ["theirs"]
+
+
+def test_a_report_is_not_written_where_the_state_is(
+    handbook: Command, manifest: Path, tmp_path: Path
+) -> None:
+    state = tmp_path / "state"
+    state.mkdir()
+    run = handbook("audit", manifest, *HANDBOOK, "--state", state, "-o", state / "findings.jsonl")
+    assert run.code == 2
+    assert "is for the state of the audit" in run.err
+
+
+FULL = Path("/dev/full")
+needs_full = pytest.mark.skipif(not FULL.exists(), reason="needs a device that is always full")
+
+
+@needs_full
+def test_an_error_that_cannot_be_told_leaves_no_trace_of_the_program() -> None:
+    command = [sys.executable, "-m", "chunkproof_cli", "audit", "nothing.jsonl", "--json"]
+    with FULL.open("w") as full:
+        run = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert run.returncode == 3
+    assert run.stderr.splitlines() == ["nothing.jsonl: no such file", "The system: No space left on device"]
+
+
+@needs_full
+def test_a_report_that_could_not_be_written_is_written_on_resume(
+    handbook: Command, manifest: Path, tmp_path: Path
+) -> None:
+    report = tmp_path / "report.json"
+    report.symlink_to(FULL)
+    run = handbook("audit", manifest, *HANDBOOK, "-o", report)
+    assert run.code == 3
+    assert "--resume writes it" in run.err
+    report.unlink()
+    assert handbook("audit", manifest, *HANDBOOK, "-o", report, "--resume").code == 0
+    assert json.loads(report.read_text("utf-8"))["report"] == "audit"
+
+
 class _AwayAfter(Fault):
     """The server answers so many pages, and is in trouble from then on."""
 

@@ -71,19 +71,31 @@ def test_exactly_the_planted_faults_are_found_among_a_hundred_thousand(large: La
 
 def test_killed_at_random_points_and_resumed_it_gives_the_same_report(large: Large, tmp_path: Path) -> None:
     state, findings, report = (tmp_path / name for name in ("state", "findings.jsonl", "report.json"))
-    command = [sys.executable, "-m", "chunkproof_cli", "audit", str(large.manifest), "--collection", COLLECTION]
+    command = [
+        sys.executable,
+        "-m",
+        "chunkproof_cli",
+        "audit",
+        str(large.manifest),
+        "--collection",
+        COLLECTION,
+    ]
     command += ["--state", str(state), "-o", str(findings), "-o", str(report), "--resume"]
     environment = {**os.environ, "QDRANT_URL": large.url}
     stops = sorted(random.Random(5).sample(range(CHUNKS), 4))
 
     for stop in stops:
-        process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        process = subprocess.Popen(
+            command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
         while ((left := saved(state)) is None or left.seen < stop) and process.poll() is None:
             time.sleep(0.005)
         assert process.poll() is None, "it came to its end before it could be killed"
         process.kill()
         process.wait()
-    subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+    subprocess.run(
+        command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False
+    )
 
     written = json.loads(report.read_text("utf-8"))
     assert written.pop("run")["resumed"] == len(stops)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Self
 
 from pydantic_core import from_json, to_json
 
-from chunkproof.audit.manifest import Entry, entry_on, read_entry
+from chunkproof.audit.manifest import Entry, entry_on, numbered, read_entry
 from chunkproof.audit.sorting import Sorter, neighbours_joined
 from chunkproof.clients import PointId
 from chunkproof.errors import InvalidParameterError
@@ -161,9 +161,7 @@ def _checked(
     """Each good line with its keys before it: the point's, the chunk's."""
     problems: list[str] = []
     more = 0
-    for number, line in enumerate(lines, start=1):
-        facts.hash.update(line)
-        done(len(line))
+    for number, line in numbered(_hashed(lines, facts, done)):
         if not line.strip():
             continue
         facts.entries += 1
@@ -181,6 +179,13 @@ def _checked(
         raise InvalidParameterError(*problems, *([f"… and {more} more"] if more else []), *_hint(problems))
     if not facts.entries:
         raise InvalidParameterError(f"{name}: no chunks in it")
+
+
+def _hashed(lines: Iterable[bytes], facts: _Facts, done: Callable[[int], None]) -> Iterator[bytes]:
+    for line in lines:
+        facts.hash.update(line)
+        done(len(line))
+        yield line
 
 
 def _columns(entry: Entry, line: bytes) -> bytes:

@@ -22,7 +22,7 @@ from io import BufferedReader
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from chunkproof.audit.manifest import read_entry
+from chunkproof.audit.manifest import numbered, read_entry
 from chunkproof.audit.prepare import SHOWN_PROBLEMS, id_key, keyed, prepare
 from chunkproof.audit.runner import Audit, Plan
 from chunkproof.audit.state import Job, Progress
@@ -273,7 +273,7 @@ def _unpacked(body: object) -> Iterable[bytes]:
 def _checked(lines: Iterable[bytes], name: str) -> Iterator[bytes]:
     problems: list[str] = []
     any_line = False
-    for number, line in enumerate(lines, start=1):
+    for number, line in numbered(lines):
         if not line.strip():
             continue
         any_line = True
