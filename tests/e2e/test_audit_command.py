@@ -130,6 +130,36 @@ def test_a_snapshot_finds_what_changed_since(handbook: Command, manifest: Path, 
         ]
 
 
+def test_a_compressed_manifest_that_is_damaged_is_wrong_input(
+    handbook: Command, manifest: Path, tmp_path: Path
+) -> None:
+    whole = gzip.compress(manifest.read_bytes(), mtime=0)
+    middle = len(whole) // 2
+    for content in (
+        whole[:middle],
+        whole[:middle] + b"\xff" * 40 + whole[middle + 40 :],
+        whole[:-4] + b"oops",
+    ):
+        (tmp_path / "m.gz").write_bytes(content)
+        run = handbook("audit", tmp_path / "m.gz", *HANDBOOK)
+        assert run.code == 2
+        assert "m.gz: it cannot be unpacked" in run.err
+        assert not (tmp_path / "m.gz.audit").exists()
+
+
+def test_fields_to_compare_are_named_with_spaces_too_and_one_that_no_chunk_has_is_told(
+    handbook: Command, manifest: Path, handbook_file: Path, tmp_path: Path
+) -> None:
+    del manifest
+    for source in ((handbook_file,), HANDBOOK):
+        file = tmp_path / "fields.jsonl"
+        run = handbook("manifest", *source, "--metadata", "url, position ,positoin", "-o", file)
+        assert run.code == 0
+        assert "--metadata: no chunk has positoin; an audit will not compare it" in run.err
+        assert list(json.loads(file.read_bytes().splitlines()[0])["metadata"]) == ["url", "position"]
+    assert "no chunk has" not in handbook("manifest", handbook_file, "-o", file).err
+
+
 def test_a_snapshot_names_what_it_could_not_read(handbook: Command, manifest: Path, tmp_path: Path) -> None:
     del manifest
     change(tmp_path, "robotics-control-03", text=None)

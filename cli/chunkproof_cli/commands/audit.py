@@ -21,7 +21,7 @@ from chunkproof_cli.audit_reports.terminal import print_report
 from chunkproof_cli.cloud_audit import audit_in_cloud
 from chunkproof_cli.commands.audit_options import Count, Kinds, OptionalCount
 from chunkproof_cli.context import named_collection
-from chunkproof_cli.manifestfile import fingerprint, manifest_lines
+from chunkproof_cli.manifestfile import fingerprint, manifest_lines, megabytes
 from chunkproof_cli.output import print_json, progress, say
 from chunkproof_cli.reports import check_outputs
 
@@ -165,7 +165,7 @@ def _prepared(manifest: Path, folder: Path) -> Prepared:
     except OSError as error:
         raise InvalidParameterError(f"--state {folder}: {error.strerror}") from None
     try:
-        with manifest_lines(manifest) as lines, progress("Sorting (MB)", _megabytes(manifest)) as done:
+        with manifest_lines(manifest) as lines, progress("Sorting (MB)", megabytes(manifest)) as done:
             return prepare(lines, manifest.name, folder, lambda count: done(count / 1e6))
     except BaseException:
         clear(folder)  # nothing to go on with
@@ -235,7 +235,3 @@ class _Bar:
         bar, before = self._shown[what]
         bar(now - before)
         self._shown[what] = (bar, now)
-
-
-def _megabytes(manifest: Path) -> int:
-    return int(manifest.stat().st_size / 1e6)

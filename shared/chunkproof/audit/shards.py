@@ -13,6 +13,7 @@ Every step writes the same objects when it is run again, so that a retry, or the
 
 import gzip
 import json
+import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -80,7 +81,7 @@ class ShardAudit:
             whole = folder / "manifest"
             entries = 0
             with whole.open("wb") as file:
-                for line in _checked(_unpacked(body), manifest):
+                for line in _checked(_unpacked(body, manifest), manifest):
                     digest.update(line)
                     file.write(line)
                     entries += 1
@@ -262,12 +263,15 @@ def _address(manifest: str) -> tuple[Bucket, str]:
     return Bucket(bucket), key
 
 
-def _unpacked(body: object) -> Iterable[bytes]:
+def _unpacked(body: object, name: str) -> Iterator[bytes]:
     file = BufferedReader(body)  # type: ignore[type-var]
     magic = file.peek(4)[:4]
     if magic == ZSTD:
         raise InvalidParameterError("A manifest that Lambda is to read can be plain or gzip, not zstd")
-    return gzip.GzipFile(fileobj=file) if magic.startswith(GZIP) else file
+    try:
+        yield from gzip.GzipFile(fileobj=file) if magic.startswith(GZIP) else file
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise InvalidParameterError(f"{name}: it cannot be unpacked: {error}") from None
 
 
 def _checked(lines: Iterable[bytes], name: str) -> Iterator[bytes]:
