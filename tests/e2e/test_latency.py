@@ -18,8 +18,8 @@ from chunkproof.clients import Point
 from chunkproof.clients.qdrant import QdrantStore
 
 from support.api import get, invoke, post
-from support.chunks import fill, services
 from support.chromium import Chromium
+from support.chunks import fill, services
 from support.commands import Command
 from support.log_lines import stdout
 from support.qdrant_server import free_port
