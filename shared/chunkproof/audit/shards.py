@@ -13,7 +13,6 @@ Every step writes the same objects when it is run again, so that a retry, or the
 
 import gzip
 import json
-import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -22,6 +21,7 @@ from hashlib import sha256
 from io import BufferedReader
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from zlib import error as ZlibError
 
 from chunkproof.audit.manifest import numbered, read_entry
 from chunkproof.audit.prepare import SHOWN_PROBLEMS, id_key, keyed, prepare
@@ -81,7 +81,7 @@ class ShardAudit:
             whole = folder / "manifest"
             entries = 0
             with whole.open("wb") as file:
-                for line in _checked(_unpacked(body, manifest), manifest):
+                for line in _checked(_unpacked(body), manifest):
                     digest.update(line)
                     file.write(line)
                     entries += 1
@@ -263,21 +263,18 @@ def _address(manifest: str) -> tuple[Bucket, str]:
     return Bucket(bucket), key
 
 
-def _unpacked(body: object, name: str) -> Iterator[bytes]:
+def _unpacked(body: object) -> Iterable[bytes]:
     file = BufferedReader(body)  # type: ignore[type-var]
     magic = file.peek(4)[:4]
     if magic == ZSTD:
         raise InvalidParameterError("A manifest that Lambda is to read can be plain or gzip, not zstd")
-    try:
-        yield from gzip.GzipFile(fileobj=file) if magic.startswith(GZIP) else file
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise InvalidParameterError(f"{name}: it cannot be unpacked: {error}") from None
+    return gzip.GzipFile(fileobj=file) if magic.startswith(GZIP) else file
 
 
 def _checked(lines: Iterable[bytes], name: str) -> Iterator[bytes]:
     problems: list[str] = []
     any_line = False
-    for number, line in numbered(lines):
+    for number, line in numbered(_whole(lines, name)):
         if not line.strip():
             continue
         any_line = True
@@ -294,3 +291,10 @@ def _checked(lines: Iterable[bytes], name: str) -> Iterator[bytes]:
         raise InvalidParameterError(*problems[:SHOWN_PROBLEMS])
     if not any_line:
         raise InvalidParameterError(f"{name}: no chunks in it")
+
+
+def _whole(lines: Iterable[bytes], name: str) -> Iterator[bytes]:
+    try:
+        yield from lines
+    except (EOFError, gzip.BadGzipFile, ZlibError) as error:
+        raise InvalidParameterError(f"{name}: it cannot be unpacked: {error}") from None
