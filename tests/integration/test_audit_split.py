@@ -38,7 +38,7 @@ def audit(monkeypatch: pytest.MonkeyPatch) -> Iterator[ShardAudit]:
 )
 def test_a_damaged_archive_is_wrong_input_and_no_failure_to_repeat(audit: ShardAudit, damaged: bytes) -> None:
     boto3.client("s3").put_object(Bucket=BUCKET, Key="m.gz", Body=damaged)
-    with pytest.raises(InvalidParameterError, match="m.gz: it cannot be unpacked"):
+    with pytest.raises(InvalidParameterError, match=r"m\.gz: it cannot be unpacked"):
         audit.split(f"s3://{BUCKET}/m.gz", "c")
 
 

@@ -21,7 +21,7 @@ from hashlib import sha256
 from io import BufferedReader
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from zlib import error as ZlibError
+from zlib import error as zlib_error
 
 from chunkproof.audit.manifest import numbered, read_entry
 from chunkproof.audit.prepare import SHOWN_PROBLEMS, id_key, keyed, prepare
@@ -296,5 +296,5 @@ def _checked(lines: Iterable[bytes], name: str) -> Iterator[bytes]:
 def _whole(lines: Iterable[bytes], name: str) -> Iterator[bytes]:
     try:
         yield from lines
-    except (EOFError, gzip.BadGzipFile, ZlibError) as error:
+    except (EOFError, gzip.BadGzipFile, zlib_error) as error:
         raise InvalidParameterError(f"{name}: it cannot be unpacked: {error}") from None
