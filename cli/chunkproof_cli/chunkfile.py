@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from pydantic import ConfigDict, Field, field_validator
 
+from chunkproof.audit.manifest import numbered
 from chunkproof.clients import PointId
 from chunkproof.errors import InvalidParameterError
 from chunkproof.integrity import digest
@@ -132,7 +133,7 @@ def _is_beir(source: Path) -> bool:
 
 def _lines(source: Path) -> Iterator[tuple[int, bytes]]:
     with source.open("rb") as file:  # bytes: only \n ends a line, and bad UTF-8 is named by line
-        for number, line in enumerate(file, start=1):
+        for number, line in numbered(file):
             if line.strip():
                 yield number, line
 

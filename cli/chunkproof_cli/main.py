@@ -73,6 +73,17 @@ def main() -> None:
     # Local mode advises a server for large collections; the README says so, once.
     warnings.filterwarnings("ignore", module="qdrant_client.*")
     try:
+        _run()
+    except BrokenPipeError:
+        silence_stdout()
+        sys.exit(PIPE_CLOSED)
+    except OSError as error:
+        click.echo(f"{error.filename or 'The system'}: {error.strerror}", err=True)
+        sys.exit(COULD_NOT_JUDGE)
+
+
+def _run() -> None:
+    try:
         cli.main(standalone_mode=False)
     except click.exceptions.Exit as exit_:
         sys.exit(exit_.exit_code)
@@ -93,12 +104,6 @@ def main() -> None:
             detail = {"code": error.code, "message": error.message}
             print_json({"status": "error", "errors": list(error.messages), "error": detail})
         sys.exit(exit_code(error))
-    except BrokenPipeError:
-        silence_stdout()
-        sys.exit(PIPE_CLOSED)
-    except OSError as error:
-        click.echo(f"{error.filename or 'The system'}: {error.strerror}", err=True)
-        sys.exit(COULD_NOT_JUDGE)
 
 
 def _prepare_streams() -> None:

@@ -1,6 +1,7 @@
 """Manifests on disk: JSON lines, plain or compressed by gzip or zstd."""
 
 import gzip
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import sha256
@@ -17,10 +18,14 @@ def manifest_lines(path: Path) -> Iterator[Iterator[bytes]]:
     """The lines of a manifest, whatever it is compressed by; `InvalidParameterError` when it cannot be read."""
     if not path.is_file():
         raise InvalidParameterError(f"{path}: no such file")
-    with path.open("rb") as file:
-        magic = file.read(4)
-    with _opened(path, magic) as file:
+    with _opened(path, _magic(path)) as file:
         yield _lines(file, path)
+
+
+def megabytes(path: Path) -> int | None:
+    """How much there is to read; None where only reading tells, as it is compressed."""
+    magic = _magic(path)
+    return None if magic.startswith(GZIP) or magic == ZSTD else int(path.stat().st_size / 1e6)
 
 
 def fingerprint(path: Path) -> str:
@@ -47,12 +52,17 @@ def manifest_writer(path: Path) -> Iterator[IO[bytes]]:
 def _lines(file: IO[bytes], path: Path) -> Iterator[bytes]:
     try:
         yield from file
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise InvalidParameterError(f"{path}: it cannot be unpacked: {error}") from None
     except Exception as error:
         if type(error).__name__ != "ZstdError":
             raise
         raise InvalidParameterError(f"{path}: it cannot be unpacked: {error}") from None
+
+
+def _magic(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(4)
 
 
 def _opened(path: Path, magic: bytes) -> Any:

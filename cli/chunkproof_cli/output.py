@@ -145,8 +145,8 @@ def each_warning_once(logger: str) -> Iterator[None]:
 
 
 @contextmanager
-def progress(what: str, total: int) -> Iterator[Any]:
-    """A bar on standard error; yields a function to call with how many more are done."""
+def progress(what: str, total: int | None) -> Iterator[Any]:
+    """A bar on standard error; yields a function to call with how many more are done. A total may be unknown."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),

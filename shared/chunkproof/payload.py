@@ -82,8 +82,21 @@ class PayloadMap:
         """The stored text, which may be empty; `CorruptChunkError` when there is none."""
         text = self.value("text", point.payload)
         if not isinstance(text, str) or has_lone_surrogate(text):
-            raise CorruptChunkError(f"Chunk {self.id_of(point)} has no readable text")
+            raise self._unreadable(point)
         return text
+
+    def utf8_of(self, point: Point) -> bytes:
+        """The stored text as the bytes that are compared; encoded once, which is a third of an audit's comparison."""
+        text = self.value("text", point.payload)
+        try:
+            if isinstance(text, str):
+                return text.encode()
+        except UnicodeEncodeError:
+            pass
+        raise self._unreadable(point)
+
+    def _unreadable(self, point: Point) -> CorruptChunkError:
+        return CorruptChunkError(f"Chunk {self.id_of(point)} has no readable text")
 
     def embedded_text(self, point: Point) -> str:
         """The text that the pipeline gave to its embedder, which is not always the stored one.
@@ -218,6 +231,8 @@ def flattened(payload: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 def _at(path: str, payload: Mapping[str, Any]) -> Any:
     if path in payload:  # a flat key may itself contain dots
         return payload[path]
+    if "." not in path:
+        return None
     value: Any = payload
     for step in path.split("."):
         if isinstance(value, str):

@@ -12,6 +12,7 @@ from chunkproof_cli.chunkfile import write_chunks
 from chunkproof_cli.local.corpus import sample_chunks
 from chunkproof_cli.main import cli, main
 
+from support.chromium import Chromium, NoBrowserError, chromium, unusable
 from support.commands import Command, Run
 
 
@@ -74,3 +75,12 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
     with mock_aws():
         yield
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Chromium]:
+    try:
+        with chromium() as running:
+            yield running
+    except NoBrowserError as reason:
+        unusable(reason)

@@ -1,7 +1,6 @@
 """The HTML report in a real browser: it opens offline, sorts, searches, unfolds, and shows stored text as text."""
 
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from chunkproof_cli.reports import FORMATS, write_reports
 from chunkproof_cli.reports.case_table import UNFOLDED_WHEN_PASSED
 from chunkproof_cli.suites.comparing import compared
 
-from support.chromium import Chromium, NoBrowserError, Page, chromium
+from support.chromium import Chromium, Page, unusable
 from support.commands import Command
 from support.npm import CACHE, NotFetchedError, npm_file
 from support.suites import Answer, Door, answer, chunk, suite
@@ -33,13 +32,6 @@ ANSWERS: dict[str, Answer] = {
 }
 
 
-def unusable(reason: Exception) -> None:
-    """Skip, unless this is where the page must be tested."""
-    if os.environ.get("CHUNKPROOF_REQUIRE_BROWSER"):
-        pytest.fail(f"a browser is required here: {reason}")
-    pytest.skip(f"no browser: {reason}")
-
-
 def report(answers: dict[str, Answer] = ANSWERS) -> SuiteReport:
     cases = [{"name": name, "query_text": f"q {name}", "expected_doc_ids": ["a"]} for name in answers]
     made = suite(*cases, name=f"pages {NASTY}")
@@ -54,15 +46,6 @@ def report(answers: dict[str, Answer] = ANSWERS) -> SuiteReport:
     return found.model_copy(
         update={"result": found.result.model_copy(update={"test_results": tuple(results)})}
     )
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Chromium]:
-    try:
-        with chromium() as running:
-            yield running
-    except NoBrowserError as reason:
-        unusable(reason)
 
 
 @pytest.fixture(scope="module")

@@ -18,6 +18,7 @@ from chunkproof.clients import Point
 from chunkproof.clients.qdrant import QdrantStore
 
 from support.api import get, invoke, post
+from support.chromium import Chromium
 from support.chunks import fill, services
 from support.commands import Command
 from support.log_lines import stdout
@@ -169,7 +170,8 @@ def test_a_log_without_requests_says_what_to_look_for(
         (("--stack", "a", "--logs", "-"), "either --stack NAME or --logs FILE"),
         (("--logs", "/nonexistent"), "No such file or directory"),
         (("--logs", "/"), "Is a directory"),
-        (("--logs", "-", "-o", "latency.pdf"), "its name must end in .html or .json"),
+        (("--logs", "-", "-o", "latency.pdf"), "the extension must be one of .html, .json"),
+        (("--logs", "-", "-o", "nowhere/latency.html"), "there is no such folder to write to"),
         (("--logs", "-", "--since", "yesterday"), "is no time such as 30m, 3h, 2d or 1w"),
         (("--logs", "-", "--since", "0h"), "is no time such as 30m, 3h, 2d or 1w"),
         (("--logs", "-", "--since", "456d"), "CloudWatch keeps metrics for 455d"),
@@ -270,3 +272,20 @@ def test_a_terminal_that_asks_sees_them_and_may_go(tmp_path: Path) -> None:
         assert [httpx.get(f"{server.url}/health").status_code for _ in range(3)] == [200, 200, 200]
         assert "Traceback" not in server.written
     os.close(terminal)
+
+
+@pytest.mark.parametrize("width", [1200, 390])
+def test_times_stand_on_one_line_in_the_page(
+    chunkproof: Command, browser: Chromium, tmp_path: Path, width: int
+) -> None:
+    log, file = tmp_path / "days.log", tmp_path / "latency.html"
+    days = ({**LINE, "timestamp": f"2026-01-{day:02d}T09:00:00+00:00"} for day in range(1, 12))
+    log.write_text("\n".join(map(json.dumps, days)), "utf-8")
+    assert chunkproof("latency", "--logs", log, "-o", file).code == 0
+    page = browser.open(file)
+    page.look(width=width)
+    heights = page.run('[...document.querySelectorAll(".chart tr")].map(row => row.clientHeight)')
+    assert len(heights) == 1 + 11
+    assert max(heights) < 2 * 24  # a line is 1.5 times 16 pixels high
+    assert page.run("document.documentElement.scrollWidth <= innerWidth")
+    assert page.console == []

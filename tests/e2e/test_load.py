@@ -66,6 +66,14 @@ def test_one_bad_line_is_named_and_nothing_is_written(chunkproof: Command, tmp_p
     assert chunkproof("collection", "c").code == 2
 
 
+def test_the_mark_that_an_editor_puts_first_is_no_part_of_the_file(
+    chunkproof: Command, tmp_path: Path
+) -> None:
+    file = tmp_path / "chunks.jsonl"
+    file.write_bytes(b"\xef\xbb\xbf" + b'{"chunk_id": "a", "text": "one"}\r\n')
+    assert chunkproof("load", file, "--collection", "c").code == 0
+
+
 def test_a_bad_line_leaves_an_existing_collection_unchanged(
     chunkproof: Command, tmp_path: Path, handbook_file: Path
 ) -> None:

@@ -42,6 +42,27 @@ def test_every_kind_of_problem_is_found_at_once(handbook: Command, tmp_path: Pat
     assert [finding["line"] for finding in offline.json["findings"]] == [8, 8, 12]
 
 
+def test_one_problem_of_a_case_does_not_hide_another(handbook: Command, tmp_path: Path) -> None:
+    file = tmp_path / "suite.yaml"
+    cases = """\
+name: docs
+collection: handbook
+cases:
+  - {name: a, query_text: robot, expected_doc_ids: [gone-1], expect_al: any}
+  - {name: a, query_text: robot, expected_doc_ids: [gone-2], top_k: 5000}
+  - {name: b, query_text: robot, expected_doc_ids: [gone-3], collection_name: 5}
+"""
+    file.write_text(cases, "utf-8")
+    assert handbook("suite", "lint", file).out.splitlines() == [
+        "suite.yaml:4: expect_al is not a known field; did you mean expect?",
+        "suite.yaml:4: gone-1 is no chunk id, document id or URL in handbook",
+        "suite.yaml:5: name a is used by an earlier case",
+        "suite.yaml:5: top_k must be between 1 and 1000",
+        "suite.yaml:5: gone-2 is no chunk id, document id or URL in handbook",
+        "suite.yaml:6: collection_name must be a string",  # so that nobody knows where to look for gone-3
+    ]
+
+
 def test_a_good_suite_has_nothing_to_mend(handbook: Command, tmp_path: Path) -> None:
     file = tmp_path / "suite.yaml"
     file.write_text(BROKEN.partition("    relevance")[0].replace(", vectordb-text-hygien]", "]"), "utf-8")

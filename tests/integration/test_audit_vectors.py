@@ -1,5 +1,6 @@
 """A vector is called by a cause only where a check shows it."""
 
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -10,12 +11,12 @@ from chunkproof.audit.verdict import Finding, Kind
 from chunkproof.clients import InputType, Point, Vector
 from chunkproof.clients.qdrant import QdrantStore
 from chunkproof.deadline import Deadline
-from chunkproof.errors import NotConfiguredError
+from chunkproof.errors import InvalidParameterError, NotConfiguredError
 from chunkproof_cli.local.corpus import sample_chunks
 from chunkproof_cli.local.minilm import local_model
 
 from support.audit_faults import Asymmetric, unrelated
-from support.audits import run_audit, services_on
+from support.audits import resume, run_audit, services_on
 from support.handbook import minilm
 
 TEXTS = [chunk["text"] for chunk in sample_chunks()][:20]
@@ -134,6 +135,21 @@ def test_a_text_that_the_model_cannot_read_whole_is_truncated_or_unverifiable(
         "cut": Kind.TRUNCATED_INPUT,
         "odd": Kind.UNVERIFIABLE_VECTOR,
     }
+
+
+def test_only_with_the_same_model_an_audit_of_vectors_goes_on(
+    memory_store: QdrantStore, collection: str, tmp_path: Path
+) -> None:
+    class Other:
+        model, dimension, max_batch = "another", 384, 96
+
+    memory_store.create(collection, 384, Deadline(60_000))
+    lines = [Entry("a", "x").to_line()]
+    run_audit(lines, tmp_path, services_on(memory_store, MODEL), collection, Plan(vectors=0))
+    digest = sha256(lines[0]).hexdigest()
+    with pytest.raises(InvalidParameterError, match="another model"):
+        resume(tmp_path, services_on(memory_store, Other()), collection, digest, Plan(vectors=0))
+    assert resume(tmp_path, services_on(memory_store, MODEL), collection, digest, Plan(vectors=0)).vectors
 
 
 def test_without_an_embedder_vectors_cannot_be_judged(

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 
@@ -159,3 +161,10 @@ def chromium() -> Iterator[Chromium]:
     finally:
         browser.close()
         shutil.rmtree(home, ignore_errors=True)
+
+
+def unusable(reason: Exception) -> None:
+    """Skip, unless this is where the page must be tested."""
+    if os.environ.get("CHUNKPROOF_REQUIRE_BROWSER"):
+        pytest.fail(f"a browser is required here: {reason}")
+    pytest.skip(f"no browser: {reason}")

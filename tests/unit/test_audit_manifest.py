@@ -86,6 +86,13 @@ def test_all_bad_lines_are_named_at_once_and_a_flood_is_counted(tmp_path: Path) 
         prepare([b"\n"], "m.jsonl", tmp_path)
 
 
+def test_the_mark_that_an_editor_puts_first_is_no_part_of_the_manifest(tmp_path: Path) -> None:
+    lines = [b"\xef\xbb\xbf" + Entry("a", "x").to_line(), b"\xef\xbb\xbf\n"]
+    with pytest.raises(InvalidParameterError, match="m:2: "):
+        prepare(lines, "m", tmp_path)
+    assert [chunk.entry for _, chunk in prepare(lines[:1], "m", tmp_path).read()] == [Entry("a", "x")]
+
+
 def test_a_manifest_comes_in_the_order_of_point_ids_each_chunk_once(tmp_path: Path) -> None:
     lines = [
         Entry("ffffffff-0000-4000-8000-000000000000", "u").to_line(),

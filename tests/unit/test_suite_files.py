@@ -152,6 +152,12 @@ def test_json_that_is_nested_too_deeply_is_refused_with_its_line(tmp_path: Path)
     assert problems(suite_of(tmp_path, text, "suite.json")) == ["suite.json:2: nested too deeply"]
 
 
+@pytest.mark.parametrize("opening", ["[", "{a: ", "- ", "? "], ids=["list", "object", "block", "key"])
+def test_yaml_that_is_nested_too_deeply_is_refused_with_its_line(tmp_path: Path, opening: str) -> None:
+    text = "a:\n " + opening * 50_000  # composed, it would end the process
+    assert problems(suite_of(tmp_path, text)) == ["suite.yaml:2: nested deeper than 32 levels"]
+
+
 def test_a_few_aliases_cannot_fill_the_memory(tmp_path: Path) -> None:
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 7)]

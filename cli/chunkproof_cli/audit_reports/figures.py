@@ -1,6 +1,7 @@
 """What several formats show alike."""
 
 from collections.abc import Iterator
+from math import floor
 
 from chunkproof.audit.summary import AuditReport
 from chunkproof.audit.verdict import Finding, Kind
@@ -13,10 +14,16 @@ def headline(report: AuditReport) -> str:
     matches = report.kinds[Kind.MATCH]
     if matches == report.audited and not faults(report):
         return f"All {report.audited:,} chunks are stored as they should be, byte for byte."
-    orphans = report.kinds.get(Kind.ORPHAN, 0)
-    points = "stored point is" if orphans == 1 else "stored points are"
-    more = f"; {orphans:,} {points} not in the manifest" if orphans else ""
+    more = ""
+    if orphans := report.kinds.get(Kind.ORPHAN, 0):
+        more = f"; {orphans:,} {_are(orphans, 'stored point')} not in the manifest"
+    if wrong := report.vectors.checked - report.vectors.kinds[Kind.VECTOR_OK] if report.vectors else 0:
+        more += f"; {wrong:,} {_are(wrong, 'vector')} not shown to be of the stored text"
     return f"{matches:,} of {report.audited:,} chunks are stored as they should be{more}."
+
+
+def _are(count: int, what: str) -> str:
+    return f"{what} is" if count == 1 else f"{what}s are"
 
 
 def faults(report: AuditReport) -> int:
@@ -34,7 +41,8 @@ def facts(report: AuditReport) -> Iterator[tuple[str, str]]:
         yield "read", f"all {report.points:,} points of the collection"
     else:
         yield "read", f"{report.audited:,} chunks by their ids; orphans are not looked for"
-    yield "coverage", f"{report.coverage:.4%} of the chunks could be judged"
+    # Rounded down: a single chunk of millions that could not be judged is not 100 %.
+    yield "coverage", f"{floor(report.coverage * 1e6) / 1e4:.4f}% of the chunks could be judged"
     if sample := report.sample:
         yield (
             "sample",

@@ -9,7 +9,6 @@ from chunkproof_cli.audit_reports.figures import GOOD, facts, headline, kind_row
 from chunkproof_cli.output import excerpt, harmless
 
 SHOWN_SOURCES = 20
-BAR, ROW, LABEL = 420, 24, 260
 STYLE = """
 :root { color-scheme: light dark; --good: #2e7d32; --bad: #c62828; --line: #8884; }
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 72rem; padding: 0 1rem; }
@@ -17,10 +16,19 @@ h1 { font-size: 1.4rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
 table { border-collapse: collapse; width: 100%; }
 th, td { border-bottom: 1px solid var(--line); padding: .3rem .6rem; text-align: left; vertical-align: top;
   overflow-wrap: anywhere; }
-.verdict { font-weight: 600; } .good { color: var(--good); fill: var(--good); }
-.bad { color: var(--bad); fill: var(--bad); }
-svg text { font: 13px system-ui, sans-serif; fill: currentColor; }
-code { white-space: pre-wrap; overflow-wrap: anywhere; }
+.verdict { font-weight: 600; } .verdict.good { color: var(--good); } .verdict.bad { color: var(--bad); }
+.chart th { font-weight: normal; width: 38%; border: 0; } .chart td { border: 0; white-space: nowrap; }
+.facts td:first-child { white-space: nowrap; }
+.bar { display: inline-block; height: .8em; min-width: 2px; margin-right: .5em; vertical-align: baseline; }
+.bar.good { background: var(--good); } .bar.bad { background: var(--bad); }
+.findings td:first-child { min-width: 8rem; } .findings td:nth-child(2) { white-space: nowrap; }
+@media (max-width: 48rem) {
+  .findings tr:first-child { display: none; } .findings :is(tr, td) { display: block; }
+  .findings tr { border-bottom: 1px solid var(--line); padding: .5rem 0; }
+  .findings td { border: 0; padding: 0; } .findings td:first-child { font-weight: 600; }
+  .chart :is(tr, th, td) { display: block; width: auto; padding: 0; }
+}
+@media print { .bar { print-color-adjust: exact; } }
 """
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
@@ -29,7 +37,7 @@ def page(report: AuditReport) -> str:
     """Verdict, charts by kind and by source, every finding of the canonical report."""
     mark = "bad" if report.findings_total else "good"
     kinds = [(kind, count, kind in GOOD) for kind, count in kind_rows(report) if count]
-    sources = [(excerpt(one.source, 60), one.findings, False) for one in report.sources[:SHOWN_SOURCES]]
+    sources = [(excerpt(one.source), one.findings, False) for one in report.sources[:SHOWN_SOURCES]]
     causes = [(kind, count, False) for kind, count in report.mismatch_kinds.items()]
     parts = [
         f"<h1>Audit of {_shown(report.collection)}</h1>",
@@ -58,7 +66,7 @@ def _findings(report: AuditReport) -> str:
     )
     more = unshown(report, len(report.findings))
     head = ("chunk", "kind", "what is wrong", "source", "stored / original")
-    return "<h2>Findings</h2>\n" + _table(head, rows) + (f"<p>{_shown(more)}</p>" if more else "")
+    return "<h2>Findings</h2>\n" + _table(head, rows, "findings") + (f"<p>{_shown(more)}</p>" if more else "")
 
 
 def _excerpts(finding: Finding) -> str:
@@ -70,28 +78,23 @@ def _excerpts(finding: Finding) -> str:
 
 
 def _chart(title: str, bars: Sequence[tuple[str, int, bool]]) -> str:
-    """Horizontal bars as inline SVG; a bar that would vanish beside a million is two pixels long."""
+    """A bar for each count, beside a label of any length; one that would vanish beside a million can be seen."""
     if not bars:
         return ""
     most = max(count for _, count, _ in bars)
-    rows = "".join(
-        f'<text x="0" y="{ROW * i + 16}">{_shown(name)}</text>'
-        f'<rect class="{"good" if good else "bad"}" x="{LABEL}" y="{ROW * i + 4}" height="{ROW - 8}" '
-        f'width="{max(2, round(BAR * count / most))}"/>'
-        f'<text x="{LABEL + max(2, round(BAR * count / most)) + 6}" y="{ROW * i + 16}">{count:,}</text>'
-        for i, (name, count, good) in enumerate(bars)
+    rows = "\n".join(
+        f'<tr><th scope="row">{_shown(name)}</th>'
+        f'<td><span class="bar {"good" if good else "bad"}" '
+        f'style="width: calc((100% - 7rem) * {count / most:.4f})"></span>{count:,}</td></tr>'
+        for name, count, good in bars
     )
-    width, height = LABEL + BAR + 120, ROW * len(bars) + 4
-    return (
-        f'<h2>{_shown(title)}</h2>\n<svg role="img" aria-label="{_shown(title)}" width="100%" '
-        f'viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg">{rows}</svg>'
-    )
+    return f'<h2>{_shown(title)}</h2>\n<table class="chart">\n{rows}\n</table>'
 
 
-def _table(head: Sequence[str], rows: Iterable[Iterable[object]]) -> str:
+def _table(head: Sequence[str], rows: Iterable[Iterable[object]], kind: str = "facts") -> str:
     top = f"<tr>{''.join(f'<th>{_shown(name)}</th>' for name in head)}</tr>\n" if head else ""
     lines = (f"<tr>{''.join(f'<td>{_shown(cell)}</td>' for cell in row)}</tr>" for row in rows)
-    return f"<table>\n{top}" + "\n".join(lines) + "\n</table>"
+    return f'<table class="{kind}">\n{top}' + "\n".join(lines) + "\n</table>"
 
 
 def _shown(text: object) -> str:

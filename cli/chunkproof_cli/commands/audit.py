@@ -10,7 +10,7 @@ import click
 
 from chunkproof.audit.prepare import Prepared, prepare
 from chunkproof.audit.runner import Audit, Plan
-from chunkproof.audit.state import Progress, saved
+from chunkproof.audit.state import FILE, LOGS, Progress, saved
 from chunkproof.audit.summary import AuditReport
 from chunkproof.audit.verdict import FAULTS
 from chunkproof.errors import ChunkproofError, InvalidParameterError
@@ -19,12 +19,22 @@ from chunkproof_cli import context
 from chunkproof_cli.audit_reports import EXTENSIONS, write_reports
 from chunkproof_cli.audit_reports.terminal import print_report
 from chunkproof_cli.cloud_audit import audit_in_cloud
+from chunkproof_cli.commands.audit_options import Count, Kinds, OptionalCount
 from chunkproof_cli.context import named_collection
-from chunkproof_cli.manifestfile import fingerprint, manifest_lines
+from chunkproof_cli.manifestfile import fingerprint, manifest_lines, megabytes
 from chunkproof_cli.output import print_json, progress, say
 from chunkproof_cli.reports import check_outputs
 
-OWN_FILES = ("*.log", "*.sorted", "state.json", "state.json.new", "findings.jsonl")
+# In the order in which they are removed: the state last, so that the folder is known as an audit's until then.
+OWN_FILES = (
+    *(f"{name}.log" for name in LOGS),
+    "sample.sorted",
+    "vectors.sorted",
+    "findings.jsonl",
+    f"{FILE}.new",
+    "manifest.sorted",
+    FILE,
+)
 EXAMPLES = """\b
 Examples:
   chunkproof manifest chunks.jsonl -o manifest.jsonl
@@ -35,42 +45,7 @@ Examples:
 """
 
 
-class _Kinds(click.ParamType[tuple[str, ...]]):
-    """Kinds of findings, comma-separated."""
-
-    name = "kinds"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, ...]:
-        if isinstance(value, tuple):
-            return value
-        kinds = tuple(part.strip() for part in str(value).split(",") if part.strip())
-        allowed = [kind.value for kind in FAULTS]
-        unknown = [kind for kind in kinds if kind not in allowed]
-        if unknown or not kinds:
-            self.fail(f"{', '.join(unknown) or 'nothing'}: choose among {', '.join(allowed)}", param, ctx)
-        return kinds
-
-
-class _Count(click.ParamType[int]):
-    """A number from 1 on, or all."""
-
-    name = "count"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if value == "all":
-            return 0
-        try:
-            count = int(value)
-        except ValueError:
-            count = 0
-        if count < 1:
-            self.fail(f"{value} is not a number of chunks", param, ctx)
-        return count
-
-
-@click.command(epilog=EXAMPLES)
+@click.command(cls=OptionalCount, epilog=EXAMPLES)
 @click.argument("manifest")
 @context.output_option("Write a report: .json, .jsonl (all findings), .xml (JUnit), .md, .txt or .html.")
 @click.option(
@@ -79,7 +54,7 @@ class _Count(click.ParamType[int]):
 @click.option("--sample", type=click.IntRange(min=1), metavar="N", help="Audit N chunks, drawn at random.")
 @click.option(
     "--vectors",
-    type=_Count(),
+    type=Count(),
     is_flag=False,
     flag_value="all",
     metavar="[=N]",
@@ -100,7 +75,7 @@ class _Count(click.ParamType[int]):
 )
 @click.option(
     "--fail-on",
-    type=_Kinds(),
+    type=Kinds(),
     default=tuple(kind.value for kind in FAULTS),
     show_default="any fault",
     metavar="KIND,…",
@@ -128,12 +103,18 @@ def audit(
     with tempfile.TemporaryDirectory() as own:
         if stack is None:
             folder = options["state"] or Path(f"{manifest}.audit")
+            _check_folder(folder, outputs)
             report = _here(Path(manifest), folder, options, given)
         else:
             _check_for_cloud(options)
             folder = Path(own)
             report = audit_in_cloud(stack, manifest, named_collection(given), folder)
-        write_reports(report, outputs, folder / "findings.jsonl")
+        try:
+            write_reports(report, outputs, folder / "findings.jsonl")
+        except OSError:
+            if stack is None:
+                say("The audit is done, its report is not written: --resume writes it.")
+            raise
         clear(folder)
     if given.json:
         print_json(report)
@@ -184,18 +165,30 @@ def _prepared(manifest: Path, folder: Path) -> Prepared:
     except OSError as error:
         raise InvalidParameterError(f"--state {folder}: {error.strerror}") from None
     try:
-        with manifest_lines(manifest) as lines, progress("Sorting (MB)", _megabytes(manifest)) as done:
+        with manifest_lines(manifest) as lines, progress("Sorting (MB)", megabytes(manifest)) as done:
             return prepare(lines, manifest.name, folder, lambda count: done(count / 1e6))
     except BaseException:
         clear(folder)  # nothing to go on with
         raise
 
 
+def _check_folder(folder: Path, outputs: tuple[Path, ...]) -> None:
+    """The folder is emptied in the end: nothing of anybody else's may be in it, nor be written to it."""
+    found = {file.name for file in folder.iterdir()} if folder.is_dir() else set()
+    if others := sorted(found if found.isdisjoint((FILE, "manifest.sorted")) else found - set(OWN_FILES)):
+        raise InvalidParameterError(
+            f"{folder} holds other files ({others[0]}): name a folder of its own with --state"
+        )
+    if inside := [file for file in outputs if file.resolve().parent == folder.resolve()]:
+        raise InvalidParameterError(
+            f"{inside[0]}: {folder} is for the state of the audit; write it elsewhere"
+        )
+
+
 def clear(folder: Path) -> None:
     """Remove what an audit keeps in its folder, and the folder when nothing else is in it."""
-    for pattern in OWN_FILES:
-        for file in folder.glob(pattern):
-            file.unlink()
+    for name in OWN_FILES:
+        (folder / name).unlink(missing_ok=True)
     if folder.is_dir() and not any(folder.iterdir()):
         folder.rmdir()
 
@@ -242,7 +235,3 @@ class _Bar:
         bar, before = self._shown[what]
         bar(now - before)
         self._shown[what] = (bar, now)
-
-
-def _megabytes(manifest: Path) -> int:
-    return int(manifest.stat().st_size / 1e6)

@@ -16,6 +16,7 @@ from chunkproof_cli.latency.page import page
 from chunkproof_cli.latency.report import Report
 from chunkproof_cli.latency.terminal import print_report
 from chunkproof_cli.output import print_json, say
+from chunkproof_cli.reports import check_outputs
 
 EXAMPLES = """\b
 Examples:
@@ -52,13 +53,6 @@ def _percent(_context: click.Context, _option: click.Parameter, given: float | N
     return given
 
 
-def _outputs(_context: click.Context, _option: click.Parameter, given: tuple[Path, ...]) -> tuple[Path, ...]:
-    for path in given:
-        if path.suffix not in FORMATS:
-            raise click.BadParameter(f"{path}: its name must end in {' or '.join(FORMATS)}")
-    return given
-
-
 @click.command(epilog=EXAMPLES)
 @click.option("--stack", metavar="NAME", help="Ask CloudWatch about the functions of this stack.")
 @click.option(
@@ -80,15 +74,7 @@ def _outputs(_context: click.Context, _option: click.Parameter, given: tuple[Pat
     metavar="PERCENT",
     help="Exit 1 when fewer requests than this are within the target.",
 )
-@click.option(
-    "-o",
-    "outputs",
-    multiple=True,
-    type=click.Path(dir_okay=False, path_type=Path),
-    callback=_outputs,
-    metavar="FILE",
-    help="Write a report, .html or .json; may be repeated.",
-)
+@context.output_option("Write a report, .html or .json.")
 @click.option("--json", "wants_json", is_flag=True, help="Print JSON on standard output.")
 @context.without_api("times are in a stack's metrics (--stack), or in logs (--logs)")
 def latency(
@@ -107,6 +93,7 @@ def latency(
     """
     if (stack is None) == (logs is None):
         raise click.UsageError("Say where to look: either --stack NAME or --logs FILE")
+    check_outputs(outputs, FORMATS)
     report = _of_log(logs, since, slo) if logs is not None else _of_stack(str(stack), since, slo)
     for path in outputs:
         path.write_text(FORMATS[path.suffix](report), "utf-8")

@@ -21,6 +21,7 @@ from chunkproof_cli.manifestfile import manifest_writer
 from chunkproof_cli.output import out, print_json, progress, say, shown
 
 SHOWN_UNREADABLE = 20
+USUAL = "url"
 EXAMPLES = """\b
 Examples:
   chunkproof manifest chunks.jsonl -o manifest.jsonl
@@ -48,7 +49,7 @@ A line of a manifest:
 )
 @click.option(
     "--metadata",
-    default="url",
+    default=USUAL,
     show_default=True,
     metavar="FIELD,…",
     help="Fields that an audit is to compare as well; none for no field.",
@@ -64,18 +65,22 @@ def manifest(chunks: Path | None, output: Path, hashed: bool, metadata: str, **c
     given = context.options(**common)
     if not output.parent.is_dir():
         raise click.BadParameter(f"{output.parent}: no such folder", param_hint="-o")
-    fields = [name for name in metadata.split(",") if name.strip()] if metadata != "none" else []
+    fields = [name.strip() for name in metadata.split(",") if name.strip()] if metadata != "none" else []
     unreadable: list[str] = []
+    seen: set[str] = set()
     if chunks is not None:
         source = check_chunks(chunks, lambda _text: None)
-        count = write_manifest((record_entry(record, fields, hashed=hashed) for record in source), output)
+        entries = (record_entry(record, fields, hashed=hashed) for record in source)
+        count = write_manifest(_noting(entries, seen), output)
     else:
         with context.services(given) as using:
             collection = given.collection or using.settings.collection
             total = using.store.describe(collection, context.deadline(using.settings)).points_count
             with progress("Reading", total) as done:
                 snapshot = _snapshot(Reader(using, collection), fields, hashed, done, unreadable)
-                count = write_manifest(snapshot, output)
+                count = write_manifest(_noting(snapshot, seen), output)
+    if metadata != USUAL and (unseen := [name for name in fields if name not in seen]):
+        say(f"--metadata: no chunk has {' or '.join(unseen)}; an audit will not compare it")
     _tell(output, count, unreadable, as_json=given.json)
 
 
@@ -96,6 +101,13 @@ def record_entry(record: ChunkRecord, fields: list[str], *, hashed: bool) -> Ent
     return _entry(
         record.chunk_id, record.text, {name: stored[name] for name in fields if name in stored}, hashed
     )
+
+
+def _noting(entries: Iterable[Entry], seen: set[str]) -> Iterator[Entry]:
+    """The entries, and which fields any of them has."""
+    for entry in entries:
+        seen.update(entry.metadata or ())
+        yield entry
 
 
 def _snapshot(

@@ -25,7 +25,7 @@ th:first-child, td:first-child { text-align: left; white-space: normal; overflow
 .stages :is(th, td):nth-child(2), .chart :is(th, td):nth-child(2) { text-align: left; }
 .verdict { font-size: 1.25rem; font-weight: 600; }
 .below, .over { color: var(--over); }
-.chart td:nth-child(2) { width: 60%; }
+.chart :is(th, td):first-child { white-space: nowrap; } .chart td:nth-child(2) { width: 60%; }
 .track { position: relative; height: 1rem; background: #8882; }
 .bar { height: 100%; background: var(--bar); }
 .over .bar { background: var(--over); }

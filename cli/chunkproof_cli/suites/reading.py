@@ -6,6 +6,7 @@ from pathlib import Path as File
 from typing import Any
 
 from chunkproof.errors import InvalidParameterError
+from chunkproof.models.base import Limits
 from chunkproof.models.json import Path
 from chunkproof.suite.cases import Suite, read_suite
 from chunkproof.suite.problems import BrokenSuiteError, Problem
@@ -91,25 +92,45 @@ def _checked(document: Any, place: Callable[[Path], Place], findings: Sequence[F
 
 
 def _unbroken(document: Any, place: Callable[[Path], Place], problems: Sequence[Problem]) -> SuiteFile | None:
-    """The suite of those cases that nothing is wrong with."""
-    broken = {
-        path[1] for path in (problem.path for problem in problems) if path[:1] == ("cases",) and path[1:]
-    }
+    """The suite without what is wrong with it: a field that is, or else its case, is left out."""
     cases = document.get("cases") if isinstance(document, dict) else None
-    kept = [n for n in range(len(cases)) if n not in broken] if isinstance(cases, list) else []
-    if not kept or not isinstance(cases, list):
+    if not isinstance(cases, list):
         return None
     known = {name: value for name, value in document.items() if name in Suite.model_fields}
+    mended = {n: _without_faults(case, n, problems) for n, case in enumerate(cases)}
+    kept = [n for n, case in mended.items() if case is not None and _can_be_read(known, case)]
+    if not kept:
+        return None
 
     def moved(path: Path) -> Place:
         index = path[1] if path[:1] == ("cases",) and len(path) > 1 else None
         return place(("cases", kept[index], *path[2:]) if isinstance(index, int) else path)
 
     try:
-        suite = read_suite({"name": "suite", **known, "cases": [cases[n] for n in kept]})
+        suite = read_suite({"name": "suite", **known, "cases": [mended[n] for n in kept]})
     except BrokenSuiteError:
         return None
     return SuiteFile(suite, moved)
+
+
+def _without_faults(case: Any, number: int, problems: Sequence[Problem]) -> dict[str, Any] | None:
+    """A case without the fields that something is wrong with; its name, which may be another's, is no matter here."""
+    paths = [problem.path[2:] for problem in problems if problem.path[:2] == ("cases", number)]
+    faulty = {path[0] for path in paths if path}
+    if not isinstance(case, dict) or () in paths or faulty & {"query_text", "collection", "collection_name"}:
+        return None
+    kept = {name: value for name, value in case.items() if name not in faulty}
+    most = {"top_k": Limits().max_top_k} if "top_k" in faulty else {}
+    return {**kept, **most, "name": f"case {number}"}
+
+
+def _can_be_read(suite: dict[str, Any], case: dict[str, Any]) -> bool:
+    """Whether a case still makes sense."""
+    try:
+        read_suite({"name": "suite", **suite, "cases": [case]})
+    except BrokenSuiteError:
+        return False
+    return True
 
 
 def _in_order(findings: Sequence[Finding]) -> list[Finding]:

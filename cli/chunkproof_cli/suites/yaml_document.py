@@ -21,6 +21,7 @@ _Parser = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 def read_yaml(text: str, name: str) -> Document:
     """The document and its lines, or `BrokenFileError` with the line where it stops being YAML."""
     try:
+        _check_depth(text, name)
         root = yaml.compose(text, Loader=_Parser)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -33,6 +34,16 @@ def read_yaml(text: str, name: str) -> Document:
         return Document(None, {})
     reader = _Reader(name)
     return Document(reader.value(root, ()), reader.lines)
+
+
+def _check_depth(text: str, name: str) -> None:
+    """Refuse what is nested deeply before it is composed, which goes as deep as the text and can end the process."""
+    depth = 0
+    for event in yaml.parse(text, Loader=_Parser):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > MAX_DEPTH:
+            line = event.start_mark.line + 1
+            raise BrokenFileError([Finding(name, line, f"nested deeper than {MAX_DEPTH} levels")])
 
 
 class _Reader:

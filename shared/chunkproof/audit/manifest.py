@@ -2,7 +2,8 @@
 
 import json
 import re
-from collections.abc import Mapping
+from codecs import BOM_UTF8
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import inf
 from typing import Any
@@ -89,6 +90,12 @@ class ManifestLine(Request):
         if value is not None and not _SHA256.fullmatch(value.lower()):
             raise BrokenRules("original_sha256 must be 64 hexadecimal digits")
         return value
+
+
+def numbered(lines: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
+    """Each line with its number; the mark that some editors put before a file is no part of the first one."""
+    for number, line in enumerate(lines, start=1):
+        yield number, line.removeprefix(BOM_UTF8) if number == 1 else line
 
 
 def read_entry(line: bytes) -> Entry:

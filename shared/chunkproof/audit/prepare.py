@@ -5,12 +5,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from heapq import heappush, heappushpop
+from itertools import count
+from json.encoder import encode_basestring_ascii
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from pydantic_core import from_json
+from pydantic_core import from_json, to_json
 
-from chunkproof.audit.manifest import Entry, entry_on, read_entry
+from chunkproof.audit.manifest import Entry, entry_on, numbered, read_entry
 from chunkproof.audit.sorting import Sorter, neighbours_joined
 from chunkproof.clients import PointId
 from chunkproof.errors import InvalidParameterError
@@ -98,7 +100,7 @@ def keyed(key: str, fields: Any) -> bytes:
 
 def id_key(chunk_id: str) -> str:
     """A chunk id without tabs and newlines, in an order of its own."""
-    return json.dumps(chunk_id)
+    return encode_basestring_ascii(chunk_id)
 
 
 def prepare(
@@ -115,14 +117,12 @@ def prepare(
         once = _once(ordered)
         if facts.has_points:  # the same id may stand at several points
             once = _resorted(_once(_resorted(once, folder), at=0), folder)
-        path, chunks = folder / "manifest.sorted", 0
-        with path.open("wb") as file:
-            for line in once:
-                file.write(line)
-                chunks += 1
+        path, written = folder / "manifest.sorted", count()
+        with path.open("wb", buffering=BUFFER) as file:
+            file.writelines(line for line, _ in zip(once, written, strict=False))
     finally:
         ordered.close()
-    return Prepared(path, facts.entries, chunks, facts.hash.hexdigest())
+    return Prepared(path, facts.entries, next(written), facts.hash.hexdigest())
 
 
 def sampled(prepared: Prepared, size: int, name: str) -> Prepared:
@@ -161,9 +161,7 @@ def _checked(
     """Each good line with its keys before it: the point's, the chunk's."""
     problems: list[str] = []
     more = 0
-    for number, line in enumerate(lines, start=1):
-        facts.hash.update(line)
-        done(len(line))
+    for number, line in numbered(_hashed(lines, facts, done)):
         if not line.strip():
             continue
         facts.entries += 1
@@ -183,11 +181,18 @@ def _checked(
         raise InvalidParameterError(f"{name}: no chunks in it")
 
 
+def _hashed(lines: Iterable[bytes], facts: _Facts, done: Callable[[int], None]) -> Iterator[bytes]:
+    for line in lines:
+        facts.hash.update(line)
+        done(len(line))
+        yield line
+
+
 def _columns(entry: Entry, line: bytes) -> bytes:
     """Key of the point, id, conflict, hash, metadata, and the entry as it was: none of them but the last has a tab."""
-    metadata = json.dumps(entry.metadata) if entry.metadata else ""
-    before = f"{point_key(entry.home)}\t{id_key(entry.chunk_id)}\t=\t{entry.sha256}\t{metadata}\t"
-    return before.encode() + line.rstrip(b"\r\n") + b"\n"
+    before = f"{point_key(entry.home)}\t{id_key(entry.chunk_id)}\t=\t{entry.sha256}\t".encode()
+    metadata = to_json(entry.metadata) if entry.metadata else b""
+    return b"%b%b\t%b\n" % (before, metadata, line.rstrip(b"\r\n"))
 
 
 def _hint(problems: list[str]) -> list[str]:
@@ -198,9 +203,7 @@ def _hint(problems: list[str]) -> list[str]:
 
 def _once(lines: Iterable[bytes], at: int = 1) -> Iterator[bytes]:
     """Each chunk once: neighbours with the same id, in this column, become one, in conflict when they differ."""
-    return neighbours_joined(
-        lines, lambda one, other: one.split(b"\t", 2)[at] == other.split(b"\t", 2)[at], _as_one
-    )
+    return neighbours_joined(lines, lambda line: line.split(b"\t", 2)[at], _as_one)
 
 
 def _as_one(first: bytes, second: bytes) -> bytes:

@@ -112,4 +112,7 @@ class Audit:
             by_ids=self.plan.is_by_ids,
             sample=self.plan.sample,
             vectors=self.plan.vectors,
+            model=self.using.embedder.model
+            if self.using.embedder and self.plan.vectors is not None
+            else None,
         )

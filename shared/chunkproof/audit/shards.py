@@ -21,8 +21,9 @@ from hashlib import sha256
 from io import BufferedReader
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from zlib import error as zlib_error
 
-from chunkproof.audit.manifest import read_entry
+from chunkproof.audit.manifest import numbered, read_entry
 from chunkproof.audit.prepare import SHOWN_PROBLEMS, id_key, keyed, prepare
 from chunkproof.audit.runner import Audit, Plan
 from chunkproof.audit.state import Job, Progress
@@ -273,7 +274,7 @@ def _unpacked(body: object) -> Iterable[bytes]:
 def _checked(lines: Iterable[bytes], name: str) -> Iterator[bytes]:
     problems: list[str] = []
     any_line = False
-    for number, line in enumerate(lines, start=1):
+    for number, line in numbered(_whole(lines, name)):
         if not line.strip():
             continue
         any_line = True
@@ -290,3 +291,10 @@ def _checked(lines: Iterable[bytes], name: str) -> Iterator[bytes]:
         raise InvalidParameterError(*problems[:SHOWN_PROBLEMS])
     if not any_line:
         raise InvalidParameterError(f"{name}: no chunks in it")
+
+
+def _whole(lines: Iterable[bytes], name: str) -> Iterator[bytes]:
+    try:
+        yield from lines
+    except (EOFError, gzip.BadGzipFile, zlib_error) as error:
+        raise InvalidParameterError(f"{name}: it cannot be unpacked: {error}") from None

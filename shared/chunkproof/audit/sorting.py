@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
+from functools import reduce
 from heapq import merge
+from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, TypeVar
@@ -76,14 +78,11 @@ class Sorter:
 
 
 def neighbours_joined(
-    items: Iterable[T], are_one: Callable[[T, T], bool], joined: Callable[[T, T], T]
+    items: Iterable[T], key: Callable[[T], object], joined: Callable[[T, T], T]
 ) -> Iterator[T]:
-    """Items in order, where neighbours that are one become one."""
-    last: list[T] = []
-    for item in items:
-        if last and are_one(last[0], item):
-            last[0] = joined(last[0], item)
+    """Items in order, where neighbours with the same key become one; an item without a key stays by itself."""
+    for shared, same in groupby(items, key=key):
+        if shared is None:
+            yield from same
         else:
-            yield from last
-            last = [item]
-    yield from last
+            yield reduce(joined, same)

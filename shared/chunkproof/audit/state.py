@@ -26,6 +26,7 @@ class Job(Model):
     by_ids: bool
     sample: int | None = None
     vectors: int | None = None
+    model: str | None = None
 
 
 class Progress(Model):

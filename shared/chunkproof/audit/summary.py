@@ -215,11 +215,9 @@ def _one_each(lines: Iterable[bytes], folder: Path) -> Iterator[Finding]:
     for line in lines:
         ordered.add(line)
     found = (Finding.model_validate_json(line.partition(b"\t")[2]) for line in ordered)
-    yield from neighbours_joined(found, _are_one, _both)
-
-
-def _are_one(left: Finding, right: Finding) -> bool:
-    return left.chunk_id == right.chunk_id and left.kind in OF_CHUNKS and right.kind in OF_CHUNKS
+    yield from neighbours_joined(
+        found, lambda finding: finding.chunk_id if finding.kind in OF_CHUNKS else None, _both
+    )
 
 
 def _both(left: Finding, right: Finding) -> Finding:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
+from hashlib import sha256
 from typing import Any
 
 from pydantic import Field, JsonValue
@@ -10,7 +11,7 @@ from chunkproof.audit.manifest import Entry
 from chunkproof.audit.prepare import Expected
 from chunkproof.clients import Point, PointId
 from chunkproof.errors import CorruptChunkError
-from chunkproof.integrity import compare, compare_with_hash, digest
+from chunkproof.integrity import compare, compare_with_hash
 from chunkproof.models import Mismatch, Model
 from chunkproof.models.json import shown
 from chunkproof.payload import PayloadMap
@@ -94,13 +95,13 @@ def judge(expected: Expected, point: Point, payloads: PayloadMap) -> Finding | N
         )
 
     try:
-        text = payloads.text_of(point)
+        stored = payloads.utf8_of(point)
     except CorruptChunkError as error:
         return finding(Kind.UNVERIFIABLE, error.message)
     if expected.conflict:
         return finding(Kind.DUPLICATE, "The manifest has this chunk twice, with different content")
-    if digest(text) != expected.sha256:
-        original = expected.entry.original_text
+    if sha256(stored).hexdigest() != expected.sha256:
+        text, original = stored.decode(), expected.entry.original_text
         found = compare_with_hash(text, expected.sha256) if original is None else compare(text, original)
         if found:
             mismatch, details = found

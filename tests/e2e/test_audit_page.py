@@ -1,0 +1,50 @@
+"""The HTML report of an audit in a real browser."""
+
+from pathlib import Path
+
+import pytest
+
+from chunkproof.audit.manifest import Entry
+from chunkproof.clients import Point
+from chunkproof.clients.qdrant import QdrantStore
+from chunkproof.lookup import home_of
+from chunkproof_cli.audit_reports import write_reports
+
+from support.audits import VECTOR, fill, run_audit, services_on
+from support.chromium import Chromium
+
+LONG = "https://docs.example.com/a/very/long/path/to/one/of/many/documents/with/nearly/the/same/address/"
+# Of each bar whether its label is read beside or above it, and whether all of the row is within the page.
+CLEAR = """[...document.querySelectorAll(".chart tr")].map(row => {
+  const range = document.createRange();
+  range.selectNodeContents(row.querySelector("th"));
+  const [text, bar] = [range.getBoundingClientRect(), row.querySelector(".bar").getBoundingClientRect()];
+  return (text.right <= bar.left || text.bottom <= bar.top) && text.width > 0 && bar.width >= 2
+    && Math.max(text.right, bar.right) <= innerWidth;
+})"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """A report on chunks whose sources differ at the end only."""
+    store, ids = QdrantStore.embedded(None), [f"chunk-{number}" for number in range(12)]
+    points = [Point(home_of(i), {"chunk_id": i, "text": i, "url": LONG + i}, vector=VECTOR) for i in ids]
+    fill(store, "c", points)
+    lines = [Entry(i, "another text" if n < 5 else i).to_line() for n, i in enumerate(ids)]
+    report = run_audit(lines, tmp_path / "state", services_on(store), "c")
+    store.close()
+    made = tmp_path / "audit.html"
+    write_reports(report, (made,))
+    return made
+
+
+@pytest.mark.parametrize("width", [1200, 390])
+def test_every_bar_has_its_label_in_sight(browser: Chromium, file: Path, width: int) -> None:
+    page = browser.open(file)
+    page.look(width=width)
+    assert page.run(CLEAR) == [True] * (2 + 1 + 5)  # match and mismatch, different, five sources
+    labels = page.run('[...document.querySelectorAll(".chart th")].map(one => one.textContent)')
+    assert labels[-5:] == [f"{LONG}chunk-{number}" for number in range(5)]
+    assert page.run("document.documentElement.scrollWidth <= innerWidth")
+    assert page.console == []
+    assert page.requests == [file.as_uri()]

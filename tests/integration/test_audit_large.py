@@ -1,0 +1,103 @@
+"""A hundred thousand chunks on a real server, with faults of every kind among them."""
+
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from chunkproof.audit.state import saved
+from chunkproof.audit.verdict import Kind
+from chunkproof.clients.http import DeadlineTransport
+from chunkproof.clients.qdrant import QdrantStore
+
+from support.audits import Planted, fill, found_in, planted, run_audit, services_on
+from support.qdrant_server import QdrantServer
+
+pytestmark = pytest.mark.server
+
+CHUNKS, COLLECTION = 100_000, "a-hundred-thousand"
+
+
+@dataclass(frozen=True)
+class Large:
+    """The collection, its manifest, and the report of an audit that nobody disturbed."""
+
+    made: Planted
+    manifest: Path
+    folder: Path
+    report: dict[str, object]
+    url: str
+
+
+@pytest.fixture(scope="module")
+def large(served_qdrant: QdrantServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Large]:
+    folder, made = tmp_path_factory.mktemp("large"), planted(CHUNKS, faults_of_each=40)
+    manifest = folder / "manifest.jsonl"
+    manifest.write_bytes(b"".join(made.manifest()))
+    store = QdrantStore.at(served_qdrant.url, DeadlineTransport())
+    fill(store, COLLECTION, made.points, batch=5_000)
+    with manifest.open("rb") as lines:
+        report = run_audit(lines, folder / "state", services_on(store), COLLECTION)
+    yield Large(
+        made, manifest, folder / "state", report.model_dump(mode="json", exclude={"run"}), served_qdrant.url
+    )
+    store.client.delete_collection(COLLECTION)
+    store.close()
+
+
+def test_exactly_the_planted_faults_are_found_among_a_hundred_thousand(large: Large) -> None:
+    found = found_in(large.folder)
+    assert found == large.made.faults
+    assert {kind: len(ids) for kind, ids in found.items()} == {
+        Kind.MISSING: 40,
+        Kind.ORPHAN: 40,
+        Kind.DUPLICATE: 80,
+        Kind.METADATA_MISMATCH: 40,
+        Kind.UNVERIFIABLE: 40,
+        Kind.MISMATCH: 400,
+    }
+    kinds = large.report["kinds"]
+    assert isinstance(kinds, dict)
+    assert sum(kinds.values()) == CHUNKS  # with the orphans, which are not in the manifest
+    assert kinds[Kind.MATCH] == large.made.matches
+
+
+def test_killed_at_random_points_and_resumed_it_gives_the_same_report(large: Large, tmp_path: Path) -> None:
+    state, findings, report = (tmp_path / name for name in ("state", "findings.jsonl", "report.json"))
+    command = [
+        sys.executable,
+        "-m",
+        "chunkproof_cli",
+        "audit",
+        str(large.manifest),
+        "--collection",
+        COLLECTION,
+    ]
+    command += ["--state", str(state), "-o", str(findings), "-o", str(report), "--resume"]
+    environment = {**os.environ, "QDRANT_URL": large.url}
+    stops = sorted(random.Random(5).sample(range(CHUNKS), 4))
+
+    for stop in stops:
+        process = subprocess.Popen(
+            command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        while ((left := saved(state)) is None or left.seen < stop) and process.poll() is None:
+            time.sleep(0.005)
+        assert process.poll() is None, "it came to its end before it could be killed"
+        process.kill()
+        process.wait()
+    subprocess.run(
+        command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False
+    )
+
+    written = json.loads(report.read_text("utf-8"))
+    assert written.pop("run")["resumed"] == len(stops)
+    assert written == large.report
+    assert findings.read_bytes() == (large.folder / "findings.jsonl").read_bytes()

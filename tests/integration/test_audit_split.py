@@ -1,0 +1,49 @@
+"""What becomes of a manifest in S3 that cannot be split."""
+
+import gzip
+from collections.abc import Iterator
+
+import boto3
+import pytest
+from moto import mock_aws
+
+from chunkproof.audit.shards import ShardAudit
+from chunkproof.clients import s3
+from chunkproof.clients.s3 import Bucket
+from chunkproof.errors import InvalidParameterError
+
+BUCKET, REGION = "audits-of-a-test", "eu-central-1"
+LINES = b'{"chunk_id": "a", "original_text": "b"}\n' * 100
+PACKED = gzip.compress(LINES, mtime=0)
+
+
+@pytest.fixture
+def audit(monkeypatch: pytest.MonkeyPatch) -> Iterator[ShardAudit]:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "testing")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", REGION)
+    s3._client.cache_clear()
+    with mock_aws():
+        boto3.client("s3").create_bucket(
+            Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": REGION}
+        )
+        yield ShardAudit(Bucket(BUCKET), "an-audit")
+    s3._client.cache_clear()
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [PACKED[:30], PACKED[:20] + b"\xff" * 10 + PACKED[30:], PACKED[:-4] + b"oops"],
+    ids=["cut", "overwritten", "wrong sum"],
+)
+def test_a_damaged_archive_is_wrong_input_and_no_failure_to_repeat(audit: ShardAudit, damaged: bytes) -> None:
+    boto3.client("s3").put_object(Bucket=BUCKET, Key="m.gz", Body=damaged)
+    with pytest.raises(InvalidParameterError, match=r"m\.gz: it cannot be unpacked"):
+        audit.split(f"s3://{BUCKET}/m.gz", "c")
+
+
+def test_the_mark_that_an_editor_puts_first_is_no_part_of_the_manifest(audit: ShardAudit) -> None:
+    boto3.client("s3").put_object(Bucket=BUCKET, Key="m", Body=b"\xef\xbb\xbf" + LINES)
+    plan = audit.split(f"s3://{BUCKET}/m", "c")
+    assert (plan.entries, plan.shards) == (100, 1)
+    assert b"".join(audit.lines(audit.shards()[0])) == LINES
