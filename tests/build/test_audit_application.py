@@ -1,10 +1,10 @@
 """The nested application that audits: who may do what, and that its state machine is one."""
 
 import json
-from typing import Any
 
 import pytest
 
+from support.states import definition
 from support.template import ROOT, Stack, nested, stack
 from tools import scale
 
@@ -23,15 +23,6 @@ def application(**parameters: str) -> Stack:
     return nested(APPLICATION, Audit="true", **parameters)
 
 
-def definition() -> dict[str, Any]:
-    text = (ROOT / "functions/audit/audit.asl.json").read_text("utf-8")
-    for name, value in FILLED.items():
-        text = text.replace("${" + name + "}", value)
-    assert "${" not in text
-    found: dict[str, Any] = json.loads(text)
-    return found
-
-
 def test_it_is_there_only_when_asked_for() -> None:
     assert APPLICATION not in stack().resources
     assert APPLICATION in stack(Audit="true").resources
@@ -43,7 +34,7 @@ def test_every_substitution_of_the_definition_is_given() -> None:
 
 
 def test_every_state_leads_somewhere_and_every_failure_is_retried_with_a_backoff() -> None:
-    states = definition()["States"]
+    states = json.loads(definition("audit", FILLED))["States"]
     inner = states["Shards"]["ItemProcessor"]["States"]
     for among in (states, inner):
         for state in among.values():
