@@ -15,6 +15,7 @@ from chunkproof.deadline import Deadline
 from chunkproof.errors import EmbeddingError, VectorStoreUnavailableError
 from chunkproof.integrity import digest
 from chunkproof.services import Services
+from chunkproof.suite import shards
 from chunkproof.suite.cases import Suite, placed, read_suite
 from chunkproof.suite.diagnosis import Diagnostician
 from chunkproof.suite.report import SuiteReport, read_report
@@ -280,7 +281,18 @@ def test_a_suite_that_is_none_fails_at_once_and_says_why(cloud: Cloud, content: 
 def test_a_stack_without_a_published_suite_says_so(cloud: Cloud) -> None:
     found = cloud.execute({"suite": f"s3://{BUCKET}/suite.json", "collection": "", "source": ""})
     assert (found["status"], found["error"]) == ("FAILED", "NotFoundError")
-    assert f"There is no s3://{BUCKET}/suite.json" in found["cause"]
+    assert (
+        f"There is no s3://{BUCKET}/suite.json: chunkproof suite publish puts the suite there"
+        in found["cause"]
+    )
+
+
+@pytest.mark.server
+def test_a_suite_that_is_too_large_is_refused(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shards, "MOST_CASES", 21)
+    found = run(cloud, document())
+    assert found["error"] == "InvalidParameterError"
+    assert "has 22 cases, more than 21: run it in parts" in found["cause"]
 
 
 @pytest.fixture
