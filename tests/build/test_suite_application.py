@@ -1,60 +1,21 @@
-"""The nested application that runs suites: what starts it, who may do what, and that its state machine is one."""
+"""The nested application that runs suites: what starts it, what it runs with, what it keeps."""
 
 import json
 from typing import Any
-
-import pytest
 
 from chunkproof.settings import Settings
 from chunkproof.suite.shards import PUBLISHED
 from chunkproof_cli.local.handlers import function
 
-from support.states import definition
-from support.template import Stack, named, nested, stack
+from support.template import Stack, nested, stack
 
 APPLICATION = "SuiteApplication"
-KEY = "arn:aws:kms:eu-central-1:123456789012:key/0f0f0f0f-0000-4000-8000-000000000001"
-FILLED = {
-    "Function": "arn",
-    "Bucket": "bucket",
-    "ShardCases": "50",
-    "MaxConcurrency": "4",
-    "RetrySeconds": "5",
-}
 INPUT = {"suite": f"s3://${{SuiteBucket}}/{PUBLISHED}", "collection": "", "source": ""}
 by_hand = {"SuiteSchedule": "", "SuiteAfterDeployment": "false"}
-variants = pytest.mark.parametrize(
-    "parameters", [{}, {"KmsKeyArn": KEY}, by_hand], ids=["as delivered", "with a key", "by hand"]
-)
 
 
 def application(**parameters: str) -> Stack:
     return nested(APPLICATION, Suite="true", **parameters)
-
-
-def test_it_is_there_only_when_asked_for() -> None:
-    assert APPLICATION not in stack().resources
-    assert APPLICATION in stack(Suite="true").resources
-
-
-def test_every_substitution_of_the_definition_is_given() -> None:
-    machine = application().only("StepFunctions::StateMachine")
-    assert set(machine["DefinitionSubstitutions"]) == set(FILLED)
-
-
-def test_every_state_leads_somewhere_and_every_failure_is_retried_with_a_backoff() -> None:
-    states = json.loads(definition("suite", FILLED))["States"]
-    inner = states["Shards"]["ItemProcessor"]["States"]
-    for among in (states, inner):
-        for state in among.values():
-            assert state.get("Next", state.get("Default", "")) in {*among, ""}
-    for task in (states["Split"], states["Merge"], inner["Shard"]):
-        last = task["Retry"][-1]
-        assert last["ErrorEquals"] == ["States.ALL"]
-        assert last["BackoffRate"] > 1
-    assert inner["Shard"]["Catch"] == [{"ErrorEquals": ["States.ALL"], "Next": "Poisoned"}]
-    assert inner["Finished"]["Choices"][0]["Next"] == "Shard"
-    assert states["AllJudged"]["Choices"][0]["Next"] == "Incomplete"
 
 
 def test_a_shard_stops_well_before_its_function_does() -> None:
@@ -120,21 +81,6 @@ def test_either_can_be_left_out_and_without_both_nothing_waits_for_them() -> Non
 # What is kept, and who may do what
 
 
-@variants
-def test_nobody_may_do_more_than_a_run_needs(parameters: dict[str, str]) -> None:
-    found = application(**parameters)
-    documents = [role["Policies"] for role in found.of_type("IAM::Role").values()]
-    actions = {
-        action
-        for value in named(documents, "Action")
-        for action in ([value] if isinstance(value, str) else value)
-    }
-    assert not any("*" in action for action in actions)
-    assert "*" not in list(named(documents, "Resource"))
-    assert ("kms:GenerateDataKey" in actions) == ("KmsKeyArn" in parameters)
-    assert ("sqs:SendMessage" in actions) == (parameters is not by_hand)
-
-
 def test_the_function_may_not_change_the_suite_that_it_runs() -> None:
     role: dict[str, Any] = application().of_type("IAM::Role")["SuiteFunctionRole"]
     statements = [one for policy in role["Policies"] for one in policy["PolicyDocument"]["Statement"]]
@@ -142,19 +88,13 @@ def test_the_function_may_not_change_the_suite_that_it_runs() -> None:
     assert writing["Resource"] == "${SuiteBucket.Arn}/runs/*"
 
 
-def test_its_objects_are_private_encrypted_versioned_and_expire_but_not_the_suite() -> None:
+def test_its_objects_have_versions_and_expire_but_for_the_published_suite() -> None:
     bucket = application(SuiteKeptDays="30").only("S3::Bucket")
-    assert set(bucket["PublicAccessBlockConfiguration"].values()) == {True}
-    assert bucket["BucketEncryption"]
     assert bucket["VersioningConfiguration"] == {"Status": "Enabled"}
     rules = {rule["Id"]: rule for rule in bucket["LifecycleConfiguration"]["Rules"]}
     assert (rules["expire-runs"]["Prefix"], rules["expire-runs"]["ExpirationInDays"]) == ("runs/", "30")
     assert rules["expire-former-versions"]["NoncurrentVersionExpiration"] == {"NoncurrentDays": "30"}
     assert [rule["Id"] for rule in rules.values() if "ExpirationInDays" in rule] == ["expire-runs"]
-    policy = application().only("S3::BucketPolicy")["PolicyDocument"]["Statement"]
-    assert [(one["Effect"], one["Condition"]) for one in policy] == [
-        ("Deny", {"Bool": {"aws:SecureTransport": "false"}})
-    ]
 
 
 def test_logs_are_kept_as_long_as_those_of_the_other_functions() -> None:

@@ -10,6 +10,7 @@ import pytest
 from chunkproof.clients import InputType, Point
 from chunkproof.clients.qdrant import QdrantStore
 from chunkproof.deadline import Deadline
+from chunkproof.models import RetrievalResponse
 from chunkproof.suite.diagnosis import MOST_CASES, Diagnostician
 from chunkproof.suite.door import InProcess
 from chunkproof.suite.outcome import Cause, Diagnosis, TestStatus
@@ -19,7 +20,7 @@ from chunkproof_cli import context
 from chunkproof_cli.main import cli
 
 from support.chunks import fill, services
-from support.suites import case
+from support.suites import Door, answer, case, chunk
 from support.words import Words
 
 TEXTS = {
@@ -178,12 +179,13 @@ def test_the_command_can_be_pasted(local: InProcess, collection: str) -> None:
     assert found.command is not None
     program, name, *arguments = shlex.split(found.command)
     assert (program, name) == ("chunkproof", "search")
-    command = cli.get_command(click.Context(cli), "search")
+    group = click.Context(cli, **cli.context_settings)
+    command = cli.get_command(group, "search")
     assert command is not None
-    context = command.make_context("search", arguments)
-    assert context.params["text"] == "-it's water"
-    assert context.params["filters"] == ('not={"language": "de"}',)
-    assert str(context.params["data"]) == "there"
+    parsed = command.make_context("search", arguments, parent=group).params
+    assert parsed["text"] == "-it's water"
+    assert parsed["filters"] == ('not={"language": "de"}',)
+    assert str(parsed["data"]) == "there"
 
 
 def test_a_store_that_fails_meanwhile_leaves_a_reason_and_no_guess(
@@ -209,3 +211,18 @@ def test_only_so_many_cases_are_looked_into(local: InProcess) -> None:
 )
 def test_a_vector_is_stale_beside_what_is_usual_here(cosine: float, usual: float, stale: bool) -> None:
     assert Fit("a", cosine, usual, "model").is_stale is stale
+
+
+class Deeper(Door):
+    """A stack whose index misses `a` unless many results are asked for."""
+
+    def search(self, request: dict[str, Any]) -> RetrievalResponse:
+        return answer(chunk("a", 0.9), chunk("x")) if request["top_k"] > 10 else answer(chunk("x"))
+
+
+def test_what_a_stack_s_index_missed_is_shown_by_a_search_that_a_stack_can_make() -> None:
+    stack = Deeper(lambda _: answer())
+    failed = run_case(case(), stack.search)
+    [found] = Diagnostician(ApiWitness(stack), "s.yaml", "--api https://there").causes(failed)
+    assert found.cause is Cause.MISSED_BY_INDEX
+    assert found.command == "chunkproof search -k 200 --collection docs --api https://there question"
