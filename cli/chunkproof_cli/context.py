@@ -7,13 +7,12 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from platformdirs import user_data_path
 
 from chunkproof.clients import Embedder
-from chunkproof.collection import collection_info
 from chunkproof.connect import cohere_embedder, served_store
 from chunkproof.deadline import Deadline
 from chunkproof.errors import (
@@ -28,20 +27,11 @@ from chunkproof.errors import (
     ResponseTooLargeError,
     SettingsError,
 )
-from chunkproof.models import (
-    ChunkValidation,
-    CollectionInfo,
-    RetrievalResponse,
-    SearchQuery,
-    ValidationResult,
-)
-from chunkproof.search import search
 from chunkproof.services import Services
 from chunkproof.settings import Settings
 from chunkproof.suite.diagnosis import Diagnostician
-from chunkproof.suite.store_witness import StoreWitness
+from chunkproof.suite.door import Door, InProcess
 from chunkproof.suite.witness import ApiWitness
-from chunkproof.validation import validate_chunk
 from chunkproof_cli.local.minilm import local_model
 from chunkproof_cli.remote import RemoteApi
 
@@ -157,58 +147,14 @@ def connection(given: Options, settings: Settings | None = None) -> Iterator[Con
         yield Connection(Services(settings, store, embedder), store, embedder)
 
 
-class Backend(Protocol):
-    """Who answers: this process, or a deployed stack."""
-
-    def search(self, request: dict[str, Any]) -> RetrievalResponse:
-        """`POST /search`."""
-        ...
-
-    def validate(self, request: dict[str, Any]) -> ValidationResult:
-        """`POST /validate-chunk`."""
-        ...
-
-    def collection(self, name: str | None) -> CollectionInfo:
-        """`GET /collections/{name}`."""
-        ...
+def local(using: Services) -> InProcess:
+    """This process answers, with store and embedder of its own and a terminal's patience."""
+    return InProcess(using, lambda: deadline(using.settings))
 
 
-class Local:
-    """This process answers, with store and embedder of its own."""
-
-    def __init__(self, using: Services) -> None:
-        self._using = using
-
-    def search(self, request: dict[str, Any]) -> RetrievalResponse:
-        """The same use case as behind the API."""
-        return self._search(request, exact=False)
-
-    def search_exactly(self, request: dict[str, Any]) -> RetrievalResponse:
-        """The same without the index: every point is compared."""
-        return self._search(request, exact=True)
-
-    def _search(self, request: dict[str, Any], *, exact: bool) -> RetrievalResponse:
-        query = SearchQuery.parse(request, self._using.settings.limits)
-        return search(query, using=self._using, deadline=deadline(self._using.settings), exact=exact)
-
-    def witness(self) -> StoreWitness:
-        """Looks into the store for what a failed case expects."""
-        return StoreWitness(self, self._using, lambda: deadline(self._using.settings))
-
-    def validate(self, request: dict[str, Any]) -> ValidationResult:
-        """The same use case as behind the API."""
-        asked = ChunkValidation.parse(request)
-        return validate_chunk(asked, using=self._using, deadline=deadline(self._using.settings))
-
-    def collection(self, name: str | None) -> CollectionInfo:
-        """The same use case as behind the API."""
-        wanted = name or self._using.settings.collection
-        return collection_info(wanted, using=self._using, deadline=deadline(self._using.settings))
-
-
-def diagnostician(answering: Backend, given: Options, source: str) -> Diagnostician:
+def diagnostician(answering: Door, given: Options, source: str) -> Diagnostician:
     """Who looks into failed cases, with commands that ask the same store or stack."""
-    witness = answering.witness() if isinstance(answering, Local) else ApiWitness(answering)
+    witness = answering.witness() if isinstance(answering, InProcess) else ApiWitness(answering)
     where = f"--api {shlex.quote(given.api)}" if given.api else ""
     if given.api is None and Settings.from_env().qdrant_url is None and given.data != _default_data():
         where = f"--data {shlex.quote(str(given.data))}"
@@ -231,11 +177,11 @@ def remote_api(url: str) -> RemoteApi:
 
 
 @contextmanager
-def backend(given: Options) -> Iterator[Backend]:
+def backend(given: Options) -> Iterator[Door]:
     """Who answers a command: the stack at `--api`, else this process."""
     if given.api is None:
         with services(given) as using:
-            yield Local(using)
+            yield local(using)
         return
     with remote_api(given.api) as api:
         yield api

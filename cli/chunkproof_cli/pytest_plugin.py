@@ -16,11 +16,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from chunkproof.suite.cases import TestCase
+    from chunkproof.suite.door import Door
     from chunkproof.suite.outcome import TestCaseResult
-    from chunkproof_cli.context import Backend, Options
+    from chunkproof_cli.context import Options
 
 _OPEN = pytest.StashKey[ExitStack]()
-_BACKEND = pytest.StashKey["Backend"]()
+_BACKEND = pytest.StashKey["Door"]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -64,9 +65,9 @@ class SuiteCollector(pytest.Collector):
     def collect(self) -> list[CaseItem]:
         """A test per case; a suite that cannot be run is an error with everything that is wrong with it."""
         from chunkproof.errors import ChunkproofError
+        from chunkproof.suite.cases import placed
         from chunkproof_cli.commands.suite_source import collection_of
         from chunkproof_cli.suites.reading import Source, read
-        from chunkproof_cli.suites.selecting import placed
 
         given = _given(self.config)
         try:
@@ -154,7 +155,7 @@ def _given(config: pytest.Config) -> Options:
     )
 
 
-def _backend(config: pytest.Config) -> Backend:
+def _backend(config: pytest.Config) -> Door:
     """Opened with the first case, the same for all."""
     from chunkproof_cli import context
 

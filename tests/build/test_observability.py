@@ -15,7 +15,6 @@ from support import dashboard_schema
 from support.observability import (
     APPLICATION,
     SUITE_FUNCTION,
-    SUITE_METRICS,
     alarm_metrics,
     alarmed,
     body,
@@ -33,6 +32,7 @@ from support.template import (
     Stack,
     broken_rules,
     named,
+    nested,
     references,
     stack,
     template,
@@ -521,7 +521,12 @@ def test_every_kind_of_mismatch_is_shown() -> None:
 
 
 def test_the_quality_of_suites_is_shown() -> None:
-    assert names_by_function("Suite quality") == {SUITE_FUNCTION: set(SUITE_METRICS)}
+    assert names_by_function("Suite quality") == {SUITE_FUNCTION: {"PassRate", "RecallAt5", "MrrAt10"}}
+    assert names_by_function("Suite: searches (ms)") == {SUITE_FUNCTION: {"SuiteP95Latency"}}
+
+
+def test_the_function_that_runs_suites_has_the_name_that_is_looked_for() -> None:
+    assert nested("SuiteApplication", Suite="true").only("Lambda::Function")["FunctionName"] == SUITE_FUNCTION
 
 
 def test_log_widgets_read_the_logs_of_both_functions() -> None:

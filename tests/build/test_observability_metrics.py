@@ -17,6 +17,8 @@ from chunkproof.clients.http import DeadlineTransport
 from chunkproof.clients.qdrant import QdrantStore
 from chunkproof.services import Services
 from chunkproof.settings import Settings
+from chunkproof.suite.emitting import emit
+from chunkproof.suite.running import Plan, run_suite
 from chunkproof_cli.local.gateway import LambdaContext
 
 from support.api import Event, get, invoke, post
@@ -25,7 +27,7 @@ from support.cohere_server import KEY, cohere_server
 from support.log_lines import Written, stdout
 from support.observability import (
     NAMESPACE,
-    SUITE_METRICS,
+    SUITE_FUNCTION,
     Metric,
     alarmed,
     by_rule,
@@ -38,6 +40,7 @@ from support.observability import (
     observed,
     queries,
 )
+from support.suites import Door, answer, chunk, suite
 from support.template import Stack, stack
 
 # A deployment's functions have these names, which the template refers to; so dimensions can be compared as they are.
@@ -109,9 +112,19 @@ def written(deployed: Services, capsys: pytest.CaptureFixture[str]) -> Iterator[
 
 
 @pytest.fixture
-def emits(written: Written) -> set[Metric]:
+def of_a_run(capsys: pytest.CaptureFixture[str]) -> set[Metric]:
+    """What a run of a suite emits: one case that found what it expected."""
+    asked = suite({"name": "a", "query_text": "q", "expected_doc_ids": ["a"]})
+    report = run_suite(Plan(asked, "s.json", asked.cases), Door(lambda _: answer(chunk("a"))))
+    with stdout(capsys) as output:
+        emit(report, "dev", SUITE_FUNCTION)
+        return emitted(output.metrics)
+
+
+@pytest.fixture
+def emits(of_a_run: set[Metric], written: Written) -> set[Metric]:
     """What was emitted, and what is emitted for codes and kinds that nobody provoked here."""
-    return emitted(written.metrics) | by_rule("dev", SEARCH, VALIDATION)
+    return emitted(written.metrics) | of_a_run | by_rule("dev", SEARCH, VALIDATION)
 
 
 # Metrics
@@ -179,11 +192,19 @@ def test_a_metric_of_a_function_that_does_not_emit_it_is_noticed(emits: set[Metr
     ]
 
 
-@pytest.mark.parametrize("name", SUITE_METRICS)
-def test_what_a_suite_emits_is_excused_under_its_own_function_only(emits: set[Metric], name: str) -> None:
+def test_a_run_of_a_suite_emits_its_four_figures(of_a_run: set[Metric]) -> None:
+    assert sorted(metric.name for metric in of_a_run) == [
+        "MrrAt10",
+        "PassRate",
+        "RecallAt5",
+        "SuiteP95Latency",
+    ]
+
+
+def test_a_metric_of_suites_under_another_function_is_noticed(emits: set[Metric]) -> None:
     dimensions = {"service": "chunkproof", "environment": "dev", "function": SEARCH}
-    shown = graphed(observed()) | {Metric.of(NAMESPACE, name, dimensions)}
-    assert differences(emits, shown) == [f"{name} of {SEARCH} is looked at, but nobody emits it"]
+    shown = graphed(observed()) | {Metric.of(NAMESPACE, "PassRate", dimensions)}
+    assert differences(emits, shown) == [f"PassRate of {SEARCH} is looked at, but nobody emits it"]
 
 
 def changed(resource: str, old: str, new: str) -> Stack:

@@ -147,6 +147,10 @@ def test_nothing_is_wider_than_a_phone(page: Page) -> None:
     page.look(width=360, height=740)
     page.run("document.querySelectorAll('.unfold').forEach(one => one.click())")
     assert page.run("[document.documentElement.scrollWidth, innerWidth]") == [360, 360]
+    # The stored text has the whole width, and is not left out.
+    text = page.run("document.querySelector('.results td:last-child').getBoundingClientRect().toJSON()")
+    assert text["width"] > 300
+    assert text["height"] > 10
 
 
 def test_paper_shows_what_failed_and_no_controls(page: Page) -> None:
@@ -156,7 +160,10 @@ def test_paper_shows_what_failed_and_no_controls(page: Page) -> None:
     )
     assert heights == [True, True, False, False, False]
     assert page.run("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
-    assert page.run("getComputedStyle(document.querySelector('.tools')).display") == "none"
+    for control in (".tools", ".hint"):
+        assert page.run(f"getComputedStyle(document.querySelector('{control}')).display") == "none"
+    size = "one => parseFloat(getComputedStyle(document.querySelector(one)).fontSize)"
+    assert max(page.run(f"['.detail p', '.detail h3', 'figcaption', 'pre'].map({size})")) <= 11
 
 
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1200), ("dark", 1200), ("light", 360)])

@@ -6,8 +6,8 @@ import pytest
 
 from chunkproof.clients.qdrant import QdrantStore
 from chunkproof.suite.running import Plan, run_suite
+from chunkproof_cli import context
 from chunkproof_cli.chunkfile import check_chunks
-from chunkproof_cli.context import Local
 from chunkproof_cli.loading import Loader
 from chunkproof_cli.suites.reading import Source, read
 
@@ -28,7 +28,7 @@ def test_metrics_of_a_beir_folder_equal_trec_evals(
     found = read(Source(folder, top_k=20)).suite
     assert (chunks.count, len(found.cases)) == (1000, 200)
 
-    door = Local(services(memory_store, collection, embedder))
+    door = context.local(services(memory_store, collection, embedder))
     result = run_suite(Plan(found, str(folder), found.cases), door).result
     ties = sum(
         first.similarity_score == second.similarity_score

@@ -14,7 +14,7 @@ from chunkproof.suite.diagnosis import Diagnostician
 from chunkproof.suite.outcome import Cause, TestStatus
 from chunkproof.suite.report import SuiteReport
 from chunkproof.suite.running import Plan, run_suite
-from chunkproof_cli.context import Local
+from chunkproof_cli import context
 from chunkproof_cli.reports.figures import why
 
 from support.chunks import services
@@ -69,7 +69,7 @@ def run(store: QdrantStore, name: str) -> SuiteReport:
         for n in range(0, POINTS, 50)
     ]
     made = suite(*cases)
-    local = Local(services(store, name, Scattered()))
+    local = context.local(services(store, name, Scattered()))
     diagnostician = Diagnostician(local.witness(), "s.yaml")
     plan = Plan(made, "s", made.cases)
     return run_suite(plan, local, exactly=local.search_exactly, diagnostician=diagnostician)

@@ -16,6 +16,7 @@ from chunkproof.lookup import find_point
 from chunkproof.models import ChunkValidation, SearchQuery
 from chunkproof.search import search
 from chunkproof.settings import Settings
+from chunkproof.suite.cases import placed
 from chunkproof.suite.report import SuiteReport
 from chunkproof.suite.running import Plan, run_suite
 from chunkproof.validation import validate_chunk
@@ -29,7 +30,6 @@ from chunkproof_cli.local.corpus import sample_chunks, sample_suite
 from chunkproof_cli.output import out, progress, shown
 from chunkproof_cli.reports.terminal import print_report
 from chunkproof_cli.suites.reading import Source, read
-from chunkproof_cli.suites.selecting import placed
 
 COLLECTION = "handbook"
 QUESTIONS = (
@@ -142,7 +142,7 @@ def _run_suite(connected: context.Connection, given: context.Options) -> SuiteRe
     _heading(f"5. Run the sample suite: {len(suite.cases)} questions and what they must return, twice")
     plan = Plan(suite, "the sample suite", placed(suite.cases, COLLECTION), repeat=2)
     with progress("Searching", len(suite.cases)) as done:
-        local = context.Local(connected.services)
+        local = context.local(connected.services)
         looking = context.diagnostician(local, given, plan.source)
         report = run_suite(plan, local, done=lambda _: done(1), diagnostician=looking)
     print_report(report)

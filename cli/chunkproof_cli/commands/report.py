@@ -10,6 +10,7 @@ from chunkproof_cli import audit_reports, context
 from chunkproof_cli.audit_reports import audit_in
 from chunkproof_cli.audit_reports.terminal import print_report as print_audit
 from chunkproof_cli.commands.suite_run import exit_code
+from chunkproof_cli.objects import FileOrObject
 from chunkproof_cli.output import say
 from chunkproof_cli.reports import check_outputs, write_reports
 from chunkproof_cli.reports.terminal import print_report
@@ -22,23 +23,25 @@ Examples:
   chunkproof report report.json -o report.html -o report.md -o junit.xml
   chunkproof report monday.json tuesday.json today.json -o trend.html
   chunkproof report report.json --baseline main.json
+  chunkproof report s3://BUCKET/runs/ID/report.json -o report.html
 """
 
 
 @click.command(epilog=EXAMPLES)
-@click.argument("found", metavar="FILE...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("found", metavar="FILE...", nargs=-1, required=True, type=FileOrObject())
 @context.output_option("Write it as .html, .json, .txt, .md or .xml (JUnit); without, it is shown here.")
 @click.option(
     "--baseline",
-    type=click.Path(path_type=Path),
+    type=FileOrObject(),
     metavar="REPORT",
     help="Compare with this report of a suite: exit 1 only if it is worse than chance explains.",
 )
-@context.without_api("a report is a file")
+@context.without_api("a report is a file or an object in S3")
 def report(found: tuple[Path, ...], outputs: tuple[Path, ...], baseline: Path | None) -> None:
     """Render the canonical report FILE of a suite or an audit in other formats.
 
-    Of several suites, the latest run is rendered, and .html shows how its figures came about.
+    FILE may be s3://BUCKET/KEY, as a deployed stack leaves it. Of several suites, the latest run is rendered, and
+    .html shows how its figures came about.
     """
     audit = audit_in(found[0]) if len(found) == 1 and baseline is None else None
     if audit is not None:

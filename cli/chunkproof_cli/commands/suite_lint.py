@@ -6,12 +6,12 @@ from typing import Any
 
 import click
 
+from chunkproof.suite.cases import placed
 from chunkproof.suite.lint import Linter
 from chunkproof_cli import context
 from chunkproof_cli.commands.suite_source import collection_of, source_of, source_options
 from chunkproof_cli.output import each_warning_once, harmless, print_json
 from chunkproof_cli.suites.reading import BrokenSuiteFileError, SuiteFile, read
-from chunkproof_cli.suites.selecting import placed
 
 EXAMPLES = """\b
 Examples:
@@ -41,7 +41,7 @@ def lint(offline: bool, **options: Any) -> None:
         found, findings = error.rest, list(error.findings)
     if found is not None and not offline:
         with context.services(given) as using:
-            local = context.Local(using)
+            local = context.local(using)
             linter = Linter(using, local.search, lambda: context.deadline(using.settings))
             cases = placed(found.suite.cases, collection_of(found, given))
             with each_warning_once("chunkproof.search"):

@@ -14,23 +14,37 @@ import click
 
 from chunkproof.errors import InvalidParameterError
 from chunkproof.settings import Settings
+from chunkproof.suite.cases import placed
 from chunkproof.suite.comparison import Gate
+from chunkproof.suite.door import InProcess
 from chunkproof.suite.outcome import TestCaseResult, TestStatus
 from chunkproof.suite.report import SuiteReport
 from chunkproof.suite.running import InterruptedRun, Plan, run_suite
 from chunkproof_cli import context
+from chunkproof_cli.cloud_suite import run_in_cloud
 from chunkproof_cli.commands.suite_source import collection_of, source_of, source_options
+from chunkproof_cli.objects import FileOrObject, as_given
 from chunkproof_cli.output import Counted, each_warning_once, print_json, progress, say
 from chunkproof_cli.remote import as_raised
 from chunkproof_cli.reports import check_outputs, write_reports
 from chunkproof_cli.reports.terminal import print_report
 from chunkproof_cli.suites.comparing import compared
 from chunkproof_cli.suites.reading import SuiteFile, read
-from chunkproof_cli.suites.selecting import Selection, load_report, placed, resumed
+from chunkproof_cli.suites.selecting import Selection, load_report, resumed
 
 SERVER_JOBS = 4
 SHOWN_FINDINGS = 5
 INTERRUPTED = 130
+# Options that only a run in this process can follow.
+HERE_ONLY = {
+    "names": "--filter",
+    "tags": "--tag",
+    "failing": "--failing",
+    "resume": "--resume",
+    "repeat": "--repeat",
+    "exact": "--exact",
+    "jobs": "--jobs",
+}
 REPEATING = "chunkproof.clients.http"
 
 EXAMPLES = """\b
@@ -41,6 +55,7 @@ Examples:
   chunkproof suite run suite.yaml --baseline main.json -o report.md
   chunkproof suite run beir/scifact --collection scifact --exact
   chunkproof suite run topics.txt --qrels qrels.txt -k 100
+  chunkproof suite run suite.yaml --stack chunkproof-prod -o report.html
 """
 
 
@@ -59,19 +74,19 @@ Examples:
 )
 @click.option(
     "--failing",
-    type=click.Path(path_type=Path),
+    type=FileOrObject(),
     metavar="REPORT",
     help="Only cases that did not pass in this report.",
 )
 @click.option(
     "--resume",
-    type=click.Path(path_type=Path),
+    type=FileOrObject(),
     metavar="REPORT",
     help="Go on where this run was interrupted: its verdicts are kept.",
 )
 @click.option(
     "--baseline",
-    type=click.Path(path_type=Path),
+    type=FileOrObject(),
     metavar="REPORT",
     help="Compare with this report: exit 1 only if the run is worse than chance explains.",
 )
@@ -89,47 +104,40 @@ Examples:
     type=click.IntRange(1),
     help=f"Searches at a time; {SERVER_JOBS} by default, 1 with the embedded store.",
 )
+@click.option(
+    "--stack",
+    metavar="NAME",
+    help="Run it in the cloud, by the state machine of a deployed stack, and fetch the report.",
+)
 @context.common_options
 @context.api_option
 def run(
     *,
     outputs: tuple[Path, ...],
-    resume: Path | None,
-    repeat: int,
-    exact: bool,
     ignore_latency: bool,
-    jobs: int | None,
+    stack: str | None,
     **options: Any,
 ) -> None:
     """Run the cases of SUITE and judge the success criteria.
 
-    SUITE is a .yaml or .json file, a BEIR folder, or TREC topics with --qrels. Exit 1 when a case fails or a
-    criterion is not met, 3 when a case could not be judged because a service was unavailable. With --baseline, the
-    comparison decides instead: exit 1 when a metric fell by more than chance, and the last line says so.
+    SUITE is a .yaml or .json file (s3://BUCKET/KEY too), a BEIR folder, or TREC topics with --qrels. Exit 1 when
+    a case fails or a criterion is not met, 3 when a case could not be judged because a service was unavailable. With
+    --baseline, the comparison decides instead: exit 1 when a metric fell by more than chance; the last line says so.
     """
-    selection = Selection(options.pop("names"), options.pop("tags"), options.pop("failing"))
+    how = {name: options.pop(name) for name in HERE_ONLY}
     source, baseline = source_of(options), options.pop("baseline")
     given = context.options(**options)
     check_outputs(outputs)
+    if stack:
+        _check_for_cloud(how, given)
     earlier = load_report(baseline) if baseline else None
     found = read(source)
     _tell(found)
-    cases = placed(selection.of(found.suite), collection_of(found, given))
-    if resume:
-        cases = resumed(cases, found.suite, resume)
-    plan = Plan(
-        found.suite,
-        str(source.path),
-        cases,
-        jobs=_jobs(jobs, given),
-        repeat=repeat,
-        latency_target_ms=Settings.from_env().latency_target_ms,
-    )
-    try:
-        report = _executed(plan, given, exact=exact)
-    except InterruptedRun as stopped:
-        _leave(stopped.report, outputs)
-        sys.exit(INTERRUPTED)
+    if stack:
+        collection = collection_of(found, given, elsewhere=True)
+        report = run_in_cloud(stack, found.suite, as_given(source.path), collection)
+    else:
+        report = _here(found, as_given(source.path), given, how, outputs)
     if baseline and earlier:
         report = compared(report, earlier, baseline)
     write_reports(report, outputs)
@@ -140,10 +148,42 @@ def run(
     sys.exit(exit_code(report, ignore_latency=ignore_latency))
 
 
+def _here(
+    found: SuiteFile, source: str, given: context.Options, how: dict[str, Any], outputs: tuple[Path, ...]
+) -> SuiteReport:
+    selection = Selection(how["names"], how["tags"], how["failing"])
+    cases = placed(selection.of(found.suite), collection_of(found, given))
+    if how["resume"]:
+        cases = resumed(cases, found.suite, how["resume"])
+    plan = Plan(
+        found.suite,
+        source,
+        cases,
+        jobs=_jobs(how["jobs"], given),
+        repeat=how["repeat"],
+        latency_target_ms=Settings.from_env().latency_target_ms,
+    )
+    try:
+        return _executed(plan, given, exact=how["exact"])
+    except InterruptedRun as stopped:
+        _leave(stopped.report, outputs)
+        sys.exit(INTERRUPTED)
+
+
+def _check_for_cloud(how: dict[str, Any], given: context.Options) -> None:
+    """All cases are run there, once, by the index: what asks for anything else is refused, not passed over."""
+    asked = {**how, "repeat": how["repeat"] > 1}
+    unfit = [option for name, option in HERE_ONLY.items() if asked[name]] + ["--api"] * bool(given.api)
+    if unfit:
+        raise click.UsageError(
+            f"With --stack, {', '.join(unfit)} cannot be given: the whole suite is run, once."
+        )
+
+
 def _executed(plan: Plan, given: context.Options, *, exact: bool) -> SuiteReport:
     quietly = each_warning_once("chunkproof.search")
     with _stoppable(), quietly, _repetitions_told(), context.backend(given) as backend:
-        exactly = backend.search_exactly if isinstance(backend, context.Local) else None
+        exactly = backend.search_exactly if isinstance(backend, InProcess) else None
         if exact and exactly is None:
             raise click.UsageError(
                 "--exact asks the store itself; a deployed stack only searches by its index."

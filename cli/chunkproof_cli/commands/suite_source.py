@@ -8,6 +8,7 @@ import click
 
 from chunkproof.settings import Settings
 from chunkproof_cli import context
+from chunkproof_cli.objects import FileOrObject
 from chunkproof_cli.suites.reading import Source, SuiteFile
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -27,7 +28,7 @@ def source_options(command: Command) -> Command:
             help="TREC judgments; SUITE is then the topics.",
         ),
         click.option("--split", metavar="NAME", help="Which qrels of a BEIR folder; test by default."),
-        click.argument("path", metavar="SUITE", type=click.Path(path_type=Path)),
+        click.argument("path", metavar="SUITE", type=FileOrObject()),
     ):
         decorated = option(decorated)
     return decorated  # type: ignore[no-any-return]
@@ -38,7 +39,9 @@ def source_of(options: dict[str, Any]) -> Source:
     return Source(options.pop("path"), options.pop("split"), options.pop("qrels"), options.pop("top_k"))
 
 
-def collection_of(found: SuiteFile, given: context.Options) -> str | None:
-    """The collection of cases that name none: the option's, the suite's, else the setting's."""
+def collection_of(found: SuiteFile, given: context.Options, *, elsewhere: bool = False) -> str | None:
+    """The collection of cases that name none: the option's, the suite's, else the setting's; None leaves it to
+    who answers elsewhere."""
     named = given.collection or found.suite.collection
-    return named or (context.named_collection(given) if given.api else Settings.from_env().collection)
+    remote = elsewhere or given.api
+    return named or (context.named_collection(given) if remote else Settings.from_env().collection)

@@ -37,7 +37,7 @@ def case_section(report: SuiteReport) -> Html:
     ]
     table = element(
         "table",
-        element("caption", "Every case; a heading sorts, a name unfolds."),
+        element("caption", "Every case", element("span", "; a heading sorts, a name unfolds", class_="hint")),
         element("thead", element("tr", *heads)),
         *bodies,
         id="cases",
@@ -169,13 +169,19 @@ def _results(case: TestCaseResult) -> Html:
                 element("td", result.rank, class_="number"),
                 element("td", f"{result.similarity_score:.3f}", class_="number"),
                 element("td", element("strong", "✓ expected ") if expected else None, result.chunk_id),
-                element("td", _excerpt(result), class_="wide"),
+                element("td", _excerpt(result)),
                 class_="expected" if expected else None,
             )
         )
-    heads = (("rank", "number"), ("score", "number"), ("chunk", ""), ("text", "wide"))
+    heads = (("rank", "number"), ("score", "number"), ("chunk", ""), ("text", ""))
     head = element("tr", *(element("th", name, scope="col", class_=kind or None) for name, kind in heads))
-    return element("table", element("caption", "Results"), element("thead", head), element("tbody", *rows))
+    return element(
+        "table",
+        element("caption", "Results"),
+        element("thead", head),
+        element("tbody", *rows),
+        class_="results",
+    )
 
 
 def _excerpt(result: RetrievedChunk) -> str:

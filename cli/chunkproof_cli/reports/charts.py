@@ -247,7 +247,8 @@ def _trend(
         "type": "nominal",
         "sort": None,
         "scale": {"domain": names, "range": ["var(--accent)", "var(--good)", "var(--warn)"][: len(names)]},
-        "legend": {} if len(names) > 1 else None,
+        # As the lines are drawn: a dashed circle says nothing.
+        "legend": {"symbolType": "stroke", "symbolStrokeWidth": 2} if len(names) > 1 else None,
     }
     ends = [at.isoformat() for at in (values[0][0], values[-1][0])]
     spec = {

@@ -16,6 +16,8 @@ from chunkproof_cli.reports.elements import Html, element, joined
 from chunkproof_cli.reports.figures import CHANGE_HEAD, change_rows, comparison_lines, metric_table
 
 _TILES = ("recall@5", "mrr@10", "ndcg@10")
+# No longer than an interval, "-0.571 to -0.143".
+_SHORT = 20
 
 
 def page(report: SuiteReport, earlier: Sequence[SuiteReport] = ()) -> str:
@@ -134,6 +136,11 @@ def _section(title: str, *content: Html) -> Html:
 def _table(label: str, head: Iterable[object], rows: Iterable[Iterable[object]]) -> Html:
     """A table that can be scrolled sideways, by keyboard too."""
     heads = element("tr", *(element("th", name, scope="col") for name in head))
-    lines = (element("tr", *(element("td", value) for value in row)) for row in rows)
+    lines = (element("tr", *map(_cell, row)) for row in rows)
     table = element("table", element("thead", heads), element("tbody", joined(*lines)))
     return element("div", table, class_="scroll", tabindex="0", role="group", aria_label=label)
+
+
+def _cell(value: object) -> Html:
+    """A figure, or a range of them, stays on one line."""
+    return element("td", value, class_="short" if len(str(value)) <= _SHORT else None)

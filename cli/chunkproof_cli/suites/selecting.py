@@ -34,14 +34,6 @@ class Selection:
         return found
 
 
-def placed(cases: Sequence[TestCase], collection: str | None) -> list[TestCase]:
-    """The cases, those that name no collection with this one."""
-    return [
-        case if case.collection_name else case.model_copy(update={"collection_name": collection})
-        for case in cases
-    ]
-
-
 def resumed(cases: Sequence[TestCase], suite: Suite, file: Path) -> list[TestCase]:
     """The cases with the verdicts that an interrupted run of the same suite has already."""
     earlier = load_report(file)

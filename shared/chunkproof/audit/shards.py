@@ -12,10 +12,8 @@ Every step writes the same objects when it is run again, so that a retry, or the
 """
 
 import gzip
-import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from datetime import UTC, datetime
 from hashlib import sha256
 from io import BufferedReader
@@ -29,17 +27,16 @@ from chunkproof.audit.runner import Audit, Plan
 from chunkproof.audit.state import Job, Progress
 from chunkproof.audit.summary import AuditReport, Findings, report_of
 from chunkproof.audit.verdict import Finding, unverifiable
-from chunkproof.clients.s3 import Bucket
-from chunkproof.errors import ChunkproofError, InvalidParameterError, NotFoundError
+from chunkproof.clients.s3 import Bucket, located
+from chunkproof.errors import ChunkproofError, InvalidParameterError
 from chunkproof.models import Model
 from chunkproof.services import Services
+from chunkproof.sharding import MOST_SHARDS, JobFolder
 
 SHARD_ENTRIES = 5_000
 # Entries wait in memory until a shard has this many bytes for its file.
 WAITING = 64 * 1024
 GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
-# Distributed Map reads an array of any size; its results, two bytes a shard, must fit in 256 KiB.
-MOST_SHARDS = 20_000
 
 
 class ShardPlan(Model):
@@ -70,12 +67,12 @@ class ShardAudit:
     """The steps of one audit."""
 
     def __init__(self, bucket: Bucket, audit_id: str) -> None:
-        self._bucket = bucket
+        self._folder = JobFolder(bucket, f"audits/{audit_id}")
         self._id = audit_id
 
     def split(self, manifest: str, collection: str, shard_entries: int = SHARD_ENTRIES) -> ShardPlan:
         """Check the manifest and write its shards; `InvalidParameterError` lists the lines that are none."""
-        source, key = _address(manifest)
+        source, key = located(manifest)
         with TemporaryDirectory() as name, source.open(key) as body:
             folder, digest = Path(name), sha256()
             whole = folder / "manifest"
@@ -93,11 +90,10 @@ class ShardAudit:
                 )
             counts = list(self._write_shards(whole, folder, shards))
         items = [{"audit_id": self._id, "shard": number, "entries": count} for number, count in counts]
-        self._bucket.write(self._key("shards.json"), json.dumps(items).encode())
         plan = ShardPlan(
             audit_id=self._id,
-            bucket=self._bucket.name,
-            shards_key=self._key("shards.json"),
+            bucket=self._folder.bucket.name,
+            shards_key=self._folder.write_shards(items),
             manifest=manifest,
             collection=collection,
             sha256=digest.hexdigest(),
@@ -105,7 +101,7 @@ class ShardAudit:
             shards=len(items),
             started_at=datetime.now(UTC),
         )
-        self._bucket.write(self._key("plan.json"), plan.to_json().encode())
+        self._folder.write("plan.json", plan.to_json())
         return plan
 
     def audit(self, shard: int, using: Services) -> ShardResult:
@@ -117,11 +113,9 @@ class ShardAudit:
                 prepared = prepare(self.lines(shard), f"shard {shard}", folder)
                 audit = Audit(folder, using, plan.collection, Plan(by_ids=True))
                 report = audit.go_on(prepared, audit.begin(prepared), plan.manifest)
-                self._bucket.upload(self._key(f"findings/{shard:05d}.jsonl"), folder / "findings.jsonl")
+                self._upload(f"findings/{shard:05d}.jsonl", folder / "findings.jsonl")
         except ChunkproofError as error:
-            self._bucket.write(
-                self._key(f"errors/{shard:05d}.json"), json.dumps({"error": str(error)}).encode()
-            )
+            self._folder.write_failure(shard, error)
             raise
         result = ShardResult(
             shard=shard,
@@ -130,7 +124,7 @@ class ShardAudit:
             seconds=report.run.seconds,
             changed=report.run.changed,
         )
-        self._bucket.write(self._key(f"results/{shard:05d}.json"), result.to_json().encode())
+        self._folder.write(f"results/{shard:05d}.json", result.to_json())
         return result
 
     def merge(self, host: str) -> AuditReport:
@@ -161,42 +155,39 @@ class ShardAudit:
                 raise InvalidParameterError(
                     f"The shards have {report.manifest.entries} entries, the manifest {plan.entries}: audit it again"
                 )
-            self._bucket.upload(self._key("findings.jsonl"), findings.path)
-        self._bucket.write(self._key("report.json"), report.canonical_json().encode())
+            self._upload("findings.jsonl", findings.path)
+        self._folder.write("report.json", report.canonical_json())
         return report
 
     def plan(self) -> ShardPlan:
         """What `split` made of the manifest."""
-        return ShardPlan.model_validate_json(self._bucket.read(self._key("plan.json")))
+        return ShardPlan.model_validate_json(self._folder.read("plan.json"))
 
     def report_address(self) -> str:
         """Where the report is."""
-        return f"s3://{self._bucket.name}/{self._key('report.json')}"
+        return self._folder.address("report.json")
 
     def result(self, shard: int) -> ShardResult | None:
         """What came of a shard, if anything did."""
-        with suppress(NotFoundError):
-            return ShardResult.model_validate_json(self._bucket.read(self._key(f"results/{shard:05d}.json")))
-        return None
+        content = self._folder.found(f"results/{shard:05d}.json")
+        return None if content is None else ShardResult.model_validate_json(content)
 
     def findings(self, shard: int) -> Iterator[Finding]:
         """What is wrong with the chunks of a shard that was audited."""
-        content = self._bucket.read(self._key(f"findings/{shard:05d}.jsonl"))
+        content = self._folder.read(f"findings/{shard:05d}.jsonl")
         return map(Finding.model_validate_json, content.splitlines())
 
     def failure(self, shard: int) -> str:
         """Why a shard has no result."""
-        with suppress(NotFoundError):
-            return str(json.loads(self._bucket.read(self._key(f"errors/{shard:05d}.json")))["error"])
-        return "it did not come to an end"
+        return self._folder.failure(shard)
 
     def shards(self) -> list[int]:
         """The numbers of the shards that have entries."""
-        return [item["shard"] for item in json.loads(self._bucket.read(self._key("shards.json")))]
+        return self._folder.shards()
 
     def lines(self, shard: int) -> list[bytes]:
         """The entries of a shard."""
-        return gzip.decompress(self._bucket.read(self._key(f"shards/{shard:05d}.jsonl.gz"))).splitlines(True)
+        return gzip.decompress(self._folder.read(f"shards/{shard:05d}.jsonl.gz")).splitlines(True)
 
     def _write_shards(self, whole: Path, folder: Path, shards: int) -> Iterator[tuple[int, int]]:
         counts: dict[int, int] = defaultdict(int)
@@ -212,11 +203,11 @@ class ShardAudit:
             _append(folder, shard, rest)
         for shard in sorted(counts):
             packed = gzip.compress((folder / str(shard)).read_bytes(), compresslevel=5, mtime=0)
-            self._bucket.write(self._key(f"shards/{shard:05d}.jsonl.gz"), packed)
+            self._folder.write(f"shards/{shard:05d}.jsonl.gz", packed)
             yield shard, counts[shard]
 
-    def _key(self, name: str) -> str:
-        return f"audits/{self._id}/{name}"
+    def _upload(self, name: str, file: Path) -> None:
+        self._folder.bucket.upload(self._folder.key(name), file)
 
 
 class _Merging:
@@ -254,13 +245,6 @@ def _shard_of(chunk_id: str, shards: int) -> int:
 def _append(folder: Path, shard: int, content: bytes | bytearray) -> None:
     with (folder / str(shard)).open("ab") as file:
         file.write(content)
-
-
-def _address(manifest: str) -> tuple[Bucket, str]:
-    bucket, _, key = manifest.removeprefix("s3://").partition("/")
-    if not manifest.startswith("s3://") or not bucket or not key:
-        raise InvalidParameterError(f"{manifest} is not the address of an object, s3://BUCKET/KEY")
-    return Bucket(bucket), key
 
 
 def _unpacked(body: object) -> Iterable[bytes]:

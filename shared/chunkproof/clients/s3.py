@@ -1,4 +1,4 @@
-"""Objects in S3, as the audit keeps them."""
+"""Objects in S3, as audits and suites keep them."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,7 +7,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from chunkproof.errors import NotFoundError, UnavailableError
+from chunkproof.errors import InvalidParameterError, NotFoundError, UnavailableError
+
+SCHEME = "s3://"
 
 
 class ObjectStoreError(UnavailableError):
@@ -21,6 +23,10 @@ class Bucket:
     """One bucket. What is not there is `NotFoundError`, everything else that goes wrong `ObjectStoreError`."""
 
     name: str
+
+    def address(self, key: str) -> str:
+        """What an object is called, `s3://BUCKET/KEY`."""
+        return f"s3://{self.name}/{key}"
 
     def read(self, key: str) -> bytes:
         """The whole object."""
@@ -56,10 +62,23 @@ class Bucket:
         except ClientError as error:
             code = str(error.response.get("Error", {}).get("Code"))
             if code in ("NoSuchKey", "404", "NoSuchBucket"):
-                raise NotFoundError(f"There is no s3://{self.name}/{key}") from None
-            raise ObjectStoreError(f"S3 refused s3://{self.name}/{key} ({code})") from None
+                raise NotFoundError(f"There is no {self.address(key)}") from None
+            raise ObjectStoreError(f"S3 refused {self.address(key)} ({code})") from None
         except BotoCoreError as error:
             raise ObjectStoreError(f"S3 could not be asked: {type(error).__name__}") from None
+
+
+def is_address(text: str) -> bool:
+    """Whether it is meant as the address of an object."""
+    return text.startswith(SCHEME)
+
+
+def located(address: str) -> tuple[Bucket, str]:
+    """The bucket and the key that an address names."""
+    bucket, _, key = address.removeprefix(SCHEME).partition("/")
+    if not is_address(address) or not bucket or not key:
+        raise InvalidParameterError(f"{address} is not the address of an object, s3://BUCKET/KEY")
+    return Bucket(bucket), key
 
 
 @cache

@@ -188,6 +188,14 @@ class Suite(Model):
     cases: tuple[TestCase, ...] = Field(strict=False, json_schema_extra={"minItems": 1})
 
 
+def placed(cases: Sequence[TestCase], collection: str | None) -> list[TestCase]:
+    """The cases, those that name no collection with this one."""
+    return [
+        case if case.collection_name else case.model_copy(update={"collection_name": collection})
+        for case in cases
+    ]
+
+
 def read_suite(document: object) -> Suite:
     """The suite in this document, or `BrokenSuiteError` with all of its problems."""
     if not isinstance(document, dict):

@@ -95,7 +95,9 @@ class _Look:
             told = (
                 f"{key} was missed by the index: {how} it at rank {found.rank} ({found.similarity_score:.3f})"
             )
-            return self._of(Cause.MISSED_BY_INDEX, key, told, self._rerun_exactly())
+            # Only the store itself can be searched exactly.
+            more = self._rerun_exactly() if witness.sees_store else self._search(self._ranking().depth)
+            return self._of(Cause.MISSED_BY_INDEX, key, told, more)
         place = self._place(key)
         return self._damaged(key, place) or self._of(
             Cause.BEYOND_TOP_K,

@@ -71,7 +71,10 @@ def not_judged(case: TestCase, error: ChunkproofError, *, tried: bool = True) ->
 
 
 class SuiteRun:
-    """The cases of a suite on their way; `results` is in their order at any time, also after an interruption."""
+    """The cases of a suite on their way; `results` is in their order at any time, also after an interruption.
+
+    Once `enough` says so, no further case is begun: those stay pending.
+    """
 
     def __init__(
         self,
@@ -81,6 +84,7 @@ class SuiteRun:
         exactly: Search | None = None,
         jobs: int = 1,
         done: Done | None = None,
+        enough: Callable[[], bool] | None = None,
     ) -> None:
         self.results = [
             case if isinstance(case, TestCaseResult) else TestCaseResult.pending(case) for case in cases
@@ -89,6 +93,7 @@ class SuiteRun:
         self._exactly = exactly
         self._jobs = jobs
         self._done = done
+        self._enough = enough
         self._lock = Lock()
         self._failures = 0
         self._down: ChunkproofError | None = None
@@ -117,6 +122,8 @@ class SuiteRun:
                 raise
 
     def _run(self, index: int, *, cold: bool = False) -> None:
+        if self._enough is not None and self._enough():
+            return
         case = self.results[index]
         if self._down is not None:
             result = not_judged(case, self._down, tried=False)

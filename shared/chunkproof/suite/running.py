@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Protocol
 from uuid import uuid4
 
 from chunkproof.deadline import Stopwatch
@@ -15,10 +14,11 @@ from chunkproof.errors import (
     VectorStoreTimeoutError,
     VectorStoreUnavailableError,
 )
-from chunkproof.models import CollectionInfo, RetrievalResponse, ValidationResult
+from chunkproof.models import CollectionInfo
 from chunkproof.suite import criteria
 from chunkproof.suite.cases import Suite, TestCase
 from chunkproof.suite.diagnosis import Diagnostician
+from chunkproof.suite.door import Door
 from chunkproof.suite.latency import latencies
 from chunkproof.suite.outcome import RetrievedChunk, TestCaseResult, TestStatus
 from chunkproof.suite.report import SuiteIdentity, SuiteReport, TestSuiteResult, approximation_of, fingerprint
@@ -32,25 +32,11 @@ NO_CONNECTION = {VectorStoreUnavailableError.code, VectorStoreTimeoutError.code,
 WRONG_INPUT = (InvalidParameterError, NotFoundError, ForbiddenError)
 
 
-class Door(Protocol):
-    """Who answers: the use cases of this process, or a deployed stack."""
-
-    def search(self, request: dict[str, Any]) -> RetrievalResponse:
-        """`POST /search`."""
-        ...
-
-    def validate(self, request: dict[str, Any]) -> ValidationResult:
-        """`POST /validate-chunk`."""
-        ...
-
-    def collection(self, name: str | None) -> CollectionInfo:
-        """`GET /collections/{name}`."""
-        ...
-
-
 @dataclass(frozen=True)
 class Plan:
-    """What to run. A case that comes with a verdict (of a run that was interrupted) keeps it."""
+    """What to run. A case that comes with a verdict keeps it: of a run that
+    was interrupted, or of one in several processes, which began at `started_at`.
+    """
 
     suite: Suite
     source: str
@@ -58,6 +44,7 @@ class Plan:
     jobs: int = 1
     repeat: int = 1
     latency_target_ms: float = criteria.LATENCY_TARGET_MS
+    started_at: datetime | None = None
 
 
 class InterruptedRun(KeyboardInterrupt):
@@ -69,12 +56,26 @@ class InterruptedRun(KeyboardInterrupt):
 
 
 @dataclass(frozen=True)
-class _Look:
+class Look:
     """The collection as it was found; `down` when the store could not be asked."""
 
     connection: ConnectionStatus
     stats: CollectionStats
     down: ChunkproofError | None = None
+
+
+def look_at(cases: Sequence[TestCase], door: Door) -> Look:
+    """The collections of these cases; what is wrong with the request itself is raised."""
+    names = list(dict.fromkeys(case.collection_name for case in cases if case.collection_name))
+    infos: list[CollectionInfo] = []
+    try:
+        infos += [door.collection(name) for name in names]
+    except WRONG_INPUT:
+        raise
+    except ChunkproofError as error:
+        status: ConnectionStatus = "timeout" if isinstance(error, VectorStoreTimeoutError) else "failed"
+        return Look(status, CollectionStats(collection_name=names[0]), error)
+    return Look("connected", CollectionStats.of(infos[0]) if infos else CollectionStats())
 
 
 def run_suite(
@@ -102,14 +103,14 @@ class _Session:
         self._plan = plan
         self._diagnostician = diagnostician
         self._door = door
-        self._started, self._watch = datetime.now(UTC), Stopwatch()
+        self._started, self._watch = plan.started_at or datetime.now(UTC), Stopwatch()
         self._first = SuiteRun(plan.cases, door.search, exactly=exactly, jobs=plan.jobs, done=done)
         self._others: list[SuiteRun] = []
-        self._look = _Look("failed", CollectionStats())
+        self._look = Look("failed", CollectionStats())
 
     def report(self) -> SuiteReport:
         try:
-            self._look = self._looked_at()
+            self._look = look_at(self._plan.cases, self._door)
             if self._look.down is not None:
                 down = self._look.down
                 self._first.results = [_undecided(case, down) for case in self._first.results]
@@ -129,20 +130,10 @@ class _Session:
             run.execute()
             self._others.append(run)
 
-    def _looked_at(self) -> _Look:
-        names = list(dict.fromkeys(case.collection_name for case in self._plan.cases if case.collection_name))
-        infos: list[CollectionInfo] = []
-        try:
-            infos += [self._door.collection(name) for name in names]
-        except WRONG_INPUT:
-            raise
-        except ChunkproofError as error:
-            status: ConnectionStatus = "timeout" if isinstance(error, VectorStoreTimeoutError) else "failed"
-            return _Look(status, CollectionStats(collection_name=names[0]), error)
-        return _Look("connected", CollectionStats.of(infos[0]) if infos else CollectionStats())
-
     def _made(self, *, complete: bool) -> SuiteReport:
         execution_ms, ended = self._watch.ms(), datetime.now(UTC)
+        if self._plan.started_at:
+            execution_ms = (ended - self._started).total_seconds() * 1000
         results = [_settled(result) for result in self._first.results]
         latency = latencies(results)
         lookups, reason = self._lookups(results) if complete else ([], "the run was interrupted")

@@ -1,0 +1,36 @@
+"""`chunkproof suite publish`."""
+
+from typing import Any
+
+import click
+
+from chunkproof_cli import context
+from chunkproof_cli.cloud_suite import publish as publish_to
+from chunkproof_cli.commands.suite_source import source_of, source_options
+from chunkproof_cli.output import print_json, say
+from chunkproof_cli.suites.reading import read
+
+EXAMPLES = """\b
+Examples:
+  chunkproof suite publish suite.yaml --stack chunkproof-prod
+  chunkproof suite publish beir/scifact --stack chunkproof-prod
+"""
+
+
+@click.command(epilog=EXAMPLES)
+@source_options
+@click.option(
+    "--stack", metavar="NAME", required=True, help="The deployed stack, with the parameter Suite=true."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")
+@context.without_api("a stack is named with --stack")
+def publish(stack: str, as_json: bool, **options: Any) -> None:
+    """Make SUITE the one that a deployed stack runs by itself: on its schedule, and after each deployment.
+
+    Any kind of suite is uploaded as JSON; the version before it is kept for the days that SuiteKeptDays says.
+    """
+    suite = read(source_of(options)).suite
+    address = publish_to(stack, suite)
+    say(f"{suite.name}, {len(suite.cases)} cases, is what {stack} runs by itself from now on")
+    if as_json:
+        print_json({"suite": suite.name, "cases": len(suite.cases), "address": address})

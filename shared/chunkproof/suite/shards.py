@@ -1,0 +1,247 @@
+"""A suite in parts: its cases in S3, split into shards, each run by itself, all merged into one report.
+
+Shards are runs of neighbouring cases, so that their results, one after the other, are in the suite's order. A shard
+goes on where an earlier attempt at it ended: verdicts are kept, what a service kept from being judged is tried again.
+
+    runs/ID/plan.json            what is run, in how many shards
+    runs/ID/suite.json           the suite, as it was when the run began
+    runs/ID/shards.json          the shards, for the Distributed Map
+    runs/ID/shards/N.json        their cases
+    runs/ID/results/N.json       what became of them so far
+    runs/ID/errors/N.json        why the last attempt at a shard failed
+    runs/ID/report.json          the canonical report
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from chunkproof.clients.s3 import Bucket, located
+from chunkproof.errors import (
+    ChunkproofError,
+    InvalidParameterError,
+    NotFoundError,
+    RateLimitedError,
+    UnavailableError,
+    all_kinds,
+)
+from chunkproof.models import Model
+from chunkproof.models.json import place, read_json
+from chunkproof.sharding import JobFolder
+from chunkproof.suite.cases import Suite, TestCase, placed, read_suite
+from chunkproof.suite.diagnosis import Diagnostician
+from chunkproof.suite.door import Door
+from chunkproof.suite.outcome import TestCaseResult, TestStatus
+from chunkproof.suite.problems import BrokenSuiteError
+from chunkproof.suite.report import SuiteReport
+from chunkproof.suite.runner import SuiteRun, not_judged
+from chunkproof.suite.running import Plan, look_at, run_suite
+
+# What the stack runs by itself, on its schedule and after a deployment.
+PUBLISHED = "suite.json"
+# One function merges all results in its memory: 10,000 cases of ten results take 0.8 GB and ten seconds.
+MOST_CASES = 10_000
+HOW_TO_UPLOAD = "chunkproof suite publish, and suite run --stack, upload any kind of suite as JSON"
+
+
+class ShardFailedError(UnavailableError):
+    """A shard has cases that nobody could judge."""
+
+    code = "SHARD_FAILED"
+
+
+@dataclass(frozen=True, slots=True)
+class SuiteOrder:
+    """What was asked for: the suite's address, and the collection of cases that name none."""
+
+    suite: str
+    collection: str
+    default_collection: str
+    shard_cases: int
+    source: str = ""
+
+
+class SuitePlan(Model):
+    """What is run, in how many shards."""
+
+    run_id: str
+    bucket: str
+    shards_key: str
+    source: str
+    cases: int
+    shards: int
+    started_at: datetime
+
+
+class ShardProgress(Model):
+    """How far a shard is; one that is not finished is to be called again."""
+
+    shard: int
+    cases: int
+    finished: bool
+
+
+class _Cases(Model):
+    cases: tuple[TestCase, ...]
+
+
+class _Results(Model):
+    results: tuple[TestCaseResult, ...]
+
+
+class ShardedSuite:
+    """The steps of one run."""
+
+    def __init__(self, bucket: Bucket, run_id: str) -> None:
+        self._folder = JobFolder(bucket, f"runs/{run_id}")
+        self._id = run_id
+
+    def split(self, ordered: SuiteOrder, door: Door) -> SuitePlan:
+        """Check the suite and write its shards. Its collections must exist, where the store can be asked."""
+        started_at, address = datetime.now(UTC), ordered.suite
+        suite = read_object(address)
+        cases = placed(suite.cases, ordered.collection or suite.collection or ordered.default_collection)
+        if len(cases) > MOST_CASES:
+            raise InvalidParameterError(
+                f"{address} has {len(cases):,} cases, more than {MOST_CASES:,}: run it in parts"
+            )
+        look_at(cases, door)
+        size = ordered.shard_cases
+        parts = [cases[start : start + size] for start in range(0, len(cases), size)]
+        for number, part in enumerate(parts):
+            self._folder.write(f"shards/{number:05d}.json", _Cases(cases=tuple(part)).to_json())
+        self._folder.write("suite.json", suite.to_json())
+        plan = SuitePlan(
+            run_id=self._id,
+            bucket=self._folder.bucket.name,
+            shards_key=self._folder.write_shards(
+                [{"run_id": self._id, "shard": number} for number in range(len(parts))]
+            ),
+            source=ordered.source or address,
+            cases=len(cases),
+            shards=len(parts),
+            started_at=started_at,
+        )
+        self._folder.write("plan.json", plan.to_json())
+        return plan
+
+    def run(
+        self, shard: int, door: Door, diagnostician: Diagnostician, enough: Callable[[], bool]
+    ) -> ShardProgress:
+        """Run one shard, until `enough` says that the time is up. What a service kept from being judged is
+        raised after it is written down, so that it is tried again."""
+        try:
+            results = self._going_on(shard, door, enough)
+            results = self._diagnosed(shard, results, diagnostician, enough)
+            failed = [result for result in results if _may_be_tried_again(result)]
+            if failed and not any(result.status is TestStatus.PENDING for result in results):
+                raise ShardFailedError(
+                    f"{len(failed)} of {len(results)} cases of shard {shard} could not be judged: "
+                    f"{failed[0].error_message}"
+                )
+        except ChunkproofError as error:
+            self._folder.write_failure(shard, error)
+            raise
+        return ShardProgress(shard=shard, cases=len(results), finished=all(map(_is_finished, results)))
+
+    def merge(self, door: Door, *, latency_target_ms: float) -> SuiteReport:
+        """One report on all cases. Those of a shard that failed are not lost: they are in error, with the reason."""
+        plan = self.plan()
+        suite = Suite.model_validate_json(self._folder.read("suite.json"))
+        results = [result for shard in self._folder.shards() for result in self._settled(shard)]
+        whole = Plan(
+            suite,
+            plan.source,
+            results,
+            latency_target_ms=latency_target_ms,
+            started_at=plan.started_at,
+        )
+        report = run_suite(whole, door)
+        self._folder.write("report.json", report.canonical_json())
+        return report
+
+    def plan(self) -> SuitePlan:
+        """What `split` made of the suite."""
+        return SuitePlan.model_validate_json(self._folder.read("plan.json"))
+
+    def report_address(self) -> str:
+        """Where the report is."""
+        return self._folder.address("report.json")
+
+    def _going_on(self, shard: int, door: Door, enough: Callable[[], bool]) -> list[TestCaseResult]:
+        run = SuiteRun(map(_as_left, self._known(shard)), door.search, enough=enough)
+        run.execute()
+        self._write(shard, run.results)
+        return run.results
+
+    def _diagnosed(
+        self,
+        shard: int,
+        results: list[TestCaseResult],
+        diagnostician: Diagnostician,
+        enough: Callable[[], bool],
+    ) -> list[TestCaseResult]:
+        found = [
+            result if _is_finished(result) or enough() else diagnostician.diagnosed([result])[0]
+            for result in results
+        ]
+        self._write(shard, found)
+        return found
+
+    def _known(self, shard: int) -> tuple[TestCaseResult, ...]:
+        """The results of earlier attempts, else the cases as they are before their run."""
+        content = self._folder.found(f"results/{shard:05d}.json")
+        if content is not None:
+            return _Results.model_validate_json(content).results
+        cases = _Cases.model_validate_json(self._folder.read(f"shards/{shard:05d}.json")).cases
+        return tuple(map(TestCaseResult.pending, cases))
+
+    def _settled(self, shard: int) -> list[TestCaseResult]:
+        error = ShardFailedError(f"Shard {shard} could not be run: {self._folder.failure(shard)}")
+        return [
+            not_judged(result, error) if result.status is TestStatus.PENDING else result
+            for result in self._known(shard)
+        ]
+
+    def _write(self, shard: int, results: list[TestCaseResult]) -> None:
+        self._folder.write(f"results/{shard:05d}.json", _Results(results=tuple(results)).to_json())
+
+
+def read_object(address: str) -> Suite:
+    """The suite at `s3://BUCKET/KEY`, which must be JSON; every problem at once, each with its place."""
+    bucket, key = located(address)
+    try:
+        content = bucket.read(key)
+    except NotFoundError as error:
+        raise NotFoundError(f"{error}: chunkproof suite publish puts the suite there") from None
+    try:
+        return read_suite(read_json(content))
+    except BrokenSuiteError as error:
+        problems = [_at(address, place(problem.path), problem.message) for problem in error.problems]
+        raise InvalidParameterError.listing(problems) from None
+    except InvalidParameterError as error:
+        why = error.message.replace("The request body", "it")
+        raise InvalidParameterError(
+            f"{address} cannot be read as a suite: {why}. A suite in S3 is JSON; {HOW_TO_UPLOAD}"
+        ) from None
+
+
+def _at(address: str, where: str, message: str) -> str:
+    return f"{address}: {message}" if where == place(()) else f"{address}: {where}: {message}"
+
+
+def _may_be_tried_again(result: TestCaseResult) -> bool:
+    """Whether it is in error because a service was not there, which may pass."""
+    passing = {RateLimitedError.code, *(kind.code for kind in all_kinds(UnavailableError))}
+    return result.status is TestStatus.ERROR and result.error_code in passing
+
+
+def _as_left(result: TestCaseResult) -> TestCaseResult:
+    return TestCaseResult.pending(result) if _may_be_tried_again(result) else result
+
+
+def _is_finished(result: TestCaseResult) -> bool:
+    """Whether nothing is left to do: it has a verdict, and a cause where it failed."""
+    if result.status is TestStatus.FAILED:
+        return bool(result.diagnosis)
+    return result.status is not TestStatus.PENDING

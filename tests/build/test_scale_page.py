@@ -1,0 +1,19 @@
+"""The page on scale has what the arithmetic behind it says."""
+
+import pytest
+
+from support.template import ROOT
+from tools import scale
+
+
+def test_the_page_on_scale_has_the_arithmetics_figures() -> None:
+    page = (ROOT / "docs/scale.md").read_text("utf-8")
+    for line in (*scale.laptop(), *scale.table()):
+        assert line in page, "run tests/tools/scale.py and put its tables into docs/scale.md"
+
+
+def test_the_arithmetic_adds_up() -> None:
+    # 1,000,000 chunks, 10,000 reads a second: 1.5 s + 43.5 s of splitting + 100 s of reading + 8 s of merging.
+    one = scale.Estimate(1_000_000, 10_000)
+    assert (one.concurrency, one.shards, one.executions) == (4, 200, 1)
+    assert one.seconds == pytest.approx(1.5 + 43.478 + 100 + 8, abs=0.01)

@@ -1,0 +1,84 @@
+"""What holds for every nested application that works in shards: its state machine is one, and its bucket is private."""
+
+import json
+from typing import Any
+
+import pytest
+
+from support.states import definition
+from support.template import Stack, named, nested, stack
+
+KEY = "arn:aws:kms:eu-central-1:123456789012:key/0f0f0f0f-0000-4000-8000-000000000001"
+APPLICATIONS = {"audit": "AuditApplication", "suite": "SuiteApplication"}
+# By application: a substitution of its own, and where its last choice leads when something is left undone.
+OWN = {"audit": ("ShardEntries", "Covered"), "suite": ("ShardCases", "AllJudged")}
+
+applications = pytest.mark.parametrize("name", APPLICATIONS)
+
+
+def application(name: str, **parameters: str) -> Stack:
+    return nested(APPLICATIONS[name], **{name.capitalize(): "true"}, **parameters)
+
+
+def filled(name: str) -> dict[str, str]:
+    shared = {"Function": "arn", "Bucket": "bucket", "MaxConcurrency": "20", "RetrySeconds": "5"}
+    return {**shared, OWN[name][0]: "50"}
+
+
+def states(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(definition(name, filled(name)))["States"]
+    return found
+
+
+@applications
+def test_it_is_there_only_when_asked_for(name: str) -> None:
+    assert APPLICATIONS[name] not in stack().resources
+    assert APPLICATIONS[name] in stack(**{name.capitalize(): "true"}).resources
+
+
+@applications
+def test_every_substitution_of_the_definition_is_given(name: str) -> None:
+    machine = application(name).only("StepFunctions::StateMachine")
+    assert set(machine["DefinitionSubstitutions"]) == set(filled(name))
+
+
+@applications
+def test_every_state_leads_somewhere_and_every_failure_is_retried_with_a_backoff(name: str) -> None:
+    outer = states(name)
+    inner = outer["Shards"]["ItemProcessor"]["States"]
+    for among in (outer, inner):
+        for state in among.values():
+            assert state.get("Next", state.get("Default", "")) in {*among, ""}
+    for task in (outer["Split"], outer["Merge"], inner["Shard"]):
+        last = task["Retry"][-1]
+        assert last["ErrorEquals"] == ["States.ALL"]
+        assert last["BackoffRate"] > 1
+    assert inner["Shard"]["Catch"] == [{"ErrorEquals": ["States.ALL"], "Next": "Poisoned"}]
+    assert outer[OWN[name][1]]["Choices"][0]["Next"] == "Incomplete"
+    assert outer["Incomplete"]["Type"] == "Fail"
+
+
+@applications
+@pytest.mark.parametrize("parameters", [{}, {"KmsKeyArn": KEY}], ids=["as delivered", "with a key"])
+def test_nobody_may_do_more_than_is_needed(name: str, parameters: dict[str, str]) -> None:
+    documents = [role["Policies"] for role in application(name, **parameters).of_type("IAM::Role").values()]
+    actions = {
+        action
+        for value in named(documents, "Action")
+        for action in ([value] if isinstance(value, str) else value)
+    }
+    assert not any("*" in action for action in actions)
+    assert "*" not in list(named(documents, "Resource"))
+    assert ("kms:GenerateDataKey" in actions) == bool(parameters)
+
+
+@applications
+def test_its_objects_are_private_encrypted_and_expire(name: str) -> None:
+    bucket = application(name).only("S3::Bucket")
+    assert set(bucket["PublicAccessBlockConfiguration"].values()) == {True}
+    assert bucket["BucketEncryption"]
+    assert any("ExpirationInDays" in rule for rule in bucket["LifecycleConfiguration"]["Rules"])
+    policy = application(name).only("S3::BucketPolicy")["PolicyDocument"]["Statement"]
+    assert [(one["Effect"], one["Condition"]) for one in policy] == [
+        ("Deny", {"Bool": {"aws:SecureTransport": "false"}})
+    ]

@@ -1,0 +1,101 @@
+"""The nested application that runs suites: what starts it, what it runs with, what it keeps."""
+
+import json
+from typing import Any
+
+from chunkproof.settings import Settings
+from chunkproof.suite.shards import PUBLISHED
+from chunkproof_cli.local.handlers import function
+
+from support.template import Stack, nested, stack
+
+APPLICATION = "SuiteApplication"
+INPUT = {"suite": f"s3://${{SuiteBucket}}/{PUBLISHED}", "collection": "", "source": ""}
+by_hand = {"SuiteSchedule": "", "SuiteAfterDeployment": "false"}
+
+
+def application(**parameters: str) -> Stack:
+    return nested(APPLICATION, Suite="true", **parameters)
+
+
+def test_a_shard_stops_well_before_its_function_does() -> None:
+    made = application().only("Lambda::Function")
+    assert made["Timeout"] * 1000 >= function("suite").RESERVE_MS * 2
+
+
+def test_it_searches_with_the_settings_of_the_search_function() -> None:
+    parameters = {"EmbeddingModel": "embed-v4", "MaxTopK": "20", "DeadlineMs": "700", "VectorName": "dense"}
+    found = application(**parameters).only("Lambda::Function")["Environment"]["Variables"]
+    searching = stack(**parameters).of_type("Lambda::Function")["SearchFunction"]["Environment"]["Variables"]
+    read, beside = Settings.from_env(found), Settings.from_env(searching)
+    own = {"cache_entries": 0}
+    assert read == beside.model_copy(update=own)
+
+
+# What starts it
+
+
+def test_the_schedule_runs_the_published_suite_and_what_cannot_be_started_is_kept() -> None:
+    found = application(SuiteSchedule="cron(0 6 * * ? *)").only("Scheduler::Schedule")
+    assert found["ScheduleExpression"] == "cron(0 6 * * ? *)"
+    target = found["Target"]
+    assert target["Arn"] == "${SuiteStateMachine}"
+    assert json.loads(target["Input"]) == INPUT
+    assert target["DeadLetterConfig"] == {"Arn": "${SuiteNotStarted.Arn}"}
+
+
+def test_a_deployment_of_this_stack_runs_the_published_suite() -> None:
+    found = application().only("Events::Rule")
+    assert found["EventPattern"] == {
+        "source": ["aws.cloudformation"],
+        "detail-type": ["CloudFormation Stack Status Change"],
+        "detail": {
+            "stack-id": ["${AWS::StackId}"],
+            "status-details": {"status": ["CREATE_COMPLETE", "UPDATE_COMPLETE"]},
+        },
+    }
+    (target,) = found["Targets"]
+    assert target["Arn"] == "${SuiteStateMachine}"
+    assert json.loads(target["Input"]) == INPUT
+    assert target["DeadLetterConfig"] == {"Arn": "${SuiteNotStarted.Arn}"}
+    # The parent's id, not that of the nested stack.
+    assert stack(Suite="true").resources[APPLICATION]["Properties"]["Parameters"]["ApplicationId"] == (
+        "${AWS::StackId}"
+    )
+
+
+def test_either_can_be_left_out_and_without_both_nothing_waits_for_them() -> None:
+    kinds = ("Scheduler::Schedule", "Events::Rule", "SQS::Queue")
+    counts = {
+        name: [len(application(**parameters).of_type(kind)) for kind in kinds]
+        for name, parameters in {
+            "both": {},
+            "schedule": {"SuiteAfterDeployment": "false"},
+            "deployment": {"SuiteSchedule": ""},
+            "none": by_hand,
+        }.items()
+    }
+    assert counts == {"both": [1, 1, 1], "schedule": [1, 0, 1], "deployment": [0, 1, 1], "none": [0, 0, 0]}
+
+
+# What is kept, and who may do what
+
+
+def test_the_function_may_not_change_the_suite_that_it_runs() -> None:
+    role: dict[str, Any] = application().of_type("IAM::Role")["SuiteFunctionRole"]
+    statements = [one for policy in role["Policies"] for one in policy["PolicyDocument"]["Statement"]]
+    (writing,) = (one for one in statements if "s3:PutObject" in one["Action"])
+    assert writing["Resource"] == "${SuiteBucket.Arn}/runs/*"
+
+
+def test_its_objects_have_versions_and_expire_but_for_the_published_suite() -> None:
+    bucket = application(SuiteKeptDays="30").only("S3::Bucket")
+    assert bucket["VersioningConfiguration"] == {"Status": "Enabled"}
+    rules = {rule["Id"]: rule for rule in bucket["LifecycleConfiguration"]["Rules"]}
+    assert (rules["expire-runs"]["Prefix"], rules["expire-runs"]["ExpirationInDays"]) == ("runs/", "30")
+    assert rules["expire-former-versions"]["NoncurrentVersionExpiration"] == {"NoncurrentDays": "30"}
+    assert [rule["Id"] for rule in rules.values() if "ExpirationInDays" in rule] == ["expire-runs"]
+
+
+def test_logs_are_kept_as_long_as_those_of_the_other_functions() -> None:
+    assert application(LogRetentionDays="7").only("Logs::LogGroup")["RetentionInDays"] == "7"

@@ -1,0 +1,383 @@
+"""The suite's state machine in moto's interpreter, with the real handler and a real Qdrant server."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chunkproof import connect
+from chunkproof.clients import InputType, Point
+from chunkproof.clients.http import DeadlineTransport
+from chunkproof.clients.qdrant import QdrantStore
+from chunkproof.deadline import Deadline
+from chunkproof.errors import EmbeddingError, VectorStoreUnavailableError
+from chunkproof.integrity import digest
+from chunkproof.services import Services
+from chunkproof.suite import shards
+from chunkproof.suite.cases import Suite, placed, read_suite
+from chunkproof.suite.diagnosis import Diagnostician
+from chunkproof.suite.report import SuiteReport, read_report
+from chunkproof.suite.running import Plan, run_suite
+from chunkproof_cli import context
+
+from support.chunks import SECONDS_60, fill, services
+from support.qdrant_server import QdrantServer
+from support.states import BUCKET, Cloud, command, deployed
+from support.words import Words
+
+TOPICS = ("pump", "well", "river", "star", "gear", "sensor", "wheel", "motor", "cable", "battery", "lamp")
+# 22 questions that pass, then one of every other fate; in shards of five.
+FATES = [
+    {"name": "gone", "query_text": "pump number 1", "expected_doc_ids": ["nowhere"]},
+    {
+        "name": "filtered",
+        "query_text": "well number 1",
+        "expected_doc_ids": ["well-1"],
+        "filters": {"part": 0},
+    },
+    {"name": "high", "query_text": "river", "expected_doc_ids": ["river-0"], "relevance_threshold": 0.99},
+    {"name": "wrong", "query_text": "x" * 10_001, "expected_doc_ids": ["pump-0"]},
+]
+SHARD_CASES = 5
+
+
+class Embedder(Words):
+    """Fails for the words that it is told, so many times each."""
+
+    def __init__(self) -> None:
+        self.failures: dict[str, int] = {}
+
+    def embed(self, texts: Any, input_type: InputType, deadline: Deadline) -> list[list[float]]:
+        for word, times in self.failures.items():
+            if input_type is InputType.QUERY and times and any(word in text for text in texts):
+                self.failures[word] -= 1
+                raise EmbeddingError("the embedder is down")
+        return super().embed(texts, input_type, deadline)
+
+
+@pytest.fixture
+def using(served_qdrant: QdrantServer, collection: str) -> Iterator[Services]:
+    """A collection of 22 chunks on the real server."""
+    store, embedder = QdrantStore.at(served_qdrant.url, DeadlineTransport()), Embedder()
+    texts = {f"{topic}-{n}": f"all about the {topic} number {n}" for topic in TOPICS for n in (0, 1)}
+    vectors = embedder.embed(list(texts.values()), InputType.DOCUMENT, Deadline(SECONDS_60))
+    points = [
+        Point(
+            number,
+            {"chunk_id": key, "text": text, "part": int(key[-1]), "content_hash": digest(text)},
+            vector=tuple(vector),
+        )
+        for number, ((key, text), vector) in enumerate(zip(texts.items(), vectors, strict=True))
+    ]
+    fill(store, collection, *points, size=embedder.dimension)
+    yield services(store, collection, embedder, DEADLINE_MS="20000", CACHE_ENTRIES="0")
+    store.client.delete_collection(collection)
+    store.close()
+
+
+@pytest.fixture
+def cloud(monkeypatch: pytest.MonkeyPatch, using: Services) -> Iterator[Cloud]:
+    filled = {"ShardCases": str(SHARD_CASES), "MaxConcurrency": "4"}
+    with deployed("suite", filled, monkeypatch) as made, connect.using(using):
+        yield made
+
+
+def document(*more: dict[str, Any]) -> dict[str, Any]:
+    """A suite of questions that pass, and these cases after them."""
+    asked = [
+        {
+            "name": f"{topic}-{n}",
+            "query_text": f"the {topic} number {n}",
+            "expected_doc_ids": [f"{topic}-{n}"],
+        }
+        for topic in TOPICS
+        for n in (0, 1)
+    ]
+    return {"name": "machines", "defaults": {"top_k": 10}, "cases": [*asked, *more]}
+
+
+def run(cloud: Cloud, suite: dict[str, Any], name: str = "first") -> dict[str, Any]:
+    """An execution to its end, as the schedule starts it."""
+    address = cloud.put("suite.json", json.dumps(suite).encode())
+    return cloud.execute({"suite": address, "collection": "", "source": ""}, name)
+
+
+def report_of(cloud: Cloud, name: str = "first") -> SuiteReport:
+    return read_report(json.dumps(cloud.get(f"runs/{name}/report.json")).encode(), name)
+
+
+def locally(suite: Suite, using: Services) -> SuiteReport:
+    """The same in one process, uninterrupted."""
+    door = context.local(using)
+    plan = Plan(suite, f"s3://{BUCKET}/suite.json", placed(suite.cases, using.settings.collection))
+    return run_suite(plan, door, diagnostician=Diagnostician(door.witness(), plan.source))
+
+
+def timeless(report: SuiteReport) -> dict[str, Any]:
+    """Everything that does not tell when or how fast something was."""
+    found = report.model_dump(mode="json")
+    for case in found["result"]["test_results"]:
+        del case["timing"]
+    for part, names in {
+        "result": ("execution_time_ms", "timestamp", "performance_metrics"),
+        "validation": ("run_id", "started_at", "completed_at", "duration_seconds", "avg_query_time"),
+    }.items():
+        for name in names:
+            del found[part][name]
+    del found["latency"]
+    found["criteria"] = [one for one in found["criteria"] if one["unit"] != "ms"]
+    return found
+
+
+@pytest.mark.server
+def test_the_shards_together_report_what_one_uninterrupted_run_reports(
+    cloud: Cloud, using: Services, capsys: pytest.CaptureFixture[str]
+) -> None:
+    suite = read_suite(document(*FATES))
+    found = run(cloud, document(*FATES))
+    assert (found["status"], found["error"]) == ("FAILED", "SuiteIncomplete")  # one query no search takes
+    assert cloud.calls == {("split", None): 1, ("merge", None): 1, **{("shard", n): 1 for n in range(6)}}
+    report = report_of(cloud)
+    assert timeless(report) == timeless(locally(suite, using))
+    assert [case.name for case in report.result.test_results] == [case.name for case in suite.cases]
+    assert (report.result.passed, report.result.failed, report.result.errors) == (22, 3, 1)
+    causes = {case.name: [d.cause.value for d in case.diagnosis] for case in report.result.test_results[22:]}
+    assert causes == {
+        "gone": ["not in collection"],
+        "filtered": ["filtered out"],
+        "high": ["below threshold"],
+        "wrong": [],
+    }
+
+    metrics = [json.loads(line) for line in capsys.readouterr().out.splitlines() if "_aws" in line]
+    assert [m["PassRate"] for m in metrics] == [[22 / 26 * 100]]
+    assert {m["function"] for m in metrics} == {"stack-suite"}
+
+
+@pytest.mark.server
+def test_a_shard_that_fails_twice_and_then_works_leaves_no_trace(cloud: Cloud, using: Services) -> None:
+    def trouble(event: dict[str, Any], call: int) -> None:
+        if event.get("shard") == 2 and call <= 2:
+            raise VectorStoreUnavailableError("host", "down")
+
+    cloud.trouble = trouble
+    found = run(cloud, document())
+    assert found["status"] == "SUCCEEDED"
+    assert json.loads(found["output"]) == {
+        "report": f"s3://{BUCKET}/runs/first/report.json",
+        "cases": 22,
+        "passed": 22,
+        "failed": 0,
+        "errors": 0,
+    }
+    assert cloud.calls["shard", 2] == 3
+    assert timeless(report_of(cloud)) == timeless(locally(read_suite(document()), using))
+
+
+@pytest.mark.server
+def test_what_a_service_kept_from_being_judged_is_tried_again_and_verdicts_are_kept(
+    cloud: Cloud, using: Services
+) -> None:
+    assert isinstance(using.embedder, Embedder)
+    using.embedder.failures = {"gear": 2}  # one of its cases is in a shard with four others
+    assert run(cloud, document())["status"] == "SUCCEEDED"
+    assert cloud.calls["shard", 1] == 2
+    kept = cloud.get("runs/first/results/00001.json")["results"]
+    assert [case["status"] for case in kept] == ["passed"] * 5
+
+
+@pytest.mark.server
+def test_the_cases_of_a_shard_that_always_fails_are_errors_and_not_lost(cloud: Cloud) -> None:
+    def trouble(event: dict[str, Any], _call: int) -> None:
+        if event.get("shard") == 2:
+            raise MemoryError("no room")
+
+    cloud.trouble = trouble
+    found = run(cloud, document())
+    assert (found["status"], found["error"]) == ("FAILED", "SuiteIncomplete")
+    assert cloud.calls["shard", 2] == 5
+    cases = report_of(cloud).result.test_results
+    assert [case.name for case in cases] == [case["name"] for case in document()["cases"]]
+    assert [case.status.value for case in cases] == ["passed"] * 10 + ["error"] * 5 + ["passed"] * 7
+    assert {case.error_message for case in cases[10:15]} == {
+        "Shard 2 could not be run: it did not come to an end"
+    }
+    assert {case.error_code for case in cases[10:15]} == {"SHARD_FAILED"}
+
+
+@pytest.mark.server
+def test_a_service_that_stays_down_leaves_its_own_reason(cloud: Cloud, using: Services) -> None:
+    assert isinstance(using.embedder, Embedder)
+    using.embedder.failures = {"gear number 0": 1_000}
+    assert run(cloud, document())["error"] == "SuiteIncomplete"
+    assert cloud.calls["shard", 1] == 5
+    result = report_of(cloud).result
+    assert (result.passed, result.failed, result.errors) == (21, 0, 1)
+    (down,) = (case for case in result.test_results if case.status.value == "error")
+    assert (down.name, down.error_code) == ("gear-0", "EMBEDDING_FAILED")
+    assert down.error_message == "Failed to embed query: the embedder is down"
+
+
+@pytest.mark.server
+def test_a_shard_that_runs_out_of_time_is_called_again_and_goes_on(cloud: Cloud, using: Services) -> None:
+    searched = 0
+
+    def count(_event: dict[str, Any], _call: int) -> None:
+        nonlocal searched
+        searched, cloud.context.left_ms = 0, 900_000
+
+    class Draining(Words):
+        """Every second search takes the rest of the time."""
+
+        def embed(self, texts: Any, input_type: InputType, deadline: Deadline) -> list[list[float]]:
+            nonlocal searched
+            searched += input_type is InputType.QUERY
+            if searched == 2:
+                cloud.context.left_ms = 60_000
+            return super().embed(texts, input_type, deadline)
+
+    cloud.trouble = count
+    draining = services(using.store, using.settings.collection, Draining(), CACHE_ENTRIES="0")
+    with connect.using(draining):
+        made = document()
+        made["cases"] = made["cases"][:5]
+        assert run(cloud, made)["status"] == "SUCCEEDED"
+    assert cloud.calls["shard", 0] == 3
+    assert report_of(cloud).result.passed == 5
+
+
+@pytest.mark.server
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (
+            b"name: machines\ncases: []\n",
+            "cannot be read as a suite: it is not valid JSON: Expecting value at line 1 column 1. "
+            "A suite in S3 is JSON; chunkproof suite publish, and suite run --stack, upload any kind of suite as JSON",
+        ),
+        (b"\xff", "cannot be read as a suite: it is not UTF-8 at byte 0. A suite in S3 is JSON; "),
+        (b'{"name": "m", "cases": []}', "cases: cases is empty: there is nothing to run"),
+        (
+            b'{"name": "m", "cases": [{"name": "a", "query_text": "b", "topk": 3}]}',
+            "cases[0].topk: topk is not a known field; did you mean top_k?",
+        ),
+        (
+            b'{"name": "m", "collection": "none", '
+            b'"cases": [{"name": "a", "query_text": "b", "expected_keywords": ["c"]}]}',
+            "Collection none not found",
+        ),
+    ],
+)
+def test_a_suite_that_is_none_fails_at_once_and_says_why(cloud: Cloud, content: bytes, message: str) -> None:
+    address = cloud.put("suite.json", content)
+    found = cloud.execute({"suite": address, "collection": "", "source": ""})
+    assert (found["status"], cloud.calls) == ("FAILED", {("split", None): 1})
+    assert message in json.loads(found["cause"])["errorMessage"]
+
+
+@pytest.mark.server
+def test_a_stack_without_a_published_suite_says_so(cloud: Cloud) -> None:
+    found = cloud.execute({"suite": f"s3://{BUCKET}/suite.json", "collection": "", "source": ""})
+    assert (found["status"], found["error"]) == ("FAILED", "NotFoundError")
+    assert (
+        f"There is no s3://{BUCKET}/suite.json: chunkproof suite publish puts the suite there"
+        in found["cause"]
+    )
+
+
+@pytest.mark.server
+def test_a_suite_that_is_too_large_is_refused(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shards, "MOST_CASES", 21)
+    found = run(cloud, document())
+    assert found["error"] == "InvalidParameterError"
+    assert "has 22 cases, more than 21: run it in parts" in found["cause"]
+
+
+@pytest.fixture
+def chunkproof(cloud: Cloud, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+    """The command, where stack `prod` has this state machine."""
+    return command("Suite", monkeypatch, capsys)
+
+
+@pytest.fixture
+def suite_file(tmp_path: Path) -> Path:
+    """JSON is YAML too."""
+    file = tmp_path / "machines.yaml"
+    file.write_text(json.dumps(document(*FATES[:3])), "utf-8")
+    return file
+
+
+@pytest.mark.server
+def test_the_command_runs_a_suite_there_and_fetches_its_report(
+    chunkproof: Any, suite_file: Path, tmp_path: Path, using: Services
+) -> None:
+    report, page = tmp_path / "report.json", tmp_path / "again.html"
+    code, out, err = chunkproof(
+        "suite", "run", suite_file, "--stack", "prod", "--ignore-latency", "-o", report
+    )
+    assert code == 1
+    assert "is under way in prod; its report will be s3://" in err
+    assert "22 of 25 cases passed, 3 failed" in out
+    found = json.loads(report.read_text("utf-8"))
+    assert found["suite"]["source"] == str(suite_file)
+    assert found["suite"]["fingerprint"] == locally(read_suite(document(*FATES[:3])), using).suite.fingerprint
+
+    address = err.split("its report will be ")[1].split()[0]
+    code, _out, err = chunkproof("report", address, "-o", page)
+    assert (code, err.strip()) == (0, f"Wrote {page}")
+    assert "not in collection" in page.read_text("utf-8")
+    code, _out, err = chunkproof("report", report, "--baseline", address)
+    assert code == 0
+    code, _out, err = chunkproof("report", f"s3://{BUCKET}/runs/none/report.json", "-o", page)
+    assert (code, err.strip()) == (2, f"There is no s3://{BUCKET}/runs/none/report.json")
+
+
+@pytest.mark.server
+def test_exit_codes_are_those_of_a_run_here(
+    chunkproof: Any, cloud: Cloud, suite_file: Path, using: Services
+) -> None:
+    arguments = ("suite", "run", suite_file, "--stack", "prod", "--ignore-latency")
+    suite_file.write_text(json.dumps(document()), "utf-8")
+    assert chunkproof(*arguments)[0] == 0
+    assert isinstance(using.embedder, Embedder)
+    using.embedder.failures = {"gear number 0": 1_000}
+    assert chunkproof(*arguments)[0] == 3
+    code, _out, err = chunkproof(*arguments, "--collection", "none")
+    assert code == 2
+    assert "Collection none not found" in err
+
+
+@pytest.mark.server
+def test_what_a_run_in_the_cloud_cannot_do_is_refused(chunkproof: Any, suite_file: Path) -> None:
+    code, _out, err = chunkproof(
+        "suite", "run", suite_file, "--stack", "prod", "--filter", "x", "--exact", "--repeat", "2"
+    )
+    assert code == 2
+    assert "With --stack, --filter, --repeat, --exact cannot be given" in err
+
+
+@pytest.mark.server
+def test_a_published_suite_is_what_the_stack_runs_and_can_be_run_from_there(
+    chunkproof: Any, cloud: Cloud, suite_file: Path, tmp_path: Path
+) -> None:
+    code, out, err = chunkproof("suite", "publish", suite_file, "--stack", "prod", "--json")
+    assert code == 0
+    assert "machines, 25 cases, is what prod runs by itself from now on" in err
+    address = json.loads(out)["address"]
+    assert cloud.execute({"suite": address, "collection": "", "source": ""}, "daily")["status"] == "SUCCEEDED"
+    assert report_of(cloud, "daily").suite.source == address
+    file = tmp_path / "report.json"
+    assert chunkproof("suite", "run", address, "--stack", "prod", "--ignore-latency", "-o", file)[0] == 1
+    assert json.loads(file.read_text("utf-8"))["suite"]["source"] == address
+
+
+@pytest.mark.server
+def test_a_stack_without_suites_says_what_to_do(
+    cloud: Cloud, suite_file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chunkproof = command("Audit", monkeypatch, capsys)
+    code, _out, err = chunkproof("suite", "run", suite_file, "--stack", "prod")
+    assert code == 2
+    assert "Stack prod has no suite: deploy it with Suite=true" in err
