@@ -40,6 +40,19 @@ class Services:
             "CHUNKPROOF_DEADLINE_MS": "20000",
         }
 
+    @property
+    def variables_with_secret(self) -> dict[str, str]:
+        """The same with the key in a secret, as a deployment has it."""
+        arn = "arn:aws:secretsmanager:us-east-1:123456789012:secret:keys"
+        return {
+            **{name: value for name, value in self.variables.items() if name != "COHERE_API_KEY"},
+            "SECRET_ARN": arn,
+            "CHUNKPROOF_SECRET_ARN": arn,
+            "AWS_ENDPOINT_URL_SECRETS_MANAGER": self.cohere_url,
+            "AWS_ACCESS_KEY_ID": "bench",
+            "AWS_SECRET_ACCESS_KEY": "bench",
+        }
+
 
 @contextmanager
 def services(say: Callable[[str], None]) -> Iterator[Services]:
