@@ -148,6 +148,7 @@ lock: $(VENV)/.dev ## Pin the dependencies anew from pyproject.toml
 
 .PHONY: clean
 clean: ## Remove everything that was made here
+	@test ! -d .aws-sam || chmod -R u+w .aws-sam # what `make bench` unpacks is read-only
 	rm -rf $(VENV) .venv-* .aws-sam dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage*
 
 $(VENV)/pyvenv.cfg:

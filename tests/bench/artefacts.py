@@ -8,7 +8,7 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -136,12 +136,16 @@ class Workshop:
 
     def _unpacked(self, name: str, parts: Mapping[str, Path]) -> Path:
         target = self.folder / "unpacked" / name
+        stamp = _digest(file for part in parts.values() for file in _stamps_of(part))
+        if stamp != NO_STAMP and _is_made(target, stamp):
+            return target
         removed(target)
         for part, source in parts.items():
             shutil.copytree(source, target / part)
         for path in [*target.rglob("*"), target]:
             path.chmod(0o555 if path.is_dir() else path.stat().st_mode & 0o555)
             os.utime(path, (ZIP_DATE, ZIP_DATE))
+        _stamp(target, stamp)
         return target
 
 
@@ -201,17 +205,30 @@ def _only(lines: list[str], packages: tuple[str, ...]) -> list[str]:
     return kept
 
 
-def _digest(files: object, *more: str) -> str:
+def _digest(files: Iterable[Path], *more: str) -> str:
     digest = sha256("\n".join(more).encode())
-    for file in files:  # type: ignore[attr-defined]
+    for file in files:
         digest.update(file.name.encode() + b"\0" + file.read_bytes())
     return digest.hexdigest()
 
 
+def _stamp_file(target: Path) -> Path:
+    return target.with_name(f"{target.name}.stamp")
+
+
+def _stamps_of(built: Path) -> Iterator[Path]:
+    """What tells whether a folder of SAM's was built anew; nothing for others, which are always unpacked."""
+    if _stamp_file(built.parent).is_file():
+        yield _stamp_file(built.parent)
+
+
 def _is_made(target: Path, stamp: str) -> bool:
-    file = target.with_name(f"{target.name}.stamp")
+    file = _stamp_file(target)
     return target.is_dir() and file.is_file() and file.read_text("ascii") == stamp
 
 
 def _stamp(target: Path, stamp: str) -> None:
-    target.with_name(f"{target.name}.stamp").write_text(stamp, "ascii")
+    _stamp_file(target).write_text(stamp, "ascii")
+
+
+NO_STAMP = _digest(())

@@ -1,4 +1,4 @@
-"""Cohere's embed API on loopback, in a process of its own and quick, so that it is not what is measured.
+"""Cohere's embed API, and the secret with its key, on loopback: in a process of its own and quick, not to be measured.
 
 The answers are made beforehand: a text gets one of `QUERY_VECTORS` vectors. Speaks v2, and v1 for SDKs that ask it.
 """
@@ -8,12 +8,17 @@ import json
 import sys
 
 from bench.corpus import query_vectors, vector_number
+from support.cohere_server import KEY
 
 HEAD = b"HTTP/1.1 %d OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s"
 BODY = (
     '{"id":"0d4d1a5e","embeddings":%s,"texts":%s,'
     '"meta":{"api_version":{"version":"2"},"billed_units":{"input_tokens":12}},"response_type":"%s"}'
 )
+
+SECRET = json.dumps(
+    {"ARN": "arn", "Name": "keys", "VersionId": "1", "SecretString": json.dumps({"COHERE_API_KEY": KEY})}
+).encode()
 
 
 class Cohere(asyncio.Protocol):
@@ -40,6 +45,8 @@ class Cohere(asyncio.Protocol):
         self._transport.write(HEAD % (status, len(answer), answer))  # type: ignore[attr-defined]
 
     def _answer(self, path: bytes, asked: dict[str, object]) -> tuple[int, bytes]:
+        if "SecretId" in asked:  # Secrets Manager's GetSecretValue
+            return 200, SECRET
         if path not in (b"/v2/embed", b"/v1/embed"):
             return 404, b'{"message":"not found"}'
         texts = asked["texts"]

@@ -11,7 +11,9 @@ from bench.turns import check_agreement, rounds, search_event
 TOP_K = 10
 
 
-def measure_cold(contestants: Mapping[str, Contestant], machine: Machine, count: int) -> Part:
+def measure_cold(
+    contestants: Mapping[str, Contestant], machine: Machine, count: int, name: str = "cold", note: str = ""
+) -> Part:
     """Wall and CPU time from before the spawn to the answer, and the memory at its peak."""
     before = {name: bytecode_in(who.folder) for name, who in contestants.items()}
     events = [search_event(TOP_K) for _ in range(count + 1)]
@@ -24,13 +26,12 @@ def measure_cold(contestants: Mapping[str, Contestant], machine: Machine, count:
     check_agreement(taken, TOP_K)
     if before != {name: bytecode_in(who.folder) for name, who in contestants.items()}:
         raise ContestantError("a cold start wrote bytecode, so that the next one was not cold")
-    part = Part(
-        "cold", f"cold: a fresh process up to its first answer, {count} rounds in turn, page cache warm"
-    )
-    for name, replies in taken.items():
+    title = f"cold: a fresh process up to its first answer, {count} rounds in turn, page cache warm{note}"
+    part = Part(name, title)
+    for who, replies in taken.items():
         counted = replies[1:]  # the first fills the page cache
         part.add(
-            name,
+            who,
             wall_ms=[reply.since_spawn_ms for reply in counted],
             cpu_ms=[reply.process_cpu_ms for reply in counted],
             peak_mb=[reply.peak_mb for reply in counted],

@@ -16,7 +16,7 @@ from support.qdrant_server import qdrant_server
 # The official client keeps no connection alive to localhost and 127.0.0.1.
 ADDRESS = "127.0.0.2"
 TESTS = Path(__file__).resolve().parents[1]
-BATCH = 250
+BATCH, BATCH_BYTES = 250, 10_000_000  # Qdrant takes 32 MB at once
 LONG_TEXTS = {"1-KB": 1_024, "10-KB": 10_240, "100-KB": 102_400, "1-MB": 1_048_576}
 LONG_POINTS = 40  # enough that five are on the query's side, with scores above 0
 
@@ -38,6 +38,19 @@ class Services:
             "CHUNKPROOF_CACHE_ENTRIES": "0",
             # A busy machine is not what is measured.
             "CHUNKPROOF_DEADLINE_MS": "20000",
+        }
+
+    @property
+    def variables_with_secret(self) -> dict[str, str]:
+        """The same with the key in a secret, as a deployment has it."""
+        arn = "arn:aws:secretsmanager:us-east-1:123456789012:secret:keys"
+        return {
+            **{name: value for name, value in self.variables.items() if name != "COHERE_API_KEY"},
+            "SECRET_ARN": arn,
+            "CHUNKPROOF_SECRET_ARN": arn,
+            "AWS_ENDPOINT_URL_SECRETS_MANAGER": self.cohere_url,
+            "AWS_ACCESS_KEY_ID": "bench",
+            "AWS_SECRET_ACCESS_KEY": "bench",
         }
 
 
@@ -80,8 +93,9 @@ def _fill(client: QdrantClient, name: str, shape: str, texts: list[str], vectors
         # Compared with all, whatever the number: every contestant finds exactly the same.
         optimizers_config=models.OptimizersConfigDiff(indexing_threshold=0),
     )
-    for first in range(0, len(texts), BATCH):
-        numbers = range(first, min(first + BATCH, len(texts)))
+    batch = min(BATCH, BATCH_BYTES // len(texts[0]))
+    for first in range(0, len(texts), batch):
+        numbers = range(first, min(first + batch, len(texts)))
         client.upsert(
             name,
             models.Batch(

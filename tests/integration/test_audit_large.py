@@ -19,6 +19,7 @@ from chunkproof.clients.qdrant import QdrantStore
 
 from support.audits import Planted, fill, found_in, planted, run_audit, services_on
 from support.qdrant_server import QdrantServer
+from support.sdk import sdk
 
 pytestmark = pytest.mark.server
 
@@ -48,7 +49,7 @@ def large(served_qdrant: QdrantServer, tmp_path_factory: pytest.TempPathFactory)
     yield Large(
         made, manifest, folder / "state", report.model_dump(mode="json", exclude={"run"}), served_qdrant.url
     )
-    store.client.delete_collection(COLLECTION)
+    sdk(store).delete_collection(COLLECTION)
     store.close()
 
 

@@ -24,6 +24,7 @@ from chunkproof_cli import context
 
 from support.chunks import SECONDS_60, fill, services
 from support.qdrant_server import QdrantServer
+from support.sdk import sdk
 from support.states import BUCKET, Cloud, command, deployed
 from support.words import Words
 
@@ -73,7 +74,7 @@ def using(served_qdrant: QdrantServer, collection: str) -> Iterator[Services]:
     ]
     fill(store, collection, *points, size=embedder.dimension)
     yield services(store, collection, embedder, DEADLINE_MS="20000", CACHE_ENTRIES="0")
-    store.client.delete_collection(collection)
+    sdk(store).delete_collection(collection)
     store.close()
 
 

@@ -7,7 +7,13 @@ from door import door
 from qdrant_client import QdrantClient
 
 COLLECTION = os.environ["COLLECTION"]
-embedder = cohere.ClientV2(os.environ["COHERE_API_KEY"], base_url=os.environ["COHERE_BASE_URL"])
+if "SECRET_ARN" in os.environ:
+    from aws_lambda_powertools.utilities import parameters
+
+    key = parameters.get_secret(os.environ["SECRET_ARN"], transform="json")["COHERE_API_KEY"]
+else:
+    key = os.environ["COHERE_API_KEY"]
+embedder = cohere.ClientV2(key, base_url=os.environ["COHERE_BASE_URL"])
 store = QdrantClient(url=os.environ["QDRANT_URL"], check_compatibility=False)
 
 
