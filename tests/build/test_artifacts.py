@@ -6,6 +6,7 @@ import platform
 import shutil
 import subprocess
 import textwrap
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from support.qdrant_server import QdrantServer
 
 ROOT = Path(__file__).resolve().parents[2]
 HOST = "arm64" if platform.machine() in ("arm64", "aarch64") else "x86_64"
-MAX_MB = 150
+BUDGET = tomllib.loads((Path(__file__).parent / "budget.toml").read_text("utf-8"))
 # What Lambda's runtime brings along.
 RUNTIME = ("boto3", "botocore", "s3transfer", "jmespath", "dateutil", "six.py", "urllib3")
 CALL = """
@@ -85,13 +86,13 @@ def megabytes(folder: Path) -> float:
 
 
 def test_the_layer_is_within_its_size(layer: Path) -> None:
-    assert megabytes(layer) < MAX_MB
+    assert megabytes(layer) <= BUDGET["layer"]["megabytes"]
 
 
 def test_the_layer_for_the_other_processor_is_within_its_size_and_for_it(tmp_path: Path) -> None:
     other = "x86_64" if HOST == "arm64" else "arm64"
     built = build(tmp_path, other)
-    assert megabytes(built) < MAX_MB
+    assert megabytes(built) <= BUDGET["layer"]["megabytes"]
     machine = {"arm64": "aarch64", "x86_64": "x86_64"}[other]
     libraries = [file.name for file in built.rglob("*.cpython-313-*.so")]
     assert libraries
@@ -212,6 +213,35 @@ def test_initialization_primes_the_clients_and_opens_no_socket(layer: Path, runt
     command = [str(python313()), "-S", "-c", textwrap.dedent(script)]
     run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert (run.returncode, run.stdout.strip()) == (0, "0"), run.stderr[-2000:]
+
+
+def test_every_function_has_a_budget() -> None:
+    assert set(BUDGET["functions"]) == {app.parent.name for app in (ROOT / "functions").glob("*/app.py")}
+
+
+@pytest.mark.parametrize("function", BUDGET["functions"])
+def test_a_function_imports_no_more_than_its_budget(layer: Path, runtime: Path, function: str) -> None:
+    script = """
+        import json, sys
+        before = set(sys.modules)
+        import app
+        imported = set(sys.modules) - before
+        packages = {name.partition(".")[0] for name in imported} - sys.stdlib_module_names - {"app"}
+        packages = {name for name in packages if not name.startswith("_")}
+        print(json.dumps({"modules": len(imported), "packages": sorted(packages)}))
+    """
+    environment = {
+        "PYTHONPATH": os.pathsep.join(map(str, (ROOT / "functions" / function, layer / "python", runtime))),
+        "QDRANT_URL": "https://nowhere.example.com:6333",
+        "COHERE_API_KEY": "a-key",
+    }
+    command = [str(python313()), "-S", "-c", textwrap.dedent(script)]
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr[-2000:]
+    imported = json.loads(run.stdout)
+    budget = BUDGET["functions"][function]
+    assert imported["packages"] == budget["packages"]
+    assert imported["modules"] <= budget["modules"]
 
 
 def test_without_python_313_a_build_stops_with_the_remedy() -> None:
