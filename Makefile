@@ -85,6 +85,13 @@ invoke: $(VENV)/.dev ## Run every sample event in a Lambda container, against a 
 test-sam: $(VENV)/.dev $(SAM) ## Test the build of `make invoke` behind sam local start-api
 	CHUNKPROOF_SAM=$(abspath $(SAM)) $(BIN)/python -m pytest tests/e2e/test_sam_local.py
 
+.PHONY: test-built
+test-built: python313 ## The tests of what runs in Lambda, on the layer as `make invoke` builds it and on Lambda's Python
+	@$(MAKE) --no-print-directory build ARCH=$(HOST_ARCH) BUILD=.aws-sam/local >&2
+	@$(MAKE) --no-print-directory .venv-3.13/.dev PYTHON=$(PYTHON313) VENV=.venv-3.13
+	CHUNKPROOF_LAYER=$(CURDIR)/.aws-sam/local/SharedLayer/python PYTHONPATH=$(CURDIR)/.aws-sam/local/SharedLayer/python \
+	  .venv-3.13/bin/python -m pytest $(PYTEST_ARGS) tests/unit tests/integration
+
 .PHONY: faults
 faults: $(VENV)/.dev ## Break Qdrant and Cohere in every way, and show what a caller gets and how soon
 	@$(BIN)/python tests/tools/faults.py

@@ -5,8 +5,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
 
+import cohere
+import httpx
+import pydantic
 import pytest
+import qdrant_client
 
+import chunkproof
 from chunkproof.clients.http import DeadlineTransport
 from chunkproof.clients.qdrant import QdrantStore
 from chunkproof.deadline import Deadline
@@ -16,6 +21,16 @@ from support.cohere_server import CohereServer, cohere_server
 from support.qdrant_server import NoServerError, QdrantServer, qdrant_server
 
 pytest_plugins = ["support.leaks"]
+
+# Where a built layer is to be tested (`make test-built`), and not the sources.
+LAYER = os.environ.get("CHUNKPROOF_LAYER")
+
+
+def pytest_configure() -> None:
+    """Nothing but the layer may be what a run on the layer tests."""
+    for package in (chunkproof, cohere, httpx, pydantic, qdrant_client):
+        if LAYER and not Path(package.__file__ or "").is_relative_to(LAYER):
+            pytest.exit(f"{package.__name__} is not the layer's: {package.__file__}", returncode=2)
 
 
 @pytest.fixture(autouse=True)
