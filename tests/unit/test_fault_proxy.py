@@ -265,7 +265,14 @@ RAISED: dict[str, tuple[type[httpx.TransportError], str]] = {
     "never reads": (httpx.ReadTimeout, "timed out"),
     "garbage": (httpx.RemoteProtocolError, "illegal request line"),
 }
-ANSWERED = {"latency", "slow drip", "a web page", "another service's JSON", "a gzip bomb"}
+ANSWERED = {
+    "latency",
+    "slow drip",
+    "a web page",
+    "another service's JSON",
+    "JSON nested without end",
+    "a gzip bomb",
+}
 RETRY = {f"status {status}, retry {when}" for status in (429, 503) for when in ("in 7 s", "at a date")}
 COHERE_CHANGES = {
     "no embeddings": "[]",
@@ -418,6 +425,14 @@ def test_another_services_json_is_json_with_200(client: httpx.Client, proxy: Fau
     answer = embed(client)
     assert (answer.status_code, answer.headers["content-type"]) == (200, "application/json")
     assert answer.json().keys().isdisjoint({"embeddings", "result", "status", "message"})
+
+
+def test_json_can_be_nested_deeper_than_pythons_own_reader_goes(
+    client: httpx.Client, proxy: FaultProxy
+) -> None:
+    proxy.inject(COHERE["JSON nested without end"])
+    answer = embed(client)
+    assert (answer.status_code, answer.content) == (200, b"[" * 100_000 + b"]" * 100_000)
 
 
 @pytest.mark.parametrize("status", STATUSES)
