@@ -18,6 +18,7 @@ from chunkproof.clients.qdrant import QdrantStore
 from chunkproof.deadline import Deadline
 
 from support.cohere_server import CohereServer, cohere_server, hashed
+from support.keeping_server import Asked, Said, keeping_server
 from support.python313 import python313
 from support.qdrant_server import QdrantServer
 
@@ -35,7 +36,7 @@ CALL = """
         memory_limit_in_mb = 1024
         invoked_function_arn = "arn:aws:lambda:us-east-1:123456789012:function:f"
         def get_remaining_time_in_millis(self):
-            return 30000
+            return 900000
     answer = app.lambda_handler(json.load(sys.stdin), Context())
     stale = [m.__name__ for m in list(sys.modules.values()) if (getattr(m, "__cached__", None) or "").endswith(".pyc")
              and "layer" in m.__cached__ and not __import__("os").path.exists(m.__cached__)]
@@ -169,28 +170,93 @@ def test_a_handler_answers_with_nothing_but_artefacts_and_the_runtimes_boto3(
         "requestContext": {"http": http, "stage": "$default", "requestId": "r"},
         "body": json.dumps(body) if body else None,
     }
-    environment = {
-        "PYTHONPATH": os.pathsep.join(map(str, (ROOT / "functions" / function, layer / "python", runtime))),
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "QDRANT_URL": served_qdrant.url,
-        "COHERE_API_KEY": cohere.key,
-        "COHERE_BASE_URL": cohere.url,
-        "CHUNKPROOF_COLLECTION": collection,
-        "POWERTOOLS_SERVICE_NAME": "chunkproof",
-    }
+    answer = called(
+        event,
+        {
+            "PYTHONPATH": os.pathsep.join(
+                map(str, (ROOT / "functions" / function, layer / "python", runtime))
+            ),
+            "QDRANT_URL": served_qdrant.url,
+            "COHERE_API_KEY": cohere.key,
+            "COHERE_BASE_URL": cohere.url,
+            "CHUNKPROOF_COLLECTION": collection,
+        },
+    )
+    assert answer["statusCode"] == 200
+    assert expected(json.loads(answer["body"]))
+
+
+def called(event: dict[str, Any], environment: dict[str, str]) -> dict[str, Any]:
+    """The answer of the handler on this path, in a process that has no other packages."""
+    own = {"PYTHONDONTWRITEBYTECODE": "1", "POWERTOOLS_SERVICE_NAME": "chunkproof"}
     run = subprocess.run(
         [str(python313()), "-S", "-W", "error::ImportWarning", "-c", textwrap.dedent(CALL)],
         input=json.dumps(event),
-        env=environment,
+        env={**own, **environment},
         capture_output=True,
         text=True,
         check=False,
     )
     assert run.returncode == 0, run.stderr[-2000:]
     printed = json.loads(run.stdout.split("ANSWER")[1])
-    assert printed["answer"]["statusCode"] == 200
-    assert expected(json.loads(printed["answer"]["body"]))
     assert printed["stale"] == []
+    answer: dict[str, Any] = printed["answer"]
+    return answer
+
+
+@pytest.mark.server
+def test_the_steps_of_a_suite_run_with_nothing_but_artefacts_and_the_runtimes_boto3(
+    layer: Path,
+    runtime: Path,
+    cohere: CohereServer,
+    served_qdrant: QdrantServer,
+    server_store: QdrantStore,
+    collection: str,
+) -> None:
+    server_store.create(collection, 8, Deadline(10_000))
+    point = Point(1, {"text": "proof"}, vector=tuple(hashed(8)("anything")))
+    server_store.upsert(collection, [point], "", Deadline(10_000))
+    cases = [{"name": "a", "query_text": "anything", "expected_doc_ids": ["1"]}]
+    objects = {"/bucket/suite.json": json.dumps({"name": "s", "cases": cases}).encode()}
+
+    def keep(asked: Asked) -> Said:
+        """As S3 does, as far as a run needs it."""
+        path = asked.path.partition("?")[0]
+        if asked.method == "PUT":
+            objects[path] = asked.body
+            return Said(body=b"")
+        if path not in objects:
+            return Said(404, b"<Error><Code>NoSuchKey</Code></Error>")
+        return Said(body=objects[path])
+
+    with keeping_server(keep) as s3:
+        environment = {
+            "PYTHONPATH": os.pathsep.join(
+                map(str, (ROOT / "functions" / "suite", layer / "python", runtime))
+            ),
+            "QDRANT_URL": served_qdrant.url,
+            "COHERE_API_KEY": cohere.key,
+            "COHERE_BASE_URL": cohere.url,
+            "CHUNKPROOF_COLLECTION": collection,
+            "AWS_ENDPOINT_URL_S3": s3.url,
+            "AWS_ACCESS_KEY_ID": "testing",
+            "AWS_SECRET_ACCESS_KEY": "testing",
+            "AWS_DEFAULT_REGION": "eu-central-1",
+        }
+        run = {"bucket": "bucket", "run_id": "r", "collection": "", "source": "", "shard_cases": "5"}
+        split = called({**run, "step": "split", "suite": "s3://bucket/suite.json"}, environment)
+        assert (split["cases"], split["shards"]) == (1, 1)
+        shard = called({**run, "step": "shard", "shard": 0}, environment)
+        assert shard == {"shard": 0, "cases": 1, "finished": True}
+        merged = called({**run, "step": "merge"}, environment)
+    assert merged == {
+        "report": "s3://bucket/runs/r/report.json",
+        "cases": 1,
+        "passed": 1,
+        "failed": 0,
+        "errors": 0,
+    }
+    assert json.loads(objects["/bucket/runs/r/report.json"])["result"]["pass_rate"] == 100
 
 
 def test_initialization_primes_the_clients_and_opens_no_socket(layer: Path, runtime: Path) -> None:
