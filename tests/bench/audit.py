@@ -27,7 +27,6 @@ from chunkproof.clients.http import DeadlineTransport
 from chunkproof.clients.qdrant import QdrantStore
 from chunkproof.deadline import Deadline
 
-from support import audit_memory
 from support.audits import VECTOR, fill, found_in, planted, services_on
 from support.qdrant_server import qdrant_server
 
@@ -117,7 +116,7 @@ def _memory(url: str, count: int) -> Iterator[bool]:
                     file.writelines(Entry(str(n), original_sha256=_hash(n)).to_line() for n in numbers)
                     points = [Point(n, {"text": f"text {n}"}, vector=VECTOR) for n in numbers]
                     store.upsert(collection, points, "", Deadline(60_000))
-            worker = Path(audit_memory.__file__)
+            worker = Path(__file__).with_name("audit_memory.py")
             done = subprocess.run(
                 [sys.executable, worker, url, collection, manifest],
                 capture_output=True,

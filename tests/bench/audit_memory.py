@@ -1,4 +1,4 @@
-"""What one audit needs beyond start-up: run by `bench/audit.py` in a process of its own, to be measured alone."""
+"""What one audit needs beyond start-up: run by `audit.py` in a process of its own, so that it is measured alone."""
 
 import json
 import re
