@@ -117,6 +117,17 @@ class Settings(BaseModel):
         "Secrets Manager secret that holds `QDRANT_API_KEY` and `COHERE_API_KEY` as JSON.",
         "an ARN or a name",
     )
+    secrets_port: int | None = _setting(
+        "CHUNKPROOF_SECRETS_PORT",
+        None,
+        "Port of AWS's Parameters and Secrets extension beside the function. Unset: Secrets Manager is asked directly.",
+        "1 to 65535",
+        ge=1,
+        le=65_535,
+    )
+    session_token: SecretStr | None = _setting(
+        "AWS_SESSION_TOKEN", None, "Set by Lambda; the extension knows a function by it.", "text"
+    )
     token: SecretStr | None = _setting(
         "CHUNKPROOF_TOKEN", None, "Bearer token for a deployed stack that asks for one (`--api`).", "text"
     )

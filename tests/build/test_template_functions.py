@@ -12,6 +12,10 @@ FUNCTIONS = ("SearchFunction", "ValidateChunkFunction")
 LOGS = {"SearchFunction": "SearchLogs", "ValidateChunkFunction": "ValidateChunkLogs"}
 BROKEN = {"SearchFunction": "SearchBroken", "ValidateChunkFunction": "ValidateChunkBroken"}
 ALARMS = {"SearchFunction": "SearchErrorAlarm", "ValidateChunkFunction": "ValidateChunkErrorAlarm"}
+SECRETS_LAYER = (
+    "arn:aws:lambda:eu-central-1:187925254637:layer:AWS-Parameters-and-Secrets-Lambda-Extension-Arm64:11"
+)
+SECRET = "arn:aws:secretsmanager:eu-central-1:123456789012:secret:chunkproof-keys-a1b2c3"
 TRACING_LAYER = "arn:aws:lambda:eu-central-1:901920570463:layer:aws-otel-python-arm64-ver-1-32-0:2"
 KEY = "arn:aws:kms:eu-central-1:123456789012:key/0f0f0f0f-0000-4000-8000-000000000001"
 DIGEST, OTHER_DIGEST = "3b1f" * 16, "a07c" * 16
@@ -69,6 +73,7 @@ CHANGED = {
     "LatencyTargetMs": "500",
     "CacheEntries": "0",
     "TracingLayerArn": TRACING_LAYER,
+    "SecretsExtensionArn": SECRETS_LAYER,
 }
 
 functions = pytest.mark.parametrize("function", FUNCTIONS)
@@ -84,6 +89,17 @@ def test_a_function_is_traced_only_when_a_layer_for_it_is_given(function: str) -
 
     assert traced(stack()) == (1, "PassThrough", "false", None)
     assert traced(stack(TracingLayerArn=TRACING_LAYER)) == (2, "Active", "true", "/opt/otel-instrument")
+
+
+@functions
+def test_the_secrets_extension_is_there_only_with_a_secret_and_where_it_is_asked_for(function: str) -> None:
+    def asked(**parameters: str) -> tuple[bool, str]:
+        made = stack(**parameters).of_type("Lambda::Function")[function]
+        return SECRETS_LAYER in made["Layers"], made["Environment"]["Variables"]["CHUNKPROOF_SECRETS_PORT"]
+
+    assert asked(SecretArn=SECRET) == (False, "")
+    assert asked(SecretsExtensionArn=SECRETS_LAYER) == (False, "")
+    assert asked(SecretArn=SECRET, SecretsExtensionArn=SECRETS_LAYER) == (True, "2773")
 
 
 # https://docs.aws.amazon.com/apigateway/latest/developerguide/http-api-logging-variables.html

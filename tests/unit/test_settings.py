@@ -20,6 +20,8 @@ DEFAULTS = {
     "COHERE_API_KEY": None,
     "COHERE_BASE_URL": None,
     "CHUNKPROOF_SECRET_ARN": None,
+    "CHUNKPROOF_SECRETS_PORT": None,
+    "AWS_SESSION_TOKEN": None,
     "CHUNKPROOF_COLLECTION": "documentation",
     "CHUNKPROOF_ALLOWED_COLLECTIONS": (),
     "CHUNKPROOF_VECTOR_NAME": None,
@@ -57,7 +59,7 @@ def problems(**environ: str) -> tuple[str, ...]:
     return refused.value.messages
 
 
-def test_the_variables_are_those_of_the_contract_and_two_more():
+def test_the_variables_are_those_of_the_contract_and_a_few_more():
     assert set(Settings.variables()) == set(DEFAULTS)
 
 
@@ -81,6 +83,7 @@ def test_an_empty_variable_counts_as_unset(variable):
         ("QDRANT_URL", "http://bücher.example", "http://bücher.example"),
         ("COHERE_BASE_URL", "http://127.0.0.1:8080/cohere", "http://127.0.0.1:8080/cohere"),
         ("CHUNKPROOF_SECRET_ARN", "chunkproof/keys", "chunkproof/keys"),
+        ("CHUNKPROOF_SECRETS_PORT", "2773", 2773),
         ("CHUNKPROOF_COLLECTION", "books", "books"),
         ("CHUNKPROOF_ALLOWED_COLLECTIONS", "books", ("books",)),
         ("CHUNKPROOF_ALLOWED_COLLECTIONS", " books, notes ,,", ("books", "notes")),

@@ -1,5 +1,6 @@
 """The services' keys: from the environment, or from one Secrets Manager secret, read when first needed."""
 
+import json
 import logging
 from collections.abc import Mapping
 from functools import cache
@@ -10,6 +11,7 @@ from typing import Any
 from pydantic import SecretStr
 
 from chunkproof import deadline
+from chunkproof.clients.secrets_extension import SecretsExtension
 from chunkproof.errors import NotConfiguredError
 from chunkproof.settings import Settings
 
@@ -42,11 +44,16 @@ class Keys:
     def forget(self) -> None:
         """A key was refused: read the secret again before the next call, past its cache."""
         if arn := self._settings.secret_arn:
-            _secret(arn).expire()
+            self._secret(arn).expire()
+
+    def _secret(self, arn: str) -> "_Secret":
+        port, token = self._settings.secrets_port, self._settings.session_token
+        extension = SecretsExtension(port, token.get_secret_value()) if port and token else None
+        return _secret(arn, extension)
 
     def _key(self, name: str, given: SecretStr | None) -> str | None:
         arn = self._settings.secret_arn
-        key = given.get_secret_value() if given else _secret(arn).read().get(name) if arn else None
+        key = given.get_secret_value() if given else self._secret(arn).read().get(name) if arn else None
         if key:
             check_key(name, key)
         return key
@@ -61,8 +68,10 @@ def check_key(name: str, key: str) -> None:
 class _Secret:
     """One secret, read again when it has grown old."""
 
-    def __init__(self, arn: str) -> None:
+    def __init__(self, arn: str, extension: SecretsExtension | None) -> None:
         self._arn = arn
+        self._extension = extension
+        self._was_refused = False
         self._read: Mapping[str, str] = {}
         self._good_until = 0.0
         self._read_at = -inf
@@ -71,13 +80,15 @@ class _Secret:
         """Let it count as old, unless it was read a moment ago: a wrong key must not flood AWS with calls."""
         if monotonic() - self._read_at >= RETRY_S:
             self._good_until = 0.0
+            self._was_refused = True
 
     def read(self) -> Mapping[str, str]:
         """What the secret holds."""
         if monotonic() >= self._good_until:
             self._read_at = monotonic()
             try:
-                self._read = _fetch(self._arn)
+                self._read = self._fetched()
+                self._was_refused = False
                 self._good_until = monotonic() + MAX_AGE_S
             except NotConfiguredError as error:
                 if not self._read:
@@ -88,10 +99,16 @@ class _Secret:
                 self._good_until = monotonic() + RETRY_S
         return self._read
 
+    def _fetched(self) -> Mapping[str, str]:
+        """From the extension, unless it gave a key that was refused: it has a cache of its own."""
+        extension = None if self._was_refused else self._extension
+        text = extension.read(self._arn, _left() / 2) if extension else None
+        return _fetch(self._arn) if text is None else _checked(self._arn, _parsed(self._arn, text))
+
 
 @cache
-def _secret(arn: str) -> _Secret:
-    return _Secret(arn)
+def _secret(arn: str, extension: SecretsExtension | None) -> _Secret:
+    return _Secret(arn, extension)
 
 
 def forget_secrets() -> None:
@@ -108,8 +125,7 @@ def _fetch(arn: str) -> Mapping[str, str]:
     from botocore.config import Config
     from botocore.exceptions import BotoCoreError
 
-    budget = deadline.current()
-    left = max(0.05, budget.remaining_ms() / 1000) if budget else NO_DEADLINE_S
+    left = _left()
     config = Config(connect_timeout=left, read_timeout=left, retries={"total_max_attempts": 1})
 
     def get() -> Any:
@@ -124,6 +140,23 @@ def _fetch(arn: str) -> Mapping[str, str]:
         raise NotConfiguredError(f"The secret {arn} is not JSON") from None
     except (GetParameterError, BotoCoreError) as error:
         raise NotConfiguredError(f"The secret {arn} could not be read ({_reason(error)})") from None
+    return _checked(arn, secret)
+
+
+def _left() -> float:
+    """Seconds for reading a secret."""
+    budget = deadline.current()
+    return max(0.05, budget.remaining_ms() / 1000) if budget else NO_DEADLINE_S
+
+
+def _parsed(arn: str, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise NotConfiguredError(f"The secret {arn} is not JSON") from None
+
+
+def _checked(arn: str, secret: Any) -> Mapping[str, str]:
     if not isinstance(secret, dict) or not all(isinstance(value, str) for value in secret.values()):
         raise NotConfiguredError(f"The secret {arn} is not a JSON object of strings")
     return secret
