@@ -24,7 +24,7 @@ RUNTIME_PACKAGES = ("boto3", "botocore", "s3transfer", "jmespath", "python-dateu
 
 
 class NotBuiltError(Exception):
-    """An artefact could not be made; the message has the last lines of the tool that failed."""
+    """An artefact could not be made, or is not there; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,10 @@ class Workshop:
         return target
 
     def _chunkproof(self, build: Path, function: str, name: str) -> Contestant:
-        template = yaml.load((build / "template.yaml").read_text("utf-8"), Loader=_AnyTag)
+        file = build / "template.yaml"
+        if not file.is_file():
+            raise NotBuiltError(f"{build} holds no build of Chunkproof; `make bench` makes one")
+        template = yaml.load(file.read_text("utf-8"), Loader=_AnyTag)
         shared = template.get("Globals", {}).get("Function", {})
         own = template["Resources"][function]["Properties"]
         variables = {

@@ -6,6 +6,7 @@ import resource
 import shutil
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from pathlib import Path
@@ -92,7 +93,10 @@ def _store(folder: Path, size: int, say: Say) -> Path:
             )
             for number in numbers
         ]
-        store.upsert(COLLECTION, points, "", Deadline(600_000))
+        with warnings.catch_warnings(
+            action="ignore", category=UserWarning
+        ):  # that a server would suit it better
+            store.upsert(COLLECTION, points, "", Deadline(600_000))
     store.close()
     partial.rename(data)
     return data

@@ -34,7 +34,7 @@ def measure_serve(services: Mapping[str, str], seconds: float) -> Part:
                 taken = _clients(port, count, seconds)
                 rate = len(taken) / (time.monotonic() - begun)
                 cpu = (_cpu_ms(process.pid) - before) / len(taken)
-                part.add(f"{count} clients", answered_rps=[rate], wall_ms=taken, cpu_ms=[cpu])
+                part.add(f"clients: {count}", answered_rps=[rate], wall_ms=taken, cpu_ms=[cpu])
         finally:
             process.kill()
             process.wait()

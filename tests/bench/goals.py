@@ -30,6 +30,8 @@ class Goal:
     aim_for: float
     spread: Spread | None = None
     against: str = ""
+    # The same of processor time, which neighbours on the machine disturb less; told, not judged.
+    by_cpu: float | None = None
 
     @property
     def verdict(self) -> Verdict:
@@ -42,6 +44,7 @@ class Goal:
             "figure": self.figure,
             "against": self.against,
             "ratio": self.ratio,
+            "by_cpu": self.by_cpu,
             "by_rounds": self.spread.to_json() if self.spread else None,
             "at_least": self.at_least,
             "aim_for": self.aim_for,
@@ -91,4 +94,7 @@ def _ours_to(part: Part, column: str, row: str, figure: str, limits: tuple[float
     ours, theirs = part.figure(CHUNKPROOF, column), part.figure(row, column)
     at_least, aim_for = limits
     by_rounds = ours.by_rounds(theirs) if len(ours.values) > 1 else None
-    return Goal(figure, ratio(ours.median, theirs.median), at_least, aim_for, by_rounds, row)
+    by_cpu = None
+    if "cpu_ms" in part.rows[row]:
+        by_cpu = ratio(part.figure(CHUNKPROOF, "cpu_ms").median, part.figure(row, "cpu_ms").median)
+    return Goal(figure, ratio(ours.median, theirs.median), at_least, aim_for, by_rounds, row, by_cpu)

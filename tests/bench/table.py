@@ -21,7 +21,7 @@ def part_lines(part: Part) -> Iterator[str]:
 
 def goal_lines(goals: Iterable[Goal]) -> Iterator[str]:
     """What is to be reached, a line each; in brackets the middle half of the rounds' own ratios."""
-    rows = [("figure", "ratio", "", "at least", "aim for", "")]
+    rows = [("figure", "ratio", "", "by CPU", "at least", "aim for", "")]
     for goal in goals:
         middle = "({:.2f}..{:.2f})".format(*goal.spread.middle_half) if goal.spread else ""
         against = f" = {goal.against}" if "best" in goal.figure else ""
@@ -30,6 +30,7 @@ def goal_lines(goals: Iterable[Goal]) -> Iterator[str]:
                 goal.figure + against,
                 f"{goal.ratio:.3f}",
                 middle,
+                "" if goal.by_cpu is None else f"{goal.by_cpu:.3f}",
                 f"≤ {goal.at_least:.2f}",
                 f"≤ {goal.aim_for:.2f}",
                 goal.verdict.value,
