@@ -91,7 +91,7 @@ class Api(APIGatewayHttpResolver):
         }
         for kind, answer in answers.items():
             self.exception_handler(kind)(answer)
-        self.use([self._staged])
+        self.use([_staging(self.of_thread)])
         self._telemetry = Telemetry()
 
     def route(self, *rule: Any, **options: Any) -> Any:
@@ -149,15 +149,6 @@ class Api(APIGatewayHttpResolver):
                 "isBase64Encoded": False,
             }
         return _tagged(answer, context)
-
-    def _staged(self, _app: Any, next_middleware: Callable[[Any], Any]) -> Any:
-        """Between validation, which is over when this begins, and the answer, which is JSON when it ends."""
-        record = self.of_thread.record
-        record.lap("validate")
-        answer = next_middleware(self)
-        record.lap("format")
-        record.state = State.FORMATTED
-        return answer
 
     def _tell(self, context: Any) -> None:
         circuits: Mapping[str, Breaker] = {}
@@ -223,6 +214,23 @@ class Api(APIGatewayHttpResolver):
         path = self.current_event.path
         routes = [*self._static_routes, *self._dynamic_routes]
         return sorted({route.method for route in routes if route.rule.fullmatch(path)})
+
+
+def _staging(of_thread: _OfThread) -> Callable[[Any, Callable[[Any], Any]], Any]:
+    """A middleware that times the stages around a route.
+
+    It is a function, because the resolver keeps what it learns of a middleware on it, and a method takes nothing.
+    """
+
+    def staged(app: Any, next_middleware: Callable[[Any], Any]) -> Any:
+        """Between validation, which is over when this begins, and the answer, which is JSON when it ends."""
+        of_thread.record.lap("validate")
+        answer = next_middleware(app)
+        of_thread.record.lap("format")
+        of_thread.record.state = State.FORMATTED
+        return answer
+
+    return staged
 
 
 def _in_json(function: Callable[..., Any]) -> Callable[..., Response[str]]:

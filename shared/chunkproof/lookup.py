@@ -27,7 +27,8 @@ def find_point(chunk_id: str, collection: str, *, using: Services, deadline: Dea
     if point_id is not None:
         found = {point.id: point for point in using.store.fetch(collection, [point_id], deadline)}
     try:
-        found |= {point.id: point for point in _by_payload([chunk_id], collection, using, deadline)}
+        others = _by_payload([chunk_id] if found else [], [chunk_id], collection, using, deadline)
+        found |= {point.id: point for point in others}
     except IndexRequiredError:
         if not found:
             raise
@@ -114,7 +115,7 @@ def find_points(
     others: list[Point] = []
     try:
         if fields is None:
-            others = _by_payload(homes, collection, using, deadline, with_vector)
+            others = _by_payload(found, homes, collection, using, deadline, with_vector=with_vector)
         elif fields:
             others = _with_any(fields, homes, collection, using, deadline, with_vector=with_vector)
     except IndexRequiredError as error:
@@ -130,24 +131,35 @@ def answers_to(chunk_id: str, point: Point, using: Services) -> bool:
 
 
 def _by_payload(
+    known: Collection[str],
     chunk_ids: Collection[str],
     collection: str,
     using: Services,
     deadline: Deadline,
+    *,
     with_vector: str | None = None,
 ) -> list[Point]:
-    def with_any(fields: Sequence[str]) -> list[Point]:
-        return _with_any(fields, chunk_ids, collection, using, deadline, with_vector=with_vector)
+    """The points that keep one of these ids in their payload; `known` are those that some point has for its own.
 
-    fields = using.payloads.id_paths
+    A field without an index is searched point by point. So only those are that the collection's sample keeps ids
+    in; the others only for ids that are found nowhere else.
+    """
+
+    def with_any(fields: Sequence[str], wanted: Collection[str]) -> list[Point]:
+        if not fields or not wanted:
+            return []
+        return _with_any(fields, wanted, collection, using, deadline, with_vector=with_vector)
+
+    in_use = using.payloads.id_paths_in(using.sample(collection, deadline).payloads)
+    unused = [field for field in using.payloads.id_paths if field not in in_use]
     try:
-        return with_any(fields)
+        found = with_any(in_use, chunk_ids)
+        missed = set(chunk_ids) - set(known) - {using.payloads.id_of(point) for point in found}
+        return found + with_any(unused, missed)
     except IndexRequiredError:
         # Strict mode: only indexed fields can be asked for, and an id kept in another one cannot be found.
         indexed = using.store.describe(collection, deadline).indexed_fields
-        usable = [field for field in fields if field in indexed]
-        found = with_any(usable) if usable else []
-        in_use = using.payloads.id_paths_in(using.sample(collection, deadline).payloads)
+        found = with_any([field for field in using.payloads.id_paths if field in indexed], chunk_ids)
         missed = set(chunk_ids) - {using.payloads.id_of(point) for point in found}
         if missed and any(field not in indexed for field in in_use):
             raise

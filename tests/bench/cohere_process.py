@@ -37,15 +37,16 @@ class Cohere(asyncio.Protocol):
         if not separator:
             return
         lines = head.lower().split(b"\r\n")
-        length = next(int(line[15:]) for line in lines[1:] if line.startswith(b"content-length:"))
+        length = next((int(line[15:]) for line in lines[1:] if line.startswith(b"content-length:")), 0)
         if len(body) < length:
             return
         self._received = body[length:]
-        status, answer = self._answer(head.split(b" ", 2)[1], json.loads(body[:length]))
+        status, answer = self._answer(head.split(b" ", 2)[1], json.loads(body[:length] or "{}"))
         self._transport.write(HEAD % (status, len(answer), answer))  # type: ignore[attr-defined]
 
     def _answer(self, path: bytes, asked: dict[str, object]) -> tuple[int, bytes]:
-        if "SecretId" in asked:  # Secrets Manager's GetSecretValue
+        # Secrets Manager's GetSecretValue, or the extension beside a function.
+        if "SecretId" in asked or path.startswith(b"/secretsmanager/get"):
             return 200, SECRET
         if path not in (b"/v2/embed", b"/v1/embed"):
             return 404, b'{"message":"not found"}'
@@ -62,9 +63,12 @@ class Cohere(asyncio.Protocol):
 async def serve(host: str) -> None:
     # Eight digits, as Cohere sends them.
     vectors = [json.dumps([round(float(value), 8) for value in vector]) for vector in query_vectors()]
-    server = await asyncio.get_running_loop().create_server(lambda: Cohere(vectors), host, 0)
-    print(server.sockets[0].getsockname()[1], flush=True)
-    await server.serve_forever()
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(lambda: Cohere(vectors), host, 0)
+    port = server.sockets[0].getsockname()[1]
+    beside = await loop.create_server(lambda: Cohere(vectors), "localhost", port)
+    print(port, flush=True)
+    await asyncio.gather(server.serve_forever(), beside.serve_forever())
 
 
 if __name__ == "__main__":

@@ -53,6 +53,12 @@ class Services:
             "AWS_SECRET_ACCESS_KEY": "bench",
         }
 
+    @property
+    def variables_with_extension(self) -> dict[str, str]:
+        """Besides, where AWS's Parameters and Secrets extension gives the secret."""
+        port = self.cohere_url.rpartition(":")[2]
+        return {"CHUNKPROOF_SECRETS_PORT": port, "AWS_SESSION_TOKEN": "bench"}
+
 
 @contextmanager
 def services(say: Callable[[str], None]) -> Iterator[Services]:

@@ -22,17 +22,18 @@ def chunkproof(
 ) -> Command:
     """Runs a command in this process; the embedded store is this test's own unless `--data` says otherwise."""
     monkeypatch.setenv("COLUMNS", "200")
-    # A command has no Lambda handler loaded; one that another test loaded logs to a stream that is closed by now.
-    monkeypatch.setattr(logging.getLogger("chunkproof"), "handlers", [])
 
     def run(*arguments: object) -> Run:
         monkeypatch.setattr(sys, "argv", ["chunkproof", *map(str, arguments)])
         capsys.readouterr()
-        try:
-            main()
-            code = 0
-        except SystemExit as exit_:
-            code = exit_.code if isinstance(exit_.code, int) else 0
+        with monkeypatch.context() as meanwhile:
+            # A command has no Lambda handler loaded; one that a test loaded logs to a stream of its own.
+            meanwhile.setattr(logging.getLogger("chunkproof"), "handlers", [])
+            try:
+                main()
+                code = 0
+            except SystemExit as exit_:
+                code = exit_.code if isinstance(exit_.code, int) else 0
         captured = capsys.readouterr()
         return Run(code, captured.out, captured.err)
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from chunkproof.clients import Point, PointId
+from chunkproof.clients import Page, Point, PointId
 from chunkproof.clients.qdrant import QdrantStore
 from chunkproof.errors import (
     AmbiguousIdError,
@@ -15,6 +15,8 @@ from chunkproof.errors import (
     InvalidParameterError,
 )
 from chunkproof.models import ValidationResult
+from chunkproof.models.filters import Condition, fields_of
+from chunkproof.services import SAMPLE_POINTS
 
 from support.chunks import ask, check, fill, services
 
@@ -116,6 +118,32 @@ def test_an_id_that_two_points_share_is_ambiguous(either: QdrantStore, collectio
     fill(either, collection, chunk(1, chunk_id="twin"), chunk(2, chunk_id="twin"))
     with pytest.raises(AmbiguousIdError, match="Chunk id twin means more than one point: 1, 2"):
         check(services(either, collection), "twin", original_text=TEXT)
+
+
+def test_payloads_are_searched_only_by_the_fields_that_the_collection_keeps_ids_in(
+    memory_store: QdrantStore, collection: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searched: list[list[str]] = []
+    scroll = memory_store.scroll
+
+    def noting(*given: Any, where: tuple[Condition, ...] = (), **options: Any) -> Page:
+        searched.extend([[found.field for found in fields_of(where)]] if where else [])
+        return scroll(*given, where=where, **options)
+
+    monkeypatch.setattr(memory_store, "scroll", noting)
+    fill(memory_store, collection, chunk(1, chunk_id="a"), chunk(2, chunk_id="b"))
+    using = services(memory_store, collection)
+    assert check(using, "a", original_text=TEXT).matches
+    assert searched == [["chunk_id"]]
+    with pytest.raises(ChunkNotFoundError):
+        check(using, "c", original_text=TEXT)
+    assert searched[1:] == [["chunk_id"], ["id", "metadata.chunk_id"]]
+
+
+def test_an_id_kept_where_no_sampled_point_keeps_one_is_found(either: QdrantStore, collection: str) -> None:
+    many = [chunk(number, chunk_id=f"chunk-{number}") for number in range(1, SAMPLE_POINTS + 1)]
+    fill(either, collection, *many, chunk(SAMPLE_POINTS + 1, "the odd one", metadata={"chunk_id": "odd"}))
+    assert check(services(either, collection), "odd", original_text="the odd one").matches
 
 
 def test_an_id_that_is_both_of_one_point_is_not_ambiguous(either: QdrantStore, collection: str) -> None:

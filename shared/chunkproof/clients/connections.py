@@ -2,8 +2,7 @@
 
 import socket
 import ssl
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
@@ -14,6 +13,9 @@ from chunkproof import deadline
 WRITE_SLICE = 65_536
 # Qdrant sends an answer in two parts and waits for the first one's acknowledgement, which Linux delays by 40 ms.
 QUICK_ACK: int | None = getattr(socket, "TCP_QUICKACK", None)
+
+
+BROKEN = (OSError, httpcore.NetworkError)
 
 
 class DeadlineBackend(httpcore.SyncBackend):
@@ -69,10 +71,12 @@ class _DeadlineStream(httpcore.NetworkStream):
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         self._flush(timeout)
         left = _left(timeout, httpcore.ReadTimeout)
-        with self._unless_evicted():
+        try:
             if QUICK_ACK is not None and self._socket is not None:
                 self._socket.setsockopt(socket.IPPROTO_TCP, QUICK_ACK, 1)
             return self._stream.read(max_bytes, left)
+        except BROKEN as error:
+            raise self._broken(error) from None
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
         """Kept until there is enough or an answer is wanted: head and body go out, and come in, as one."""
@@ -82,19 +86,15 @@ class _DeadlineStream(httpcore.NetworkStream):
 
     def _flush(self, timeout: float | None) -> None:
         buffer, self._unsent = self._unsent, b""
-        with self._unless_evicted():
+        try:
             for start in range(0, len(buffer), WRITE_SLICE):  # a timeout holds for each send, not for all
                 self._stream.write(buffer[start : start + WRITE_SLICE], _left(timeout, httpcore.WriteTimeout))
+        except BROKEN as error:
+            raise self._broken(error) from None
 
-    @contextmanager
-    def _unless_evicted(self) -> Iterator[None]:
+    def _broken(self, error: Exception) -> httpcore.NetworkError:
         """With several threads, httpcore may take a connection for idle, and close it, that another just took."""
-        try:
-            yield
-        except (OSError, httpcore.NetworkError) as error:
-            if self._is_closed:
-                raise EvictedError(str(error)) from None
-            raise httpcore.ReadError(str(error)) from None
+        return (EvictedError if self._is_closed else httpcore.ReadError)(str(error))
 
     def start_tls(
         self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None

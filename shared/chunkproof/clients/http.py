@@ -26,6 +26,8 @@ KEPT_ALIVE_S = 30.0
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 REFUSED_KEY = frozenset({401, 403})
 
+Header = tuple[bytes, bytes]
+
 log = logging.getLogger(__name__)
 
 
@@ -72,11 +74,11 @@ class DeadlineTransport(httpx.BaseTransport):
 
     def _repeated(self, request: httpx.Request, headers: Mapping[str, str]) -> httpx.Response:
         """The answer of the last attempt that the policy allows."""
-        request.headers.update({"accept-encoding": self._encoding, **headers})
+        call = _call(request, {"accept-encoding": self._encoding, **headers})
         budget = deadline.current()
         number = 1
         while True:
-            attempt, response = self._attempt(request, budget)
+            attempt, response = self._attempt(call, request, budget)
             pause = pause_before_retry(attempt, number, budget)
             if pause is None or self._breaker.state is Circuit.OPEN:
                 break
@@ -88,13 +90,13 @@ class DeadlineTransport(httpx.BaseTransport):
         return response
 
     def _attempt(
-        self, request: httpx.Request, budget: deadline.Deadline | None
+        self, call: httpcore.Request, request: httpx.Request, budget: deadline.Deadline | None
     ) -> tuple[Attempt, httpx.Response | None]:
         is_probe = self._breaker.admit()
         watch, seen = deadline.Stopwatch(), _Seen()
         failed: bool | None = None
         try:
-            response, wait = self._sent(request, seen)
+            response, wait = self._sent(call, request, seen)
             attempt = Attempt(request.method, watch.ms(), response.status_code, wait)
             failed = attempt.blames(budget)
             return attempt, response
@@ -109,23 +111,13 @@ class DeadlineTransport(httpx.BaseTransport):
         finally:
             self._breaker.record(failed=failed, is_probe=is_probe)
 
-    def _sent(self, request: httpx.Request, seen: "_Seen") -> tuple[httpx.Response, float | None]:
+    def _sent(
+        self, call: httpcore.Request, request: httpx.Request, seen: "_Seen"
+    ) -> tuple[httpx.Response, float | None]:
         """The answer, and the seconds that it asks to wait."""
+        call.extensions = {"trace": seen}
         try:
-            answer = self._pool.handle_request(
-                httpcore.Request(
-                    request.method,
-                    httpcore.URL(
-                        scheme=request.url.raw_scheme,
-                        host=request.url.raw_host,
-                        port=request.url.port,
-                        target=request.url.raw_path,
-                    ),
-                    headers=request.headers.raw,
-                    content=request.read(),
-                    extensions={"trace": seen},
-                )
-            )
+            answer = self._pool.handle_request(call)
             try:
                 body = _whole(answer.stream)
             finally:
@@ -134,12 +126,7 @@ class DeadlineTransport(httpx.BaseTransport):
             seen.is_stale = seen.is_stale or isinstance(error, EvictedError)
             kind = getattr(httpx, type(error).__name__, httpx.TransportError)  # httpx has the same names
             raise kind(str(error), request=request) from None
-        headers = httpx.Headers(answer.headers)
-        wait = retry_after(headers)
-        headers.pop("retry-after", None)
-        if wait is not None:  # the SDKs read whole seconds only, and no dates
-            headers["retry-after"] = str(ceil(wait))
-        return _plain(answer.status, headers, body), wait
+        return _plain(answer.status, answer.headers, body)
 
     def close(self) -> None:
         """Give the connections back."""
@@ -157,9 +144,10 @@ class DirectClient(httpx.Client):
         super().__init__(transport=transport, trust_env=False)
         self._direct = transport
 
-    def send(self, request: httpx.Request, **_options: Any) -> httpx.Response:
+    def request(self, method: str, url: Any, **given: Any) -> httpx.Response:
         """The whole answer."""
-        return answer_to(request, self._direct)
+        sent = {name: given.get(name) for name in ("params", "headers", "content", "data", "files", "json")}
+        return answer_to(httpx.Request(method, url, **sent), self._direct)
 
 
 def answer_to(request: httpx.Request, transport: httpx.BaseTransport) -> httpx.Response:
@@ -181,13 +169,37 @@ class _Seen:
             self.is_stale = False
 
 
-def _plain(status: int, headers: httpx.Headers, body: bytes) -> httpx.Response:
-    """The answer unpacked, within bounds."""
-    coding = headers.pop("content-encoding", "identity").strip().lower()
+def _call(request: httpx.Request, headers: Mapping[str, str]) -> httpcore.Request:
+    """The request as it is sent: these headers come instead of its own, which stay as they are and tell no key."""
+    given = {name.encode("ascii"): value.encode("ascii") for name, value in headers.items()}
+    url = request.url
+    return httpcore.Request(
+        request.method,
+        httpcore.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path),
+        headers=[*(pair for pair in request.headers.raw if pair[0].lower() not in given), *given.items()],
+        content=request.read(),
+    )
+
+
+def _plain(status: int, headers: list[Header], body: bytes) -> tuple[httpx.Response, float | None]:
+    """The answer unpacked, within bounds, and the seconds that it asks to wait."""
+    told = {b"retry-after": b"", b"content-encoding": b"identity"}
+    kept = []
+    for name, value in headers:
+        lowered = name.lower()
+        if lowered in told:
+            told[lowered] = value
+        else:
+            kept.append((name, value))
+    coding = told[b"content-encoding"].decode("latin-1").strip().lower()
     if coding != "identity":
         body = _unpacked(coding, body)
-        headers["content-length"] = str(len(body))
-    return httpx.Response(status, headers=headers, stream=httpx.ByteStream(body))
+        kept = [pair for pair in kept if pair[0].lower() != b"content-length"]
+        kept.append((b"content-length", b"%d" % len(body)))
+    wait = retry_after({"retry-after": told[b"retry-after"].decode("latin-1")})
+    if wait is not None:  # the SDKs read whole seconds only, and no dates
+        kept.append((b"retry-after", b"%d" % ceil(wait)))
+    return httpx.Response(status, headers=kept, stream=httpx.ByteStream(body)), wait
 
 
 def _whole(stream: Any) -> bytes:
@@ -230,6 +242,8 @@ def host_of(url: str) -> str:
 def retry_after(headers: Mapping[str, str] | None) -> float | None:
     """Seconds to wait, from a `retry-after` in seconds or as a date."""
     value = {name.lower(): text for name, text in (headers or {}).items()}.get("retry-after", "").strip()
+    if not value:
+        return None
     try:
         if value.replace(".", "", 1).isdecimal():
             return float(value) if isfinite(float(value)) else None

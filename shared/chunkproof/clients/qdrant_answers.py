@@ -108,3 +108,14 @@ class Answer(TypedDict, Generic[Result]):
     """The envelope of every answer."""
 
     result: Result
+
+
+# Made once: a generic type is slow to make.
+NAMES = Answer[Names]
+INFO = Answer[Info]
+FOUND = Answer[Found]
+RECORDS = Answer[list[Record]]
+SCROLLED = Answer[Scrolled]
+COUNTED = Answer[Counted]
+MADE = Answer[bool]
+WRITTEN = Answer[Written]

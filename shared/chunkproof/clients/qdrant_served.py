@@ -46,13 +46,13 @@ class ServedStore(QdrantStore):
     def collections(self, deadline: Deadline) -> list[str]:
         """All names, sorted."""
         with self._translated("", deadline):
-            found = self._asked("GET", "/collections", answers.Names)
+            found = self._asked("GET", "/collections", answers.NAMES)
         return sorted(collection["name"] for collection in found["collections"])
 
     def describe(self, collection: str, deadline: Deadline) -> Description:
         """Shape and counts now."""
         with self._translated(collection, deadline):
-            info = self._asked("GET", ONE, answers.Info, collection)
+            info = self._asked("GET", ONE, answers.INFO, collection)
             vectors = tuple(dense_spaces(info["config"]["params"].get("vectors")))
         strict = info["config"].get("strict_mode_config") or {}
         return Description(
@@ -80,7 +80,7 @@ class ServedStore(QdrantStore):
             **({"params": {"exact": True}} if query.exact else {}),
         }
         with self._translated(query.collection, deadline, query.where):
-            found = self._asked("POST", ONE + "/points/query", answers.Found, query.collection, body)
+            found = self._asked("POST", ONE + "/points/query", answers.FOUND, query.collection, body)
         if not all(math.isfinite(point["score"]) for point in found["points"]):
             raise unreachable(self.host, ValueError("a score that is no number"))
         points = [_point(point, using, point["score"]) for point in found["points"]]
@@ -92,7 +92,7 @@ class ServedStore(QdrantStore):
         """The points that exist among these ids."""
         body = {"ids": list(ids), "with_payload": True, "with_vector": vector_selector(with_vector)}
         with self._translated(collection, deadline):
-            found = self._asked("POST", ONE + "/points", list[answers.Record], collection, body)
+            found = self._asked("POST", ONE + "/points", answers.RECORDS, collection, body)
         return [_point(record, with_vector or "") for record in found]
 
     def scroll(
@@ -114,7 +114,7 @@ class ServedStore(QdrantStore):
             **_filtered(where),
         }
         with self._translated(collection, deadline, where):
-            found = self._asked("POST", ONE + "/points/scroll", answers.Scrolled, collection, body)
+            found = self._asked("POST", ONE + "/points/scroll", answers.SCROLLED, collection, body)
         points = tuple(_point(record, with_vector or "") for record in found["points"])
         return Page(points, found.get("next_page_offset"))
 
@@ -122,7 +122,7 @@ class ServedStore(QdrantStore):
         """How many points meet the conditions, exactly."""
         body = {"exact": True, **_filtered(where)}
         with self._translated(collection, deadline, where):
-            found = self._asked("POST", ONE + "/points/count", answers.Counted, collection, body)
+            found = self._asked("POST", ONE + "/points/count", answers.COUNTED, collection, body)
         return int(found["count"])
 
     def create(self, collection: str, size: int, deadline: Deadline) -> None:
@@ -130,8 +130,10 @@ class ServedStore(QdrantStore):
         creatable(collection)
         index = {"field_name": "chunk_id", "field_schema": "keyword"}
         with self._translated("", deadline):
-            self._asked("PUT", ONE, bool, collection, {"vectors": {"size": size, "distance": "Cosine"}})
-            self._asked("PUT", ONE + "/index?wait=true", answers.Written, collection, index)
+            self._asked(
+                "PUT", ONE, answers.MADE, collection, {"vectors": {"size": size, "distance": "Cosine"}}
+            )
+            self._asked("PUT", ONE + "/index?wait=true", answers.WRITTEN, collection, index)
 
     def upsert(self, collection: str, points: Sequence[Point], vector_name: str, deadline: Deadline) -> None:
         """Write points, replacing those with the same id; done when it returns."""
@@ -144,18 +146,18 @@ class ServedStore(QdrantStore):
             for point in points
         ]
         with self._translated(collection, deadline):
-            self._asked("PUT", ONE + "/points?wait=true", answers.Written, collection, {"points": structs})
+            self._asked("PUT", ONE + "/points?wait=true", answers.WRITTEN, collection, {"points": structs})
 
     def close(self) -> None:
         """Give the connections back."""
         self._client.close()
 
     def _asked(
-        self, method: str, path: str, result: Any, collection: str = "", body: Json | None = None
+        self, method: str, path: str, answer_type: Any, collection: str = "", body: Json | None = None
     ) -> Any:
-        """What the server answers, checked to be a `result`."""
+        """What the server answers, checked to be of its type."""
         answer = self._client.request(
-            type_=answers.Answer[result],
+            type_=answer_type,
             method=method,
             url=path,
             path_params={"name": collection},
