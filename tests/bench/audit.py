@@ -31,7 +31,7 @@ from support.audits import VECTOR, fill, found_in, planted, services_on
 from support.qdrant_server import qdrant_server
 from support.sdk import sdk
 
-ONE_BY_ONE, BATCH, ROUNDS = 2_000, 250, 3
+ONE_BY_ONE, BATCH, ROUNDS = 400, 250, 3
 # Above one by one, above batches, and memory with ten times the entries.
 WANTED_ONE, WANTED_BATCHES, WANTED_MEMORY = 40.0, 1.5, 1.5
 WRITE = 2_000
