@@ -66,13 +66,14 @@ class PayloadMap:
         """The chunk in this point, or `CorruptChunkError` naming the field that is missing."""
         text = self.text_of(point)
         path, own_id = self._own_id(point.payload)
+        leading = self._leading(point.payload)
         values = {
-            field: found
-            for field in self._leading(point.payload)
-            if field != "text" and (found := self.value(field, point.payload)) is not None
+            field: _first(paths, point.payload)[1] for field, paths in leading.items() if field != "text"
         }
-        if "url" in values:
-            values.setdefault("document_id", values["url"])
+        if values.get("document_id") is None:
+            values["document_id"] = values.get("url")
+        if values.get("section_headers") is None:
+            values["section_headers"] = []
         try:
             return Chunk(text, ChunkMetadata(chunk_id=own_id or str(point.id), **values), path)
         except ValidationError:  # nested beyond what JSON libraries read
@@ -156,15 +157,7 @@ class PayloadMap:
         return self._found(field, payload)[0]
 
     def _found(self, field: str, payload: Mapping[str, Any]) -> tuple[str | None, Any]:
-        empty: tuple[str | None, Any] = (None, None)
-        for path in self._leading(payload).get(field, ()):
-            value = _at(path, payload)
-            if value is None:
-                continue
-            if field != "text" or value != "":
-                return path, value
-            empty = (path, value) if empty[0] is None else empty
-        return empty
+        return _first(self._leading(payload).get(field, ()), payload, or_empty=field == "text")
 
     def _leading(self, payload: Mapping[str, Any]) -> Mapping[str, tuple[str, ...]]:
         """The paths that can lead somewhere in this payload. A collection's payloads mostly have the same fields."""
@@ -226,6 +219,21 @@ def flattened(payload: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield from ((f"{name}.{inner}", deeper) for inner, deeper in value.items())
         else:
             yield name, value
+
+
+def _first(
+    paths: Sequence[str], payload: Mapping[str, Any], *, or_empty: bool = False
+) -> tuple[str | None, Any]:
+    """The first of these paths that leads to a value, and the value; with `or_empty`, to "" only if to no other."""
+    empty: tuple[str | None, Any] = (None, None)
+    for path in paths:
+        value = _at(path, payload)
+        if value is None:
+            continue
+        if not or_empty or value != "":
+            return path, value
+        empty = (path, value) if empty[0] is None else empty
+    return empty
 
 
 def _at(path: str, payload: Mapping[str, Any]) -> Any:

@@ -62,7 +62,7 @@ def _search(
     nearest = Nearest(
         collection=collection,
         space=space,
-        vector=_unit(embedding.vector if embedding else query.query_vector or ()),
+        vector=_comparable(embedding, query, space),
         limit=query.top_k,
         at_least=query.similarity_threshold,
         where=where,
@@ -115,6 +115,13 @@ def _embedded(
     if len(query.query_vector) != space.size:
         raise DimensionMismatchError(len(query.query_vector), collection, space.size)
     return None
+
+
+def _comparable(embedding: QueryEmbedding | None, query: SearchQuery, space: VectorSpace) -> Vector:
+    """The vector, so that scores are cosines; Cosine looks at directions alone, as far as 32 bits hold the values."""
+    if embedding and space.distance == "Cosine":
+        return embedding.vector
+    return _unit(embedding.vector if embedding else query.query_vector or ())
 
 
 def _unit(vector: Vector) -> Vector:
