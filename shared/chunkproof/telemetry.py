@@ -1,23 +1,20 @@
 """A request that is over → one log line and one set of metrics (docs/logs.md tells their fields)."""
 
-import json
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from aws_lambda_powertools import Logger
-from aws_lambda_powertools.metrics import EphemeralMetrics
 
+from chunkproof import emf
+from chunkproof.emf import SERVICE
 from chunkproof.record import Record
 from chunkproof.settings import Settings
 
 if TYPE_CHECKING:
     from chunkproof.clients.breaker import Breaker
 
-SERVICE = "chunkproof"
-NAMESPACE = "Chunkproof"
 # The source documents' limits: an operator is warned of what passes them.
 SLOW_EMBEDDING_MS = 1_000
 SLOW_SEARCH_MS = 500
@@ -121,16 +118,11 @@ def _missed(record: Record, settings: Settings) -> bool:
 
 
 def _measure(record: Record, context: Any, settings: Settings) -> None:
-    metrics = EphemeralMetrics(namespace=NAMESPACE, service=SERVICE)
-    metrics.add_dimension("environment", settings.environment)
-    metrics.add_dimension("function", getattr(context, "function_name", "unknown"))
-    for name, unit, value in _figures(record, settings):
-        metrics.add_metric(name, unit, value)
-    # In one piece: a local gateway's threads write here too.
-    sys.stdout.write(json.dumps(metrics.serialize_metric_set(), separators=(",", ":")) + "\n")
+    function = getattr(context, "function_name", "unknown")
+    emf.write(_figures(record, settings), {"environment": settings.environment, "function": function})
 
 
-def _figures(record: Record, settings: Settings) -> Iterator[tuple[str, str, float]]:
+def _figures(record: Record, settings: Settings) -> Iterator[emf.Figure]:
     facts, stages = record.facts, record.stages
     yield "RequestLatency", "Milliseconds", stages["total"]
     for stage, name in STAGE_METRICS.items():

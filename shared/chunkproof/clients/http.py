@@ -140,22 +140,32 @@ class DirectClient(httpx.Client):
     it takes to send. The environment's proxies would come instead of the transport, and with it of key and deadline.
     """
 
-    def __init__(self, transport: httpx.BaseTransport) -> None:
-        super().__init__(transport=transport, trust_env=False)
+    def __init__(
+        self,
+        transport: httpx.BaseTransport,
+        *,
+        headers: Mapping[str, str] | None = None,
+        trust_env: bool = False,
+    ) -> None:
+        super().__init__(transport=transport, trust_env=trust_env)
         self._direct = transport
+        self._always = headers or {}
+
+    def build_request(self, method: str, url: Any, **given: Any) -> httpx.Request:
+        """The request with these headers and the client's, and no others."""
+        sent = {name: given.get(name) for name in ("params", "content", "data", "files", "json")}
+        return httpx.Request(method, url, headers={**self._always, **(given.get("headers") or {})}, **sent)
 
     def request(self, method: str, url: Any, **given: Any) -> httpx.Response:
         """The whole answer."""
-        sent = {name: given.get(name) for name in ("params", "headers", "content", "data", "files", "json")}
-        return answer_to(httpx.Request(method, url, **sent), self._direct)
+        return self.send(self.build_request(method, url, **given))
 
-
-def answer_to(request: httpx.Request, transport: httpx.BaseTransport) -> httpx.Response:
-    """The whole answer to this request."""
-    response = transport.handle_request(request)
-    response.request = request
-    response.read()
-    return response
+    def send(self, request: httpx.Request, **_options: Any) -> httpx.Response:
+        """The whole answer."""
+        response = self._direct.handle_request(request)
+        response.request = request
+        response.read()
+        return response
 
 
 class _Seen:

@@ -3,8 +3,8 @@
 `import qdrant_client` builds a thousand models, gRPC stubs and a store for local mode, and needs numpy and grpc
 for that: 0.7 s and 75 MB (docs/performance.md). A function that asks a server needs one class of it,
 `qdrant_client.http.ApiClient`, whose own module imports the rest only to hand it on. So that module is imported
-here while empty stand-ins are in the place of what it hands on. Should a release of the SDK not fit, its front
-door is used.
+here while empty stand-ins are in the place of what it hands on, and given a lighter HTTP client. Should a release
+of the SDK not fit, its front door is used.
 """
 
 import sys
@@ -14,6 +14,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+from chunkproof.clients.http import DirectClient
 
 SDK = "qdrant_client"
 CLIENT = "qdrant_client.http.api_client"
@@ -39,7 +41,9 @@ def _alone() -> ModuleType:
             _stand_in(folder, package)
         for file in (folder / "http" / "api").glob("*_api.py"):
             _stand_in(folder, file.with_suffix(""))
-        return import_module(CLIENT)
+        alone = import_module(CLIENT)
+        alone.Client = DirectClient  # type: ignore[attr-defined]
+        return alone
     finally:  # whoever imports the SDK gets it whole
         _taken_out()
         sys.modules.update(imported)

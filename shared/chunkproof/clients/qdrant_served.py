@@ -1,7 +1,7 @@
 """A Qdrant server, through the REST client of Qdrant's SDK."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
@@ -12,7 +12,7 @@ from pydantic_core import to_json
 from chunkproof import __version__
 from chunkproof.clients import Description, Nearest, Page, Point, PointId, is_impossible
 from chunkproof.clients import qdrant_answers as answers
-from chunkproof.clients.http import answer_to, host_of
+from chunkproof.clients.http import host_of
 from chunkproof.clients.qdrant import (
     SCORE_STEP,
     QdrantStore,
@@ -40,8 +40,7 @@ class ServedStore(QdrantStore):
         super().__init__(host_of(url))
         self.url = _base(url)
         self._sdk = rest_client()
-        self._client = self._sdk.ApiClient(self.url, transport=transport, trust_env=False, headers=HEADERS)
-        self._client.add_middleware(self._sent_by(transport))
+        self._client = self._sdk.ApiClient(self.url, transport=transport, headers=HEADERS, trust_env=False)
 
     def collections(self, deadline: Deadline) -> list[str]:
         """All names, sorted."""
@@ -164,17 +163,6 @@ class ServedStore(QdrantStore):
             content=None if body is None else to_json(body),
         )
         return answer["result"]
-
-    def _sent_by(self, transport: httpx.BaseTransport) -> Callable[[httpx.Request, Any], httpx.Response]:
-        """A middleware of the SDK that sends, in the place of its client (see `DirectClient`)."""
-
-        def send(request: httpx.Request, _next: Any) -> httpx.Response:
-            try:
-                return answer_to(request, transport)
-            except (httpx.HTTPError, ChunkproofError) as error:
-                raise self._sdk.ResponseHandlingException(error) from None
-
-        return send
 
     @contextmanager
     def _translated(
