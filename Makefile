@@ -7,7 +7,6 @@ INSTALL := pip --quiet --disable-pip-version-check install --no-compile
 # In parallel, a file at a time: halves the run on two cores.
 PYTEST_ARGS ?= -n auto --dist loadfile
 TESTS ?= tests
-BUILT_TESTS ?= tests/unit tests/integration
 
 # Deployment: PARAMS replaces the parameters of samconfig.toml, all of them. The layer is built for ARCH, with the Python that Lambda runs.
 ARCH ?= arm64
@@ -91,7 +90,7 @@ test-built: python313 ## The tests of what runs in Lambda, on the layer as `make
 	@$(MAKE) --no-print-directory build ARCH=$(HOST_ARCH) BUILD=.aws-sam/local >&2
 	@$(MAKE) --no-print-directory .venv-3.13/.dev PYTHON=$(PYTHON313) VENV=.venv-3.13
 	CHUNKPROOF_LAYER=$(CURDIR)/.aws-sam/local/SharedLayer/python PYTHONPATH=$(CURDIR)/.aws-sam/local/SharedLayer/python \
-	  .venv-3.13/bin/python -m pytest $(PYTEST_ARGS) $(BUILT_TESTS)
+	  .venv-3.13/bin/python -m pytest $(PYTEST_ARGS) tests/unit tests/integration
 
 .PHONY: faults
 faults: $(VENV)/.dev ## Break Qdrant and Cohere in every way, and show what a caller gets and how soon
