@@ -85,6 +85,10 @@ invoke: $(VENV)/.dev ## Run every sample event in a Lambda container, against a 
 test-sam: $(VENV)/.dev $(SAM) ## Test the build of `make invoke` behind sam local start-api
 	CHUNKPROOF_SAM=$(abspath $(SAM)) $(BIN)/python -m pytest tests/e2e/test_sam_local.py
 
+.PHONY: rehearse
+rehearse: python313 $(VENV)/.dev $(SAM) ## Deploy, ask and delete as the README says, against an AWS account made up on this machine
+	CHUNKPROOF_SAM=$(abspath $(SAM)) PYTHON313=$(PYTHON313) $(BIN)/python -m pytest tests/e2e/test_deploying.py
+
 .PHONY: test-built
 test-built: python313 ## The tests of what runs in Lambda, on the layer as `make invoke` builds it and on Lambda's Python
 	@$(MAKE) --no-print-directory build ARCH=$(HOST_ARCH) BUILD=.aws-sam/local >&2

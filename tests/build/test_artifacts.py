@@ -17,6 +17,7 @@ from chunkproof.clients import Point
 from chunkproof.clients.qdrant import QdrantStore
 from chunkproof.deadline import Deadline
 
+from support.artefacts import called, runtime_folder
 from support.cohere_server import CohereServer, cohere_server, hashed
 from support.keeping_server import Asked, Said, keeping_server
 from support.python313 import python313
@@ -25,23 +26,6 @@ from support.qdrant_server import QdrantServer
 ROOT = Path(__file__).resolve().parents[2]
 HOST = "arm64" if platform.machine() in ("arm64", "aarch64") else "x86_64"
 BUDGET = tomllib.loads((Path(__file__).parent / "budget.toml").read_text("utf-8"))
-# What Lambda's runtime brings along.
-RUNTIME = ("boto3", "botocore", "s3transfer", "jmespath", "dateutil", "six.py", "urllib3")
-CALL = """
-    import json, sys
-    import app
-    class Context:
-        aws_request_id = "a-request"
-        function_name = "f"
-        memory_limit_in_mb = 1024
-        invoked_function_arn = "arn:aws:lambda:us-east-1:123456789012:function:f"
-        def get_remaining_time_in_millis(self):
-            return 900000
-    answer = app.lambda_handler(json.load(sys.stdin), Context())
-    stale = [m.__name__ for m in list(sys.modules.values()) if (getattr(m, "__cached__", None) or "").endswith(".pyc")
-             and "layer" in m.__cached__ and not __import__("os").path.exists(m.__cached__)]
-    print("ANSWER" + json.dumps({"answer": answer, "stale": stale}))
-"""
 
 
 def build(folder: Path, architecture: str) -> Path:
@@ -68,12 +52,7 @@ def layer(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def runtime(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("runtime")
-    import boto3
-
-    for name in RUNTIME:
-        (folder / name).symlink_to(Path(boto3.__file__).parents[1] / name)
-    return folder
+    return runtime_folder(tmp_path_factory.mktemp("runtime"))
 
 
 @pytest.fixture(scope="module")
@@ -184,24 +163,6 @@ def test_a_handler_answers_with_nothing_but_artefacts_and_the_runtimes_boto3(
     )
     assert answer["statusCode"] == 200
     assert expected(json.loads(answer["body"]))
-
-
-def called(event: dict[str, Any], environment: dict[str, str]) -> dict[str, Any]:
-    """The answer of the handler on this path, in a process that has no other packages."""
-    own = {"PYTHONDONTWRITEBYTECODE": "1", "POWERTOOLS_SERVICE_NAME": "chunkproof"}
-    run = subprocess.run(
-        [str(python313()), "-S", "-W", "error::ImportWarning", "-c", textwrap.dedent(CALL)],
-        input=json.dumps(event),
-        env={**own, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr[-2000:]
-    printed = json.loads(run.stdout.split("ANSWER")[1])
-    assert printed["stale"] == []
-    answer: dict[str, Any] = printed["answer"]
-    return answer
 
 
 @pytest.mark.server

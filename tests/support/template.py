@@ -91,7 +91,12 @@ def whole(**parameters: str) -> Stack:
 
 def template(path: Path = TEMPLATE) -> dict[str, Any]:
     """A template as written, short forms such as `!Ref` in their long form."""
-    return dict(yaml.load(path.read_text("utf-8"), _Loader))
+    return parsed(path.read_text("utf-8"))
+
+
+def parsed(text: str) -> dict[str, Any]:
+    """The same of a text, YAML or JSON."""
+    return dict(yaml.load(text, _Loader))
 
 
 class _Loader(yaml.CSafeLoader):
@@ -114,21 +119,26 @@ def transformed(
     written: dict[str, Any], given: dict[str, str], packaged: str = "s3://packaged"
 ) -> dict[str, Any]:
     """SAM's resources as CloudFormation's. Folders become addresses below `packaged`, as `sam package` does."""
-    from samtranslator.parser.parser import Parser
-    from samtranslator.translator.translator import Translator
-
     uploaded = copy.deepcopy(written)
     for name, resource in uploaded["Resources"].items():
         for folder in {"CodeUri", "ContentUri", "DefinitionUri"} & set(resource.get("Properties", {})):
             resource["Properties"][folder] = f"{packaged}/{name}"
+    return translated(uploaded, given)
+
+
+def translated(uploaded: dict[str, Any], given: dict[str, str], region: str = REGION) -> dict[str, Any]:
+    """A packaged template as SAM's transform leaves it."""
+    from samtranslator.parser.parser import Parser
+    from samtranslator.translator.translator import Translator
+
     # Of the session only the region is read; a real one would look at the profile of whoever runs this.
-    translator = Translator({}, Parser(), boto_session=SimpleNamespace(region_name=REGION))
-    return dict(translator.translate(uploaded, dict(given)))
+    translator = Translator({}, Parser(), boto_session=SimpleNamespace(region_name=region))
+    return dict(translator.translate(copy.deepcopy(uploaded), dict(given)))
 
 
 def parameter_values(written: dict[str, Any], given: dict[str, str]) -> dict[str, str | list[str]]:
     """What `Ref` yields for each parameter. Raises `RefusedError` for a missing or forbidden value."""
-    declared = written["Parameters"]
+    declared = written.get("Parameters", {})
     if unknown := sorted(set(given) - set(declared)):
         raise RefusedError(f"no parameter {unknown[0]}")
     values: dict[str, str | list[str]] = {}
@@ -163,13 +173,16 @@ def refusal(rules: dict[str, Any], value: str) -> str | None:
 def broken_rules(**parameters: str) -> list[str]:
     """What the template's rules say against these parameters."""
     written = template()
-    resolver = _Resolver(
-        {"Resources": {}},
-        parameter_values(written, {"QdrantUrl": QDRANT_URL, "ReleaseDigest": "0a1b", **parameters}),
-    )
+    given = {"QdrantUrl": QDRANT_URL, "ReleaseDigest": "0a1b", **parameters}
+    return failed_assertions(written, parameter_values(written, given))
+
+
+def failed_assertions(written: dict[str, Any], values: dict[str, str | list[str]]) -> list[str]:
+    """The same of any template."""
+    resolver = _Resolver({"Resources": {}}, values)
     return [
         assertion["AssertDescription"]
-        for rule in written["Rules"].values()
+        for rule in written.get("Rules", {}).values()
         if "RuleCondition" not in rule or resolver.decides(rule["RuleCondition"])
         for assertion in rule["Assertions"]
         if not resolver.decides(assertion["Assert"])

@@ -1,0 +1,224 @@
+"""The README's way from nothing to a signed answer and back, its own commands run against an account on this machine.
+
+Needs `CHUNKPROOF_SAM` with the path of sam, and Python 3.13 to build the layer.
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from support.account import Account, account
+from support.cloud import Host, handbook_host
+from support.cohere_server import KEY
+from support.handbook import COLLECTION
+from support.http_api import HttpApis
+from support.python313 import python313
+from support.resources import Deployment
+from tools.invoke import differences
+
+SAM = os.environ.get("CHUNKPROOF_SAM")
+ROOT = Path(__file__).resolve().parents[2]
+ARCHITECTURE = "arm64" if os.uname().machine in ("arm64", "aarch64") else "x86_64"
+
+pytestmark = [
+    pytest.mark.skipif(not SAM, reason="CHUNKPROOF_SAM does not name the AWS SAM CLI"),
+    pytest.mark.skipif(not python313(), reason="no Python 3.13 to build the layer with"),
+]
+
+
+@dataclass
+class Workplace:
+    """A checkout of its own, in a terminal whose AWS is the account."""
+
+    folder: Path
+    aws: Account
+    apis: HttpApis
+    host: Host
+    parameters: tuple[str, ...] = ()
+
+    @property
+    def stack(self) -> Deployment:
+        return self.aws.cloudformation.stacks["chunkproof"]
+
+    def run(self, command: str, typed: str = "", **variables: str) -> str:
+        """What a line prints, both streams; it must succeed."""
+        done = self.attempt(command, typed, **variables)
+        assert done.returncode == 0, f"{command}\n{done.stdout}"
+        return done.stdout
+
+    def attempt(self, command: str, typed: str = "", **variables: str) -> "subprocess.CompletedProcess[str]":
+        inherited = {k: v for k, v in os.environ.items() if not k.startswith(("AWS_", "MAKE", "MFLAGS"))}
+        return subprocess.run(
+            ["bash", "-c", command],
+            cwd=self.folder,
+            env={**inherited, **self.aws.variables, **self._tools(), **self._apis(command), **variables},
+            input=typed,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+
+    def _tools(self) -> dict[str, str]:
+        """What this machine has already is not installed again."""
+        own = Path(sys.executable).parent
+        make = f"-- VENV={own.parent} SAM={SAM} PYTHON313={python313()} ARCH={ARCHITECTURE}"
+        path = os.pathsep.join([str(own), str(Path(str(SAM)).parent), os.environ["PATH"]])
+        return {"MAKEFLAGS": make, "PATH": path}
+
+    def _apis(self, command: str) -> dict[str, str]:
+        if command.startswith("make"):  # which gets packages, not by way of this proxy
+            return {}
+        stack = self.aws.cloudformation.stacks.get("chunkproof")
+        return {**self.apis.variables, "API": stack.outputs["ApiUrl"] if stack else ""}
+
+    def configure(self) -> None:
+        """Write the parameters of the default environment into samconfig.toml, as one does in an editor."""
+        file = self.folder / "samconfig.toml"
+        lines = "".join(f"  {json.dumps(parameter)},\n" for parameter in self.parameters)
+        text = (ROOT / "samconfig.toml").read_text("utf-8")
+        given = r'  "QdrantUrl=https://CHANGE-ME[^\n]+\n'
+        file.write_text(re.sub(given, lambda _: lines, text, count=1), "utf-8")
+
+
+def readme(heading: str, number: int) -> list[str]:
+    """The commands of a block of the README, continued lines joined, without what is said of them."""
+    block = section_of(heading).split("```\n")[number * 2 + 1].replace("\\\n", "")
+    return [re.sub(r"\s+#.*", "", line) for line in block.splitlines()]
+
+
+def section_of(heading: str) -> str:
+    """A section of the README."""
+    return (ROOT / "README.md").read_text("utf-8").split(f"\n## {heading}\n")[1].split("\n## ")[0]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workplace]:
+    folder = tmp_path_factory.mktemp("checkout") / "chunkproof"
+    shutil.copytree(ROOT, folder, ignore=shutil.ignore_patterns(".*", "__pycache__", "dist"))
+    for file in ("pyproject.toml", "tests/requirements.txt", "cli/requirements.txt"):
+        os.utime(folder / file, (0, 0))  # older than the virtualenv, which is that of this checkout
+    with handbook_host() as host, account() as (aws, apis):
+        yield Workplace(folder, aws, apis, host)
+
+
+@pytest.fixture(scope="module")
+def deployed(place: Workplace) -> Workplace:
+    """After the README's first block: keys stored, parameters written, the stack made, and looked at."""
+    secret, edit, deploy, doctor = readme("Deploying", 0)
+    assert edit == "$EDITOR samconfig.toml"
+    keys = {"QDRANT_API_KEY": "which-this-server-ignores", "COHERE_API_KEY": KEY}
+    arn = place.run(secret, typed=json.dumps(keys)).split()[-1]
+    place.parameters = (
+        f"QdrantUrl={place.host.qdrant_url}",
+        f"CohereBaseUrl={place.host.cohere_url}",
+        f"SecretArn={arn}",
+        f"Collection={COLLECTION}",
+        "DeadlineMs=20000",  # a cold start on a busy machine is not what this is about
+    )
+    place.configure()
+    said = place.run(deploy, typed="y\n")
+    assert "Successfully created/updated stack - chunkproof in us-east-1" in said
+    assert "Verdict: collection handbook is ready." in place.run(doctor)
+    return place
+
+
+def test_signed_requests_are_answered(deployed: Workplace) -> None:
+    curl, search = readme("Deploying", 1)
+    by_curl = json.loads(deployed.run(curl))
+    assert by_curl["status"] == "success"
+    by_command = json.loads(deployed.run(f"{search} --json"))
+    assert differences(by_curl, by_command) == []
+    assert by_curl["results"][0]["metadata"]["chunk_id"] == "vectordb-security-00"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"AWS_SECRET_ACCESS_KEY": "another"},
+        {"AWS_ACCESS_KEY_ID": "ASIASTRANGER"},
+        {"AWS_SESSION_TOKEN": "of-yesterday"},
+        {"AWS_SESSION_TOKEN": ""},
+    ],
+    ids=str,
+)
+def test_a_wrong_signature_is_refused(deployed: Workplace, wrong: dict[str, str]) -> None:
+    curl, search = readme("Deploying", 1)
+    assert json.loads(deployed.run(curl, **wrong)) == {"message": "Forbidden"}
+    refused = deployed.attempt(search, **wrong)
+    assert refused.returncode == 2
+    assert "check the AWS credentials and their execute-api:Invoke" in refused.stdout
+
+
+def test_nothing_is_answered_without_a_signature(deployed: Workplace) -> None:
+    for path in ("search", "validate-chunk", "health", "collections/handbook"):
+        method = "-d {}" if path in ("search", "validate-chunk") else ""
+        assert json.loads(deployed.run(f"curl -s $API/{path} {method}")) == {"message": "Forbidden"}
+
+
+def test_a_deployment_without_a_change_changes_nothing(deployed: Workplace) -> None:
+    before = deployed.stack.resources
+    assert "No changes to deploy" in deployed.run("make deploy")
+    assert deployed.stack.resources is before
+
+
+def test_a_line_of_the_layer_reaches_callers(deployed: Workplace) -> None:
+    line = 'CONTRACT_VERSION = "1.0"'
+    file = deployed.folder / "shared" / "chunkproof" / "__init__.py"
+    written = file.read_text("utf-8")
+    assert line in written
+    file.write_text(written.replace(line, 'CONTRACT_VERSION = "1.0-changed"'), "utf-8")
+    curl = readme("Deploying", 1)[0].replace("/search", "/health")
+    health = re.sub("-d '[^']+'", "", curl)
+    assert health != curl
+    assert json.loads(deployed.run(health))["contract_version"] == "1.0"
+    deployed.run("make deploy", typed="y\n")
+    assert json.loads(deployed.run(health))["contract_version"] == "1.0-changed"
+    assert deployed.stack.status == "UPDATE_COMPLETE"
+
+
+def test_parameters_that_do_not_go_together_are_refused_with_the_reason(deployed: Workplace) -> None:
+    before = deployed.stack.resources
+    built = ".aws-sam/build/template.yaml --config-file $PWD/samconfig.toml"  # as `make deploy` calls it
+    parameters = "QdrantUrl=http://x TenantClaim=sub TenantField=tenant"
+    refused = deployed.attempt(f"sam deploy --template-file {built} --parameter-overrides {parameters}")
+    assert refused.returncode != 0
+    assert "With TenantClaim, JwtIssuer must name who issues the tokens" in refused.stdout
+    assert deployed.stack.resources is before
+
+
+def test_audits_and_suites_come_with_a_parameter_and_commands_find_them(deployed: Workplace) -> None:
+    parameters = " ".join([*deployed.parameters, "Audit=true", "Suite=true"])
+    deployed.run(f"make deploy PARAMS='{parameters}'", typed="y\n")
+    outputs = deployed.stack.outputs
+    assert {"AuditStateMachineArn", "AuditBucketName", "SuiteStateMachineArn", "SuiteBucketName"} <= set(
+        outputs
+    )
+    suite = ROOT / "cli" / "chunkproof_cli" / "local" / "suite.yaml"
+    deployed.run(f"chunkproof suite publish {suite} --stack chunkproof")
+    kept = deployed.aws.client("s3").list_objects_v2(Bucket=outputs["SuiteBucketName"])["Contents"]
+    assert [item["Key"] for item in kept] == ["suite.json"]
+
+
+def test_deleting_leaves_what_the_readme_says(deployed: Workplace) -> None:
+    buckets = {deployed.stack.outputs[name] for name in ("AuditBucketName", "SuiteBucketName")}
+    section = section_of("Deploying")
+    (command,) = re.findall(r"`(sam delete [^`]+)`", section)
+    deployed.run(command, typed="y\n" * 5)
+    assert set(deployed.aws.cloudformation.stacks) == {"aws-sam-cli-managed-default"}
+    (secret,) = deployed.aws.client("secretsmanager").list_secrets()["SecretList"]
+    assert secret["Name"] == "chunkproof-keys"
+    (uploads,) = deployed.aws.cloudformation.resources("AWS::S3::Bucket")
+    kept = {bucket["Name"] for bucket in deployed.aws.client("s3").list_buckets()["Buckets"]}
+    assert kept == {uploads.name, *buckets}
+    missing = deployed.attempt("chunkproof doctor --stack chunkproof")
+    assert missing.returncode == 2
+    assert "There is no stack chunkproof in this account and region" in missing.stdout

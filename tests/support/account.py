@@ -1,0 +1,127 @@
+"""An AWS account on this machine, over HTTP: moto's services, CloudFormation, and the APIs that stacks make.
+
+What commands need to find it is in `variables`: the address of AWS's services, credentials, and for the APIs, which
+have names of their own, a proxy and the certificate of whoever vouches for them.
+"""
+
+import io
+import os
+import tempfile
+import threading
+import zipfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+import boto3
+from werkzeug.serving import WSGIRequestHandler, make_server
+
+from support.artefacts import called, runtime_folder
+from support.http_api import HttpApis, http_apis
+from support.resources import REGION
+from support.stacks import CloudFormation
+
+CREDENTIALS = {
+    "AWS_ACCESS_KEY_ID": "ASIAREHEARSAL",
+    "AWS_SECRET_ACCESS_KEY": "not-a-secret-but-signed-with",
+    "AWS_SESSION_TOKEN": "a-session-token",
+}
+
+
+class Account:
+    """The services of one account; functions run as processes, with nothing but what was uploaded."""
+
+    def __init__(self, url: str, folder: Path) -> None:
+        self.url = url
+        self.cloudformation = CloudFormation(self._template, self._bucket)
+        self._folder = folder
+        self._runtime = runtime_folder(folder / "runtime")
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """Where commands find AWS's services, and who they are."""
+        return {**CREDENTIALS, "AWS_DEFAULT_REGION": REGION, "AWS_ENDPOINT_URL": self.url}
+
+    def client(self, service: str) -> Any:
+        """boto3's, of this account."""
+        names = {name.lower(): value for name, value in CREDENTIALS.items()}
+        return boto3.client(service, endpoint_url=self.url, region_name=REGION, **names)
+
+    def api(self, id_: str) -> dict[str, Any] | None:
+        """The definition of an API."""
+        made = self.cloudformation.resources("AWS::ApiGatewayV2::Api")
+        return next((api.properties["Body"] for api in made if api.name == id_), None)
+
+    def invoke(self, arn: str, event: dict[str, Any]) -> dict[str, Any]:
+        """A function's answer: that of the version which the alias in the ARN points to."""
+        function = self.published(arn)
+        code = self._unpacked(function["Code"]["S3Bucket"], function["Code"]["S3Key"])
+        layers = [self.cloudformation.layers[layer] for layer in function["Layers"]]
+        folders = [self._unpacked(layer["S3Bucket"], layer["S3Key"]) / "python" for layer in layers]
+        path = os.pathsep.join(map(str, (code, *folders, self._runtime)))
+        return called(event, {**self.variables, **function["Environment"]["Variables"], "PYTHONPATH": path})
+
+    def published(self, arn: str) -> dict[str, Any]:
+        """A function's properties as its alias has them."""
+        name, alias = arn.split(":")[-2:]
+        aliases = self.cloudformation.resources("AWS::Lambda::Alias")
+        of = ("FunctionName", "Name")
+        (number,) = (
+            a.properties["FunctionVersion"] for a in aliases if [a.properties[k] for k in of] == [name, alias]
+        )
+        versions = self.cloudformation.resources("AWS::Lambda::Version")
+        (version,) = (v for v in versions if (v.properties["FunctionName"], str(v.number)) == (name, number))
+        return version.published
+
+    def _unpacked(self, bucket: str, key: str) -> Path:
+        folder = self._folder / "unpacked" / bucket / key
+        if not folder.exists():
+            content = self.client("s3").get_object(Bucket=bucket, Key=key)["Body"].read()
+            with zipfile.ZipFile(io.BytesIO(content)) as archive:
+                archive.extractall(folder)
+        return folder
+
+    def _template(self, url: str) -> str:
+        bucket, _, key = urlsplit(url).path.lstrip("/").partition("/")
+        text = self.client("s3").get_object(Bucket=bucket, Key=key)["Body"].read().decode("utf-8")
+        # Nested templates have an address here; `sam delete` knows only S3's own.
+        return str(text).replace(self.url, f"https://s3.{REGION}.amazonaws.com")
+
+    def _bucket(self, name: str, wanted: bool) -> None:
+        s3 = self.client("s3")
+        s3.create_bucket(Bucket=name) if wanted else s3.delete_bucket(Bucket=name)
+
+
+@contextmanager
+def account() -> Iterator[tuple[Account, HttpApis]]:
+    """The account and its APIs, until the block ends."""
+    from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+
+    moto = DomainDispatcherApplication(create_backend_app)
+
+    def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        if "/cloudformation/aws4_request" not in environ.get("HTTP_AUTHORIZATION", ""):
+            return moto(environ, start_response)
+        form = environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"])).decode()
+        status, answer = made.cloudformation.answer(dict(parse_qsl(form, keep_blank_values=True)))
+        start_response(f"{status} -", [("content-type", "text/xml")])
+        return [answer.encode()]
+
+    class Quiet(WSGIRequestHandler):
+        def log(self, *_: object) -> None:
+            """Nothing."""
+
+    server = make_server("127.0.0.1", 0, application, threaded=True, request_handler=Quiet)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    with tempfile.TemporaryDirectory() as folder:
+        made = Account(f"http://127.0.0.1:{server.server_port}", Path(folder))
+        thread.start()
+        try:
+            with http_apis(made, CREDENTIALS, Path(folder)) as apis:
+                yield made, apis
+        finally:
+            server.shutdown()
+            server.server_close()
+            thread.join()

@@ -1,0 +1,177 @@
+"""API Gateway's HTTP APIs as callers meet them: by name over TLS, signatures checked, requests handed to functions.
+
+Names such as `a1b2.execute-api.us-east-1.amazonaws.com` are reached through a proxy (`HTTPS_PROXY`), which ends the
+tunnel itself, with a certificate that `SSL_CERT_FILE` vouches for.
+"""
+
+import base64
+import hmac
+import json
+import re
+import ssl
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from email.message import Message
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import unquote, urlsplit
+
+import trustme
+from botocore.auth import SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
+
+from chunkproof_cli.local.gateway import to_event
+
+from support.resources import ACCOUNT, REGION
+from support.template import open_routes
+
+SIGNED = re.compile(
+    r"AWS4-HMAC-SHA256 Credential=(?P<key>[^/]+)/(?P<day>\d{8})/(?P<region>[^/]+)/(?P<service>[^/]+)/aws4_request, ?"
+    r"SignedHeaders=(?P<headers>[^,]+), ?Signature=(?P<signature>[0-9a-f]{64})"
+)
+
+
+class Functions(Protocol):
+    """Where definitions and functions are."""
+
+    def api(self, id_: str) -> dict[str, Any] | None: ...
+
+    def invoke(self, arn: str, event: dict[str, Any]) -> dict[str, Any]: ...
+
+
+@dataclass(frozen=True)
+class HttpApis:
+    """How a command reaches them."""
+
+    proxy: str
+    certificate: Path
+
+    @property
+    def variables(self) -> dict[str, str]:
+        vouching = str(self.certificate)
+        return {"HTTPS_PROXY": self.proxy, "SSL_CERT_FILE": vouching, "CURL_CA_BUNDLE": vouching}
+
+
+@contextmanager
+def http_apis(functions: Functions, credentials: Mapping[str, str], folder: Path) -> Iterator[HttpApis]:
+    """All APIs of the account, until the block ends."""
+    authority = trustme.CA()
+    certificate = folder / "authority.pem"
+    authority.cert_pem.write_to_path(certificate)
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert(f"*.execute-api.{REGION}.amazonaws.com").configure_cert(tls)
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_CONNECT(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.connection = tls.wrap_socket(self.connection, server_side=True)
+            self.rfile, self.wfile = self.connection.makefile("rb"), self.connection.makefile("wb", 0)
+            self.close_connection = False
+
+        def finish(self) -> None:
+            super().finish()
+            self.connection.close()
+
+        def _answer(self) -> None:
+            body = self.rfile.read(int(self.headers.get("content-length") or 0))
+            answer = _answered(functions, credentials, self.command, self.path, self.headers, body)
+            content = answer["body"].encode()
+            if answer.get("isBase64Encoded"):
+                content = base64.b64decode(content)
+            self.send_response(answer["statusCode"])
+            for name, value in {**answer["headers"], "content-length": len(content)}.items():
+                self.send_header(name, str(value))
+            self.end_headers()
+            self.wfile.write(content)
+
+        do_GET = do_POST = do_PUT = do_DELETE = _answer  # noqa: N815 - names of the base class
+
+        def log_message(self, *_: object) -> None:
+            """Quiet."""
+
+    listener = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    listener.daemon_threads = True
+    thread = threading.Thread(target=listener.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread.start()
+    try:
+        yield HttpApis(f"http://127.0.0.1:{listener.server_address[1]}", certificate)
+    finally:
+        listener.shutdown()
+        listener.server_close()
+        thread.join()
+
+
+def _answered(
+    functions: Functions,
+    credentials: Mapping[str, str],
+    method: str,
+    target: str,
+    headers: Message,
+    body: bytes,
+) -> dict[str, Any]:
+    host = str(headers["host"])
+    definition = functions.api(host.partition(".")[0])
+    if definition is None:
+        return _message(404, "Not Found")
+    path = urlsplit(target).path
+    found = _operation(definition, method, unquote(path))
+    if found is None:
+        return _message(404, "Not Found")
+    route, operation = found
+    caller = _signer(credentials, method, f"https://{host}{target}", headers, body)
+    if caller is None and route not in open_routes(definition):
+        return _message(403, "Forbidden")
+    scope = {
+        "method": method,
+        "path": unquote(path),
+        "raw_path": path.encode(),
+        "query_string": urlsplit(target).query.encode(),
+        "headers": [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()],
+        "http_version": "1.1",
+    }
+    event = to_event(scope, body)
+    if caller:
+        event["requestContext"]["authorizer"] = {"iam": {"accessKey": caller, "accountId": ACCOUNT}}
+    uri = operation["x-amazon-apigateway-integration"]["uri"]
+    return functions.invoke(uri.split("/functions/")[1].removesuffix("/invocations"), event)
+
+
+def _operation(definition: dict[str, Any], method: str, path: str) -> tuple[str, dict[str, Any]] | None:
+    for pattern, item in definition["paths"].items():
+        if re.fullmatch(re.sub(r"{\w+}", "[^/]+", pattern), path) and method.lower() in item:
+            return f"{method} {pattern}", item[method.lower()]
+    return None
+
+
+def _signer(
+    credentials: Mapping[str, str], method: str, url: str, headers: Message, body: bytes
+) -> str | None:
+    """The access key of a request whose signature is right, by botocore's own reckoning; else None."""
+    signed = SIGNED.fullmatch(headers.get("authorization", ""))
+    if signed is None or (signed["region"], signed["service"]) != (REGION, "execute-api"):
+        return None
+    names = signed["headers"].split(";")
+    said = (signed["key"], headers.get("x-amz-security-token"))
+    if said != (credentials["AWS_ACCESS_KEY_ID"], credentials["AWS_SESSION_TOKEN"]):
+        return None
+    if not {"host", "x-amz-security-token"} <= set(names):
+        return None
+    request = AWSRequest(method, url, {name: headers[name] for name in names}, body)
+    request.context["timestamp"] = headers["x-amz-date"]
+    key = Credentials(credentials["AWS_ACCESS_KEY_ID"], credentials["AWS_SECRET_ACCESS_KEY"])
+    auth = SigV4Auth(key, signed["service"], signed["region"])
+    wanted = auth.signature(auth.string_to_sign(request, auth.canonical_request(request)), request)
+    return signed["key"] if hmac.compare_digest(wanted, signed["signature"]) else None
+
+
+def _message(status: int, message: str) -> dict[str, Any]:
+    """The gateway's own way of saying no."""
+    body = json.dumps({"message": message})
+    return {"statusCode": status, "headers": {"content-type": "application/json"}, "body": body}
