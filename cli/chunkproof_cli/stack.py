@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from chunkproof.errors import ChunkproofError
+from chunkproof.errors import ChunkproofError, ForbiddenError, NotFoundError
 from chunkproof.models.health import DependencyHealth, Health
 from chunkproof_cli.cloud import deployed_stack
 from chunkproof_cli.context import remote_api
@@ -36,9 +36,14 @@ def examine_api(url: str, collection: str) -> Examination:
             points = f"{collection} has {found.info.points_count:,} points"
             found.findings.append(Finding(Level.OK, "collection", points))
         except ChunkproofError as error:
-            remedy = "Name one that exists: the parameter Collection, or --collection"
-            found.findings.append(Finding(Level.FAIL, "collection", str(error), remedy))
+            found.findings.append(Finding(Level.FAIL, "collection", str(error), _remedy(error)))
     return found
+
+
+def _remedy(error: ChunkproofError) -> str:
+    if isinstance(error, NotFoundError | ForbiddenError):
+        return "Name one that exists: the parameter Collection, or --collection"
+    return REMEDIES["Qdrant"] if error.code.startswith("QDRANT_") else ""
 
 
 def _health(health: Health) -> Iterator[Finding]:

@@ -113,6 +113,7 @@ def test_the_address_of_qdrant_is_all_that_must_be_given() -> None:
     [
         ("QdrantUrl", ""),
         ("QdrantUrl", "qdrant.example:6333"),
+        ("QdrantUrl", "https://CHANGE-ME.cloud.qdrant.io:6333"),
         ("SecretArn", "a-name"),
         ("SecretArn", "arn:aws:ssm:eu-central-1:123456789012:parameter/keys"),
         ("SecretKmsKeyArn", "alias/keys"),

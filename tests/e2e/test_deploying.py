@@ -72,7 +72,7 @@ class Workplace:
         own = Path(sys.executable).parent
         make = f"-- VENV={own.parent} SAM={SAM} PYTHON313={python313()} ARCH={ARCHITECTURE}"
         path = os.pathsep.join([str(own), str(Path(str(SAM)).parent), os.environ["PATH"]])
-        return {"MAKEFLAGS": make, "PATH": path}
+        return {"MAKEFLAGS": make, "PATH": path, "SAM_CLI_TELEMETRY": "0"}
 
     def _apis(self, command: str) -> dict[str, str]:
         if command.startswith("make"):  # which gets packages, not by way of this proxy

@@ -153,6 +153,36 @@ def test_what_is_down_or_missing_fails_with_what_to_check(chunkproof: Command, s
     assert failed["embedder"] == "Check the key in the secret, and EmbeddingModel"
 
 
+@pytest.mark.parametrize(
+    ("status", "code", "remedy"),
+    [
+        (404, "COLLECTION_NOT_FOUND", "Name one that exists: the parameter Collection, or --collection"),
+        (403, "FORBIDDEN", "Name one that exists: the parameter Collection, or --collection"),
+        (
+            503,
+            "QDRANT_UNAVAILABLE",
+            "Check QdrantUrl, the key in the secret, and that the functions' network reaches it",
+        ),
+        (
+            504,
+            "QDRANT_TIMEOUT",
+            "Check QdrantUrl, the key in the secret, and that the functions' network reaches it",
+        ),
+        (500, "INTERNAL", None),
+    ],
+)
+@pytest.mark.usefixtures("aws")
+def test_the_remedy_for_a_collection_is_for_what_is_wrong_with_it(
+    chunkproof: Command, stack_api: StackApi, status: int, code: str, remedy: str | None
+) -> None:
+    deploy({"ApiUrl": stack_api.url, "Collection": "docs", "Authorization": "AWS_IAM"})
+    said = {"error": {"code": code, "message": "so"}, "errors": ["so"]}
+    stack_api.answers = {"/health?deep=true": (200, healthy()), "/collections/docs": (status, said)}
+    run = chunkproof("doctor", "--stack", "chunkproof", "--json")
+    (failed,) = (f for f in run.json["findings"] if f["level"] == "FAIL")
+    assert (failed["check"], failed["message"], failed["remedy"]) == ("collection", "so", remedy)
+
+
 @pytest.mark.usefixtures("aws")
 def test_an_unknown_stack_and_one_of_somebody_else_are_told_apart(chunkproof: Command) -> None:
     unknown = chunkproof("doctor", "--stack", "nothing")

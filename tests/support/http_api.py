@@ -71,7 +71,11 @@ def http_apis(functions: Functions, credentials: Mapping[str, str], folder: Path
         def do_CONNECT(self) -> None:
             self.send_response(200)
             self.end_headers()
-            self.connection = tls.wrap_socket(self.connection, server_side=True)
+            try:
+                self.connection = tls.wrap_socket(self.connection, server_side=True)
+            except ssl.SSLError:  # somebody who does not trust this authority
+                self.close_connection = True
+                return
             self.rfile, self.wfile = self.connection.makefile("rb"), self.connection.makefile("wb", 0)
             self.close_connection = False
 
