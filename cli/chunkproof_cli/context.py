@@ -4,8 +4,9 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from io import UnsupportedOperation
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -219,5 +220,6 @@ def exit_code(error: ChunkproofError) -> int:
 
 
 def silence_stdout() -> None:
-    """After a reader such as `head` has gone: nothing more to say, and no complaint at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    """When nobody reads on, or nothing can be written: nothing more to say, and no complaint at exit."""
+    with suppress(UnsupportedOperation):  # not a file: nothing that could complain
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -48,6 +48,13 @@ class Commands(click.Group):
         command: click.Command = getattr(import_module(f"chunkproof_cli.commands.{name}"), name)
         return command
 
+    def invoke(self, context: click.Context) -> object:
+        """Run it; a reader that has gone is for `main` to tell: with its number, click would exit 1, a failed check."""
+        try:
+            return super().invoke(context)
+        except BrokenPipeError:
+            raise BrokenPipeError from None
+
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="chunkproof")
@@ -73,11 +80,15 @@ def main() -> None:
     # Local mode advises a server for large collections; the README says so, once.
     warnings.filterwarnings("ignore", module="qdrant_client.*")
     try:
-        _run()
+        try:
+            _run()
+        finally:
+            sys.stdout.flush()  # what cannot be written is told here, and not by Python as it ends
     except BrokenPipeError:
         silence_stdout()
         sys.exit(PIPE_CLOSED)
     except OSError as error:
+        silence_stdout()
         click.echo(f"{error.filename or 'The system'}: {error.strerror}", err=True)
         sys.exit(COULD_NOT_JUDGE)
 

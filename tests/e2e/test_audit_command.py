@@ -21,7 +21,7 @@ from chunkproof.deadline import Deadline
 from chunkproof_cli.audit_reports import FORMATS
 
 from support.audits import Planted, fill, planted
-from support.commands import Command
+from support.commands import FULL, Command, needs_full
 from support.fault_proxy import Call, Fault, fault_proxy
 from support.faults import Says, qdrant_error
 from support.qdrant_server import QdrantServer
@@ -229,19 +229,6 @@ def test_a_report_is_not_written_where_the_state_is(
     run = handbook("audit", manifest, *HANDBOOK, "--state", state, "-o", state / "findings.jsonl")
     assert run.code == 2
     assert "is for the state of the audit" in run.err
-
-
-FULL = Path("/dev/full")
-needs_full = pytest.mark.skipif(not FULL.exists(), reason="needs a device that is always full")
-
-
-@needs_full
-def test_an_error_that_cannot_be_told_leaves_no_trace_of_the_program() -> None:
-    command = [sys.executable, "-m", "chunkproof_cli", "audit", "nothing.jsonl", "--json"]
-    with FULL.open("w") as full:
-        run = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
-    assert run.returncode == 3
-    assert run.stderr.splitlines() == ["nothing.jsonl: no such file", "The system: No space left on device"]
 
 
 @needs_full

@@ -1,0 +1,44 @@
+"""Output that nobody takes: a full disk, a reader that has gone; with Python's buffer and without."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.commands import FULL, needs_full
+
+
+@needs_full
+@pytest.mark.parametrize("unbuffered", ["", "1"], ids=["buffered", "unbuffered"])
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [(["audit", "nothing.jsonl", "--json"], ["nothing.jsonl: no such file"]), (["--help"], [])],
+    ids=["an error", "a success"],
+)
+def test_what_cannot_be_written_leaves_no_trace_of_the_program(
+    monkeypatch: pytest.MonkeyPatch, unbuffered: str, arguments: list[str], told: list[str]
+) -> None:
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
+    command = [sys.executable, "-m", "chunkproof_cli", *arguments]
+    with FULL.open("w") as full:
+        run = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert run.returncode == 3
+    assert run.stderr.splitlines() == [*told, "The system: No space left on device"]
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"], ids=["buffered", "unbuffered"])
+def test_a_reader_that_has_gone_is_not_a_failed_check(
+    monkeypatch: pytest.MonkeyPatch, unbuffered: str, loaded_handbook: Path, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
+    shutil.copytree(loaded_handbook, tmp_path / "data")
+    reading, writing = os.pipe()
+    os.close(reading)
+    collection = ["collection", "handbook", "--json", "--data", str(tmp_path / "data")]
+    command = [sys.executable, "-m", "chunkproof_cli", *collection]
+    with os.fdopen(writing, "w") as gone:
+        run = subprocess.run(command, stdout=gone, stderr=subprocess.PIPE, text=True, check=False)
+    assert (run.returncode, run.stderr) == (141, "")
