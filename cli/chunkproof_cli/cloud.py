@@ -45,6 +45,8 @@ Points = list[tuple[datetime, float]]
 
 def deployed_stack(name: str) -> Stack:
     """The stack of this name, which must be one of Chunkproof's."""
+    if not name.strip():  # to AWS, no name means all stacks
+        raise InvalidParameterError("--stack must name a stack")
     with asking("cloudformation:DescribeStacks"):
         try:
             found = client("cloudformation").describe_stacks(StackName=name)["Stacks"][0]

@@ -1,6 +1,7 @@
 """A deployed stack (or `chunkproof serve`) as seen from a terminal."""
 
 import json
+import re
 from types import TracebackType
 from typing import Any, Self, TypeVar
 from urllib.parse import quote, urlsplit
@@ -10,6 +11,7 @@ from pydantic import ValidationError
 
 from chunkproof import errors
 from chunkproof.clients import is_impossible
+from chunkproof.clients.http import tls
 from chunkproof.errors import (
     ChunkproofError,
     CollectionNotFoundError,
@@ -23,6 +25,7 @@ from chunkproof.models import CollectionInfo, Model, RetrievalResponse, Validati
 from chunkproof.models.health import Health
 from chunkproof.models.json import faults
 from chunkproof.settings import is_http_url
+from chunkproof_cli.output import harmless
 
 Answer = TypeVar("Answer", bound=Model)
 
@@ -43,7 +46,7 @@ class RemoteApi:
             raise InvalidParameterError("CHUNKPROOF_TOKEN must be ASCII text without line ends")
         self._url = url.rstrip("/")
         self._token = token
-        self._http = httpx.Client(timeout=timeout_s)
+        self._http = _client(timeout_s)
 
     def search(self, request: dict[str, Any]) -> RetrievalResponse:
         """`POST /search`."""
@@ -93,8 +96,10 @@ class RemoteApi:
             )
         except httpx.TimeoutException:
             raise ApiUnavailableError(f"{self._url} did not answer in time") from None
-        except httpx.TransportError:
-            raise ApiUnavailableError(f"{self._url} could not be reached; check --api") from None
+        except httpx.TransportError as error:
+            raise ApiUnavailableError(
+                f"{self._url} could not be reached ({_reason(error)}); check --api"
+            ) from None
         except httpx.HTTPError:
             raise ApiUnavailableError(f"{self._url} answered with something that cannot be read") from None
         if answer.status_code in accepted:
@@ -134,6 +139,22 @@ class RemoteApi:
             )
         answered = f"{self._url} answered {answer.status_code} {said}".rstrip()
         return RequestTooLargeError(answered) if answer.status_code == 413 else ApiUnavailableError(answered)
+
+
+def _client(timeout_s: float) -> httpx.Client:
+    try:
+        return httpx.Client(timeout=timeout_s, verify=tls())
+    except (ValueError, httpx.InvalidURL, ImportError) as error:
+        said = "SOCKS is not spoken here" if isinstance(error, ImportError) else error
+        raise errors.NotConfiguredError(
+            f"The proxy in HTTPS_PROXY, HTTP_PROXY or ALL_PROXY cannot be used: {said}"
+        ) from None
+
+
+def _reason(error: httpx.TransportError) -> str:
+    """What the system said, such as that a certificate is not trusted."""
+    said = re.sub(r"^\[[^]]*\] | \(_ssl\.c:\d+\)$", "", str(error))
+    return harmless(said) or type(error).__name__
 
 
 def as_raised(code: str, messages: list[str]) -> ChunkproofError:

@@ -2,16 +2,21 @@
 
 import json
 import re
+import socket
+import ssl
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import click
 import pytest
+import trustme
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
+from chunkproof.clients.http import tls
 from chunkproof.errors import NotConfiguredError
 from chunkproof_cli.main import COMMANDS, cli
 from chunkproof_cli.remote import _signed
@@ -384,7 +389,50 @@ def test_an_answer_that_cannot_be_unpacked_could_not_be_judged(chunkproof: Comma
 def test_an_address_where_nobody_listens_could_not_be_judged(chunkproof: Command) -> None:
     url = refusing_address()
     run = chunkproof("search", "a", "--api", url)
-    assert (run.code, run.err) == (3, f"{url} could not be reached; check --api\n")
+    assert (run.code, run.err) == (3, f"{url} could not be reached (Connection refused); check --api\n")
+
+
+@pytest.mark.parametrize("variable", ["HTTPS_PROXY", "ALL_PROXY"])
+@pytest.mark.parametrize("proxy", ["nonsense://", "http://x:port", "socks5://127.0.0.1:1"])
+def test_a_proxy_that_cannot_be_used_is_named(
+    chunkproof: Command, monkeypatch: pytest.MonkeyPatch, variable: str, proxy: str
+) -> None:
+    monkeypatch.setenv(variable, proxy)
+    run = chunkproof("search", "a", "--api", refusing_address())
+    assert run.code == 3
+    assert "HTTPS_PROXY, HTTP_PROXY or ALL_PROXY cannot be used" in run.err
+
+
+def test_certificates_that_cannot_be_read_are_named(
+    chunkproof: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tls.cache_clear()
+    monkeypatch.setenv("SSL_CERT_FILE", "/nothing/here")
+    told = "The certificates of SSL_CERT_FILE or SSL_CERT_DIR cannot be read: No such file or directory\n"
+    for arguments in (["--api", refusing_address()], []):
+        monkeypatch.setenv("QDRANT_URL", "https://127.0.0.1:1")
+        run = chunkproof("search", "a query", *arguments)
+        assert (run.code, run.err) == (3, told)
+
+
+def test_a_certificate_that_is_not_trusted_is_told(
+    chunkproof: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CHUNKPROOF_TOKEN", "a-token")
+    stranger = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    trustme.CA().issue_cert("127.0.0.1").configure_cert(stranger)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listening = stranger.wrap_socket(listener, server_side=True)
+
+        def accept() -> None:
+            with pytest.raises(ssl.SSLError):
+                listening.accept()
+
+        threading.Thread(target=accept, daemon=True).start()
+        run = chunkproof("search", "a", "--api", f"https://127.0.0.1:{listening.getsockname()[1]}")
+        listening.close()
+    assert run.code == 3
+    assert "could not be reached (certificate verify failed" in run.err
 
 
 def test_a_stack_that_does_not_answer_in_time_could_not_be_judged(

@@ -25,8 +25,8 @@ def typed(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
 def test_keys_from_standard_input_are_stored_and_replaced(
     chunkproof: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for keys in (KEYS, {**KEYS, "COHERE_API_KEY": "rotated"}):
-        typed(monkeypatch, json.dumps(keys))
+    for mark, keys in (("", KEYS), ("\ufeff", {**KEYS, "COHERE_API_KEY": "rotated"})):
+        typed(monkeypatch, mark + json.dumps(keys))
         run = chunkproof("secret", "--name", "the-keys")
         assert run.code == 0, run.err
         assert run.out.startswith("arn:aws:secretsmanager:us-east-1:")
@@ -188,6 +188,8 @@ def test_an_unknown_stack_and_one_of_somebody_else_are_told_apart(chunkproof: Co
     unknown = chunkproof("doctor", "--stack", "nothing")
     assert (unknown.code, unknown.err) == (2, "There is no stack nothing in this account and region\n")
     deploy({"Other": "x"})
+    for empty in ("", " "):
+        assert chunkproof("doctor", "--stack", empty).err == "--stack must name a stack\n"
     other = chunkproof("doctor", "--stack", "chunkproof")
     assert other.code == 2
     assert "is not Chunkproof's" in other.err

@@ -33,7 +33,7 @@ def _asked() -> dict[str, str]:
 
 def _read(text: str) -> dict[str, str]:
     try:
-        keys = json.loads(text)
+        keys = json.loads(text.removeprefix("\ufeff"))  # which some editors write first
     except (ValueError, RecursionError):
         keys = None
     if not isinstance(keys, dict) or not keys or not all(isinstance(value, str) for value in keys.values()):

@@ -19,6 +19,7 @@ from chunkproof import deadline
 from chunkproof.clients.breaker import Breaker, Circuit
 from chunkproof.clients.connections import DeadlineBackend, EvictedError
 from chunkproof.clients.retry import Attempt, pause_before_retry
+from chunkproof.errors import NotConfiguredError
 from chunkproof.unpacking import GZIP_OR_DEFLATE, UnpacksToTooMuchError, unpacked
 
 KEPT_ALIVE_S = 30.0
@@ -58,7 +59,7 @@ class DeadlineTransport(httpx.BaseTransport):
         self._forget = forget
         self._breaker = breaker or Breaker("service", failures=inf)
         self._pool = httpcore.ConnectionPool(
-            ssl_context=_tls(), keepalive_expiry=KEPT_ALIVE_S, network_backend=DeadlineBackend()
+            ssl_context=tls(), keepalive_expiry=KEPT_ALIVE_S, network_backend=DeadlineBackend()
         )
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
@@ -234,8 +235,14 @@ def _unpacked(coding: str, body: bytes) -> bytes:
 
 
 @cache
-def _tls() -> ssl.SSLContext:
-    return httpx.create_ssl_context()  # some 40 ms, once for both services
+def tls() -> ssl.SSLContext:
+    """Whom to trust: the public authorities, or those of SSL_CERT_FILE or SSL_CERT_DIR."""
+    try:
+        return httpx.create_ssl_context()  # some 40 ms, once for both services
+    except OSError as error:
+        raise NotConfiguredError(
+            f"The certificates of SSL_CERT_FILE or SSL_CERT_DIR cannot be read: {error.strerror or error}"
+        ) from None
 
 
 def host_of(url: str) -> str:
