@@ -4,15 +4,14 @@ import io
 import json
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import boto3
 import pytest
 
 from support.commands import Command
+from support.keeping_server import Asked, Said, keeping_server
 
 KEYS = {"QDRANT_API_KEY": "qdrant-key-1d0c", "COHERE_API_KEY": "cohere-key-9f3b"}
 
@@ -79,24 +78,13 @@ class StackApi:
 def stack_api() -> Iterator[StackApi]:
     api = StackApi()
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            status, body = api.answers.get(self.path, (404, {"message": "Not Found"}))
-            content = json.dumps(body).encode()
-            self.send_response(status)
-            self.send_header("content-length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
+    def answer(asked: Asked) -> Said:
+        status, body = api.answers.get(asked.path, (404, {"message": "Not Found"}))
+        return Said(status, json.dumps(body).encode())
 
-        def log_message(self, *_: object) -> None:
-            """Quiet."""
-
-    listener = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=listener.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
-    api.url = f"http://127.0.0.1:{listener.server_address[1]}"
-    yield api
-    listener.shutdown()
-    listener.server_close()
+    with keeping_server(answer) as server:
+        api.url = server.url
+        yield api
 
 
 def deploy(outputs: dict[str, str]) -> None:

@@ -9,12 +9,11 @@ import hmac
 import json
 import re
 import ssl
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from email.message import Message
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import unquote, urlsplit
@@ -26,6 +25,7 @@ from botocore.credentials import Credentials
 
 from chunkproof_cli.local.gateway import to_event
 
+from support.keeping_server import listening
 from support.resources import ACCOUNT, REGION
 from support.template import open_routes
 
@@ -100,16 +100,8 @@ def http_apis(functions: Functions, credentials: Mapping[str, str], folder: Path
         def log_message(self, *_: object) -> None:
             """Quiet."""
 
-    listener = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    listener.daemon_threads = True
-    thread = threading.Thread(target=listener.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    try:
-        yield HttpApis(f"http://127.0.0.1:{listener.server_address[1]}", certificate)
-    finally:
-        listener.shutdown()
-        listener.server_close()
-        thread.join()
+    with listening(Handler) as proxy:
+        yield HttpApis(proxy, certificate)
 
 
 def _answered(

@@ -64,13 +64,20 @@ def keeping_server(answer: Callable[[Asked], Said] = lambda _: Said()) -> Iterat
         def log_message(self, *_: object) -> None:
             """Quiet."""
 
-    listener = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    with listening(Handler) as url:
+        server = KeepingServer(url)
+        yield server
+
+
+@contextmanager
+def listening(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    """The address of a server with this handler, which ends with the block."""
+    listener = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     listener.daemon_threads = True
-    server = KeepingServer(f"http://127.0.0.1:{listener.server_address[1]}")
     thread = threading.Thread(target=listener.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()
     try:
-        yield server
+        yield f"http://127.0.0.1:{listener.server_address[1]}"
     finally:
         listener.shutdown()
         listener.server_close()

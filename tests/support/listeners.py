@@ -5,8 +5,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+from support.keeping_server import Said, keeping_server
 from support.qdrant_server import free_port
 
 
@@ -42,34 +42,8 @@ def dripping_server(every_seconds: float, times: int) -> Iterator[str]:
 @contextmanager
 def web_server(status: int, body: bytes, headers: Mapping[str, str]) -> Iterator[str]:
     """Answers every request alike."""
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        disable_nagle_algorithm = True
-
-        def _answer(self) -> None:
-            self.rfile.read(int(self.headers.get("content-length") or 0))
-            self.send_response(status)
-            for name, value in {**headers, "content-length": str(len(body))}.items():
-                self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(body)
-
-        do_GET = do_POST = do_PUT = _answer  # noqa: N815 - names of the base class
-
-        def log_message(self, *_: object) -> None:
-            """Quiet."""
-
-    listener = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    listener.daemon_threads = True
-    thread = threading.Thread(target=listener.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{listener.server_address[1]}"
-    finally:
-        listener.shutdown()
-        listener.server_close()
-        thread.join()
+    with keeping_server(lambda _: Said(status, body, dict(headers))) as server:
+        yield server.url
 
 
 @contextmanager

@@ -4,10 +4,11 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Event, Thread
+from http.server import BaseHTTPRequestHandler
+from threading import Event
 from typing import Any
 
+from support.keeping_server import listening
 from support.suites import Door, answer, chunk, collection_info
 
 
@@ -52,14 +53,8 @@ def stub_api() -> Iterator[StubApi]:
         def log_message(self, *_: object) -> None:
             """Quiet."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    api.url = f"http://127.0.0.1:{server.server_port}"
-    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
-    try:
-        yield api
-    finally:
-        api.let_go.set()
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with listening(Handler) as api.url:
+        try:
+            yield api
+        finally:
+            api.let_go.set()
