@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+# Runs a module of tools/, tests/checks or tests/bench.
+RUN := PYTHONPATH=tests:. $(BIN)/python -m
 # Compiling a module when it is first imported, and not all of them now, halves the wait.
 INSTALL := pip --quiet --disable-pip-version-check install --no-compile
 # In parallel, a file at a time: halves the run on two cores.
@@ -33,7 +35,7 @@ demo: $(VENV)/.cli ## See it work: load a sample handbook, search it, validate a
 
 .PHONY: audit-demo
 audit-demo: $(VENV)/.dev ## Plant one fault of each kind in the sample handbook and audit it, text and vectors (REPORT=audit-demo.html)
-	@$(BIN)/python tests/tools/audit_demo.py --report $(or $(REPORT),audit-demo.html)
+	@$(RUN) checks.audit_demo --report $(or $(REPORT),audit-demo.html)
 
 .PHONY: test
 test: $(VENV)/.dev ## Run the tests, a real Qdrant server included
@@ -53,15 +55,15 @@ lint: $(VENV)/.dev ## Style, types, module boundaries
 
 .PHONY: suite-oracle
 suite-oracle: $(VENV)/.dev ## Our retrieval metrics beside trec_eval's, on a BEIR folder of 1,000 documents (about a minute)
-	@PYTHONPATH=tests $(BIN)/python -m tools.suite_oracle
+	@$(RUN) checks.suite_oracle
 
 .PHONY: audit
 audit: $(VENV)/.dev ## Look up every pinned package for known vulnerabilities (MAY_BE_OFFLINE=1 only warns when it cannot)
-	@$(BIN)/python tests/tools/audit_dependencies.py $(if $(MAY_BE_OFFLINE),--may-be-offline)
+	@$(RUN) checks.audit_dependencies $(if $(MAY_BE_OFFLINE),--may-be-offline)
 
 .PHONY: audit-template
 audit-template: $(VENV)/.dev $(SCAN_VENV)/bin/checkov ## Scan the stacks that template.yaml makes, with checkov
-	@$(BIN)/python tests/tools/audit_template.py --checkov $(SCAN_VENV)/bin/checkov
+	@$(RUN) checks.audit_template --checkov $(SCAN_VENV)/bin/checkov
 
 .PHONY: format
 format: $(VENV)/.dev ## Format the code
@@ -72,14 +74,14 @@ format: $(VENV)/.dev ## Format the code
 build: python313 $(VENV)/.dev $(SAM) ## Build functions and layer for Lambda (ARCH=arm64 or x86_64)
 	ARCHITECTURE=$(ARCH) PYTHON313=$(PYTHON313) $(SAM) build --build-dir $(BUILD) \
 	  --parameter-overrides Architecture=$(ARCH) QdrantUrl=http://built
-	@$(BIN)/python tests/tools/release.py --stamp $(BUILD)/template.yaml --architecture $(ARCH) \
+	@$(RUN) tools.release --stamp $(BUILD)/template.yaml --architecture $(ARCH) \
 	  --parameters '$(PARAMS)' >/dev/null
 	@du -sm $(BUILD)/*/ | awk '{printf "  %4d MB  %s\n", $$1, $$2}'
 
 .PHONY: invoke
 invoke: $(VENV)/.dev ## Run every sample event in a Lambda container, against a real Qdrant server and the local model
 	@$(MAKE) --no-print-directory build ARCH=$(HOST_ARCH) BUILD=.aws-sam/local >&2
-	@$(BIN)/python tests/tools/invoke.py --sam $(SAM) --template .aws-sam/local/template.yaml
+	@$(RUN) checks.invoke --sam $(SAM) --template .aws-sam/local/template.yaml
 
 .PHONY: test-sam
 test-sam: $(VENV)/.dev $(SAM) ## Test the build of `make invoke` behind sam local start-api
@@ -98,34 +100,34 @@ test-built: python313 ## The tests of what runs in Lambda, on the layer as `make
 
 .PHONY: faults
 faults: $(VENV)/.dev ## Break Qdrant and Cohere in every way, and show what a caller gets and how soon
-	@$(BIN)/python tests/tools/faults.py
+	@$(RUN) checks.faults
 
 .PHONY: load
 load: $(VENV)/.dev ## Many clients at once while the Qdrant server is killed and restarted (LOAD=seconds)
-	@$(BIN)/python tests/tools/load.py --seconds $(or $(LOAD),15)
+	@$(RUN) checks.load --seconds $(or $(LOAD),15)
 
 .PHONY: bench-audit
 bench-audit: $(VENV)/.dev ## An audit beside the SDK on one server: speed, memory, every planted fault (CHUNKS=100000, MEMORY=100000)
-	@$(BIN)/python tests/bench/audit.py --chunks $(or $(CHUNKS),100000) --memory $(or $(MEMORY),100000)
+	@$(RUN) bench.audit --chunks $(or $(CHUNKS),100000) --memory $(or $(MEMORY),100000)
 
 .PHONY: fuzz
 fuzz: $(VENV)/.dev ## Odd requests by the thousand: no 500, every answer as documented (FUZZ=2000 of each kind)
-	@$(BIN)/python tests/tools/fuzz.py --examples $(or $(FUZZ),2000)
+	@$(RUN) checks.fuzz --examples $(or $(FUZZ),2000)
 
 .PHONY: bench
 bench: python313 $(VENV)/.dev $(SAM) ## Side by side with plain handlers and other libraries: cold, warm, size (QUICK=1, PARTS=cold,warm, JSON=FILE)
 	@$(MAKE) --no-print-directory build ARCH=$(HOST_ARCH) BUILD=.aws-sam/bench/chunkproof >&2
-	@PYTHONPATH=tests $(BIN)/python -m bench.compare --build .aws-sam/bench/chunkproof --python $(PYTHON313) --sam $(SAM) \
+	@$(RUN) bench.compare --build .aws-sam/bench/chunkproof --python $(PYTHON313) --sam $(SAM) \
 	  $(if $(QUICK),--quick) $(if $(PARTS),--parts $(PARTS)) $(if $(JSON),--json $(JSON))
 
 .PHONY: bench-telemetry
 bench-telemetry: $(VENV)/.dev ## What telling logs and metrics of a request costs, and what tracing costs at start-up
-	@$(BIN)/python tests/bench/telemetry_cost.py
-	@$(BIN)/python tests/bench/tracing_start.py
+	@$(RUN) bench.telemetry_cost
+	@$(RUN) bench.tracing_start
 
 .PHONY: package
 package: build ## Layer, functions, state machines, templates and OpenAPI file into dist/, for Terraform and CDK
-	@$(BIN)/python tests/tools/package.py --build $(BUILD) --architecture $(ARCH)
+	@$(RUN) tools.package --build $(BUILD) --architecture $(ARCH)
 
 .PHONY: secret
 secret: $(VENV)/.cli ## Store the keys in Secrets Manager (asks for them, or reads JSON from standard input)
@@ -147,15 +149,15 @@ check-3.13: python313 ## The same checks on the Python that Lambda runs
 
 .PHONY: docs
 docs: $(VENV)/.dev ## Write the generated pages of docs/ anew
-	$(BIN)/python tests/tools/pages.py
+	$(RUN) tools.pages
 
 .PHONY: dashboard
 dashboard: $(VENV)/.dev ## Draw the CloudWatch dashboard's layout from the template, into docs/dashboard.svg
-	@$(BIN)/python tests/tools/dashboard.py
+	@$(RUN) tools.dashboard
 
 .PHONY: lock
 lock: $(VENV)/.dev ## Pin the dependencies anew from pyproject.toml
-	$(BIN)/python tests/tools/pins.py
+	$(RUN) tools.pins
 
 .PHONY: clean
 clean: ## Remove everything that was made here

@@ -6,12 +6,12 @@ from itertools import islice
 from tempfile import TemporaryFile
 from typing import IO, TypeVar
 
-from chunkproof.clients import Embedder, InputType, Point, WritableStore, is_impossible
+from chunkproof.clients.ports import Embedder, InputType, Point, WritableStore, is_impossible
 from chunkproof.deadline import Deadline
-from chunkproof.embedding import checked
 from chunkproof.errors import CollectionNotFoundError, InvalidParameterError
-from chunkproof.services import choose_space
-from chunkproof_cli.chunkfile import ChunkRecord
+from chunkproof.retrieval.embedding import checked
+from chunkproof.retrieval.services import choose_space
+from chunkproof_cli.files.chunks import ChunkRecord
 
 WRITE_BATCH = 256
 CALL_MS = 60_000

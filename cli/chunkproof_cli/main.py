@@ -12,7 +12,7 @@ import click
 
 from chunkproof import __version__
 from chunkproof.errors import ChunkproofError, CollectionNotFoundError
-from chunkproof_cli.context import COULD_NOT_JUDGE, exit_code, silence_stdout
+from chunkproof_cli.exits import COULD_NOT_JUDGE, exit_code, silence_stdout
 from chunkproof_cli.output import harmless, print_json
 
 INTERRUPTED, PIPE_CLOSED = 130, 141

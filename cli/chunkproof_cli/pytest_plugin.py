@@ -15,13 +15,13 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from chunkproof.retrieval.backend import Backend
     from chunkproof.suite.cases import TestCase
-    from chunkproof.suite.door import Door
     from chunkproof.suite.outcome import TestCaseResult
-    from chunkproof_cli.context import Options
+    from chunkproof_cli.options import Options
 
 _OPEN = pytest.StashKey[ExitStack]()
-_BACKEND = pytest.StashKey["Door"]()
+_BACKEND = pytest.StashKey["Backend"]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -67,7 +67,7 @@ class SuiteCollector(pytest.Collector):
         from chunkproof.errors import ChunkproofError
         from chunkproof.suite.cases import placed
         from chunkproof_cli.commands.suite_source import collection_of
-        from chunkproof_cli.suites.reading import Source, read
+        from chunkproof_cli.suites.read import Source, read
 
         given = _given(self.config)
         try:
@@ -90,8 +90,8 @@ class CaseItem(pytest.Item):
     def setup(self) -> None:
         """Search; what cannot be judged is raised here and reported as an error."""
         from chunkproof.errors import ChunkproofError
+        from chunkproof.suite.case_run import run_case
         from chunkproof.suite.outcome import TestStatus
-        from chunkproof.suite.runner import run_case
 
         try:
             search = _backend(self.config).search
@@ -103,11 +103,11 @@ class CaseItem(pytest.Item):
 
     def runtest(self) -> None:
         """Pass, or raise what was not met."""
-        from chunkproof_cli import context
+        from chunkproof_cli.suites.diagnose import diagnoser_for
 
         if self._result is not None and self._result.unmet:
             suite = self.parent.name if self.parent else ""
-            looking = context.diagnostician(_backend(self.config), _given(self.config), suite)
+            looking = diagnoser_for(_backend(self.config), _given(self.config), suite)
             raise NotMetError(looking.diagnosed([self._result])[0])
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
@@ -144,10 +144,10 @@ def _explained(result: TestCaseResult) -> Iterator[str]:
 
 
 def _given(config: pytest.Config) -> Options:
-    from chunkproof_cli import context
+    from chunkproof_cli.options import parse_options
 
     folder = config.getoption("--chunkproof-data")
-    return context.options(
+    return parse_options(
         config.getoption("--chunkproof-collection"),
         Path(folder) if folder else None,
         as_json=False,
@@ -155,11 +155,11 @@ def _given(config: pytest.Config) -> Options:
     )
 
 
-def _backend(config: pytest.Config) -> Door:
+def _backend(config: pytest.Config) -> Backend:
     """Opened with the first case, the same for all."""
-    from chunkproof_cli import context
+    from chunkproof_cli.connections import open_backend
 
     if _BACKEND not in config.stash:
         stack = config.stash.setdefault(_OPEN, ExitStack())
-        config.stash[_BACKEND] = stack.enter_context(context.backend(_given(config)))
+        config.stash[_BACKEND] = stack.enter_context(open_backend(_given(config)))
     return config.stash[_BACKEND]

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from chunkproof.audit.metrics import emit
 from chunkproof.audit.shards import ShardAudit
 from chunkproof.clients.s3 import Bucket
-from chunkproof.connect import services, settings
+from chunkproof.runtime.audit_metrics import emit
+from chunkproof.runtime.container import services, settings
 
 Event = Mapping[str, Any]
 Answer = dict[str, Any]

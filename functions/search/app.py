@@ -7,13 +7,13 @@ from urllib.parse import unquote
 from aws_lambda_powertools.event_handler import Response
 from aws_lambda_powertools.event_handler.openapi.params import Path, Query
 
-from chunkproof.api import JSON, Api, responses
-from chunkproof.collection import collection_info
-from chunkproof.connect import services
-from chunkproof.health import health
+from chunkproof.http.resolver import JSON, Api, responses
 from chunkproof.models import CollectionInfo, RetrievalResponse, SearchQuery
 from chunkproof.models.health import Health
-from chunkproof.search import search
+from chunkproof.retrieval.collection import collection_info
+from chunkproof.retrieval.health import health
+from chunkproof.retrieval.search import search
+from chunkproof.runtime.container import services
 
 app = Api()
 

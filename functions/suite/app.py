@@ -3,13 +3,14 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from chunkproof.api import deadline_of
 from chunkproof.clients.s3 import Bucket
-from chunkproof.connect import services, settings
+from chunkproof.http.resolver import deadline_of
+from chunkproof.retrieval.backend import LocalBackend
+from chunkproof.runtime.container import services, settings
+from chunkproof.runtime.suite_metrics import emit
 from chunkproof.suite.diagnosis import Diagnostician
-from chunkproof.suite.door import InProcess
-from chunkproof.suite.emitting import emit
 from chunkproof.suite.shards import ShardedSuite, SuiteOrder
+from chunkproof.suite.store_evidence import evidence_from
 
 # With less left than this, a shard begins no further case and is called again. The longest that one can take is a
 # minute that a service asks for, a search, and a look into why it failed.
@@ -22,11 +23,11 @@ Answer = dict[str, Any]
 def lambda_handler(event: Event, context: Any) -> Answer:
     """What the state machine asks for. An error is raised, so that it is retried and shown."""
     suite = ShardedSuite(Bucket(event["bucket"]), event["run_id"])
-    door = InProcess(services(), lambda: deadline_of(context))
-    return STEPS[event["step"]](suite, door, event, context)
+    backend = LocalBackend(services(), lambda: deadline_of(context))
+    return STEPS[event["step"]](suite, backend, event, context)
 
 
-def _split(suite: ShardedSuite, door: InProcess, event: Event, _context: Any) -> Answer:
+def _split(suite: ShardedSuite, backend: LocalBackend, event: Event, _context: Any) -> Answer:
     order = SuiteOrder(
         suite=event["suite"],
         collection=event["collection"],
@@ -34,21 +35,21 @@ def _split(suite: ShardedSuite, door: InProcess, event: Event, _context: Any) ->
         shard_cases=int(event["shard_cases"]),
         source=event["source"],
     )
-    return suite.split(order, door).model_dump(mode="json")
+    return suite.split(order, backend).model_dump(mode="json")
 
 
-def _shard(suite: ShardedSuite, door: InProcess, event: Event, context: Any) -> Answer:
+def _shard(suite: ShardedSuite, backend: LocalBackend, event: Event, context: Any) -> Answer:
     progress = suite.run(
         event["shard"],
-        door,
-        Diagnostician(door.witness(), suite.plan().source),
+        backend,
+        Diagnostician(evidence_from(backend), suite.plan().source),
         enough=lambda: context.get_remaining_time_in_millis() < RESERVE_MS,
     )
     return progress.model_dump(mode="json")
 
 
-def _merge(suite: ShardedSuite, door: InProcess, _event: Event, context: Any) -> Answer:
-    report = suite.merge(door, latency_target_ms=settings().latency_target_ms)
+def _merge(suite: ShardedSuite, backend: LocalBackend, _event: Event, context: Any) -> Answer:
+    report = suite.merge(backend, latency_target_ms=settings().latency_target_ms)
     emit(report, settings().environment, context.function_name)
     result = report.result
     return {
@@ -60,7 +61,7 @@ def _merge(suite: ShardedSuite, door: InProcess, _event: Event, context: Any) ->
     }
 
 
-STEPS: Mapping[str, Callable[[ShardedSuite, InProcess, Event, Any], Answer]] = {
+STEPS: Mapping[str, Callable[[ShardedSuite, LocalBackend, Event, Any], Answer]] = {
     "split": _split,
     "shard": _shard,
     "merge": _merge,

@@ -1,8 +1,8 @@
 """`POST /validate-chunk` and `POST /validate-chunks`."""
 
-from chunkproof.api import Api, responses
+from chunkproof.http.resolver import Api, responses
 from chunkproof.models import ChunkValidation, ChunkValidations, ValidationResult, ValidationResults
-from chunkproof.validation import validate_chunk, validate_chunks
+from chunkproof.retrieval.validate import validate_chunk, validate_chunks
 
 app = Api()
 

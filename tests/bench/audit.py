@@ -15,16 +15,14 @@ from hashlib import sha256
 from pathlib import Path
 from time import perf_counter
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
 from qdrant_client import QdrantClient
 
 from chunkproof.audit.manifest import Entry
 from chunkproof.audit.prepare import Prepared, prepare
-from chunkproof.audit.runner import Audit, Plan
-from chunkproof.clients import Point
-from chunkproof.clients.http import DeadlineTransport
-from chunkproof.clients.qdrant import QdrantStore
+from chunkproof.audit.run import Audit, Plan
+from chunkproof.clients.ports import Point
+from chunkproof.clients.qdrant.store import QdrantStore
+from chunkproof.clients.transport import DeadlineTransport
 from chunkproof.deadline import Deadline
 
 from support.audits import VECTOR, fill, found_in, planted, services_on

@@ -7,10 +7,10 @@ import tempfile
 from pathlib import Path
 
 from chunkproof.audit.prepare import prepare
-from chunkproof.audit.runner import Audit
-from chunkproof.clients.http import DeadlineTransport
-from chunkproof.clients.qdrant import QdrantStore
-from chunkproof.services import Services
+from chunkproof.audit.run import Audit
+from chunkproof.clients.qdrant.store import QdrantStore
+from chunkproof.clients.transport import DeadlineTransport
+from chunkproof.retrieval.services import Services
 from chunkproof.settings import Settings
 
 

@@ -12,8 +12,8 @@ from importlib.metadata import version
 from pathlib import Path
 from time import perf_counter
 
-from chunkproof.clients import Point
-from chunkproof.clients.qdrant import QdrantStore
+from chunkproof.clients.ports import Point
+from chunkproof.clients.qdrant.store import QdrantStore
 from chunkproof.deadline import Deadline
 from chunkproof_cli.local.minilm import MiniLm
 

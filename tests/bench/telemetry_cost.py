@@ -10,16 +10,13 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from operator import sub, truediv
-from pathlib import Path
 from statistics import median
 from time import perf_counter_ns
 from unittest.mock import patch
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from chunkproof import telemetry
-from chunkproof.api import Api
-from chunkproof.record import Record
+from chunkproof.http.resolver import Api
+from chunkproof.runtime import telemetry
+from chunkproof.trace import Record
 
 from support.api import Event, invoke, new_process, post
 from support.cloud import handbook_host

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from chunkproof.clients import Point
-from chunkproof.clients.qdrant import QdrantStore
+from chunkproof.clients.ports import Point
+from chunkproof.clients.qdrant.store import QdrantStore
 from chunkproof.deadline import Deadline
 
 from support.artefacts import called, runtime_folder
 from support.cohere_server import CohereServer, cohere_server, hashed
-from support.keeping_server import Asked, Said, keeping_server
+from support.keeping_server import Backend, Said, keeping_server
 from support.python313 import python313
 from support.qdrant_server import QdrantServer
 
@@ -101,7 +101,7 @@ def test_the_layer_holds_neither_tests_nor_what_the_runtime_brings(layer: Path) 
     ):
         assert not (site / name).exists()
     assert not [folder for folder in site.rglob("tests") if folder.is_dir()]
-    assert (site / "chunkproof" / "search.py").is_file()
+    assert (site / "chunkproof" / "retrieval" / "search.py").is_file()
 
 
 @pytest.mark.server
@@ -180,7 +180,7 @@ def test_the_steps_of_a_suite_run_with_nothing_but_artefacts_and_the_runtimes_bo
     cases = [{"name": "a", "query_text": "anything", "expected_doc_ids": ["1"]}]
     objects = {"/bucket/suite.json": json.dumps({"name": "s", "cases": cases}).encode()}
 
-    def keep(asked: Asked) -> Said:
+    def keep(asked: Backend) -> Said:
         """As S3 does, as far as a run needs it."""
         path = asked.path.partition("?")[0]
         if asked.method == "PUT":
@@ -226,7 +226,7 @@ def test_initialization_primes_the_clients_and_opens_no_socket(layer: Path, runt
         import app
         links = [f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd")]
         opened = [os.readlink(link) for link in links if os.path.lexists(link)]
-        assert {"chunkproof.clients.qdrant_served", "cohere.core.client_wrapper"} <= set(sys.modules)
+        assert {"chunkproof.clients.qdrant.server", "cohere.core.client_wrapper"} <= set(sys.modules)
         assert "boto3" not in sys.modules, "the secret is read by a request, after a restore"
         print(sum(name.startswith("socket:") for name in opened))
     """

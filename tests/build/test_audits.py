@@ -1,20 +1,21 @@
 """What an audit of template or dependencies finds is mended, or excepted with a reason; and no audit passes unasked."""
 
 import json
+import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from support.keeping_server import Asked, Said, keeping_server
+from checks import audit_dependencies, audit_template
+from checks.audit_dependencies import BrokenError, UncheckedError, Vulnerable
+from checks.audit_template import Finding, ScanError
+from support.keeping_server import Backend, Said, keeping_server
 from support.listeners import refusing_address
 from support.template import broken_rules, stack, whole
-from tools import audit_dependencies, audit_template, pins
-from tools.audit_dependencies import BrokenError, UncheckedError, Vulnerable
-from tools.audit_template import Finding, ScanError
+from tools import pins
 
 PLAN = audit_template.plan()
 SENTENCE = re.compile(r"[A-Z].{20,}\.")
@@ -122,7 +123,7 @@ def test_a_package_with_two_versions_is_looked_up_in_two_rounds() -> None:
     ]
 
 
-def advisory(asked: Asked) -> Said:
+def advisory(asked: Backend) -> Said:
     """OSV's answer: idna 3.6 is vulnerable."""
     question = json.loads(asked.body)
     if (question["package"]["name"], question["version"]) != ("idna", "3.6"):
@@ -144,9 +145,11 @@ def test_the_database_is_asked_for_every_version_and_what_it_knows_is_found() ->
 def test_a_database_out_of_reach_is_said_and_is_a_failure_unless_that_was_allowed(
     options: list[str], code: int
 ) -> None:
-    script = Path(audit_dependencies.__file__)
-    command = [sys.executable, str(script), "--osv-url", refusing_address(), *options]
-    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-m", "checks.audit_dependencies", "--osv-url", refusing_address(), *options]
+    search_path = {"PYTHONPATH": f"tests{os.pathsep}."}
+    run = subprocess.run(
+        command, capture_output=True, text=True, check=False, cwd=pins.ROOT, env={**os.environ, **search_path}
+    )
     assert (run.returncode, run.stdout) == (code, "")
     assert run.stderr.startswith("NOT CHECKED for known vulnerabilities: the database cannot be asked (")
     assert "Connection refused" in run.stderr

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from chunkproof.models.validation import MismatchKind
-from chunkproof.telemetry import SLOW_EMBEDDING_MS, SLOW_SEARCH_MS, STAGE_METRICS
+from chunkproof.runtime.telemetry import SLOW_EMBEDDING_MS, SLOW_SEARCH_MS, STAGE_METRICS
 
 from support import dashboard_schema
 from support.observability import (

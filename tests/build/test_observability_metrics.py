@@ -8,17 +8,17 @@ from dataclasses import replace
 
 import pytest
 
-from chunkproof import connect
-from chunkproof.api import Api
-from chunkproof.clients import Point
 from chunkproof.clients.breaker import Breaker
 from chunkproof.clients.cohere import CohereEmbedder
-from chunkproof.clients.http import DeadlineTransport
-from chunkproof.clients.qdrant import QdrantStore
-from chunkproof.services import Services
+from chunkproof.clients.ports import Point
+from chunkproof.clients.qdrant.store import QdrantStore
+from chunkproof.clients.transport import DeadlineTransport
+from chunkproof.http.resolver import Api
+from chunkproof.retrieval.services import Services
+from chunkproof.runtime import container
+from chunkproof.runtime.suite_metrics import emit
 from chunkproof.settings import Settings
-from chunkproof.suite.emitting import emit
-from chunkproof.suite.running import Plan, run_suite
+from chunkproof.suite.run import Plan, run_suite
 from chunkproof_cli.local.gateway import LambdaContext
 
 from support.api import Event, get, invoke, post
@@ -40,7 +40,7 @@ from support.observability import (
     observed,
     queries,
 )
-from support.suites import Door, answer, chunk, suite
+from support.suites import Backend, answer, chunk, suite
 from support.template import Stack, stack
 
 # A deployment's functions have these names, which the template refers to; so dimensions can be compared as they are.
@@ -102,7 +102,7 @@ def deployed() -> Iterator[Services]:
 @pytest.fixture
 def written(deployed: Services, capsys: pytest.CaptureFixture[str]) -> Iterator[Written]:
     """What the handlers wrote of all these requests."""
-    with stdout(capsys) as output, connect.using(deployed):
+    with stdout(capsys) as output, container.using(deployed):
         for event, function in ASKED:
             sent = deepcopy(event)
             sent["requestContext"]["timeEpoch"] = time.time() * 1000
@@ -115,7 +115,7 @@ def written(deployed: Services, capsys: pytest.CaptureFixture[str]) -> Iterator[
 def of_a_run(capsys: pytest.CaptureFixture[str]) -> set[Metric]:
     """What a run of a suite emits: one case that found what it expected."""
     asked = suite({"name": "a", "query_text": "q", "expected_doc_ids": ["a"]})
-    report = run_suite(Plan(asked, "s.json", asked.cases), Door(lambda _: answer(chunk("a"))))
+    report = run_suite(Plan(asked, "s.json", asked.cases), Backend(lambda _: answer(chunk("a"))))
     with stdout(capsys) as output:
         emit(report, "dev", SUITE_FUNCTION)
         return emitted(output.metrics)
@@ -251,7 +251,7 @@ def test_the_trace_of_a_bug_is_found_by_the_request_id(
     def _bug() -> None:
         raise RuntimeError("something is wrong")
 
-    with stdout(capsys) as output, connect.using(deployed):
+    with stdout(capsys) as output, container.using(deployed):
         app.handler(get("/bug"), LambdaContext(aws_request_id="r-1"))
     assert [line["message"] for line in output.lines if line.get("request_id") == "r-1"] == [
         "unexpected failure",

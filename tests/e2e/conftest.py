@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from chunkproof_cli.chunkfile import write_chunks
+from chunkproof_cli.files.chunks import write_chunks
 from chunkproof_cli.local.corpus import sample_chunks
 from chunkproof_cli.main import cli, main
 

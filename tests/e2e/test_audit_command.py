@@ -12,13 +12,13 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from chunkproof.audit import reading
+from chunkproof.audit import reader
 from chunkproof.audit.state import Progress, saved
-from chunkproof.clients import Point
-from chunkproof.clients.http import DeadlineTransport
-from chunkproof.clients.qdrant import QdrantStore
+from chunkproof.clients.ports import Point
+from chunkproof.clients.qdrant.store import QdrantStore
+from chunkproof.clients.transport import DeadlineTransport
 from chunkproof.deadline import Deadline
-from chunkproof_cli.audit_reports import FORMATS
+from chunkproof_cli.reports.audit import FORMATS
 
 from support.audits import Planted, fill, planted
 from support.commands import FULL, Command, needs_full
@@ -283,7 +283,7 @@ def test_a_server_in_trouble_leaves_no_report_and_the_audit_goes_on_when_it_is_w
     made, manifest = planted_manifest
     report = tmp_path / "report.json"
     given = ("audit", manifest, "--collection", collection, "-o", report)
-    monkeypatch.setattr(reading, "PAUSES", (0.0,))
+    monkeypatch.setattr(reader, "PAUSES", (0.0,))
     with fault_proxy(served_qdrant.url) as proxy:
         monkeypatch.setenv("QDRANT_URL", proxy.url)
         proxy.inject(_AwayAfter(2))
@@ -336,7 +336,7 @@ def test_killed_it_goes_on_to_the_same_report(
 def test_the_demo_finds_every_kind_and_nothing_else(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from tools.audit_demo import demo
+    from checks.audit_demo import demo
 
     assert demo(tmp_path / "demo.html", most=60), capsys.readouterr().out
     assert 'class="chart"' in (tmp_path / "demo.html").read_text("utf-8")

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from chunkproof.audit.manifest import Entry
-from chunkproof.clients import Point
-from chunkproof.clients.qdrant import QdrantStore
-from chunkproof.lookup import home_of
-from chunkproof_cli.audit_reports import write_reports
+from chunkproof.clients.ports import Point
+from chunkproof.clients.qdrant.store import QdrantStore
+from chunkproof.retrieval.lookup import home_of
+from chunkproof_cli.reports.audit import write_reports
 
 from support.audits import VECTOR, fill, run_audit, services_on
 from support.chromium import Chromium

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from checks.invoke import differences
 from support.account import Account, account
 from support.cloud import Host, handbook_host
 from support.cohere_server import KEY
@@ -22,7 +23,6 @@ from support.handbook import COLLECTION
 from support.http_api import HttpApis
 from support.python313 import python313
 from support.resources import Deployment
-from tools.invoke import differences
 
 SAM = os.environ.get("CHUNKPROOF_SAM")
 ROOT = Path(__file__).resolve().parents[2]

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from qdrant_client import models
 
-from chunkproof.clients.qdrant import QdrantStore
+from chunkproof.clients.qdrant.store import QdrantStore
 
 from support.cohere_server import CohereServer
 from support.commands import Command

@@ -9,15 +9,15 @@ import pytest
 from chunkproof.errors import VectorStoreUnavailableError
 from chunkproof.suite.outcome import Cause, Diagnosis
 from chunkproof.suite.report import SuiteReport
-from chunkproof.suite.running import Plan, run_suite
-from chunkproof_cli.reports import FORMATS, write_reports
-from chunkproof_cli.reports.case_table import UNFOLDED_WHEN_PASSED
-from chunkproof_cli.suites.comparing import compared
+from chunkproof.suite.run import Plan, run_suite
+from chunkproof_cli.reports.suite import FORMATS, write_reports
+from chunkproof_cli.reports.suite.case_table import UNFOLDED_WHEN_PASSED
+from chunkproof_cli.suites.compare import compared
 
 from support.chromium import Chromium, Page, unusable
 from support.commands import Command
 from support.npm import CACHE, NotFetchedError, npm_file
-from support.suites import Answer, Door, answer, chunk, suite
+from support.suites import Answer, Backend, answer, chunk, suite
 
 AXE = "axe-core@4.14.0"
 AXE_SHA256 = "20c09fe157a8a34a30e241aaa1fcdade657734f08ab379ecfbeb7d45cc46e878"
@@ -35,7 +35,9 @@ ANSWERS: dict[str, Answer] = {
 def report(answers: dict[str, Answer] = ANSWERS) -> SuiteReport:
     cases = [{"name": name, "query_text": f"q {name}", "expected_doc_ids": ["a"]} for name in answers]
     made = suite(*cases, name=f"pages {NASTY}")
-    found = run_suite(Plan(made, "s.yaml", made.cases), Door(lambda query: answers[query.removeprefix("q ")]))
+    found = run_suite(
+        Plan(made, "s.yaml", made.cases), Backend(lambda query: answers[query.removeprefix("q ")])
+    )
     cause = Diagnosis(
         cause=Cause.NOT_IN_COLLECTION, subject="a", message=f"a {NASTY}", command="chunkproof validate a"
     )

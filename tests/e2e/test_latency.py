@@ -13,9 +13,9 @@ from typing import Any
 import httpx
 import pytest
 
-from chunkproof import connect
-from chunkproof.clients import Point
-from chunkproof.clients.qdrant import QdrantStore
+from chunkproof.clients.ports import Point
+from chunkproof.clients.qdrant.store import QdrantStore
+from chunkproof.runtime import container
 
 from support.api import get, invoke, post
 from support.chromium import Chromium
@@ -41,7 +41,7 @@ def written(capsys: pytest.CaptureFixture[str]) -> str:
     """What the handlers wrote about two searches, a validation, a health check and three failures."""
     store = QdrantStore.embedded(None)
     fill(store, "docs", Point(1, PAYLOAD, vector=(1.0, 0.0)))
-    with connect.using(services(store, "docs")), stdout(capsys) as written:
+    with container.using(services(store, "docs")), stdout(capsys) as written:
         for event in (
             post("/search", {"query_vector": [1, 0]}),
             post("/search", {"query_vector": [0, 1]}),

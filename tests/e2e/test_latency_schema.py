@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from chunkproof import connect
-from chunkproof.clients import Point
 from chunkproof.clients.breaker import Breaker
 from chunkproof.clients.cohere import CohereEmbedder
-from chunkproof.clients.http import DeadlineTransport
-from chunkproof.clients.qdrant import QdrantStore
-from chunkproof.record import Record
-from chunkproof.services import Services
+from chunkproof.clients.ports import Point
+from chunkproof.clients.qdrant.store import QdrantStore
+from chunkproof.clients.transport import DeadlineTransport
+from chunkproof.retrieval.services import Services
+from chunkproof.runtime import container
+from chunkproof.runtime.telemetry import Telemetry
 from chunkproof.settings import Settings
-from chunkproof.telemetry import Telemetry
+from chunkproof.trace import Record
 from chunkproof_cli.local.gateway import LambdaContext
 
 from support.api import get, invoke, post
@@ -50,7 +50,7 @@ def written(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
         embedder = CohereEmbedder(transport, model="m", base_url=api.url)
         circuits = {name: Breaker(name) for name in ("qdrant", "cohere")}
         settings = Settings.from_env({"CHUNKPROOF_COLLECTION": "docs", "CHUNKPROOF_LOG_QUERIES": "true"})
-        with connect.using(Services(settings, store, embedder, circuits)):
+        with container.using(Services(settings, store, embedder, circuits)):
             for event in (
                 post("/search", {"query_text": "Where is one?"}),
                 post("/validate-chunk", {"chunk_id": "1", "original_text": "another"}),

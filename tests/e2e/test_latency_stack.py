@@ -8,9 +8,9 @@ from typing import Any
 import boto3
 import pytest
 
-from chunkproof import connect
-from chunkproof.clients import Point
-from chunkproof.clients.qdrant import QdrantStore
+from chunkproof.clients.ports import Point
+from chunkproof.clients.qdrant.store import QdrantStore
+from chunkproof.runtime import container
 from chunkproof_cli.local.gateway import LambdaContext
 
 from support.api import Event, invoke, post, request
@@ -145,7 +145,7 @@ def handled(written: Written) -> None:
     """Searches and validations, some failing, by the functions of the stack."""
     store = QdrantStore.embedded(None)
     fill(store, "docs", Point(1, PAYLOAD, vector=(1.0, 0.0)))
-    with connect.using(services(store, "docs", ENVIRONMENT="prod", LATENCY_TARGET_MS="1500")):
+    with container.using(services(store, "docs", ENVIRONMENT="prod", LATENCY_TARGET_MS="1500")):
         for number in range(20):
             search = post("/search", {"query_vector": [1, 0] if number % 4 else [1]})
             invoke(arriving_now(search), LambdaContext(function_name=SEARCH["function"]))

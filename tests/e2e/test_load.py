@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from chunkproof.clients.qdrant import QdrantStore
+from chunkproof.clients.qdrant.store import QdrantStore
 from chunkproof.deadline import Deadline
 
 from support.cohere_server import CohereServer

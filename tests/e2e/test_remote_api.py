@@ -16,10 +16,10 @@ from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
-from chunkproof.clients.http import tls
+from chunkproof.clients.transport import tls
 from chunkproof.errors import NotConfiguredError
+from chunkproof_cli.api_client import _signed
 from chunkproof_cli.main import COMMANDS, cli
-from chunkproof_cli.remote import _signed
 
 from support.api import committed_event, invoke
 from support.commands import Command

@@ -20,10 +20,10 @@ import pytest
 
 from chunkproof_cli.local.gateway import to_event
 
+from checks.invoke import HOST_NAME, differences, sam_options
 from support.cloud import Host, handbook_host
 from support.commands import Command
 from support.qdrant_server import free_port
-from tools.invoke import HOST_NAME, differences, sam_options
 
 SAM = os.environ.get("CHUNKPROOF_SAM")
 BUILT = Path(__file__).resolve().parents[2] / ".aws-sam" / "local" / "template.yaml"

@@ -107,7 +107,7 @@ def test_a_missing_url_is_warned_of_and_stdout_stays_json(
 def test_a_folder_in_use_by_another_process_is_named(handbook: Command, tmp_path: Path) -> None:
     folder = tmp_path / "shared"
     script = (
-        "from chunkproof.clients.qdrant import QdrantStore; from pathlib import Path; import sys;"
+        "from chunkproof.clients.qdrant.store import QdrantStore; from pathlib import Path; import sys;"
         "s = QdrantStore.embedded(Path(sys.argv[1])); print('open', flush=True); sys.stdin.read()"
     )
     holder = subprocess.Popen(

@@ -11,7 +11,7 @@ import boto3
 import pytest
 
 from support.commands import Command
-from support.keeping_server import Asked, Said, keeping_server
+from support.keeping_server import Backend, Said, keeping_server
 
 KEYS = {"QDRANT_API_KEY": "qdrant-key-1d0c", "COHERE_API_KEY": "cohere-key-9f3b"}
 
@@ -78,7 +78,7 @@ class StackApi:
 def stack_api() -> Iterator[StackApi]:
     api = StackApi()
 
-    def answer(asked: Asked) -> Said:
+    def answer(asked: Backend) -> Said:
         status, body = api.answers.get(asked.path, (404, {"message": "Not Found"}))
         return Said(status, json.dumps(body).encode())
 

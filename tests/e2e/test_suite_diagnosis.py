@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from qdrant_client import models
 
-from chunkproof.clients import InputType, Point
-from chunkproof.clients.qdrant import QdrantStore
+from chunkproof.clients.ports import InputType, Point
+from chunkproof.clients.qdrant.store import QdrantStore
 from chunkproof.deadline import Deadline
-from chunkproof.lookup import find_point
+from chunkproof.retrieval.lookup import find_point
 from chunkproof_cli.local.minilm import local_model
 
 from support.chunks import services

@@ -2,10 +2,10 @@ import unicodedata
 from hashlib import sha256
 from pathlib import Path
 
-from chunkproof.clients import Point
-from chunkproof.clients.qdrant import QdrantStore
+from chunkproof.clients.ports import Point
+from chunkproof.clients.qdrant.store import QdrantStore
 from chunkproof.deadline import Deadline
-from chunkproof.lookup import home_of
+from chunkproof.retrieval.lookup import home_of
 from chunkproof_cli.local.corpus import sample_chunks
 
 from support.commands import Command

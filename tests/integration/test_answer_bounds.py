@@ -13,11 +13,12 @@ from email.utils import format_datetime
 import httpx
 import pytest
 
-from chunkproof.clients import InputType, http
+from chunkproof.clients import transport as transport_module
 from chunkproof.clients.breaker import Breaker, Circuit
 from chunkproof.clients.cohere import CohereEmbedder
-from chunkproof.clients.http import AnswerTooLargeError, DeadlineTransport
-from chunkproof.clients.qdrant import QdrantStore
+from chunkproof.clients.ports import InputType
+from chunkproof.clients.qdrant.store import QdrantStore
+from chunkproof.clients.transport import AnswerTooLargeError, DeadlineTransport
 from chunkproof.deadline import Deadline
 from chunkproof.errors import EmbeddingError, ResponseTooLargeError
 
@@ -29,7 +30,7 @@ MOST = 1_000
 
 @pytest.fixture
 def _little(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "MAX_ANSWER_BYTES", MOST)
+    monkeypatch.setattr(transport_module, "MAX_ANSWER_BYTES", MOST)
 
 
 @pytest.fixture
@@ -147,7 +148,7 @@ def test_an_answer_without_an_end_is_left_at_the_most_bytes(client: httpx.Client
 def test_what_would_unpack_to_a_gigabyte_is_left_packed(
     client: httpx.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http, "MAX_ANSWER_BYTES", 2_000_000)
+    monkeypatch.setattr(transport_module, "MAX_ANSWER_BYTES", 2_000_000)
     bomb = said(gzip_bomb(1), "gzip")
     assert len(bomb.body) < 1_100_000
     tracemalloc.start()
@@ -207,7 +208,7 @@ def test_too_large_an_answer_of_the_embedder_is_a_failure_to_embed() -> None:
 def test_the_sdks_get_the_time_to_wait_in_whole_seconds(
     client: httpx.Client, monkeypatch: pytest.MonkeyPatch, given: str, told: str | None
 ) -> None:
-    monkeypatch.setattr(http, "sleep", lambda _: None)
+    monkeypatch.setattr(transport_module, "sleep", lambda _: None)
     with keeping_server(lambda _: Said(429, headers={"retry-after": given})) as server:
         assert client.get(server.url).headers.get("retry-after") == told
 

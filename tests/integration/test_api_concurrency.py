@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from chunkproof import connect
-from chunkproof.clients import Point
 from chunkproof.clients.cohere import CohereEmbedder
-from chunkproof.clients.http import DeadlineTransport
-from chunkproof.clients.qdrant import QdrantStore
+from chunkproof.clients.ports import Point
+from chunkproof.clients.qdrant.store import QdrantStore
+from chunkproof.clients.transport import DeadlineTransport
+from chunkproof.runtime import container
 from chunkproof_cli.local.gateway import LambdaContext
 
 from support.api import Reply, get, invoke, post
@@ -45,7 +45,7 @@ def _deployed() -> Iterator[None]:
             DeadlineTransport(lambda: {"authorization": f"Bearer {KEY}"}), model="m", base_url=api.url
         )
         settings = {"DEADLINE_MS": "60000", "CACHE_ENTRIES": "50"}
-        with connect.using(services(store, "docs", embedder, **settings)):
+        with container.using(services(store, "docs", embedder, **settings)):
             yield
         embedder.close()
     store.close()

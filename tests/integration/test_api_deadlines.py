@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from chunkproof.api import RESERVE_MS, deadline_of
-from chunkproof.clients.qdrant import QdrantStore
+from chunkproof.clients.qdrant.store import QdrantStore
 from chunkproof.deadline import Deadline
+from chunkproof.http.resolver import RESERVE_MS, deadline_of
 
 from support.api import get, invoke, new_process, post
 from support.cohere_server import KEY

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from chunkproof.api import Api
 from chunkproof.deadline import Deadline
 from chunkproof.errors import RateLimitedError
+from chunkproof.http.resolver import Api
 from chunkproof_cli.local.gateway import LambdaContext
 from chunkproof_cli.local.handlers import handler_of
 

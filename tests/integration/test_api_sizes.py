@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from chunkproof import connect
-from chunkproof.clients import Point
-from chunkproof.clients.qdrant import QdrantStore
+from chunkproof.clients.ports import Point
+from chunkproof.clients.qdrant.store import QdrantStore
 from chunkproof.errors import ResponseTooLargeError
-from chunkproof.proxy import MAX_RESPONSE_BYTES, sized
+from chunkproof.http.events import MAX_RESPONSE_BYTES, sized
+from chunkproof.runtime import container
 
 from support.api import Reply, get, invoke, post
 from support.chunks import fill, services
@@ -47,7 +47,7 @@ def store() -> Iterator[QdrantStore]:
 
 @pytest.fixture(autouse=True)
 def _deployed(store: QdrantStore) -> Iterator[None]:
-    with connect.using(services(store, COLLECTION)):
+    with container.using(services(store, COLLECTION)):
         yield
 
 

@@ -10,12 +10,12 @@ from uuid import uuid4
 
 import pytest
 
+from chunkproof.audit.findings import Kind
 from chunkproof.audit.manifest import Entry
-from chunkproof.audit.runner import Plan
-from chunkproof.audit.summary import AuditReport
-from chunkproof.audit.verdict import Kind
-from chunkproof.clients import Point
-from chunkproof.clients.qdrant import QdrantStore
+from chunkproof.audit.report import AuditReport
+from chunkproof.audit.run import Plan
+from chunkproof.clients.ports import Point
+from chunkproof.clients.qdrant.store import QdrantStore
 from chunkproof.deadline import Deadline
 from chunkproof.errors import (
     InvalidParameterError,
@@ -23,7 +23,7 @@ from chunkproof.errors import (
     VectorStoreTimeoutError,
     VectorStoreUnavailableError,
 )
-from chunkproof.lookup import home_of
+from chunkproof.retrieval.lookup import home_of
 
 from support.audits import VECTOR, fill, found_in, planted, resume, run_audit, services_on
 from support.sdk import sdk

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from chunkproof import connect
-from chunkproof.clients.http import DeadlineTransport
-from chunkproof.clients.qdrant import QdrantStore
+from chunkproof.clients.qdrant.store import QdrantStore
+from chunkproof.clients.transport import DeadlineTransport
 from chunkproof.errors import VectorStoreUnavailableError
+from chunkproof.runtime import container
 
 from support.audits import Planted, fill, planted, services_on
 from support.qdrant_server import QdrantServer
@@ -26,7 +26,7 @@ def cloud(monkeypatch: pytest.MonkeyPatch, served_qdrant: QdrantServer) -> Itera
     """The handler works with the real server."""
     store = QdrantStore.at(served_qdrant.url, DeadlineTransport())
     filled = {"ShardEntries": "30", "MaxConcurrency": "8"}
-    with deployed("audit", filled, monkeypatch) as made, connect.using(services_on(store)):
+    with deployed("audit", filled, monkeypatch) as made, container.using(services_on(store)):
         yield made
     store.close()
 

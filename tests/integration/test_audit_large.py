@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from chunkproof.audit.findings import Kind
 from chunkproof.audit.state import saved
-from chunkproof.audit.verdict import Kind
-from chunkproof.clients.http import DeadlineTransport
-from chunkproof.clients.qdrant import QdrantStore
+from chunkproof.clients.qdrant.store import QdrantStore
+from chunkproof.clients.transport import DeadlineTransport
 
 from support.audits import Planted, fill, found_in, planted, run_audit, services_on
 from support.qdrant_server import QdrantServer

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from chunkproof.audit.findings import Finding, Kind
 from chunkproof.audit.manifest import Entry
-from chunkproof.audit.runner import Plan
-from chunkproof.audit.verdict import Finding, Kind
-from chunkproof.clients import InputType, Point, Vector
-from chunkproof.clients.qdrant import QdrantStore
+from chunkproof.audit.run import Plan
+from chunkproof.clients.ports import InputType, Point, Vector
+from chunkproof.clients.qdrant.store import QdrantStore
 from chunkproof.deadline import Deadline
 from chunkproof.errors import InvalidParameterError, NotConfiguredError
 from chunkproof_cli.local.corpus import sample_chunks

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from chunkproof.clients import InputType
 from chunkproof.clients.cohere import CohereEmbedder
-from chunkproof.clients.http import DeadlineTransport
+from chunkproof.clients.ports import InputType
 from chunkproof.clients.retry import RETRIED_STATUSES
+from chunkproof.clients.transport import DeadlineTransport
 from chunkproof.deadline import Deadline
-from chunkproof.embedding import QueryEmbedder
 from chunkproof.errors import ChunkproofError, EmbeddingError, QueryTooLongError, RateLimitedError
+from chunkproof.retrieval.embedding import QueryEmbedder
 
 from support.cohere_server import KEY, Answer, CohereServer
 from support.listeners import dripping_server, refusing_address, silent_server

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 from qdrant_client import models
 
-from chunkproof.clients import Point
-from chunkproof.clients.qdrant import QdrantStore
-from chunkproof.collection import collection_info
+from chunkproof.clients.ports import Point
+from chunkproof.clients.qdrant.store import QdrantStore
 from chunkproof.deadline import Deadline
 from chunkproof.errors import CollectionNotFoundError
 from chunkproof.models import CollectionInfo
+from chunkproof.retrieval.collection import collection_info
 
 from support.chunks import fill, services
 from support.sdk import sdk

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from chunkproof.clients import Embedder, InputType
 from chunkproof.clients.cohere import CohereEmbedder
-from chunkproof.clients.http import DeadlineTransport
+from chunkproof.clients.ports import Embedder, InputType
+from chunkproof.clients.transport import DeadlineTransport
 from chunkproof.deadline import Deadline
 from chunkproof.errors import QueryTooLongError
 from chunkproof_cli.local.minilm import MiniLm

@@ -13,7 +13,7 @@ from chunkproof.clients import secrets
 
 from support.api import Reply, get, invoke, new_process, post
 from support.clock import Clock, clock_of
-from support.keeping_server import Asked, KeepingServer, Said, keeping_server
+from support.keeping_server import Backend, KeepingServer, Said, keeping_server
 from support.log_lines import Written, stdout
 
 NAME = "chunkproof/keys"
@@ -29,7 +29,7 @@ class Services:
     taken: dict[str, str] = field(default_factory=lambda: dict(OLD))
     server: KeepingServer | None = None
 
-    def __call__(self, asked: Asked) -> Said:
+    def __call__(self, asked: Backend) -> Said:
         is_cohere = asked.path == "/v2/embed"
         given = asked.headers.get("authorization" if is_cohere else "api-key", "").removeprefix("Bearer ")
         if given != self.taken["COHERE_API_KEY" if is_cohere else "QDRANT_API_KEY"]:

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from chunkproof.clients.http import DeadlineTransport
-from chunkproof.clients.qdrant import QdrantStore
-from chunkproof.collection import collection_info
+from chunkproof.clients.qdrant.store import QdrantStore
+from chunkproof.clients.transport import DeadlineTransport
 from chunkproof.deadline import Deadline
-from chunkproof.services import Services
+from chunkproof.retrieval.collection import collection_info
+from chunkproof.retrieval.services import Services
 from chunkproof_cli.local.minilm import MiniLm
 
 from support.chunks import ask, check, services

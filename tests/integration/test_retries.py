@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from chunkproof.api import Api
-from chunkproof.clients import InputType, Point, http
 from chunkproof.clients import breaker as breaker_module
+from chunkproof.clients import transport as transport_module
 from chunkproof.clients.breaker import Breaker, Circuit
 from chunkproof.clients.cohere import CohereEmbedder
-from chunkproof.clients.http import DeadlineTransport
-from chunkproof.clients.qdrant import QdrantStore
+from chunkproof.clients.ports import InputType, Point
+from chunkproof.clients.qdrant.store import QdrantStore
+from chunkproof.clients.transport import DeadlineTransport
 from chunkproof.deadline import Deadline
 from chunkproof.errors import (
     ChunkproofError,
@@ -24,6 +24,7 @@ from chunkproof.errors import (
     RateLimitedError,
     VectorStoreUnavailableError,
 )
+from chunkproof.http.resolver import Api
 from chunkproof_cli.local.gateway import LambdaContext
 
 from support.api import Reply, get, invoke, new_process
@@ -31,7 +32,7 @@ from support.clock import Clock, clock_of
 from support.cohere_server import KEY, Answer, CohereServer
 from support.fault_proxy import FaultProxy, fault_proxy
 from support.faults import Cut, Refused
-from support.keeping_server import Asked, KeepingServer, Said, keeping_server
+from support.keeping_server import Backend, KeepingServer, Said, keeping_server
 from support.log_lines import records_of
 
 JSON = {"content-type": "application/json"}
@@ -55,7 +56,7 @@ class Script:
     def __init__(self, *answers: Said) -> None:
         self.answers = list(answers)
 
-    def __call__(self, asked: Asked) -> Said:
+    def __call__(self, asked: Backend) -> Said:
         if self.answers:
             return self.answers.pop(0)
         return WRITTEN if asked.method == "PUT" else NO_COLLECTIONS
@@ -182,7 +183,10 @@ def test_a_write_that_was_answered_is_not_repeated(store_at: Stores, status: int
 
 
 def test_a_repeated_call_is_logged_with_its_service(store_at: Stores) -> None:
-    with keeping_server(Script(refusal(503))) as server, records_of("chunkproof.clients.http") as records:
+    with (
+        keeping_server(Script(refusal(503))) as server,
+        records_of("chunkproof.clients.transport") as records,
+    ):
         read(store_at(server.url, Breaker("qdrant")))
     (record,) = records
     assert record.getMessage() == "call repeated"
@@ -196,7 +200,7 @@ def test_a_repeated_call_is_logged_with_its_service(store_at: Stores) -> None:
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The pauses before a repetition, in seconds; nobody sleeps."""
     made: list[float] = []
-    monkeypatch.setattr(http, "sleep", made.append)
+    monkeypatch.setattr(transport_module, "sleep", made.append)
     return made
 
 
@@ -253,7 +257,7 @@ def test_a_wait_of_less_than_a_second_is_not_made_longer(
 
 
 def test_a_call_that_took_most_of_the_time_is_not_repeated(store_at: Stores) -> None:
-    def slow(_: Asked) -> Said:
+    def slow(_: Backend) -> Said:
         time.sleep(0.2)
         return refusal(503)
 

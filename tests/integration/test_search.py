@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from qdrant_client import models
 
-from chunkproof.clients import Description, Nearest, Page, Point, PointId, VectorSpace
 from chunkproof.clients.cohere import CohereEmbedder
-from chunkproof.clients.http import DeadlineTransport
-from chunkproof.clients.qdrant import QdrantStore
+from chunkproof.clients.ports import Description, Nearest, Page, Point, PointId, VectorSpace
+from chunkproof.clients.qdrant.store import QdrantStore
+from chunkproof.clients.transport import DeadlineTransport
 from chunkproof.deadline import Deadline
 from chunkproof.errors import (
     CollectionNotFoundError,

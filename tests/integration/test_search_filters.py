@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from chunkproof.clients import Point
-from chunkproof.clients.qdrant import QdrantStore
+from chunkproof.clients.ports import Point
+from chunkproof.clients.qdrant.store import QdrantStore
 from chunkproof.deadline import Deadline
 from chunkproof.errors import InvalidParameterError
-from chunkproof.services import Services
+from chunkproof.retrieval.services import Services
 
 from support.chunks import ask, fill, services
 from support.pipelines import dense_vector, pipeline, write

@@ -3,8 +3,8 @@
 import pytest
 from qdrant_client import models
 
-from chunkproof.clients import Point
-from chunkproof.clients.qdrant import QdrantStore
+from chunkproof.clients.ports import Point
+from chunkproof.clients.qdrant.store import QdrantStore
 from chunkproof.deadline import Deadline
 from chunkproof.errors import InvalidParameterError, UnsupportedDistanceError
 

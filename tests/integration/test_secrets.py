@@ -15,12 +15,12 @@ import pytest
 from aws_lambda_powertools.utilities import parameters
 from moto import mock_aws
 
-from chunkproof import connect
 from chunkproof.clients.secrets import forget_secrets
+from chunkproof.runtime import container
 
 from support.api import Reply, get, invoke, new_process, post
 from support.cohere_server import KEY
-from support.keeping_server import Asked, KeepingServer, Said, keeping_server
+from support.keeping_server import Backend, KeepingServer, Said, keeping_server
 from support.listeners import dripping_server, silent_server
 from support.qdrant_server import QdrantServer, free_port
 
@@ -48,7 +48,7 @@ COLLECTION = {
 }
 
 
-def _says(asked: Asked) -> Said:
+def _says(asked: Backend) -> Said:
     """Both services in one: Cohere's embed API, and as much of Qdrant's as an empty collection needs."""
     if asked.path == "/v2/embed":
         answer: Any = {
@@ -245,7 +245,7 @@ def test_building_the_services_reads_no_secret(
     monkeypatch.setenv(
         "CHUNKPROOF_SECRET_ARN", "arn:aws:secretsmanager:eu-central-1:123456789012:secret:none"
     )
-    connect.services()
+    container.services()
     assert services.asked == []
 
 

@@ -17,7 +17,7 @@ from chunkproof.deadline import Deadline
 from chunkproof.settings import Settings
 
 from support.clock import clock_of
-from support.keeping_server import Asked, Said, keeping_server
+from support.keeping_server import Backend, Said, keeping_server
 from support.qdrant_server import free_port
 
 ARN = "arn:aws:secretsmanager:eu-central-1:123456789012:secret:chunkproof/keys-a1b2c3"
@@ -63,7 +63,7 @@ def keys_at(url: str | int) -> Keys:
     )
 
 
-def serving(answer: Said) -> Callable[[Asked], Said]:
+def serving(answer: Said) -> Callable[[Backend], Said]:
     return lambda _: answer
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from qdrant_client import models
 
-from chunkproof.clients import Nearest, Point, PointId, VectorSpace
-from chunkproof.clients.http import DeadlineTransport
-from chunkproof.clients.qdrant import QdrantStore
+from chunkproof.clients.ports import Nearest, Point, PointId, VectorSpace
+from chunkproof.clients.qdrant.store import QdrantStore
+from chunkproof.clients.transport import DeadlineTransport
 from chunkproof.deadline import Deadline
 from chunkproof.errors import ChunkproofError, CollectionNotFoundError
 from chunkproof.models.filters import parse_filters

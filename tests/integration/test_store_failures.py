@@ -5,9 +5,9 @@ from time import monotonic
 
 import pytest
 
-from chunkproof.clients import Nearest, Point, VectorSpace
-from chunkproof.clients.http import DeadlineTransport
-from chunkproof.clients.qdrant import QdrantStore
+from chunkproof.clients.ports import Nearest, Point, VectorSpace
+from chunkproof.clients.qdrant.store import QdrantStore
+from chunkproof.clients.transport import DeadlineTransport
 from chunkproof.deadline import Deadline
 from chunkproof.errors import (
     ChunkproofError,

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from qdrant_client import models
 
-from chunkproof.clients import Nearest, Point, VectorSpace
-from chunkproof.clients.qdrant import QdrantStore
+from chunkproof.clients.ports import Nearest, Point, VectorSpace
+from chunkproof.clients.qdrant.store import QdrantStore
 from chunkproof.deadline import Deadline
 from chunkproof.errors import IndexRequiredError, RateLimitedError
 from chunkproof.models.filters import parse_filters

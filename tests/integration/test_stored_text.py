@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from chunkproof import connect
-from chunkproof.clients import Point
-from chunkproof.clients.qdrant import QdrantStore
+from chunkproof.clients.ports import Point
+from chunkproof.clients.qdrant.store import QdrantStore
+from chunkproof.runtime import container
 
 from support.api import get, invoke, post
 from support.chunks import fill, services
@@ -26,7 +26,7 @@ def _deployed(memory_store: QdrantStore, stored_url: KeepingServer) -> Iterator[
     payload = {"text": HTML, "url": f"{stored_url.url}/page", "document_title": HTML}
     fill(memory_store, "docs", Point(1, payload, vector=(1.0, 0.0)))
     fill(memory_store, "private", Point(7, {"text": "hidden"}, vector=(1.0, 0.0)))
-    with connect.using(services(memory_store, "docs", ALLOWED_COLLECTIONS="docs")):
+    with container.using(services(memory_store, "docs", ALLOWED_COLLECTIONS="docs")):
         yield
 
 

@@ -4,18 +4,18 @@ from pathlib import Path
 
 import pytest
 
-from chunkproof.clients.qdrant import QdrantStore
-from chunkproof.suite.running import Plan, run_suite
-from chunkproof_cli import context
-from chunkproof_cli.chunkfile import check_chunks
+from chunkproof.clients.qdrant.store import QdrantStore
+from chunkproof.suite.run import Plan, run_suite
+from chunkproof_cli.connections import local_backend
+from chunkproof_cli.files.chunks import check_chunks
 from chunkproof_cli.loading import Loader
-from chunkproof_cli.suites.reading import Source, read
+from chunkproof_cli.suites.read import Source, read
 
+from checks.suite_oracle import qrels_of, shown
 from support import oracle
 from support.beir import write_beir
 from support.chunks import services
 from support.words import Words
-from tools.suite_oracle import qrels_of, shown
 
 
 def test_metrics_of_a_beir_folder_equal_trec_evals(
@@ -28,8 +28,8 @@ def test_metrics_of_a_beir_folder_equal_trec_evals(
     found = read(Source(folder, top_k=20)).suite
     assert (chunks.count, len(found.cases)) == (1000, 200)
 
-    door = context.local(services(memory_store, collection, embedder))
-    result = run_suite(Plan(found, str(folder), found.cases), door).result
+    backend = local_backend(services(memory_store, collection, embedder))
+    result = run_suite(Plan(found, str(folder), found.cases), backend).result
     ties = sum(
         first.similarity_score == second.similarity_score
         for case in result.test_results

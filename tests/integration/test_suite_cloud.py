@@ -7,20 +7,21 @@ from typing import Any
 
 import pytest
 
-from chunkproof import connect
-from chunkproof.clients import InputType, Point
-from chunkproof.clients.http import DeadlineTransport
-from chunkproof.clients.qdrant import QdrantStore
+from chunkproof.clients.ports import InputType, Point
+from chunkproof.clients.qdrant.store import QdrantStore
+from chunkproof.clients.transport import DeadlineTransport
 from chunkproof.deadline import Deadline
 from chunkproof.errors import EmbeddingError, VectorStoreUnavailableError
-from chunkproof.integrity import digest
-from chunkproof.services import Services
+from chunkproof.retrieval.integrity import digest
+from chunkproof.retrieval.services import Services
+from chunkproof.runtime import container
 from chunkproof.suite import shards
 from chunkproof.suite.cases import Suite, placed, read_suite
 from chunkproof.suite.diagnosis import Diagnostician
 from chunkproof.suite.report import SuiteReport, read_report
-from chunkproof.suite.running import Plan, run_suite
-from chunkproof_cli import context
+from chunkproof.suite.run import Plan, run_suite
+from chunkproof.suite.store_evidence import evidence_from
+from chunkproof_cli.connections import local_backend
 
 from support.chunks import SECONDS_60, fill, services
 from support.qdrant_server import QdrantServer
@@ -81,7 +82,7 @@ def using(served_qdrant: QdrantServer, collection: str) -> Iterator[Services]:
 @pytest.fixture
 def cloud(monkeypatch: pytest.MonkeyPatch, using: Services) -> Iterator[Cloud]:
     filled = {"ShardCases": str(SHARD_CASES), "MaxConcurrency": "4"}
-    with deployed("suite", filled, monkeypatch) as made, connect.using(using):
+    with deployed("suite", filled, monkeypatch) as made, container.using(using):
         yield made
 
 
@@ -111,9 +112,9 @@ def report_of(cloud: Cloud, name: str = "first") -> SuiteReport:
 
 def locally(suite: Suite, using: Services) -> SuiteReport:
     """The same in one process, uninterrupted."""
-    door = context.local(using)
+    backend = local_backend(using)
     plan = Plan(suite, f"s3://{BUCKET}/suite.json", placed(suite.cases, using.settings.collection))
-    return run_suite(plan, door, diagnostician=Diagnostician(door.witness(), plan.source))
+    return run_suite(plan, backend, diagnostician=Diagnostician(evidence_from(backend), plan.source))
 
 
 def timeless(report: SuiteReport) -> dict[str, Any]:
@@ -241,7 +242,7 @@ def test_a_shard_that_runs_out_of_time_is_called_again_and_goes_on(cloud: Cloud,
 
     cloud.trouble = count
     draining = services(using.store, using.settings.collection, Draining(), CACHE_ENTRIES="0")
-    with connect.using(draining):
+    with container.using(draining):
         made = document()
         made["cases"] = made["cases"][:5]
         assert run(cloud, made)["status"] == "SUCCEEDED"

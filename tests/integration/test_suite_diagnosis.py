@@ -7,21 +7,22 @@ from typing import Any
 import click
 import pytest
 
-from chunkproof.clients import InputType, Point
-from chunkproof.clients.qdrant import QdrantStore
+from chunkproof.clients.ports import InputType, Point
+from chunkproof.clients.qdrant.store import QdrantStore
 from chunkproof.deadline import Deadline
 from chunkproof.models import RetrievalResponse
+from chunkproof.retrieval.backend import LocalBackend
+from chunkproof.suite.case_run import run_case
 from chunkproof.suite.diagnosis import MOST_CASES, Diagnostician
-from chunkproof.suite.door import InProcess
+from chunkproof.suite.evidence import ApiEvidence, Fit
 from chunkproof.suite.outcome import Cause, Diagnosis, TestStatus
-from chunkproof.suite.runner import run_case
-from chunkproof.suite.witness import ApiWitness, Fit
-from chunkproof_cli import context
+from chunkproof.suite.store_evidence import evidence_from
+from chunkproof_cli.connections import local_backend
 from chunkproof_cli.main import cli
 
 from support.chunks import fill, services
 from support.sdk import sdk
-from support.suites import Door, answer, case, chunk
+from support.suites import Backend, answer, case, chunk
 from support.words import Words
 
 TEXTS = {
@@ -52,7 +53,7 @@ def point(number: int, name: str, **payload: Any) -> Point:
 
 
 @pytest.fixture
-def local(memory_store: QdrantStore, collection: str) -> InProcess:
+def local(memory_store: QdrantStore, collection: str) -> LocalBackend:
     """Five chunks: one about stars that claims to be about wells, and one without a text."""
     points = [
         point(1, "pumps"),
@@ -62,15 +63,15 @@ def local(memory_store: QdrantStore, collection: str) -> InProcess:
         point(5, "empty", text=""),
     ]
     fill(memory_store, collection, *points, size=Words.dimension)
-    return context.local(services(memory_store, collection, Words()))
+    return local_backend(services(memory_store, collection, Words()))
 
 
-def causes(local: InProcess, *, by_api: bool = False, **fields: Any) -> list[Diagnosis]:
+def causes(local: LocalBackend, *, by_api: bool = False, **fields: Any) -> list[Diagnosis]:
     """Of a case that must fail."""
     failed = run_case(case(**{"query_text": "water", **fields}), local.search)
     assert failed.status is TestStatus.FAILED, failed
-    witness = ApiWitness(local) if by_api else local.witness()
-    return Diagnostician(witness, "s.yaml", "--data there").causes(failed)
+    evidence = ApiEvidence(local) if by_api else evidence_from(local)
+    return Diagnostician(evidence, "s.yaml", "--data there").causes(failed)
 
 
 MISSING: list[tuple[dict[str, Any], Cause, str]] = [
@@ -92,21 +93,21 @@ MISSING: list[tuple[dict[str, Any], Cause, str]] = [
 @pytest.mark.parametrize("by_api", [False, True], ids=["store", "api"])
 @pytest.mark.parametrize(("fields", "cause", "message"), MISSING, ids=[c.value for _, c, _ in MISSING])
 def test_a_missing_chunk_has_a_cause(
-    local: InProcess, fields: dict[str, Any], cause: Cause, message: str, by_api: bool
+    local: LocalBackend, fields: dict[str, Any], cause: Cause, message: str, by_api: bool
 ) -> None:
     [found] = causes(local, by_api=by_api, **fields)
     assert found.cause is cause, found
     assert message in found.message
 
 
-def test_a_vector_of_another_text_is_found_by_embedding_the_text_again(local: InProcess) -> None:
+def test_a_vector_of_another_text_is_found_by_embedding_the_text_again(local: LocalBackend) -> None:
     [found] = causes(local, query_text="water at night", expected_doc_ids=["stars"], top_k=2)
     assert found.cause is Cause.STALE_VECTOR
     assert "its vector is not the embedding of its text by words (cosine 0." in found.message
     assert found.message.endswith("others 1.00)")
 
 
-def test_a_stack_does_not_tell_of_vectors_and_that_is_said(local: InProcess) -> None:
+def test_a_stack_does_not_tell_of_vectors_and_that_is_said(local: LocalBackend) -> None:
     [found] = causes(local, by_api=True, query_text="water at night", expected_doc_ids=["stars"], top_k=2)
     assert found.cause is Cause.BEYOND_TOP_K
     assert found.message.endswith(
@@ -121,20 +122,20 @@ def test_a_stack_does_not_tell_of_vectors_and_that_is_said(local: InProcess) -> 
         (True, "the filter on document_id, language excludes it"),
     ],
 )
-def test_a_filter_that_excludes_the_chunk_is_named(local: InProcess, by_api: bool, message: str) -> None:
+def test_a_filter_that_excludes_the_chunk_is_named(local: LocalBackend, by_api: bool, message: str) -> None:
     filters = {"language": "de", "document_id": "wells-book"}
     [found] = causes(local, by_api=by_api, expected_doc_ids=["wells"], filters=filters)
     assert found.cause is Cause.FILTERED_OUT
     assert message in found.message
 
 
-def test_a_score_below_the_threshold_is_a_cause_of_its_own(local: InProcess) -> None:
+def test_a_score_below_the_threshold_is_a_cause_of_its_own(local: LocalBackend) -> None:
     [found] = causes(local, expected_doc_ids=["pumps"], relevance_threshold=0.9)
     assert (found.cause, found.subject) == (Cause.BELOW_THRESHOLD, "pumps")
     assert "below relevance_threshold 0.9" in found.message
 
 
-def test_a_keyword_that_a_changed_text_lost_is_that_text_s_fault(local: InProcess) -> None:
+def test_a_keyword_that_a_changed_text_lost_is_that_text_s_fault(local: LocalBackend) -> None:
     [lost] = causes(local, query_text="river", expected_doc_ids=["rivers"], expected_keywords=["river"])
     assert (lost.cause, lost.subject) == (Cause.TEXT_CHANGED, "rivers")
     [never] = causes(local, expected_doc_ids=["pumps"], expected_keywords=["valve"])
@@ -145,7 +146,7 @@ def test_a_keyword_that_a_changed_text_lost_is_that_text_s_fault(local: InProces
     )
 
 
-def test_what_should_not_be_there_and_what_was_slow_are_told_too(local: InProcess) -> None:
+def test_what_should_not_be_there_and_what_was_slow_are_told_too(local: LocalBackend) -> None:
     [unwanted] = causes(local, expect_no_results=True, relevance_threshold=0.1)
     assert unwanted.cause is Cause.UNWANTED_RESULT
     [slow] = causes(local, expected_doc_ids=["pumps"], max_latency_ms=1e-6)
@@ -153,7 +154,9 @@ def test_what_should_not_be_there_and_what_was_slow_are_told_too(local: InProces
     assert "ms: embedding" in slow.message
 
 
-def test_each_expected_chunk_has_its_own_line_and_any_needs_none_once_one_is_found(local: InProcess) -> None:
+def test_each_expected_chunk_has_its_own_line_and_any_needs_none_once_one_is_found(
+    local: LocalBackend,
+) -> None:
     both = causes(local, expected_doc_ids=["ponds", "pumps", "lakes"])
     assert [(found.cause, found.subject) for found in both] == [
         (Cause.NOT_IN_COLLECTION, "ponds"),
@@ -163,12 +166,12 @@ def test_each_expected_chunk_has_its_own_line_and_any_needs_none_once_one_is_fou
     assert [found.cause for found in low] == [Cause.BELOW_THRESHOLD]
 
 
-def test_a_long_list_of_missing_chunks_is_cut_and_that_is_said(local: InProcess) -> None:
+def test_a_long_list_of_missing_chunks_is_cut_and_that_is_said(local: LocalBackend) -> None:
     *_, last = causes(local, expected_doc_ids=[f"pond {n}" for n in range(8)])
     assert last.message == "Not looked into: 3 more expected ids are missing, and only 5 were looked into"
 
 
-def test_the_command_can_be_pasted(local: InProcess, collection: str) -> None:
+def test_the_command_can_be_pasted(local: LocalBackend, collection: str) -> None:
     [found] = causes(
         local,
         query_text="-it's water",
@@ -190,18 +193,18 @@ def test_the_command_can_be_pasted(local: InProcess, collection: str) -> None:
 
 
 def test_a_store_that_fails_meanwhile_leaves_a_reason_and_no_guess(
-    local: InProcess, memory_store: QdrantStore, collection: str
+    local: LocalBackend, memory_store: QdrantStore, collection: str
 ) -> None:
     failed = run_case(case(query_text="water", expected_doc_ids=["ponds"]), local.search)
     sdk(memory_store).delete_collection(collection)
-    [found] = Diagnostician(local.witness()).causes(failed)
+    [found] = Diagnostician(evidence_from(local)).causes(failed)
     assert found.cause is Cause.NOT_LOOKED_INTO
     assert found.message == f"Not looked into: Collection {collection} not found"
 
 
-def test_only_so_many_cases_are_looked_into(local: InProcess) -> None:
+def test_only_so_many_cases_are_looked_into(local: LocalBackend) -> None:
     failed = run_case(case(query_text="water", expected_doc_ids=["ponds"]), local.search)
-    found = Diagnostician(local.witness()).diagnosed([failed] * (MOST_CASES + 1))
+    found = Diagnostician(evidence_from(local)).diagnosed([failed] * (MOST_CASES + 1))
     assert [one.diagnosis[0].cause for one in found[-2:]] == [Cause.NOT_IN_COLLECTION, Cause.NOT_LOOKED_INTO]
     assert "101 cases failed, and the first 100 were looked into" in found[-1].diagnosis[0].message
 
@@ -214,7 +217,7 @@ def test_a_vector_is_stale_beside_what_is_usual_here(cosine: float, usual: float
     assert Fit("a", cosine, usual, "model").is_stale is stale
 
 
-class Deeper(Door):
+class Deeper(Backend):
     """A stack whose index misses `a` unless many results are asked for."""
 
     def search(self, request: dict[str, Any]) -> RetrievalResponse:
@@ -224,6 +227,6 @@ class Deeper(Door):
 def test_what_a_stack_s_index_missed_is_shown_by_a_search_that_a_stack_can_make() -> None:
     stack = Deeper(lambda _: answer())
     failed = run_case(case(), stack.search)
-    [found] = Diagnostician(ApiWitness(stack), "s.yaml", "--api https://there").causes(failed)
+    [found] = Diagnostician(ApiEvidence(stack), "s.yaml", "--api https://there").causes(failed)
     assert found.cause is Cause.MISSED_BY_INDEX
     assert found.command == "chunkproof search -k 200 --collection docs --api https://there question"

@@ -7,15 +7,16 @@ from random import Random
 import pytest
 from qdrant_client import models
 
-from chunkproof.clients import InputType, Point
-from chunkproof.clients.qdrant import QdrantStore
+from chunkproof.clients.ports import InputType, Point
+from chunkproof.clients.qdrant.store import QdrantStore
 from chunkproof.deadline import Deadline
 from chunkproof.suite.diagnosis import Diagnostician
 from chunkproof.suite.outcome import Cause, TestStatus
 from chunkproof.suite.report import SuiteReport
-from chunkproof.suite.running import Plan, run_suite
-from chunkproof_cli import context
-from chunkproof_cli.reports.figures import why
+from chunkproof.suite.run import Plan, run_suite
+from chunkproof.suite.store_evidence import evidence_from
+from chunkproof_cli.connections import local_backend
+from chunkproof_cli.reports.suite.figures import why
 
 from support.chunks import services
 from support.sdk import sdk
@@ -69,8 +70,8 @@ def run(store: QdrantStore, name: str) -> SuiteReport:
         for n in range(0, POINTS, 50)
     ]
     made = suite(*cases)
-    local = context.local(services(store, name, Scattered()))
-    diagnostician = Diagnostician(local.witness(), "s.yaml")
+    local = local_backend(services(store, name, Scattered()))
+    diagnostician = Diagnostician(evidence_from(local), "s.yaml")
     plan = Plan(made, "s", made.cases)
     return run_suite(plan, local, exactly=local.search_exactly, diagnostician=diagnostician)
 

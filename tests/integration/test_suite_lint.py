@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from qdrant_client import models
 
-from chunkproof.clients import Point
-from chunkproof.clients.qdrant import QdrantStore
+from chunkproof.clients.ports import Point
+from chunkproof.clients.qdrant.store import QdrantStore
 from chunkproof.deadline import Deadline
 from chunkproof.models import RetrievalResponse
 from chunkproof.suite.lint import PAGE, Linter

@@ -2,12 +2,12 @@
 
 import pytest
 
-from chunkproof.clients import Point
-from chunkproof.clients.qdrant import QdrantStore
+from chunkproof.clients.ports import Point
+from chunkproof.clients.qdrant.store import QdrantStore
 from chunkproof.deadline import Deadline
 from chunkproof.errors import InvalidParameterError
 from chunkproof.suite.cases import read_suite
-from chunkproof_cli.suites.starting import MOST_COPIES, Starter, as_yaml, known_items, question_in
+from chunkproof_cli.suites.starter import MOST_COPIES, Starter, as_yaml, known_items, question_in
 from chunkproof_cli.suites.yaml_document import read_yaml
 
 from support.chunks import fill, services

@@ -10,19 +10,19 @@ from typing import Any
 
 import pytest
 
-from chunkproof import connect
-from chunkproof.api import Api
-from chunkproof.clients import Nearest, Point
 from chunkproof.clients.breaker import Breaker
 from chunkproof.clients.cohere import CohereEmbedder
-from chunkproof.clients.http import DeadlineTransport
-from chunkproof.clients.qdrant_embedded import EmbeddedStore
+from chunkproof.clients.ports import Nearest, Point
+from chunkproof.clients.qdrant.local import EmbeddedStore
+from chunkproof.clients.transport import DeadlineTransport
 from chunkproof.deadline import Deadline
 from chunkproof.errors import SettingsError, VectorStoreUnavailableError
+from chunkproof.http.resolver import Api
 from chunkproof.models.response import ErrorDetail
-from chunkproof.record import note
-from chunkproof.services import Services
+from chunkproof.retrieval.services import Services
+from chunkproof.runtime import container
 from chunkproof.settings import Settings
+from chunkproof.trace import note
 from chunkproof_cli.local import handlers
 from chunkproof_cli.local.gateway import LambdaContext
 
@@ -102,7 +102,7 @@ def deployed(store: Store, embedder: CohereEmbedder) -> Deploy:
         environ |= {f"CHUNKPROOF_{name}": value for name, value in settings.items()}
         circuits = {name: Breaker(name, failures=1) for name in ("qdrant", "cohere")}
         made = Services(Settings.from_env(environ), store, embedder, circuits)
-        with connect.using(made):
+        with container.using(made):
             yield made
 
     return deploy
@@ -183,7 +183,7 @@ def test_a_deployment_with_a_wrong_setting_leaves_them_too(
 
 
 @pytest.fixture
-def door() -> Api:
+def backend() -> Api:
     """A door whose routes do what they should not."""
     app = Api()
 
@@ -199,9 +199,9 @@ def door() -> Api:
     return app
 
 
-def test_a_bug_leaves_a_trace_one_line_and_one_set_of_metrics(door: Api, written: Written) -> None:
+def test_a_bug_leaves_a_trace_one_line_and_one_set_of_metrics(backend: Api, written: Written) -> None:
     context = LambdaContext(aws_request_id="5e0c0000-0000-4000-8000-000000000001")
-    assert door.handler(SEARCH, context)["statusCode"] == 500
+    assert backend.handler(SEARCH, context)["statusCode"] == 500
     (line,) = written.requests
     assert (line["status"], line["code"], line["level"]) == (500, "INTERNAL", "ERROR")
     assert line["request_id"] == "5e0c0000-0000-4000-8000-000000000001", "the one that the caller may quote"
@@ -551,7 +551,7 @@ def test_a_slow_embedding_is_warned_of(deployed: Deploy, written: Written, store
         transport = DeadlineTransport(lambda: {"authorization": f"Bearer {KEY}"})
         embedder = CohereEmbedder(transport, model="m", base_url=slow.url)
         given = Settings.from_env({"CHUNKPROOF_COLLECTION": "docs", "CHUNKPROOF_DEADLINE_MS": "20000"})
-        with connect.using(Services(given, store, embedder)):
+        with container.using(Services(given, store, embedder)):
             reply, line, figures = told(SEARCH, written)
         embedder.close()
     (warning,) = written.saying("Embedding took over 1000 ms")
@@ -620,18 +620,18 @@ def test_no_match_is_no_low_score(deployed: Deploy, written: Written) -> None:
     [("top_score", '"high"'), ("result_count", "null"), ("message", '"mine"')],
 )
 def test_a_failure_to_tell_does_not_fail_the_request(
-    door: Api, written: Written, name: str, value: str
+    backend: Api, written: Written, name: str, value: str
 ) -> None:
-    reply = Reply(door.handler(get("/facts", name=name, value=value), LambdaContext()))
+    reply = Reply(backend.handler(get("/facts", name=name, value=value), LambdaContext()))
     assert (reply.status, reply.json) == (200, {"code": "NONE", "message": "well"})
     (line,) = written.saying("the request could not be recorded")
     assert "Traceback" in line["exception"]
 
 
-def test_after_a_failure_to_tell_the_next_request_is_told_of(door: Api, written: Written) -> None:
-    door.handler(get("/facts", name="top_score", value='"high"'), LambdaContext())
+def test_after_a_failure_to_tell_the_next_request_is_told_of(backend: Api, written: Written) -> None:
+    backend.handler(get("/facts", name="top_score", value='"high"'), LambdaContext())
     written.clear()
-    door.handler(get("/facts", name="top_score", value="0.5"), LambdaContext())
+    backend.handler(get("/facts", name="top_score", value="0.5"), LambdaContext())
     (line,) = written.requests
     (metrics,) = written.metrics
     assert (line["top_score"], emf.figures(metrics)["TopScore"]) == (0.5, 0.5)

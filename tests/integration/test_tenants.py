@@ -14,13 +14,13 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 from qdrant_client import models
 
-from chunkproof import connect
-from chunkproof.clients import Point
 from chunkproof.clients.cohere import CohereEmbedder
-from chunkproof.clients.http import DeadlineTransport
-from chunkproof.clients.qdrant import QdrantStore
+from chunkproof.clients.ports import Point
+from chunkproof.clients.qdrant.store import QdrantStore
+from chunkproof.clients.transport import DeadlineTransport
 from chunkproof.deadline import Deadline
-from chunkproof.services import MAX_TENANTS
+from chunkproof.retrieval.services import MAX_TENANTS
+from chunkproof.runtime import container
 
 from support import openapi
 from support.api import Event, Reply, get, invoke, post
@@ -132,7 +132,7 @@ def deployed(
 ) -> Iterator[None]:
     """The handlers over this collection, with tenants."""
     given_settings = {"TENANT_CLAIM": CLAIM, "TENANT_FIELD": field, "DEADLINE_MS": str(SECONDS_60)}
-    with connect.using(services(store, collection, embedder, **given_settings)):
+    with container.using(services(store, collection, embedder, **given_settings)):
         yield
 
 
@@ -410,7 +410,7 @@ def test_health_asks_for_no_claim() -> None:
 def test_without_tenant_settings_everybody_sees_all(memory_store: QdrantStore) -> None:
     fill(memory_store, "docs", *POINTS)
     event = post("/search", {"query_vector": EAST, "top_k": 100})
-    with connect.using(services(memory_store, "docs")):
+    with container.using(services(memory_store, "docs")):
         assert len(invoke(event).json["results"]) == len(POINTS)
 
 
@@ -580,7 +580,7 @@ def _point(draw: st.DrawFn, number: int, field: str, owners: list[str]) -> Point
 def check_world(shelf: Shelf, world: World, filters: dict[str, Any]) -> None:
     """One caller's view: with no filter exactly its own, with a filter those of its own that it selects."""
     name = shelf.refilled(world)
-    with connect.using(services(shelf.store, name, DEADLINE_MS=str(SECONDS_60))):
+    with container.using(services(shelf.store, name, DEADLINE_MS=str(SECONDS_60))):
         of_all = invoke(post("/search", {"query_vector": EAST, "top_k": 100, "filters": filters}))
     with deployed(shelf.store, name, field=world.field):
         assert found(world.caller) == world.own

@@ -10,9 +10,9 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from chunkproof import connect, telemetry
-from chunkproof.clients import Point
-from chunkproof.clients.qdrant import QdrantStore
+from chunkproof.clients.ports import Point
+from chunkproof.clients.qdrant.store import QdrantStore
+from chunkproof.runtime import container, telemetry
 
 from support.api import invoke, post
 from support.chunks import fill, services
@@ -31,7 +31,7 @@ def exported() -> Iterator[InMemorySpanExporter]:
 
 
 def search(store: QdrantStore, **settings: str) -> None:
-    with connect.using(services(store, "docs", **settings)):
+    with container.using(services(store, "docs", **settings)):
         assert invoke(post("/search", {"query_vector": [1.0, 0.0]})).status == 200
 
 
@@ -59,7 +59,7 @@ def test_without_the_setting_there_are_no_spans(
 
 
 def test_without_the_setting_opentelemetry_is_not_imported() -> None:
-    code = "import sys, chunkproof.api; print('opentelemetry' in sys.modules)"
+    code = "import sys, chunkproof.http.resolver; print('opentelemetry' in sys.modules)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "False"
 

@@ -13,14 +13,14 @@ from typing import Any
 import httpx
 import pytest
 
-from chunkproof.clients import InputType
 from chunkproof.clients.cohere import CohereEmbedder
-from chunkproof.clients.http import DeadlineTransport
-from chunkproof.clients.qdrant import QdrantStore
+from chunkproof.clients.ports import InputType
+from chunkproof.clients.qdrant.store import QdrantStore
+from chunkproof.clients.transport import DeadlineTransport
 from chunkproof.deadline import Deadline
 from chunkproof.errors import EmbeddingError, VectorStoreUnavailableError
 
-from support.keeping_server import Asked, Said, keeping_server
+from support.keeping_server import Backend, Said, keeping_server
 from support.listeners import dripping_server, refusing_address, silent_server
 
 
@@ -207,7 +207,7 @@ def test_a_connection_that_died_while_idle_is_replaced(client: httpx.Client) -> 
 
 
 def test_a_second_request_on_a_kept_connection_has_its_own_deadline(client: httpx.Client) -> None:
-    def slow(asked: Asked) -> Said:
+    def slow(asked: Backend) -> Said:
         time.sleep(0.2 if asked.path == "/first" else 0.0)
         return Said()
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from chunkproof.clients import Page, Point, PointId
-from chunkproof.clients.qdrant import QdrantStore
+from chunkproof.clients.ports import Page, Point, PointId
+from chunkproof.clients.qdrant.store import QdrantStore
 from chunkproof.errors import (
     AmbiguousIdError,
     ChunkNotFoundError,
@@ -16,7 +16,7 @@ from chunkproof.errors import (
 )
 from chunkproof.models import ValidationResult
 from chunkproof.models.filters import Condition, fields_of
-from chunkproof.services import SAMPLE_POINTS
+from chunkproof.retrieval.services import SAMPLE_POINTS
 
 from support.chunks import ask, check, fill, services
 

@@ -5,13 +5,13 @@ from uuid import uuid4
 
 import pytest
 
-from chunkproof.clients import Point, PointId
-from chunkproof.clients.qdrant import QdrantStore
+from chunkproof.clients.ports import Point, PointId
+from chunkproof.clients.qdrant.store import QdrantStore
 from chunkproof.deadline import Deadline
 from chunkproof.errors import ChunkproofError, CollectionNotFoundError, InvalidParameterError
 from chunkproof.models import ChunkValidations, ErrorDetail, ValidationResult, ValidationResults
-from chunkproof.services import Services
-from chunkproof.validation import validate_chunks
+from chunkproof.retrieval.services import Services
+from chunkproof.retrieval.validate import validate_chunks
 
 from support.chunks import check, fill, services
 

@@ -3,11 +3,11 @@
 import pytest
 from qdrant_client import models
 
-from chunkproof.clients import Point
-from chunkproof.clients.qdrant import QdrantStore
+from chunkproof.clients.ports import Point
+from chunkproof.clients.qdrant.store import QdrantStore
 from chunkproof.deadline import Deadline
 from chunkproof.errors import ChunkNotFoundError, IndexRequiredError
-from chunkproof.services import Services
+from chunkproof.retrieval.services import Services
 
 from support.chunks import ask, check, services
 from support.sdk import sdk

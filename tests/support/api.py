@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from chunkproof import connect
+from chunkproof.runtime import container
 from chunkproof_cli.local.gateway import LambdaContext
 from chunkproof_cli.local.handlers import handler_of
 
@@ -112,12 +112,12 @@ def invoke(event: Event, context: Any = None) -> Reply:
 @contextmanager
 def new_process() -> Iterator[None]:
     """Handlers that know nothing yet, as in a new process; what they open is closed at the end."""
-    connect.reset()
+    container.reset()
     try:
         yield
     finally:
-        if connect._built.cache_info().currsize:
-            built: Any = connect.services()
+        if container._built.cache_info().currsize:
+            built: Any = container.services()
             built.store.close()
             built.embedder.close()
-        connect.reset()
+        container.reset()

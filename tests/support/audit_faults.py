@@ -4,11 +4,11 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from chunkproof.audit.verdict import Kind
-from chunkproof.clients import Embedder, InputType, Point, Vector
-from chunkproof.clients.qdrant import QdrantStore
+from chunkproof.audit.findings import Kind
+from chunkproof.clients.ports import Embedder, InputType, Point, Vector
+from chunkproof.clients.qdrant.store import QdrantStore
 from chunkproof.deadline import Deadline
-from chunkproof_cli.chunkfile import ChunkRecord
+from chunkproof_cli.files.chunks import ChunkRecord
 
 from support.sdk import sdk
 

@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+from chunkproof.audit.findings import Kind
 from chunkproof.audit.manifest import Entry
 from chunkproof.audit.prepare import prepare
-from chunkproof.audit.runner import Audit, Plan
-from chunkproof.audit.summary import AuditReport
-from chunkproof.audit.verdict import Kind
-from chunkproof.clients import Point, WritableStore
+from chunkproof.audit.report import AuditReport
+from chunkproof.audit.run import Audit, Plan
+from chunkproof.clients.ports import Point, WritableStore
 from chunkproof.deadline import Deadline
-from chunkproof.integrity import digest
-from chunkproof.lookup import home_of
-from chunkproof.services import Services
+from chunkproof.retrieval.integrity import digest
+from chunkproof.retrieval.lookup import home_of
+from chunkproof.retrieval.services import Services
 from chunkproof.settings import Settings
 
 WORDS = ("vector", "robot", "payload", "index", "sensor", "wheel", "query", "naïve", "Größe", "<b>&amp;")
@@ -193,7 +193,7 @@ def resume(
 
 def found_in(folder: Path) -> dict[str, set[str]]:
     """Chunk ids by kind, from the file of all findings."""
-    from chunkproof.audit.verdict import Finding
+    from chunkproof.audit.findings import Finding
 
     found: dict[str, set[str]] = defaultdict(set)
     with (folder / "findings.jsonl").open("rb") as file:

@@ -2,14 +2,14 @@
 
 from typing import Any
 
-from chunkproof.clients import Embedder, Point, VectorStore
-from chunkproof.clients.qdrant import QdrantStore
+from chunkproof.clients.ports import Embedder, Point, VectorStore
+from chunkproof.clients.qdrant.store import QdrantStore
 from chunkproof.deadline import Deadline
 from chunkproof.models import ChunkValidation, RetrievalResponse, SearchQuery, ValidationResult
-from chunkproof.search import search
-from chunkproof.services import Services
+from chunkproof.retrieval.search import search
+from chunkproof.retrieval.services import Services
+from chunkproof.retrieval.validate import validate_chunk
 from chunkproof.settings import Settings
-from chunkproof.validation import validate_chunk
 
 SECONDS_60 = 60_000
 

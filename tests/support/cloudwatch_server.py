@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from support.keeping_server import Asked, KeepingServer, Said, keeping_server
+from support.keeping_server import Backend, KeepingServer, Said, keeping_server
 
 JSON = {"content-type": "application/x-amz-json-1.0"}
 Query = dict[str, Any]
@@ -45,7 +45,7 @@ class CloudWatch:
         for metric in directive["Metrics"]:
             self.put(metric["Name"], dimensions, line["_aws"]["Timestamp"] / 1000, *line[metric["Name"]])
 
-    def answer(self, asked: Asked) -> Said:
+    def answer(self, asked: Backend) -> Said:
         assert asked.headers["x-amz-target"] == "GraniteServiceVersion20100801.GetMetricData"
         if self.refusal is not None:
             return self.refusal

@@ -17,12 +17,12 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from chunkproof import connect
-from chunkproof.clients import Point
 from chunkproof.clients.cohere import CohereEmbedder
-from chunkproof.clients.http import DeadlineTransport
-from chunkproof.clients.qdrant import QdrantStore
+from chunkproof.clients.ports import Point
+from chunkproof.clients.qdrant.store import QdrantStore
+from chunkproof.clients.transport import DeadlineTransport
 from chunkproof.models import ChunkValidation, SearchQuery
+from chunkproof.runtime import container
 
 from support import openapi
 from support.api import invoke, request
@@ -125,7 +125,7 @@ def deployed() -> Iterator[None]:
     with cohere_server(embed) as api:
         transport = DeadlineTransport(lambda: {"authorization": f"Bearer {KEY}"})
         embedder = CohereEmbedder(transport, model="m", base_url=api.url)
-        with connect.using(services(store, "docs", embedder, DEADLINE_MS="60000")):
+        with container.using(services(store, "docs", embedder, DEADLINE_MS="60000")):
             yield
         embedder.close()
     store.close()

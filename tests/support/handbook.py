@@ -4,12 +4,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 
-from chunkproof.clients import InputType
 from chunkproof.clients.cohere import CohereEmbedder
-from chunkproof.clients.http import DeadlineTransport
-from chunkproof.clients.qdrant import QdrantStore
+from chunkproof.clients.ports import InputType
+from chunkproof.clients.qdrant.store import QdrantStore
+from chunkproof.clients.transport import DeadlineTransport
 from chunkproof.deadline import Deadline
-from chunkproof_cli.chunkfile import ChunkRecord
+from chunkproof_cli.files.chunks import ChunkRecord
 from chunkproof_cli.loading import Loader
 from chunkproof_cli.local.corpus import sample_chunks
 from chunkproof_cli.local.minilm import local_model

@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 @dataclass(frozen=True)
-class Asked:
+class Backend:
     """One request as it arrived; header names in lower case."""
 
     method: str
@@ -32,11 +32,11 @@ class KeepingServer:
     """Where it listens, and what it was asked."""
 
     url: str
-    asked: list[Asked] = field(default_factory=list)
+    asked: list[Backend] = field(default_factory=list)
 
 
 @contextmanager
-def keeping_server(answer: Callable[[Asked], Said] = lambda _: Said()) -> Iterator[KeepingServer]:
+def keeping_server(answer: Callable[[Backend], Said] = lambda _: Said()) -> Iterator[KeepingServer]:
     """Answers as told and keeps what it was asked; `connection: close` in an answer ends its connection."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -44,7 +44,7 @@ def keeping_server(answer: Callable[[Asked], Said] = lambda _: Said()) -> Iterat
         disable_nagle_algorithm = True
 
         def _answer(self) -> None:
-            asked = Asked(
+            asked = Backend(
                 self.command,
                 self.path,
                 {name.lower(): value for name, value in self.headers.items()},

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from chunkproof.telemetry import logger
+from chunkproof.runtime.telemetry import logger
 
 Line = dict[str, Any]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from qdrant_client import models
 
-from chunkproof.clients.qdrant import QdrantStore
+from chunkproof.clients.qdrant.store import QdrantStore
 
 from support.sdk import sdk
 

@@ -4,9 +4,9 @@ from functools import cache
 
 from qdrant_client import QdrantClient
 
-from chunkproof.clients import VectorStore
-from chunkproof.clients.qdrant_embedded import EmbeddedStore
-from chunkproof.clients.qdrant_served import ServedStore
+from chunkproof.clients.ports import VectorStore
+from chunkproof.clients.qdrant.local import EmbeddedStore
+from chunkproof.clients.qdrant.server import ServedStore
 
 
 def sdk(store: VectorStore) -> QdrantClient:

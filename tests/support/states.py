@@ -16,8 +16,8 @@ from moto import mock_aws
 from moto.awslambda_simple.models import LambdaSimpleBackend
 
 from chunkproof.clients import s3
-from chunkproof_cli import executions
-from chunkproof_cli.cloud import Stack
+from chunkproof_cli.aws import executions
+from chunkproof_cli.aws.stack import Stack
 from chunkproof_cli.local.gateway import LambdaContext
 from chunkproof_cli.local.handlers import function
 from chunkproof_cli.main import main

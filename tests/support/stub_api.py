@@ -9,7 +9,7 @@ from threading import Event
 from typing import Any
 
 from support.keeping_server import listening
-from support.suites import Door, answer, chunk, collection_info
+from support.suites import Backend, answer, chunk, collection_info
 
 
 @dataclass
@@ -27,7 +27,7 @@ class StubApi:
 def stub_api() -> Iterator[StubApi]:
     """Serves until the block ends."""
     api = StubApi()
-    door = Door(lambda _: answer(chunk("a", 0.9)))
+    backend = Backend(lambda _: answer(chunk("a", 0.9)))
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -36,12 +36,12 @@ def stub_api() -> Iterator[StubApi]:
         def do_POST(self) -> None:
             request = json.loads(self.rfile.read(int(self.headers["content-length"])))
             if self.path != "/search":
-                return self._answer(door.validate(request).model_dump(mode="json"))
+                return self._answer(backend.validate(request).model_dump(mode="json"))
             api.queries.append(request["query_text"])
             if request["query_text"] == api.waits_at:
                 api.reached.set()
                 api.let_go.wait(30)
-            return self._answer(door.search(request).model_dump(mode="json"))
+            return self._answer(backend.search(request).model_dump(mode="json"))
 
         def _answer(self, body: dict[str, Any]) -> None:
             content = json.dumps(body).encode()

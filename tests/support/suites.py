@@ -62,7 +62,7 @@ def answer(*chunks: dict[str, Any], embedding_ms: float = 3.0, cached: bool = Fa
     )
 
 
-class Door:
+class Backend:
     """Answers each query as told; what is an error is raised."""
 
     def __init__(

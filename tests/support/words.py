@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from hashlib import sha256
 from math import sqrt
 
-from chunkproof.clients import InputType
+from chunkproof.clients.ports import InputType
 from chunkproof.deadline import Deadline
 
 

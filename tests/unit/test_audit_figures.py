@@ -4,9 +4,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from chunkproof.audit.summary import AuditReport, ManifestFacts, RunFacts, VectorFacts
-from chunkproof.audit.verdict import OF_CHUNKS, OF_VECTORS, Kind
-from chunkproof_cli.audit_reports.figures import facts, headline
+from chunkproof.audit.findings import OF_CHUNKS, OF_VECTORS, Kind
+from chunkproof.audit.report import AuditReport, ManifestFacts, RunFacts, VectorFacts
+from chunkproof_cli.reports.audit.figures import facts, headline
 
 
 def report(

@@ -4,12 +4,12 @@ from uuid import UUID, uuid5
 
 import pytest
 
-from chunkproof.audit.bound import upper_bound
 from chunkproof.audit.manifest import Entry, read_entry
 from chunkproof.audit.prepare import point_key, prepare, sampled
-from chunkproof.audit.sorting import MOST_RUNS, Sorter
+from chunkproof.audit.sampling import upper_bound
+from chunkproof.audit.sort import MOST_RUNS, Sorter
 from chunkproof.errors import InvalidParameterError
-from chunkproof.lookup import NAMESPACE, home_of
+from chunkproof.retrieval.lookup import NAMESPACE, home_of
 
 HASH = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"  # of "test"
 

@@ -6,10 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from chunkproof.clients import InputType
+from chunkproof.clients.ports import InputType
 from chunkproof.deadline import Deadline
-from chunkproof.embedding import QueryEmbedder, checked
 from chunkproof.errors import EmbeddingError, EmbeddingTimeoutError
+from chunkproof.retrieval.embedding import QueryEmbedder, checked
 
 
 class Letters:

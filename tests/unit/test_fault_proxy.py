@@ -35,7 +35,7 @@ from support.faults import (
     cohere_error,
     qdrant_error,
 )
-from support.keeping_server import Asked, Said, keeping_server
+from support.keeping_server import Backend, Said, keeping_server
 from support.listeners import refusing_address
 from support.qdrant_server import QdrantServer
 
@@ -197,7 +197,7 @@ def test_a_server_that_cannot_be_reached_is_a_connection_without_an_answer() -> 
 
 
 def test_many_clients_at_once_get_their_own_answers() -> None:
-    def echo(asked: Asked) -> Said:
+    def echo(asked: Backend) -> Said:
         return Said(body=asked.body)
 
     with keeping_server(echo) as server, fault_proxy(server.url) as between, ThreadPoolExecutor(8) as pool:

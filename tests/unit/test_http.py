@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chunkproof.clients.connections import EvictedError, _DeadlineStream
-from chunkproof.clients.http import host_of, retry_after
+from chunkproof.clients.transport import host_of, retry_after
 
 
 @pytest.mark.parametrize(

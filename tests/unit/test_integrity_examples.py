@@ -4,8 +4,8 @@ from hashlib import sha256
 
 import pytest
 
-from chunkproof.integrity import compare, digest, first_difference
 from chunkproof.models import TextPosition
+from chunkproof.retrieval.integrity import compare, digest, first_difference
 
 
 def kind_and_details(stored: str, original: str) -> tuple[str, str]:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from chunkproof.integrity import CODECS, compare, compare_with_hash, digest
+from chunkproof.retrieval.integrity import CODECS, compare, compare_with_hash, digest
 
 from .integrity_claims import misread
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from chunkproof.integrity import CODECS, compare, first_difference
 from chunkproof.models import MismatchKind
+from chunkproof.retrieval.integrity import CODECS, compare, first_difference
 
 from . import integrity_claims as claims
 

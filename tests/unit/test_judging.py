@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from chunkproof.suite.judging import measured, stands_for, unmet
+from chunkproof.suite.judge import measured, stands_for, unmet
 
 from support.suites import answer, case, chunk
 

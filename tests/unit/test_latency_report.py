@@ -10,10 +10,10 @@ from chunkproof.errors import InvalidParameterError
 from chunkproof_cli.latency.from_logs import report_of_log, spread_of
 from chunkproof_cli.latency.from_stack import METRICS, Window
 from chunkproof_cli.latency.log_lines import LoggedRequest, LogReader
-from chunkproof_cli.latency.page import page
 from chunkproof_cli.latency.report import STAGES, Report, step_for
-from chunkproof_cli.latency.terminal import WIDTH, chart
-from chunkproof_cli.latency.wording import interval, milliseconds, moment, percent, summary, verdict
+from chunkproof_cli.reports.latency.page import page
+from chunkproof_cli.reports.latency.terminal import WIDTH, chart
+from chunkproof_cli.reports.latency.wording import interval, milliseconds, moment, percent, summary, verdict
 
 NINE = datetime(2026, 1, 15, 9, tzinfo=UTC)
 

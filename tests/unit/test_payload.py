@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chunkproof.clients import Point
+from chunkproof.clients.ports import Point
 from chunkproof.errors import CorruptChunkError
-from chunkproof.payload import PayloadMap, flattened, lies_in_json_string
+from chunkproof.retrieval.payload import PayloadMap, flattened, lies_in_json_string
 
 from .strategies import JSON_VALUES
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from qdrant_client import QdrantClient, models
 from qdrant_client.local.payload_filters import check_filter
 
-from chunkproof.clients.qdrant_filters import field_schemas
-from chunkproof.clients.qdrant_filters import to_qdrant as to_json
+from chunkproof.clients.qdrant.filters import field_schemas
+from chunkproof.clients.qdrant.filters import to_qdrant as to_json
 from chunkproof.models.base import BrokenRules
 from chunkproof.models.filters import AnyOf, Between, Either, Not, parse_filters
 

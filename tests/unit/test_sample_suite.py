@@ -10,7 +10,7 @@ import pytest
 
 from chunkproof.suite.cases import TestCase
 from chunkproof_cli.local.corpus import sample_chunks, sample_suite
-from chunkproof_cli.suites.reading import Source, read
+from chunkproof_cli.suites.read import Source, read
 from chunkproof_cli.suites.yaml_document import read_yaml
 
 with as_file(sample_suite()) as file:

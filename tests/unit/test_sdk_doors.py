@@ -11,7 +11,8 @@ import pytest
 import qdrant_client
 from cohere.core.api_error import ApiError
 
-from chunkproof.clients import cohere_door, qdrant_door
+from chunkproof.clients import cohere_endpoint
+from chunkproof.clients.qdrant import rest_client
 
 from support.keeping_server import Said, keeping_server
 
@@ -28,8 +29,8 @@ def imported_by(statements: str) -> set[str]:
 
 def test_qdrants_door_is_that_of_the_release_in_use_and_leaves_out_the_rest() -> None:
     packages = imported_by("""
-        from chunkproof.clients import qdrant_door
-        module = qdrant_door._alone()
+        from chunkproof.clients.qdrant import rest_client
+        module = rest_client._alone()
         for name in ("ApiClient", "UnexpectedResponse", "ResponseHandlingException", "ResourceExhaustedResponse"):
             assert module.__dict__[name].__module__.startswith("qdrant_client."), name
     """)
@@ -39,16 +40,16 @@ def test_qdrants_door_is_that_of_the_release_in_use_and_leaves_out_the_rest() ->
 def test_coheres_door_is_that_of_the_release_in_use_and_leaves_out_the_rest() -> None:
     packages = imported_by("""
         import httpx
-        from chunkproof.clients import cohere_door
-        cohere_door._wrapped("http://127.0.0.1:1", httpx.Client())
+        from chunkproof.clients import cohere_endpoint
+        cohere_endpoint._wrapped("http://127.0.0.1:1", httpx.Client())
     """)
     assert not packages & {"tokenizers", "fastavro", "requests"}
 
 
 def test_the_sdk_is_whole_for_whoever_imports_it_after_the_door_was_used() -> None:
     imported_by("""
-        from chunkproof.clients import qdrant_door
-        qdrant_door.rest_client()
+        from chunkproof.clients.qdrant import rest_client
+        rest_client.rest_client()
         import qdrant_client
         import qdrant_client.http.models
         assert qdrant_client.QdrantClient(":memory:").get_collections().collections == []
@@ -58,7 +59,7 @@ def test_the_sdk_is_whole_for_whoever_imports_it_after_the_door_was_used() -> No
 
 def test_what_was_imported_before_stays_as_it_was() -> None:
     before = {name: module for name, module in sys.modules.items() if name.startswith("qdrant_client")}
-    qdrant_door._alone()
+    rest_client._alone()
     assert sys.modules["qdrant_client"] is qdrant_client
     assert {name: module for name, module in sys.modules.items() if name in before} == before
 
@@ -70,39 +71,39 @@ def unfit(*_: object) -> ModuleType:
 def test_a_release_of_qdrants_sdk_that_does_not_fit_is_entered_by_the_front_door(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(qdrant_door, "_alone", unfit)
-    front = qdrant_door.rest_client.__wrapped__()
+    monkeypatch.setattr(rest_client, "_alone", unfit)
+    front = rest_client.rest_client.__wrapped__()
     assert front.ApiClient is qdrant_client.http.ApiClient
 
 
 def test_a_release_of_coheres_sdk_that_does_not_fit_is_entered_by_the_front_door(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(cohere_door, "_wrapped", unfit)
+    monkeypatch.setattr(cohere_endpoint, "_wrapped", unfit)
     with httpx.Client() as client:
-        endpoint = cohere_door.embed_endpoint("http://127.0.0.1:1", client)
+        endpoint = cohere_endpoint.embed_endpoint("http://127.0.0.1:1", client)
     assert endpoint.__qualname__.startswith("_front")
 
 
-DOORS = {"the light door": cohere_door._wrapped, "the front door": cohere_door._front}
+DOORS = {"the light door": cohere_endpoint._wrapped, "the front door": cohere_endpoint._front}
 
 
 @pytest.mark.parametrize("door", DOORS.values(), ids=DOORS.keys())
-def test_both_of_coheres_doors_give_the_same(door: Callable[..., cohere_door.Embed]) -> None:
+def test_both_of_coheres_doors_give_the_same(backend: Callable[..., cohere_endpoint.Embed]) -> None:
     answer = Said(200, b'{"id": "1", "embeddings": {"float": [[0.6, 0.8]]}, "texts": ["one"]}')
     with keeping_server(lambda _: answer) as server, httpx.Client() as client:
-        assert door(server.url, client)(BODY) == [[0.6, 0.8]]
+        assert backend(server.url, client)(BODY) == [[0.6, 0.8]]
 
 
 @pytest.mark.parametrize("door", DOORS.values(), ids=DOORS.keys())
-def test_both_of_coheres_doors_refuse_the_same(door: Callable[..., cohere_door.Embed]) -> None:
+def test_both_of_coheres_doors_refuse_the_same(backend: Callable[..., cohere_endpoint.Embed]) -> None:
     answer = Said(422, b'{"message": "too many tokens"}', headers={"x-id": "7"})
     with (
         keeping_server(lambda _: answer) as server,
         httpx.Client() as client,
         pytest.raises(ApiError) as caught,
     ):
-        door(server.url, client)(BODY)
+        backend(server.url, client)(BODY)
     assert caught.value.status_code == 422
     assert "too many tokens" in str(caught.value.body)
     assert (caught.value.headers or {})["x-id"] == "7"

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from chunkproof.errors import InvalidParameterError, VectorStoreUnavailableError
 from chunkproof.suite.comparison import Comparison, Gate
 from chunkproof.suite.report import SuiteReport, read_report
-from chunkproof.suite.running import Plan, run_suite
-from chunkproof_cli.commands.suite_run import exit_code
-from chunkproof_cli.reports import FORMATS
-from chunkproof_cli.suites.comparing import CHANCE, LEAST_CHANGES, compared, reach
+from chunkproof.suite.run import Plan, run_suite
+from chunkproof_cli.commands.suite_run import suite_exit_code
+from chunkproof_cli.reports.suite import FORMATS
+from chunkproof_cli.suites.compare import CHANCE, LEAST_CHANGES, compared, reach
 
-from support.suites import Answer, Door, answer, chunk, suite
+from support.suites import Answer, Backend, answer, chunk, suite
 
 FILE = Path("main.json")
 FOUND, LOST = answer(chunk("a", 0.8)), answer(chunk("x", 0.6))
@@ -31,7 +31,7 @@ def report(answers: list[Answer], **fields: Any) -> SuiteReport:
             for n in range(len(answers))
         )
     )
-    return run_suite(Plan(made, "suite.yaml", made.cases), Door(lambda query: answers[int(query)]))
+    return run_suite(Plan(made, "suite.yaml", made.cases), Backend(lambda query: answers[int(query)]))
 
 
 def comparison(before: list[Answer], after: list[Answer]) -> tuple[Comparison, int]:
@@ -42,7 +42,7 @@ def comparison(before: list[Answer], after: list[Answer]) -> tuple[Comparison, i
         plain = FORMATS[extension](found).replace("\\", "").replace("\u200b", "")  # as Markdown shows it
         assert found.comparison.verdict in plain
     assert read_report(found.canonical_json().encode(), "r") == found
-    return found.comparison, exit_code(found)
+    return found.comparison, suite_exit_code(found)
 
 
 def test_an_equal_run_passes_though_cases_fail_in_both() -> None:
@@ -127,7 +127,7 @@ def test_cases_are_paired_by_name_and_only_while_they_are_the_same() -> None:
 
 def test_a_baseline_of_another_suite_is_refused() -> None:
     made = suite({"name": "another", "query_text": "0", "expected_doc_ids": ["a"]})
-    other = run_suite(Plan(made, "s", made.cases), Door(lambda _: FOUND))
+    other = run_suite(Plan(made, "s", made.cases), Backend(lambda _: FOUND))
     with pytest.raises(InvalidParameterError, match=r"main\.json has no case in common with suite sample"):
         compared(report([FOUND]), other, FILE)
 

@@ -7,7 +7,7 @@ import pytest
 
 from chunkproof.errors import InvalidParameterError
 from chunkproof_cli.suites.document import BrokenFileError
-from chunkproof_cli.suites.reading import Source, read
+from chunkproof_cli.suites.read import Source, read
 
 GOOD = """\
 name: docs

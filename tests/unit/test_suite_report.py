@@ -12,12 +12,12 @@ import xmlschema
 
 from chunkproof.errors import InvalidParameterError, VectorStoreUnavailableError
 from chunkproof.suite.report import SuiteReport, read_report
-from chunkproof.suite.running import InterruptedRun, Plan, run_suite
+from chunkproof.suite.run import InterruptedRun, Plan, run_suite
 from chunkproof.suite.validation_report import CollectionStats, ValidationReport
-from chunkproof_cli.reports import FORMATS
-from chunkproof_cli.reports.markdown import MOST_CHARS
+from chunkproof_cli.reports.suite import FORMATS
+from chunkproof_cli.reports.suite.markdown import MOST_CHARS
 
-from support.suites import Answer, Door, answer, chunk, suite
+from support.suites import Answer, Backend, answer, chunk, suite
 
 DATA = Path(__file__).parents[1] / "data"
 DOCS = Path(__file__).parents[2] / "docs"
@@ -28,8 +28,8 @@ NASTY = "a|b <script>`x` @all \x1b[31m\x00 \ufffe\n# head"
 def report(answers: dict[str, Answer], **options: Any) -> SuiteReport:
     cases = [{"name": name, "query_text": f"q {name}", "expected_doc_ids": ["a"]} for name in answers]
     made = suite(*cases, defaults={"collection_name": "docs"})
-    door = Door(lambda query: answers[query.removeprefix("q ")])
-    return run_suite(Plan(made, "suite.yaml", made.cases, **options), door)
+    backend = Backend(lambda query: answers[query.removeprefix("q ")])
+    return run_suite(Plan(made, "suite.yaml", made.cases, **options), backend)
 
 
 def mixed(name: str = "bad") -> SuiteReport:
@@ -188,7 +188,7 @@ def test_junit_skips_what_was_not_run() -> None:
         return answer(chunk("a"))
 
     with pytest.raises(InterruptedRun) as stopped:
-        run_suite(Plan(made, "s", made.cases), Door(answers))
+        run_suite(Plan(made, "s", made.cases), Backend(answers))
     text = FORMATS[".xml"](stopped.value.report)
     xmlschema.XMLSchema(DATA / "junit.xsd").validate(ET.fromstring(text))
     assert len(ET.fromstring(text).findall(".//skipped")) == 1

@@ -13,13 +13,13 @@ from chunkproof.errors import (
     VectorStoreUnavailableError,
 )
 from chunkproof.models import RetrievalResponse
-from chunkproof.suite import runner
+from chunkproof.suite import case_run
+from chunkproof.suite.case_run import GIVE_UP_AFTER, SuiteRun, run_case
 from chunkproof.suite.outcome import TestCaseResult, TestStatus
-from chunkproof.suite.runner import GIVE_UP_AFTER, SuiteRun, run_case
-from chunkproof.suite.running import InterruptedRun, Plan, run_suite
+from chunkproof.suite.run import InterruptedRun, Plan, run_suite
 from chunkproof.suite.selfcheck import error_classes
 
-from support.suites import Answer, Door, answer, case, chunk, suite
+from support.suites import Answer, Backend, answer, case, chunk, suite
 
 FOUND = answer(chunk("a"))
 
@@ -47,7 +47,7 @@ def test_results_are_in_the_suites_order_whatever_finishes_first() -> None:
         return FOUND
 
     finished: list[str] = []
-    run = SuiteRun(plan(3).cases, Door(answers).search, jobs=2, done=lambda r: finished.append(r.name))
+    run = SuiteRun(plan(3).cases, Backend(answers).search, jobs=2, done=lambda r: finished.append(r.name))
     run.execute()
     assert finished == ["c0", "c2", "c1"]
     assert [result.name for result in run.results] == ["c0", "c1", "c2"]
@@ -72,26 +72,26 @@ def test_a_service_that_fails_leaves_an_error_and_never_a_failed_case(error: Exc
 
 
 def test_each_case_is_searched_once_also_when_it_errs() -> None:
-    door = Door(lambda q: RateLimitedError("slow down", retry_after=0.01) if q == "q1" else FOUND)
-    report = run_suite(plan(3), door)
-    assert [request["query_text"] for request in door.asked] == ["q0", "q1", "q2"]
+    backend = Backend(lambda q: RateLimitedError("slow down", retry_after=0.01) if q == "q1" else FOUND)
+    report = run_suite(plan(3), backend)
+    assert [request["query_text"] for request in backend.asked] == ["q0", "q1", "q2"]
     assert states(report.result.test_results) == ["passed", "error", "passed"]
 
 
 def test_a_service_that_limits_the_rate_gets_the_rest_it_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
     pauses: list[float] = []
-    monkeypatch.setattr(runner, "monotonic", lambda: 100.0 + sum(pauses))
-    monkeypatch.setattr(runner, "sleep", pauses.append)
-    door = Door(lambda q: RateLimitedError("slow down", retry_after=7.0) if q == "q1" else FOUND)
-    report = run_suite(plan(4), door)
+    monkeypatch.setattr(case_run, "monotonic", lambda: 100.0 + sum(pauses))
+    monkeypatch.setattr(case_run, "sleep", pauses.append)
+    backend = Backend(lambda q: RateLimitedError("slow down", retry_after=7.0) if q == "q1" else FOUND)
+    report = run_suite(plan(4), backend)
     assert pauses == [7.0]
     assert states(report.result.test_results) == ["passed", "error", "passed", "passed"]
 
 
 def test_a_service_that_is_down_is_not_waited_for_by_every_case() -> None:
-    door = Door(lambda _: VectorStoreUnavailableError("host", "gone"))
-    report = run_suite(plan(20), door)
-    assert len(door.asked) == GIVE_UP_AFTER
+    backend = Backend(lambda _: VectorStoreUnavailableError("host", "gone"))
+    report = run_suite(plan(20), backend)
+    assert len(backend.asked) == GIVE_UP_AFTER
     assert states(report.result.test_results) == ["error"] * 20
     last = report.result.test_results[-1]
     assert last.error_message == "Not tried, as the service is down: Qdrant service unavailable at host; gone"
@@ -102,9 +102,9 @@ def test_a_service_that_is_down_is_not_waited_for_by_every_case() -> None:
     [(VectorStoreUnavailableError("h", "gone"), "failed"), (VectorStoreTimeoutError("h", "slow"), "timeout")],
 )
 def test_a_store_that_is_down_at_the_start_leaves_every_case_in_error(error: Exception, status: str) -> None:
-    door = Door(lambda _: FOUND, info=error)  # type: ignore[arg-type]
-    report = run_suite(plan(2), door)
-    assert door.asked == []
+    backend = Backend(lambda _: FOUND, info=error)  # type: ignore[arg-type]
+    report = run_suite(plan(2), backend)
+    assert backend.asked == []
     assert states(report.result.test_results) == ["error", "error"]
     assert report.validation.connection_status == status
     assert not report.unmet_criteria
@@ -119,14 +119,14 @@ def test_a_store_that_is_down_at_the_start_leaves_every_case_in_error(error: Exc
     ],
 )
 def test_the_connection_is_as_the_searches_found_it(error: Answer, status: str) -> None:
-    assert run_suite(plan(2), Door(lambda _: error)).validation.connection_status == status
-    some = Door(lambda query: FOUND if query == "q0" else error)
+    assert run_suite(plan(2), Backend(lambda _: error)).validation.connection_status == status
+    some = Backend(lambda query: FOUND if query == "q0" else error)
     assert run_suite(plan(2), some).validation.connection_status == "connected"
 
 
 def test_an_unknown_collection_is_wrong_input_and_nothing_is_run() -> None:
     with pytest.raises(CollectionNotFoundError):
-        run_suite(plan(1), Door(lambda _: FOUND, info=CollectionNotFoundError("docs")))
+        run_suite(plan(1), Backend(lambda _: FOUND, info=CollectionNotFoundError("docs")))
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
@@ -137,7 +137,7 @@ def test_an_interruption_leaves_the_verdicts_so_far_and_the_rest_pending(jobs: i
         return FOUND
 
     with pytest.raises(InterruptedRun) as stopped:
-        run_suite(plan(40, jobs=jobs), Door(answers))
+        run_suite(plan(40, jobs=jobs), Backend(answers))
     report = stopped.value.report
     assert not report.complete
     assert states(report.result.test_results)[:2] == ["passed", "pending"]
@@ -147,9 +147,9 @@ def test_an_interruption_leaves_the_verdicts_so_far_and_the_rest_pending(jobs: i
 def test_a_resumed_run_keeps_what_is_judged_and_runs_the_rest() -> None:
     asked = plan(3)
     kept = TestCaseResult.pending(asked.cases[1]).model_copy(update={"status": TestStatus.FAILED})
-    door = Door(lambda _: FOUND)
-    report = run_suite(Plan(asked.suite, "s", (asked.cases[0], kept, asked.cases[2])), door)
-    assert [request["query_text"] for request in door.asked] == ["q0", "q2"]
+    backend = Backend(lambda _: FOUND)
+    report = run_suite(Plan(asked.suite, "s", (asked.cases[0], kept, asked.cases[2])), backend)
+    assert [request["query_text"] for request in backend.asked] == ["q0", "q2"]
     assert states(report.result.test_results) == ["passed", "failed", "passed"]
 
 
@@ -162,7 +162,7 @@ def test_verdicts_that_change_between_runs_are_found() -> None:
         times["q1"] += 1
         return FOUND if times["q1"] == 1 else answer(chunk("other"))
 
-    report = run_suite(plan(4, repeat=3), Door(answers))
+    report = run_suite(plan(4, repeat=3), Backend(answers))
     found = {one.id: one for one in report.criteria}["SC-006"]
     assert (found.figure, found.verdict, found.details) == (75.0, "not met", "3 runs; verdicts differ for c1")
 
@@ -175,7 +175,7 @@ def test_the_first_search_of_each_collection_is_the_cold_one() -> None:
             for n in range(2)
         )
     )
-    report = run_suite(Plan(made, "s", made.cases), Door(lambda _: FOUND))
+    report = run_suite(Plan(made, "s", made.cases), Backend(lambda _: FOUND))
     cold = [result.timing.cold for result in report.result.test_results if result.timing]
     assert cold == [True, False, True, False]
     total = report.latency[0]

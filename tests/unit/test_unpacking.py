@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chunkproof.unpacking import GZIP_OR_DEFLATE, MAX_MEMBERS, UnpacksToTooMuchError, unpacked
+from chunkproof.decompress import GZIP_OR_DEFLATE, MAX_MEMBERS, UnpacksToTooMuchError, unpacked
 
 
 @given(st.lists(st.binary(max_size=50), min_size=1, max_size=5))

@@ -8,22 +8,30 @@ from typing import Any
 
 import click
 
+from chunkproof.audit.findings import FAULTS
 from chunkproof.audit.prepare import Prepared, prepare
-from chunkproof.audit.runner import Audit, Plan
+from chunkproof.audit.report import AuditReport
+from chunkproof.audit.run import Audit, Plan
 from chunkproof.audit.state import FILE, LOGS, Progress, saved
-from chunkproof.audit.summary import AuditReport
-from chunkproof.audit.verdict import FAULTS
 from chunkproof.errors import ChunkproofError, InvalidParameterError
-from chunkproof.services import Services
-from chunkproof_cli import context
-from chunkproof_cli.audit_reports import EXTENSIONS, write_reports
-from chunkproof_cli.audit_reports.terminal import print_report
-from chunkproof_cli.cloud_audit import audit_in_cloud
+from chunkproof.retrieval.services import Services
+from chunkproof_cli.aws.audits import audit_in_cloud
 from chunkproof_cli.commands.audit_options import Count, Kinds, OptionalCount
-from chunkproof_cli.context import named_collection
-from chunkproof_cli.manifestfile import fingerprint, manifest_lines, megabytes
+from chunkproof_cli.connections import open_services
+from chunkproof_cli.exits import FAILED
+from chunkproof_cli.files.manifests import fingerprint, manifest_lines, megabytes
+from chunkproof_cli.options import (
+    Options,
+    common_options,
+    named_collection,
+    output_option,
+    parse_options,
+    without_api,
+)
 from chunkproof_cli.output import print_json, progress, say
-from chunkproof_cli.reports import check_outputs
+from chunkproof_cli.reports.audit import EXTENSIONS, write_reports
+from chunkproof_cli.reports.audit.terminal import print_report
+from chunkproof_cli.reports.suite import check_outputs
 
 # In the order in which they are removed: the state last, so that the folder is known as an audit's until then.
 OWN_FILES = (
@@ -47,7 +55,7 @@ Examples:
 
 @click.command(cls=OptionalCount, epilog=EXAMPLES)
 @click.argument("manifest")
-@context.output_option("Write a report: .json, .jsonl (all findings), .xml (JUnit), .md, .txt or .html.")
+@output_option("Write a report: .json, .jsonl (all findings), .xml (JUnit), .md, .txt or .html.")
 @click.option(
     "--partial", is_flag=True, help="The manifest lists only some of the chunks: read those, by id."
 )
@@ -81,8 +89,8 @@ Examples:
     metavar="KIND,…",
     help="Exit 1 only for findings of these kinds.",
 )
-@context.common_options
-@context.without_api("an audit reads the collection itself; set QDRANT_URL")
+@common_options
+@without_api("an audit reads the collection itself; set QDRANT_URL")
 def audit(
     manifest: str, outputs: tuple[Path, ...], fail_on: tuple[str, ...], stack: str | None, **rest: Any
 ) -> None:
@@ -99,7 +107,7 @@ def audit(
     }
     if not Path(manifest).is_file() and not (stack and manifest.startswith("s3://")):
         raise InvalidParameterError(f"{manifest}: no such file")
-    given = context.options(**rest)
+    given = parse_options(**rest)
     with tempfile.TemporaryDirectory() as own:
         if stack is None:
             folder = options["state"] or Path(f"{manifest}.audit")
@@ -120,13 +128,13 @@ def audit(
         print_json(report)
     else:
         print_report(report)
-    sys.exit(context.FAILED if report.count(fail_on) else 0)
+    sys.exit(FAILED if report.count(fail_on) else 0)
 
 
-def _here(manifest: Path, folder: Path, options: dict[str, Any], given: context.Options) -> AuditReport:
+def _here(manifest: Path, folder: Path, options: dict[str, Any], given: Options) -> AuditReport:
     plan = Plan(options["partial"], options["sample"], options["vectors"])
     resumes = _resumes(folder, options["resume"], options["restart"])
-    with context.services(given) as using:
+    with open_services(given) as using:
         collection = given.collection or using.settings.collection
         return run_audit(manifest, folder, plan, using=using, collection=collection, resume=resumes)
 

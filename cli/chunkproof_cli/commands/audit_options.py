@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from chunkproof.audit.verdict import FAULTS
+from chunkproof.audit.findings import FAULTS
 
 
 class Kinds(click.ParamType[tuple[str, ...]]):

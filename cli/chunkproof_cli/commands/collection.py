@@ -5,7 +5,8 @@ from typing import Any
 import click
 
 from chunkproof.models import CollectionInfo
-from chunkproof_cli import context
+from chunkproof_cli.connections import open_backend
+from chunkproof_cli.options import api_option, common_options, named_collection, parse_options
 from chunkproof_cli.output import out, print_json, rows, table, title
 
 EXAMPLES = """\b
@@ -17,17 +18,17 @@ Examples:
 
 @click.command(epilog=EXAMPLES)
 @click.argument("name", required=False)
-@context.common_options
-@context.api_option
+@common_options
+@api_option
 def collection(name: str | None, **common: Any) -> None:
     """Show what the collection NAME holds and how its payloads are read."""
-    given = context.options(**common)
+    given = parse_options(**common)
     if name is not None and not name.strip():
         raise click.BadParameter("it is empty", param_hint="NAME")
     if name and given.collection and name != given.collection:
         raise click.UsageError("Give the collection once: as NAME or with --collection.")
-    with context.backend(given) as backend:
-        info = backend.collection(name or context.named_collection(given))
+    with open_backend(given) as backend:
+        info = backend.collection(name or named_collection(given))
     if given.json:
         print_json(info)
     else:

@@ -10,26 +10,28 @@ from shutil import which
 
 import click
 
-from chunkproof.clients import Point
+from chunkproof.clients.ports import Point
 from chunkproof.deadline import Deadline
-from chunkproof.lookup import find_point
 from chunkproof.models import ChunkValidation, SearchQuery
-from chunkproof.search import search
+from chunkproof.retrieval.lookup import find_point
+from chunkproof.retrieval.search import search
+from chunkproof.retrieval.validate import validate_chunk
 from chunkproof.settings import Settings
 from chunkproof.suite.cases import placed
 from chunkproof.suite.report import SuiteReport
-from chunkproof.suite.running import Plan, run_suite
-from chunkproof.validation import validate_chunk
-from chunkproof_cli import context
-from chunkproof_cli.chunkfile import ChunkRecord, write_chunks
+from chunkproof.suite.run import Plan, run_suite
 from chunkproof_cli.commands.load import write
 from chunkproof_cli.commands.search import print_results
-from chunkproof_cli.commands.suite_run import exit_code
+from chunkproof_cli.commands.suite_run import suite_exit_code
 from chunkproof_cli.commands.validate import print_verdict
+from chunkproof_cli.connections import Connection, connect, local_backend
+from chunkproof_cli.files.chunks import ChunkRecord, write_chunks
 from chunkproof_cli.local.corpus import sample_chunks, sample_suite
+from chunkproof_cli.options import Options, parse_options, without_api
 from chunkproof_cli.output import out, progress, shown
-from chunkproof_cli.reports.terminal import print_report
-from chunkproof_cli.suites.reading import Source, read
+from chunkproof_cli.reports.suite.terminal import print_report
+from chunkproof_cli.suites.diagnose import diagnoser_for
+from chunkproof_cli.suites.read import Source, read
 
 COLLECTION = "handbook"
 QUESTIONS = (
@@ -58,7 +60,7 @@ STEP_MS = 60_000
     metavar="FILE",
     help="Only write the sample suite to FILE as YAML.",
 )
-@context.without_api("the demo is always embedded")
+@without_api("the demo is always embedded")
 def demo(data: Path | None, export: Path | None, export_suite: Path | None) -> None:
     """Load a sample handbook, search it, validate a good and a corrupted chunk, run a suite of cases.
 
@@ -67,8 +69,8 @@ def demo(data: Path | None, export: Path | None, export_suite: Path | None) -> N
     if export or export_suite:
         _export(export, export_suite)
         return
-    given = context.options(COLLECTION, data, as_json=False)
-    with context.connection(given, Settings.from_env({})) as connected:
+    given = parse_options(COLLECTION, data, as_json=False)
+    with connect(given, Settings.from_env({})) as connected:
         records = [ChunkRecord.parse(chunk) for chunk in sample_chunks()]
         _load(records, connected)
         for question in QUESTIONS:
@@ -76,7 +78,7 @@ def demo(data: Path | None, export: Path | None, export_suite: Path | None) -> N
         _validate(records, connected)
         report = _run_suite(connected, given)
     _next_steps(records[0].chunk_id, data)
-    sys.exit(exit_code(report, ignore_latency=True))
+    sys.exit(suite_exit_code(report, ignore_latency=True))
 
 
 def _export(chunks: Path | None, suite: Path | None) -> None:
@@ -94,7 +96,7 @@ def _heading(text: str) -> None:
     out().rule(shown(text, "bold"), align="left")
 
 
-def _load(records: list[ChunkRecord], connected: context.Connection) -> None:
+def _load(records: list[ChunkRecord], connected: Connection) -> None:
     documents = len({record.document_id for record in records})
     _heading("1. Load")
     write(records, len(records), COLLECTION, connected)
@@ -106,13 +108,13 @@ def _load(records: list[ChunkRecord], connected: context.Connection) -> None:
     )
 
 
-def _search(question: str, connected: context.Connection) -> None:
+def _search(question: str, connected: Connection) -> None:
     _heading(f"2. Search: {question}")
     query = SearchQuery.parse({"query_text": question, "collection": COLLECTION, "top_k": 3})
     print_results(search(query, using=connected.services, deadline=Deadline(STEP_MS)))
 
 
-def _validate(records: list[ChunkRecord], connected: context.Connection) -> None:
+def _validate(records: list[ChunkRecord], connected: Connection) -> None:
     # The one chunk with a decomposed accent: a pipeline that normalizes changes it, and nobody sees it.
     record = next(r for r in records if unicodedata.normalize("NFC", r.text) != r.text)
     _heading("3. Validate a chunk against its original")
@@ -131,19 +133,19 @@ def _validate(records: list[ChunkRecord], connected: context.Connection) -> None
     out().print("(The chunk has its own text again.)")
 
 
-def _print_validation(record: ChunkRecord, connected: context.Connection) -> None:
+def _print_validation(record: ChunkRecord, connected: Connection) -> None:
     request = ChunkValidation(chunk_id=record.chunk_id, collection=COLLECTION, original_text=record.text)
     print_verdict(validate_chunk(request, using=connected.services, deadline=Deadline(STEP_MS)))
 
 
-def _run_suite(connected: context.Connection, given: context.Options) -> SuiteReport:
+def _run_suite(connected: Connection, given: Options) -> SuiteReport:
     with as_file(sample_suite()) as file:
         suite = read(Source(file)).suite
     _heading(f"5. Run the sample suite: {len(suite.cases)} questions and what they must return, twice")
     plan = Plan(suite, "the sample suite", placed(suite.cases, COLLECTION), repeat=2)
     with progress("Searching", len(suite.cases)) as done:
-        local = context.local(connected.services)
-        looking = context.diagnostician(local, given, plan.source)
+        local = local_backend(connected.services)
+        looking = diagnoser_for(local, given, plan.source)
         report = run_suite(plan, local, done=lambda _: done(1), diagnostician=looking)
     print_report(report)
     return report

@@ -6,10 +6,12 @@ from typing import Any
 import click
 
 from chunkproof.settings import Settings
-from chunkproof_cli import context
-from chunkproof_cli.diagnosis import Examination, Level, examine
+from chunkproof_cli.connections import open_services, terminal_deadline
+from chunkproof_cli.doctor.collection import Examination, Level, examine
+from chunkproof_cli.doctor.stack import examine_api, examine_stack
+from chunkproof_cli.exits import FAILED
+from chunkproof_cli.options import api_option, common_options, parse_options
 from chunkproof_cli.output import excerpt, out, print_json, rows, shown, table, title
-from chunkproof_cli.stack import examine_api, examine_stack
 
 EXAMPLES = """\b
 Examples:
@@ -24,27 +26,27 @@ _STYLES = {Level.OK: "green", Level.NOTE: "yellow", Level.FAIL: "bold red"}
 @click.option(
     "--stack", metavar="NAME", help="Look at a deployed stack instead: its functions, Qdrant and embedder."
 )
-@context.common_options
-@context.api_option
+@common_options
+@api_option
 def doctor(stack: str | None, **common: Any) -> None:
     """Look at a collection, read-only: what fits, what does not, and what to do.
 
     An address and a key suffice. With an embedder whose vectors have the collection's size, five chunks
     are embedded again and compared with what is stored. Exit 1 when something does not fit.
     """
-    given = context.options(**common)
+    given = parse_options(**common)
     if stack is not None:
         found = examine_stack(stack, given.collection)
     elif given.api is not None:
         found = examine_api(given.api, given.collection or Settings.from_env().collection)
     else:
-        with context.services(given) as using:
-            found = examine(given.collection, using, lambda: context.deadline(using.settings))
+        with open_services(given) as using:
+            found = examine(given.collection, using, lambda: terminal_deadline(using.settings))
     if given.json:
         print_json(found.as_json())
     else:
         print_examination(found)
-    sys.exit(0 if found.fits else context.FAILED)
+    sys.exit(0 if found.fits else FAILED)
 
 
 def print_examination(found: Examination) -> None:

@@ -11,12 +11,13 @@ from typing import TextIO
 import click
 
 from chunkproof.settings import Settings
-from chunkproof_cli import context
-from chunkproof_cli.latency.page import page
+from chunkproof_cli.exits import FAILED
 from chunkproof_cli.latency.report import Report
-from chunkproof_cli.latency.terminal import print_report
+from chunkproof_cli.options import output_option, without_api
 from chunkproof_cli.output import print_json, say
-from chunkproof_cli.reports import check_outputs
+from chunkproof_cli.reports.latency.page import page
+from chunkproof_cli.reports.latency.terminal import print_report
+from chunkproof_cli.reports.suite import check_outputs
 
 EXAMPLES = """\b
 Examples:
@@ -74,9 +75,9 @@ def _percent(_context: click.Context, _option: click.Parameter, given: float | N
     metavar="PERCENT",
     help="Exit 1 when fewer requests than this are within the target.",
 )
-@context.output_option("Write a report, .html or .json.")
+@output_option("Write a report, .html or .json.")
 @click.option("--json", "wants_json", is_flag=True, help="Print JSON on standard output.")
-@context.without_api("times are in a stack's metrics (--stack), or in logs (--logs)")
+@without_api("times are in a stack's metrics (--stack), or in logs (--logs)")
 def latency(
     *,
     stack: str | None,
@@ -101,7 +102,7 @@ def latency(
         print_json(report)
     else:
         print_report(report)
-    sys.exit(context.FAILED if report.slo is not None and not report.slo.met else 0)
+    sys.exit(FAILED if report.slo is not None and not report.slo.met else 0)
 
 
 def _of_stack(name: str, since: timedelta | None, slo: float | None) -> Report:

@@ -6,9 +6,10 @@ from typing import Any
 
 import click
 
-from chunkproof_cli import context
-from chunkproof_cli.chunkfile import ChunkRecord, check_chunks
+from chunkproof_cli.connections import Connection, connect
+from chunkproof_cli.files.chunks import ChunkRecord, check_chunks
 from chunkproof_cli.loading import Loader
+from chunkproof_cli.options import common_options, parse_options, without_api
 from chunkproof_cli.output import out, print_json, progress, say, shown
 
 EXAMPLES = """\b
@@ -24,16 +25,16 @@ A line of chunks.jsonl:
 
 @click.command(epilog=EXAMPLES)
 @click.argument("path", type=click.Path(path_type=Path))
-@context.common_options
-@context.without_api("the API only reads; load writes to QDRANT_URL, or to the embedded store")
+@common_options
+@without_api("the API only reads; load writes to QDRANT_URL, or to the embedded store")
 def load(path: Path, **common: Any) -> None:
     """Embed the chunks of PATH (chunks.jsonl, or a BEIR folder) and write them to a collection.
 
     Every line is checked first: one bad line, and nothing is written. Chunks are replaced by id, so that
     loading twice, or again after an interruption, gives the same collection.
     """
-    given = context.options(**common)
-    with context.connection(given) as connected:
+    given = parse_options(**common)
+    with connect(given) as connected:
         chunks = check_chunks(path, connected.embedder.excess)
         name = given.collection or connected.services.settings.collection
         write(chunks, chunks.count, name, connected)
@@ -48,7 +49,7 @@ def load(path: Path, **common: Any) -> None:
             )
 
 
-def write(chunks: Iterable[ChunkRecord], count: int, collection: str, connected: context.Connection) -> None:
+def write(chunks: Iterable[ChunkRecord], count: int, collection: str, connected: Connection) -> None:
     """Embed and write the chunks, showing how far it is."""
     settings = connected.services.settings
     loader = Loader(connected.store, connected.embedder, collection, settings.vector_name)

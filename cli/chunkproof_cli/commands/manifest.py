@@ -10,14 +10,16 @@ import click
 
 from chunkproof.audit.manifest import Entry
 from chunkproof.audit.prepare import point_key
-from chunkproof.audit.reading import Reader
-from chunkproof.audit.sorting import Sorter
+from chunkproof.audit.reader import Reader
+from chunkproof.audit.sort import Sorter
 from chunkproof.errors import CorruptChunkError
-from chunkproof.integrity import digest
-from chunkproof.lookup import home_of
-from chunkproof_cli import context
-from chunkproof_cli.chunkfile import ChunkRecord, check_chunks
-from chunkproof_cli.manifestfile import manifest_writer
+from chunkproof.retrieval.integrity import digest
+from chunkproof.retrieval.lookup import home_of
+from chunkproof_cli.connections import open_services, terminal_deadline
+from chunkproof_cli.exits import FAILED
+from chunkproof_cli.files.chunks import ChunkRecord, check_chunks
+from chunkproof_cli.files.manifests import manifest_writer
+from chunkproof_cli.options import common_options, parse_options, without_api
 from chunkproof_cli.output import out, print_json, progress, say, shown
 
 SHOWN_UNREADABLE = 20
@@ -54,15 +56,15 @@ A line of a manifest:
     metavar="FIELD,…",
     help="Fields that an audit is to compare as well; none for no field.",
 )
-@context.common_options
-@context.without_api("a manifest is made of the collection itself; set QDRANT_URL")
+@common_options
+@without_api("a manifest is made of the collection itself; set QDRANT_URL")
 def manifest(chunks: Path | None, output: Path, hashed: bool, metadata: str, **common: Any) -> None:
     """Write down what should be stored, for `chunkproof audit` to compare with.
 
     From CHUNKS (chunks.jsonl, or a BEIR folder) it says what the collection should hold. Without, it is a
     snapshot of the collection as it is now, to compare with later. Lines are in the order of point ids.
     """
-    given = context.options(**common)
+    given = parse_options(**common)
     if not output.parent.is_dir():
         raise click.BadParameter(f"{output.parent}: no such folder", param_hint="-o")
     fields = [name.strip() for name in metadata.split(",") if name.strip()] if metadata != "none" else []
@@ -73,9 +75,9 @@ def manifest(chunks: Path | None, output: Path, hashed: bool, metadata: str, **c
         entries = (record_entry(record, fields, hashed=hashed) for record in source)
         count = write_manifest(_noting(entries, seen), output)
     else:
-        with context.services(given) as using:
+        with open_services(given) as using:
             collection = given.collection or using.settings.collection
-            total = using.store.describe(collection, context.deadline(using.settings)).points_count
+            total = using.store.describe(collection, terminal_deadline(using.settings)).points_count
             with progress("Reading", total) as done:
                 snapshot = _snapshot(Reader(using, collection), fields, hashed, done, unreadable)
                 count = write_manifest(_noting(snapshot, seen), output)
@@ -151,4 +153,4 @@ def _tell(output: Path, count: int, unreadable: list[str], *, as_json: bool) -> 
             ", …" if len(unreadable) > SHOWN_UNREADABLE else ""
         )
         say(f"{len(unreadable)} points have no readable text and are not in it: {named}")
-        sys.exit(context.FAILED)
+        sys.exit(FAILED)

@@ -5,17 +5,18 @@ from pathlib import Path
 
 import click
 
-from chunkproof.audit.summary import AuditReport
-from chunkproof_cli import audit_reports, context
-from chunkproof_cli.audit_reports import audit_in
-from chunkproof_cli.audit_reports.terminal import print_report as print_audit
-from chunkproof_cli.commands.suite_run import exit_code
-from chunkproof_cli.objects import FileOrObject
+from chunkproof.audit.report import AuditReport
+from chunkproof_cli.commands.suite_run import suite_exit_code
+from chunkproof_cli.files.objects import FileOrObject
+from chunkproof_cli.options import output_option, without_api
 from chunkproof_cli.output import say
-from chunkproof_cli.reports import check_outputs, write_reports
-from chunkproof_cli.reports.terminal import print_report
-from chunkproof_cli.suites.comparing import compared
-from chunkproof_cli.suites.selecting import load_report
+from chunkproof_cli.reports import audit as audit_reports
+from chunkproof_cli.reports.audit import audit_in
+from chunkproof_cli.reports.audit.terminal import print_report as print_audit
+from chunkproof_cli.reports.suite import check_outputs, write_reports
+from chunkproof_cli.reports.suite.terminal import print_report
+from chunkproof_cli.suites.compare import compared
+from chunkproof_cli.suites.select import load_report
 
 EXAMPLES = """\b
 Examples:
@@ -29,14 +30,14 @@ Examples:
 
 @click.command(epilog=EXAMPLES)
 @click.argument("found", metavar="FILE...", nargs=-1, required=True, type=FileOrObject())
-@context.output_option("Write it as .html, .json, .txt, .md or .xml (JUnit); without, it is shown here.")
+@output_option("Write it as .html, .json, .txt, .md or .xml (JUnit); without, it is shown here.")
 @click.option(
     "--baseline",
     type=FileOrObject(),
     metavar="REPORT",
     help="Compare with this report of a suite: exit 1 only if it is worse than chance explains.",
 )
-@context.without_api("a report is a file or an object in S3")
+@without_api("a report is a file or an object in S3")
 def report(found: tuple[Path, ...], outputs: tuple[Path, ...], baseline: Path | None) -> None:
     """Render the canonical report FILE of a suite or an audit in other formats.
 
@@ -59,7 +60,7 @@ def report(found: tuple[Path, ...], outputs: tuple[Path, ...], baseline: Path | 
     if latest.comparison and baseline:
         if outputs:
             say(latest.comparison.verdict)
-        sys.exit(exit_code(latest))
+        sys.exit(suite_exit_code(latest))
 
 
 def _render_audit(audit: AuditReport, outputs: tuple[Path, ...]) -> None:

@@ -7,7 +7,8 @@ from rich.text import Text
 
 from chunkproof.errors import InvalidParameterError
 from chunkproof.models import RetrievalResponse, read_json
-from chunkproof_cli import context
+from chunkproof_cli.connections import open_backend
+from chunkproof_cli.options import api_option, common_options, named_collection, parse_options
 from chunkproof_cli.output import excerpt, out, print_json, rows, shown, table
 
 EXAMPLES = """\b
@@ -31,8 +32,8 @@ Examples:
     metavar="FIELD=VALUE",
     help='Only chunks with this value; may be repeated. VALUE may be JSON: 3, "3", true, ["a", "b"], {"gte": 1}.',
 )
-@context.common_options
-@context.api_option
+@common_options
+@api_option
 def search(
     text: str,
     top_k: int | None,
@@ -41,7 +42,7 @@ def search(
     **common: Any,
 ) -> None:
     """Find the stored chunks nearest to TEXT."""
-    given = context.options(**common)
+    given = parse_options(**common)
     request: dict[str, Any] = {
         "query_text": text,
         "similarity_threshold": threshold,
@@ -49,9 +50,9 @@ def search(
     }
     if top_k is not None:
         request["top_k"] = top_k
-    if (collection := context.named_collection(given)) is not None:
+    if (collection := named_collection(given)) is not None:
         request["collection"] = collection
-    with context.backend(given) as backend:
+    with open_backend(given) as backend:
         response = backend.search(request)
     if given.json:
         print_json(response)

@@ -6,8 +6,8 @@ import sys
 import click
 
 from chunkproof.errors import InvalidParameterError
-from chunkproof_cli import context
-from chunkproof_cli.cloud import store_secret
+from chunkproof_cli.aws.stack import store_secret
+from chunkproof_cli.options import without_api
 from chunkproof_cli.output import out, shown
 
 KEYS = ("QDRANT_API_KEY", "COHERE_API_KEY")
@@ -16,7 +16,7 @@ KEYS = ("QDRANT_API_KEY", "COHERE_API_KEY")
 @click.command()
 @click.option("--name", default="chunkproof-keys", show_default=True, help="Name of the secret.")
 @click.option("--kms-key", metavar="ARN", help="Customer-managed key to encrypt it with.")
-@context.without_api("keys go to Secrets Manager, which is in no stack")
+@without_api("keys go to Secrets Manager, which is in no stack")
 def secret(name: str, kms_key: str | None) -> None:
     """Store the keys of Qdrant and Cohere in Secrets Manager, where a deployed stack reads them.
 

@@ -9,12 +9,14 @@ from typing import Any
 import click
 import uvicorn
 
-from chunkproof import connect
 from chunkproof.errors import InvalidParameterError
+from chunkproof.runtime import container
 from chunkproof.settings import Settings
-from chunkproof_cli import context
+from chunkproof_cli.connections import connect
+from chunkproof_cli.exits import silence_stdout
 from chunkproof_cli.local.gateway import Gateway
 from chunkproof_cli.local.handlers import FUNCTIONS, function
+from chunkproof_cli.options import common_options, parse_options, without_api
 from chunkproof_cli.output import say
 
 EXAMPLES = """\b
@@ -35,17 +37,17 @@ Examples:
     is_flag=True,
     help="Show the functions' log lines on a terminal too; a pipe or file gets them anyway.",
 )
-@context.common_options
-@context.without_api("serve is an API of its own, over QDRANT_URL or the embedded store")
+@common_options
+@without_api("serve is an API of its own, over QDRANT_URL or the embedded store")
 def serve(host: str, port: int, logs: bool, **common: Any) -> None:
     """Run the Lambda handlers behind a local HTTP gateway, with Swagger UI at /docs.
 
     Without authorization: for development, not for the open network. Standard output has what the functions
     log, a line of JSON for each request and one for its metrics (docs/logs.md); standard error says who asked what.
     """
-    given = context.options(**common)
+    given = parse_options(**common)
     if sys.stdout.isatty() and not logs:
-        context.silence_stdout()
+        silence_stdout()
     logging.raiseExceptions = (
         False  # who reads the log lines may go, like head; requests are answered all the same
     )
@@ -53,7 +55,7 @@ def serve(host: str, port: int, logs: bool, **common: Any) -> None:
     settings = Settings.from_env()
     if given.collection is not None:
         settings = settings.model_copy(update={"collection": given.collection})
-    with context.connection(given, settings) as connected, connect.using(connected.services):
+    with connect(given, settings) as connected, container.using(connected.services):
         for name in FUNCTIONS:
             function(name)
         listener = _listener(host, port)

@@ -5,9 +5,10 @@ from typing import Any
 
 import click
 
-from chunkproof_cli import context
+from chunkproof_cli.connections import open_services, terminal_deadline
+from chunkproof_cli.options import common_options, parse_options, without_api
 from chunkproof_cli.output import print_json, say
-from chunkproof_cli.suites.starting import as_yaml, known_items
+from chunkproof_cli.suites.starter import as_yaml, known_items
 from chunkproof_cli.suites.yaml_document import read_yaml
 
 EXAMPLES = """\b
@@ -47,22 +48,22 @@ cases:
 @click.option(
     "-o", "output", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write it here."
 )
-@context.common_options
-@context.without_api("it reads the store itself")
+@common_options
+@without_api("it reads the store itself")
 def init(from_collection: bool, count: int, output: Path | None, **common: Any) -> None:
     """Write a suite to start from: a template, or cases made from a collection of your own.
 
     Cases from a collection take a sentence of a chunk as the question and expect that chunk; they are tagged
     as generated.
     """
-    given = context.options(**common)
+    given = parse_options(**common)
     if output and output.exists():
         raise click.BadParameter(f"{output} exists", param_hint="-o")
     text, cases = TEMPLATE, 2
     if from_collection:
-        with context.services(given) as using:
+        with open_services(given) as using:
             name = using.collection(given.collection)
-            starter = known_items(name, count, using, lambda: context.deadline(using.settings))
+            starter = known_items(name, count, using, lambda: terminal_deadline(using.settings))
         text, cases = as_yaml(starter), len(starter.items)
         if cases < count:
             say(f"{cases} cases: there are no more chunks with a text of their own")

@@ -8,10 +8,12 @@ import click
 
 from chunkproof.suite.cases import placed
 from chunkproof.suite.lint import Linter
-from chunkproof_cli import context
 from chunkproof_cli.commands.suite_source import collection_of, source_of, source_options
+from chunkproof_cli.connections import local_backend, open_services, terminal_deadline
+from chunkproof_cli.exits import FAILED
+from chunkproof_cli.options import common_options, parse_options, without_api
 from chunkproof_cli.output import each_warning_once, harmless, print_json
-from chunkproof_cli.suites.reading import BrokenSuiteFileError, SuiteFile, read
+from chunkproof_cli.suites.read import BrokenSuiteFileError, SuiteFile, read
 
 EXAMPLES = """\b
 Examples:
@@ -23,8 +25,8 @@ Examples:
 @click.command(epilog=EXAMPLES)
 @source_options
 @click.option("--offline", is_flag=True, help="Look at the file alone, not at the collection.")
-@context.common_options
-@context.without_api("it reads the store itself")
+@common_options
+@without_api("it reads the store itself")
 def lint(offline: bool, **options: Any) -> None:
     """Find what is wrong with SUITE, all at once, each with its line.
 
@@ -33,18 +35,18 @@ def lint(offline: bool, **options: Any) -> None:
     there is something to mend.
     """
     source = source_of(options)
-    given = context.options(**options)
+    given = parse_options(**options)
     try:
         found: SuiteFile | None = read(source)
         findings = list(found.findings) if found else []
     except BrokenSuiteFileError as error:
         found, findings = error.rest, list(error.findings)
     if found is not None and not offline:
-        with context.services(given) as using:
-            local = context.local(using)
-            linter = Linter(using, local.search, lambda: context.deadline(using.settings))
+        with open_services(given) as using:
+            local = local_backend(using)
+            linter = Linter(using, local.search, lambda: terminal_deadline(using.settings))
             cases = placed(found.suite.cases, collection_of(found, given))
-            with each_warning_once("chunkproof.search"):
+            with each_warning_once("chunkproof.retrieval.search"):
                 findings += [found.found(problem) for problem in linter.problems(cases)]
     findings.sort(key=lambda finding: (finding.file, finding.line))
     if given.json:
@@ -54,4 +56,4 @@ def lint(offline: bool, **options: Any) -> None:
             click.echo(harmless(str(finding)))
         if not findings and found is not None:
             click.echo(f"{source.path}: {len(found.suite.cases)} cases, nothing to mend")
-    sys.exit(context.FAILED if findings else 0)
+    sys.exit(FAILED if findings else 0)

@@ -4,11 +4,11 @@ from typing import Any
 
 import click
 
-from chunkproof_cli import context
-from chunkproof_cli.cloud_suite import publish as publish_to
+from chunkproof_cli.aws.suites import publish as publish_to
 from chunkproof_cli.commands.suite_source import source_of, source_options
+from chunkproof_cli.options import without_api
 from chunkproof_cli.output import print_json, say
-from chunkproof_cli.suites.reading import read
+from chunkproof_cli.suites.read import read
 
 EXAMPLES = """\b
 Examples:
@@ -23,7 +23,7 @@ Examples:
     "--stack", metavar="NAME", required=True, help="The deployed stack, with the parameter Suite=true."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")
-@context.without_api("a stack is named with --stack")
+@without_api("a stack is named with --stack")
 def publish(stack: str, as_json: bool, **options: Any) -> None:
     """Make SUITE the one that a deployed stack runs by itself: on its schedule, and after each deployment.
 

@@ -13,24 +13,27 @@ from typing import Any
 import click
 
 from chunkproof.errors import InvalidParameterError
+from chunkproof.retrieval.backend import LocalBackend
 from chunkproof.settings import Settings
 from chunkproof.suite.cases import placed
 from chunkproof.suite.comparison import Gate
-from chunkproof.suite.door import InProcess
 from chunkproof.suite.outcome import TestCaseResult, TestStatus
 from chunkproof.suite.report import SuiteReport
-from chunkproof.suite.running import InterruptedRun, Plan, run_suite
-from chunkproof_cli import context
-from chunkproof_cli.cloud_suite import run_in_cloud
+from chunkproof.suite.run import InterruptedRun, Plan, run_suite
+from chunkproof_cli.api_client import as_raised
+from chunkproof_cli.aws.suites import run_in_cloud
 from chunkproof_cli.commands.suite_source import collection_of, source_of, source_options
-from chunkproof_cli.objects import FileOrObject, as_given
+from chunkproof_cli.connections import open_backend
+from chunkproof_cli.exits import COULD_NOT_JUDGE, FAILED, WRONG_INPUT, exit_code
+from chunkproof_cli.files.objects import FileOrObject, as_given
+from chunkproof_cli.options import Options, api_option, common_options, output_option, parse_options
 from chunkproof_cli.output import Counted, each_warning_once, print_json, progress, say
-from chunkproof_cli.remote import as_raised
-from chunkproof_cli.reports import check_outputs, write_reports
-from chunkproof_cli.reports.terminal import print_report
-from chunkproof_cli.suites.comparing import compared
-from chunkproof_cli.suites.reading import SuiteFile, read
-from chunkproof_cli.suites.selecting import Selection, load_report, resumed
+from chunkproof_cli.reports.suite import check_outputs, write_reports
+from chunkproof_cli.reports.suite.terminal import print_report
+from chunkproof_cli.suites.compare import compared
+from chunkproof_cli.suites.diagnose import diagnoser_for
+from chunkproof_cli.suites.read import SuiteFile, read
+from chunkproof_cli.suites.select import Selection, load_report, resumed
 
 SERVER_JOBS = 4
 SHOWN_FINDINGS = 5
@@ -45,7 +48,7 @@ HERE_ONLY = {
     "exact": "--exact",
     "jobs": "--jobs",
 }
-REPEATING = "chunkproof.clients.http"
+REPEATING = "chunkproof.clients.transport"
 
 EXAMPLES = """\b
 Examples:
@@ -61,7 +64,7 @@ Examples:
 
 @click.command(epilog=EXAMPLES)
 @source_options
-@context.output_option("Write the report: .json (canonical), .html, .txt, .md or .xml (JUnit).")
+@output_option("Write the report: .json (canonical), .html, .txt, .md or .xml (JUnit).")
 @click.option(
     "--filter",
     "names",
@@ -109,8 +112,8 @@ Examples:
     metavar="NAME",
     help="Run it in the cloud, by the state machine of a deployed stack, and fetch the report.",
 )
-@context.common_options
-@context.api_option
+@common_options
+@api_option
 def run(
     *,
     outputs: tuple[Path, ...],
@@ -126,7 +129,7 @@ def run(
     """
     how = {name: options.pop(name) for name in HERE_ONLY}
     source, baseline = source_of(options), options.pop("baseline")
-    given = context.options(**options)
+    given = parse_options(**options)
     check_outputs(outputs)
     if stack:
         _check_for_cloud(how, given)
@@ -145,11 +148,11 @@ def run(
         print_json(report)
     else:
         print_report(report)
-    sys.exit(exit_code(report, ignore_latency=ignore_latency))
+    sys.exit(suite_exit_code(report, ignore_latency=ignore_latency))
 
 
 def _here(
-    found: SuiteFile, source: str, given: context.Options, how: dict[str, Any], outputs: tuple[Path, ...]
+    found: SuiteFile, source: str, given: Options, how: dict[str, Any], outputs: tuple[Path, ...]
 ) -> SuiteReport:
     selection = Selection(how["names"], how["tags"], how["failing"])
     cases = placed(selection.of(found.suite), collection_of(found, given))
@@ -170,7 +173,7 @@ def _here(
         sys.exit(INTERRUPTED)
 
 
-def _check_for_cloud(how: dict[str, Any], given: context.Options) -> None:
+def _check_for_cloud(how: dict[str, Any], given: Options) -> None:
     """All cases are run there, once, by the index: what asks for anything else is refused, not passed over."""
     asked = {**how, "repeat": how["repeat"] > 1}
     unfit = [option for name, option in HERE_ONLY.items() if asked[name]] + ["--api"] * bool(given.api)
@@ -180,10 +183,10 @@ def _check_for_cloud(how: dict[str, Any], given: context.Options) -> None:
         )
 
 
-def _executed(plan: Plan, given: context.Options, *, exact: bool) -> SuiteReport:
-    quietly = each_warning_once("chunkproof.search")
-    with _stoppable(), quietly, _repetitions_told(), context.backend(given) as backend:
-        exactly = backend.search_exactly if isinstance(backend, InProcess) else None
+def _executed(plan: Plan, given: Options, *, exact: bool) -> SuiteReport:
+    quietly = each_warning_once("chunkproof.retrieval.search")
+    with _stoppable(), quietly, _repetitions_told(), open_backend(given) as backend:
+        exactly = backend.search_exactly if isinstance(backend, LocalBackend) else None
         if exact and exactly is None:
             raise click.UsageError(
                 "--exact asks the store itself; a deployed stack only searches by its index."
@@ -195,28 +198,26 @@ def _executed(plan: Plan, given: context.Options, *, exact: bool) -> SuiteReport
                 backend,
                 exactly=exactly if exact else None,
                 done=lambda _: done(1),
-                diagnostician=context.diagnostician(backend, given, plan.source),
+                diagnostician=diagnoser_for(backend, given, plan.source),
             )
 
 
-def exit_code(report: SuiteReport, *, ignore_latency: bool = False) -> int:
+def suite_exit_code(report: SuiteReport, *, ignore_latency: bool = False) -> int:
     """1 when something is wrong (with a baseline: worse), else 2 or 3 when something could not be judged."""
     results = report.result.test_results
     gate = report.comparison.gate if report.comparison else None
     if gate is Gate.FAILED or (gate is None and report.result.failed):
-        return context.FAILED
-    codes = {
-        context.exit_code(as_raised(str(r.error_code), [])) for r in results if r.status is TestStatus.ERROR
-    }
+        return FAILED
+    codes = {exit_code(as_raised(str(r.error_code), [])) for r in results if r.status is TestStatus.ERROR}
     if codes:
-        return context.WRONG_INPUT if codes == {context.WRONG_INPUT} else context.COULD_NOT_JUDGE
+        return WRONG_INPUT if codes == {WRONG_INPUT} else COULD_NOT_JUDGE
     if gate is not None:
         return 0
     unmet = [one for one in report.unmet_criteria if not (ignore_latency and one.is_latency)]
-    return context.FAILED if unmet else 0
+    return FAILED if unmet else 0
 
 
-def _jobs(wanted: int | None, given: context.Options) -> int:
+def _jobs(wanted: int | None, given: Options) -> int:
     embedded = given.api is None and Settings.from_env().qdrant_url is None
     if embedded and (wanted or 1) > 1:
         raise click.BadParameter("the embedded store takes one search at a time", param_hint="--jobs")

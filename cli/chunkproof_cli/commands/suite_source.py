@@ -7,9 +7,9 @@ from typing import Any, TypeVar
 import click
 
 from chunkproof.settings import Settings
-from chunkproof_cli import context
-from chunkproof_cli.objects import FileOrObject
-from chunkproof_cli.suites.reading import Source, SuiteFile
+from chunkproof_cli.files.objects import FileOrObject
+from chunkproof_cli.options import Options, named_collection
+from chunkproof_cli.suites.read import Source, SuiteFile
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -39,9 +39,9 @@ def source_of(options: dict[str, Any]) -> Source:
     return Source(options.pop("path"), options.pop("split"), options.pop("qrels"), options.pop("top_k"))
 
 
-def collection_of(found: SuiteFile, given: context.Options, *, elsewhere: bool = False) -> str | None:
+def collection_of(found: SuiteFile, given: Options, *, elsewhere: bool = False) -> str | None:
     """The collection of cases that name none: the option's, the suite's, else the setting's; None leaves it to
     who answers elsewhere."""
     named = given.collection or found.suite.collection
     remote = elsewhere or given.api
-    return named or (context.named_collection(given) if remote else Settings.from_env().collection)
+    return named or (named_collection(given) if remote else Settings.from_env().collection)

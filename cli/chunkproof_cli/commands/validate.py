@@ -8,7 +8,9 @@ import click
 
 from chunkproof.errors import InvalidParameterError
 from chunkproof.models import ValidationResult
-from chunkproof_cli import context
+from chunkproof_cli.connections import open_backend
+from chunkproof_cli.exits import FAILED
+from chunkproof_cli.options import api_option, common_options, named_collection, parse_options
 from chunkproof_cli.output import out, print_json, rows, shown, table, title, verdict
 
 EXAMPLES = """\b
@@ -26,8 +28,8 @@ Examples:
     "--original-file", type=click.Path(), metavar="FILE", help="The same from a file; - for standard input."
 )
 @click.option("--sha256", metavar="HEX", help="SHA-256 of what the stored text should be.")
-@context.common_options
-@context.api_option
+@common_options
+@api_option
 def validate(
     chunk_id: str,
     original: str | None,
@@ -41,20 +43,20 @@ def validate(
     """
     if sum(source is not None for source in (original, original_file, sha256)) > 1:
         raise click.UsageError("Give one of --original, --original-file and --sha256.")
-    given = context.options(**common)
+    given = parse_options(**common)
     fields = {
         "chunk_id": chunk_id,
-        "collection": context.named_collection(given),
+        "collection": named_collection(given),
         "original_text": original if original_file is None else read_original(original_file),
         "original_sha256": sha256,
     }
-    with context.backend(given) as backend:
+    with open_backend(given) as backend:
         result = backend.validate({name: value for name, value in fields.items() if value is not None})
     if given.json:
         print_json(result)
     else:
         print_verdict(result)
-    sys.exit(0 if result.validation_passed else context.FAILED)
+    sys.exit(0 if result.validation_passed else FAILED)
 
 
 def read_original(name: str) -> str:

@@ -6,11 +6,11 @@ from datetime import UTC, datetime, timedelta
 from math import ceil
 
 from chunkproof import errors
-from chunkproof.emf import NAMESPACE, SERVICE
 from chunkproof.errors import ChunkproofError, InvalidParameterError, UnavailableError
+from chunkproof.runtime.emf import NAMESPACE, SERVICE
+from chunkproof.runtime.telemetry import STAGE_METRICS
 from chunkproof.settings import Settings
-from chunkproof.telemetry import STAGE_METRICS
-from chunkproof_cli.cloud import MetricQuery, Points, Stack, deployed_stack, metric_data
+from chunkproof_cli.aws.stack import MetricQuery, Points, Stack, deployed_stack, metric_data
 from chunkproof_cli.latency.report import (
     DAY,
     HOUR,

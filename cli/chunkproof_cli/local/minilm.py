@@ -7,7 +7,7 @@ from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
 from typing import Any
 
-from chunkproof.clients import InputType
+from chunkproof.clients.ports import InputType
 from chunkproof.deadline import Deadline
 from chunkproof.errors import NotConfiguredError, QueryTooLongError
 

@@ -11,13 +11,13 @@ from typing import Any
 from pydantic import JsonValue, field_validator
 from pydantic_core import from_json
 
-from chunkproof.clients import PointId
+from chunkproof.clients.ports import PointId
 from chunkproof.errors import InvalidParameterError
-from chunkproof.integrity import digest
-from chunkproof.lookup import as_point_id, home_of
 from chunkproof.models import Request, read_json
 from chunkproof.models.base import BrokenRules
 from chunkproof.models.validation import MAX_ID
+from chunkproof.retrieval.integrity import digest
+from chunkproof.retrieval.lookup import as_point_id, home_of
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _NAMES = dict.fromkeys(("chunk_id", "point_id", "original_text", "original_sha256", "metadata")).keys()

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple, Self
 from pydantic_core import from_json, to_json
 
 from chunkproof.audit.manifest import Entry, entry_on, numbered, read_entry
-from chunkproof.audit.sorting import Sorter, neighbours_joined
-from chunkproof.clients import PointId
+from chunkproof.audit.sort import Sorter, neighbours_joined
+from chunkproof.clients.ports import PointId
 from chunkproof.errors import InvalidParameterError
 
 SHOWN_PROBLEMS = 20

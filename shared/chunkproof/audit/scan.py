@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
+from chunkproof.audit.findings import judge
 from chunkproof.audit.prepare import Expected, point_key
-from chunkproof.audit.run import Run
-from chunkproof.audit.verdict import judge
-from chunkproof.clients import Point
-from chunkproof.lookup import answers_to
+from chunkproof.audit.session import Run
+from chunkproof.clients.ports import Point
+from chunkproof.retrieval.lookup import answers_to
 
 
 def scan(run: Run) -> None:

@@ -21,17 +21,17 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from zlib import error as zlib_error
 
+from chunkproof.audit.findings import Finding, unverifiable
 from chunkproof.audit.manifest import numbered, read_entry
 from chunkproof.audit.prepare import SHOWN_PROBLEMS, id_key, keyed, prepare
-from chunkproof.audit.runner import Audit, Plan
+from chunkproof.audit.report import AuditReport, Findings, report_of
+from chunkproof.audit.run import Audit, Plan
 from chunkproof.audit.state import Job, Progress
-from chunkproof.audit.summary import AuditReport, Findings, report_of
-from chunkproof.audit.verdict import Finding, unverifiable
+from chunkproof.clients.job_folder import MOST_SHARDS, JobFolder
 from chunkproof.clients.s3 import Bucket, located
 from chunkproof.errors import ChunkproofError, InvalidParameterError
 from chunkproof.models import Model
-from chunkproof.services import Services
-from chunkproof.sharding import MOST_SHARDS, JobFolder
+from chunkproof.retrieval.services import Services
 
 SHARD_ENTRIES = 5_000
 # Entries wait in memory until a shard has this many bytes for its file.

@@ -12,16 +12,16 @@ from itertools import islice
 from math import atanh, fsum, sqrt
 from operator import mul
 
+from chunkproof.audit.findings import Finding, Kind
 from chunkproof.audit.prepare import Expected, Prepared, point_of
-from chunkproof.audit.reading import CALL_MS, Reader
-from chunkproof.audit.run import Run
-from chunkproof.audit.verdict import Finding, Kind
-from chunkproof.clients import InputType, Point, Vector, VectorSpace
+from chunkproof.audit.reader import CALL_MS, Reader
+from chunkproof.audit.session import Run
+from chunkproof.clients.ports import InputType, Point, Vector, VectorSpace
 from chunkproof.deadline import Deadline
-from chunkproof.embedding import checked
 from chunkproof.errors import CorruptChunkError, InvalidParameterError, NotConfiguredError, QueryTooLongError
 from chunkproof.models.json import shown
-from chunkproof.services import choose_space
+from chunkproof.retrieval.embedding import checked
+from chunkproof.retrieval.services import choose_space
 
 # The same text again gives the same vector but for rounding: 32-bit storage costs 1e-7, a service's own hardware
 # up to 1e-4. One changed word in two hundred costs more than this.

@@ -8,10 +8,10 @@ from typing import Any
 import httpx
 from cohere.core.api_error import ApiError
 
-from chunkproof.clients import InputType
 from chunkproof.clients.breaker import CircuitOpenError
-from chunkproof.clients.cohere_door import DEFAULT_URL, embed_endpoint
-from chunkproof.clients.http import AnswerTooLargeError, DirectClient, host_of, retry_after
+from chunkproof.clients.cohere_endpoint import DEFAULT_URL, embed_endpoint
+from chunkproof.clients.ports import InputType
+from chunkproof.clients.transport import AnswerTooLargeError, DirectClient, host_of, retry_after
 from chunkproof.deadline import Deadline
 from chunkproof.errors import (
     ChunkproofError,

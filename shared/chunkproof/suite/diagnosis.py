@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from glob import escape
 
 from chunkproof.errors import ChunkproofError
-from chunkproof.suite.judging import SHOWN_IDS
+from chunkproof.suite.evidence import Evidence, Ranking
+from chunkproof.suite.judge import SHOWN_IDS
 from chunkproof.suite.outcome import Cause, Diagnosis, RetrievedChunk, TestCaseResult, TestStatus
-from chunkproof.suite.witness import Ranking, Witness
 
 # Each costs a few searches: with more failures than this, something is wrong with all of them alike.
 MOST_CASES = 100
@@ -22,7 +22,7 @@ class Diagnostician:
     `where` is what a command needs to ask the same collection, such as `--api URL`; `source` is the suite.
     """
 
-    witness: Witness
+    evidence: Evidence
     source: str = "suite.yaml"
     where: str = ""
 
@@ -49,7 +49,7 @@ class _Look:
 
     def __init__(self, by: Diagnostician, case: TestCaseResult) -> None:
         self._by = by
-        self._witness = by.witness
+        self._witness = by.evidence
         self._case = case
         self._results = case.actual_results or ()
         self._exact: Ranking | None = None
@@ -78,25 +78,25 @@ class _Look:
 
     def _missing(self, key: str) -> Diagnosis:
         """The first of the causes that holds, what lies deepest first."""
-        case, witness = self._case, self._witness
-        chunks = witness.chunks(key, case)
+        case, evidence = self._case, self._witness
+        chunks = evidence.chunks(key, case)
         if not chunks:
             told = f"{key} is not in {self._collection}: no chunk, document or URL has this id"
             return self._of(Cause.NOT_IN_COLLECTION, key, told, self._validate(key))
-        if witness.is_unreadable(key, case):
+        if evidence.is_unreadable(key, case):
             told = f"{key} is stored without a readable text, so that searches leave it out"
             return self._of(Cause.UNREADABLE, key, told, self._command("doctor"))
-        if excluding := witness.excluding(key, case):
+        if excluding := evidence.excluding(key, case):
             told = f"{key} is stored, but the filter on {', '.join(excluding)} excludes it"
             return self._of(Cause.FILTERED_OUT, key, told, self._search(case.top_k, filtered=False))
         found = self._ranking().of(key)
         if found is not None and found.rank <= case.top_k:
-            how = "an exact search finds" if witness.sees_store else "a deeper search finds"
+            how = "an exact search finds" if evidence.sees_store else "a deeper search finds"
             told = (
                 f"{key} was missed by the index: {how} it at rank {found.rank} ({found.similarity_score:.3f})"
             )
             # Only the store itself can be searched exactly.
-            more = self._rerun_exactly() if witness.sees_store else self._search(self._ranking().depth)
+            more = self._rerun_exactly() if evidence.sees_store else self._search(self._ranking().depth)
             return self._of(Cause.MISSED_BY_INDEX, key, told, more)
         place = self._place(key)
         return self._damaged(key, place) or self._of(

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
-from chunkproof.clients import Point
+from chunkproof.clients.ports import Point
 from chunkproof.deadline import Deadline
 from chunkproof.errors import (
     CollectionNotFoundError,
@@ -12,12 +12,12 @@ from chunkproof.errors import (
     IndexRequiredError,
     InvalidParameterError,
 )
-from chunkproof.filtering import mapped
-from chunkproof.lookup import as_point_id
 from chunkproof.models import RetrievalResponse
 from chunkproof.models.filters import AnyOf, Scalar
 from chunkproof.models.json import Path, shown
-from chunkproof.services import Services
+from chunkproof.retrieval.filters import mapped
+from chunkproof.retrieval.lookup import as_point_id
+from chunkproof.retrieval.services import Services
 from chunkproof.suite.cases import TestCase
 from chunkproof.suite.problems import Problem
 

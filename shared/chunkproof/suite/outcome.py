@@ -5,8 +5,8 @@ from typing import ClassVar
 
 from pydantic import Field, JsonValue
 
-from chunkproof.integrity import digest
 from chunkproof.models import Model, SearchResult
+from chunkproof.retrieval.integrity import digest
 from chunkproof.suite.cases import TestCase
 
 EXCERPT_CHARS = 200

@@ -5,10 +5,10 @@ from typing import Any
 
 from chunkproof.errors import ChunkproofError, all_kinds
 from chunkproof.models import ChunkMetadata, ExecutionMetadata, RetrievalResponse, SearchResult
+from chunkproof.suite.case_run import run_case
 from chunkproof.suite.cases import TestCase
-from chunkproof.suite.judging import ExpectationError
+from chunkproof.suite.judge import ExpectationError
 from chunkproof.suite.outcome import TestStatus
-from chunkproof.suite.runner import run_case
 
 _CASE = TestCase(name="self-check", query_text="anything", expected_doc_ids=("expected",))
 # By the class that must be found: a case that the one result below does not meet.

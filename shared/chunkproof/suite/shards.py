@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from chunkproof.clients.job_folder import JobFolder
 from chunkproof.clients.s3 import Bucket, located
 from chunkproof.errors import (
     ChunkproofError,
@@ -27,15 +28,14 @@ from chunkproof.errors import (
 )
 from chunkproof.models import Model
 from chunkproof.models.json import place, read_json
-from chunkproof.sharding import JobFolder
+from chunkproof.retrieval.backend import Backend
+from chunkproof.suite.case_run import SuiteRun, not_judged
 from chunkproof.suite.cases import Suite, TestCase, placed, read_suite
 from chunkproof.suite.diagnosis import Diagnostician
-from chunkproof.suite.door import Door
 from chunkproof.suite.outcome import TestCaseResult, TestStatus
 from chunkproof.suite.problems import BrokenSuiteError
 from chunkproof.suite.report import SuiteReport
-from chunkproof.suite.runner import SuiteRun, not_judged
-from chunkproof.suite.running import Plan, look_at, run_suite
+from chunkproof.suite.run import Plan, look_at, run_suite
 
 # What the stack runs by itself, on its schedule and after a deployment.
 PUBLISHED = "suite.json"
@@ -96,7 +96,7 @@ class ShardedSuite:
         self._folder = JobFolder(bucket, f"runs/{run_id}")
         self._id = run_id
 
-    def split(self, ordered: SuiteOrder, door: Door) -> SuitePlan:
+    def split(self, ordered: SuiteOrder, backend: Backend) -> SuitePlan:
         """Check the suite and write its shards. Its collections must exist, where the store can be asked."""
         started_at, address = datetime.now(UTC), ordered.suite
         suite = read_object(address)
@@ -105,7 +105,7 @@ class ShardedSuite:
             raise InvalidParameterError(
                 f"{address} has {len(cases):,} cases, more than {MOST_CASES:,}: run it in parts"
             )
-        look_at(cases, door)
+        look_at(cases, backend)
         size = ordered.shard_cases
         parts = [cases[start : start + size] for start in range(0, len(cases), size)]
         for number, part in enumerate(parts):
@@ -126,12 +126,12 @@ class ShardedSuite:
         return plan
 
     def run(
-        self, shard: int, door: Door, diagnostician: Diagnostician, enough: Callable[[], bool]
+        self, shard: int, backend: Backend, diagnostician: Diagnostician, enough: Callable[[], bool]
     ) -> ShardProgress:
         """Run one shard, until `enough` says that the time is up. What a service kept from being judged is
         raised after it is written down, so that it is tried again."""
         try:
-            results = self._going_on(shard, door, enough)
+            results = self._going_on(shard, backend, enough)
             results = self._diagnosed(shard, results, diagnostician, enough)
             failed = [result for result in results if _may_be_tried_again(result)]
             if failed and not any(result.status is TestStatus.PENDING for result in results):
@@ -144,7 +144,7 @@ class ShardedSuite:
             raise
         return ShardProgress(shard=shard, cases=len(results), finished=all(map(_is_finished, results)))
 
-    def merge(self, door: Door, *, latency_target_ms: float) -> SuiteReport:
+    def merge(self, backend: Backend, *, latency_target_ms: float) -> SuiteReport:
         """One report on all cases. Those of a shard that failed are not lost: they are in error, with the reason."""
         plan = self.plan()
         suite = Suite.model_validate_json(self._folder.read("suite.json"))
@@ -156,7 +156,7 @@ class ShardedSuite:
             latency_target_ms=latency_target_ms,
             started_at=plan.started_at,
         )
-        report = run_suite(whole, door)
+        report = run_suite(whole, backend)
         self._folder.write("report.json", report.canonical_json())
         return report
 
@@ -168,8 +168,8 @@ class ShardedSuite:
         """Where the report is."""
         return self._folder.address("report.json")
 
-    def _going_on(self, shard: int, door: Door, enough: Callable[[], bool]) -> list[TestCaseResult]:
-        run = SuiteRun(map(_as_left, self._known(shard)), door.search, enough=enough)
+    def _going_on(self, shard: int, backend: Backend, enough: Callable[[], bool]) -> list[TestCaseResult]:
+        run = SuiteRun(map(_as_left, self._known(shard)), backend.search, enough=enough)
         run.execute()
         self._write(shard, run.results)
         return run.results

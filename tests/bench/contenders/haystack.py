@@ -2,7 +2,7 @@
 
 import os
 
-from door import door
+from backend import backend
 from haystack.utils import Secret
 from haystack_integrations.components.embedders.cohere import CohereTextEmbedder
 from haystack_integrations.components.retrievers.qdrant import QdrantEmbeddingRetriever
@@ -22,7 +22,7 @@ retriever = QdrantEmbeddingRetriever(
 )
 
 
-@door
+@backend
 def lambda_handler(query, top_k):
     vector = embedder.run(text=query)["embedding"]
     found = retriever.run(query_embedding=vector, top_k=top_k)["documents"]

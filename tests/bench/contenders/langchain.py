@@ -2,7 +2,7 @@
 
 import os
 
-from door import door
+from backend import backend
 from langchain_cohere import CohereEmbeddings
 from langchain_qdrant import QdrantVectorStore
 from qdrant_client import QdrantClient
@@ -19,7 +19,7 @@ store = QdrantVectorStore(
 )
 
 
-@door
+@backend
 def lambda_handler(query, top_k):
     found = store.similarity_search_with_score(query, k=top_k)
     return [(document.page_content, score, document.metadata) for document, score in found]

@@ -3,7 +3,7 @@
 import os
 
 import cohere
-from door import door
+from backend import backend
 from qdrant_client import QdrantClient
 
 COLLECTION = os.environ["COLLECTION"]
@@ -17,7 +17,7 @@ embedder = cohere.ClientV2(key, base_url=os.environ["COHERE_BASE_URL"])
 store = QdrantClient(url=os.environ["QDRANT_URL"], check_compatibility=False)
 
 
-@door
+@backend
 def lambda_handler(query, top_k):
     embedded = embedder.embed(
         model="embed-english-v3.0", texts=[query], input_type="search_query", embedding_types=["float"]

@@ -134,7 +134,7 @@ SOURCES = (
 
 def dense(texts: Sequence[str]) -> list[list[float]]:
     """Vectors of the product's local model."""
-    from chunkproof.clients import InputType
+    from chunkproof.clients.ports import InputType
     from chunkproof.deadline import Deadline
 
     return _model().embed(texts, InputType.DOCUMENT, Deadline(60_000))

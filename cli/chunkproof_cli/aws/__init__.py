@@ -1,0 +1,1 @@
+"""What commands ask of AWS: stacks, executions, metrics."""

@@ -1,0 +1,33 @@
+"""An audit by a deployed stack: start it, watch it, fetch its report."""
+
+from pathlib import Path
+
+from chunkproof.audit.report import AuditReport
+from chunkproof.clients.s3 import Bucket, is_address
+from chunkproof_cli.aws.executions import Machine, new_name
+from chunkproof_cli.output import say
+
+INCOMPLETE = "AuditIncomplete"
+
+
+def audit_in_cloud(stack: str, manifest: str, collection: str | None, folder: Path) -> AuditReport:
+    """The report of an audit in the cloud; its findings are in `findings.jsonl` of the folder.
+
+    Whoever stops watching does not stop the audit.
+    """
+    machine, audit_id = Machine.of(stack, "Audit"), new_name()
+    bucket = machine.bucket
+    address = manifest if is_address(manifest) else _uploaded(bucket, Path(manifest), audit_id)
+    run = machine.start(audit_id, {"audit_id": audit_id, "manifest": address, "collection": collection or ""})
+    say(
+        f"Audit {audit_id} is under way in {stack}; its report will be in {bucket.address(f'audits/{audit_id}/')}"
+    )
+    machine.watch(run, INCOMPLETE)
+    bucket.download(f"audits/{audit_id}/findings.jsonl", folder / "findings.jsonl")
+    return AuditReport.model_validate_json(bucket.read(f"audits/{audit_id}/report.json"))
+
+
+def _uploaded(bucket: Bucket, manifest: Path, audit_id: str) -> str:
+    key = f"manifests/{audit_id}/{manifest.name}"
+    bucket.upload(key, manifest)
+    return bucket.address(key)

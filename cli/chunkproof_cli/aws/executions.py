@@ -1,0 +1,93 @@
+"""A state machine of a deployed stack: start it, watch it, say how it ended."""
+
+import json
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from time import sleep
+from typing import Any
+from uuid import uuid4
+
+from chunkproof.clients.s3 import Bucket
+from chunkproof.errors import InvalidParameterError
+from chunkproof_cli.aws.stack import AwsError, asking, client, deployed_stack
+from chunkproof_cli.output import progress
+
+POLL_S = 2.0
+WRONG_INPUT = ("InvalidParameterError", "NotFoundError", "CollectionNotFoundError")
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A state machine that goes through its work in shards, and the bucket that it works in."""
+
+    what: str
+    arn: str
+    bucket: Bucket
+
+    @classmethod
+    def of(cls, stack: str, kind: str) -> "Machine":
+        """The stack's `Audit` or `Suite`, by the parameter that makes it."""
+        outputs = deployed_stack(stack).outputs
+        if f"{kind}StateMachineArn" not in outputs:
+            raise InvalidParameterError(f"Stack {stack} has no {kind.lower()}: deploy it with {kind}=true")
+        return cls(kind.lower(), outputs[f"{kind}StateMachineArn"], Bucket(outputs[f"{kind}BucketName"]))
+
+    def start(self, name: str, given: dict[str, str]) -> str:
+        """Start an execution of this name; returns its ARN. Whoever stops watching does not stop it."""
+        with asking("states:StartExecution"):
+            run = client("stepfunctions").start_execution(
+                stateMachineArn=self.arn, name=name, input=json.dumps(given)
+            )
+        return str(run["executionArn"])
+
+    def watch(self, run: str, incomplete: str) -> None:
+        """Wait for its end, with a bar for the eye. One that ended as `incomplete` has a report all the same; any
+        other failure is raised."""
+        ended = _ended(client("stepfunctions"), run)
+        if ended["status"] == "SUCCEEDED" or ended.get("error") == incomplete:
+            return
+        why = _message(ended.get("cause"))
+        if ended.get("error") in WRONG_INPUT:
+            raise InvalidParameterError(why)
+        raise AwsError(f"The {self.what} ended as {ended['status']} ({ended.get('error')}): {why}")
+
+
+def new_name() -> str:
+    """A name that no other execution has, in the order of time."""
+    return f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid4().hex[:8]}"
+
+
+def _ended(states: Any, run: str) -> dict[str, Any]:
+    with asking("states:DescribeExecution, ListMapRuns and DescribeMapRun"), ExitStack() as bar:
+        advance, done = None, 0
+        while True:
+            sleep(POLL_S)
+            found: dict[str, Any] = states.describe_execution(executionArn=run)
+            if found["status"] != "RUNNING":
+                return found
+            counts = _shards(states, run)
+            if advance is None and counts.get("total"):
+                advance = bar.enter_context(progress("Shards", counts["total"]))
+            if advance is not None:
+                now = sum(counts.get(state, 0) for state in ("succeeded", "failed", "timedOut", "aborted"))
+                advance(now - done)
+                done = now
+
+
+def _shards(states: Any, run: str) -> dict[str, int]:
+    """How many shards are in which state; nothing before they are known."""
+    runs = states.list_map_runs(executionArn=run)["mapRuns"]
+    if not runs:
+        return {}
+    counts: dict[str, int] = states.describe_map_run(mapRunArn=runs[0]["mapRunArn"])["itemCounts"]
+    return counts
+
+
+def _message(cause: str | None) -> str:
+    """What a function said when it failed; Lambda wraps it in JSON."""
+    try:
+        said = json.loads(cause or "")
+    except ValueError:
+        return cause or "no reason was given"
+    return str(said.get("errorMessage") or cause) if isinstance(said, dict) else str(cause)

@@ -1,0 +1,28 @@
+"""A suite in a deployed stack: publish it for the stack to run by itself, or run it there now."""
+
+from chunkproof.suite.cases import Suite
+from chunkproof.suite.report import SuiteReport, read_report
+from chunkproof.suite.shards import PUBLISHED
+from chunkproof_cli.aws.executions import Machine, new_name
+from chunkproof_cli.output import say
+
+INCOMPLETE = "SuiteIncomplete"
+
+
+def publish(stack: str, suite: Suite) -> str:
+    """Make it the suite that the stack runs on its schedule and after deployments; returns its address."""
+    bucket = Machine.of(stack, "Suite").bucket
+    bucket.write(PUBLISHED, suite.to_json().encode())
+    return bucket.address(PUBLISHED)
+
+
+def run_in_cloud(stack: str, suite: Suite, source: str, collection: str | None) -> SuiteReport:
+    """The report of a run in the cloud. Whoever stops watching does not stop the run."""
+    machine, run_id = Machine.of(stack, "Suite"), new_name()
+    bucket, uploaded, report = machine.bucket, f"runs/{run_id}/given.json", f"runs/{run_id}/report.json"
+    bucket.write(uploaded, suite.to_json().encode())
+    given = {"suite": bucket.address(uploaded), "collection": collection or "", "source": source}
+    run = machine.start(run_id, given)
+    say(f"Run {run_id} is under way in {stack}; its report will be {bucket.address(report)}")
+    machine.watch(run, INCOMPLETE)
+    return read_report(bucket.read(report), bucket.address(report))

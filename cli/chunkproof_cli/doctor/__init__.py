@@ -1,0 +1,1 @@
+"""What `chunkproof doctor` examines."""

@@ -1,0 +1,296 @@
+"""A read-only examination of a collection."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from chunkproof.clients.ports import Point, VectorSpace
+from chunkproof.deadline import Deadline
+from chunkproof.errors import (
+    ChunkproofError,
+    CollectionNotFoundError,
+    EmbeddingSizeError,
+    InvalidParameterError,
+    UnsupportedDistanceError,
+)
+from chunkproof.models import CollectionInfo
+from chunkproof.retrieval.collection import collection_info, mapping_in
+from chunkproof.retrieval.payload import lies_in_json_string
+from chunkproof.retrieval.services import Services
+from chunkproof.retrieval.vectors import AGREES, SIMILAR, likeness
+
+SAMPLE_ROWS = 3
+COMPARED_CHUNKS = 5
+FILTERED_FIELDS = ("url", "document_id", "timestamp")
+_MODELS_BY_SIZE = {
+    384: "all-MiniLM-L6-v2, bge-small or another small model",
+    768: "a base-size model such as bge-base or all-mpnet-base-v2",
+    1024: "Cohere embed-english-v3.0 or embed-multilingual-v3.0, or a large open model",
+    1536: "Cohere embed-v4.0 or OpenAI text-embedding-3-small",
+    3072: "OpenAI text-embedding-3-large",
+}
+
+
+class Level(StrEnum):
+    """How much a finding matters."""
+
+    OK = "ok"
+    NOTE = "note"
+    FAIL = "FAIL"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing looked at."""
+
+    level: Level
+    subject: str
+    message: str
+    remedy: str = ""
+
+
+@dataclass
+class Examination:
+    """Everything found, and what follows from it."""
+
+    host: str
+    collections: list[str]
+    collection: str | None = None
+    info: CollectionInfo | None = None
+    mapping: Mapping[str, str] = field(default_factory=dict)
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    shares: dict[str, float] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+    to_set: list[str] = field(default_factory=list)
+
+    @property
+    def fits(self) -> bool:
+        """Whether Chunkproof can serve this collection."""
+        return all(item.level is not Level.FAIL for item in self.findings)
+
+    @property
+    def verdict(self) -> str:
+        """The examination in a line."""
+        failed = [item.subject for item in self.findings if item.level is Level.FAIL]
+        notes = sum(item.level is Level.NOTE for item in self.findings)
+        if failed:
+            return f"Verdict: collection {self.collection} does not fit yet ({', '.join(failed)})."
+        return f"Verdict: collection {self.collection} is ready" + (f", {notes} to note." if notes else ".")
+
+    def as_json(self) -> dict[str, Any]:
+        """The same for machines."""
+        return {
+            "host": self.host,
+            "collections": self.collections,
+            "collection": self.collection,
+            "fits": self.fits,
+            "verdict": self.verdict,
+            "info": self.info.model_dump(mode="json") if self.info else None,
+            "payload_map": dict(self.mapping),
+            "samples": self.rows,
+            "shares": self.shares,
+            "findings": [
+                {"level": f.level.value, "check": f.subject, "message": f.message, "remedy": f.remedy or None}
+                for f in self.findings
+            ],
+            "set": self.to_set,
+        }
+
+
+def examine(wanted: str | None, using: Services, deadline: Callable[[], Deadline]) -> Examination:
+    """Look at the collection that was asked for, or at the only one there is."""
+    found = Examination(using.store.host, using.store.collections(deadline()))
+    found.collection = _chosen(wanted, using, found.collections)
+    found.info = collection_info(found.collection, using=using, deadline=deadline())
+    page = using.store.scroll(found.collection, deadline(), limit=100)
+    payloads = [dict(point.payload) for point in page.points]
+    found.mapping = mapping_in(payloads, using.payloads)
+    found.rows = [
+        {name: using.payloads.value(name, payload) for name in found.mapping}
+        for payload in payloads[:SAMPLE_ROWS]
+    ]
+    found.shares = {
+        name: sum(bool(using.payloads.value(name, payload)) for payload in payloads) / len(payloads)
+        for name in ("text", "url", "document_title", "content_hash")
+        if payloads
+    }
+    found.findings = [
+        *_size(found.info),
+        *_distance(found.collection, using, deadline()),
+        *_payload(found.shares),
+        *_indexes(found, page.points, using),
+        *_vectors(found, page.points, using, deadline),
+    ]
+    found.to_set = list(_settings(found, using))
+    return found
+
+
+def _chosen(wanted: str | None, using: Services, names: list[str]) -> str:
+    default = using.settings.collection
+    if wanted is not None:
+        if wanted not in names:
+            raise CollectionNotFoundError(wanted)
+        return wanted
+    if default in names:
+        return default
+    if len(names) == 1:
+        return names[0]
+    if not names:
+        raise InvalidParameterError(
+            f"There is no collection at {using.store.host}: load one with chunkproof load, or set QDRANT_URL"
+        )
+    raise InvalidParameterError(
+        f"There are {len(names)} collections at {using.store.host}; choose one with --collection: {', '.join(names)}"
+    )
+
+
+def _size(info: CollectionInfo) -> Iterator[Finding]:
+    if info.points_count == 0:
+        yield Finding(
+            Level.FAIL, "points", "The collection is empty", "Load it: chunkproof load chunks.jsonl"
+        )
+    if info.status in ("red", "grey"):
+        yield Finding(Level.NOTE, "status", f"Qdrant reports status {info.status}", "See the server's log")
+
+
+def _distance(collection: str, using: Services, deadline: Deadline) -> Iterator[Finding]:
+    try:
+        space = using.space(collection, deadline)
+    except UnsupportedDistanceError as error:
+        yield Finding(Level.FAIL, "distance", str(error), "Make the collection again with Cosine distance")
+    except InvalidParameterError as error:
+        yield Finding(Level.FAIL, "vector", str(error))
+    else:
+        yield Finding(Level.OK, "distance", f"{space.distance}: scores are cosine similarities")
+
+
+def _payload(shares: Mapping[str, float]) -> Iterator[Finding]:
+    texts = shares.get("text", 0.0)
+    if shares and texts == 0.0:
+        yield Finding(
+            Level.FAIL,
+            "text",
+            "No text was found in the payloads",
+            'Name its field: CHUNKPROOF_PAYLOAD_MAP=\'{"text": "…"}\'',
+        )
+    elif shares:
+        level = Level.OK if texts == 1.0 else Level.NOTE
+        yield Finding(level, "text", f"{texts:.0%} of the sampled points have text")
+    for name, why in (
+        ("url", "its source cannot be shown"),
+        ("content_hash", "it validates only with an original"),
+    ):
+        if shares and shares.get(name, 0.0) < 1.0:
+            yield Finding(Level.NOTE, name, f"{shares[name]:.0%} have {name}; without it, {why}")
+
+
+def _indexes(found: Examination, points: tuple[Point, ...], using: Services) -> Iterator[Finding]:
+    if using.settings.qdrant_url is None or found.info is None:
+        return
+    indexed = {item.name for item in found.info.payload_fields if item.indexed}
+    ids = {path for path in using.payloads.id_paths for point in points if _holds_text(path, point)}
+    wanted = dict.fromkeys(ids, "keyword")
+    for name in FILTERED_FIELDS:
+        path = found.mapping.get(name)
+        if path and not any(lies_in_json_string(path, point.payload) for point in points):
+            wanted[path] = "datetime" if name == "timestamp" else "keyword"
+    missing = {path: schema for path, schema in sorted(wanted.items()) if path not in indexed}
+    for path, schema in missing.items():
+        why = "looking up chunks by id" if path in ids else "filters on it"
+        yield Finding(
+            Level.NOTE,
+            "payload index",
+            f"No index on {path}: {why} scans every point, and is refused under strict mode",
+            f'create_payload_index("{found.collection}", field_name="{path}", field_schema="{schema}")',
+        )
+    if wanted and not missing:
+        yield Finding(Level.OK, "payload index", "Ids and the usual filter fields are indexed")
+
+
+def _holds_text(path: str, point: Point) -> bool:
+    value: Any = point.payload
+    for step in path.split("."):
+        value = value.get(step) if isinstance(value, Mapping) else None
+    return isinstance(value, str)
+
+
+def _vectors(
+    found: Examination, points: tuple[Point, ...], using: Services, deadline: Callable[[], Deadline]
+) -> Iterator[Finding]:
+    """Whether the configured embedder made what is stored; says why when that cannot be told."""
+    if found.info is None or not points or not found.collection or using.embedder is None:
+        return
+    stored = _stored_models(points, using)
+    likely = " and ".join(stored) or _MODELS_BY_SIZE.get(found.info.vector_size, "unknown")
+    yield Finding(
+        Level.OK, "likely model", likely + (" (the payload says so)" if stored else " (by vector size)")
+    )
+    model, size = using.embedder.model, using.embedder.dimension
+    if size is not None and size != found.info.vector_size:
+        yield Finding(
+            Level.NOTE,
+            "vectors",
+            f"Not compared: {model} makes {size} values, the collection stores {found.info.vector_size}",
+            "Set COHERE_API_KEY and CHUNKPROOF_MODEL to the model of the pipeline",
+        )
+        return
+    try:
+        space = using.space(found.collection, deadline())
+        cosines = list(_cosines(found.collection, points, space, using, deadline))
+    except EmbeddingSizeError as error:
+        remedy = "Set CHUNKPROOF_MODEL to the model of the pipeline"
+        yield Finding(Level.FAIL, "vectors", error.message, remedy)
+        return
+    except ChunkproofError as error:
+        yield Finding(Level.NOTE, "vectors", f"Not compared: {error.message}")
+        return
+    if not cosines:
+        yield Finding(Level.NOTE, "vectors", "Not compared: no sampled chunk has a text the model can read")
+        return
+    lowest = min(cosines)
+    message = f"{len(cosines)} chunks embedded again with {model}: cosine {lowest:.3f} to {max(cosines):.3f}"
+    if lowest >= AGREES:
+        yield Finding(Level.OK, "vectors", f"{message}; the stored vectors agree")
+    elif lowest >= SIMILAR:
+        yield Finding(
+            Level.NOTE,
+            "vectors",
+            f"{message}; close, so likely the same model with other preprocessing or another input type",
+        )
+    else:
+        yield Finding(
+            Level.FAIL,
+            "vectors",
+            f"{message}; the stored vectors come from another model or another text",
+            "Set CHUNKPROOF_MODEL to the model of the pipeline, or embed the collection again",
+        )
+
+
+def _stored_models(points: tuple[Point, ...], using: Services) -> list[str]:
+    return sorted(
+        {str(m) for point in points if (m := using.payloads.value("embedding_model", point.payload))}
+    )
+
+
+def _cosines(
+    collection: str,
+    points: tuple[Point, ...],
+    space: VectorSpace,
+    using: Services,
+    deadline: Callable[[], Deadline],
+) -> Iterator[float]:
+    ids = [point.id for point in points[:COMPARED_CHUNKS]]
+    for point in using.store.fetch(collection, ids, deadline(), with_vector=space.name):
+        if (found := likeness(point, using, deadline)) is not None:
+            yield found
+
+
+def _settings(found: Examination, using: Services) -> Iterator[str]:
+    settings = using.settings
+    if found.collection != settings.collection:
+        yield f"CHUNKPROOF_COLLECTION={found.collection}"
+    if settings.qdrant_url is not None:
+        yield f"QDRANT_URL={settings.qdrant_url}"
+    if found.info and len(found.info.vectors) > 1 and settings.vector_name:
+        yield f"CHUNKPROOF_VECTOR_NAME={settings.vector_name}"

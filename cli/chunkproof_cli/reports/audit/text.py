@@ -1,0 +1,33 @@
+"""`.txt`: for reading anywhere."""
+
+from collections.abc import Iterator
+
+from chunkproof.audit.report import AuditReport
+from chunkproof_cli.output import excerpt, harmless
+from chunkproof_cli.reports.audit.figures import facts, headline, kind_rows, unshown, why
+
+
+def text(report: AuditReport) -> str:
+    """The verdict first, then counts, then findings."""
+    return "".join(harmless(line) + "\n" for line in _lines(report))
+
+
+def _lines(report: AuditReport) -> Iterator[str]:
+    yield headline(report)
+    yield ""
+    yield from (f"{name:<12} {value}" for name, value in facts(report))
+    yield ""
+    yield from (f"{count:>12,} {kind}" for kind, count in kind_rows(report))
+    for kind, count in report.mismatch_kinds.items():
+        yield f"{count:>12,} mismatch: {kind}"
+    if report.sources:
+        yield ""
+        yield f"Sources with findings ({report.sources_total:,}):"
+        yield from (f"{one.findings:>12,} {excerpt(one.source)}" for one in report.sources)
+    if report.findings:
+        yield ""
+        yield "Findings:"
+        for one in report.findings:
+            yield f"  {one.kind.value}  {excerpt(one.chunk_id)}  {excerpt(why(one), 400)}"
+        if more := unshown(report, len(report.findings)):
+            yield more

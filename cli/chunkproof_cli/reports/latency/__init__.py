@@ -1,0 +1,1 @@
+"""Latency reports as text and HTML."""

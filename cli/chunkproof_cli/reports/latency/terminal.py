@@ -1,0 +1,87 @@
+"""A report as a person reads it in a terminal."""
+
+from collections.abc import Iterator, Sequence
+
+from rich.text import Text
+
+from chunkproof_cli.latency.report import Bucket, Group, Report
+from chunkproof_cli.output import out, rows, shown, table, title
+from chunkproof_cli.reports.latency.wording import (
+    HEADS,
+    chart_heading,
+    heading,
+    milliseconds,
+    moment,
+    plural,
+    summary,
+    times,
+    verdict,
+)
+
+WIDTH = 40
+MOST_ROUTES = 10
+BLOCKS = (" ", "▏", "▎", "▍", "▌", "▋", "▊", "▉", "█")
+ASCII_BLOCKS = (" ", "#")
+
+
+def print_report(report: Report) -> None:
+    """Verdict first, then tables and a chart for each group."""
+    for line in summary(report):
+        out().print(shown(line), soft_wrap=True)
+    out().print(_verdict(report), soft_wrap=True)
+    for group in report.groups:
+        _print_group(group, report.target_ms)
+    out().print(shown(f"Percentiles: {report.source.percentiles}", "dim"), soft_wrap=True)
+
+
+def _verdict(report: Report) -> Text:
+    if report.slo is not None:
+        return shown(verdict(report), "green" if report.slo.met else "bold red")
+    return shown(verdict(report), "green" if not report.missed else "yellow")
+
+
+def _print_group(group: Group, target_ms: int) -> None:
+    title(f"\n{heading(group)}")
+    if not group.requests:
+        return
+    stages = ((item.starts, item.stage, *times(item)) for item in group.stages)
+    out().print(rows(table("starts", "stage (ms)", *HEADS), stages))
+    if len(group.routes) > 1:
+        most = ((item.route, *times(item)) for item in group.routes[:MOST_ROUTES])
+        out().print(rows(table("route (total, ms)", *HEADS), most))
+    if len(group.routes) > MOST_ROUTES:
+        out().print(shown(f"and {plural(len(group.routes) - MOST_ROUTES, 'other route')}: --json has all"))
+    if group.errors:
+        out().print(rows(table("error", "count"), ((code, f"{n:,}") for code, n in group.errors.items())))
+    out().print(shown(chart_heading(group, target_ms)))
+    for line in chart(group, target_ms, ascii_only=out().options.ascii_only):
+        out().print(line, soft_wrap=True)
+
+
+def chart(group: Group, target_ms: int, *, ascii_only: bool) -> Iterator[Text]:
+    """A bar for each bucket, the target marked in it."""
+    blocks, mark = (ASCII_BLOCKS, "|") if ascii_only else (BLOCKS, "│")
+    full = max(target_ms, *(bucket.p95 or 0 for bucket in group.buckets))
+    for bucket in group.buckets:
+        line = _bar((bucket.p95 or 0) / full, blocks)
+        at = round(target_ms / full * WIDTH)
+        line = f"{line[:at]}{mark}{line[at + 1 :]}"
+        over = bucket.p95 is not None and bucket.p95 > target_ms
+        yield shown(
+            f"{moment(bucket.start, group.bucket_seconds)}  {line} {_figures(bucket)}",
+            "bold red" if over else "",
+        )
+
+
+def _figures(bucket: Bucket) -> str:
+    if bucket.p95 is None:
+        return "-"
+    return f"{milliseconds(bucket.p95):>7} ms  {plural(bucket.requests, 'request')}"
+
+
+def _bar(share: float, blocks: Sequence[str]) -> str:
+    """A share of the width, to the eighth of a cell; something is never nothing."""
+    parts = len(blocks) - 1
+    filled = max(round(share * WIDTH * parts), 1 if share else 0)
+    whole, rest = divmod(filled, parts)
+    return (blocks[-1] * whole + blocks[rest]).ljust(WIDTH + 1)

@@ -1,0 +1,17 @@
+"""Diagnosis of failed cases on the command line."""
+
+import shlex
+
+from chunkproof.retrieval.backend import Backend
+from chunkproof.settings import Settings
+from chunkproof.suite.diagnosis import Diagnostician
+from chunkproof.suite.store_evidence import evidence_from
+from chunkproof_cli.options import Options, default_data
+
+
+def diagnoser_for(answering: Backend, given: Options, source: str) -> Diagnostician:
+    """Who looks into failed cases, with commands that ask the same store or stack."""
+    where = f"--api {shlex.quote(given.api)}" if given.api else ""
+    if given.api is None and Settings.from_env().qdrant_url is None and given.data != default_data():
+        where = f"--data {shlex.quote(str(given.data))}"
+    return Diagnostician(evidence_from(answering), source, where)

@@ -1,0 +1,1 @@
+"""Qdrant: a server, or its SDK's local mode."""

@@ -1,0 +1,167 @@
+"""Qdrant in this process, through its client's local mode: a folder or memory."""
+
+import pickle
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from qdrant_client import QdrantClient, models
+
+from chunkproof.clients.ports import Description, Nearest, Page, Point, PointId, is_impossible
+from chunkproof.clients.qdrant.filters import to_qdrant
+from chunkproof.clients.qdrant.store import (
+    SCORE_STEP,
+    QdrantStore,
+    creatable,
+    dense_spaces,
+    point_of,
+    vector_selector,
+)
+from chunkproof.deadline import Deadline
+from chunkproof.errors import CollectionNotFoundError, VectorStoreRefusedError, VectorStoreUnavailableError
+from chunkproof.models.filters import Condition
+
+# What local mode raises on files that are not its own, or no longer whole.
+UNREADABLE = (
+    OSError,
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    EOFError,
+    sqlite3.Error,
+    pickle.UnpicklingError,
+)
+
+
+class EmbeddedStore(QdrantStore):
+    """Searches exactly and without an index; no other process can open its folder."""
+
+    def __init__(self, path: Path | None) -> None:
+        super().__init__("memory" if path is None else str(path))
+        try:
+            self.client = QdrantClient(":memory:") if path is None else QdrantClient(path=str(path))
+        except RuntimeError:
+            raise VectorStoreUnavailableError(
+                self.host, "another process has this folder open; wait for it or give another --data"
+            ) from None
+        except UNREADABLE as error:
+            raise VectorStoreUnavailableError(
+                self.host, f"the folder cannot be read as a store: {error}"
+            ) from None
+
+    def collections(self, deadline: Deadline) -> list[str]:
+        """All names, sorted."""
+        return sorted(found.name for found in self.client.get_collections().collections)
+
+    def describe(self, collection: str, deadline: Deadline) -> Description:
+        """Shape and counts now."""
+        with self._translated(collection):
+            info = self.client.get_collection(collection)
+        params = info.config.params.model_dump(mode="json", include={"vectors"})
+        return Description(
+            name=collection,
+            vectors=tuple(dense_spaces(params["vectors"])),
+            points_count=info.points_count or 0,
+            indexed_vectors_count=info.indexed_vectors_count or 0,
+            status=info.status.value,
+            indexed_fields={},
+        )
+
+    def nearest(self, query: Nearest, deadline: Deadline) -> list[Point]:
+        """Best first, scores equal to the threshold included."""
+        using = query.space.name
+        with self._translated(query.collection):
+            answer = self.client.query_points(
+                query.collection,
+                query=list(query.vector),
+                using=using or None,
+                query_filter=_filter(query.where),
+                limit=query.limit,
+                score_threshold=query.at_least - SCORE_STEP,
+                with_payload=True,
+                with_vectors=vector_selector(using if query.with_vectors else None),
+            )
+        points = [_point(found, using, found.score) for found in answer.points]
+        return [point for point in points if point.score >= query.at_least]
+
+    def fetch(
+        self, collection: str, ids: Sequence[PointId], deadline: Deadline, *, with_vector: str | None = None
+    ) -> list[Point]:
+        """The points that exist among these ids."""
+        with self._translated(collection):
+            found = self.client.retrieve(
+                collection, ids=list(ids), with_payload=True, with_vectors=vector_selector(with_vector)
+            )
+        return [_point(record, with_vector or "") for record in found]
+
+    def scroll(
+        self,
+        collection: str,
+        deadline: Deadline,
+        *,
+        limit: int,
+        where: tuple[Condition, ...] = (),
+        start: PointId | None = None,
+        with_vector: str | None = None,
+    ) -> Page:
+        """A page of points in id order."""
+        with self._translated(collection):
+            found, next_id = self.client.scroll(
+                collection,
+                scroll_filter=_filter(where),
+                limit=limit,
+                offset=start,
+                with_payload=True,
+                with_vectors=vector_selector(with_vector),
+            )
+        points = tuple(_point(record, with_vector or "") for record in found)
+        return Page(points, next_id if isinstance(next_id, int | str) else None)
+
+    def count(self, collection: str, where: tuple[Condition, ...], deadline: Deadline) -> int:
+        """How many points meet the conditions, exactly."""
+        with self._translated(collection):
+            return self.client.count(collection, count_filter=_filter(where), exact=True).count
+
+    def create(self, collection: str, size: int, deadline: Deadline) -> None:
+        """A new collection with one unnamed cosine vector; no index, as local mode has none."""
+        params = models.VectorParams(size=size, distance=models.Distance.COSINE)
+        with self._translated(""):
+            self.client.create_collection(creatable(collection), vectors_config=params)
+
+    def upsert(self, collection: str, points: Sequence[Point], vector_name: str, deadline: Deadline) -> None:
+        """Write points, replacing those with the same id; done when it returns."""
+        structs = [
+            models.PointStruct(
+                id=point.id,
+                vector={vector_name: list(point.vector or ())} if vector_name else list(point.vector or ()),
+                payload=dict(point.payload),
+            )
+            for point in points
+        ]
+        with self._translated(collection):
+            self.client.upsert(collection, structs, wait=True)
+
+    def close(self) -> None:
+        """Give the folder back."""
+        self.client.close()
+
+    @contextmanager
+    def _translated(self, collection: str) -> Iterator[None]:
+        if collection and (is_impossible(collection) or not self.client.collection_exists(collection)):
+            raise CollectionNotFoundError(collection)
+        try:
+            yield
+        except ValueError:  # all that local mode says when a request does not fit the collection
+            raise VectorStoreRefusedError(self.host, f"It does not fit collection {collection}") from None
+
+
+def _filter(conditions: tuple[Condition, ...]) -> models.Filter | None:
+    built = to_qdrant(conditions)
+    return None if built is None else models.Filter.model_validate(built)
+
+
+def _point(found: Any, vector_name: str, score: float = 0.0) -> Point:
+    return point_of(found.id, found.payload, found.vector, vector_name, score)

@@ -1,0 +1,1 @@
+"""HTTP: API Gateway events in, JSON responses out."""

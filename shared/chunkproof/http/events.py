@@ -1,0 +1,168 @@
+"""API Gateway's side of a request: a body in any wrapping comes in, an answer of at most Lambda's size goes out."""
+
+import base64
+import gzip
+import json
+import zlib
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+from pydantic_core import to_json
+
+from chunkproof.decompress import UnpacksToTooMuchError, unpacked
+from chunkproof.errors import (
+    ForbiddenError,
+    InvalidParameterError,
+    NotConfiguredError,
+    RequestTooLargeError,
+    ResponseTooLargeError,
+)
+from chunkproof.models.json import read_json
+
+# What Lambda takes and returns: the whole event, or proxy response, as JSON, escapes and base64 included.
+MAX_REQUEST_BYTES = 6_291_456
+MAX_RESPONSE_BYTES = 6_291_556
+
+Event = Mapping[str, Any]
+Answer = dict[str, Any]
+
+
+def readable(event: Event) -> dict[str, Any]:
+    """The event as routes read it: the body as plain text, whatever its wrapping and content type.
+
+    `NotConfiguredError` for an event of another kind, such as an integration of payload format 1.0 sends.
+    """
+    if "rawPath" not in event or "http" not in (event.get("requestContext") or {}):
+        raise NotConfiguredError(
+            "The event is not an HTTP API's in payload format 2.0: check the gateway's integration"
+        )
+    headers = _headers(event)
+    plain = {**event, "body": _body(event, headers), "isBase64Encoded": False}
+    # The body is JSON by contract; a client that forgets to say so is not punished for it.
+    plain["headers"] = {**headers, "content-type": "application/json"}
+    plain["headers"].pop("content-encoding", None)
+    if name := (event.get("pathParameters") or {}).get("name"):
+        # Decoded by the gateway; encoded again it matches its route, whatever characters it has.
+        plain["rawPath"] = f"/collections/{quote(name, safe='')}"
+    return plain
+
+
+def claim_of(event: Event, name: str) -> str:
+    """What the caller's token, checked by API Gateway, says under this name; `ForbiddenError` without it."""
+    authorizer = (event.get("requestContext") or {}).get("authorizer") or {}
+    claim = ((authorizer.get("jwt") or {}).get("claims") or {}).get(name)
+    if not isinstance(claim, str) or not claim.strip():
+        raise ForbiddenError(f"The token has no claim {name}, which says whose chunks may be seen")
+    return claim
+
+
+def fields_of(event: Event) -> dict[str, Any]:
+    """The body's fields, as far as they can be read: for telling in a failure what was asked."""
+    try:
+        document = read_json(_body(event, _headers(event)))
+    except (InvalidParameterError, RequestTooLargeError):
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def sized(answer: Answer, event: Event) -> Answer:
+    """The answer, compressed if it is too large and the caller takes gzip; else `ResponseTooLargeError`."""
+    size = _size(answer)
+    if size <= MAX_RESPONSE_BYTES:
+        return answer
+    accepts = _accepts_gzip(_headers(event).get("accept-encoding", ""))
+    if accepts:
+        packed = base64.b64encode(gzip.compress(answer["body"].encode(), compresslevel=6)).decode()
+        headers = {**answer["headers"], "content-encoding": "gzip", "vary": "accept-encoding"}
+        compressed = {**answer, "body": packed, "isBase64Encoded": True, "headers": headers}
+        if _size(compressed) <= MAX_RESPONSE_BYTES:
+            return compressed
+    advice = _advice(answer) + ("" if accepts else ", or accept gzip")
+    raise ResponseTooLargeError(
+        f"The answer has {size} bytes and Lambda returns at most {MAX_RESPONSE_BYTES}; {advice}"
+    )
+
+
+def _headers(event: Event) -> dict[str, str]:
+    return {str(name).lower(): str(value) for name, value in (event.get("headers") or {}).items()}
+
+
+def _body(event: Event, headers: Mapping[str, str]) -> str:
+    body = event.get("body") or ""
+    if not isinstance(body, str):
+        raise InvalidParameterError("The event's body must be text, as a gateway sends it")
+    try:
+        content = base64.b64decode(body, validate=True) if event.get("isBase64Encoded") else body.encode()
+    except ValueError:
+        raise InvalidParameterError("The request body is not valid base64 or UTF-8") from None
+    encoding = headers.get("content-encoding", "").strip().lower() or "identity"
+    if encoding == "gzip":
+        content = _unpacked(content)
+    elif encoding != "identity":
+        raise InvalidParameterError("content-encoding must be gzip or identity")
+    if len(content) > MAX_REQUEST_BYTES:
+        raise _too_large()
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InvalidParameterError(f"The request body is not UTF-8 at byte {error.start}") from None
+
+
+def _unpacked(content: bytes) -> bytes:
+    if not content:
+        raise InvalidParameterError("The request body is not valid gzip: it is empty")
+    try:
+        return unpacked(content, MAX_REQUEST_BYTES)
+    except UnpacksToTooMuchError:
+        raise _too_large() from None
+    except EOFError:
+        raise InvalidParameterError("The request body is not valid gzip: it ends too early") from None
+    except zlib.error:
+        raise InvalidParameterError("The request body is not valid gzip") from None
+
+
+def _too_large() -> RequestTooLargeError:
+    return RequestTooLargeError(f"The request body has more than {MAX_REQUEST_BYTES} bytes")
+
+
+def _accepts_gzip(header: str) -> bool:
+    quality: dict[str, float] = {}
+    for offer in header.lower().split(","):
+        name, _, parameters = offer.partition(";")
+        try:
+            quality[name.strip()] = float(parameters.partition("=")[2] or 1)
+        except ValueError:
+            quality[name.strip()] = 0.0
+    return quality.get("gzip", quality.get("*", 0.0)) > 0
+
+
+def _size(answer: Answer) -> int:
+    body = answer.get("body") or ""
+    if len(body) * 6 < MAX_RESPONSE_BYTES:  # no character takes more, escaped twice
+        return len(body)
+    # Lambda's own encoding for Python 3.12 and later: UTF-8, escapes only where JSON needs them. The body is escaped
+    # by pydantic, to the same bytes and ten times as fast.
+    rest = json.dumps({**answer, "body": ""}, ensure_ascii=False).encode()
+    return len(to_json(body)) + len(rest) - len('""')
+
+
+def _advice(answer: Answer) -> str:
+    document = json.loads(answer["body"])
+    results = document.get("results")
+    if not results:
+        return "compare by original_sha256"
+
+    def fits(count: int) -> bool:
+        fewer = json.dumps(
+            {**document, "results": results[:count]}, ensure_ascii=False, separators=(",", ":")
+        )
+        return _size({**answer, "body": fewer}) <= MAX_RESPONSE_BYTES
+
+    fitting, too_many = 0, len(results)
+    while too_many - fitting > 1:
+        middle = (fitting + too_many) // 2
+        fitting, too_many = (middle, too_many) if fits(middle) else (fitting, middle)
+    if fitting == 0:
+        return "not even the first result fits"
+    return f"the first {fitting} of {len(results)} results fit: lower top_k"

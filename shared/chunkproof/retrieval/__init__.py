@@ -1,0 +1,1 @@
+"""Search, validation and collection info: the use cases, and what they share."""

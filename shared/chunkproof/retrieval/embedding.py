@@ -1,0 +1,112 @@
+"""Query embeddings: checked before use, and remembered."""
+
+import math
+from collections import OrderedDict
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from threading import Lock
+
+from chunkproof.clients.ports import Embedder, InputType, Vector
+from chunkproof.deadline import Deadline, Stopwatch
+from chunkproof.errors import EmbeddingError, EmbeddingSizeError
+
+# Embeddings are unit vectors, so no value is beyond 1 but for rounding.
+LARGEST_VALUE = 1.0 + 1e-3
+
+Key = tuple[str, str, str, int | None, str]
+
+
+@dataclass(frozen=True, slots=True)
+class QueryEmbedding:
+    """A query as a vector, and how it came about."""
+
+    vector: Vector
+    cached: bool
+    time_ms: float
+    embedded_at: datetime
+
+
+class QueryEmbedder:
+    """Embeds queries, keeping the latest ones by tenant, model, input type, dimension and exact text."""
+
+    def __init__(self, embedder: Embedder, cache_entries: int) -> None:
+        self.embedder = embedder
+        self._capacity = cache_entries
+        self._owner = ""
+        self._kept: OrderedDict[Key, tuple[Vector, datetime]] = OrderedDict()
+        self._lock = Lock()
+
+    def of_tenant(self, tenant: str) -> "QueryEmbedder":
+        """The same memory, where each tenant finds only its own: `cached` would tell what others asked."""
+        own = copy(self)
+        own._owner = tenant
+        return own
+
+    def embed(self, text: str, size: int, collection: str, deadline: Deadline) -> QueryEmbedding:
+        """The query's vector, of the size that the collection stores."""
+        watch = Stopwatch()
+        key = (self._owner, self.embedder.model, InputType.QUERY.value, self.embedder.dimension, text)
+        kept = self._recall(key)
+        if kept is None:
+            vectors = self.embedder.embed([text], InputType.QUERY, deadline)
+            kept = (checked(vectors, 1)[0], datetime.now(UTC))
+            cached = False
+        else:
+            cached = True
+        vector, embedded_at = kept
+        if len(vector) != size:
+            self._forget(key)  # a service that was wrong once is asked again
+            raise EmbeddingSizeError(
+                f"{self.embedder.model} returned {len(vector)} values, collection {collection} stores {size}"
+            )
+        if not cached:
+            self._remember(key, kept)
+        return QueryEmbedding(vector, cached, watch.ms(), embedded_at)
+
+    def _recall(self, key: Key) -> tuple[Vector, datetime] | None:
+        with self._lock:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+            return self._kept.get(key)
+
+    def _forget(self, key: Key) -> None:
+        with self._lock:
+            self._kept.pop(key, None)
+
+    def _remember(self, key: Key, value: tuple[Vector, datetime]) -> None:
+        with self._lock:
+            self._kept[key] = value
+            while len(self._kept) > self._capacity:
+                self._kept.popitem(last=False)
+
+
+def checked(vectors: Sequence[Vector], count: int) -> Sequence[Vector]:
+    """The vectors, if they can be embeddings of `count` texts; otherwise `EmbeddingError` says why not."""
+    if len(vectors) != count:
+        raise EmbeddingError(f"{count} texts were sent and {len(vectors)} embeddings came back")
+    if not all(isinstance(vector, list | tuple) for vector in vectors):
+        raise EmbeddingError("something else than a list of numbers came back")
+    if len({len(vector) for vector in vectors}) > 1:
+        raise EmbeddingError("embeddings of different sizes came back")
+    for vector in vectors:
+        if not vector:
+            raise EmbeddingError("an empty embedding came back")
+        if not _is_finite(vector):
+            raise EmbeddingError("an embedding with a value that is no finite number came back")
+        if max(vector) > LARGEST_VALUE or min(vector) < -LARGEST_VALUE:
+            raise EmbeddingError("an embedding with a value outside [-1, 1] came back")
+        if not any(vector):
+            raise EmbeddingError("an embedding of zeros came back")
+    return vectors
+
+
+def _is_finite(vector: Vector) -> bool:
+    """Whether all values are finite numbers; an embedding has a thousand, and `hypot` looks at them all in C."""
+    try:
+        return math.isfinite(math.hypot(*vector)) or all(map(math.isfinite, vector))
+    except TypeError:
+        return False
+    except OverflowError:  # an integer that no float holds, but finite
+        return True

@@ -1,0 +1,55 @@
+"""A caller's filter → conditions on the fields that this collection's payloads really have."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from chunkproof.deadline import Deadline
+from chunkproof.errors import InvalidParameterError
+from chunkproof.models.filters import Absent, All, AnyOf, Between, Condition, Either, HasId, Not
+from chunkproof.retrieval.payload import lies_in_json_string
+from chunkproof.retrieval.services import Sample, Services
+
+
+def mapped(
+    conditions: tuple[Condition, ...], collection: str, *, using: Services, deadline: Deadline
+) -> tuple[Condition, ...]:
+    """The conditions with canonical names replaced by the payload fields they mean here."""
+    if not conditions:
+        return ()
+    sample = using.sample(collection, deadline)
+    return tuple(_mapped_one(condition, sample, using) for condition in conditions)
+
+
+def _mapped_one(condition: Condition, sample: Sample, using: Services) -> Condition:
+    match condition:
+        case Not(inner):
+            return Not(tuple(_mapped_one(c, sample, using) for c in inner))
+        case Either(inner) | All(inner):
+            return type(condition)(tuple(_mapped_one(c, sample, using) for c in inner))
+        case HasId():
+            return condition
+        case AnyOf() | Between() | Absent():
+            paths = _paths_of(condition.field, sample, using)
+            # A path counts only where none that outranks it has a value: that is the one an answer shows.
+            moved = [
+                (*(Absent(higher) for higher in paths[:rank]), replace(condition, field=path))
+                for rank, path in enumerate(paths)
+            ]
+            return moved[0][0] if len(moved) == 1 else Either(tuple(All(together) for together in moved))
+
+
+def _paths_of(field: str, sample: Sample, using: Services) -> Sequence[str]:
+    payloads = using.payloads
+    if field == "chunk_id":
+        return payloads.id_paths_in(sample.payloads) or payloads.id_paths[:1]
+    if not payloads.is_canonical(field):
+        return [field]
+    paths = payloads.paths_in(field, sample.payloads)
+    if not paths and field == "document_id":  # an answer shows the URL in its place
+        return _paths_of("url", sample, using)
+    reachable = [path for path in paths if not any(lies_in_json_string(path, p) for p in sample.payloads)]
+    if paths and not reachable:
+        raise InvalidParameterError(
+            f"filters.{field} cannot be used: this collection keeps it inside a JSON string ({paths[0]})"
+        )
+    return reachable or [payloads.first_path(field)]

@@ -1,0 +1,1 @@
+"""What a running process has: the container of clients, telemetry and metrics."""

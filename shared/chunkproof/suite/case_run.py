@@ -1,0 +1,194 @@
+"""Cases → outcomes, in the suite's order whatever the scheduling, each searched once."""
+
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from threading import Lock
+from time import monotonic, sleep
+from typing import Any
+
+from chunkproof.deadline import Stopwatch
+from chunkproof.errors import ChunkproofError, RateLimitedError, UnavailableError
+from chunkproof.models import RetrievalResponse, SearchResult
+from chunkproof.suite.cases import TestCase
+from chunkproof.suite.judge import ids_of, measured, stands_for, unmet
+from chunkproof.suite.outcome import (
+    Approximation,
+    CaseTiming,
+    RetrievedChunk,
+    TestCaseResult,
+    TestStatus,
+    Unmet,
+)
+
+Search = Callable[[dict[str, Any]], RetrievalResponse]
+Done = Callable[[TestCaseResult], None]
+
+# A service that failed so often in a row is down: the other cases are not made to wait for it.
+GIVE_UP_AFTER = 5
+# What a service that limits the rate is given when it does not say, and at most.
+DEFAULT_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
+# More than the rounding of a 32-bit score: of equal results, an index may return any.
+SAME_SCORE = 1e-6
+
+
+def run_case(
+    case: TestCase, search: Search, *, exactly: Search | None = None, cold: bool = False
+) -> TestCaseResult:
+    """Search once and judge what came back; a failure of the service is an error, never a failed case."""
+    watch = Stopwatch()
+    try:
+        response = search(case.request())
+        latency_ms = watch.ms()
+        exact = exactly(case.request()) if exactly else None
+    except ChunkproofError as error:
+        return not_judged(case, error)
+    labels = stands_for(response.results, case.grades)
+    problems = unmet(case, response.results, latency_ms)
+    found = [
+        Unmet(kind=type(problem).__name__, message=str(problem), keyword=problem.keyword)
+        for problem in problems
+    ]
+    return TestCaseResult.pending(case).model_copy(
+        update={
+            "collection_name": case.collection_name or response.execution.collection,
+            "status": TestStatus.FAILED if found else TestStatus.PASSED,
+            "actual_results": tuple(map(RetrievedChunk.of, response.results, labels)),
+            "error_message": "; ".join(one.message for one in found) or None,
+            "unmet": tuple(found),
+            "metrics": measured(case, labels),
+            "timing": _timing(response, latency_ms, cold),
+            "approximation": _approximation(case, response.results, exact.results) if exact else None,
+        }
+    )
+
+
+def not_judged(case: TestCase, error: ChunkproofError, *, tried: bool = True) -> TestCaseResult:
+    """The case as one that nobody could judge, and why."""
+    reason = str(error) if tried else f"Not tried, as the service is down: {error}"
+    return TestCaseResult.pending(case).model_copy(
+        update={"status": TestStatus.ERROR, "error_message": reason, "error_code": error.code}
+    )
+
+
+class SuiteRun:
+    """The cases of a suite on their way; `results` is in their order at any time, also after an interruption.
+
+    Once `enough` says so, no further case is begun: those stay pending.
+    """
+
+    def __init__(
+        self,
+        cases: Iterable[TestCase],
+        search: Search,
+        *,
+        exactly: Search | None = None,
+        jobs: int = 1,
+        done: Done | None = None,
+        enough: Callable[[], bool] | None = None,
+    ) -> None:
+        self.results = [
+            case if isinstance(case, TestCaseResult) else TestCaseResult.pending(case) for case in cases
+        ]
+        self._search = search
+        self._exactly = exactly
+        self._jobs = jobs
+        self._done = done
+        self._enough = enough
+        self._lock = Lock()
+        self._failures = 0
+        self._down: ChunkproofError | None = None
+        self._not_before = 0.0
+
+    def execute(self) -> Sequence[TestCaseResult]:
+        """Run what is pending. The first case of each collection goes alone: it is the cold one."""
+        waiting = [n for n, result in enumerate(self.results) if result.status is TestStatus.PENDING]
+        first = {self.results[n].collection_name: n for n in reversed(waiting)}.values()
+        for index in sorted(first):
+            self._run(index, cold=True)
+        self._run_all([n for n in waiting if n not in first])
+        return self.results
+
+    def _run_all(self, indexes: Sequence[int]) -> None:
+        if self._jobs == 1:
+            for index in indexes:
+                self._run(index)
+            return
+        with ThreadPoolExecutor(self._jobs) as pool:
+            try:
+                for finished in as_completed([pool.submit(self._run, index) for index in indexes]):
+                    finished.result()
+            except BaseException:
+                pool.shutdown(wait=True, cancel_futures=True)
+                raise
+
+    def _run(self, index: int, *, cold: bool = False) -> None:
+        if self._enough is not None and self._enough():
+            return
+        case = self.results[index]
+        if self._down is not None:
+            result = not_judged(case, self._down, tried=False)
+        else:
+            self._wait_as_asked()
+            self.results[index] = case.model_copy(update={"status": TestStatus.RUNNING})
+            result = run_case(case, self._watched, exactly=self._exactly, cold=cold)
+        self.results[index] = result
+        if self._done:
+            self._done(result)
+
+    def _watched(self, request: dict[str, Any]) -> RetrievalResponse:
+        try:
+            response = self._search(request)
+        except RateLimitedError as error:
+            with self._lock:
+                pause = min(error.retry_after or DEFAULT_PAUSE_S, LONGEST_PAUSE_S)
+                self._not_before = max(self._not_before, monotonic() + pause)
+            raise
+        except UnavailableError as error:
+            with self._lock:
+                self._failures += 1
+                if self._failures >= GIVE_UP_AFTER:
+                    self._down = error
+            raise
+        with self._lock:
+            self._failures = 0
+        return response
+
+    def _wait_as_asked(self) -> None:
+        """A service that limits the rate gets its rest before the next case; the refused one stays in error."""
+        if pause := _seconds_until(self._not_before):
+            sleep(pause)
+
+
+def _seconds_until(moment: float) -> float:
+    return max(0.0, moment - monotonic())
+
+
+def _timing(response: RetrievalResponse, latency_ms: float, cold: bool) -> CaseTiming:
+    execution = response.execution
+    search_ms = float(execution.qdrant_query_time_ms or 0)
+    rest = execution.latency_ms - execution.embedding_time_ms - search_ms
+    return CaseTiming(
+        latency_ms=latency_ms,
+        embedding_ms=execution.embedding_time_ms,
+        search_ms=search_ms,
+        format_ms=round(max(0.0, rest), 3),
+        embedding_cached=execution.embedding_cached,
+        cold=cold,
+    )
+
+
+def _approximation(
+    case: TestCase, approximate: Sequence[SearchResult], exact: Sequence[SearchResult]
+) -> Approximation:
+    nearest = {result.metadata.chunk_id for result in exact}
+    last = exact[-1].similarity_score if exact else 0.0
+    right = sum(
+        result.metadata.chunk_id in nearest or abs(result.similarity_score - last) <= SAME_SCORE
+        for result in approximate
+    )
+    found = {key for result in approximate for key in ids_of(result)}
+    found_exactly = {key for result in exact for key in ids_of(result)}
+    return Approximation(
+        ann_recall=min(1.0, right / len(exact)) if exact else 1.0,
+        missed_by_index=tuple(k for k in case.expected_doc_ids if k in found_exactly and k not in found),
+    )

@@ -1,0 +1,152 @@
+"""What the store and the embedder tell beyond the API: where a chunk is, what excludes it, whether its vector fits."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from statistics import median
+from typing import Any
+
+from chunkproof.clients.ports import Point
+from chunkproof.errors import AmbiguousIdError, ChunkNotFoundError, CorruptChunkError, IndexRequiredError
+from chunkproof.models import SearchQuery
+from chunkproof.models.filters import AnyOf, HasId, Scalar, parse_filters
+from chunkproof.models.json import shown
+from chunkproof.retrieval.backend import Backend, LocalBackend
+from chunkproof.retrieval.filters import mapped
+from chunkproof.retrieval.lookup import find_point
+from chunkproof.retrieval.search import search
+from chunkproof.retrieval.vectors import likeness
+from chunkproof.suite.cases import TestCase
+from chunkproof.suite.evidence import MOST_CHUNKS, ApiEvidence, Evidence, Fit, Ranking
+
+# How many chunks tell what is usual in a collection.
+COMPARED_CHUNKS = 8
+
+
+class StoreEvidence(ApiEvidence):
+    """Remembers what it looked up: the cases of a suite often expect the same document."""
+
+    sees_store = True
+
+    def __init__(self, backend: LocalBackend) -> None:
+        super().__init__(backend)
+        self._using = backend.services
+        self._deadline = backend.new_deadline
+        self._found: dict[tuple[str, str], tuple[Point, ...]] = {}
+        self._usual: dict[str, dict[str, float]] = {}
+
+    def chunks(self, key: str, case: TestCase) -> Sequence[str]:
+        """By point id or payload id, else by document or URL."""
+        return [self._using.payloads.id_of(point) for point in self._points(key, case)]
+
+    def is_unreadable(self, key: str, case: TestCase) -> bool:
+        """As a search reads the payloads."""
+        return not any(self._text(point) for point in self._points(key, case))
+
+    def excluding(self, key: str, case: TestCase) -> Sequence[str]:
+        """Those that exclude all of its chunks by themselves, each with a stored value; else all of them."""
+        if not case.filters or self._let_through(case.filters, key, case):
+            return []
+        alone = [
+            f"{name} ({self._stored(name, key, case)})"
+            for name, value in case.filters.items()
+            if not self._let_through({name: value}, key, case)
+        ]
+        return alone or sorted(case.filters)
+
+    def fit(self, key: str, case: TestCase) -> Fit | None:
+        """By embedding the texts anew, those of some other chunks as well."""
+        cosines = dict(self._cosines(self._points(key, case)))
+        if not cosines or self._using.embedder is None:
+            return None
+        worst = min(cosines, key=lambda chunk: cosines[chunk])
+        others = [cosine for chunk, cosine in self._others(case).items() if chunk != worst]
+        return Fit(worst, cosines[worst], median(others) if others else 1.0, self._using.embedder.model)
+
+    def ranking(self, case: TestCase, *, exact: bool) -> Ranking:
+        """As deep as the settings allow."""
+        limits = self._using.settings.limits
+        query = SearchQuery.parse({**case.request(), "top_k": limits.max_top_k}, limits)
+        found = search(query, using=self._using, deadline=self._deadline(), exact=exact)
+        return Ranking(found.results, limits.max_top_k)
+
+    def _points(self, key: str, case: TestCase) -> tuple[Point, ...]:
+        collection = self._using.collection(case.collection_name)
+        if (collection, key) not in self._found:
+            self._found[collection, key] = self._by_id(key, collection) or self._by_field(key, collection)
+        return self._found[collection, key]
+
+    def _by_id(self, key: str, collection: str) -> tuple[Point, ...]:
+        try:
+            point = find_point(key, collection, using=self._using, deadline=self._deadline())
+        except (ChunkNotFoundError, AmbiguousIdError, IndexRequiredError):
+            return ()
+        name = self._using.space(collection, self._deadline()).name
+        return tuple(self._using.store.fetch(collection, [point.id], self._deadline(), with_vector=name))
+
+    def _by_field(self, key: str, collection: str) -> tuple[Point, ...]:
+        """`IndexRequiredError` only when nothing was found and some field could not be asked for."""
+        refused: IndexRequiredError | None = None
+        for field in ("chunk_id", "document_id", "url"):
+            for value in _readings(key):
+                try:
+                    if found := self._with(field, value, collection):
+                        return found
+                except IndexRequiredError as error:
+                    refused = refused or error
+        if refused:
+            raise refused
+        return ()
+
+    def _with(self, field: str, value: Scalar, collection: str) -> tuple[Point, ...]:
+        using, deadline = self._using, self._deadline()
+        where = mapped((AnyOf(field, (value,)),), collection, using=using, deadline=deadline)
+        name = using.space(collection, deadline).name
+        return using.store.scroll(
+            collection, deadline, limit=MOST_CHUNKS, where=where, with_vector=name
+        ).points
+
+    def _let_through(self, filters: dict[str, Any], key: str, case: TestCase) -> int:
+        using, deadline = self._using, self._deadline()
+        collection = using.collection(case.collection_name)
+        where = mapped(parse_filters(filters), collection, using=using, deadline=deadline)
+        among = HasId(tuple(point.id for point in self._points(key, case)))
+        return using.store.count(collection, (*where, among), deadline)
+
+    def _stored(self, name: str, key: str, case: TestCase) -> str:
+        """What the first of its chunks has there, for people to see the difference."""
+        payload = self._points(key, case)[0].payload
+        payloads = self._using.payloads
+        value = payloads.value(name, payload) if payloads.is_canonical(name) else payload.get(name)
+        return "stored: nothing" if value is None else f"stored: {shown(str(value))}"
+
+    def _others(self, case: TestCase) -> dict[str, float]:
+        collection = self._using.collection(case.collection_name)
+        if collection not in self._usual:
+            name = self._using.space(collection, self._deadline()).name
+            page = self._using.store.scroll(
+                collection, self._deadline(), limit=COMPARED_CHUNKS, with_vector=name
+            )
+            self._usual[collection] = dict(self._cosines(page.points))
+        return self._usual[collection]
+
+    def _cosines(self, points: Sequence[Point]) -> Iterator[tuple[str, float]]:
+        for point in points:
+            if (found := likeness(point, self._using, self._deadline)) is not None:
+                yield self._using.payloads.id_of(point), found
+
+    def _text(self, point: Point) -> str:
+        with suppress(CorruptChunkError):
+            return self._using.payloads.chunk_of(point).text
+        return ""
+
+
+def evidence_from(backend: Backend) -> Evidence:
+    """The most that a backend can show: of a local one, its store as well."""
+    return StoreEvidence(backend) if isinstance(backend, LocalBackend) else ApiEvidence(backend)
+
+
+def _readings(key: str) -> Iterator[Scalar]:
+    """The id as a text, and as the number that a payload may keep it as."""
+    yield key
+    if key.isdecimal() and len(key) < 19:
+        yield int(key)

@@ -1,0 +1,58 @@
+"""`make audit-demo`: the sample handbook with one fault of each kind planted in it, audited, text and vectors."""
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+from chunkproof.audit.run import Plan
+from chunkproof.clients.qdrant.store import QdrantStore
+from chunkproof_cli.commands.audit import run_audit
+from chunkproof_cli.commands.manifest import record_entry, write_manifest
+from chunkproof_cli.files.chunks import ChunkRecord
+from chunkproof_cli.loading import Loader
+from chunkproof_cli.local.corpus import sample_chunks
+from chunkproof_cli.local.minilm import local_model
+from chunkproof_cli.output import out, rows, shown, table, title
+from chunkproof_cli.reports.audit import write_reports
+from chunkproof_cli.reports.audit.terminal import print_report
+
+from support.audit_faults import Asymmetric, Planter
+from support.audits import services_on
+
+COLLECTION = "handbook"
+
+
+def demo(report: Path, most: int | None = None) -> bool:
+    """Load, plant, audit, print; whether exactly the planted faults were found."""
+    embedder, store = Asymmetric(local_model()), QdrantStore.embedded(None)
+    records = [ChunkRecord.parse(chunk) for chunk in sample_chunks()][:most]
+    Loader(store, embedder, COLLECTION, None).load(records)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        manifest = folder / "handbook.manifest.jsonl"
+        write_manifest((record_entry(record, ["url"], hashed=False) for record in records), manifest)
+        planter = Planter(store, COLLECTION, embedder, records)
+        planter.plant()
+        title("Planted")
+        planted = ((chunk_id, kind.value) for kind, chunk_id in planter.planted.items())
+        out().print(rows(table("chunk", "fault"), planted))
+        services = services_on(store, embedder)
+        found = run_audit(manifest, folder / "state", Plan(vectors=0), using=services, collection=COLLECTION)
+        print_report(found)
+        write_reports(found, (report,), folder / "state" / "findings.jsonl")
+    store.close()
+    exact = {(finding.kind, finding.chunk_id) for finding in found.findings} == set(planter.planted.items())
+    verdict = "Every planted fault was found, and nothing else." if exact else "NOT what was planted."
+    out().print(shown(f"{verdict} The report is in {report}."), soft_wrap=True)
+    return exact
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--report", type=Path, default=Path("audit-demo.html"))
+    sys.exit(0 if demo(parser.parse_args().report) else 1)
+
+
+if __name__ == "__main__":
+    main()

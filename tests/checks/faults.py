@@ -1,0 +1,35 @@
+"""Every fault on both services, through the real handlers, as a table; `make faults` runs this.
+
+Exit 1 when an answer came too late or the request after the fault was not answered.
+"""
+
+import sys
+
+from support.fault_table import DEADLINE_MS, MARGIN_MS, drive, fault_setup, names
+from support.qdrant_server import NoServerError
+from support.quiet import handlers_silenced
+
+
+def main() -> int:
+    with handlers_silenced() as say, fault_setup() as setup:
+        say(f"{'service':13} {'fault':29} {'code':21} status    ms  calls  recovered")
+        rows = []
+        for dependency, name in names():
+            row = drive(setup, dependency, name)
+            rows.append(row)
+            recovered = "yes" if row.recovered else "NO"
+            say(
+                f"{dependency:13} {name:29} {row.code:21} {row.status:6} {row.ms:5.0f} {row.calls:6}  {recovered}"
+            )
+        in_time = sum(row.is_in_time for row in rows)
+        well = sum(row.recovered for row in rows)
+        say(f"{well} of {len(rows)} recovered")
+        say(f"{in_time} of {len(rows)} within the deadline ({DEADLINE_MS} ms, {MARGIN_MS} ms of grace)")
+        return 0 if in_time == well == len(rows) else 1
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except NoServerError as reason:
+        sys.exit(f"This needs a Qdrant server: {reason}")

@@ -1,0 +1,55 @@
+"""Many odd requests: any body to the handlers, and what the API document allows to `serve`; `make fuzz` runs this.
+
+A request that is answered with a 500, or otherwise than the document promises, ends it with that request.
+"""
+
+import argparse
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+from chunkproof.clients.qdrant.store import QdrantStore
+from chunkproof_cli.files.chunks import ChunkRecord
+from chunkproof_cli.loading import Loader
+from chunkproof_cli.local.corpus import sample_chunks
+from chunkproof_cli.local.minilm import local_model
+
+from support.fuzzing import deployed, operations, send_anything, send_by_schema
+from support.handbook import COLLECTION
+from support.quiet import handlers_silenced
+from support.serving import serving
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--examples", type=int, default=2_000, help="Requests of each kind.")
+    examples = parser.parse_args().examples
+    with handlers_silenced() as say:
+        with deployed():
+            report(say, "any body", send_anything(examples))
+        with tempfile.TemporaryDirectory() as folder:
+            load_handbook(Path(folder, "loaded"))
+            with serving(Path(folder, "loaded"), Path(folder)) as server:
+                for route, operation in operations().items():
+                    report(say, route, send_by_schema(operation, server.url, examples))
+        say("no 500, and every answer as the document promises")
+    return 0
+
+
+def load_handbook(folder: Path) -> None:
+    store = QdrantStore.embedded(folder)
+    records = [ChunkRecord.parse(chunk) for chunk in sample_chunks()]
+    Loader(store, local_model(), COLLECTION, None).load(records)
+    store.close()
+
+
+def report(say: Callable[[str], None], what: str, answered: Counter[str]) -> None:
+    say(f"{what}: {sum(answered.values())} requests")
+    for answer, count in answered.most_common():
+        say(f"  {count:6}  {answer}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,189 @@
+"""Every sample event through `sam local invoke`, against services started here; `make invoke` runs this.
+
+Exit 1 when an event is not answered with the status that its file name promises, a search finds other chunks
+than the same search in this process, or CloudWatch would not take the metrics that the container wrote.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from chunkproof.deadline import Deadline
+from chunkproof.models import SearchQuery
+from chunkproof.retrieval.search import search
+from chunkproof.retrieval.services import Services
+from chunkproof.settings import Settings
+from chunkproof_cli.local.minilm import local_model
+from chunkproof_cli.output import excerpt, out, rows, shown, table, title
+
+from support import emf
+from support.cloud import Host, handbook_host
+
+ROOT = Path(__file__).resolve().parents[2]
+# A container reaches this machine by this name.
+HOST_NAME = "host.docker.internal"
+SCORE_STEP = 1e-5
+
+
+@dataclass(frozen=True)
+class Invocation:
+    """One event and its answer."""
+
+    name: str
+    event: dict[str, Any]
+    status: int
+    body: dict[str, Any]
+    problems: tuple[str, ...]
+
+
+def function_of(event: dict[str, Any]) -> str:
+    """The function's logical name behind an event's route."""
+    return "ValidateChunkFunction" if event["rawPath"].startswith("/validate-chunk") else "SearchFunction"
+
+
+def promised_status(name: str) -> int:
+    """The status in `search.400-empty-query.json`."""
+    return int(name.split(".")[1][:3])
+
+
+def sam_options(environment: Path) -> list[str]:
+    """What `sam local` needs to reach the services here; LAMBDA_IMAGE names another image than AWS's."""
+    options = [
+        "--env-vars",
+        str(environment),
+        "--add-host",
+        f"{HOST_NAME}:{os.environ.get('HOST_ADDRESS', 'host-gateway')}",
+    ]
+    if image := os.environ.get("LAMBDA_IMAGE"):
+        options += ["--invoke-image", image, "--skip-pull-image"]
+    return options
+
+
+def invoke_all(sam: str, template: Path, host: Host) -> list[Invocation]:
+    """Every event of events/, in a container each, as many at a time as there are cores."""
+    events = sorted((ROOT / "events").glob("*.json"))
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file, ThreadPoolExecutor(os.cpu_count()) as pool:
+        json.dump({"Parameters": host.variables(HOST_NAME)}, file)
+        file.flush()
+        options = sam_options(Path(file.name))
+        return list(pool.map(lambda path: _invoke(path, sam, template, options, host), events))
+
+
+def _invoke(path: Path, sam: str, template: Path, options: list[str], host: Host) -> Invocation:
+    event = json.loads(path.read_text("utf-8"))
+    command = [
+        sam,
+        "local",
+        "invoke",
+        function_of(event),
+        "--template",
+        str(template),
+        "--event",
+        str(path),
+        *options,
+    ]
+    command += ["--parameter-overrides", "QdrantUrl=http://unused"]
+    run = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    print(run.stderr, file=sys.stderr)
+    try:
+        answer = json.loads(run.stdout.strip().splitlines()[-1])
+        status, body = answer["statusCode"], json.loads(answer["body"])
+    except (ValueError, KeyError, IndexError, TypeError):
+        return Invocation(
+            path.name, event, 0, {}, (f"no answer: {(run.stdout + run.stderr).strip()[-300:]}",)
+        )
+    problems = []
+    if status != promised_status(path.name):
+        problems.append(f"status {status}, promised {promised_status(path.name)}")
+    if not answer.get("headers", {}).get("x-request-id"):
+        problems.append("no x-request-id")
+    if event["rawPath"] == "/search" and status == 200:
+        problems += differences(body, in_this_process(event, host))
+    problems += metric_problems(run.stderr)
+    return Invocation(path.name, event, status, body, tuple(problems))
+
+
+def metric_problems(log: str) -> list[str]:
+    """Why CloudWatch would not make metrics of what the container wrote, which must be one set for one request."""
+    lines = [line[line.index('{"_aws"') :] for line in log.splitlines() if '{"_aws"' in line]
+    if len(lines) != 1:
+        return [f"{len(lines)} sets of metrics, one was expected"]
+    return emf.problems(json.loads(lines[0]))
+
+
+def in_this_process(event: dict[str, Any], host: Host) -> dict[str, Any]:
+    """The same search without container and gateway."""
+    from chunkproof.runtime.container import served_store
+
+    settings = Settings.from_env(host.variables())
+    store = served_store(settings)
+    try:
+        query = SearchQuery.parse(json.loads(event["body"]))
+        found = search(query, using=Services(settings, store, local_model()), deadline=Deadline(60_000))
+    finally:
+        store.close()
+    return found.model_dump(mode="json")
+
+
+def differences(left: dict[str, Any], right: dict[str, Any]) -> list[str]:
+    """What two answers to the same search disagree on: ids, order, or scores beyond rounding."""
+    ids = [[result["metadata"]["chunk_id"] for result in answer["results"]] for answer in (left, right)]
+    if ids[0] != ids[1]:
+        return [f"found {ids[0]}, in this process {ids[1]}"]
+    pairs = zip(left["results"], right["results"], strict=True)
+    if any(abs(a["similarity_score"] - b["similarity_score"]) > SCORE_STEP for a, b in pairs):
+        return ["other scores than in this process"]
+    return []
+
+
+def print_report(invocations: list[Invocation]) -> None:
+    """The answers, a line each."""
+    title("Answers from the container")
+    lines = [
+        (
+            invocation.name,
+            shown(str(invocation.status), "bold red" if invocation.problems else "green"),
+            "; ".join(invocation.problems) or excerpt(_gist(invocation.body), 90),
+        )
+        for invocation in invocations
+    ]
+    out().print(rows(table("event", "status", "answer"), lines))
+
+
+def _gist(body: dict[str, Any]) -> str:
+    if isinstance(body.get("errors"), int):  # a batch: counts, and a verdict for each
+        return ", ".join(f"{name} {count}" for name, count in body.items() if isinstance(count, int))
+    if body.get("errors"):
+        return "; ".join(body["errors"])
+    if "results" in body:
+        found = [f"{r['metadata']['chunk_id']} {r['similarity_score']:.3f}" for r in body["results"]]
+        return ", ".join(found) or "no match"
+    if "matches" in body:
+        return "match" if body["matches"] else str(body["mismatch_details"])
+    if "points_count" in body:
+        return f"{body['points_count']} points, {body['vector_size']} values, {body['distance_metric']}"
+    return json.dumps(body)
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--sam", default="sam")
+    arguments.add_argument("--template", type=Path, required=True)
+    given = arguments.parse_args()
+    with handbook_host("0.0.0.0") as host:
+        invocations = invoke_all(given.sam, given.template, host)
+    print_report(invocations)
+    failed = sum(bool(invocation.problems) for invocation in invocations)
+    print(f"{len(invocations) - failed} of {len(invocations)} events answered as promised")
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,118 @@
+"""Pinned dependencies, with hashes and without addresses; `make lock` runs this.
+
+Each file names the digest of what it was made from, so that a test tells when it is stale.
+"""
+
+import re
+import subprocess
+import sys
+import tomllib
+from hashlib import sha256
+from json import dumps
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+# Lambda's runtime brings boto3. The rest is imported by parts of the SDKs that a function never enters
+# (docs/decisions/sdk-doors.md); tests/build runs the handlers without it.
+NOT_IN_THE_LAYER = {
+    *("boto3", "botocore", "s3transfer", "python-dateutil", "six", "urllib3"),
+    *("numpy", "grpcio", "protobuf", "portalocker", "h2", "hpack", "hyperframe"),
+    *(
+        "fastavro",
+        "tokenizers",
+        "huggingface-hub",
+        "hf-xet",
+        "fsspec",
+        "tqdm",
+        "filelock",
+        "pyyaml",
+        "packaging",
+    ),
+    *(
+        "requests",
+        "types-requests",
+        "charset-normalizer",
+        "httpx2",
+        "httpx2-jsfetch",
+        "httpcore2",
+        "truststore",
+    ),
+    *("click", "colorama"),
+}
+# In this order: the smaller sets follow the versions of the largest. Tools with a virtualenv of their own stand apart.
+FILES = {
+    "tests/requirements.txt": ("3.11", ["pyproject.toml", "--extra", "dev", "--extra", "cli"]),
+    "cli/requirements.txt": (
+        "3.11",
+        ["pyproject.toml", "--extra", "cli", "--constraint", "tests/requirements.txt"],
+    ),
+    "shared/requirements.txt": (
+        "3.13",
+        [
+            "pyproject.toml",
+            "--constraint",
+            "tests/requirements.txt",
+            *(f"--no-emit-package={name}" for name in sorted(NOT_IN_THE_LAYER)),
+        ],
+    ),
+    "tests/requirements-sam.txt": ("3.11", ["--group", "pyproject.toml:sam"]),
+    "tests/requirements-scan.txt": ("3.11", ["--group", "pyproject.toml:scan"]),
+}
+LARGEST = next(iter(FILES))
+APART = {"tests/requirements-sam.txt", "tests/requirements-scan.txt"}
+# What `make bench` measures beside Chunkproof. Nothing else installs these, so `make audit` does not look them up.
+CONTENDERS = {
+    f"tests/bench/contenders/{name}.txt": ("3.13", [f"tests/bench/contenders/{name}.in", *constraint])
+    for name, constraint in {
+        "plain": ["--constraint", "tests/requirements.txt"],
+        "langchain": [],
+        "llamaindex": [],
+        "haystack": [],
+    }.items()
+}
+
+
+def wanted() -> dict[str, object]:
+    """What pyproject.toml asks for."""
+    document = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    project = document["project"]
+    return {
+        "dependencies": project["dependencies"],
+        "optional": project["optional-dependencies"],
+        "groups": document["dependency-groups"],
+    }
+
+
+def header(name: str) -> str:
+    """The first line of a file that is not stale."""
+    if name in CONTENDERS:
+        source = ROOT / CONTENDERS[name][1][0]
+        made_from, content = source.name, source.read_bytes()
+    else:
+        made_from, content = "pyproject.toml", dumps(wanted()).encode()
+    return f"# made by `make lock` from {made_from} {sha256(content).hexdigest()[:16]}"
+
+
+def pins(name: str) -> dict[str, list[str]]:
+    """Each pinned package and its versions (one per Python where they differ)."""
+    found: dict[str, list[str]] = {}
+    for package, version in re.findall(r"^([a-z0-9._-]+)==([^ ;]+)", (ROOT / name).read_text("utf-8"), re.M):
+        found.setdefault(package, []).append(version)
+    return found
+
+
+def main() -> None:
+    options = (
+        "--universal --generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links"
+    )
+    for name, (python, source) in {**FILES, **CONTENDERS}.items():
+        compile_ = [sys.executable, "-m", "uv", "--quiet", "pip", "compile", "--upgrade", *options.split()]
+        subprocess.run(
+            [*compile_, "--python-version", python, *source, "--output-file", name], cwd=ROOT, check=True
+        )
+        file = ROOT / name
+        file.write_text(header(name) + "\n" + file.read_text("utf-8"), "utf-8")
+
+
+if __name__ == "__main__":
+    main()
