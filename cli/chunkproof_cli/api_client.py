@@ -10,7 +10,7 @@ import httpx
 from pydantic import ValidationError
 
 from chunkproof import errors
-from chunkproof.clients.ports import is_impossible
+from chunkproof.clients.ports import is_invalid_collection_name
 from chunkproof.clients.transport import tls
 from chunkproof.errors import (
     ChunkproofError,
@@ -19,11 +19,11 @@ from chunkproof.errors import (
     InvalidParameterError,
     RequestTooLargeError,
     UnavailableError,
-    all_kinds,
+    error_classes,
 )
 from chunkproof.models import CollectionInfo, Model, RetrievalResponse, ValidationResult
 from chunkproof.models.health import Health
-from chunkproof.models.json import faults
+from chunkproof.models.json import find_faults
 from chunkproof.settings import is_http_url
 from chunkproof_cli.output import harmless
 
@@ -60,7 +60,7 @@ class RemoteApi:
         """`GET /collections/{name}`."""
         if name is None:
             raise InvalidParameterError("Name the collection: a stack does not tell its own")
-        if is_impossible(name):  # in an address it would mean something else
+        if is_invalid_collection_name(name):  # in an address it would mean something else
             raise CollectionNotFoundError(name)
         return self._call("GET", f"/collections/{quote(name, safe='')}", CollectionInfo)
 
@@ -83,7 +83,7 @@ class RemoteApi:
         *,
         accepted: tuple[int, ...] = (200,),
     ) -> Answer:
-        if found := faults(body):  # what JSON cannot carry, or would carry as something else
+        if found := find_faults(body):  # what JSON cannot carry, or would carry as something else
             raise InvalidParameterError.listing([fault.message for fault in found])
         content = b"" if body is None else json.dumps(body, ensure_ascii=False).encode()
         headers = {"content-type": "application/json"} if content else {}
@@ -159,7 +159,7 @@ def _reason(error: httpx.TransportError) -> str:
 
 def as_raised(code: str, messages: list[str]) -> ChunkproofError:
     """The failure as the other side raised it, so that exit codes are the same here and there."""
-    kinds = [kind for kind in all_kinds() if kind.code == code]
+    kinds = [kind for kind in error_classes() if kind.code == code]
     kind = min(kinds, key=lambda k: len(k.__mro__), default=ChunkproofError)
     raised = kind.__new__(kind)
     ChunkproofError.__init__(raised, *messages)

@@ -11,7 +11,7 @@ from chunkproof.deadline import Deadline
 from chunkproof.errors import InvalidParameterError, NotConfiguredError
 from chunkproof.retrieval.backend import Backend, LocalBackend
 from chunkproof.retrieval.services import Services
-from chunkproof.runtime.container import cohere_embedder, served_store
+from chunkproof.runtime.container import cohere_embedder, qdrant_store
 from chunkproof.settings import Settings
 from chunkproof_cli.api_client import RemoteApi
 from chunkproof_cli.local.minilm import local_model
@@ -38,7 +38,7 @@ def connect(given: Options, settings: Settings | None = None) -> Iterator[Connec
     """Store and embedder, each as configured or else local; closed at the end."""
     settings = settings or Settings.from_env()
     with ExitStack() as open_things:
-        store = served_store(settings) if settings.qdrant_url else _embedded(given.data)
+        store = qdrant_store(settings) if settings.qdrant_url else _embedded(given.data)
         open_things.callback(store.close)
         embedder: Embedder = local_model()
         if (settings.embedder or ("cohere" if settings.cohere_api_key else "local")) == "cohere":
@@ -49,9 +49,9 @@ def connect(given: Options, settings: Settings | None = None) -> Iterator[Connec
         yield Connection(Services(settings, store, embedder), store, embedder)
 
 
-def local_backend(using: Services) -> LocalBackend:
+def local_backend(services: Services) -> LocalBackend:
     """This process answers, with store and embedder of its own and a terminal's patience."""
-    return LocalBackend(using, lambda: terminal_deadline(using.settings))
+    return LocalBackend(services, lambda: terminal_deadline(services.settings))
 
 
 def remote_api(url: str) -> RemoteApi:
@@ -65,8 +65,8 @@ def remote_api(url: str) -> RemoteApi:
 def open_backend(given: Options) -> Iterator[Backend]:
     """Who answers a command: the stack at `--api`, else this process."""
     if given.api is None:
-        with open_services(given) as using:
-            yield local_backend(using)
+        with open_services(given) as services:
+            yield local_backend(services)
         return
     with remote_api(given.api) as api:
         yield api

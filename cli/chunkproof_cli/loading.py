@@ -6,11 +6,11 @@ from itertools import islice
 from tempfile import TemporaryFile
 from typing import IO, TypeVar
 
-from chunkproof.clients.ports import Embedder, InputType, Point, WritableStore, is_impossible
+from chunkproof.clients.ports import Embedder, InputType, Point, WritableStore, is_invalid_collection_name
 from chunkproof.deadline import Deadline
 from chunkproof.errors import CollectionNotFoundError, InvalidParameterError
-from chunkproof.retrieval.embedding import checked
-from chunkproof.retrieval.services import choose_space
+from chunkproof.retrieval.embedding import check_embeddings
+from chunkproof.retrieval.services import choose_vector
 from chunkproof_cli.files.chunks import ChunkRecord
 
 WRITE_BATCH = 256
@@ -49,7 +49,9 @@ class Loader:
         size = 0
         for batch in in_batches(records, self._embedder.max_batch):
             texts = [record.text for record in batch]
-            vectors = checked(self._embedder.embed(texts, InputType.DOCUMENT, Deadline(CALL_MS)), len(texts))
+            vectors = check_embeddings(
+                self._embedder.embed(texts, InputType.DOCUMENT, Deadline(CALL_MS)), len(texts)
+            )
             size = len(vectors[0])
             for vector in vectors:
                 into.write(array("f", vector).tobytes())
@@ -74,7 +76,7 @@ class Loader:
 
     def check_collection(self) -> None:
         """Refuse a collection that cannot take these vectors, before any work is done."""
-        if is_impossible(self._collection):
+        if is_invalid_collection_name(self._collection):
             raise InvalidParameterError(f"No collection can be named {self._collection}")
         if self._embedder.dimension is not None:
             self._vector_name(self._embedder.dimension)
@@ -91,7 +93,7 @@ class Loader:
             description = self._store.describe(self._collection, Deadline(CALL_MS))
         except CollectionNotFoundError:
             return None
-        space = choose_space(description.vectors, self._wanted_vector, self._collection)
+        space = choose_vector(description.vectors, self._wanted_vector, self._collection)
         if space.size != size:
             raise InvalidParameterError(
                 f"{self._embedder.model} makes vectors of {size} values, collection {self._collection} "

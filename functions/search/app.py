@@ -23,13 +23,13 @@ app = Api()
 )
 def post_search(query: SearchQuery) -> RetrievalResponse:
     """Embed the query, find the nearest chunks and return them ranked, with score, source and timing."""
-    return search(query, using=app.services, deadline=app.deadline)
+    return search(query, services=app.services, deadline=app.deadline)
 
 
 @app.get("/collections/<name>", summary="What a collection holds", responses=responses(CollectionInfo))
 def get_collection(name: Annotated[str, Path(description="The collection's name")]) -> CollectionInfo:
     """Shape, counts, payload fields and how they are read."""
-    return collection_info(unquote(name), using=app.services, deadline=app.deadline)
+    return collection_info(unquote(name), services=app.services, deadline=app.deadline)
 
 
 @app.get(
@@ -41,7 +41,7 @@ def get_health(
     deep: Annotated[bool, Query(description="Ask Qdrant and the embedder too")] = False,
 ) -> Response[Health]:
     """200 when all that was asked is well, 503 when a dependency is down."""
-    found = health(using=services() if deep else None, deadline=app.deadline)
+    found = health(services=services() if deep else None, deadline=app.deadline)
     status = HTTPStatus.OK if found.status == "ok" else HTTPStatus.SERVICE_UNAVAILABLE
     return Response(status.value, JSON, found)
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from chunkproof.clients.s3 import Bucket
-from chunkproof.http.resolver import deadline_of
+from chunkproof.http.resolver import lambda_deadline
 from chunkproof.retrieval.backend import LocalBackend
 from chunkproof.runtime.container import services, settings
 from chunkproof.runtime.suite_metrics import emit
@@ -23,7 +23,7 @@ Answer = dict[str, Any]
 def lambda_handler(event: Event, context: Any) -> Answer:
     """What the state machine asks for. An error is raised, so that it is retried and shown."""
     suite = ShardedSuite(Bucket(event["bucket"]), event["run_id"])
-    backend = LocalBackend(services(), lambda: deadline_of(context))
+    backend = LocalBackend(services(), lambda: lambda_deadline(context))
     return STEPS[event["step"]](suite, backend, event, context)
 
 

@@ -12,13 +12,13 @@ app = Api()
 )
 def post_validate_chunk(request: ChunkValidation) -> ValidationResult:
     """Compare a stored chunk with its original, byte for byte, and say what differs and why."""
-    return validate_chunk(request, using=app.services, deadline=app.deadline)
+    return validate_chunk(request, services=app.services, deadline=app.deadline)
 
 
 @app.post("/validate-chunks", summary="The same for up to 100 chunks", responses=responses(ValidationResults))
 def post_validate_chunks(request: ChunkValidations) -> ValidationResults:
     """Compare stored chunks with their originals; one that cannot be judged does not fail the others."""
-    return validate_chunks(request, using=app.services, deadline=app.deadline)
+    return validate_chunks(request, services=app.services, deadline=app.deadline)
 
 
 lambda_handler = app.prime().handler

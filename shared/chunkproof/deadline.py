@@ -46,7 +46,7 @@ def current() -> Deadline | None:
     return _current.get()
 
 
-def bounded(call: Callable[[], Result], seconds: float) -> Result:
+def run_with_timeout(call: Callable[[], Result], seconds: float) -> Result:
     """What a call gives that takes no timeout, or `TimeoutError` after so many seconds.
 
     It runs in a thread of its own, which is left behind when it takes longer, and sees no deadline there.

@@ -3,7 +3,7 @@
 import zlib
 
 
-class UnpacksToTooMuchError(Exception):
+class DecompressedTooLargeError(Exception):
     """What comes out is more than was allowed; no more than that was unpacked."""
 
 
@@ -13,14 +13,14 @@ GZIP = zlib.MAX_WBITS | 16
 GZIP_OR_DEFLATE = zlib.MAX_WBITS | 32
 
 
-def unpacked(content: bytes, limit: int, wbits: int = GZIP) -> bytes:
+def decompress(content: bytes, limit: int, wbits: int = GZIP) -> bytes:
     """All members of the content, together at most `limit` bytes; `zlib.error` or `EOFError` where it is no gzip."""
     parts, room = [], limit
     for _ in range(MAX_MEMBERS):
         unpacker = zlib.decompressobj(wbits)
         part = unpacker.decompress(content, room + 1)  # a byte more tells whether there is more
         if len(part) > room:
-            raise UnpacksToTooMuchError
+            raise DecompressedTooLargeError
         if not unpacker.eof:
             raise EOFError
         parts.append(part)

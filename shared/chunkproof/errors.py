@@ -55,9 +55,9 @@ class ChunkproofError(Exception):
         return "; ".join(self.messages)
 
 
-def all_kinds(kind: type[ChunkproofError] = ChunkproofError) -> list[type[ChunkproofError]]:
+def error_classes(kind: type[ChunkproofError] = ChunkproofError) -> list[type[ChunkproofError]]:
     """The class and everything below it, as far as imported."""
-    return [kind, *(deeper for child in kind.__subclasses__() for deeper in all_kinds(child))]
+    return [kind, *(deeper for child in kind.__subclasses__() for deeper in error_classes(child))]
 
 
 class InvalidParameterError(ChunkproofError):

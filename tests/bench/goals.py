@@ -26,7 +26,7 @@ class Goal:
 
     figure: str
     ratio: float
-    at_least: float
+    score_threshold: float
     aim_for: float
     spread: Spread | None = None
     against: str = ""
@@ -37,7 +37,7 @@ class Goal:
     def verdict(self) -> Verdict:
         if self.ratio <= self.aim_for:
             return Verdict.AIM
-        return Verdict.ENOUGH if self.ratio <= self.at_least else Verdict.MISSED
+        return Verdict.ENOUGH if self.ratio <= self.score_threshold else Verdict.MISSED
 
     def to_json(self) -> dict[str, object]:
         return {
@@ -46,7 +46,7 @@ class Goal:
             "ratio": self.ratio,
             "by_cpu": self.by_cpu,
             "by_rounds": self.spread.to_json() if self.spread else None,
-            "at_least": self.at_least,
+            "at_least": self.score_threshold,
             "aim_for": self.aim_for,
             "verdict": self.verdict.value,
         }
@@ -92,9 +92,9 @@ def ratio(ours: float, theirs: float) -> float:
 
 def _ours_to(part: Part, column: str, row: str, figure: str, limits: tuple[float, float]) -> Goal:
     ours, theirs = part.figure(CHUNKPROOF, column), part.figure(row, column)
-    at_least, aim_for = limits
+    score_threshold, aim_for = limits
     by_rounds = ours.by_rounds(theirs) if len(ours.values) > 1 else None
     by_cpu = None
     if "cpu_ms" in part.rows[row]:
         by_cpu = ratio(part.figure(CHUNKPROOF, "cpu_ms").median, part.figure(row, "cpu_ms").median)
-    return Goal(figure, ratio(ours.median, theirs.median), at_least, aim_for, by_rounds, row, by_cpu)
+    return Goal(figure, ratio(ours.median, theirs.median), score_threshold, aim_for, by_rounds, row, by_cpu)

@@ -102,7 +102,7 @@ def deployed() -> Iterator[Services]:
 @pytest.fixture
 def written(deployed: Services, capsys: pytest.CaptureFixture[str]) -> Iterator[Written]:
     """What the handlers wrote of all these requests."""
-    with stdout(capsys) as output, container.using(deployed):
+    with stdout(capsys) as output, container.override(deployed):
         for event, function in ASKED:
             sent = deepcopy(event)
             sent["requestContext"]["timeEpoch"] = time.time() * 1000
@@ -251,7 +251,7 @@ def test_the_trace_of_a_bug_is_found_by_the_request_id(
     def _bug() -> None:
         raise RuntimeError("something is wrong")
 
-    with stdout(capsys) as output, container.using(deployed):
+    with stdout(capsys) as output, container.override(deployed):
         app.handler(get("/bug"), LambdaContext(aws_request_id="r-1"))
     assert [line["message"] for line in output.lines if line.get("request_id") == "r-1"] == [
         "unexpected failure",

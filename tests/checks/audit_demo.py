@@ -38,7 +38,9 @@ def demo(report: Path, most: int | None = None) -> bool:
         planted = ((chunk_id, kind.value) for kind, chunk_id in planter.planted.items())
         out().print(rows(table("chunk", "fault"), planted))
         services = services_on(store, embedder)
-        found = run_audit(manifest, folder / "state", Plan(vectors=0), using=services, collection=COLLECTION)
+        found = run_audit(
+            manifest, folder / "state", Plan(vectors=0), services=services, collection=COLLECTION
+        )
         print_report(found)
         write_reports(found, (report,), folder / "state" / "findings.jsonl")
     store.close()

@@ -120,13 +120,13 @@ def metric_problems(log: str) -> list[str]:
 
 def in_this_process(event: dict[str, Any], host: Host) -> dict[str, Any]:
     """The same search without container and gateway."""
-    from chunkproof.runtime.container import served_store
+    from chunkproof.runtime.container import qdrant_store
 
     settings = Settings.from_env(host.variables())
-    store = served_store(settings)
+    store = qdrant_store(settings)
     try:
         query = SearchQuery.parse(json.loads(event["body"]))
-        found = search(query, using=Services(settings, store, local_model()), deadline=Deadline(60_000))
+        found = search(query, services=Services(settings, store, local_model()), deadline=Deadline(60_000))
     finally:
         store.close()
     return found.model_dump(mode="json")

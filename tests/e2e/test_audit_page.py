@@ -7,7 +7,7 @@ import pytest
 from chunkproof.audit.manifest import Entry
 from chunkproof.clients.ports import Point
 from chunkproof.clients.qdrant.store import QdrantStore
-from chunkproof.retrieval.lookup import home_of
+from chunkproof.retrieval.lookup import point_id_for
 from chunkproof_cli.reports.audit import write_reports
 
 from support.audits import VECTOR, fill, run_audit, services_on
@@ -28,7 +28,7 @@ CLEAR = """[...document.querySelectorAll(".chart tr")].map(row => {
 def file(tmp_path: Path) -> Path:
     """A report on chunks whose sources differ at the end only."""
     store, ids = QdrantStore.embedded(None), [f"chunk-{number}" for number in range(12)]
-    points = [Point(home_of(i), {"chunk_id": i, "text": i, "url": LONG + i}, vector=VECTOR) for i in ids]
+    points = [Point(point_id_for(i), {"chunk_id": i, "text": i, "url": LONG + i}, vector=VECTOR) for i in ids]
     fill(store, "c", points)
     lines = [Entry(i, "another text" if n < 5 else i).to_line() for n, i in enumerate(ids)]
     report = run_audit(lines, tmp_path / "state", services_on(store), "c")

@@ -19,7 +19,7 @@ from chunkproof.runtime import container
 
 from support.api import get, invoke, post
 from support.chromium import Chromium
-from support.chunks import fill, services
+from support.chunks import fill, make_services
 from support.commands import Command
 from support.log_lines import stdout
 from support.qdrant_server import free_port
@@ -41,7 +41,7 @@ def written(capsys: pytest.CaptureFixture[str]) -> str:
     """What the handlers wrote about two searches, a validation, a health check and three failures."""
     store = QdrantStore.embedded(None)
     fill(store, "docs", Point(1, PAYLOAD, vector=(1.0, 0.0)))
-    with container.using(services(store, "docs")), stdout(capsys) as written:
+    with container.override(make_services(store, "docs")), stdout(capsys) as written:
         for event in (
             post("/search", {"query_vector": [1, 0]}),
             post("/search", {"query_vector": [0, 1]}),

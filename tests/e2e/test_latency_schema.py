@@ -50,7 +50,7 @@ def written(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
         embedder = CohereEmbedder(transport, model="m", base_url=api.url)
         circuits = {name: Breaker(name) for name in ("qdrant", "cohere")}
         settings = Settings.from_env({"CHUNKPROOF_COLLECTION": "docs", "CHUNKPROOF_LOG_QUERIES": "true"})
-        with container.using(Services(settings, store, embedder, circuits)):
+        with container.override(Services(settings, store, embedder, circuits)):
             for event in (
                 post("/search", {"query_text": "Where is one?"}),
                 post("/validate-chunk", {"chunk_id": "1", "original_text": "another"}),

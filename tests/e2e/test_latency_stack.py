@@ -14,7 +14,7 @@ from chunkproof.runtime import container
 from chunkproof_cli.local.gateway import LambdaContext
 
 from support.api import Event, invoke, post, request
-from support.chunks import fill, services
+from support.chunks import fill, make_services
 from support.cloudwatch_server import CloudWatch, cloudwatch_server, refusal
 from support.commands import Command
 from support.log_lines import Written, stdout
@@ -145,7 +145,7 @@ def handled(written: Written) -> None:
     """Searches and validations, some failing, by the functions of the stack."""
     store = QdrantStore.embedded(None)
     fill(store, "docs", Point(1, PAYLOAD, vector=(1.0, 0.0)))
-    with container.using(services(store, "docs", ENVIRONMENT="prod", LATENCY_TARGET_MS="1500")):
+    with container.override(make_services(store, "docs", ENVIRONMENT="prod", LATENCY_TARGET_MS="1500")):
         for number in range(20):
             search = post("/search", {"query_vector": [1, 0] if number % 4 else [1]})
             invoke(arriving_now(search), LambdaContext(function_name=SEARCH["function"]))

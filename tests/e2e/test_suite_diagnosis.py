@@ -16,7 +16,7 @@ from chunkproof.deadline import Deadline
 from chunkproof.retrieval.lookup import find_point
 from chunkproof_cli.local.minilm import local_model
 
-from support.chunks import services
+from support.chunks import make_services
 from support.commands import Command
 from support.sdk import sdk
 
@@ -33,10 +33,10 @@ CAUSES = {
 def damaged(handbook: Command, tmp_path: Path) -> Command:
     """The handbook with one chunk deleted, one cut, one re-embedded with another text and one field emptied."""
     store = QdrantStore.embedded(tmp_path / "data-home" / "chunkproof")
-    using, deadline = services(store, "handbook"), Deadline(60_000)
+    services, deadline = make_services(store, "handbook"), Deadline(60_000)
 
     def change(chunk_id: str, made: Callable[[Point], Point]) -> None:
-        found = find_point(chunk_id, "handbook", using=using, deadline=deadline)
+        found = find_point(chunk_id, "handbook", services=services, deadline=deadline)
         point = store.fetch("handbook", [found.id], deadline, with_vector="")[0]
         store.upsert("handbook", [made(point)], "", deadline)
 
@@ -47,7 +47,7 @@ def damaged(handbook: Command, tmp_path: Path) -> Command:
     change(
         "vectordb-text-hygiene-08", lambda point: replace(point, payload={**point.payload, "has_code": False})
     )
-    gone = find_point("languages-02", "handbook", using=using, deadline=deadline)
+    gone = find_point("languages-02", "handbook", services=services, deadline=deadline)
     sdk(store).delete("handbook", models.PointIdsList(points=[gone.id]))
     store.close()
     return handbook

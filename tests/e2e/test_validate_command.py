@@ -5,7 +5,7 @@ from pathlib import Path
 from chunkproof.clients.ports import Point
 from chunkproof.clients.qdrant.store import QdrantStore
 from chunkproof.deadline import Deadline
-from chunkproof.retrieval.lookup import home_of
+from chunkproof.retrieval.lookup import point_id_for
 from chunkproof_cli.local.corpus import sample_chunks
 
 from support.commands import Command
@@ -37,7 +37,7 @@ def test_a_chunk_that_was_normalized_behind_its_back_says_so_with_the_byte(
     store, deadline, point = (
         QdrantStore.embedded(tmp_path / "d"),
         Deadline(10_000),
-        home_of(CHUNK["chunk_id"]),
+        point_id_for(CHUNK["chunk_id"]),
     )
     good = store.fetch("handbook", [point], deadline, with_vector="")[0]
     normalized = unicodedata.normalize("NFC", CHUNK["text"])

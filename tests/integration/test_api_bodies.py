@@ -17,7 +17,7 @@ from chunkproof.runtime import container
 
 from support import openapi
 from support.api import Reply, invoke, post, request
-from support.chunks import fill, services
+from support.chunks import fill, make_services
 
 COLLECTION = "docs"
 GOOD = b'{"query_vector": [1, 0], "query_id": "q-1"}'
@@ -28,7 +28,7 @@ GZIP = {"content-encoding": "gzip"}
 def _one_chunk(memory_store: QdrantStore) -> Iterator[None]:
     payload = {"text": "text é\u0301 🤖", "url": "https://docs.example.com/a", "document_title": "A"}
     fill(memory_store, COLLECTION, Point(1, payload, vector=(1.0, 0.0)))
-    with container.using(services(memory_store, COLLECTION)):
+    with container.override(make_services(memory_store, COLLECTION)):
         yield
 
 
@@ -298,7 +298,7 @@ def test_a_failure_outside_of_any_route_has_one_content_type() -> None:
 def test_a_limit_is_quoted_as_the_deployment_sets_it(
     memory_store: QdrantStore, settings: dict[str, str], request_: dict[str, Any], message: str
 ) -> None:
-    with container.using(services(memory_store, COLLECTION, **settings)):
+    with container.override(make_services(memory_store, COLLECTION, **settings)):
         assert refused(send(json.dumps(request_))) == [message]
     assert refused(send('{"query_text": "a", "top_k": 1001}')) == ["top_k must be between 1 and 1000"]
 
@@ -316,6 +316,6 @@ def test_every_problem_is_told_at_once() -> None:
 
 def test_a_collection_that_is_not_allowed_does_not_exist(memory_store: QdrantStore) -> None:
     fill(memory_store, "private")
-    with container.using(services(memory_store, COLLECTION, ALLOWED_COLLECTIONS="other")):
+    with container.override(make_services(memory_store, COLLECTION, ALLOWED_COLLECTIONS="other")):
         reply = invoke(post("/search", {"query_vector": [1, 0], "collection": "private"}))
     assert refused(reply, 404, "COLLECTION_NOT_FOUND") == ["Collection private not found"]

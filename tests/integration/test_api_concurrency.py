@@ -16,7 +16,7 @@ from chunkproof.runtime import container
 from chunkproof_cli.local.gateway import LambdaContext
 
 from support.api import Reply, get, invoke, post
-from support.chunks import fill, services
+from support.chunks import fill, make_services
 from support.cohere_server import KEY, cohere_server
 
 THREADS = 32
@@ -45,7 +45,7 @@ def _deployed() -> Iterator[None]:
             DeadlineTransport(lambda: {"authorization": f"Bearer {KEY}"}), model="m", base_url=api.url
         )
         settings = {"DEADLINE_MS": "60000", "CACHE_ENTRIES": "50"}
-        with container.using(services(store, "docs", embedder, **settings)):
+        with container.override(make_services(store, "docs", embedder, **settings)):
             yield
         embedder.close()
     store.close()

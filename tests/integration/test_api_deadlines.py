@@ -10,7 +10,7 @@ import pytest
 
 from chunkproof.clients.qdrant.store import QdrantStore
 from chunkproof.deadline import Deadline
-from chunkproof.http.resolver import RESERVE_MS, deadline_of
+from chunkproof.http.resolver import RESERVE_MS, lambda_deadline
 
 from support.api import get, invoke, new_process, post
 from support.cohere_server import KEY
@@ -58,7 +58,7 @@ def test_the_budget_is_the_setting_and_never_more_than_lambda_has_left_but_a_res
 ) -> None:
     monkeypatch.setenv("CHUNKPROOF_DEADLINE_MS", setting)
     assert RESERVE_MS == 100
-    assert deadline_of(Lambda(left_ms)).budget_ms == budget_ms
+    assert lambda_deadline(Lambda(left_ms)).budget_ms == budget_ms
 
 
 @pytest.mark.parametrize(

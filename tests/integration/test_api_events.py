@@ -106,7 +106,7 @@ def test_a_failure_is_the_contracts_envelope(name: str) -> None:
 @pytest.mark.parametrize("name", ["search.200.json", "search.200-filtered.json", "search.200-no-match.json"])
 def test_a_search_finds_what_the_use_case_finds(name: str) -> None:
     asked = SearchQuery.parse(json.loads(committed_event(name)["body"]))
-    expected = search(asked, using=container.services(), deadline=Deadline(60_000))
+    expected = search(asked, services=container.services(), deadline=Deadline(60_000))
     reply = answer(name)
     assert [chunk_id for chunk_id, _ in found(reply)] == [r.metadata.chunk_id for r in expected.results]
     assert [score for _, score in found(reply)] == pytest.approx(

@@ -12,11 +12,11 @@ import pytest
 from chunkproof.clients.ports import Point
 from chunkproof.clients.qdrant.store import QdrantStore
 from chunkproof.errors import ResponseTooLargeError
-from chunkproof.http.events import MAX_RESPONSE_BYTES, sized
+from chunkproof.http.events import MAX_RESPONSE_BYTES, fit_to_lambda_limit
 from chunkproof.runtime import container
 
 from support.api import Reply, get, invoke, post
-from support.chunks import fill, services
+from support.chunks import fill, make_services
 from support.sdk import sdk
 
 LIMIT = 6_291_556
@@ -47,7 +47,7 @@ def store() -> Iterator[QdrantStore]:
 
 @pytest.fixture(autouse=True)
 def _deployed(store: QdrantStore) -> Iterator[None]:
-    with container.using(services(store, COLLECTION)):
+    with container.override(make_services(store, COLLECTION)):
         yield
 
 
@@ -89,15 +89,15 @@ def of_size(size: int, filler: str = "a") -> dict[str, Any]:
 @pytest.mark.parametrize("filler", ["a", "é", "漢", "🤖", "\\\\"])
 def test_an_answer_of_exactly_the_limit_goes_out_as_it_is(filler: str) -> None:
     answer = of_size(LIMIT, filler)
-    assert sized(answer, {"headers": GZIP}) is answer
+    assert fit_to_lambda_limit(answer, {"headers": GZIP}) is answer
 
 
 @pytest.mark.parametrize("filler", ["a", "é", "漢", "🤖", "\\\\"])
 def test_a_byte_more_does_not(filler: str) -> None:
     answer = of_size(LIMIT + 1, filler)
     with pytest.raises(ResponseTooLargeError, match=rf"^The answer has {LIMIT + 1} bytes"):
-        sized(answer, {"headers": {}})
-    packed = Reply(sized(answer, {"headers": GZIP}))
+        fit_to_lambda_limit(answer, {"headers": {}})
+    packed = Reply(fit_to_lambda_limit(answer, {"headers": GZIP}))
     assert packed.text == answer["body"]
     assert packed.size < LIMIT
 
@@ -206,7 +206,7 @@ def test_the_count_holds_for_results_with_vectors() -> None:
     most = 1 + (LIMIT - size(1)) // one_more
     assert size(most) <= LIMIT < size(most + 1)
     with pytest.raises(ResponseTooLargeError, match=f"the first {most} of 800 results fit"):
-        sized(answer(800), {"headers": {}})
+        fit_to_lambda_limit(answer(800), {"headers": {}})
 
 
 def test_what_gzip_cannot_shrink_is_refused_with_what_fits() -> None:

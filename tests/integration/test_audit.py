@@ -23,7 +23,7 @@ from chunkproof.errors import (
     VectorStoreTimeoutError,
     VectorStoreUnavailableError,
 )
-from chunkproof.retrieval.lookup import home_of
+from chunkproof.retrieval.lookup import point_id_for
 
 from support.audits import VECTOR, fill, found_in, planted, resume, run_audit, services_on
 from support.sdk import sdk
@@ -64,7 +64,7 @@ def said(report: AuditReport) -> dict[str, Any]:
 
 def stored(chunk_id: str, text: str = "a text", point_id: int | str | None = None, **payload: Any) -> Point:
     fields = {"chunk_id": chunk_id, "text": text, **payload}
-    return Point(home_of(chunk_id) if point_id is None else point_id, fields, vector=VECTOR)
+    return Point(point_id_for(chunk_id) if point_id is None else point_id, fields, vector=VECTOR)
 
 
 @pytest.mark.parametrize("hashed", [False, True], ids=["texts", "hashes"])
@@ -194,7 +194,7 @@ def test_a_chunk_that_arrives_during_the_audit_is_not_missing_and_one_that_goes_
 
     def swap(call: int) -> None:
         if call == 2:
-            sdk(memory_store).delete(collection, [home_of("gone")])
+            sdk(memory_store).delete(collection, [point_id_for("gone")])
             memory_store.upsert(collection, [stored("late")], "", Deadline(10_000))
 
     report = run_audit(

@@ -26,7 +26,7 @@ def cloud(monkeypatch: pytest.MonkeyPatch, served_qdrant: QdrantServer) -> Itera
     """The handler works with the real server."""
     store = QdrantStore.at(served_qdrant.url, DeadlineTransport())
     filled = {"ShardEntries": "30", "MaxConcurrency": "8"}
-    with deployed("audit", filled, monkeypatch) as made, container.using(services_on(store)):
+    with deployed("audit", filled, monkeypatch) as made, container.override(services_on(store)):
         yield made
     store.close()
 

@@ -13,7 +13,7 @@ from chunkproof.errors import CollectionNotFoundError
 from chunkproof.models import CollectionInfo
 from chunkproof.retrieval.collection import collection_info
 
-from support.chunks import fill, services
+from support.chunks import fill, make_services
 from support.sdk import sdk
 
 
@@ -26,7 +26,7 @@ def either(request: pytest.FixtureRequest) -> QdrantStore:
 
 def told(store: QdrantStore, collection: str, **settings: str) -> CollectionInfo:
     return collection_info(
-        collection, using=services(store, collection, **settings), deadline=Deadline(60_000)
+        collection, services=make_services(store, collection, **settings), deadline=Deadline(60_000)
     )
 
 
@@ -157,10 +157,10 @@ def test_several_vectors_are_all_told_and_the_setting_chooses_the_size(
 
 def test_the_counts_are_those_of_now(either: QdrantStore, collection: str) -> None:
     fill(either, collection)
-    using = services(either, collection)
-    assert collection_info(collection, using=using, deadline=Deadline(60_000)).points_count == 0
+    services = make_services(either, collection)
+    assert collection_info(collection, services=services, deadline=Deadline(60_000)).points_count == 0
     either.upsert(collection, points({"text": "a"}), "", Deadline(60_000))
-    info = collection_info(collection, using=using, deadline=Deadline(60_000))
+    info = collection_info(collection, services=services, deadline=Deadline(60_000))
     assert (info.points_count, info.payload_map) == (1, {"text": "text"})
 
 
@@ -168,6 +168,6 @@ def test_an_unknown_or_forbidden_collection_is_not_found(either: QdrantStore, co
     with pytest.raises(CollectionNotFoundError):
         told(either, collection)
     fill(either, collection)
-    using = services(either, "own", ALLOWED_COLLECTIONS="own")
+    services = make_services(either, "own", ALLOWED_COLLECTIONS="own")
     with pytest.raises(CollectionNotFoundError):
-        collection_info(collection, using=using, deadline=Deadline(60_000))
+        collection_info(collection, services=services, deadline=Deadline(60_000))

@@ -14,7 +14,7 @@ from chunkproof.retrieval.collection import collection_info
 from chunkproof.retrieval.services import Services
 from chunkproof_cli.local.minilm import MiniLm
 
-from support.chunks import ask, check, services
+from support.chunks import ask, check, make_services
 from support.pipelines import dense_vector, pipeline, write
 from support.sdk import sdk
 
@@ -151,7 +151,7 @@ class Loaded:
     """One pipeline's collection in one engine."""
 
     name: str
-    using: Services
+    services: Services
 
     @property
     def points(self) -> list[dict[str, Any]]:
@@ -183,7 +183,7 @@ def loaded(request: pytest.FixtureRequest, engine: QdrantStore, local_model: Min
     collection = f"pipelines-{request.param}"
     if not sdk(engine).collection_exists(collection):
         write(engine, collection, request.param, with_indexes=engine.host != "memory")
-    return Loaded(request.param, services(engine, collection, local_model))
+    return Loaded(request.param, make_services(engine, collection, local_model))
 
 
 def text_of(point: dict[str, Any], family: str) -> str:
@@ -211,7 +211,7 @@ def id_of(point: dict[str, Any], family: str) -> str:
 
 def test_each_stored_vector_finds_its_own_chunk_with_its_text_byte_for_byte(loaded: Loaded) -> None:
     for point in loaded.points:
-        answer = ask(loaded.using, query_vector=dense_vector(point), top_k=10)
+        answer = ask(loaded.services, query_vector=dense_vector(point), top_k=10)
         best = answer.results[0]
         assert best.similarity_score == pytest.approx(1.0, abs=1e-5)
         assert best.metadata.chunk_id == id_of(point, loaded.family)
@@ -221,12 +221,12 @@ def test_each_stored_vector_finds_its_own_chunk_with_its_text_byte_for_byte(load
 
 def test_every_id_of_an_answer_validates_that_very_point(loaded: Loaded) -> None:
     vector = dense_vector(loaded.points[0])
-    answer = ask(loaded.using, query_vector=vector, top_k=10, with_payload=True)
+    answer = ask(loaded.services, query_vector=vector, top_k=10, with_payload=True)
     by_id = {id_of(point, loaded.family): point for point in loaded.points}
     assert answer.results
     for result in answer.results:
         assert result.payload == by_id[result.metadata.chunk_id]["payload"]
-        verdict = check(loaded.using, result.metadata.chunk_id, original_text=result.text)
+        verdict = check(loaded.services, result.metadata.chunk_id, original_text=result.text)
         assert verdict.chunk_id == result.metadata.chunk_id
         assert verdict.stored_text == result.text
         assert (verdict.matches, verdict.validation_passed) == (True, True)
@@ -235,12 +235,12 @@ def test_every_id_of_an_answer_validates_that_very_point(loaded: Loaded) -> None
 def test_every_point_id_validates_its_point_too(loaded: Loaded) -> None:
     for point in loaded.points:
         text = text_of(point, loaded.family)
-        assert check(loaded.using, str(point["id"]), original_text=text).validation_passed
+        assert check(loaded.services, str(point["id"]), original_text=text).validation_passed
 
 
 def test_the_collection_is_described_with_its_mapping(loaded: Loaded) -> None:
-    collection = loaded.using.settings.collection
-    info = collection_info(collection, using=loaded.using, deadline=Deadline(60_000))
+    collection = loaded.services.settings.collection
+    info = collection_info(collection, services=loaded.services, deadline=Deadline(60_000))
     size = 384 if loaded.name in FRAMEWORKS else 3
     name = "text-dense" if loaded.name in ("llamaindex_hybrid", "haystack_hybrid") else ""
     assert (info.vector_size, info.distance_metric, info.points_count) == (size, "Cosine", len(loaded.points))
@@ -250,7 +250,7 @@ def test_the_collection_is_described_with_its_mapping(loaded: Loaded) -> None:
 
 @pytest.mark.parametrize("loaded", DOCUMENTS, indirect=True)
 def test_the_metadata_of_a_documents_chunk_is_mapped(loaded: Loaded) -> None:
-    best = ask(loaded.using, query_vector=[0.6, 0.8, 0.0]).results[0]
+    best = ask(loaded.services, query_vector=[0.6, 0.8, 0.0]).results[0]
     shown = best.metadata.model_dump()
     assert best.text == SECOND_TEXT
     assert shown.pop("chunk_id") == id_of(loaded.points[1], loaded.family)
@@ -259,7 +259,7 @@ def test_the_metadata_of_a_documents_chunk_is_mapped(loaded: Loaded) -> None:
 
 @pytest.mark.parametrize("loaded", FRAMEWORKS, indirect=True)
 def test_the_metadata_of_a_frameworks_chunk_is_mapped(loaded: Loaded) -> None:
-    answer = ask(loaded.using, query_text="How do dense and sparse vectors work together?", top_k=1)
+    answer = ask(loaded.services, query_text="How do dense and sparse vectors work together?", top_k=1)
     (best,) = answer.results
     assert best.text.startswith("Dense vectors find passages that mean the same in other words")
     shown = best.metadata.model_dump()
@@ -280,23 +280,23 @@ def test_the_metadata_of_a_frameworks_chunk_is_mapped(loaded: Loaded) -> None:
     ],
 )
 def test_a_question_finds_its_passage(loaded: Loaded, question: str, beginning: str) -> None:
-    assert ask(loaded.using, query_text=question).results[0].text.startswith(beginning)
+    assert ask(loaded.services, query_text=question).results[0].text.startswith(beginning)
 
 
 def test_a_canonical_name_filters_by_the_pipelines_own_field(loaded: Loaded) -> None:
     point = loaded.points[0]
-    url = ask(loaded.using, query_vector=dense_vector(point)).results[0].metadata.url
-    answer = ask(loaded.using, query_vector=dense_vector(point), filters={"url": url}, top_k=10)
+    url = ask(loaded.services, query_vector=dense_vector(point)).results[0].metadata.url
+    answer = ask(loaded.services, query_vector=dense_vector(point), filters={"url": url}, top_k=10)
     same = sum(f'"{url}"' in str(p["payload"]).replace("'", '"') for p in loaded.points)
     assert len(answer.results) == same > 0
     assert {result.metadata.url for result in answer.results} == {url}
-    assert not ask(loaded.using, query_vector=dense_vector(point), filters={"url": f"{url}x"}).results
+    assert not ask(loaded.services, query_vector=dense_vector(point), filters={"url": f"{url}x"}).results
 
 
 @pytest.mark.parametrize("loaded", ["doc_002", "doc_004"], indirect=True)
 def test_chunks_that_carry_their_hash_are_proved_without_an_original(loaded: Loaded) -> None:
     for point in loaded.points:
-        verdict = check(loaded.using, id_of(point, loaded.family))
+        verdict = check(loaded.services, id_of(point, loaded.family))
         assert (verdict.matches, verdict.validation_passed) == (True, True)
         proof = "content_hash" if loaded.name == "doc_002" else "chunk_id"
         assert {c.name: c.passed for c in verdict.checks}[proof] is True

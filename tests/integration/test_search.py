@@ -9,7 +9,7 @@ import pytest
 from qdrant_client import models
 
 from chunkproof.clients.cohere import CohereEmbedder
-from chunkproof.clients.ports import Description, Nearest, Page, Point, PointId, VectorSpace
+from chunkproof.clients.ports import Description, NearestQuery, Page, Point, PointId, VectorConfig
 from chunkproof.clients.qdrant.store import QdrantStore
 from chunkproof.clients.transport import DeadlineTransport
 from chunkproof.deadline import Deadline
@@ -22,7 +22,7 @@ from chunkproof.errors import (
 )
 from chunkproof.models import RetrievalResponse
 
-from support.chunks import ask, fill, services
+from support.chunks import ask, fill, make_services
 from support.cohere_server import KEY, CohereServer, cohere_server
 from support.sdk import sdk
 
@@ -80,7 +80,7 @@ def test_an_answer_says_what_was_asked_and_done(
     fill(either, collection, *THREE)
     text = "Where is the east?\u00a0e\u0301"
     answer = ask(
-        services(either, collection, compass),
+        make_services(either, collection, compass),
         query_text=text,
         query_id="q-1",
         top_k=2,
@@ -101,7 +101,7 @@ def test_an_answer_says_what_was_asked_and_done(
 
 def test_a_vector_instead_of_a_text_needs_no_embedder(either: QdrantStore, collection: str) -> None:
     fill(either, collection, *THREE)
-    answer = ask(services(either, collection), query_vector=EAST)
+    answer = ask(make_services(either, collection), query_vector=EAST)
     assert ids(answer) == ["1", "2", "3"]
     assert (answer.query, answer.execution.embedding_model) == (None, None)
     assert (answer.execution.query_embedded_at, answer.execution.embedding_time_ms) == (None, 0.0)
@@ -110,7 +110,7 @@ def test_a_vector_instead_of_a_text_needs_no_embedder(either: QdrantStore, colle
 def test_a_text_without_an_embedder_says_what_to_set(memory_store: QdrantStore, collection: str) -> None:
     fill(memory_store, collection, *THREE)
     with pytest.raises(NotConfiguredError, match="COHERE_API_KEY"):
-        ask(services(memory_store, collection), query_text="anything")
+        ask(make_services(memory_store, collection), query_text="anything")
 
 
 # the invariants
@@ -120,7 +120,7 @@ def test_ranks_run_from_one_without_gaps_and_scores_never_increase(
     either: QdrantStore, collection: str
 ) -> None:
     fill(either, collection, *THREE)
-    answer = ask(services(either, collection), query_vector=EAST)
+    answer = ask(make_services(either, collection), query_vector=EAST)
     assert [result.rank for result in answer.results] == [1, 2, 3]
     assert scores(answer) == pytest.approx([1.0, 0.8, 0.6], abs=1e-6)
     assert scores(answer) == sorted(scores(answer), reverse=True)
@@ -128,32 +128,32 @@ def test_ranks_run_from_one_without_gaps_and_scores_never_increase(
 
 def test_a_score_equal_to_the_threshold_is_a_result(either: QdrantStore, collection: str) -> None:
     fill(either, collection, *THREE)
-    using = services(either, collection)
-    for count, score in enumerate(scores(ask(using, query_vector=EAST)), start=1):
-        answer = ask(using, query_vector=EAST, similarity_threshold=score)
+    services = make_services(either, collection)
+    for count, score in enumerate(scores(ask(services, query_vector=EAST)), start=1):
+        answer = ask(services, query_vector=EAST, similarity_threshold=score)
         assert len(answer.results) == count
         assert all(found >= score for found in scores(answer))
 
 
 def test_both_ends_of_the_threshold_are_included(either: QdrantStore, collection: str) -> None:
     fill(either, collection, chunk(1, 1.0, 0.0), chunk(2, 0.0, 1.0))
-    using = services(either, collection)
-    assert scores(ask(using, query_vector=EAST, similarity_threshold=1.0)) == [1.0]
-    assert scores(ask(using, query_vector=EAST, similarity_threshold=0.0)) == [1.0, 0.0]
+    services = make_services(either, collection)
+    assert scores(ask(services, query_vector=EAST, similarity_threshold=1.0)) == [1.0]
+    assert scores(ask(services, query_vector=EAST, similarity_threshold=0.0)) == [1.0, 0.0]
 
 
 def test_a_negative_cosine_never_appears(either: QdrantStore, collection: str) -> None:
     fill(either, collection, chunk(1, 0.6, 0.8), chunk(2, -0.6, 0.8), chunk(3, -1.0, 0.0))
-    assert ids(ask(services(either, collection), query_vector=EAST)) == ["1"]
+    assert ids(ask(make_services(either, collection), query_vector=EAST)) == ["1"]
 
 
 def test_scores_stay_within_zero_and_one_whatever_the_rounding(either: QdrantStore, collection: str) -> None:
     # The engines find up to 1.0000001 for some of these vectors and themselves.
     vectors = [(n / 97, 1 - n / 89, n / 83 - 0.5) for n in range(1, 25)]
     fill(either, collection, *(Point(n, {"text": "x"}, vector=v) for n, v in enumerate(vectors)), size=3)
-    using = services(either, collection)
+    services = make_services(either, collection)
     for vector in vectors:
-        answer = ask(using, query_vector=list(vector), top_k=30)
+        answer = ask(services, query_vector=list(vector), top_k=30)
         assert all(0.0 <= score <= 1.0 for score in scores(answer))
         assert scores(answer)[0] == pytest.approx(1.0, abs=1e-6)
 
@@ -167,9 +167,9 @@ class RoundedUp:
         return ["docs"]
 
     def describe(self, collection: str, _deadline: Deadline) -> Description:
-        return Description(collection, (VectorSpace("", 2, "Cosine"),), 2, 0, "green", frozenset())
+        return Description(collection, (VectorConfig("", 2, "Cosine"),), 2, 0, "green", frozenset())
 
-    def nearest(self, _query: Nearest, _deadline: Deadline) -> list[Point]:
+    def nearest(self, _query: NearestQuery, _deadline: Deadline) -> list[Point]:
         return [
             Point("b", {"text": "second by id"}, score=1.0000001),
             Point("a", {"text": "first by id"}, score=1.0),
@@ -190,7 +190,7 @@ class RoundedUp:
 
 
 def test_a_score_of_1_0000001_is_clamped_and_then_equal() -> None:
-    answer = ask(services(RoundedUp(), "docs"), query_vector=EAST)
+    answer = ask(make_services(RoundedUp(), "docs"), query_vector=EAST)
     assert scores(answer) == [1.0, 1.0]
     assert ids(answer) == ["a", "b"]
 
@@ -200,14 +200,14 @@ def test_the_count_is_that_of_the_results_and_at_most_top_k(
     memory_store: QdrantStore, collection: str, top_k: int
 ) -> None:
     fill(memory_store, collection, *THREE)
-    answer = ask(services(memory_store, collection), query_vector=EAST, top_k=top_k)
+    answer = ask(make_services(memory_store, collection), query_vector=EAST, top_k=top_k)
     assert answer.execution.result_count == len(answer.results) == min(3, top_k)
 
 
 def test_equal_scores_are_ordered_by_chunk_id(either: QdrantStore, collection: str) -> None:
     names = ["m", "z", "a", "10", "9", "B"]
     fill(either, collection, *(chunk(n, chunk_id=name) for n, name in enumerate(names)))
-    answer = ask(services(either, collection), query_vector=EAST, top_k=10)
+    answer = ask(make_services(either, collection), query_vector=EAST, top_k=10)
     assert len(set(scores(answer))) == 1
     assert ids(answer) == ["10", "9", "B", "a", "m", "z"]
 
@@ -226,23 +226,23 @@ TEXTS = {
 
 def test_the_text_is_the_stored_one_byte_for_byte(either: QdrantStore, collection: str) -> None:
     fill(either, collection, *(chunk(n, text=text, of=kind) for n, (kind, text) in enumerate(TEXTS.items())))
-    using = services(either, collection)
+    services = make_services(either, collection)
     for kind, text in TEXTS.items():
-        answer = ask(using, query_vector=EAST, filters={"of": kind})
+        answer = ask(services, query_vector=EAST, filters={"of": kind})
         assert answer.results[0].text.encode() == text.encode(), kind
         assert json.loads(answer.to_json())["results"][0]["text"] == text, kind
 
 
 def test_no_match_is_a_success_with_no_results(either: QdrantStore, collection: str) -> None:
     fill(either, collection, chunk(1, 0.0, 1.0))
-    answer = ask(services(either, collection), query_vector=EAST, similarity_threshold=0.5)
+    answer = ask(make_services(either, collection), query_vector=EAST, similarity_threshold=0.5)
     assert (answer.status, answer.results, answer.errors) == ("success", (), ())
     assert answer.execution.result_count == 0
 
 
 def test_an_empty_collection_is_a_success_with_no_results(either: QdrantStore, collection: str) -> None:
     fill(either, collection)
-    assert ask(services(either, collection), query_vector=EAST).results == ()
+    assert ask(make_services(either, collection), query_vector=EAST).results == ()
 
 
 # what a result shows
@@ -251,11 +251,11 @@ def test_an_empty_collection_is_a_success_with_no_results(either: QdrantStore, c
 def test_payload_and_vector_are_added_when_asked_for(either: QdrantStore, collection: str) -> None:
     payload = {"text": "x", "url": URL, "own": {"deep": [1, None, "ü"]}}
     fill(either, collection, Point(7, payload, vector=(0.6, 0.8)))
-    using = services(either, collection)
-    plain = json.loads(ask(using, query_vector=EAST).to_json())["results"][0]
+    services = make_services(either, collection)
+    plain = json.loads(ask(services, query_vector=EAST).to_json())["results"][0]
     assert "payload" not in plain
     assert "vector" not in plain
-    (full,) = ask(using, query_vector=EAST, with_payload=True, with_vectors=True).results
+    (full,) = ask(services, query_vector=EAST, with_payload=True, with_vectors=True).results
     assert full.payload == payload
     assert full.vector == pytest.approx((0.6, 0.8))
 
@@ -263,7 +263,7 @@ def test_payload_and_vector_are_added_when_asked_for(either: QdrantStore, collec
 def test_without_metadata_the_id_and_the_url_remain(either: QdrantStore, collection: str) -> None:
     fill(either, collection, chunk(1, chunk_id="c-1", position=4))
     answer = json.loads(
-        ask(services(either, collection), query_vector=EAST, include_metadata=False).to_json()
+        ask(make_services(either, collection), query_vector=EAST, include_metadata=False).to_json()
     )
     assert answer["results"][0]["metadata"] == {"chunk_id": "c-1", "url": URL}
 
@@ -271,7 +271,7 @@ def test_without_metadata_the_id_and_the_url_remain(either: QdrantStore, collect
 def test_odd_metadata_is_shown_as_it_is_stored(either: QdrantStore, collection: str) -> None:
     odd = {"url": ["not", 1], "position": -3.5, "timestamp": 17, "document_title": {"de": "Titel"}}
     fill(either, collection, Point(1, {"text": "x", **odd}, vector=(1.0, 0.0)))
-    shown = ask(services(either, collection), query_vector=EAST).results[0].metadata.model_dump()
+    shown = ask(make_services(either, collection), query_vector=EAST).results[0].metadata.model_dump()
     assert {name: shown[name] for name in odd} == odd
 
 
@@ -281,14 +281,14 @@ def test_odd_metadata_is_shown_as_it_is_stored(either: QdrantStore, collection: 
 def test_the_length_of_a_query_vector_does_not_matter(either: QdrantStore, collection: str) -> None:
     fill(either, collection, *THREE)
     for length in (5e-324, 1e-30, 1.0, 3e38):
-        answer = ask(services(either, collection), query_vector=[length, 0.0])
+        answer = ask(make_services(either, collection), query_vector=[length, 0.0])
         assert scores(answer) == pytest.approx([1.0, 0.8, 0.6], abs=1e-6)
 
 
 def test_a_query_vector_of_another_size_names_both_sizes(either: QdrantStore, collection: str) -> None:
     fill(either, collection, *THREE)
     with pytest.raises(DimensionMismatchError) as caught:
-        ask(services(either, collection), query_vector=[1.0, 0.0, 0.0])
+        ask(make_services(either, collection), query_vector=[1.0, 0.0, 0.0])
     assert caught.value.message == f"query_vector has 3 dimensions, collection {collection} has 2"
     assert (caught.value.code, caught.value.status) == ("DIMENSION_MISMATCH", 400)
 
@@ -298,7 +298,7 @@ def test_an_embedding_of_another_size_is_a_failure_that_names_both(
 ) -> None:
     fill(either, collection, Point(1, {"text": "x"}, vector=(1.0, 0.0, 0.0)), size=3)
     with pytest.raises(EmbeddingError) as caught:
-        ask(services(either, collection, compass), query_text="east")
+        ask(make_services(either, collection, compass), query_text="east")
     assert (caught.value.code, caught.value.status) == ("EMBEDDING_FAILED", 503)
     assert caught.value.message == (
         f"Failed to embed query: embed-english-v3.0 returned 2 values, collection {collection} stores 3"
@@ -309,13 +309,13 @@ def test_a_query_asked_twice_is_embedded_once(
     memory_store: QdrantStore, collection: str, compass: CohereEmbedder, compass_api: CohereServer
 ) -> None:
     fill(memory_store, collection, *THREE)
-    using = services(memory_store, collection, compass)
+    services = make_services(memory_store, collection, compass)
     compass_api.requests.clear()
-    first, second = (ask(using, query_text="to the east") for _ in range(2))
+    first, second = (ask(services, query_text="to the east") for _ in range(2))
     assert (first.execution.embedding_cached, second.execution.embedding_cached) == (False, True)
     assert first.execution.query_embedded_at == second.execution.query_embedded_at
     assert scores(first) == scores(second)
-    assert ask(using, query_text="to the east ").execution.embedding_cached is False
+    assert ask(services, query_text="to the east ").execution.embedding_cached is False
     assert [asked["texts"] for asked in compass_api.requests] == [["to the east"], ["to the east "]]
 
 
@@ -323,9 +323,9 @@ def test_without_a_cache_every_query_is_embedded(
     memory_store: QdrantStore, collection: str, compass: CohereEmbedder, compass_api: CohereServer
 ) -> None:
     fill(memory_store, collection, *THREE)
-    using = services(memory_store, collection, compass, CACHE_ENTRIES="0")
+    services = make_services(memory_store, collection, compass, CACHE_ENTRIES="0")
     compass_api.requests.clear()
-    assert not any(ask(using, query_text="east").execution.embedding_cached for _ in range(2))
+    assert not any(ask(services, query_text="east").execution.embedding_cached for _ in range(2))
     assert len(compass_api.requests) == 2
 
 
@@ -339,7 +339,7 @@ def test_an_unreadable_point_is_left_out_counted_and_logged(
     points = (Point(n, payload, vector=(1.0, 0.0)) for n, payload in enumerate(unreadable, start=10))
     fill(either, collection, *points, chunk(1, 0.8, 0.6), chunk(2, 0.6, 0.8))
     with caplog.at_level(logging.WARNING):
-        answer = ask(services(either, collection), query_vector=EAST, top_k=10)
+        answer = ask(make_services(either, collection), query_vector=EAST, top_k=10)
     assert ids(answer) == ["1", "2"]
     assert [result.rank for result in answer.results] == [1, 2]
     assert (answer.execution.skipped, answer.execution.result_count) == (5, 2)
@@ -352,7 +352,7 @@ def test_a_missing_url_or_title_is_logged_and_returned_as_null(
 ) -> None:
     fill(memory_store, collection, Point(1, {"text": "x"}, vector=(1.0, 0.0)))
     with caplog.at_level(logging.WARNING):
-        (result,) = ask(services(memory_store, collection), query_vector=EAST).results
+        (result,) = ask(make_services(memory_store, collection), query_vector=EAST).results
     assert result.metadata.url is None
     assert "Required field 'url' missing from payload" in caplog.messages
     assert "Required field 'document_title' missing from payload" in caplog.messages
@@ -361,21 +361,21 @@ def test_a_missing_url_or_title_is_logged_and_returned_as_null(
 def test_only_unreadable_points_are_a_corrupt_collection(either: QdrantStore, collection: str) -> None:
     fill(either, collection, *(Point(n, {"body": "x"}, vector=(1.0, 0.0)) for n in (1, 2)))
     with pytest.raises(CorruptChunkError) as caught:
-        ask(services(either, collection), query_vector=EAST)
+        ask(make_services(either, collection), query_vector=EAST)
     assert (caught.value.code, caught.value.status) == ("CORRUPT_CHUNK", 500)
     assert "None of the 2 points found has readable text" in caught.value.message
 
 
 def test_a_payload_map_makes_such_points_readable(either: QdrantStore, collection: str) -> None:
     fill(either, collection, Point(1, {"body": {"raw": "here"}, "ref": "r-1"}, vector=(1.0, 0.0)))
-    using = services(either, collection, PAYLOAD_MAP='{"text": "body.raw", "chunk_id": ["ref"]}')
-    (result,) = ask(using, query_vector=EAST).results
+    services = make_services(either, collection, PAYLOAD_MAP='{"text": "body.raw", "chunk_id": ["ref"]}')
+    (result,) = ask(services, query_vector=EAST).results
     assert (result.text, result.metadata.chunk_id) == ("here", "r-1")
 
 
 def test_text_that_has_no_utf8_form_is_unreadable(memory_store: QdrantStore, collection: str) -> None:
     fill(memory_store, collection, chunk(1, text="half \ud83d"), chunk(2))
-    answer = ask(services(memory_store, collection), query_vector=EAST)
+    answer = ask(make_services(memory_store, collection), query_vector=EAST)
     assert ids(answer) == ["2"]
     assert answer.to_json()
 
@@ -389,7 +389,7 @@ def test_chunks_of_another_model_are_logged(
     same = chunk(1, embedding_model="embed-english-v3.0")
     fill(memory_store, collection, same, chunk(2, embedding_model="embed-multilingual-v3.0"))
     with caplog.at_level(logging.WARNING):
-        ask(services(memory_store, collection, compass), query_text="east")
+        ask(make_services(memory_store, collection, compass), query_text="east")
     warned = [r for r in caplog.records if r.message == "Chunks were embedded with another model"]
     assert [(getattr(r, "stored", None), getattr(r, "query", None)) for r in warned] == [
         ("embed-multilingual-v3.0", "embed-english-v3.0")
@@ -401,7 +401,7 @@ def test_chunks_of_the_same_model_are_not(
 ) -> None:
     fill(memory_store, collection, chunk(1, embedding_model="embed-english-v3.0"), chunk(2))
     with caplog.at_level(logging.WARNING):
-        ask(services(memory_store, collection, compass), query_text="east")
+        ask(make_services(memory_store, collection, compass), query_text="east")
     assert "Chunks were embedded with another model" not in caplog.messages
 
 
@@ -410,7 +410,7 @@ def test_chunks_of_another_model_are_logged_without_metadata_too(
 ) -> None:
     fill(memory_store, collection, chunk(1, embedding_model="embed-multilingual-v3.0"))
     with caplog.at_level(logging.WARNING):
-        ask(services(memory_store, collection, compass), query_text="east", include_metadata=False)
+        ask(make_services(memory_store, collection, compass), query_text="east", include_metadata=False)
     assert "Chunks were embedded with another model" in caplog.messages
 
 
@@ -419,7 +419,7 @@ def test_a_model_stored_as_an_object_does_not_fail_the_search(
     either: QdrantStore, collection: str, compass: CohereEmbedder, stored: object
 ) -> None:
     fill(either, collection, chunk(1, embedding_model=stored))
-    answer = ask(services(either, collection, compass), query_text="east")
+    answer = ask(make_services(either, collection, compass), query_text="east")
     assert answer.results[0].metadata.model_dump()["embedding_model"] == stored
 
 
@@ -430,7 +430,7 @@ def test_an_unknown_collection_is_an_error_and_not_an_empty_answer(
     either: QdrantStore, collection: str
 ) -> None:
     with pytest.raises(CollectionNotFoundError) as caught:
-        ask(services(either, collection), query_vector=EAST)
+        ask(make_services(either, collection), query_vector=EAST)
     assert (caught.value.code, caught.value.status) == ("COLLECTION_NOT_FOUND", 404)
     assert caught.value.message == f"Collection {collection} not found"
 
@@ -439,58 +439,58 @@ def test_a_collection_that_is_not_allowed_is_as_good_as_unknown(either: QdrantSt
     own, listed, other = (f"{collection}-{n}" for n in ("own", "listed", "other"))
     for name in (own, listed, other):
         fill(either, name, *THREE)
-    using = services(either, own, ALLOWED_COLLECTIONS=f"{listed}, something-else")
-    assert ask(using, query_vector=EAST).execution.collection == own
-    assert ask(using, query_vector=EAST, collection=listed).execution.collection == listed
+    services = make_services(either, own, ALLOWED_COLLECTIONS=f"{listed}, something-else")
+    assert ask(services, query_vector=EAST).execution.collection == own
+    assert ask(services, query_vector=EAST, collection=listed).execution.collection == listed
     with pytest.raises(CollectionNotFoundError, match=f"Collection {other} not found"):
-        ask(using, query_vector=EAST, collection=other)
+        ask(services, query_vector=EAST, collection=other)
 
 
 @pytest.mark.server
 def test_a_collection_made_anew_is_searched_at_the_first_try(either: QdrantStore, collection: str) -> None:
     fill(either, collection, *THREE)
-    using = services(either, collection)
-    ask(using, query_vector=EAST)
+    services = make_services(either, collection)
+    ask(services, query_vector=EAST)
     sdk(either).delete_collection(collection)
     fill(either, collection, Point(1, {"text": "new"}, vector=(0.0, 0.0, 1.0)), size=3)
-    assert scores(ask(using, query_vector=[0.0, 0.0, 1.0])) == [1.0]
+    assert scores(ask(services, query_vector=[0.0, 0.0, 1.0])) == [1.0]
 
 
 def test_a_local_collection_made_anew_answers_an_old_vector_with_its_size(
     memory_store: QdrantStore, collection: str
 ) -> None:
     fill(memory_store, collection, *THREE)
-    using = services(memory_store, collection)
-    ask(using, query_vector=EAST)
+    services = make_services(memory_store, collection)
+    ask(services, query_vector=EAST)
     sdk(memory_store).delete_collection(collection)
     fill(memory_store, collection, Point(1, {"text": "new"}, vector=(0.0, 0.0, 1.0)), size=3)
     with pytest.raises(DimensionMismatchError):
-        ask(using, query_vector=EAST)
+        ask(services, query_vector=EAST)
 
 
 def test_a_collection_dropped_between_two_searches_is_unknown(either: QdrantStore, collection: str) -> None:
     fill(either, collection, *THREE)
-    using = services(either, collection)
-    ask(using, query_vector=EAST)
+    services = make_services(either, collection)
+    ask(services, query_vector=EAST)
     sdk(either).delete_collection(collection)
     with pytest.raises(CollectionNotFoundError):
-        ask(using, query_vector=EAST)
+        ask(services, query_vector=EAST)
 
 
 def test_a_collection_that_appears_after_a_404_is_found(either: QdrantStore, collection: str) -> None:
-    using = services(either, collection)
+    services = make_services(either, collection)
     with pytest.raises(CollectionNotFoundError):
-        ask(using, query_vector=EAST)
+        ask(services, query_vector=EAST)
     fill(either, collection, *THREE)
-    assert len(ask(using, query_vector=EAST).results) == 3
+    assert len(ask(services, query_vector=EAST).results) == 3
 
 
 def test_points_written_after_a_search_are_found_by_the_next(either: QdrantStore, collection: str) -> None:
     fill(either, collection)
-    using = services(either, collection)
-    assert ask(using, query_vector=EAST).results == ()
+    services = make_services(either, collection)
+    assert ask(services, query_vector=EAST).results == ()
     either.upsert(collection, THREE, "", Deadline(60_000))
-    assert len(ask(using, query_vector=EAST).results) == 3
+    assert len(ask(services, query_vector=EAST).results) == 3
 
 
 def test_a_hybrid_collection_is_searched_by_its_dense_vector(either: QdrantStore, collection: str) -> None:
@@ -500,5 +500,5 @@ def test_a_hybrid_collection_is_searched_by_its_dense_vector(either: QdrantStore
         sparse_vectors_config={"words": models.SparseVectorParams()},
     )
     either.upsert(collection, THREE, "dense", Deadline(60_000))
-    answer = ask(services(either, collection), query_vector=EAST, with_vectors=True)
+    answer = ask(make_services(either, collection), query_vector=EAST, with_vectors=True)
     assert answer.results[1].vector == pytest.approx((0.8, 0.6))

@@ -10,7 +10,7 @@ from chunkproof.deadline import Deadline
 from chunkproof.errors import InvalidParameterError
 from chunkproof.retrieval.services import Services
 
-from support.chunks import ask, fill, services
+from support.chunks import ask, fill, make_services
 from support.pipelines import dense_vector, pipeline, write
 
 EAST = [1.0, 0.0]
@@ -23,8 +23,8 @@ def either(request: pytest.FixtureRequest) -> QdrantStore:
     return chosen
 
 
-def texts(using: Services, filters: dict[str, Any]) -> list[str]:
-    return sorted(result.text for result in ask(using, query_vector=EAST, filters=filters).results)
+def texts(services: Services, filters: dict[str, Any]) -> list[str]:
+    return sorted(result.text for result in ask(services, query_vector=EAST, filters=filters).results)
 
 
 def point(number: int, payload: dict[str, Any]) -> Point:
@@ -56,9 +56,9 @@ def test_a_name_selects_by_the_mapped_field(
     either: QdrantStore, collection: str, payload: dict[str, Any], filters: dict[str, Any]
 ) -> None:
     fill(either, collection, point(1, payload), point(2, {}))
-    using = services(either, collection)
-    assert texts(using, filters) == ["1"]
-    assert texts(using, {"not": filters}) == ["2"]
+    services = make_services(either, collection)
+    assert texts(services, filters) == ["1"]
+    assert texts(services, {"not": filters}) == ["2"]
 
 
 def test_a_name_selects_by_every_field_that_the_collection_uses_for_it(
@@ -66,14 +66,14 @@ def test_a_name_selects_by_every_field_that_the_collection_uses_for_it(
 ) -> None:
     layouts = ({"url": "u"}, {"source_url": "u"}, {"metadata": {"source": "u"}}, {"url": "v"}, {})
     fill(either, collection, *(point(n, payload) for n, payload in enumerate(layouts, start=1)))
-    using = services(either, collection)
-    assert texts(using, {"url": "u"}) == ["1", "2", "3"]
-    assert texts(using, {"not": {"url": "u"}}) == ["4", "5"]
+    services = make_services(either, collection)
+    assert texts(services, {"url": "u"}) == ["1", "2", "3"]
+    assert texts(services, {"not": {"url": "u"}}) == ["4", "5"]
 
 
 def test_a_payload_map_decides_what_a_name_means(either: QdrantStore, collection: str) -> None:
     fill(either, collection, point(1, {"link": "u", "url": "v"}), point(2, {"link": "v", "url": "u"}))
-    assert texts(services(either, collection, PAYLOAD_MAP='{"url": "link"}'), {"url": "u"}) == ["1"]
+    assert texts(make_services(either, collection, PAYLOAD_MAP='{"url": "link"}'), {"url": "u"}) == ["1"]
 
 
 def test_all_conditions_must_hold(either: QdrantStore, collection: str) -> None:
@@ -84,14 +84,14 @@ def test_all_conditions_must_hold(either: QdrantStore, collection: str) -> None:
         point(2, {"source_url": "u", "chunk_index": 2}),
         point(3, {"source_url": "v", "chunk_index": 2}),
     )
-    assert texts(services(either, collection), {"url": "u", "position": 2}) == ["2"]
+    assert texts(make_services(either, collection), {"url": "u", "position": 2}) == ["2"]
 
 
 def test_a_filter_and_a_threshold_work_together(either: QdrantStore, collection: str) -> None:
     points = ((1, (1.0, 0.0), "u"), (2, (0.8, 0.6), "u"), (3, (0.6, 0.8), "u"), (4, (1.0, 0.0), "v"))
     fill(either, collection, *(Point(n, {"text": str(n), "url": url}, vector=v) for n, v, url in points))
     answer = ask(
-        services(either, collection), query_vector=EAST, filters={"url": "u"}, similarity_threshold=0.7
+        make_services(either, collection), query_vector=EAST, filters={"url": "u"}, similarity_threshold=0.7
     )
     assert [result.text for result in answer.results] == ["1", "2"]
 
@@ -103,7 +103,7 @@ def test_a_name_whose_value_lies_in_a_json_string_is_refused(
     write(either, collection, "llamaindex_dense", with_indexes=False)
     vector = dense_vector(pipeline("llamaindex_dense")["points"][0])
     with pytest.raises(InvalidParameterError) as caught:
-        ask(services(either, collection), query_vector=vector, filters=filters)
+        ask(make_services(either, collection), query_vector=vector, filters=filters)
     assert caught.value.message == (
         "filters.text cannot be used: this collection keeps it inside a JSON string (_node_content.text)"
     )
@@ -111,26 +111,26 @@ def test_a_name_whose_value_lies_in_a_json_string_is_refused(
 
 def test_a_document_id_that_a_search_shows_can_be_filtered_by(either: QdrantStore, collection: str) -> None:
     fill(either, collection, point(1, {"source_url": "u"}), point(2, {"source_url": "v"}))
-    using = services(either, collection)
-    shown = ask(using, query_vector=EAST).results[0].metadata.model_dump()["document_id"]
+    services = make_services(either, collection)
+    shown = ask(services, query_vector=EAST).results[0].metadata.model_dump()["document_id"]
     assert shown == "u"
-    assert texts(using, {"document_id": "u"}) == ["1"]
+    assert texts(services, {"document_id": "u"}) == ["1"]
 
 
 def test_a_collection_filled_after_the_first_filter_is_filtered_rightly(
     either: QdrantStore, collection: str
 ) -> None:
     fill(either, collection)
-    using = services(either, collection)
-    assert texts(using, {"url": "u"}) == []
+    services = make_services(either, collection)
+    assert texts(services, {"url": "u"}) == []
     either.upsert(collection, [point(1, {"source_url": "u"})], "", Deadline(60_000))
-    assert texts(using, {"url": "u"}) == ["1"]
+    assert texts(services, {"url": "u"}) == ["1"]
 
 
 def test_a_result_has_the_value_that_was_filtered_by(either: QdrantStore, collection: str) -> None:
     layouts = ({"url": "u"}, {"source_url": "u"}, {"url": "v", "source_url": "u"})
     fill(either, collection, *(point(n, payload) for n, payload in enumerate(layouts, start=1)))
-    answer = ask(services(either, collection), query_vector=EAST, filters={"url": "u"})
+    answer = ask(make_services(either, collection), query_vector=EAST, filters={"url": "u"})
     assert {result.metadata.url for result in answer.results} == {"u"}
 
 
@@ -140,5 +140,5 @@ def test_a_name_that_is_no_path_for_the_store_is_refused_as_such(
 ) -> None:
     fill(server_store, collection, point(1, {"a\\b": "v"}))
     with pytest.raises(InvalidParameterError) as caught:
-        texts(services(server_store, collection), {"a\\b": "v"})
+        texts(make_services(server_store, collection), {"a\\b": "v"})
     assert caught.value.code == "INVALID_REQUEST"

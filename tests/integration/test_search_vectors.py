@@ -8,7 +8,7 @@ from chunkproof.clients.qdrant.store import QdrantStore
 from chunkproof.deadline import Deadline
 from chunkproof.errors import InvalidParameterError, UnsupportedDistanceError
 
-from support.chunks import ask, services
+from support.chunks import ask, make_services
 from support.sdk import sdk
 
 COSINE = models.Distance.COSINE
@@ -42,7 +42,7 @@ def vectors_of(store: QdrantStore, collection: str, *names: str) -> None:
 
 
 def best(store: QdrantStore, collection: str, **settings: str) -> str:
-    return ask(services(store, collection, **settings), query_vector=EAST).results[0].text
+    return ask(make_services(store, collection, **settings), query_vector=EAST).results[0].text
 
 
 def with_distance(store: QdrantStore, collection: str, distance: str, *points: Point) -> None:
@@ -106,7 +106,7 @@ def test_dot_products_of_unit_vectors_are_cosines(either: QdrantStore, collectio
         Point(1, {"text": "one"}, vector=(1.0, 0.0)),
         Point(2, {"text": "two"}, vector=(0.6, 0.8)),
     )
-    answer = ask(services(either, collection), query_vector=[5.0, 0.0])
+    answer = ask(make_services(either, collection), query_vector=[5.0, 0.0])
     assert [result.similarity_score for result in answer.results] == pytest.approx([1.0, 0.6], abs=1e-6)
 
 
@@ -121,18 +121,18 @@ def test_dot_products_of_other_vectors_are_refused_with_the_point(
         Point(2, {"text": "two"}, vector=(3.0, 4.0)),
     )
     with pytest.raises(UnsupportedDistanceError) as caught:
-        ask(services(either, collection), query_vector=EAST)
+        ask(make_services(either, collection), query_vector=EAST)
     assert (caught.value.code, caught.value.status) == ("UNSUPPORTED_DISTANCE", 400)
     assert "point 2: 5.000" in caught.value.message
 
 
 def test_dot_products_are_checked_once_there_are_points(either: QdrantStore, collection: str) -> None:
     with_distance(either, collection, "Dot")
-    using = services(either, collection)
-    assert ask(using, query_vector=EAST).results == ()
+    services = make_services(either, collection)
+    assert ask(services, query_vector=EAST).results == ()
     either.upsert(collection, [Point(1, {"text": "one"}, vector=(3.0, 4.0))], "", Deadline(60_000))
     with pytest.raises(UnsupportedDistanceError):
-        ask(using, query_vector=EAST)
+        ask(services, query_vector=EAST)
 
 
 @pytest.mark.parametrize("distance", ["Euclid", "Manhattan"])
@@ -141,6 +141,6 @@ def test_a_distance_that_is_no_similarity_is_refused(
 ) -> None:
     with_distance(either, collection, distance, Point(1, {"text": "one"}, vector=(1.0, 0.0)))
     with pytest.raises(UnsupportedDistanceError) as caught:
-        ask(services(either, collection), query_vector=EAST)
+        ask(make_services(either, collection), query_vector=EAST)
     assert caught.value.code == "UNSUPPORTED_DISTANCE"
     assert f"Collection {collection} measures {distance}" in caught.value.message

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from qdrant_client import models
 
-from chunkproof.clients.ports import Nearest, Point, PointId, VectorSpace
+from chunkproof.clients.ports import NearestQuery, Point, PointId, VectorConfig
 from chunkproof.clients.qdrant.store import QdrantStore
 from chunkproof.clients.transport import DeadlineTransport
 from chunkproof.deadline import Deadline
@@ -82,7 +82,7 @@ INDEXES = {
     "tags[]": "keyword",
     "parts[].page": "integer",
 }
-UNNAMED = VectorSpace("", 2, "Cosine")
+UNNAMED = VectorConfig("", 2, "Cosine")
 
 
 @dataclass
@@ -99,7 +99,7 @@ class Library:
         return [point.id for point in page]
 
     def nearest(self, vector: tuple[float, float] = (1.0, 0.0), **rest: Any) -> list[Point]:
-        query = Nearest(self.collection, UNNAMED, vector, **{"limit": 10, **rest})
+        query = NearestQuery(self.collection, UNNAMED, vector, **{"limit": 10, **rest})
         return self.store.nearest(query, Deadline(60_000))
 
 
@@ -150,12 +150,12 @@ def test_nearest_points_come_best_first_with_their_cosine(library: Library) -> N
 def test_a_score_equal_to_the_threshold_is_in(library: Library) -> None:
     scores = [point.score for point in library.nearest()]
     for count, score in enumerate(scores, start=1):
-        assert len(library.nearest(at_least=score)) == count
+        assert len(library.nearest(score_threshold=score)) == count
 
 
 def test_a_score_just_below_the_threshold_is_out(library: Library) -> None:
-    assert [point.id for point in library.nearest(at_least=0.6001)] == [1, 2]
-    assert [point.id for point in library.nearest(at_least=0.8001)] == [1]
+    assert [point.id for point in library.nearest(score_threshold=0.6001)] == [1, 2]
+    assert [point.id for point in library.nearest(score_threshold=0.8001)] == [1]
 
 
 def test_a_negative_cosine_is_never_returned(library: Library) -> None:
@@ -178,7 +178,7 @@ def test_a_stored_vector_of_zeros_scores_zero(
     store: QdrantStore, collection: str, deadline: Deadline
 ) -> None:
     fill(store, collection, Point(1, {}, vector=(0.0, 0.0)), Point(2, {}, vector=(0.6, 0.8)))
-    found = store.nearest(Nearest(collection, UNNAMED, (1.0, 0.0), limit=10), deadline)
+    found = store.nearest(NearestQuery(collection, UNNAMED, (1.0, 0.0), limit=10), deadline)
     assert [(point.id, round(point.score, 6)) for point in found] == [(2, 0.6), (1, 0.0)]
 
 
@@ -193,8 +193,10 @@ def test_a_named_vector_is_searched_and_returned_by_its_name(
         },
     )
     store.upsert(collection, [Point(1, {"text": "x"}, vector=(0.0, 0.6, 0.8))], "body", deadline)
-    body = VectorSpace("body", 3, "Cosine")
-    found = store.nearest(Nearest(collection, body, (0.0, 0.0, 1.0), limit=5, with_vectors=True), deadline)
+    body = VectorConfig("body", 3, "Cosine")
+    found = store.nearest(
+        NearestQuery(collection, body, (0.0, 0.0, 1.0), limit=5, with_vectors=True), deadline
+    )
     assert found[0].score == pytest.approx(0.8)
     assert found[0].vector == pytest.approx((0.0, 0.6, 0.8))
     assert store.fetch(collection, [1], deadline, with_vector="body")[0].vector == pytest.approx(
@@ -214,7 +216,7 @@ def test_the_unnamed_vector_next_to_a_sparse_one_is_returned_alone(
     )
     vector: Any = {"": [0.6, 0.8], "words": models.SparseVector(indices=[3], values=[1.0])}
     sdk(store).upsert(collection, [models.PointStruct(id=1, vector=vector, payload={})], wait=True)
-    found = store.nearest(Nearest(collection, UNNAMED, (1.0, 0.0), limit=5, with_vectors=True), deadline)
+    found = store.nearest(NearestQuery(collection, UNNAMED, (1.0, 0.0), limit=5, with_vectors=True), deadline)
     assert found[0].vector == pytest.approx((0.6, 0.8))
     assert store.fetch(collection, [1], deadline, with_vector="")[0].vector == pytest.approx((0.6, 0.8))
 
@@ -317,7 +319,7 @@ def test_a_description_names_the_distance(
 ) -> None:
     params = models.VectorParams(size=7, distance=models.Distance(distance))
     sdk(store).create_collection(collection, vectors_config=params)
-    assert store.describe(collection, deadline).vectors == (VectorSpace("", 7, distance),)
+    assert store.describe(collection, deadline).vectors == (VectorConfig("", 7, distance),)
 
 
 def test_only_single_dense_vectors_are_described(
@@ -337,8 +339,8 @@ def test_only_single_dense_vectors_are_described(
         sparse_vectors_config={"words": models.SparseVectorParams()},
     )
     assert set(store.describe(collection, deadline).vectors) == {
-        VectorSpace("title", 2, "Cosine"),
-        VectorSpace("body", 3, "Dot"),
+        VectorConfig("title", 2, "Cosine"),
+        VectorConfig("body", 3, "Dot"),
     }
 
 
@@ -420,7 +422,7 @@ def test_a_created_collection_has_one_unnamed_cosine_vector(
 ) -> None:
     store.create(collection, 5, deadline)
     found = store.describe(collection, deadline)
-    assert (found.vectors, found.points_count) == ((VectorSpace("", 5, "Cosine"),), 0)
+    assert (found.vectors, found.points_count) == ((VectorConfig("", 5, "Cosine"),), 0)
 
 
 @pytest.mark.server
@@ -459,7 +461,9 @@ def test_what_is_written_is_read_back_byte_for_byte(
 WrongCall = Callable[[QdrantStore, str, Deadline], object]
 READS_AND_WRITES: dict[str, WrongCall] = {
     "describe": lambda store, name, deadline: store.describe(name, deadline),
-    "nearest": lambda store, name, deadline: store.nearest(Nearest(name, UNNAMED, (1.0, 0.0), 5), deadline),
+    "nearest": lambda store, name, deadline: store.nearest(
+        NearestQuery(name, UNNAMED, (1.0, 0.0), 5), deadline
+    ),
     "fetch": lambda store, name, deadline: store.fetch(name, [1], deadline),
     "scroll": lambda store, name, deadline: store.scroll(name, deadline, limit=5),
     "upsert": lambda store, name, deadline: store.upsert(name, [POINTS[0]], "", deadline),
@@ -491,10 +495,10 @@ WRONG_USE: dict[str, WrongCall] = {
         name, [Point(9, {}, vector=(1.0,))], "", deadline
     ),
     "query of another size": lambda store, name, deadline: store.nearest(
-        Nearest(name, UNNAMED, (1.0, 0.0, 0.0), 5), deadline
+        NearestQuery(name, UNNAMED, (1.0, 0.0, 0.0), 5), deadline
     ),
     "unknown vector": lambda store, name, deadline: store.nearest(
-        Nearest(name, VectorSpace("other", 2, "Cosine"), (1.0, 0.0), 5), deadline
+        NearestQuery(name, VectorConfig("other", 2, "Cosine"), (1.0, 0.0), 5), deadline
     ),
 }
 

@@ -5,7 +5,7 @@ from time import monotonic
 
 import pytest
 
-from chunkproof.clients.ports import Nearest, Point, VectorSpace
+from chunkproof.clients.ports import NearestQuery, Point, VectorConfig
 from chunkproof.clients.qdrant.store import QdrantStore
 from chunkproof.clients.transport import DeadlineTransport
 from chunkproof.deadline import Deadline
@@ -26,7 +26,7 @@ CALLS: dict[str, Call] = {
     "collections": lambda store, deadline: store.collections(deadline),
     "describe": lambda store, deadline: store.describe("docs", deadline),
     "nearest": lambda store, deadline: store.nearest(
-        Nearest("docs", VectorSpace("", 2, "Cosine"), (1.0, 0.0), 5), deadline
+        NearestQuery("docs", VectorConfig("", 2, "Cosine"), (1.0, 0.0), 5), deadline
     ),
     "fetch": lambda store, deadline: store.fetch("docs", [1], deadline),
     "scroll": lambda store, deadline: store.scroll("docs", deadline, limit=5),

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from qdrant_client import models
 
-from chunkproof.clients.ports import Nearest, Point, VectorSpace
+from chunkproof.clients.ports import NearestQuery, Point, VectorConfig
 from chunkproof.clients.qdrant.store import QdrantStore
 from chunkproof.deadline import Deadline
 from chunkproof.errors import IndexRequiredError, RateLimitedError
@@ -57,7 +57,7 @@ def test_a_filter_without_an_index_names_the_field_and_the_call(
     calls: list[Callable[[], object]] = [
         lambda: server_store.scroll(name, deadline, limit=5, where=where),
         lambda: server_store.nearest(
-            Nearest(name, VectorSpace("", 2, "Cosine"), (1.0, 0.0), 5, where=where), deadline
+            NearestQuery(name, VectorConfig("", 2, "Cosine"), (1.0, 0.0), 5, where=where), deadline
         ),
     ]
     for call in calls:
@@ -141,8 +141,8 @@ def test_only_strict_mode_asks_for_an_index(
     server_store: QdrantStore, collection: str, deadline: Deadline
 ) -> None:
     server_store.create(collection, 2, deadline)
-    of_another_size = Nearest(
-        collection, VectorSpace("", 3, "Cosine"), (1.0, 0.0, 0.0), 5, where=parse_filters({"pages": 10})
+    of_another_size = NearestQuery(
+        collection, VectorConfig("", 3, "Cosine"), (1.0, 0.0, 0.0), 5, where=parse_filters({"pages": 10})
     )
     try:
         server_store.nearest(of_another_size, deadline)

@@ -9,7 +9,7 @@ from chunkproof.clients.qdrant.store import QdrantStore
 from chunkproof.runtime import container
 
 from support.api import get, invoke, post
-from support.chunks import fill, services
+from support.chunks import fill, make_services
 from support.keeping_server import KeepingServer, keeping_server
 
 HTML = "</script><img src=x onerror=alert(1)> & <b>bold</b> \x1b]8;;http://evil.example\x07"
@@ -26,7 +26,7 @@ def _deployed(memory_store: QdrantStore, stored_url: KeepingServer) -> Iterator[
     payload = {"text": HTML, "url": f"{stored_url.url}/page", "document_title": HTML}
     fill(memory_store, "docs", Point(1, payload, vector=(1.0, 0.0)))
     fill(memory_store, "private", Point(7, {"text": "hidden"}, vector=(1.0, 0.0)))
-    with container.using(services(memory_store, "docs", ALLOWED_COLLECTIONS="docs")):
+    with container.override(make_services(memory_store, "docs", ALLOWED_COLLECTIONS="docs")):
         yield
 
 

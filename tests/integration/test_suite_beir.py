@@ -14,7 +14,7 @@ from chunkproof_cli.suites.read import Source, read
 from checks.suite_oracle import qrels_of, shown
 from support import oracle
 from support.beir import write_beir
-from support.chunks import services
+from support.chunks import make_services
 from support.words import Words
 
 
@@ -28,7 +28,7 @@ def test_metrics_of_a_beir_folder_equal_trec_evals(
     found = read(Source(folder, top_k=20)).suite
     assert (chunks.count, len(found.cases)) == (1000, 200)
 
-    backend = local_backend(services(memory_store, collection, embedder))
+    backend = local_backend(make_services(memory_store, collection, embedder))
     result = run_suite(Plan(found, str(folder), found.cases), backend).result
     ties = sum(
         first.similarity_score == second.similarity_score

@@ -23,7 +23,7 @@ from chunkproof.suite.run import Plan, run_suite
 from chunkproof.suite.store_evidence import evidence_from
 from chunkproof_cli.connections import local_backend
 
-from support.chunks import SECONDS_60, fill, services
+from support.chunks import SECONDS_60, fill, make_services
 from support.qdrant_server import QdrantServer
 from support.sdk import sdk
 from support.states import BUCKET, Cloud, command, deployed
@@ -60,7 +60,7 @@ class Embedder(Words):
 
 
 @pytest.fixture
-def using(served_qdrant: QdrantServer, collection: str) -> Iterator[Services]:
+def services(served_qdrant: QdrantServer, collection: str) -> Iterator[Services]:
     """A collection of 22 chunks on the real server."""
     store, embedder = QdrantStore.at(served_qdrant.url, DeadlineTransport()), Embedder()
     texts = {f"{topic}-{n}": f"all about the {topic} number {n}" for topic in TOPICS for n in (0, 1)}
@@ -74,15 +74,15 @@ def using(served_qdrant: QdrantServer, collection: str) -> Iterator[Services]:
         for number, ((key, text), vector) in enumerate(zip(texts.items(), vectors, strict=True))
     ]
     fill(store, collection, *points, size=embedder.dimension)
-    yield services(store, collection, embedder, DEADLINE_MS="20000", CACHE_ENTRIES="0")
+    yield make_services(store, collection, embedder, DEADLINE_MS="20000", CACHE_ENTRIES="0")
     sdk(store).delete_collection(collection)
     store.close()
 
 
 @pytest.fixture
-def cloud(monkeypatch: pytest.MonkeyPatch, using: Services) -> Iterator[Cloud]:
+def cloud(monkeypatch: pytest.MonkeyPatch, services: Services) -> Iterator[Cloud]:
     filled = {"ShardCases": str(SHARD_CASES), "MaxConcurrency": "4"}
-    with deployed("suite", filled, monkeypatch) as made, container.using(using):
+    with deployed("suite", filled, monkeypatch) as made, container.override(services):
         yield made
 
 
@@ -110,10 +110,10 @@ def report_of(cloud: Cloud, name: str = "first") -> SuiteReport:
     return read_report(json.dumps(cloud.get(f"runs/{name}/report.json")).encode(), name)
 
 
-def locally(suite: Suite, using: Services) -> SuiteReport:
+def locally(suite: Suite, services: Services) -> SuiteReport:
     """The same in one process, uninterrupted."""
-    backend = local_backend(using)
-    plan = Plan(suite, f"s3://{BUCKET}/suite.json", placed(suite.cases, using.settings.collection))
+    backend = local_backend(services)
+    plan = Plan(suite, f"s3://{BUCKET}/suite.json", placed(suite.cases, services.settings.collection))
     return run_suite(plan, backend, diagnostician=Diagnostician(evidence_from(backend), plan.source))
 
 
@@ -135,14 +135,14 @@ def timeless(report: SuiteReport) -> dict[str, Any]:
 
 @pytest.mark.server
 def test_the_shards_together_report_what_one_uninterrupted_run_reports(
-    cloud: Cloud, using: Services, capsys: pytest.CaptureFixture[str]
+    cloud: Cloud, services: Services, capsys: pytest.CaptureFixture[str]
 ) -> None:
     suite = read_suite(document(*FATES))
     found = run(cloud, document(*FATES))
     assert (found["status"], found["error"]) == ("FAILED", "SuiteIncomplete")  # one query no search takes
     assert cloud.calls == {("split", None): 1, ("merge", None): 1, **{("shard", n): 1 for n in range(6)}}
     report = report_of(cloud)
-    assert timeless(report) == timeless(locally(suite, using))
+    assert timeless(report) == timeless(locally(suite, services))
     assert [case.name for case in report.result.test_results] == [case.name for case in suite.cases]
     assert (report.result.passed, report.result.failed, report.result.errors) == (22, 3, 1)
     causes = {case.name: [d.cause.value for d in case.diagnosis] for case in report.result.test_results[22:]}
@@ -159,7 +159,7 @@ def test_the_shards_together_report_what_one_uninterrupted_run_reports(
 
 
 @pytest.mark.server
-def test_a_shard_that_fails_twice_and_then_works_leaves_no_trace(cloud: Cloud, using: Services) -> None:
+def test_a_shard_that_fails_twice_and_then_works_leaves_no_trace(cloud: Cloud, services: Services) -> None:
     def trouble(event: dict[str, Any], call: int) -> None:
         if event.get("shard") == 2 and call <= 2:
             raise VectorStoreUnavailableError("host", "down")
@@ -175,15 +175,15 @@ def test_a_shard_that_fails_twice_and_then_works_leaves_no_trace(cloud: Cloud, u
         "errors": 0,
     }
     assert cloud.calls["shard", 2] == 3
-    assert timeless(report_of(cloud)) == timeless(locally(read_suite(document()), using))
+    assert timeless(report_of(cloud)) == timeless(locally(read_suite(document()), services))
 
 
 @pytest.mark.server
 def test_what_a_service_kept_from_being_judged_is_tried_again_and_verdicts_are_kept(
-    cloud: Cloud, using: Services
+    cloud: Cloud, services: Services
 ) -> None:
-    assert isinstance(using.embedder, Embedder)
-    using.embedder.failures = {"gear": 2}  # one of its cases is in a shard with four others
+    assert isinstance(services.embedder, Embedder)
+    services.embedder.failures = {"gear": 2}  # one of its cases is in a shard with four others
     assert run(cloud, document())["status"] == "SUCCEEDED"
     assert cloud.calls["shard", 1] == 2
     kept = cloud.get("runs/first/results/00001.json")["results"]
@@ -210,9 +210,9 @@ def test_the_cases_of_a_shard_that_always_fails_are_errors_and_not_lost(cloud: C
 
 
 @pytest.mark.server
-def test_a_service_that_stays_down_leaves_its_own_reason(cloud: Cloud, using: Services) -> None:
-    assert isinstance(using.embedder, Embedder)
-    using.embedder.failures = {"gear number 0": 1_000}
+def test_a_service_that_stays_down_leaves_its_own_reason(cloud: Cloud, services: Services) -> None:
+    assert isinstance(services.embedder, Embedder)
+    services.embedder.failures = {"gear number 0": 1_000}
     assert run(cloud, document())["error"] == "SuiteIncomplete"
     assert cloud.calls["shard", 1] == 5
     result = report_of(cloud).result
@@ -223,7 +223,7 @@ def test_a_service_that_stays_down_leaves_its_own_reason(cloud: Cloud, using: Se
 
 
 @pytest.mark.server
-def test_a_shard_that_runs_out_of_time_is_called_again_and_goes_on(cloud: Cloud, using: Services) -> None:
+def test_a_shard_that_runs_out_of_time_is_called_again_and_goes_on(cloud: Cloud, services: Services) -> None:
     searched = 0
 
     def count(_event: dict[str, Any], _call: int) -> None:
@@ -241,8 +241,8 @@ def test_a_shard_that_runs_out_of_time_is_called_again_and_goes_on(cloud: Cloud,
             return super().embed(texts, input_type, deadline)
 
     cloud.trouble = count
-    draining = services(using.store, using.settings.collection, Draining(), CACHE_ENTRIES="0")
-    with container.using(draining):
+    draining = make_services(services.store, services.settings.collection, Draining(), CACHE_ENTRIES="0")
+    with container.override(draining):
         made = document()
         made["cases"] = made["cases"][:5]
         assert run(cloud, made)["status"] == "SUCCEEDED"
@@ -313,7 +313,7 @@ def suite_file(tmp_path: Path) -> Path:
 
 @pytest.mark.server
 def test_the_command_runs_a_suite_there_and_fetches_its_report(
-    chunkproof: Any, suite_file: Path, tmp_path: Path, using: Services
+    chunkproof: Any, suite_file: Path, tmp_path: Path, services: Services
 ) -> None:
     report, page = tmp_path / "report.json", tmp_path / "again.html"
     code, out, err = chunkproof(
@@ -324,7 +324,9 @@ def test_the_command_runs_a_suite_there_and_fetches_its_report(
     assert "22 of 25 cases passed, 3 failed" in out
     found = json.loads(report.read_text("utf-8"))
     assert found["suite"]["source"] == str(suite_file)
-    assert found["suite"]["fingerprint"] == locally(read_suite(document(*FATES[:3])), using).suite.fingerprint
+    assert (
+        found["suite"]["fingerprint"] == locally(read_suite(document(*FATES[:3])), services).suite.fingerprint
+    )
 
     address = err.split("its report will be ")[1].split()[0]
     code, _out, err = chunkproof("report", address, "-o", page)
@@ -338,13 +340,13 @@ def test_the_command_runs_a_suite_there_and_fetches_its_report(
 
 @pytest.mark.server
 def test_exit_codes_are_those_of_a_run_here(
-    chunkproof: Any, cloud: Cloud, suite_file: Path, using: Services
+    chunkproof: Any, cloud: Cloud, suite_file: Path, services: Services
 ) -> None:
     arguments = ("suite", "run", suite_file, "--stack", "prod", "--ignore-latency")
     suite_file.write_text(json.dumps(document()), "utf-8")
     assert chunkproof(*arguments)[0] == 0
-    assert isinstance(using.embedder, Embedder)
-    using.embedder.failures = {"gear number 0": 1_000}
+    assert isinstance(services.embedder, Embedder)
+    services.embedder.failures = {"gear number 0": 1_000}
     assert chunkproof(*arguments)[0] == 3
     code, _out, err = chunkproof(*arguments, "--collection", "none")
     assert code == 2

@@ -20,7 +20,7 @@ from chunkproof.suite.store_evidence import evidence_from
 from chunkproof_cli.connections import local_backend
 from chunkproof_cli.main import cli
 
-from support.chunks import fill, services
+from support.chunks import fill, make_services
 from support.sdk import sdk
 from support.suites import Backend, answer, case, chunk
 from support.words import Words
@@ -63,7 +63,7 @@ def local(memory_store: QdrantStore, collection: str) -> LocalBackend:
         point(5, "empty", text=""),
     ]
     fill(memory_store, collection, *points, size=Words.dimension)
-    return local_backend(services(memory_store, collection, Words()))
+    return local_backend(make_services(memory_store, collection, Words()))
 
 
 def causes(local: LocalBackend, *, by_api: bool = False, **fields: Any) -> list[Diagnosis]:

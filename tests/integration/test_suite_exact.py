@@ -18,7 +18,7 @@ from chunkproof.suite.store_evidence import evidence_from
 from chunkproof_cli.connections import local_backend
 from chunkproof_cli.reports.suite.figures import why
 
-from support.chunks import services
+from support.chunks import make_services
 from support.sdk import sdk
 from support.suites import suite
 
@@ -70,7 +70,7 @@ def run(store: QdrantStore, name: str) -> SuiteReport:
         for n in range(0, POINTS, 50)
     ]
     made = suite(*cases)
-    local = local_backend(services(store, name, Scattered()))
+    local = local_backend(make_services(store, name, Scattered()))
     diagnostician = Diagnostician(evidence_from(local), "s.yaml")
     plan = Plan(made, "s", made.cases)
     return run_suite(plan, local, exactly=local.search_exactly, diagnostician=diagnostician)

@@ -11,7 +11,7 @@ from chunkproof.deadline import Deadline
 from chunkproof.models import RetrievalResponse
 from chunkproof.suite.lint import PAGE, Linter
 
-from support.chunks import fill, services
+from support.chunks import fill, make_services
 from support.sdk import sdk
 from support.suites import answer, chunk, suite
 
@@ -36,7 +36,7 @@ def found(store: QdrantStore, collection: str, best: float = 0.5, **case: Any) -
         assert request["top_k"] == 1
         return answer(chunk("x", best))
 
-    linter = Linter(services(store, collection), search, lambda: Deadline(60_000))
+    linter = Linter(make_services(store, collection), search, lambda: Deadline(60_000))
     return [(problem.path[2:], problem.message) for problem in linter.problems(made.cases)]
 
 

@@ -10,7 +10,7 @@ from chunkproof.suite.cases import read_suite
 from chunkproof_cli.suites.starter import MOST_COPIES, Starter, as_yaml, known_items, question_in
 from chunkproof_cli.suites.yaml_document import read_yaml
 
-from support.chunks import fill, services
+from support.chunks import fill, make_services
 
 
 def starter(store: QdrantStore, collection: str, texts: dict[str, str], count: int = 50) -> Starter:
@@ -19,7 +19,7 @@ def starter(store: QdrantStore, collection: str, texts: dict[str, str], count: i
         for n, (key, text) in enumerate(texts.items())
     ]
     fill(store, collection, *points)
-    return known_items(collection, count, services(store, collection), lambda: Deadline(60_000))
+    return known_items(collection, count, make_services(store, collection), lambda: Deadline(60_000))
 
 
 def test_each_case_asks_a_sentence_of_the_chunk_it_expects(
@@ -33,7 +33,7 @@ def test_each_case_asks_a_sentence_of_the_chunk_it_expects(
     for item in found.items:
         assert item.question in texts[item.chunk_ids[0]]
     assert len({item.chunk_ids for item in found.items}) == 20
-    again = known_items(collection, 20, services(memory_store, collection), lambda: Deadline(60_000))
+    again = known_items(collection, 20, make_services(memory_store, collection), lambda: Deadline(60_000))
     assert again == found
 
 

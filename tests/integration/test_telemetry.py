@@ -12,7 +12,7 @@ import pytest
 
 from chunkproof.clients.breaker import Breaker
 from chunkproof.clients.cohere import CohereEmbedder
-from chunkproof.clients.ports import Nearest, Point
+from chunkproof.clients.ports import NearestQuery, Point
 from chunkproof.clients.qdrant.local import EmbeddedStore
 from chunkproof.clients.transport import DeadlineTransport
 from chunkproof.deadline import Deadline
@@ -50,7 +50,7 @@ class Store(EmbeddedStore):
     seconds = 0.0
     is_down = False
 
-    def nearest(self, query: Nearest, deadline: Deadline) -> list[Point]:
+    def nearest(self, query: NearestQuery, deadline: Deadline) -> list[Point]:
         time.sleep(self.seconds)
         if self.is_down:
             raise VectorStoreUnavailableError("memory", "It is down")
@@ -102,7 +102,7 @@ def deployed(store: Store, embedder: CohereEmbedder) -> Deploy:
         environ |= {f"CHUNKPROOF_{name}": value for name, value in settings.items()}
         circuits = {name: Breaker(name, failures=1) for name in ("qdrant", "cohere")}
         made = Services(Settings.from_env(environ), store, embedder, circuits)
-        with container.using(made):
+        with container.override(made):
             yield made
 
     return deploy
@@ -551,7 +551,7 @@ def test_a_slow_embedding_is_warned_of(deployed: Deploy, written: Written, store
         transport = DeadlineTransport(lambda: {"authorization": f"Bearer {KEY}"})
         embedder = CohereEmbedder(transport, model="m", base_url=slow.url)
         given = Settings.from_env({"CHUNKPROOF_COLLECTION": "docs", "CHUNKPROOF_DEADLINE_MS": "20000"})
-        with container.using(Services(given, store, embedder)):
+        with container.override(Services(given, store, embedder)):
             reply, line, figures = told(SEARCH, written)
         embedder.close()
     (warning,) = written.saying("Embedding took over 1000 ms")

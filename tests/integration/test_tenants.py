@@ -24,7 +24,7 @@ from chunkproof.runtime import container
 
 from support import openapi
 from support.api import Event, Reply, get, invoke, post
-from support.chunks import SECONDS_60, fill, services
+from support.chunks import SECONDS_60, fill, make_services
 from support.cohere_server import KEY, CohereServer, cohere_server
 from support.qdrant_server import QdrantServer
 from support.sdk import sdk
@@ -132,7 +132,7 @@ def deployed(
 ) -> Iterator[None]:
     """The handlers over this collection, with tenants."""
     given_settings = {"TENANT_CLAIM": CLAIM, "TENANT_FIELD": field, "DEADLINE_MS": str(SECONDS_60)}
-    with container.using(services(store, collection, embedder, **given_settings)):
+    with container.override(make_services(store, collection, embedder, **given_settings)):
         yield
 
 
@@ -410,7 +410,7 @@ def test_health_asks_for_no_claim() -> None:
 def test_without_tenant_settings_everybody_sees_all(memory_store: QdrantStore) -> None:
     fill(memory_store, "docs", *POINTS)
     event = post("/search", {"query_vector": EAST, "top_k": 100})
-    with container.using(services(memory_store, "docs")):
+    with container.override(make_services(memory_store, "docs")):
         assert len(invoke(event).json["results"]) == len(POINTS)
 
 
@@ -580,7 +580,7 @@ def _point(draw: st.DrawFn, number: int, field: str, owners: list[str]) -> Point
 def check_world(shelf: Shelf, world: World, filters: dict[str, Any]) -> None:
     """One caller's view: with no filter exactly its own, with a filter those of its own that it selects."""
     name = shelf.refilled(world)
-    with container.using(services(shelf.store, name, DEADLINE_MS=str(SECONDS_60))):
+    with container.override(make_services(shelf.store, name, DEADLINE_MS=str(SECONDS_60))):
         of_all = invoke(post("/search", {"query_vector": EAST, "top_k": 100, "filters": filters}))
     with deployed(shelf.store, name, field=world.field):
         assert found(world.caller) == world.own

@@ -15,7 +15,7 @@ from chunkproof.clients.qdrant.store import QdrantStore
 from chunkproof.runtime import container, telemetry
 
 from support.api import invoke, post
-from support.chunks import fill, services
+from support.chunks import fill, make_services
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def exported() -> Iterator[InMemorySpanExporter]:
 
 
 def search(store: QdrantStore, **settings: str) -> None:
-    with container.using(services(store, "docs", **settings)):
+    with container.override(make_services(store, "docs", **settings)):
         assert invoke(post("/search", {"query_vector": [1.0, 0.0]})).status == 200
 
 

@@ -18,7 +18,7 @@ from chunkproof.models import ValidationResult
 from chunkproof.models.filters import Condition, fields_of
 from chunkproof.retrieval.services import SAMPLE_POINTS
 
-from support.chunks import ask, check, fill, services
+from support.chunks import ask, check, fill, make_services
 
 UUID = "550e8400-e29b-41d4-a716-446655440000"
 TEXT = "To set up a vector database, first install it."
@@ -55,7 +55,7 @@ def test_a_uuid_is_found_however_it_is_written(either: QdrantStore, collection: 
     fill(either, collection, chunk(UUID), chunk(1, "other"))
     bare = UUID.replace("-", "")
     for given in (UUID, UUID.upper(), bare, bare.upper()):
-        result = check(services(either, collection), given, original_text=TEXT)
+        result = check(make_services(either, collection), given, original_text=TEXT)
         assert (result.chunk_id, result.matches, result.stored_text) == (UUID, True, TEXT)
 
 
@@ -63,7 +63,7 @@ def test_an_unsigned_integer_is_a_point_id(either: QdrantStore, collection: str)
     point_ids = (0, 7, 2**63, 2**64 - 1)
     fill(either, collection, *(chunk(point_id, f"text of {point_id}") for point_id in point_ids))
     for point_id in point_ids:
-        result = check(services(either, collection), str(point_id), original_text=f"text of {point_id}")
+        result = check(make_services(either, collection), str(point_id), original_text=f"text of {point_id}")
         assert (result.chunk_id, result.matches) == (str(point_id), True)
 
 
@@ -71,37 +71,37 @@ def test_a_payload_id_is_found(either: QdrantStore, collection: str) -> None:
     payloads: list[dict[str, Any]] = [{"chunk_id": "c-0"}, {"id": "c-1"}, {"metadata": {"chunk_id": "c-2"}}]
     fill(either, collection, *(chunk(n, f"text {n}", **payload) for n, payload in enumerate(payloads)))
     for number in range(len(payloads)):
-        result = check(services(either, collection), f"c-{number}", original_text=f"text {number}")
+        result = check(make_services(either, collection), f"c-{number}", original_text=f"text {number}")
         assert (result.chunk_id, result.matches) == (f"c-{number}", True)
 
 
 def test_a_chunk_answers_to_its_point_id_too(either: QdrantStore, collection: str) -> None:
     fill(either, collection, chunk(5, chunk_id="c-5"))
-    assert check(services(either, collection), "5", original_text=TEXT).chunk_id == "c-5"
+    assert check(make_services(either, collection), "5", original_text=TEXT).chunk_id == "c-5"
 
 
 def test_an_unknown_chunk_is_named(either: QdrantStore, collection: str) -> None:
     fill(either, collection, chunk(1, chunk_id="c-1"))
     for chunk_id in ("nobody", "99", UUID, "-1", "1.0", "01", str(2**64), "e\u0301 🤖", "a'b", 'a"b', "*"):
         with pytest.raises(ChunkNotFoundError) as caught:
-            check(services(either, collection), chunk_id, original_text=TEXT)
+            check(make_services(either, collection), chunk_id, original_text=TEXT)
         assert (caught.value.code, caught.value.status) == ("CHUNK_NOT_FOUND", 404)
         assert caught.value.messages == (f"Chunk {chunk_id} not found",)
 
 
 def test_an_unknown_collection_is_not_an_unknown_chunk(either: QdrantStore, collection: str) -> None:
     with pytest.raises(CollectionNotFoundError):
-        check(services(either, collection), "1", original_text=TEXT)
+        check(make_services(either, collection), "1", original_text=TEXT)
 
 
 def test_an_integer_chunk_id_that_counts_within_a_document_is_no_id(
     either: QdrantStore, collection: str
 ) -> None:
     fill(either, collection, chunk(10, "ten", chunk_id=3), chunk(11, "eleven", chunk_id=3))
-    using = services(either, collection)
+    services = make_services(either, collection)
     with pytest.raises(ChunkNotFoundError):
-        check(using, "3", original_text="ten")
-    assert check(using, "11", original_text="eleven").chunk_id == "11"
+        check(services, "3", original_text="ten")
+    assert check(services, "11", original_text="eleven").chunk_id == "11"
 
 
 def test_an_id_of_one_point_that_is_also_the_point_id_of_another_is_ambiguous(
@@ -109,7 +109,7 @@ def test_an_id_of_one_point_that_is_also_the_point_id_of_another_is_ambiguous(
 ) -> None:
     fill(either, collection, chunk(1, "one", chunk_id="2"), chunk(2, "two"))
     with pytest.raises(AmbiguousIdError) as caught:
-        check(services(either, collection), "2", original_text="one")
+        check(make_services(either, collection), "2", original_text="one")
     assert (caught.value.code, caught.value.status) == ("AMBIGUOUS_ID", 400)
     assert caught.value.message == "Chunk id 2 means more than one point: 2, 1"
 
@@ -117,7 +117,7 @@ def test_an_id_of_one_point_that_is_also_the_point_id_of_another_is_ambiguous(
 def test_an_id_that_two_points_share_is_ambiguous(either: QdrantStore, collection: str) -> None:
     fill(either, collection, chunk(1, chunk_id="twin"), chunk(2, chunk_id="twin"))
     with pytest.raises(AmbiguousIdError, match="Chunk id twin means more than one point: 1, 2"):
-        check(services(either, collection), "twin", original_text=TEXT)
+        check(make_services(either, collection), "twin", original_text=TEXT)
 
 
 def test_payloads_are_searched_only_by_the_fields_that_the_collection_keeps_ids_in(
@@ -132,32 +132,32 @@ def test_payloads_are_searched_only_by_the_fields_that_the_collection_keeps_ids_
 
     monkeypatch.setattr(memory_store, "scroll", noting)
     fill(memory_store, collection, chunk(1, chunk_id="a"), chunk(2, chunk_id="b"))
-    using = services(memory_store, collection)
-    assert check(using, "a", original_text=TEXT).matches
+    services = make_services(memory_store, collection)
+    assert check(services, "a", original_text=TEXT).matches
     assert searched == [["chunk_id"]]
     with pytest.raises(ChunkNotFoundError):
-        check(using, "c", original_text=TEXT)
+        check(services, "c", original_text=TEXT)
     assert searched[1:] == [["chunk_id"], ["id", "metadata.chunk_id"]]
 
 
 def test_an_id_kept_where_no_sampled_point_keeps_one_is_found(either: QdrantStore, collection: str) -> None:
     many = [chunk(number, chunk_id=f"chunk-{number}") for number in range(1, SAMPLE_POINTS + 1)]
     fill(either, collection, *many, chunk(SAMPLE_POINTS + 1, "the odd one", metadata={"chunk_id": "odd"}))
-    assert check(services(either, collection), "odd", original_text="the odd one").matches
+    assert check(make_services(either, collection), "odd", original_text="the odd one").matches
 
 
 def test_an_id_that_is_both_of_one_point_is_not_ambiguous(either: QdrantStore, collection: str) -> None:
     fill(either, collection, chunk(1, chunk_id="1"), chunk(UUID, id=UUID))
-    using = services(either, collection)
-    assert check(using, "1", original_text=TEXT).matches
-    assert check(using, UUID, original_text=TEXT).matches
+    services = make_services(either, collection)
+    assert check(services, "1", original_text=TEXT).matches
+    assert check(services, UUID, original_text=TEXT).matches
 
 
 def test_an_id_of_lower_rank_does_not_count_where_there_is_a_higher_one(
     either: QdrantStore, collection: str
 ) -> None:
     fill(either, collection, chunk(1, "part", chunk_id="d-1", id="d"), chunk(2, "whole", chunk_id="d"))
-    assert check(services(either, collection), "d", original_text="whole").matches
+    assert check(make_services(either, collection), "d", original_text="whole").matches
 
 
 def test_a_chunk_is_found_however_many_points_have_its_id_at_a_lower_rank(
@@ -165,9 +165,9 @@ def test_a_chunk_is_found_however_many_points_have_its_id_at_a_lower_rank(
 ) -> None:
     parts = (chunk(n, f"part {n}", chunk_id=f"d-{n}", id="d") for n in (1, 2, 3))
     fill(either, collection, *parts, chunk(4, "whole", chunk_id="d"))
-    using = services(either, collection)
-    assert "d" in {r.metadata.chunk_id for r in ask(using, query_vector=[1.0, 0.0]).results}
-    assert check(using, "d", original_text="whole").matches
+    services = make_services(either, collection)
+    assert "d" in {r.metadata.chunk_id for r in ask(services, query_vector=[1.0, 0.0]).results}
+    assert check(services, "d", original_text="whole").matches
 
 
 @pytest.mark.parametrize(
@@ -179,17 +179,17 @@ def test_an_id_that_a_search_shows_always_finds_the_point(
     either: QdrantStore, collection: str, payload: dict[str, Any]
 ) -> None:
     fill(either, collection, chunk(1, **payload))
-    using = services(either, collection)
-    shown = ask(using, query_vector=[1.0, 0.0]).results[0].metadata.chunk_id
-    assert check(using, shown, original_text=TEXT).matches
+    services = make_services(either, collection)
+    shown = ask(services, query_vector=[1.0, 0.0]).results[0].metadata.chunk_id
+    assert check(services, shown, original_text=TEXT).matches
 
 
 def test_a_payload_map_says_where_the_id_is(either: QdrantStore, collection: str) -> None:
     fill(either, collection, chunk(1, ref={"key": "r-1"}, chunk_id="c-1"))
-    using = services(either, collection, PAYLOAD_MAP='{"chunk_id": "ref.key"}')
-    assert check(using, "r-1", original_text=TEXT).chunk_id == "r-1"
+    services = make_services(either, collection, PAYLOAD_MAP='{"chunk_id": "ref.key"}')
+    assert check(services, "r-1", original_text=TEXT).chunk_id == "r-1"
     with pytest.raises(ChunkNotFoundError):
-        check(using, "c-1", original_text=TEXT)
+        check(services, "c-1", original_text=TEXT)
 
 
 # compared with the original
@@ -197,7 +197,7 @@ def test_a_payload_map_says_where_the_id_is(either: QdrantStore, collection: str
 
 def test_the_original_text_matches(either: QdrantStore, collection: str) -> None:
     fill(either, collection, chunk(1))
-    result = check(services(either, collection), "1", original_text=TEXT)
+    result = check(make_services(either, collection), "1", original_text=TEXT)
     assert (result.matches, result.validation_passed) == (True, True)
     assert (result.original_text, result.mismatch, result.mismatch_details) == (TEXT, None, None)
     assert passed(result) == {"text": True, "content_hash": None, "metadata": True}
@@ -207,7 +207,7 @@ def test_the_original_text_matches(either: QdrantStore, collection: str) -> None
 def test_a_shortened_text_is_named_and_placed(either: QdrantStore, collection: str) -> None:
     fill(either, collection, chunk(1, "To set up a vector dat"))
     original = "To set up a vector database"
-    result = check(services(either, collection), "1", original_text=original)
+    result = check(make_services(either, collection), "1", original_text=original)
     assert (result.matches, result.validation_passed) == (False, False)
     assert result.mismatch_details == "Stored text truncated: 22 of 27 characters kept"
     assert result.mismatch is not None
@@ -222,7 +222,7 @@ def test_a_shortened_text_is_named_and_placed(either: QdrantStore, collection: s
 def test_a_normalised_text_is_named_with_its_first_byte(either: QdrantStore, collection: str) -> None:
     # The original has e + U+0301 (3 bytes), the store é (2 bytes): they part at byte 3, the 4th character.
     fill(either, collection, chunk(1, "caf\u00e9"))
-    result = check(services(either, collection), "1", original_text="cafe\u0301")
+    result = check(make_services(either, collection), "1", original_text="cafe\u0301")
     assert result.mismatch is not None
     assert result.mismatch.kind == "unicode_normalization"
     assert result.mismatch.first_difference is not None
@@ -236,16 +236,16 @@ def test_a_normalised_text_is_named_with_its_first_byte(either: QdrantStore, col
 def test_nothing_but_the_same_bytes_matches(either: QdrantStore, collection: str) -> None:
     fill(either, collection, chunk(1))
     for original in (TEXT + " ", TEXT.upper(), TEXT.replace(" ", "\u00a0"), "\ufeff" + TEXT, ""):
-        assert not check(services(either, collection), "1", original_text=original).matches
+        assert not check(make_services(either, collection), "1", original_text=original).matches
 
 
 def test_the_hash_of_the_original_is_enough(either: QdrantStore, collection: str) -> None:
     fill(either, collection, chunk(1))
-    using = services(either, collection)
+    services = make_services(either, collection)
     for digest in (sha(TEXT), sha(TEXT).upper()):
-        result = check(using, "1", original_sha256=digest)
+        result = check(services, "1", original_sha256=digest)
         assert (result.matches, result.validation_passed, result.original_text) == (True, True, None)
-    result = check(using, "1", original_sha256=sha("another"))
+    result = check(services, "1", original_sha256=sha("another"))
     assert (result.matches, result.original_text) == (False, None)
     assert result.mismatch is not None
     assert (result.mismatch.kind, result.mismatch.first_difference) == ("different", None)
@@ -254,7 +254,7 @@ def test_the_hash_of_the_original_is_enough(either: QdrantStore, collection: str
 
 def test_an_empty_stored_text_is_a_mismatch_of_its_own_kind(either: QdrantStore, collection: str) -> None:
     fill(either, collection, chunk(1, ""))
-    result = check(services(either, collection), "1", original_text=TEXT)
+    result = check(make_services(either, collection), "1", original_text=TEXT)
     assert (result.matches, result.stored_text) == (False, "")
     assert result.mismatch is not None
     assert result.mismatch.kind == "empty"
@@ -265,7 +265,7 @@ def test_a_point_without_readable_text_is_corrupt(either: QdrantStore, collectio
     fill(either, collection, *(Point(n, payload, vector=(1.0, 0.0)) for n, payload in enumerate(payloads)))
     for number in range(len(payloads)):
         with pytest.raises(CorruptChunkError) as caught:
-            check(services(either, collection), str(number), original_text=TEXT)
+            check(make_services(either, collection), str(number), original_text=TEXT)
         assert (caught.value.code, caught.value.status) == ("CORRUPT_CHUNK", 500)
         assert caught.value.message == f"Chunk {number} has no readable text"
 
@@ -273,7 +273,7 @@ def test_a_point_without_readable_text_is_corrupt(either: QdrantStore, collectio
 def test_text_without_a_utf8_form_is_corrupt(memory_store: QdrantStore, collection: str) -> None:
     fill(memory_store, collection, chunk(1, "half \ud83d"))
     with pytest.raises(CorruptChunkError):
-        check(services(memory_store, collection), "1", original_text=TEXT)
+        check(make_services(memory_store, collection), "1", original_text=TEXT)
 
 
 # compared with the chunk's own hashes
@@ -288,19 +288,19 @@ def test_a_content_hash_proves_the_text(either: QdrantStore, collection: str, di
         chunk(2, content_hash=sha(TEXT)[:digits].upper()),
         chunk(3, content_hash=sha("another")[:digits]),
     )
-    using = services(either, collection)
+    services = make_services(either, collection)
     for good in ("1", "2"):
-        result = check(using, good)
+        result = check(services, good)
         assert (result.matches, result.validation_passed) == (True, True)
         assert passed(result) == {"text": None, "content_hash": True, "chunk_id": None, "metadata": True}
-    damaged = check(using, "3")
+    damaged = check(services, "3")
     assert (damaged.matches, damaged.validation_passed, damaged.mismatch) == (False, False, None)
     assert damaged.mismatch_details == "The stored text is not the one that content_hash was made from"
 
 
 def test_a_content_hash_is_checked_next_to_the_original(either: QdrantStore, collection: str) -> None:
     fill(either, collection, chunk(1, content_hash=sha("another")))
-    result = check(services(either, collection), "1", original_text=TEXT)
+    result = check(make_services(either, collection), "1", original_text=TEXT)
     assert (result.matches, result.validation_passed) == (True, False)
     assert passed(result) == {"text": True, "content_hash": False, "metadata": True}
 
@@ -309,7 +309,7 @@ def test_a_content_hash_of_another_kind_does_not_apply(either: QdrantStore, coll
     kinds = ["abc123def456", "sha1:0123456789abcdef", "g" * 64, "a" * 65, 5, ["x"]]
     fill(either, collection, *(chunk(n, content_hash=stored) for n, stored in enumerate(kinds)))
     for number in range(len(kinds)):
-        result = check(services(either, collection), str(number), original_text=TEXT)
+        result = check(make_services(either, collection), str(number), original_text=TEXT)
         assert passed(result)["content_hash"] is None
         assert details(result, "content_hash")
         assert result.validation_passed
@@ -320,15 +320,15 @@ def test_an_id_that_is_the_hash_of_url_and_text_proves_both(either: QdrantStore,
     wrong_text, wrong_url = sha(URL + "another"), sha("https://docs.example.com/b" + TEXT)
     points = (chunk(n, chunk_id=name) for n, name in enumerate((good, wrong_text, wrong_url), start=1))
     fill(either, collection, *points)
-    using = services(either, collection)
-    assert passed(check(using, good)) == {
+    services = make_services(either, collection)
+    assert passed(check(services, good)) == {
         "text": None,
         "content_hash": None,
         "chunk_id": True,
         "metadata": True,
     }
     for damaged in (wrong_text, wrong_url):
-        result = check(using, damaged)
+        result = check(services, damaged)
         assert (result.matches, result.validation_passed) == (False, False)
         assert result.mismatch_details == "The id is a SHA-256, but not of the stored url and text"
 
@@ -337,7 +337,7 @@ def test_with_nothing_to_compare_with_the_request_is_refused(either: QdrantStore
     fill(either, collection, chunk(1), chunk(2, content_hash="abc123def456"))
     for chunk_id in ("1", "2"):
         with pytest.raises(InvalidParameterError) as caught:
-            check(services(either, collection), chunk_id)
+            check(make_services(either, collection), chunk_id)
         assert (caught.value.code, caught.value.status) == ("INVALID_REQUEST", 400)
         assert "give original_text or original_sha256" in caught.value.message
 
@@ -381,8 +381,10 @@ def test_metadata_passes_or_says_what_is_wrong(
     memory_store: QdrantStore, collection: str, payload: dict[str, Any], problem: str | None
 ) -> None:
     fill(memory_store, collection, chunk(1, **payload))
-    using = services(memory_store, collection)
-    result = check(using, "1", original_text=TEXT)
+    services = make_services(memory_store, collection)
+    result = check(services, "1", original_text=TEXT)
     assert (passed(result)["metadata"], details(result, "metadata")) == (problem is None, problem)
     assert (result.matches, result.validation_passed) == (True, problem is None)
-    assert len(ask(using, query_vector=[1.0, 0.0]).results) == 1, "a search returns such values as they are"
+    assert len(ask(services, query_vector=[1.0, 0.0]).results) == 1, (
+        "a search returns such values as they are"
+    )

@@ -13,7 +13,7 @@ from chunkproof.models import ChunkValidations, ErrorDetail, ValidationResult, V
 from chunkproof.retrieval.services import Services
 from chunkproof.retrieval.validate import validate_chunks
 
-from support.chunks import check, fill, services
+from support.chunks import check, fill, make_services
 
 UUID = "550e8400-e29b-41d4-a716-446655440000"
 
@@ -28,14 +28,14 @@ def chunk(id_: PointId, text: object = "a text", **payload: Any) -> Point:
     return Point(id_, {"text": text, "url": "https://docs.example.com", **payload}, vector=(1.0, 0.0))
 
 
-def checks(using: Services, *chunks: dict[str, Any], **request: Any) -> ValidationResults:
+def checks(services: Services, *chunks: dict[str, Any], **request: Any) -> ValidationResults:
     asked = ChunkValidations.parse({"chunks": list(chunks), **request})
-    return validate_chunks(asked, using=using, deadline=Deadline(60_000))
+    return validate_chunks(asked, services=services, deadline=Deadline(60_000))
 
 
-def alone_or_error(using: Services, item: dict[str, Any]) -> ValidationResult | ChunkproofError:
+def alone_or_error(services: Services, item: dict[str, Any]) -> ValidationResult | ChunkproofError:
     try:
-        return check(using, **item)
+        return check(services, **item)
     except ChunkproofError as error:
         return error
 
@@ -54,7 +54,7 @@ def test_each_verdict_is_the_one_that_a_single_validation_gives(either: QdrantSt
         chunk(7),
         chunk(8),
     )
-    using = services(either, collection)
+    services = make_services(either, collection)
     asked: list[dict[str, Any]] = [
         {"chunk_id": "1", "original_text": "a text"},
         {"chunk_id": UUID.upper(), "original_text": "anoth"},
@@ -66,11 +66,11 @@ def test_each_verdict_is_the_one_that_a_single_validation_gives(either: QdrantSt
         {"chunk_id": "nobody", "original_text": "a text"},
         {"chunk_id": "1", "original_text": "once more, and different"},
     ]
-    found = checks(using, *asked)
+    found = checks(services, *asked)
     codes = []
     for item, verdict in zip(asked, found.results, strict=True):
         assert verdict.chunk_id == item["chunk_id"]
-        alone = alone_or_error(using, item)
+        alone = alone_or_error(services, item)
         if isinstance(alone, ChunkproofError):
             assert verdict.error == ErrorDetail(code=alone.code, message=alone.message)
             codes.append(alone.code)
@@ -92,8 +92,8 @@ def test_a_hundred_are_asked_for_in_two_calls(memory_store: QdrantStore, collect
             calls.append(name)
             return getattr(memory_store, name)
 
-    using = services(Counted(), collection)  # type: ignore[arg-type]
-    found = checks(using, *({"chunk_id": point_id, "original_text": "a text"} for point_id in ids))
+    services = make_services(Counted(), collection)  # type: ignore[arg-type]
+    found = checks(services, *({"chunk_id": point_id, "original_text": "a text"} for point_id in ids))
     assert found.passed == 100
     assert calls == ["fetch", "scroll"]
 
@@ -130,4 +130,4 @@ def test_a_request_that_breaks_a_rule_is_refused_with_the_place(
 
 def test_an_unknown_collection_fails_all_of_them(memory_store: QdrantStore, collection: str) -> None:
     with pytest.raises(CollectionNotFoundError):
-        checks(services(memory_store, collection), {"chunk_id": "1", "original_text": "x"})
+        checks(make_services(memory_store, collection), {"chunk_id": "1", "original_text": "x"})

@@ -9,7 +9,7 @@ from chunkproof.deadline import Deadline
 from chunkproof.errors import ChunkNotFoundError, IndexRequiredError
 from chunkproof.retrieval.services import Services
 
-from support.chunks import ask, check, services
+from support.chunks import ask, check, make_services
 from support.sdk import sdk
 
 pytestmark = pytest.mark.server
@@ -28,14 +28,14 @@ def strict(server_store: QdrantStore, collection: str) -> Services:
         Point(2, {"text": "two", "id": "c-2"}, vector=(1.0, 0.0)),
     ]
     server_store.upsert(collection, points, "", Deadline(60_000))
-    return services(server_store, collection)
+    return make_services(server_store, collection)
 
 
-def index(using: Services, *fields: str) -> None:
-    assert isinstance(using.store, QdrantStore)
+def index(services: Services, *fields: str) -> None:
+    assert isinstance(services.store, QdrantStore)
     for field in fields:
-        sdk(using.store).create_payload_index(
-            using.settings.collection, field, field_schema="keyword", wait=True
+        sdk(services.store).create_payload_index(
+            services.settings.collection, field, field_schema="keyword", wait=True
         )
 
 

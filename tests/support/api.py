@@ -116,7 +116,7 @@ def new_process() -> Iterator[None]:
     try:
         yield
     finally:
-        if container._built.cache_info().currsize:
+        if container._build_services.cache_info().currsize:
             built: Any = container.services()
             built.store.close()
             built.embedder.close()

@@ -17,7 +17,7 @@ from chunkproof.audit.run import Audit, Plan
 from chunkproof.clients.ports import Point, WritableStore
 from chunkproof.deadline import Deadline
 from chunkproof.retrieval.integrity import digest
-from chunkproof.retrieval.lookup import home_of
+from chunkproof.retrieval.lookup import point_id_for
 from chunkproof.retrieval.services import Services
 from chunkproof.settings import Settings
 
@@ -117,7 +117,7 @@ def _plant(
         original_sha256=digest(text) if hashed else None,
         metadata={"url": url, "position": number} if number % 2 else None,
     )
-    home = home_of(chunk_id)
+    home = point_id_for(chunk_id)
     other = str(UUID(int=rng.getrandbits(128)))
     match fate:
         case Kind.MISSING:

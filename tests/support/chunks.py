@@ -14,7 +14,7 @@ from chunkproof.settings import Settings
 SECONDS_60 = 60_000
 
 
-def services(
+def make_services(
     store: VectorStore, collection: str, embedder: Embedder | None = None, **settings: str
 ) -> Services:
     """Services whose own collection is this one; settings by their names without the prefix."""
@@ -29,12 +29,12 @@ def fill(store: QdrantStore, collection: str, *points: Point, size: int = 2) -> 
         store.upsert(collection, points, "", Deadline(SECONDS_60))
 
 
-def ask(using: Services, **request: Any) -> RetrievalResponse:
+def ask(services: Services, **request: Any) -> RetrievalResponse:
     """A search, its request written as a caller writes it."""
-    return search(SearchQuery.parse(request), using=using, deadline=Deadline(SECONDS_60))
+    return search(SearchQuery.parse(request), services=services, deadline=Deadline(SECONDS_60))
 
 
-def check(using: Services, chunk_id: str, **request: Any) -> ValidationResult:
+def check(services: Services, chunk_id: str, **request: Any) -> ValidationResult:
     """A validation, its request written as a caller writes it."""
     asked = ChunkValidation.parse({"chunk_id": chunk_id, **request})
-    return validate_chunk(asked, using=using, deadline=Deadline(SECONDS_60))
+    return validate_chunk(asked, services=services, deadline=Deadline(SECONDS_60))

@@ -26,7 +26,7 @@ from chunkproof.runtime import container
 
 from support import openapi
 from support.api import invoke, request
-from support.chunks import fill, services
+from support.chunks import fill, make_services
 from support.cohere_server import KEY, cohere_server, hashed
 
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
@@ -125,7 +125,7 @@ def deployed() -> Iterator[None]:
     with cohere_server(embed) as api:
         transport = DeadlineTransport(lambda: {"authorization": f"Bearer {KEY}"})
         embedder = CohereEmbedder(transport, model="m", base_url=api.url)
-        with container.using(services(store, "docs", embedder, DEADLINE_MS="60000")):
+        with container.override(make_services(store, "docs", embedder, DEADLINE_MS="60000")):
             yield
         embedder.close()
     store.close()

@@ -9,7 +9,7 @@ from chunkproof.audit.prepare import point_key, prepare, sampled
 from chunkproof.audit.sampling import upper_bound
 from chunkproof.audit.sort import MOST_RUNS, Sorter
 from chunkproof.errors import InvalidParameterError
-from chunkproof.retrieval.lookup import NAMESPACE, home_of
+from chunkproof.retrieval.lookup import NAMESPACE, point_id_for
 
 HASH = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"  # of "test"
 
@@ -32,7 +32,7 @@ def test_what_is_written_is_read(entry: Entry) -> None:
 
 @pytest.mark.parametrize("chunk_id", ["a", "doc 1/ü", "", "x" * 1000, "550e8400-e29b"])
 def test_a_chunk_whose_id_qdrant_does_not_take_has_its_uuid5_as_home(chunk_id: str) -> None:
-    assert home_of(chunk_id) == str(uuid5(NAMESPACE, chunk_id))
+    assert point_id_for(chunk_id) == str(uuid5(NAMESPACE, chunk_id))
 
 
 def test_ids_and_hashes_are_read_as_qdrant_and_sha256_write_them() -> None:

@@ -11,7 +11,7 @@ from bench.turns import agreed, order
 
 
 def goal(value: float) -> Goal:
-    return Goal("cold ÷ (a)", value, at_least=0.40, aim_for=0.15)
+    return Goal("cold ÷ (a)", value, score_threshold=0.40, aim_for=0.15)
 
 
 def cold(**walls: list[float]) -> dict[str, Part]:

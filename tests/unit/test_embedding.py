@@ -9,7 +9,7 @@ import pytest
 from chunkproof.clients.ports import InputType
 from chunkproof.deadline import Deadline
 from chunkproof.errors import EmbeddingError, EmbeddingTimeoutError
-from chunkproof.retrieval.embedding import QueryEmbedder, checked
+from chunkproof.retrieval.embedding import QueryEmbedder, check_embeddings
 
 
 class Letters:
@@ -54,18 +54,18 @@ class Fixed(Letters):
 
 def refusal(vectors: Sequence[Sequence[float]], count: int) -> str:
     with pytest.raises(EmbeddingError) as refused:
-        checked(vectors, count)
+        check_embeddings(vectors, count)
     return refused.value.message.removeprefix("Failed to embed query: ")
 
 
 def test_sound_embeddings_are_returned_as_they_are():
     vectors = [[0.6, -0.8], [1, 0.0], [-1.0, 1e-30]]
 
-    assert checked(vectors, 3) is vectors
+    assert check_embeddings(vectors, 3) is vectors
 
 
 def test_rounding_beyond_one_is_sound():
-    assert checked([[1.0000001, 0.0]], 1)
+    assert check_embeddings([[1.0000001, 0.0]], 1)
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_what_cannot_be_an_embedding_is_refused_with_the_reason(vectors, count, 
 
 
 def test_no_texts_have_no_embeddings():
-    assert checked([], 0) == []
+    assert check_embeddings([], 0) == []
 
 
 def test_a_query_is_embedded_and_says_when(deadline):

@@ -7,13 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chunkproof.errors import InvalidParameterError
-from chunkproof.models.json import Faulty, faults, place, read_json
+from chunkproof.models.json import Faulty, find_faults, format_path, read_json
 
 from .strategies import JSON_VALUES
 
 
 def messages(body: str | bytes) -> list[str]:
-    return [fault.message for fault in faults(read_json(body))]
+    return [fault.message for fault in find_faults(read_json(body))]
 
 
 def refusal(body: str | bytes) -> str:
@@ -32,7 +32,7 @@ def test_a_sound_document_is_read_as_it_is_and_has_no_faults(value):
     read = read_json(json.dumps(value).encode())
 
     assert read == value
-    assert faults(read) == []
+    assert find_faults(read) == []
 
 
 @given(st.text() | st.binary() | st.text(alphabet='{}[]":,0123456789eE+-.\\u"truefalsenulNaInity \n'))
@@ -43,7 +43,7 @@ def test_any_body_is_read_or_refused_as_the_callers_mistake(body):
     except InvalidParameterError as error:
         message = error.message
     else:
-        assert isinstance(faults(document), list)
+        assert isinstance(find_faults(document), list)
         return
 
     assert message.startswith("The request body is not ")
@@ -145,7 +145,7 @@ def test_thirty_two_levels_are_read():
 @pytest.mark.parametrize("levels", [33, 34, 500])
 def test_deeper_nesting_is_refused_with_the_field_that_has_it(levels):
     with pytest.raises(InvalidParameterError, match=r"^a is nested deeper than 32 levels$"):
-        faults(read_json('{"ok": 1, "a": ' + nested(levels) + "}"))
+        find_faults(read_json('{"ok": 1, "a": ' + nested(levels) + "}"))
 
 
 @pytest.mark.parametrize("opening", ["[", '{"a":'])
@@ -175,4 +175,4 @@ def test_a_message_does_not_grow_with_the_callers_name():
     ],
 )
 def test_a_place_is_written_as_people_write_it(path, text):
-    assert place(path) == text
+    assert format_path(path) == text

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from chunkproof.clients.ports import Point
 from chunkproof.errors import CorruptChunkError
-from chunkproof.retrieval.payload import PayloadMap, flattened, lies_in_json_string
+from chunkproof.retrieval.payload import PayloadMap, flatten, lies_in_json_string
 
 from .strategies import JSON_VALUES
 
@@ -231,7 +231,7 @@ def test_a_path_through_a_json_string_is_told(path, payload, inside):
 def test_fields_one_level_down_have_dotted_names():
     payload = {"text": "x", "metadata": {"url": "u", "deep": {"er": 1}}, "tags": ["a"], "empty": {}}
 
-    assert dict(flattened(payload)) == {
+    assert dict(flatten(payload)) == {
         "text": "x", "metadata.url": "u", "metadata.deep": {"er": 1}, "tags": ["a"],
     }  # fmt: skip
 

@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from chunkproof.errors import InvalidParameterError
 from chunkproof.models import Limits, Model, Request, read_json
-from chunkproof.models.base import shown
+from chunkproof.models.json import display_name
 
 
 class Order(Request):
@@ -132,4 +132,4 @@ def test_a_model_cannot_be_changed():
     ],
 )
 def test_a_callers_name_is_shown_bounded_and_harmless(name, text):
-    assert shown(name) == text
+    assert display_name(name) == text

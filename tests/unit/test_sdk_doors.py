@@ -88,14 +88,14 @@ def test_a_release_of_coheres_sdk_that_does_not_fit_is_entered_by_the_front_door
 DOORS = {"the light door": cohere_endpoint._wrapped, "the front door": cohere_endpoint._front}
 
 
-@pytest.mark.parametrize("door", DOORS.values(), ids=DOORS.keys())
+@pytest.mark.parametrize("backend", DOORS.values(), ids=DOORS.keys())
 def test_both_of_coheres_doors_give_the_same(backend: Callable[..., cohere_endpoint.Embed]) -> None:
     answer = Said(200, b'{"id": "1", "embeddings": {"float": [[0.6, 0.8]]}, "texts": ["one"]}')
     with keeping_server(lambda _: answer) as server, httpx.Client() as client:
         assert backend(server.url, client)(BODY) == [[0.6, 0.8]]
 
 
-@pytest.mark.parametrize("door", DOORS.values(), ids=DOORS.keys())
+@pytest.mark.parametrize("backend", DOORS.values(), ids=DOORS.keys())
 def test_both_of_coheres_doors_refuse_the_same(backend: Callable[..., cohere_endpoint.Embed]) -> None:
     answer = Said(422, b'{"message": "too many tokens"}', headers={"x-id": "7"})
     with (

@@ -17,7 +17,7 @@ from chunkproof.suite import case_run
 from chunkproof.suite.case_run import GIVE_UP_AFTER, SuiteRun, run_case
 from chunkproof.suite.outcome import TestCaseResult, TestStatus
 from chunkproof.suite.run import InterruptedRun, Plan, run_suite
-from chunkproof.suite.selfcheck import error_classes
+from chunkproof.suite.selfcheck import check_error_classes
 
 from support.suites import Answer, Backend, answer, case, chunk, suite
 
@@ -200,6 +200,6 @@ def test_an_equally_near_result_is_no_miss_of_the_index() -> None:
 
 
 def test_every_error_class_is_raised_and_handled() -> None:
-    handled, known = error_classes()
+    handled, known = check_error_classes()
     assert handled == known
     assert known >= 30

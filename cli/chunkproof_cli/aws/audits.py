@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from chunkproof.audit.report import AuditReport
-from chunkproof.clients.s3 import Bucket, is_address
+from chunkproof.clients.s3 import Bucket, is_s3_address
 from chunkproof_cli.aws.executions import Machine, new_name
 from chunkproof_cli.output import say
 
@@ -17,7 +17,7 @@ def audit_in_cloud(stack: str, manifest: str, collection: str | None, folder: Pa
     """
     machine, audit_id = Machine.of(stack, "Audit"), new_name()
     bucket = machine.bucket
-    address = manifest if is_address(manifest) else _uploaded(bucket, Path(manifest), audit_id)
+    address = manifest if is_s3_address(manifest) else _uploaded(bucket, Path(manifest), audit_id)
     run = machine.start(audit_id, {"audit_id": audit_id, "manifest": address, "collection": collection or ""})
     say(
         f"Audit {audit_id} is under way in {stack}; its report will be in {bucket.address(f'audits/{audit_id}/')}"

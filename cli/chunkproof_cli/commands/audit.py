@@ -134,9 +134,9 @@ def audit(
 def _here(manifest: Path, folder: Path, options: dict[str, Any], given: Options) -> AuditReport:
     plan = Plan(options["partial"], options["sample"], options["vectors"])
     resumes = _resumes(folder, options["resume"], options["restart"])
-    with open_services(given) as using:
-        collection = given.collection or using.settings.collection
-        return run_audit(manifest, folder, plan, using=using, collection=collection, resume=resumes)
+    with open_services(given) as services:
+        collection = given.collection or services.settings.collection
+        return run_audit(manifest, folder, plan, services=services, collection=collection, resume=resumes)
 
 
 def _check_for_cloud(options: dict[str, Any]) -> None:
@@ -147,12 +147,12 @@ def _check_for_cloud(options: dict[str, Any]) -> None:
 
 
 def run_audit(
-    manifest: Path, folder: Path, plan: Plan, *, using: Services, collection: str, resume: bool = False
+    manifest: Path, folder: Path, plan: Plan, *, services: Services, collection: str, resume: bool = False
 ) -> AuditReport:
     """Audit with a bar for the eye; what stops it says how to go on."""
     with ExitStack() as bars:
         show = _Bar(bars)
-        audit = Audit(folder, using, collection, plan, show)
+        audit = Audit(folder, services, collection, plan, show)
         audit.check()
         if resume:
             prepared, state = audit.resume(fingerprint(manifest))

@@ -111,7 +111,7 @@ def _load(records: list[ChunkRecord], connected: Connection) -> None:
 def _search(question: str, connected: Connection) -> None:
     _heading(f"2. Search: {question}")
     query = SearchQuery.parse({"query_text": question, "collection": COLLECTION, "top_k": 3})
-    print_results(search(query, using=connected.services, deadline=Deadline(STEP_MS)))
+    print_results(search(query, services=connected.services, deadline=Deadline(STEP_MS)))
 
 
 def _validate(records: list[ChunkRecord], connected: Connection) -> None:
@@ -122,7 +122,7 @@ def _validate(records: list[ChunkRecord], connected: Connection) -> None:
 
     _heading("4. The same after its text was NFC-normalized behind its back")
     store, deadline = connected.store, Deadline(STEP_MS)
-    point = find_point(record.chunk_id, COLLECTION, using=connected.services, deadline=deadline)
+    point = find_point(record.chunk_id, COLLECTION, services=connected.services, deadline=deadline)
     good = store.fetch(COLLECTION, [point.id], deadline, with_vector="")[0]
     changed = {**good.payload, "text": unicodedata.normalize("NFC", record.text)}
     store.upsert(COLLECTION, [Point(good.id, changed, vector=good.vector)], "", deadline)
@@ -135,7 +135,7 @@ def _validate(records: list[ChunkRecord], connected: Connection) -> None:
 
 def _print_validation(record: ChunkRecord, connected: Connection) -> None:
     request = ChunkValidation(chunk_id=record.chunk_id, collection=COLLECTION, original_text=record.text)
-    print_verdict(validate_chunk(request, using=connected.services, deadline=Deadline(STEP_MS)))
+    print_verdict(validate_chunk(request, services=connected.services, deadline=Deadline(STEP_MS)))
 
 
 def _run_suite(connected: Connection, given: Options) -> SuiteReport:

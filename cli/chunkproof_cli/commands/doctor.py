@@ -40,8 +40,8 @@ def doctor(stack: str | None, **common: Any) -> None:
     elif given.api is not None:
         found = examine_api(given.api, given.collection or Settings.from_env().collection)
     else:
-        with open_services(given) as using:
-            found = examine(given.collection, using, lambda: terminal_deadline(using.settings))
+        with open_services(given) as services:
+            found = examine(given.collection, services, lambda: terminal_deadline(services.settings))
     if given.json:
         print_json(found.as_json())
     else:

@@ -14,7 +14,7 @@ from chunkproof.audit.reader import Reader
 from chunkproof.audit.sort import Sorter
 from chunkproof.errors import CorruptChunkError
 from chunkproof.retrieval.integrity import digest
-from chunkproof.retrieval.lookup import home_of
+from chunkproof.retrieval.lookup import point_id_for
 from chunkproof_cli.connections import open_services, terminal_deadline
 from chunkproof_cli.exits import FAILED
 from chunkproof_cli.files.chunks import ChunkRecord, check_chunks
@@ -75,11 +75,11 @@ def manifest(chunks: Path | None, output: Path, hashed: bool, metadata: str, **c
         entries = (record_entry(record, fields, hashed=hashed) for record in source)
         count = write_manifest(_noting(entries, seen), output)
     else:
-        with open_services(given) as using:
-            collection = given.collection or using.settings.collection
-            total = using.store.describe(collection, terminal_deadline(using.settings)).points_count
+        with open_services(given) as services:
+            collection = given.collection or services.settings.collection
+            total = services.store.describe(collection, terminal_deadline(services.settings)).points_count
             with progress("Reading", total) as done:
-                snapshot = _snapshot(Reader(using, collection), fields, hashed, done, unreadable)
+                snapshot = _snapshot(Reader(services, collection), fields, hashed, done, unreadable)
                 count = write_manifest(_noting(snapshot, seen), output)
     if metadata != USUAL and (unseen := [name for name in fields if name not in seen]):
         say(f"--metadata: no chunk has {' or '.join(unseen)}; an audit will not compare it")
@@ -115,7 +115,7 @@ def _noting(entries: Iterable[Entry], seen: set[str]) -> Iterator[Entry]:
 def _snapshot(
     reader: Reader, fields: list[str], hashed: bool, done: Any, unreadable: list[str]
 ) -> Iterator[Entry]:
-    payloads = reader.using.payloads
+    payloads = reader.services.payloads
     for page in reader.pages(None):
         for point in page.points:
             chunk_id = payloads.id_of(point)
@@ -126,7 +126,7 @@ def _snapshot(
                 continue
             values = {name: payloads.stated(name, point.payload) for name in fields}
             known = {name: value for name, value in values.items() if value is not None}
-            point_id = None if home_of(chunk_id) == point.id else point.id
+            point_id = None if point_id_for(chunk_id) == point.id else point.id
             yield _entry(chunk_id, text, known, hashed, point_id)
         done(len(page.points))
 

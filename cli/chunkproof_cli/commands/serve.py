@@ -55,7 +55,7 @@ def serve(host: str, port: int, logs: bool, **common: Any) -> None:
     settings = Settings.from_env()
     if given.collection is not None:
         settings = settings.model_copy(update={"collection": given.collection})
-    with connect(given, settings) as connected, container.using(connected.services):
+    with connect(given, settings) as connected, container.override(connected.services):
         for name in FUNCTIONS:
             function(name)
         listener = _listener(host, port)

@@ -61,9 +61,9 @@ def init(from_collection: bool, count: int, output: Path | None, **common: Any) 
         raise click.BadParameter(f"{output} exists", param_hint="-o")
     text, cases = TEMPLATE, 2
     if from_collection:
-        with open_services(given) as using:
-            name = using.collection(given.collection)
-            starter = known_items(name, count, using, lambda: terminal_deadline(using.settings))
+        with open_services(given) as services:
+            name = services.collection(given.collection)
+            starter = known_items(name, count, services, lambda: terminal_deadline(services.settings))
         text, cases = as_yaml(starter), len(starter.items)
         if cases < count:
             say(f"{cases} cases: there are no more chunks with a text of their own")

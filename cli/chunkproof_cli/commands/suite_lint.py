@@ -42,9 +42,9 @@ def lint(offline: bool, **options: Any) -> None:
     except BrokenSuiteFileError as error:
         found, findings = error.rest, list(error.findings)
     if found is not None and not offline:
-        with open_services(given) as using:
-            local = local_backend(using)
-            linter = Linter(using, local.search, lambda: terminal_deadline(using.settings))
+        with open_services(given) as services:
+            local = local_backend(services)
+            linter = Linter(services, local.search, lambda: terminal_deadline(services.settings))
             cases = placed(found.suite.cases, collection_of(found, given))
             with each_warning_once("chunkproof.retrieval.search"):
                 findings += [found.found(problem) for problem in linter.problems(cases)]

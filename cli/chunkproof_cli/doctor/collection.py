@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from chunkproof.clients.ports import Point, VectorSpace
+from chunkproof.clients.ports import Point, VectorConfig
 from chunkproof.deadline import Deadline
 from chunkproof.errors import (
     ChunkproofError,
@@ -15,10 +15,10 @@ from chunkproof.errors import (
     UnsupportedDistanceError,
 )
 from chunkproof.models import CollectionInfo
-from chunkproof.retrieval.collection import collection_info, mapping_in
+from chunkproof.retrieval.collection import collection_info, find_mapping
 from chunkproof.retrieval.payload import lies_in_json_string
 from chunkproof.retrieval.services import Services
-from chunkproof.retrieval.vectors import AGREES, SIMILAR, likeness
+from chunkproof.retrieval.vectors import AGREES, SIMILAR, cosine_with_text
 
 SAMPLE_ROWS = 3
 COMPARED_CHUNKS = 5
@@ -98,36 +98,36 @@ class Examination:
         }
 
 
-def examine(wanted: str | None, using: Services, deadline: Callable[[], Deadline]) -> Examination:
+def examine(wanted: str | None, services: Services, deadline: Callable[[], Deadline]) -> Examination:
     """Look at the collection that was asked for, or at the only one there is."""
-    found = Examination(using.store.host, using.store.collections(deadline()))
-    found.collection = _chosen(wanted, using, found.collections)
-    found.info = collection_info(found.collection, using=using, deadline=deadline())
-    page = using.store.scroll(found.collection, deadline(), limit=100)
+    found = Examination(services.store.host, services.store.collections(deadline()))
+    found.collection = _chosen(wanted, services, found.collections)
+    found.info = collection_info(found.collection, services=services, deadline=deadline())
+    page = services.store.scroll(found.collection, deadline(), limit=100)
     payloads = [dict(point.payload) for point in page.points]
-    found.mapping = mapping_in(payloads, using.payloads)
+    found.mapping = find_mapping(payloads, services.payloads)
     found.rows = [
-        {name: using.payloads.value(name, payload) for name in found.mapping}
+        {name: services.payloads.value(name, payload) for name in found.mapping}
         for payload in payloads[:SAMPLE_ROWS]
     ]
     found.shares = {
-        name: sum(bool(using.payloads.value(name, payload)) for payload in payloads) / len(payloads)
+        name: sum(bool(services.payloads.value(name, payload)) for payload in payloads) / len(payloads)
         for name in ("text", "url", "document_title", "content_hash")
         if payloads
     }
     found.findings = [
         *_size(found.info),
-        *_distance(found.collection, using, deadline()),
+        *_distance(found.collection, services, deadline()),
         *_payload(found.shares),
-        *_indexes(found, page.points, using),
-        *_vectors(found, page.points, using, deadline),
+        *_indexes(found, page.points, services),
+        *_vectors(found, page.points, services, deadline),
     ]
-    found.to_set = list(_settings(found, using))
+    found.to_set = list(_settings(found, services))
     return found
 
 
-def _chosen(wanted: str | None, using: Services, names: list[str]) -> str:
-    default = using.settings.collection
+def _chosen(wanted: str | None, services: Services, names: list[str]) -> str:
+    default = services.settings.collection
     if wanted is not None:
         if wanted not in names:
             raise CollectionNotFoundError(wanted)
@@ -138,10 +138,10 @@ def _chosen(wanted: str | None, using: Services, names: list[str]) -> str:
         return names[0]
     if not names:
         raise InvalidParameterError(
-            f"There is no collection at {using.store.host}: load one with chunkproof load, or set QDRANT_URL"
+            f"There is no collection at {services.store.host}: load one with chunkproof load, or set QDRANT_URL"
         )
     raise InvalidParameterError(
-        f"There are {len(names)} collections at {using.store.host}; choose one with --collection: {', '.join(names)}"
+        f"There are {len(names)} collections at {services.store.host}; choose one with --collection: {', '.join(names)}"
     )
 
 
@@ -154,9 +154,9 @@ def _size(info: CollectionInfo) -> Iterator[Finding]:
         yield Finding(Level.NOTE, "status", f"Qdrant reports status {info.status}", "See the server's log")
 
 
-def _distance(collection: str, using: Services, deadline: Deadline) -> Iterator[Finding]:
+def _distance(collection: str, services: Services, deadline: Deadline) -> Iterator[Finding]:
     try:
-        space = using.space(collection, deadline)
+        space = services.space(collection, deadline)
     except UnsupportedDistanceError as error:
         yield Finding(Level.FAIL, "distance", str(error), "Make the collection again with Cosine distance")
     except InvalidParameterError as error:
@@ -185,11 +185,11 @@ def _payload(shares: Mapping[str, float]) -> Iterator[Finding]:
             yield Finding(Level.NOTE, name, f"{shares[name]:.0%} have {name}; without it, {why}")
 
 
-def _indexes(found: Examination, points: tuple[Point, ...], using: Services) -> Iterator[Finding]:
-    if using.settings.qdrant_url is None or found.info is None:
+def _indexes(found: Examination, points: tuple[Point, ...], services: Services) -> Iterator[Finding]:
+    if services.settings.qdrant_url is None or found.info is None:
         return
     indexed = {item.name for item in found.info.payload_fields if item.indexed}
-    ids = {path for path in using.payloads.id_paths for point in points if _holds_text(path, point)}
+    ids = {path for path in services.payloads.id_paths for point in points if _holds_text(path, point)}
     wanted = dict.fromkeys(ids, "keyword")
     for name in FILTERED_FIELDS:
         path = found.mapping.get(name)
@@ -216,17 +216,17 @@ def _holds_text(path: str, point: Point) -> bool:
 
 
 def _vectors(
-    found: Examination, points: tuple[Point, ...], using: Services, deadline: Callable[[], Deadline]
+    found: Examination, points: tuple[Point, ...], services: Services, deadline: Callable[[], Deadline]
 ) -> Iterator[Finding]:
     """Whether the configured embedder made what is stored; says why when that cannot be told."""
-    if found.info is None or not points or not found.collection or using.embedder is None:
+    if found.info is None or not points or not found.collection or services.embedder is None:
         return
-    stored = _stored_models(points, using)
+    stored = _stored_models(points, services)
     likely = " and ".join(stored) or _MODELS_BY_SIZE.get(found.info.vector_size, "unknown")
     yield Finding(
         Level.OK, "likely model", likely + (" (the payload says so)" if stored else " (by vector size)")
     )
-    model, size = using.embedder.model, using.embedder.dimension
+    model, size = services.embedder.model, services.embedder.dimension
     if size is not None and size != found.info.vector_size:
         yield Finding(
             Level.NOTE,
@@ -236,8 +236,8 @@ def _vectors(
         )
         return
     try:
-        space = using.space(found.collection, deadline())
-        cosines = list(_cosines(found.collection, points, space, using, deadline))
+        space = services.space(found.collection, deadline())
+        cosines = list(_cosines(found.collection, points, space, services, deadline))
     except EmbeddingSizeError as error:
         remedy = "Set CHUNKPROOF_MODEL to the model of the pipeline"
         yield Finding(Level.FAIL, "vectors", error.message, remedy)
@@ -267,27 +267,27 @@ def _vectors(
         )
 
 
-def _stored_models(points: tuple[Point, ...], using: Services) -> list[str]:
+def _stored_models(points: tuple[Point, ...], services: Services) -> list[str]:
     return sorted(
-        {str(m) for point in points if (m := using.payloads.value("embedding_model", point.payload))}
+        {str(m) for point in points if (m := services.payloads.value("embedding_model", point.payload))}
     )
 
 
 def _cosines(
     collection: str,
     points: tuple[Point, ...],
-    space: VectorSpace,
-    using: Services,
+    space: VectorConfig,
+    services: Services,
     deadline: Callable[[], Deadline],
 ) -> Iterator[float]:
     ids = [point.id for point in points[:COMPARED_CHUNKS]]
-    for point in using.store.fetch(collection, ids, deadline(), with_vector=space.name):
-        if (found := likeness(point, using, deadline)) is not None:
+    for point in services.store.fetch(collection, ids, deadline(), with_vector=space.name):
+        if (found := cosine_with_text(point, services, deadline)) is not None:
             yield found
 
 
-def _settings(found: Examination, using: Services) -> Iterator[str]:
-    settings = using.settings
+def _settings(found: Examination, services: Services) -> Iterator[str]:
+    settings = services.settings
     if found.collection != settings.collection:
         yield f"CHUNKPROOF_COLLECTION={found.collection}"
     if settings.qdrant_url is not None:

@@ -15,7 +15,7 @@ from chunkproof.models import Request, read_json
 from chunkproof.models.base import BrokenRules
 from chunkproof.models.filters import parse_time
 from chunkproof.retrieval.integrity import digest
-from chunkproof.retrieval.lookup import home_of
+from chunkproof.retrieval.lookup import point_id_for
 
 SHOWN_PROBLEMS = 20
 
@@ -72,7 +72,7 @@ class ChunkRecord(Request):
     @property
     def point_id(self) -> PointId:
         """The chunk's own id where Qdrant takes it, else a uuid5 of it."""
-        return home_of(self.chunk_id)
+        return point_id_for(self.chunk_id)
 
     def payload(self, model: str) -> dict[str, Any]:
         """What is stored beside the vector."""

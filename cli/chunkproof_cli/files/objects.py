@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from chunkproof.clients.s3 import is_address, located
+from chunkproof.clients.s3 import is_s3_address, parse_address
 
 _fetched: dict[Path, str] = {}
 
@@ -21,9 +21,9 @@ class FileOrObject(click.ParamType[Path]):
 
     def convert(self, value: Any, _param: click.Parameter | None, _context: click.Context | None) -> Path:
         """The file; an object that cannot be had is raised as what it is."""
-        if isinstance(value, Path) or not is_address(value):
+        if isinstance(value, Path) or not is_s3_address(value):
             return Path(value)
-        bucket, key = located(value)
+        bucket, key = parse_address(value)
         file = Path(mkdtemp(dir=_folder())) / PurePosixPath(key).name
         bucket.download(key, file)
         _fetched[file] = value

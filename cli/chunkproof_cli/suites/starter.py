@@ -49,11 +49,11 @@ class Starter:
     total: int
 
 
-def known_items(collection: str, count: int, using: Services, deadline: Callable[[], Deadline]) -> Starter:
+def known_items(collection: str, count: int, services: Services, deadline: Callable[[], Deadline]) -> Starter:
     """Chunks drawn by chance, the same at every call; each with its longest sentence as the question."""
     scan = _Scan()
-    total = using.store.describe(collection, deadline()).points_count
-    for key, text in _chunks(collection, using, deadline, scan):
+    total = services.store.describe(collection, deadline()).points_count
+    for key, text in _chunks(collection, services, deadline, scan):
         proof = digest(text)
         scan.texts.setdefault(proof, text)
         scan.ids[proof].append(key)
@@ -125,19 +125,19 @@ def quoted(text: str) -> str:
 
 
 def _chunks(
-    collection: str, using: Services, deadline: Callable[[], Deadline], scan: _Scan
+    collection: str, services: Services, deadline: Callable[[], Deadline], scan: _Scan
 ) -> Iterator[tuple[str, str]]:
     start = None
     while scan.points < MOST_SCANNED:
-        page = using.store.scroll(collection, deadline(), limit=PAGE, start=start)
+        page = services.store.scroll(collection, deadline(), limit=PAGE, start=start)
         scan.points += len(page.points)
         for point in page.points:
             try:
-                text = using.payloads.text_of(point)
+                text = services.payloads.text_of(point)
             except CorruptChunkError:
                 continue
             if text.strip():
-                yield using.payloads.id_of(point), text
+                yield services.payloads.id_of(point), text
         if page.next_id is None:
             return
         start = page.next_id

@@ -33,7 +33,7 @@ def _find(chunks: list[Expected], run: Run) -> Lookup:
 
 
 def _judged(expected: Expected, found: Lookup, run: Run) -> Finding | None:
-    payloads = run.reader.using.payloads
+    payloads = run.reader.services.payloads
     points = found.points.get(expected.chunk_id, [])
     if len(points) > 1:
         return duplicate(expected.entry, {point.id: point for point in points}, len(points), payloads)

@@ -12,7 +12,7 @@ from chunkproof.audit.prepare import Expected
 from chunkproof.clients.ports import Point, PointId
 from chunkproof.errors import CorruptChunkError
 from chunkproof.models import Mismatch, Model
-from chunkproof.models.json import shown
+from chunkproof.models.json import display_name
 from chunkproof.retrieval.integrity import compare, compare_with_hash
 from chunkproof.retrieval.payload import PayloadMap
 
@@ -190,8 +190,8 @@ def _same(stored: Any, expected: Any) -> bool:
 
 def _sentence(difference: MetadataDifference) -> str:
     stored = "missing" if difference.stored is None else _value(difference.stored)
-    return f"{shown(difference.field)} is {stored}, expected {_value(difference.expected)}"
+    return f"{display_name(difference.field)} is {stored}, expected {_value(difference.expected)}"
 
 
 def _value(value: Any) -> str:
-    return shown(repr(value), LONGEST_VALUE)
+    return display_name(repr(value), LONGEST_VALUE)

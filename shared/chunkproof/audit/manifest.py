@@ -17,7 +17,7 @@ from chunkproof.models import Request, read_json
 from chunkproof.models.base import BrokenRules
 from chunkproof.models.validation import MAX_ID
 from chunkproof.retrieval.integrity import digest
-from chunkproof.retrieval.lookup import as_point_id, home_of
+from chunkproof.retrieval.lookup import as_point_id, point_id_for
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _NAMES = dict.fromkeys(("chunk_id", "point_id", "original_text", "original_sha256", "metadata")).keys()
@@ -37,7 +37,7 @@ class Entry:
     @property
     def home(self) -> PointId:
         """The point to look at first."""
-        return home_of(self.chunk_id) if self.point_id is None else self.point_id
+        return point_id_for(self.chunk_id) if self.point_id is None else self.point_id
 
     @property
     def sha256(self) -> str:

@@ -55,21 +55,21 @@ def settle(run: Run) -> None:
 def _decided(
     case: _Case, now: dict[PointId, Point], run: Run, suspects: list[tuple[Expected, Point]]
 ) -> Iterator[Finding]:
-    using = run.reader.using
+    services = run.reader.services
     shows = {
         point_id: now[point_id]
         for point_id in case.wanted()
-        if point_id in now and answers_to(case.chunk_id, now[point_id], using)
+        if point_id in now and answers_to(case.chunk_id, now[point_id], services)
     }
     if case.known is None:
         for point_id, claimed in case.points:
             if point_id in shows and not claimed:
-                yield orphan(shows[point_id], using.payloads)
+                yield orphan(shows[point_id], services.payloads)
     elif len(shows) > 1:
-        yield duplicate(case.known.entry, shows, len(shows) + case.unnamed, using.payloads)
+        yield duplicate(case.known.entry, shows, len(shows) + case.unnamed, services.payloads)
     elif case.absent and shows:
         point = next(iter(shows.values()))
-        if judge(case.known, point, using.payloads):
+        if judge(case.known, point, services.payloads):
             suspects.append((case.known, point))
     elif case.absent:
         yield missing(case.known.entry)

@@ -38,8 +38,8 @@ Answer = TypeVar("Answer")
 class Reader:
     """One collection, page by page or by ids. What fails in passing is asked again; what does not is raised."""
 
-    def __init__(self, using: Services, collection: str, pauses: Sequence[float] | None = None) -> None:
-        self.using = using
+    def __init__(self, services: Services, collection: str, pauses: Sequence[float] | None = None) -> None:
+        self.services = services
         self.collection = collection
         self._pauses = PAUSES if pauses is None else pauses
         self._stopped = Event()
@@ -67,7 +67,7 @@ class Reader:
             return find_points(
                 wanted,
                 self.collection,
-                using=self.using,
+                services=self.services,
                 deadline=Deadline(CALL_MS),
                 with_vector=with_vector,
                 fields=fields,
@@ -92,8 +92,8 @@ class Reader:
         in indexed fields, and only those that are nowhere else in the others.
         """
         if self._fields is None:
-            found = self.using.store.describe(self.collection, Deadline(CALL_MS))
-            indexed = [path for path in self.using.payloads.id_paths if path in found.indexed_fields]
+            found = self.services.store.describe(self.collection, Deadline(CALL_MS))
+            indexed = [path for path in self.services.payloads.id_paths if path in found.indexed_fields]
             self._fields = (None,) if found.points_count <= SMALL else (indexed,)
         return self._fields[0]
 
@@ -107,7 +107,9 @@ class Reader:
 
     def _next_page(self, start: PointId | None) -> Page:
         try:
-            page = self.using.store.scroll(self.collection, Deadline(CALL_MS), limit=self._page, start=start)
+            page = self.services.store.scroll(
+                self.collection, Deadline(CALL_MS), limit=self._page, start=start
+            )
         except (ResponseTooLargeError, VectorStoreTimeoutError):
             if self._page == 1:
                 raise
@@ -120,7 +122,7 @@ class Reader:
 
     def _fetch_parts(self, ids: Sequence[PointId]) -> list[Point]:
         try:
-            return self.using.store.fetch(self.collection, ids, Deadline(CALL_MS))
+            return self.services.store.fetch(self.collection, ids, Deadline(CALL_MS))
         except (ResponseTooLargeError, VectorStoreTimeoutError):
             if len(ids) == 1:
                 raise

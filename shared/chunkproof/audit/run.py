@@ -16,7 +16,7 @@ from chunkproof.audit.state import Job, Logs, Progress, save, saved
 from chunkproof.audit.vectors import check_vectors
 from chunkproof.deadline import Deadline
 from chunkproof.errors import InvalidParameterError, NotConfiguredError
-from chunkproof.retrieval.services import Services, choose_space
+from chunkproof.retrieval.services import Services, choose_vector
 
 DESCRIBE_MS = 10_000
 
@@ -40,7 +40,7 @@ class Audit:
     """What an audit works with: a folder of its own for its state, and the services."""
 
     folder: Path
-    using: Services
+    services: Services
     collection: str
     plan: Plan = Plan()
     watch: Callable[[Progress], None] = lambda _progress: None
@@ -48,11 +48,11 @@ class Audit:
 
     def check(self) -> None:
         """Find out what cannot work before anything is done."""
-        found = self.using.store.describe(self.collection, Deadline(DESCRIBE_MS))
+        found = self.services.store.describe(self.collection, Deadline(DESCRIBE_MS))
         if self.plan.vectors is not None:
-            if self.using.embedder is None:
+            if self.services.embedder is None:
                 raise NotConfiguredError("No embedder is configured: set COHERE_API_KEY")
-            choose_space(found.vectors, self.using.settings.vector_name, self.collection)
+            choose_vector(found.vectors, self.services.settings.vector_name, self.collection)
 
     def begin(self, prepared: Prepared) -> Progress:
         """The first state."""
@@ -84,7 +84,7 @@ class Audit:
         of_run = prepared
         if self.plan.sample is not None:
             of_run = sampled(prepared, self.plan.sample, "sample")
-        reader = Reader(self.using, self.collection, self.pauses)
+        reader = Reader(self.services, self.collection, self.pauses)
         with Logs.opened(self.folder, progress.lengths) as logs:
             run = Run(self.folder, of_run, reader, logs, progress, self.watch)
             if run.progress.phase == "read":
@@ -99,20 +99,20 @@ class Audit:
                     check_vectors(run, sampled(of_run, size, "vectors"))
                 run.save(phase="report")
             findings = Findings(self.folder / "findings.jsonl", logs.read("findings"), self.folder)
-        model = self.using.embedder.model if self.using.embedder else None
+        model = self.services.embedder.model if self.services.embedder else None
         return report_of(run.progress, findings, name=name, model=model, started_at=started_at)
 
     def _job(self, manifest_sha256: str, entries: int, chunks: int) -> Job:
         return Job(
             collection=self.collection,
-            host=self.using.store.host,
+            host=self.services.store.host,
             manifest_sha256=manifest_sha256,
             entries=entries,
             chunks=chunks,
             by_ids=self.plan.is_by_ids,
             sample=self.plan.sample,
             vectors=self.plan.vectors,
-            model=self.using.embedder.model
-            if self.using.embedder and self.plan.vectors is not None
+            model=self.services.embedder.model
+            if self.services.embedder and self.plan.vectors is not None
             else None,
         )

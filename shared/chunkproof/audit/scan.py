@@ -39,7 +39,7 @@ class _Join:
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self._using = run.reader.using
+        self._services = run.reader.services
         self._coming: Iterator[tuple[int, Expected]] = run.prepared.read(run.progress.offset)
         self.offset = run.progress.offset
         self.seen = run.progress.seen
@@ -50,14 +50,14 @@ class _Join:
 
     def take(self, point: Point) -> None:
         """Judge what the manifest expects at this point."""
-        key, payloads = point_key(point.id), self._using.payloads
+        key, payloads = point_key(point.id), self._services.payloads
         self.pass_by(key)
         own_id = payloads.id_of(point)
         claimed, claimed_own = False, False
         while self._next is not None and self._next.key == key:
             expected = self._next
             chunk_id = expected.chunk_id
-            if chunk_id == own_id or answers_to(chunk_id, point, self._using):
+            if chunk_id == own_id or answers_to(chunk_id, point, self._services):
                 claimed = True
                 claimed_own |= chunk_id == own_id
                 if judge(expected, point, payloads):

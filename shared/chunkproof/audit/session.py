@@ -56,7 +56,7 @@ class Run:
         """Read chunks that looked wrong once more, and log what is wrong still; how many had changed meanwhile."""
         if not suspects:
             return 0
-        payloads = self.reader.using.payloads
+        payloads = self.reader.services.payloads
         now = self.reader.fetch([point.id for _, point in suspects])
         changed = 0
         for expected, before in suspects:

@@ -28,7 +28,7 @@ from chunkproof.audit.report import AuditReport, Findings, report_of
 from chunkproof.audit.run import Audit, Plan
 from chunkproof.audit.state import Job, Progress
 from chunkproof.clients.job_folder import MOST_SHARDS, JobFolder
-from chunkproof.clients.s3 import Bucket, located
+from chunkproof.clients.s3 import Bucket, parse_address
 from chunkproof.errors import ChunkproofError, InvalidParameterError
 from chunkproof.models import Model
 from chunkproof.retrieval.services import Services
@@ -72,7 +72,7 @@ class ShardAudit:
 
     def split(self, manifest: str, collection: str, shard_entries: int = SHARD_ENTRIES) -> ShardPlan:
         """Check the manifest and write its shards; `InvalidParameterError` lists the lines that are none."""
-        source, key = located(manifest)
+        source, key = parse_address(manifest)
         with TemporaryDirectory() as name, source.open(key) as body:
             folder, digest = Path(name), sha256()
             whole = folder / "manifest"
@@ -104,14 +104,14 @@ class ShardAudit:
         self._folder.write("plan.json", plan.to_json())
         return plan
 
-    def audit(self, shard: int, using: Services) -> ShardResult:
+    def audit(self, shard: int, services: Services) -> ShardResult:
         """Audit one shard by ids. What goes wrong is written down before it is raised."""
         plan = self.plan()
         try:
             with TemporaryDirectory() as name:
                 folder = Path(name)
                 prepared = prepare(self.lines(shard), f"shard {shard}", folder)
-                audit = Audit(folder, using, plan.collection, Plan(by_ids=True))
+                audit = Audit(folder, services, plan.collection, Plan(by_ids=True))
                 report = audit.go_on(prepared, audit.begin(prepared), plan.manifest)
                 self._upload(f"findings/{shard:05d}.jsonl", folder / "findings.jsonl")
         except ChunkproofError as error:

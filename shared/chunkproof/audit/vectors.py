@@ -16,12 +16,12 @@ from chunkproof.audit.findings import Finding, Kind
 from chunkproof.audit.prepare import Expected, Prepared, point_of
 from chunkproof.audit.reader import CALL_MS, Reader
 from chunkproof.audit.session import Run
-from chunkproof.clients.ports import InputType, Point, Vector, VectorSpace
+from chunkproof.clients.ports import InputType, Point, Vector, VectorConfig
 from chunkproof.deadline import Deadline
 from chunkproof.errors import CorruptChunkError, InvalidParameterError, NotConfiguredError, QueryTooLongError
-from chunkproof.models.json import shown
-from chunkproof.retrieval.embedding import checked
-from chunkproof.retrieval.services import choose_space
+from chunkproof.models.json import display_name
+from chunkproof.retrieval.embedding import check_embeddings
+from chunkproof.retrieval.services import choose_vector
 
 # The same text again gives the same vector but for rounding: 32-bit storage costs 1e-7, a service's own hardware
 # up to 1e-4. One changed word in two hundred costs more than this.
@@ -66,7 +66,7 @@ def check_vectors(run: Run, chosen: Prepared) -> None:
         good = verdicts.count(None)
         run.save(
             embedded=batch[-1][0],
-            checked=run.progress.checked + len(batch),
+            check_embeddings=run.progress.checked + len(batch),
             vectors_ok=run.progress.vectors_ok + good,
         )
 
@@ -75,13 +75,13 @@ class _Check:
     """The embedder, the collection's vector, and some texts of the collection as this model embeds them."""
 
     def __init__(self, reader: Reader, chosen: Prepared) -> None:
-        using = reader.using
-        if using.embedder is None:
+        services = reader.services
+        if services.embedder is None:
             raise NotConfiguredError("No embedder is configured: set COHERE_API_KEY")
-        self._reader, self._embedder, self._payloads = reader, using.embedder, using.payloads
-        description = using.store.describe(reader.collection, Deadline(CALL_MS))
-        self._space: VectorSpace = choose_space(
-            description.vectors, using.settings.vector_name, reader.collection
+        self._reader, self._embedder, self._payloads = reader, services.embedder, services.payloads
+        description = services.store.describe(reader.collection, Deadline(CALL_MS))
+        self._space: VectorConfig = choose_vector(
+            description.vectors, services.settings.vector_name, reader.collection
         )
         self._known: dict[str, Vector | None] = {}
         # Always the first of the sample, so that an audit that goes on judges as one that was not interrupted.
@@ -154,7 +154,7 @@ class _Check:
             return None
         return (
             Kind.WRONG_MODEL,
-            f"The payload says {shown(named)}, queries are embedded by {self._embedder.model}",
+            f"The payload says {display_name(named)}, queries are embedded by {self._embedder.model}",
         )
 
     def _cut(self, subject: _Subject, stored: Vector) -> tuple[Kind, str] | None:
@@ -174,7 +174,10 @@ class _Check:
     def _as_other(self, subject: _Subject, stored: Vector) -> tuple[Kind, str] | None:
         for other in self._others(subject, self._references):
             if cosine_of(stored, other.fresh or ()) >= SAME:
-                return Kind.STALE_VECTOR, f"It is the vector of another chunk's text: {shown(other.chunk_id)}"
+                return (
+                    Kind.STALE_VECTOR,
+                    f"It is the vector of another chunk's text: {display_name(other.chunk_id)}",
+                )
         return None
 
     def _by_structure(self, subject: _Subject, stored: Vector) -> tuple[Kind, str] | None:
@@ -236,7 +239,7 @@ class _Check:
 
     def _embed(self, texts: Sequence[str], input_type: InputType) -> Sequence[Vector]:
         def ask(these: Sequence[str]) -> Sequence[Vector]:
-            return checked(self._embedder.embed(these, input_type, Deadline(CALL_MS)), len(these))
+            return check_embeddings(self._embedder.embed(these, input_type, Deadline(CALL_MS)), len(these))
 
         return self._reader.patiently(ask, texts)
 

@@ -49,7 +49,7 @@ def _addresses(host: str, port: int, left: float | None) -> list[str]:
     # The system's resolver takes no timeout; with a name server that is silent it waits ten seconds and more.
     look_up = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
     try:
-        found = look_up() if left is None else deadline.bounded(look_up, left)
+        found = look_up() if left is None else deadline.run_with_timeout(look_up, left)
     except TimeoutError:
         raise httpcore.ConnectTimeout(f"{host} was not looked up in time") from None
     except (OSError, UnicodeError) as error:

@@ -22,7 +22,7 @@ Vector = Sequence[float]
 _IMPOSSIBLE = re.compile(r'[/\\<>:"|?*\x00-\x1f\x7f]')
 
 
-def is_impossible(collection: str) -> bool:
+def is_invalid_collection_name(collection: str) -> bool:
     """Whether no collection can have this name."""
     return bool(_IMPOSSIBLE.search(collection)) or collection in ("", ".", "..") or len(collection) > MAX_NAME
 
@@ -72,7 +72,7 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
-class VectorSpace:
+class VectorConfig:
     """One dense vector of a collection; the unnamed one has an empty name."""
 
     name: str
@@ -88,7 +88,7 @@ class Description:
     """
 
     name: str
-    vectors: tuple[VectorSpace, ...]
+    vectors: tuple[VectorConfig, ...]
     points_count: int
     indexed_vectors_count: int
     status: str
@@ -97,17 +97,17 @@ class Description:
 
 
 @dataclass(frozen=True, slots=True)
-class Nearest:
+class NearestQuery:
     """A search for the points nearest to a vector, with scores of at least `at_least`.
 
     `exact` compares with every point instead of asking the index.
     """
 
     collection: str
-    space: VectorSpace
+    space: VectorConfig
     vector: Vector
     limit: int
-    at_least: float = 0.0
+    score_threshold: float = 0.0
     where: tuple[Condition, ...] = ()
     with_vectors: bool = False
     exact: bool = False
@@ -137,7 +137,7 @@ class VectorStore(Protocol):
         """Shape and counts now."""
         ...
 
-    def nearest(self, query: Nearest, deadline: Deadline) -> list[Point]:
+    def nearest(self, query: NearestQuery, deadline: Deadline) -> list[Point]:
         """Best first. A score equal to the threshold is in, whatever the engine's own rule."""
         ...
 

@@ -68,15 +68,15 @@ class Bucket:
             raise ObjectStoreError(f"S3 could not be asked: {type(error).__name__}") from None
 
 
-def is_address(text: str) -> bool:
+def is_s3_address(text: str) -> bool:
     """Whether it is meant as the address of an object."""
     return text.startswith(SCHEME)
 
 
-def located(address: str) -> tuple[Bucket, str]:
+def parse_address(address: str) -> tuple[Bucket, str]:
     """The bucket and the key that an address names."""
     bucket, _, key = address.removeprefix(SCHEME).partition("/")
-    if not is_address(address) or not bucket or not key:
+    if not is_s3_address(address) or not bucket or not key:
         raise InvalidParameterError(f"{address} is not the address of an object, s3://BUCKET/KEY")
     return Bucket(bucket), key
 

@@ -133,7 +133,7 @@ def _fetch(arn: str) -> Mapping[str, str]:
 
     try:
         # AWS's timeouts hold for connecting and for each read, and for looking up the host there is none.
-        secret = deadline.bounded(get, left)
+        secret = deadline.run_with_timeout(get, left)
     except TimeoutError:
         raise NotConfiguredError(f"The secret {arn} could not be read in time") from None
     except TransformParameterError:

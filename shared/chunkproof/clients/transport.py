@@ -19,7 +19,7 @@ from chunkproof import deadline
 from chunkproof.clients.breaker import Breaker, Circuit
 from chunkproof.clients.connections import DeadlineBackend, EvictedError
 from chunkproof.clients.retry import Attempt, pause_before_retry
-from chunkproof.decompress import GZIP_OR_DEFLATE, UnpacksToTooMuchError, unpacked
+from chunkproof.decompress import GZIP_OR_DEFLATE, DecompressedTooLargeError, decompress
 from chunkproof.errors import NotConfiguredError
 
 KEPT_ALIVE_S = 30.0
@@ -227,8 +227,8 @@ def _unpacked(coding: str, body: bytes) -> bytes:
     if coding not in ("gzip", "deflate"):
         raise httpx.DecodingError(f"content-encoding {coding} was not asked for")
     try:
-        return unpacked(body, MAX_ANSWER_BYTES, GZIP_OR_DEFLATE)
-    except UnpacksToTooMuchError:
+        return decompress(body, MAX_ANSWER_BYTES, GZIP_OR_DEFLATE)
+    except DecompressedTooLargeError:
         raise AnswerTooLargeError(f"more than {MAX_ANSWER_BYTES} bytes, unpacked") from None
     except (zlib.error, EOFError):
         raise httpx.DecodingError(f"the answer is not valid {coding}") from None

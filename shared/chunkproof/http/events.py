@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from pydantic_core import to_json
 
-from chunkproof.decompress import UnpacksToTooMuchError, unpacked
+from chunkproof.decompress import DecompressedTooLargeError, decompress
 from chunkproof.errors import (
     ForbiddenError,
     InvalidParameterError,
@@ -28,7 +28,7 @@ Event = Mapping[str, Any]
 Answer = dict[str, Any]
 
 
-def readable(event: Event) -> dict[str, Any]:
+def normalize_event(event: Event) -> dict[str, Any]:
     """The event as routes read it: the body as plain text, whatever its wrapping and content type.
 
     `NotConfiguredError` for an event of another kind, such as an integration of payload format 1.0 sends.
@@ -48,7 +48,7 @@ def readable(event: Event) -> dict[str, Any]:
     return plain
 
 
-def claim_of(event: Event, name: str) -> str:
+def read_claim(event: Event, name: str) -> str:
     """What the caller's token, checked by API Gateway, says under this name; `ForbiddenError` without it."""
     authorizer = (event.get("requestContext") or {}).get("authorizer") or {}
     claim = ((authorizer.get("jwt") or {}).get("claims") or {}).get(name)
@@ -57,7 +57,7 @@ def claim_of(event: Event, name: str) -> str:
     return claim
 
 
-def fields_of(event: Event) -> dict[str, Any]:
+def read_fields(event: Event) -> dict[str, Any]:
     """The body's fields, as far as they can be read: for telling in a failure what was asked."""
     try:
         document = read_json(_body(event, _headers(event)))
@@ -66,7 +66,7 @@ def fields_of(event: Event) -> dict[str, Any]:
     return document if isinstance(document, dict) else {}
 
 
-def sized(answer: Answer, event: Event) -> Answer:
+def fit_to_lambda_limit(answer: Answer, event: Event) -> Answer:
     """The answer, compressed if it is too large and the caller takes gzip; else `ResponseTooLargeError`."""
     size = _size(answer)
     if size <= MAX_RESPONSE_BYTES:
@@ -113,8 +113,8 @@ def _unpacked(content: bytes) -> bytes:
     if not content:
         raise InvalidParameterError("The request body is not valid gzip: it is empty")
     try:
-        return unpacked(content, MAX_REQUEST_BYTES)
-    except UnpacksToTooMuchError:
+        return decompress(content, MAX_REQUEST_BYTES)
+    except DecompressedTooLargeError:
         raise _too_large() from None
     except EOFError:
         raise InvalidParameterError("The request body is not valid gzip: it ends too early") from None

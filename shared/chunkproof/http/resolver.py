@@ -28,9 +28,16 @@ from chunkproof.errors import (
     NotFoundError,
     SettingsError,
 )
-from chunkproof.http.events import Answer, Event, claim_of, fields_of, readable, sized
+from chunkproof.http.events import (
+    Answer,
+    Event,
+    fit_to_lambda_limit,
+    normalize_event,
+    read_claim,
+    read_fields,
+)
 from chunkproof.models import ExecutionMetadata, Model, RetrievalResponse, read_json
-from chunkproof.models.base import described, limits_in_force
+from chunkproof.models.base import describe_error, limits_in_force
 from chunkproof.models.json import has_lone_surrogate
 from chunkproof.retrieval.services import Services
 from chunkproof.runtime.container import services, settings
@@ -114,7 +121,7 @@ class Api(APIGatewayHttpResolver):
         """The services as the caller may use them: with tenants, those that see only the caller's own chunks."""
         found = services()
         claim = found.settings.tenant_claim
-        return found.of_tenant(claim_of(self.of_thread.event, claim)) if claim else found
+        return found.of_tenant(read_claim(self.of_thread.event, claim)) if claim else found
 
     def handler(self, event: Event, context: Any) -> Answer:
         """The Lambda handler."""
@@ -134,12 +141,12 @@ class Api(APIGatewayHttpResolver):
     def _answer(self, event: Event, context: Any) -> Answer:
         self.of_thread.deadline = Deadline(LAMBDA_DEADLINE_MS)
         try:
-            self.of_thread.deadline = deadline_of(context)
+            self.of_thread.deadline = lambda_deadline(context)
             limits_in_force.set(settings().limits)
-            plain = readable(event)
+            plain = normalize_event(event)
             self.current_event = APIGatewayProxyEventV2(plain, read_json)
             self.lambda_context = context
-            answer = sized(_tagged(self.resolve(plain, context), context), event)
+            answer = fit_to_lambda_limit(_tagged(self.resolve(plain, context), context), event)
         except ChunkproofError as error:  # outside of any route
             failed = self._failed(error)
             answer = {
@@ -171,7 +178,7 @@ class Api(APIGatewayHttpResolver):
 
     def _failed(self, error: ChunkproofError) -> Response[str]:
         self.of_thread.record.facts |= {"code": error.code, "reasons": error.messages}
-        given = fields_of(self.of_thread.event)
+        given = read_fields(self.of_thread.event)
         envelope = RetrievalResponse.failed(
             error,
             ExecutionMetadata(
@@ -195,7 +202,7 @@ class Api(APIGatewayHttpResolver):
 
     def _invalid(self, error: RequestValidationError) -> Response[str]:
         """A path or query parameter; bodies are refused by their own models."""
-        problems = [described({**detail, "loc": detail["loc"][1:]}) for detail in error.errors()]
+        problems = [describe_error({**detail, "loc": detail["loc"][1:]}) for detail in error.errors()]
         return self._failed(InvalidParameterError.listing(problems))
 
     def _no_route(self, _error: RouteNotFoundError) -> Response[str]:
@@ -294,7 +301,7 @@ def responses(success: type[Model], *, unavailable: Any = RetrievalResponse) -> 
     }
 
 
-def deadline_of(context: Any) -> Deadline:
+def lambda_deadline(context: Any) -> Deadline:
     """The budget in force, and never more than Lambda has left."""
     budget = settings().deadline_ms or LAMBDA_DEADLINE_MS
     left = context.get_remaining_time_in_millis() - RESERVE_MS

@@ -16,7 +16,7 @@ from pydantic import (
 )
 
 from chunkproof.errors import InvalidParameterError
-from chunkproof.models.json import faults, has_lone_surrogate, place, shown
+from chunkproof.models.json import display_name, find_faults, format_path, has_lone_surrogate
 
 MAX_NAME = 255
 
@@ -79,7 +79,7 @@ class Request(Model):
             return document
         if not isinstance(document, dict):
             raise InvalidParameterError("The request body must be a JSON object")
-        found = faults(document)
+        found = find_faults(document)
         problems = [fault.message for fault in found]
         fields = cls._canonical(document, problems)
         try:
@@ -120,7 +120,7 @@ class Request(Model):
             elif detail["type"] == "extra_forbidden":
                 messages.append(unknown_field(str(loc[-1]), [*cls.model_fields, *cls.aliases]))
             else:
-                messages.append(described(detail))
+                messages.append(describe_error(detail))
         return messages
 
 
@@ -135,16 +135,16 @@ class BrokenRules(ValueError):  # noqa: N818 - not an error of its own, a carrie
 def unknown_field(name: str, known: Sequence[str]) -> str:
     """What to say of a field that is not known, with the known one that it resembles."""
     near = get_close_matches(name, known, n=1)
-    return f"{shown(name)} is not a known field" + (f"; did you mean {near[0]}?" if near else "")
+    return f"{display_name(name)} is not a known field" + (f"; did you mean {near[0]}?" if near else "")
 
 
-def described(detail: Any) -> str:
+def describe_error(detail: Any) -> str:
     """One of pydantic's errors in the contract's words."""
     phrase: str = _PHRASES.get(detail["type"], detail["msg"])
-    return f"{place(detail['loc'])} {phrase.format_map(detail.get('ctx') or {})}"
+    return f"{format_path(detail['loc'])} {phrase.format_map(detail.get('ctx') or {})}"
 
 
-def named(name: str | None, field: str) -> str | None:
+def check_name(name: str | None, field: str) -> str | None:
     """A name that a caller gave, if it can be one."""
     if name is not None and not (name.strip() and len(name) <= MAX_NAME):
         raise BrokenRules(f"{field} must have 1 to {MAX_NAME} characters")

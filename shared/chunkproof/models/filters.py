@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from chunkproof.models.base import BrokenRules
-from chunkproof.models.json import Faulty, Path, place
+from chunkproof.models.json import Faulty, Path, format_path
 
 Scalar = str | int | float | bool
 BOUNDS = ("gte", "gt", "lte", "lt")
@@ -125,9 +125,9 @@ def _conditions(value: Mapping[str, Any], path: Path, problems: list[str]) -> It
             if isinstance(wanted, Mapping) and wanted:
                 yield Not(tuple(_conditions(wanted, here, problems)))
             else:
-                problems.append(f"{place(here)} must be an object with at least one condition")
+                problems.append(f"{format_path(here)} must be an object with at least one condition")
         elif not is_payload_path(name):
-            problems.append(f"{place(here)} is not a payload path: use names joined by dots")
+            problems.append(f"{format_path(here)} is not a payload path: use names joined by dots")
         elif isinstance(wanted, Mapping):
             yield from _between(name, wanted, here, problems)
         else:
@@ -138,9 +138,9 @@ def _any_of(name: str, wanted: Any, here: Path, problems: list[str]) -> Iterator
     listed = isinstance(wanted, list)
     values = wanted if listed else [wanted]
     wrong = [(i, why) for i, v in enumerate(values) if (why := _wrong_value(v))]
-    problems += [f"{place((*here, i) if listed else here)} {why}" for i, why in wrong]
+    problems += [f"{format_path((*here, i) if listed else here)} {why}" for i, why in wrong]
     if listed and not values:
-        problems.append(f"{place(here)} must name at least one value")
+        problems.append(f"{format_path(here)} must name at least one value")
     if values and not wrong:
         # By type too: to Python, True and 1.0 are the same as 1.
         yield AnyOf(name, tuple({(type(value), value): value for value in values}.values()))
@@ -158,16 +158,16 @@ def _wrong_value(value: Any) -> str | None:
 
 def _between(name: str, wanted: Mapping[str, Any], here: Path, problems: list[str]) -> Iterator[Between]:
     unknown = [bound for bound in wanted if bound not in BOUNDS]
-    problems += [f"{place((*here, bound))} is not one of {', '.join(BOUNDS)}" for bound in unknown]
+    problems += [f"{format_path((*here, bound))} is not one of {', '.join(BOUNDS)}" for bound in unknown]
     if not wanted:
-        problems.append(f"{place(here)} must have at least one of {', '.join(BOUNDS)}")
+        problems.append(f"{format_path(here)} must have at least one of {', '.join(BOUNDS)}")
     if any(isinstance(value, Faulty) for value in wanted.values()):
         return  # a fault of its own
     bounds = {bound: _bound(wanted[bound]) for bound in BOUNDS if bound in wanted}
     wrong = [bound for bound, parsed in bounds.items() if parsed is None]
-    problems += [f"{place((*here, bound))} must be a number or an ISO 8601 date" for bound in wrong]
+    problems += [f"{format_path((*here, bound))} must be a number or an ISO 8601 date" for bound in wrong]
     if len({isinstance(parsed, datetime) for parsed in bounds.values() if parsed is not None}) > 1:
-        problems.append(f"{place(here)} mixes numbers and dates")
+        problems.append(f"{format_path(here)} mixes numbers and dates")
     elif bounds and not wrong and not unknown:
         yield Between(name, **bounds)
 

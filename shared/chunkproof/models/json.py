@@ -53,20 +53,22 @@ def read_json(body: str | bytes) -> Any:
         raise InvalidParameterError(f"The request body is nested deeper than {MAX_DEPTH} levels") from None
 
 
-def faults(document: Any) -> list[Fault]:
+def find_faults(document: Any) -> list[Fault]:
     """Every fault in the document, in reading order; one that is nested too deeply is refused at once."""
     return list(_walk(document, ()))
 
 
-def place(path: Path) -> str:
+def format_path(path: Path) -> str:
     """A path as people write it: `filters.tags[2]`."""
     text = ""
     for step in path:
-        text += f"[{step}]" if isinstance(step, int) else f".{shown(step)}" if text else shown(step)
+        text += (
+            f"[{step}]" if isinstance(step, int) else f".{display_name(step)}" if text else display_name(step)
+        )
     return text or "The request body"
 
 
-def shown(name: str, longest: int = 60) -> str:
+def display_name(name: str, longest: int = 60) -> str:
     """A caller's own name as it may appear in a message: bounded, and nothing that acts on a terminal."""
     printable = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in name[: longest + 1])
     return printable if len(printable) <= longest else printable[: longest - 1] + "…"
@@ -83,21 +85,21 @@ def has_lone_surrogate(text: str) -> bool:
 
 def _walk(value: Any, path: Path) -> Iterator[Fault]:
     if len(path) > MAX_DEPTH:
-        raise InvalidParameterError(f"{place(path[:1])} is nested deeper than {MAX_DEPTH} levels")
+        raise InvalidParameterError(f"{format_path(path[:1])} is nested deeper than {MAX_DEPTH} levels")
     elif isinstance(value, Faulty):
-        yield Fault(path, f"{place(path)} {value.why}")
+        yield Fault(path, f"{format_path(path)} {value.why}")
     elif isinstance(value, str):
         if has_lone_surrogate(value):
-            yield Fault(path, f"{place(path)} has a lone surrogate, which is no Unicode text")
+            yield Fault(path, f"{format_path(path)} has a lone surrogate, which is no Unicode text")
     elif isinstance(value, list):
         for index, item in enumerate(value):
             yield from _walk(item, (*path, index))
     elif isinstance(value, dict):
         for name in getattr(value, "names", ()):
-            yield Fault((*path, name), f"{place((*path, name))} is given twice")
+            yield Fault((*path, name), f"{format_path((*path, name))} is given twice")
         for name, item in value.items():
             if has_lone_surrogate(name):
-                yield Fault((*path, name), f"{place((*path, name))} is no Unicode name")
+                yield Fault((*path, name), f"{format_path((*path, name))} is no Unicode name")
             yield from _walk(item, (*path, name))
 
 

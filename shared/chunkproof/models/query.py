@@ -8,7 +8,7 @@ from uuid import uuid4
 
 from pydantic import BeforeValidator, ConfigDict, Field, ValidationInfo, WithJsonSchema, field_validator
 
-from chunkproof.models.base import MAX_NAME, BrokenRules, Limits, Request, limits_of, named
+from chunkproof.models.base import MAX_NAME, BrokenRules, Limits, Request, check_name, limits_of
 from chunkproof.models.filters import Condition, parse_filters, parse_time
 
 DEFAULT_TOP_K = 5
@@ -137,4 +137,4 @@ class SearchQuery(Request):
     @field_validator("collection", "query_id")
     @classmethod
     def _names_are_not_blank(cls, name: str | None, info: ValidationInfo) -> str | None:
-        return named(name, str(info.field_name))
+        return check_name(name, str(info.field_name))

@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field, field_validator
 
 from chunkproof.errors import InvalidParameterError
-from chunkproof.models.base import BrokenRules, Model, Request, named
+from chunkproof.models.base import BrokenRules, Model, Request, check_name
 from chunkproof.models.response import ErrorDetail
 
 MAX_ID = 1000
@@ -62,7 +62,7 @@ class OfCollection(Request):
     @field_validator("collection")
     @classmethod
     def _collection_is_not_blank(cls, name: str | None) -> str | None:
-        return named(name, "collection")
+        return check_name(name, "collection")
 
 
 class ChunkValidation(ChunkOriginal, OfCollection):

@@ -36,8 +36,8 @@ class Backend(Protocol):
 class LocalBackend:
     """This process answers, each request within a deadline of its own."""
 
-    def __init__(self, using: Services, deadline: Callable[[], Deadline]) -> None:
-        self.services = using
+    def __init__(self, services: Services, deadline: Callable[[], Deadline]) -> None:
+        self.services = services
         self.new_deadline = deadline
 
     def search(self, request: dict[str, Any]) -> RetrievalResponse:
@@ -50,14 +50,14 @@ class LocalBackend:
 
     def _search(self, request: dict[str, Any], *, exact: bool) -> RetrievalResponse:
         query = SearchQuery.parse(request, self.services.settings.limits)
-        return search(query, using=self.services, deadline=self.new_deadline(), exact=exact)
+        return search(query, services=self.services, deadline=self.new_deadline(), exact=exact)
 
     def validate(self, request: dict[str, Any]) -> ValidationResult:
         """The same use case as behind the API."""
         asked = ChunkValidation.parse(request)
-        return validate_chunk(asked, using=self.services, deadline=self.new_deadline())
+        return validate_chunk(asked, services=self.services, deadline=self.new_deadline())
 
     def collection(self, name: str | None) -> CollectionInfo:
         """The same use case as behind the API."""
         wanted = name or self.services.settings.collection
-        return collection_info(wanted, using=self.services, deadline=self.new_deadline())
+        return collection_info(wanted, services=self.services, deadline=self.new_deadline())

@@ -9,26 +9,26 @@ from chunkproof.clients.ports import Description
 from chunkproof.deadline import Deadline
 from chunkproof.errors import InvalidParameterError
 from chunkproof.models import CollectionInfo, PayloadField, VectorInfo
-from chunkproof.retrieval.payload import PayloadMap, flattened
-from chunkproof.retrieval.services import Services, choose_space
+from chunkproof.retrieval.payload import PayloadMap, flatten
+from chunkproof.retrieval.services import Services, choose_vector
 from chunkproof.trace import State, note, stage
 
 _TYPES = {str: "string", bool: "boolean", int: "integer", float: "number", list: "list", dict: "object"}
 _METRICS = {"Euclid": "Euclidean"}
 
 
-def collection_info(name: str, *, using: Services, deadline: Deadline) -> CollectionInfo:
+def collection_info(name: str, *, services: Services, deadline: Deadline) -> CollectionInfo:
     """Shape, counts, payload fields of the first points and the mapping in force."""
-    collection = using.collection(name)
+    collection = services.collection(name)
     note(collection=collection)
-    using.forget(collection)
+    services.forget(collection)
     with stage("search", State.SEARCHED):
-        description = using.store.describe(collection, deadline)
-        payloads = using.sample(collection, deadline).payloads
+        description = services.store.describe(collection, deadline)
+        payloads = services.sample(collection, deadline).payloads
     # Here one looks up the names to choose from, so that several vectors are no failure.
     space = description.vectors[0] if len(description.vectors) > 1 else None
     with suppress(InvalidParameterError):
-        space = choose_space(description.vectors, using.settings.vector_name, collection)
+        space = choose_vector(description.vectors, services.settings.vector_name, collection)
     if space is None:
         raise InvalidParameterError(f"Collection {collection} has no dense vector")
     return CollectionInfo(
@@ -45,11 +45,11 @@ def collection_info(name: str, *, using: Services, deadline: Deadline) -> Collec
             for v in description.vectors
         ),
         payload_fields=tuple(_fields(payloads, description)),
-        payload_map=mapping_in(payloads, using.payloads),
+        payload_map=find_mapping(payloads, services.payloads),
     )
 
 
-def mapping_in(payloads: Sequence[dict[str, Any]], payload_map: PayloadMap) -> dict[str, str]:
+def find_mapping(payloads: Sequence[dict[str, Any]], payload_map: PayloadMap) -> dict[str, str]:
     """Canonical field → the path most of these payloads keep it under; fields that none has are left out."""
     found = {field: payload_map.usual_path(field, payloads) for field in payload_map.fields}
     return {field: path for field, path in found.items() if path}
@@ -59,7 +59,7 @@ def _fields(payloads: Sequence[dict[str, Any]], description: Description) -> lis
     seen: Counter[str] = Counter()
     types: dict[str, set[str]] = {}
     for payload in payloads:
-        for name, value in flattened(payload):
+        for name, value in flatten(payload):
             if value is not None:
                 seen[name] += 1
                 types.setdefault(name, set()).add(_TYPES.get(type(value), type(value).__name__))

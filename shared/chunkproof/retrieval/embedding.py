@@ -51,7 +51,7 @@ class QueryEmbedder:
         kept = self._recall(key)
         if kept is None:
             vectors = self.embedder.embed([text], InputType.QUERY, deadline)
-            kept = (checked(vectors, 1)[0], datetime.now(UTC))
+            kept = (check_embeddings(vectors, 1)[0], datetime.now(UTC))
             cached = False
         else:
             cached = True
@@ -82,7 +82,7 @@ class QueryEmbedder:
                 self._kept.popitem(last=False)
 
 
-def checked(vectors: Sequence[Vector], count: int) -> Sequence[Vector]:
+def check_embeddings(vectors: Sequence[Vector], count: int) -> Sequence[Vector]:
     """The vectors, if they can be embeddings of `count` texts; otherwise `EmbeddingError` says why not."""
     if len(vectors) != count:
         raise EmbeddingError(f"{count} texts were sent and {len(vectors)} embeddings came back")

@@ -10,26 +10,26 @@ from chunkproof.retrieval.payload import lies_in_json_string
 from chunkproof.retrieval.services import Sample, Services
 
 
-def mapped(
-    conditions: tuple[Condition, ...], collection: str, *, using: Services, deadline: Deadline
+def map_filters(
+    conditions: tuple[Condition, ...], collection: str, *, services: Services, deadline: Deadline
 ) -> tuple[Condition, ...]:
     """The conditions with canonical names replaced by the payload fields they mean here."""
     if not conditions:
         return ()
-    sample = using.sample(collection, deadline)
-    return tuple(_mapped_one(condition, sample, using) for condition in conditions)
+    sample = services.sample(collection, deadline)
+    return tuple(_map_condition(condition, sample, services) for condition in conditions)
 
 
-def _mapped_one(condition: Condition, sample: Sample, using: Services) -> Condition:
+def _map_condition(condition: Condition, sample: Sample, services: Services) -> Condition:
     match condition:
         case Not(inner):
-            return Not(tuple(_mapped_one(c, sample, using) for c in inner))
+            return Not(tuple(_map_condition(c, sample, services) for c in inner))
         case Either(inner) | All(inner):
-            return type(condition)(tuple(_mapped_one(c, sample, using) for c in inner))
+            return type(condition)(tuple(_map_condition(c, sample, services) for c in inner))
         case HasId():
             return condition
         case AnyOf() | Between() | Absent():
-            paths = _paths_of(condition.field, sample, using)
+            paths = _paths_of(condition.field, sample, services)
             # A path counts only where none that outranks it has a value: that is the one an answer shows.
             moved = [
                 (*(Absent(higher) for higher in paths[:rank]), replace(condition, field=path))
@@ -38,15 +38,15 @@ def _mapped_one(condition: Condition, sample: Sample, using: Services) -> Condit
             return moved[0][0] if len(moved) == 1 else Either(tuple(All(together) for together in moved))
 
 
-def _paths_of(field: str, sample: Sample, using: Services) -> Sequence[str]:
-    payloads = using.payloads
+def _paths_of(field: str, sample: Sample, services: Services) -> Sequence[str]:
+    payloads = services.payloads
     if field == "chunk_id":
         return payloads.id_paths_in(sample.payloads) or payloads.id_paths[:1]
     if not payloads.is_canonical(field):
         return [field]
     paths = payloads.paths_in(field, sample.payloads)
     if not paths and field == "document_id":  # an answer shows the URL in its place
-        return _paths_of("url", sample, using)
+        return _paths_of("url", sample, services)
     reachable = [path for path in paths if not any(lies_in_json_string(path, p) for p in sample.payloads)]
     if paths and not reachable:
         raise InvalidParameterError(

@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     from chunkproof.clients.breaker import Breaker
 
 
-def health(*, using: Services | None = None, deadline: Deadline) -> Health:
+def health(*, services: Services | None = None, deadline: Deadline) -> Health:
     """That this process answers; with services, whether Qdrant and the embedder do."""
-    if using is None:
+    if services is None:
         return Health(status="ok", contract_version=CONTRACT_VERSION)
-    embedder = using.query_embedder().embedder
+    embedder = services.query_embedder().embedder
     # Half of the time each: one that is silent must not keep the other from being asked.
     half = Deadline(deadline.remaining_ms() / 2)
-    qdrant = _asked(lambda: using.store.collections(half), using.circuits.get("qdrant"))
+    qdrant = _asked(lambda: services.store.collections(half), services.circuits.get("qdrant"))
     embedding = _asked(
-        lambda: embedder.embed(["ping"], InputType.QUERY, deadline), using.circuits.get("cohere")
+        lambda: embedder.embed(["ping"], InputType.QUERY, deadline), services.circuits.get("cohere")
     )
     is_well = qdrant.status == embedding.status == "ok"
     return Health(

@@ -20,14 +20,14 @@ _CANONICAL = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-
 _UUID = re.compile(r"[0-9a-f]{8}-?([0-9a-f]{4}-?){3}[0-9a-f]{12}", re.I)
 
 
-def find_point(chunk_id: str, collection: str, *, using: Services, deadline: Deadline) -> Point:
+def find_point(chunk_id: str, collection: str, *, services: Services, deadline: Deadline) -> Point:
     """The point with this point id or this payload id; two different ones are `AmbiguousIdError`."""
     found: dict[PointId, Point] = {}
     point_id = as_point_id(chunk_id)
     if point_id is not None:
-        found = {point.id: point for point in using.store.fetch(collection, [point_id], deadline)}
+        found = {point.id: point for point in services.store.fetch(collection, [point_id], deadline)}
     try:
-        others = _by_payload([chunk_id] if found else [], [chunk_id], collection, using, deadline)
+        others = _by_payload([chunk_id] if found else [], [chunk_id], collection, services, deadline)
         found |= {point.id: point for point in others}
     except IndexRequiredError:
         if not found:
@@ -53,7 +53,7 @@ def as_point_id(chunk_id: str) -> PointId | None:
     return str(UUID(chunk_id)) if _UUID.fullmatch(chunk_id) else None
 
 
-def home_of(chunk_id: str) -> PointId:
+def point_id_for(chunk_id: str) -> PointId:
     """The point that `load` writes a chunk to: its own id where Qdrant takes it, else a uuid5 of it."""
     own = as_point_id(chunk_id)
     return _uuid5(chunk_id) if own is None else own
@@ -91,7 +91,7 @@ def find_points(
     homes: dict[str, PointId | None],
     collection: str,
     *,
-    using: Services,
+    services: Services,
     deadline: Deadline,
     with_vector: str | None = None,
     fields: Sequence[str] | None = None,
@@ -107,34 +107,34 @@ def find_points(
             asked.setdefault(point_id, set()).add(chunk_id)  # type: ignore[arg-type]
     found: dict[str, dict[PointId, Point]] = {}
     if asked:
-        for point in using.store.fetch(collection, list(asked), deadline, with_vector=with_vector):
+        for point in services.store.fetch(collection, list(asked), deadline, with_vector=with_vector):
             for chunk_id in asked[point.id]:
-                if answers_to(chunk_id, point, using):
+                if answers_to(chunk_id, point, services):
                     found.setdefault(chunk_id, {})[point.id] = point
     unsearched = None
     others: list[Point] = []
     try:
         if fields is None:
-            others = _by_payload(found, homes, collection, using, deadline, with_vector=with_vector)
+            others = _by_payload(found, homes, collection, services, deadline, with_vector=with_vector)
         elif fields:
-            others = _with_any(fields, homes, collection, using, deadline, with_vector=with_vector)
+            others = _with_any(fields, homes, collection, services, deadline, with_vector=with_vector)
     except IndexRequiredError as error:
         unsearched = error
     for point in others:
-        found.setdefault(using.payloads.id_of(point), {})[point.id] = point
+        found.setdefault(services.payloads.id_of(point), {})[point.id] = point
     return Lookup({i: list(points.values())[:ENOUGH] for i, points in found.items()}, unsearched)
 
 
-def answers_to(chunk_id: str, point: Point, using: Services) -> bool:
+def answers_to(chunk_id: str, point: Point, services: Services) -> bool:
     """Whether the id is the point's own, or the one in its payload."""
-    return using.payloads.id_of(point) == chunk_id or point.id == as_point_id(chunk_id)
+    return services.payloads.id_of(point) == chunk_id or point.id == as_point_id(chunk_id)
 
 
 def _by_payload(
     known: Collection[str],
     chunk_ids: Collection[str],
     collection: str,
-    using: Services,
+    services: Services,
     deadline: Deadline,
     *,
     with_vector: str | None = None,
@@ -148,19 +148,19 @@ def _by_payload(
     def with_any(fields: Sequence[str], wanted: Collection[str]) -> list[Point]:
         if not fields or not wanted:
             return []
-        return _with_any(fields, wanted, collection, using, deadline, with_vector=with_vector)
+        return _with_any(fields, wanted, collection, services, deadline, with_vector=with_vector)
 
-    in_use = using.payloads.id_paths_in(using.sample(collection, deadline).payloads)
-    unused = [field for field in using.payloads.id_paths if field not in in_use]
+    in_use = services.payloads.id_paths_in(services.sample(collection, deadline).payloads)
+    unused = [field for field in services.payloads.id_paths if field not in in_use]
     try:
         found = with_any(in_use, chunk_ids)
-        missed = set(chunk_ids) - set(known) - {using.payloads.id_of(point) for point in found}
+        missed = set(chunk_ids) - set(known) - {services.payloads.id_of(point) for point in found}
         return found + with_any(unused, missed)
     except IndexRequiredError:
         # Strict mode: only indexed fields can be asked for, and an id kept in another one cannot be found.
-        indexed = using.store.describe(collection, deadline).indexed_fields
-        found = with_any([field for field in using.payloads.id_paths if field in indexed], chunk_ids)
-        missed = set(chunk_ids) - {using.payloads.id_of(point) for point in found}
+        indexed = services.store.describe(collection, deadline).indexed_fields
+        found = with_any([field for field in services.payloads.id_paths if field in indexed], chunk_ids)
+        missed = set(chunk_ids) - {services.payloads.id_of(point) for point in found}
         if missed and any(field not in indexed for field in in_use):
             raise
         return found
@@ -170,7 +170,7 @@ def _with_any(
     fields: Sequence[str],
     chunk_ids: Collection[str],
     collection: str,
-    using: Services,
+    services: Services,
     deadline: Deadline,
     *,
     with_vector: str | None,
@@ -181,12 +181,12 @@ def _with_any(
     while wanted := tuple(chunk_id for chunk_id, points in found.items() if len(points) < ENOUGH):
         where = (Either(tuple(AnyOf(field, wanted) for field in fields)),)
         limit = max(10, ENOUGH * len(wanted))
-        page = using.store.scroll(
+        page = services.store.scroll(
             collection, deadline, limit=limit, where=where, start=start, with_vector=with_vector
         )
         for point in page.points:
             # `chunk_id` outranks `id`: a point answers only to the id that a search shows for it.
-            points = found.get(using.payloads.id_of(point))
+            points = found.get(services.payloads.id_of(point))
             if points is not None and len(points) < ENOUGH:
                 points.append(point)
         if page.next_id is None:

@@ -212,7 +212,7 @@ def lies_in_json_string(path: str, payload: Mapping[str, Any]) -> bool:
     return any(isinstance(_at(".".join(steps[:n]), payload), str) for n in range(1, len(steps)))
 
 
-def flattened(payload: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def flatten(payload: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Each field of a payload, those one level down under `metadata` and the like by their dotted path."""
     for name, value in payload.items():
         if isinstance(value, Mapping):

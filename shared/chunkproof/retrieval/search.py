@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from math import hypot, isinf
 
-from chunkproof.clients.ports import Nearest, Point, Vector, VectorSpace
+from chunkproof.clients.ports import NearestQuery, Point, Vector, VectorConfig
 from chunkproof.deadline import Deadline
 from chunkproof.errors import (
     CollectionNotFoundError,
@@ -16,7 +16,7 @@ from chunkproof.errors import (
 )
 from chunkproof.models import ExecutionMetadata, RetrievalResponse, SearchQuery, SearchResult, SourceMetadata
 from chunkproof.retrieval.embedding import QueryEmbedding
-from chunkproof.retrieval.filters import mapped
+from chunkproof.retrieval.filters import map_filters
 from chunkproof.retrieval.payload import Chunk
 from chunkproof.retrieval.services import Services
 from chunkproof.trace import State, note, note_query, reach, stage
@@ -27,54 +27,54 @@ log = logging.getLogger(__name__)
 
 
 def search(
-    query: SearchQuery, *, using: Services, deadline: Deadline, exact: bool = False
+    query: SearchQuery, *, services: Services, deadline: Deadline, exact: bool = False
 ) -> RetrievalResponse:
     """The stored chunks nearest to the query, best first; no match is a success with no results.
 
     `exact` compares with every point, to tell what the index misses.
     """
-    collection = using.collection(query.collection)
+    collection = services.collection(query.collection)
     if query.query_text is not None and len(query.query_text) < SHORT_QUERY:
         log.warning("Query is very short", extra={"query_id": query.query_id, "chars": len(query.query_text)})
     note(query_id=query.query_id, collection=collection, top_k=query.top_k, created_at=query.created_at)
-    note_query(query.query_text, in_full=using.settings.log_queries)
-    knew = using.knows(collection)
+    note_query(query.query_text, in_full=services.settings.log_queries)
+    knew = services.knows(collection)
     try:
-        return _search(query, collection, using, deadline, exact)
+        return _search(query, collection, services, deadline, exact)
     except (VectorStoreRefusedError, CollectionNotFoundError):
-        using.forget(collection)
+        services.forget(collection)
         if not knew:
             raise
-        return _search(query, collection, using, deadline, exact)  # it was made anew since it was learned
+        return _search(query, collection, services, deadline, exact)  # it was made anew since it was learned
     except (DimensionMismatchError, EmbeddingSizeError):
-        if not using.has_changed(collection, deadline):
+        if not services.has_changed(collection, deadline):
             raise
-        return _search(query, collection, using, deadline, exact)  # it was made anew since it was learned
+        return _search(query, collection, services, deadline, exact)  # it was made anew since it was learned
 
 
 def _search(
-    query: SearchQuery, collection: str, using: Services, deadline: Deadline, exact: bool
+    query: SearchQuery, collection: str, services: Services, deadline: Deadline, exact: bool
 ) -> RetrievalResponse:
     with stage("search"):
-        space = using.space(collection, deadline)
-        where = mapped(query.filters, collection, using=using, deadline=deadline)
-    embedding = _embedded(query, space, collection, using, deadline)
-    nearest = Nearest(
+        space = services.space(collection, deadline)
+        where = map_filters(query.filters, collection, services=services, deadline=deadline)
+    embedding = _embedded(query, space, collection, services, deadline)
+    nearest = NearestQuery(
         collection=collection,
         space=space,
         vector=_comparable(embedding, query, space),
         limit=query.top_k,
-        at_least=query.similarity_threshold,
+        score_threshold=query.similarity_threshold,
         where=where,
         with_vectors=query.with_vectors,
         exact=exact,
     )
     with stage("search", State.SEARCHED) as watch:
-        points = using.store.nearest(nearest, deadline)
+        points = services.store.nearest(nearest, deadline)
     search_ms = watch.ms()
-    readable = _readable(points, using)
+    readable = _readable(points, services)
     reach(State.FILTERED)
-    model = using.embedder.model if using.embedder and embedding else None
+    model = services.embedder.model if services.embedder and embedding else None
     _warn_of_other_models([chunk for chunk, _ in readable], model)
     results = _ranked(readable, query)
     note(
@@ -106,18 +106,18 @@ def _search(
 
 
 def _embedded(
-    query: SearchQuery, space: VectorSpace, collection: str, using: Services, deadline: Deadline
+    query: SearchQuery, space: VectorConfig, collection: str, services: Services, deadline: Deadline
 ) -> QueryEmbedding | None:
     """The query's embedding; None when it came with a vector, whose size is then checked."""
     if query.query_vector is None:
         with stage("embed", State.EMBEDDED):
-            return using.query_embedder().embed(query.query_text or "", space.size, collection, deadline)
+            return services.query_embedder().embed(query.query_text or "", space.size, collection, deadline)
     if len(query.query_vector) != space.size:
         raise DimensionMismatchError(len(query.query_vector), collection, space.size)
     return None
 
 
-def _comparable(embedding: QueryEmbedding | None, query: SearchQuery, space: VectorSpace) -> Vector:
+def _comparable(embedding: QueryEmbedding | None, query: SearchQuery, space: VectorConfig) -> Vector:
     """The vector, so that scores are cosines; Cosine looks at directions alone, as far as 32 bits hold the values."""
     if embedding and space.distance == "Cosine":
         return embedding.vector
@@ -154,13 +154,13 @@ def _score(point: Point) -> float:
     return min(1.0, max(0.0, point.score))  # a cosine can come back as 1.0000001
 
 
-def _readable(points: Sequence[Point], using: Services) -> list[tuple[Chunk, Point]]:
+def _readable(points: Sequence[Point], services: Services) -> list[tuple[Chunk, Point]]:
     """The points that have a text to return, and a warning for each field that some of them lack."""
     readable: list[tuple[Chunk, Point]] = []
     lacking: dict[str, list[str]] = {}
     for point in points:
         try:
-            chunk = using.payloads.chunk_of(point)
+            chunk = services.payloads.chunk_of(point)
         except CorruptChunkError:
             chunk = None
         if chunk is None or not chunk.text:

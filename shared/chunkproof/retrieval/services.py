@@ -7,7 +7,7 @@ from math import fsum
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from chunkproof.clients.ports import Embedder, PointId, VectorSpace, VectorStore
+from chunkproof.clients.ports import Embedder, PointId, VectorConfig, VectorStore
 from chunkproof.deadline import Deadline
 from chunkproof.errors import (
     CollectionNotFoundError,
@@ -45,7 +45,7 @@ class Services:
     circuits: Mapping[str, "Breaker"] = field(default_factory=dict)
     queries: QueryEmbedder | None = field(init=False)
     payloads: PayloadMap = field(init=False)
-    _spaces: dict[str, VectorSpace] = field(init=False, default_factory=dict)
+    _spaces: dict[str, VectorConfig] = field(init=False, default_factory=dict)
     _samples: dict[str, Sample] = field(init=False, default_factory=dict)
     _tenants: OrderedDict[str, "Services"] = field(init=False, default_factory=OrderedDict)
     _lock: Lock = field(init=False, default_factory=Lock)
@@ -83,13 +83,13 @@ class Services:
             raise NotConfiguredError("No embedder is configured: set COHERE_API_KEY")
         return self.queries
 
-    def space(self, collection: str, deadline: Deadline) -> VectorSpace:
+    def space(self, collection: str, deadline: Deadline) -> VectorConfig:
         """The dense vector to search by; asked of the store once, as it does not change."""
         known = self._spaces.get(collection)
         if known is not None:
             return known
         description = self.store.describe(collection, deadline)
-        space = choose_space(description.vectors, self.settings.vector_name, collection)
+        space = choose_vector(description.vectors, self.settings.vector_name, collection)
         if self._is_cosine(collection, space, deadline):
             self._spaces[collection] = space
         return space
@@ -120,7 +120,7 @@ class Services:
         self._spaces.pop(collection, None)
         self._samples.pop(collection, None)
 
-    def _is_cosine(self, collection: str, space: VectorSpace, deadline: Deadline) -> bool:
+    def _is_cosine(self, collection: str, space: VectorConfig, deadline: Deadline) -> bool:
         """That scores are cosines; False while that cannot be told, an error when they are not."""
         if space.distance == "Cosine":
             return True
@@ -144,7 +144,7 @@ class Services:
             )
 
 
-def choose_space(spaces: Sequence[VectorSpace], wanted: str | None, collection: str) -> VectorSpace:
+def choose_vector(spaces: Sequence[VectorConfig], wanted: str | None, collection: str) -> VectorConfig:
     """The setting's, else the unnamed one, else the only one; otherwise an error that lists the names."""
     by_name = {space.name: space for space in spaces}
     if wanted in by_name:

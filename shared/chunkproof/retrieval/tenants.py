@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from chunkproof.clients.ports import Description, Nearest, Page, Point, PointId, VectorStore
+from chunkproof.clients.ports import Description, NearestQuery, Page, Point, PointId, VectorStore
 from chunkproof.deadline import Deadline
 from chunkproof.models.filters import AnyOf, Condition, HasId
 
@@ -37,7 +37,7 @@ class TenantStore:
         is_indexed = found.indexed_vectors_count >= found.points_count
         return replace(found, points_count=own, indexed_vectors_count=own if is_indexed else 0)
 
-    def nearest(self, query: Nearest, deadline: Deadline) -> list[Point]:
+    def nearest(self, query: NearestQuery, deadline: Deadline) -> list[Point]:
         """The tenant's best points."""
         return self.store.nearest(replace(query, where=self._own(query.where)), deadline)
 

@@ -41,26 +41,28 @@ class _Verdict:
     mismatch: Mismatch | None = None
 
 
-def validate_chunk(request: ChunkValidation, *, using: Services, deadline: Deadline) -> ValidationResult:
+def validate_chunk(request: ChunkValidation, *, services: Services, deadline: Deadline) -> ValidationResult:
     """Whether the stored text is the original, byte for byte, and what the chunk's own hashes say."""
-    collection = using.collection(request.collection)
+    collection = services.collection(request.collection)
     note(collection=collection, chunk_id=request.chunk_id)
     with stage("search", State.SEARCHED) as watch:
-        point = find_point(request.chunk_id, collection, using=using, deadline=deadline)
-    result = _validated(request, using.payloads.chunk_of(point), watch.ms())
+        point = find_point(request.chunk_id, collection, services=services, deadline=deadline)
+    result = _validated(request, services.payloads.chunk_of(point), watch.ms())
     note(matches=result.matches, mismatch_kind=result.mismatch.kind if result.mismatch else None)
     return result
 
 
-def validate_chunks(request: ChunkValidations, *, using: Services, deadline: Deadline) -> ValidationResults:
+def validate_chunks(
+    request: ChunkValidations, *, services: Services, deadline: Deadline
+) -> ValidationResults:
     """The same for up to a hundred chunks, found together; one that cannot be judged does not fail the others."""
-    collection = using.collection(request.collection)
+    collection = services.collection(request.collection)
     note(collection=collection, chunks=len(request.chunks))
     with stage("search", State.SEARCHED) as watch:
         homes: dict[str, PointId | None] = {chunk.chunk_id: None for chunk in request.chunks}
-        found = find_points(homes, collection, using=using, deadline=deadline)
+        found = find_points(homes, collection, services=services, deadline=deadline)
     retrieval_ms = watch.ms()
-    results = tuple(_verdict(chunk, found, using, retrieval_ms) for chunk in request.chunks)
+    results = tuple(_verdict(chunk, found, services, retrieval_ms) for chunk in request.chunks)
     passed = sum(one.result is not None and one.result.validation_passed for one in results)
     errors = sum(one.result is None for one in results)
     note(passed=passed, unjudged=errors)
@@ -74,10 +76,10 @@ def validate_chunks(request: ChunkValidations, *, using: Services, deadline: Dea
     )
 
 
-def _verdict(asked: ChunkOriginal, found: Lookup, using: Services, retrieval_ms: float) -> ChunkVerdict:
+def _verdict(asked: ChunkOriginal, found: Lookup, services: Services, retrieval_ms: float) -> ChunkVerdict:
     try:
         point = found.only(asked.chunk_id)
-        result = _validated(asked, using.payloads.chunk_of(point), retrieval_ms)
+        result = _validated(asked, services.payloads.chunk_of(point), retrieval_ms)
     except (InvalidParameterError, ChunkNotFoundError, CorruptChunkError) as error:
         detail = ErrorDetail(code=error.code, message=error.message)
         return ChunkVerdict(chunk_id=asked.chunk_id, status="error", error=detail)

@@ -12,16 +12,16 @@ from chunkproof.retrieval.services import Services
 AGREES, SIMILAR = 0.99, 0.90
 
 
-def likeness(point: Point, using: Services, deadline: Callable[[], Deadline]) -> float | None:
+def cosine_with_text(point: Point, services: Services, deadline: Callable[[], Deadline]) -> float | None:
     """The cosine of the point's vector and its text's embedding made anew.
 
     None when that cannot be told: no vector came with the point, or it has no text that the model can read.
     """
-    embedder = using.embedder
+    embedder = services.embedder
     if embedder is None or point.vector is None:
         return None
     try:
-        text = using.payloads.embedded_text(point)
+        text = services.payloads.embedded_text(point)
         if not text.strip():
             return None
         again = embedder.embed([text], InputType.DOCUMENT, deadline())[0]

@@ -20,16 +20,16 @@ _given: list[Services] = []
 
 def services() -> Services:
     """The services of this process. Building them opens no connection and reads no secret: a snapshot may follow."""
-    return _given[-1] if _given else _built()
+    return _given[-1] if _given else _build_services()
 
 
 def settings() -> Settings:
     """The settings of this process."""
-    return _given[-1].settings if _given else _read()
+    return _given[-1].settings if _given else _read_settings()
 
 
 @contextmanager
-def using(given: Services) -> Iterator[None]:
+def override(given: Services) -> Iterator[None]:
     """Make handlers work with these services: a local store, a local model."""
     _given.append(given)
     try:
@@ -40,31 +40,31 @@ def using(given: Services) -> Iterator[None]:
 
 def reset() -> None:
     """Forget what was built, as a new process would have."""
-    _built.cache_clear()
-    _read.cache_clear()
+    _build_services.cache_clear()
+    _read_settings.cache_clear()
     forget_secrets()
 
 
 @cache
-def _read() -> Settings:
+def _read_settings() -> Settings:
     return Settings.from_env()
 
 
 @cache
-def _built() -> Services:
+def _build_services() -> Services:
     from chunkproof.clients.breaker import Breaker
 
     circuits = {name: Breaker(name) for name in ("qdrant", "cohere")}
     return Services(
-        _read(),
+        _read_settings(),
         # Within a region a server takes longer to compress an answer than a network to carry it.
-        served_store(_read(), circuits["qdrant"], compressed=False),
-        cohere_embedder(_read(), circuits["cohere"]),
+        qdrant_store(_read_settings(), circuits["qdrant"], compressed=False),
+        cohere_embedder(_read_settings(), circuits["cohere"]),
         circuits,
     )
 
 
-def served_store(
+def qdrant_store(
     settings: Settings, breaker: "Breaker | None" = None, *, compressed: bool = True
 ) -> "QdrantStore":
     """The Qdrant server at `QDRANT_URL`."""

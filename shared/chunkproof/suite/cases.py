@@ -14,9 +14,9 @@ from pydantic import (
     model_validator,
 )
 
-from chunkproof.models.base import MAX_NAME, BrokenRules, Limits, Model, described, unknown_field
+from chunkproof.models.base import MAX_NAME, BrokenRules, Limits, Model, describe_error, unknown_field
 from chunkproof.models.filters import parse_filters
-from chunkproof.models.json import Faulty, Path, faults, shown
+from chunkproof.models.json import Faulty, Path, display_name, find_faults
 from chunkproof.suite.keywords import has_a_word
 from chunkproof.suite.problems import BrokenSuiteError, Problem
 
@@ -121,14 +121,14 @@ class TestCase(_Shared):
     @field_validator("expected_doc_ids")
     @classmethod
     def _ids_are_named_once(cls, ids: tuple[str, ...]) -> tuple[str, ...]:
-        if twice := [shown(key) for key, count in Counter(ids).items() if count > 1]:
+        if twice := [display_name(key) for key, count in Counter(ids).items() if count > 1]:
             raise BrokenRules(*(f"expected_doc_ids names {key} twice" for key in twice))
         return ids
 
     @field_validator("expected_keywords")
     @classmethod
     def _keywords_can_be_found(cls, keywords: tuple[str, ...]) -> tuple[str, ...]:
-        if empty := [shown(keyword) for keyword in keywords if not has_a_word(keyword)]:
+        if empty := [display_name(keyword) for keyword in keywords if not has_a_word(keyword)]:
             raise BrokenRules(*(f"expected_keywords: {keyword} has no word in it" for keyword in empty))
         return keywords
 
@@ -150,7 +150,7 @@ class TestCase(_Shared):
             )
         for key in expected:
             if self.judgments.get(key, 1) < 1:
-                yield f"{shown(key)} is expected and judged not relevant"
+                yield f"{display_name(key)} is expected and judged not relevant"
 
     def request(self) -> dict[str, JsonValue]:
         """The search that this case asks for, as a caller would write it."""
@@ -200,7 +200,7 @@ def read_suite(document: object) -> Suite:
     """The suite in this document, or `BrokenSuiteError` with all of its problems."""
     if not isinstance(document, dict):
         raise BrokenSuiteError([Problem((), "A suite is an object with name and cases")])
-    found = [Problem(fault.path, fault.message) for fault in faults(document)]
+    found = [Problem(fault.path, fault.message) for fault in find_faults(document)]
     found += _repeated_names(document.get("cases"))
     if document.get("cases") == []:
         found.append(Problem(("cases",), "cases is empty: there is nothing to run"))
@@ -259,7 +259,7 @@ def _repeated_names(cases: object) -> Iterator[Problem]:
     for index, case in enumerate(cases if isinstance(cases, list) else ()):
         name = case.get("name") if isinstance(case, dict) else None
         if isinstance(name, str) and first.setdefault(name, index) != index:
-            yield Problem(("cases", index, "name"), f"name {shown(name)} is used by an earlier case")
+            yield Problem(("cases", index, "name"), f"name {display_name(name)} is used by an earlier case")
 
 
 def _problems(error: ValidationError) -> Iterator[Problem]:
@@ -274,7 +274,7 @@ def _problems(error: ValidationError) -> Iterator[Problem]:
         elif detail["type"] == "extra_forbidden":
             yield Problem(path, unknown_field(str(path[-1]), _known_at(path)))
         else:
-            yield Problem(path, described({**detail, "loc": within}))
+            yield Problem(path, describe_error({**detail, "loc": within}))
 
 
 def _known_at(path: Path) -> list[str]:

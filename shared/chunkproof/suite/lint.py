@@ -14,8 +14,8 @@ from chunkproof.errors import (
 )
 from chunkproof.models import RetrievalResponse
 from chunkproof.models.filters import AnyOf, Scalar
-from chunkproof.models.json import Path, shown
-from chunkproof.retrieval.filters import mapped
+from chunkproof.models.json import Path, display_name
+from chunkproof.retrieval.filters import map_filters
 from chunkproof.retrieval.lookup import as_point_id
 from chunkproof.retrieval.services import Services
 from chunkproof.suite.cases import TestCase
@@ -30,11 +30,11 @@ class Linter:
 
     def __init__(
         self,
-        using: Services,
+        services: Services,
         search: Callable[[dict[str, Any]], RetrievalResponse],
         deadline: Callable[[], Deadline],
     ) -> None:
-        self._using = using
+        self._services = services
         self._search = search
         self._deadline = deadline
 
@@ -45,8 +45,8 @@ class Linter:
         for collection in dict.fromkeys(case.collection_name for case in cases):
             chosen = [(n, case) for n, case in enumerate(cases) if case.collection_name == collection]
             try:
-                name = self._using.collection(collection)
-                self._using.space(name, self._deadline())
+                name = self._services.collection(collection)
+                self._services.space(name, self._deadline())
             except CollectionNotFoundError as error:
                 yield _told(("cases", chosen[0][0], "collection_name"), error.message)
                 continue
@@ -68,7 +68,7 @@ class Linter:
         for index, case in cases:
             for key in case.expected_doc_ids:
                 if key in missing:
-                    message = f"{shown(key)} is no chunk id, document id or URL in {collection}"
+                    message = f"{display_name(key)} is no chunk id, document id or URL in {collection}"
                     yield _told(_place_of(key, index, case), message)
 
     def _by_point_id(self, ids: set[str], collection: str) -> set[str]:
@@ -76,8 +76,8 @@ class Linter:
         points = [point for key in ids if (point := as_point_id(key)) is not None]
         found: set[str] = set()
         for start in range(0, len(points), PAGE):
-            page = self._using.store.fetch(collection, points[start : start + PAGE], self._deadline())
-            found |= {self._using.payloads.id_of(point) for point in page}
+            page = self._services.store.fetch(collection, points[start : start + PAGE], self._deadline())
+            found |= {self._services.payloads.id_of(point) for point in page}
         return found & ids
 
     def _by_field(self, field: str, ids: set[str], collection: str) -> set[str]:
@@ -99,10 +99,10 @@ class Linter:
         left = list(values)
         found: set[str] = set()
         while left:
-            where = mapped(
-                (AnyOf(field, tuple(left)),), collection, using=self._using, deadline=self._deadline()
+            where = map_filters(
+                (AnyOf(field, tuple(left)),), collection, services=self._services, deadline=self._deadline()
             )
-            page = self._using.store.scroll(collection, self._deadline(), limit=PAGE, where=where)
+            page = self._services.store.scroll(collection, self._deadline(), limit=PAGE, where=where)
             seen = {key for point in page.points for key in self._ids_of(point)}
             shorter = [value for value in left if str(value) not in seen]
             found |= {str(value) for value in left} - {str(value) for value in shorter}
@@ -113,14 +113,14 @@ class Linter:
 
     def _ids_of(self, point: Point) -> set[str]:
         try:
-            metadata = self._using.payloads.chunk_of(point).metadata
+            metadata = self._services.payloads.chunk_of(point).metadata
         except CorruptChunkError:
             return set()
         named = (metadata.chunk_id, metadata.document_id, metadata.url)
         return {str(key) for key in named if key is not None}
 
     def _unanswerable(self, index: int, case: TestCase) -> Iterator[Problem]:
-        embedder = self._using.embedder
+        embedder = self._services.embedder
         excess = embedder.excess(case.query_text) if embedder else None
         if excess:
             yield _told(("cases", index, "query_text"), f"query_text is too long: {excess}")

@@ -23,7 +23,7 @@ from chunkproof.suite.diagnosis import Diagnostician
 from chunkproof.suite.latency import latencies
 from chunkproof.suite.outcome import RetrievedChunk, TestCaseResult, TestStatus
 from chunkproof.suite.report import SuiteIdentity, SuiteReport, TestSuiteResult, approximation_of, fingerprint
-from chunkproof.suite.selfcheck import error_classes
+from chunkproof.suite.selfcheck import check_error_classes
 from chunkproof.suite.validation_report import CollectionStats, ConnectionStatus, validation_report
 
 LOOKUPS = 10
@@ -142,7 +142,7 @@ class _Session:
             latency=latency,
             lookups_ms=lookups,
             lookups_reason=reason,
-            error_classes=error_classes(),
+            error_classes=check_error_classes(),
             runs=1 + len(self._others),
             differing=[result.name for n, result in enumerate(results) if self._differs(n, result)],
             latency_target_ms=self._plan.latency_target_ms,

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from typing import Any
 
-from chunkproof.errors import ChunkproofError, all_kinds
+from chunkproof.errors import ChunkproofError, error_classes
 from chunkproof.models import ChunkMetadata, ExecutionMetadata, RetrievalResponse, SearchResult
 from chunkproof.suite.case_run import run_case
 from chunkproof.suite.cases import TestCase
@@ -19,9 +19,9 @@ _UNMET = {
 }
 
 
-def error_classes() -> tuple[int, int]:
+def check_error_classes() -> tuple[int, int]:
     """How many error classes are handled as they should be, and how many there are."""
-    handled = [_is_handled(kind) for kind in all_kinds()]
+    handled = [_is_handled(kind) for kind in error_classes()]
     handled += [_is_found(kind) for kind in ExpectationError.__subclasses__()]
     return sum(handled), len(handled)
 

@@ -17,17 +17,17 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from chunkproof.clients.job_folder import JobFolder
-from chunkproof.clients.s3 import Bucket, located
+from chunkproof.clients.s3 import Bucket, parse_address
 from chunkproof.errors import (
     ChunkproofError,
     InvalidParameterError,
     NotFoundError,
     RateLimitedError,
     UnavailableError,
-    all_kinds,
+    error_classes,
 )
 from chunkproof.models import Model
-from chunkproof.models.json import place, read_json
+from chunkproof.models.json import format_path, read_json
 from chunkproof.retrieval.backend import Backend
 from chunkproof.suite.case_run import SuiteRun, not_judged
 from chunkproof.suite.cases import Suite, TestCase, placed, read_suite
@@ -209,7 +209,7 @@ class ShardedSuite:
 
 def read_object(address: str) -> Suite:
     """The suite at `s3://BUCKET/KEY`, which must be JSON; every problem at once, each with its place."""
-    bucket, key = located(address)
+    bucket, key = parse_address(address)
     try:
         content = bucket.read(key)
     except NotFoundError as error:
@@ -217,7 +217,7 @@ def read_object(address: str) -> Suite:
     try:
         return read_suite(read_json(content))
     except BrokenSuiteError as error:
-        problems = [_at(address, place(problem.path), problem.message) for problem in error.problems]
+        problems = [_at(address, format_path(problem.path), problem.message) for problem in error.problems]
         raise InvalidParameterError.listing(problems) from None
     except InvalidParameterError as error:
         why = error.message.replace("The request body", "it")
@@ -227,12 +227,12 @@ def read_object(address: str) -> Suite:
 
 
 def _at(address: str, where: str, message: str) -> str:
-    return f"{address}: {message}" if where == place(()) else f"{address}: {where}: {message}"
+    return f"{address}: {message}" if where == format_path(()) else f"{address}: {where}: {message}"
 
 
 def _may_be_tried_again(result: TestCaseResult) -> bool:
     """Whether it is in error because a service was not there, which may pass."""
-    passing = {RateLimitedError.code, *(kind.code for kind in all_kinds(UnavailableError))}
+    passing = {RateLimitedError.code, *(kind.code for kind in error_classes(UnavailableError))}
     return result.status is TestStatus.ERROR and result.error_code in passing
 
 

@@ -9,12 +9,12 @@ from chunkproof.clients.ports import Point
 from chunkproof.errors import AmbiguousIdError, ChunkNotFoundError, CorruptChunkError, IndexRequiredError
 from chunkproof.models import SearchQuery
 from chunkproof.models.filters import AnyOf, HasId, Scalar, parse_filters
-from chunkproof.models.json import shown
+from chunkproof.models.json import display_name
 from chunkproof.retrieval.backend import Backend, LocalBackend
-from chunkproof.retrieval.filters import mapped
+from chunkproof.retrieval.filters import map_filters
 from chunkproof.retrieval.lookup import find_point
 from chunkproof.retrieval.search import search
-from chunkproof.retrieval.vectors import likeness
+from chunkproof.retrieval.vectors import cosine_with_text
 from chunkproof.suite.cases import TestCase
 from chunkproof.suite.evidence import MOST_CHUNKS, ApiEvidence, Evidence, Fit, Ranking
 
@@ -29,14 +29,14 @@ class StoreEvidence(ApiEvidence):
 
     def __init__(self, backend: LocalBackend) -> None:
         super().__init__(backend)
-        self._using = backend.services
+        self._services = backend.services
         self._deadline = backend.new_deadline
         self._found: dict[tuple[str, str], tuple[Point, ...]] = {}
         self._usual: dict[str, dict[str, float]] = {}
 
     def chunks(self, key: str, case: TestCase) -> Sequence[str]:
         """By point id or payload id, else by document or URL."""
-        return [self._using.payloads.id_of(point) for point in self._points(key, case)]
+        return [self._services.payloads.id_of(point) for point in self._points(key, case)]
 
     def is_unreadable(self, key: str, case: TestCase) -> bool:
         """As a search reads the payloads."""
@@ -56,32 +56,32 @@ class StoreEvidence(ApiEvidence):
     def fit(self, key: str, case: TestCase) -> Fit | None:
         """By embedding the texts anew, those of some other chunks as well."""
         cosines = dict(self._cosines(self._points(key, case)))
-        if not cosines or self._using.embedder is None:
+        if not cosines or self._services.embedder is None:
             return None
         worst = min(cosines, key=lambda chunk: cosines[chunk])
         others = [cosine for chunk, cosine in self._others(case).items() if chunk != worst]
-        return Fit(worst, cosines[worst], median(others) if others else 1.0, self._using.embedder.model)
+        return Fit(worst, cosines[worst], median(others) if others else 1.0, self._services.embedder.model)
 
     def ranking(self, case: TestCase, *, exact: bool) -> Ranking:
         """As deep as the settings allow."""
-        limits = self._using.settings.limits
+        limits = self._services.settings.limits
         query = SearchQuery.parse({**case.request(), "top_k": limits.max_top_k}, limits)
-        found = search(query, using=self._using, deadline=self._deadline(), exact=exact)
+        found = search(query, services=self._services, deadline=self._deadline(), exact=exact)
         return Ranking(found.results, limits.max_top_k)
 
     def _points(self, key: str, case: TestCase) -> tuple[Point, ...]:
-        collection = self._using.collection(case.collection_name)
+        collection = self._services.collection(case.collection_name)
         if (collection, key) not in self._found:
             self._found[collection, key] = self._by_id(key, collection) or self._by_field(key, collection)
         return self._found[collection, key]
 
     def _by_id(self, key: str, collection: str) -> tuple[Point, ...]:
         try:
-            point = find_point(key, collection, using=self._using, deadline=self._deadline())
+            point = find_point(key, collection, services=self._services, deadline=self._deadline())
         except (ChunkNotFoundError, AmbiguousIdError, IndexRequiredError):
             return ()
-        name = self._using.space(collection, self._deadline()).name
-        return tuple(self._using.store.fetch(collection, [point.id], self._deadline(), with_vector=name))
+        name = self._services.space(collection, self._deadline()).name
+        return tuple(self._services.store.fetch(collection, [point.id], self._deadline(), with_vector=name))
 
     def _by_field(self, key: str, collection: str) -> tuple[Point, ...]:
         """`IndexRequiredError` only when nothing was found and some field could not be asked for."""
@@ -98,32 +98,32 @@ class StoreEvidence(ApiEvidence):
         return ()
 
     def _with(self, field: str, value: Scalar, collection: str) -> tuple[Point, ...]:
-        using, deadline = self._using, self._deadline()
-        where = mapped((AnyOf(field, (value,)),), collection, using=using, deadline=deadline)
-        name = using.space(collection, deadline).name
-        return using.store.scroll(
+        services, deadline = self._services, self._deadline()
+        where = map_filters((AnyOf(field, (value,)),), collection, services=services, deadline=deadline)
+        name = services.space(collection, deadline).name
+        return services.store.scroll(
             collection, deadline, limit=MOST_CHUNKS, where=where, with_vector=name
         ).points
 
     def _let_through(self, filters: dict[str, Any], key: str, case: TestCase) -> int:
-        using, deadline = self._using, self._deadline()
-        collection = using.collection(case.collection_name)
-        where = mapped(parse_filters(filters), collection, using=using, deadline=deadline)
+        services, deadline = self._services, self._deadline()
+        collection = services.collection(case.collection_name)
+        where = map_filters(parse_filters(filters), collection, services=services, deadline=deadline)
         among = HasId(tuple(point.id for point in self._points(key, case)))
-        return using.store.count(collection, (*where, among), deadline)
+        return services.store.count(collection, (*where, among), deadline)
 
     def _stored(self, name: str, key: str, case: TestCase) -> str:
         """What the first of its chunks has there, for people to see the difference."""
         payload = self._points(key, case)[0].payload
-        payloads = self._using.payloads
+        payloads = self._services.payloads
         value = payloads.value(name, payload) if payloads.is_canonical(name) else payload.get(name)
-        return "stored: nothing" if value is None else f"stored: {shown(str(value))}"
+        return "stored: nothing" if value is None else f"stored: {display_name(str(value))}"
 
     def _others(self, case: TestCase) -> dict[str, float]:
-        collection = self._using.collection(case.collection_name)
+        collection = self._services.collection(case.collection_name)
         if collection not in self._usual:
-            name = self._using.space(collection, self._deadline()).name
-            page = self._using.store.scroll(
+            name = self._services.space(collection, self._deadline()).name
+            page = self._services.store.scroll(
                 collection, self._deadline(), limit=COMPARED_CHUNKS, with_vector=name
             )
             self._usual[collection] = dict(self._cosines(page.points))
@@ -131,12 +131,12 @@ class StoreEvidence(ApiEvidence):
 
     def _cosines(self, points: Sequence[Point]) -> Iterator[tuple[str, float]]:
         for point in points:
-            if (found := likeness(point, self._using, self._deadline)) is not None:
-                yield self._using.payloads.id_of(point), found
+            if (found := cosine_with_text(point, self._services, self._deadline)) is not None:
+                yield self._services.payloads.id_of(point), found
 
     def _text(self, point: Point) -> str:
         with suppress(CorruptChunkError):
-            return self._using.payloads.chunk_of(point).text
+            return self._services.payloads.chunk_of(point).text
         return ""
 
 

@@ -9,7 +9,14 @@ from typing import Any
 
 from qdrant_client import QdrantClient, models
 
-from chunkproof.clients.ports import Description, Nearest, Page, Point, PointId, is_impossible
+from chunkproof.clients.ports import (
+    Description,
+    NearestQuery,
+    Page,
+    Point,
+    PointId,
+    is_invalid_collection_name,
+)
 from chunkproof.clients.qdrant.filters import to_qdrant
 from chunkproof.clients.qdrant.store import (
     SCORE_STEP,
@@ -70,7 +77,7 @@ class EmbeddedStore(QdrantStore):
             indexed_fields={},
         )
 
-    def nearest(self, query: Nearest, deadline: Deadline) -> list[Point]:
+    def nearest(self, query: NearestQuery, deadline: Deadline) -> list[Point]:
         """Best first, scores equal to the threshold included."""
         using = query.space.name
         with self._translated(query.collection):
@@ -80,12 +87,12 @@ class EmbeddedStore(QdrantStore):
                 using=using or None,
                 query_filter=_filter(query.where),
                 limit=query.limit,
-                score_threshold=query.at_least - SCORE_STEP,
+                score_threshold=query.score_threshold - SCORE_STEP,
                 with_payload=True,
                 with_vectors=vector_selector(using if query.with_vectors else None),
             )
         points = [_point(found, using, found.score) for found in answer.points]
-        return [point for point in points if point.score >= query.at_least]
+        return [point for point in points if point.score >= query.score_threshold]
 
     def fetch(
         self, collection: str, ids: Sequence[PointId], deadline: Deadline, *, with_vector: str | None = None
@@ -150,7 +157,9 @@ class EmbeddedStore(QdrantStore):
 
     @contextmanager
     def _translated(self, collection: str) -> Iterator[None]:
-        if collection and (is_impossible(collection) or not self.client.collection_exists(collection)):
+        if collection and (
+            is_invalid_collection_name(collection) or not self.client.collection_exists(collection)
+        ):
             raise CollectionNotFoundError(collection)
         try:
             yield

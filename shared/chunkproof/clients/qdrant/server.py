@@ -10,7 +10,14 @@ import httpx
 from pydantic_core import to_json
 
 from chunkproof import __version__
-from chunkproof.clients.ports import Description, Nearest, Page, Point, PointId, is_impossible
+from chunkproof.clients.ports import (
+    Description,
+    NearestQuery,
+    Page,
+    Point,
+    PointId,
+    is_invalid_collection_name,
+)
 from chunkproof.clients.qdrant import responses as answers
 from chunkproof.clients.qdrant.failures import rate_limited, refused, unreachable
 from chunkproof.clients.qdrant.filters import SERVED_BY, Json, field_schemas, to_qdrant
@@ -64,14 +71,14 @@ class ServedStore(QdrantStore):
             needs_indexes=bool(strict.get("enabled") and strict.get("unindexed_filtering_retrieve") is False),
         )
 
-    def nearest(self, query: Nearest, deadline: Deadline) -> list[Point]:
+    def nearest(self, query: NearestQuery, deadline: Deadline) -> list[Point]:
         """Best first, scores equal to the threshold included."""
         using = query.space.name
         body = {
             "query": query.vector,
             "limit": query.limit,
             # A server keeps what is strictly above the threshold.
-            "score_threshold": query.at_least - SCORE_STEP,
+            "score_threshold": query.score_threshold - SCORE_STEP,
             "with_payload": True,
             "with_vector": vector_selector(using if query.with_vectors else None),
             **({"using": using} if using else {}),
@@ -83,7 +90,7 @@ class ServedStore(QdrantStore):
         if not all(math.isfinite(point["score"]) for point in found["points"]):
             raise unreachable(self.host, ValueError("a score that is no number"))
         points = [_point(point, using, point["score"]) for point in found["points"]]
-        return [point for point in points if point.score >= query.at_least]
+        return [point for point in points if point.score >= query.score_threshold]
 
     def fetch(
         self, collection: str, ids: Sequence[PointId], deadline: Deadline, *, with_vector: str | None = None
@@ -168,7 +175,7 @@ class ServedStore(QdrantStore):
     def _translated(
         self, collection: str, deadline: Deadline, where: tuple[Condition, ...] = ()
     ) -> Iterator[None]:
-        if collection and is_impossible(collection):
+        if collection and is_invalid_collection_name(collection):
             raise CollectionNotFoundError(collection)
         try:
             with deadline.applied():

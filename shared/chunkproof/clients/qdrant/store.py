@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chunkproof.clients.ports import Point, VectorSpace, WritableStore, is_impossible
+from chunkproof.clients.ports import Point, VectorConfig, WritableStore, is_invalid_collection_name
 from chunkproof.errors import InvalidParameterError
 
 if TYPE_CHECKING:
@@ -48,17 +48,17 @@ class QdrantStore(WritableStore, ABC):
 
 def creatable(collection: str) -> str:
     """The name, if a collection can have it."""
-    if is_impossible(collection):
+    if is_invalid_collection_name(collection):
         raise InvalidParameterError(f"No collection can be named {collection}")
     return collection
 
 
-def dense_spaces(vectors: Mapping[str, Any] | None) -> Iterator[VectorSpace]:
+def dense_spaces(vectors: Mapping[str, Any] | None) -> Iterator[VectorConfig]:
     """The vectors of a collection, in JSON as its configuration has them, that are one dense vector each."""
     named = {} if not vectors else {"": vectors} if isinstance(vectors.get("size"), int) else vectors
     for name, params in named.items():
         if params.get("multivector_config") is None:  # else one vector per token: not a single one to compare
-            yield VectorSpace(name, params["size"], params["distance"])
+            yield VectorConfig(name, params["size"], params["distance"])
 
 
 def vector_selector(name: str | None) -> bool | list[str]:
