@@ -31,7 +31,7 @@ from chunkproof_cli.options import (
 from chunkproof_cli.output import print_json, progress, say
 from chunkproof_cli.reports.audit import EXTENSIONS, write_reports
 from chunkproof_cli.reports.audit.terminal import print_report
-from chunkproof_cli.reports.suite import check_outputs
+from chunkproof_cli.reports.outputs import check_outputs
 
 # In the order in which they are removed: the state last, so that the folder is known as an audit's until then.
 OWN_FILES = (

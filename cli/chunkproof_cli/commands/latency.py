@@ -17,7 +17,7 @@ from chunkproof_cli.options import output_option, without_api
 from chunkproof_cli.output import print_json, say
 from chunkproof_cli.reports.latency.page import page
 from chunkproof_cli.reports.latency.terminal import print_report
-from chunkproof_cli.reports.suite import check_outputs
+from chunkproof_cli.reports.outputs import check_outputs
 
 EXAMPLES = """\b
 Examples:

@@ -13,7 +13,8 @@ from chunkproof_cli.output import say
 from chunkproof_cli.reports import audit as audit_reports
 from chunkproof_cli.reports.audit import audit_in
 from chunkproof_cli.reports.audit.terminal import print_report as print_audit
-from chunkproof_cli.reports.suite import check_outputs, write_reports
+from chunkproof_cli.reports.outputs import check_outputs
+from chunkproof_cli.reports.suite import FORMATS, write_reports
 from chunkproof_cli.reports.suite.terminal import print_report
 from chunkproof_cli.suites.compare import compared
 from chunkproof_cli.suites.select import load_report
@@ -48,7 +49,7 @@ def report(found: tuple[Path, ...], outputs: tuple[Path, ...], baseline: Path | 
     if audit is not None:
         _render_audit(audit, outputs)
         return
-    check_outputs(outputs)
+    check_outputs(outputs, FORMATS)
     *earlier, latest = sorted(map(load_report, found), key=lambda one: one.validation.started_at)
     if baseline:
         latest = compared(latest, load_report(baseline), baseline)

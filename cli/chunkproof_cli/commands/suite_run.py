@@ -28,7 +28,8 @@ from chunkproof_cli.exits import COULD_NOT_JUDGE, FAILED, WRONG_INPUT, exit_code
 from chunkproof_cli.files.objects import FileOrObject, as_given
 from chunkproof_cli.options import Options, api_option, common_options, output_option, parse_options
 from chunkproof_cli.output import Counted, each_warning_once, print_json, progress, say
-from chunkproof_cli.reports.suite import check_outputs, write_reports
+from chunkproof_cli.reports.outputs import check_outputs
+from chunkproof_cli.reports.suite import FORMATS, write_reports
 from chunkproof_cli.reports.suite.terminal import print_report
 from chunkproof_cli.suites.compare import compared
 from chunkproof_cli.suites.diagnose import diagnoser_for
@@ -130,7 +131,7 @@ def run(
     how = {name: options.pop(name) for name in HERE_ONLY}
     source, baseline = source_of(options), options.pop("baseline")
     given = parse_options(**options)
-    check_outputs(outputs)
+    check_outputs(outputs, FORMATS)
     if stack:
         _check_for_cloud(how, given)
     earlier = load_report(baseline) if baseline else None

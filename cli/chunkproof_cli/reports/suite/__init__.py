@@ -1,9 +1,7 @@
 """Reports of a suite in every format, all rendered from the canonical one; a format is a file here."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-
-import click
 
 from chunkproof.suite.report import SuiteReport
 from chunkproof_cli.reports.suite.html import page
@@ -18,17 +16,6 @@ FORMATS: Mapping[str, Callable[[SuiteReport], str]] = {
     ".xml": junit,
     ".html": page,
 }
-
-
-def check_outputs(files: tuple[Path, ...], known: Collection[str] = FORMATS) -> None:
-    """Refuse what could not be written before anything is run."""
-    for file in files:
-        if file.suffix not in known:
-            raise click.BadParameter(
-                f"{file}: the extension must be one of {', '.join(known)}", param_hint="-o"
-            )
-        if not file.parent.is_dir() or file.is_dir():
-            raise click.BadParameter(f"{file}: there is no such folder to write to", param_hint="-o")
 
 
 def write_reports(report: SuiteReport, files: tuple[Path, ...], earlier: Sequence[SuiteReport] = ()) -> None:
