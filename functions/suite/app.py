@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from chunkproof.clients.s3 import Bucket
-from chunkproof.http.resolver import lambda_deadline
 from chunkproof.retrieval.backend import LocalBackend
 from chunkproof.runtime.container import services, settings
+from chunkproof.runtime.lambda_context import lambda_deadline
 from chunkproof.runtime.suite_metrics import emit
 from chunkproof.suite.diagnosis import Diagnostician
 from chunkproof.suite.shards import ShardedSuite, SuiteOrder

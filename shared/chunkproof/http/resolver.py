@@ -41,6 +41,7 @@ from chunkproof.models.base import describe_error, limits_in_force
 from chunkproof.models.json import has_lone_surrogate
 from chunkproof.retrieval.services import Services
 from chunkproof.runtime.container import services, settings
+from chunkproof.runtime.lambda_context import LAMBDA_DEADLINE_MS, lambda_deadline
 from chunkproof.runtime.telemetry import Telemetry, logger, spans
 from chunkproof.settings import Settings
 from chunkproof.trace import Record, State
@@ -48,9 +49,6 @@ from chunkproof.trace import Record, State
 if TYPE_CHECKING:
     from chunkproof.clients.breaker import Breaker
 
-LAMBDA_DEADLINE_MS = 2_000
-# Kept back for turning a failure into an answer before Lambda stops the function.
-RESERVE_MS = 100
 # Ten times the longest query: a failure says what was asked, and stays far below Lambda's limit.
 MAX_ECHO = 100_000
 JSON = "application/json"
@@ -299,13 +297,6 @@ def responses(success: type[Model], *, unavailable: Any = RetrievalResponse) -> 
         **{status: answer(description, RetrievalResponse) for status, description in failures.items()},
         503: answer("A dependency is down", unavailable),
     }
-
-
-def lambda_deadline(context: Any) -> Deadline:
-    """The budget in force, and never more than Lambda has left."""
-    budget = settings().deadline_ms or LAMBDA_DEADLINE_MS
-    left = context.get_remaining_time_in_millis() - RESERVE_MS
-    return Deadline(max(0, min(budget, left)))
 
 
 def _tagged(answer: Answer, context: Any) -> Answer:
