@@ -18,6 +18,7 @@ PYTHON313 ?= $(shell for python in python3.13 $$(pyenv root 2>/dev/null)/version
 SAM_VENV ?= .venv-sam
 SAM ?= $(or $(shell command -v sam),$(SAM_VENV)/bin/sam)
 SCAN_VENV ?= .venv-scan
+SITE_VENV ?= .venv-site
 BUILD ?= .aws-sam/build
 ENV ?= default
 PARAMS ?=
@@ -151,6 +152,10 @@ check-3.13: python313 ## The same checks on the Python that Lambda runs
 docs: $(VENV)/.dev ## Write the generated pages of docs/ anew
 	$(RUN) tools.pages
 
+.PHONY: site
+site: $(SITE_VENV)/bin/mkdocs ## Build the documentation as a searchable site, into site/
+	NO_MKDOCS_2_WARNING=1 $(SITE_VENV)/bin/mkdocs build --strict --quiet
+
 .PHONY: dashboard
 dashboard: $(VENV)/.dev ## Draw the CloudWatch dashboard's layout from the template, into docs/dashboard.svg
 	@$(RUN) tools.dashboard
@@ -162,7 +167,7 @@ lock: $(VENV)/.dev ## Pin the dependencies anew from pyproject.toml
 .PHONY: clean
 clean: ## Remove everything that was made here
 	@test ! -d .aws-sam || chmod -R u+w .aws-sam # what `make bench` unpacks is read-only
-	rm -rf $(VENV) .venv-* .aws-sam dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage*
+	rm -rf $(VENV) .venv-* .aws-sam dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage*
 
 $(VENV)/pyvenv.cfg:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -178,7 +183,8 @@ $(VENV)/.cli: $(VENV)/pyvenv.cfg cli/requirements.txt pyproject.toml
 
 $(SAM_VENV)/bin/sam: tests/requirements-sam.txt
 $(SCAN_VENV)/bin/checkov: tests/requirements-scan.txt
-$(SAM_VENV)/bin/sam $(SCAN_VENV)/bin/checkov:
+$(SITE_VENV)/bin/mkdocs: tests/requirements-site.txt
+$(SAM_VENV)/bin/sam $(SCAN_VENV)/bin/checkov $(SITE_VENV)/bin/mkdocs:
 	@echo "Installing $(@F) into $(@D:/bin=) (once, about a minute)" >&2
 	@$(PYTHON) -m venv $(@D:/bin=)
 	@$(@D)/python -m $(INSTALL) --no-deps --require-hashes -r $<

@@ -78,8 +78,8 @@ def _schema(schema: dict[str, Any]) -> str:
 
 
 PAGES: dict[str, Callable[[], str]] = {
-    "settings.md": settings_page,
-    "cli.md": cli_page,
+    "reference/settings.md": settings_page,
+    "reference/cli.md": cli_page,
     "openapi.json": openapi_page,
     "suite.schema.json": suite_schema,
     "report.schema.json": report_schema,

@@ -57,9 +57,10 @@ FILES = {
     ),
     "tests/requirements-sam.txt": ("3.11", ["--group", "pyproject.toml:sam"]),
     "tests/requirements-scan.txt": ("3.11", ["--group", "pyproject.toml:scan"]),
+    "tests/requirements-site.txt": ("3.11", ["--group", "pyproject.toml:site"]),
 }
 LARGEST = next(iter(FILES))
-APART = {"tests/requirements-sam.txt", "tests/requirements-scan.txt"}
+APART = {"tests/requirements-sam.txt", "tests/requirements-scan.txt", "tests/requirements-site.txt"}
 # What `make bench` measures beside Chunkproof. Nothing else installs these, so `make audit` does not look them up.
 CONTENDERS = {
     f"tests/bench/contenders/{name}.txt": ("3.13", [f"tests/bench/contenders/{name}.in", *constraint])

@@ -94,7 +94,7 @@ def _setting(variable: str, default: Any, description: str, allowed: str, **rule
 
 
 class Settings(BaseModel):
-    """Every setting: its variable, default, meaning and allowed values (docs/settings.md is made from this)."""
+    """Every setting: its variable, default, meaning and allowed values (docs/reference/settings.md is generated)."""
 
     model_config = ConfigDict(frozen=True)
 

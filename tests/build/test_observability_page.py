@@ -1,11 +1,11 @@
-"""docs/operations.md tells of every alarm what it means, what to look at and what to do."""
+"""docs/guides/operate.md tells of every alarm what it means, what to look at and what to do."""
 
 import re
 
 from support.observability import observed, widgets
 from support.template import ROOT, stack, template
 
-PAGE = (ROOT / "docs" / "operations.md").read_text("utf-8")
+PAGE = (ROOT / "docs" / "guides" / "operate.md").read_text("utf-8")
 SECTIONS = dict(re.findall(r"^### (.+?)\n(.*?)(?=^##|\Z)", PAGE, re.M | re.S))
 STACK = "${AWS::StackName}"
 
@@ -72,7 +72,7 @@ def test_an_alarm_says_where_to_read_on() -> None:
     for alarm in every.values():
         name = alarm["AlarmName"].removeprefix(f"{STACK}-")
         if name in telling():
-            assert re.search(rf"docs/operations\.md[,:] {name}$", alarm["AlarmDescription"])
+            assert re.search(rf"docs/guides/operate\.md[,:] {name}$", alarm["AlarmDescription"])
 
 
 def test_every_saved_query_is_in_the_table_and_no_other() -> None:
@@ -96,5 +96,5 @@ def test_a_parameter_that_the_page_advises_exists() -> None:
 
 
 def test_the_page_shows_the_picture() -> None:
-    assert "](dashboard.svg)" in PAGE
+    assert "](../dashboard.svg)" in PAGE
     assert (ROOT / "docs" / "dashboard.svg").is_file()

@@ -174,7 +174,7 @@ def test_a_packaged_template_names_files_that_are_packaged(build: Path, tmp_path
 
 
 def test_the_page_for_terraform_gives_every_parameter_and_placeholder_of_an_audit() -> None:
-    page = (package.ROOT / "docs" / "terraform-cdk.md").read_text("utf-8")
+    page = (package.ROOT / "docs" / "guides" / "terraform-cdk.md").read_text("utf-8")
     given = re.search(r"parameters = \{\n(.+?)\n  \}", page, re.DOTALL)
     filled = re.search(r"templatefile\(.+?\{\n(.+?)\n\}\)", page, re.DOTALL)
     assert given

@@ -7,9 +7,9 @@ from support.template import ROOT
 
 
 def test_the_page_on_scale_has_the_arithmetics_figures() -> None:
-    page = (ROOT / "docs/scale.md").read_text("utf-8")
+    page = (ROOT / "docs/guides/scale.md").read_text("utf-8")
     for line in (*scale.laptop(), *scale.table()):
-        assert line in page, "run tests/checks/scale.py and put its tables into docs/scale.md"
+        assert line in page, "run tests/checks/scale.py and put its tables into docs/guides/scale.md"
 
 
 def test_the_arithmetic_adds_up() -> None:

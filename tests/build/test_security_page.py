@@ -1,11 +1,11 @@
-"""Every protection that docs/security.md claims names a test, and the test exists."""
+"""Every protection that docs/guides/security.md claims names a test, and the test exists."""
 
 import re
 from functools import cache
 from pathlib import Path
 
 TESTS = Path(__file__).resolve().parents[1]
-PAGE = (TESTS.parent / "docs" / "security.md").read_text("utf-8")
+PAGE = (TESTS.parent / "docs" / "guides" / "security.md").read_text("utf-8")
 NAMED = re.compile(r"`([\w/]+\.py)::(\w+)`")
 
 

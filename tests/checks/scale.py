@@ -1,4 +1,4 @@
-"""What an audit takes and costs at any size: the arithmetic behind docs/scale.md, which a test compares with this.
+"""What an audit takes and costs at any size: the figures of docs/guides/scale.md, which a test compares with this.
 
 Figures are measured (`make bench-audit`) unless they say otherwise, or prices; change one and run this again.
 """
@@ -84,7 +84,7 @@ class Estimate:
 
 
 def table() -> Iterator[str]:
-    """The estimates, as docs/scale.md has them."""
+    """The estimates, as docs/guides/scale.md has them."""
     heads = ("chunks", "Qdrant reads/s", "shards side by side", "executions", "duration", "AWS cost")
     yield f"| {' | '.join(heads)} | read from Qdrant | limited by |"
     yield "|---:|---:|---:|---:|---:|---:|---:|---|"

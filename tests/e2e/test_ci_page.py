@@ -14,7 +14,7 @@ import yaml
 
 from support.stub_api import stub_api
 
-PAGE = (Path(__file__).parents[2] / "docs" / "ci.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "guides" / "ci.md").read_text("utf-8")
 WORKFLOW: dict[str, Any] = yaml.safe_load(re.findall(r"```yaml\n(.*?)```", PAGE, re.S)[0])
 STEPS = {step["name"]: step["run"] for step in WORKFLOW["jobs"]["suite"]["steps"] if "run" in step}
 # Stands in for GitHub: keeps one artefact, and writes down what it was asked.

@@ -1,4 +1,4 @@
-"""docs/logs.md against what the handlers really write: every field, metric and message, in both directions."""
+"""docs/reference/logs.md against what the handlers write: every field, metric and message, in both directions."""
 
 import ast
 import re
@@ -27,7 +27,7 @@ from support.cohere_server import KEY, cohere_server
 from support.log_lines import Line, Written, stdout
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs" / "logs.md").read_text("utf-8")
+PAGE = (ROOT / "docs" / "reference" / "logs.md").read_text("utf-8")
 TYPES = {"string": str, "integer": int, "number": float, "boolean": bool, "object": dict, "list": list}
 PAYLOAD = {"text": "one", "url": "https://a.example", "document_title": "A"}
 LEVELS = ("debug", "info", "warning", "error", "exception")

@@ -119,14 +119,14 @@ class Chromium:
             if page := self._pages.get(answer.get("sessionId", "")):
                 page.noted(answer["method"], answer["params"])
 
-    def open(self, file: Path) -> Page:
-        """The file in a page of its own, loaded."""
+    def open(self, place: Path | str) -> Page:
+        """Open a file or an address in a page of its own, and wait until it is loaded."""
         target = self.send("Target.createTarget", url="about:blank")["targetId"]
         session = self.send("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         page = self._pages[session] = Page(self, session)
         for domain in ("Network", "Runtime", "Log", "Page"):
             page.send(f"{domain}.enable")
-        page.send("Page.navigate", url=file.resolve().as_uri())
+        page.send("Page.navigate", url=place if isinstance(place, str) else place.resolve().as_uri())
         page.run(
             "new Promise(done => document.readyState === 'complete' ? done() : addEventListener('load', done))"
         )

@@ -43,7 +43,8 @@ def serve(host: str, port: int, logs: bool, **common: Any) -> None:
     """Run the Lambda handlers behind a local HTTP gateway, with Swagger UI at /docs.
 
     Without authorization: for development, not for the open network. Standard output has what the functions
-    log, a line of JSON for each request and one for its metrics (docs/logs.md); standard error says who asked what.
+    log, a line of JSON for each request and one for its metrics (docs/reference/logs.md); standard error has an
+    access log.
     """
     given = parse_options(**common)
     if sys.stdout.isatty() and not logs:

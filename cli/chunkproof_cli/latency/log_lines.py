@@ -1,4 +1,4 @@
-"""Text of any kind → the request lines in it, as docs/logs.md describes them."""
+"""Text of any kind → the request lines in it, as docs/reference/logs.md describes them."""
 
 import json
 import re

@@ -1,7 +1,7 @@
 """Cohere's embed endpoint, through the HTTP client of Cohere's SDK and without the start-up of the rest of it.
 
 Building a `cohere.ClientV2` imports a model for every chat event and a tokenizer: 0.4 s and 25 MB
-(docs/performance.md), and its `embed` looks at each number of a vector in Python. What `embed` stands on is the
+(docs/guides/performance.md), and its `embed` looks at each number of a vector in Python. What `embed` stands on is the
 SDK's client wrapper, which knows headers and addresses. Should a release of the SDK not fit, its front door is
 used.
 """

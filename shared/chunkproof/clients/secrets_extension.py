@@ -1,7 +1,7 @@
 """A secret from AWS's Parameters and Secrets extension, which runs beside a function and keeps it at hand.
 
 Asking it takes a millisecond; the first call through boto3 takes longer than everything else in a cold start
-(docs/performance.md).
+(docs/guides/performance.md).
 """
 
 import json

@@ -242,7 +242,7 @@ def _in_json(function: Callable[..., Any]) -> Callable[..., Response[str]]:
     """The route with its answer written by the answer's own model.
 
     The resolver would check the answer, which was checked when it was made, turn it into plain values and those into
-    JSON: several times the work (docs/performance.md).
+    JSON: several times the work (docs/guides/performance.md).
     """
 
     @wraps(function)

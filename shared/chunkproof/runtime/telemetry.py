@@ -1,4 +1,4 @@
-"""A request that is over → one log line and one set of metrics (docs/logs.md tells their fields)."""
+"""A request that is over → one log line and one set of metrics (docs/reference/logs.md tells their fields)."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping

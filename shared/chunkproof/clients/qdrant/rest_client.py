@@ -1,7 +1,7 @@
 """The REST client of Qdrant's SDK, without the start-up of the rest of it.
 
 `import qdrant_client` builds a thousand models, gRPC stubs and a store for local mode, and needs numpy and grpc
-for that: 0.7 s and 75 MB (docs/performance.md). A function that asks a server needs one class of it,
+for that: 0.7 s and 75 MB (docs/guides/performance.md). A function that asks a server needs one class of it,
 `qdrant_client.http.ApiClient`, whose own module imports the rest only to hand it on. So that module is imported
 here while empty stand-ins are in the place of what it hands on, and given a lighter HTTP client. Should a release
 of the SDK not fit, its front door is used.
