@@ -65,14 +65,14 @@ class SuiteCollector(pytest.Collector):
     def collect(self) -> list[CaseItem]:
         """A test per case; a suite that cannot be run is an error with everything that is wrong with it."""
         from chunkproof.errors import ChunkproofError
-        from chunkproof.suite.cases import placed
-        from chunkproof_cli.commands.suite_source import collection_of
-        from chunkproof_cli.suites.read import Source, read
+        from chunkproof.suite.cases import assign_collection
+        from chunkproof_cli.commands.suite_source import choose_collection
+        from chunkproof_cli.suites.read import Source, read_source
 
         given = _given(self.config)
         try:
-            found = read(Source(Path(self.name)))
-            cases = placed(found.suite.cases, collection_of(found, given))
+            found = read_source(Source(Path(self.name)))
+            cases = assign_collection(found.suite.cases, choose_collection(found, given))
         except ChunkproofError as error:
             raise self.CollectError("\n".join(error.messages)) from None
         return [CaseItem.from_parent(self, name=case.name, case=case) for case in cases]
@@ -90,7 +90,7 @@ class CaseItem(pytest.Item):
     def setup(self) -> None:
         """Search; what cannot be judged is raised here and reported as an error."""
         from chunkproof.errors import ChunkproofError
-        from chunkproof.suite.case_run import run_case
+        from chunkproof.suite.case_runner import run_case
         from chunkproof.suite.outcome import TestStatus
 
         try:
@@ -103,12 +103,12 @@ class CaseItem(pytest.Item):
 
     def runtest(self) -> None:
         """Pass, or raise what was not met."""
-        from chunkproof_cli.suites.diagnose import diagnoser_for
+        from chunkproof_cli.suites.diagnose import make_diagnoser
 
         if self._result is not None and self._result.unmet:
             suite = self.parent.name if self.parent else ""
-            looking = diagnoser_for(_backend(self.config), _given(self.config), suite)
-            raise NotMetError(looking.diagnosed([self._result])[0])
+            looking = make_diagnoser(_backend(self.config), _given(self.config), suite)
+            raise NotMetError(looking.diagnose([self._result])[0])
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         """The reason, without a trace of ours."""

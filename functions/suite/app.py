@@ -8,9 +8,9 @@ from chunkproof.retrieval.backend import LocalBackend
 from chunkproof.runtime.container import services, settings
 from chunkproof.runtime.lambda_context import lambda_deadline
 from chunkproof.runtime.suite_metrics import emit
-from chunkproof.suite.diagnosis import Diagnostician
-from chunkproof.suite.shards import ShardedSuite, SuiteOrder
-from chunkproof.suite.store_evidence import evidence_from
+from chunkproof.suite.diagnosis import Diagnoser
+from chunkproof.suite.shards import ShardedSuite, SuiteRequest
+from chunkproof.suite.store_evidence import collect_evidence
 
 # With less left than this, a shard begins no further case and is called again. The longest that one can take is a
 # minute that a service asks for, a search, and a look into why it failed.
@@ -28,7 +28,7 @@ def lambda_handler(event: Event, context: Any) -> Answer:
 
 
 def _split(suite: ShardedSuite, backend: LocalBackend, event: Event, _context: Any) -> Answer:
-    order = SuiteOrder(
+    order = SuiteRequest(
         suite=event["suite"],
         collection=event["collection"],
         default_collection=settings().collection,
@@ -42,8 +42,8 @@ def _shard(suite: ShardedSuite, backend: LocalBackend, event: Event, context: An
     progress = suite.run(
         event["shard"],
         backend,
-        Diagnostician(evidence_from(backend), suite.plan().source),
-        enough=lambda: context.get_remaining_time_in_millis() < RESERVE_MS,
+        Diagnoser(collect_evidence(backend), suite.plan().source),
+        should_stop=lambda: context.get_remaining_time_in_millis() < RESERVE_MS,
     )
     return progress.model_dump(mode="json")
 

@@ -18,7 +18,7 @@ from chunkproof.retrieval.services import Services
 from chunkproof.runtime import container
 from chunkproof.runtime.suite_metrics import emit
 from chunkproof.settings import Settings
-from chunkproof.suite.run import Plan, run_suite
+from chunkproof.suite.run import RunPlan, run_suite
 from chunkproof_cli.local.gateway import LambdaContext
 
 from support.api import Event, get, invoke, post
@@ -115,7 +115,7 @@ def written(deployed: Services, capsys: pytest.CaptureFixture[str]) -> Iterator[
 def of_a_run(capsys: pytest.CaptureFixture[str]) -> set[Metric]:
     """What a run of a suite emits: one case that found what it expected."""
     asked = suite({"name": "a", "query_text": "q", "expected_doc_ids": ["a"]})
-    report = run_suite(Plan(asked, "s.json", asked.cases), Backend(lambda _: answer(chunk("a"))))
+    report = run_suite(RunPlan(asked, "s.json", asked.cases), Backend(lambda _: answer(chunk("a"))))
     with stdout(capsys) as output:
         emit(report, "dev", SUITE_FUNCTION)
         return emitted(output.metrics)

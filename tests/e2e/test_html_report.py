@@ -9,10 +9,10 @@ import pytest
 from chunkproof.errors import VectorStoreUnavailableError
 from chunkproof.suite.outcome import Cause, Diagnosis
 from chunkproof.suite.report import SuiteReport
-from chunkproof.suite.run import Plan, run_suite
+from chunkproof.suite.run import RunPlan, run_suite
 from chunkproof_cli.reports.suite import FORMATS, write_reports
 from chunkproof_cli.reports.suite.case_table import UNFOLDED_WHEN_PASSED
-from chunkproof_cli.suites.compare import compared
+from chunkproof_cli.suites.compare import compare
 
 from support.chromium import Chromium, Page, unusable
 from support.commands import Command
@@ -36,7 +36,7 @@ def report(answers: dict[str, Answer] = ANSWERS) -> SuiteReport:
     cases = [{"name": name, "query_text": f"q {name}", "expected_doc_ids": ["a"]} for name in answers]
     made = suite(*cases, name=f"pages {NASTY}")
     found = run_suite(
-        Plan(made, "s.yaml", made.cases), Backend(lambda query: answers[query.removeprefix("q ")])
+        RunPlan(made, "s.yaml", made.cases), Backend(lambda query: answers[query.removeprefix("q ")])
     )
     cause = Diagnosis(
         cause=Cause.NOT_IN_COLLECTION, subject="a", message=f"a {NASTY}", command="chunkproof validate a"
@@ -55,7 +55,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A report with an earlier run and a baseline."""
     made = tmp_path_factory.mktemp("page") / "report.html"
     earlier = report()
-    write_reports(compared(report(), earlier, Path("main.json")), (made,), [earlier])
+    write_reports(compare(report(), earlier, Path("main.json")), (made,), [earlier])
     return made
 
 

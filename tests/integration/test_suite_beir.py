@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from chunkproof.clients.qdrant.store import QdrantStore
-from chunkproof.suite.run import Plan, run_suite
+from chunkproof.suite.run import RunPlan, run_suite
 from chunkproof_cli.connections import local_backend
 from chunkproof_cli.files.chunks import check_chunks
 from chunkproof_cli.loading import Loader
-from chunkproof_cli.suites.read import Source, read
+from chunkproof_cli.suites.read import Source, read_source
 
 from checks.suite_oracle import qrels_of, shown
 from support import oracle
@@ -25,11 +25,11 @@ def test_metrics_of_a_beir_folder_equal_trec_evals(
     write_beir(folder)
     chunks = check_chunks(folder, embedder.excess)
     Loader(memory_store, embedder, collection, None).load(chunks)
-    found = read(Source(folder, top_k=20)).suite
+    found = read_source(Source(folder, top_k=20)).suite
     assert (chunks.count, len(found.cases)) == (1000, 200)
 
     backend = local_backend(make_services(memory_store, collection, embedder))
-    result = run_suite(Plan(found, str(folder), found.cases), backend).result
+    result = run_suite(RunPlan(found, str(folder), found.cases), backend).result
     ties = sum(
         first.similarity_score == second.similarity_score
         for case in result.test_results

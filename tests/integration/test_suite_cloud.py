@@ -16,11 +16,11 @@ from chunkproof.retrieval.integrity import digest
 from chunkproof.retrieval.services import Services
 from chunkproof.runtime import container
 from chunkproof.suite import shards
-from chunkproof.suite.cases import Suite, placed, read_suite
-from chunkproof.suite.diagnosis import Diagnostician
+from chunkproof.suite.cases import Suite, assign_collection, read_suite
+from chunkproof.suite.diagnosis import Diagnoser
 from chunkproof.suite.report import SuiteReport, read_report
-from chunkproof.suite.run import Plan, run_suite
-from chunkproof.suite.store_evidence import evidence_from
+from chunkproof.suite.run import RunPlan, run_suite
+from chunkproof.suite.store_evidence import collect_evidence
 from chunkproof_cli.connections import local_backend
 
 from support.chunks import SECONDS_60, fill, make_services
@@ -113,8 +113,10 @@ def report_of(cloud: Cloud, name: str = "first") -> SuiteReport:
 def locally(suite: Suite, services: Services) -> SuiteReport:
     """The same in one process, uninterrupted."""
     backend = local_backend(services)
-    plan = Plan(suite, f"s3://{BUCKET}/suite.json", placed(suite.cases, services.settings.collection))
-    return run_suite(plan, backend, diagnostician=Diagnostician(evidence_from(backend), plan.source))
+    plan = RunPlan(
+        suite, f"s3://{BUCKET}/suite.json", assign_collection(suite.cases, services.settings.collection)
+    )
+    return run_suite(plan, backend, diagnoser=Diagnoser(collect_evidence(backend), plan.source))
 
 
 def timeless(report: SuiteReport) -> dict[str, Any]:
@@ -291,7 +293,7 @@ def test_a_stack_without_a_published_suite_says_so(cloud: Cloud) -> None:
 
 @pytest.mark.server
 def test_a_suite_that_is_too_large_is_refused(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shards, "MOST_CASES", 21)
+    monkeypatch.setattr(shards, "MAX_CASES", 21)
     found = run(cloud, document())
     assert found["error"] == "InvalidParameterError"
     assert "has 22 cases, more than 21: run it in parts" in found["cause"]

@@ -12,11 +12,11 @@ from chunkproof.clients.qdrant.store import QdrantStore
 from chunkproof.deadline import Deadline
 from chunkproof.models import RetrievalResponse
 from chunkproof.retrieval.backend import LocalBackend
-from chunkproof.suite.case_run import run_case
-from chunkproof.suite.diagnosis import MOST_CASES, Diagnostician
-from chunkproof.suite.evidence import ApiEvidence, Fit
+from chunkproof.suite.case_runner import run_case
+from chunkproof.suite.diagnosis import MAX_CASES, Diagnoser
+from chunkproof.suite.evidence import ApiEvidence, VectorFit
 from chunkproof.suite.outcome import Cause, Diagnosis, TestStatus
-from chunkproof.suite.store_evidence import evidence_from
+from chunkproof.suite.store_evidence import collect_evidence
 from chunkproof_cli.connections import local_backend
 from chunkproof_cli.main import cli
 
@@ -70,8 +70,8 @@ def causes(local: LocalBackend, *, by_api: bool = False, **fields: Any) -> list[
     """Of a case that must fail."""
     failed = run_case(case(**{"query_text": "water", **fields}), local.search)
     assert failed.status is TestStatus.FAILED, failed
-    evidence = ApiEvidence(local) if by_api else evidence_from(local)
-    return Diagnostician(evidence, "s.yaml", "--data there").causes(failed)
+    evidence = ApiEvidence(local) if by_api else collect_evidence(local)
+    return Diagnoser(evidence, "s.yaml", "--data there").find_causes(failed)
 
 
 MISSING: list[tuple[dict[str, Any], Cause, str]] = [
@@ -197,14 +197,14 @@ def test_a_store_that_fails_meanwhile_leaves_a_reason_and_no_guess(
 ) -> None:
     failed = run_case(case(query_text="water", expected_doc_ids=["ponds"]), local.search)
     sdk(memory_store).delete_collection(collection)
-    [found] = Diagnostician(evidence_from(local)).causes(failed)
+    [found] = Diagnoser(collect_evidence(local)).find_causes(failed)
     assert found.cause is Cause.NOT_LOOKED_INTO
     assert found.message == f"Not looked into: Collection {collection} not found"
 
 
 def test_only_so_many_cases_are_looked_into(local: LocalBackend) -> None:
     failed = run_case(case(query_text="water", expected_doc_ids=["ponds"]), local.search)
-    found = Diagnostician(evidence_from(local)).diagnosed([failed] * (MOST_CASES + 1))
+    found = Diagnoser(collect_evidence(local)).diagnose([failed] * (MAX_CASES + 1))
     assert [one.diagnosis[0].cause for one in found[-2:]] == [Cause.NOT_IN_COLLECTION, Cause.NOT_LOOKED_INTO]
     assert "101 cases failed, and the first 100 were looked into" in found[-1].diagnosis[0].message
 
@@ -214,7 +214,7 @@ def test_only_so_many_cases_are_looked_into(local: LocalBackend) -> None:
     [(1.0, 1.0, False), (0.85, 0.85, False), (0.84, 1.0, True), (0.3, 0.85, True), (0.02, 0.03, True)],
 )
 def test_a_vector_is_stale_beside_what_is_usual_here(cosine: float, usual: float, stale: bool) -> None:
-    assert Fit("a", cosine, usual, "model").is_stale is stale
+    assert VectorFit("a", cosine, usual, "model").is_stale is stale
 
 
 class Deeper(Backend):
@@ -227,6 +227,6 @@ class Deeper(Backend):
 def test_what_a_stack_s_index_missed_is_shown_by_a_search_that_a_stack_can_make() -> None:
     stack = Deeper(lambda _: answer())
     failed = run_case(case(), stack.search)
-    [found] = Diagnostician(ApiEvidence(stack), "s.yaml", "--api https://there").causes(failed)
+    [found] = Diagnoser(ApiEvidence(stack), "s.yaml", "--api https://there").find_causes(failed)
     assert found.cause is Cause.MISSED_BY_INDEX
     assert found.command == "chunkproof search -k 200 --collection docs --api https://there question"

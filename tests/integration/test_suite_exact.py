@@ -10,11 +10,11 @@ from qdrant_client import models
 from chunkproof.clients.ports import InputType, Point
 from chunkproof.clients.qdrant.store import QdrantStore
 from chunkproof.deadline import Deadline
-from chunkproof.suite.diagnosis import Diagnostician
+from chunkproof.suite.diagnosis import Diagnoser
 from chunkproof.suite.outcome import Cause, TestStatus
 from chunkproof.suite.report import SuiteReport
-from chunkproof.suite.run import Plan, run_suite
-from chunkproof.suite.store_evidence import evidence_from
+from chunkproof.suite.run import RunPlan, run_suite
+from chunkproof.suite.store_evidence import collect_evidence
 from chunkproof_cli.connections import local_backend
 from chunkproof_cli.reports.suite.figures import why
 
@@ -71,9 +71,9 @@ def run(store: QdrantStore, name: str) -> SuiteReport:
     ]
     made = suite(*cases)
     local = local_backend(make_services(store, name, Scattered()))
-    diagnostician = Diagnostician(evidence_from(local), "s.yaml")
-    plan = Plan(made, "s", made.cases)
-    return run_suite(plan, local, exactly=local.search_exactly, diagnostician=diagnostician)
+    diagnoser = Diagnoser(collect_evidence(local), "s.yaml")
+    plan = RunPlan(made, "s", made.cases)
+    return run_suite(plan, local, exact_search=local.search_exactly, diagnoser=diagnoser)
 
 
 def test_a_poor_index_shows_in_ann_recall_and_in_what_only_the_exact_search_finds(

@@ -37,7 +37,7 @@ def found(store: QdrantStore, collection: str, best: float = 0.5, **case: Any) -
         return answer(chunk("x", best))
 
     linter = Linter(make_services(store, collection), search, lambda: Deadline(60_000))
-    return [(problem.path[2:], problem.message) for problem in linter.problems(made.cases)]
+    return [(problem.path[2:], problem.message) for problem in linter.find_problems(made.cases)]
 
 
 @pytest.fixture(params=["memory", pytest.param("server", marks=pytest.mark.server)])

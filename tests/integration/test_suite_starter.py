@@ -7,7 +7,7 @@ from chunkproof.clients.qdrant.store import QdrantStore
 from chunkproof.deadline import Deadline
 from chunkproof.errors import InvalidParameterError
 from chunkproof.suite.cases import read_suite
-from chunkproof_cli.suites.starter import MOST_COPIES, Starter, as_yaml, known_items, question_in
+from chunkproof_cli.suites.starter import MAX_COPIES, Starter, build_starter, pick_question, to_yaml
 from chunkproof_cli.suites.yaml_document import read_yaml
 
 from support.chunks import fill, make_services
@@ -19,7 +19,7 @@ def starter(store: QdrantStore, collection: str, texts: dict[str, str], count: i
         for n, (key, text) in enumerate(texts.items())
     ]
     fill(store, collection, *points)
-    return known_items(collection, count, make_services(store, collection), lambda: Deadline(60_000))
+    return build_starter(collection, count, make_services(store, collection), lambda: Deadline(60_000))
 
 
 def test_each_case_asks_a_sentence_of_the_chunk_it_expects(
@@ -33,7 +33,7 @@ def test_each_case_asks_a_sentence_of_the_chunk_it_expects(
     for item in found.items:
         assert item.question in texts[item.chunk_ids[0]]
     assert len({item.chunk_ids for item in found.items}) == 20
-    again = known_items(collection, 20, make_services(memory_store, collection), lambda: Deadline(60_000))
+    again = build_starter(collection, 20, make_services(memory_store, collection), lambda: Deadline(60_000))
     assert again == found
 
 
@@ -41,10 +41,10 @@ def test_chunks_of_the_same_text_are_one_case_and_boilerplate_is_none(
     memory_store: QdrantStore, collection: str
 ) -> None:
     texts = {"a": "The very same sentence is stored twice.", "b": "The very same sentence is stored twice."}
-    texts |= {f"x{n}": "All rights are reserved by the publisher." for n in range(MOST_COPIES + 1)}
+    texts |= {f"x{n}": "All rights are reserved by the publisher." for n in range(MAX_COPIES + 1)}
     found = starter(memory_store, collection, texts)
     assert [set(item.chunk_ids) for item in found.items] == [{"a", "b"}]
-    case = read_suite(read_yaml(as_yaml(found), "s").value).cases[0]
+    case = read_suite(read_yaml(to_yaml(found), "s").value).cases[0]
     assert case.expect == "any"
 
 
@@ -69,7 +69,7 @@ def test_chunks_of_the_same_text_are_one_case_and_boilerplate_is_none(
     ],
 )
 def test_the_question_is_the_longest_sentence_that_can_be_asked(text: str, question: str) -> None:
-    assert question_in(text) == question
+    assert pick_question(text) == question
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_any_text_comes_back_from_the_file_as_it_was(
     memory_store: QdrantStore, collection: str, text: str
 ) -> None:
     found = starter(memory_store, collection, {"id: 'x' #1": text})
-    written = as_yaml(found)
+    written = to_yaml(found)
     suite = read_suite(read_yaml(written, "s").value)
     assert suite.cases[0].query_text == found.items[0].question
     assert suite.cases[0].expected_doc_ids == ("id: 'x' #1",)

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from chunkproof.suite.criteria import Criterion, Evidence, judged
-from chunkproof.suite.latency import Spread, StageLatency, percentile, spread
+from chunkproof.suite.criteria import CriteriaInput, Criterion, judge_criteria
+from chunkproof.suite.latency import Spread, StageLatency, percentile, summarize_times
 from chunkproof.suite.outcome import RetrievedChunk, TestCaseResult, TestStatus
 
 from support.suites import answer, case, chunk
@@ -27,7 +27,7 @@ def criteria(**evidence: Any) -> dict[str, Criterion]:
         "runs": 1,
         "differing": [],
     }
-    return {one.id: one for one in judged(Evidence(**(given | evidence)))}
+    return {one.id: one for one in judge_criteria(CriteriaInput(**(given | evidence)))}
 
 
 def stage(name: str, **values: float) -> StageLatency:
@@ -107,5 +107,5 @@ def test_a_slow_embedding_is_warned_of() -> None:
 def test_percentiles_are_by_nearest_rank() -> None:
     twenty = [float(n) for n in range(1, 21)]
     assert (percentile(twenty, 50), percentile(twenty, 95)) == (10.0, 19.0)
-    assert spread([5.0]) == Spread(count=1, avg_ms=5.0, p50_ms=5.0, p95_ms=5.0, max_ms=5.0)
-    assert spread([]) is None
+    assert summarize_times([5.0]) == Spread(count=1, avg_ms=5.0, p50_ms=5.0, p95_ms=5.0, max_ms=5.0)
+    assert summarize_times([]) is None

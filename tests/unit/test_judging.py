@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from chunkproof.suite.judge import measured, stands_for, unmet
+from chunkproof.suite.judge import find_unmet, match_judged_ids, measure_case
 
 from support.suites import answer, case, chunk
 
@@ -17,7 +17,7 @@ RESULTS = answer(
 
 
 def problems(latency_ms: float = 10.0, **fields: Any) -> list[tuple[str, str]]:
-    found = unmet(case(**fields), RESULTS, latency_ms)
+    found = find_unmet(case(**fields), RESULTS, latency_ms)
     return [(type(problem).__name__, str(problem)) for problem in found]
 
 
@@ -54,7 +54,7 @@ def test_without_expected_ids_the_first_result_must_score_enough() -> None:
     assert problems(judgments={}, relevance_threshold=0.91) == [
         ("RelevanceError", "a at rank 1 scores 0.900, at least 0.91 was expected")
     ]
-    nothing = unmet(case(judgments={}, relevance_threshold=0.5), (), 1.0)
+    nothing = find_unmet(case(judgments={}, relevance_threshold=0.5), (), 1.0)
     assert [str(problem) for problem in nothing] == ["No result, and one of at least 0.5 was expected"]
 
 
@@ -65,8 +65,8 @@ def test_a_document_scores_as_its_best_chunk() -> None:
 def test_a_negative_case_fails_with_any_result_and_asks_for_those_above_its_threshold() -> None:
     negative = case(expect_no_results=True, relevance_threshold=0.35)
     assert negative.request()["similarity_threshold"] == 0.35
-    assert unmet(negative, (), 1.0) == []
-    assert [str(p) for p in unmet(negative, RESULTS, 1.0)] == [
+    assert find_unmet(negative, (), 1.0) == []
+    assert [str(p) for p in find_unmet(negative, RESULTS, 1.0)] == [
         "No result was expected, 3 came back; the best is a with 0.900"
     ]
 
@@ -96,21 +96,21 @@ def test_everything_unmet_is_told_at_once() -> None:
 
 def test_a_second_chunk_of_a_document_keeps_its_rank_and_counts_as_nothing() -> None:
     both = case(expected_doc_ids=["manual", "7"])
-    assert stands_for(RESULTS, both.grades) == ["manual", None, "7"]
-    found = measured(both, stands_for(RESULTS, both.grades))
+    assert match_judged_ids(RESULTS, both.grades) == ["manual", None, "7"]
+    found = measure_case(both, match_judged_ids(RESULTS, both.grades))
     assert (found["recall@1"], found["recall@3"], found["precision@3"]) == (0.5, 1.0, pytest.approx(2 / 3))
     assert found["map@3"] == pytest.approx((1 + 2 / 3) / 2)
 
 
 def test_the_most_specific_id_of_a_result_counts() -> None:
-    assert stands_for(RESULTS, {"manual": 1, "b": 2, "a": 1}) == ["a", "b", None]
+    assert match_judged_ids(RESULTS, {"manual": 1, "b": 2, "a": 1}) == ["a", "b", None]
 
 
 def test_judged_irrelevant_and_unjudged_results_gain_nothing() -> None:
     graded = case(judgments={"a": 0, "b": 3, "x": 1})
-    found = measured(graded, stands_for(RESULTS, graded.grades))
+    found = measure_case(graded, match_judged_ids(RESULTS, graded.grades))
     assert (found["mrr@3"], found["recall@3"]) == (0.5, 0.5)
 
 
 def test_a_case_without_relevant_documents_has_no_metrics() -> None:
-    assert measured(case(expected_keywords=["x"]), [None]) == {}
+    assert measure_case(case(expected_keywords=["x"]), [None]) == {}

@@ -65,7 +65,7 @@ def test_with_trec_evals_order_of_ties_metrics_equal_it_on_the_scores_themselves
 def test_means_are_over_all_judged_queries_also_those_without_a_result() -> None:
     qrels = {"found": {"a": 1}, "missed": {"b": 1}, "empty": {"c": 2}}
     rankings = {"found": ["x", "a"], "missed": ["x"], "empty": []}
-    mean, counts = metrics.averaged([ours(rankings[q], qrels[q], 5) for q in qrels])
+    mean, counts = metrics.average([ours(rankings[q], qrels[q], 5) for q in qrels])
     run = {q: {d: float(-rank) for rank, d in enumerate(ids)} for q, ids in rankings.items()}
     assert mean == pytest.approx(oracle.means(run, qrels, 5), abs=PRECISION)
     assert mean["mrr@5"] == pytest.approx(1 / 6)
@@ -86,11 +86,11 @@ def test_metrics_of_one_query_by_hand() -> None:
 
 
 def test_a_cut_off_deeper_than_the_search_is_not_reported() -> None:
-    assert set(metrics.evaluated([1], [1], 4)) == {f"{m}@{k}" for m in metrics.METRICS for k in (1, 3)}
+    assert set(metrics.evaluate([1], [1], 4)) == {f"{m}@{k}" for m in metrics.METRICS for k in (1, 3)}
 
 
 def test_a_query_counts_in_the_cut_offs_it_has() -> None:
-    shallow, deep = metrics.evaluated([1], [1], 1), metrics.evaluated([0, 1], [1], 3)
-    mean, counts = metrics.averaged([shallow, deep])
+    shallow, deep = metrics.evaluate([1], [1], 1), metrics.evaluate([0, 1], [1], 3)
+    mean, counts = metrics.average([shallow, deep])
     assert (mean["hit_rate@1"], counts["hit_rate@1"]) == (0.5, 2)
     assert (mean["hit_rate@3"], counts["hit_rate@3"]) == (1.0, 1)

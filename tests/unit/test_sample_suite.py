@@ -10,11 +10,11 @@ import pytest
 
 from chunkproof.suite.cases import TestCase
 from chunkproof_cli.local.corpus import sample_chunks, sample_suite
-from chunkproof_cli.suites.read import Source, read
+from chunkproof_cli.suites.read import Source, read_source
 from chunkproof_cli.suites.yaml_document import read_yaml
 
 with as_file(sample_suite()) as file:
-    CASES = read(Source(file)).suite.cases
+    CASES = read_source(Source(file)).suite.cases
 CHUNKS = list(sample_chunks())
 
 

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from chunkproof.errors import InvalidParameterError, VectorStoreUnavailableError
 from chunkproof.suite.comparison import Comparison, Gate
 from chunkproof.suite.report import SuiteReport, read_report
-from chunkproof.suite.run import Plan, run_suite
+from chunkproof.suite.run import RunPlan, run_suite
 from chunkproof_cli.commands.suite_run import suite_exit_code
 from chunkproof_cli.reports.suite import FORMATS
-from chunkproof_cli.suites.compare import CHANCE, LEAST_CHANGES, compared, reach
+from chunkproof_cli.suites.compare import CHANCE, LEAST_CHANGES, chance_margin, compare
 
 from support.suites import Answer, Backend, answer, chunk, suite
 
@@ -31,12 +31,12 @@ def report(answers: list[Answer], **fields: Any) -> SuiteReport:
             for n in range(len(answers))
         )
     )
-    return run_suite(Plan(made, "suite.yaml", made.cases), Backend(lambda query: answers[int(query)]))
+    return run_suite(RunPlan(made, "suite.yaml", made.cases), Backend(lambda query: answers[int(query)]))
 
 
 def comparison(before: list[Answer], after: list[Answer]) -> tuple[Comparison, int]:
     """What is said, and the exit code, of which the verdict line must tell."""
-    found = compared(report(after), report(before), FILE)
+    found = compare(report(after), report(before), FILE)
     assert found.comparison is not None
     for extension in (".md", ".txt", ".xml"):
         plain = FORMATS[extension](found).replace("\\", "").replace("\u200b", "")  # as Markdown shows it
@@ -115,21 +115,21 @@ def test_a_ranking_that_fell_is_a_regression_though_every_case_passes() -> None:
 
 def test_cases_are_paired_by_name_and_only_while_they_are_the_same() -> None:
     before, after = report([FOUND] * 9), report([FOUND] * 10, top_k=5)
-    found = compared(after, before, FILE).comparison
+    found = compare(after, before, FILE).comparison
     assert found is not None
     assert found.cases == 0
     assert (found.not_compared["c0"], found.not_compared["c9"]) == ("changed since", "new")
     assert found.gate is Gate.CANNOT_TELL
-    fewer = compared(report([FOUND] * 7), before, FILE).comparison
+    fewer = compare(report([FOUND] * 7), before, FILE).comparison
     assert fewer is not None
     assert (fewer.cases, fewer.not_compared["c8"]) == (7, "not run this time")
 
 
 def test_a_baseline_of_another_suite_is_refused() -> None:
     made = suite({"name": "another", "query_text": "0", "expected_doc_ids": ["a"]})
-    other = run_suite(Plan(made, "s", made.cases), Backend(lambda _: FOUND))
+    other = run_suite(RunPlan(made, "s", made.cases), Backend(lambda _: FOUND))
     with pytest.raises(InvalidParameterError, match=r"main\.json has no case in common with suite sample"):
-        compared(report([FOUND]), other, FILE)
+        compare(report([FOUND]), other, FILE)
 
 
 @settings(max_examples=60, deadline=None)
@@ -139,13 +139,13 @@ def test_the_interval_leaves_out_0_exactly_when_all_sign_choices_say_so(differen
     signs = product((-1, 1), repeat=len(differences))
     choices = [sum(s * d for s, d in zip(chosen, differences, strict=True)) for chosen in signs]
     p_value = sum(choice >= total for choice in choices) / len(choices)
-    assert (total / len(differences) > reach(differences)) is (p_value <= CHANCE)
+    assert (total / len(differences) > chance_margin(differences)) is (p_value <= CHANCE)
 
 
 def test_drawn_signs_reach_as_far_as_the_normal_distribution_says() -> None:
     # 400 differences of 1: their sum has a standard deviation of 20; 1 in 60 is beyond 2.128 of them.
-    assert reach([1.0, -1.0] * 200) * 400 == pytest.approx(2.128 * 20, abs=2.0)
-    assert reach([1.0, -1.0] * 200) == reach([1.0, -1.0] * 200)
+    assert chance_margin([1.0, -1.0] * 200) * 400 == pytest.approx(2.128 * 20, abs=2.0)
+    assert chance_margin([1.0, -1.0] * 200) == chance_margin([1.0, -1.0] * 200)
 
 
 def test_chance_alone_seldom_reaches_what_the_least_changes_do() -> None:

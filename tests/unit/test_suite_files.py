@@ -7,7 +7,7 @@ import pytest
 
 from chunkproof.errors import InvalidParameterError
 from chunkproof_cli.suites.document import BrokenFileError
-from chunkproof_cli.suites.read import Source, read
+from chunkproof_cli.suites.read import Source, read_source
 
 GOOD = """\
 name: docs
@@ -33,12 +33,12 @@ def suite_of(tmp_path: Path, text: str, name: str = "suite.yaml") -> Source:
 
 def problems(source: Source) -> list[str]:
     with pytest.raises(BrokenFileError) as raised:
-        read(source)
+        read_source(source)
     return list(raised.value.messages)
 
 
 def test_a_suite_is_read_with_its_defaults(tmp_path: Path) -> None:
-    suite = read(suite_of(tmp_path, GOOD)).suite
+    suite = read_source(suite_of(tmp_path, GOOD)).suite
     first, second = suite.cases
     assert (suite.name, suite.collection) == ("docs", "handbook")
     assert (first.top_k, first.tags, first.expected_doc_ids) == (3, ("smoke",), ("robotics-control", "12"))
@@ -47,8 +47,8 @@ def test_a_suite_is_read_with_its_defaults(tmp_path: Path) -> None:
 
 
 def test_json_and_yaml_say_the_same(tmp_path: Path) -> None:
-    suite = read(suite_of(tmp_path, GOOD)).suite
-    again = read(suite_of(tmp_path, suite.model_dump_json(), "suite.json")).suite
+    suite = read_source(suite_of(tmp_path, GOOD)).suite
+    again = read_source(suite_of(tmp_path, suite.model_dump_json(), "suite.json")).suite
     assert again.cases == suite.cases
 
 
@@ -127,7 +127,7 @@ def test_a_case_that_cannot_mean_what_it_says_is_refused(
 
 def test_judged_ids_are_expected_when_none_are_named(tmp_path: Path) -> None:
     case = {"name": "a", "query_text": "q", "judgments": {"a": 2, "b": 0, "c": 1}}
-    suite = read(suite_of(tmp_path, json.dumps({"name": "x", "cases": [case]}), "s.json")).suite
+    suite = read_source(suite_of(tmp_path, json.dumps({"name": "x", "cases": [case]}), "s.json")).suite
     assert suite.cases[0].expected_doc_ids == ("a", "c")
     assert suite.cases[0].grades == {"a": 2, "b": 0, "c": 1}
 
@@ -167,7 +167,7 @@ def test_a_few_aliases_cannot_fill_the_memory(tmp_path: Path) -> None:
 def test_a_file_of_another_kind_or_none_is_named(tmp_path: Path) -> None:
     for name, message in (("suite.txt", "a suite is a .yaml or .json file"), ("none.yaml", "No such file")):
         with pytest.raises(InvalidParameterError, match=message):
-            read(Source(tmp_path / name))
+            read_source(Source(tmp_path / name))
 
 
 def beir(folder: Path, queries: str, qrels: str, split: str = "test") -> Source:
@@ -182,7 +182,7 @@ HEADER = "query-id\tcorpus-id\tscore\n"
 
 
 def test_a_beir_folder_is_a_suite_of_its_judged_queries(tmp_path: Path) -> None:
-    found = read(beir(tmp_path, QUERIES, HEADER + "q1\td1\t2\nq1\td2\t0\nq2\td9\t1\n"))
+    found = read_source(beir(tmp_path, QUERIES, HEADER + "q1\td1\t2\nq1\td2\t0\nq2\td9\t1\n"))
     assert [(c.name, c.query_text, c.expect, c.grades) for c in found.suite.cases] == [
         ("q1", "first", "any", {"d1": 2, "d2": 0}),
         ("q2", "second", "any", {"d9": 1}),
@@ -194,7 +194,7 @@ def test_a_beir_folder_is_a_suite_of_its_judged_queries(tmp_path: Path) -> None:
 
 def test_a_query_that_another_split_judges_is_not_missing_judgments(tmp_path: Path) -> None:
     beir(tmp_path, QUERIES, HEADER + "q2\td\t1\nq3\td\t1\n", "train")
-    found = read(beir(tmp_path, QUERIES, HEADER + "q1\td1\t1\n"))
+    found = read_source(beir(tmp_path, QUERIES, HEADER + "q1\td1\t1\n"))
     assert [c.name for c in found.suite.cases] == ["q1"]
     assert found.findings == ()
 
@@ -214,11 +214,11 @@ def test_contradicting_qrels_are_refused_and_repeated_ones_told(tmp_path: Path) 
 def test_a_split_is_chosen_by_name(tmp_path: Path) -> None:
     beir(tmp_path, QUERIES, HEADER + "q1\td1\t1\n", "dev")
     source = beir(tmp_path, QUERIES, HEADER + "q2\td1\t1\n", "train")
-    assert [c.name for c in read(Source(tmp_path, split="train")).suite.cases] == ["q2"]
+    assert [c.name for c in read_source(Source(tmp_path, split="train")).suite.cases] == ["q2"]
     with pytest.raises(InvalidParameterError, match=r"choose one with --split \(dev, train\)"):
-        read(source)
+        read_source(source)
     with pytest.raises(InvalidParameterError, match=r"has no test\.tsv \(dev, train\)"):
-        read(Source(tmp_path, split="test"))
+        read_source(Source(tmp_path, split="test"))
 
 
 TOPICS = """\
@@ -238,7 +238,7 @@ Identify organizations.
 def test_trec_topics_and_qrels_are_a_suite(tmp_path: Path, topics: str) -> None:
     (tmp_path / "topics.txt").write_text(topics)
     (tmp_path / "qrels.txt").write_text("301 0 FR94-1 2\n301 0 FR94-2 -1\n302 0 d 1\n")
-    suite = read(Source(tmp_path / "topics.txt", qrels=tmp_path / "qrels.txt", top_k=20)).suite
+    suite = read_source(Source(tmp_path / "topics.txt", qrels=tmp_path / "qrels.txt", top_k=20)).suite
     assert [(c.name, c.query_text, c.expected_doc_ids, c.top_k) for c in suite.cases] == [
         ("301", "International Organized Crime", ("FR94-1",), 20),
         ("302", "second one", ("d",), 20),

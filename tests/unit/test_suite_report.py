@@ -12,7 +12,7 @@ import xmlschema
 
 from chunkproof.errors import InvalidParameterError, VectorStoreUnavailableError
 from chunkproof.suite.report import SuiteReport, read_report
-from chunkproof.suite.run import InterruptedRun, Plan, run_suite
+from chunkproof.suite.run import InterruptedRun, RunPlan, run_suite
 from chunkproof.suite.validation_report import CollectionStats, ValidationReport
 from chunkproof_cli.reports.suite import FORMATS
 from chunkproof_cli.reports.suite.markdown import MOST_CHARS
@@ -29,7 +29,7 @@ def report(answers: dict[str, Answer], **options: Any) -> SuiteReport:
     cases = [{"name": name, "query_text": f"q {name}", "expected_doc_ids": ["a"]} for name in answers]
     made = suite(*cases, defaults={"collection_name": "docs"})
     backend = Backend(lambda query: answers[query.removeprefix("q ")])
-    return run_suite(Plan(made, "suite.yaml", made.cases, **options), backend)
+    return run_suite(RunPlan(made, "suite.yaml", made.cases, **options), backend)
 
 
 def mixed(name: str = "bad") -> SuiteReport:
@@ -188,7 +188,7 @@ def test_junit_skips_what_was_not_run() -> None:
         return answer(chunk("a"))
 
     with pytest.raises(InterruptedRun) as stopped:
-        run_suite(Plan(made, "s", made.cases), Backend(answers))
+        run_suite(RunPlan(made, "s", made.cases), Backend(answers))
     text = FORMATS[".xml"](stopped.value.report)
     xmlschema.XMLSchema(DATA / "junit.xsd").validate(ET.fromstring(text))
     assert len(ET.fromstring(text).findall(".//skipped")) == 1

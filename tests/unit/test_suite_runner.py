@@ -13,10 +13,10 @@ from chunkproof.errors import (
     VectorStoreUnavailableError,
 )
 from chunkproof.models import RetrievalResponse
-from chunkproof.suite import case_run
-from chunkproof.suite.case_run import GIVE_UP_AFTER, SuiteRun, run_case
+from chunkproof.suite import case_runner
+from chunkproof.suite.case_runner import GIVE_UP_AFTER, CaseRunner, run_case
 from chunkproof.suite.outcome import TestCaseResult, TestStatus
-from chunkproof.suite.run import InterruptedRun, Plan, run_suite
+from chunkproof.suite.run import InterruptedRun, RunPlan, run_suite
 from chunkproof.suite.selfcheck import check_error_classes
 
 from support.suites import Answer, Backend, answer, case, chunk, suite
@@ -24,12 +24,12 @@ from support.suites import Answer, Backend, answer, case, chunk, suite
 FOUND = answer(chunk("a"))
 
 
-def plan(count: int, **options: Any) -> Plan:
+def plan(count: int, **options: Any) -> RunPlan:
     made = suite(
         *({"name": f"c{n}", "query_text": f"q{n}", "expected_doc_ids": ["a"]} for n in range(count)),
         defaults={"collection_name": "docs"},
     )
-    return Plan(made, "suite.yaml", made.cases, **options)
+    return RunPlan(made, "suite.yaml", made.cases, **options)
 
 
 def states(results: Any) -> list[str]:
@@ -47,7 +47,9 @@ def test_results_are_in_the_suites_order_whatever_finishes_first() -> None:
         return FOUND
 
     finished: list[str] = []
-    run = SuiteRun(plan(3).cases, Backend(answers).search, jobs=2, done=lambda r: finished.append(r.name))
+    run = CaseRunner(
+        plan(3).cases, Backend(answers).search, jobs=2, on_result=lambda r: finished.append(r.name)
+    )
     run.execute()
     assert finished == ["c0", "c2", "c1"]
     assert [result.name for result in run.results] == ["c0", "c1", "c2"]
@@ -80,8 +82,8 @@ def test_each_case_is_searched_once_also_when_it_errs() -> None:
 
 def test_a_service_that_limits_the_rate_gets_the_rest_it_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
     pauses: list[float] = []
-    monkeypatch.setattr(case_run, "monotonic", lambda: 100.0 + sum(pauses))
-    monkeypatch.setattr(case_run, "sleep", pauses.append)
+    monkeypatch.setattr(case_runner, "monotonic", lambda: 100.0 + sum(pauses))
+    monkeypatch.setattr(case_runner, "sleep", pauses.append)
     backend = Backend(lambda q: RateLimitedError("slow down", retry_after=7.0) if q == "q1" else FOUND)
     report = run_suite(plan(4), backend)
     assert pauses == [7.0]
@@ -148,7 +150,7 @@ def test_a_resumed_run_keeps_what_is_judged_and_runs_the_rest() -> None:
     asked = plan(3)
     kept = TestCaseResult.pending(asked.cases[1]).model_copy(update={"status": TestStatus.FAILED})
     backend = Backend(lambda _: FOUND)
-    report = run_suite(Plan(asked.suite, "s", (asked.cases[0], kept, asked.cases[2])), backend)
+    report = run_suite(RunPlan(asked.suite, "s", (asked.cases[0], kept, asked.cases[2])), backend)
     assert [request["query_text"] for request in backend.asked] == ["q0", "q2"]
     assert states(report.result.test_results) == ["passed", "failed", "passed"]
 
@@ -175,7 +177,7 @@ def test_the_first_search_of_each_collection_is_the_cold_one() -> None:
             for n in range(2)
         )
     )
-    report = run_suite(Plan(made, "s", made.cases), Backend(lambda _: FOUND))
+    report = run_suite(RunPlan(made, "s", made.cases), Backend(lambda _: FOUND))
     cold = [result.timing.cold for result in report.result.test_results if result.timing]
     assert cold == [True, False, True, False]
     total = report.latency[0]
@@ -185,7 +187,7 @@ def test_the_first_search_of_each_collection_is_the_cold_one() -> None:
 def test_what_the_index_misses_is_told_apart_from_what_no_search_finds() -> None:
     exact = answer(chunk("a", 0.9), chunk("b", 0.8), chunk("c", 0.7), chunk("d", 0.6))
     found = answer(chunk("b", 0.8), chunk("d", 0.6), chunk("e", 0.5), chunk("f", 0.4))
-    result = run_case(case(expected_doc_ids=["a", "z"]), lambda _: found, exactly=lambda _: exact)
+    result = run_case(case(expected_doc_ids=["a", "z"]), lambda _: found, exact_search=lambda _: exact)
     assert result.approximation is not None
     assert result.approximation.ann_recall == 0.5
     assert result.approximation.missed_by_index == ("a",)
@@ -194,7 +196,7 @@ def test_what_the_index_misses_is_told_apart_from_what_no_search_finds() -> None
 def test_an_equally_near_result_is_no_miss_of_the_index() -> None:
     exact = answer(chunk("a", 0.9), chunk("b", 0.8))
     found = answer(chunk("a", 0.9), chunk("c", 0.8))
-    result = run_case(case(), lambda _: found, exactly=lambda _: exact)
+    result = run_case(case(), lambda _: found, exact_search=lambda _: exact)
     assert result.approximation is not None
     assert result.approximation.ann_recall == 1.0
 

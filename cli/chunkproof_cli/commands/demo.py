@@ -17,9 +17,9 @@ from chunkproof.retrieval.lookup import find_point
 from chunkproof.retrieval.search import search
 from chunkproof.retrieval.validate import validate_chunk
 from chunkproof.settings import Settings
-from chunkproof.suite.cases import placed
+from chunkproof.suite.cases import assign_collection
 from chunkproof.suite.report import SuiteReport
-from chunkproof.suite.run import Plan, run_suite
+from chunkproof.suite.run import RunPlan, run_suite
 from chunkproof_cli.commands.load import write
 from chunkproof_cli.commands.search import print_results
 from chunkproof_cli.commands.suite_run import suite_exit_code
@@ -30,8 +30,8 @@ from chunkproof_cli.local.corpus import sample_chunks, sample_suite
 from chunkproof_cli.options import Options, parse_options, without_api
 from chunkproof_cli.output import out, progress, shown
 from chunkproof_cli.reports.suite.terminal import print_report
-from chunkproof_cli.suites.diagnose import diagnoser_for
-from chunkproof_cli.suites.read import Source, read
+from chunkproof_cli.suites.diagnose import make_diagnoser
+from chunkproof_cli.suites.read import Source, read_source
 
 COLLECTION = "handbook"
 QUESTIONS = (
@@ -140,13 +140,13 @@ def _print_validation(record: ChunkRecord, connected: Connection) -> None:
 
 def _run_suite(connected: Connection, given: Options) -> SuiteReport:
     with as_file(sample_suite()) as file:
-        suite = read(Source(file)).suite
+        suite = read_source(Source(file)).suite
     _heading(f"5. Run the sample suite: {len(suite.cases)} questions and what they must return, twice")
-    plan = Plan(suite, "the sample suite", placed(suite.cases, COLLECTION), repeat=2)
+    plan = RunPlan(suite, "the sample suite", assign_collection(suite.cases, COLLECTION), repeat=2)
     with progress("Searching", len(suite.cases)) as done:
         local = local_backend(connected.services)
-        looking = diagnoser_for(local, given, plan.source)
-        report = run_suite(plan, local, done=lambda _: done(1), diagnostician=looking)
+        looking = make_diagnoser(local, given, plan.source)
+        report = run_suite(plan, local, on_result=lambda _: done(1), diagnoser=looking)
     print_report(report)
     return report
 

@@ -16,7 +16,7 @@ from chunkproof_cli.reports.audit.terminal import print_report as print_audit
 from chunkproof_cli.reports.outputs import check_outputs
 from chunkproof_cli.reports.suite import FORMATS, write_reports
 from chunkproof_cli.reports.suite.terminal import print_report
-from chunkproof_cli.suites.compare import compared
+from chunkproof_cli.suites.compare import compare
 from chunkproof_cli.suites.select import load_report
 
 EXAMPLES = """\b
@@ -52,7 +52,7 @@ def report(found: tuple[Path, ...], outputs: tuple[Path, ...], baseline: Path | 
     check_outputs(outputs, FORMATS)
     *earlier, latest = sorted(map(load_report, found), key=lambda one: one.validation.started_at)
     if baseline:
-        latest = compared(latest, load_report(baseline), baseline)
+        latest = compare(latest, load_report(baseline), baseline)
     if not outputs:
         print_report(latest)
     write_reports(latest, outputs, earlier)

@@ -8,7 +8,7 @@ import click
 from chunkproof_cli.connections import open_services, terminal_deadline
 from chunkproof_cli.options import common_options, parse_options, without_api
 from chunkproof_cli.output import print_json, say
-from chunkproof_cli.suites.starter import as_yaml, known_items
+from chunkproof_cli.suites.starter import build_starter, to_yaml
 from chunkproof_cli.suites.yaml_document import read_yaml
 
 EXAMPLES = """\b
@@ -63,8 +63,8 @@ def init(from_collection: bool, count: int, output: Path | None, **common: Any) 
     if from_collection:
         with open_services(given) as services:
             name = services.collection(given.collection)
-            starter = known_items(name, count, services, lambda: terminal_deadline(services.settings))
-        text, cases = as_yaml(starter), len(starter.items)
+            starter = build_starter(name, count, services, lambda: terminal_deadline(services.settings))
+        text, cases = to_yaml(starter), len(starter.items)
         if cases < count:
             say(f"{cases} cases: there are no more chunks with a text of their own")
     if given.json:

@@ -6,14 +6,14 @@ from typing import Any
 
 import click
 
-from chunkproof.suite.cases import placed
+from chunkproof.suite.cases import assign_collection
 from chunkproof.suite.lint import Linter
-from chunkproof_cli.commands.suite_source import collection_of, source_of, source_options
+from chunkproof_cli.commands.suite_source import choose_collection, pop_source, source_options
 from chunkproof_cli.connections import local_backend, open_services, terminal_deadline
 from chunkproof_cli.exits import FAILED
 from chunkproof_cli.options import common_options, parse_options, without_api
 from chunkproof_cli.output import each_warning_once, harmless, print_json
-from chunkproof_cli.suites.read import BrokenSuiteFileError, SuiteFile, read
+from chunkproof_cli.suites.read import BrokenSuiteFileError, SuiteFile, read_source
 
 EXAMPLES = """\b
 Examples:
@@ -34,10 +34,10 @@ def lint(offline: bool, **options: Any) -> None:
     that repeat or contradict each other, queries without any, thresholds that no result reaches. Exit 1 when
     there is something to mend.
     """
-    source = source_of(options)
+    source = pop_source(options)
     given = parse_options(**options)
     try:
-        found: SuiteFile | None = read(source)
+        found: SuiteFile | None = read_source(source)
         findings = list(found.findings) if found else []
     except BrokenSuiteFileError as error:
         found, findings = error.rest, list(error.findings)
@@ -45,9 +45,9 @@ def lint(offline: bool, **options: Any) -> None:
         with open_services(given) as services:
             local = local_backend(services)
             linter = Linter(services, local.search, lambda: terminal_deadline(services.settings))
-            cases = placed(found.suite.cases, collection_of(found, given))
+            cases = assign_collection(found.suite.cases, choose_collection(found, given))
             with each_warning_once("chunkproof.retrieval.search"):
-                findings += [found.found(problem) for problem in linter.problems(cases)]
+                findings += [found.locate(problem) for problem in linter.find_problems(cases)]
     findings.sort(key=lambda finding: (finding.file, finding.line))
     if given.json:
         print_json({"findings": [asdict(finding) for finding in findings]})

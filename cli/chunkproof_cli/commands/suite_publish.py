@@ -5,10 +5,10 @@ from typing import Any
 import click
 
 from chunkproof_cli.aws.suites import publish as publish_to
-from chunkproof_cli.commands.suite_source import source_of, source_options
+from chunkproof_cli.commands.suite_source import pop_source, source_options
 from chunkproof_cli.options import without_api
 from chunkproof_cli.output import print_json, say
-from chunkproof_cli.suites.read import read
+from chunkproof_cli.suites.read import read_source
 
 EXAMPLES = """\b
 Examples:
@@ -29,7 +29,7 @@ def publish(stack: str, as_json: bool, **options: Any) -> None:
 
     Any kind of suite is uploaded as JSON; the version before it is kept for the days that SuiteKeptDays says.
     """
-    suite = read(source_of(options)).suite
+    suite = read_source(pop_source(options)).suite
     address = publish_to(stack, suite)
     say(f"{suite.name}, {len(suite.cases)} cases, is what {stack} runs by itself from now on")
     if as_json:

@@ -15,14 +15,14 @@ import click
 from chunkproof.errors import InvalidParameterError
 from chunkproof.retrieval.backend import LocalBackend
 from chunkproof.settings import Settings
-from chunkproof.suite.cases import placed
+from chunkproof.suite.cases import assign_collection
 from chunkproof.suite.comparison import Gate
 from chunkproof.suite.outcome import TestCaseResult, TestStatus
 from chunkproof.suite.report import SuiteReport
-from chunkproof.suite.run import InterruptedRun, Plan, run_suite
+from chunkproof.suite.run import InterruptedRun, RunPlan, run_suite
 from chunkproof_cli.api_client import as_raised
 from chunkproof_cli.aws.suites import run_in_cloud
-from chunkproof_cli.commands.suite_source import collection_of, source_of, source_options
+from chunkproof_cli.commands.suite_source import choose_collection, pop_source, source_options
 from chunkproof_cli.connections import open_backend
 from chunkproof_cli.exits import COULD_NOT_JUDGE, FAILED, WRONG_INPUT, exit_code
 from chunkproof_cli.files.objects import FileOrObject, as_given
@@ -31,10 +31,10 @@ from chunkproof_cli.output import Counted, each_warning_once, print_json, progre
 from chunkproof_cli.reports.outputs import check_outputs
 from chunkproof_cli.reports.suite import FORMATS, write_reports
 from chunkproof_cli.reports.suite.terminal import print_report
-from chunkproof_cli.suites.compare import compared
-from chunkproof_cli.suites.diagnose import diagnoser_for
-from chunkproof_cli.suites.read import SuiteFile, read
-from chunkproof_cli.suites.select import Selection, load_report, resumed
+from chunkproof_cli.suites.compare import compare
+from chunkproof_cli.suites.diagnose import make_diagnoser
+from chunkproof_cli.suites.read import SuiteFile, read_source
+from chunkproof_cli.suites.select import Selection, load_report, resume
 
 SERVER_JOBS = 4
 SHOWN_FINDINGS = 5
@@ -129,21 +129,21 @@ def run(
     --baseline, the comparison decides instead: exit 1 when a metric fell by more than chance; the last line says so.
     """
     how = {name: options.pop(name) for name in HERE_ONLY}
-    source, baseline = source_of(options), options.pop("baseline")
+    source, baseline = pop_source(options), options.pop("baseline")
     given = parse_options(**options)
     check_outputs(outputs, FORMATS)
     if stack:
         _check_for_cloud(how, given)
     earlier = load_report(baseline) if baseline else None
-    found = read(source)
+    found = read_source(source)
     _tell(found)
     if stack:
-        collection = collection_of(found, given, elsewhere=True)
+        collection = choose_collection(found, given, elsewhere=True)
         report = run_in_cloud(stack, found.suite, as_given(source.path), collection)
     else:
         report = _here(found, as_given(source.path), given, how, outputs)
     if baseline and earlier:
-        report = compared(report, earlier, baseline)
+        report = compare(report, earlier, baseline)
     write_reports(report, outputs)
     if given.json:
         print_json(report)
@@ -156,10 +156,10 @@ def _here(
     found: SuiteFile, source: str, given: Options, how: dict[str, Any], outputs: tuple[Path, ...]
 ) -> SuiteReport:
     selection = Selection(how["names"], how["tags"], how["failing"])
-    cases = placed(selection.of(found.suite), collection_of(found, given))
+    cases = assign_collection(selection.select(found.suite), choose_collection(found, given))
     if how["resume"]:
-        cases = resumed(cases, found.suite, how["resume"])
-    plan = Plan(
+        cases = resume(cases, found.suite, how["resume"])
+    plan = RunPlan(
         found.suite,
         source,
         cases,
@@ -184,11 +184,11 @@ def _check_for_cloud(how: dict[str, Any], given: Options) -> None:
         )
 
 
-def _executed(plan: Plan, given: Options, *, exact: bool) -> SuiteReport:
+def _executed(plan: RunPlan, given: Options, *, exact: bool) -> SuiteReport:
     quietly = each_warning_once("chunkproof.retrieval.search")
     with _stoppable(), quietly, _repetitions_told(), open_backend(given) as backend:
-        exactly = backend.search_exactly if isinstance(backend, LocalBackend) else None
-        if exact and exactly is None:
+        exact_search = backend.search_exactly if isinstance(backend, LocalBackend) else None
+        if exact and exact_search is None:
             raise click.UsageError(
                 "--exact asks the store itself; a deployed stack only searches by its index."
             )
@@ -197,9 +197,9 @@ def _executed(plan: Plan, given: Options, *, exact: bool) -> SuiteReport:
             return run_suite(
                 plan,
                 backend,
-                exactly=exactly if exact else None,
-                done=lambda _: done(1),
-                diagnostician=diagnoser_for(backend, given, plan.source),
+                exact_search=exact_search if exact else None,
+                on_result=lambda _: done(1),
+                diagnoser=make_diagnoser(backend, given, plan.source),
             )
 
 

@@ -34,12 +34,12 @@ def source_options(command: Command) -> Command:
     return decorated  # type: ignore[no-any-return]
 
 
-def source_of(options: dict[str, Any]) -> Source:
+def pop_source(options: dict[str, Any]) -> Source:
     """Takes what `source_options` added out of the options."""
     return Source(options.pop("path"), options.pop("split"), options.pop("qrels"), options.pop("top_k"))
 
 
-def collection_of(found: SuiteFile, given: Options, *, elsewhere: bool = False) -> str | None:
+def choose_collection(found: SuiteFile, given: Options, *, elsewhere: bool = False) -> str | None:
     """The collection of cases that name none: the option's, the suite's, else the setting's; None leaves it to
     who answers elsewhere."""
     named = given.collection or found.suite.collection

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from chunkproof.errors import InvalidParameterError
 from chunkproof.suite.cases import TestCase
 from chunkproof.suite.comparison import Comparison, Gate, MetricChange
-from chunkproof.suite.metrics import averaged
+from chunkproof.suite.metrics import average
 from chunkproof.suite.outcome import TestCaseResult, TestStatus
 from chunkproof.suite.report import SuiteReport
 
@@ -35,7 +35,7 @@ Floats = NDArray[np.float64]
 Pair = tuple[TestCaseResult, TestCaseResult]
 
 
-def compared(report: SuiteReport, baseline: SuiteReport, file: Path) -> SuiteReport:
+def compare(report: SuiteReport, baseline: SuiteReport, file: Path) -> SuiteReport:
     """The report with its comparison, or `InvalidParameterError` when the two have no case in common."""
     earlier = {case.name: case for case in baseline.result.test_results}
     both = [(earlier[new.name], new) for new in report.result.test_results if new.name in earlier]
@@ -67,7 +67,7 @@ def compared(report: SuiteReport, baseline: SuiteReport, file: Path) -> SuiteRep
     return report.model_copy(update={"comparison": comparison})
 
 
-def reach(differences: Sequence[float]) -> float:
+def chance_margin(differences: Sequence[float]) -> float:
     """How far from 0 chance takes the mean of these differences, in all but `CHANCE` of the sign choices each way."""
     changed = np.array([difference for difference in differences if difference])
     sums = np.sort(np.round(_sums(changed), 9))[::-1]
@@ -90,7 +90,7 @@ def _changes(pairs: Sequence[Pair]) -> Iterator[MetricChange]:
     verdicts = [(float(_passed(old)), float(_passed(new))) for old, new in pairs]
     if verdicts:
         yield _change(SHARE_PASSED, verdicts)
-    for name in averaged([new.metrics for _, new in pairs])[0]:
+    for name in average([new.metrics for _, new in pairs])[0]:
         values = [
             (old.metrics[name], new.metrics[name])
             for old, new in pairs
@@ -102,7 +102,7 @@ def _changes(pairs: Sequence[Pair]) -> Iterator[MetricChange]:
 
 def _change(name: str, values: Sequence[tuple[float, float]]) -> MetricChange:
     before, after = np.array(values).T
-    difference, by_chance = float(np.mean(after - before)), reach(list(after - before))
+    difference, by_chance = float(np.mean(after - before)), chance_margin(list(after - before))
     high = difference + by_chance
     return MetricChange(
         name=name,

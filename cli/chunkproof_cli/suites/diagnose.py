@@ -4,14 +4,14 @@ import shlex
 
 from chunkproof.retrieval.backend import Backend
 from chunkproof.settings import Settings
-from chunkproof.suite.diagnosis import Diagnostician
-from chunkproof.suite.store_evidence import evidence_from
+from chunkproof.suite.diagnosis import Diagnoser
+from chunkproof.suite.store_evidence import collect_evidence
 from chunkproof_cli.options import Options, default_data
 
 
-def diagnoser_for(answering: Backend, given: Options, source: str) -> Diagnostician:
+def make_diagnoser(answering: Backend, given: Options, source: str) -> Diagnoser:
     """Who looks into failed cases, with commands that ask the same store or stack."""
     where = f"--api {shlex.quote(given.api)}" if given.api else ""
     if given.api is None and Settings.from_env().qdrant_url is None and given.data != default_data():
         where = f"--data {shlex.quote(str(given.data))}"
-    return Diagnostician(evidence_from(answering), source, where)
+    return Diagnoser(collect_evidence(answering), source, where)

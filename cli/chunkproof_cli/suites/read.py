@@ -38,7 +38,7 @@ class SuiteFile:
     place: Callable[[Path], Place]
     findings: tuple[Finding, ...] = ()
 
-    def found(self, problem: Problem) -> Finding:
+    def locate(self, problem: Problem) -> Finding:
         """A problem of the suite with its file and line."""
         file, line = self.place(problem.path)
         return Finding(file, line, problem.message, problem.fatal)
@@ -52,7 +52,7 @@ class BrokenSuiteFileError(BrokenFileError):
         self.rest = rest
 
 
-def read(source: Source) -> SuiteFile:
+def read_source(source: Source) -> SuiteFile:
     """The suite, or `InvalidParameterError` with everything that keeps it from being run."""
     if source.qrels is not None:
         return _trec(source)

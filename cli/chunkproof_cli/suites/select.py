@@ -19,7 +19,7 @@ class Selection:
     tags: tuple[str, ...] = ()
     failing: Path | None = None
 
-    def of(self, suite: Suite) -> list[TestCase]:
+    def select(self, suite: Suite) -> list[TestCase]:
         """The selected cases in the suite's order, or `InvalidParameterError` when there are none."""
         again = _not_passed(self.failing) if self.failing else None
         found = [
@@ -34,7 +34,7 @@ class Selection:
         return found
 
 
-def resumed(cases: Sequence[TestCase], suite: Suite, file: Path) -> list[TestCase]:
+def resume(cases: Sequence[TestCase], suite: Suite, file: Path) -> list[TestCase]:
     """The cases with the verdicts that an interrupted run of the same suite has already."""
     earlier = load_report(file)
     if earlier.suite.fingerprint != fingerprint(suite):

@@ -14,7 +14,7 @@ from chunkproof.retrieval.services import Services
 
 PAGE = 250
 MOST_SCANNED = 20_000
-MOST_COPIES = 10
+MAX_COPIES = 10
 FEWEST_WORDS, MOST_WORDS = 5, 30
 FEWEST_CHARS, MOST_CHARS = 10, 200
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？।])\s*|\n+")
@@ -49,7 +49,9 @@ class Starter:
     total: int
 
 
-def known_items(collection: str, count: int, services: Services, deadline: Callable[[], Deadline]) -> Starter:
+def build_starter(
+    collection: str, count: int, services: Services, deadline: Callable[[], Deadline]
+) -> Starter:
     """Chunks drawn by chance, the same at every call; each with its longest sentence as the question."""
     scan = _Scan()
     total = services.store.describe(collection, deadline()).points_count
@@ -68,15 +70,15 @@ def _drawn(scan: _Scan, count: int) -> tuple[KnownItem, ...]:
     asked: dict[str, KnownItem] = {}
     taken: set[str] = set()
     for proof in sorted(scan.texts, key=_chance):
-        question, ids = question_in(scan.texts[proof]), tuple(dict.fromkeys(scan.ids[proof]))
-        if len(asked) < count and question and question not in asked and len(ids) <= MOST_COPIES:
+        question, ids = pick_question(scan.texts[proof]), tuple(dict.fromkeys(scan.ids[proof]))
+        if len(asked) < count and question and question not in asked and len(ids) <= MAX_COPIES:
             if not taken & set(ids):
                 asked[question] = KnownItem(question, ids)
             taken |= set(ids)
     return tuple(asked.values())
 
 
-def question_in(text: str) -> str | None:
+def pick_question(text: str) -> str | None:
     """The longest sentence that is neither too short to mean something nor too long to ask."""
     parts = (_MARKUP.sub(" ", part) for part in _SENTENCE_END.split(_CODE.sub("\n", text)))
     sentences = [" ".join(part.split()) for part in parts]
@@ -87,7 +89,7 @@ def question_in(text: str) -> str | None:
     return words or None
 
 
-def as_yaml(starter: Starter) -> str:
+def to_yaml(starter: Starter) -> str:
     """The suite, marked as generated."""
     drawn = (
         f"{starter.scanned:,} of {starter.total:,} points"
@@ -99,16 +101,16 @@ def as_yaml(starter: Starter) -> str:
         "# Each question is a sentence of the chunk that it expects: enough to notice a broken index or a changed",
         "# model, and too easy to tell good retrieval from bad. Rewrite the questions as your users would ask them,",
         "# and take the tag `generated` away from those you did.",
-        f"name: {quoted(f'{starter.collection} (generated)')}",
-        f"collection: {quoted(starter.collection)}",
+        f"name: {quote(f'{starter.collection} (generated)')}",
+        f"collection: {quote(starter.collection)}",
         "defaults: {top_k: 10}",
         "cases:",
     ]
     for item in starter.items:
         lines += [
-            f"  - name: {quoted(f'known item {item.chunk_ids[0]}')}",
-            f"    query_text: {quoted(item.question)}",
-            f"    expected_doc_ids: [{', '.join(map(quoted, item.chunk_ids))}]",
+            f"  - name: {quote(f'known item {item.chunk_ids[0]}')}",
+            f"    query_text: {quote(item.question)}",
+            f"    expected_doc_ids: [{', '.join(map(quote, item.chunk_ids))}]",
             *(
                 ["    expect: any  # the same text is stored under each of these ids"]
                 if item.chunk_ids[1:]
@@ -119,7 +121,7 @@ def as_yaml(starter: Starter) -> str:
     return "\n".join(lines) + "\n"
 
 
-def quoted(text: str) -> str:
+def quote(text: str) -> str:
     """The text between double quotes, as YAML and JSON both read it."""
     return _TO_ESCAPE.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(text, ensure_ascii=False))
 
@@ -154,4 +156,4 @@ def _chance(proof: str) -> str:
 
 
 def _line(text: str) -> str:
-    return quoted(text)[1:-1]
+    return quote(text)[1:-1]

@@ -188,7 +188,7 @@ class Suite(Model):
     cases: tuple[TestCase, ...] = Field(strict=False, json_schema_extra={"minItems": 1})
 
 
-def placed(cases: Sequence[TestCase], collection: str | None) -> list[TestCase]:
+def assign_collection(cases: Sequence[TestCase], collection: str | None) -> list[TestCase]:
     """The cases, those that name no collection with this one."""
     return [
         case if case.collection_name else case.model_copy(update={"collection_name": collection})

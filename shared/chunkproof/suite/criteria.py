@@ -47,7 +47,7 @@ class Criterion(Model):
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class CriteriaInput:
     """What the criteria are judged by; a reason instead of figures where something could not be measured."""
 
     results: Sequence[TestCaseResult]
@@ -60,7 +60,7 @@ class Evidence:
     latency_target_ms: float = LATENCY_TARGET_MS
 
 
-def judged(evidence: Evidence) -> tuple[Criterion, ...]:
+def judge_criteria(evidence: CriteriaInput) -> tuple[Criterion, ...]:
     """Every criterion, in the documents' order."""
     return (
         _by_id(evidence),
@@ -73,7 +73,7 @@ def judged(evidence: Evidence) -> tuple[Criterion, ...]:
     )
 
 
-def _by_id(evidence: Evidence) -> Criterion:
+def _by_id(evidence: CriteriaInput) -> Criterion:
     return _below(
         "SC-001",
         "Retrieval by id",
@@ -85,7 +85,7 @@ def _by_id(evidence: Evidence) -> Criterion:
     )
 
 
-def _average_search(evidence: Evidence) -> Criterion:
+def _average_search(evidence: CriteriaInput) -> Criterion:
     total = _stage(evidence, "total")
     return _below(
         "SC-002",
@@ -96,7 +96,7 @@ def _average_search(evidence: Evidence) -> Criterion:
     )
 
 
-def _relevance(evidence: Evidence) -> Criterion:
+def _relevance(evidence: CriteriaInput) -> Criterion:
     cases = [r for r in evidence.results if r.expected_doc_ids and r.status.is_judged]
     share = sum(r.has_expected_in_top_5 for r in cases) / len(cases) if cases else None
     return Criterion(
@@ -110,7 +110,7 @@ def _relevance(evidence: Evidence) -> Criterion:
     )
 
 
-def _pass_rate(evidence: Evidence) -> Criterion:
+def _pass_rate(evidence: CriteriaInput) -> Criterion:
     states = [result.status for result in evidence.results]
     unknown = sum(not state.is_judged for state in states)
     passed = states.count(TestStatus.PASSED)
@@ -126,7 +126,7 @@ def _pass_rate(evidence: Evidence) -> Criterion:
     )
 
 
-def _error_handling(evidence: Evidence) -> Criterion:
+def _error_handling(evidence: CriteriaInput) -> Criterion:
     handled, known = evidence.error_classes
     return Criterion(
         id="SC-005",
@@ -139,7 +139,7 @@ def _error_handling(evidence: Evidence) -> Criterion:
     )
 
 
-def _repeatable(evidence: Evidence) -> Criterion:
+def _repeatable(evidence: CriteriaInput) -> Criterion:
     count = len(evidence.results)
     if evidence.runs < 2:
         figure, details = None, "one run; --repeat 2 judges it"
@@ -161,7 +161,7 @@ def _repeatable(evidence: Evidence) -> Criterion:
     )
 
 
-def _stages(evidence: Evidence) -> Iterator[Criterion]:
+def _stages(evidence: CriteriaInput) -> Iterator[Criterion]:
     embedding = _stage(evidence, "embedding")
     slow = embedding is not None and embedding.max_ms > EMBEDDING_WARNING_MS
     searches = _searches(evidence, embedding)
@@ -206,11 +206,11 @@ def _verdict(figure: float | None, holds: bool) -> Verdict:
     return Verdict.MET if holds else Verdict.NOT_MET
 
 
-def _stage(evidence: Evidence, name: str) -> Spread | None:
+def _stage(evidence: CriteriaInput, name: str) -> Spread | None:
     return next((stage.usual for stage in evidence.latency if stage.stage == name), None)
 
 
-def _searches(evidence: Evidence, measured: Spread | None) -> str:
+def _searches(evidence: CriteriaInput, measured: Spread | None) -> str:
     if measured is None:
         return "no search was measured"
     warm = any(stage.warm is measured for stage in evidence.latency)

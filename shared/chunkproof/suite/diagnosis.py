@@ -12,11 +12,11 @@ from chunkproof.suite.judge import SHOWN_IDS
 from chunkproof.suite.outcome import Cause, Diagnosis, RetrievedChunk, TestCaseResult, TestStatus
 
 # Each costs a few searches: with more failures than this, something is wrong with all of them alike.
-MOST_CASES = 100
+MAX_CASES = 100
 
 
 @dataclass(frozen=True)
-class Diagnostician:
+class Diagnoser:
     """Looks into failed cases; what it cannot find out it says, with the reason.
 
     `where` is what a command needs to ask the same collection, such as `--api URL`; `source` is the suite.
@@ -26,35 +26,35 @@ class Diagnostician:
     source: str = "suite.yaml"
     where: str = ""
 
-    def diagnosed(self, results: Sequence[TestCaseResult]) -> list[TestCaseResult]:
+    def diagnose(self, results: Sequence[TestCaseResult]) -> list[TestCaseResult]:
         """The results, each failed one with its causes; one that has them already keeps them."""
         waiting = [n for n, r in enumerate(results) if r.status is TestStatus.FAILED and not r.diagnosis]
         found = list(results)
-        for index in waiting[:MOST_CASES]:
-            found[index] = _with(results[index], self.causes(results[index]))
-        for index in waiting[MOST_CASES:]:
+        for index in waiting[:MAX_CASES]:
+            found[index] = _with(results[index], self.find_causes(results[index]))
+        for index in waiting[MAX_CASES:]:
             found[index] = _with(results[index], [_too_many(len(waiting))])
         return found
 
-    def causes(self, case: TestCaseResult) -> list[Diagnosis]:
+    def find_causes(self, case: TestCaseResult) -> list[Diagnosis]:
         """Every cause that was found, at least one."""
         try:
-            return list(_Look(self, case).causes()) or [_unknown("no cause was found")]
+            return list(_CaseDiagnosis(self, case).find_causes()) or [_unknown("no cause was found")]
         except ChunkproofError as error:
             return [_unknown(str(error))]
 
 
-class _Look:
+class _CaseDiagnosis:
     """One failed case, looked into."""
 
-    def __init__(self, by: Diagnostician, case: TestCaseResult) -> None:
+    def __init__(self, by: Diagnoser, case: TestCaseResult) -> None:
         self._by = by
-        self._witness = by.evidence
+        self._evidence = by.evidence
         self._case = case
         self._results = case.actual_results or ()
         self._exact: Ranking | None = None
 
-    def causes(self) -> Iterator[Diagnosis]:
+    def find_causes(self) -> Iterator[Diagnosis]:
         case = self._case
         if case.expect_no_results and self._results:
             yield self._unwanted(self._results[0])
@@ -78,7 +78,7 @@ class _Look:
 
     def _missing(self, key: str) -> Diagnosis:
         """The first of the causes that holds, what lies deepest first."""
-        case, evidence = self._case, self._witness
+        case, evidence = self._case, self._evidence
         chunks = evidence.chunks(key, case)
         if not chunks:
             told = f"{key} is not in {self._collection}: no chunk, document or URL has this id"
@@ -86,8 +86,8 @@ class _Look:
         if evidence.is_unreadable(key, case):
             told = f"{key} is stored without a readable text, so that searches leave it out"
             return self._of(Cause.UNREADABLE, key, told, self._command("doctor"))
-        if excluding := evidence.excluding(key, case):
-            told = f"{key} is stored, but the filter on {', '.join(excluding)} excludes it"
+        if excluding_filters := evidence.excluding_filters(key, case):
+            told = f"{key} is stored, but the filter on {', '.join(excluding_filters)} excludes it"
             return self._of(Cause.FILTERED_OUT, key, told, self._search(case.top_k, filtered=False))
         found = self._ranking().of(key)
         if found is not None and found.rank <= case.top_k:
@@ -108,11 +108,11 @@ class _Look:
 
     def _damaged(self, key: str, place: str) -> Diagnosis | None:
         """A text or vector that is not what was stored once; either explains a poor score."""
-        if changed := self._witness.changed(key, self._case):
+        if changed := self._evidence.find_changed(key, self._case):
             chunk, details = changed
             told = f"{chunk} {place}; its text no longer matches its hash: {details}"
             return self._of(Cause.TEXT_CHANGED, key, told, self._validate(chunk))
-        fit = self._witness.fit(key, self._case)
+        fit = self._evidence.measure_fit(key, self._case)
         if fit is None or not fit.is_stale:
             return None
         told = (
@@ -178,7 +178,7 @@ class _Look:
 
     def _ranking(self) -> Ranking:
         if self._exact is None:
-            self._exact = self._witness.ranking(self._case, exact=True)
+            self._exact = self._evidence.ranking(self._case, exact=True)
         return self._exact
 
     def _place(self, key: str) -> str:
@@ -193,7 +193,7 @@ class _Look:
 
     def _unseen(self) -> str:
         """What nobody looked at, said where it could matter."""
-        if self._witness.sees_store:
+        if self._evidence.sees_store:
             return ""
         return "; whether its vector fits its text was not looked into, as a stack does not tell"
 
@@ -237,7 +237,7 @@ def _unknown(reason: str) -> Diagnosis:
 
 
 def _too_many(failed: int) -> Diagnosis:
-    return _unknown(f"{failed} cases failed, and the first {MOST_CASES} were looked into")
+    return _unknown(f"{failed} cases failed, and the first {MAX_CASES} were looked into")
 
 
 def _text(value: object) -> str | None:

@@ -17,7 +17,7 @@ from chunkproof.suite.cases import TestCase
 from chunkproof.suite.judge import ids_of
 
 # Of a document with more chunks, the first ones are looked at.
-MOST_CHUNKS = 20
+MAX_CHUNKS = 20
 # How deep a search may go depends on the stack's limits, which it does not tell.
 DEPTHS = (200, 100, 20)
 # Below this, the usual vector is no embedding of its text by the model in use.
@@ -25,7 +25,7 @@ ANOTHER_MODEL = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
+class VectorFit:
     """How near a chunk's vector is to its text's embedding, and how near the collection's others are to theirs."""
 
     chunk_id: str
@@ -82,15 +82,15 @@ class Evidence(Protocol):
         """Whether a search leaves out all of its chunks, as they have no text."""
         ...
 
-    def changed(self, key: str, case: TestCase) -> tuple[str, str] | None:
+    def find_changed(self, key: str, case: TestCase) -> tuple[str, str] | None:
         """A chunk whose text does not agree with its hash, and what is wrong; None when there is none."""
         ...
 
-    def excluding(self, key: str, case: TestCase) -> Sequence[str]:
+    def excluding_filters(self, key: str, case: TestCase) -> Sequence[str]:
         """The case's filters that exclude all of its chunks."""
         ...
 
-    def fit(self, key: str, case: TestCase) -> Fit | None:
+    def measure_fit(self, key: str, case: TestCase) -> VectorFit | None:
         """The worst fit of its chunks' vectors; None when that cannot be told."""
         ...
 
@@ -123,7 +123,7 @@ class ApiEvidence:
         except (InvalidParameterError, CorruptChunkError):
             return [key]  # it is there: without a hash, or without a text
         for field in ("document_id", "url"):
-            request = {**case.request(), "filters": {field: key}, "top_k": MOST_CHUNKS}
+            request = {**case.request(), "filters": {field: key}, "top_k": MAX_CHUNKS}
             if found := self._backend.search(request).results:
                 return [result.metadata.chunk_id for result in found]
         return []
@@ -132,7 +132,7 @@ class ApiEvidence:
         """As validation tells: it reads what a search would."""
         return all(self._has_no_text(chunk, case) for chunk in self.chunks(key, case))
 
-    def changed(self, key: str, case: TestCase) -> tuple[str, str] | None:
+    def find_changed(self, key: str, case: TestCase) -> tuple[str, str] | None:
         """By the hashes that validation compares."""
         for chunk in self.chunks(key, case):
             try:
@@ -143,14 +143,14 @@ class ApiEvidence:
                 return chunk, found.mismatch_details or "the text is another"
         return None
 
-    def excluding(self, key: str, case: TestCase) -> Sequence[str]:
+    def excluding_filters(self, key: str, case: TestCase) -> Sequence[str]:
         """All filters, when their search returns every chunk that they let through and this one is not there."""
         if not case.filters:
             return []
         found = self.ranking(case, exact=False)
         return sorted(case.filters) if found.is_whole and found.of(key) is None else []
 
-    def fit(self, _key: str, _case: TestCase) -> Fit | None:
+    def measure_fit(self, _key: str, _case: TestCase) -> VectorFit | None:
         """Never known: no route embeds a text as a document."""
         return None
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from chunkproof.models import SearchResult
 from chunkproof.suite.cases import TestCase
 from chunkproof.suite.keywords import contains
-from chunkproof.suite.metrics import evaluated
+from chunkproof.suite.metrics import evaluate
 
 SHOWN_IDS = 5
 
@@ -30,7 +30,7 @@ class PerformanceError(ExpectationError):
     """The search took longer than the case allows."""
 
 
-def stands_for(results: Sequence[SearchResult], judged: Mapping[str, int]) -> list[str | None]:
+def match_judged_ids(results: Sequence[SearchResult], judged: Mapping[str, int]) -> list[str | None]:
     """The judged id that each result is counted as: by its chunk id, else its document's, else its URL.
 
     An id counts once. Another result of the same document keeps its rank and counts as nothing.
@@ -51,17 +51,17 @@ def ids_of(result: SearchResult) -> tuple[str, ...]:
     return tuple(dict.fromkeys(str(key) for key in named if key is not None))
 
 
-def measured(case: TestCase, labels: Sequence[str | None]) -> dict[str, float]:
+def measure_case(case: TestCase, labels: Sequence[str | None]) -> dict[str, float]:
     """The case's metrics; none for a case without relevant documents."""
     grades = case.grades
     ideal = sorted((grade for grade in grades.values() if grade > 0), reverse=True)
     if not ideal:
         return {}
     gains = [max(0, grades[label]) if label is not None else 0 for label in labels]
-    return evaluated(gains, ideal, case.top_k)
+    return evaluate(gains, ideal, case.top_k)
 
 
-def unmet(case: TestCase, results: Sequence[SearchResult], latency_ms: float) -> list[ExpectationError]:
+def find_unmet(case: TestCase, results: Sequence[SearchResult], latency_ms: float) -> list[ExpectationError]:
     """Every expectation of the case that these results do not meet."""
     found = list(_unmet_by_results(case, results))
     if case.max_latency_ms is not None and latency_ms > case.max_latency_ms:

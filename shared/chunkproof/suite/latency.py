@@ -32,20 +32,20 @@ class StageLatency(Model):
         return self.warm or self.cold
 
 
-def latencies(results: Iterable[TestCaseResult]) -> tuple[StageLatency, ...]:
+def summarize_stages(results: Iterable[TestCaseResult]) -> tuple[StageLatency, ...]:
     """Every stage of these searches. A cached embedding is not counted as an embedding."""
     timings = [result.timing for result in results if result.timing]
     return tuple(
         StageLatency(
             stage=stage,
-            warm=spread([_of(stage, t) for t in timings if not t.cold and _counts(stage, t)]),
-            cold=spread([_of(stage, t) for t in timings if t.cold and _counts(stage, t)]),
+            warm=summarize_times([_of(stage, t) for t in timings if not t.cold and _counts(stage, t)]),
+            cold=summarize_times([_of(stage, t) for t in timings if t.cold and _counts(stage, t)]),
         )
         for stage in STAGES
     )
 
 
-def spread(values: Sequence[float]) -> Spread | None:
+def summarize_times(values: Sequence[float]) -> Spread | None:
     """The spread of these values, None without any."""
     if not values:
         return None

@@ -38,7 +38,7 @@ class Linter:
         self._search = search
         self._deadline = deadline
 
-    def problems(self, cases: Sequence[TestCase]) -> Iterator[Problem]:
+    def find_problems(self, cases: Sequence[TestCase]) -> Iterator[Problem]:
         """Every problem, by collection and case."""
         for index, case in enumerate(cases):
             yield from _impossible(index, case)

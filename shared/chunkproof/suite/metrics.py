@@ -54,7 +54,7 @@ METRICS: Mapping[str, Callable[[Gains, Gains, int], float]] = {
 }
 
 
-def evaluated(gains: Gains, ideal: Gains, depth: int) -> dict[str, float]:
+def evaluate(gains: Gains, ideal: Gains, depth: int) -> dict[str, float]:
     """Every metric of one query, at each usual cut-off that the search was deep enough for."""
     return {
         f"{name}@{k}": metric(gains, ideal, k)
@@ -64,7 +64,7 @@ def evaluated(gains: Gains, ideal: Gains, depth: int) -> dict[str, float]:
     }
 
 
-def averaged(queries: Sequence[Mapping[str, float]]) -> tuple[dict[str, float], dict[str, int]]:
+def average(queries: Sequence[Mapping[str, float]]) -> tuple[dict[str, float], dict[str, int]]:
     """The mean of each metric over the queries that have it, and how many these are."""
     names = [f"{name}@{k}" for name in METRICS for k in CUTOFFS]
     values = {name: [query[name] for query in queries if name in query] for name in names}

@@ -13,8 +13,8 @@ from chunkproof.models import Model
 from chunkproof.suite.cases import Suite
 from chunkproof.suite.comparison import Comparison
 from chunkproof.suite.criteria import Criterion, Verdict
-from chunkproof.suite.latency import StageLatency, spread
-from chunkproof.suite.metrics import averaged
+from chunkproof.suite.latency import StageLatency, summarize_times
+from chunkproof.suite.metrics import average
 from chunkproof.suite.outcome import TestCaseResult, TestStatus
 from chunkproof.suite.validation_report import ValidationReport
 
@@ -64,7 +64,7 @@ class TestSuiteResult(Model):
     ) -> "TestSuiteResult":
         """The result of these cases."""
         states = [result.status for result in results]
-        means, counts = averaged([result.metrics for result in results if result.metrics])
+        means, counts = average([result.metrics for result in results if result.metrics])
         return cls(
             total_tests=len(results),
             passed=states.count(TestStatus.PASSED),
@@ -146,7 +146,7 @@ def fingerprint(suite: Suite) -> str:
     return sha256("\n".join(case.model_dump_json() for case in suite.cases).encode()).hexdigest()
 
 
-def approximation_of(results: Sequence[TestCaseResult]) -> ApproximationSummary | None:
+def summarize_approximation(results: Sequence[TestCaseResult]) -> ApproximationSummary | None:
     """The summary over the cases that were searched exactly as well."""
     found = [result.approximation for result in results if result.approximation]
     if not found:
@@ -163,7 +163,7 @@ def approximation_of(results: Sequence[TestCaseResult]) -> ApproximationSummary 
 def _performance(results: Sequence[TestCaseResult]) -> PerformanceMetrics:
     timings = [result.timing for result in results if result.timing]
     warm = [timing.latency_ms for timing in timings if not timing.cold]
-    measured = spread(warm or [timing.latency_ms for timing in timings])
+    measured = summarize_times(warm or [timing.latency_ms for timing in timings])
     if measured is None:
         return PerformanceMetrics()
     return PerformanceMetrics(

@@ -17,14 +17,20 @@ from chunkproof.errors import (
 from chunkproof.models import CollectionInfo
 from chunkproof.retrieval.backend import Backend
 from chunkproof.suite import criteria
-from chunkproof.suite.case_run import Done, Search, SuiteRun, not_judged
+from chunkproof.suite.case_runner import CaseRunner, OnResult, Search, mark_as_error
 from chunkproof.suite.cases import Suite, TestCase
-from chunkproof.suite.diagnosis import Diagnostician
-from chunkproof.suite.latency import latencies
+from chunkproof.suite.diagnosis import Diagnoser
+from chunkproof.suite.latency import summarize_stages
 from chunkproof.suite.outcome import RetrievedChunk, TestCaseResult, TestStatus
-from chunkproof.suite.report import SuiteIdentity, SuiteReport, TestSuiteResult, approximation_of, fingerprint
+from chunkproof.suite.report import (
+    SuiteIdentity,
+    SuiteReport,
+    TestSuiteResult,
+    fingerprint,
+    summarize_approximation,
+)
 from chunkproof.suite.selfcheck import check_error_classes
-from chunkproof.suite.validation_report import CollectionStats, ConnectionStatus, validation_report
+from chunkproof.suite.validation_report import CollectionStats, ConnectionStatus, build_validation_report
 
 LOOKUPS = 10
 # Of the store, and of a stack in front of it.
@@ -33,7 +39,7 @@ WRONG_INPUT = (InvalidParameterError, NotFoundError, ForbiddenError)
 
 
 @dataclass(frozen=True)
-class Plan:
+class RunPlan:
     """What to run. A case that comes with a verdict keeps it: of a run that
     was interrupted, or of one in several processes, which began at `started_at`.
     """
@@ -56,7 +62,7 @@ class InterruptedRun(KeyboardInterrupt):
 
 
 @dataclass(frozen=True)
-class Look:
+class Inspection:
     """The collection as it was found; `down` when the store could not be asked."""
 
     connection: ConnectionStatus
@@ -64,7 +70,7 @@ class Look:
     down: ChunkproofError | None = None
 
 
-def look_at(cases: Sequence[TestCase], backend: Backend) -> Look:
+def inspect_collections(cases: Sequence[TestCase], backend: Backend) -> Inspection:
     """The collections of these cases; what is wrong with the request itself is raised."""
     names = list(dict.fromkeys(case.collection_name for case in cases if case.collection_name))
     infos: list[CollectionInfo] = []
@@ -74,51 +80,53 @@ def look_at(cases: Sequence[TestCase], backend: Backend) -> Look:
         raise
     except ChunkproofError as error:
         status: ConnectionStatus = "timeout" if isinstance(error, VectorStoreTimeoutError) else "failed"
-        return Look(status, CollectionStats(collection_name=names[0]), error)
-    return Look("connected", CollectionStats.of(infos[0]) if infos else CollectionStats())
+        return Inspection(status, CollectionStats(collection_name=names[0]), error)
+    return Inspection("connected", CollectionStats.of(infos[0]) if infos else CollectionStats())
 
 
 def run_suite(
-    plan: Plan,
+    plan: RunPlan,
     backend: Backend,
     *,
-    exactly: Search | None = None,
-    done: Done | None = None,
-    diagnostician: Diagnostician | None = None,
+    exact_search: Search | None = None,
+    on_result: OnResult | None = None,
+    diagnoser: Diagnoser | None = None,
 ) -> SuiteReport:
     """Run every case, judge the criteria and look into what failed. A collection that does not exist is an
     error at once; a store that is down leaves every case in error."""
-    return _Session(plan, backend, exactly, done, diagnostician).report()
+    return _Session(plan, backend, exact_search, on_result, diagnoser).report()
 
 
 class _Session:
     def __init__(
         self,
-        plan: Plan,
+        plan: RunPlan,
         backend: Backend,
-        exactly: Search | None,
-        done: Done | None,
-        diagnostician: Diagnostician | None,
+        exact_search: Search | None,
+        on_result: OnResult | None,
+        diagnoser: Diagnoser | None,
     ) -> None:
         self._plan = plan
-        self._diagnostician = diagnostician
+        self._diagnoser = diagnoser
         self._backend = backend
         self._started, self._watch = plan.started_at or datetime.now(UTC), Stopwatch()
-        self._first = SuiteRun(plan.cases, backend.search, exactly=exactly, jobs=plan.jobs, done=done)
-        self._others: list[SuiteRun] = []
-        self._look = Look("failed", CollectionStats())
+        self._first = CaseRunner(
+            plan.cases, backend.search, exact_search=exact_search, jobs=plan.jobs, on_result=on_result
+        )
+        self._others: list[CaseRunner] = []
+        self._look = Inspection("failed", CollectionStats())
 
     def report(self) -> SuiteReport:
         try:
-            self._look = look_at(self._plan.cases, self._backend)
+            self._look = inspect_collections(self._plan.cases, self._backend)
             if self._look.down is not None:
                 down = self._look.down
                 self._first.results = [_undecided(case, down) for case in self._first.results]
             else:
                 self._first.execute()
                 self._repeat()
-                if self._diagnostician:
-                    self._first.results = self._diagnostician.diagnosed(self._first.results)
+                if self._diagnoser:
+                    self._first.results = self._diagnoser.diagnose(self._first.results)
             return self._made(complete=True)
         except KeyboardInterrupt:
             raise InterruptedRun(self._made(complete=False)) from None
@@ -126,7 +134,7 @@ class _Session:
     def _repeat(self) -> None:
         for _ in range(1, self._plan.repeat):
             fresh = [TestCaseResult.pending(case) for case in self._plan.cases]
-            run = SuiteRun(fresh, self._backend.search, jobs=self._plan.jobs)
+            run = CaseRunner(fresh, self._backend.search, jobs=self._plan.jobs)
             run.execute()
             self._others.append(run)
 
@@ -135,9 +143,9 @@ class _Session:
         if self._plan.started_at:
             execution_ms = (ended - self._started).total_seconds() * 1000
         results = [_settled(result) for result in self._first.results]
-        latency = latencies(results)
+        latency = summarize_stages(results)
         lookups, reason = self._lookups(results) if complete else ([], "the run was interrupted")
-        evidence = criteria.Evidence(
+        evidence = criteria.CriteriaInput(
             results=results,
             latency=latency,
             lookups_ms=lookups,
@@ -160,7 +168,7 @@ class _Session:
             result=TestSuiteResult.of(
                 results, execution_time_ms=execution_ms, timestamp=self._started.isoformat()
             ),
-            validation=validation_report(
+            validation=build_validation_report(
                 results,
                 run_id=str(uuid4()),
                 connection=_connection(self._look.connection, results),
@@ -169,8 +177,8 @@ class _Session:
                 completed_at=ended,
             ),
             latency=latency,
-            criteria=criteria.judged(evidence),
-            approximation=approximation_of(results),
+            criteria=criteria.judge_criteria(evidence),
+            approximation=summarize_approximation(results),
             runs=1 + len(self._others),
         )
 
@@ -211,7 +219,7 @@ def _some_chunks(results: Sequence[TestCaseResult]) -> Iterator[tuple[str | None
 
 
 def _undecided(case: TestCaseResult, down: ChunkproofError) -> TestCaseResult:
-    return not_judged(case, down, tried=False) if case.status is TestStatus.PENDING else case
+    return mark_as_error(case, down, tried=False) if case.status is TestStatus.PENDING else case
 
 
 def _settled(result: TestCaseResult) -> TestCaseResult:

@@ -5,7 +5,7 @@ from typing import Any
 
 from chunkproof.errors import ChunkproofError, error_classes
 from chunkproof.models import ChunkMetadata, ExecutionMetadata, RetrievalResponse, SearchResult
-from chunkproof.suite.case_run import run_case
+from chunkproof.suite.case_runner import run_case
 from chunkproof.suite.cases import TestCase
 from chunkproof.suite.judge import ExpectationError
 from chunkproof.suite.outcome import TestStatus

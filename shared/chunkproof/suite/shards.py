@@ -29,18 +29,18 @@ from chunkproof.errors import (
 from chunkproof.models import Model
 from chunkproof.models.json import format_path, read_json
 from chunkproof.retrieval.backend import Backend
-from chunkproof.suite.case_run import SuiteRun, not_judged
-from chunkproof.suite.cases import Suite, TestCase, placed, read_suite
-from chunkproof.suite.diagnosis import Diagnostician
+from chunkproof.suite.case_runner import CaseRunner, mark_as_error
+from chunkproof.suite.cases import Suite, TestCase, assign_collection, read_suite
+from chunkproof.suite.diagnosis import Diagnoser
 from chunkproof.suite.outcome import TestCaseResult, TestStatus
 from chunkproof.suite.problems import BrokenSuiteError
 from chunkproof.suite.report import SuiteReport
-from chunkproof.suite.run import Plan, look_at, run_suite
+from chunkproof.suite.run import RunPlan, inspect_collections, run_suite
 
 # What the stack runs by itself, on its schedule and after a deployment.
 PUBLISHED = "suite.json"
 # One function merges all results in its memory: 10,000 cases of ten results take 0.8 GB and ten seconds.
-MOST_CASES = 10_000
+MAX_CASES = 10_000
 HOW_TO_UPLOAD = "chunkproof suite publish, and suite run --stack, upload any kind of suite as JSON"
 
 
@@ -51,7 +51,7 @@ class ShardFailedError(UnavailableError):
 
 
 @dataclass(frozen=True, slots=True)
-class SuiteOrder:
+class SuiteRequest:
     """What was asked for: the suite's address, and the collection of cases that name none."""
 
     suite: str
@@ -61,7 +61,7 @@ class SuiteOrder:
     source: str = ""
 
 
-class SuitePlan(Model):
+class ShardPlan(Model):
     """What is run, in how many shards."""
 
     run_id: str
@@ -96,22 +96,24 @@ class ShardedSuite:
         self._folder = JobFolder(bucket, f"runs/{run_id}")
         self._id = run_id
 
-    def split(self, ordered: SuiteOrder, backend: Backend) -> SuitePlan:
+    def split(self, ordered: SuiteRequest, backend: Backend) -> ShardPlan:
         """Check the suite and write its shards. Its collections must exist, where the store can be asked."""
         started_at, address = datetime.now(UTC), ordered.suite
-        suite = read_object(address)
-        cases = placed(suite.cases, ordered.collection or suite.collection or ordered.default_collection)
-        if len(cases) > MOST_CASES:
+        suite = read_stored_suite(address)
+        cases = assign_collection(
+            suite.cases, ordered.collection or suite.collection or ordered.default_collection
+        )
+        if len(cases) > MAX_CASES:
             raise InvalidParameterError(
-                f"{address} has {len(cases):,} cases, more than {MOST_CASES:,}: run it in parts"
+                f"{address} has {len(cases):,} cases, more than {MAX_CASES:,}: run it in parts"
             )
-        look_at(cases, backend)
+        inspect_collections(cases, backend)
         size = ordered.shard_cases
         parts = [cases[start : start + size] for start in range(0, len(cases), size)]
         for number, part in enumerate(parts):
             self._folder.write(f"shards/{number:05d}.json", _Cases(cases=tuple(part)).to_json())
         self._folder.write("suite.json", suite.to_json())
-        plan = SuitePlan(
+        plan = ShardPlan(
             run_id=self._id,
             bucket=self._folder.bucket.name,
             shards_key=self._folder.write_shards(
@@ -126,13 +128,13 @@ class ShardedSuite:
         return plan
 
     def run(
-        self, shard: int, backend: Backend, diagnostician: Diagnostician, enough: Callable[[], bool]
+        self, shard: int, backend: Backend, diagnoser: Diagnoser, should_stop: Callable[[], bool]
     ) -> ShardProgress:
-        """Run one shard, until `enough` says that the time is up. What a service kept from being judged is
+        """Run one shard, until `should_stop` says that the time is up. What a service kept from being judged is
         raised after it is written down, so that it is tried again."""
         try:
-            results = self._going_on(shard, backend, enough)
-            results = self._diagnosed(shard, results, diagnostician, enough)
+            results = self._going_on(shard, backend, should_stop)
+            results = self._diagnose(shard, results, diagnoser, should_stop)
             failed = [result for result in results if _may_be_tried_again(result)]
             if failed and not any(result.status is TestStatus.PENDING for result in results):
                 raise ShardFailedError(
@@ -149,7 +151,7 @@ class ShardedSuite:
         plan = self.plan()
         suite = Suite.model_validate_json(self._folder.read("suite.json"))
         results = [result for shard in self._folder.shards() for result in self._settled(shard)]
-        whole = Plan(
+        whole = RunPlan(
             suite,
             plan.source,
             results,
@@ -160,29 +162,31 @@ class ShardedSuite:
         self._folder.write("report.json", report.canonical_json())
         return report
 
-    def plan(self) -> SuitePlan:
+    def plan(self) -> ShardPlan:
         """What `split` made of the suite."""
-        return SuitePlan.model_validate_json(self._folder.read("plan.json"))
+        return ShardPlan.model_validate_json(self._folder.read("plan.json"))
 
     def report_address(self) -> str:
         """Where the report is."""
         return self._folder.address("report.json")
 
-    def _going_on(self, shard: int, backend: Backend, enough: Callable[[], bool]) -> list[TestCaseResult]:
-        run = SuiteRun(map(_as_left, self._known(shard)), backend.search, enough=enough)
+    def _going_on(
+        self, shard: int, backend: Backend, should_stop: Callable[[], bool]
+    ) -> list[TestCaseResult]:
+        run = CaseRunner(map(_as_left, self._known(shard)), backend.search, should_stop=should_stop)
         run.execute()
         self._write(shard, run.results)
         return run.results
 
-    def _diagnosed(
+    def _diagnose(
         self,
         shard: int,
         results: list[TestCaseResult],
-        diagnostician: Diagnostician,
-        enough: Callable[[], bool],
+        diagnoser: Diagnoser,
+        should_stop: Callable[[], bool],
     ) -> list[TestCaseResult]:
         found = [
-            result if _is_finished(result) or enough() else diagnostician.diagnosed([result])[0]
+            result if _is_finished(result) or should_stop() else diagnoser.diagnose([result])[0]
             for result in results
         ]
         self._write(shard, found)
@@ -199,7 +203,7 @@ class ShardedSuite:
     def _settled(self, shard: int) -> list[TestCaseResult]:
         error = ShardFailedError(f"Shard {shard} could not be run: {self._folder.failure(shard)}")
         return [
-            not_judged(result, error) if result.status is TestStatus.PENDING else result
+            mark_as_error(result, error) if result.status is TestStatus.PENDING else result
             for result in self._known(shard)
         ]
 
@@ -207,7 +211,7 @@ class ShardedSuite:
         self._folder.write(f"results/{shard:05d}.json", _Results(results=tuple(results)).to_json())
 
 
-def read_object(address: str) -> Suite:
+def read_stored_suite(address: str) -> Suite:
     """The suite at `s3://BUCKET/KEY`, which must be JSON; every problem at once, each with its place."""
     bucket, key = parse_address(address)
     try:

@@ -16,7 +16,7 @@ from chunkproof.retrieval.lookup import find_point
 from chunkproof.retrieval.search import search
 from chunkproof.retrieval.vectors import cosine_with_text
 from chunkproof.suite.cases import TestCase
-from chunkproof.suite.evidence import MOST_CHUNKS, ApiEvidence, Evidence, Fit, Ranking
+from chunkproof.suite.evidence import MAX_CHUNKS, ApiEvidence, Evidence, Ranking, VectorFit
 
 # How many chunks tell what is usual in a collection.
 COMPARED_CHUNKS = 8
@@ -42,7 +42,7 @@ class StoreEvidence(ApiEvidence):
         """As a search reads the payloads."""
         return not any(self._text(point) for point in self._points(key, case))
 
-    def excluding(self, key: str, case: TestCase) -> Sequence[str]:
+    def excluding_filters(self, key: str, case: TestCase) -> Sequence[str]:
         """Those that exclude all of its chunks by themselves, each with a stored value; else all of them."""
         if not case.filters or self._let_through(case.filters, key, case):
             return []
@@ -53,14 +53,16 @@ class StoreEvidence(ApiEvidence):
         ]
         return alone or sorted(case.filters)
 
-    def fit(self, key: str, case: TestCase) -> Fit | None:
+    def measure_fit(self, key: str, case: TestCase) -> VectorFit | None:
         """By embedding the texts anew, those of some other chunks as well."""
         cosines = dict(self._cosines(self._points(key, case)))
         if not cosines or self._services.embedder is None:
             return None
         worst = min(cosines, key=lambda chunk: cosines[chunk])
         others = [cosine for chunk, cosine in self._others(case).items() if chunk != worst]
-        return Fit(worst, cosines[worst], median(others) if others else 1.0, self._services.embedder.model)
+        return VectorFit(
+            worst, cosines[worst], median(others) if others else 1.0, self._services.embedder.model
+        )
 
     def ranking(self, case: TestCase, *, exact: bool) -> Ranking:
         """As deep as the settings allow."""
@@ -102,7 +104,7 @@ class StoreEvidence(ApiEvidence):
         where = map_filters((AnyOf(field, (value,)),), collection, services=services, deadline=deadline)
         name = services.space(collection, deadline).name
         return services.store.scroll(
-            collection, deadline, limit=MOST_CHUNKS, where=where, with_vector=name
+            collection, deadline, limit=MAX_CHUNKS, where=where, with_vector=name
         ).points
 
     def _let_through(self, filters: dict[str, Any], key: str, case: TestCase) -> int:
@@ -140,7 +142,7 @@ class StoreEvidence(ApiEvidence):
         return ""
 
 
-def evidence_from(backend: Backend) -> Evidence:
+def collect_evidence(backend: Backend) -> Evidence:
     """The most that a backend can show: of a local one, its store as well."""
     return StoreEvidence(backend) if isinstance(backend, LocalBackend) else ApiEvidence(backend)
 

@@ -109,16 +109,16 @@ class ValidationReport(Model):
             f"Completed: {self.completed_at:%Y-%m-%d %H:%M:%S}",
             f"Duration: {self.duration_seconds:.1f}s",
         ]
-        body = [section_text(title, *lines) for title, *lines in sections]
+        body = [format_section(title, *lines) for title, *lines in sections]
         return "\n\n".join(["\n".join(head), *body]) + f"\n{_LINE}"
 
 
-def section_text(title: str, *lines: str) -> str:
+def format_section(title: str, *lines: str) -> str:
     """A section in the layout of the summary."""
     return "\n".join([title, _LINE, *lines])
 
 
-def validation_report(
+def build_validation_report(
     results: Sequence[TestCaseResult],
     *,
     run_id: str,

@@ -1,7 +1,7 @@
 """`.txt`: document 002's summary, and in its layout what 003 adds."""
 
 from chunkproof.suite.report import SuiteReport
-from chunkproof.suite.validation_report import section_text
+from chunkproof.suite.validation_report import format_section
 from chunkproof_cli.reports.suite.figures import (
     CHANGE_HEAD,
     LATENCY_HEAD,
@@ -24,29 +24,29 @@ def text(report: SuiteReport) -> str:
         f"Failed: {result.failed}",
         f"Not judged: {result.total_tests - result.passed - result.failed}",
     ]
-    sections = [section_text("TEST SUITE", *counts)]
+    sections = [format_section("TEST SUITE", *counts)]
     if causes := [
         line
         for name, cause, message, command in diagnosis_rows(report)
         for line in (f"{name}: {cause}. {message}", *([f"  {command}"] if command else []))
     ]:
-        sections.append(section_text("DIAGNOSIS", *causes))
+        sections.append(format_section("DIAGNOSIS", *causes))
     if result.metrics:
         head, rows = metric_table(report)
-        sections.append(section_text("METRICS", *(_columns(row) for row in (head, *rows))))
+        sections.append(format_section("METRICS", *(_columns(row) for row in (head, *rows))))
     if report.approximation:
-        sections.append(section_text("APPROXIMATION", approximation_line(report.approximation)))
+        sections.append(format_section("APPROXIMATION", approximation_line(report.approximation)))
     if latency := list(latency_rows(report)):
-        sections.append(section_text("LATENCY (ms)", *(_columns(row) for row in (LATENCY_HEAD, *latency))))
+        sections.append(format_section("LATENCY (ms)", *(_columns(row) for row in (LATENCY_HEAD, *latency))))
     criteria = [
         f"{one.id} {one.title}: {one.shown_figure} ({one.limit}) – {one.verdict}"
         + (f": {one.details}" if one.details else "")
         for one in report.criteria
     ]
-    sections.append(section_text("SUCCESS CRITERIA", *criteria))
+    sections.append(format_section("SUCCESS CRITERIA", *criteria))
     if found := report.comparison:
         changes = [_columns(row) for row in (CHANGE_HEAD[:4], *(row[:4] for row in change_rows(found)))]
-        sections.append(section_text("BASELINE", *changes, *comparison_lines(found), found.verdict))
+        sections.append(format_section("BASELINE", *changes, *comparison_lines(found), found.verdict))
     return "\n\n".join([report.validation.to_summary(), *sections]) + "\n"
 
 

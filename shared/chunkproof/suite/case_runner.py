@@ -10,7 +10,7 @@ from chunkproof.deadline import Stopwatch
 from chunkproof.errors import ChunkproofError, RateLimitedError, UnavailableError
 from chunkproof.models import RetrievalResponse, SearchResult
 from chunkproof.suite.cases import TestCase
-from chunkproof.suite.judge import ids_of, measured, stands_for, unmet
+from chunkproof.suite.judge import find_unmet, ids_of, match_judged_ids, measure_case
 from chunkproof.suite.outcome import (
     Approximation,
     CaseTiming,
@@ -21,7 +21,7 @@ from chunkproof.suite.outcome import (
 )
 
 Search = Callable[[dict[str, Any]], RetrievalResponse]
-Done = Callable[[TestCaseResult], None]
+OnResult = Callable[[TestCaseResult], None]
 
 # A service that failed so often in a row is down: the other cases are not made to wait for it.
 GIVE_UP_AFTER = 5
@@ -32,18 +32,18 @@ SAME_SCORE = 1e-6
 
 
 def run_case(
-    case: TestCase, search: Search, *, exactly: Search | None = None, cold: bool = False
+    case: TestCase, search: Search, *, exact_search: Search | None = None, cold: bool = False
 ) -> TestCaseResult:
     """Search once and judge what came back; a failure of the service is an error, never a failed case."""
     watch = Stopwatch()
     try:
         response = search(case.request())
         latency_ms = watch.ms()
-        exact = exactly(case.request()) if exactly else None
+        exact = exact_search(case.request()) if exact_search else None
     except ChunkproofError as error:
-        return not_judged(case, error)
-    labels = stands_for(response.results, case.grades)
-    problems = unmet(case, response.results, latency_ms)
+        return mark_as_error(case, error)
+    labels = match_judged_ids(response.results, case.grades)
+    problems = find_unmet(case, response.results, latency_ms)
     found = [
         Unmet(kind=type(problem).__name__, message=str(problem), keyword=problem.keyword)
         for problem in problems
@@ -55,14 +55,14 @@ def run_case(
             "actual_results": tuple(map(RetrievedChunk.of, response.results, labels)),
             "error_message": "; ".join(one.message for one in found) or None,
             "unmet": tuple(found),
-            "metrics": measured(case, labels),
+            "metrics": measure_case(case, labels),
             "timing": _timing(response, latency_ms, cold),
             "approximation": _approximation(case, response.results, exact.results) if exact else None,
         }
     )
 
 
-def not_judged(case: TestCase, error: ChunkproofError, *, tried: bool = True) -> TestCaseResult:
+def mark_as_error(case: TestCase, error: ChunkproofError, *, tried: bool = True) -> TestCaseResult:
     """The case as one that nobody could judge, and why."""
     reason = str(error) if tried else f"Not tried, as the service is down: {error}"
     return TestCaseResult.pending(case).model_copy(
@@ -70,10 +70,10 @@ def not_judged(case: TestCase, error: ChunkproofError, *, tried: bool = True) ->
     )
 
 
-class SuiteRun:
+class CaseRunner:
     """The cases of a suite on their way; `results` is in their order at any time, also after an interruption.
 
-    Once `enough` says so, no further case is begun: those stay pending.
+    Once `should_stop` says so, no further case is begun: those stay pending.
     """
 
     def __init__(
@@ -81,19 +81,19 @@ class SuiteRun:
         cases: Iterable[TestCase],
         search: Search,
         *,
-        exactly: Search | None = None,
+        exact_search: Search | None = None,
         jobs: int = 1,
-        done: Done | None = None,
-        enough: Callable[[], bool] | None = None,
+        on_result: OnResult | None = None,
+        should_stop: Callable[[], bool] | None = None,
     ) -> None:
         self.results = [
             case if isinstance(case, TestCaseResult) else TestCaseResult.pending(case) for case in cases
         ]
         self._search = search
-        self._exactly = exactly
+        self._exact_search = exact_search
         self._jobs = jobs
-        self._done = done
-        self._enough = enough
+        self._on_result = on_result
+        self._should_stop = should_stop
         self._lock = Lock()
         self._failures = 0
         self._down: ChunkproofError | None = None
@@ -122,18 +122,18 @@ class SuiteRun:
                 raise
 
     def _run(self, index: int, *, cold: bool = False) -> None:
-        if self._enough is not None and self._enough():
+        if self._should_stop is not None and self._should_stop():
             return
         case = self.results[index]
         if self._down is not None:
-            result = not_judged(case, self._down, tried=False)
+            result = mark_as_error(case, self._down, tried=False)
         else:
             self._wait_as_asked()
             self.results[index] = case.model_copy(update={"status": TestStatus.RUNNING})
-            result = run_case(case, self._watched, exactly=self._exactly, cold=cold)
+            result = run_case(case, self._watched, exact_search=self._exact_search, cold=cold)
         self.results[index] = result
-        if self._done:
-            self._done(result)
+        if self._on_result:
+            self._on_result(result)
 
     def _watched(self, request: dict[str, Any]) -> RetrievalResponse:
         try:
