@@ -257,6 +257,23 @@ def test_what_was_written_after_the_last_state_is_forgotten(
     assert found_in(tmp_path) == made.faults
 
 
+@pytest.mark.parametrize("kept", ["nothing", "half a line", "one line", "no file"])
+def test_a_sorted_manifest_that_was_damaged_is_named_and_not_resumed(
+    memory_store: QdrantStore, collection: str, tmp_path: Path, kept: str
+) -> None:
+    fill(memory_store, collection, [stored("a"), stored("b")])
+    lines = [Entry("a", "a text").to_line(), Entry("b", "a text").to_line()]
+    run_audit(lines, tmp_path, services_on(memory_store), collection)
+    damaged = tmp_path / "manifest.sorted"
+    line = damaged.read_bytes().splitlines(keepends=True)[0]
+    damaged.unlink()
+    if kept != "no file":
+        damaged.write_bytes({"nothing": b"", "half a line": line[:30], "one line": line}[kept])
+    digest = sha256(b"".join(lines)).hexdigest()
+    with pytest.raises(InvalidParameterError, match=r"manifest\.sorted has changed .* --restart"):
+        resume(tmp_path, services_on(memory_store), collection, digest)
+
+
 def test_only_the_same_audit_goes_on(memory_store: QdrantStore, collection: str, tmp_path: Path) -> None:
     fill(memory_store, collection, [stored("a")])
     lines = [Entry("a", "a text").to_line()]

@@ -86,6 +86,15 @@ def test_all_bad_lines_are_named_at_once_and_a_flood_is_counted(tmp_path: Path) 
         prepare([b"\n"], "m.jsonl", tmp_path)
 
 
+def test_a_manifest_that_ends_in_the_middle_of_a_line_is_refused_with_the_number_of_that_line(
+    tmp_path: Path,
+) -> None:
+    whole, last = Entry("a", "x").to_line(), Entry("b", "\tü", point_id=7).to_line()
+    for end in range(1, len(last) - 1):
+        with pytest.raises(InvalidParameterError, match="m:2: The line is not"):
+            prepare([whole, last[:end]], "m", tmp_path)
+
+
 def test_the_mark_that_an_editor_puts_first_is_no_part_of_the_manifest(tmp_path: Path) -> None:
     lines = [b"\xef\xbb\xbf" + Entry("a", "x").to_line(), b"\xef\xbb\xbf\n"]
     with pytest.raises(InvalidParameterError, match="m:2: "):

@@ -79,8 +79,8 @@ def manifest(chunks: Path | None, output: Path, hashed: bool, metadata: str, **c
             collection = given.collection or services.settings.collection
             total = services.store.describe(collection, terminal_deadline(services.settings)).points_count
             with progress("Reading", total) as done:
-                snapshot = _snapshot(Reader(services, collection), fields, hashed, done, unreadable)
-                count = write_manifest(_noting(snapshot, seen), output)
+                stored = snapshot(Reader(services, collection), fields, hashed, done, unreadable)
+                count = write_manifest(_noting(stored, seen), output)
     if metadata != USUAL and (unseen := [name for name in fields if name not in seen]):
         say(f"--metadata: no chunk has {' or '.join(unseen)}; an audit will not compare it")
     _tell(output, count, unreadable, as_json=given.json)
@@ -112,9 +112,10 @@ def _noting(entries: Iterable[Entry], seen: set[str]) -> Iterator[Entry]:
         yield entry
 
 
-def _snapshot(
+def snapshot(
     reader: Reader, fields: list[str], hashed: bool, done: Any, unreadable: list[str]
 ) -> Iterator[Entry]:
+    """Yield an entry for every point as it is stored now; ids of points without a readable text are collected."""
     payloads = reader.services.payloads
     for page in reader.pages(None):
         for point in page.points:

@@ -41,7 +41,7 @@ class Expected(NamedTuple):
     @property
     def entry(self) -> Entry:
         """All of it."""
-        return entry_on(self.line.split(b"\t", COLUMNS - 1)[-1])
+        return _entry_of(self.line)
 
     @classmethod
     def on(cls, line: bytes) -> Self:
@@ -207,11 +207,15 @@ def _once(lines: Iterable[bytes], at: int = 1) -> Iterator[bytes]:
 
 
 def _as_one(first: bytes, second: bytes) -> bytes:
-    one, other = Expected.on(first), Expected.on(second)
-    if one.entry.says_the_same_as(other.entry) and not (one.conflict or other.conflict):
-        return first
-    key, chunk_id, _, rest = first.split(b"\t", 3)
-    return b"\t".join((key, chunk_id, CONFLICT, rest))
+    """One line for two entries of a chunk. The two keys in front come in either order: nothing here reads them."""
+    before, after, conflict, rest = first.split(b"\t", 3)
+    other_conflict = second.split(b"\t", 3)[2]
+    same = CONFLICT not in (conflict, other_conflict) and _entry_of(first).says_the_same_as(_entry_of(second))
+    return first if same else b"\t".join((before, after, CONFLICT, rest))
+
+
+def _entry_of(line: bytes) -> Entry:
+    return entry_on(line.split(b"\t", COLUMNS - 1)[-1])
 
 
 def _resorted(lines: Iterable[bytes], folder: Path) -> Iterator[bytes]:

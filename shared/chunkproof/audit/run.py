@@ -56,7 +56,8 @@ class Audit:
 
     def begin(self, prepared: Prepared) -> Progress:
         """The first state."""
-        progress = Progress(job=self._job(prepared.sha256, prepared.entries, prepared.chunks))
+        job = self._job(prepared.sha256, prepared.entries, prepared.chunks)
+        progress = Progress(job=job, manifest_bytes=prepared.path.stat().st_size)
         save(self.folder, progress)
         return progress
 
@@ -74,6 +75,10 @@ class Audit:
                 "resume it as it was begun, or start anew with --restart"
             )
         prepared = Prepared(self.folder / "manifest.sorted", job.entries, job.chunks, job.manifest_sha256)
+        if not prepared.path.is_file() or prepared.path.stat().st_size != progress.manifest_bytes:
+            raise InvalidParameterError(
+                f"{prepared.path} has changed since the audit was interrupted: start again with --restart"
+            )
         progress = progress.model_copy(update={"resumed": progress.resumed + 1})
         save(self.folder, progress)
         return prepared, progress

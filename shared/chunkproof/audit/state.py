@@ -33,6 +33,7 @@ class Progress(Model):
     """How far it is. Lengths of the logs are kept, so that what was written after the last state is cut off."""
 
     job: Job
+    manifest_bytes: int = 0
     phase: str = "read"
     next_point: int | str | None = None
     offset: int = 0

@@ -66,7 +66,7 @@ def check_vectors(run: Run, chosen: Prepared) -> None:
         good = verdicts.count(None)
         run.save(
             embedded=batch[-1][0],
-            check_embeddings=run.progress.checked + len(batch),
+            checked=run.progress.checked + len(batch),
             vectors_ok=run.progress.vectors_ok + good,
         )
 
