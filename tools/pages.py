@@ -10,7 +10,7 @@ import click
 from chunkproof.settings import Settings
 from chunkproof.suite.cases import Suite
 from chunkproof.suite.report import SuiteReport
-from chunkproof_cli.local.handlers import openapi
+from chunkproof_cli.local.handlers import build_openapi
 from chunkproof_cli.main import cli
 
 from tools import dashboard
@@ -59,7 +59,7 @@ def _commands(path: str, command: click.Command) -> Iterator[tuple[str, click.Co
 
 def openapi_page() -> str:
     """The API of the functions."""
-    return json.dumps(openapi(), indent=2, ensure_ascii=False) + "\n"
+    return json.dumps(build_openapi(), indent=2, ensure_ascii=False) + "\n"
 
 
 def suite_schema() -> str:

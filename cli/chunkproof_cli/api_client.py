@@ -25,7 +25,7 @@ from chunkproof.models import CollectionInfo, Model, RetrievalResponse, Validati
 from chunkproof.models.health import Health
 from chunkproof.models.json import find_faults
 from chunkproof.settings import is_http_url
-from chunkproof_cli.output import harmless
+from chunkproof_cli.output import escape_controls
 
 Answer = TypeVar("Answer", bound=Model)
 
@@ -36,7 +36,7 @@ class ApiUnavailableError(UnavailableError):
     code = "API_UNAVAILABLE"
 
 
-class RemoteApi:
+class ApiClient:
     """The contract's routes over HTTP: with a bearer token if there is one, else signed for IAM."""
 
     def __init__(self, url: str, token: str | None, timeout_s: float) -> None:
@@ -126,7 +126,7 @@ class RemoteApi:
             and isinstance(body.get("error"), dict)
             and isinstance(body.get("errors"), list)
         ):
-            return as_raised(str(body["error"].get("code")), [str(message) for message in body["errors"]])
+            return rebuild_error(str(body["error"].get("code")), [str(message) for message in body["errors"]])
         said = str(body.get("message", "")) if isinstance(body, dict) else ""
         if answer.status_code in (401, 403):
             how = (
@@ -154,10 +154,10 @@ def _client(timeout_s: float) -> httpx.Client:
 def _reason(error: httpx.TransportError) -> str:
     """What the system said, such as that a certificate is not trusted."""
     said = re.sub(r"^\[[^]]*\] | \(_ssl\.c:\d+\)$", "", str(error))
-    return harmless(said) or type(error).__name__
+    return escape_controls(said) or type(error).__name__
 
 
-def as_raised(code: str, messages: list[str]) -> ChunkproofError:
+def rebuild_error(code: str, messages: list[str]) -> ChunkproofError:
     """The failure as the other side raised it, so that exit codes are the same here and there."""
     kinds = [kind for kind in error_classes() if kind.code == code]
     kind = min(kinds, key=lambda k: len(k.__mro__), default=ChunkproofError)

@@ -13,7 +13,7 @@ from chunkproof.retrieval.backend import Backend, LocalBackend
 from chunkproof.retrieval.services import Services
 from chunkproof.runtime.container import cohere_embedder, qdrant_store
 from chunkproof.settings import Settings
-from chunkproof_cli.api_client import RemoteApi
+from chunkproof_cli.api_client import ApiClient
 from chunkproof_cli.local.minilm import local_model
 from chunkproof_cli.options import Options
 
@@ -51,14 +51,14 @@ def connect(given: Options, settings: Settings | None = None) -> Iterator[Connec
 
 def local_backend(services: Services) -> LocalBackend:
     """This process answers, with store and embedder of its own and a terminal's patience."""
-    return LocalBackend(services, lambda: terminal_deadline(services.settings))
+    return LocalBackend(services, lambda: new_deadline(services.settings))
 
 
-def remote_api(url: str) -> RemoteApi:
+def open_api_client(url: str) -> ApiClient:
     """The API at this address, with the token and the deadline of the settings."""
     settings = Settings.from_env()
     token = settings.token.get_secret_value() if settings.token else None
-    return RemoteApi(url, token, (settings.deadline_ms or REMOTE_DEADLINE_MS) / 1000)
+    return ApiClient(url, token, (settings.deadline_ms or REMOTE_DEADLINE_MS) / 1000)
 
 
 @contextmanager
@@ -68,7 +68,7 @@ def open_backend(given: Options) -> Iterator[Backend]:
         with open_services(given) as services:
             yield local_backend(services)
         return
-    with remote_api(given.api) as api:
+    with open_api_client(given.api) as api:
         yield api
 
 
@@ -89,6 +89,6 @@ def _embedded(folder: Path) -> "QdrantStore":
     return QdrantStore.embedded(folder)
 
 
-def terminal_deadline(settings: Settings) -> Deadline:
+def new_deadline(settings: Settings) -> Deadline:
     """The time one request from a terminal may take."""
     return Deadline(settings.deadline_ms or TERMINAL_DEADLINE_MS)

@@ -30,7 +30,7 @@ def exit_code(error: ChunkproofError) -> int:
     return COULD_NOT_JUDGE
 
 
-def silence_stdout() -> None:
+def discard_stdout() -> None:
     """When nobody reads on, or nothing can be written: nothing more to say, and no complaint at exit."""
     with suppress(UnsupportedOperation):  # not a file: nothing that could complain
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

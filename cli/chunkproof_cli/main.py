@@ -12,8 +12,8 @@ import click
 
 from chunkproof import __version__
 from chunkproof.errors import ChunkproofError, CollectionNotFoundError
-from chunkproof_cli.exits import COULD_NOT_JUDGE, exit_code, silence_stdout
-from chunkproof_cli.output import harmless, print_json
+from chunkproof_cli.exits import COULD_NOT_JUDGE, discard_stdout, exit_code
+from chunkproof_cli.output import escape_controls, print_json
 
 INTERRUPTED, PIPE_CLOSED = 130, 141
 # Each in the module of its name.
@@ -85,10 +85,10 @@ def main() -> None:
         finally:
             sys.stdout.flush()  # what cannot be written is told here, and not by Python as it ends
     except BrokenPipeError:
-        silence_stdout()
+        discard_stdout()
         sys.exit(PIPE_CLOSED)
     except OSError as error:
-        silence_stdout()
+        discard_stdout()
         click.echo(f"{error.filename or 'The system'}: {error.strerror}", err=True)
         sys.exit(COULD_NOT_JUDGE)
 
@@ -106,7 +106,7 @@ def _run() -> None:
         sys.exit(INTERRUPTED)
     except ChunkproofError as error:
         for message in error.messages:
-            click.echo(harmless(message), err=True)
+            click.echo(escape_controls(message), err=True)
         if isinstance(error, CollectionNotFoundError):
             click.echo(
                 "Name one with --collection or CHUNKPROOF_COLLECTION; chunkproof doctor lists them.", err=True

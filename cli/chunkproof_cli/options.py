@@ -65,7 +65,7 @@ def output_option(what: str) -> Callable[[Command], Command]:
     )
 
 
-def without_api(why: str) -> Callable[[Command], Command]:
+def reject_api(why: str) -> Callable[[Command], Command]:
     """For a command that no deployed stack can answer: `--api` is refused with the reason, not passed over."""
 
     def refuse(_context: click.Context, _option: click.Parameter, url: str | None) -> None:
@@ -81,17 +81,17 @@ def parse_options(
     """The common options with their defaults."""
     if collection is not None and not collection.strip():
         raise click.BadParameter("it is empty", param_hint="--collection")
-    return Options(collection, data or default_data(), as_json, api)
+    return Options(collection, data or default_data_folder(), as_json, api)
 
 
-def default_data() -> Path:
+def default_data_folder() -> Path:
     """The folder of the embedded store where `--data` names none."""
     from platformdirs import user_data_path
 
     return user_data_path("chunkproof")
 
 
-def named_collection(given: Options) -> str | None:
+def explicit_collection(given: Options) -> str | None:
     """The collection that was asked for: by option, or by a setting that differs from its default."""
     if given.collection is not None:
         return given.collection

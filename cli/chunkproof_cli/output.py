@@ -1,4 +1,4 @@
-"""What people see. Stored text is data: it never acts on the terminal that shows it."""
+"""Terminal output. Stored text cannot send control sequences to the terminal that shows it."""
 
 import json
 import logging
@@ -24,66 +24,65 @@ from rich.text import Text
 
 from chunkproof.models import Model
 
-# C0, DEL and C1: what a terminal obeys. Bidirectional marks: what makes a line read in another order.
-_ACTING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+# C0, DEL and C1 control the terminal; bidirectional marks change the order in which a line reads.
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
-class _Results(Console):
-    """A reader that has gone is for the command's end to tell: by itself, rich would exit 1, a failed check."""
+class _StdoutConsole(Console):
+    """A console that raises `BrokenPipeError`; rich's own exits with code 1, which here means a failed check."""
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError
 
 
-def out() -> Console:
-    """Results; as wide as the terminal, or 100 columns when there is none."""
-    return _Results(width=None if sys.stdout.isatty() else 100, highlight=False)
+def stdout_console() -> Console:
+    """Create the console for results: as wide as the terminal, or 100 columns when there is none."""
+    return _StdoutConsole(width=None if sys.stdout.isatty() else 100, highlight=False)
 
 
-def err() -> Console:
-    """Everything that is not a result."""
+def _stderr_console() -> Console:
     return Console(stderr=True, highlight=False)
 
 
-def say(message: str) -> None:
-    """A line on standard error."""
-    err().print(shown(message), soft_wrap=True)
+def print_line(text: object = "", style: str = "") -> None:
+    """Print one line of a result on standard output; the terminal wraps it, so that it can be copied whole."""
+    stdout_console().print(safe_text(text, style), soft_wrap=True)
 
 
-def shown(text: object, style: str = "") -> Text:
-    """Any text, harmless: no markup, no control characters."""
-    return Text(harmless(str(text)), style=style)
+def print_note(message: str) -> None:
+    """Print a line that is not a result on standard error."""
+    _stderr_console().print(safe_text(message), soft_wrap=True)
 
 
-def harmless(text: str) -> str:
-    """The text with each acting character as a visible stand-in."""
-    return _ACTING.sub(lambda found: f"‹{ord(found[0]):02X}›", text)
+def print_title(text: str) -> None:
+    """Print a heading over a table; rich would fold the table's own title to the width of the table."""
+    print_line(text, "bold")
 
 
-def excerpt(text: str, longest: int = 220) -> str:
-    """A text as one short line."""
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Print a table on standard output, with the control characters of every cell escaped."""
+    table = Table(header_style="bold", expand=False)
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*map(safe_text, row))
+    stdout_console().print(table)
+
+
+def safe_text(value: object, style: str = "") -> Text:
+    """Return the value as text without markup and control characters; a `Text` is returned as it is."""
+    return value if isinstance(value, Text) else Text(escape_controls(str(value)), style=style)
+
+
+def escape_controls(text: str) -> str:
+    """Replace each control or bidirectional character by its code, such as ‹1B›."""
+    return _CONTROLS.sub(lambda found: f"‹{ord(found[0]):02X}›", text)
+
+
+def shorten(text: str, longest: int = 220) -> str:
+    """Return the text as one line of at most `longest` characters."""
     line = " ".join(text.split())
     return line if len(line) <= longest else line[: longest - 1] + "…"
-
-
-def title(text: str) -> None:
-    """A heading over what comes next; a table's own title would be folded to its width."""
-    out().print(shown(text, "bold"), soft_wrap=True)
-
-
-def table(*columns: str) -> Table:
-    """An empty table in the one style used everywhere."""
-    made = Table(header_style="bold", expand=False)
-    for column in columns:
-        made.add_column(column, overflow="fold")
-    return made
-
-
-def rows(into: Table, lines: Iterable[Sequence[object]]) -> Table:
-    """Fill a table with harmless cells; a `Text` keeps its style."""
-    for line in lines:
-        into.add_row(*(cell if isinstance(cell, Text) else shown(cell) for cell in line))
-    return into
 
 
 def print_json(result: Model | dict[str, Any]) -> None:
@@ -94,7 +93,7 @@ def print_json(result: Model | dict[str, Any]) -> None:
     click.echo(re.sub("[\x7f-\x9f]", lambda found: f"\\u{ord(found[0]):04x}", text))
 
 
-def verdict(passed: bool | None) -> Text:
+def verdict_text(passed: bool | None) -> Text:
     """Yes, no or not judged, told by word as well as colour."""
     if passed is None:
         return Text("n/a", style="dim")
@@ -122,7 +121,7 @@ class _Once(logging.Filter):
         return new
 
 
-class Counted(logging.Filter):
+class CountingFilter(logging.Filter):
     """Counts messages below a warning instead of showing them."""
 
     count = 0
@@ -134,7 +133,7 @@ class Counted(logging.Filter):
 
 
 @contextmanager
-def each_warning_once(logger: str) -> Iterator[None]:
+def show_warnings_once(logger: str) -> Iterator[None]:
     """For commands that search many times: what is wrong with a collection is wrong every time."""
     log, once = logging.getLogger(logger), _Once()
     log.addFilter(once)
@@ -145,7 +144,7 @@ def each_warning_once(logger: str) -> Iterator[None]:
 
 
 @contextmanager
-def progress(what: str, total: int | None) -> Iterator[Any]:
+def progress_bar(what: str, total: int | None) -> Iterator[Any]:
     """A bar on standard error; yields a function to call with how many more are done. A total may be unknown."""
     columns = (
         TextColumn("{task.description}"),
@@ -154,6 +153,8 @@ def progress(what: str, total: int | None) -> Iterator[Any]:
         _Rate(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=err(), transient=True, disable=not sys.stderr.isatty()) as bar:
+    with Progress(
+        *columns, console=_stderr_console(), transient=True, disable=not sys.stderr.isatty()
+    ) as bar:
         task = bar.add_task(what, total=total)
         yield lambda done: bar.advance(task, done)

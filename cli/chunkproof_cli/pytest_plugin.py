@@ -113,9 +113,9 @@ class CaseItem(pytest.Item):
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         """The reason, without a trace of ours."""
         if isinstance(excinfo.value, NotMetError):
-            from chunkproof_cli.output import harmless
+            from chunkproof_cli.output import escape_controls
 
-            return harmless("\n".join(_explained(excinfo.value.result)))
+            return escape_controls("\n".join(_explained(excinfo.value.result)))
         return super().repr_failure(excinfo, style)
 
     def reportinfo(self) -> tuple[Path, int | None, str]:

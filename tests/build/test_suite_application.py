@@ -5,7 +5,7 @@ from typing import Any
 
 from chunkproof.settings import Settings
 from chunkproof.suite.shards import PUBLISHED
-from chunkproof_cli.local.handlers import function
+from chunkproof_cli.local.handlers import load_function
 
 from support.template import Stack, nested, stack
 
@@ -20,7 +20,7 @@ def application(**parameters: str) -> Stack:
 
 def test_a_shard_stops_well_before_its_function_does() -> None:
     made = application().only("Lambda::Function")
-    assert made["Timeout"] * 1000 >= function("suite").RESERVE_MS * 2
+    assert made["Timeout"] * 1000 >= load_function("suite").RESERVE_MS * 2
 
 
 def test_it_searches_with_the_settings_of_the_search_function() -> None:

@@ -13,7 +13,7 @@ from chunkproof_cli.files.chunks import ChunkRecord
 from chunkproof_cli.loading import Loader
 from chunkproof_cli.local.corpus import sample_chunks
 from chunkproof_cli.local.minilm import local_model
-from chunkproof_cli.output import out, rows, shown, table, title
+from chunkproof_cli.output import print_line, print_table, print_title
 from chunkproof_cli.reports.audit import write_reports
 from chunkproof_cli.reports.audit.terminal import print_report
 
@@ -34,9 +34,9 @@ def demo(report: Path, most: int | None = None) -> bool:
         write_manifest((record_entry(record, ["url"], hashed=False) for record in records), manifest)
         planter = Planter(store, COLLECTION, embedder, records)
         planter.plant()
-        title("Planted")
+        print_title("Planted")
         planted = ((chunk_id, kind.value) for kind, chunk_id in planter.planted.items())
-        out().print(rows(table("chunk", "fault"), planted))
+        print_table(("chunk", "fault"), planted)
         services = services_on(store, embedder)
         found = run_audit(
             manifest, folder / "state", Plan(vectors=0), services=services, collection=COLLECTION
@@ -46,7 +46,7 @@ def demo(report: Path, most: int | None = None) -> bool:
     store.close()
     exact = {(finding.kind, finding.chunk_id) for finding in found.findings} == set(planter.planted.items())
     verdict = "Every planted fault was found, and nothing else." if exact else "NOT what was planted."
-    out().print(shown(f"{verdict} The report is in {report}."), soft_wrap=True)
+    print_line(f"{verdict} The report is in {report}.")
     return exact
 
 

@@ -21,7 +21,7 @@ from chunkproof.retrieval.search import search
 from chunkproof.retrieval.services import Services
 from chunkproof.settings import Settings
 from chunkproof_cli.local.minilm import local_model
-from chunkproof_cli.output import excerpt, out, rows, shown, table, title
+from chunkproof_cli.output import print_table, print_title, safe_text, shorten
 
 from support import emf
 from support.cloud import Host, handbook_host
@@ -145,16 +145,16 @@ def differences(left: dict[str, Any], right: dict[str, Any]) -> list[str]:
 
 def print_report(invocations: list[Invocation]) -> None:
     """The answers, a line each."""
-    title("Answers from the container")
+    print_title("Answers from the container")
     lines = [
         (
             invocation.name,
-            shown(str(invocation.status), "bold red" if invocation.problems else "green"),
-            "; ".join(invocation.problems) or excerpt(_gist(invocation.body), 90),
+            safe_text(str(invocation.status), "bold red" if invocation.problems else "green"),
+            "; ".join(invocation.problems) or shorten(_gist(invocation.body), 90),
         )
         for invocation in invocations
     ]
-    out().print(rows(table("event", "status", "answer"), lines))
+    print_table(("event", "status", "answer"), lines)
 
 
 def _gist(body: dict[str, Any]) -> str:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event, Lock
 
-from chunkproof_cli.local.handlers import FUNCTIONS, function
+from chunkproof_cli.local.handlers import FUNCTIONS, load_function
 
 from support.api import invoke, new_process, post
 from support.fault_table import DEADLINE_MS, Setup, fault_setup
@@ -71,7 +71,7 @@ def memory_mb() -> float:
 def run(setup: Setup, clients: int, seconds: float, say: Callable[[str], None]) -> int:
     tally, stopped = Tally(), Event()
     for name in FUNCTIONS:  # the code is loaded before a request comes, as in Lambda
-        function(name)
+        load_function(name)
     with new_process(), ThreadPoolExecutor(clients) as pool:
         for number in range(clients):
             pool.submit(client, number * 17, stopped, tally)

@@ -18,7 +18,7 @@ from typing import Any
 import httpx
 import pytest
 
-from chunkproof_cli.local.gateway import to_event
+from chunkproof_cli.local.gateway import build_event
 
 from checks.invoke import HOST_NAME, differences, sam_options
 from support.cloud import Host, handbook_host
@@ -167,7 +167,7 @@ def from_gateway(request: dict[str, Any]) -> dict[str, Any]:
             await client.request(**request)
 
     asyncio.run(send())
-    return to_event({"http_version": "1.1", **recorder.scope}, recorder.body)
+    return build_event({"http_version": "1.1", **recorder.scope}, recorder.body)
 
 
 REQUESTS = [

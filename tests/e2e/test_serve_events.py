@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from chunkproof_cli.local.gateway import to_event
+from chunkproof_cli.local.gateway import build_event
 
 from support.api import committed_event
 
@@ -41,10 +41,10 @@ JSON = [*HOST, ("Content-Type", "application/json")]
 @pytest.mark.parametrize(
     ("name", "made"),
     [
-        ("search.200.json", to_event(scope("POST", "/search", headers=JSON), b'{"query_text": "a"}')),
-        ("collections.200.json", to_event(scope("GET", "/collections/handbook", headers=HOST), b"")),
-        ("health.200.json", to_event(scope("GET", "/health", headers=HOST), b"")),
-        ("health.200-deep.json", to_event(scope("GET", "/health", query="deep=true", headers=HOST), b"")),
+        ("search.200.json", build_event(scope("POST", "/search", headers=JSON), b'{"query_text": "a"}')),
+        ("collections.200.json", build_event(scope("GET", "/collections/handbook", headers=HOST), b"")),
+        ("health.200.json", build_event(scope("GET", "/health", headers=HOST), b"")),
+        ("health.200-deep.json", build_event(scope("GET", "/health", query="deep=true", headers=HOST), b"")),
     ],
 )
 def test_an_event_has_the_shape_of_the_committed_one(name: str, made: dict[str, Any]) -> None:
@@ -64,26 +64,26 @@ def test_an_event_has_the_shape_of_the_committed_one(name: str, made: dict[str, 
 
 def test_header_names_are_in_lower_case_and_repeated_ones_joined() -> None:
     headers = [("Accept", "text/html"), ("X-A", "1"), ("accept", "application/json"), ("x-a", "2, 3")]
-    event = to_event(scope("GET", "/health", headers=headers), b"")
+    event = build_event(scope("GET", "/health", headers=headers), b"")
     assert event["headers"] == {"accept": "text/html,application/json", "x-a": "1,2, 3"}
 
 
 def test_cookies_have_a_place_of_their_own() -> None:
     headers = [("cookie", "a=1; b=2"), ("Cookie", "c=3")]
-    event = to_event(scope("GET", "/health", headers=headers), b"")
+    event = build_event(scope("GET", "/health", headers=headers), b"")
     assert event["cookies"] == ["a=1", "b=2", "c=3"]
     assert "cookie" not in event["headers"]
-    assert "cookies" not in to_event(scope("GET", "/health"), b"")
+    assert "cookies" not in build_event(scope("GET", "/health"), b"")
 
 
 def test_repeated_query_parameters_are_joined_and_decoded() -> None:
-    event = to_event(scope("GET", "/health", query="a=1&b=x%20y&a=2&c=&d=%C3%A9"), b"")
+    event = build_event(scope("GET", "/health", query="a=1&b=x%20y&a=2&c=&d=%C3%A9"), b"")
     assert event["queryStringParameters"] == {"a": "1,2", "b": "x y", "c": "", "d": "é"}
     assert event["rawQueryString"] == "a=1&b=x%20y&a=2&c=&d=%C3%A9"
 
 
 def test_without_a_body_there_is_no_body() -> None:
-    event = to_event(scope("POST", "/search", headers=JSON), b"")
+    event = build_event(scope("POST", "/search", headers=JSON), b"")
     assert "body" not in event
     assert event["isBase64Encoded"] is False
 
@@ -92,7 +92,7 @@ def test_without_a_body_there_is_no_body() -> None:
     "kind", ["application/json", "application/json; charset=utf-8", "text/plain", "application/xml"]
 )
 def test_a_text_body_is_text(kind: str) -> None:
-    event = to_event(scope("POST", "/search", headers=[("content-type", kind)]), "{é}".encode())
+    event = build_event(scope("POST", "/search", headers=[("content-type", kind)]), "{é}".encode())
     assert (event["body"], event["isBase64Encoded"]) == ("{é}", False)
 
 
@@ -106,19 +106,19 @@ def test_a_text_body_is_text(kind: str) -> None:
     ],
 )
 def test_any_other_body_is_base64(headers: list[tuple[str, str]], body: bytes) -> None:
-    event = to_event(scope("POST", "/search", headers=headers), body)
+    event = build_event(scope("POST", "/search", headers=headers), body)
     assert event["isBase64Encoded"] is True
     assert base64.b64decode(event["body"], validate=True) == body
 
 
 def test_the_path_is_decoded_as_http_api_does_it() -> None:
-    event = to_event(scope("GET", "/collections/my docs", raw_path="/collections/my%20docs"), b"")
+    event = build_event(scope("GET", "/collections/my docs", raw_path="/collections/my%20docs"), b"")
     assert event["rawPath"] == "/collections/my docs"
     assert event["requestContext"]["http"]["path"] == "/collections/my docs"
     assert (event["routeKey"], event["pathParameters"]) == ("GET /collections/{name}", {"name": "my docs"})
 
 
 def test_times_and_ids_are_of_this_request() -> None:
-    first, second = (to_event(scope("GET", "/health"), b"")["requestContext"] for _ in range(2))
+    first, second = (build_event(scope("GET", "/health"), b"")["requestContext"] for _ in range(2))
     assert first["requestId"] != second["requestId"]
     assert 0 <= second["timeEpoch"] - first["timeEpoch"] < 60_000

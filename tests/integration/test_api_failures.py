@@ -9,7 +9,7 @@ from chunkproof.deadline import Deadline
 from chunkproof.errors import RateLimitedError
 from chunkproof.http.resolver import Api
 from chunkproof_cli.local.gateway import LambdaContext
-from chunkproof_cli.local.handlers import handler_of
+from chunkproof_cli.local.handlers import find_handler
 
 from support import openapi
 from support.api import Reply, get, invoke, new_process, post, request
@@ -77,7 +77,7 @@ FORMAT_1 = {
 
 @pytest.mark.parametrize("event", [FORMAT_1, {}, {"key1": "value1"}, {"body": {"query_text": "backups"}}])
 def test_an_event_of_another_kind_says_what_to_set(event: dict[str, Any]) -> None:
-    reply = Reply(handler_of("/search")(event, LambdaContext()))
+    reply = Reply(find_handler("/search")(event, LambdaContext()))
     assert (reply.status, reply.code) == (503, "NOT_CONFIGURED")
     assert "payload format 2.0" in reply.errors[0]
 

@@ -328,8 +328,8 @@ def test_circuits_are_told_of(deployed: Deploy, written: Written) -> None:
 def test_a_cold_start_is_told_once_for_each_function(
     deployed: Deploy, written: Written, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    functions = {name: handlers.function.__wrapped__(name) for name in handlers.FUNCTIONS}
-    monkeypatch.setattr(handlers, "function", functions.__getitem__)
+    functions = {name: handlers.load_function.__wrapped__(name) for name in handlers.FUNCTIONS}
+    monkeypatch.setattr(handlers, "load_function", functions.__getitem__)
     with deployed():
         seen = [told(event, written) for event in (SEARCH, SEARCH, HEALTH, VALIDATE, VALIDATE)]
     assert [line["cold_start"] for _, line, _ in seen] == [True, False, False, True, False]

@@ -13,7 +13,7 @@ from typing import Any
 
 from chunkproof.runtime import container
 from chunkproof_cli.local.gateway import LambdaContext
-from chunkproof_cli.local.handlers import handler_of
+from chunkproof_cli.local.handlers import find_handler
 
 EVENTS = Path(__file__).resolve().parents[2] / "events"
 Event = dict[str, Any]
@@ -104,7 +104,7 @@ def get(path: str, **query: str) -> Event:
 
 def invoke(event: Event, context: Any = None) -> Reply:
     """What the handler behind the event's path answers."""
-    reply = Reply(handler_of(event["rawPath"])(event, context or LambdaContext()))
+    reply = Reply(find_handler(event["rawPath"])(event, context or LambdaContext()))
     json.dumps(reply.proxy, allow_nan=False)
     return reply
 

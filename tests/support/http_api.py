@@ -23,7 +23,7 @@ from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
-from chunkproof_cli.local.gateway import to_event
+from chunkproof_cli.local.gateway import build_event
 
 from support.keeping_server import listening
 from support.resources import ACCOUNT, REGION
@@ -132,7 +132,7 @@ def _answered(
         "headers": [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()],
         "http_version": "1.1",
     }
-    event = to_event(scope, body)
+    event = build_event(scope, body)
     if caller:
         event["requestContext"]["authorizer"] = {"iam": {"accessKey": caller, "accountId": ACCOUNT}}
     uri = operation["x-amazon-apigateway-integration"]["uri"]

@@ -19,7 +19,7 @@ from chunkproof.clients import s3
 from chunkproof_cli.aws import executions
 from chunkproof_cli.aws.stack import Stack
 from chunkproof_cli.local.gateway import LambdaContext
-from chunkproof_cli.local.handlers import function
+from chunkproof_cli.local.handlers import load_function
 from chunkproof_cli.main import main
 
 from support.template import ROOT
@@ -53,7 +53,7 @@ class Cloud:
         step = (event["step"], event.get("shard"))
         self.calls[step] += 1
         self.trouble(event, self.calls[step])
-        answer: dict[str, Any] = function(self.name).lambda_handler(event, self.context)
+        answer: dict[str, Any] = load_function(self.name).lambda_handler(event, self.context)
         return answer
 
     def execute(self, given: dict[str, Any], name: str | None = None) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from pathlib import Path
 from chunkproof.audit.report import AuditReport
 from chunkproof.clients.s3 import Bucket, is_s3_address
 from chunkproof_cli.aws.executions import Machine, new_name
-from chunkproof_cli.output import say
+from chunkproof_cli.output import print_note
 
 INCOMPLETE = "AuditIncomplete"
 
@@ -19,7 +19,7 @@ def audit_in_cloud(stack: str, manifest: str, collection: str | None, folder: Pa
     bucket = machine.bucket
     address = manifest if is_s3_address(manifest) else _uploaded(bucket, Path(manifest), audit_id)
     run = machine.start(audit_id, {"audit_id": audit_id, "manifest": address, "collection": collection or ""})
-    say(
+    print_note(
         f"Audit {audit_id} is under way in {stack}; its report will be in {bucket.address(f'audits/{audit_id}/')}"
     )
     machine.watch(run, INCOMPLETE)

@@ -10,8 +10,8 @@ from uuid import uuid4
 
 from chunkproof.clients.s3 import Bucket
 from chunkproof.errors import InvalidParameterError
-from chunkproof_cli.aws.stack import AwsError, asking, client, deployed_stack
-from chunkproof_cli.output import progress
+from chunkproof_cli.aws.stack import AwsError, aws_client, find_stack, translate_aws_errors
+from chunkproof_cli.output import progress_bar
 
 POLL_S = 2.0
 WRONG_INPUT = ("InvalidParameterError", "NotFoundError", "CollectionNotFoundError")
@@ -28,15 +28,15 @@ class Machine:
     @classmethod
     def of(cls, stack: str, kind: str) -> "Machine":
         """The stack's `Audit` or `Suite`, by the parameter that makes it."""
-        outputs = deployed_stack(stack).outputs
+        outputs = find_stack(stack).outputs
         if f"{kind}StateMachineArn" not in outputs:
             raise InvalidParameterError(f"Stack {stack} has no {kind.lower()}: deploy it with {kind}=true")
         return cls(kind.lower(), outputs[f"{kind}StateMachineArn"], Bucket(outputs[f"{kind}BucketName"]))
 
     def start(self, name: str, given: dict[str, str]) -> str:
         """Start an execution of this name; returns its ARN. Whoever stops watching does not stop it."""
-        with asking("states:StartExecution"):
-            run = client("stepfunctions").start_execution(
+        with translate_aws_errors("states:StartExecution"):
+            run = aws_client("stepfunctions").start_execution(
                 stateMachineArn=self.arn, name=name, input=json.dumps(given)
             )
         return str(run["executionArn"])
@@ -44,7 +44,7 @@ class Machine:
     def watch(self, run: str, incomplete: str) -> None:
         """Wait for its end, with a bar for the eye. One that ended as `incomplete` has a report all the same; any
         other failure is raised."""
-        ended = _ended(client("stepfunctions"), run)
+        ended = _ended(aws_client("stepfunctions"), run)
         if ended["status"] == "SUCCEEDED" or ended.get("error") == incomplete:
             return
         why = _message(ended.get("cause"))
@@ -59,7 +59,7 @@ def new_name() -> str:
 
 
 def _ended(states: Any, run: str) -> dict[str, Any]:
-    with asking("states:DescribeExecution, ListMapRuns and DescribeMapRun"), ExitStack() as bar:
+    with translate_aws_errors("states:DescribeExecution, ListMapRuns and DescribeMapRun"), ExitStack() as bar:
         advance, done = None, 0
         while True:
             sleep(POLL_S)
@@ -68,7 +68,7 @@ def _ended(states: Any, run: str) -> dict[str, Any]:
                 return found
             counts = _shards(states, run)
             if advance is None and counts.get("total"):
-                advance = bar.enter_context(progress("Shards", counts["total"]))
+                advance = bar.enter_context(progress_bar("Shards", counts["total"]))
             if advance is not None:
                 now = sum(counts.get(state, 0) for state in ("succeeded", "failed", "timedOut", "aborted"))
                 advance(now - done)

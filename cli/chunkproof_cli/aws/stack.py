@@ -43,13 +43,13 @@ class MetricQuery:
 Points = list[tuple[datetime, float]]
 
 
-def deployed_stack(name: str) -> Stack:
+def find_stack(name: str) -> Stack:
     """The stack of this name, which must be one of Chunkproof's."""
     if not name.strip():  # to AWS, no name means all stacks
         raise InvalidParameterError("--stack must name a stack")
-    with asking("cloudformation:DescribeStacks"):
+    with translate_aws_errors("cloudformation:DescribeStacks"):
         try:
-            found = client("cloudformation").describe_stacks(StackName=name)["Stacks"][0]
+            found = aws_client("cloudformation").describe_stacks(StackName=name)["Stacks"][0]
         except _botocore().ClientError as error:
             if "does not exist" in str(error):  # AWS has no code of its own for it
                 raise InvalidParameterError(f"There is no stack {name} in this account and region") from None
@@ -63,13 +63,15 @@ def deployed_stack(name: str) -> Stack:
     return Stack(name, found["StackStatus"], outputs, parameters)
 
 
-def metric_data(queries: Iterable[MetricQuery], start: datetime, end: datetime) -> dict[MetricQuery, Points]:
+def fetch_metric_data(
+    queries: Iterable[MetricQuery], start: datetime, end: datetime
+) -> dict[MetricQuery, Points]:
     """What CloudWatch has for each of up to 500 queries; nothing for a metric that nobody wrote."""
     by_id = {f"q{number}": query for number, query in enumerate(dict.fromkeys(queries))}
     found: dict[MetricQuery, Points] = {query: [] for query in by_id.values()}
     asked = [_as_asked(id_, query) for id_, query in by_id.items()]
-    with asking("cloudwatch:GetMetricData"):
-        pages = client("cloudwatch").get_paginator("get_metric_data")
+    with translate_aws_errors("cloudwatch:GetMetricData"):
+        pages = aws_client("cloudwatch").get_paginator("get_metric_data")
         for page in pages.paginate(MetricDataQueries=asked, StartTime=start, EndTime=end):
             for result in page["MetricDataResults"]:
                 if result["StatusCode"] not in ("Complete", "PartialData"):  # partial: the next page goes on
@@ -99,9 +101,9 @@ def store_secret(name: str, keys: dict[str, str], kms_key: str | None) -> str:
         raise InvalidParameterError("No key was given")
     for key, value in given.items():
         check_key(key, value)
-    secrets = client("secretsmanager")
+    secrets = aws_client("secretsmanager")
     encryption: dict[str, Any] = {"KmsKeyId": kms_key} if kms_key else {}
-    with asking("secretsmanager:CreateSecret, GetSecretValue and UpdateSecret"):
+    with translate_aws_errors("secretsmanager:CreateSecret, GetSecretValue and UpdateSecret"):
         try:
             return str(secrets.create_secret(Name=name, SecretString=json.dumps(given), **encryption)["ARN"])
         except secrets.exceptions.ResourceExistsException:
@@ -122,7 +124,7 @@ def _read_object(text: str | None) -> dict[str, Any]:
     return found
 
 
-def client(service: str) -> Any:
+def aws_client(service: str) -> Any:
     """boto3's client of a service; what is not configured is said in our words."""
     import boto3
 
@@ -135,7 +137,7 @@ def client(service: str) -> Any:
 
 
 @contextmanager
-def asking(needed: str) -> Iterator[None]:
+def translate_aws_errors(needed: str) -> Iterator[None]:
     """Failures of AWS inside the block as ours; a refusal names the permission that it needs."""
     try:
         yield

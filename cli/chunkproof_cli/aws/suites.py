@@ -4,7 +4,7 @@ from chunkproof.suite.cases import Suite
 from chunkproof.suite.report import SuiteReport, read_report
 from chunkproof.suite.shards import PUBLISHED
 from chunkproof_cli.aws.executions import Machine, new_name
-from chunkproof_cli.output import say
+from chunkproof_cli.output import print_note
 
 INCOMPLETE = "SuiteIncomplete"
 
@@ -23,6 +23,6 @@ def run_in_cloud(stack: str, suite: Suite, source: str, collection: str | None) 
     bucket.write(uploaded, suite.to_json().encode())
     given = {"suite": bucket.address(uploaded), "collection": collection or "", "source": source}
     run = machine.start(run_id, given)
-    say(f"Run {run_id} is under way in {stack}; its report will be {bucket.address(report)}")
+    print_note(f"Run {run_id} is under way in {stack}; its report will be {bucket.address(report)}")
     machine.watch(run, INCOMPLETE)
     return read_report(bucket.read(report), bucket.address(report))

@@ -23,12 +23,12 @@ from chunkproof_cli.files.manifests import fingerprint, manifest_lines, megabyte
 from chunkproof_cli.options import (
     Options,
     common_options,
-    named_collection,
+    explicit_collection,
     output_option,
     parse_options,
-    without_api,
+    reject_api,
 )
-from chunkproof_cli.output import print_json, progress, say
+from chunkproof_cli.output import print_json, print_note, progress_bar
 from chunkproof_cli.reports.audit import EXTENSIONS, write_reports
 from chunkproof_cli.reports.audit.terminal import print_report
 from chunkproof_cli.reports.outputs import check_outputs
@@ -90,7 +90,7 @@ Examples:
     help="Exit 1 only for findings of these kinds.",
 )
 @common_options
-@without_api("an audit reads the collection itself; set QDRANT_URL")
+@reject_api("an audit reads the collection itself; set QDRANT_URL")
 def audit(
     manifest: str, outputs: tuple[Path, ...], fail_on: tuple[str, ...], stack: str | None, **rest: Any
 ) -> None:
@@ -116,12 +116,12 @@ def audit(
         else:
             _check_for_cloud(options)
             folder = Path(own)
-            report = audit_in_cloud(stack, manifest, named_collection(given), folder)
+            report = audit_in_cloud(stack, manifest, explicit_collection(given), folder)
         try:
             write_reports(report, outputs, folder / "findings.jsonl")
         except OSError:
             if stack is None:
-                say("The audit is done, its report is not written: --resume writes it.")
+                print_note("The audit is done, its report is not written: --resume writes it.")
             raise
         clear(folder)
     if given.json:
@@ -163,7 +163,7 @@ def run_audit(
             return audit.go_on(prepared, state, manifest.name)
         except (KeyboardInterrupt, ChunkproofError):
             bars.close()
-            say(f"Stopped after {show.done:,} of {prepared.chunks:,} chunks; go on with --resume.")
+            print_note(f"Stopped after {show.done:,} of {prepared.chunks:,} chunks; go on with --resume.")
             raise
 
 
@@ -173,7 +173,7 @@ def _prepared(manifest: Path, folder: Path) -> Prepared:
     except OSError as error:
         raise InvalidParameterError(f"--state {folder}: {error.strerror}") from None
     try:
-        with manifest_lines(manifest) as lines, progress("Sorting (MB)", megabytes(manifest)) as done:
+        with manifest_lines(manifest) as lines, progress_bar("Sorting (MB)", megabytes(manifest)) as done:
             return prepare(lines, manifest.name, folder, lambda count: done(count / 1e6))
     except BaseException:
         clear(folder)  # nothing to go on with
@@ -211,7 +211,7 @@ def _resumes(folder: Path, resume: bool, restart: bool) -> bool:
     left = saved(folder)
     if left is None:
         if resume:
-            say("There is no interrupted audit; this one starts at the beginning.")
+            print_note("There is no interrupted audit; this one starts at the beginning.")
         return False
     if not resume:
         raise InvalidParameterError(
@@ -239,7 +239,7 @@ class _Bar:
     def _advance(self, what: str, now: int, total: int) -> None:
         if what not in self._shown:
             self._bars.close()
-            self._shown[what] = (self._bars.enter_context(progress(what, total)), 0)
+            self._shown[what] = (self._bars.enter_context(progress_bar(what, total)), 0)
         bar, before = self._shown[what]
         bar(now - before)
         self._shown[what] = (bar, now)

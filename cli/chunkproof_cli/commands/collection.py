@@ -6,8 +6,8 @@ import click
 
 from chunkproof.models import CollectionInfo
 from chunkproof_cli.connections import open_backend
-from chunkproof_cli.options import api_option, common_options, named_collection, parse_options
-from chunkproof_cli.output import out, print_json, rows, table, title
+from chunkproof_cli.options import api_option, common_options, explicit_collection, parse_options
+from chunkproof_cli.output import print_json, print_table, print_title
 
 EXAMPLES = """\b
 Examples:
@@ -28,7 +28,7 @@ def collection(name: str | None, **common: Any) -> None:
     if name and given.collection and name != given.collection:
         raise click.UsageError("Give the collection once: as NAME or with --collection.")
     with open_backend(given) as backend:
-        info = backend.collection(name or named_collection(given))
+        info = backend.collection(name or explicit_collection(given))
     if given.json:
         print_json(info)
     else:
@@ -46,8 +46,8 @@ def print_info(info: CollectionInfo) -> None:
         (f"vector {vector.name or '(unnamed)'}", f"{vector.size} values, {vector.distance_metric}")
         for vector in info.vectors
     ]
-    title(f"Collection {info.name}")
-    out().print(rows(table("fact", "value"), facts))
+    print_title(f"Collection {info.name}")
+    print_table(("fact", "value"), facts)
     mapped = {path: field for field, path in info.payload_map.items()}
     lines = [
         (
@@ -59,4 +59,4 @@ def print_info(info: CollectionInfo) -> None:
         )
         for field in info.payload_fields
     ]
-    out().print(rows(table("payload field", "type", "share", "indexed", "read as"), lines))
+    print_table(("payload field", "type", "share", "indexed", "read as"), lines)

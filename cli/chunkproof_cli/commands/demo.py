@@ -20,15 +20,15 @@ from chunkproof.settings import Settings
 from chunkproof.suite.cases import assign_collection
 from chunkproof.suite.report import SuiteReport
 from chunkproof.suite.run import RunPlan, run_suite
-from chunkproof_cli.commands.load import write
+from chunkproof_cli.commands.load import load_chunks
 from chunkproof_cli.commands.search import print_results
 from chunkproof_cli.commands.suite_run import suite_exit_code
-from chunkproof_cli.commands.validate import print_verdict
+from chunkproof_cli.commands.validate import print_validation
 from chunkproof_cli.connections import Connection, connect, local_backend
 from chunkproof_cli.files.chunks import ChunkRecord, write_chunks
 from chunkproof_cli.local.corpus import sample_chunks, sample_suite
-from chunkproof_cli.options import Options, parse_options, without_api
-from chunkproof_cli.output import out, progress, shown
+from chunkproof_cli.options import Options, parse_options, reject_api
+from chunkproof_cli.output import print_line, progress_bar, safe_text, stdout_console
 from chunkproof_cli.reports.suite.terminal import print_report
 from chunkproof_cli.suites.diagnose import make_diagnoser
 from chunkproof_cli.suites.read import Source, read_source
@@ -60,7 +60,7 @@ STEP_MS = 60_000
     metavar="FILE",
     help="Only write the sample suite to FILE as YAML.",
 )
-@without_api("the demo is always embedded")
+@reject_api("the demo is always embedded")
 def demo(data: Path | None, export: Path | None, export_suite: Path | None) -> None:
     """Load a sample handbook, search it, validate a good and a corrupted chunk, run a suite of cases.
 
@@ -92,19 +92,17 @@ def _export(chunks: Path | None, suite: Path | None) -> None:
 
 
 def _heading(text: str) -> None:
-    out().print()
-    out().rule(shown(text, "bold"), align="left")
+    print_line()
+    stdout_console().rule(safe_text(text, "bold"), align="left")
 
 
 def _load(records: list[ChunkRecord], connected: Connection) -> None:
     documents = len({record.document_id for record in records})
     _heading("1. Load")
-    write(records, len(records), COLLECTION, connected)
-    out().print(
-        shown(
-            f"{len(records)} chunks of {documents} documents, embedded by {connected.embedder.model}, "
-            f"are in collection {COLLECTION} of {connected.store.host}"
-        )
+    load_chunks(records, len(records), COLLECTION, connected)
+    print_line(
+        f"{len(records)} chunks of {documents} documents, embedded by {connected.embedder.model}, "
+        f"are in collection {COLLECTION} of {connected.store.host}"
     )
 
 
@@ -130,12 +128,12 @@ def _validate(records: list[ChunkRecord], connected: Connection) -> None:
         _print_validation(record, connected)
     finally:
         store.upsert(COLLECTION, [good], "", Deadline(STEP_MS))
-    out().print("(The chunk has its own text again.)")
+    print_line("(The chunk has its own text again.)")
 
 
 def _print_validation(record: ChunkRecord, connected: Connection) -> None:
     request = ChunkValidation(chunk_id=record.chunk_id, collection=COLLECTION, original_text=record.text)
-    print_verdict(validate_chunk(request, services=connected.services, deadline=Deadline(STEP_MS)))
+    print_validation(validate_chunk(request, services=connected.services, deadline=Deadline(STEP_MS)))
 
 
 def _run_suite(connected: Connection, given: Options) -> SuiteReport:
@@ -143,7 +141,7 @@ def _run_suite(connected: Connection, given: Options) -> SuiteReport:
         suite = read_source(Source(file)).suite
     _heading(f"5. Run the sample suite: {len(suite.cases)} questions and what they must return, twice")
     plan = RunPlan(suite, "the sample suite", assign_collection(suite.cases, COLLECTION), repeat=2)
-    with progress("Searching", len(suite.cases)) as done:
+    with progress_bar("Searching", len(suite.cases)) as done:
         local = local_backend(connected.services)
         looking = make_diagnoser(local, given, plan.source)
         report = run_suite(plan, local, on_result=lambda _: done(1), diagnoser=looking)
@@ -159,7 +157,7 @@ def _next_steps(chunk_id: str, data: Path | None) -> None:
         f"validate {chunk_id} --collection {COLLECTION}{where}",
         f"doctor --collection {COLLECTION}{where}",
     ):
-        out().print(shown(f"  {_program()} {line}"), soft_wrap=True)
+        print_line(f"  {_program()} {line}")
 
 
 def _program() -> str:

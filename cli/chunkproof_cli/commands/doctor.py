@@ -6,12 +6,12 @@ from typing import Any
 import click
 
 from chunkproof.settings import Settings
-from chunkproof_cli.connections import open_services, terminal_deadline
-from chunkproof_cli.doctor.collection import Examination, Level, examine
-from chunkproof_cli.doctor.stack import examine_api, examine_stack
+from chunkproof_cli.connections import new_deadline, open_services
+from chunkproof_cli.doctor.collection import DoctorReport, Level, check_collection
+from chunkproof_cli.doctor.stack import check_api, check_stack
 from chunkproof_cli.exits import FAILED
 from chunkproof_cli.options import api_option, common_options, parse_options
-from chunkproof_cli.output import excerpt, out, print_json, rows, shown, table, title
+from chunkproof_cli.output import print_json, print_line, print_table, print_title, safe_text, shorten
 
 EXAMPLES = """\b
 Examples:
@@ -36,24 +36,24 @@ def doctor(stack: str | None, **common: Any) -> None:
     """
     given = parse_options(**common)
     if stack is not None:
-        found = examine_stack(stack, given.collection)
+        found = check_stack(stack, given.collection)
     elif given.api is not None:
-        found = examine_api(given.api, given.collection or Settings.from_env().collection)
+        found = check_api(given.api, given.collection or Settings.from_env().collection)
     else:
         with open_services(given) as services:
-            found = examine(given.collection, services, lambda: terminal_deadline(services.settings))
+            found = check_collection(given.collection, services, lambda: new_deadline(services.settings))
     if given.json:
         print_json(found.as_json())
     else:
-        print_examination(found)
+        print_doctor_report(found)
     sys.exit(0 if found.fits else FAILED)
 
 
-def print_examination(found: Examination) -> None:
+def print_doctor_report(found: DoctorReport) -> None:
     """Collections, mapping with sample rows, findings, verdict."""
     marked = [(("→ " if name == found.collection else "  ") + name,) for name in found.collections]
-    title(f"At {found.host}")
-    out().print(rows(table("collection"), marked))
+    print_title(f"At {found.host}")
+    print_table(("collection",), marked)
     info = found.info
     if info is not None:
         facts = [
@@ -65,25 +65,25 @@ def print_examination(found: Examination) -> None:
             ),
             *((f"share with {name}", f"{share:.0%}") for name, share in found.shares.items()),
         ]
-        title(f"Collection {info.name}")
-        out().print(rows(table("fact", "value"), facts))
+        print_title(f"Collection {info.name}")
+        print_table(("fact", "value"), facts)
         sampled = [
-            (field, path, *(excerpt(str(row.get(field, "")), 40) for row in found.rows))
+            (field, path, *(shorten(str(row.get(field, "")), 40) for row in found.rows))
             for field, path in found.mapping.items()
         ]
         heads = [f"sample {n}" for n in range(1, len(found.rows) + 1)]
-        title("Payload mapping")
-        out().print(rows(table("field", "read from", *heads), sampled))
+        print_title("Payload mapping")
+        print_table(("field", "read from", *heads), sampled)
     findings = [
         (
-            shown(item.level.value, _STYLES[item.level]),
+            safe_text(item.level.value, _STYLES[item.level]),
             item.subject,
             item.message + (f"\n{item.remedy}" if item.remedy else ""),
         )
         for item in found.findings
     ]
-    title("Findings")
-    out().print(rows(table("", "check", "finding"), findings))
-    out().print(shown(found.verdict, "green" if found.fits else "bold red"), soft_wrap=True)
+    print_title("Findings")
+    print_table(("", "check", "finding"), findings)
+    print_line(found.verdict, "green" if found.fits else "bold red")
     for line in found.to_set:
-        out().print(shown(f"  {line}"), soft_wrap=True)
+        print_line(f"  {line}")

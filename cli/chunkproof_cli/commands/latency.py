@@ -13,8 +13,8 @@ import click
 from chunkproof.settings import Settings
 from chunkproof_cli.exits import FAILED
 from chunkproof_cli.latency.report import Report
-from chunkproof_cli.options import output_option, without_api
-from chunkproof_cli.output import print_json, say
+from chunkproof_cli.options import output_option, reject_api
+from chunkproof_cli.output import print_json, print_note
 from chunkproof_cli.reports.latency.page import page
 from chunkproof_cli.reports.latency.terminal import print_report
 from chunkproof_cli.reports.outputs import check_outputs
@@ -77,7 +77,7 @@ def _percent(_context: click.Context, _option: click.Parameter, given: float | N
 )
 @output_option("Write a report, .html or .json.")
 @click.option("--json", "wants_json", is_flag=True, help="Print JSON on standard output.")
-@without_api("times are in a stack's metrics (--stack), or in logs (--logs)")
+@reject_api("times are in a stack's metrics (--stack), or in logs (--logs)")
 def latency(
     *,
     stack: str | None,
@@ -118,6 +118,6 @@ def _of_log(file: TextIO, since: timedelta | None, slo: float | None) -> Report:
     target_ms, read = Settings.from_env().latency_target_ms, LogReader()
     read.read(file)
     if read.interrupted:
-        say("Interrupted: this is what was read until then")
+        print_note("Interrupted: this is what was read until then")
     name = "standard input" if file.name in ("-", "<stdin>") else file.name
     return report_of_log(read, name, target_ms=target_ms, slo=slo, since=since)

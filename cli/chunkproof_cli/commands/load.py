@@ -9,8 +9,8 @@ import click
 from chunkproof_cli.connections import Connection, connect
 from chunkproof_cli.files.chunks import ChunkRecord, check_chunks
 from chunkproof_cli.loading import Loader
-from chunkproof_cli.options import common_options, parse_options, without_api
-from chunkproof_cli.output import out, print_json, progress, say, shown
+from chunkproof_cli.options import common_options, parse_options, reject_api
+from chunkproof_cli.output import print_json, print_line, print_note, progress_bar
 
 EXAMPLES = """\b
 Examples:
@@ -26,7 +26,7 @@ A line of chunks.jsonl:
 @click.command(epilog=EXAMPLES)
 @click.argument("path", type=click.Path(path_type=Path))
 @common_options
-@without_api("the API only reads; load writes to QDRANT_URL, or to the embedded store")
+@reject_api("the API only reads; load writes to QDRANT_URL, or to the embedded store")
 def load(path: Path, **common: Any) -> None:
     """Embed the chunks of PATH (chunks.jsonl, or a BEIR folder) and write them to a collection.
 
@@ -37,21 +37,19 @@ def load(path: Path, **common: Any) -> None:
     with connect(given) as connected:
         chunks = check_chunks(path, connected.embedder.excess)
         name = given.collection or connected.services.settings.collection
-        write(chunks, chunks.count, name, connected)
+        load_chunks(chunks, chunks.count, name, connected)
         if chunks.extra_fields:
-            say(f"Stored along with the chunks: {', '.join(chunks.extra_fields)}")
+            print_note(f"Stored along with the chunks: {', '.join(chunks.extra_fields)}")
         if given.json:
             model = connected.embedder.model
             print_json({"collection": name, "chunks": chunks.count, "embedding_model": model})
         else:
-            out().print(
-                shown(f"{chunks.count} chunks of {path} are in collection {name} of {connected.store.host}.")
-            )
+            print_line(f"{chunks.count} chunks of {path} are in collection {name} of {connected.store.host}.")
 
 
-def write(chunks: Iterable[ChunkRecord], count: int, collection: str, connected: Connection) -> None:
+def load_chunks(chunks: Iterable[ChunkRecord], count: int, collection: str, connected: Connection) -> None:
     """Embed and write the chunks, showing how far it is."""
     settings = connected.services.settings
     loader = Loader(connected.store, connected.embedder, collection, settings.vector_name)
-    with progress("Embedding and writing", 2 * count) as done:
+    with progress_bar("Embedding and writing", 2 * count) as done:
         loader.load(chunks, embedded=done, written=done)

@@ -15,12 +15,12 @@ from chunkproof.audit.sort import Sorter
 from chunkproof.errors import CorruptChunkError
 from chunkproof.retrieval.integrity import digest
 from chunkproof.retrieval.lookup import point_id_for
-from chunkproof_cli.connections import open_services, terminal_deadline
+from chunkproof_cli.connections import new_deadline, open_services
 from chunkproof_cli.exits import FAILED
 from chunkproof_cli.files.chunks import ChunkRecord, check_chunks
 from chunkproof_cli.files.manifests import manifest_writer
-from chunkproof_cli.options import common_options, parse_options, without_api
-from chunkproof_cli.output import out, print_json, progress, say, shown
+from chunkproof_cli.options import common_options, parse_options, reject_api
+from chunkproof_cli.output import print_json, print_line, print_note, progress_bar
 
 SHOWN_UNREADABLE = 20
 USUAL = "url"
@@ -57,7 +57,7 @@ A line of a manifest:
     help="Fields that an audit is to compare as well; none for no field.",
 )
 @common_options
-@without_api("a manifest is made of the collection itself; set QDRANT_URL")
+@reject_api("a manifest is made of the collection itself; set QDRANT_URL")
 def manifest(chunks: Path | None, output: Path, hashed: bool, metadata: str, **common: Any) -> None:
     """Write down what should be stored, for `chunkproof audit` to compare with.
 
@@ -77,12 +77,12 @@ def manifest(chunks: Path | None, output: Path, hashed: bool, metadata: str, **c
     else:
         with open_services(given) as services:
             collection = given.collection or services.settings.collection
-            total = services.store.describe(collection, terminal_deadline(services.settings)).points_count
-            with progress("Reading", total) as done:
+            total = services.store.describe(collection, new_deadline(services.settings)).points_count
+            with progress_bar("Reading", total) as done:
                 stored = snapshot(Reader(services, collection), fields, hashed, done, unreadable)
                 count = write_manifest(_noting(stored, seen), output)
     if metadata != USUAL and (unseen := [name for name in fields if name not in seen]):
-        say(f"--metadata: no chunk has {' or '.join(unseen)}; an audit will not compare it")
+        print_note(f"--metadata: no chunk has {' or '.join(unseen)}; an audit will not compare it")
     _tell(output, count, unreadable, as_json=given.json)
 
 
@@ -148,10 +148,10 @@ def _tell(output: Path, count: int, unreadable: list[str], *, as_json: bool) -> 
     if as_json:
         print_json({"manifest": str(output), "chunks": count, "unreadable": unreadable})
     else:
-        out().print(shown(f"{count} chunks are in {output}."), soft_wrap=True)
+        print_line(f"{count} chunks are in {output}.")
     if unreadable:
         named = ", ".join(unreadable[:SHOWN_UNREADABLE]) + (
             ", …" if len(unreadable) > SHOWN_UNREADABLE else ""
         )
-        say(f"{len(unreadable)} points have no readable text and are not in it: {named}")
+        print_note(f"{len(unreadable)} points have no readable text and are not in it: {named}")
         sys.exit(FAILED)

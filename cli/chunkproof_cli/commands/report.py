@@ -8,8 +8,8 @@ import click
 from chunkproof.audit.report import AuditReport
 from chunkproof_cli.commands.suite_run import suite_exit_code
 from chunkproof_cli.files.objects import FileOrObject
-from chunkproof_cli.options import output_option, without_api
-from chunkproof_cli.output import say
+from chunkproof_cli.options import output_option, reject_api
+from chunkproof_cli.output import print_note
 from chunkproof_cli.reports import audit as audit_reports
 from chunkproof_cli.reports.audit import audit_in
 from chunkproof_cli.reports.audit.terminal import print_report as print_audit
@@ -38,7 +38,7 @@ Examples:
     metavar="REPORT",
     help="Compare with this report of a suite: exit 1 only if it is worse than chance explains.",
 )
-@without_api("a report is a file or an object in S3")
+@reject_api("a report is a file or an object in S3")
 def report(found: tuple[Path, ...], outputs: tuple[Path, ...], baseline: Path | None) -> None:
     """Render the canonical report FILE of a suite or an audit in other formats.
 
@@ -57,10 +57,10 @@ def report(found: tuple[Path, ...], outputs: tuple[Path, ...], baseline: Path | 
         print_report(latest)
     write_reports(latest, outputs, earlier)
     for output in outputs:
-        say(f"Wrote {output}")
+        print_note(f"Wrote {output}")
     if latest.comparison and baseline:
         if outputs:
-            say(latest.comparison.verdict)
+            print_note(latest.comparison.verdict)
         sys.exit(suite_exit_code(latest))
 
 
@@ -70,4 +70,4 @@ def _render_audit(audit: AuditReport, outputs: tuple[Path, ...]) -> None:
         print_audit(audit)
     audit_reports.write_reports(audit, outputs)
     for output in outputs:
-        say(f"Wrote {output}")
+        print_note(f"Wrote {output}")

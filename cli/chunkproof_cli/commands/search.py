@@ -8,8 +8,8 @@ from rich.text import Text
 from chunkproof.errors import InvalidParameterError
 from chunkproof.models import RetrievalResponse, read_json
 from chunkproof_cli.connections import open_backend
-from chunkproof_cli.options import api_option, common_options, named_collection, parse_options
-from chunkproof_cli.output import excerpt, out, print_json, rows, shown, table
+from chunkproof_cli.options import api_option, common_options, explicit_collection, parse_options
+from chunkproof_cli.output import print_json, print_line, print_table, safe_text, shorten
 
 EXAMPLES = """\b
 Examples:
@@ -50,7 +50,7 @@ def search(
     }
     if top_k is not None:
         request["top_k"] = top_k
-    if (collection := named_collection(given)) is not None:
+    if (collection := explicit_collection(given)) is not None:
         request["collection"] = collection
     with open_backend(given) as backend:
         response = backend.search(request)
@@ -96,29 +96,27 @@ def print_results(response: RetrievalResponse) -> None:
                 str(result.rank),
                 f"{result.similarity_score:.3f}",
                 Text.assemble(
-                    shown(
+                    safe_text(
                         getattr(result.metadata, "section_heading", None) or _title(result.metadata), "bold"
                     ),
                     "\n",
-                    shown(result.metadata.chunk_id, "cyan"),
+                    safe_text(result.metadata.chunk_id, "cyan"),
                     "\n",
-                    shown(result.metadata.url or "", "dim"),
+                    safe_text(result.metadata.url or "", "dim"),
                 ),
-                excerpt(result.text),
+                shorten(result.text),
             )
             for result in response.results
         )
-        out().print(rows(table("#", "score", "chunk", "text"), lines))
+        print_table(("#", "score", "chunk", "text"), lines)
     else:
-        out().print("No chunk matches.")
+        print_line("No chunk matches.")
     skipped = f", {execution.skipped} without readable text left out" if execution.skipped else ""
-    out().print(
-        shown(
-            f"{execution.result_count} of at most {execution.requested_top_k} results from {execution.collection} "
-            f"in {execution.latency_ms} ms (embedding {execution.embedding_time_ms:.0f}, "
-            f"search {execution.qdrant_query_time_ms}){skipped}",
-            "dim",
-        )
+    print_line(
+        f"{execution.result_count} of at most {execution.requested_top_k} results from {execution.collection} "
+        f"in {execution.latency_ms} ms (embedding {execution.embedding_time_ms:.0f}, "
+        f"search {execution.qdrant_query_time_ms}){skipped}",
+        "dim",
     )
 
 

@@ -7,8 +7,8 @@ import click
 
 from chunkproof.errors import InvalidParameterError
 from chunkproof_cli.aws.stack import store_secret
-from chunkproof_cli.options import without_api
-from chunkproof_cli.output import out, shown
+from chunkproof_cli.options import reject_api
+from chunkproof_cli.output import print_line
 
 KEYS = ("QDRANT_API_KEY", "COHERE_API_KEY")
 
@@ -16,7 +16,7 @@ KEYS = ("QDRANT_API_KEY", "COHERE_API_KEY")
 @click.command()
 @click.option("--name", default="chunkproof-keys", show_default=True, help="Name of the secret.")
 @click.option("--kms-key", metavar="ARN", help="Customer-managed key to encrypt it with.")
-@without_api("keys go to Secrets Manager, which is in no stack")
+@reject_api("keys go to Secrets Manager, which is in no stack")
 def secret(name: str, kms_key: str | None) -> None:
     """Store the keys of Qdrant and Cohere in Secrets Manager, where a deployed stack reads them.
 
@@ -24,7 +24,7 @@ def secret(name: str, kms_key: str | None) -> None:
     are never taken from the command line, where other users and the shell's history could see them.
     """
     arn = store_secret(name, _asked() if sys.stdin.isatty() else _read(sys.stdin.read()), kms_key)
-    out().print(shown(arn))
+    print_line(arn)
 
 
 def _asked() -> dict[str, str]:

@@ -13,11 +13,11 @@ from chunkproof.errors import InvalidParameterError
 from chunkproof.runtime import container
 from chunkproof.settings import Settings
 from chunkproof_cli.connections import connect
-from chunkproof_cli.exits import silence_stdout
+from chunkproof_cli.exits import discard_stdout
 from chunkproof_cli.local.gateway import Gateway
-from chunkproof_cli.local.handlers import FUNCTIONS, function
-from chunkproof_cli.options import common_options, parse_options, without_api
-from chunkproof_cli.output import say
+from chunkproof_cli.local.handlers import FUNCTIONS, load_function
+from chunkproof_cli.options import common_options, parse_options, reject_api
+from chunkproof_cli.output import print_note
 
 EXAMPLES = """\b
 Examples:
@@ -38,7 +38,7 @@ Examples:
     help="Show the functions' log lines on a terminal too; a pipe or file gets them anyway.",
 )
 @common_options
-@without_api("serve is an API of its own, over QDRANT_URL or the embedded store")
+@reject_api("serve is an API of its own, over QDRANT_URL or the embedded store")
 def serve(host: str, port: int, logs: bool, **common: Any) -> None:
     """Run the Lambda handlers behind a local HTTP gateway, with Swagger UI at /docs.
 
@@ -48,7 +48,7 @@ def serve(host: str, port: int, logs: bool, **common: Any) -> None:
     """
     given = parse_options(**common)
     if sys.stdout.isatty() and not logs:
-        silence_stdout()
+        discard_stdout()
     logging.raiseExceptions = (
         False  # who reads the log lines may go, like head; requests are answered all the same
     )
@@ -58,11 +58,11 @@ def serve(host: str, port: int, logs: bool, **common: Any) -> None:
         settings = settings.model_copy(update={"collection": given.collection})
     with connect(given, settings) as connected, container.override(connected.services):
         for name in FUNCTIONS:
-            function(name)
+            load_function(name)
         listener = _listener(host, port)
         address = f"http://{host}:{listener.getsockname()[1]}"
         config = uvicorn.Config(Gateway(), log_level="warning", lifespan="off", access_log=False)
-        say(f"Serving {connected.store.host} at {address}, documentation at /docs; Ctrl-C stops")
+        print_note(f"Serving {connected.store.host} at {address}, documentation at /docs; Ctrl-C stops")
         uvicorn.Server(config).run(sockets=[listener])
 
 

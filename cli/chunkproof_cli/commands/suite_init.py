@@ -5,9 +5,9 @@ from typing import Any
 
 import click
 
-from chunkproof_cli.connections import open_services, terminal_deadline
-from chunkproof_cli.options import common_options, parse_options, without_api
-from chunkproof_cli.output import print_json, say
+from chunkproof_cli.connections import new_deadline, open_services
+from chunkproof_cli.options import common_options, parse_options, reject_api
+from chunkproof_cli.output import print_json, print_note
 from chunkproof_cli.suites.starter import build_starter, to_yaml
 from chunkproof_cli.suites.yaml_document import read_yaml
 
@@ -49,7 +49,7 @@ cases:
     "-o", "output", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write it here."
 )
 @common_options
-@without_api("it reads the store itself")
+@reject_api("it reads the store itself")
 def init(from_collection: bool, count: int, output: Path | None, **common: Any) -> None:
     """Write a suite to start from: a template, or cases made from a collection of your own.
 
@@ -63,10 +63,10 @@ def init(from_collection: bool, count: int, output: Path | None, **common: Any) 
     if from_collection:
         with open_services(given) as services:
             name = services.collection(given.collection)
-            starter = build_starter(name, count, services, lambda: terminal_deadline(services.settings))
+            starter = build_starter(name, count, services, lambda: new_deadline(services.settings))
         text, cases = to_yaml(starter), len(starter.items)
         if cases < count:
-            say(f"{cases} cases: there are no more chunks with a text of their own")
+            print_note(f"{cases} cases: there are no more chunks with a text of their own")
     if given.json:
         print_json(read_yaml(text, "suite").value)
     elif output is None:
@@ -74,4 +74,4 @@ def init(from_collection: bool, count: int, output: Path | None, **common: Any) 
     if output is None:
         return
     output.write_text(text, "utf-8", newline="\n")
-    say(f"{cases} cases are in {output}; chunkproof suite run {output} runs them")
+    print_note(f"{cases} cases are in {output}; chunkproof suite run {output} runs them")

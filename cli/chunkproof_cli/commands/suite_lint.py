@@ -9,10 +9,10 @@ import click
 from chunkproof.suite.cases import assign_collection
 from chunkproof.suite.lint import Linter
 from chunkproof_cli.commands.suite_source import choose_collection, pop_source, source_options
-from chunkproof_cli.connections import local_backend, open_services, terminal_deadline
+from chunkproof_cli.connections import local_backend, new_deadline, open_services
 from chunkproof_cli.exits import FAILED
-from chunkproof_cli.options import common_options, parse_options, without_api
-from chunkproof_cli.output import each_warning_once, harmless, print_json
+from chunkproof_cli.options import common_options, parse_options, reject_api
+from chunkproof_cli.output import escape_controls, print_json, show_warnings_once
 from chunkproof_cli.suites.read import BrokenSuiteFileError, SuiteFile, read_source
 
 EXAMPLES = """\b
@@ -26,7 +26,7 @@ Examples:
 @source_options
 @click.option("--offline", is_flag=True, help="Look at the file alone, not at the collection.")
 @common_options
-@without_api("it reads the store itself")
+@reject_api("it reads the store itself")
 def lint(offline: bool, **options: Any) -> None:
     """Find what is wrong with SUITE, all at once, each with its line.
 
@@ -44,16 +44,16 @@ def lint(offline: bool, **options: Any) -> None:
     if found is not None and not offline:
         with open_services(given) as services:
             local = local_backend(services)
-            linter = Linter(services, local.search, lambda: terminal_deadline(services.settings))
+            linter = Linter(services, local.search, lambda: new_deadline(services.settings))
             cases = assign_collection(found.suite.cases, choose_collection(found, given))
-            with each_warning_once("chunkproof.retrieval.search"):
+            with show_warnings_once("chunkproof.retrieval.search"):
                 findings += [found.locate(problem) for problem in linter.find_problems(cases)]
     findings.sort(key=lambda finding: (finding.file, finding.line))
     if given.json:
         print_json({"findings": [asdict(finding) for finding in findings]})
     else:
         for finding in findings:
-            click.echo(harmless(str(finding)))
+            click.echo(escape_controls(str(finding)))
         if not findings and found is not None:
             click.echo(f"{source.path}: {len(found.suite.cases)} cases, nothing to mend")
     sys.exit(FAILED if findings else 0)

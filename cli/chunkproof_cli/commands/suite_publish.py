@@ -6,8 +6,8 @@ import click
 
 from chunkproof_cli.aws.suites import publish as publish_to
 from chunkproof_cli.commands.suite_source import pop_source, source_options
-from chunkproof_cli.options import without_api
-from chunkproof_cli.output import print_json, say
+from chunkproof_cli.options import reject_api
+from chunkproof_cli.output import print_json, print_note
 from chunkproof_cli.suites.read import read_source
 
 EXAMPLES = """\b
@@ -23,7 +23,7 @@ Examples:
     "--stack", metavar="NAME", required=True, help="The deployed stack, with the parameter Suite=true."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")
-@without_api("a stack is named with --stack")
+@reject_api("a stack is named with --stack")
 def publish(stack: str, as_json: bool, **options: Any) -> None:
     """Make SUITE the one that a deployed stack runs by itself: on its schedule, and after each deployment.
 
@@ -31,6 +31,6 @@ def publish(stack: str, as_json: bool, **options: Any) -> None:
     """
     suite = read_source(pop_source(options)).suite
     address = publish_to(stack, suite)
-    say(f"{suite.name}, {len(suite.cases)} cases, is what {stack} runs by itself from now on")
+    print_note(f"{suite.name}, {len(suite.cases)} cases, is what {stack} runs by itself from now on")
     if as_json:
         print_json({"suite": suite.name, "cases": len(suite.cases), "address": address})

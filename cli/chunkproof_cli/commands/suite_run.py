@@ -20,14 +20,14 @@ from chunkproof.suite.comparison import Gate
 from chunkproof.suite.outcome import TestCaseResult, TestStatus
 from chunkproof.suite.report import SuiteReport
 from chunkproof.suite.run import InterruptedRun, RunPlan, run_suite
-from chunkproof_cli.api_client import as_raised
+from chunkproof_cli.api_client import rebuild_error
 from chunkproof_cli.aws.suites import run_in_cloud
 from chunkproof_cli.commands.suite_source import choose_collection, pop_source, source_options
 from chunkproof_cli.connections import open_backend
 from chunkproof_cli.exits import COULD_NOT_JUDGE, FAILED, WRONG_INPUT, exit_code
-from chunkproof_cli.files.objects import FileOrObject, as_given
+from chunkproof_cli.files.objects import FileOrObject, source_name
 from chunkproof_cli.options import Options, api_option, common_options, output_option, parse_options
-from chunkproof_cli.output import Counted, each_warning_once, print_json, progress, say
+from chunkproof_cli.output import CountingFilter, print_json, print_note, progress_bar, show_warnings_once
 from chunkproof_cli.reports.outputs import check_outputs
 from chunkproof_cli.reports.suite import FORMATS, write_reports
 from chunkproof_cli.reports.suite.terminal import print_report
@@ -139,9 +139,9 @@ def run(
     _tell(found)
     if stack:
         collection = choose_collection(found, given, elsewhere=True)
-        report = run_in_cloud(stack, found.suite, as_given(source.path), collection)
+        report = run_in_cloud(stack, found.suite, source_name(source.path), collection)
     else:
-        report = _here(found, as_given(source.path), given, how, outputs)
+        report = _here(found, source_name(source.path), given, how, outputs)
     if baseline and earlier:
         report = compare(report, earlier, baseline)
     write_reports(report, outputs)
@@ -185,7 +185,7 @@ def _check_for_cloud(how: dict[str, Any], given: Options) -> None:
 
 
 def _executed(plan: RunPlan, given: Options, *, exact: bool) -> SuiteReport:
-    quietly = each_warning_once("chunkproof.retrieval.search")
+    quietly = show_warnings_once("chunkproof.retrieval.search")
     with _stoppable(), quietly, _repetitions_told(), open_backend(given) as backend:
         exact_search = backend.search_exactly if isinstance(backend, LocalBackend) else None
         if exact and exact_search is None:
@@ -193,7 +193,7 @@ def _executed(plan: RunPlan, given: Options, *, exact: bool) -> SuiteReport:
                 "--exact asks the store itself; a deployed stack only searches by its index."
             )
         judged = sum(isinstance(case, TestCaseResult) for case in plan.cases)
-        with progress("Searching", len(plan.cases) - judged) as done:
+        with progress_bar("Searching", len(plan.cases) - judged) as done:
             return run_suite(
                 plan,
                 backend,
@@ -209,7 +209,7 @@ def suite_exit_code(report: SuiteReport, *, ignore_latency: bool = False) -> int
     gate = report.comparison.gate if report.comparison else None
     if gate is Gate.FAILED or (gate is None and report.result.failed):
         return FAILED
-    codes = {exit_code(as_raised(str(r.error_code), [])) for r in results if r.status is TestStatus.ERROR}
+    codes = {exit_code(rebuild_error(str(r.error_code), [])) for r in results if r.status is TestStatus.ERROR}
     if codes:
         return WRONG_INPUT if codes == {WRONG_INPUT} else COULD_NOT_JUDGE
     if gate is not None:
@@ -227,15 +227,15 @@ def _jobs(wanted: int | None, given: Options) -> int:
 
 def _tell(found: SuiteFile) -> None:
     for finding in found.findings[:SHOWN_FINDINGS]:
-        say(str(finding))
+        print_note(str(finding))
     if (more := len(found.findings) - SHOWN_FINDINGS) > 0:
-        say(f"… and {more} more; chunkproof suite lint lists them")
+        print_note(f"… and {more} more; chunkproof suite lint lists them")
 
 
 @contextmanager
 def _repetitions_told() -> Iterator[None]:
     """The transport may repeat a call that failed in passing, as for any search: said here, never hidden."""
-    log, repetitions = logging.getLogger(REPEATING), Counted()
+    log, repetitions = logging.getLogger(REPEATING), CountingFilter()
     level = log.level
     log.setLevel(logging.INFO)
     log.addFilter(repetitions)
@@ -245,7 +245,7 @@ def _repetitions_told() -> Iterator[None]:
         log.removeFilter(repetitions)
         log.setLevel(level)
         if repetitions.count:
-            say(f"{repetitions.count} failed calls were repeated by the transport, each once")
+            print_note(f"{repetitions.count} failed calls were repeated by the transport, each once")
 
 
 @contextmanager
@@ -271,5 +271,5 @@ def _leave(report: SuiteReport, outputs: tuple[Path, ...]) -> None:
     except OSError as error:
         raise InvalidParameterError(f"{file}: {error.strerror}") from None
     finished = sum(result.status.is_judged for result in report.result.test_results)
-    say(f"Interrupted after {finished} of {report.result.total_tests} cases. To go on, add:")
-    say(f"  --resume {shlex.quote(str(file))}")
+    print_note(f"Interrupted after {finished} of {report.result.total_tests} cases. To go on, add:")
+    print_note(f"  --resume {shlex.quote(str(file))}")

@@ -8,7 +8,7 @@ import click
 
 from chunkproof.settings import Settings
 from chunkproof_cli.files.objects import FileOrObject
-from chunkproof_cli.options import Options, named_collection
+from chunkproof_cli.options import Options, explicit_collection
 from chunkproof_cli.suites.read import Source, SuiteFile
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -44,4 +44,4 @@ def choose_collection(found: SuiteFile, given: Options, *, elsewhere: bool = Fal
     who answers elsewhere."""
     named = given.collection or found.suite.collection
     remote = elsewhere or given.api
-    return named or (named_collection(given) if remote else Settings.from_env().collection)
+    return named or (explicit_collection(given) if remote else Settings.from_env().collection)

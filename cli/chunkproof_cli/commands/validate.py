@@ -10,8 +10,8 @@ from chunkproof.errors import InvalidParameterError
 from chunkproof.models import ValidationResult
 from chunkproof_cli.connections import open_backend
 from chunkproof_cli.exits import FAILED
-from chunkproof_cli.options import api_option, common_options, named_collection, parse_options
-from chunkproof_cli.output import out, print_json, rows, shown, table, title, verdict
+from chunkproof_cli.options import api_option, common_options, explicit_collection, parse_options
+from chunkproof_cli.output import print_json, print_line, print_table, print_title, verdict_text
 
 EXAMPLES = """\b
 Examples:
@@ -46,7 +46,7 @@ def validate(
     given = parse_options(**common)
     fields = {
         "chunk_id": chunk_id,
-        "collection": named_collection(given),
+        "collection": explicit_collection(given),
         "original_text": original if original_file is None else read_original(original_file),
         "original_sha256": sha256,
     }
@@ -55,7 +55,7 @@ def validate(
     if given.json:
         print_json(result)
     else:
-        print_verdict(result)
+        print_validation(result)
     sys.exit(0 if result.validation_passed else FAILED)
 
 
@@ -71,11 +71,11 @@ def read_original(name: str) -> str:
         raise InvalidParameterError(f"--original-file {name}: not UTF-8 at byte {error.start}") from None
 
 
-def print_verdict(result: ValidationResult) -> None:
+def print_validation(result: ValidationResult) -> None:
     """The checks as a table, then what differs."""
-    checks = ((check.name, verdict(check.passed), check.details or "") for check in result.checks)
-    title(f"Chunk {result.chunk_id}")
-    out().print(rows(table("check", "verdict", "details"), checks))
+    checks = ((check.name, verdict_text(check.passed), check.details or "") for check in result.checks)
+    print_title(f"Chunk {result.chunk_id}")
+    print_table(("check", "verdict", "details"), checks)
     if found := result.mismatch:
         at = found.first_difference
         original = "unknown" if found.original_bytes is None else f"{found.original_bytes} bytes"
@@ -91,17 +91,15 @@ def print_verdict(result: ValidationResult) -> None:
                 f"{original}: {found.original_excerpt!a}" if found.original_excerpt is not None else original,
             ),
         ]
-        out().print(rows(table("difference", "value"), lines))
+        print_table(("difference", "value"), lines)
     if result.validation_passed:
-        out().print(
-            shown(
-                "The stored text is the original, byte for byte."
-                if result.original_text is not None
-                else "The stored text agrees with its hash.",
-                "green",
-            )
+        print_line(
+            "The stored text is the original, byte for byte."
+            if result.original_text is not None
+            else "The stored text agrees with its hash.",
+            "green",
         )
     elif result.matches:
-        out().print(shown("The text matches, but a check failed.", "bold red"))
+        print_line("The text matches, but a check failed.", "bold red")
     else:
-        out().print(shown(f"MISMATCH: {result.mismatch_details}", "bold red"))
+        print_line(f"MISMATCH: {result.mismatch_details}", "bold red")

@@ -41,7 +41,7 @@ class Level(StrEnum):
 
 
 @dataclass(frozen=True)
-class Finding:
+class CheckResult:
     """One thing looked at."""
 
     level: Level
@@ -51,7 +51,7 @@ class Finding:
 
 
 @dataclass
-class Examination:
+class DoctorReport:
     """Everything found, and what follows from it."""
 
     host: str
@@ -61,7 +61,7 @@ class Examination:
     mapping: Mapping[str, str] = field(default_factory=dict)
     rows: list[dict[str, Any]] = field(default_factory=list)
     shares: dict[str, float] = field(default_factory=dict)
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[CheckResult] = field(default_factory=list)
     to_set: list[str] = field(default_factory=list)
 
     @property
@@ -98,9 +98,11 @@ class Examination:
         }
 
 
-def examine(wanted: str | None, services: Services, deadline: Callable[[], Deadline]) -> Examination:
+def check_collection(
+    wanted: str | None, services: Services, deadline: Callable[[], Deadline]
+) -> DoctorReport:
     """Look at the collection that was asked for, or at the only one there is."""
-    found = Examination(services.store.host, services.store.collections(deadline()))
+    found = DoctorReport(services.store.host, services.store.collections(deadline()))
     found.collection = _chosen(wanted, services, found.collections)
     found.info = collection_info(found.collection, services=services, deadline=deadline())
     page = services.store.scroll(found.collection, deadline(), limit=100)
@@ -145,30 +147,34 @@ def _chosen(wanted: str | None, services: Services, names: list[str]) -> str:
     )
 
 
-def _size(info: CollectionInfo) -> Iterator[Finding]:
+def _size(info: CollectionInfo) -> Iterator[CheckResult]:
     if info.points_count == 0:
-        yield Finding(
+        yield CheckResult(
             Level.FAIL, "points", "The collection is empty", "Load it: chunkproof load chunks.jsonl"
         )
     if info.status in ("red", "grey"):
-        yield Finding(Level.NOTE, "status", f"Qdrant reports status {info.status}", "See the server's log")
+        yield CheckResult(
+            Level.NOTE, "status", f"Qdrant reports status {info.status}", "See the server's log"
+        )
 
 
-def _distance(collection: str, services: Services, deadline: Deadline) -> Iterator[Finding]:
+def _distance(collection: str, services: Services, deadline: Deadline) -> Iterator[CheckResult]:
     try:
         space = services.space(collection, deadline)
     except UnsupportedDistanceError as error:
-        yield Finding(Level.FAIL, "distance", str(error), "Make the collection again with Cosine distance")
+        yield CheckResult(
+            Level.FAIL, "distance", str(error), "Make the collection again with Cosine distance"
+        )
     except InvalidParameterError as error:
-        yield Finding(Level.FAIL, "vector", str(error))
+        yield CheckResult(Level.FAIL, "vector", str(error))
     else:
-        yield Finding(Level.OK, "distance", f"{space.distance}: scores are cosine similarities")
+        yield CheckResult(Level.OK, "distance", f"{space.distance}: scores are cosine similarities")
 
 
-def _payload(shares: Mapping[str, float]) -> Iterator[Finding]:
+def _payload(shares: Mapping[str, float]) -> Iterator[CheckResult]:
     texts = shares.get("text", 0.0)
     if shares and texts == 0.0:
-        yield Finding(
+        yield CheckResult(
             Level.FAIL,
             "text",
             "No text was found in the payloads",
@@ -176,16 +182,16 @@ def _payload(shares: Mapping[str, float]) -> Iterator[Finding]:
         )
     elif shares:
         level = Level.OK if texts == 1.0 else Level.NOTE
-        yield Finding(level, "text", f"{texts:.0%} of the sampled points have text")
+        yield CheckResult(level, "text", f"{texts:.0%} of the sampled points have text")
     for name, why in (
         ("url", "its source cannot be shown"),
         ("content_hash", "it validates only with an original"),
     ):
         if shares and shares.get(name, 0.0) < 1.0:
-            yield Finding(Level.NOTE, name, f"{shares[name]:.0%} have {name}; without it, {why}")
+            yield CheckResult(Level.NOTE, name, f"{shares[name]:.0%} have {name}; without it, {why}")
 
 
-def _indexes(found: Examination, points: tuple[Point, ...], services: Services) -> Iterator[Finding]:
+def _indexes(found: DoctorReport, points: tuple[Point, ...], services: Services) -> Iterator[CheckResult]:
     if services.settings.qdrant_url is None or found.info is None:
         return
     indexed = {item.name for item in found.info.payload_fields if item.indexed}
@@ -198,14 +204,14 @@ def _indexes(found: Examination, points: tuple[Point, ...], services: Services) 
     missing = {path: schema for path, schema in sorted(wanted.items()) if path not in indexed}
     for path, schema in missing.items():
         why = "looking up chunks by id" if path in ids else "filters on it"
-        yield Finding(
+        yield CheckResult(
             Level.NOTE,
             "payload index",
             f"No index on {path}: {why} scans every point, and is refused under strict mode",
             f'create_payload_index("{found.collection}", field_name="{path}", field_schema="{schema}")',
         )
     if wanted and not missing:
-        yield Finding(Level.OK, "payload index", "Ids and the usual filter fields are indexed")
+        yield CheckResult(Level.OK, "payload index", "Ids and the usual filter fields are indexed")
 
 
 def _holds_text(path: str, point: Point) -> bool:
@@ -216,19 +222,19 @@ def _holds_text(path: str, point: Point) -> bool:
 
 
 def _vectors(
-    found: Examination, points: tuple[Point, ...], services: Services, deadline: Callable[[], Deadline]
-) -> Iterator[Finding]:
+    found: DoctorReport, points: tuple[Point, ...], services: Services, deadline: Callable[[], Deadline]
+) -> Iterator[CheckResult]:
     """Whether the configured embedder made what is stored; says why when that cannot be told."""
     if found.info is None or not points or not found.collection or services.embedder is None:
         return
     stored = _stored_models(points, services)
     likely = " and ".join(stored) or _MODELS_BY_SIZE.get(found.info.vector_size, "unknown")
-    yield Finding(
+    yield CheckResult(
         Level.OK, "likely model", likely + (" (the payload says so)" if stored else " (by vector size)")
     )
     model, size = services.embedder.model, services.embedder.dimension
     if size is not None and size != found.info.vector_size:
-        yield Finding(
+        yield CheckResult(
             Level.NOTE,
             "vectors",
             f"Not compared: {model} makes {size} values, the collection stores {found.info.vector_size}",
@@ -240,26 +246,28 @@ def _vectors(
         cosines = list(_cosines(found.collection, points, space, services, deadline))
     except EmbeddingSizeError as error:
         remedy = "Set CHUNKPROOF_MODEL to the model of the pipeline"
-        yield Finding(Level.FAIL, "vectors", error.message, remedy)
+        yield CheckResult(Level.FAIL, "vectors", error.message, remedy)
         return
     except ChunkproofError as error:
-        yield Finding(Level.NOTE, "vectors", f"Not compared: {error.message}")
+        yield CheckResult(Level.NOTE, "vectors", f"Not compared: {error.message}")
         return
     if not cosines:
-        yield Finding(Level.NOTE, "vectors", "Not compared: no sampled chunk has a text the model can read")
+        yield CheckResult(
+            Level.NOTE, "vectors", "Not compared: no sampled chunk has a text the model can read"
+        )
         return
     lowest = min(cosines)
     message = f"{len(cosines)} chunks embedded again with {model}: cosine {lowest:.3f} to {max(cosines):.3f}"
     if lowest >= AGREES:
-        yield Finding(Level.OK, "vectors", f"{message}; the stored vectors agree")
+        yield CheckResult(Level.OK, "vectors", f"{message}; the stored vectors agree")
     elif lowest >= SIMILAR:
-        yield Finding(
+        yield CheckResult(
             Level.NOTE,
             "vectors",
             f"{message}; close, so likely the same model with other preprocessing or another input type",
         )
     else:
-        yield Finding(
+        yield CheckResult(
             Level.FAIL,
             "vectors",
             f"{message}; the stored vectors come from another model or another text",
@@ -286,7 +294,7 @@ def _cosines(
             yield found
 
 
-def _settings(found: Examination, services: Services) -> Iterator[str]:
+def _settings(found: DoctorReport, services: Services) -> Iterator[str]:
     settings = services.settings
     if found.collection != settings.collection:
         yield f"CHUNKPROOF_COLLECTION={found.collection}"

@@ -30,7 +30,7 @@ class FileOrObject(click.ParamType[Path]):
         return file
 
 
-def as_given(file: Path) -> str:
+def source_name(file: Path) -> str:
     """The file as the command's line has it."""
     return _fetched.get(file, str(file))
 

@@ -10,7 +10,7 @@ from chunkproof.errors import ChunkproofError, InvalidParameterError, Unavailabl
 from chunkproof.runtime.emf import NAMESPACE, SERVICE
 from chunkproof.runtime.telemetry import STAGE_METRICS
 from chunkproof.settings import Settings
-from chunkproof_cli.aws.stack import MetricQuery, Points, Stack, deployed_stack, metric_data
+from chunkproof_cli.aws.stack import MetricQuery, Points, Stack, fetch_metric_data, find_stack
 from chunkproof_cli.latency.report import (
     DAY,
     HOUR,
@@ -104,10 +104,10 @@ def _together(stat: str, values: list[float]) -> float | None:
 
 def report_of_stack(name: str, *, since: timedelta, slo: float | None) -> Report:
     """The requests of a stack's functions. Without any, it cannot be judged."""
-    stack, window = deployed_stack(name), Window.until_now(since)
+    stack, window = find_stack(name), Window.until_now(since)
     dimensions = {label: _dimensions(stack, output) for label, output in FUNCTIONS.items()}
     queries = [query for of_function in dimensions.values() for query in _queries(of_function, window)]
-    points = metric_data(queries, window.start, window.end)
+    points = fetch_metric_data(queries, window.start, window.end)
     groups = [_group(label, Metrics(of, window, points)) for label, of in dimensions.items()]
     if not any(group.requests for group in groups):
         raise NoDataError(

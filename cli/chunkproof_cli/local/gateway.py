@@ -15,7 +15,7 @@ from uuid import uuid4
 
 from anyio import CapacityLimiter, to_thread
 
-from chunkproof_cli.local.handlers import handler_of, openapi
+from chunkproof_cli.local.handlers import build_openapi, find_handler
 
 MAX_BODY_BYTES = 10 * 1024 * 1024  # API Gateway's limit
 FUNCTION_SECONDS = 30
@@ -68,8 +68,8 @@ class Gateway:
         elif (page := _page(scope)) is not None:
             answer = page
         else:
-            event = to_event(scope, body)
-            handler = handler_of(event["rawPath"])
+            event = build_event(scope, body)
+            handler = find_handler(event["rawPath"])
             answer = await to_thread.run_sync(handler, event, LambdaContext(), limiter=self._limiter)
         await _send(answer, send)
         ms = (monotonic() - started) * 1000
@@ -78,7 +78,7 @@ class Gateway:
         log.info("%s %s %s %.0f ms", scope["method"], path, answer["statusCode"], ms)
 
 
-def to_event(scope: Scope, body: bytes) -> dict[str, Any]:
+def build_event(scope: Scope, body: bytes) -> dict[str, Any]:
     """The request as HTTP API sends it, payload format 2.0."""
     headers: dict[str, str] = {}
     cookies: list[str] = []
@@ -205,7 +205,7 @@ def _page(scope: Scope) -> dict[str, Any] | None:
     if scope["path"] == "/docs":
         return _content(200, "text/html; charset=utf-8", _DOCS)
     if scope["path"] == "/openapi.json":
-        return _content(200, "application/json", json.dumps(openapi()))
+        return _content(200, "application/json", json.dumps(build_openapi()))
     name = scope["path"].removeprefix("/docs/")
     if name in _ASSETS:
         folder = files("aws_lambda_powertools.event_handler.openapi.swagger_ui")

@@ -17,7 +17,7 @@ FUNCTIONS = ("search", "validate_chunk")
 
 
 @cache
-def function(name: str) -> ModuleType:
+def load_function(name: str) -> ModuleType:
     """The function's `app.py`, loaded once."""
     module_name = f"chunkproof_functions.{name}"
     spec = spec_from_file_location(module_name, _folder() / name / "app.py")
@@ -29,19 +29,19 @@ def function(name: str) -> ModuleType:
     return module
 
 
-def handler_of(path: str) -> Handler:
+def find_handler(path: str) -> Handler:
     """The handler behind a path, as the template's routes have it."""
     name = "validate_chunk" if path.startswith("/validate-chunk") else "search"
-    handler: Handler = function(name).lambda_handler
+    handler: Handler = load_function(name).lambda_handler
     return handler
 
 
-def openapi() -> dict[str, Any]:
+def build_openapi() -> dict[str, Any]:
     """The API of all functions in one document."""
     merged: dict[str, Any] = {}
     for name in FUNCTIONS:
         document = json.loads(
-            function(name).app.get_openapi_json_schema(
+            load_function(name).app.get_openapi_json_schema(
                 title="Chunkproof",
                 version=CONTRACT_VERSION,
                 description="Retrieval that proves it returns what was stored.",

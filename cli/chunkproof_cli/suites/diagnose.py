@@ -6,12 +6,12 @@ from chunkproof.retrieval.backend import Backend
 from chunkproof.settings import Settings
 from chunkproof.suite.diagnosis import Diagnoser
 from chunkproof.suite.store_evidence import collect_evidence
-from chunkproof_cli.options import Options, default_data
+from chunkproof_cli.options import Options, default_data_folder
 
 
 def make_diagnoser(answering: Backend, given: Options, source: str) -> Diagnoser:
     """Who looks into failed cases, with commands that ask the same store or stack."""
     where = f"--api {shlex.quote(given.api)}" if given.api else ""
-    if given.api is None and Settings.from_env().qdrant_url is None and given.data != default_data():
+    if given.api is None and Settings.from_env().qdrant_url is None and given.data != default_data_folder():
         where = f"--data {shlex.quote(str(given.data))}"
     return Diagnoser(collect_evidence(answering), source, where)

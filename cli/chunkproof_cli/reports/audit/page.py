@@ -5,7 +5,7 @@ from html import escape
 
 from chunkproof.audit.findings import Finding
 from chunkproof.audit.report import AuditReport
-from chunkproof_cli.output import excerpt, harmless
+from chunkproof_cli.output import escape_controls, shorten
 from chunkproof_cli.reports.audit.figures import GOOD, facts, headline, kind_rows, unshown, why
 
 SHOWN_SOURCES = 20
@@ -37,7 +37,7 @@ def page(report: AuditReport) -> str:
     """Verdict, charts by kind and by source, every finding of the canonical report."""
     mark = "bad" if report.findings_total else "good"
     kinds = [(kind, count, kind in GOOD) for kind, count in kind_rows(report) if count]
-    sources = [(excerpt(one.source), one.findings, False) for one in report.sources[:SHOWN_SOURCES]]
+    sources = [(shorten(one.source), one.findings, False) for one in report.sources[:SHOWN_SOURCES]]
     causes = [(kind, count, False) for kind, count in report.mismatch_kinds.items()]
     parts = [
         f"<h1>Audit of {_shown(report.collection)}</h1>",
@@ -98,4 +98,4 @@ def _table(head: Sequence[str], rows: Iterable[Iterable[object]], kind: str = "f
 
 
 def _shown(text: object) -> str:
-    return escape(harmless(str(text)))
+    return escape(escape_controls(str(text)))

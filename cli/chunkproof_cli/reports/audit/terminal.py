@@ -3,7 +3,7 @@
 from rich.text import Text
 
 from chunkproof.audit.report import AuditReport
-from chunkproof_cli.output import excerpt, out, rows, shown, table, title
+from chunkproof_cli.output import print_line, print_table, print_title, shorten
 from chunkproof_cli.reports.audit.figures import GOOD, facts, headline, kind_rows, unshown, why
 
 SHOWN = 20
@@ -13,15 +13,15 @@ def print_report(report: AuditReport) -> None:
     """Findings, counts, what was looked at; the verdict last, where the eye is."""
     listed = report.findings[:SHOWN]
     if listed:
-        title("Findings")
-        lines = ((one.chunk_id, Text(one.kind.value, "bold red"), excerpt(why(one))) for one in listed)
-        out().print(rows(table("chunk", "kind", "what is wrong"), lines))
+        print_title("Findings")
+        lines = ((one.chunk_id, Text(one.kind.value, "bold red"), shorten(why(one))) for one in listed)
+        print_table(("chunk", "kind", "what is wrong"), lines)
         if more := unshown(report, len(listed)):
-            out().print(shown(more))
-    title("Chunks by kind")
-    out().print(rows(table("kind", "chunks"), ((_kind(k, n), f"{n:,}") for k, n in kind_rows(report))))
-    out().print(rows(table("audit", ""), facts(report)))
-    out().print(shown(headline(report), "bold red" if report.findings_total else "green"), soft_wrap=True)
+            print_line(more)
+    print_title("Chunks by kind")
+    print_table(("kind", "chunks"), ((_kind(k, n), f"{n:,}") for k, n in kind_rows(report)))
+    print_table(("audit", ""), facts(report))
+    print_line(headline(report), "bold red" if report.findings_total else "green")
 
 
 def _kind(kind: str, count: int) -> Text:

@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 
 from chunkproof.audit.report import AuditReport
-from chunkproof_cli.output import excerpt, harmless
+from chunkproof_cli.output import escape_controls, shorten
 from chunkproof_cli.reports.audit.figures import facts, headline, kind_rows, unshown, why
 
 
 def text(report: AuditReport) -> str:
     """The verdict first, then counts, then findings."""
-    return "".join(harmless(line) + "\n" for line in _lines(report))
+    return "".join(escape_controls(line) + "\n" for line in _lines(report))
 
 
 def _lines(report: AuditReport) -> Iterator[str]:
@@ -23,11 +23,11 @@ def _lines(report: AuditReport) -> Iterator[str]:
     if report.sources:
         yield ""
         yield f"Sources with findings ({report.sources_total:,}):"
-        yield from (f"{one.findings:>12,} {excerpt(one.source)}" for one in report.sources)
+        yield from (f"{one.findings:>12,} {shorten(one.source)}" for one in report.sources)
     if report.findings:
         yield ""
         yield "Findings:"
         for one in report.findings:
-            yield f"  {one.kind.value}  {excerpt(one.chunk_id)}  {excerpt(why(one), 400)}"
+            yield f"  {one.kind.value}  {shorten(one.chunk_id)}  {shorten(why(one), 400)}"
         if more := unshown(report, len(report.findings)):
             yield more

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from rich.text import Text
 
 from chunkproof_cli.latency.report import Bucket, Group, Report
-from chunkproof_cli.output import out, rows, shown, table, title
+from chunkproof_cli.output import print_line, print_table, print_title, safe_text, stdout_console
 from chunkproof_cli.reports.latency.wording import (
     HEADS,
     chart_heading,
@@ -27,35 +27,35 @@ ASCII_BLOCKS = (" ", "#")
 def print_report(report: Report) -> None:
     """Verdict first, then tables and a chart for each group."""
     for line in summary(report):
-        out().print(shown(line), soft_wrap=True)
-    out().print(_verdict(report), soft_wrap=True)
+        print_line(line)
+    print_line(_verdict(report))
     for group in report.groups:
         _print_group(group, report.target_ms)
-    out().print(shown(f"Percentiles: {report.source.percentiles}", "dim"), soft_wrap=True)
+    print_line(f"Percentiles: {report.source.percentiles}", "dim")
 
 
 def _verdict(report: Report) -> Text:
     if report.slo is not None:
-        return shown(verdict(report), "green" if report.slo.met else "bold red")
-    return shown(verdict(report), "green" if not report.missed else "yellow")
+        return safe_text(verdict(report), "green" if report.slo.met else "bold red")
+    return safe_text(verdict(report), "green" if not report.missed else "yellow")
 
 
 def _print_group(group: Group, target_ms: int) -> None:
-    title(f"\n{heading(group)}")
+    print_title(f"\n{heading(group)}")
     if not group.requests:
         return
     stages = ((item.starts, item.stage, *times(item)) for item in group.stages)
-    out().print(rows(table("starts", "stage (ms)", *HEADS), stages))
+    print_table(("starts", "stage (ms)", *HEADS), stages)
     if len(group.routes) > 1:
         most = ((item.route, *times(item)) for item in group.routes[:MOST_ROUTES])
-        out().print(rows(table("route (total, ms)", *HEADS), most))
+        print_table(("route (total, ms)", *HEADS), most)
     if len(group.routes) > MOST_ROUTES:
-        out().print(shown(f"and {plural(len(group.routes) - MOST_ROUTES, 'other route')}: --json has all"))
+        print_line(f"and {plural(len(group.routes) - MOST_ROUTES, 'other route')}: --json has all")
     if group.errors:
-        out().print(rows(table("error", "count"), ((code, f"{n:,}") for code, n in group.errors.items())))
-    out().print(shown(chart_heading(group, target_ms)))
-    for line in chart(group, target_ms, ascii_only=out().options.ascii_only):
-        out().print(line, soft_wrap=True)
+        print_table(("error", "count"), ((code, f"{n:,}") for code, n in group.errors.items()))
+    print_line(chart_heading(group, target_ms))
+    for line in chart(group, target_ms, ascii_only=stdout_console().options.ascii_only):
+        print_line(line)
 
 
 def chart(group: Group, target_ms: int, *, ascii_only: bool) -> Iterator[Text]:
@@ -67,7 +67,7 @@ def chart(group: Group, target_ms: int, *, ascii_only: bool) -> Iterator[Text]:
         at = round(target_ms / full * WIDTH)
         line = f"{line[:at]}{mark}{line[at + 1 :]}"
         over = bucket.p95 is not None and bucket.p95 > target_ms
-        yield shown(
+        yield safe_text(
             f"{moment(bucket.start, group.bucket_seconds)}  {line} {_figures(bucket)}",
             "bold red" if over else "",
         )

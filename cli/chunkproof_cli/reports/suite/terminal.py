@@ -6,7 +6,7 @@ from chunkproof.suite.comparison import Comparison, Gate
 from chunkproof.suite.criteria import Verdict
 from chunkproof.suite.outcome import TestCaseResult, TestStatus
 from chunkproof.suite.report import SuiteReport
-from chunkproof_cli.output import excerpt, out, rows, shown, table, title, verdict
+from chunkproof_cli.output import print_line, print_table, print_title, safe_text, shorten, verdict_text
 from chunkproof_cli.reports.suite.figures import (
     CHANGE_HEAD,
     LATENCY_HEAD,
@@ -26,52 +26,48 @@ def print_report(report: SuiteReport) -> None:
     """What did not pass, the figures, the criteria; the verdict last, where the eye is."""
     undecided = [r for r in report.result.test_results if r.status is not TestStatus.PASSED]
     if undecided:
-        title("Not passed")
-        lines = ((case.name, _state(case), excerpt(why(case))) for case in undecided[:SHOWN_CASES])
-        out().print(rows(table("case", "state", "why"), lines))
+        print_title("Not passed")
+        lines = ((case.name, _state(case), shorten(why(case))) for case in undecided[:SHOWN_CASES])
+        print_table(("case", "state", "why"), lines)
         if (more := len(undecided) - SHOWN_CASES) > 0:
-            out().print(shown(f"… and {more} more"))
+            print_line(f"… and {more} more")
     _print_diagnosis(report)
     _print_figures(report)
-    title("Success criteria and stage limits")
-    out().print(
-        rows(
-            table("criterion", "limit", "figure", "verdict", "details"),
+    print_title("Success criteria and stage limits")
+    print_table(
+        ("criterion", "limit", "figure", "verdict", "details"),
+        (
             (
-                (
-                    f"{one.id} {one.title}",
-                    one.limit,
-                    one.shown_figure,
-                    _judged(one.verdict),
-                    one.details or "",
-                )
-                for one in report.criteria
-            ),
-        )
+                f"{one.id} {one.title}",
+                one.limit,
+                one.shown_figure,
+                _judged(one.verdict),
+                one.details or "",
+            )
+            for one in report.criteria
+        ),
     )
     if report.comparison:
         _print_comparison(report.comparison)
     result = report.result
     errors = f", {result.errors} could not be judged" if result.errors else ""
     style = "green" if result.passed == result.total_tests else "bold red"
-    out().print(
-        shown(
-            f"{report.suite.name}: {result.passed} of {result.total_tests} cases passed, {result.failed} failed"
-            f"{errors}, in {result.execution_time_ms / 1000:.1f} s",
-            style,
-        )
+    print_line(
+        f"{report.suite.name}: {result.passed} of {result.total_tests} cases passed, {result.failed} failed"
+        f"{errors}, in {result.execution_time_ms / 1000:.1f} s",
+        style,
     )
     if report.comparison:
         good = report.comparison.gate in (Gate.PASSED, Gate.CANNOT_TELL)
-        out().print(shown(report.comparison.verdict, "green" if good else "bold red"), soft_wrap=True)
+        print_line(report.comparison.verdict, "green" if good else "bold red")
 
 
 def _print_comparison(found: Comparison) -> None:
-    title("Compared with the baseline")
-    out().print(rows(table(*CHANGE_HEAD), change_rows(found)))
+    print_title("Compared with the baseline")
+    print_table(CHANGE_HEAD, change_rows(found))
     for line in comparison_lines(found):
-        out().print(shown(f"  {line}"), soft_wrap=True)
-    out().print()
+        print_line(f"  {line}")
+    print_line()
 
 
 def _print_diagnosis(report: SuiteReport) -> None:
@@ -79,28 +75,28 @@ def _print_diagnosis(report: SuiteReport) -> None:
     causes = list(diagnosis_rows(report))
     if not causes:
         return
-    title("Why")
+    print_title("Why")
     for name, cause, message, command in causes[:SHOWN_CASES]:
-        out().print(
-            Text.assemble(shown(f"  {name}: "), shown(cause, "bold"), shown(f". {message}")), soft_wrap=True
+        print_line(
+            Text.assemble(safe_text(f"  {name}: "), safe_text(cause, "bold"), safe_text(f". {message}"))
         )
         if command:
-            out().print(shown(f"    {command}", "cyan"), soft_wrap=True)
+            print_line(f"    {command}", "cyan")
     if (more := len(causes) - SHOWN_CASES) > 0:
-        out().print(shown(f"  … and {more} more"))
-    out().print()
+        print_line(f"  … and {more} more")
+    print_line()
 
 
 def _print_figures(report: SuiteReport) -> None:
     if report.result.metrics:
-        title("Metrics, mean over the cases that name relevant documents")
+        print_title("Metrics, mean over the cases that name relevant documents")
         head, lines = metric_table(report)
-        out().print(rows(table(*head), lines))
+        print_table(head, lines)
     if report.approximation:
-        out().print(shown(approximation_line(report.approximation)), soft_wrap=True)
+        print_line(approximation_line(report.approximation))
     if found := list(latency_rows(report)):
-        title("Latency in milliseconds")
-        out().print(rows(table(*LATENCY_HEAD), found))
+        print_title("Latency in milliseconds")
+        print_table(LATENCY_HEAD, found)
 
 
 def _state(case: TestCaseResult) -> Text:
@@ -109,4 +105,8 @@ def _state(case: TestCaseResult) -> Text:
 
 
 def _judged(judged: Verdict) -> Text:
-    return Text("not judged", style="dim") if judged is Verdict.NOT_JUDGED else verdict(judged is Verdict.MET)
+    return (
+        Text("not judged", style="dim")
+        if judged is Verdict.NOT_JUDGED
+        else verdict_text(judged is Verdict.MET)
+    )
