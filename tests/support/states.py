@@ -144,7 +144,7 @@ def command(
 ) -> Callable[..., Answered]:
     """`chunkproof …` where a stack says that it has this state machine, as its `Audit` or `Suite`."""
     outputs = {f"{kind}StateMachineArn": machine(), f"{kind}BucketName": BUCKET}
-    patch.setattr(executions, "deployed_stack", lambda name: Stack(name, "CREATE_COMPLETE", outputs, {}))
+    patch.setattr(executions, "find_stack", lambda name: Stack(name, "CREATE_COMPLETE", outputs, {}))
     patch.setattr(executions, "POLL_S", 1.0)
 
     def run(*arguments: object) -> Answered:
