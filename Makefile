@@ -4,13 +4,13 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 # Runs a module of tools/, tests/checks or tests/bench.
 RUN := PYTHONPATH=tests:. $(BIN)/python -m
-# Compiling a module when it is first imported, and not all of them now, halves the wait.
+# Modules are compiled when they are first imported: compiling them all at installation doubles the wait.
 INSTALL := pip --quiet --disable-pip-version-check install --no-compile
-# In parallel, a file at a time: halves the run on two cores.
+# One worker per core; the tests of a file stay in one worker.
 PYTEST_ARGS ?= -n auto --dist loadfile
 TESTS ?= tests
 
-# Deployment: PARAMS replaces the parameters of samconfig.toml, all of them. The layer is built for ARCH, with the Python that Lambda runs.
+# Deployment: PARAMS replaces all parameters of samconfig.toml. The layer is built for ARCH, with Lambda's Python.
 ARCH ?= arm64
 HOST_ARCH := $(if $(filter aarch64 arm64,$(shell uname -m)),arm64,x86_64)
 PYTHON313 ?= $(shell for python in python3.13 $$(pyenv root 2>/dev/null)/versions/3.13.*/bin/python3.13; do \
@@ -24,52 +24,78 @@ ENV ?= default
 PARAMS ?=
 export SAM_CLI_TELEMETRY = 0
 
+# The parts of `make bench` that compare builds of Chunkproof with other libraries; telemetry and audit need no build.
+COMPARED := size,cold,secret,warm,by_id,growth,serve,embedded
+PARTS ?= $(COMPARED)
+comma := ,
+split = $(subst $(comma), ,$(1))
+compared_parts = $(filter-out telemetry audit,$(call split,$(PARTS)))
+unknown_parts = $(filter-out telemetry audit $(call split,$(COMPARED)),$(call split,$(PARTS)))
+
 .DEFAULT_GOAL := help
 
 .PHONY: help
-help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / {printf "  %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+help:
+	@awk -F ':.*## ' '/^##@ / {printf "%s%s\n", sep, substr($$0, 5); sep = "\n"} \
+	  /^[a-z0-9.-]+:.*## / {printf "  %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+##@ Start
 
 .PHONY: demo
-demo: $(VENV)/.cli ## See it work: load a sample handbook, search it, validate a good and a corrupted chunk, run a suite
+demo: $(VENV)/.cli ## Load a sample handbook, search it, validate a good and a corrupted chunk, run a suite
 	@$(BIN)/chunkproof demo
 
 .PHONY: audit-demo
-audit-demo: $(VENV)/.dev ## Plant one fault of each kind in the sample handbook and audit it, text and vectors (REPORT=audit-demo.html)
+audit-demo: $(VENV)/.dev ## Audit the sample handbook with one fault of each kind planted (REPORT=audit-demo.html)
 	@$(RUN) checks.audit_demo --report $(or $(REPORT),audit-demo.html)
 
+.PHONY: walk
+walk: $(VENV)/.dev ## Trace one warm search and one validation: the files and functions they cross, in order
+	@$(RUN) tools.walk
+
+##@ Test
+
+.PHONY: test-unit
+test-unit: $(VENV)/.dev ## Run the unit tests: no server, no subprocess, under a minute
+	$(BIN)/python -m pytest $(PYTEST_ARGS) tests/unit
+
 .PHONY: test
-test: $(VENV)/.dev ## Run the tests, a real Qdrant server included
+test: $(VENV)/.dev ## Run all tests, against a real Qdrant server too (TESTS=tests/unit/test_x.py for some)
 	$(BIN)/python -m pytest $(PYTEST_ARGS) $(TESTS)
 
-.PHONY: check
-check: lint ## Everything that must hold before a change is merged
-	$(BIN)/python -m pytest --cov --cov-report=term $(PYTEST_ARGS) $(TESTS)
-	$(BIN)/python -m coverage report --include='shared/*' --fail-under=90 >/dev/null
-
 .PHONY: lint
-lint: $(VENV)/.dev ## Style, types, module boundaries
+lint: $(VENV)/.dev ## Check style, types and import tiers
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+.PHONY: check
+check: lint ## Check everything that a change needs to be merged: lint, all tests, 95 % coverage of shared/chunkproof
+	$(BIN)/python -m pytest --cov --cov-report= $(PYTEST_ARGS) $(TESTS)
+	$(BIN)/python -m coverage report --include='shared/*' --fail-under=95 --skip-covered
+
+.PHONY: check-3.13
+check-3.13: python313 ## The same on the Python that Lambda runs
+	$(MAKE) check PYTHON=$(PYTHON313) VENV=.venv-3.13
+
+.PHONY: test-faults
+test-faults: $(VENV)/.dev ## Break Qdrant and Cohere in every known way; print what a caller gets and how soon
+	@$(RUN) checks.faults
+
+.PHONY: test-load
+test-load: $(VENV)/.dev ## Send requests from many clients while Qdrant is killed and restarted (LOAD=seconds)
+	@$(RUN) checks.load --seconds $(or $(LOAD),15)
+
+.PHONY: test-fuzz
+test-fuzz: $(VENV)/.dev ## Send thousands of odd requests: no 500, every response as documented (FUZZ=2000 of each kind)
+	@$(RUN) checks.fuzz --examples $(or $(FUZZ),2000)
+
 .PHONY: suite-oracle
-suite-oracle: $(VENV)/.dev ## Our retrieval metrics beside trec_eval's, on a BEIR folder of 1,000 documents (about a minute)
+suite-oracle: $(VENV)/.dev ## Compare our retrieval metrics with trec_eval's on 1,000 documents (about a minute)
 	@$(RUN) checks.suite_oracle
 
-.PHONY: audit
-audit: $(VENV)/.dev ## Look up every pinned package for known vulnerabilities (MAY_BE_OFFLINE=1 only warns when it cannot)
-	@$(RUN) checks.audit_dependencies $(if $(MAY_BE_OFFLINE),--may-be-offline)
-
-.PHONY: audit-template
-audit-template: $(VENV)/.dev $(SCAN_VENV)/bin/checkov ## Scan the stacks that template.yaml makes, with checkov
-	@$(RUN) checks.audit_template --checkov $(SCAN_VENV)/bin/checkov
-
-.PHONY: format
-format: $(VENV)/.dev ## Format the code
-	$(BIN)/ruff format .
-	$(BIN)/ruff check --fix .
+##@ Build and deploy
 
 .PHONY: build
 build: python313 $(VENV)/.dev $(SAM) ## Build functions and layer for Lambda (ARCH=arm64 or x86_64)
@@ -85,53 +111,26 @@ invoke: $(VENV)/.dev ## Run every sample event in a Lambda container, against a 
 	@$(RUN) checks.invoke --sam $(SAM) --template .aws-sam/local/template.yaml
 
 .PHONY: test-sam
-test-sam: $(VENV)/.dev $(SAM) ## Test the build of `make invoke` behind sam local start-api
+test-sam: $(VENV)/.dev $(SAM) ## Test the build of `make invoke` behind `sam local start-api`
 	CHUNKPROOF_SAM=$(abspath $(SAM)) $(BIN)/python -m pytest tests/e2e/test_sam_local.py
 
-.PHONY: rehearse
-rehearse: python313 $(VENV)/.dev $(SAM) ## Deploy, ask and delete as the README says, against an AWS account made up on this machine
-	CHUNKPROOF_SAM=$(abspath $(SAM)) PYTHON313=$(PYTHON313) $(BIN)/python -m pytest tests/e2e/test_deploying.py
-
 .PHONY: test-built
-test-built: python313 ## The tests of what runs in Lambda, on the layer as `make invoke` builds it and on Lambda's Python
+test-built: python313 ## Run unit and integration tests on the built layer and Lambda's Python
 	@$(MAKE) --no-print-directory build ARCH=$(HOST_ARCH) BUILD=.aws-sam/local >&2
 	@$(MAKE) --no-print-directory .venv-3.13/.dev PYTHON=$(PYTHON313) VENV=.venv-3.13
 	CHUNKPROOF_LAYER=$(CURDIR)/.aws-sam/local/SharedLayer/python PYTHONPATH=$(CURDIR)/.aws-sam/local/SharedLayer/python \
 	  .venv-3.13/bin/python -m pytest $(PYTEST_ARGS) tests/unit tests/integration
 
-.PHONY: faults
-faults: $(VENV)/.dev ## Break Qdrant and Cohere in every way, and show what a caller gets and how soon
-	@$(RUN) checks.faults
-
-.PHONY: load
-load: $(VENV)/.dev ## Many clients at once while the Qdrant server is killed and restarted (LOAD=seconds)
-	@$(RUN) checks.load --seconds $(or $(LOAD),15)
-
-.PHONY: bench-audit
-bench-audit: $(VENV)/.dev ## An audit beside the SDK on one server: speed, memory, every planted fault (CHUNKS=100000, MEMORY=100000)
-	@$(RUN) bench.audit --chunks $(or $(CHUNKS),100000) --memory $(or $(MEMORY),100000)
-
-.PHONY: fuzz
-fuzz: $(VENV)/.dev ## Odd requests by the thousand: no 500, every answer as documented (FUZZ=2000 of each kind)
-	@$(RUN) checks.fuzz --examples $(or $(FUZZ),2000)
-
-.PHONY: bench
-bench: python313 $(VENV)/.dev $(SAM) ## Side by side with plain handlers and other libraries: cold, warm, size (QUICK=1, PARTS=cold,warm, JSON=FILE)
-	@$(MAKE) --no-print-directory build ARCH=$(HOST_ARCH) BUILD=.aws-sam/bench/chunkproof >&2
-	@$(RUN) bench.compare --build .aws-sam/bench/chunkproof --python $(PYTHON313) --sam $(SAM) \
-	  $(if $(QUICK),--quick) $(if $(PARTS),--parts $(PARTS)) $(if $(JSON),--json $(JSON))
-
-.PHONY: bench-telemetry
-bench-telemetry: $(VENV)/.dev ## What telling logs and metrics of a request costs, and what tracing costs at start-up
-	@$(RUN) bench.telemetry_cost
-	@$(RUN) bench.tracing_start
+.PHONY: rehearse
+rehearse: python313 $(VENV)/.dev $(SAM) ## Deploy, use and delete a stack as documented, against a simulated AWS account
+	CHUNKPROOF_SAM=$(abspath $(SAM)) PYTHON313=$(PYTHON313) $(BIN)/python -m pytest tests/e2e/test_deploying.py
 
 .PHONY: package
-package: build ## Layer, functions, state machines, templates and OpenAPI file into dist/, for Terraform and CDK
+package: build ## Put layer, functions, state machines, templates and OpenAPI file into dist/, for Terraform and CDK
 	@$(RUN) tools.package --build $(BUILD) --architecture $(ARCH)
 
 .PHONY: secret
-secret: $(VENV)/.cli ## Store the keys in Secrets Manager (asks for them, or reads JSON from standard input)
+secret: $(VENV)/.cli ## Store the API keys in Secrets Manager (prompts for them, or reads JSON from standard input)
 	@$(BIN)/chunkproof secret --name $(or $(NAME),chunkproof-keys)
 
 .PHONY: deploy
@@ -144,12 +143,30 @@ python313:
 	@test -n "$(PYTHON313)" || { echo "Lambda runs Python 3.13, and the layer is compiled with it: install it \
 	(pyenv install 3.13, or uv python install 3.13), or name it: make PYTHON313=/path/to/python3.13 build" >&2; exit 1; }
 
-.PHONY: check-3.13
-check-3.13: python313 ## The same checks on the Python that Lambda runs
-	$(MAKE) check PYTHON=$(PYTHON313) VENV=.venv-3.13
+##@ Measure
+
+.PHONY: bench
+bench: $(VENV)/.dev ## Compare with plain handlers and other libraries (QUICK=1, JSON=FILE, PARTS=cold,warm,telemetry,audit,...)
+	$(if $(unknown_parts),$(error PARTS: no part is called $(unknown_parts); the parts are $(COMPARED),telemetry,audit))
+	@$(if $(compared_parts),$(MAKE) --no-print-directory bench-compare PARTS=$(subst $() ,$(comma),$(compared_parts)))
+	@$(if $(findstring telemetry,$(PARTS)),$(RUN) bench.telemetry_cost && $(RUN) bench.tracing_start)
+	@$(if $(findstring audit,$(PARTS)),$(RUN) bench.audit --chunks $(or $(CHUNKS),100000) --memory $(or $(MEMORY),100000))
+
+.PHONY: bench-compare
+bench-compare: python313 $(VENV)/.dev $(SAM)
+	@$(MAKE) --no-print-directory build ARCH=$(HOST_ARCH) BUILD=.aws-sam/bench/chunkproof >&2
+	@$(RUN) bench.compare --build .aws-sam/bench/chunkproof --python $(PYTHON313) --sam $(SAM) --parts $(PARTS) \
+	  $(if $(QUICK),--quick) $(if $(JSON),--json $(JSON))
+
+##@ Maintain
+
+.PHONY: format
+format: $(VENV)/.dev ## Format the code
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
 
 .PHONY: docs
-docs: $(VENV)/.dev ## Write the generated pages of docs/ anew
+docs: $(VENV)/.dev ## Regenerate the generated pages of docs/
 	$(RUN) tools.pages
 
 .PHONY: site
@@ -157,12 +174,20 @@ site: $(SITE_VENV)/bin/mkdocs ## Build the documentation as a searchable site, i
 	NO_MKDOCS_2_WARNING=1 $(SITE_VENV)/bin/mkdocs build --strict --quiet
 
 .PHONY: dashboard
-dashboard: $(VENV)/.dev ## Draw the CloudWatch dashboard's layout from the template, into docs/dashboard.svg
+dashboard: $(VENV)/.dev ## Draw the layout of the CloudWatch dashboard, into docs/dashboard.svg
 	@$(RUN) tools.dashboard
 
 .PHONY: lock
-lock: $(VENV)/.dev ## Pin the dependencies anew from pyproject.toml
+lock: $(VENV)/.dev ## Pin the dependencies again from pyproject.toml
 	$(RUN) tools.pins
+
+.PHONY: audit-deps
+audit-deps: $(VENV)/.dev ## Look up every pinned package for known vulnerabilities (MAY_BE_OFFLINE=1: only warn when offline)
+	@$(RUN) checks.audit_dependencies $(if $(MAY_BE_OFFLINE),--may-be-offline)
+
+.PHONY: audit-template
+audit-template: $(VENV)/.dev $(SCAN_VENV)/bin/checkov ## Scan the stacks of template.yaml with checkov
+	@$(RUN) checks.audit_template --checkov $(SCAN_VENV)/bin/checkov
 
 .PHONY: clean
 clean: ## Remove everything that was made here

@@ -61,7 +61,7 @@ FILES = {
 }
 LARGEST = next(iter(FILES))
 APART = {"tests/requirements-sam.txt", "tests/requirements-scan.txt", "tests/requirements-site.txt"}
-# What `make bench` measures beside Chunkproof. Nothing else installs these, so `make audit` does not look them up.
+# What `make bench` measures beside Chunkproof. Nothing else installs these, so `make audit-deps` does not look them up.
 CONTENDERS = {
     f"tests/bench/contenders/{name}.txt": ("3.13", [f"tests/bench/contenders/{name}.in", *constraint])
     for name, constraint in {

@@ -1,6 +1,6 @@
 """How fast an audit is beside the SDK on the same server, and that its memory does not grow with the manifest.
 
-`make bench-audit`: exit 1 when a planted fault is not found, something else is, or a figure is not reached.
+`make bench PARTS=audit`: exit 1 when a planted fault is not found, something else is, or a figure is not reached.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""What the OSV database knows against the pinned packages, looked up by pip-audit; `make audit` runs this.
+"""Look up every pinned package in the OSV database with pip-audit (`make audit-deps`).
 
 Every version in every pinned file is looked up, those for other platforms and Pythons too. Exit 1 for a
 vulnerability without an exception, or an exception without a vulnerability; 3 when the database cannot be

@@ -1,6 +1,6 @@
-"""Every fault on both services, through the real handlers, as a table; `make faults` runs this.
+"""Drive every fault of both services through the real handlers and print a table (`make test-faults`).
 
-Exit 1 when an answer came too late or the request after the fault was not answered.
+Exit 1 when a response came too late or the request after the fault failed.
 """
 
 import sys

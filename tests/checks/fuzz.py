@@ -1,6 +1,6 @@
-"""Many odd requests: any body to the handlers, and what the API document allows to `serve`; `make fuzz` runs this.
+"""Send odd requests: any body to the handlers, and bodies made from the OpenAPI document to `serve` (`make test-fuzz`).
 
-A request that is answered with a 500, or otherwise than the document promises, ends it with that request.
+Stops at the first request that gets a 500 or a response that the document does not describe, and prints it.
 """
 
 import argparse

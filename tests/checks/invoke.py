@@ -1,7 +1,7 @@
-"""Every sample event through `sam local invoke`, against services started here; `make invoke` runs this.
+"""Send every sample event through `sam local invoke`, against services started here (`make invoke`).
 
-Exit 1 when an event is not answered with the status that its file name promises, a search finds other chunks
-than the same search in this process, or CloudWatch would not take the metrics that the container wrote.
+Exit 1 when a response has another status than the event's file name says, a search finds other chunks than the
+same search in this process, or CloudWatch would reject the metrics that the container wrote.
 """
 
 import argparse

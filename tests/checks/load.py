@@ -1,6 +1,6 @@
-"""Many clients at once against the handlers, while the Qdrant server is killed and restarted; `make load` runs this.
+"""Load the handlers from many clients while the Qdrant server is killed and restarted (`make test-load`).
 
-Exit 1 when an answer came too late, was a 500, or no search succeeded again after the restart.
+Exit 1 when a response came too late or was a 500, or when no search succeeded after the restart.
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """What an audit takes and costs at any size: the figures of docs/guides/scale.md, which a test compares with this.
 
-Figures are measured (`make bench-audit`) unless they say otherwise, or prices; change one and run this again.
+Figures are measured (`make bench PARTS=audit`) unless they say otherwise, or prices; change one and run this again.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""Requests made from the OpenAPI document: every answer is one that it promises (`make fuzz` sends many more)."""
+"""Requests made from the OpenAPI document: every answer is one that it promises (`make test-fuzz` sends many more)."""
 
 from collections.abc import Iterator
 from pathlib import Path
