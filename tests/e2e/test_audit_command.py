@@ -73,7 +73,7 @@ def test_a_changed_chunk_fails_it_and_every_report_shows_it_harmlessly(
 
     page = (tmp_path / "report.html").read_text("utf-8")
     assert "<script" not in page
-    assert page.count('class="chart"') == 3  # kinds, causes, sources
+    assert page.count('<table class="chart') == 3  # kinds, causes, sources
     _Balanced().feed(page)
     failures = ET.parse(tmp_path / "report.xml").findall(".//failure")
     assert [failure.get("type") for failure in failures] == ["mismatch"]
@@ -339,4 +339,4 @@ def test_the_demo_finds_every_kind_and_nothing_else(
     from checks.audit_demo import demo
 
     assert demo(tmp_path / "demo.html", most=60), capsys.readouterr().out
-    assert 'class="chart"' in (tmp_path / "demo.html").read_text("utf-8")
+    assert '<table class="chart' in (tmp_path / "demo.html").read_text("utf-8")

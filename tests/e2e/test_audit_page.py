@@ -15,7 +15,7 @@ from support.chromium import Chromium
 
 LONG = "https://docs.example.com/a/very/long/path/to/one/of/many/documents/with/nearly/the/same/address/"
 # Of each bar whether its label is read beside or above it, and whether all of the row is within the page.
-CLEAR = """[...document.querySelectorAll(".chart tr")].map(row => {
+CLEAR = """[...document.querySelectorAll(".chart tbody tr")].map(row => {
   const range = document.createRange();
   range.selectNodeContents(row.querySelector("th"));
   const [text, bar] = [range.getBoundingClientRect(), row.querySelector(".bar").getBoundingClientRect()];

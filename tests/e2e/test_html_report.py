@@ -131,7 +131,7 @@ def test_an_expected_result_is_marked_by_word_as_well_as_colour(page: Page) -> N
 
 
 def test_stored_text_stays_text(page: Page) -> None:
-    shown = NASTY.replace("\x00", "\ufffd").replace("\x1b", "\ufffd")
+    shown = NASTY.replace("\x00", "‹00›").replace("\x1b", "‹1B›")
     assert page.run("window.acted === undefined")
     assert page.run("[document.scripts.length, document.images.length]") == [1, 0]
     assert page.run("document.querySelectorAll('main a').length") == 0

@@ -16,7 +16,7 @@ from chunkproof.suite.report import SuiteReport
 from chunkproof.suite.run import RunPlan, run_suite
 from chunkproof.suite.store_evidence import collect_evidence
 from chunkproof_cli.connections import local_backend
-from chunkproof_cli.reports.suite.figures import why
+from chunkproof_cli.reports.suite.figures import explain_result
 
 from support.chunks import make_services
 from support.sdk import sdk
@@ -95,7 +95,7 @@ def test_a_poor_index_shows_in_ann_recall_and_in_what_only_the_exact_search_find
     assert missed[0].diagnosis[0].command == (
         f"chunkproof suite run --exact --filter {missed[0].name} --collection {collection} s.yaml"
     )
-    assert why(missed[0]) == (
+    assert explain_result(missed[0]) == (
         f"Not in the top 10: c{missed[0].name} (an exact search finds c{missed[0].name}: the index missed it)"
     )
 

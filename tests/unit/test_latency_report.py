@@ -7,13 +7,20 @@ from typing import Any
 import pytest
 
 from chunkproof.errors import InvalidParameterError
-from chunkproof_cli.latency.from_logs import report_of_log, spread_of
+from chunkproof_cli.latency.from_logs import compute_spread, report_from_log
 from chunkproof_cli.latency.from_stack import METRICS, Window
 from chunkproof_cli.latency.log_lines import LoggedRequest, LogReader
-from chunkproof_cli.latency.report import STAGES, Report, step_for
-from chunkproof_cli.reports.latency.page import page
-from chunkproof_cli.reports.latency.terminal import WIDTH, chart
-from chunkproof_cli.reports.latency.wording import interval, milliseconds, moment, percent, summary, verdict
+from chunkproof_cli.latency.report import STAGES, LatencyReport, choose_bucket_seconds
+from chunkproof_cli.reports.latency.page import render_latency_page
+from chunkproof_cli.reports.latency.terminal import WIDTH, chart_lines
+from chunkproof_cli.reports.latency.wording import (
+    format_interval,
+    format_ms,
+    format_percent,
+    format_time,
+    summary_lines,
+    verdict_line,
+)
 
 NINE = datetime(2026, 1, 15, 9, tzinfo=UTC)
 
@@ -26,9 +33,11 @@ def logged(total: float, after: float = 0, **changed: Any) -> LoggedRequest:
     return LoggedRequest.model_validate({**line, "timestamp": at, **changed})
 
 
-def told(*requests: LoggedRequest, slo: float | None = None, target_ms: int = 2_000, **read: int) -> Report:
+def told(
+    *requests: LoggedRequest, slo: float | None = None, target_ms: int = 2_000, **read: int
+) -> LatencyReport:
     reader = LogReader(requests=list(requests), **{"lines": len(requests), **read})
-    return report_of_log(reader, "a.log", target_ms=target_ms, slo=slo, since=None)
+    return report_from_log(reader, "a.log", target_ms=target_ms, slo=slo, since=None)
 
 
 # figures
@@ -46,7 +55,7 @@ def told(*requests: LoggedRequest, slo: float | None = None, target_ms: int = 2_
     ],
 )
 def test_percentiles_are_by_nearest_rank(values: Any, expected: tuple[float, ...]) -> None:
-    spread = spread_of(list(map(float, values)))
+    spread = compute_spread(list(map(float, values)))
     assert (spread.p50, spread.p95, spread.p99, spread.max) == expected
     assert spread.count == len(values)
 
@@ -132,7 +141,7 @@ def test_time_is_cut_into_a_dozen_buckets_and_empty_ones_are_told() -> None:
     [(0, 1), (12, 1), (13, 5), (60, 5), (61, 15), (10_800, 900), (604_800, 86_400), (10**9, 364 * 86_400)],
 )
 def test_a_bucket_has_a_length_that_clocks_know(seconds: float, step: int) -> None:
-    assert step_for(seconds) == step
+    assert choose_bucket_seconds(seconds) == step
 
 
 @pytest.mark.parametrize(
@@ -150,16 +159,16 @@ def test_an_slo_is_met_exactly_at_its_share(missed: int, of: int, slo: float, me
     report = told(*requests, slo=slo)
     assert report.slo is not None
     assert report.slo.met is met
-    assert ("BELOW" in verdict(report)) is not met
+    assert ("BELOW" in verdict_line(report)) is not met
 
 
 def test_only_all_requests_are_a_hundred_percent() -> None:
-    assert percent(told(*[logged(1.0)] * 99_999, logged(3_000.0))) == "99.99 %"
-    assert percent(told(logged(1.0))) == "100.00 %"
+    assert format_percent(told(*[logged(1.0)] * 99_999, logged(3_000.0))) == "99.99 %"
+    assert format_percent(told(logged(1.0))) == "100.00 %"
 
 
 def test_lines_that_could_not_be_read_are_told() -> None:
-    lines = list(summary(told(logged(1), lines=1_200, unreadable=3)))
+    lines = list(summary_lines(told(logged(1), lines=1_200, unreadable=3)))
     assert lines[1] == "1,200 lines read, 1 of them requests; 3 more could not be read"
 
 
@@ -201,8 +210,8 @@ def test_periods_are_multiples_of_what_cloudwatch_keeps(since: timedelta, second
 # shown
 
 
-def bars(report: Report, *, ascii_only: bool) -> list[str]:
-    return [line.plain for line in chart(report.groups[0], report.target_ms, ascii_only=ascii_only)]
+def bars(report: LatencyReport, *, ascii_only: bool) -> list[str]:
+    return [line.plain for line in chart_lines(report.groups[0], report.target_ms, ascii_only=ascii_only)]
 
 
 def test_a_bar_shows_p95_against_the_target() -> None:
@@ -231,18 +240,18 @@ def test_a_target_that_nothing_reaches_is_at_the_end() -> None:
     [(1, "1 second"), (15, "15 seconds"), (900, "15 minutes"), (21_600, "6 hours"), (604_800, "1 week")],
 )
 def test_intervals_are_told_in_words(seconds: int, text: str) -> None:
-    assert interval(seconds) == text
+    assert format_interval(seconds) == text
 
 
 def test_times_are_as_exact_as_they_need_to_be() -> None:
-    assert [milliseconds(time) for time in (0.04, 5.25, 99.94, 100.4, 12_345.6)] == [
+    assert [format_ms(time) for time in (0.04, 5.25, 99.94, 100.4, 12_345.6)] == [
         "0.0",
         "5.2",
         "99.9",
         "100",
         "12,346",
     ]
-    assert [moment(NINE, step) for step in (1, 60, 86_400)] == ["09:00:00", "01-15 09:00", "2026-01-15"]
+    assert [format_time(NINE, step) for step in (1, 60, 86_400)] == ["09:00:00", "01-15 09:00", "2026-01-15"]
 
 
 class Markup(HTMLParser):
@@ -271,7 +280,7 @@ class Markup(HTMLParser):
 def test_the_page_has_every_figure_and_needs_nothing_else() -> None:
     report = told(logged(1_234.0), logged(3_000.0, route="GET /health", status=503, code="INTERNAL"), slo=99)
     markup = Markup()
-    markup.feed(page(report))
+    markup.feed(render_latency_page(report))
     assert markup.open == []
     for text in (
         "1,234",
@@ -285,7 +294,7 @@ def test_the_page_has_every_figure_and_needs_nothing_else() -> None:
         assert text in markup.text
     assert not {"script", "link", "img", "iframe"} & set(markup.seen)
     assert not {"src", "href"} & markup.attributes
-    assert "url(" not in page(report)
+    assert "url(" not in render_latency_page(report)
 
 
 def test_what_was_logged_is_text_on_the_page() -> None:
@@ -293,6 +302,6 @@ def test_what_was_logged_is_text_on_the_page() -> None:
     report = told(logged(1, route=evil, status=500, code=evil), logged(1))
     named = report.model_copy(update={"source": report.source.model_copy(update={"name": evil})})
     markup = Markup()
-    markup.feed(page(named))
+    markup.feed(render_latency_page(named))
     assert "script" not in markup.seen
     assert markup.text.count(evil) == 5, "title, heading, summary, route, code"

@@ -14,8 +14,8 @@ from chunkproof.errors import InvalidParameterError, VectorStoreUnavailableError
 from chunkproof.suite.report import SuiteReport, read_report
 from chunkproof.suite.run import InterruptedRun, RunPlan, run_suite
 from chunkproof.suite.validation_report import CollectionStats, ValidationReport
+from chunkproof_cli.reports.markdown import MOST_CHARS
 from chunkproof_cli.reports.suite import FORMATS
-from chunkproof_cli.reports.suite.markdown import MOST_CHARS
 
 from support.suites import Answer, Backend, answer, chunk, suite
 

@@ -12,10 +12,10 @@ import click
 
 from chunkproof.settings import Settings
 from chunkproof_cli.exits import FAILED
-from chunkproof_cli.latency.report import Report
+from chunkproof_cli.latency.report import LatencyReport
 from chunkproof_cli.options import output_option, reject_api
 from chunkproof_cli.output import print_json, print_note
-from chunkproof_cli.reports.latency.page import page
+from chunkproof_cli.reports.latency.page import render_latency_page
 from chunkproof_cli.reports.latency.terminal import print_report
 from chunkproof_cli.reports.outputs import check_outputs
 
@@ -30,8 +30,8 @@ Examples:
 """
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 LONGEST = timedelta(days=455)
-FORMATS: dict[str, Callable[[Report], str]] = {
-    ".html": page,
+FORMATS: dict[str, Callable[[LatencyReport], str]] = {
+    ".html": render_latency_page,
     ".json": lambda report: report.model_dump_json(indent=2) + "\n",
 }
 
@@ -105,14 +105,14 @@ def latency(
     sys.exit(FAILED if report.slo is not None and not report.slo.met else 0)
 
 
-def _of_stack(name: str, since: timedelta | None, slo: float | None) -> Report:
-    from chunkproof_cli.latency.from_stack import report_of_stack  # Powertools and boto3: not for --help
+def _of_stack(name: str, since: timedelta | None, slo: float | None) -> LatencyReport:
+    from chunkproof_cli.latency.from_stack import report_from_stack  # Powertools and boto3: not for --help
 
-    return report_of_stack(name, since=since or timedelta(hours=3), slo=slo)
+    return report_from_stack(name, since=since or timedelta(hours=3), slo=slo)
 
 
-def _of_log(file: TextIO, since: timedelta | None, slo: float | None) -> Report:
-    from chunkproof_cli.latency.from_logs import report_of_log
+def _of_log(file: TextIO, since: timedelta | None, slo: float | None) -> LatencyReport:
+    from chunkproof_cli.latency.from_logs import report_from_log
     from chunkproof_cli.latency.log_lines import LogReader
 
     target_ms, read = Settings.from_env().latency_target_ms, LogReader()
@@ -120,4 +120,4 @@ def _of_log(file: TextIO, since: timedelta | None, slo: float | None) -> Report:
     if read.interrupted:
         print_note("Interrupted: this is what was read until then")
     name = "standard input" if file.name in ("-", "<stdin>") else file.name
-    return report_of_log(read, name, target_ms=target_ms, slo=slo, since=since)
+    return report_from_log(read, name, target_ms=target_ms, slo=slo, since=since)

@@ -11,21 +11,21 @@ from chunkproof_cli.latency.report import (
     STAGES,
     Bucket,
     Group,
-    Report,
+    LatencyReport,
     RouteTimes,
     Source,
     Spread,
     StageTimes,
     Starts,
-    step_for,
+    choose_bucket_seconds,
 )
 
 NEAREST_RANK = "nearest rank, so that each is a time that was measured"
 
 
-def report_of_log(
+def report_from_log(
     read: LogReader, name: str, *, target_ms: int, slo: float | None, since: timedelta | None
-) -> Report:
+) -> LatencyReport:
     """The requests of a log, of its last `since` where given. A log without any is wrong input."""
     if not read.requests:
         raise InvalidParameterError(_nothing(read, name))
@@ -46,7 +46,7 @@ def report_of_log(
         lines=read.lines,
         unreadable=read.unreadable,
     )
-    return Report.of([_group(requests, target_ms)], source, target_ms, slo)
+    return LatencyReport.of([_group(requests, target_ms)], source, target_ms, slo)
 
 
 def _nothing(read: LogReader, name: str) -> str:
@@ -58,7 +58,7 @@ def _nothing(read: LogReader, name: str) -> str:
     )
 
 
-def spread_of(values: Sequence[float]) -> Spread:
+def compute_spread(values: Sequence[float]) -> Spread:
     """Percentiles by nearest rank."""
     import numpy as np  # a tenth of a second to import: not for --help
 
@@ -67,7 +67,7 @@ def spread_of(values: Sequence[float]) -> Spread:
 
 
 def _group(requests: Sequence[LoggedRequest], target_ms: int) -> Group:
-    step = step_for((max(r.at for r in requests) - min(r.at for r in requests)).total_seconds())
+    step = choose_bucket_seconds((max(r.at for r in requests) - min(r.at for r in requests)).total_seconds())
     codes = Counter(request.code or NO_CODE for request in requests if request.status >= 400)
     return Group(
         name="all routes",
@@ -93,7 +93,7 @@ def _stages(requests: Sequence[LoggedRequest]) -> Iterator[StageTimes]:
     for starts, some in by_start.items():
         for stage in STAGES:
             if times := list(_times(some, stage)):
-                yield StageTimes(stage=stage, starts=starts, **spread_of(times).model_dump())
+                yield StageTimes(stage=stage, starts=starts, **compute_spread(times).model_dump())
 
 
 def _times(requests: Iterable[LoggedRequest], stage: str) -> Iterator[float]:
@@ -108,7 +108,7 @@ def _routes(requests: Iterable[LoggedRequest]) -> Iterator[RouteTimes]:
     for request in requests:
         by_route[request.route or "(none)"].append(request.total_ms)
     for route, times in sorted(by_route.items(), key=lambda item: (-len(item[1]), item[0])):
-        yield RouteTimes(route=route, **spread_of(times).model_dump())
+        yield RouteTimes(route=route, **compute_spread(times).model_dump())
 
 
 def _buckets(requests: Iterable[LoggedRequest], step: int) -> Iterator[Bucket]:
@@ -119,4 +119,4 @@ def _buckets(requests: Iterable[LoggedRequest], step: int) -> Iterator[Bucket]:
     for number in range(min(waited), max(waited) + 1):
         times = waited.get(number, [])
         start = datetime.fromtimestamp(number * step, UTC)
-        yield Bucket(start=start, requests=len(times), p95=spread_of(times).p95 if times else None)
+        yield Bucket(start=start, requests=len(times), p95=compute_spread(times).p95 if times else None)

@@ -19,10 +19,10 @@ from chunkproof_cli.latency.report import (
     STAGES,
     Bucket,
     Group,
-    Report,
+    LatencyReport,
     Source,
     StageTimes,
-    step_for,
+    choose_bucket_seconds,
 )
 
 METRICS = {**STAGE_METRICS, "total": "RequestLatency", "gateway": "GatewayLatency"}
@@ -61,7 +61,7 @@ class Window:
         seconds = ceil(since.total_seconds() / grain) * grain
         now = datetime.now(UTC)
         end = datetime.fromtimestamp(ceil(now.timestamp() / grain) * grain, UTC)
-        return cls(end - timedelta(seconds=seconds), end, max(grain, step_for(seconds)))
+        return cls(end - timedelta(seconds=seconds), end, max(grain, choose_bucket_seconds(seconds)))
 
     @property
     def seconds(self) -> int:
@@ -102,7 +102,7 @@ def _together(stat: str, values: list[float]) -> float | None:
     return sum(values) if stat in (SUM, COUNT) else max(values)
 
 
-def report_of_stack(name: str, *, since: timedelta, slo: float | None) -> Report:
+def report_from_stack(name: str, *, since: timedelta, slo: float | None) -> LatencyReport:
     """The requests of a stack's functions. Without any, it cannot be judged."""
     stack, window = find_stack(name), Window.until_now(since)
     dimensions = {label: _dimensions(stack, output) for label, output in FUNCTIONS.items()}
@@ -115,7 +115,7 @@ def report_of_stack(name: str, *, since: timedelta, slo: float | None) -> Report
             f"look further back (--since), or see whether it answers (chunkproof doctor --stack {name})"
         )
     source = Source(kind="stack", name=name, start=window.start, end=window.end, percentiles=BY_CLOUDWATCH)
-    return Report.of(groups, source, _target_ms(stack), slo)
+    return LatencyReport.of(groups, source, _target_ms(stack), slo)
 
 
 def _dimensions(stack: Stack, output: str) -> tuple[tuple[str, str], ...]:

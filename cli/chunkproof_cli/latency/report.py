@@ -81,7 +81,7 @@ class Source(Model):
     unreadable: int = 0
 
 
-class Report(Model):
+class LatencyReport(Model):
     """Everything, as `--json` prints it. A request is within the target by what its caller waited."""
 
     source: Source
@@ -110,6 +110,6 @@ class Report(Model):
         )
 
 
-def step_for(seconds: float) -> int:
+def choose_bucket_seconds(seconds: float) -> int:
     """The length of a bucket, so that a chart over this time has a dozen at most."""
     return next((step for step in _STEPS if seconds / step <= MOST_BUCKETS), 364 * DAY)

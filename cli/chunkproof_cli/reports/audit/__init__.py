@@ -1,28 +1,28 @@
-"""Reports of an audit in every format, all rendered from the canonical one; a format is a file here."""
+"""Audit reports in every format, rendered from the canonical JSON; one module for each format."""
 
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from chunkproof.audit.report import AuditReport
-from chunkproof_cli.reports.audit.junit import junit
-from chunkproof_cli.reports.audit.markdown import markdown
-from chunkproof_cli.reports.audit.page import page
-from chunkproof_cli.reports.audit.text import text
+from chunkproof_cli.reports.audit.junit import render_audit_junit
+from chunkproof_cli.reports.audit.markdown import render_audit_markdown
+from chunkproof_cli.reports.audit.page import render_audit_page
+from chunkproof_cli.reports.audit.text import render_audit_text
 
 FORMATS: Mapping[str, Callable[[AuditReport], str]] = {
     ".json": AuditReport.canonical_json,
-    ".txt": text,
-    ".md": markdown,
-    ".xml": junit,
-    ".html": page,
+    ".txt": render_audit_text,
+    ".md": render_audit_markdown,
+    ".xml": render_audit_junit,
+    ".html": render_audit_page,
 }
 FINDINGS = ".jsonl"
 EXTENSIONS = (*FORMATS, FINDINGS)
 
 
 def write_reports(report: AuditReport, files: tuple[Path, ...], findings: Path | None = None) -> None:
-    """The report in each file, by its extension; `.jsonl` has every finding, one per line."""
+    """Write each file in the format of its extension; `.jsonl` has every finding, one per line."""
     for file in files:
         if file.suffix == FINDINGS and findings is not None:
             shutil.copyfile(findings, file)
@@ -30,8 +30,8 @@ def write_reports(report: AuditReport, files: tuple[Path, ...], findings: Path |
             file.write_text(FORMATS[file.suffix](report), "utf-8", newline="\n")
 
 
-def audit_in(file: Path) -> AuditReport | None:
-    """The audit's report in this file; None when it holds something else."""
+def read_audit_report(file: Path) -> AuditReport | None:
+    """Read an audit report; None when the file holds something else."""
     try:
         return AuditReport.model_validate_json(file.read_bytes())
     except (OSError, ValueError):

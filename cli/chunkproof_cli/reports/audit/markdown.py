@@ -1,27 +1,28 @@
 """`.md`: fits a comment on a pull request, however large the collection."""
 
 from chunkproof.audit.report import AuditReport
-from chunkproof_cli.reports.audit.figures import facts, headline, kind_rows, unshown, why
-from chunkproof_cli.reports.suite.markdown import MOST_CHARS, cell, table
+from chunkproof_cli.reports.audit.figures import (
+    describe_finding,
+    facts,
+    findings_left_out,
+    headline,
+    kind_rows,
+)
+from chunkproof_cli.reports.markdown import escape_text, join_parts, table
 
 SHOWN = 50
 
 
-def markdown(report: AuditReport) -> str:
-    """Verdict first, then counts, then what is wrong."""
+def render_audit_markdown(report: AuditReport) -> str:
+    """Render the verdict, then the counts, then the findings."""
     parts = [
-        f"## {'❌' if report.findings_total else '✅'} Audit of {cell(report.collection)}",
+        f"## {'❌' if report.findings_total else '✅'} Audit of {escape_text(report.collection)}",
         headline(report),
         table(("kind", "chunks"), ((kind, f"{count:,}") for kind, count in kind_rows(report))),
         table(("audit", ""), facts(report)),
     ]
-    if report.findings:
-        listed = report.findings[:SHOWN]
-        parts.append("### Findings")
-        parts.append(
-            table(("chunk", "kind", "what is wrong"), ((f.chunk_id, f.kind.value, why(f)) for f in listed))
-        )
-        if more := unshown(report, len(listed)):
-            parts.append(more)
-    text = "\n\n".join(parts) + "\n"
-    return text if len(text) <= MOST_CHARS else text[: MOST_CHARS - 40].rpartition("\n")[0] + "\n\n…\n"
+    if listed := report.findings[:SHOWN]:
+        rows = ((one.chunk_id, one.kind.value, describe_finding(one)) for one in listed)
+        parts += ["### Findings", table(("chunk", "kind", "what is wrong"), rows)]
+        parts += filter(None, [findings_left_out(report, len(listed))])
+    return join_parts(parts)

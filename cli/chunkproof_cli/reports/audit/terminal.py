@@ -1,22 +1,31 @@
-"""An audit as a terminal shows it."""
+"""Audit reports in the terminal."""
 
 from rich.text import Text
 
 from chunkproof.audit.report import AuditReport
 from chunkproof_cli.output import print_line, print_table, print_title, shorten
-from chunkproof_cli.reports.audit.figures import GOOD, facts, headline, kind_rows, unshown, why
+from chunkproof_cli.reports.audit.figures import (
+    GOOD,
+    describe_finding,
+    facts,
+    findings_left_out,
+    headline,
+    kind_rows,
+)
 
 SHOWN = 20
 
 
 def print_report(report: AuditReport) -> None:
-    """Findings, counts, what was looked at; the verdict last, where the eye is."""
+    """Print findings, counts and facts; the verdict comes last, next to the prompt."""
     listed = report.findings[:SHOWN]
     if listed:
         print_title("Findings")
-        lines = ((one.chunk_id, Text(one.kind.value, "bold red"), shorten(why(one))) for one in listed)
+        lines = (
+            (one.chunk_id, Text(one.kind.value, "bold red"), shorten(describe_finding(one))) for one in listed
+        )
         print_table(("chunk", "kind", "what is wrong"), lines)
-        if more := unshown(report, len(listed)):
+        if more := findings_left_out(report, len(listed)):
             print_line(more)
     print_title("Chunks by kind")
     print_table(("kind", "chunks"), ((_kind(k, n), f"{n:,}") for k, n in kind_rows(report)))

@@ -1,14 +1,20 @@
-"""`.txt`: for reading anywhere."""
+"""`.txt`: plain text for any reader."""
 
 from collections.abc import Iterator
 
 from chunkproof.audit.report import AuditReport
 from chunkproof_cli.output import escape_controls, shorten
-from chunkproof_cli.reports.audit.figures import facts, headline, kind_rows, unshown, why
+from chunkproof_cli.reports.audit.figures import (
+    describe_finding,
+    facts,
+    findings_left_out,
+    headline,
+    kind_rows,
+)
 
 
-def text(report: AuditReport) -> str:
-    """The verdict first, then counts, then findings."""
+def render_audit_text(report: AuditReport) -> str:
+    """Render the verdict, then the counts, then the findings."""
     return "".join(escape_controls(line) + "\n" for line in _lines(report))
 
 
@@ -28,6 +34,6 @@ def _lines(report: AuditReport) -> Iterator[str]:
         yield ""
         yield "Findings:"
         for one in report.findings:
-            yield f"  {one.kind.value}  {shorten(one.chunk_id)}  {shorten(why(one), 400)}"
-        if more := unshown(report, len(report.findings)):
+            yield f"  {one.kind.value}  {shorten(one.chunk_id)}  {shorten(describe_finding(one), 400)}"
+        if more := findings_left_out(report, len(report.findings)):
             yield more

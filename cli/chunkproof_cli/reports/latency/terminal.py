@@ -1,22 +1,22 @@
-"""A report as a person reads it in a terminal."""
+"""Latency reports in the terminal."""
 
 from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
-from chunkproof_cli.latency.report import Bucket, Group, Report
+from chunkproof_cli.latency.report import Bucket, Group, LatencyReport
 from chunkproof_cli.output import print_line, print_table, print_title, safe_text, stdout_console
 from chunkproof_cli.reports.latency.wording import (
     HEADS,
     chart_heading,
-    heading,
-    milliseconds,
-    moment,
-    plural,
-    summary,
-    times,
-    verdict,
+    format_ms,
+    format_time,
+    group_heading,
+    summary_lines,
+    time_cells,
+    verdict_line,
 )
+from chunkproof_cli.reports.wording import plural
 
 WIDTH = 40
 MOST_ROUTES = 10
@@ -24,9 +24,9 @@ BLOCKS = (" ", "▏", "▎", "▍", "▌", "▋", "▊", "▉", "█")
 ASCII_BLOCKS = (" ", "#")
 
 
-def print_report(report: Report) -> None:
-    """Verdict first, then tables and a chart for each group."""
-    for line in summary(report):
+def print_report(report: LatencyReport) -> None:
+    """Print the verdict, then tables and a chart for each group."""
+    for line in summary_lines(report):
         print_line(line)
     print_line(_verdict(report))
     for group in report.groups:
@@ -34,32 +34,32 @@ def print_report(report: Report) -> None:
     print_line(f"Percentiles: {report.source.percentiles}", "dim")
 
 
-def _verdict(report: Report) -> Text:
+def _verdict(report: LatencyReport) -> Text:
     if report.slo is not None:
-        return safe_text(verdict(report), "green" if report.slo.met else "bold red")
-    return safe_text(verdict(report), "green" if not report.missed else "yellow")
+        return safe_text(verdict_line(report), "green" if report.slo.met else "bold red")
+    return safe_text(verdict_line(report), "green" if not report.missed else "yellow")
 
 
 def _print_group(group: Group, target_ms: int) -> None:
-    print_title(f"\n{heading(group)}")
+    print_title(f"\n{group_heading(group)}")
     if not group.requests:
         return
-    stages = ((item.starts, item.stage, *times(item)) for item in group.stages)
+    stages = ((item.starts, item.stage, *time_cells(item)) for item in group.stages)
     print_table(("starts", "stage (ms)", *HEADS), stages)
     if len(group.routes) > 1:
-        most = ((item.route, *times(item)) for item in group.routes[:MOST_ROUTES])
+        most = ((item.route, *time_cells(item)) for item in group.routes[:MOST_ROUTES])
         print_table(("route (total, ms)", *HEADS), most)
     if len(group.routes) > MOST_ROUTES:
         print_line(f"and {plural(len(group.routes) - MOST_ROUTES, 'other route')}: --json has all")
     if group.errors:
         print_table(("error", "count"), ((code, f"{n:,}") for code, n in group.errors.items()))
     print_line(chart_heading(group, target_ms))
-    for line in chart(group, target_ms, ascii_only=stdout_console().options.ascii_only):
+    for line in chart_lines(group, target_ms, ascii_only=stdout_console().options.ascii_only):
         print_line(line)
 
 
-def chart(group: Group, target_ms: int, *, ascii_only: bool) -> Iterator[Text]:
-    """A bar for each bucket, the target marked in it."""
+def chart_lines(group: Group, target_ms: int, *, ascii_only: bool) -> Iterator[Text]:
+    """Draw a bar for each bucket, with the target marked."""
     blocks, mark = (ASCII_BLOCKS, "|") if ascii_only else (BLOCKS, "│")
     full = max(target_ms, *(bucket.p95 or 0 for bucket in group.buckets))
     for bucket in group.buckets:
@@ -68,7 +68,7 @@ def chart(group: Group, target_ms: int, *, ascii_only: bool) -> Iterator[Text]:
         line = f"{line[:at]}{mark}{line[at + 1 :]}"
         over = bucket.p95 is not None and bucket.p95 > target_ms
         yield safe_text(
-            f"{moment(bucket.start, group.bucket_seconds)}  {line} {_figures(bucket)}",
+            f"{format_time(bucket.start, group.bucket_seconds)}  {line} {_figures(bucket)}",
             "bold red" if over else "",
         )
 
@@ -76,11 +76,11 @@ def chart(group: Group, target_ms: int, *, ascii_only: bool) -> Iterator[Text]:
 def _figures(bucket: Bucket) -> str:
     if bucket.p95 is None:
         return "-"
-    return f"{milliseconds(bucket.p95):>7} ms  {plural(bucket.requests, 'request')}"
+    return f"{format_ms(bucket.p95):>7} ms  {plural(bucket.requests, 'request')}"
 
 
 def _bar(share: float, blocks: Sequence[str]) -> str:
-    """A share of the width, to the eighth of a cell; something is never nothing."""
+    """Draw a share of the width to an eighth of a cell; anything above 0 is visible."""
     parts = len(blocks) - 1
     filled = max(round(share * WIDTH * parts), 1 if share else 0)
     whole, rest = divmod(filled, parts)

@@ -1,25 +1,25 @@
-"""Reports of a suite in every format, all rendered from the canonical one; a format is a file here."""
+"""Suite reports in every format, rendered from the canonical JSON; one module for each format."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from chunkproof.suite.report import SuiteReport
-from chunkproof_cli.reports.suite.html import page
-from chunkproof_cli.reports.suite.junit import junit
-from chunkproof_cli.reports.suite.markdown import markdown
-from chunkproof_cli.reports.suite.text import text
+from chunkproof_cli.reports.suite.junit import render_suite_junit
+from chunkproof_cli.reports.suite.markdown import render_suite_markdown
+from chunkproof_cli.reports.suite.page import render_suite_page
+from chunkproof_cli.reports.suite.text import render_suite_text
 
 FORMATS: Mapping[str, Callable[[SuiteReport], str]] = {
     ".json": SuiteReport.canonical_json,
-    ".txt": text,
-    ".md": markdown,
-    ".xml": junit,
-    ".html": page,
+    ".txt": render_suite_text,
+    ".md": render_suite_markdown,
+    ".xml": render_suite_junit,
+    ".html": render_suite_page,
 }
 
 
 def write_reports(report: SuiteReport, files: tuple[Path, ...], earlier: Sequence[SuiteReport] = ()) -> None:
-    """The report in each file, by its extension; a page shows earlier ones as well."""
+    """Write each file in the format of its extension; a page also shows the earlier reports."""
     for file in files:
-        made = page(report, earlier) if file.suffix == ".html" else FORMATS[file.suffix](report)
+        made = render_suite_page(report, earlier) if file.suffix == ".html" else FORMATS[file.suffix](report)
         file.write_text(made, "utf-8", newline="\n")

@@ -1,14 +1,14 @@
-"""The cases of a page: a row each, and below it what became of the case."""
+"""The table of cases on a page: a row for each case, and its details in a row below."""
 
 from collections.abc import Iterator
 
 from chunkproof.suite.outcome import EXCERPT_CHARS, RetrievedChunk, TestCaseResult, TestStatus
 from chunkproof.suite.report import SuiteReport
+from chunkproof_cli.reports.html_kit import Cell, Html, element, section, table
 from chunkproof_cli.reports.suite.charts import best_rank
-from chunkproof_cli.reports.suite.elements import Html, element
-from chunkproof_cli.reports.suite.figures import why
+from chunkproof_cli.reports.suite.figures import explain_result
 
-# Of a larger suite, only what did not pass can be unfolded: the page stays one that a phone can open.
+# In a larger suite only cases that did not pass can be unfolded, so that a phone can open the page.
 UNFOLDED_WHEN_PASSED = 500
 _COLUMNS = (
     ("case", ""),
@@ -23,7 +23,7 @@ _STATES = [
 
 
 def case_section(report: SuiteReport) -> Html:
-    """Search, choice of verdict and the table; what did not pass comes first."""
+    """Make the search, the choice of verdict and the table; what did not pass comes first."""
     results = report.result.test_results
     ordered = sorted(enumerate(results), key=lambda one: (_STATES.index(_state(one[1])), one[0]))
     all_unfold = len(results) <= UNFOLDED_WHEN_PASSED
@@ -35,16 +35,14 @@ def case_section(report: SuiteReport) -> Html:
         element("th", element("button", name, type="button"), scope="col", class_=kind or None)
         for name, kind in _COLUMNS
     ]
-    table = element(
+    cases = element(
         "table",
         element("caption", "Every case", element("span", "; a heading sorts, a name unfolds", class_="hint")),
         element("thead", element("tr", *heads)),
         *bodies,
         id="cases",
     )
-    return element(
-        "section", element("h2", "Cases", id="cases-title"), _tools(), element("div", table, class_="scroll")
-    )
+    return section("Cases", _tools(), element("div", cases, class_="scroll"))
 
 
 def _tools() -> Html:
@@ -85,34 +83,29 @@ def _case(number: int, case: TestCaseResult, *, unfolds: bool) -> Html:
         element("th", name, scope="row", data_value=case.name),
         element("td", state, class_=state, data_value=state),
         element("td", shown_rank, class_="number", data_value=rank or ""),
-        element(
-            "td",
-            "–" if best is None else f"{best:.3f}",
-            class_="number wide",
-            data_value="" if best is None else f"{best:.6f}",
-        ),
-        element(
-            "td",
-            "–" if ms is None else f"{ms:.0f}",
-            class_="number wide",
-            data_value="" if ms is None else f"{ms:.3f}",
-        ),
+        _figure(best, 3),
+        _figure(ms, 0),
     )
-    detail = (
-        element(
-            "tr", element("td", *_details(case), colspan=len(_COLUMNS)), class_="detail", id=f"case-{number}"
-        )
-        if unfolds
-        else None
+    details = element("td", *_details(case), colspan=len(_COLUMNS)) if unfolds else None
+    return element(
+        "tbody",
+        row,
+        element("tr", details, class_="detail", id=f"case-{number}") if unfolds else None,
+        data_state=state,
+        class_="failing" if case.status is not TestStatus.PASSED else None,
     )
-    failing = "failing" if case.status is not TestStatus.PASSED else None
-    return element("tbody", row, detail, data_state=state, class_=failing)
+
+
+def _figure(value: float | None, digits: int) -> Html:
+    """Make a cell that shows rounded figures and sorts by exact ones."""
+    shown, exact = ("–", "") if value is None else (f"{value:.{digits}f}", f"{value:.6f}")
+    return element("td", shown, class_="number wide", data_value=exact)
 
 
 def _details(case: TestCaseResult) -> Iterator[Html]:
     yield element("p", "“", case.query_text, "”")
     if case.status is not TestStatus.PASSED:
-        yield element("p", why(case), class_=case.status.value)
+        yield element("p", explain_result(case), class_=case.status.value)
     for found in case.diagnosis:
         yield element("h3", found.cause.value)
         yield element("p", found.message)
@@ -127,25 +120,24 @@ def _details(case: TestCaseResult) -> Iterator[Html]:
 
 
 def _expectations(case: TestCaseResult) -> Html:
-    """What was expected, and where it is."""
+    """List what was expected, and at which rank it was found."""
     causes = {found.subject: found.cause.value for found in case.diagnosis if found.subject}
-    rows = [_row(key, *_place(key, case, causes.get(key))) for key in case.expected_doc_ids]
     lacking = {unmet.keyword for unmet in case.unmet}
-    rows += [
-        _row(f"keyword {word}", *(("missing", "") if word in lacking else ("found", "")))
-        for word in case.expected_keywords
+    found = [(key, *_find(key, case, causes.get(key))) for key in case.expected_doc_ids]
+    found += [
+        (f"keyword {word}", "missing" if word in lacking else "found", "") for word in case.expected_keywords
     ]
-    wanted = (
-        f"any of these in the top {case.top_k}"
-        if case.expect == "any"
-        else f"all of these in the top {case.top_k}"
+    rows = (
+        (name, Cell(place, f"short {'failed' if place == 'missing' else 'passed'}"), difference)
+        for name, place, difference in found
     )
+    wanted = f"{'any' if case.expect == 'any' else 'all'} of these in the top {case.top_k}"
     least = f", with a score of at least {case.relevance_threshold:g}" if case.relevance_threshold else ""
-    return _table(f"Expected: {wanted}{least}", ("expected", "found", "difference"), rows)
+    return table(("expected", "found", "difference"), rows, caption=f"Expected: {wanted}{least}")
 
 
-def _place(key: str, case: TestCaseResult, cause: str | None) -> tuple[str, str]:
-    found = next((r for r in case.actual_results or () if _answers_to(r, key)), None)
+def _find(key: str, case: TestCaseResult, cause: str | None) -> tuple[str, str]:
+    found = next((r for r in case.actual_results or () if _is_result(r, key)), None)
     if found is None:
         return "missing", cause or ""
     short = case.relevance_threshold - found.similarity_score
@@ -155,14 +147,14 @@ def _place(key: str, case: TestCaseResult, cause: str | None) -> tuple[str, str]
     )
 
 
-def _answers_to(result: RetrievedChunk, key: str) -> bool:
+def _is_result(result: RetrievedChunk, key: str) -> bool:
     return key in (result.chunk_id, str(result.document_id), str(result.url), result.stands_for)
 
 
 def _results(case: TestCaseResult) -> Html:
     rows = []
     for result in case.actual_results or ():
-        expected = any(_answers_to(result, key) for key in case.expected_doc_ids)
+        expected = any(_is_result(result, key) for key in case.expected_doc_ids)
         rows.append(
             element(
                 "tr",
@@ -186,15 +178,3 @@ def _results(case: TestCaseResult) -> Html:
 
 def _excerpt(result: RetrievedChunk) -> str:
     return result.excerpt + ("…" if len(result.excerpt) == EXCERPT_CHARS else "")
-
-
-def _table(caption: str, head: tuple[str, ...], rows: list[Html]) -> Html:
-    heads = element("tr", *(element("th", name, scope="col") for name in head))
-    return element("table", element("caption", caption), element("thead", heads), element("tbody", *rows))
-
-
-def _row(name: str, place: str, difference: str) -> Html:
-    state = "failed" if place == "missing" else "passed"
-    return element(
-        "tr", element("td", name), element("td", place, class_=f"short {state}"), element("td", difference)
-    )

@@ -10,7 +10,7 @@ from typing import Any
 
 from chunkproof.suite.outcome import TestCaseResult, TestStatus
 from chunkproof.suite.report import SuiteReport
-from chunkproof_cli.reports.suite.elements import Html
+from chunkproof_cli.reports.html_kit import Html
 
 WIDTH, HEIGHT = 300, 170
 BINS = 20

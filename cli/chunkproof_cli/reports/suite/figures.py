@@ -1,4 +1,4 @@
-"""What several formats show alike."""
+"""Figures and sentences that several formats of a suite report show."""
 
 from collections.abc import Iterator, Sequence
 
@@ -14,22 +14,27 @@ LISTED = 20
 LATENCY_HEAD: Row = ("stage", "searches", "p50", "p95", "max")
 
 
-def why(case: TestCaseResult) -> str:
-    """Why a case has not passed; where an exact search finds what is missing, the index is to blame."""
-    missed = case.approximation.missed_by_index if case.approximation else ()
+def explain_result(result: TestCaseResult) -> str:
+    """Say why a case did not pass, and which expected ids only an exact search finds."""
+    missed = result.approximation.missed_by_index if result.approximation else ()
     found = f" (an exact search finds {', '.join(missed)}: the index missed it)" if missed else ""
-    return (case.error_message or "not run") + found
+    return (result.error_message or "not run") + found
+
+
+def count_not_judged(report: SuiteReport) -> int:
+    """Count the cases that neither passed nor failed."""
+    return report.result.total_tests - report.result.passed - report.result.failed
 
 
 def diagnosis_rows(report: SuiteReport) -> Iterator[Row]:
-    """Each cause of each failed case: case, cause, what was found, the command that shows more."""
+    """List each cause of each failed case: case, cause, message and the command that shows more."""
     for case in report.result.test_results:
         for found in case.diagnosis:
             yield case.name, found.cause.value, found.message, found.command or ""
 
 
 def change_rows(found: Comparison) -> Iterator[Row]:
-    """Each metric in both runs, and whether its difference is more than chance."""
+    """List each metric in both runs, and whether its difference is beyond chance."""
     for one in found.changes:
         if one.name.partition("@")[2] in CHANGE_CUTOFFS:
             beyond = "worse" if one.is_regression else "better" if one.low > 0 else "no more than chance"
@@ -39,27 +44,27 @@ def change_rows(found: Comparison) -> Iterator[Row]:
 
 
 def comparison_lines(found: Comparison) -> Iterator[str]:
-    """What changed beside the metrics, a sentence each."""
+    """Say what else changed, a sentence each."""
     yield f"{found.cases} cases compared with {found.baseline} of {found.baseline_timestamp}"
     for what, names in (("Newly failing", found.newly_failing), ("Newly passing", found.newly_passing)):
-        yield f"{what}: {_listed(names) or 'none'}"
-    for why in dict.fromkeys(found.not_compared.values()):
-        left_out = [name for name, reason in found.not_compared.items() if reason == why]
-        yield f"Not compared, {why}: {_listed(left_out)}"
+        yield f"{what}: {_join_names(names) or 'none'}"
+    for reason in dict.fromkeys(found.not_compared.values()):
+        left_out = [name for name, given in found.not_compared.items() if given == reason]
+        yield f"Not compared, {reason}: {_join_names(left_out)}"
     yield (
         f"Intervals hold at {found.confidence:.1%} (paired randomization, {found.rounds} rounds, seed {found.seed}); "
-        f"the smallest fall that can be told from chance is {found.least_changes} cases, all for the worse"
+        f"the smallest fall that stands out from chance is {found.least_changes} cases, all for the worse"
         + (f" ({found.smallest_detectable:.1%})" if found.smallest_detectable is not None else "")
     )
 
 
-def _listed(names: Sequence[str]) -> str:
+def _join_names(names: Sequence[str]) -> str:
     more = len(names) - LISTED
     return ", ".join(names[:LISTED]) + (f" and {more} more" if more > 0 else "")
 
 
 def metric_table(report: SuiteReport) -> tuple[Row, list[Row]]:
-    """A row per metric, a column per cut-off, and how many cases each column is over."""
+    """Make a row for each metric and a column for each cut-off, with the number of cases behind each column."""
     result = report.result
     cutoffs = sorted({int(name.partition("@")[2]) for name in result.metrics})
     names = dict.fromkeys(name.partition("@")[0] for name in result.metrics)
@@ -69,7 +74,7 @@ def metric_table(report: SuiteReport) -> tuple[Row, list[Row]]:
 
 
 def latency_rows(report: SuiteReport) -> Iterator[Row]:
-    """Each stage that was measured, cold apart from warm, in milliseconds."""
+    """List each measured stage, cold apart from warm, in milliseconds."""
     for stage in report.latency:
         for kind, found in (("warm", stage.warm), ("cold", stage.cold)):
             if found:
@@ -78,7 +83,7 @@ def latency_rows(report: SuiteReport) -> Iterator[Row]:
 
 
 def approximation_line(found: ApproximationSummary) -> str:
-    """What the index misses, in a sentence."""
+    """Say in a sentence what the approximate index misses."""
     return (
         f"ANN recall {found.ann_recall:.4f} over {found.queries} queries, lowest {found.lowest:.4f}; "
         f"in {found.missed_by_index} cases only the exact search found an expected id"

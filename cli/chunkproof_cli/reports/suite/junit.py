@@ -1,81 +1,53 @@
-"""`.xml`: JUnit, as Jenkins, GitLab and GitHub actions read it: failures apart from errors."""
+"""`.xml`: a case of the suite is a case of JUnit; one that was not run is skipped."""
 
-import re
-from xml.etree import ElementTree as ET
+from collections.abc import Iterator
 
 from chunkproof.suite.outcome import TestCaseResult, TestStatus
 from chunkproof.suite.report import SuiteReport
-from chunkproof_cli.reports.suite.figures import why
-
-# What XML 1.0 cannot carry, not even escaped.
-_IMPOSSIBLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+from chunkproof_cli.reports.junit import Case, Problem, render_junit
+from chunkproof_cli.reports.suite.figures import explain_result
 
 
-def junit(report: SuiteReport) -> str:
-    """One `testsuite`; a case that was not run is skipped."""
-    result = report.result
-    root = ET.Element("testsuites")
-    suite = ET.SubElement(
-        root,
-        "testsuite",
-        {
-            "id": "0",
-            "name": possible(report.suite.name),
-            "package": "chunkproof",
-            "hostname": "localhost",
-            "timestamp": f"{report.validation.started_at:%Y-%m-%dT%H:%M:%S}",
-            "tests": str(result.total_tests),
-            "failures": str(result.failed),
-            "errors": str(result.errors),
-            "skipped": str(result.total_tests - result.passed - result.failed - result.errors),
-            "time": f"{result.execution_time_ms / 1000:.3f}",
-        },
+def render_suite_junit(report: SuiteReport) -> str:
+    """Render the report as one `testsuite`."""
+    name = report.suite.name
+    cases = [
+        Case(case.name, name, case.timing.latency_ms / 1000 if case.timing else 0.0, _problem(case))
+        for case in report.result.test_results
+    ]
+    return render_junit(
+        name,
+        cases,
+        started_at=report.validation.started_at,
+        seconds=report.result.execution_time_ms / 1000,
+        properties=_properties(report),
     )
-    properties = ET.SubElement(suite, "properties")
-    for name, value in result.metrics.items():
-        ET.SubElement(properties, "property", {"name": name, "value": f"{value:.6f}"})
+
+
+def _properties(report: SuiteReport) -> Iterator[tuple[str, str]]:
+    for name, value in report.result.metrics.items():
+        yield name, f"{value:.6f}"
     for one in report.criteria:
-        ET.SubElement(properties, "property", {"name": one.id, "value": f"{one.shown_figure}, {one.verdict}"})
+        yield one.id, f"{one.shown_figure}, {one.verdict}"
     if report.comparison:
-        verdict = possible(report.comparison.verdict)
-        ET.SubElement(properties, "property", {"name": "baseline", "value": verdict})
-    for case in result.test_results:
-        _case(suite, case, report.suite.name)
-    ET.SubElement(suite, "system-out")
-    ET.SubElement(suite, "system-err")
-    ET.indent(root)
-    return ET.tostring(root, encoding="unicode", xml_declaration=False).join(
-        ('<?xml version="1.0" encoding="UTF-8"?>\n', "\n")
-    )
+        yield "baseline", report.comparison.verdict
 
 
-def _case(suite: ET.Element, case: TestCaseResult, suite_name: str) -> None:
-    seconds = case.timing.latency_ms / 1000 if case.timing else 0.0
-    element = ET.SubElement(
-        suite,
-        "testcase",
-        {"name": possible(case.name), "classname": possible(suite_name), "time": f"{seconds:.3f}"},
-    )
-    message = possible(why(case))
-    if case.status is TestStatus.FAILED:
-        kind = case.unmet[0].kind if case.unmet else "ExpectationError"
-        found = ET.SubElement(element, "failure", {"type": kind, "message": message})
-        found.text = possible(_details(case))
-    elif case.status is TestStatus.ERROR:
-        found = ET.SubElement(element, "error", {"type": case.error_code or "INTERNAL", "message": message})
-        found.text = possible(f"query: {case.query_text}")
-    elif not case.status.is_judged:
-        ET.SubElement(element, "skipped")
+def _problem(result: TestCaseResult) -> Problem | None:
+    if result.status is TestStatus.PASSED:
+        return None
+    if result.status is TestStatus.FAILED:
+        kind = result.unmet[0].kind if result.unmet else "ExpectationError"
+        return Problem("failure", kind, explain_result(result), _details(result))
+    if result.status is TestStatus.ERROR:
+        code, query = result.error_code or "INTERNAL", f"query: {result.query_text}"
+        return Problem("error", code, explain_result(result), query)
+    return Problem("skipped")
 
 
-def _details(case: TestCaseResult) -> str:
-    lines = [f"query: {case.query_text}", *(f"{unmet.kind}: {unmet.message}" for unmet in case.unmet)]
-    for found in case.diagnosis:
+def _details(result: TestCaseResult) -> str:
+    lines = [f"query: {result.query_text}", *(f"{unmet.kind}: {unmet.message}" for unmet in result.unmet)]
+    for found in result.diagnosis:
         lines += [f"{found.cause}: {found.message}", *([f"  {found.command}"] if found.command else [])]
-    lines += [f"{r.rank}. {r.similarity_score:.3f} {r.chunk_id}" for r in case.actual_results or ()]
+    lines += [f"{r.rank}. {r.similarity_score:.3f} {r.chunk_id}" for r in result.actual_results or ()]
     return "\n".join(lines)
-
-
-def possible(text: str) -> str:
-    """The text without what XML cannot carry."""
-    return _IMPOSSIBLE.sub("\N{REPLACEMENT CHARACTER}", text)

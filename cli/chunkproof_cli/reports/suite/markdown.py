@@ -1,94 +1,79 @@
 """`.md`: fits a comment on a pull request, however large the suite."""
 
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from chunkproof.suite.comparison import Gate
 from chunkproof.suite.criteria import Verdict
 from chunkproof.suite.outcome import TestStatus
 from chunkproof.suite.report import SuiteReport
+from chunkproof_cli.reports.markdown import escape_text, join_parts, table, table_of_first
 from chunkproof_cli.reports.suite.figures import (
     CHANGE_HEAD,
     LATENCY_HEAD,
     approximation_line,
     change_rows,
     comparison_lines,
+    count_not_judged,
     diagnosis_rows,
+    explain_result,
     latency_rows,
     metric_table,
-    why,
 )
 
-MOST_CHARS = 65_000  # GitHub takes 65,536 in a comment
 SHOWN_CASES = 50
-LONGEST_CELL = 300
 _MARKS = {Verdict.MET: "✅", Verdict.NOT_MET: "❌", Verdict.NOT_JUDGED: "➖"}
 _GATES = {Gate.PASSED: "✅", Gate.FAILED: "❌", Gate.CANNOT_TELL: "➖", Gate.NOT_JUDGED: "⚠️"}
-_ACTIVE = re.compile(r"([\\`*_{}\[\]<>()#+!|~@&])")
 
 
-def markdown(report: SuiteReport) -> str:
-    """Verdict first, then what did not pass, then figures."""
+def render_suite_markdown(report: SuiteReport) -> str:
+    """Render the verdict, then the cases that did not pass, then the figures."""
     parts = [_head(report), *_comparison(report), *_cases(report), *_diagnosis(report)]
     parts += [_criteria(report), *_metrics(report)]
     parts.append("### Latency (ms)\n\n" + table(LATENCY_HEAD, latency_rows(report)))
-    text = "\n\n".join(parts) + "\n"
-    return text if len(text) <= MOST_CHARS else text[: MOST_CHARS - 40].rpartition("\n")[0] + "\n\n…\n"
-
-
-def cell(value: object) -> str:
-    """A text as data: one line, nothing in it acts as Markdown, HTML or a mention."""
-    line = " ".join(str(value).split())
-    line = line if len(line) <= LONGEST_CELL else line[: LONGEST_CELL - 1] + "…"
-    return _ACTIVE.sub(r"\\\1", line).replace("\\@", "@\u200b")
+    return join_parts(parts)
 
 
 def _head(report: SuiteReport) -> str:
     result = report.result
-    undecided = result.total_tests - result.passed - result.failed
-    mark = "❌" if result.failed or report.unmet_criteria else "⚠️" if undecided else "✅"
+    not_judged = count_not_judged(report)
+    mark = "❌" if result.failed or report.unmet_criteria else "⚠️" if not_judged else "✅"
     line = f"**{result.passed} of {result.total_tests} cases passed**, {result.failed} failed"
-    if undecided:
+    if not_judged:
         line += (
-            f", {undecided} could not be judged"
+            f", {not_judged} could not be judged"
             if report.complete
-            else f", {undecided} not judged (interrupted)"
+            else f", {not_judged} not judged (interrupted)"
         )
     stats = report.validation.collection_stats
     where = (
-        f" on {cell(stats.collection_name)} ({stats.vector_count:,} vectors)"
+        f" on {escape_text(stats.collection_name)} ({stats.vector_count:,} vectors)"
         if stats.collection_exists
         else ""
     )
     found = report.comparison
     if found:
         mark = "⚠️" if found.gate is Gate.PASSED and found.newly_failing else _GATES[found.gate]
-        line = f"**{cell(found.verdict)}**\n\n{line}"
-    return f"## {mark} {cell(report.suite.name)}\n\n{line}{where}."
+        line = f"**{escape_text(found.verdict)}**\n\n{line}"
+    return f"## {mark} {escape_text(report.suite.name)}\n\n{line}{where}."
 
 
 def _comparison(report: SuiteReport) -> Iterator[str]:
     if report.comparison:
-        lines = "\n".join(f"- {cell(line)}" for line in comparison_lines(report.comparison))
+        lines = "\n".join(f"- {escape_text(line)}" for line in comparison_lines(report.comparison))
         yield f"### Compared with the baseline\n\n{table(CHANGE_HEAD, change_rows(report.comparison))}\n\n{lines}"
 
 
 def _cases(report: SuiteReport) -> Iterator[str]:
     for title, status in (("Failed", TestStatus.FAILED), ("Could not be judged", TestStatus.ERROR)):
-        found = [result for result in report.result.test_results if result.status is status]
-        if found:
-            more = len(found) - SHOWN_CASES
-            rows = [(case.name, case.query_text, why(case)) for case in found[:SHOWN_CASES]]
-            yield f"### {title}\n\n{table(('case', 'query', 'why'), rows)}" + (
-                f"\n\n… and {more} more" if more > 0 else ""
-            )
+        results = [result for result in report.result.test_results if result.status is status]
+        if rows := [(one.name, one.query_text, explain_result(one)) for one in results]:
+            yield f"### {title}\n\n{table_of_first(SHOWN_CASES, ('case', 'query', 'why'), rows)}"
 
 
 def _diagnosis(report: SuiteReport) -> Iterator[str]:
     if causes := list(diagnosis_rows(report)):
-        more = len(causes) - SHOWN_CASES
-        shown = table(("case", "cause", "found", "see more"), causes[:SHOWN_CASES])
-        yield f"### Why\n\n{shown}" + (f"\n\n… and {more} more" if more > 0 else "")
+        shown = table_of_first(SHOWN_CASES, ("case", "cause", "found", "see more"), causes)
+        yield f"### Why\n\n{shown}"
 
 
 def _criteria(report: SuiteReport) -> str:
@@ -111,10 +96,3 @@ def _metrics(report: SuiteReport) -> Iterator[str]:
         yield "### Metrics\n\n" + table(*metric_table(report))
     if report.approximation:
         yield approximation_line(report.approximation) + "."
-
-
-def table(head: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
-    """A table of harmless cells."""
-    names = list(head)
-    lines = [names, ["---"] * len(names), *([cell(value) for value in row] for row in rows)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -1,4 +1,4 @@
-"""A report as a terminal shows it."""
+"""Suite reports in the terminal."""
 
 from rich.text import Text
 
@@ -14,23 +14,26 @@ from chunkproof_cli.reports.suite.figures import (
     change_rows,
     comparison_lines,
     diagnosis_rows,
+    explain_result,
     latency_rows,
     metric_table,
-    why,
 )
+from chunkproof_cli.reports.wording import and_more
 
 SHOWN_CASES = 50
 
 
 def print_report(report: SuiteReport) -> None:
-    """What did not pass, the figures, the criteria; the verdict last, where the eye is."""
-    undecided = [r for r in report.result.test_results if r.status is not TestStatus.PASSED]
-    if undecided:
+    """Print what did not pass, the figures and the criteria; the verdict comes last, next to the prompt."""
+    not_passed = [r for r in report.result.test_results if r.status is not TestStatus.PASSED]
+    if not_passed:
         print_title("Not passed")
-        lines = ((case.name, _state(case), shorten(why(case))) for case in undecided[:SHOWN_CASES])
+        lines = (
+            (case.name, _state(case), shorten(explain_result(case))) for case in not_passed[:SHOWN_CASES]
+        )
         print_table(("case", "state", "why"), lines)
-        if (more := len(undecided) - SHOWN_CASES) > 0:
-            print_line(f"… and {more} more")
+        if more := and_more(len(not_passed), SHOWN_CASES):
+            print_line(more)
     _print_diagnosis(report)
     _print_figures(report)
     print_title("Success criteria and stage limits")
@@ -41,7 +44,7 @@ def print_report(report: SuiteReport) -> None:
                 f"{one.id} {one.title}",
                 one.limit,
                 one.shown_figure,
-                _judged(one.verdict),
+                _verdict(one.verdict),
                 one.details or "",
             )
             for one in report.criteria
@@ -71,7 +74,7 @@ def _print_comparison(found: Comparison) -> None:
 
 
 def _print_diagnosis(report: SuiteReport) -> None:
-    """Lines and no table, so that a command can be copied whole."""
+    """Print lines instead of a table, so that a command can be copied whole."""
     causes = list(diagnosis_rows(report))
     if not causes:
         return
@@ -82,8 +85,8 @@ def _print_diagnosis(report: SuiteReport) -> None:
         )
         if command:
             print_line(f"    {command}", "cyan")
-    if (more := len(causes) - SHOWN_CASES) > 0:
-        print_line(f"  … and {more} more")
+    if more := and_more(len(causes), SHOWN_CASES):
+        print_line(f"  {more}")
     print_line()
 
 
@@ -104,7 +107,7 @@ def _state(case: TestCaseResult) -> Text:
     return Text(case.status.value, style=style)
 
 
-def _judged(judged: Verdict) -> Text:
+def _verdict(judged: Verdict) -> Text:
     return (
         Text("not judged", style="dim")
         if judged is Verdict.NOT_JUDGED

@@ -1,4 +1,4 @@
-"""`.txt`: document 002's summary, and in its layout what 003 adds."""
+"""`.txt`: the text summary of docs/contract.md, with further sections in its layout."""
 
 from chunkproof.suite.report import SuiteReport
 from chunkproof.suite.validation_report import format_section
@@ -9,20 +9,21 @@ from chunkproof_cli.reports.suite.figures import (
     approximation_line,
     change_rows,
     comparison_lines,
+    count_not_judged,
     diagnosis_rows,
     latency_rows,
     metric_table,
 )
 
 
-def text(report: SuiteReport) -> str:
-    """The report for reading anywhere."""
+def render_suite_text(report: SuiteReport) -> str:
+    """Render the summary first, then the sections that have figures."""
     result = report.result
     counts = [
         f"Suite: {report.suite.name}",
         f"Passed: {result.passed} of {result.total_tests} ({result.pass_rate:.1f}%)",
         f"Failed: {result.failed}",
-        f"Not judged: {result.total_tests - result.passed - result.failed}",
+        f"Not judged: {count_not_judged(report)}",
     ]
     sections = [format_section("TEST SUITE", *counts)]
     if causes := [
@@ -33,11 +34,11 @@ def text(report: SuiteReport) -> str:
         sections.append(format_section("DIAGNOSIS", *causes))
     if result.metrics:
         head, rows = metric_table(report)
-        sections.append(format_section("METRICS", *(_columns(row) for row in (head, *rows))))
+        sections.append(format_section("METRICS", *(_align(row) for row in (head, *rows))))
     if report.approximation:
         sections.append(format_section("APPROXIMATION", approximation_line(report.approximation)))
     if latency := list(latency_rows(report)):
-        sections.append(format_section("LATENCY (ms)", *(_columns(row) for row in (LATENCY_HEAD, *latency))))
+        sections.append(format_section("LATENCY (ms)", *(_align(row) for row in (LATENCY_HEAD, *latency))))
     criteria = [
         f"{one.id} {one.title}: {one.shown_figure} ({one.limit}) – {one.verdict}"
         + (f": {one.details}" if one.details else "")
@@ -45,10 +46,10 @@ def text(report: SuiteReport) -> str:
     ]
     sections.append(format_section("SUCCESS CRITERIA", *criteria))
     if found := report.comparison:
-        changes = [_columns(row) for row in (CHANGE_HEAD[:4], *(row[:4] for row in change_rows(found)))]
+        changes = [_align(row) for row in (CHANGE_HEAD[:4], *(row[:4] for row in change_rows(found)))]
         sections.append(format_section("BASELINE", *changes, *comparison_lines(found), found.verdict))
     return "\n\n".join([report.validation.to_summary(), *sections]) + "\n"
 
 
-def _columns(row: Row) -> str:
+def _align(row: Row) -> str:
     return f"{row[0]:<18}" + "".join(f"{value:>10}" for value in row[1:])
