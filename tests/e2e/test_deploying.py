@@ -1,4 +1,4 @@
-"""The README's way from nothing to a signed answer and back, its own commands run against an account on this machine.
+"""The deployment guide's own commands, from the secret to `sam delete`, run against an account on this machine.
 
 Needs `CHUNKPROOF_SAM` with the path of sam, and Python 3.13 to build the layer.
 """
@@ -89,15 +89,15 @@ class Workplace:
         file.write_text(re.sub(given, lambda _: lines, text, count=1), "utf-8")
 
 
-def readme(heading: str, number: int) -> list[str]:
-    """The commands of a block of the README, continued lines joined, without what is said of them."""
-    block = section_of(heading).split("```\n")[number * 2 + 1].replace("\\\n", "")
+def guide_commands(number: int) -> list[str]:
+    """Return the commands of a block of the guide, continued lines joined and comments removed."""
+    block = deploying_section().split("```\n")[number * 2 + 1].replace("\\\n", "")
     return [re.sub(r"\s+#.*", "", line) for line in block.splitlines()]
 
 
-def section_of(heading: str) -> str:
-    """A section of the README."""
-    return (ROOT / "README.md").read_text("utf-8").split(f"\n## {heading}\n")[1].split("\n## ")[0]
+def deploying_section() -> str:
+    page = (ROOT / "docs" / "guides" / "deploy.md").read_text("utf-8")
+    return page.split("\n## Deploying\n")[1].split("\n## ")[0]
 
 
 @pytest.fixture(scope="module")
@@ -112,8 +112,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workplace]:
 
 @pytest.fixture(scope="module")
 def deployed(place: Workplace) -> Workplace:
-    """After the README's first block: keys stored, parameters written, the stack made, and looked at."""
-    secret, edit, deploy, doctor = readme("Deploying", 0)
+    """After the guide's first block: keys stored, parameters written, the stack made, and looked at."""
+    secret, edit, deploy, doctor = guide_commands(0)
     assert edit == "$EDITOR samconfig.toml"
     keys = {"QDRANT_API_KEY": "which-this-server-ignores", "COHERE_API_KEY": KEY}
     arn = place.run(secret, typed=json.dumps(keys)).split()[-1]
@@ -132,7 +132,7 @@ def deployed(place: Workplace) -> Workplace:
 
 
 def test_signed_requests_are_answered(deployed: Workplace) -> None:
-    curl, search = readme("Deploying", 1)
+    curl, search = guide_commands(1)
     by_curl = json.loads(deployed.run(curl))
     assert by_curl["status"] == "success"
     by_command = json.loads(deployed.run(f"{search} --json"))
@@ -151,7 +151,7 @@ def test_signed_requests_are_answered(deployed: Workplace) -> None:
     ids=str,
 )
 def test_a_wrong_signature_is_refused(deployed: Workplace, wrong: dict[str, str]) -> None:
-    curl, search = readme("Deploying", 1)
+    curl, search = guide_commands(1)
     assert json.loads(deployed.run(curl, **wrong)) == {"message": "Forbidden"}
     refused = deployed.attempt(search, **wrong)
     assert refused.returncode == 2
@@ -176,7 +176,7 @@ def test_a_line_of_the_layer_reaches_callers(deployed: Workplace) -> None:
     written = file.read_text("utf-8")
     assert line in written
     file.write_text(written.replace(line, 'CONTRACT_VERSION = "1.0-changed"'), "utf-8")
-    curl = readme("Deploying", 1)[0].replace("/search", "/health")
+    curl = guide_commands(1)[0].replace("/search", "/health")
     health = re.sub("-d '[^']+'", "", curl)
     assert health != curl
     assert json.loads(deployed.run(health))["contract_version"] == "1.0"
@@ -208,9 +208,9 @@ def test_audits_and_suites_come_with_a_parameter_and_commands_find_them(deployed
     assert [item["Key"] for item in kept] == ["suite.json"]
 
 
-def test_deleting_leaves_what_the_readme_says(deployed: Workplace) -> None:
+def test_deleting_leaves_what_the_guide_says(deployed: Workplace) -> None:
     buckets = {deployed.stack.outputs[name] for name in ("AuditBucketName", "SuiteBucketName")}
-    section = section_of("Deploying")
+    section = deploying_section()
     (command,) = re.findall(r"`(sam delete [^`]+)`", section)
     deployed.run(command, typed="y\n" * 5)
     assert set(deployed.aws.cloudformation.stacks) == {"aws-sam-cli-managed-default"}

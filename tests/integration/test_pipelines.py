@@ -166,9 +166,9 @@ class Loaded:
 @pytest.fixture(scope="module", params=["memory", pytest.param("server", marks=pytest.mark.server)])
 def engine(request: pytest.FixtureRequest) -> Iterator[QdrantStore]:
     if request.param == "memory":
-        store = QdrantStore.open_local(None)
+        store = QdrantStore.embedded(None)
     else:
-        store = QdrantStore.open_server(request.getfixturevalue("served_qdrant").url, DeadlineTransport())
+        store = QdrantStore.at(request.getfixturevalue("served_qdrant").url, DeadlineTransport())
     yield store
     store.close()
 

@@ -62,7 +62,7 @@ class Embedder(Words):
 @pytest.fixture
 def services(served_qdrant: QdrantServer, collection: str) -> Iterator[Services]:
     """A collection of 22 chunks on the real server."""
-    store, embedder = QdrantStore.open_server(served_qdrant.url, DeadlineTransport()), Embedder()
+    store, embedder = QdrantStore.at(served_qdrant.url, DeadlineTransport()), Embedder()
     texts = {f"{topic}-{n}": f"all about the {topic} number {n}" for topic in TOPICS for n in (0, 1)}
     vectors = embedder.embed(list(texts.values()), InputType.DOCUMENT, Deadline(SECONDS_60))
     points = [
@@ -205,7 +205,9 @@ def test_the_cases_of_a_shard_that_always_fails_are_errors_and_not_lost(cloud: C
     cases = report_of(cloud).result.test_results
     assert [case.name for case in cases] == [case["name"] for case in document()["cases"]]
     assert [case.status.value for case in cases] == ["passed"] * 10 + ["error"] * 5 + ["passed"] * 7
-    assert {case.error_message for case in cases[10:15]} == {"Shard 2 could not be run: it did not finish"}
+    assert {case.error_message for case in cases[10:15]} == {
+        "Shard 2 could not be run: it did not come to an end"
+    }
     assert {case.error_code for case in cases[10:15]} == {"SHARD_FAILED"}
 
 

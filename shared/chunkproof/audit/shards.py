@@ -27,7 +27,7 @@ from chunkproof.audit.prepare import SHOWN_PROBLEMS, id_key, keyed, prepare
 from chunkproof.audit.report import AuditReport, Findings, report_of
 from chunkproof.audit.run import Audit, Plan
 from chunkproof.audit.state import Job, Progress
-from chunkproof.clients.job_folder import MAX_SHARDS, JobFolder
+from chunkproof.clients.job_folder import MOST_SHARDS, JobFolder
 from chunkproof.clients.s3 import Bucket, parse_address
 from chunkproof.errors import ChunkproofError, InvalidParameterError
 from chunkproof.models import Model
@@ -83,9 +83,9 @@ class ShardAudit:
                     file.write(line)
                     entries += 1
             shards = max(1, -(-entries // shard_entries))
-            if shards > MAX_SHARDS:
+            if shards > MOST_SHARDS:
                 raise InvalidParameterError(
-                    f"{manifest} has {entries:,} entries, more than {MAX_SHARDS * shard_entries:,}: "
+                    f"{manifest} has {entries:,} entries, more than {MOST_SHARDS * shard_entries:,}: "
                     "audit it in parts"
                 )
             counts = list(self._write_shards(whole, folder, shards))
@@ -169,7 +169,7 @@ class ShardAudit:
 
     def result(self, shard: int) -> ShardResult | None:
         """What came of a shard, if anything did."""
-        content = self._folder.read_if_exists(f"results/{shard:05d}.json")
+        content = self._folder.found(f"results/{shard:05d}.json")
         return None if content is None else ShardResult.model_validate_json(content)
 
     def findings(self, shard: int) -> Iterator[Finding]:

@@ -194,7 +194,7 @@ class ShardedSuite:
 
     def _known(self, shard: int) -> tuple[TestCaseResult, ...]:
         """The results of earlier attempts, else the cases as they are before their run."""
-        content = self._folder.read_if_exists(f"results/{shard:05d}.json")
+        content = self._folder.found(f"results/{shard:05d}.json")
         if content is not None:
             return _Results.model_validate_json(content).results
         cases = _Cases.model_validate_json(self._folder.read(f"shards/{shard:05d}.json")).cases

@@ -1,4 +1,4 @@
-"""The parts of a Qdrant server's responses that are read. The SDK validates a response against these types."""
+"""What of a Qdrant server's answers is read, in its API's own names; the SDK checks an answer against these."""
 
 from typing import Any, Generic, NotRequired, TypeVar
 
@@ -9,20 +9,20 @@ Payload = dict[str, Any]
 Result = TypeVar("Result")
 
 
-class CollectionName(TypedDict):
-    """The entry of one collection in the list of collections."""
+class Named(TypedDict):
+    """One of the server's collections."""
 
     name: str
 
 
-class CollectionList(TypedDict):
-    """All collections of the server."""
+class Names(TypedDict):
+    """All of the server's collections."""
 
-    collections: list[CollectionName]
+    collections: list[Named]
 
 
 class Vector(TypedDict):
-    """Configuration of a dense vector; with a `multivector_config` there is one vector per token."""
+    """A dense vector of a collection; with a `multivector_config`, one vector per token."""
 
     size: int
     distance: str
@@ -30,33 +30,33 @@ class Vector(TypedDict):
 
 
 class Params(TypedDict):
-    """The dense vectors: one without a name, or several by name; absent when all vectors are sparse."""
+    """The vectors: one without a name, or several by name; absent when all are sparse."""
 
     vectors: NotRequired[Vector | dict[str, Vector] | None]
 
 
 class StrictMode(TypedDict):
-    """Limits that the server enforces."""
+    """What the server refuses."""
 
     enabled: NotRequired[bool | None]
     unindexed_filtering_retrieve: NotRequired[bool | None]
 
 
 class Config(TypedDict):
-    """Configuration of a collection."""
+    """How a collection was made."""
 
     params: Params
     strict_mode_config: NotRequired[StrictMode | None]
 
 
 class Index(TypedDict):
-    """The index of a payload field."""
+    """An index of a payload field."""
 
     data_type: str
 
 
-class CollectionInfo(TypedDict):
-    """Configuration, indexes and counts of a collection."""
+class Info(TypedDict):
+    """A collection."""
 
     status: str
     points_count: NotRequired[int | None]
@@ -74,48 +74,48 @@ class Record(TypedDict):
 
 
 class ScoredPoint(Record):
-    """A search result."""
+    """A point that a search found."""
 
     score: float
 
 
-class QueryResult(TypedDict):
-    """The results of a search."""
+class Found(TypedDict):
+    """The points that a search found."""
 
     points: list[ScoredPoint]
 
 
-class ScrollPage(TypedDict):
+class Scrolled(TypedDict):
     """A page of points."""
 
     points: list[Record]
     next_page_offset: NotRequired[PointId | None]
 
 
-class Count(TypedDict):
-    """The number of points that meet a filter."""
+class Counted(TypedDict):
+    """A number of points."""
 
     count: int
 
 
-class WriteResult(TypedDict):
-    """The outcome of a write."""
+class Written(TypedDict):
+    """What became of a write."""
 
     status: str
 
 
-class Response(TypedDict, Generic[Result]):
-    """The envelope of every response."""
+class Answer(TypedDict, Generic[Result]):
+    """The envelope of every answer."""
 
     result: Result
 
 
-# Built once: parametrizing a generic type is slow.
-COLLECTION_LIST = Response[CollectionList]
-COLLECTION_INFO = Response[CollectionInfo]
-QUERY_RESULT = Response[QueryResult]
-RECORDS = Response[list[Record]]
-SCROLL_PAGE = Response[ScrollPage]
-COUNT = Response[Count]
-CREATED = Response[bool]
-WRITE_RESULT = Response[WriteResult]
+# Made once: a generic type is slow to make.
+NAMES = Answer[Names]
+INFO = Answer[Info]
+FOUND = Answer[Found]
+RECORDS = Answer[list[Record]]
+SCROLLED = Answer[Scrolled]
+COUNTED = Answer[Counted]
+MADE = Answer[bool]
+WRITTEN = Answer[Written]

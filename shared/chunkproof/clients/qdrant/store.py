@@ -1,4 +1,4 @@
-"""What the two kinds of Qdrant store have in common."""
+"""Qdrant: a server, Qdrant Cloud, a local folder or memory."""
 
 import math
 from abc import ABC, abstractmethod
@@ -12,71 +12,70 @@ from chunkproof.errors import InvalidParameterError
 if TYPE_CHECKING:
     import httpx
 
-# More than the rounding of a 32-bit score, and less than any difference that matters.
+# Scores are 32-bit; this is more than their rounding and less than any difference that matters.
 SCORE_STEP = 1e-6
 
 
 class QdrantStore(WritableStore, ABC):
-    """A `WritableStore` in Qdrant. The SDK is imported when a store is opened: each kind needs another part of it."""
+    """A `WritableStore` in Qdrant. Each kind imports what it needs, and only when it is made."""
 
     def __init__(self, host: str) -> None:
         self._host = host
 
     @property
     def host(self) -> str:
-        """The host or folder, as messages show it."""
+        """Where it is, as a message may say it."""
         return self._host
 
     @staticmethod
-    def open_server(url: str, transport: "httpx.BaseTransport") -> "QdrantStore":
-        """Open a store on a server or in Qdrant Cloud; the transport adds the key."""
-        from chunkproof.clients.qdrant.server import ServerStore
+    def at(url: str, transport: "httpx.BaseTransport") -> "QdrantStore":
+        """A server or a cloud cluster; the transport adds the key."""
+        from chunkproof.clients.qdrant.server import ServedStore
 
-        return ServerStore(url, transport)
+        return ServedStore(url, transport)
 
     @staticmethod
-    def open_local(path: Path | None) -> "QdrantStore":
-        """Open a store in this folder, for one process at a time, or in memory."""
-        from chunkproof.clients.qdrant.local import LocalStore
+    def embedded(path: Path | None) -> "QdrantStore":
+        """A store in this folder, one process at a time; in memory when there is none."""
+        from chunkproof.clients.qdrant.local import EmbeddedStore
 
-        return LocalStore(path)
+        return EmbeddedStore(path)
 
     @abstractmethod
     def close(self) -> None:
-        """Close the connections or the folder."""
+        """Give the connections, or the folder, back."""
 
 
-def check_collection_name(collection: str) -> None:
-    """Raise `InvalidParameterError` if no collection can have this name."""
+def creatable(collection: str) -> str:
+    """The name, if a collection can have it."""
     if is_invalid_collection_name(collection):
         raise InvalidParameterError(f"No collection can be named {collection}")
+    return collection
 
 
-def dense_vector_configs(vectors: Mapping[str, Any] | None) -> Iterator[VectorConfig]:
-    """Yield the single dense vectors in the `vectors` of a collection's configuration."""
+def dense_spaces(vectors: Mapping[str, Any] | None) -> Iterator[VectorConfig]:
+    """The vectors of a collection, in JSON as its configuration has them, that are one dense vector each."""
     named = {} if not vectors else {"": vectors} if isinstance(vectors.get("size"), int) else vectors
     for name, params in named.items():
-        if params.get("multivector_config") is None:  # a multivector has one vector per token
+        if params.get("multivector_config") is None:  # else one vector per token: not a single one to compare
             yield VectorConfig(name, params["size"], params["distance"])
 
 
 def vector_selector(name: str | None) -> bool | list[str]:
-    """Return Qdrant's `with_vector` value: False for no vector, True for the unnamed one, or a list with a name."""
+    """What asks for this vector: none, the unnamed one, or one by its name."""
     return False if name is None else [name] if name else True
 
 
-def build_point(
+def point_of(
     point_id: int | str, payload: Mapping[str, Any] | None, vectors: Any, vector_name: str, score: float = 0.0
 ) -> Point:
-    """Build a `Point` with the named one of the returned vectors, and with a rounded score."""
+    """A point with the named vector of those that came along, and its score at the precision that it has."""
     vector = vectors.get(vector_name) if isinstance(vectors, dict) else vectors
-    return Point(
-        point_id, payload or {}, _round_score(float(score)), None if vector is None else tuple(vector)
-    )
+    return Point(point_id, payload or {}, _cosine(float(score)), None if vector is None else tuple(vector))
 
 
-def _round_score(score: float) -> float:
-    """Return 1.0 for scores such as 0.9999999 and 1.0000001, which identical vectors get."""
-    if not math.isfinite(score):  # local mode's score for a vector of zeros
+def _cosine(score: float) -> float:
+    """An identical vector scores 0.9999999 or 1.0000001 as well as 1."""
+    if not math.isfinite(score):  # local mode's for a vector of zeros
         return 0.0
     return 1.0 if score > 1.0 - SCORE_STEP else score

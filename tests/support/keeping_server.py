@@ -1,4 +1,4 @@
-"""A loopback HTTP/1.1 server that records every request, and the connection that it used."""
+"""A loopback HTTP/1.1 server that notes every request, and over which connection it came."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 @dataclass(frozen=True)
-class RecordedRequest:
+class Backend:
     """One request as it arrived; header names in lower case."""
 
     method: str
@@ -19,8 +19,8 @@ class RecordedRequest:
 
 
 @dataclass(frozen=True)
-class CannedResponse:
-    """One response."""
+class Said:
+    """One answer."""
 
     status: int = 200
     body: bytes = b"{}"
@@ -28,52 +28,50 @@ class CannedResponse:
 
 
 @dataclass
-class RecordingServer:
-    """The server's URL, and the requests so far."""
+class KeepingServer:
+    """Where it listens, and what it was asked."""
 
     url: str
-    requests: list[RecordedRequest] = field(default_factory=list)
+    asked: list[Backend] = field(default_factory=list)
 
 
 @contextmanager
-def recording_server(
-    respond: Callable[[RecordedRequest], CannedResponse] = lambda _: CannedResponse(),
-) -> Iterator[RecordingServer]:
-    """Run a server that records requests; `connection: close` in a response ends its connection."""
+def keeping_server(answer: Callable[[Backend], Said] = lambda _: Said()) -> Iterator[KeepingServer]:
+    """Answers as told and keeps what it was asked; `connection: close` in an answer ends its connection."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
         disable_nagle_algorithm = True
 
-        def _respond(self) -> None:
-            request = RecordedRequest(
+        def _answer(self) -> None:
+            asked = Backend(
                 self.command,
                 self.path,
                 {name.lower(): value for name, value in self.headers.items()},
                 self.rfile.read(int(self.headers.get("content-length") or 0)),
                 self.client_address,
             )
-            server.requests.append(request)
-            response = respond(request)
-            self.send_response(response.status)
-            for name, value in {**response.headers, "content-length": str(len(response.body))}.items():
+            server.asked.append(asked)
+            said = answer(asked)
+            self.send_response(said.status)
+            for name, value in {**said.headers, "content-length": str(len(said.body))}.items():
                 self.send_header(name, value)
             self.end_headers()
-            self.wfile.write(response.body)
+            self.wfile.write(said.body)
 
-        do_GET = do_POST = do_PUT = _respond  # noqa: N815 - names of the base class
+        do_GET = do_POST = do_PUT = _answer  # noqa: N815 - names of the base class
 
         def log_message(self, *_: object) -> None:
-            """Write no log."""
+            """Quiet."""
 
     with listening(Handler) as url:
-        server = RecordingServer(url)
+        server = KeepingServer(url)
         yield server
 
 
 @contextmanager
 def listening(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
-    """Run a server with this handler until the block ends, and return its URL."""
+    """The address of a server with this handler, which ends with the block."""
     listener = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     listener.daemon_threads = True
     thread = threading.Thread(target=listener.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
