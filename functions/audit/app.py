@@ -9,25 +9,25 @@ from chunkproof.runtime.audit_metrics import emit
 from chunkproof.runtime.container import services, settings
 
 Event = Mapping[str, Any]
-Answer = dict[str, Any]
+Output = dict[str, Any]
 
 
-def lambda_handler(event: Event, _context: object) -> Answer:
-    """What the state machine asks for. An error is raised, so that it is retried and shown."""
+def lambda_handler(event: Event, _context: object) -> Output:
+    """Run one step of the state machine. Errors are raised, so that Step Functions retries and shows them."""
     return STEPS[event["step"]](ShardAudit(Bucket(event["bucket"]), event["audit_id"]), event)
 
 
-def _split(audit: ShardAudit, event: Event) -> Answer:
+def _split(audit: ShardAudit, event: Event) -> Output:
     collection = services().collection(event.get("collection") or None)
     plan = audit.split(event["manifest"], collection, int(event["shard_entries"]))
     return plan.model_dump(mode="json")
 
 
-def _shard(audit: ShardAudit, event: Event) -> Answer:
+def _shard(audit: ShardAudit, event: Event) -> Output:
     return audit.audit(event["shard"], services()).model_dump(mode="json")
 
 
-def _merge(audit: ShardAudit, _event: Event) -> Answer:
+def _merge(audit: ShardAudit, _event: Event) -> Output:
     report = audit.merge(services().store.host)
     emit(report, settings().environment)
     return {
@@ -39,7 +39,7 @@ def _merge(audit: ShardAudit, _event: Event) -> Answer:
     }
 
 
-STEPS: Mapping[str, Callable[[ShardAudit, Event], Answer]] = {
+STEPS: Mapping[str, Callable[[ShardAudit, Event], Output]] = {
     "split": _split,
     "shard": _shard,
     "merge": _merge,

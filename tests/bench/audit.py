@@ -18,7 +18,7 @@ from time import perf_counter
 from qdrant_client import QdrantClient
 
 from chunkproof.audit.manifest import Entry
-from chunkproof.audit.prepare import Prepared, prepare
+from chunkproof.audit.prepare import SortedManifest, prepare
 from chunkproof.audit.run import Audit, Plan
 from chunkproof.clients.ports import Point
 from chunkproof.clients.qdrant.store import QdrantStore
@@ -96,10 +96,10 @@ def _sdk(url: str, ids: list[int | str], size: int) -> int:
     return len(ids)
 
 
-def _audit(store: QdrantStore, prepared: Prepared, folder: Path, plan: Plan) -> int:
+def _audit(store: QdrantStore, prepared: SortedManifest, folder: Path, plan: Plan) -> int:
     """Reading, comparing, settling and the report."""
     audit = Audit(folder, services_on(store), "speed", plan)
-    return audit.go_on(prepared, audit.begin(prepared), "manifest").audited
+    return audit.run(prepared, audit.start(prepared), "manifest").audited
 
 
 def _memory(url: str, count: int) -> Iterator[bool]:

@@ -29,7 +29,7 @@ def main(url: str, collection: str, manifest: str) -> None:
         with Path(manifest).open("rb") as lines:
             prepared = prepare(lines, "manifest", Path(folder))
         sorted_ = megabytes()
-        report = audit.go_on(prepared, audit.begin(prepared), "manifest")
+        report = audit.run(prepared, audit.start(prepared), "manifest")
     used = {
         "start": at_start,
         "sorted": sorted_ - at_start,

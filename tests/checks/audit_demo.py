@@ -8,7 +8,7 @@ from pathlib import Path
 from chunkproof.audit.run import Plan
 from chunkproof.clients.qdrant.store import QdrantStore
 from chunkproof_cli.commands.audit import run_audit
-from chunkproof_cli.commands.manifest import record_entry, write_manifest
+from chunkproof_cli.commands.manifest import make_entry, write_manifest
 from chunkproof_cli.files.chunks import ChunkRecord
 from chunkproof_cli.loading import Loader
 from chunkproof_cli.local.corpus import sample_chunks
@@ -31,7 +31,7 @@ def demo(report: Path, most: int | None = None) -> bool:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         manifest = folder / "handbook.manifest.jsonl"
-        write_manifest((record_entry(record, ["url"], hashed=False) for record in records), manifest)
+        write_manifest((make_entry(record, ["url"], hashed=False) for record in records), manifest)
         planter = Planter(store, COLLECTION, embedder, records)
         planter.plant()
         print_title("Planted")

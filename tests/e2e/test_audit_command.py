@@ -13,7 +13,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from chunkproof.audit import reader
-from chunkproof.audit.state import Progress, saved
+from chunkproof.audit.state import load_state
 from chunkproof.clients.ports import Point
 from chunkproof.clients.qdrant.store import QdrantStore
 from chunkproof.clients.transport import DeadlineTransport
@@ -143,7 +143,7 @@ def test_a_compressed_manifest_that_is_damaged_is_wrong_input(
         (tmp_path / "m.gz").write_bytes(content)
         run = handbook("audit", tmp_path / "m.gz", *HANDBOOK)
         assert run.code == 2
-        assert "m.gz: it cannot be unpacked" in run.err
+        assert "m.gz cannot be decompressed" in run.err
         assert not (tmp_path / "m.gz.audit").exists()
 
 
@@ -289,12 +289,12 @@ def test_a_server_in_trouble_leaves_no_report_and_the_audit_goes_on_when_it_is_w
         proxy.inject(_AwayAfter(2))
         run = chunkproof(*given)
         assert run.code == 3
-        assert "go on with --resume" in run.err
+        assert "continue with --resume" in run.err
         assert not report.exists()
         proxy.inject(None)
         again = chunkproof(*given)
         assert again.code == 2
-        assert "go on with --resume, or start anew with --restart" in again.err
+        assert "continue it with --resume, or start again with --restart" in again.err
         assert chunkproof(*given, "--resume").code == 1
     written = json.loads(report.read_text("utf-8"))
     assert written["run"]["resumed"] == 1
@@ -320,7 +320,7 @@ def test_killed_it_goes_on_to_the_same_report(
         process = subprocess.Popen(
             command, env={**os.environ, "QDRANT_URL": proxy.url}, stderr=subprocess.DEVNULL
         )
-        while not (state / "state.json").exists() or saved(state) == Progress(job=saved(state).job):  # type: ignore[union-attr]
+        while (left := load_state(state)) is None or not left.compared:
             assert process.poll() is None
             time.sleep(0.02)
         process.send_signal(signal.SIGKILL)

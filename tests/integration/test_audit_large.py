@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from chunkproof.audit.findings import Kind
-from chunkproof.audit.state import saved
+from chunkproof.audit.state import load_state
 from chunkproof.clients.qdrant.store import QdrantStore
 from chunkproof.clients.transport import DeadlineTransport
 
@@ -89,7 +89,7 @@ def test_killed_at_random_points_and_resumed_it_gives_the_same_report(large: Lar
         process = subprocess.Popen(
             command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
-        while ((left := saved(state)) is None or left.seen < stop) and process.poll() is None:
+        while ((left := load_state(state)) is None or left.compared < stop) and process.poll() is None:
             time.sleep(0.005)
         assert process.poll() is None, "it came to its end before it could be killed"
         process.kill()

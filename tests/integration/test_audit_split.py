@@ -38,7 +38,7 @@ def audit(monkeypatch: pytest.MonkeyPatch) -> Iterator[ShardAudit]:
 )
 def test_a_damaged_archive_is_wrong_input_and_no_failure_to_repeat(audit: ShardAudit, damaged: bytes) -> None:
     boto3.client("s3").put_object(Bucket=BUCKET, Key="m.gz", Body=damaged)
-    with pytest.raises(InvalidParameterError, match=r"m\.gz: it cannot be unpacked"):
+    with pytest.raises(InvalidParameterError, match=r"m\.gz cannot be decompressed"):
         audit.split(f"s3://{BUCKET}/m.gz", "c")
 
 
@@ -46,4 +46,4 @@ def test_the_mark_that_an_editor_puts_first_is_no_part_of_the_manifest(audit: Sh
     boto3.client("s3").put_object(Bucket=BUCKET, Key="m", Body=b"\xef\xbb\xbf" + LINES)
     plan = audit.split(f"s3://{BUCKET}/m", "c")
     assert (plan.entries, plan.shards) == (100, 1)
-    assert b"".join(audit.lines(audit.shards()[0])) == LINES
+    assert b"".join(audit.read_lines(audit.read_shards()[0])) == LINES

@@ -205,9 +205,7 @@ def test_the_cases_of_a_shard_that_always_fails_are_errors_and_not_lost(cloud: C
     cases = report_of(cloud).result.test_results
     assert [case.name for case in cases] == [case["name"] for case in document()["cases"]]
     assert [case.status.value for case in cases] == ["passed"] * 10 + ["error"] * 5 + ["passed"] * 7
-    assert {case.error_message for case in cases[10:15]} == {
-        "Shard 2 could not be run: it did not come to an end"
-    }
+    assert {case.error_message for case in cases[10:15]} == {"Shard 2 could not be run: it did not finish"}
     assert {case.error_code for case in cases[10:15]} == {"SHARD_FAILED"}
 
 

@@ -181,14 +181,14 @@ def run_audit(
     folder.mkdir(exist_ok=True)
     audit = Audit(folder, services, collection, plan or Plan(), pauses=(0.0,))
     prepared = prepare(lines, "manifest.jsonl", folder)
-    return audit.go_on(prepared, audit.begin(prepared), "manifest.jsonl")
+    return audit.run(prepared, audit.start(prepared), "manifest.jsonl")
 
 
 def resume(
     folder: Path, services: Services, collection: str, sha256: str, plan: Plan | None = None
 ) -> AuditReport:
     audit = Audit(folder, services, collection, plan or Plan(), pauses=(0.0,))
-    return audit.go_on(*audit.resume(sha256), "manifest.jsonl")
+    return audit.run(*audit.resume(sha256), "manifest.jsonl")
 
 
 def found_in(folder: Path) -> dict[str, set[str]]:

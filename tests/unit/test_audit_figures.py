@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from chunkproof.audit.findings import OF_CHUNKS, OF_VECTORS, Kind
+from chunkproof.audit.findings import CHUNK_KINDS, VECTOR_KINDS, Kind
 from chunkproof.audit.report import AuditReport, ManifestFacts, RunFacts, VectorFacts
 from chunkproof_cli.reports.audit.figures import facts, headline
 
@@ -12,9 +12,9 @@ from chunkproof_cli.reports.audit.figures import facts, headline
 def report(
     chunks: int, findings: int = 0, vectors: dict[Kind, int] | None = None, **kinds: int
 ) -> AuditReport:
-    wrong = sum(kinds.get(kind.value, 0) for kind in OF_CHUNKS)
-    counts = {kind.value: kinds.get(kind.value, 0) for kind in OF_CHUNKS} | {"match": chunks - wrong}
-    of_vectors = {kind.value: (vectors or {}).get(kind, 0) for kind in OF_VECTORS}
+    wrong = sum(kinds.get(kind.value, 0) for kind in CHUNK_KINDS)
+    counts = {kind.value: kinds.get(kind.value, 0) for kind in CHUNK_KINDS} | {"match": chunks - wrong}
+    of_vectors = {kind.value: (vectors or {}).get(kind, 0) for kind in VECTOR_KINDS}
     return AuditReport(
         collection="c",
         host="h",

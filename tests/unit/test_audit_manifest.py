@@ -4,10 +4,10 @@ from uuid import UUID, uuid5
 
 import pytest
 
-from chunkproof.audit.manifest import Entry, read_entry
-from chunkproof.audit.prepare import point_key, prepare, sampled
+from chunkproof.audit.manifest import Entry, parse_entry
+from chunkproof.audit.prepare import draw_sample, point_key, prepare
 from chunkproof.audit.sampling import upper_bound
-from chunkproof.audit.sort import MOST_RUNS, Sorter
+from chunkproof.audit.sort import MAX_RUNS, Sorter
 from chunkproof.errors import InvalidParameterError
 from chunkproof.retrieval.lookup import NAMESPACE, point_id_for
 
@@ -27,7 +27,7 @@ HASH = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"  # of 
     ],
 )
 def test_what_is_written_is_read(entry: Entry) -> None:
-    assert read_entry(entry.to_line()) == entry
+    assert parse_entry(entry.to_line()) == entry
 
 
 @pytest.mark.parametrize("chunk_id", ["a", "doc 1/ü", "", "x" * 1000, "550e8400-e29b"])
@@ -37,7 +37,7 @@ def test_a_chunk_whose_id_qdrant_does_not_take_has_its_uuid5_as_home(chunk_id: s
 
 def test_ids_and_hashes_are_read_as_qdrant_and_sha256_write_them() -> None:
     line = b'{"chunk_id":"a","point_id":"550E8400E29B41D4A716446655440000","original_sha256":"%s"}'
-    entry = read_entry(line % HASH.upper().encode())
+    entry = parse_entry(line % HASH.upper().encode())
     assert entry.point_id == "550e8400-e29b-41d4-a716-446655440000"
     assert entry.original_sha256 == HASH
 
@@ -72,7 +72,7 @@ def test_ids_and_hashes_are_read_as_qdrant_and_sha256_write_them() -> None:
 )
 def test_a_bad_line_says_what_is_wrong_with_it(line: bytes, message: str) -> None:
     with pytest.raises(InvalidParameterError) as raised:
-        read_entry(line)
+        parse_entry(line)
     assert any(message in said for said in raised.value.messages), raised.value.messages
 
 
@@ -144,7 +144,7 @@ def test_more_lines_than_fit_are_sorted_all_the_same(tmp_path: Path) -> None:
     rng = random.Random(5)
     lines = [b"%d\n" % rng.randrange(10**9) for _ in range(4_000)]
     sorter = Sorter(tmp_path, run_bytes=1_000)  # some 350 runs: more than are merged at once
-    assert len(lines) * 90 / 1_000 > 2 * MOST_RUNS
+    assert len(lines) * 90 / 1_000 > 2 * MAX_RUNS
     for line in lines:
         sorter.add(line)
     assert list(sorter) == sorted(lines)
@@ -154,12 +154,12 @@ def test_more_lines_than_fit_are_sorted_all_the_same(tmp_path: Path) -> None:
 def test_a_sample_is_drawn_evenly_and_always_the_same(tmp_path: Path) -> None:
     lines = [Entry(str(n), "x").to_line() for n in range(1_000)]
     prepared = prepare(lines, "m", tmp_path)
-    drawn = [int(chunk.entry.chunk_id) for _, chunk in sampled(prepared, 100, "sample").read()]
+    drawn = [int(chunk.entry.chunk_id) for _, chunk in draw_sample(prepared, 100, "sample").read()]
     assert len(drawn) == 100
     assert drawn == sorted(drawn)
     assert 400 < sum(drawn) / 100 < 600
-    assert drawn == [int(c.entry.chunk_id) for _, c in sampled(prepared, 100, "again").read()]
-    assert sampled(prepared, 1_000, "all") is prepared
+    assert drawn == [int(c.entry.chunk_id) for _, c in draw_sample(prepared, 100, "again").read()]
+    assert draw_sample(prepared, 1_000, "all") is prepared
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""An audit by a deployed stack: start it, watch it, fetch its report."""
+"""Audit with a deployed stack: start the audit, wait for it, download its report."""
 
 from pathlib import Path
 
@@ -11,23 +11,23 @@ INCOMPLETE = "AuditIncomplete"
 
 
 def audit_in_cloud(stack: str, manifest: str, collection: str | None, folder: Path) -> AuditReport:
-    """The report of an audit in the cloud; its findings are in `findings.jsonl` of the folder.
+    """Run an audit in the cloud and return its report; download its findings to `findings.jsonl` in the folder.
 
-    Whoever stops watching does not stop the audit.
+    Ctrl-C stops waiting for the audit, not the audit itself.
     """
-    machine, audit_id = Machine.of(stack, "Audit"), new_name()
+    machine, audit_id = Machine.find(stack, "Audit"), new_name()
     bucket = machine.bucket
-    address = manifest if is_s3_address(manifest) else _uploaded(bucket, Path(manifest), audit_id)
+    address = manifest if is_s3_address(manifest) else _upload(bucket, Path(manifest), audit_id)
     run = machine.start(audit_id, {"audit_id": audit_id, "manifest": address, "collection": collection or ""})
     print_note(
         f"Audit {audit_id} is under way in {stack}; its report will be in {bucket.address(f'audits/{audit_id}/')}"
     )
-    machine.watch(run, INCOMPLETE)
+    machine.wait_for(run, INCOMPLETE)
     bucket.download(f"audits/{audit_id}/findings.jsonl", folder / "findings.jsonl")
     return AuditReport.model_validate_json(bucket.read(f"audits/{audit_id}/report.json"))
 
 
-def _uploaded(bucket: Bucket, manifest: Path, audit_id: str) -> str:
+def _upload(bucket: Bucket, manifest: Path, audit_id: str) -> str:
     key = f"manifests/{audit_id}/{manifest.name}"
     bucket.upload(key, manifest)
     return bucket.address(key)

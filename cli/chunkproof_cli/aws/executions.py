@@ -1,4 +1,4 @@
-"""A state machine of a deployed stack: start it, watch it, say how it ended."""
+"""Run a state machine of a deployed stack: start it, wait for it, report how it ended."""
 
 import json
 from contextlib import ExitStack
@@ -14,51 +14,53 @@ from chunkproof_cli.aws.stack import AwsError, aws_client, find_stack, translate
 from chunkproof_cli.output import progress_bar
 
 POLL_S = 2.0
-WRONG_INPUT = ("InvalidParameterError", "NotFoundError", "CollectionNotFoundError")
+INPUT_ERRORS = ("InvalidParameterError", "NotFoundError", "CollectionNotFoundError")
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A state machine that goes through its work in shards, and the bucket that it works in."""
+    """A state machine that works in shards, and its bucket."""
 
-    what: str
+    kind: str
     arn: str
     bucket: Bucket
 
     @classmethod
-    def of(cls, stack: str, kind: str) -> "Machine":
-        """The stack's `Audit` or `Suite`, by the parameter that makes it."""
+    def find(cls, stack: str, kind: str) -> "Machine":
+        """Find the state machine of a stack; `kind` is the template parameter that creates it, `Audit` or `Suite`."""
         outputs = find_stack(stack).outputs
         if f"{kind}StateMachineArn" not in outputs:
             raise InvalidParameterError(f"Stack {stack} has no {kind.lower()}: deploy it with {kind}=true")
         return cls(kind.lower(), outputs[f"{kind}StateMachineArn"], Bucket(outputs[f"{kind}BucketName"]))
 
     def start(self, name: str, given: dict[str, str]) -> str:
-        """Start an execution of this name; returns its ARN. Whoever stops watching does not stop it."""
+        """Start an execution with this name, and return its ARN."""
         with translate_aws_errors("states:StartExecution"):
             run = aws_client("stepfunctions").start_execution(
                 stateMachineArn=self.arn, name=name, input=json.dumps(given)
             )
         return str(run["executionArn"])
 
-    def watch(self, run: str, incomplete: str) -> None:
-        """Wait for its end, with a bar for the eye. One that ended as `incomplete` has a report all the same; any
-        other failure is raised."""
-        ended = _ended(aws_client("stepfunctions"), run)
+    def wait_for(self, run: str, incomplete: str) -> None:
+        """Wait for the end of an execution, showing its progress; raise its failure.
+
+        An execution that failed as `incomplete` has a report nevertheless, and raises nothing.
+        """
+        ended = _poll(aws_client("stepfunctions"), run)
         if ended["status"] == "SUCCEEDED" or ended.get("error") == incomplete:
             return
-        why = _message(ended.get("cause"))
-        if ended.get("error") in WRONG_INPUT:
+        why = _parse_cause(ended.get("cause"))
+        if ended.get("error") in INPUT_ERRORS:
             raise InvalidParameterError(why)
-        raise AwsError(f"The {self.what} ended as {ended['status']} ({ended.get('error')}): {why}")
+        raise AwsError(f"The {self.kind} ended as {ended['status']} ({ended.get('error')}): {why}")
 
 
 def new_name() -> str:
-    """A name that no other execution has, in the order of time."""
+    """Make a unique name that sorts by time."""
     return f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid4().hex[:8]}"
 
 
-def _ended(states: Any, run: str) -> dict[str, Any]:
+def _poll(states: Any, run: str) -> dict[str, Any]:
     with translate_aws_errors("states:DescribeExecution, ListMapRuns and DescribeMapRun"), ExitStack() as bar:
         advance, done = None, 0
         while True:
@@ -66,7 +68,7 @@ def _ended(states: Any, run: str) -> dict[str, Any]:
             found: dict[str, Any] = states.describe_execution(executionArn=run)
             if found["status"] != "RUNNING":
                 return found
-            counts = _shards(states, run)
+            counts = _count_shards(states, run)
             if advance is None and counts.get("total"):
                 advance = bar.enter_context(progress_bar("Shards", counts["total"]))
             if advance is not None:
@@ -75,8 +77,8 @@ def _ended(states: Any, run: str) -> dict[str, Any]:
                 done = now
 
 
-def _shards(states: Any, run: str) -> dict[str, int]:
-    """How many shards are in which state; nothing before they are known."""
+def _count_shards(states: Any, run: str) -> dict[str, int]:
+    """Count the shards by state; empty before the shards are known."""
     runs = states.list_map_runs(executionArn=run)["mapRuns"]
     if not runs:
         return {}
@@ -84,8 +86,8 @@ def _shards(states: Any, run: str) -> dict[str, int]:
     return counts
 
 
-def _message(cause: str | None) -> str:
-    """What a function said when it failed; Lambda wraps it in JSON."""
+def _parse_cause(cause: str | None) -> str:
+    """Extract the error message of a function, which Lambda wraps in JSON."""
     try:
         said = json.loads(cause or "")
     except ValueError:

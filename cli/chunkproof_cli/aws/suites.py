@@ -11,18 +11,18 @@ INCOMPLETE = "SuiteIncomplete"
 
 def publish(stack: str, suite: Suite) -> str:
     """Make it the suite that the stack runs on its schedule and after deployments; returns its address."""
-    bucket = Machine.of(stack, "Suite").bucket
+    bucket = Machine.find(stack, "Suite").bucket
     bucket.write(PUBLISHED, suite.to_json().encode())
     return bucket.address(PUBLISHED)
 
 
 def run_in_cloud(stack: str, suite: Suite, source: str, collection: str | None) -> SuiteReport:
     """The report of a run in the cloud. Whoever stops watching does not stop the run."""
-    machine, run_id = Machine.of(stack, "Suite"), new_name()
+    machine, run_id = Machine.find(stack, "Suite"), new_name()
     bucket, uploaded, report = machine.bucket, f"runs/{run_id}/given.json", f"runs/{run_id}/report.json"
     bucket.write(uploaded, suite.to_json().encode())
     given = {"suite": bucket.address(uploaded), "collection": collection or "", "source": source}
     run = machine.start(run_id, given)
     print_note(f"Run {run_id} is under way in {stack}; its report will be {bucket.address(report)}")
-    machine.watch(run, INCOMPLETE)
+    machine.wait_for(run, INCOMPLETE)
     return read_report(bucket.read(report), bucket.address(report))

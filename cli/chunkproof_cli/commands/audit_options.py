@@ -1,4 +1,4 @@
-"""What the options of `chunkproof audit` take."""
+"""Types of the options of `chunkproof audit`."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ class Kinds(click.ParamType[tuple[str, ...]]):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[str, ...]:
-        """Each of them, if all are kinds of faults."""
+        """Split the list, and refuse what is not a kind of finding."""
         if isinstance(value, tuple):
             return value
         kinds = tuple(part.strip() for part in str(value).split(",") if part.strip())
@@ -27,12 +27,12 @@ class Kinds(click.ParamType[tuple[str, ...]]):
 
 
 class Count(click.ParamType[int]):
-    """A number from 1 on, or all."""
+    """A number of chunks from 1 on, or `all`."""
 
     name = "count"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """The number; 0 for all."""
+        """Return the number; 0 for all."""
         if value == "all":
             return 0
         try:
@@ -45,15 +45,18 @@ class Count(click.ParamType[int]):
 
 
 class OptionalCount(click.Command):
-    """`--vectors` before the manifest is a flag: what follows it is its value only if it can be one."""
+    """A command where `--vectors` takes the next word as its value only if that is a number or `all`.
+
+    Otherwise click would take the manifest in `chunkproof audit --vectors manifest.jsonl` as the value.
+    """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """As click does, with the flag written out."""
+        """Write out `--vectors=all` where the option has no value, then parse."""
         after = [*args[1:], ""]
-        plain = [
+        is_flag = [
             word == "--vectors" and not (next_.isdecimal() or next_ == "all")
             for word, next_ in zip(args, after, strict=True)
         ]
         return super().parse_args(
-            ctx, [f"{word}=all" if flag else word for word, flag in zip(args, plain, strict=True)]
+            ctx, [f"{word}=all" if flag else word for word, flag in zip(args, is_flag, strict=True)]
         )

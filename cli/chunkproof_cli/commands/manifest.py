@@ -18,12 +18,12 @@ from chunkproof.retrieval.lookup import point_id_for
 from chunkproof_cli.connections import new_deadline, open_services
 from chunkproof_cli.exits import FAILED
 from chunkproof_cli.files.chunks import ChunkRecord, check_chunks
-from chunkproof_cli.files.manifests import manifest_writer
+from chunkproof_cli.files.manifests import create_manifest
 from chunkproof_cli.options import common_options, parse_options, reject_api
 from chunkproof_cli.output import print_json, print_line, print_note, progress_bar
 
-SHOWN_UNREADABLE = 20
-USUAL = "url"
+MAX_SHOWN_UNREADABLE = 20
+DEFAULT_METADATA = "url"
 EXAMPLES = """\b
 Examples:
   chunkproof manifest chunks.jsonl -o manifest.jsonl
@@ -44,25 +44,28 @@ A line of a manifest:
     type=click.Path(path_type=Path, dir_okay=False),
     required=True,
     metavar="FILE",
-    help="Where to write it; .gz and .zst are compressed.",
+    help="File to write; .gz and .zst are compressed.",
 )
 @click.option(
-    "--hash", "hashed", is_flag=True, help="Keep only each text's SHA-256: small, and nothing to leak."
+    "--hash",
+    "hashed",
+    is_flag=True,
+    help="Write only the SHA-256 of each text: smaller, and no text can leak.",
 )
 @click.option(
     "--metadata",
-    default=USUAL,
+    default=DEFAULT_METADATA,
     show_default=True,
     metavar="FIELD,…",
-    help="Fields that an audit is to compare as well; none for no field.",
+    help="Payload fields that the audit compares as well; none for no field.",
 )
 @common_options
-@reject_api("a manifest is made of the collection itself; set QDRANT_URL")
+@reject_api("a manifest is made from the collection itself; set QDRANT_URL")
 def manifest(chunks: Path | None, output: Path, hashed: bool, metadata: str, **common: Any) -> None:
-    """Write down what should be stored, for `chunkproof audit` to compare with.
+    """Write a manifest of what should be stored, for `chunkproof audit`.
 
-    From CHUNKS (chunks.jsonl, or a BEIR folder) it says what the collection should hold. Without, it is a
-    snapshot of the collection as it is now, to compare with later. Lines are in the order of point ids.
+    With CHUNKS (chunks.jsonl, or a BEIR folder), it lists what the collection should hold. Without, it is a
+    snapshot of the collection as it is now, to compare with later. Lines are sorted by point id.
     """
     given = parse_options(**common)
     if not output.parent.is_dir():
@@ -72,41 +75,41 @@ def manifest(chunks: Path | None, output: Path, hashed: bool, metadata: str, **c
     seen: set[str] = set()
     if chunks is not None:
         source = check_chunks(chunks, lambda _text: None)
-        entries = (record_entry(record, fields, hashed=hashed) for record in source)
-        count = write_manifest(_noting(entries, seen), output)
+        entries = (make_entry(record, fields, hashed=hashed) for record in source)
+        count = write_manifest(_collect_fields(entries, seen), output)
     else:
         with open_services(given) as services:
             collection = given.collection or services.settings.collection
             total = services.store.describe(collection, new_deadline(services.settings)).points_count
             with progress_bar("Reading", total) as done:
                 stored = snapshot(Reader(services, collection), fields, hashed, done, unreadable)
-                count = write_manifest(_noting(stored, seen), output)
-    if metadata != USUAL and (unseen := [name for name in fields if name not in seen]):
+                count = write_manifest(_collect_fields(stored, seen), output)
+    if metadata != DEFAULT_METADATA and (unseen := [name for name in fields if name not in seen]):
         print_note(f"--metadata: no chunk has {' or '.join(unseen)}; an audit will not compare it")
-    _tell(output, count, unreadable, as_json=given.json)
+    _print_result(output, count, unreadable, as_json=given.json)
 
 
 def write_manifest(entries: Iterable[Entry], output: Path) -> int:
-    """Write the entries in the order of their points; how many they were."""
+    """Write the entries sorted by point id, and return their number."""
     with tempfile.TemporaryDirectory() as folder:
-        ordered = Sorter(Path(folder))
+        by_point = Sorter(Path(folder))
         for entry in entries:
-            ordered.add(f"{point_key(entry.home)}\t".encode() + entry.to_line())
-        with manifest_writer(output) as file:
-            file.writelines(line.partition(b"\t")[2] for line in ordered)
-        return ordered.count
+            by_point.add(f"{point_key(entry.expected_point_id)}\t".encode() + entry.to_line())
+        with create_manifest(output) as file:
+            file.writelines(line.partition(b"\t")[2] for line in by_point)
+        return by_point.count
 
 
-def record_entry(record: ChunkRecord, fields: list[str], *, hashed: bool) -> Entry:
-    """What a manifest says of a chunk that is to be loaded."""
+def make_entry(record: ChunkRecord, fields: list[str], *, hashed: bool) -> Entry:
+    """Make the manifest entry of a chunk that is to be loaded."""
     stored = record.model_dump(exclude_none=True, mode="json")
-    return _entry(
+    return _build_entry(
         record.chunk_id, record.text, {name: stored[name] for name in fields if name in stored}, hashed
     )
 
 
-def _noting(entries: Iterable[Entry], seen: set[str]) -> Iterator[Entry]:
-    """The entries, and which fields any of them has."""
+def _collect_fields(entries: Iterable[Entry], seen: set[str]) -> Iterator[Entry]:
+    """Yield the entries, and collect the metadata fields that they have."""
     for entry in entries:
         seen.update(entry.metadata or ())
         yield entry
@@ -128,11 +131,11 @@ def snapshot(
             values = {name: payloads.stated(name, point.payload) for name in fields}
             known = {name: value for name, value in values.items() if value is not None}
             point_id = None if point_id_for(chunk_id) == point.id else point.id
-            yield _entry(chunk_id, text, known, hashed, point_id)
+            yield _build_entry(chunk_id, text, known, hashed, point_id)
         done(len(page.points))
 
 
-def _entry(
+def _build_entry(
     chunk_id: str, text: str, metadata: dict[str, Any], hashed: bool, point_id: int | str | None = None
 ) -> Entry:
     return Entry(
@@ -144,14 +147,14 @@ def _entry(
     )
 
 
-def _tell(output: Path, count: int, unreadable: list[str], *, as_json: bool) -> None:
+def _print_result(output: Path, count: int, unreadable: list[str], *, as_json: bool) -> None:
     if as_json:
         print_json({"manifest": str(output), "chunks": count, "unreadable": unreadable})
     else:
         print_line(f"{count} chunks are in {output}.")
     if unreadable:
-        named = ", ".join(unreadable[:SHOWN_UNREADABLE]) + (
-            ", …" if len(unreadable) > SHOWN_UNREADABLE else ""
+        named = ", ".join(unreadable[:MAX_SHOWN_UNREADABLE]) + (
+            ", …" if len(unreadable) > MAX_SHOWN_UNREADABLE else ""
         )
         print_note(f"{len(unreadable)} points have no readable text and are not in it: {named}")
         sys.exit(FAILED)

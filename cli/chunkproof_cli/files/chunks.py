@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from pydantic import ConfigDict, Field, field_validator
 
-from chunkproof.audit.manifest import numbered
+from chunkproof.audit.manifest import number_lines
 from chunkproof.clients.ports import PointId
 from chunkproof.errors import InvalidParameterError
 from chunkproof.models import Request, read_json
@@ -133,7 +133,7 @@ def _is_beir(source: Path) -> bool:
 
 def _lines(source: Path) -> Iterator[tuple[int, bytes]]:
     with source.open("rb") as file:  # bytes: only \n ends a line, and bad UTF-8 is named by line
-        for number, line in numbered(file):
+        for number, line in number_lines(file):
             if line.strip():
                 yield number, line
 

@@ -1,15 +1,18 @@
 """Audit a whole collection against a manifest: every byte of every chunk, each chunk in exactly one class.
 
-manifest    what should be stored, a JSON line per chunk
-sorting     lines in order, however many, in constant memory
-prepare     a manifest, checked and brought into the order that a scan returns points in
-reading     pages of a collection, read ahead, with patience for a server in trouble
-verdict     one expected chunk against one stored point
-scan        the manifest joined with the whole collection, in one pass
-settle      what the pass left open: chunks on another point, several points with one id, orphans
-pick        the same for a partial manifest, by ids
-vectors     stored vectors against the text embedded again
-state       where an audit is, so that it can go on after an interruption
-summary     the report
-runner      all of it, in order
+manifest    entries of a manifest: one JSON line for each chunk that should be stored
+sort        sort any number of lines in constant memory
+prepare     check a manifest and sort it by point id, the order in which a scan returns points
+reader      read a collection in pages or by ids, with read-ahead and retries
+findings    compare one expected chunk with one stored point
+session     what the phases of a running audit share
+scan        compare the manifest with the whole collection, in one pass
+match       resolve what the scan left open: chunks on other points, ids on several points, orphans
+by_id       compare the chunks of a partial manifest, read by their ids
+vectors     compare stored vectors with the text embedded again
+state       progress on disk, so that an interrupted audit can be resumed
+sampling    what a sample says about the whole manifest
+report      the report
+run         an audit from start to report
+shards      an audit in parts, for Lambda: split, audit a shard, merge
 """

@@ -1,43 +1,52 @@
-"""A partial manifest: its chunks are read by their ids, in batches; what else is stored is not looked at."""
+"""Compare the chunks of a partial manifest, read by their ids in batches; other points are not read."""
 
 from itertools import islice
 
-from chunkproof.audit.findings import Finding, duplicate, judge, missing, unverifiable
-from chunkproof.audit.prepare import Expected, point_of
-from chunkproof.audit.reader import BY_IDS
+from chunkproof.audit.findings import (
+    Finding,
+    duplicate_finding,
+    judge,
+    missing_finding,
+    unverifiable_finding,
+)
+from chunkproof.audit.prepare import ExpectedChunk
+from chunkproof.audit.reader import BATCH_SIZE
 from chunkproof.audit.session import Run
 from chunkproof.retrieval.lookup import Lookup
 
 
-def pick(run: Run) -> None:
+def audit_by_id(run: Run) -> None:
     """Judge every chunk of the manifest by its id."""
-    coming = run.prepared.read(run.progress.offset)
-    while batch := list(islice(coming, BY_IDS)):
-        chunks = [expected for _, expected in batch]
-        found = _find(chunks, run)
-        suspects = [chunk for chunk in chunks if _judged(chunk, found, run)]
-        now = _find(suspects, run) if suspects else found  # read again before anything is said
-        findings = [finding for chunk in suspects if (finding := _judged(chunk, now, run))]
+    chunks = run.manifest.read(run.progress.offset)
+    while batch := list(islice(chunks, BATCH_SIZE)):
+        expected = [chunk for _, chunk in batch]
+        found = _find(expected, run)
+        suspects = [chunk for chunk in expected if _judge(chunk, found, run)]
+        # Chunks may change during the audit: a finding counts only if a second read confirms it.
+        again = _find(suspects, run) if suspects else found
+        findings = [finding for chunk in suspects if (finding := _judge(chunk, again, run))]
         for finding in findings:
-            run.found(finding)
+            run.log_finding(finding)
         run.save(
             offset=batch[-1][0],
-            seen=run.progress.seen + len(batch),
+            compared=run.progress.compared + len(batch),
             changed=run.progress.changed + len(suspects) - len(findings),
         )
     run.save(phase="vectors")
 
 
-def _find(chunks: list[Expected], run: Run) -> Lookup:
-    return run.reader.find({chunk.chunk_id: point_of(chunk.key) for chunk in chunks})
+def _find(chunks: list[ExpectedChunk], run: Run) -> Lookup:
+    return run.reader.find({chunk.chunk_id: chunk.point_id for chunk in chunks})
 
 
-def _judged(expected: Expected, found: Lookup, run: Run) -> Finding | None:
+def _judge(expected: ExpectedChunk, found: Lookup, run: Run) -> Finding | None:
     payloads = run.reader.services.payloads
     points = found.points.get(expected.chunk_id, [])
     if len(points) > 1:
-        return duplicate(expected.entry, {point.id: point for point in points}, len(points), payloads)
+        return duplicate_finding(expected.entry, {point.id: point for point in points}, len(points), payloads)
     if points:
         return judge(expected, points[0], payloads)
     entry = expected.entry
-    return unverifiable(entry, found.unsearched.message) if found.unsearched else missing(entry)
+    return (
+        unverifiable_finding(entry, found.blocked_by.message) if found.blocked_by else missing_finding(entry)
+    )

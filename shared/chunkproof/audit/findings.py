@@ -1,4 +1,4 @@
-"""One expected chunk against one stored point."""
+"""Compare one expected chunk with one stored point."""
 
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import Field, JsonValue
 
 from chunkproof.audit.manifest import Entry
-from chunkproof.audit.prepare import Expected
+from chunkproof.audit.prepare import ExpectedChunk, encode_id, format_line
 from chunkproof.clients.ports import Point, PointId
 from chunkproof.errors import CorruptChunkError
 from chunkproof.models import Mismatch, Model
@@ -16,11 +16,11 @@ from chunkproof.models.json import display_name
 from chunkproof.retrieval.integrity import compare, compare_with_hash
 from chunkproof.retrieval.payload import PayloadMap
 
-LONGEST_VALUE = 80
+MAX_VALUE_CHARS = 80
 
 
 class Kind(StrEnum):
-    """What an audit calls a chunk; the second group is about its vector."""
+    """The class of a chunk; the second group is about its vector."""
 
     MATCH = "match"
     MISMATCH = "mismatch"
@@ -39,8 +39,8 @@ class Kind(StrEnum):
     UNVERIFIABLE_VECTOR = "unverifiable_vector"
 
 
-# What a chunk of the manifest can be: exactly one of these.
-OF_CHUNKS = (
+# Every chunk of the manifest is in exactly one of these classes.
+CHUNK_KINDS = (
     Kind.MATCH,
     Kind.MISMATCH,
     Kind.MISSING,
@@ -48,7 +48,7 @@ OF_CHUNKS = (
     Kind.METADATA_MISMATCH,
     Kind.UNVERIFIABLE,
 )
-OF_VECTORS = (
+VECTOR_KINDS = (
     Kind.VECTOR_OK,
     Kind.STALE_VECTOR,
     Kind.WRONG_MODEL,
@@ -61,7 +61,7 @@ FAULTS = tuple(kind for kind in Kind if kind not in (Kind.MATCH, Kind.VECTOR_OK)
 
 
 class MetadataDifference(Model):
-    """A field that is not as the manifest has it; a field that is not stored is null."""
+    """A field that differs from the manifest; `stored` is null when the field is not stored."""
 
     field: str
     stored: JsonValue
@@ -69,7 +69,7 @@ class MetadataDifference(Model):
 
 
 class Finding(Model):
-    """A chunk that is not as it should be, and what is wrong with it in a sentence."""
+    """What is wrong with a chunk; `details` says it in a sentence."""
 
     chunk_id: str
     kind: Kind
@@ -80,9 +80,13 @@ class Finding(Model):
     metadata: tuple[MetadataDifference, ...] = ()
     cosine: float | None = Field(None, description="Stored vector against the text embedded again")
 
+    def to_log_line(self) -> bytes:
+        """Write the finding as a line that sorts by chunk id."""
+        return format_line(encode_id(self.chunk_id), self.model_dump(mode="json"))
 
-def judge(expected: Expected, point: Point, payloads: PayloadMap) -> Finding | None:
-    """What is wrong with a stored chunk; None when it is the expected one, byte for byte."""
+
+def judge(expected: ExpectedChunk, point: Point, payloads: PayloadMap) -> Finding | None:
+    """Say what is wrong with a stored chunk; None when it is the expected one, byte for byte."""
 
     def finding(kind: Kind, details: str, **more: Any) -> Finding:
         return Finding(
@@ -90,7 +94,7 @@ def judge(expected: Expected, point: Point, payloads: PayloadMap) -> Finding | N
             kind=kind,
             details=details,
             point_ids=(point.id,),
-            source=payloads.source_of(point.payload) or source_in(expected.entry),
+            source=payloads.source_of(point.payload) or _find_source(expected.entry),
             **more,
         )
 
@@ -106,51 +110,53 @@ def judge(expected: Expected, point: Point, payloads: PayloadMap) -> Finding | N
         if found:
             mismatch, details = found
             return finding(Kind.MISMATCH, details, mismatch=mismatch)
-    if differences := tuple(_differences(expected.metadata or {}, point.payload, payloads)):
-        sentence = "; ".join(_sentence(difference) for difference in differences)
-        return finding(Kind.METADATA_MISMATCH, sentence, metadata=differences)
+    if differences := tuple(_compare_metadata(expected.metadata or {}, point.payload, payloads)):
+        details = "; ".join(_describe(difference) for difference in differences)
+        return finding(Kind.METADATA_MISMATCH, details, metadata=differences)
     return None
 
 
-def missing(entry: Entry) -> Finding:
-    """No point has this id."""
+def missing_finding(entry: Entry) -> Finding:
+    """The finding for a chunk that no point has."""
     return Finding(
         chunk_id=entry.chunk_id,
         kind=Kind.MISSING,
         details="No point has this id",
-        source=source_in(entry),
+        source=_find_source(entry),
     )
 
 
-def unverifiable(entry: Entry, why: str) -> Finding:
-    """Whether and how it is stored could not be read."""
-    return Finding(chunk_id=entry.chunk_id, kind=Kind.UNVERIFIABLE, details=why, source=source_in(entry))
+def unverifiable_finding(entry: Entry, why: str) -> Finding:
+    """The finding for a chunk that could not be read."""
+    return Finding(chunk_id=entry.chunk_id, kind=Kind.UNVERIFIABLE, details=why, source=_find_source(entry))
 
 
-def duplicate(entry: Entry, points: Mapping[PointId, Point], count: int, payloads: PayloadMap) -> Finding:
-    """Several points have this id; which of them a search returns is chance."""
+def duplicate_finding(
+    entry: Entry, points: Mapping[PointId, Point], count: int, payloads: PayloadMap
+) -> Finding:
+    """The finding for an id on several points, any of which a search may return."""
     texts: set[str | None] = set()
     for point in points.values():
         try:
             texts.add(payloads.text_of(point))
         except CorruptChunkError:
             texts.add(None)
-    same = "with the same text" if len(texts) == 1 and None not in texts else "with different texts"
+    details = f"{count} points have this id"
+    if None not in texts:
+        details += ", with the same text" if len(texts) == 1 else ", with different texts"
     shown_ids = tuple(sorted(points, key=str))[:2]
     first = points[shown_ids[0]]
     return Finding(
         chunk_id=entry.chunk_id,
         kind=Kind.DUPLICATE,
-        details=f"{count} points have this id, {same}"
-        if None not in texts
-        else f"{count} points have this id",
+        details=details,
         point_ids=shown_ids,
-        source=payloads.source_of(first.payload) or source_in(entry),
+        source=payloads.source_of(first.payload) or _find_source(entry),
     )
 
 
-def orphan(point: Point, payloads: PayloadMap) -> Finding:
-    """Stored, and not in the manifest."""
+def orphan_finding(point: Point, payloads: PayloadMap) -> Finding:
+    """The finding for a stored point that is not in the manifest."""
     return Finding(
         chunk_id=payloads.id_of(point),
         kind=Kind.ORPHAN,
@@ -160,38 +166,38 @@ def orphan(point: Point, payloads: PayloadMap) -> Finding:
     )
 
 
-def source_in(entry: Entry) -> str | None:
-    """The document that the manifest names, if it does."""
+def _find_source(entry: Entry) -> str | None:
+    """Return the document that the manifest names, if it does."""
     found = ((entry.metadata or {}).get(name) for name in ("url", "document_id"))
     return next((value for value in found if isinstance(value, str) and value), None)
 
 
-def _differences(
+def _compare_metadata(
     expected: Mapping[str, Any], payload: Mapping[str, Any], payloads: PayloadMap
 ) -> Iterator[MetadataDifference]:
     for field, value in expected.items():
         stored = payloads.stated(field, payload)
-        if not _same(stored, value):
+        if not _is_same(stored, value):
             yield MetadataDifference(field=field, stored=stored, expected=value)
 
 
-def _same(stored: Any, expected: Any) -> bool:
+def _is_same(stored: Any, expected: Any) -> bool:
     """Equal as JSON values: 1 and 1.0 are the same number, 1 and true are not the same."""
     if isinstance(stored, bool) or isinstance(expected, bool):
         return stored is expected
     if isinstance(stored, Mapping) and isinstance(expected, Mapping):
-        return stored.keys() == expected.keys() and all(_same(stored[k], expected[k]) for k in expected)
+        return stored.keys() == expected.keys() and all(_is_same(stored[k], expected[k]) for k in expected)
     if isinstance(stored, list) and isinstance(expected, list):
-        return len(stored) == len(expected) and all(map(_same, stored, expected))
+        return len(stored) == len(expected) and all(map(_is_same, stored, expected))
     return (type(stored) in (int, float) and type(expected) in (int, float) and stored == expected) or (
         type(stored) is type(expected) and stored == expected
     )
 
 
-def _sentence(difference: MetadataDifference) -> str:
-    stored = "missing" if difference.stored is None else _value(difference.stored)
-    return f"{display_name(difference.field)} is {stored}, expected {_value(difference.expected)}"
+def _describe(difference: MetadataDifference) -> str:
+    stored = "missing" if difference.stored is None else _format_value(difference.stored)
+    return f"{display_name(difference.field)} is {stored}, expected {_format_value(difference.expected)}"
 
 
-def _value(value: Any) -> str:
-    return display_name(repr(value), LONGEST_VALUE)
+def _format_value(value: Any) -> str:
+    return display_name(repr(value), MAX_VALUE_CHARS)

@@ -1,4 +1,4 @@
-"""What a scan leaves open, settled by chunk id: chunks on another point, ids on several points, orphans."""
+"""Resolve by chunk id what a scan leaves open: chunks on other points, ids on several points, orphans."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -6,114 +6,120 @@ from heapq import merge
 from itertools import groupby, islice
 from json import loads
 
-from chunkproof.audit.findings import Finding, duplicate, judge, missing, orphan
-from chunkproof.audit.prepare import Expected, keyed, point_of
-from chunkproof.audit.reader import BY_IDS
+from chunkproof.audit.findings import Finding, duplicate_finding, judge, missing_finding, orphan_finding
+from chunkproof.audit.prepare import ExpectedChunk, format_line
+from chunkproof.audit.reader import BATCH_SIZE
 from chunkproof.audit.session import Run
 from chunkproof.audit.sort import Sorter
 from chunkproof.clients.ports import Point, PointId
-from chunkproof.retrieval.lookup import answers_to
+from chunkproof.retrieval.lookup import has_id
 
-# Of the points that show one id of the manifest, so many are named; the others are counted.
-NAMED = 10
-# Ids that are held in memory to look them up in the manifest; for more of them, the manifest is sorted by id.
-MOST_HELD = 20_000
+# Of the points with one id of the manifest, this many are named; the others are only counted.
+MAX_NAMED_POINTS = 10
+# Ids that are held in memory to look them up in the manifest; beyond that, the manifest is sorted by id.
+MAX_IDS_IN_MEMORY = 20_000
 
 
 @dataclass
-class _Case:
-    """All that is known of one chunk id: in the manifest, absent from its point, points that show it."""
+class _OpenId:
+    """What is known about one chunk id: its manifest entry, if any, and the stray points that have it."""
 
     chunk_id: str
-    known: Expected | None = None
-    absent: bool = False
+    expected: ExpectedChunk | None = None
+    is_absent: bool = False
     points: list[tuple[PointId, bool]] = field(default_factory=list)
-    unnamed: int = 0
+    unnamed_points: int = 0
 
-    def wanted(self) -> list[PointId]:
-        """The points to read again before anything is said."""
-        home = [point_of(self.known.key)] if self.known else []
-        return [*home, *(point for point, _ in self.points)]
+    def points_to_read(self) -> list[PointId]:
+        """The expected point and the stray ones."""
+        first = [self.expected.point_id] if self.expected else []
+        return [*first, *(point_id for point_id, _ in self.points)]
 
 
-def settle(run: Run) -> None:
-    """Decide each open id; what is in question is read again first."""
-    cases = _cases(run)
-    for _ in islice(cases, run.progress.settled):  # decided before an interruption
+def match_open_ids(run: Run) -> None:
+    """Log a finding for each open id that has one, after reading its points again."""
+    open_ids = _collect_open_ids(run)
+    for _ in islice(open_ids, run.progress.matched):  # resolved before an interruption
         pass
-    while batch := list(islice(cases, BY_IDS)):
-        now = run.reader.fetch(list(dict.fromkeys(point for case in batch for point in case.wanted())))
-        suspects: list[tuple[Expected, Point]] = []
-        for case in batch:
-            for finding in _decided(case, now, run, suspects):
-                run.found(finding)
-        changed = run.judged_again(suspects, gone=lambda expected: run.found(missing(expected.entry)))
-        run.save(settled=run.progress.settled + len(batch), changed=run.progress.changed + changed)
+    while batch := list(islice(open_ids, BATCH_SIZE)):
+        wanted = dict.fromkeys(point_id for each in batch for point_id in each.points_to_read())
+        points = run.reader.fetch(list(wanted))
+        suspects: list[tuple[ExpectedChunk, Point]] = []
+        for each in batch:
+            for finding in _resolve(each, points, run, suspects):
+                run.log_finding(finding)
+        changed = run.recheck(
+            suspects, on_gone=lambda expected: run.log_finding(missing_finding(expected.entry))
+        )
+        run.save(matched=run.progress.matched + len(batch), changed=run.progress.changed + changed)
     run.save(phase="vectors")
 
 
-def _decided(
-    case: _Case, now: dict[PointId, Point], run: Run, suspects: list[tuple[Expected, Point]]
+def _resolve(
+    open_id: _OpenId, points: dict[PointId, Point], run: Run, suspects: list[tuple[ExpectedChunk, Point]]
 ) -> Iterator[Finding]:
-    services = run.reader.services
-    shows = {
-        point_id: now[point_id]
-        for point_id in case.wanted()
-        if point_id in now and answers_to(case.chunk_id, now[point_id], services)
+    services, expected = run.reader.services, open_id.expected
+    found = {
+        point_id: points[point_id]
+        for point_id in open_id.points_to_read()
+        if point_id in points and has_id(points[point_id], open_id.chunk_id, services)
     }
-    if case.known is None:
-        for point_id, claimed in case.points:
-            if point_id in shows and not claimed:
-                yield orphan(shows[point_id], services.payloads)
-    elif len(shows) > 1:
-        yield duplicate(case.known.entry, shows, len(shows) + case.unnamed, services.payloads)
-    elif case.absent and shows:
-        point = next(iter(shows.values()))
-        if judge(case.known, point, services.payloads):
-            suspects.append((case.known, point))
-    elif case.absent:
-        yield missing(case.known.entry)
+    if expected is None:
+        for point_id, claimed in open_id.points:
+            if point_id in found and not claimed:
+                yield orphan_finding(found[point_id], services.payloads)
+    elif len(found) > 1:
+        count = len(found) + open_id.unnamed_points
+        yield duplicate_finding(expected.entry, found, count, services.payloads)
+    elif open_id.is_absent and found:
+        point = next(iter(found.values()))
+        if judge(expected, point, services.payloads):
+            suspects.append((expected, point))
+    elif open_id.is_absent:
+        yield missing_finding(expected.entry)
 
 
-def _cases(run: Run) -> Iterator[_Case]:
-    """Every id that is open, in order: absent from its point, or shown by a point that nobody expected."""
-    absent, strays, known = Sorter(run.folder), Sorter(run.folder), Sorter(run.folder)
-    for line in run.logs.read("missing"):
-        absent.add(_tagged(line, "absent"))
-    shown: set[bytes] | None = set()
+def _collect_open_ids(run: Run) -> Iterator[_OpenId]:
+    """Yield, in order, every id that is absent from its point or on a point where it is not expected."""
+    absent, strays, expected = Sorter(run.folder), Sorter(run.folder), Sorter(run.folder)
+    for line in run.logs.read("absent"):
+        absent.add(_tag(line, "absent"))
+    stray_ids: set[bytes] | None = set()
     for line in run.logs.read("strays"):
-        strays.add(_tagged(line, "stray"))
-        if shown is not None:
-            shown.add(line.partition(b"\t")[0])
-            shown = shown if len(shown) <= MOST_HELD else None  # all of the manifest, then, sorted
+        strays.add(_tag(line, "stray"))
+        if stray_ids is not None:
+            stray_ids.add(line.partition(b"\t")[0])
+            if len(stray_ids) > MAX_IDS_IN_MEMORY:
+                stray_ids = None
     if strays.count:
-        for chunk_id, expected in run.prepared.known(shown):
-            known.add(keyed(chunk_id.decode(), ["known", expected.chunk_id, expected.line.decode()]))
-    lines = merge(absent, known, strays)
-    for _, of_one_id in groupby(lines, key=lambda line: line.partition(b"\t")[0]):
-        yield from _cases_of(of_one_id)
+        for chunk_id, chunk in run.manifest.find(stray_ids):
+            expected.add(format_line(chunk_id.decode(), ["expected", chunk.chunk_id, chunk.line.decode()]))
+    lines = merge(absent, expected, strays)
+    for _, lines_of_id in groupby(lines, key=lambda line: line.partition(b"\t")[0]):
+        yield from _parse_open_ids(lines_of_id)
 
 
-def _cases_of(lines: Iterable[bytes]) -> Iterator[_Case]:
-    """The case of one id; a great many points with an id that nobody knows come in parts."""
-    case: _Case | None = None
-    for line in lines:  # absent, then known, then strays
-        tag, *fields = loads(line.partition(b"\t")[2])
-        case = case or _Case(fields[0])
+def _parse_open_ids(lines: Iterable[bytes]) -> Iterator[_OpenId]:
+    """Read the lines of one id; very many points with an id that the manifest does not have come in parts."""
+    open_id: _OpenId | None = None
+    for line in lines:  # absent, then expected, then stray
+        tag, chunk_id, *fields = loads(line.partition(b"\t")[2])
+        open_id = open_id or _OpenId(chunk_id)
         if tag != "stray":
-            case.known = Expected.on(fields[1].encode())
-            case.absent |= tag == "absent"
-        elif case.known is not None and len(case.points) == NAMED:
-            case.unnamed += 1
+            open_id.expected = ExpectedChunk.from_line(fields[0].encode())
+            open_id.is_absent |= tag == "absent"
+        elif open_id.expected is not None and len(open_id.points) == MAX_NAMED_POINTS:
+            open_id.unnamed_points += 1
         else:
-            case.points.append((fields[1], fields[2]))
-            if len(case.points) == BY_IDS:
-                yield case
-                case = _Case(fields[0])
-    if case is not None and (case.absent or case.points):
-        yield case
+            point_id, claimed = fields
+            open_id.points.append((point_id, claimed))
+            if len(open_id.points) == BATCH_SIZE:
+                yield open_id
+                open_id = _OpenId(chunk_id)
+    if open_id is not None and (open_id.is_absent or open_id.points):
+        yield open_id
 
 
-def _tagged(line: bytes, tag: str) -> bytes:
+def _tag(line: bytes, tag: str) -> bytes:
     key, _, fields = line.partition(b"\t")
     return key + b'\t["' + tag.encode() + b'",' + fields[1:]

@@ -1,34 +1,32 @@
-"""A manifest, checked whole and brought into the order in which a scan returns points."""
+"""Check a manifest and sort it by point id, the order in which a scan returns points."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from heapq import heappush, heappushpop
-from itertools import count
 from json.encoder import encode_basestring_ascii
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from pydantic_core import from_json, to_json
 
-from chunkproof.audit.manifest import Entry, entry_on, numbered, read_entry
-from chunkproof.audit.sort import Sorter, neighbours_joined
+from chunkproof.audit.manifest import Entry, check_lines, parse_checked_line
+from chunkproof.audit.sort import Sorter, merge_neighbours
 from chunkproof.clients.ports import PointId
-from chunkproof.errors import InvalidParameterError
 
-SHOWN_PROBLEMS = 20
-# At every read from a file, the thread that reads pages ahead may take over for milliseconds: few, large ones.
+SORTED_FILE = "manifest.sorted"
+# A read from a file lets the read-ahead thread run for milliseconds: few, large reads are faster.
 BUFFER = 1024 * 1024
 COLUMNS = 6
 CONFLICT = b"!"
 
 
-class Expected(NamedTuple):
-    """A chunk of the manifest, once; `conflict` when the manifest has it twice with different content.
+class ExpectedChunk(NamedTuple):
+    """A chunk of the manifest; `conflict` when the manifest has it twice with different content.
 
-    What every comparison needs stands on its line by itself; the entry is read only where more is wanted, which
-    halves the time of an audit.
+    What every comparison needs has a column of its own in the line. The entry is parsed only where more is needed,
+    which halves the time of an audit.
     """
 
     key: str
@@ -39,13 +37,18 @@ class Expected(NamedTuple):
     line: bytes
 
     @property
+    def point_id(self) -> PointId:
+        """The point that it is expected on."""
+        return parse_point_key(self.key)
+
+    @property
     def entry(self) -> Entry:
-        """All of it."""
-        return _entry_of(self.line)
+        """The whole entry, parsed anew."""
+        return _parse_entry_column(self.line)
 
     @classmethod
-    def on(cls, line: bytes) -> Self:
-        """The chunk on a line of the prepared file."""
+    def from_line(cls, line: bytes) -> Self:
+        """Parse a line of the sorted manifest."""
         key, chunk_id, conflict, sha256, metadata, _entry = line.split(b"\t", COLUMNS - 1)
         return cls(
             key.decode(),
@@ -58,48 +61,48 @@ class Expected(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
-    """A manifest in order, in a file of its own."""
+class SortedManifest:
+    """A checked manifest, sorted by point id, in a file; entries are its lines, chunks the different ids."""
 
     path: Path
     entries: int
     chunks: int
     sha256: str
 
-    def read(self, offset: int = 0) -> Iterator[tuple[int, Expected]]:
-        """Each chunk from this byte on, with the byte that the next one begins at."""
+    def read(self, offset: int = 0) -> Iterator[tuple[int, ExpectedChunk]]:
+        """Yield each chunk from this byte on, with the offset of the next one."""
         with self.path.open("rb", buffering=BUFFER) as file:
             file.seek(offset)
             for line in file:
                 offset += len(line)
-                yield offset, Expected.on(line)
+                yield offset, ExpectedChunk.from_line(line)
 
-    def known(self, ids: "set[bytes] | None") -> Iterator[tuple[bytes, Expected]]:
-        """The chunks with these ids, as `id_key` writes them, or all; in no order of ids."""
+    def find(self, encoded_ids: "set[bytes] | None") -> Iterator[tuple[bytes, ExpectedChunk]]:
+        """Yield the chunks with these ids (see `encode_id`), or all of them for None, in the order of points."""
         with self.path.open("rb", buffering=BUFFER) as file:
             for line in file:
                 chunk_id = line.split(b"\t", 2)[1]
-                if ids is None or chunk_id in ids:
-                    yield chunk_id, Expected.on(line)
+                if encoded_ids is None or chunk_id in encoded_ids:
+                    yield chunk_id, ExpectedChunk.from_line(line)
 
 
 def point_key(point_id: PointId) -> str:
-    """A text that sorts as Qdrant orders ids: integers by value, then UUIDs. Seen on a server and in local mode."""
+    """Return a text that sorts as Qdrant orders point ids: integers by value, then UUIDs."""
     return f"0{point_id:020d}" if isinstance(point_id, int) else f"1{point_id}"
 
 
-def point_of(key: str) -> PointId:
-    """The reverse of `point_key`."""
+def parse_point_key(key: str) -> PointId:
+    """Reverse `point_key`."""
     return int(key[1:]) if key[0] == "0" else key[1:]
 
 
-def keyed(key: str, fields: Any) -> bytes:
-    """A line that sorts by the key, and carries the fields."""
+def format_line(key: str, fields: Any) -> bytes:
+    """Write a line that sorts by the key and carries the fields."""
     return f"{key}\t{json.dumps(fields, ensure_ascii=False, separators=(',', ':'))}\n".encode()
 
 
-def id_key(chunk_id: str) -> str:
-    """A chunk id without tabs and newlines, in an order of its own."""
+def encode_id(chunk_id: str) -> str:
+    """Write a chunk id without tabs and newlines, so that it can be a column."""
     return encode_basestring_ascii(chunk_id)
 
 
@@ -107,119 +110,83 @@ def prepare(
     lines: Iterable[bytes],
     name: str,
     folder: Path,
-    done: Callable[[int], None] = lambda _bytes: None,
-) -> Prepared:
-    """The manifest on these lines in order; `InvalidParameterError` lists the lines that are none."""
-    ordered, facts = Sorter(folder), _Facts()
+    on_read: Callable[[int], None] = lambda _bytes: None,
+) -> SortedManifest:
+    """Check the manifest on these lines and sort it; raise `InvalidParameterError` with all wrong lines."""
+    by_point, digest, has_point_ids = Sorter(folder), sha256(), False
+
+    def hash_lines() -> Iterator[bytes]:
+        for line in lines:
+            digest.update(line)
+            on_read(len(line))
+            yield line
+
     try:
-        for line in _checked(lines, name, facts, done):
-            ordered.add(line)
-        once = _once(ordered)
-        if facts.has_points:  # the same id may stand at several points
-            once = _resorted(_once(_resorted(once, folder), at=0), folder)
-        path, written = folder / "manifest.sorted", count()
+        for entry, line in check_lines(hash_lines(), name):
+            has_point_ids |= entry.point_id is not None
+            by_point.add(_format_columns(entry, line))
+        merged = _merge_by_id(by_point, column=1)
+        if has_point_ids:  # then entries of one id may be at several points, and not next to each other
+            by_id = _sort_by_second_column(merged, folder)
+            merged = _sort_by_second_column(_merge_by_id(by_id, column=0), folder)
+        path, chunks = folder / SORTED_FILE, 0
         with path.open("wb", buffering=BUFFER) as file:
-            file.writelines(line for line, _ in zip(once, written, strict=False))
+            for line in merged:
+                file.write(line)
+                chunks += 1
     finally:
-        ordered.close()
-    return Prepared(path, facts.entries, next(written), facts.hash.hexdigest())
+        by_point.close()
+    return SortedManifest(path, by_point.count, chunks, digest.hexdigest())
 
 
-def sampled(prepared: Prepared, size: int, name: str) -> Prepared:
-    """So many of its chunks, drawn by a hash of their ids: the same ones every time."""
-    if size >= prepared.chunks:
-        return prepared
-    largest: list[int] = []  # a heap of what was drawn, negated: its top is the first to go
-    with prepared.path.open("rb") as lines:
+def draw_sample(manifest: SortedManifest, size: int, name: str) -> SortedManifest:
+    """Draw chunks by a hash of their ids: the same ones every time."""
+    if size >= manifest.chunks:
+        return manifest
+    largest: list[int] = []  # a heap of negated numbers: its top is the first to go
+    with manifest.path.open("rb") as lines:
         for line in lines:
             if len(largest) < size:
-                heappush(largest, -_draw(line))
+                heappush(largest, -_hash_id(line))
             else:
-                heappushpop(largest, -_draw(line))
-    path = prepared.path.with_name(f"{name}.sorted")
-    with prepared.path.open("rb") as lines, path.open("wb") as file:
-        file.writelines(line for line in lines if _draw(line) <= -largest[0])
-    return replace(prepared, path=path, chunks=size)
+                heappushpop(largest, -_hash_id(line))
+    path = manifest.path.with_name(f"{name}.sorted")
+    with manifest.path.open("rb") as lines, path.open("wb") as file:
+        file.writelines(line for line in lines if _hash_id(line) <= -largest[0])
+    return replace(manifest, path=path, chunks=size)
 
 
-def _draw(line: bytes) -> int:
+def _hash_id(line: bytes) -> int:
     return int.from_bytes(sha256(line.split(b"\t", 2)[1]).digest()[:12], "big")
 
 
-class _Facts:
-    """What is learned of a manifest as it is read."""
-
-    def __init__(self) -> None:
-        self.entries = 0
-        self.has_points = False
-        self.hash = sha256()
-
-
-def _checked(
-    lines: Iterable[bytes], name: str, facts: _Facts, done: Callable[[int], None]
-) -> Iterator[bytes]:
-    """Each good line with its keys before it: the point's, the chunk's."""
-    problems: list[str] = []
-    more = 0
-    for number, line in numbered(_hashed(lines, facts, done)):
-        if not line.strip():
-            continue
-        facts.entries += 1
-        try:
-            entry = read_entry(line)
-        except InvalidParameterError as error:
-            room = SHOWN_PROBLEMS - len(problems)
-            problems += [f"{name}:{number}: {message}" for message in error.messages[:room]]
-            more += max(0, len(error.messages) - room)
-            continue
-        facts.has_points |= entry.point_id is not None
-        if not problems:
-            yield _columns(entry, line)
-    if problems:
-        raise InvalidParameterError(*problems, *([f"… and {more} more"] if more else []), *_hint(problems))
-    if not facts.entries:
-        raise InvalidParameterError(f"{name}: no chunks in it")
-
-
-def _hashed(lines: Iterable[bytes], facts: _Facts, done: Callable[[int], None]) -> Iterator[bytes]:
-    for line in lines:
-        facts.hash.update(line)
-        done(len(line))
-        yield line
-
-
-def _columns(entry: Entry, line: bytes) -> bytes:
-    """Key of the point, id, conflict, hash, metadata, and the entry as it was: none of them but the last has a tab."""
-    before = f"{point_key(entry.home)}\t{id_key(entry.chunk_id)}\t=\t{entry.sha256}\t".encode()
+def _format_columns(entry: Entry, line: bytes) -> bytes:
+    """Write point key, chunk id, conflict, hash, metadata and the entry; only the last may contain tabs."""
+    point, chunk_id = point_key(entry.expected_point_id), encode_id(entry.chunk_id)
     metadata = to_json(entry.metadata) if entry.metadata else b""
-    return b"%b%b\t%b\n" % (before, metadata, line.rstrip(b"\r\n"))
+    return f"{point}\t{chunk_id}\t=\t{entry.sha256}\t".encode() + metadata + b"\t" + line
 
 
-def _hint(problems: list[str]) -> list[str]:
-    if any("text is not a known field" in problem for problem in problems):
-        return ["Is it a chunks.jsonl? chunkproof manifest makes a manifest of it."]
-    return []
+def _merge_by_id(lines: Iterable[bytes], column: int) -> Iterator[bytes]:
+    """Merge neighbours with the same chunk id, which is in this column."""
+    return merge_neighbours(lines, lambda line: line.split(b"\t", 2)[column], _merge_lines)
 
 
-def _once(lines: Iterable[bytes], at: int = 1) -> Iterator[bytes]:
-    """Each chunk once: neighbours with the same id, in this column, become one, in conflict when they differ."""
-    return neighbours_joined(lines, lambda line: line.split(b"\t", 2)[at], _as_one)
+def _merge_lines(first: bytes, second: bytes) -> bytes:
+    """Keep the first line, marked as a conflict when the two differ; the first two columns come in either order."""
+    left, right, conflict, rest = first.split(b"\t", 3)
+    has_conflict = CONFLICT in (conflict, second.split(b"\t", 3)[2])
+    if not has_conflict and _parse_entry_column(first).has_same_content_as(_parse_entry_column(second)):
+        return first
+    return b"\t".join((left, right, CONFLICT, rest))
 
 
-def _as_one(first: bytes, second: bytes) -> bytes:
-    """One line for two entries of a chunk. The two keys in front come in either order: nothing here reads them."""
-    before, after, conflict, rest = first.split(b"\t", 3)
-    other_conflict = second.split(b"\t", 3)[2]
-    same = CONFLICT not in (conflict, other_conflict) and _entry_of(first).says_the_same_as(_entry_of(second))
-    return first if same else b"\t".join((before, after, CONFLICT, rest))
+def _parse_entry_column(line: bytes) -> Entry:
+    return parse_checked_line(line.split(b"\t", COLUMNS - 1)[-1])
 
 
-def _entry_of(line: bytes) -> Entry:
-    return entry_on(line.split(b"\t", COLUMNS - 1)[-1])
-
-
-def _resorted(lines: Iterable[bytes], folder: Path) -> Iterator[bytes]:
-    """The lines with their first two keys changed about, and in the order of what is first then."""
+def _sort_by_second_column(lines: Iterable[bytes], folder: Path) -> Iterator[bytes]:
+    """Swap the first two columns, and sort."""
     sorter = Sorter(folder)
     for line in lines:
         first, second, rest = line.split(b"\t", 2)

@@ -1,6 +1,6 @@
-"""Reading a collection for hours: ahead of the comparison, and with patience for a server in trouble."""
+"""Read a collection for hours: ahead of the comparison, and with retries while the server is in trouble."""
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from queue import Full, Queue
@@ -21,51 +21,50 @@ from chunkproof.retrieval.lookup import Lookup, find_points
 from chunkproof.retrieval.services import Services
 
 # Measured on loopback: 250 a page is half as fast, 2,000 no faster.
-PAGE = 500
-BY_IDS = 250
+PAGE_SIZE = 500
+BATCH_SIZE = 250
 CALL_MS = 30_000
-# Between attempts, in seconds: a restart or a rate limit passes, an outage ends the audit where it can go on.
+# Seconds between attempts: long enough for a restart or a rate limit; an outage stops the audit, to be resumed.
 PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0)
-LONGEST_PAUSE = 60.0
-AHEAD = 2
-# Points that a look-up without an index reads in some milliseconds.
-SMALL = 5_000
+MAX_PAUSE = 60.0
+PAGES_AHEAD = 2
+# Up to this many points, a look-up without an index takes only milliseconds.
+SMALL_COLLECTION = 5_000
 
-Asked = TypeVar("Asked")
-Answer = TypeVar("Answer")
+T = TypeVar("T")
+Result = TypeVar("Result")
 
 
 class Reader:
-    """One collection, page by page or by ids. What fails in passing is asked again; what does not is raised."""
+    """Reads one collection, page by page or by ids. Temporary failures are retried, others are raised."""
 
     def __init__(self, services: Services, collection: str, pauses: Sequence[float] | None = None) -> None:
         self.services = services
         self.collection = collection
         self._pauses = PAUSES if pauses is None else pauses
         self._stopped = Event()
-        self._page = PAGE
-        self._fields: tuple[Sequence[str] | None] | None = None
+        self._page_size = PAGE_SIZE
+        self._fast_fields: tuple[Sequence[str] | None] | None = None
 
     def pages(self, start: PointId | None) -> Iterator[Page]:
-        """The collection from this point on, a page or two ahead of whoever takes them."""
-        with closing(_ahead(self._pages(start), self._stopped)) as pages:
+        """Yield the collection from this point on; a thread reads a page or two ahead."""
+        with closing(_read_ahead(self._pages(start), self._stopped)) as pages:
             yield from pages
 
     def fetch(self, ids: Sequence[PointId]) -> dict[PointId, Point]:
-        """The points that exist among these ids."""
+        """Fetch the points that exist among these ids."""
         found: dict[PointId, Point] = {}
-        for first in range(0, len(ids), BY_IDS):
-            some = ids[first : first + BY_IDS]
-            for point in self.patiently(self._fetch_parts, some):
-                found[point.id] = point
+        for first in range(0, len(ids), BATCH_SIZE):
+            for points in self.retry(partial(_in_halves, self._fetch), ids[first : first + BATCH_SIZE]):
+                found |= {point.id: point for point in points}
         return found
 
-    def find(self, homes: dict[str, PointId | None], with_vector: str | None = None) -> Lookup:
-        """What each chunk id means: the points that answer to it."""
+    def find(self, point_ids: Mapping[str, PointId | None], with_vector: str | None = None) -> Lookup:
+        """Find the points of each chunk id; the mapping gives the point to look at first."""
 
-        def look(wanted: dict[str, PointId | None], fields: Sequence[str] | None) -> Lookup:
+        def look_up(chunk_ids: Sequence[str], fields: Sequence[str] | None) -> Lookup:
             return find_points(
-                wanted,
+                {chunk_id: point_ids[chunk_id] for chunk_id in chunk_ids},
                 self.collection,
                 services=self.services,
                 deadline=Deadline(CALL_MS),
@@ -73,33 +72,43 @@ class Reader:
                 fields=fields,
             )
 
-        def ask(wanted: dict[str, PointId | None]) -> Lookup:
-            if (fields := self._quick_fields()) is None:
-                return _in_parts(partial(look, fields=None), wanted)
-            found = _in_parts(partial(look, fields=fields), wanted)
-            left = {chunk_id: home for chunk_id, home in wanted.items() if chunk_id not in found.points}
-            if not left:
+        def find_all(chunk_ids: Sequence[str]) -> Lookup:
+            fields = self._get_fast_fields()
+            found = Lookup.merge(_in_halves(partial(look_up, fields=fields), chunk_ids))
+            left = [chunk_id for chunk_id in chunk_ids if chunk_id not in found.points]
+            if fields is None or not left:
                 return found
-            rest = _in_parts(partial(look, fields=None), left)
-            return Lookup(found.points | rest.points, rest.unsearched)
+            rest = Lookup.merge(_in_halves(partial(look_up, fields=None), left))
+            return Lookup(found.points | rest.points, rest.blocked_by)
 
-        return self.patiently(ask, homes)
+        return self.retry(find_all, list(point_ids))
 
-    def _quick_fields(self) -> Sequence[str] | None:
-        """The payload fields to look ids up in first; None for all, where that is cheap.
+    def retry(self, call: Callable[[T], Result], argument: T) -> Result:
+        """Call, again after a pause if it fails for a reason that may pass."""
+        for pause in self._pauses:
+            try:
+                return call(argument)
+            except (UnavailableError, RateLimitedError) as error:
+                if isinstance(error, NotConfiguredError | VectorStoreRefusedError):
+                    raise
+                self._stopped.wait(min(MAX_PAUSE, max(pause, error.retry_after or 0.0)))
+        return call(argument)
 
-        Without an index, a look-up reads every payload of the collection. So in a large one, ids are looked for
-        in indexed fields, and only those that are nowhere else in the others.
+    def _get_fast_fields(self) -> Sequence[str] | None:
+        """Return the payload fields to look ids up in first; None for all, where that is cheap.
+
+        Without an index, a look-up reads every payload of the collection. So in a large one, ids are looked up in
+        indexed fields, and in the other fields only if they were not found.
         """
-        if self._fields is None:
-            found = self.services.store.describe(self.collection, Deadline(CALL_MS))
-            indexed = [path for path in self.services.payloads.id_paths if path in found.indexed_fields]
-            self._fields = (None,) if found.points_count <= SMALL else (indexed,)
-        return self._fields[0]
+        if self._fast_fields is None:
+            description = self.services.store.describe(self.collection, Deadline(CALL_MS))
+            indexed = [path for path in self.services.payloads.id_paths if path in description.indexed_fields]
+            self._fast_fields = (None if description.points_count <= SMALL_COLLECTION else indexed,)
+        return self._fast_fields[0]
 
     def _pages(self, start: PointId | None) -> Iterator[Page]:
         while True:
-            page = self.patiently(self._next_page, start)
+            page = self.retry(self._next_page, start)
             yield page
             if page.next_id is None:
                 return
@@ -108,56 +117,35 @@ class Reader:
     def _next_page(self, start: PointId | None) -> Page:
         try:
             page = self.services.store.scroll(
-                self.collection, Deadline(CALL_MS), limit=self._page, start=start
+                self.collection, Deadline(CALL_MS), limit=self._page_size, start=start
             )
         except (ResponseTooLargeError, VectorStoreTimeoutError):
-            if self._page == 1:
+            if self._page_size == 1:
                 raise
-            self._page = max(
-                1, self._page // 4
-            )  # chunks of a megabyte: a page of them is more than an answer
+            # Chunks may be a megabyte each: a whole page of them does not fit into a response.
+            self._page_size = max(1, self._page_size // 4)
             return self._next_page(start)
-        self._page = min(PAGE, self._page * 2)
+        self._page_size = min(PAGE_SIZE, self._page_size * 2)
         return page
 
-    def _fetch_parts(self, ids: Sequence[PointId]) -> list[Point]:
-        try:
-            return self.services.store.fetch(self.collection, ids, Deadline(CALL_MS))
-        except (ResponseTooLargeError, VectorStoreTimeoutError):
-            if len(ids) == 1:
-                raise
-            half = len(ids) // 2
-            return self._fetch_parts(ids[:half]) + self._fetch_parts(ids[half:])
-
-    def patiently(self, ask: Callable[[Asked], Answer], about: Asked) -> Answer:
-        """The answer, asked for again after a pause when what stands in the way may pass."""
-        for pause in self._pauses:
-            try:
-                return ask(about)
-            except (UnavailableError, RateLimitedError) as error:
-                if isinstance(error, NotConfiguredError | VectorStoreRefusedError):
-                    raise
-                self._stopped.wait(min(LONGEST_PAUSE, max(pause, error.retry_after or 0.0)))
-        return ask(about)
+    def _fetch(self, ids: Sequence[PointId]) -> list[Point]:
+        return self.services.store.fetch(self.collection, ids, Deadline(CALL_MS))
 
 
-def _in_parts(
-    look: Callable[[dict[str, PointId | None]], Lookup], homes: dict[str, PointId | None]
-) -> Lookup:
+def _in_halves(call: Callable[[Sequence[T]], Result], items: Sequence[T]) -> list[Result]:
+    """Call with all items or, when the response is too large or too slow, with ever smaller parts of them."""
     try:
-        return look(homes)
+        return [call(items)]
     except (ResponseTooLargeError, VectorStoreTimeoutError):
-        if len(homes) == 1:
+        if len(items) == 1:
             raise
-    ids = list(homes)
-    halves = (ids[: len(ids) // 2], ids[len(ids) // 2 :])
-    first, second = (_in_parts(look, {i: homes[i] for i in half}) for half in halves)
-    return Lookup(first.points | second.points, first.unsearched or second.unsearched)
+    half = len(items) // 2
+    return _in_halves(call, items[:half]) + _in_halves(call, items[half:])
 
 
-def _ahead(pages: Iterator[Page], stopped: Event) -> Generator[Page, None, None]:
-    """The pages, read by a thread of their own while earlier ones are looked at."""
-    ready: Queue[Page | BaseException | None] = Queue(AHEAD)
+def _read_ahead(pages: Iterator[Page], stopped: Event) -> Generator[Page, None, None]:
+    """Yield the pages, which a thread reads while earlier ones are compared."""
+    ready: Queue[Page | BaseException | None] = Queue(PAGES_AHEAD)
 
     def put(item: Page | BaseException | None) -> bool:
         while not stopped.is_set():
@@ -174,11 +162,11 @@ def _ahead(pages: Iterator[Page], stopped: Event) -> Generator[Page, None, None]
                 if not put(page):
                     return
             put(None)
-        except BaseException as error:  # noqa: BLE001 - raised where the pages are taken
+        except BaseException as error:  # noqa: BLE001 - raised where the pages are used
             put(error)
 
     stopped.clear()
-    # A daemon: after an interruption nobody waits for a server that does not answer.
+    # A daemon: an interrupted audit must not wait for a server that does not respond.
     thread = Thread(target=read, name="audit-reader", daemon=True)
     thread.start()
     try:

@@ -1,4 +1,4 @@
-"""The report: canonical JSON, from which every other format is made."""
+"""The report of an audit: canonical JSON, from which every other format is rendered."""
 
 import json
 from collections import Counter
@@ -11,21 +11,21 @@ from typing import Literal
 
 from pydantic import Field
 
-from chunkproof.audit.findings import OF_CHUNKS, OF_VECTORS, Finding, Kind
-from chunkproof.audit.prepare import id_key, keyed
+from chunkproof.audit.findings import CHUNK_KINDS, VECTOR_KINDS, Finding, Kind
+from chunkproof.audit.prepare import encode_id, format_line
 from chunkproof.audit.sampling import CONFIDENCE, upper_bound
-from chunkproof.audit.sort import Sorter, neighbours_joined
-from chunkproof.audit.state import Job, Progress
+from chunkproof.audit.sort import Sorter, merge_neighbours
+from chunkproof.audit.state import AuditSpec, Progress
 from chunkproof.errors import InternalError
 from chunkproof.models import Model
 
-SHOWN_FINDINGS = 1_000
-SHOWN_SOURCES = 50
+MAX_FINDINGS = 1_000
+MAX_SOURCES = 50
 NO_SOURCE = "(no source)"
 
 
 class ManifestFacts(Model):
-    """What was to be audited: entries are lines, chunks are different ids."""
+    """The manifest: entries are its lines, chunks the different ids."""
 
     name: str
     sha256: str
@@ -35,7 +35,7 @@ class ManifestFacts(Model):
 
 
 class SourceCount(Model):
-    """How many findings a document has, by kind."""
+    """The findings of one document, counted by kind."""
 
     source: str
     findings: int
@@ -43,7 +43,7 @@ class SourceCount(Model):
 
 
 class SampleFacts(Model):
-    """What a sample says of all chunks of the manifest."""
+    """What a sample says about all chunks of the manifest."""
 
     drawn: int
     faults: int
@@ -52,7 +52,7 @@ class SampleFacts(Model):
 
 
 class VectorFacts(Model):
-    """What embedding the stored texts again showed."""
+    """The result of embedding stored texts again."""
 
     model: str
     checked: int
@@ -60,12 +60,12 @@ class VectorFacts(Model):
 
 
 class RunFacts(Model):
-    """How it went; nothing here is about the collection."""
+    """How the audit ran."""
 
     started_at: datetime
     seconds: float
-    chunks_per_second: float = Field(description="Read and compared; embedding is not in it")
-    resumed: int = Field(description="How often it was interrupted and went on")
+    chunks_per_second: float = Field(description="Chunks read and compared a second, without embedding")
+    resumed: int = Field(description="How often it was interrupted and resumed")
     changed: int = Field(description="Chunks that changed while they were read, and were read again")
 
 
@@ -76,32 +76,34 @@ class AuditReport(Model):
     collection: str
     host: str
     manifest: ManifestFacts
-    complete_scan: bool = Field(description="Only then is it known what is stored and not in the manifest")
-    audited: int = Field(description="Chunks that were to be judged: all of the manifest, or the sample")
+    complete_scan: bool = Field(
+        description="Whether the whole collection was read; only then are orphans known"
+    )
+    audited: int = Field(description="Chunks to judge: the whole manifest, or the sample")
     coverage: float = Field(description="Share of them that could be judged")
     points: int | None = Field(description="Points that the scan read")
     kinds: dict[str, int] = Field(description="Chunks of the manifest by class, and orphans")
     mismatch_kinds: dict[str, int]
-    sources: tuple[SourceCount, ...] = Field(description="The documents with most findings")
+    sources: tuple[SourceCount, ...] = Field(description="The documents with the most findings")
     sources_total: int
     sample: SampleFacts | None = None
     vectors: VectorFacts | None = None
     findings_total: int
-    findings: tuple[Finding, ...] = Field(description=f"The first {SHOWN_FINDINGS}; .jsonl has all")
+    findings: tuple[Finding, ...] = Field(description=f"The first {MAX_FINDINGS}; .jsonl has all")
     run: RunFacts
 
     def canonical_json(self) -> str:
-        """The report as it is kept."""
+        """Write the report in its canonical form."""
         return self.model_dump_json(indent=2) + "\n"
 
     def count(self, kinds: Iterable[str]) -> int:
-        """How many findings are of these kinds."""
+        """Count the findings of these kinds."""
         counts = {**self.kinds, **(self.vectors.kinds if self.vectors else {})}
         return sum(counts.get(kind, 0) for kind in kinds)
 
 
 class Findings:
-    """All findings in order, one per chunk and subject, in a file; and what they amount to."""
+    """All findings, sorted by chunk id and written to a file, with their counts."""
 
     def __init__(self, path: Path, lines: Iterable[bytes], folder: Path) -> None:
         self.path = path
@@ -111,26 +113,26 @@ class Findings:
         self.first: list[Finding] = []
         self._sources = Sorter(folder)
         with path.open("wb") as file:
-            for finding in _one_each(lines, folder):
+            for finding in _merge_findings(lines, folder):
                 self._count(finding)
                 file.write(finding.to_json().encode() + b"\n")
-        self.sources, self.sources_total = self._ranked()
+        self.sources, self.sources_total = self._rank_sources()
 
     def _count(self, finding: Finding) -> None:
         self.total += 1
         self.kinds[finding.kind] += 1
         if finding.kind is Kind.MISMATCH and finding.mismatch:
             self.mismatch_kinds[finding.mismatch.kind.value] += 1
-        if len(self.first) < SHOWN_FINDINGS:
+        if len(self.first) < MAX_FINDINGS:
             self.first.append(finding)
         self._sources.add(
-            keyed(id_key(finding.source or NO_SOURCE), [finding.source or NO_SOURCE, finding.kind])
+            format_line(encode_id(finding.source or NO_SOURCE), [finding.source or NO_SOURCE, finding.kind])
         )
 
-    def _ranked(self) -> tuple[tuple[SourceCount, ...], int]:
+    def _rank_sources(self) -> tuple[tuple[SourceCount, ...], int]:
         total = 0
 
-        def counted() -> Iterator[SourceCount]:
+        def count_sources() -> Iterator[SourceCount]:
             nonlocal total
             for _, lines in groupby(self._sources, key=lambda line: line.partition(b"\t")[0]):
                 kinds: Counter[str] = Counter()
@@ -141,44 +143,42 @@ class Findings:
                 known = {kind.value: kinds[kind] for kind in Kind if kind in kinds}
                 yield SourceCount(source=source, findings=kinds.total(), kinds=known)
 
-        top = nlargest(SHOWN_SOURCES, counted(), key=lambda one: one.findings)
+        top = nlargest(MAX_SOURCES, count_sources(), key=lambda each: each.findings)
         return tuple(top), total
 
 
-def report_of(
+def build_report(
     progress: Progress, findings: Findings, *, name: str, model: str | None, started_at: datetime
 ) -> AuditReport:
-    """The report on an audit that has come to its end."""
-    job, kinds = progress.job, findings.kinds
-    audited = job.chunks if job.sample is None else min(job.sample, job.chunks)
-    faulty = sum(kinds[kind] for kind in OF_CHUNKS)
-    if progress.seen != audited or faulty > audited:
-        raise InternalError(
-            f"{audited} chunks were to be audited, {progress.seen} were: the audit is not whole"
-        )
-    counts = {kind: kinds[kind] for kind in OF_CHUNKS} | {Kind.MATCH: audited - faulty}
-    if not job.by_ids:
+    """Build the report of an audit that is complete."""
+    spec, kinds = progress.spec, findings.kinds
+    audited = spec.chunks if spec.sample is None else min(spec.sample, spec.chunks)
+    faulty = sum(kinds[kind] for kind in CHUNK_KINDS)
+    if progress.compared != audited or faulty > audited:
+        raise InternalError(f"The audit is incomplete: {progress.compared} of {audited} chunks were compared")
+    counts = {kind: kinds[kind] for kind in CHUNK_KINDS} | {Kind.MATCH: audited - faulty}
+    if not spec.by_ids:
         counts[Kind.ORPHAN] = kinds[Kind.ORPHAN]
     return AuditReport(
-        collection=job.collection,
-        host=job.host,
+        collection=spec.collection,
+        host=spec.host,
         manifest=ManifestFacts(
             name=name,
-            sha256=job.manifest_sha256,
-            entries=job.entries,
-            chunks=job.chunks,
-            repeated=job.entries - job.chunks,
+            sha256=spec.manifest_sha256,
+            entries=spec.entries,
+            chunks=spec.chunks,
+            repeated=spec.entries - spec.chunks,
         ),
-        complete_scan=not job.by_ids,
+        complete_scan=not spec.by_ids,
         audited=audited,
         coverage=1.0 - kinds[Kind.UNVERIFIABLE] / audited,
-        points=None if job.by_ids else progress.points,
+        points=None if spec.by_ids else progress.points,
         kinds={kind.value: count for kind, count in counts.items()},
         mismatch_kinds=dict(findings.mismatch_kinds.most_common()),
         sources=findings.sources,
         sources_total=findings.sources_total,
-        sample=_sample(job, faulty, audited),
-        vectors=_vectors(progress, kinds, model),
+        sample=_sample_facts(spec, faulty, audited),
+        vectors=_vector_facts(progress, kinds, model),
         findings_total=findings.total,
         findings=tuple(findings.first),
         run=RunFacts(
@@ -191,17 +191,17 @@ def report_of(
     )
 
 
-def _sample(job: Job, faults: int, drawn: int) -> SampleFacts | None:
-    if job.sample is None:
+def _sample_facts(spec: AuditSpec, faults: int, drawn: int) -> SampleFacts | None:
+    if spec.sample is None:
         return None
     bound = upper_bound(faults, drawn)
     return SampleFacts(drawn=drawn, faults=faults, confidence=CONFIDENCE, upper_bound=bound)
 
 
-def _vectors(progress: Progress, kinds: Counter[Kind], model: str | None) -> VectorFacts | None:
-    if progress.job.vectors is None or model is None:
+def _vector_facts(progress: Progress, kinds: Counter[Kind], model: str | None) -> VectorFacts | None:
+    if progress.spec.vectors is None or model is None:
         return None
-    counts = {kind: kinds[kind] for kind in OF_VECTORS} | {Kind.VECTOR_OK: progress.vectors_ok}
+    counts = {kind: kinds[kind] for kind in VECTOR_KINDS} | {Kind.VECTOR_OK: progress.vectors_ok}
     return VectorFacts(
         model=model,
         checked=sum(counts.values()),
@@ -209,19 +209,19 @@ def _vectors(progress: Progress, kinds: Counter[Kind], model: str | None) -> Vec
     )
 
 
-def _one_each(lines: Iterable[bytes], folder: Path) -> Iterator[Finding]:
-    """Findings by chunk id; a chunk of the manifest has one, however often something was said of it."""
+def _merge_findings(lines: Iterable[bytes], folder: Path) -> Iterator[Finding]:
+    """Sort findings by chunk id, and merge those of one chunk about its text."""
     ordered = Sorter(folder)
     for line in lines:
         ordered.add(line)
     found = (Finding.model_validate_json(line.partition(b"\t")[2]) for line in ordered)
-    yield from neighbours_joined(
-        found, lambda finding: finding.chunk_id if finding.kind in OF_CHUNKS else None, _both
+    yield from merge_neighbours(
+        found, lambda finding: finding.chunk_id if finding.kind in CHUNK_KINDS else None, _merge_two
     )
 
 
-def _both(left: Finding, right: Finding) -> Finding:
-    """A chunk on several points is a duplicate, whatever else is wrong with one of them."""
+def _merge_two(left: Finding, right: Finding) -> Finding:
+    """Merge two findings of a chunk; on several points it is a duplicate, whatever else is wrong."""
     first, second = (left, right) if left.kind is Kind.DUPLICATE else (right, left)
     details = first.details if first.details == second.details else f"{first.details}; {second.details}"
     points = tuple(dict.fromkeys((*first.point_ids, *second.point_ids)))[:2]

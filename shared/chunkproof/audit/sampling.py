@@ -1,4 +1,4 @@
-"""What a sample says of the whole: an upper bound of the share of faults."""
+"""What a sample says about the whole: an upper bound of the share of faults."""
 
 from math import exp, lgamma, log, log1p
 
@@ -7,9 +7,9 @@ _STEPS = 60
 
 
 def upper_bound(faults: int, drawn: int, confidence: float = CONFIDENCE) -> float:
-    """The largest share of faults that is compatible with the sample (Clopper and Pearson, one-sided).
+    """Return the largest share of faults that is compatible with the sample (Clopper and Pearson, one-sided).
 
-    Exact for an endless collection, and on the safe side for any other. Without a fault in n chunks it is
+    Exact for an infinite collection, and conservative for any other. Without a fault in n chunks it is
     1 - 0.05 ** (1/n), close to 3/n.
     """
     if faults >= drawn:
@@ -17,15 +17,15 @@ def upper_bound(faults: int, drawn: int, confidence: float = CONFIDENCE) -> floa
     low, high = faults / drawn, 1.0
     for _ in range(_STEPS):
         middle = (low + high) / 2
-        if _at_most(faults, drawn, middle) > 1 - confidence:
+        if _probability_of_at_most(faults, drawn, middle) > 1 - confidence:
             low = middle
         else:
             high = middle
     return high
 
 
-def _at_most(faults: int, drawn: int, share: float) -> float:
-    """The chance of so few faults among those drawn, if this share of all is faulty."""
+def _probability_of_at_most(faults: int, drawn: int, share: float) -> float:
+    """Return the probability of so few faults in the sample, if this share of all chunks is faulty."""
     if share >= 1.0:
         return 0.0
     return sum(

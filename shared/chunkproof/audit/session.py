@@ -1,4 +1,4 @@
-"""What the phases of an audit share: what to read, where to write, how far it is."""
+"""What the phases of a running audit share: the manifest, the reader, the logs and the progress."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -7,65 +7,67 @@ from time import monotonic
 from typing import Any
 
 from chunkproof.audit.findings import Finding, judge
-from chunkproof.audit.prepare import Expected, Prepared, id_key, keyed
+from chunkproof.audit.prepare import ExpectedChunk, SortedManifest, encode_id, format_line
 from chunkproof.audit.reader import Reader
-from chunkproof.audit.state import Logs, Progress, save
+from chunkproof.audit.state import Logs, Progress, save_state
 from chunkproof.clients.ports import Point, PointId
 
 
 @dataclass
 class Run:
-    """One audit under way."""
+    """A running audit."""
 
     folder: Path
-    prepared: Prepared
+    manifest: SortedManifest
     reader: Reader
     logs: Logs
     progress: Progress
-    watch: Callable[[Progress], None] = lambda _progress: None
-    _since: float = field(default_factory=monotonic)
+    on_progress: Callable[[Progress], None] = lambda _progress: None
+    _saved_at: float = field(default_factory=monotonic)
 
-    def found(self, finding: Finding) -> None:
+    def log_finding(self, finding: Finding) -> None:
         """Log what is wrong with a chunk."""
-        self.logs.add("findings", keyed(id_key(finding.chunk_id), finding.model_dump(mode="json")))
+        self.logs.add("findings", finding.to_log_line())
 
-    def absent(self, expected: Expected) -> None:
-        """Log a chunk that is not where it should be; it may be elsewhere."""
-        self.logs.add(
-            "missing", keyed(id_key(expected.chunk_id), [expected.chunk_id, expected.line.decode()])
-        )
+    def log_absent(self, expected: ExpectedChunk) -> None:
+        """Log a chunk that is not on its expected point; it may be on another one."""
+        fields = [expected.chunk_id, expected.line.decode()]
+        self.logs.add("absent", format_line(encode_id(expected.chunk_id), fields))
 
-    def stray(self, chunk_id: str, point_id: PointId, *, claimed: bool) -> None:
-        """Log a point whose own chunk id no entry had there; claimed when its point id is one in the manifest."""
-        self.logs.add("strays", keyed(id_key(chunk_id), [chunk_id, point_id, claimed]))
+    def log_stray(self, chunk_id: str, point_id: PointId, *, claimed: bool) -> None:
+        """Log a point whose payload id the manifest does not expect there.
 
-    def save(self, **now: Any) -> None:
-        """All of it up to here is done."""
-        elapsed, self._since = monotonic() - self._since, monotonic()
-        seconds = self.progress.seconds + elapsed
-        update = {**now, "lengths": self.logs.lengths(), "seconds": seconds}
-        if now.get("phase") == "vectors":
+        It is claimed when the manifest has its point id as a chunk id.
+        """
+        self.logs.add("strays", format_line(encode_id(chunk_id), [chunk_id, point_id, claimed]))
+
+    def save(self, **changes: Any) -> None:
+        """Record that everything up to here is done."""
+        now = monotonic()
+        seconds, self._saved_at = self.progress.seconds + now - self._saved_at, now
+        update = {**changes, "log_lengths": self.logs.flush(), "seconds": seconds}
+        if changes.get("phase") == "vectors":
             update["reading_seconds"] = seconds
         self.progress = self.progress.model_copy(update=update)
-        save(self.folder, self.progress)
-        self.watch(self.progress)
+        save_state(self.folder, self.progress)
+        self.on_progress(self.progress)
 
-    def judged_again(
-        self, suspects: Sequence[tuple[Expected, Point]], gone: Callable[[Expected], None]
+    def recheck(
+        self, suspects: Sequence[tuple[ExpectedChunk, Point]], on_gone: Callable[[ExpectedChunk], None]
     ) -> int:
-        """Read chunks that looked wrong once more, and log what is wrong still; how many had changed meanwhile."""
+        """Read chunks that looked wrong again, and log what still is. Return how many changed in between."""
         if not suspects:
             return 0
         payloads = self.reader.services.payloads
-        now = self.reader.fetch([point.id for _, point in suspects])
+        points = self.reader.fetch([point.id for _, point in suspects])
         changed = 0
         for expected, before in suspects:
-            point = now.get(before.id)
+            point = points.get(before.id)
             if point is None:
-                gone(expected)
+                on_gone(expected)
                 changed += 1
                 continue
             changed += point.payload != before.payload
             if finding := judge(expected, point, payloads):
-                self.found(finding)
+                self.log_finding(finding)
         return changed

@@ -1,7 +1,7 @@
-"""An audit in parts: a manifest in S3 split into shards, each audited by itself, all merged into one report.
+"""An audit in parts: split a manifest in S3 into shards, audit each one, merge the results into one report.
 
-A shard holds whole chunks: entries go to it by a hash of their chunk id, so that all entries of one chunk meet.
-Every step writes the same objects when it is run again, so that a retry, or the same audit twice, is harmless.
+All entries of a chunk are in one shard, which a hash of the chunk id selects. Every step writes the same objects when
+it runs again, so retries are safe.
 
     audits/ID/plan.json             what is audited, in how many shards
     audits/ID/shards.json           the shards, for the Distributed Map
@@ -19,24 +19,22 @@ from hashlib import sha256
 from io import BufferedReader
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from zlib import error as zlib_error
 
-from chunkproof.audit.findings import Finding, unverifiable
-from chunkproof.audit.manifest import numbered, read_entry
-from chunkproof.audit.prepare import SHOWN_PROBLEMS, id_key, keyed, prepare
-from chunkproof.audit.report import AuditReport, Findings, report_of
-from chunkproof.audit.run import Audit, Plan
-from chunkproof.audit.state import Job, Progress
-from chunkproof.clients.job_folder import MOST_SHARDS, JobFolder
+from chunkproof.audit.findings import Finding, unverifiable_finding
+from chunkproof.audit.manifest import GZIP_MAGIC, ZSTD_MAGIC, check_lines, parse_checked_line, read_lines
+from chunkproof.audit.prepare import prepare
+from chunkproof.audit.report import AuditReport, Findings, build_report
+from chunkproof.audit.run import FINDINGS_FILE, Audit, Plan
+from chunkproof.audit.state import AuditSpec, Progress
+from chunkproof.clients.job_folder import MAX_SHARDS, JobFolder
 from chunkproof.clients.s3 import Bucket, parse_address
 from chunkproof.errors import ChunkproofError, InvalidParameterError
 from chunkproof.models import Model
 from chunkproof.retrieval.services import Services
 
 SHARD_ENTRIES = 5_000
-# Entries wait in memory until a shard has this many bytes for its file.
-WAITING = 64 * 1024
-GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+# Entries are buffered in memory until a shard has this many bytes for its file.
+BUFFER_BYTES = 64 * 1024
 
 
 class ShardPlan(Model):
@@ -54,7 +52,7 @@ class ShardPlan(Model):
 
 
 class ShardResult(Model):
-    """What came of one shard; findings have an object of their own."""
+    """The counts of one shard; its findings have an object of their own."""
 
     shard: int
     entries: int
@@ -64,28 +62,28 @@ class ShardResult(Model):
 
 
 class ShardAudit:
-    """The steps of one audit."""
+    """The steps of one audit in the cloud."""
 
     def __init__(self, bucket: Bucket, audit_id: str) -> None:
         self._folder = JobFolder(bucket, f"audits/{audit_id}")
         self._id = audit_id
 
     def split(self, manifest: str, collection: str, shard_entries: int = SHARD_ENTRIES) -> ShardPlan:
-        """Check the manifest and write its shards; `InvalidParameterError` lists the lines that are none."""
+        """Check the manifest and write its shards; raise `InvalidParameterError` with all wrong lines."""
         source, key = parse_address(manifest)
         with TemporaryDirectory() as name, source.open(key) as body:
             folder, digest = Path(name), sha256()
             whole = folder / "manifest"
             entries = 0
             with whole.open("wb") as file:
-                for line in _checked(_unpacked(body), manifest):
+                for _entry, line in check_lines(read_lines(_decompress(body), manifest), manifest):
                     digest.update(line)
                     file.write(line)
                     entries += 1
             shards = max(1, -(-entries // shard_entries))
-            if shards > MOST_SHARDS:
+            if shards > MAX_SHARDS:
                 raise InvalidParameterError(
-                    f"{manifest} has {entries:,} entries, more than {MOST_SHARDS * shard_entries:,}: "
+                    f"{manifest} has {entries:,} entries, more than {MAX_SHARDS * shard_entries:,}: "
                     "audit it in parts"
                 )
             counts = list(self._write_shards(whole, folder, shards))
@@ -105,15 +103,15 @@ class ShardAudit:
         return plan
 
     def audit(self, shard: int, services: Services) -> ShardResult:
-        """Audit one shard by ids. What goes wrong is written down before it is raised."""
-        plan = self.plan()
+        """Audit one shard by ids; record a failure before raising it."""
+        plan = self.read_plan()
         try:
             with TemporaryDirectory() as name:
                 folder = Path(name)
-                prepared = prepare(self.lines(shard), f"shard {shard}", folder)
+                prepared = prepare(self.read_lines(shard), f"shard {shard}", folder)
                 audit = Audit(folder, services, plan.collection, Plan(by_ids=True))
-                report = audit.go_on(prepared, audit.begin(prepared), plan.manifest)
-                self._upload(f"findings/{shard:05d}.jsonl", folder / "findings.jsonl")
+                report = audit.run(prepared, audit.start(prepared), plan.manifest)
+                self._upload(f"findings/{shard:05d}.jsonl", folder / FINDINGS_FILE)
         except ChunkproofError as error:
             self._folder.write_failure(shard, error)
             raise
@@ -128,78 +126,81 @@ class ShardAudit:
         return result
 
     def merge(self, host: str) -> AuditReport:
-        """One report on all shards. A shard without a result is not lost: its chunks are unverifiable."""
-        plan = self.plan()
+        """Merge all shards into one report; the chunks of a shard without a result are unverifiable."""
+        plan = self.read_plan()
         with TemporaryDirectory() as name:
             folder = Path(name)
-            merging = _Merging(self, folder)
-            findings = Findings(folder / "findings.jsonl", merging.lines(), folder)
-            job = Job(
+            merged = _MergedShards(self, folder)
+            findings = Findings(folder / FINDINGS_FILE, merged.lines(), folder)
+            spec = AuditSpec(
                 collection=plan.collection,
                 host=host,
                 manifest_sha256=plan.sha256,
-                entries=merging.entries,
-                chunks=merging.chunks,
+                entries=merged.entries,
+                chunks=merged.chunks,
                 by_ids=True,
             )
             seconds = (datetime.now(UTC) - plan.started_at).total_seconds()
             progress = Progress(
-                job=job,
-                seen=merging.chunks,
+                spec=spec,
+                compared=merged.chunks,
                 seconds=seconds,
                 reading_seconds=seconds,
-                changed=merging.changed,
+                changed=merged.changed,
             )
-            report = report_of(progress, findings, name=plan.manifest, model=None, started_at=plan.started_at)
+            report = build_report(
+                progress, findings, name=plan.manifest, model=None, started_at=plan.started_at
+            )
             if report.manifest.entries != plan.entries:
                 raise InvalidParameterError(
-                    f"The shards have {report.manifest.entries} entries, the manifest {plan.entries}: audit it again"
+                    f"The shards have {report.manifest.entries} entries, the manifest has {plan.entries}: "
+                    "start the audit again"
                 )
             self._upload("findings.jsonl", findings.path)
         self._folder.write("report.json", report.canonical_json())
         return report
 
-    def plan(self) -> ShardPlan:
-        """What `split` made of the manifest."""
+    def read_plan(self) -> ShardPlan:
+        """Read the plan that `split` wrote."""
         return ShardPlan.model_validate_json(self._folder.read("plan.json"))
 
     def report_address(self) -> str:
-        """Where the report is."""
+        """Return the address of the report."""
         return self._folder.address("report.json")
 
-    def result(self, shard: int) -> ShardResult | None:
-        """What came of a shard, if anything did."""
-        content = self._folder.found(f"results/{shard:05d}.json")
+    def read_result(self, shard: int) -> ShardResult | None:
+        """Read the result of a shard; None when it has none."""
+        content = self._folder.read_if_exists(f"results/{shard:05d}.json")
         return None if content is None else ShardResult.model_validate_json(content)
 
-    def findings(self, shard: int) -> Iterator[Finding]:
-        """What is wrong with the chunks of a shard that was audited."""
+    def read_findings(self, shard: int) -> Iterator[Finding]:
+        """Read the findings of a shard that was audited."""
         content = self._folder.read(f"findings/{shard:05d}.jsonl")
         return map(Finding.model_validate_json, content.splitlines())
 
-    def failure(self, shard: int) -> str:
-        """Why a shard has no result."""
-        return self._folder.failure(shard)
+    def read_failure(self, shard: int) -> str:
+        """Read why a shard has no result."""
+        return self._folder.read_failure(shard)
 
-    def shards(self) -> list[int]:
-        """The numbers of the shards that have entries."""
-        return self._folder.shards()
+    def read_shards(self) -> list[int]:
+        """Read the numbers of the shards."""
+        return self._folder.read_shards()
 
-    def lines(self, shard: int) -> list[bytes]:
-        """The entries of a shard."""
+    def read_lines(self, shard: int) -> list[bytes]:
+        """Read the lines of a shard."""
         return gzip.decompress(self._folder.read(f"shards/{shard:05d}.jsonl.gz")).splitlines(True)
 
     def _write_shards(self, whole: Path, folder: Path, shards: int) -> Iterator[tuple[int, int]]:
         counts: dict[int, int] = defaultdict(int)
-        waiting: dict[int, bytearray] = defaultdict(bytearray)
+        buffers: dict[int, bytearray] = defaultdict(bytearray)
         with whole.open("rb") as lines:
             for line in lines:
-                shard = _shard_of(read_entry(line).chunk_id, shards)
+                shard = _choose_shard(parse_checked_line(line).chunk_id, shards)
                 counts[shard] += 1
-                waiting[shard] += line
-                if len(waiting[shard]) > WAITING:
-                    _append(folder, shard, waiting.pop(shard))
-        for shard, rest in waiting.items():
+                buffers[shard] += line
+                if len(buffers[shard]) > BUFFER_BYTES:
+                    _append(folder, shard, buffers.pop(shard))
+        for shard, rest in buffers.items():
             _append(folder, shard, rest)
         for shard in sorted(counts):
             packed = gzip.compress((folder / str(shard)).read_bytes(), compresslevel=5, mtime=0)
@@ -210,35 +211,35 @@ class ShardAudit:
         self._folder.bucket.upload(self._folder.key(name), file)
 
 
-class _Merging:
-    """The findings of all shards, counted as they pass."""
+class _MergedShards:
+    """The findings of all shards, with the counts of those read so far."""
 
-    def __init__(self, steps: ShardAudit, folder: Path) -> None:
-        self._steps = steps
+    def __init__(self, audit: ShardAudit, folder: Path) -> None:
+        self._audit = audit
         self._folder = folder
         self.entries = self.chunks = self.changed = 0
 
     def lines(self) -> Iterator[bytes]:
-        """Each finding, as a log has it."""
-        for shard in self._steps.shards():
-            for finding in self._of(shard):
-                yield keyed(id_key(finding.chunk_id), finding.model_dump(mode="json"))
+        """Yield each finding as a log line."""
+        for shard in self._audit.read_shards():
+            for finding in self._read(shard):
+                yield finding.to_log_line()
 
-    def _of(self, shard: int) -> Iterable[Finding]:
-        result = self._steps.result(shard)
+    def _read(self, shard: int) -> Iterable[Finding]:
+        result = self._audit.read_result(shard)
         if result is not None:
             self.entries += result.entries
             self.chunks += result.chunks
             self.changed += result.changed
-            return self._steps.findings(shard)
-        prepared = prepare(self._steps.lines(shard), f"shard {shard}", self._folder)
+            return self._audit.read_findings(shard)
+        prepared = prepare(self._audit.read_lines(shard), f"shard {shard}", self._folder)
         self.entries += prepared.entries
         self.chunks += prepared.chunks
-        why = f"Shard {shard} could not be audited: {self._steps.failure(shard)}"
-        return [unverifiable(expected.entry, why) for _, expected in prepared.read()]
+        why = f"Shard {shard} could not be audited: {self._audit.read_failure(shard)}"
+        return [unverifiable_finding(expected.entry, why) for _, expected in prepared.read()]
 
 
-def _shard_of(chunk_id: str, shards: int) -> int:
+def _choose_shard(chunk_id: str, shards: int) -> int:
     return int.from_bytes(sha256(chunk_id.encode()).digest()[:8], "big") % shards
 
 
@@ -247,38 +248,9 @@ def _append(folder: Path, shard: int, content: bytes | bytearray) -> None:
         file.write(content)
 
 
-def _unpacked(body: object) -> Iterable[bytes]:
+def _decompress(body: object) -> Iterable[bytes]:
     file = BufferedReader(body)  # type: ignore[type-var]
     magic = file.peek(4)[:4]
-    if magic == ZSTD:
-        raise InvalidParameterError("A manifest that Lambda is to read can be plain or gzip, not zstd")
-    return gzip.GzipFile(fileobj=file) if magic.startswith(GZIP) else file
-
-
-def _checked(lines: Iterable[bytes], name: str) -> Iterator[bytes]:
-    problems: list[str] = []
-    any_line = False
-    for number, line in numbered(_whole(lines, name)):
-        if not line.strip():
-            continue
-        any_line = True
-        try:
-            read_entry(line)
-        except InvalidParameterError as error:
-            problems += [f"{name}:{number}: {message}" for message in error.messages]
-            if len(problems) >= SHOWN_PROBLEMS:
-                break
-            continue
-        if not problems:
-            yield line.rstrip(b"\r\n") + b"\n"
-    if problems:
-        raise InvalidParameterError(*problems[:SHOWN_PROBLEMS])
-    if not any_line:
-        raise InvalidParameterError(f"{name}: no chunks in it")
-
-
-def _whole(lines: Iterable[bytes], name: str) -> Iterator[bytes]:
-    try:
-        yield from lines
-    except (EOFError, gzip.BadGzipFile, zlib_error) as error:
-        raise InvalidParameterError(f"{name}: it cannot be unpacked: {error}") from None
+    if magic == ZSTD_MAGIC:
+        raise InvalidParameterError("With --stack, a manifest can be plain or gzip, not zstd")
+    return gzip.GzipFile(fileobj=file) if magic.startswith(GZIP_MAGIC) else file

@@ -1,4 +1,4 @@
-"""Work in parts: what all steps of one job keep in S3, below one name."""
+"""The objects of one sharded job in S3, under one prefix."""
 
 import json
 from collections.abc import Sequence
@@ -9,54 +9,54 @@ from typing import Any
 from chunkproof.clients.s3 import Bucket
 from chunkproof.errors import NotFoundError
 
-# Distributed Map reads an array of any size; its results, two bytes a shard, must fit in 256 KiB.
-MOST_SHARDS = 20_000
+# A Distributed Map reads an array of any size; its results, two bytes a shard, must fit in 256 KiB.
+MAX_SHARDS = 20_000
 SHARDS = "shards.json"
 
 
 @dataclass(frozen=True, slots=True)
 class JobFolder:
-    """The objects of one job. Writing one again is harmless, so that every step can be run again."""
+    """The objects of one job. Every step writes the same objects when it is retried."""
 
     bucket: Bucket
     name: str
 
     def key(self, name: str) -> str:
-        """Where an object of this job is in the bucket."""
+        """Return the key of an object in the bucket."""
         return f"{self.name}/{name}"
 
     def address(self, name: str) -> str:
-        """The same with the bucket."""
+        """Return the address of an object, `s3://BUCKET/KEY`."""
         return self.bucket.address(self.key(name))
 
     def read(self, name: str) -> bytes:
-        """An object of this job."""
+        """Read an object."""
         return self.bucket.read(self.key(name))
 
-    def found(self, name: str) -> bytes | None:
-        """The same, None when it is not there."""
+    def read_if_exists(self, name: str) -> bytes | None:
+        """Read an object; None when it does not exist."""
         with suppress(NotFoundError):
             return self.read(name)
         return None
 
     def write(self, name: str, content: str | bytes) -> None:
-        """Write an object of this job, or write it again."""
+        """Create or replace an object."""
         self.bucket.write(self.key(name), content.encode() if isinstance(content, str) else content)
 
     def write_shards(self, items: Sequence[dict[str, Any]]) -> str:
-        """Tell the Distributed Map of these shards; returns the key that it reads."""
+        """Write the shards for the Distributed Map; return the key that it reads."""
         self.write(SHARDS, json.dumps(items))
         return self.key(SHARDS)
 
-    def shards(self) -> list[int]:
-        """The numbers of the shards."""
+    def read_shards(self) -> list[int]:
+        """Read the numbers of the shards."""
         return [item["shard"] for item in json.loads(self.read(SHARDS))]
 
     def write_failure(self, shard: int, why: Exception) -> None:
-        """Note why the last attempt at a shard failed."""
+        """Record why the last attempt at a shard failed."""
         self.write(f"errors/{shard:05d}.json", json.dumps({"error": str(why)}))
 
-    def failure(self, shard: int) -> str:
-        """Why a shard has no result."""
-        noted = self.found(f"errors/{shard:05d}.json")
-        return "it did not come to an end" if noted is None else str(json.loads(noted)["error"])
+    def read_failure(self, shard: int) -> str:
+        """Read why a shard has no result."""
+        content = self.read_if_exists(f"errors/{shard:05d}.json")
+        return "it did not finish" if content is None else str(json.loads(content)["error"])

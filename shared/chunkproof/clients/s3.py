@@ -1,4 +1,4 @@
-"""Objects in S3, as audits and suites keep them."""
+"""Client for objects in S3."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,48 +13,48 @@ SCHEME = "s3://"
 
 
 class ObjectStoreError(UnavailableError):
-    """S3 could not be asked, or refused."""
+    """S3 could not be reached, or refused the request."""
 
     code = "S3_FAILED"
 
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """One bucket. What is not there is `NotFoundError`, everything else that goes wrong `ObjectStoreError`."""
+    """One bucket. A missing object raises `NotFoundError`, any other failure `ObjectStoreError`."""
 
     name: str
 
     def address(self, key: str) -> str:
-        """What an object is called, `s3://BUCKET/KEY`."""
+        """Return the address of an object, `s3://BUCKET/KEY`."""
         return f"s3://{self.name}/{key}"
 
     def read(self, key: str) -> bytes:
-        """The whole object."""
-        with self._translated(key):
+        """Read a whole object."""
+        with self._translate_errors(key):
             return bytes(_client().get_object(Bucket=self.name, Key=key)["Body"].read())
 
     def open(self, key: str) -> Any:
-        """The object as a file to read from, once."""
-        with self._translated(key):
+        """Open an object as a file that can be read once."""
+        with self._translate_errors(key):
             return _client().get_object(Bucket=self.name, Key=key)["Body"]
 
     def write(self, key: str, content: bytes) -> None:
-        """Write an object, or write it again."""
-        with self._translated(key):
+        """Create or replace an object."""
+        with self._translate_errors(key):
             _client().put_object(Bucket=self.name, Key=key, Body=content)
 
     def upload(self, key: str, file: Path) -> None:
-        """Write an object from a file of any size."""
-        with self._translated(key):
+        """Create or replace an object from a file of any size."""
+        with self._translate_errors(key):
             _client().upload_file(str(file), self.name, key)
 
     def download(self, key: str, file: Path) -> None:
-        """The object as a file."""
-        with self._translated(key):
+        """Copy an object to a file."""
+        with self._translate_errors(key):
             _client().download_file(self.name, key, str(file))
 
     @contextmanager
-    def _translated(self, key: str) -> Iterator[None]:
+    def _translate_errors(self, key: str) -> Iterator[None]:
         from botocore.exceptions import BotoCoreError, ClientError
 
         try:
@@ -65,16 +65,16 @@ class Bucket:
                 raise NotFoundError(f"There is no {self.address(key)}") from None
             raise ObjectStoreError(f"S3 refused {self.address(key)} ({code})") from None
         except BotoCoreError as error:
-            raise ObjectStoreError(f"S3 could not be asked: {type(error).__name__}") from None
+            raise ObjectStoreError(f"S3 could not be reached: {type(error).__name__}") from None
 
 
 def is_s3_address(text: str) -> bool:
-    """Whether it is meant as the address of an object."""
+    """Whether the text is meant as the address of an object."""
     return text.startswith(SCHEME)
 
 
 def parse_address(address: str) -> tuple[Bucket, str]:
-    """The bucket and the key that an address names."""
+    """Split an address into bucket and key."""
     bucket, _, key = address.removeprefix(SCHEME).partition("/")
     if not is_s3_address(address) or not bucket or not key:
         raise InvalidParameterError(f"{address} is not the address of an object, s3://BUCKET/KEY")

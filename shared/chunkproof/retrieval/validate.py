@@ -78,7 +78,7 @@ def validate_chunks(
 
 def _verdict(asked: ChunkOriginal, found: Lookup, services: Services, retrieval_ms: float) -> ChunkVerdict:
     try:
-        point = found.only(asked.chunk_id)
+        point = found.one(asked.chunk_id)
         result = _validated(asked, services.payloads.chunk_of(point), retrieval_ms)
     except (InvalidParameterError, ChunkNotFoundError, CorruptChunkError) as error:
         detail = ErrorDetail(code=error.code, message=error.message)

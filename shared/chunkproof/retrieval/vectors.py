@@ -1,21 +1,28 @@
-"""Whether a stored vector is the embedding of the text beside it."""
+"""Compare stored vectors with the embedding of the text that is stored with them."""
 
 from collections.abc import Callable
-from math import sqrt
+from math import fsum, sqrt
+from operator import mul
 
 from chunkproof.clients.ports import InputType, Point, Vector
 from chunkproof.deadline import Deadline
 from chunkproof.errors import CorruptChunkError, EmbeddingSizeError, QueryTooLongError
 from chunkproof.retrieval.services import Services
 
-# The same model on the same text gives 1.0 but for rounding and quantization; another text or model, far less.
-AGREES, SIMILAR = 0.99, 0.90
+# Cosines of a stored vector and the embedding of its text.
+# The same text, embedded by the same model: 32-bit storage costs 1e-7, the hardware of a service up to 1e-4, and one
+# changed word in two hundred costs more than this.
+SAME = 0.999
+# The same model, with vectors that were stored in fewer bits: close enough for a whole collection.
+AGREES = 0.99
+# Likely the same model, with other preprocessing or another input type; another text or model gives far less.
+SIMILAR = 0.90
 
 
 def cosine_with_text(point: Point, services: Services, deadline: Callable[[], Deadline]) -> float | None:
-    """The cosine of the point's vector and its text's embedding made anew.
+    """Embed the text of a point and return the cosine with its vector.
 
-    None when that cannot be told: no vector came with the point, or it has no text that the model can read.
+    None when they cannot be compared: the point came without a vector, or has no text that the model can embed.
     """
     embedder = services.embedder
     if embedder is None or point.vector is None:
@@ -24,18 +31,17 @@ def cosine_with_text(point: Point, services: Services, deadline: Callable[[], De
         text = services.payloads.embedded_text(point)
         if not text.strip():
             return None
-        again = embedder.embed([text], InputType.DOCUMENT, deadline())[0]
+        fresh = embedder.embed([text], InputType.DOCUMENT, deadline())[0]
     except (CorruptChunkError, QueryTooLongError):
         return None
-    if len(again) != len(point.vector):
+    if len(fresh) != len(point.vector):
         raise EmbeddingSizeError(
-            f"{embedder.model} makes {len(again)} values, the collection stores {len(point.vector)}"
+            f"{embedder.model} makes {len(fresh)} values, the collection stores {len(point.vector)}"
         )
-    return cosine(again, point.vector)
+    return cosine(fresh, point.vector)
 
 
 def cosine(left: Vector, right: Vector) -> float:
-    """The cosine of two vectors of one size; a vector of zeros is like nothing."""
-    product = sum(a * b for a, b in zip(left, right, strict=True))
-    lengths = sqrt(sum(a * a for a in left)) * sqrt(sum(b * b for b in right))
-    return product / lengths if lengths else 0.0
+    """Return the cosine similarity; 0 with a vector of zeros, and for vectors of different sizes."""
+    lengths = sqrt(fsum(map(mul, left, left)) * fsum(map(mul, right, right)))
+    return fsum(map(mul, left, right)) / lengths if lengths and len(left) == len(right) else 0.0

@@ -16,7 +16,7 @@ from chunkproof.models import RetrievalResponse
 from chunkproof.models.filters import AnyOf, Scalar
 from chunkproof.models.json import Path, display_name
 from chunkproof.retrieval.filters import map_filters
-from chunkproof.retrieval.lookup import as_point_id
+from chunkproof.retrieval.lookup import parse_point_id
 from chunkproof.retrieval.services import Services
 from chunkproof.suite.cases import TestCase
 from chunkproof.suite.problems import Problem
@@ -73,7 +73,7 @@ class Linter:
 
     def _by_point_id(self, ids: set[str], collection: str) -> set[str]:
         """Those that are the id of a point which has no other of its own."""
-        points = [point for key in ids if (point := as_point_id(key)) is not None]
+        points = [point for key in ids if (point := parse_point_id(key)) is not None]
         found: set[str] = set()
         for start in range(0, len(points), PAGE):
             page = self._services.store.fetch(collection, points[start : start + PAGE], self._deadline())

@@ -150,7 +150,7 @@ class ShardedSuite:
         """One report on all cases. Those of a shard that failed are not lost: they are in error, with the reason."""
         plan = self.plan()
         suite = Suite.model_validate_json(self._folder.read("suite.json"))
-        results = [result for shard in self._folder.shards() for result in self._settled(shard)]
+        results = [result for shard in self._folder.read_shards() for result in self._settled(shard)]
         whole = RunPlan(
             suite,
             plan.source,
@@ -194,14 +194,14 @@ class ShardedSuite:
 
     def _known(self, shard: int) -> tuple[TestCaseResult, ...]:
         """The results of earlier attempts, else the cases as they are before their run."""
-        content = self._folder.found(f"results/{shard:05d}.json")
+        content = self._folder.read_if_exists(f"results/{shard:05d}.json")
         if content is not None:
             return _Results.model_validate_json(content).results
         cases = _Cases.model_validate_json(self._folder.read(f"shards/{shard:05d}.json")).cases
         return tuple(map(TestCaseResult.pending, cases))
 
     def _settled(self, shard: int) -> list[TestCaseResult]:
-        error = ShardFailedError(f"Shard {shard} could not be run: {self._folder.failure(shard)}")
+        error = ShardFailedError(f"Shard {shard} could not be run: {self._folder.read_failure(shard)}")
         return [
             mark_as_error(result, error) if result.status is TestStatus.PENDING else result
             for result in self._known(shard)
