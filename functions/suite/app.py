@@ -1,4 +1,4 @@
-"""The steps of a suite in the cloud: split its cases, run a shard, merge the results."""
+"""Steps of a suite run in AWS: split the cases, run a shard, merge the results."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -12,33 +12,33 @@ from chunkproof.suite.diagnosis import Diagnoser
 from chunkproof.suite.shards import ShardedSuite, SuiteRequest
 from chunkproof.suite.store_evidence import collect_evidence
 
-# With less left than this, a shard begins no further case and is called again. The longest that one can take is a
-# minute that a service asks for, a search, and a look into why it failed.
+# With less time left than this, a shard starts no further case and is called again. A case takes at most the longest
+# pause after a 429 (a minute), a search and a diagnosis.
 RESERVE_MS = 300_000
 
 Event = Mapping[str, Any]
-Answer = dict[str, Any]
+Output = dict[str, Any]
 
 
-def lambda_handler(event: Event, context: Any) -> Answer:
-    """What the state machine asks for. An error is raised, so that it is retried and shown."""
+def lambda_handler(event: Event, context: Any) -> Output:
+    """Run one step of the state machine. Errors are raised, so that Step Functions retries and shows them."""
     suite = ShardedSuite(Bucket(event["bucket"]), event["run_id"])
     backend = LocalBackend(services(), lambda: lambda_deadline(context))
     return STEPS[event["step"]](suite, backend, event, context)
 
 
-def _split(suite: ShardedSuite, backend: LocalBackend, event: Event, _context: Any) -> Answer:
-    order = SuiteRequest(
+def _split(suite: ShardedSuite, backend: LocalBackend, event: Event, _context: Any) -> Output:
+    request = SuiteRequest(
         suite=event["suite"],
         collection=event["collection"],
         default_collection=settings().collection,
         shard_cases=int(event["shard_cases"]),
         source=event["source"],
     )
-    return suite.split(order, backend).model_dump(mode="json")
+    return suite.split(request, backend).model_dump(mode="json")
 
 
-def _shard(suite: ShardedSuite, backend: LocalBackend, event: Event, context: Any) -> Answer:
+def _shard(suite: ShardedSuite, backend: LocalBackend, event: Event, context: Any) -> Output:
     progress = suite.run(
         event["shard"],
         backend,
@@ -48,7 +48,7 @@ def _shard(suite: ShardedSuite, backend: LocalBackend, event: Event, context: An
     return progress.model_dump(mode="json")
 
 
-def _merge(suite: ShardedSuite, backend: LocalBackend, _event: Event, context: Any) -> Answer:
+def _merge(suite: ShardedSuite, backend: LocalBackend, _event: Event, context: Any) -> Output:
     report = suite.merge(backend, latency_target_ms=settings().latency_target_ms)
     emit(report, settings().environment, context.function_name)
     result = report.result
@@ -61,7 +61,7 @@ def _merge(suite: ShardedSuite, backend: LocalBackend, _event: Event, context: A
     }
 
 
-STEPS: Mapping[str, Callable[[ShardedSuite, LocalBackend, Event, Any], Answer]] = {
+STEPS: Mapping[str, Callable[[ShardedSuite, LocalBackend, Event, Any], Output]] = {
     "split": _split,
     "shard": _shard,
     "merge": _merge,

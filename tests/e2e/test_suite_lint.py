@@ -30,7 +30,7 @@ def test_every_kind_of_problem_is_found_at_once(handbook: Command, tmp_path: Pat
     run = handbook("suite", "lint", file)
     assert run.code == 1
     assert re.sub(r"scores 0\.\d+", "scores little", run.out).splitlines() == [
-        "suite.yaml:6: vectordb-text-hygien is no chunk id, document id or URL in handbook",
+        "suite.yaml:6: vectordb-text-hygien is not a chunk id, document id or URL in handbook",
         "suite.yaml:7: no result can reach relevance_threshold 0.99: the best scores little",
         "suite.yaml:8: name accents is used by an earlier case",
         "suite.yaml:8: the case expects nothing: give expected_doc_ids, expected_keywords, relevance_threshold, "
@@ -55,10 +55,10 @@ cases:
     file.write_text(cases, "utf-8")
     assert handbook("suite", "lint", file).out.splitlines() == [
         "suite.yaml:4: expect_al is not a known field; did you mean expect?",
-        "suite.yaml:4: gone-1 is no chunk id, document id or URL in handbook",
+        "suite.yaml:4: gone-1 is not a chunk id, document id or URL in handbook",
         "suite.yaml:5: name a is used by an earlier case",
         "suite.yaml:5: top_k must be between 1 and 1000",
-        "suite.yaml:5: gone-2 is no chunk id, document id or URL in handbook",
+        "suite.yaml:5: gone-2 is not a chunk id, document id or URL in handbook",
         "suite.yaml:6: collection_name must be a string",  # so that nobody knows where to look for gone-3
     ]
 
@@ -83,7 +83,7 @@ def test_judgments_of_documents_that_were_not_loaded_are_found_by_line(
     run = handbook("suite", "lint", tmp_path, "--collection", "handbook")
     assert run.out.splitlines() == [
         "queries.jsonl:2: query 2 has no judgments",
-        "test.tsv:3: gone is no chunk id, document id or URL in handbook",
+        "test.tsv:3: gone is not a chunk id, document id or URL in handbook",
         "test.tsv:4: judges gone for query 1 again, as line 3 did",
     ]
 

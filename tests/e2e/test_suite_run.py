@@ -61,11 +61,10 @@ def test_a_good_suite_ends_with_0_and_writes_every_format(
     ids = [f"SC-00{n}" for n in range(1, 7)]
     ids += ["stage-embedding", "stage-search", "stage-format", "stage-total"]
     assert [one["id"] for one in found["criteria"]] == ids
-    assert {one["verdict"] for one in found["criteria"] if one["unit"] == "%"} == {"met"}
-    assert {one["verdict"] for one in found["criteria"]} <= {
-        "met",
-        "not met",
-    }  # how fast is the machine's business
+    verdicts = {one["id"]: one["verdict"] for one in found["criteria"]}
+    assert verdicts.pop("SC-005") == "not judged"  # no error occurred
+    assert {verdicts.pop(key) for key in ("SC-003", "SC-004", "SC-006")} == {"met"}
+    assert set(verdicts.values()) <= {"met", "not met"}  # latency depends on the machine
 
 
 def test_a_latency_criterion_that_is_not_met_ends_with_1_unless_it_is_to_be_ignored(

@@ -257,7 +257,7 @@ def test_a_shard_that_runs_out_of_time_is_called_again_and_goes_on(cloud: Cloud,
         (
             b"name: machines\ncases: []\n",
             "cannot be read as a suite: it is not valid JSON: Expecting value at line 1 column 1. "
-            "A suite in S3 is JSON; chunkproof suite publish, and suite run --stack, upload any kind of suite as JSON",
+            "A suite in S3 is JSON; chunkproof suite publish and suite run --stack upload any kind of suite as JSON",
         ),
         (b"\xff", "cannot be read as a suite: it is not UTF-8 at byte 0. A suite in S3 is JSON; "),
         (b'{"name": "m", "cases": []}', "cases: cases is empty: there is nothing to run"),
@@ -284,7 +284,7 @@ def test_a_stack_without_a_published_suite_says_so(cloud: Cloud) -> None:
     found = cloud.execute({"suite": f"s3://{BUCKET}/suite.json", "collection": "", "source": ""})
     assert (found["status"], found["error"]) == ("FAILED", "NotFoundError")
     assert (
-        f"There is no s3://{BUCKET}/suite.json: chunkproof suite publish puts the suite there"
+        f"There is no s3://{BUCKET}/suite.json: upload the suite with chunkproof suite publish"
         in found["cause"]
     )
 

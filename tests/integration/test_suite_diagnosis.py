@@ -111,7 +111,7 @@ def test_a_stack_does_not_tell_of_vectors_and_that_is_said(local: LocalBackend) 
     [found] = causes(local, by_api=True, query_text="water at night", expected_doc_ids=["stars"], top_k=2)
     assert found.cause is Cause.BEYOND_TOP_K
     assert found.message.endswith(
-        "whether its vector fits its text was not looked into, as a stack does not tell"
+        "whether its vector fits its text was not checked, as a stack does not return vectors"
     )
 
 

@@ -57,11 +57,11 @@ def test_ids_that_are_in_the_collection_are_found_however_they_are_meant(
     assert found(
         either, collection, expected_doc_ids=[*ids, "guide-0", "9999"], judgments={"b": 1, URL: 2}
     ) == [
-        (("expected_doc_ids", 6), f"guide-0 is no chunk id, document id or URL in {collection}"),
-        (("expected_doc_ids", 7), f"9999 is no chunk id, document id or URL in {collection}"),
+        (("expected_doc_ids", 6), f"guide-0 is not a chunk id, document id or URL in {collection}"),
+        (("expected_doc_ids", 7), f"9999 is not a chunk id, document id or URL in {collection}"),
     ]
     assert found(either, collection, judgments={"b": 1, "guide": 1}) == [
-        (("judgments", "b"), f"b is no chunk id, document id or URL in {collection}")
+        (("judgments", "b"), f"b is not a chunk id, document id or URL in {collection}")
     ]
 
 

@@ -17,17 +17,17 @@ def result(status: TestStatus, *ids: str) -> TestCaseResult:
     return TestCaseResult.pending(case()).model_copy(update={"status": status, "actual_results": found})
 
 
-def criteria(**evidence: Any) -> dict[str, Criterion]:
+def criteria(**measured: Any) -> dict[str, Criterion]:
     given: dict[str, Any] = {
         "results": [result(TestStatus.PASSED, "a")],
         "latency": [],
         "lookups_ms": [10.0],
         "lookups_reason": "",
-        "error_classes": (3, 3),
+        "error_codes": [],
         "runs": 1,
         "differing": [],
     }
-    return {one.id: one for one in judge_criteria(CriteriaInput(**(given | evidence)))}
+    return {one.id: one for one in judge_criteria(CriteriaInput(**(given | measured)))}
 
 
 def stage(name: str, **values: float) -> StageLatency:
@@ -36,13 +36,14 @@ def stage(name: str, **values: float) -> StageLatency:
 
 
 @pytest.mark.parametrize(
-    ("evidence", "key", "figure", "verdict"),
+    ("measured", "key", "figure", "verdict"),
     [
         ({"lookups_ms": [50.0, 149.0]}, "SC-001", 99.5, "met"),
         ({"lookups_ms": [50.0, 150.0]}, "SC-001", 100.0, "not met"),
         ({"latency": [stage("total", avg_ms=499.9, max_ms=9000)]}, "SC-002", 499.9, "met"),
         ({"latency": [stage("total", avg_ms=500)]}, "SC-002", 500.0, "not met"),
-        ({"error_classes": (2, 3)}, "SC-005", pytest.approx(66.67, abs=0.01), "not met"),
+        ({"error_codes": ["RATE_LIMITED", "QDRANT_TIMEOUT"]}, "SC-005", 100.0, "met"),
+        ({"error_codes": ["RATE_LIMITED", "INTERNAL"]}, "SC-005", 50.0, "not met"),
         ({"runs": 2}, "SC-006", 100.0, "met"),
         ({"latency": [stage("embedding", max_ms=1999)]}, "stage-embedding", 1999.0, "met"),
         ({"latency": [stage("embedding", max_ms=2000)]}, "stage-embedding", 2000.0, "not met"),
@@ -57,9 +58,9 @@ def stage(name: str, **values: float) -> StageLatency:
     ],
 )
 def test_a_criterion_has_its_figure_and_verdict(
-    evidence: dict[str, Any], key: str, figure: float, verdict: str
+    measured: dict[str, Any], key: str, figure: float, verdict: str
 ) -> None:
-    found = criteria(**evidence)[key]
+    found = criteria(**measured)[key]
     assert (found.figure, found.verdict) == (figure, verdict)
 
 
@@ -81,24 +82,25 @@ def test_cases_that_could_not_be_judged_are_in_no_share_and_make_the_pass_rate_u
 
 
 @pytest.mark.parametrize(
-    ("evidence", "key", "reason"),
+    ("measured", "key", "reason"),
     [
         ({"lookups_ms": [], "lookups_reason": "nothing to look up"}, "SC-001", "nothing to look up"),
         ({}, "SC-002", "no search was measured"),
         ({"results": []}, "SC-003", "no case that could be judged expects documents"),
+        ({}, "SC-005", "no error occurred"),
         ({}, "SC-006", "one run; --repeat 2 judges it"),
         ({"runs": 2, "results": [result(TestStatus.ERROR)]}, "SC-006", "some cases could not be judged"),
         ({}, "stage-search", "no search was measured"),
     ],
 )
 def test_what_could_not_be_measured_is_not_judged_for_a_stated_reason(
-    evidence: dict[str, Any], key: str, reason: str
+    measured: dict[str, Any], key: str, reason: str
 ) -> None:
-    found = criteria(**evidence)[key]
+    found = criteria(**measured)[key]
     assert (found.figure, found.verdict, found.details) == (None, "not judged", reason)
 
 
-def test_a_slow_embedding_is_warned_of() -> None:
+def test_a_slow_embedding_gets_a_warning() -> None:
     found = criteria(latency=[stage("embedding", max_ms=1001)])["stage-embedding"]
     assert found.verdict == "met"
     assert found.details == "3 warm searches; over 1000 ms is slow"

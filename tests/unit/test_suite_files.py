@@ -106,7 +106,7 @@ def test_json_problems_have_their_lines_too(tmp_path: Path) -> None:
     ("fields", "message"),
     [
         ({"expected_doc_ids": ["a", "a"]}, "expected_doc_ids names a twice"),
-        ({"expected_doc_ids": ["a"], "judgments": {"a": 0}}, "a is expected and judged not relevant"),
+        ({"expected_doc_ids": ["a"], "judgments": {"a": 0}}, "a is both expected and judged not relevant"),
         ({"expected_keywords": ["!!"]}, "expected_keywords: !! has no word in it"),
         (
             {"expect_no_results": True, "expected_keywords": ["x"]},

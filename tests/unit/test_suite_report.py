@@ -149,9 +149,9 @@ def test_a_report_reads_back_as_it_was_written() -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"{}", "is not a report of a suite: suite Field required"),
-        (b"no", "is not a report of a suite"),
-        (b"\xff", "is not a report of a suite"),
+        (b"{}", "is not a suite report: suite Field required"),
+        (b"no", "is not a suite report"),
+        (b"\xff", "is not a suite report"),
     ],
 )
 def test_what_is_no_report_is_said_so(content: bytes, message: str) -> None:

@@ -6,18 +6,22 @@ from typing import Any
 import pytest
 
 from chunkproof.errors import (
+    ChunkproofError,
     CollectionNotFoundError,
     EmbeddingTimeoutError,
     RateLimitedError,
     VectorStoreTimeoutError,
     VectorStoreUnavailableError,
+    error_classes,
 )
 from chunkproof.models import RetrievalResponse
 from chunkproof.suite import case_runner
 from chunkproof.suite.case_runner import GIVE_UP_AFTER, CaseRunner, run_case
-from chunkproof.suite.outcome import TestCaseResult, TestStatus
+from chunkproof.suite.diagnosis import Diagnoser
+from chunkproof.suite.outcome import Cause, TestCaseResult, TestStatus
+from chunkproof.suite.report import SuiteReport
 from chunkproof.suite.run import InterruptedRun, RunPlan, run_suite
-from chunkproof.suite.selfcheck import check_error_classes
+from chunkproof_cli.api_client import as_raised
 
 from support.suites import Answer, Backend, answer, case, chunk, suite
 
@@ -201,7 +205,92 @@ def test_an_equally_near_result_is_no_miss_of_the_index() -> None:
     assert result.approximation.ann_recall == 1.0
 
 
-def test_every_error_class_is_raised_and_handled() -> None:
-    handled, known = check_error_classes()
-    assert handled == known
-    assert known >= 30
+@pytest.mark.parametrize("kind", error_classes(), ids=lambda kind: kind.__name__)
+def test_a_typed_error_leaves_its_code_and_message(kind: type[ChunkproofError]) -> None:
+    def failing(_: dict[str, Any]) -> RetrievalResponse:
+        raise as_raised(kind.code, ["the reason"])
+
+    result = run_case(case(), failing)
+    assert (result.status, result.error_code, result.error_message) == (
+        TestStatus.ERROR,
+        kind.code,
+        "the reason",
+    )
+
+
+def sc_005(report: SuiteReport) -> tuple[float | None, str, str | None]:
+    found = {one.id: one for one in report.criteria}["SC-005"]
+    return found.figure, found.verdict.value, found.details
+
+
+def test_errors_are_not_judged_in_a_run_without_any() -> None:
+    report = run_suite(plan(2), Backend(lambda _: FOUND))
+    assert sc_005(report) == (None, "not judged", "no error occurred")
+
+
+def test_typed_errors_of_cases_and_of_repeated_runs_meet_the_criterion() -> None:
+    backend = Backend(lambda q: EmbeddingTimeoutError("slow") if q == "q1" else FOUND)
+    report = run_suite(plan(3, repeat=2), backend)
+    assert sc_005(report) == (100.0, "met", "2 of 2 errors")
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_an_unexpected_exception_is_an_error_of_its_case_and_breaks_the_criterion(jobs: int) -> None:
+    def answers(query: str) -> Answer:
+        if query == "q1":
+            raise ZeroDivisionError("key sk-123")
+        return EmbeddingTimeoutError("slow") if query == "q2" else FOUND
+
+    report = run_suite(plan(4, jobs=jobs), Backend(answers))
+    assert states(report.result.test_results) == ["passed", "error", "error", "passed"]
+    result = report.result.test_results[1]
+    assert result.error_code == "INTERNAL"
+    assert str(result.error_message).startswith("Unexpected ZeroDivisionError (test_suite_runner.py, line ")
+    assert "sk-123" not in report.canonical_json()
+    assert sc_005(report) == (50.0, "not met", "1 of 2 errors")
+
+
+def test_an_unexpected_exception_of_an_exact_search_is_an_error_of_its_case() -> None:
+    exact: list[RetrievalResponse] = []
+    result = run_case(case(), lambda _: FOUND, exact_search=lambda _: exact[0])
+    assert (result.status, result.error_code) == (TestStatus.ERROR, "INTERNAL")
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (RuntimeError("boom"), (0.0, "not met", "0 of 1 errors")),
+        (VectorStoreTimeoutError("host", "slow"), (100.0, "met", "1 of 1 errors")),
+    ],
+)
+def test_an_error_of_a_lookup_by_id_counts_as_well(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, expected: object
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(Backend, "validate", fail)
+    report = run_suite(plan(1), Backend(lambda _: FOUND))
+    assert {one.id: one.verdict.value for one in report.criteria}["SC-001"] == "not judged"
+    assert sc_005(report) == expected
+
+
+def test_an_unexpected_exception_at_the_start_leaves_every_case_in_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("boom")
+
+    monkeypatch.setattr(Backend, "collection", fail)
+    report = run_suite(plan(2), Backend(lambda _: FOUND))
+    assert states(report.result.test_results) == ["error", "error"]
+    assert sc_005(report) == (0.0, "not met", "0 of 3 errors")
+
+
+def test_an_unexpected_exception_of_a_diagnosis_does_not_end_the_run() -> None:
+    broken: Any = object()
+    report = run_suite(plan(1), Backend(lambda _: answer(chunk("b"))), diagnoser=Diagnoser(broken))
+    [found] = report.result.test_results[0].diagnosis
+    assert found.cause is Cause.NOT_LOOKED_INTO
+    assert found.message.startswith("Not looked into: Unexpected AttributeError (")
+    assert sc_005(report) == (0.0, "not met", "0 of 1 errors")

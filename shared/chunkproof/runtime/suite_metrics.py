@@ -1,4 +1,4 @@
-"""What CloudWatch is told of a run."""
+"""CloudWatch metrics for a suite run."""
 
 from collections.abc import Iterator
 
@@ -7,13 +7,13 @@ from chunkproof.suite.report import SuiteReport
 
 
 def emit(report: SuiteReport, environment: str, function: str) -> None:
-    """One set of metrics in CloudWatch's embedded format; what no case measured is left out."""
+    """Emit the metrics of a run in the embedded metric format; a metric that no case has is left out."""
     emf.write(_figures(report), {"environment": environment, "function": function})
 
 
 def _figures(report: SuiteReport) -> Iterator[emf.Figure]:
     result = report.result
-    # As in the report: a case that could not be judged has not passed.
+    # As in the report, a case that could not be judged counts as not passed.
     yield "PassRate", "Percent", result.pass_rate
     for name, metric in (("RecallAt5", "recall@5"), ("MrrAt10", "mrr@10")):
         if metric in result.metrics:

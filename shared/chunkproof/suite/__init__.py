@@ -1,5 +1,5 @@
-"""Retrieval test suites: cases in, verdicts, metrics and success criteria out.
+"""Retrieval test suites: cases in; verdicts, metrics and success criteria out.
 
-Everything here runs in Lambda as well as on a terminal: it is given a way to search and knows nothing of
-files, options or colours.
+Runs in Lambda as well as on the command line: callers pass a backend to search with, and nothing here reads options
+or prints.
 """

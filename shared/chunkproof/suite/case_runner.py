@@ -1,16 +1,20 @@
-"""Cases → outcomes, in the suite's order whatever the scheduling, each searched once."""
+"""Run cases: each is searched once and judged; results keep the suite's order however they are scheduled."""
 
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
 from threading import Lock
 from time import monotonic, sleep
-from typing import Any
+from traceback import extract_tb
+from typing import Any, TypeVar
 
 from chunkproof.deadline import Stopwatch
-from chunkproof.errors import ChunkproofError, RateLimitedError, UnavailableError
+from chunkproof.errors import ChunkproofError, InternalError, RateLimitedError, UnavailableError
 from chunkproof.models import RetrievalResponse, SearchResult
 from chunkproof.suite.cases import TestCase
-from chunkproof.suite.judge import find_unmet, ids_of, match_judged_ids, measure_case
+from chunkproof.suite.ids import ids_of
+from chunkproof.suite.judge import find_unmet, match_judged_ids, measure_case
 from chunkproof.suite.outcome import (
     Approximation,
     CaseTiming,
@@ -22,48 +26,66 @@ from chunkproof.suite.outcome import (
 
 Search = Callable[[dict[str, Any]], RetrievalResponse]
 OnResult = Callable[[TestCaseResult], None]
+Answer = TypeVar("Answer")
 
-# A service that failed so often in a row is down: the other cases are not made to wait for it.
+# A service that failed this often in a row is down: the remaining cases do not wait for it.
 GIVE_UP_AFTER = 5
-# What a service that limits the rate is given when it does not say, and at most.
+# The pause after a 429 that names none, and the longest that is granted.
 DEFAULT_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
 # More than the rounding of a 32-bit score: of equal results, an index may return any.
 SAME_SCORE = 1e-6
+
+logger = logging.getLogger(__name__)
+
+
+def call_backend(call: Callable[..., Answer], *arguments: Any) -> Answer:
+    """Call the backend; an exception that is not a `ChunkproofError` is raised as `InternalError`.
+
+    Its message names the class and the line, never the exception's own text, which may hold what a report must not.
+    """
+    try:
+        return call(*arguments)
+    except ChunkproofError:
+        raise
+    except Exception as error:
+        logger.debug("unexpected failure of the backend", exc_info=True)
+        frame = extract_tb(error.__traceback__)[-1]
+        where = f"{Path(frame.filename).name}, line {frame.lineno}"
+        raise InternalError(f"Unexpected {type(error).__name__} ({where})") from error
 
 
 def run_case(
     case: TestCase, search: Search, *, exact_search: Search | None = None, cold: bool = False
 ) -> TestCaseResult:
-    """Search once and judge what came back; a failure of the service is an error, never a failed case."""
+    """Search once and judge the results; an error of the backend gives status `error`, never `failed`."""
     watch = Stopwatch()
     try:
-        response = search(case.request())
+        response = call_backend(search, case.request())
         latency_ms = watch.ms()
-        exact = exact_search(case.request()) if exact_search else None
+        exact = call_backend(exact_search, case.request()) if exact_search else None
     except ChunkproofError as error:
         return mark_as_error(case, error)
     labels = match_judged_ids(response.results, case.grades)
-    problems = find_unmet(case, response.results, latency_ms)
-    found = [
+    unmet = [
         Unmet(kind=type(problem).__name__, message=str(problem), keyword=problem.keyword)
-        for problem in problems
+        for problem in find_unmet(case, response.results, latency_ms)
     ]
     return TestCaseResult.pending(case).model_copy(
         update={
             "collection_name": case.collection_name or response.execution.collection,
-            "status": TestStatus.FAILED if found else TestStatus.PASSED,
+            "status": TestStatus.FAILED if unmet else TestStatus.PASSED,
             "actual_results": tuple(map(RetrievedChunk.of, response.results, labels)),
-            "error_message": "; ".join(one.message for one in found) or None,
-            "unmet": tuple(found),
+            "error_message": "; ".join(one.message for one in unmet) or None,
+            "unmet": tuple(unmet),
             "metrics": measure_case(case, labels),
-            "timing": _timing(response, latency_ms, cold),
-            "approximation": _approximation(case, response.results, exact.results) if exact else None,
+            "timing": _read_timing(response, latency_ms, cold),
+            "approximation": _compare_with_exact(case, response.results, exact.results) if exact else None,
         }
     )
 
 
 def mark_as_error(case: TestCase, error: ChunkproofError, *, tried: bool = True) -> TestCaseResult:
-    """The case as one that nobody could judge, and why."""
+    """Return the case as one that could not be judged, with the reason."""
     reason = str(error) if tried else f"Not tried, as the service is down: {error}"
     return TestCaseResult.pending(case).model_copy(
         update={"status": TestStatus.ERROR, "error_message": reason, "error_code": error.code}
@@ -71,9 +93,9 @@ def mark_as_error(case: TestCase, error: ChunkproofError, *, tried: bool = True)
 
 
 class CaseRunner:
-    """The cases of a suite on their way; `results` is in their order at any time, also after an interruption.
+    """Runs the pending cases of a suite; `results` has all of them in order at any time, also when interrupted.
 
-    Once `should_stop` says so, no further case is begun: those stay pending.
+    Once `should_stop` returns true, no further case is started: the rest stay pending.
     """
 
     def __init__(
@@ -100,7 +122,7 @@ class CaseRunner:
         self._not_before = 0.0
 
     def execute(self) -> Sequence[TestCaseResult]:
-        """Run what is pending. The first case of each collection goes alone: it is the cold one."""
+        """Run what is pending. The first case of each collection runs alone: it is the cold one."""
         waiting = [n for n, result in enumerate(self.results) if result.status is TestStatus.PENDING]
         first = {self.results[n].collection_name: n for n in reversed(waiting)}.values()
         for index in sorted(first):
@@ -128,14 +150,15 @@ class CaseRunner:
         if self._down is not None:
             result = mark_as_error(case, self._down, tried=False)
         else:
-            self._wait_as_asked()
+            self._wait_for_rate_limit()
             self.results[index] = case.model_copy(update={"status": TestStatus.RUNNING})
-            result = run_case(case, self._watched, exact_search=self._exact_search, cold=cold)
+            result = run_case(case, self._search_and_count, exact_search=self._exact_search, cold=cold)
         self.results[index] = result
         if self._on_result:
             self._on_result(result)
 
-    def _watched(self, request: dict[str, Any]) -> RetrievalResponse:
+    def _search_and_count(self, request: dict[str, Any]) -> RetrievalResponse:
+        """Search, and note what concerns the next cases: a rate limit, and failures in a row."""
         try:
             response = self._search(request)
         except RateLimitedError as error:
@@ -153,17 +176,13 @@ class CaseRunner:
             self._failures = 0
         return response
 
-    def _wait_as_asked(self) -> None:
-        """A service that limits the rate gets its rest before the next case; the refused one stays in error."""
-        if pause := _seconds_until(self._not_before):
+    def _wait_for_rate_limit(self) -> None:
+        """Wait as long as a 429 asked for before the next case; the case that was refused stays in error."""
+        if (pause := self._not_before - monotonic()) > 0:
             sleep(pause)
 
 
-def _seconds_until(moment: float) -> float:
-    return max(0.0, moment - monotonic())
-
-
-def _timing(response: RetrievalResponse, latency_ms: float, cold: bool) -> CaseTiming:
+def _read_timing(response: RetrievalResponse, latency_ms: float, cold: bool) -> CaseTiming:
     execution = response.execution
     search_ms = float(execution.qdrant_query_time_ms or 0)
     rest = execution.latency_ms - execution.embedding_time_ms - search_ms
@@ -177,7 +196,7 @@ def _timing(response: RetrievalResponse, latency_ms: float, cold: bool) -> CaseT
     )
 
 
-def _approximation(
+def _compare_with_exact(
     case: TestCase, approximate: Sequence[SearchResult], exact: Sequence[SearchResult]
 ) -> Approximation:
     nearest = {result.metadata.chunk_id for result in exact}
@@ -186,8 +205,8 @@ def _approximation(
         result.metadata.chunk_id in nearest or abs(result.similarity_score - last) <= SAME_SCORE
         for result in approximate
     )
-    found = {key for result in approximate for key in ids_of(result)}
-    found_exactly = {key for result in exact for key in ids_of(result)}
+    found = {key for result in approximate for key in ids_of(result.metadata)}
+    found_exactly = {key for result in exact for key in ids_of(result.metadata)}
     return Approximation(
         ann_recall=min(1.0, right / len(exact)) if exact else 1.0,
         missed_by_index=tuple(k for k in case.expected_doc_ids if k in found_exactly and k not in found),

@@ -1,4 +1,4 @@
-"""A suite and its cases, read strictly: every problem at once, each with its place."""
+"""A suite and its cases. Reading is strict and reports all problems at once, each with its place."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -24,7 +24,7 @@ DEFAULT_TOP_K = 10
 
 
 def _as_id(value: Any) -> Any:
-    """An id that YAML or JSON reads as a number is still an id."""
+    """Accept an id that YAML or JSON reads as a number."""
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
@@ -34,7 +34,7 @@ Texts = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(strict=
 
 
 class _Shared(Model):
-    """What a case may say for itself and the suite for all of its cases."""
+    """Fields that a case and the suite's defaults have in common."""
 
     collection_name: str | None = Field(
         None,
@@ -44,21 +44,21 @@ class _Shared(Model):
     )
     relevance_threshold: float = Field(
         0.0,
-        description="Least score of the expected results (without any: of the first), 0.0 to 1.0, inclusive",
+        description="Lowest score allowed for the expected results (without any: for the first), 0.0 to 1.0",
         json_schema_extra={"minimum": 0.0, "maximum": 1.0},
     )
     top_k: int = Field(
         DEFAULT_TOP_K,
-        description="How many results to look at",
+        description="How many results to search for",
         json_schema_extra={"minimum": 1, "maximum": Limits().max_top_k},
     )
     expect: Literal["all", "any"] = Field("all", description="Whether all or any of the ids must be found")
     filters: dict[str, JsonValue] = Field(
         default_factory=dict, description="Conditions on payload fields, as in a search"
     )
-    ignore_accents: bool = Field(False, description="Whether keywords match whatever the accents")
-    max_latency_ms: float | None = Field(None, gt=0, description="The most that the search may take")
-    tags: Texts = Field((), description="To select cases by")
+    ignore_accents: bool = Field(False, description="Whether keywords match regardless of accents")
+    max_latency_ms: float | None = Field(None, gt=0, description="Longest time that the search may take")
+    tags: Texts = Field((), description="Labels to select cases by")
 
     @field_validator("relevance_threshold")
     @classmethod
@@ -81,19 +81,19 @@ class _Shared(Model):
 
     @field_validator("filters")
     @classmethod
-    def _filters_can_be_used(cls, filters: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    def _filters_are_valid(cls, filters: dict[str, JsonValue]) -> dict[str, JsonValue]:
         parse_filters(filters)
         return filters
 
 
 class CaseDefaults(_Shared):
-    """What holds for every case that says nothing else."""
+    """Values for every case that does not set its own."""
 
 
 class TestCase(_Shared):
-    """One query, and what its results must be (document 003's TestCase)."""
+    """One query, and what its results must be (docs/contract.md)."""
 
-    __test__: ClassVar[bool] = False  # nothing for pytest to collect
+    __test__: ClassVar[bool] = False  # not a test for pytest to collect
 
     name: str = Field(description="Unique within the suite")
     query_text: str = Field(description="The question to search for")
@@ -120,20 +120,20 @@ class TestCase(_Shared):
 
     @field_validator("expected_doc_ids")
     @classmethod
-    def _ids_are_named_once(cls, ids: tuple[str, ...]) -> tuple[str, ...]:
+    def _ids_are_unique(cls, ids: tuple[str, ...]) -> tuple[str, ...]:
         if twice := [display_name(key) for key, count in Counter(ids).items() if count > 1]:
             raise BrokenRules(*(f"expected_doc_ids names {key} twice" for key in twice))
         return ids
 
     @field_validator("expected_keywords")
     @classmethod
-    def _keywords_can_be_found(cls, keywords: tuple[str, ...]) -> tuple[str, ...]:
+    def _keywords_have_words(cls, keywords: tuple[str, ...]) -> tuple[str, ...]:
         if empty := [display_name(keyword) for keyword in keywords if not has_a_word(keyword)]:
             raise BrokenRules(*(f"expected_keywords: {keyword} has no word in it" for keyword in empty))
         return keywords
 
     @model_validator(mode="after")
-    def _expects_something_possible(self) -> "TestCase":
+    def _expectations_are_possible(self) -> "TestCase":
         if problems := list(self._contradictions()):
             raise BrokenRules(*problems)
         return self
@@ -150,10 +150,10 @@ class TestCase(_Shared):
             )
         for key in expected:
             if self.judgments.get(key, 1) < 1:
-                yield f"{display_name(key)} is expected and judged not relevant"
+                yield f"{display_name(key)} is both expected and judged not relevant"
 
     def request(self) -> dict[str, JsonValue]:
-        """The search that this case asks for, as a caller would write it."""
+        """Return the body of this case's `POST /search`."""
         fields: dict[str, JsonValue] = {"query_text": self.query_text, "top_k": self.top_k}
         if self.collection_name is not None:
             fields["collection"] = self.collection_name
@@ -165,11 +165,11 @@ class TestCase(_Shared):
 
     @property
     def grades(self) -> dict[str, int]:
-        """Grade of every judged id; an expected one without a judgment has 1."""
+        """Grade of every judged id; an expected id without a judgment has grade 1."""
         return {**dict.fromkeys(self.expected_doc_ids, 1), **self.judgments}
 
 
-def _described_for_editors(schema: dict[str, Any]) -> None:
+def _describe_for_editors(schema: dict[str, Any]) -> None:
     schema["title"] = "Chunkproof suite"
     schema["properties"]["$schema"] = {"type": "string", "description": "Where editors find this schema"}
 
@@ -177,7 +177,7 @@ def _described_for_editors(schema: dict[str, Any]) -> None:
 class Suite(Model):
     """Cases that are run together."""
 
-    model_config = ConfigDict(json_schema_extra=_described_for_editors)
+    model_config = ConfigDict(json_schema_extra=_describe_for_editors)
 
     name: str = Field(min_length=1)
     description: str | None = None
@@ -189,7 +189,7 @@ class Suite(Model):
 
 
 def assign_collection(cases: Sequence[TestCase], collection: str | None) -> list[TestCase]:
-    """The cases, those that name no collection with this one."""
+    """Return the cases; those that name no collection get this one."""
     return [
         case if case.collection_name else case.model_copy(update={"collection_name": collection})
         for case in cases
@@ -197,30 +197,30 @@ def assign_collection(cases: Sequence[TestCase], collection: str | None) -> list
 
 
 def read_suite(document: object) -> Suite:
-    """The suite in this document, or `BrokenSuiteError` with all of its problems."""
+    """Read the suite in this document; `BrokenSuiteError` has all of its problems."""
     if not isinstance(document, dict):
         raise BrokenSuiteError([Problem((), "A suite is an object with name and cases")])
     found = [Problem(fault.path, fault.message) for fault in find_faults(document)]
-    found += _repeated_names(document.get("cases"))
+    found += _find_repeated_names(document.get("cases"))
     if document.get("cases") == []:
         found.append(Problem(("cases",), "cases is empty: there is nothing to run"))
     try:
-        suite = Suite.model_validate(_with_defaults(document, faulty=[problem.path for problem in found]))
+        suite = Suite.model_validate(_apply_defaults(document, faulty=[problem.path for problem in found]))
     except ValidationError as error:
         known = [problem.path for problem in found]
-        found += [p for p in _problems(error) if not any(p.path[: len(path)] == path for path in known)]
+        found += [p for p in _list_problems(error) if not any(p.path[: len(path)] == path for path in known)]
     if any(problem.fatal for problem in found):
         raise BrokenSuiteError(found)
     return suite
 
 
-def _with_defaults(document: dict[str, Any], faulty: Sequence[Path]) -> dict[str, Any]:
-    """The document with its defaults in every case, unless they are wrong themselves."""
-    given = _renamed(document, "collection_name", "collection")
+def _apply_defaults(document: dict[str, Any], faulty: Sequence[Path]) -> dict[str, Any]:
+    """Copy the suite's defaults into every case, unless they are invalid themselves."""
+    given = _rename_field(document, "collection_name", "collection")
     given.pop("$schema", None)
     cases, defaults = given.get("cases"), given.get("defaults") or {}
     if isinstance(defaults, dict):
-        defaults = given["defaults"] = _renamed(defaults, "collection", "collection_name")
+        defaults = given["defaults"] = _rename_field(defaults, "collection", "collection_name")
     if not isinstance(cases, list):
         return given
     try:
@@ -230,7 +230,7 @@ def _with_defaults(document: dict[str, Any], faulty: Sequence[Path]) -> dict[str
     if any(path[:1] == ("defaults",) for path in faulty):
         defaults = {}
     given["cases"] = [
-        _judged_are_expected({**defaults, **_renamed(case, "collection", "collection_name")})
+        _expect_judged_ids({**defaults, **_rename_field(case, "collection", "collection_name")})
         if isinstance(case, dict)
         else case
         for case in cases
@@ -238,8 +238,8 @@ def _with_defaults(document: dict[str, Any], faulty: Sequence[Path]) -> dict[str
     return given
 
 
-def _judged_are_expected(case: dict[str, Any]) -> dict[str, Any]:
-    """Without `expected_doc_ids`, those judged relevant are expected."""
+def _expect_judged_ids(case: dict[str, Any]) -> dict[str, Any]:
+    """Expect the ids judged relevant where `expected_doc_ids` is missing."""
     judgments = case.get("judgments")
     if case.get("expected_doc_ids") or not isinstance(judgments, dict):
         return case
@@ -247,14 +247,14 @@ def _judged_are_expected(case: dict[str, Any]) -> dict[str, Any]:
     return {**case, "expected_doc_ids": relevant}
 
 
-def _renamed(fields: dict[str, Any], other: str, canonical: str) -> dict[str, Any]:
-    """The documents call one thing `collection` and `collection_name`: either is taken."""
+def _rename_field(fields: dict[str, Any], other: str, canonical: str) -> dict[str, Any]:
+    """Accept both names of one field, `collection` and `collection_name`."""
     if other not in fields or canonical in fields:
         return dict(fields)
     return {canonical if name == other else name: value for name, value in fields.items()}
 
 
-def _repeated_names(cases: object) -> Iterator[Problem]:
+def _find_repeated_names(cases: object) -> Iterator[Problem]:
     first: dict[str, int] = {}
     for index, case in enumerate(cases if isinstance(cases, list) else ()):
         name = case.get("name") if isinstance(case, dict) else None
@@ -262,22 +262,22 @@ def _repeated_names(cases: object) -> Iterator[Problem]:
             yield Problem(("cases", index, "name"), f"name {display_name(name)} is used by an earlier case")
 
 
-def _problems(error: ValidationError) -> Iterator[Problem]:
+def _list_problems(error: ValidationError) -> Iterator[Problem]:
     for detail in error.errors():
         path = tuple(detail["loc"])
         within = path[2:] if path[:1] == ("cases",) and len(path) > 2 else path
         raised = detail.get("ctx", {}).get("error")
         if isinstance(detail.get("input"), Faulty):
-            continue  # a fault of its own
+            continue  # reported as a fault already
         if isinstance(raised, BrokenRules):
             yield from (Problem(path, message) for message in raised.messages)
         elif detail["type"] == "extra_forbidden":
-            yield Problem(path, unknown_field(str(path[-1]), _known_at(path)))
+            yield Problem(path, unknown_field(str(path[-1]), _known_fields(path)))
         else:
             yield Problem(path, describe_error({**detail, "loc": within}))
 
 
-def _known_at(path: Path) -> list[str]:
+def _known_fields(path: Path) -> list[str]:
     model: type[Model] = Suite
     if path[0] == "cases":
         model = TestCase

@@ -1,4 +1,4 @@
-"""A run beside an earlier one: what changed, and whether that is more than chance."""
+"""A run compared with an earlier one: what changed, and whether that is more than chance."""
 
 from enum import StrEnum
 
@@ -8,7 +8,7 @@ from chunkproof.models import Model
 
 
 class Gate(StrEnum):
-    """What the comparison comes to. Only `failed` says that the run is worse."""
+    """The outcome of a comparison. Only `failed` means that the run is worse."""
 
     PASSED = "passed"
     FAILED = "failed"
@@ -25,7 +25,7 @@ class MetricChange(Model):
     after: float
     low: float = Field(description="Lower end of the interval of the difference")
     high: float = Field(description="Upper end; below 0, the fall is more than chance")
-    gated: bool = Field(description="Whether the gate looks at it")
+    gated: bool = Field(description="Whether the gate depends on it")
 
     @property
     def difference(self) -> float:
@@ -52,7 +52,7 @@ class Comparison(Model):
     rounds: int
     seed: int
     least_changes: int = Field(
-        description="Fewer cases that change, all for the worse, cannot be told from chance"
+        description="Fewer changed cases than this, all for the worse, could be chance"
     )
     smallest_detectable: float | None = Field(
         None, description="`least_changes` as a share of the cases; null when there are fewer cases than that"
@@ -62,6 +62,6 @@ class Comparison(Model):
 
     @property
     def verdict(self) -> str:
-        """The one line that says what the exit code says."""
+        """The line that explains the exit code."""
         loud = {Gate.FAILED: "FAILED"}
         return f"Gate {loud.get(self.gate, self.gate.value)}: {self.reason}"

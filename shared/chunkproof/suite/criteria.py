@@ -1,4 +1,4 @@
-"""Success criteria (document 003) and stage limits (001, 004), each with figure and verdict."""
+"""Success criteria and stage limits (docs/contract.md#success-criteria), each with figure and verdict."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -7,6 +7,7 @@ from math import fsum
 
 from pydantic import Field
 
+from chunkproof.errors import InternalError
 from chunkproof.models import Model
 from chunkproof.suite.latency import Spread, StageLatency
 from chunkproof.suite.outcome import TestCaseResult, TestStatus
@@ -16,7 +17,7 @@ EMBEDDING_LIMIT_MS, EMBEDDING_WARNING_MS = 2000.0, 1000.0
 
 
 class Verdict(StrEnum):
-    """Whether a criterion holds; what could not be measured is never called met."""
+    """Whether a criterion holds; one that could not be measured is never met."""
 
     MET = "met"
     NOT_MET = "not met"
@@ -24,7 +25,7 @@ class Verdict(StrEnum):
 
 
 class Criterion(Model):
-    """One criterion: what is asked, what was measured, what follows."""
+    """One criterion: its limit, the measured figure and the verdict."""
 
     id: str
     title: str
@@ -42,62 +43,63 @@ class Criterion(Model):
 
     @property
     def shown_figure(self) -> str:
-        """The figure as people read it."""
+        """The figure with its unit, rounded for display."""
         return "–" if self.figure is None else f"{self.figure:.4g} {self.unit}"
 
 
 @dataclass(frozen=True, slots=True)
 class CriteriaInput:
-    """What the criteria are judged by; a reason instead of figures where something could not be measured."""
+    """The measurements that the criteria are judged by.
+
+    `lookups_reason` says why there are no `lookups_ms`; `error_codes` has the code of each error of the run.
+    """
 
     results: Sequence[TestCaseResult]
     latency: Sequence[StageLatency]
     lookups_ms: Sequence[float]
     lookups_reason: str
-    error_classes: tuple[int, int]
+    error_codes: Sequence[str]
     runs: int
     differing: Sequence[str]
     latency_target_ms: float = LATENCY_TARGET_MS
 
 
-def judge_criteria(evidence: CriteriaInput) -> tuple[Criterion, ...]:
-    """Every criterion, in the documents' order."""
+def judge_criteria(given: CriteriaInput) -> tuple[Criterion, ...]:
+    """Judge every criterion, in the order of docs/contract.md."""
     return (
-        _by_id(evidence),
-        _average_search(evidence),
-        _relevance(evidence),
-        _pass_rate(evidence),
-        _error_handling(evidence),
-        _repeatable(evidence),
-        *_stages(evidence),
+        _judge_lookups(given),
+        _judge_average_latency(given),
+        _judge_relevance(given),
+        _judge_pass_rate(given),
+        _judge_errors(given),
+        _judge_repeatability(given),
+        *_judge_stages(given),
     )
 
 
-def _by_id(evidence: CriteriaInput) -> Criterion:
-    return _below(
+def _judge_lookups(given: CriteriaInput) -> Criterion:
+    return _judge_latency(
         "SC-001",
         "Retrieval by id",
         100.0,
-        fsum(evidence.lookups_ms) / len(evidence.lookups_ms) if evidence.lookups_ms else None,
-        details=f"average of {len(evidence.lookups_ms)} lookups"
-        if evidence.lookups_ms
-        else evidence.lookups_reason,
+        fsum(given.lookups_ms) / len(given.lookups_ms) if given.lookups_ms else None,
+        details=f"average of {len(given.lookups_ms)} lookups" if given.lookups_ms else given.lookups_reason,
     )
 
 
-def _average_search(evidence: CriteriaInput) -> Criterion:
-    total = _stage(evidence, "total")
-    return _below(
+def _judge_average_latency(given: CriteriaInput) -> Criterion:
+    total = _find_stage(given, "total")
+    return _judge_latency(
         "SC-002",
         "Similarity search, on average",
         500.0,
         total.avg_ms if total else None,
-        details=_searches(evidence, total),
+        details=_describe_searches(given, total),
     )
 
 
-def _relevance(evidence: CriteriaInput) -> Criterion:
-    cases = [r for r in evidence.results if r.expected_doc_ids and r.status.is_judged]
+def _judge_relevance(given: CriteriaInput) -> Criterion:
+    cases = [r for r in given.results if r.expected_doc_ids and r.status.is_judged]
     share = sum(r.has_expected_in_top_5 for r in cases) / len(cases) if cases else None
     return Criterion(
         id="SC-003",
@@ -105,13 +107,13 @@ def _relevance(evidence: CriteriaInput) -> Criterion:
         limit="≥ 95 %",
         figure=None if share is None else share * 100,
         unit="%",
-        verdict=_verdict(share, share is not None and share >= 0.95),
+        verdict=_decide(share, share is not None and share >= 0.95),
         details=f"{len(cases)} cases" if cases else "no case that could be judged expects documents",
     )
 
 
-def _pass_rate(evidence: CriteriaInput) -> Criterion:
-    states = [result.status for result in evidence.results]
+def _judge_pass_rate(given: CriteriaInput) -> Criterion:
+    states = [result.status for result in given.results]
     unknown = sum(not state.is_judged for state in states)
     passed = states.count(TestStatus.PASSED)
     rate = None if not states or (unknown and TestStatus.FAILED not in states) else passed / len(states)
@@ -121,51 +123,54 @@ def _pass_rate(evidence: CriteriaInput) -> Criterion:
         limit="100 %",
         figure=None if rate is None else rate * 100,
         unit="%",
-        verdict=_verdict(rate, rate == 1.0),
+        verdict=_decide(rate, rate == 1.0),
         details=f"{passed} of {len(states)}" if rate is not None else f"{unknown} cases could not be judged",
     )
 
 
-def _error_handling(evidence: CriteriaInput) -> Criterion:
-    handled, known = evidence.error_classes
+def _judge_errors(given: CriteriaInput) -> Criterion:
+    """Judge whether errors were typed. `INTERNAL` is the code of an unexpected failure, so it is not."""
+    count = len(given.error_codes)
+    typed = sum(code != InternalError.code for code in given.error_codes)
+    figure = 100 * typed / count if count else None
     return Criterion(
         id="SC-005",
-        title="Error classes raised and handled",
+        title="Errors with a typed code",
         limit="100 %",
-        figure=100 * handled / known,
+        figure=figure,
         unit="%",
-        verdict=_verdict(handled, handled == known),
-        details=f"{handled} of {known}, in this process",
+        verdict=_decide(figure, typed == count),
+        details=f"{typed} of {count} errors" if count else "no error occurred",
     )
 
 
-def _repeatable(evidence: CriteriaInput) -> Criterion:
-    count = len(evidence.results)
-    if evidence.runs < 2:
+def _judge_repeatability(given: CriteriaInput) -> Criterion:
+    count = len(given.results)
+    if given.runs < 2:
         figure, details = None, "one run; --repeat 2 judges it"
-    elif not all(result.status.is_judged for result in evidence.results):
+    elif not all(result.status.is_judged for result in given.results):
         figure, details = None, "some cases could not be judged"
     else:
-        figure = 100 * (count - len(evidence.differing)) / count
-        details = f"{evidence.runs} runs"
-        if evidence.differing:
-            details += f"; verdicts differ for {', '.join(evidence.differing[:5])}"
+        figure = 100 * (count - len(given.differing)) / count
+        details = f"{given.runs} runs"
+        if given.differing:
+            details += f"; verdicts differ for {', '.join(given.differing[:5])}"
     return Criterion(
         id="SC-006",
         title="Cases with the same verdict in every run",
         limit="100 %",
         figure=figure,
         unit="%",
-        verdict=_verdict(figure, figure == 100),
+        verdict=_decide(figure, figure == 100),
         details=details,
     )
 
 
-def _stages(evidence: CriteriaInput) -> Iterator[Criterion]:
-    embedding = _stage(evidence, "embedding")
+def _judge_stages(given: CriteriaInput) -> Iterator[Criterion]:
+    embedding = _find_stage(given, "embedding")
     slow = embedding is not None and embedding.max_ms > EMBEDDING_WARNING_MS
-    searches = _searches(evidence, embedding)
-    yield _below(
+    searches = _describe_searches(given, embedding)
+    yield _judge_latency(
         "stage-embedding",
         "Embedding, the longest",
         EMBEDDING_LIMIT_MS,
@@ -174,20 +179,20 @@ def _stages(evidence: CriteriaInput) -> Iterator[Criterion]:
     )
     for stage, title, limit in (
         ("search", "Search in Qdrant, 95th percentile", 1000.0),
-        ("format", "Making the answer, 95th percentile", 50.0),
-        ("total", "End to end, 95th percentile", evidence.latency_target_ms),
+        ("format", "Formatting the response, 95th percentile", 50.0),
+        ("total", "End to end, 95th percentile", given.latency_target_ms),
     ):
-        measured = _stage(evidence, stage)
-        yield _below(
+        measured = _find_stage(given, stage)
+        yield _judge_latency(
             f"stage-{stage}",
             title,
             limit,
             measured.p95_ms if measured else None,
-            details=_searches(evidence, measured),
+            details=_describe_searches(given, measured),
         )
 
 
-def _below(key: str, title: str, limit_ms: float, figure: float | None, *, details: str) -> Criterion:
+def _judge_latency(key: str, title: str, limit_ms: float, figure: float | None, *, details: str) -> Criterion:
     return Criterion(
         id=key,
         title=title,
@@ -195,23 +200,23 @@ def _below(key: str, title: str, limit_ms: float, figure: float | None, *, detai
         limit_ms=limit_ms,
         figure=figure,
         unit="ms",
-        verdict=_verdict(figure, figure is not None and figure < limit_ms),
+        verdict=_decide(figure, figure is not None and figure < limit_ms),
         details=details,
     )
 
 
-def _verdict(figure: float | None, holds: bool) -> Verdict:
+def _decide(figure: float | None, holds: bool) -> Verdict:
     if figure is None:
         return Verdict.NOT_JUDGED
     return Verdict.MET if holds else Verdict.NOT_MET
 
 
-def _stage(evidence: CriteriaInput, name: str) -> Spread | None:
-    return next((stage.usual for stage in evidence.latency if stage.stage == name), None)
+def _find_stage(given: CriteriaInput, name: str) -> Spread | None:
+    return next((stage.usual for stage in given.latency if stage.stage == name), None)
 
 
-def _searches(evidence: CriteriaInput, measured: Spread | None) -> str:
+def _describe_searches(given: CriteriaInput, measured: Spread | None) -> str:
     if measured is None:
         return "no search was measured"
-    warm = any(stage.warm is measured for stage in evidence.latency)
+    warm = any(stage.warm is measured for stage in given.latency)
     return f"{measured.count} {'warm' if warm else 'cold'} searches"

@@ -1,4 +1,4 @@
-"""How long the searches of a run took: by stage, cold apart from warm."""
+"""How long the searches of a run took, by stage; cold and warm ones apart."""
 
 from collections.abc import Iterable, Sequence
 from math import ceil, fsum
@@ -10,7 +10,7 @@ STAGES = ("total", "embedding", "search", "format")
 
 
 class Spread(Model):
-    """Milliseconds of some searches; a percentile is the smallest value that so many do not exceed."""
+    """Milliseconds of several searches; percentiles are by nearest rank."""
 
     count: int
     avg_ms: float
@@ -20,7 +20,7 @@ class Spread(Model):
 
 
 class StageLatency(Model):
-    """One stage; null where no search of that kind was measured."""
+    """One stage; null where no such search was measured."""
 
     stage: str
     warm: Spread | None
@@ -33,20 +33,22 @@ class StageLatency(Model):
 
 
 def summarize_stages(results: Iterable[TestCaseResult]) -> tuple[StageLatency, ...]:
-    """Every stage of these searches. A cached embedding is not counted as an embedding."""
+    """Summarize every stage of these searches; cached embeddings are left out."""
     timings = [result.timing for result in results if result.timing]
     return tuple(
         StageLatency(
             stage=stage,
-            warm=summarize_times([_of(stage, t) for t in timings if not t.cold and _counts(stage, t)]),
-            cold=summarize_times([_of(stage, t) for t in timings if t.cold and _counts(stage, t)]),
+            warm=summarize_times(
+                [_time_of(stage, t) for t in timings if not t.cold and _is_counted(stage, t)]
+            ),
+            cold=summarize_times([_time_of(stage, t) for t in timings if t.cold and _is_counted(stage, t)]),
         )
         for stage in STAGES
     )
 
 
 def summarize_times(values: Sequence[float]) -> Spread | None:
-    """The spread of these values, None without any."""
+    """Summarize these milliseconds; None without any."""
     if not values:
         return None
     ordered = sorted(values)
@@ -60,11 +62,11 @@ def summarize_times(values: Sequence[float]) -> Spread | None:
 
 
 def percentile(ordered: Sequence[float], percent: int) -> float:
-    """By nearest rank."""
+    """Return the percentile by nearest rank."""
     return ordered[max(0, ceil(len(ordered) * percent / 100) - 1)]
 
 
-def _of(stage: str, timing: CaseTiming) -> float:
+def _time_of(stage: str, timing: CaseTiming) -> float:
     by_stage = {
         "total": timing.latency_ms,
         "embedding": timing.embedding_ms,
@@ -74,5 +76,5 @@ def _of(stage: str, timing: CaseTiming) -> float:
     return by_stage[stage]
 
 
-def _counts(stage: str, timing: CaseTiming) -> bool:
+def _is_counted(stage: str, timing: CaseTiming) -> bool:
     return stage != "embedding" or not timing.embedding_cached

@@ -1,4 +1,4 @@
-"""What a suite expects, against what its collection can return."""
+"""Check what a suite expects against what its collection can return."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -19,14 +19,14 @@ from chunkproof.retrieval.filters import map_filters
 from chunkproof.retrieval.lookup import parse_point_id
 from chunkproof.retrieval.services import Services
 from chunkproof.suite.cases import TestCase
+from chunkproof.suite.ids import ID_FIELDS, ids_of, stored_forms
 from chunkproof.suite.problems import Problem
 
 PAGE = 200
-ID_FIELDS = ("chunk_id", "document_id", "url")
 
 
 class Linter:
-    """Looks a suite's cases up in their collections; what it finds is worth mending, and no reason not to run."""
+    """Checks a suite's cases against their collections; the problems are warnings, the suite can still be run."""
 
     def __init__(
         self,
@@ -39,40 +39,40 @@ class Linter:
         self._deadline = deadline
 
     def find_problems(self, cases: Sequence[TestCase]) -> Iterator[Problem]:
-        """Every problem, by collection and case."""
+        """Yield every problem, by collection and case."""
         for index, case in enumerate(cases):
-            yield from _impossible(index, case)
+            yield from _check_top_k(index, case)
         for collection in dict.fromkeys(case.collection_name for case in cases):
             chosen = [(n, case) for n, case in enumerate(cases) if case.collection_name == collection]
             try:
                 name = self._services.collection(collection)
                 self._services.space(name, self._deadline())
             except CollectionNotFoundError as error:
-                yield _told(("cases", chosen[0][0], "collection_name"), error.message)
+                yield _warning(("cases", chosen[0][0], "collection_name"), error.message)
                 continue
-            yield from self._unknown_ids(chosen, name)
+            yield from self._find_unknown_ids(chosen, name)
             for index, case in chosen:
-                yield from self._unanswerable(index, case)
+                yield from self._check_search(index, case)
 
-    def _unknown_ids(self, cases: Sequence[tuple[int, TestCase]], collection: str) -> Iterator[Problem]:
+    def _find_unknown_ids(self, cases: Sequence[tuple[int, TestCase]], collection: str) -> Iterator[Problem]:
         wanted = {key for _, case in cases for key in case.expected_doc_ids}
-        missing = wanted - self._by_point_id(wanted, collection)
+        missing = wanted - self._find_by_point_id(wanted, collection)
         for field in ID_FIELDS:
             try:
-                missing -= self._by_field(field, missing, collection)
+                missing -= self._find_by_field(field, missing, collection)
             except InvalidParameterError as error:
                 if missing:
-                    yield _told(
+                    yield _warning(
                         ("cases", cases[0][0]), f"ids cannot be looked up by {field}: {error.message}"
                     )
         for index, case in cases:
             for key in case.expected_doc_ids:
                 if key in missing:
-                    message = f"{display_name(key)} is no chunk id, document id or URL in {collection}"
-                    yield _told(_place_of(key, index, case), message)
+                    message = f"{display_name(key)} is not a chunk id, document id or URL in {collection}"
+                    yield _warning(_path_of(key, index, case), message)
 
-    def _by_point_id(self, ids: set[str], collection: str) -> set[str]:
-        """Those that are the id of a point which has no other of its own."""
+    def _find_by_point_id(self, ids: set[str], collection: str) -> set[str]:
+        """Return those that are the id of a point without a chunk id in its payload."""
         points = [point for key in ids if (point := parse_point_id(key)) is not None]
         found: set[str] = set()
         for start in range(0, len(points), PAGE):
@@ -80,22 +80,22 @@ class Linter:
             found |= {self._services.payloads.id_of(point) for point in page}
         return found & ids
 
-    def _by_field(self, field: str, ids: set[str], collection: str) -> set[str]:
+    def _find_by_field(self, field: str, ids: set[str], collection: str) -> set[str]:
         found: set[str] = set()
         ordered = sorted(ids)
         for start in range(0, len(ordered), PAGE):
             batch = ordered[start : start + PAGE]
-            found |= self._among(field, tuple(batch), collection)
-            if numbers := tuple(
-                int(key) for key in batch if key.isdecimal() and key not in found and len(key) < 19
-            ):
-                with suppress(IndexRequiredError):  # it was looked for as a text
-                    found |= self._among(field, numbers, collection)
+            found |= self._find_values(field, tuple(batch), collection)
+            numbers = [n for key in batch if key not in found for n in stored_forms(key) if n != key]
+            with suppress(IndexRequiredError):  # the texts were looked up
+                found |= self._find_values(field, tuple(numbers), collection)
         return found
 
-    def _among(self, field: str, values: tuple[Scalar, ...], collection: str) -> set[str]:
-        """Those of the values that some point has. Each page takes out what it shows, so that a document
-        of many chunks fills one page and no more."""
+    def _find_values(self, field: str, values: tuple[Scalar, ...], collection: str) -> set[str]:
+        """Return those of the values that some point has.
+
+        Each page removes the values that it shows, so that a document of many chunks fills one page at most.
+        """
         left = list(values)
         found: set[str] = set()
         while left:
@@ -103,7 +103,7 @@ class Linter:
                 (AnyOf(field, tuple(left)),), collection, services=self._services, deadline=self._deadline()
             )
             page = self._services.store.scroll(collection, self._deadline(), limit=PAGE, where=where)
-            seen = {key for point in page.points for key in self._ids_of(point)}
+            seen = {key for point in page.points for key in self._read_ids(point)}
             shorter = [value for value in left if str(value) not in seen]
             found |= {str(value) for value in left} - {str(value) for value in shorter}
             if len(shorter) == len(left):
@@ -111,46 +111,43 @@ class Linter:
             left = shorter
         return found
 
-    def _ids_of(self, point: Point) -> set[str]:
-        try:
-            metadata = self._services.payloads.chunk_of(point).metadata
-        except CorruptChunkError:
-            return set()
-        named = (metadata.chunk_id, metadata.document_id, metadata.url)
-        return {str(key) for key in named if key is not None}
+    def _read_ids(self, point: Point) -> tuple[str, ...]:
+        with suppress(CorruptChunkError):
+            return ids_of(self._services.payloads.chunk_of(point).metadata)
+        return ()
 
-    def _unanswerable(self, index: int, case: TestCase) -> Iterator[Problem]:
+    def _check_search(self, index: int, case: TestCase) -> Iterator[Problem]:
         embedder = self._services.embedder
         excess = embedder.excess(case.query_text) if embedder else None
         if excess:
-            yield _told(("cases", index, "query_text"), f"query_text is too long: {excess}")
+            yield _warning(("cases", index, "query_text"), f"query_text is too long: {excess}")
             return
         if case.expect_no_results or not case.relevance_threshold:
             return
         try:
             results = self._search({**case.request(), "top_k": 1}).results
         except InvalidParameterError as error:
-            yield _told(("cases", index), f"the search is refused: {error}")
+            yield _warning(("cases", index), f"the search is refused: {error}")
             return
         best = results[0].similarity_score if results else 0.0
         if best < case.relevance_threshold:
-            yield _told(
+            yield _warning(
                 ("cases", index, "relevance_threshold"),
                 f"no result can reach relevance_threshold {case.relevance_threshold:g}: the best scores {best:.3f}",
             )
 
 
-def _impossible(index: int, case: TestCase) -> Iterator[Problem]:
+def _check_top_k(index: int, case: TestCase) -> Iterator[Problem]:
     if case.expect == "all" and len(case.expected_doc_ids) > case.top_k:
         message = f"{len(case.expected_doc_ids)} ids cannot all be in the top {case.top_k}"
-        yield _told(("cases", index, "top_k"), message)
+        yield _warning(("cases", index, "top_k"), message)
 
 
-def _place_of(key: str, index: int, case: TestCase) -> Path:
+def _path_of(key: str, index: int, case: TestCase) -> Path:
     if key in case.judgments:
         return ("cases", index, "judgments", key)
     return ("cases", index, "expected_doc_ids", case.expected_doc_ids.index(key))
 
 
-def _told(path: Path, message: str) -> Problem:
+def _warning(path: Path, message: str) -> Problem:
     return Problem(path, message, fatal=False)

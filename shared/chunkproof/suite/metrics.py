@@ -1,4 +1,4 @@
-"""Retrieval metrics as trec_eval computes them, which the tests compare them with.
+"""Retrieval metrics, defined as in trec_eval, which the tests compare them with.
 
 A ranking is the gain at each rank, first to last, as the search returned it: the grade of a relevant
 document (1 and more), 0 for one that is judged not relevant or not judged at all. `ideal` has the gain of
@@ -13,7 +13,7 @@ CUTOFFS = (1, 3, 5, 10, 20, 50, 100)
 
 
 def precision(gains: Gains, _ideal: Gains, k: int) -> float:
-    """Share of the first k ranks that hold a relevant document; a rank without result counts against it."""
+    """Share of the first k ranks that hold a relevant document; a rank without a result counts as a miss."""
     return _hits(gains, k) / k
 
 
@@ -55,7 +55,7 @@ METRICS: Mapping[str, Callable[[Gains, Gains, int], float]] = {
 
 
 def evaluate(gains: Gains, ideal: Gains, depth: int) -> dict[str, float]:
-    """Every metric of one query, at each usual cut-off that the search was deep enough for."""
+    """Compute every metric of one query at each cut-off that the search was deep enough for."""
     return {
         f"{name}@{k}": metric(gains, ideal, k)
         for name, metric in METRICS.items()
@@ -65,7 +65,7 @@ def evaluate(gains: Gains, ideal: Gains, depth: int) -> dict[str, float]:
 
 
 def average(queries: Sequence[Mapping[str, float]]) -> tuple[dict[str, float], dict[str, int]]:
-    """The mean of each metric over the queries that have it, and how many these are."""
+    """Return the mean of each metric over the queries that have it, and how many these are."""
     names = [f"{name}@{k}" for name in METRICS for k in CUTOFFS]
     values = {name: [query[name] for query in queries if name in query] for name in names}
     measured = {name: found for name, found in values.items() if found}

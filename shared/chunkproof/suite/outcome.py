@@ -1,4 +1,4 @@
-"""What became of a case."""
+"""The result of a case."""
 
 from enum import StrEnum
 from typing import ClassVar
@@ -13,7 +13,7 @@ EXCERPT_CHARS = 200
 
 
 class TestStatus(StrEnum):
-    """pending → running → passed | failed | error. Failed: an expectation is not met; error: nobody knows."""
+    """pending → running → passed | failed | error. Failed: an expectation is not met; error: it could not be judged."""
 
     __test__ = False
 
@@ -30,7 +30,7 @@ class TestStatus(StrEnum):
 
 
 class RetrievedChunk(Model):
-    """A result as a report keeps it: which chunk, from where, how its text begins."""
+    """A search result as a report keeps it: its chunk, its source, the beginning of its text."""
 
     rank: int
     chunk_id: str
@@ -40,12 +40,12 @@ class RetrievedChunk(Model):
     document_title: JsonValue = None
     excerpt: str = Field(description=f"The first {EXCERPT_CHARS} characters of the text")
     text_sha256: str
-    complete: bool = Field(description="Whether text, URL and title are there")
-    stands_for: str | None = Field(None, description="The judged id that this result is counted as")
+    complete: bool = Field(description="Whether text, URL and title are present")
+    stands_for: str | None = Field(None, description="The judged id that this result counts as")
 
     @classmethod
     def of(cls, result: SearchResult, stands_for: str | None) -> "RetrievedChunk":
-        """The result, shortened."""
+        """Shorten a search result."""
         title = getattr(result.metadata, "document_title", None)
         return cls(
             rank=result.rank,
@@ -62,28 +62,28 @@ class RetrievedChunk(Model):
 
 
 class Unmet(Model):
-    """An expectation that was not met, by document 003's class of error."""
+    """An expectation that was not met; `kind` is the name of the error class (docs/contract.md)."""
 
     kind: str
     message: str
-    keyword: str | None = Field(None, description="The keyword that is missing, where that is it")
+    keyword: str | None = Field(None, description="The missing keyword, where that is the reason")
 
 
 class CaseTiming(Model):
-    """How long the search took; `latency_ms` as the caller saw it, the stages as the answer states them."""
+    """How long the search took: `latency_ms` as the caller saw it, the stages as the response states them."""
 
     latency_ms: float
     embedding_ms: float
     search_ms: float
-    format_ms: float = Field(description="What is left of the answer's own latency")
+    format_ms: float = Field(description="The rest of the latency that the response states")
     embedding_cached: bool
     cold: bool = Field(description="First search of its collection in this run")
 
 
 class Approximation(Model):
-    """What the index found of what an exact search finds."""
+    """How much of an exact search's results the index found."""
 
-    ann_recall: float = Field(description="Share of the exact results that the index returned as well")
+    ann_recall: float = Field(description="Share of the exact results that the index also returned")
     missed_by_index: tuple[str, ...] = Field(
         (), description="Expected ids that only the exact search found within top_k"
     )
@@ -107,36 +107,37 @@ class Cause(StrEnum):
 
 
 class Diagnosis(Model):
-    """One cause of a failed case, in a sentence."""
+    """One cause of a failed case, in one sentence."""
 
     cause: Cause
-    subject: str | None = Field(None, description="The expected id, or the chunk, that it is about")
+    subject: str | None = Field(None, description="The expected id or the chunk that it is about")
     message: str
-    command: str | None = Field(None, description="What to run to see more")
+    command: str | None = Field(None, description="A command that shows more")
+    error_code: str | None = Field(None, description="Code of the error that kept the cause from being found")
 
 
 class TestCaseResult(TestCase):
-    """A case and what became of it: document 003's TestCase after its run."""
+    """A case with its result."""
 
     __test__: ClassVar[bool] = False
 
     status: TestStatus = TestStatus.PENDING
     actual_results: tuple[RetrievedChunk, ...] | None = None
     error_message: str | None = Field(None, description="Why it failed or could not be judged")
-    error_code: str | None = Field(None, description="Code of what kept it from being judged")
+    error_code: str | None = Field(None, description="Code of the error that kept it from being judged")
     unmet: tuple[Unmet, ...] = ()
     metrics: dict[str, float] = Field(default_factory=dict)
     timing: CaseTiming | None = None
     approximation: Approximation | None = None
-    diagnosis: tuple[Diagnosis, ...] = Field((), description="Why it failed, as far as that was looked into")
+    diagnosis: tuple[Diagnosis, ...] = Field((), description="Why it failed, as far as it was diagnosed")
 
     @classmethod
     def pending(cls, case: TestCase) -> "TestCaseResult":
-        """The case before its run, whatever is known of an earlier one."""
+        """Return the case as it is before its run, without the result of an earlier one."""
         return cls(**{name: getattr(case, name) for name in TestCase.model_fields})
 
     @property
     def has_expected_in_top_5(self) -> bool:
-        """Whether one of the first five results is an expected one."""
+        """Whether one of the first five results is expected."""
         expected = set(self.expected_doc_ids)
         return any(chunk.stands_for in expected for chunk in (self.actual_results or ())[:5])

@@ -1,4 +1,4 @@
-"""What is wrong with a suite, and where."""
+"""A problem of a suite and its place."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from chunkproof.models.json import Path
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing to mend; a suite with a `fatal` one cannot be run, others are only worth knowing."""
+    """One thing to fix; a suite with a `fatal` problem cannot be run, others are warnings."""
 
     path: Path
     message: str
@@ -17,7 +17,7 @@ class Problem:
 
 
 class BrokenSuiteError(InvalidParameterError):
-    """The suite cannot be run; `problems` says where, for a door that knows lines."""
+    """The suite cannot be run; `problems` have paths, for callers that can map a path to a line number."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         super().__init__(*InvalidParameterError.listing([problem.message for problem in problems]).messages)

@@ -1,4 +1,4 @@
-"""The canonical report of a run: one JSON that every other format is rendered from."""
+"""The canonical report of a run: one JSON document, from which every other format is rendered."""
 
 from collections.abc import Sequence
 from hashlib import sha256
@@ -22,7 +22,7 @@ FORMAT_VERSION = "1.0"
 
 
 class PerformanceMetrics(Model):
-    """Document 003's performance statistics, of the warm searches where there are any."""
+    """Latency of the warm searches, or of all where none is warm."""
 
     avg_retrieval_time_ms: float = 0.0
     p50_retrieval_time_ms: float = 0.0
@@ -31,7 +31,7 @@ class PerformanceMetrics(Model):
 
 
 class TestSuiteResult(Model):
-    """Document 003's result of a suite, with retrieval metrics."""
+    """The result of a suite: counts, cases, latency and retrieval metrics (docs/contract.md)."""
 
     __test__: ClassVar[bool] = False
 
@@ -49,20 +49,20 @@ class TestSuiteResult(Model):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def pass_rate(self) -> float:
-        """Per cent of the cases that passed, 0 without any."""
+        """Percentage of the cases that passed; 0 without cases."""
         return self.passed / self.total_tests * 100 if self.total_tests else 0.0
 
     @computed_field  # type: ignore[prop-decorator]
     @property
     def failure_rate(self) -> float:
-        """Per cent of the cases that failed, 0 without any."""
+        """Percentage of the cases that failed; 0 without cases."""
         return self.failed / self.total_tests * 100 if self.total_tests else 0.0
 
     @classmethod
     def of(
         cls, results: Sequence[TestCaseResult], *, execution_time_ms: float, timestamp: str
     ) -> "TestSuiteResult":
-        """The result of these cases."""
+        """Summarize the results of these cases."""
         states = [result.status for result in results]
         means, counts = average([result.metrics for result in results if result.metrics])
         return cls(
@@ -72,7 +72,7 @@ class TestSuiteResult(Model):
             errors=states.count(TestStatus.ERROR),
             execution_time_ms=execution_time_ms,
             test_results=tuple(results),
-            performance_metrics=_performance(results),
+            performance_metrics=_measure_performance(results),
             metrics=means,
             metric_queries=counts,
             timestamp=timestamp,
@@ -90,7 +90,7 @@ class SuiteIdentity(Model):
 
 
 class ApproximationSummary(Model):
-    """What the index found of what exact searches find, apart from whether that was relevant."""
+    """How much of the exact results the index found, relevant or not."""
 
     queries: int
     ann_recall: float
@@ -99,7 +99,7 @@ class ApproximationSummary(Model):
 
 
 class SuiteReport(Model):
-    """Everything a run left behind."""
+    """The report of a run."""
 
     format: Literal["chunkproof-suite-report"] = "chunkproof-suite-report"
     format_version: str = FORMAT_VERSION
@@ -118,22 +118,22 @@ class SuiteReport(Model):
 
     @property
     def unmet_criteria(self) -> tuple[Criterion, ...]:
-        """What was judged and does not hold."""
+        """The criteria that were judged and are not met."""
         return tuple(one for one in self.criteria if one.verdict is Verdict.NOT_MET)
 
     def canonical_json(self) -> str:
-        """The report as it is written, in one order and with two spaces of indentation."""
+        """Return the report as it is written to a file, indented by two spaces."""
         return self.model_dump_json(indent=2) + "\n"
 
 
 def read_report(content: bytes, name: str) -> SuiteReport:
-    """The report in this file, or `InvalidParameterError` says why it is none."""
+    """Read a report; `InvalidParameterError` says why the content is none. `name` is for messages."""
     try:
         report = SuiteReport.model_validate_json(content, extra="ignore")
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
-        raise InvalidParameterError(f"{name} is not a report of a suite: {where} {first['msg']}") from None
+        raise InvalidParameterError(f"{name} is not a suite report: {where} {first['msg']}") from None
     if report.format_version.partition(".")[0] != FORMAT_VERSION.partition(".")[0]:
         raise InvalidParameterError(
             f"{name} has format {report.format_version}, this Chunkproof reads {FORMAT_VERSION}"
@@ -142,12 +142,12 @@ def read_report(content: bytes, name: str) -> SuiteReport:
 
 
 def fingerprint(suite: Suite) -> str:
-    """A digest of all cases: a run can be resumed, and compared, only with the same ones."""
+    """Return a digest of all cases: a run can only be resumed with the same ones."""
     return sha256("\n".join(case.model_dump_json() for case in suite.cases).encode()).hexdigest()
 
 
 def summarize_approximation(results: Sequence[TestCaseResult]) -> ApproximationSummary | None:
-    """The summary over the cases that were searched exactly as well."""
+    """Summarize the cases that were also searched exactly; None without any."""
     found = [result.approximation for result in results if result.approximation]
     if not found:
         return None
@@ -160,7 +160,7 @@ def summarize_approximation(results: Sequence[TestCaseResult]) -> ApproximationS
     )
 
 
-def _performance(results: Sequence[TestCaseResult]) -> PerformanceMetrics:
+def _measure_performance(results: Sequence[TestCaseResult]) -> PerformanceMetrics:
     timings = [result.timing for result in results if result.timing]
     warm = [timing.latency_ms for timing in timings if not timing.cold]
     measured = summarize_times(warm or [timing.latency_ms for timing in timings])

@@ -1,4 +1,4 @@
-"""A suite, run from its first look at the collection to its report."""
+"""Run a suite: inspect its collections, run its cases, judge the criteria, write the report."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from chunkproof.errors import (
 from chunkproof.models import CollectionInfo
 from chunkproof.retrieval.backend import Backend
 from chunkproof.suite import criteria
-from chunkproof.suite.case_runner import CaseRunner, OnResult, Search, mark_as_error
+from chunkproof.suite.case_runner import CaseRunner, OnResult, Search, call_backend, mark_as_error
 from chunkproof.suite.cases import Suite, TestCase
 from chunkproof.suite.diagnosis import Diagnoser
 from chunkproof.suite.latency import summarize_stages
@@ -29,7 +29,6 @@ from chunkproof.suite.report import (
     fingerprint,
     summarize_approximation,
 )
-from chunkproof.suite.selfcheck import check_error_classes
 from chunkproof.suite.validation_report import CollectionStats, ConnectionStatus, build_validation_report
 
 LOOKUPS = 10
@@ -40,8 +39,10 @@ WRONG_INPUT = (InvalidParameterError, NotFoundError, ForbiddenError)
 
 @dataclass(frozen=True)
 class RunPlan:
-    """What to run. A case that comes with a verdict keeps it: of a run that
-    was interrupted, or of one in several processes, which began at `started_at`.
+    """What to run.
+
+    A case that already has a verdict keeps it: from an interrupted run, or from a sharded one that began at
+    `started_at`.
     """
 
     suite: Suite
@@ -54,7 +55,7 @@ class RunPlan:
 
 
 class InterruptedRun(KeyboardInterrupt):
-    """The run was stopped; its report holds what is known so far, the other cases as pending."""
+    """The run was interrupted; `report` has the verdicts so far, and the other cases as pending."""
 
     def __init__(self, report: SuiteReport) -> None:
         super().__init__()
@@ -63,7 +64,7 @@ class InterruptedRun(KeyboardInterrupt):
 
 @dataclass(frozen=True)
 class Inspection:
-    """The collection as it was found; `down` when the store could not be asked."""
+    """The collection as it was found; `down` is the error when the store could not be reached."""
 
     connection: ConnectionStatus
     stats: CollectionStats
@@ -71,11 +72,11 @@ class Inspection:
 
 
 def inspect_collections(cases: Sequence[TestCase], backend: Backend) -> Inspection:
-    """The collections of these cases; what is wrong with the request itself is raised."""
+    """Look up the collections of these cases; wrong input, such as an unknown collection, is raised."""
     names = list(dict.fromkeys(case.collection_name for case in cases if case.collection_name))
     infos: list[CollectionInfo] = []
     try:
-        infos += [backend.collection(name) for name in names]
+        infos += [call_backend(backend.collection, name) for name in names]
     except WRONG_INPUT:
         raise
     except ChunkproofError as error:
@@ -92,12 +93,14 @@ def run_suite(
     on_result: OnResult | None = None,
     diagnoser: Diagnoser | None = None,
 ) -> SuiteReport:
-    """Run every case, judge the criteria and look into what failed. A collection that does not exist is an
-    error at once; a store that is down leaves every case in error."""
-    return _Session(plan, backend, exact_search, on_result, diagnoser).report()
+    """Run every case, judge the criteria and diagnose the failed cases.
+
+    A collection that does not exist is raised at once; a store that is down leaves every case in error.
+    """
+    return _SuiteRun(plan, backend, exact_search, on_result, diagnoser).report()
 
 
-class _Session:
+class _SuiteRun:
     def __init__(
         self,
         plan: RunPlan,
@@ -113,55 +116,61 @@ class _Session:
         self._first = CaseRunner(
             plan.cases, backend.search, exact_search=exact_search, jobs=plan.jobs, on_result=on_result
         )
-        self._others: list[CaseRunner] = []
-        self._look = Inspection("failed", CollectionStats())
+        self._repeats: list[CaseRunner] = []
+        self._inspection = Inspection("failed", CollectionStats())
 
     def report(self) -> SuiteReport:
         try:
-            self._look = inspect_collections(self._plan.cases, self._backend)
-            if self._look.down is not None:
-                down = self._look.down
-                self._first.results = [_undecided(case, down) for case in self._first.results]
+            self._inspection = inspect_collections(self._plan.cases, self._backend)
+            if self._inspection.down is not None:
+                down = self._inspection.down
+                self._first.results = [_mark_if_pending(case, down) for case in self._first.results]
             else:
                 self._first.execute()
                 self._repeat()
                 if self._diagnoser:
                     self._first.results = self._diagnoser.diagnose(self._first.results)
-            return self._made(complete=True)
+            return self._build_report(complete=True)
         except KeyboardInterrupt:
-            raise InterruptedRun(self._made(complete=False)) from None
+            raise InterruptedRun(self._build_report(complete=False)) from None
 
     def _repeat(self) -> None:
         for _ in range(1, self._plan.repeat):
             fresh = [TestCaseResult.pending(case) for case in self._plan.cases]
-            run = CaseRunner(fresh, self._backend.search, jobs=self._plan.jobs)
-            run.execute()
-            self._others.append(run)
+            runner = CaseRunner(fresh, self._backend.search, jobs=self._plan.jobs)
+            runner.execute()
+            self._repeats.append(runner)
 
-    def _made(self, *, complete: bool) -> SuiteReport:
+    def _build_report(self, *, complete: bool) -> SuiteReport:
         execution_ms, ended = self._watch.ms(), datetime.now(UTC)
         if self._plan.started_at:
             execution_ms = (ended - self._started).total_seconds() * 1000
-        results = [_settled(result) for result in self._first.results]
+        results = [_reset_if_running(result) for result in self._first.results]
         latency = summarize_stages(results)
-        lookups, reason = self._lookups(results) if complete else ([], "the run was interrupted")
-        evidence = criteria.CriteriaInput(
+        lookups = self._time_lookups(results) if complete else _Lookups(reason="the run was interrupted")
+        repeated = [result for runner in self._repeats for result in runner.results]
+        down = self._inspection.down
+        given = criteria.CriteriaInput(
             results=results,
             latency=latency,
-            lookups_ms=lookups,
-            lookups_reason=reason,
-            error_classes=check_error_classes(),
-            runs=1 + len(self._others),
+            lookups_ms=lookups.times_ms,
+            lookups_reason=lookups.reason,
+            error_codes=[
+                *([down.code] if down else []),
+                *_error_codes([*results, *repeated]),
+                *lookups.error_codes,
+            ],
+            runs=1 + len(self._repeats),
             differing=[result.name for n, result in enumerate(results) if self._differs(n, result)],
             latency_target_ms=self._plan.latency_target_ms,
         )
-        suite = self._plan.suite
+        suite, stats = self._plan.suite, self._inspection.stats
         return SuiteReport(
             suite=SuiteIdentity(
                 name=suite.name,
                 source=self._plan.source,
                 fingerprint=fingerprint(suite),
-                collection=self._look.stats.collection_name if self._look.stats.collection_exists else None,
+                collection=stats.collection_name if stats.collection_exists else None,
                 cases=len(suite.cases),
             ),
             complete=complete,
@@ -171,35 +180,52 @@ class _Session:
             validation=build_validation_report(
                 results,
                 run_id=str(uuid4()),
-                connection=_connection(self._look.connection, results),
-                stats=self._look.stats,
+                connection=_connection_status(self._inspection.connection, results),
+                stats=stats,
                 started_at=self._started,
                 completed_at=ended,
             ),
             latency=latency,
-            criteria=criteria.judge_criteria(evidence),
+            criteria=criteria.judge_criteria(given),
             approximation=summarize_approximation(results),
-            runs=1 + len(self._others),
+            runs=1 + len(self._repeats),
         )
 
     def _differs(self, index: int, result: TestCaseResult) -> bool:
-        return any(run.results[index].status is not result.status for run in self._others)
+        return any(runner.results[index].status is not result.status for runner in self._repeats)
 
-    def _lookups(self, results: Sequence[TestCaseResult]) -> tuple[list[float], str]:
-        """How long some of the returned chunks take to be fetched by their id."""
+    def _time_lookups(self, results: Sequence[TestCaseResult]) -> "_Lookups":
+        """Measure how long it takes to fetch some of the returned chunks by their id."""
         times: list[float] = []
-        for collection, chunk in _some_chunks(results):
+        for collection, chunk in _pick_chunks(results):
             request = {"chunk_id": chunk.chunk_id, "original_sha256": chunk.text_sha256}
+            where = {"collection": collection} if collection else {}
             try:
-                found = self._backend.validate(request | ({"collection": collection} if collection else {}))
+                found = call_backend(self._backend.validate, request | where)
             except ChunkproofError as error:
-                return [], str(error)
+                return _Lookups(reason=str(error), error_codes=(error.code,))
             times.append(found.retrieval_time_ms)
-        return times, "no search returned a chunk to look up"
+        return _Lookups(times, "no search returned a chunk to look up")
 
 
-def _connection(at_start: ConnectionStatus, results: Sequence[TestCaseResult]) -> ConnectionStatus:
-    """As it was at the start, unless no search got through after that."""
+@dataclass(frozen=True)
+class _Lookups:
+    """Times of lookups by id; `reason` says why there are none."""
+
+    times_ms: Sequence[float] = ()
+    reason: str = ""
+    error_codes: Sequence[str] = ()
+
+
+def _error_codes(results: Sequence[TestCaseResult]) -> Iterator[str]:
+    """Yield the code of each error in these results: of a case, or of its diagnosis."""
+    for result in results:
+        codes = (result.error_code, *(diagnosis.error_code for diagnosis in result.diagnosis))
+        yield from (code for code in codes if code is not None)
+
+
+def _connection_status(at_start: ConnectionStatus, results: Sequence[TestCaseResult]) -> ConnectionStatus:
+    """Return the status at the start, unless every search since then failed to connect."""
     codes = {result.error_code for result in results if result.status is TestStatus.ERROR}
     if at_start != "connected" or not codes or any(result.status.is_judged for result in results):
         return at_start
@@ -208,7 +234,7 @@ def _connection(at_start: ConnectionStatus, results: Sequence[TestCaseResult]) -
     return "failed" if codes & NO_CONNECTION else at_start
 
 
-def _some_chunks(results: Sequence[TestCaseResult]) -> Iterator[tuple[str | None, RetrievedChunk]]:
+def _pick_chunks(results: Sequence[TestCaseResult]) -> Iterator[tuple[str | None, RetrievedChunk]]:
     best = {
         (result.collection_name, result.actual_results[0].chunk_id): result.actual_results[0]
         for result in results
@@ -218,12 +244,12 @@ def _some_chunks(results: Sequence[TestCaseResult]) -> Iterator[tuple[str | None
         yield collection, chunk
 
 
-def _undecided(case: TestCaseResult, down: ChunkproofError) -> TestCaseResult:
+def _mark_if_pending(case: TestCaseResult, down: ChunkproofError) -> TestCaseResult:
     return mark_as_error(case, down, tried=False) if case.status is TestStatus.PENDING else case
 
 
-def _settled(result: TestCaseResult) -> TestCaseResult:
-    """A case that an interruption caught in its run is as if it had not begun."""
+def _reset_if_running(result: TestCaseResult) -> TestCaseResult:
+    """Return a case that was interrupted as pending."""
     if result.status is TestStatus.RUNNING:
         return result.model_copy(update={"status": TestStatus.PENDING})
     return result

@@ -1,13 +1,13 @@
-"""A suite in parts: its cases in S3, split into shards, each run by itself, all merged into one report.
+"""A sharded suite run: split the cases into shards in S3, run each shard, merge the results into one report.
 
-Shards are runs of neighbouring cases, so that their results, one after the other, are in the suite's order. A shard
-goes on where an earlier attempt at it ended: verdicts are kept, what a service kept from being judged is tried again.
+A shard is a series of consecutive cases, so that the shards' results, one after the other, are in the suite's order. A
+retried shard continues its earlier attempt: verdicts are kept, cases that failed with a service are tried again.
 
-    runs/ID/plan.json            what is run, in how many shards
+    runs/ID/plan.json            what is run, and in how many shards
     runs/ID/suite.json           the suite, as it was when the run began
     runs/ID/shards.json          the shards, for the Distributed Map
     runs/ID/shards/N.json        their cases
-    runs/ID/results/N.json       what became of them so far
+    runs/ID/results/N.json       their results so far
     runs/ID/errors/N.json        why the last attempt at a shard failed
     runs/ID/report.json          the canonical report
 """
@@ -37,22 +37,22 @@ from chunkproof.suite.problems import BrokenSuiteError
 from chunkproof.suite.report import SuiteReport
 from chunkproof.suite.run import RunPlan, inspect_collections, run_suite
 
-# What the stack runs by itself, on its schedule and after a deployment.
+# The suite that the stack runs on its schedule and after a deployment.
 PUBLISHED = "suite.json"
-# One function merges all results in its memory: 10,000 cases of ten results take 0.8 GB and ten seconds.
+# One function merges all results in memory: 10,000 cases of ten results take 0.8 GB and ten seconds.
 MAX_CASES = 10_000
-HOW_TO_UPLOAD = "chunkproof suite publish, and suite run --stack, upload any kind of suite as JSON"
+HOW_TO_UPLOAD = "chunkproof suite publish and suite run --stack upload any kind of suite as JSON"
 
 
 class ShardFailedError(UnavailableError):
-    """A shard has cases that nobody could judge."""
+    """A shard has cases that could not be judged."""
 
     code = "SHARD_FAILED"
 
 
 @dataclass(frozen=True, slots=True)
 class SuiteRequest:
-    """What was asked for: the suite's address, and the collection of cases that name none."""
+    """What to run: the suite's address, and the collection of cases that name none."""
 
     suite: str
     collection: str
@@ -62,7 +62,7 @@ class SuiteRequest:
 
 
 class ShardPlan(Model):
-    """What is run, in how many shards."""
+    """What is run, and in how many shards."""
 
     run_id: str
     bucket: str
@@ -74,7 +74,7 @@ class ShardPlan(Model):
 
 
 class ShardProgress(Model):
-    """How far a shard is; one that is not finished is to be called again."""
+    """How far a shard is; one that is not finished has to be called again."""
 
     shard: int
     cases: int
@@ -90,25 +90,25 @@ class _Results(Model):
 
 
 class ShardedSuite:
-    """The steps of one run."""
+    """The steps of one sharded run."""
 
     def __init__(self, bucket: Bucket, run_id: str) -> None:
         self._folder = JobFolder(bucket, f"runs/{run_id}")
         self._id = run_id
 
-    def split(self, ordered: SuiteRequest, backend: Backend) -> ShardPlan:
-        """Check the suite and write its shards. Its collections must exist, where the store can be asked."""
-        started_at, address = datetime.now(UTC), ordered.suite
+    def split(self, request: SuiteRequest, backend: Backend) -> ShardPlan:
+        """Check the suite and its collections, and write its shards."""
+        started_at, address = datetime.now(UTC), request.suite
         suite = read_stored_suite(address)
         cases = assign_collection(
-            suite.cases, ordered.collection or suite.collection or ordered.default_collection
+            suite.cases, request.collection or suite.collection or request.default_collection
         )
         if len(cases) > MAX_CASES:
             raise InvalidParameterError(
                 f"{address} has {len(cases):,} cases, more than {MAX_CASES:,}: run it in parts"
             )
         inspect_collections(cases, backend)
-        size = ordered.shard_cases
+        size = request.shard_cases
         parts = [cases[start : start + size] for start in range(0, len(cases), size)]
         for number, part in enumerate(parts):
             self._folder.write(f"shards/{number:05d}.json", _Cases(cases=tuple(part)).to_json())
@@ -119,7 +119,7 @@ class ShardedSuite:
             shards_key=self._folder.write_shards(
                 [{"run_id": self._id, "shard": number} for number in range(len(parts))]
             ),
-            source=ordered.source or address,
+            source=request.source or address,
             cases=len(cases),
             shards=len(parts),
             started_at=started_at,
@@ -130,12 +130,14 @@ class ShardedSuite:
     def run(
         self, shard: int, backend: Backend, diagnoser: Diagnoser, should_stop: Callable[[], bool]
     ) -> ShardProgress:
-        """Run one shard, until `should_stop` says that the time is up. What a service kept from being judged is
-        raised after it is written down, so that it is tried again."""
+        """Run one shard until `should_stop` returns true.
+
+        Cases that failed with a service are stored and then raised as `ShardFailedError`, so that the shard is retried.
+        """
         try:
-            results = self._going_on(shard, backend, should_stop)
+            results = self._run_pending(shard, backend, should_stop)
             results = self._diagnose(shard, results, diagnoser, should_stop)
-            failed = [result for result in results if _may_be_tried_again(result)]
+            failed = [result for result in results if _is_retryable(result)]
             if failed and not any(result.status is TestStatus.PENDING for result in results):
                 raise ShardFailedError(
                     f"{len(failed)} of {len(results)} cases of shard {shard} could not be judged: "
@@ -147,10 +149,10 @@ class ShardedSuite:
         return ShardProgress(shard=shard, cases=len(results), finished=all(map(_is_finished, results)))
 
     def merge(self, backend: Backend, *, latency_target_ms: float) -> SuiteReport:
-        """One report on all cases. Those of a shard that failed are not lost: they are in error, with the reason."""
+        """Write one report on all cases; those of a failed shard are in error, with the reason."""
         plan = self.plan()
         suite = Suite.model_validate_json(self._folder.read("suite.json"))
-        results = [result for shard in self._folder.read_shards() for result in self._settled(shard)]
+        results = [result for shard in self._folder.read_shards() for result in self._final_results(shard)]
         whole = RunPlan(
             suite,
             plan.source,
@@ -163,17 +165,19 @@ class ShardedSuite:
         return report
 
     def plan(self) -> ShardPlan:
-        """What `split` made of the suite."""
+        """Read the plan that `split` wrote."""
         return ShardPlan.model_validate_json(self._folder.read("plan.json"))
 
     def report_address(self) -> str:
-        """Where the report is."""
+        """Return the address of the report."""
         return self._folder.address("report.json")
 
-    def _going_on(
+    def _run_pending(
         self, shard: int, backend: Backend, should_stop: Callable[[], bool]
     ) -> list[TestCaseResult]:
-        run = CaseRunner(map(_as_left, self._known(shard)), backend.search, should_stop=should_stop)
+        run = CaseRunner(
+            map(_reset_if_retryable, self._load_results(shard)), backend.search, should_stop=should_stop
+        )
         run.execute()
         self._write(shard, run.results)
         return run.results
@@ -192,19 +196,19 @@ class ShardedSuite:
         self._write(shard, found)
         return found
 
-    def _known(self, shard: int) -> tuple[TestCaseResult, ...]:
-        """The results of earlier attempts, else the cases as they are before their run."""
+    def _load_results(self, shard: int) -> tuple[TestCaseResult, ...]:
+        """Return the results of earlier attempts, else the cases as pending."""
         content = self._folder.read_if_exists(f"results/{shard:05d}.json")
         if content is not None:
             return _Results.model_validate_json(content).results
         cases = _Cases.model_validate_json(self._folder.read(f"shards/{shard:05d}.json")).cases
         return tuple(map(TestCaseResult.pending, cases))
 
-    def _settled(self, shard: int) -> list[TestCaseResult]:
+    def _final_results(self, shard: int) -> list[TestCaseResult]:
         error = ShardFailedError(f"Shard {shard} could not be run: {self._folder.read_failure(shard)}")
         return [
             mark_as_error(result, error) if result.status is TestStatus.PENDING else result
-            for result in self._known(shard)
+            for result in self._load_results(shard)
         ]
 
     def _write(self, shard: int, results: list[TestCaseResult]) -> None:
@@ -212,16 +216,18 @@ class ShardedSuite:
 
 
 def read_stored_suite(address: str) -> Suite:
-    """The suite at `s3://BUCKET/KEY`, which must be JSON; every problem at once, each with its place."""
+    """Read the suite at `s3://BUCKET/KEY`, which must be JSON; all problems are reported, each with its place."""
     bucket, key = parse_address(address)
     try:
         content = bucket.read(key)
     except NotFoundError as error:
-        raise NotFoundError(f"{error}: chunkproof suite publish puts the suite there") from None
+        raise NotFoundError(f"{error}: upload the suite with chunkproof suite publish") from None
     try:
         return read_suite(read_json(content))
     except BrokenSuiteError as error:
-        problems = [_at(address, format_path(problem.path), problem.message) for problem in error.problems]
+        problems = [
+            _locate(address, format_path(problem.path), problem.message) for problem in error.problems
+        ]
         raise InvalidParameterError.listing(problems) from None
     except InvalidParameterError as error:
         why = error.message.replace("The request body", "it")
@@ -230,22 +236,22 @@ def read_stored_suite(address: str) -> Suite:
         ) from None
 
 
-def _at(address: str, where: str, message: str) -> str:
+def _locate(address: str, where: str, message: str) -> str:
     return f"{address}: {message}" if where == format_path(()) else f"{address}: {where}: {message}"
 
 
-def _may_be_tried_again(result: TestCaseResult) -> bool:
-    """Whether it is in error because a service was not there, which may pass."""
-    passing = {RateLimitedError.code, *(kind.code for kind in error_classes(UnavailableError))}
-    return result.status is TestStatus.ERROR and result.error_code in passing
+def _is_retryable(result: TestCaseResult) -> bool:
+    """Return whether it is in error because a service was unavailable, which may pass."""
+    temporary = {RateLimitedError.code, *(kind.code for kind in error_classes(UnavailableError))}
+    return result.status is TestStatus.ERROR and result.error_code in temporary
 
 
-def _as_left(result: TestCaseResult) -> TestCaseResult:
-    return TestCaseResult.pending(result) if _may_be_tried_again(result) else result
+def _reset_if_retryable(result: TestCaseResult) -> TestCaseResult:
+    return TestCaseResult.pending(result) if _is_retryable(result) else result
 
 
 def _is_finished(result: TestCaseResult) -> bool:
-    """Whether nothing is left to do: it has a verdict, and a cause where it failed."""
+    """Return whether nothing is left to do: it has a result, and a diagnosis where it failed."""
     if result.status is TestStatus.FAILED:
         return bool(result.diagnosis)
     return result.status is not TestStatus.PENDING

@@ -1,4 +1,4 @@
-"""What the store and the embedder tell beyond the API: where a chunk is, what excludes it, whether its vector fits."""
+"""Evidence from the store and the embedder, beyond the API: points, filters one by one, and vectors."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -17,13 +17,14 @@ from chunkproof.retrieval.search import search
 from chunkproof.retrieval.vectors import cosine_with_text
 from chunkproof.suite.cases import TestCase
 from chunkproof.suite.evidence import MAX_CHUNKS, ApiEvidence, Evidence, Ranking, VectorFit
+from chunkproof.suite.ids import ID_FIELDS, stored_forms
 
-# How many chunks tell what is usual in a collection.
+# How many chunks the usual cosine of a collection is the median of.
 COMPARED_CHUNKS = 8
 
 
 class StoreEvidence(ApiEvidence):
-    """Remembers what it looked up: the cases of a suite often expect the same document."""
+    """Evidence from the store itself; lookups are remembered, as cases often expect the same document."""
 
     sees_store = True
 
@@ -35,37 +36,37 @@ class StoreEvidence(ApiEvidence):
         self._usual: dict[str, dict[str, float]] = {}
 
     def chunks(self, key: str, case: TestCase) -> Sequence[str]:
-        """By point id or payload id, else by document or URL."""
+        """Look up the point id or payload id, else the document or URL."""
         return [self._services.payloads.id_of(point) for point in self._points(key, case)]
 
     def is_unreadable(self, key: str, case: TestCase) -> bool:
-        """As a search reads the payloads."""
+        """Read the payloads as a search does."""
         return not any(self._text(point) for point in self._points(key, case))
 
     def excluding_filters(self, key: str, case: TestCase) -> Sequence[str]:
-        """Those that exclude all of its chunks by themselves, each with a stored value; else all of them."""
-        if not case.filters or self._let_through(case.filters, key, case):
+        """Return the filters that alone exclude all of its chunks, each with a stored value; else all filters."""
+        if not case.filters or self._count_allowed(case.filters, key, case):
             return []
         alone = [
-            f"{name} ({self._stored(name, key, case)})"
+            f"{name} ({self._describe_stored(name, key, case)})"
             for name, value in case.filters.items()
-            if not self._let_through({name: value}, key, case)
+            if not self._count_allowed({name: value}, key, case)
         ]
         return alone or sorted(case.filters)
 
     def measure_fit(self, key: str, case: TestCase) -> VectorFit | None:
-        """By embedding the texts anew, those of some other chunks as well."""
+        """Embed the texts of its chunks, and of some others, and compare them with the stored vectors."""
         cosines = dict(self._cosines(self._points(key, case)))
         if not cosines or self._services.embedder is None:
             return None
         worst = min(cosines, key=lambda chunk: cosines[chunk])
-        others = [cosine for chunk, cosine in self._others(case).items() if chunk != worst]
+        others = [cosine for chunk, cosine in self._usual_cosines(case).items() if chunk != worst]
         return VectorFit(
             worst, cosines[worst], median(others) if others else 1.0, self._services.embedder.model
         )
 
     def ranking(self, case: TestCase, *, exact: bool) -> Ranking:
-        """As deep as the settings allow."""
+        """Search as deep as the settings allow."""
         limits = self._services.settings.limits
         query = SearchQuery.parse({**case.request(), "top_k": limits.max_top_k}, limits)
         found = search(query, services=self._services, deadline=self._deadline(), exact=exact)
@@ -74,10 +75,12 @@ class StoreEvidence(ApiEvidence):
     def _points(self, key: str, case: TestCase) -> tuple[Point, ...]:
         collection = self._services.collection(case.collection_name)
         if (collection, key) not in self._found:
-            self._found[collection, key] = self._by_id(key, collection) or self._by_field(key, collection)
+            self._found[collection, key] = self._find_by_id(key, collection) or self._find_by_field(
+                key, collection
+            )
         return self._found[collection, key]
 
-    def _by_id(self, key: str, collection: str) -> tuple[Point, ...]:
+    def _find_by_id(self, key: str, collection: str) -> tuple[Point, ...]:
         try:
             point = find_point(key, collection, services=self._services, deadline=self._deadline())
         except (ChunkNotFoundError, AmbiguousIdError, IndexRequiredError):
@@ -85,13 +88,13 @@ class StoreEvidence(ApiEvidence):
         name = self._services.space(collection, self._deadline()).name
         return tuple(self._services.store.fetch(collection, [point.id], self._deadline(), with_vector=name))
 
-    def _by_field(self, key: str, collection: str) -> tuple[Point, ...]:
-        """`IndexRequiredError` only when nothing was found and some field could not be asked for."""
+    def _find_by_field(self, key: str, collection: str) -> tuple[Point, ...]:
+        """Raise `IndexRequiredError` only if nothing was found and some field could not be filtered on."""
         refused: IndexRequiredError | None = None
-        for field in ("chunk_id", "document_id", "url"):
-            for value in _readings(key):
+        for field in ID_FIELDS:
+            for value in stored_forms(key):
                 try:
-                    if found := self._with(field, value, collection):
+                    if found := self._scroll(field, value, collection):
                         return found
                 except IndexRequiredError as error:
                     refused = refused or error
@@ -99,7 +102,7 @@ class StoreEvidence(ApiEvidence):
             raise refused
         return ()
 
-    def _with(self, field: str, value: Scalar, collection: str) -> tuple[Point, ...]:
+    def _scroll(self, field: str, value: Scalar, collection: str) -> tuple[Point, ...]:
         services, deadline = self._services, self._deadline()
         where = map_filters((AnyOf(field, (value,)),), collection, services=services, deadline=deadline)
         name = services.space(collection, deadline).name
@@ -107,21 +110,21 @@ class StoreEvidence(ApiEvidence):
             collection, deadline, limit=MAX_CHUNKS, where=where, with_vector=name
         ).points
 
-    def _let_through(self, filters: dict[str, Any], key: str, case: TestCase) -> int:
+    def _count_allowed(self, filters: dict[str, Any], key: str, case: TestCase) -> int:
         services, deadline = self._services, self._deadline()
         collection = services.collection(case.collection_name)
         where = map_filters(parse_filters(filters), collection, services=services, deadline=deadline)
         among = HasId(tuple(point.id for point in self._points(key, case)))
         return services.store.count(collection, (*where, among), deadline)
 
-    def _stored(self, name: str, key: str, case: TestCase) -> str:
-        """What the first of its chunks has there, for people to see the difference."""
+    def _describe_stored(self, name: str, key: str, case: TestCase) -> str:
+        """Describe what the first of its chunks has in this field."""
         payload = self._points(key, case)[0].payload
         payloads = self._services.payloads
         value = payloads.value(name, payload) if payloads.is_canonical(name) else payload.get(name)
         return "stored: nothing" if value is None else f"stored: {display_name(str(value))}"
 
-    def _others(self, case: TestCase) -> dict[str, float]:
+    def _usual_cosines(self, case: TestCase) -> dict[str, float]:
         collection = self._services.collection(case.collection_name)
         if collection not in self._usual:
             name = self._services.space(collection, self._deadline()).name
@@ -143,12 +146,5 @@ class StoreEvidence(ApiEvidence):
 
 
 def collect_evidence(backend: Backend) -> Evidence:
-    """The most that a backend can show: of a local one, its store as well."""
+    """Return the best evidence that a backend offers: a local one gives access to its store."""
     return StoreEvidence(backend) if isinstance(backend, LocalBackend) else ApiEvidence(backend)
-
-
-def _readings(key: str) -> Iterator[Scalar]:
-    """The id as a text, and as the number that a payload may keep it as."""
-    yield key
-    if key.isdecimal() and len(key) < 19:
-        yield int(key)

@@ -1,4 +1,4 @@
-"""Document 002's ValidationReport, and its summary in 002's own layout."""
+"""The validation report of a run, and its summary as plain text (docs/contract.md)."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -16,7 +16,7 @@ ConnectionStatus = Literal["connected", "failed", "timeout"]
 
 
 class CollectionStats(Model):
-    """The collection as document 002 states it."""
+    """What the validation report says about the collection."""
 
     collection_name: str = "N/A"
     vector_count: int = 0
@@ -27,7 +27,7 @@ class CollectionStats(Model):
 
     @classmethod
     def of(cls, info: CollectionInfo) -> "CollectionStats":
-        """The statistics of a collection that was looked at."""
+        """Convert what `GET /collections/{name}` returns."""
         return cls(
             collection_name=info.name,
             vector_count=info.points_count,
@@ -39,7 +39,10 @@ class CollectionStats(Model):
 
 
 class ValidationReport(Model):
-    """Document 002's report. `failed_queries` are those that could not be judged; a failed case is in `errors`."""
+    """Connection, queries and metadata of a run.
+
+    `failed_queries` counts the cases that could not be judged; a case that failed is listed in `errors`.
+    """
 
     run_id: str
     total_queries: int
@@ -60,17 +63,17 @@ class ValidationReport(Model):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def duration_seconds(self) -> float:
-        """From start to end."""
+        """Seconds from start to end."""
         return (self.completed_at - self.started_at).total_seconds()
 
     @computed_field  # type: ignore[prop-decorator]
     @property
     def success_rate(self) -> float:
-        """Share of the queries that could be judged, 0 without any."""
+        """Share of the queries that could be judged; 0 without queries."""
         return self.successful_queries / self.total_queries if self.total_queries else 0.0
 
     def to_summary(self) -> str:
-        """The report as document 002 lays it out."""
+        """Return the report as plain text."""
         stats = self.collection_stats
         last = (
             ("ERRORS", *self.errors) if self.errors else ("STATUS", "✅ All validations passed successfully!")
@@ -114,7 +117,7 @@ class ValidationReport(Model):
 
 
 def format_section(title: str, *lines: str) -> str:
-    """A section in the layout of the summary."""
+    """Format a section in the layout of the summary."""
     return "\n".join([title, _LINE, *lines])
 
 
@@ -127,7 +130,7 @@ def build_validation_report(
     started_at: datetime,
     completed_at: datetime,
 ) -> ValidationReport:
-    """The report of these cases."""
+    """Build the validation report of these cases."""
     ran = [result for result in results if result.status is not TestStatus.PENDING]
     retrieved = [chunk for result in ran for chunk in result.actual_results or ()]
     times = [result.timing.latency_ms / 1000 for result in ran if result.timing]
@@ -143,14 +146,14 @@ def build_validation_report(
         total_results_retrieved=len(retrieved),
         connection_status=connection,
         collection_stats=stats,
-        errors=tuple(_errors(ran)),
+        errors=tuple(_list_errors(ran)),
         started_at=started_at,
         completed_at=completed_at,
     )
 
 
-def _errors(results: Sequence[TestCaseResult]) -> list[str]:
-    # Worded apart: one query could not be judged, the other was judged and found wanting.
+def _list_errors(results: Sequence[TestCaseResult]) -> list[str]:
+    # Two wordings: one query could not be judged, the other was judged and did not pass.
     return [
         f"Query '{result.query_text}' failed: {result.error_message}"
         if result.status is TestStatus.ERROR
