@@ -21,7 +21,7 @@ from chunkproof.suite.diagnosis import Diagnoser
 from chunkproof.suite.outcome import Cause, TestCaseResult, TestStatus
 from chunkproof.suite.report import SuiteReport
 from chunkproof.suite.run import InterruptedRun, RunPlan, run_suite
-from chunkproof_cli.api_client import as_raised
+from chunkproof_cli.api_client import rebuild_error
 
 from support.suites import Answer, Backend, answer, case, chunk, suite
 
@@ -208,7 +208,7 @@ def test_an_equally_near_result_is_no_miss_of_the_index() -> None:
 @pytest.mark.parametrize("kind", error_classes(), ids=lambda kind: kind.__name__)
 def test_a_typed_error_leaves_its_code_and_message(kind: type[ChunkproofError]) -> None:
     def failing(_: dict[str, Any]) -> RetrievalResponse:
-        raise as_raised(kind.code, ["the reason"])
+        raise rebuild_error(kind.code, ["the reason"])
 
     result = run_case(case(), failing)
     assert (result.status, result.error_code, result.error_message) == (
