@@ -62,7 +62,7 @@ def served_qdrant() -> Iterator[QdrantServer]:
 @pytest.fixture
 def server_store(served_qdrant: QdrantServer) -> Iterator[QdrantStore]:
     """A store on the real server."""
-    store = QdrantStore.at(served_qdrant.url, DeadlineTransport())
+    store = QdrantStore.open_server(served_qdrant.url, DeadlineTransport())
     yield store
     store.close()
 
@@ -70,7 +70,7 @@ def server_store(served_qdrant: QdrantServer) -> Iterator[QdrantStore]:
 @pytest.fixture
 def memory_store() -> Iterator[QdrantStore]:
     """A store in memory."""
-    store = QdrantStore.embedded(None)
+    store = QdrantStore.open_local(None)
     yield store
     store.close()
 
@@ -78,7 +78,7 @@ def memory_store() -> Iterator[QdrantStore]:
 @pytest.fixture
 def folder_store(tmp_path: Path) -> Iterator[QdrantStore]:
     """A store in a folder."""
-    store = QdrantStore.embedded(tmp_path / "store")
+    store = QdrantStore.open_local(tmp_path / "store")
     yield store
     store.close()
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 # Lambda's runtime brings boto3. The rest is imported by parts of the SDKs that a function never enters
-# (docs/decisions/sdk-doors.md); tests/build runs the handlers without it.
+# (docs/decisions/light-sdk-imports.md); tests/build runs the handlers without it.
 NOT_IN_THE_LAYER = {
     *("boto3", "botocore", "s3transfer", "python-dateutil", "six", "urllib3"),
     *("numpy", "grpcio", "protobuf", "portalocker", "h2", "hpack", "hyperframe"),

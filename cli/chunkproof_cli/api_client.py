@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from chunkproof import errors
 from chunkproof.clients.ports import is_invalid_collection_name
-from chunkproof.clients.transport import tls
+from chunkproof.clients.transport import tls_context
 from chunkproof.errors import (
     ChunkproofError,
     CollectionNotFoundError,
@@ -143,7 +143,7 @@ class ApiClient:
 
 def _client(timeout_s: float) -> httpx.Client:
     try:
-        return httpx.Client(timeout=timeout_s, verify=tls())
+        return httpx.Client(timeout=timeout_s, verify=tls_context())
     except (ValueError, httpx.InvalidURL, ImportError) as error:
         said = "SOCKS is not spoken here" if isinstance(error, ImportError) else error
         raise errors.NotConfiguredError(

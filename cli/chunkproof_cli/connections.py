@@ -86,7 +86,7 @@ def _embedded(folder: Path) -> "QdrantStore":
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InvalidParameterError(f"--data {folder}: {error.strerror}") from None
-    return QdrantStore.embedded(folder)
+    return QdrantStore.open_local(folder)
 
 
 def new_deadline(settings: Settings) -> Deadline:

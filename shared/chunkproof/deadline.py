@@ -1,4 +1,4 @@
-"""The time budget of a request: created when it arrives, passed down, applied to every call."""
+"""The time budget of a request: created when it arrives, passed down, and enforced on every call."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -29,10 +29,11 @@ class Deadline:
         return max(0.0, self.budget_ms - self.elapsed_ms())
 
     @contextmanager
-    def applied(self) -> Iterator[None]:
-        """Bound every HTTP call made inside by what is left of this budget.
+    def enforced(self) -> Iterator[None]:
+        """Limit every HTTP call inside the block to the time that is left.
 
-        The SDKs take no deadline per call, so their shared transport looks here for it.
+        Only clients use it, around a call of an SDK. Everywhere else the deadline is an argument. It exists because
+        the SDKs of Qdrant and Cohere take no deadline per call: the transport below them reads it with `current`.
         """
         token = _current.set(self)
         try:
@@ -42,21 +43,22 @@ class Deadline:
 
 
 def current() -> Deadline | None:
-    """The deadline applied around this call, if any."""
+    """Return the deadline that is enforced here, if any."""
     return _current.get()
 
 
 def run_with_timeout(call: Callable[[], Result], seconds: float) -> Result:
-    """What a call gives that takes no timeout, or `TimeoutError` after so many seconds.
+    """Run a call that takes no timeout, and raise `TimeoutError` after this many seconds.
 
-    It runs in a thread of its own, which is left behind when it takes longer, and sees no deadline there.
+    The call runs in a thread of its own, where no deadline is enforced. A call that takes longer goes on in its
+    thread, and its result is dropped.
     """
     outcome: Future[Result] = Future()
 
     def run() -> None:
         try:
             outcome.set_result(call())
-        except BaseException as error:  # noqa: BLE001 - raised again, where it is waited for
+        except BaseException as error:  # noqa: BLE001 - the caller of `result` gets it
             outcome.set_exception(error)
 
     Thread(target=run, daemon=True).start()
@@ -64,7 +66,7 @@ def run_with_timeout(call: Callable[[], Result], seconds: float) -> Result:
 
 
 class Stopwatch:
-    """Milliseconds since it was made; the one way a stage is timed."""
+    """Milliseconds since it was created; every stage of a request is timed with one."""
 
     def __init__(self) -> None:
         self._started = monotonic()

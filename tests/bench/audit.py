@@ -51,7 +51,7 @@ def main() -> int:
 
 
 def _speed(url: str, count: int) -> Iterator[bool]:
-    store, made = QdrantStore.at(url, DeadlineTransport()), planted(count, words=WORDS)
+    store, made = QdrantStore.open_server(url, DeadlineTransport()), planted(count, words=WORDS)
     print(
         f"{count:,} chunks of some 1.8 kB, {sum(map(len, made.faults.values()))} planted faults of every kind"
     )
@@ -103,7 +103,7 @@ def _audit(store: QdrantStore, prepared: SortedManifest, folder: Path, plan: Pla
 
 
 def _memory(url: str, count: int) -> Iterator[bool]:
-    store = QdrantStore.at(url, DeadlineTransport())
+    store = QdrantStore.open_server(url, DeadlineTransport())
     used: list[float] = []
     with tempfile.TemporaryDirectory() as folder:
         for size in (count, 10 * count):

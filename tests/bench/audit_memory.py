@@ -21,7 +21,7 @@ def megabytes() -> float:
 
 
 def main(url: str, collection: str, manifest: str) -> None:
-    store = QdrantStore.at(url, DeadlineTransport())
+    store = QdrantStore.open_server(url, DeadlineTransport())
     with tempfile.TemporaryDirectory() as folder:
         audit = Audit(Path(folder), Services(Settings.from_env({}), store, None), collection)
         audit.check()

@@ -19,9 +19,9 @@ from chunkproof.deadline import Deadline
 
 from support.artefacts import called, runtime_folder
 from support.cohere_server import CohereServer, cohere_server, hashed
-from support.keeping_server import Backend, Said, keeping_server
 from support.python313 import python313
 from support.qdrant_server import QdrantServer
+from support.recording_server import CannedResponse, RecordedRequest, recording_server
 
 ROOT = Path(__file__).resolve().parents[2]
 HOST = "arm64" if platform.machine() in ("arm64", "aarch64") else "x86_64"
@@ -180,17 +180,17 @@ def test_the_steps_of_a_suite_run_with_nothing_but_artefacts_and_the_runtimes_bo
     cases = [{"name": "a", "query_text": "anything", "expected_doc_ids": ["1"]}]
     objects = {"/bucket/suite.json": json.dumps({"name": "s", "cases": cases}).encode()}
 
-    def keep(asked: Backend) -> Said:
+    def keep(asked: RecordedRequest) -> CannedResponse:
         """As S3 does, as far as a run needs it."""
         path = asked.path.partition("?")[0]
         if asked.method == "PUT":
             objects[path] = asked.body
-            return Said(body=b"")
+            return CannedResponse(body=b"")
         if path not in objects:
-            return Said(404, b"<Error><Code>NoSuchKey</Code></Error>")
-        return Said(body=objects[path])
+            return CannedResponse(404, b"<Error><Code>NoSuchKey</Code></Error>")
+        return CannedResponse(body=objects[path])
 
-    with keeping_server(keep) as s3:
+    with recording_server(keep) as s3:
         environment = {
             "PYTHONPATH": os.pathsep.join(
                 map(str, (ROOT / "functions" / "suite", layer / "python", runtime))

@@ -12,8 +12,8 @@ import pytest
 from checks import audit_dependencies, audit_template
 from checks.audit_dependencies import BrokenError, UncheckedError, Vulnerable
 from checks.audit_template import Finding, ScanError
-from support.keeping_server import Backend, Said, keeping_server
 from support.listeners import refusing_address
+from support.recording_server import CannedResponse, RecordedRequest, recording_server
 from support.template import broken_rules, stack, whole
 from tools import pins
 
@@ -123,22 +123,22 @@ def test_a_package_with_two_versions_is_looked_up_in_two_rounds() -> None:
     ]
 
 
-def advisory(asked: Backend) -> Said:
+def advisory(request: RecordedRequest) -> CannedResponse:
     """OSV's answer: idna 3.6 is vulnerable."""
-    question = json.loads(asked.body)
+    question = json.loads(request.body)
     if (question["package"]["name"], question["version"]) != ("idna", "3.6"):
-        return Said()
+        return CannedResponse()
     fixed = {"type": "ECOSYSTEM", "events": [{"introduced": "0"}, {"fixed": "3.7"}]}
     affected = {"package": {"name": "idna", "ecosystem": "PyPI"}, "ranges": [fixed]}
     found = {"id": "PYSEC-1", "aliases": ["CVE-1"], "summary": "Slow", "affected": [affected]}
-    return Said(body=json.dumps({"vulns": [found]}).encode())
+    return CannedResponse(body=json.dumps({"vulns": [found]}).encode())
 
 
 def test_the_database_is_asked_for_every_version_and_what_it_knows_is_found() -> None:
-    with keeping_server(advisory) as database:
+    with recording_server(advisory) as database:
         found = audit_dependencies.vulnerable([("idna", "3.6"), ("idna", "3.7")], osv_url=database.url)
     assert found == [Vulnerable("idna", "3.6", ("PYSEC-1", "CVE-1"), ("3.7",))]
-    assert [json.loads(asked.body)["version"] for asked in database.asked] == ["3.6", "3.7"]
+    assert [json.loads(request.body)["version"] for request in database.requests] == ["3.6", "3.7"]
 
 
 @pytest.mark.parametrize(("options", "code"), [([], 3), (["--may-be-offline"], 0)], ids=["alone", "in-ci"])

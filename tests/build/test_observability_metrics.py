@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import pytest
 
-from chunkproof.clients.breaker import Breaker
 from chunkproof.clients.cohere import CohereEmbedder
 from chunkproof.clients.ports import Point
 from chunkproof.clients.qdrant.store import QdrantStore
+from chunkproof.clients.resilience import CircuitBreaker
 from chunkproof.clients.transport import DeadlineTransport
 from chunkproof.http.resolver import Api
 from chunkproof.retrieval.services import Services
@@ -86,11 +86,11 @@ def deployed() -> Iterator[Services]:
     variables = stack(LogQueries="true", AllowedCollections="*").of_type("Lambda::Function")["SearchFunction"]
     settings = Settings.from_env(variables["Environment"]["Variables"])
     settings = settings.model_copy(update={"collection": "docs", "deadline_ms": SECONDS_60})
-    store = QdrantStore.embedded(None)
+    store = QdrantStore.open_local(None)
     payload = {"url": "https://a.example", "document_title": "A"}
     fill(store, "docs", Point(1, {"text": TEXT, **payload}, vector=(1.0, 0.0)))
     fill(store, "unreadable", Point(1, payload, vector=(1.0, 0.0)))
-    circuits = {name: Breaker(name) for name in ("qdrant", "cohere")}
+    circuits = {name: CircuitBreaker(name) for name in ("qdrant", "cohere")}
     with cohere_server(lambda _: [1.0, 0.0]) as api:
         transport = DeadlineTransport(lambda: {"authorization": f"Bearer {KEY}"})
         embedder = CohereEmbedder(transport, model="m", base_url=api.url)

@@ -25,7 +25,7 @@ COLLECTION = "handbook"
 
 def demo(report: Path, most: int | None = None) -> bool:
     """Load, plant, audit, print; whether exactly the planted faults were found."""
-    embedder, store = Asymmetric(local_model()), QdrantStore.embedded(None)
+    embedder, store = Asymmetric(local_model()), QdrantStore.open_local(None)
     records = [ChunkRecord.parse(chunk) for chunk in sample_chunks()][:most]
     Loader(store, embedder, COLLECTION, None).load(records)
     with tempfile.TemporaryDirectory() as name:

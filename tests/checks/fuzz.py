@@ -39,7 +39,7 @@ def main() -> int:
 
 
 def load_handbook(folder: Path) -> None:
-    store = QdrantStore.embedded(folder)
+    store = QdrantStore.open_local(folder)
     records = [ChunkRecord.parse(chunk) for chunk in sample_chunks()]
     Loader(store, local_model(), COLLECTION, None).load(records)
     store.close()

@@ -38,7 +38,7 @@ def manifest(handbook: Command, handbook_file: Path, tmp_path: Path) -> Path:
 
 def change(tmp_path: Path, chunk_id: str, **payload: object) -> None:
     """Change what is stored of a chunk behind everybody's back."""
-    store = QdrantStore.embedded(tmp_path / "data-home" / "chunkproof")
+    store = QdrantStore.open_local(tmp_path / "data-home" / "chunkproof")
     page = store.scroll("handbook", Deadline(10_000), limit=1_000, with_vector="")
     point = next(p for p in page.points if p.payload["chunk_id"] == chunk_id)
     changed = Point(point.id, {**point.payload, **payload}, vector=point.vector)
@@ -264,7 +264,7 @@ class _AwayAfter(Fault):
 def planted_manifest(served_qdrant: QdrantServer, collection: str, tmp_path: Path) -> tuple[Planted, Path]:
     """A collection with faults on the server, and its manifest."""
     made, manifest = planted(1_500), tmp_path / "m.jsonl"
-    store = QdrantStore.at(served_qdrant.url, DeadlineTransport())
+    store = QdrantStore.open_server(served_qdrant.url, DeadlineTransport())
     fill(store, collection, made.points)
     store.close()
     manifest.write_bytes(b"".join(made.manifest()))

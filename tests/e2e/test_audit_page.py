@@ -27,7 +27,7 @@ CLEAR = """[...document.querySelectorAll(".chart tbody tr")].map(row => {
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     """A report on chunks whose sources differ at the end only."""
-    store, ids = QdrantStore.embedded(None), [f"chunk-{number}" for number in range(12)]
+    store, ids = QdrantStore.open_local(None), [f"chunk-{number}" for number in range(12)]
     points = [Point(point_id_for(i), {"chunk_id": i, "text": i, "url": LONG + i}, vector=VECTOR) for i in ids]
     fill(store, "c", points)
     lines = [Entry(i, "another text" if n < 5 else i).to_line() for n, i in enumerate(ids)]

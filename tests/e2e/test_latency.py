@@ -39,7 +39,7 @@ LINE = {
 @pytest.fixture
 def written(capsys: pytest.CaptureFixture[str]) -> str:
     """What the handlers wrote about two searches, a validation, a health check and three failures."""
-    store = QdrantStore.embedded(None)
+    store = QdrantStore.open_local(None)
     fill(store, "docs", Point(1, PAYLOAD, vector=(1.0, 0.0)))
     with container.override(make_services(store, "docs")), stdout(capsys) as written:
         for event in (

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from chunkproof.clients.breaker import Breaker
 from chunkproof.clients.cohere import CohereEmbedder
 from chunkproof.clients.ports import Point
 from chunkproof.clients.qdrant.store import QdrantStore
+from chunkproof.clients.resilience import CircuitBreaker
 from chunkproof.clients.transport import DeadlineTransport
 from chunkproof.retrieval.services import Services
 from chunkproof.runtime import container
@@ -43,12 +43,12 @@ def rows(page: str, heading: str) -> dict[str, str]:
 def written(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Written]:
     """Everything about requests that, between them, have every field there is."""
     monkeypatch.setenv("_X_AMZN_TRACE_ID", "Root=1-5759e988-bd862e3fe1be46a994272793;Sampled=1")
-    store = QdrantStore.embedded(None)
+    store = QdrantStore.open_local(None)
     fill(store, "docs", Point(1, PAYLOAD, vector=(1.0, 0.0)))
     with cohere_server(lambda _: [1.0, 0.0]) as api, stdout(capsys) as written:
         transport = DeadlineTransport(lambda: {"authorization": f"Bearer {KEY}"})
         embedder = CohereEmbedder(transport, model="m", base_url=api.url)
-        circuits = {name: Breaker(name) for name in ("qdrant", "cohere")}
+        circuits = {name: CircuitBreaker(name) for name in ("qdrant", "cohere")}
         settings = Settings.from_env({"CHUNKPROOF_COLLECTION": "docs", "CHUNKPROOF_LOG_QUERIES": "true"})
         with container.override(Services(settings, store, embedder, circuits)):
             for event in (

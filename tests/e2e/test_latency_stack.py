@@ -120,7 +120,7 @@ def test_what_is_older_is_told_only_when_asked_for(chunkproof: Command, cloudwat
     assert "--since" in nothing.err
     assert "chunkproof doctor --stack stack" in nothing.err
     assert chunkproof("latency", "--stack", "stack", "--since", "1d", "--json").json["requests"] == 100
-    request = json.loads(cloudwatch.server.asked[-1].body)
+    request = json.loads(cloudwatch.server.requests[-1].body)
     assert request["EndTime"] - request["StartTime"] == 86_400
     assert 86_400 in {query["MetricStat"]["Period"] for query in request["MetricDataQueries"]}
     assert len(request["MetricDataQueries"]) <= 500
@@ -143,7 +143,7 @@ def arriving_now(event: Event) -> Event:
 
 def handled(written: Written) -> None:
     """Searches and validations, some failing, by the functions of the stack."""
-    store = QdrantStore.embedded(None)
+    store = QdrantStore.open_local(None)
     fill(store, "docs", Point(1, PAYLOAD, vector=(1.0, 0.0)))
     with container.override(make_services(store, "docs", ENVIRONMENT="prod", LATENCY_TARGET_MS="1500")):
         for number in range(20):

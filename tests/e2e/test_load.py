@@ -18,7 +18,7 @@ def write(path: Path, *lines: object) -> Path:
 
 
 def points(folder: Path, collection: str) -> int:
-    store = QdrantStore.embedded(folder)
+    store = QdrantStore.open_local(folder)
     try:
         return store.describe(collection, Deadline(1000)).points_count
     finally:
@@ -154,7 +154,7 @@ def test_a_path_that_holds_no_chunks_says_so(chunkproof: Command, tmp_path: Path
 def test_a_collection_of_another_size_is_refused_before_any_work(
     chunkproof: Command, tmp_path: Path, handbook_file: Path
 ) -> None:
-    store = QdrantStore.embedded(tmp_path / "d")
+    store = QdrantStore.open_local(tmp_path / "d")
     store.create("c", 3, Deadline(1000))
     store.close()
     run = chunkproof("load", handbook_file, "--collection", "c", "--data", tmp_path / "d")

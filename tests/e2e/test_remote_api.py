@@ -16,15 +16,15 @@ from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
-from chunkproof.clients.transport import tls
+from chunkproof.clients.transport import tls_context
 from chunkproof.errors import NotConfiguredError
 from chunkproof_cli.api_client import _signed
 from chunkproof_cli.main import COMMANDS, cli
 
 from support.api import committed_event, invoke
 from support.commands import Command
-from support.keeping_server import KeepingServer, Said, keeping_server
 from support.listeners import refusing_address, silent_server, web_server
+from support.recording_server import CannedResponse, RecordingServer, recording_server
 from support.serving import Serving, serving
 
 QUESTION = "composed and decomposed accents"
@@ -166,7 +166,7 @@ def test_an_argument_that_is_no_text_is_refused_as_here(handbook: Command, serve
 
 
 @pytest.fixture
-def stack() -> Iterator[KeepingServer]:
+def stack() -> Iterator[RecordingServer]:
     """Answers every search like a stack with nothing to find, and keeps what it was asked."""
     body = {
         "query": "a",
@@ -180,21 +180,21 @@ def stack() -> Iterator[KeepingServer]:
             "timestamp": "2026-01-15T09:00:00Z",
         },
     }
-    with keeping_server(lambda _: Said(body=json.dumps(body).encode(), headers=JSON)) as server:
+    with recording_server(lambda _: CannedResponse(body=json.dumps(body).encode(), headers=JSON)) as server:
         yield server
 
 
 def test_a_token_is_sent_as_a_bearer(
-    chunkproof: Command, stack: KeepingServer, monkeypatch: pytest.MonkeyPatch
+    chunkproof: Command, stack: RecordingServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CHUNKPROOF_TOKEN", "t0ken")
     run = chunkproof("search", "é\u0301 🤖", "-k", 2, *HANDBOOK, "--api", f"{stack.url}/stage/")
     assert run.code == 0
-    (asked,) = stack.asked
-    assert (asked.method, asked.path) == ("POST", "/stage/search")
-    assert asked.headers["authorization"] == "Bearer t0ken"
-    assert asked.headers["content-type"] == "application/json"
-    assert json.loads(asked.body) == {
+    (request,) = stack.requests
+    assert (request.method, request.path) == ("POST", "/stage/search")
+    assert request.headers["authorization"] == "Bearer t0ken"
+    assert request.headers["content-type"] == "application/json"
+    assert json.loads(request.body) == {
         "query_text": "é\u0301 🤖",
         "top_k": 2,
         "similarity_threshold": 0.0,
@@ -204,24 +204,24 @@ def test_a_token_is_sent_as_a_bearer(
 
 
 def test_without_a_token_a_plain_address_gets_no_authorization(
-    chunkproof: Command, stack: KeepingServer
+    chunkproof: Command, stack: RecordingServer
 ) -> None:
     assert chunkproof("search", "a", "--api", stack.url).code == 0
-    assert "authorization" not in stack.asked[0].headers
+    assert "authorization" not in stack.requests[0].headers
 
 
 def test_a_redirect_takes_no_token_elsewhere(
-    chunkproof: Command, stack: KeepingServer, monkeypatch: pytest.MonkeyPatch
+    chunkproof: Command, stack: RecordingServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CHUNKPROOF_TOKEN", "t0ken")
     with web_server(307, b"", {"location": stack.url}) as url:
         run = chunkproof("search", "a", "--api", url)
-    assert (run.code, stack.asked) == (3, [])
+    assert (run.code, stack.requests) == (3, [])
     assert f"{url} answered 307" in run.err
 
 
 def test_a_token_that_no_header_can_hold_is_wrong_input(
-    chunkproof: Command, stack: KeepingServer, monkeypatch: pytest.MonkeyPatch
+    chunkproof: Command, stack: RecordingServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CHUNKPROOF_TOKEN", "t0ken-é")
     run = chunkproof("search", "a", "--api", stack.url)
@@ -406,7 +406,7 @@ def test_a_proxy_that_cannot_be_used_is_named(
 def test_certificates_that_cannot_be_read_are_named(
     chunkproof: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tls.cache_clear()
+    tls_context.cache_clear()
     monkeypatch.setenv("SSL_CERT_FILE", "/nothing/here")
     told = "The certificates of SSL_CERT_FILE or SSL_CERT_DIR cannot be read: No such file or directory\n"
     for arguments in (["--api", refusing_address()], []):

@@ -11,7 +11,7 @@ import boto3
 import pytest
 
 from support.commands import Command
-from support.keeping_server import Backend, Said, keeping_server
+from support.recording_server import CannedResponse, RecordedRequest, recording_server
 
 KEYS = {"QDRANT_API_KEY": "qdrant-key-1d0c", "COHERE_API_KEY": "cohere-key-9f3b"}
 
@@ -78,11 +78,11 @@ class StackApi:
 def stack_api() -> Iterator[StackApi]:
     api = StackApi()
 
-    def answer(asked: Backend) -> Said:
-        status, body = api.answers.get(asked.path, (404, {"message": "Not Found"}))
-        return Said(status, json.dumps(body).encode())
+    def answer(request: RecordedRequest) -> CannedResponse:
+        status, body = api.answers.get(request.path, (404, {"message": "Not Found"}))
+        return CannedResponse(status, json.dumps(body).encode())
 
-    with keeping_server(answer) as server:
+    with recording_server(answer) as server:
         api.url = server.url
         yield api
 

@@ -35,7 +35,7 @@ def test_a_chunk_that_was_normalized_behind_its_back_says_so_with_the_byte(
     data = ("--collection", "handbook", "--data", tmp_path / "d")
     chunkproof("load", handbook_file, *data)
     store, deadline, point = (
-        QdrantStore.embedded(tmp_path / "d"),
+        QdrantStore.open_local(tmp_path / "d"),
         Deadline(10_000),
         point_id_for(CHUNK["chunk_id"]),
     )

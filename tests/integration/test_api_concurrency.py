@@ -30,7 +30,7 @@ def axis(number: int) -> list[float]:
 @pytest.fixture(scope="module", autouse=True)
 def _deployed() -> Iterator[None]:
     """Eight chunks at right angles; the embedder puts `question N` on the axis of chunk N modulo eight."""
-    store = QdrantStore.embedded(None)
+    store = QdrantStore.open_local(None)
     fill(
         store,
         "docs",

@@ -38,7 +38,7 @@ def chunk(number: int, text: str, **payload: Any) -> Point:
 @pytest.fixture(scope="module")
 def store() -> Iterator[QdrantStore]:
     """Eight chunks of a megabyte, best first in the order of their numbers."""
-    made = QdrantStore.embedded(None)
+    made = QdrantStore.open_local(None)
     fill(made, COLLECTION, *(chunk(n, f"{n} " + 'é\u0301\n"\\' * 166_000) for n in range(1, 9)))
     fill(made, "noise", *(chunk(n, noise(1_300_000, n)) for n in range(1, 9)))
     yield made

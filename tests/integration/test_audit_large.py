@@ -42,7 +42,7 @@ def large(served_qdrant: QdrantServer, tmp_path_factory: pytest.TempPathFactory)
     folder, made = tmp_path_factory.mktemp("large"), planted(CHUNKS, faults_of_each=40)
     manifest = folder / "manifest.jsonl"
     manifest.write_bytes(b"".join(made.manifest()))
-    store = QdrantStore.at(served_qdrant.url, DeadlineTransport())
+    store = QdrantStore.open_server(served_qdrant.url, DeadlineTransport())
     fill(store, COLLECTION, made.points, batch=5_000)
     with manifest.open("rb") as lines:
         report = run_audit(lines, folder / "state", services_on(store), COLLECTION)

@@ -34,7 +34,7 @@ def test_in_its_own_snapshot_an_id_on_several_points_is_a_duplicate_and_every_ot
     for chunk_id, _ in contents.values():
         points_of[chunk_id] += 1
     duplicates = {chunk_id for chunk_id, count in points_of.items() if count > 1}
-    store = QdrantStore.embedded(None)
+    store = QdrantStore.open_local(None)
     points = [
         Point(point_id, {"chunk_id": chunk_id, "text": text}, vector=VECTOR)
         for point_id, (chunk_id, text) in contents.items()

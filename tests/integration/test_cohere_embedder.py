@@ -9,7 +9,7 @@ import pytest
 
 from chunkproof.clients.cohere import CohereEmbedder
 from chunkproof.clients.ports import InputType
-from chunkproof.clients.retry import RETRIED_STATUSES
+from chunkproof.clients.resilience import RETRIED_STATUSES
 from chunkproof.clients.transport import DeadlineTransport
 from chunkproof.deadline import Deadline
 from chunkproof.errors import ChunkproofError, EmbeddingError, QueryTooLongError, RateLimitedError

@@ -13,13 +13,13 @@ from chunkproof.clients import secrets
 
 from support.api import Reply, get, invoke, new_process, post
 from support.clock import Clock, clock_of
-from support.keeping_server import Backend, KeepingServer, Said, keeping_server
 from support.log_lines import Written, stdout
+from support.recording_server import CannedResponse, RecordedRequest, RecordingServer, recording_server
 
 NAME = "chunkproof/keys"
 OLD = {"QDRANT_API_KEY": "qdrant-old-s3cr3t", "COHERE_API_KEY": "cohere-old-s3cr3t"}
 NEW = {"QDRANT_API_KEY": "qdrant-new-s3cr3t", "COHERE_API_KEY": "cohere-new-s3cr3t"}
-KEPT_LINE = "the secret could not be read again; the old one stays"
+KEPT_LINE = "the secret could not be read again; the old one is used"
 
 
 @dataclass
@@ -27,13 +27,13 @@ class Services:
     """Qdrant and Cohere behind one address, each with the key that it takes."""
 
     taken: dict[str, str] = field(default_factory=lambda: dict(OLD))
-    server: KeepingServer | None = None
+    server: RecordingServer | None = None
 
-    def __call__(self, asked: Backend) -> Said:
-        is_cohere = asked.path == "/v2/embed"
-        given = asked.headers.get("authorization" if is_cohere else "api-key", "").removeprefix("Bearer ")
+    def __call__(self, request: RecordedRequest) -> CannedResponse:
+        is_cohere = request.path == "/v2/embed"
+        given = request.headers.get("authorization" if is_cohere else "api-key", "").removeprefix("Bearer ")
         if given != self.taken["COHERE_API_KEY" if is_cohere else "QDRANT_API_KEY"]:
-            return Said(401, b'{"message": "invalid"}', {"content-type": "application/json"})
+            return CannedResponse(401, b'{"message": "invalid"}', {"content-type": "application/json"})
         answer: Any = {"result": {"collections": []}, "status": "ok", "time": 0}
         if is_cohere:
             embeddings = {"float": [[1.0, 0.0]]}
@@ -43,13 +43,13 @@ class Services:
                 "texts": ["ping"],
                 "response_type": "embeddings_by_type",
             }
-        return Said(body=json.dumps(answer).encode(), headers={"content-type": "application/json"})
+        return CannedResponse(body=json.dumps(answer).encode(), headers={"content-type": "application/json"})
 
     def calls(self) -> dict[str, int]:
         """How often each was asked since the last time one looked."""
         assert self.server is not None
-        paths = [asked.path for asked in self.server.asked]
-        self.server.asked.clear()
+        paths = [request.path for request in self.server.requests]
+        self.server.requests.clear()
         return {"qdrant": paths.count("/collections"), "cohere": paths.count("/v2/embed")}
 
 
@@ -76,7 +76,7 @@ def _text(content: Any) -> str:
 @pytest.fixture
 def services(monkeypatch: pytest.MonkeyPatch) -> Iterator[Services]:
     made = Services()
-    with keeping_server(made) as made.server:
+    with recording_server(made) as made.server:
         monkeypatch.setenv("QDRANT_URL", made.server.url)
         monkeypatch.setenv("COHERE_BASE_URL", made.server.url)
         monkeypatch.setenv("CHUNKPROOF_DEADLINE_MS", "20000")
@@ -95,13 +95,13 @@ def secret(services: Services, monkeypatch: pytest.MonkeyPatch) -> Iterator[Secr
     }.items():
         monkeypatch.setenv(variable, value)
     monkeypatch.delenv("AWS_PROFILE", raising=False)
-    fetch = secrets._fetch
+    fetch = secrets._fetch_from_aws
 
     def counted(arn: str) -> Any:
         made.reads += 1
         return fetch(arn)
 
-    monkeypatch.setattr(secrets, "_fetch", counted)
+    monkeypatch.setattr(secrets, "_fetch_from_aws", counted)
     with mock_aws(), new_process():
         made = Secret(boto3.client("secretsmanager"))
         made.create(OLD)

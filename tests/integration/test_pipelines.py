@@ -166,9 +166,9 @@ class Loaded:
 @pytest.fixture(scope="module", params=["memory", pytest.param("server", marks=pytest.mark.server)])
 def engine(request: pytest.FixtureRequest) -> Iterator[QdrantStore]:
     if request.param == "memory":
-        store = QdrantStore.embedded(None)
+        store = QdrantStore.open_local(None)
     else:
-        store = QdrantStore.at(request.getfixturevalue("served_qdrant").url, DeadlineTransport())
+        store = QdrantStore.open_server(request.getfixturevalue("served_qdrant").url, DeadlineTransport())
     yield store
     store.close()
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from chunkproof.clients import breaker as breaker_module
+from chunkproof.clients import resilience as breaker_module
 from chunkproof.clients import transport as transport_module
-from chunkproof.clients.breaker import Breaker, Circuit
 from chunkproof.clients.cohere import CohereEmbedder
 from chunkproof.clients.ports import InputType, Point
 from chunkproof.clients.qdrant.store import QdrantStore
+from chunkproof.clients.resilience import CircuitBreaker, CircuitState
 from chunkproof.clients.transport import DeadlineTransport
 from chunkproof.deadline import Deadline
 from chunkproof.errors import (
@@ -32,15 +32,15 @@ from support.clock import Clock, clock_of
 from support.cohere_server import KEY, Answer, CohereServer
 from support.fault_proxy import FaultProxy, fault_proxy
 from support.faults import Cut, Refused
-from support.keeping_server import Backend, KeepingServer, Said, keeping_server
 from support.log_lines import records_of
+from support.recording_server import CannedResponse, RecordedRequest, RecordingServer, recording_server
 
 JSON = {"content-type": "application/json"}
 BUDGET_MS = 5_000.0
-NO_COLLECTIONS = Said(
+NO_COLLECTIONS = CannedResponse(
     body=json.dumps({"result": {"collections": []}, "status": "ok", "time": 0}).encode(), headers=JSON
 )
-WRITTEN = Said(
+WRITTEN = CannedResponse(
     body=json.dumps(
         {"result": {"operation_id": 1, "status": "completed"}, "status": "ok", "time": 0}
     ).encode(),
@@ -53,17 +53,17 @@ CUT = Cut("nothing", reset=False, only_reused=True)
 class Script:
     """A Qdrant that answers these statuses one after the other, and is well when they are used up."""
 
-    def __init__(self, *answers: Said) -> None:
+    def __init__(self, *answers: CannedResponse) -> None:
         self.answers = list(answers)
 
-    def __call__(self, asked: Backend) -> Said:
+    def __call__(self, request: RecordedRequest) -> CannedResponse:
         if self.answers:
             return self.answers.pop(0)
-        return WRITTEN if asked.method == "PUT" else NO_COLLECTIONS
+        return WRITTEN if request.method == "PUT" else NO_COLLECTIONS
 
 
-def refusal(status: int, **headers: str) -> Said:
-    return Said(status, b'{"status": {"error": "no"}}', {**JSON, **headers})
+def refusal(status: int, **headers: str) -> CannedResponse:
+    return CannedResponse(status, b'{"status": {"error": "no"}}', {**JSON, **headers})
 
 
 def cohere_refusal(status: int, **headers: str) -> Answer:
@@ -79,8 +79,8 @@ def store_at() -> Iterator[Stores]:
     """Makes stores, and closes them at the end."""
     made: list[QdrantStore] = []
 
-    def make(url: str, breaker: Breaker | None = None) -> QdrantStore:
-        made.append(QdrantStore.at(url, DeadlineTransport(breaker=breaker)))
+    def make(url: str, breaker: CircuitBreaker | None = None) -> QdrantStore:
+        made.append(QdrantStore.open_server(url, DeadlineTransport(breaker=breaker)))
         return made[-1]
 
     yield make
@@ -93,7 +93,7 @@ def embedder_at() -> Iterator[Embedders]:
     """Makes embedders, and closes them at the end."""
     made: list[CohereEmbedder] = []
 
-    def make(url: str, breaker: Breaker | None = None) -> CohereEmbedder:
+    def make(url: str, breaker: CircuitBreaker | None = None) -> CohereEmbedder:
         transport = DeadlineTransport(lambda: {"authorization": f"Bearer {KEY}"}, breaker=breaker)
         made.append(CohereEmbedder(transport, model="embed-english-v3.0", base_url=url))
         return made[-1]
@@ -137,24 +137,24 @@ def test_an_embedding_that_failed_once_is_asked_for_again(
 
 @pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
 def test_a_read_of_qdrant_that_failed_once_is_asked_for_again(store_at: Stores, status: int) -> None:
-    with keeping_server(Script(refusal(status))) as server:
+    with recording_server(Script(refusal(status))) as server:
         assert read(store_at(server.url)) == []
-    assert [(asked.method, asked.path) for asked in server.asked] == [("GET", "/collections")] * 2
+    assert [(request.method, request.path) for request in server.requests] == [("GET", "/collections")] * 2
 
 
 def test_a_search_is_a_read_although_it_is_posted(store_at: Stores) -> None:
-    pages = Said(
+    pages = CannedResponse(
         body=json.dumps(
             {"result": {"points": [], "next_page_offset": None}, "status": "ok", "time": 0}
         ).encode(),
         headers=JSON,
     )
-    with keeping_server(Script(refusal(503), pages)) as server:
+    with recording_server(Script(refusal(503), pages)) as server:
         assert store_at(server.url).scroll("docs", Deadline(BUDGET_MS), limit=1).points == ()
-    assert [(asked.method, asked.path) for asked in server.asked] == [
+    assert [(request.method, request.path) for request in server.requests] == [
         ("POST", "/collections/docs/points/scroll")
     ] * 2
-    assert server.asked[0].body == server.asked[1].body
+    assert server.requests[0].body == server.requests[1].body
 
 
 def test_a_call_is_never_made_a_third_time(
@@ -163,31 +163,31 @@ def test_a_call_is_never_made_a_third_time(
     cohere_api.answers += [cohere_refusal(503)] * 5
     refused(EmbeddingError, embed, embedder_at(cohere_api.url))
     assert len(cohere_api.requests) == 2
-    with keeping_server(lambda _: refusal(503)) as server:
+    with recording_server(lambda _: refusal(503)) as server:
         refused(VectorStoreUnavailableError, read, store_at(server.url))
-    assert len(server.asked) == 2
+    assert len(server.requests) == 2
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 408, 409, 413, 422, 501, 505])
 def test_an_answer_that_another_try_would_not_change_is_taken_at_once(store_at: Stores, status: int) -> None:
-    with keeping_server(lambda _: refusal(status)) as server:
+    with recording_server(lambda _: refusal(status)) as server:
         refused(ChunkproofError, read, store_at(server.url))
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
 def test_a_write_that_was_answered_is_not_repeated(store_at: Stores, status: int) -> None:
-    with keeping_server(lambda _: refusal(status)) as server:
+    with recording_server(lambda _: refusal(status)) as server:
         refused(ChunkproofError, write, store_at(server.url))
-    assert [asked.method for asked in server.asked] == ["PUT"]
+    assert [request.method for request in server.requests] == ["PUT"]
 
 
 def test_a_repeated_call_is_logged_with_its_service(store_at: Stores) -> None:
     with (
-        keeping_server(Script(refusal(503))) as server,
+        recording_server(Script(refusal(503))) as server,
         records_of("chunkproof.clients.transport") as records,
     ):
-        read(store_at(server.url, Breaker("qdrant")))
+        read(store_at(server.url, CircuitBreaker("qdrant")))
     (record,) = records
     assert record.getMessage() == "call repeated"
     assert (record.__dict__["dependency"], record.__dict__["status"]) == ("qdrant", 503)
@@ -216,7 +216,7 @@ def test_the_wait_that_a_service_asks_for_is_kept(
 
 def test_a_wait_until_a_date_is_kept_too(store_at: Stores, pauses: list[float]) -> None:
     at = format_datetime(datetime.now(UTC) + timedelta(seconds=4), usegmt=True)
-    with keeping_server(Script(refusal(503, **{"retry-after": at}))) as server:
+    with recording_server(Script(refusal(503, **{"retry-after": at}))) as server:
         assert read(store_at(server.url), 20_000) == []
     (pause,) = pauses
     assert 2.0 <= pause <= 4.2, "a date has no fractions of a second"
@@ -225,7 +225,7 @@ def test_a_wait_until_a_date_is_kept_too(store_at: Stores, pauses: list[float]) 
 def test_without_a_wait_asked_for_the_pause_is_a_fifth_of_a_second_at_most(
     store_at: Stores, pauses: list[float]
 ) -> None:
-    with keeping_server(Script(refusal(503))) as server:
+    with recording_server(Script(refusal(503))) as server:
         started = monotonic()
         read(store_at(server.url))
         assert monotonic() - started < 2.0
@@ -241,9 +241,9 @@ def test_a_wait_that_does_not_fit_is_passed_on_and_not_waited_for(
     started = monotonic()
     error = refused(ChunkproofError, embed, embedder_at(cohere_api.url), 2_000)
     assert (error.retry_after, len(cohere_api.requests)) == (7.0, 1)
-    with keeping_server(lambda _: refusal(status, **{"retry-after": "7"})) as server:
+    with recording_server(lambda _: refusal(status, **{"retry-after": "7"})) as server:
         error = refused(ChunkproofError, read, store_at(server.url), 2_000)
-    assert (error.retry_after, len(server.asked)) == (7.0, 1)
+    assert (error.retry_after, len(server.requests)) == (7.0, 1)
     assert monotonic() - started < 1.5
 
 
@@ -257,27 +257,27 @@ def test_a_wait_of_less_than_a_second_is_not_made_longer(
 
 
 def test_a_call_that_took_most_of_the_time_is_not_repeated(store_at: Stores) -> None:
-    def slow(_: Backend) -> Said:
+    def slow(_: RecordedRequest) -> CannedResponse:
         time.sleep(0.2)
         return refusal(503)
 
-    with keeping_server(slow) as server:
+    with recording_server(slow) as server:
         refused(VectorStoreUnavailableError, read, store_at(server.url), 390)
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
 
 
 # connections
 
 
 @pytest.fixture
-def qdrant() -> Iterator[KeepingServer]:
+def qdrant() -> Iterator[RecordingServer]:
     """As much of Qdrant as these calls need."""
-    with keeping_server(Script()) as server:
+    with recording_server(Script()) as server:
         yield server
 
 
 @pytest.fixture
-def proxy(qdrant: KeepingServer) -> Iterator[FaultProxy]:
+def proxy(qdrant: RecordingServer) -> Iterator[FaultProxy]:
     """Before Qdrant, to fail on purpose."""
     with fault_proxy(qdrant.url) as made:
         yield made
@@ -346,16 +346,16 @@ def test_a_connection_that_is_refused_is_tried_twice_even_for_a_write(
     store_at: Stores, proxy: FaultProxy, call: Callable[..., object]
 ) -> None:
     proxy.inject(Refused())
-    two, three = Breaker("qdrant", failures=2), Breaker("qdrant", failures=3)
+    two, three = CircuitBreaker("qdrant", max_failures=2), CircuitBreaker("qdrant", max_failures=3)
     for breaker in (two, three):
         refused(VectorStoreUnavailableError, call, store_at(proxy.url, breaker))
-    assert (two.state, three.state) == (Circuit.OPEN, Circuit.CLOSED)
+    assert (two.state, three.state) == (CircuitState.OPEN, CircuitState.CLOSED)
 
 
 def test_a_service_that_comes_up_in_the_pause_is_reached(store_at: Stores, proxy: FaultProxy) -> None:
     proxy.inject(Refused())
 
-    class Opening(Breaker):
+    class Opening(CircuitBreaker):
         """Lets the service come up as soon as the first attempt has failed."""
 
         def record(self, *, failed: bool | None, is_probe: bool = False) -> None:
@@ -378,31 +378,31 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 def test_an_open_circuit_makes_no_request_and_closes_after_a_rest(
     store_at: Stores, clock: Clock, pauses: list[float]
 ) -> None:
-    breaker = Breaker("qdrant", rest_s=5.0)
-    with keeping_server(Script(*[refusal(503)] * 5)) as server:
+    breaker = CircuitBreaker("qdrant", open_s=5.0)
+    with recording_server(Script(*[refusal(503)] * 5)) as server:
         store = store_at(server.url, breaker)
         for _ in range(3):  # two requests, two, and the one that opens it
             refused(VectorStoreUnavailableError, read, store)
-        assert (len(server.asked), breaker.state) == (5, Circuit.OPEN)
+        assert (len(server.requests), breaker.state) == (5, CircuitState.OPEN)
         pauses.clear()
         clock.now += 1.5
         error = refused(VectorStoreUnavailableError, read, store)
-        assert (len(server.asked), pauses) == (5, []), "nothing is asked, nobody waits"
+        assert (len(server.requests), pauses) == (5, []), "nothing is asked, nobody waits"
         assert error.messages == (
             f"Qdrant service unavailable at {server.url.removeprefix('http://')}",
-            "Qdrant failed repeatedly; it is asked again after a rest",
+            "Qdrant failed repeatedly; calls to it are paused for a moment",
         )
         assert (error.code, error.retry_after) == ("QDRANT_UNAVAILABLE", 3.5)
         clock.now += 3.5
         assert read(store) == []
-        assert (len(server.asked), breaker.state) == (6, Circuit.CLOSED)
+        assert (len(server.requests), breaker.state) == (6, CircuitState.CLOSED)
 
 
 def test_an_open_circuit_of_the_embedder_does_the_same(
     embedder_at: Embedders, cohere_api: CohereServer, clock: Clock, pauses: list[float]
 ) -> None:
     cohere_api.answers += [cohere_refusal(500)] * 6
-    breaker = Breaker("cohere", rest_s=5.0)
+    breaker = CircuitBreaker("cohere", open_s=5.0)
     embedder = embedder_at(cohere_api.url, breaker)
     for _ in range(3):
         refused(EmbeddingError, embed, embedder)
@@ -410,58 +410,60 @@ def test_an_open_circuit_of_the_embedder_does_the_same(
     error = refused(EmbeddingError, embed, embedder)
     host = cohere_api.url.removeprefix("http://")
     assert error.messages == (
-        f"Failed to embed query: {host} failed repeatedly; it is asked again after a rest",
+        f"Failed to embed query: {host} failed repeatedly; calls to it are paused for a moment",
     )
     assert (error.code, error.retry_after) == ("EMBEDDING_FAILED", 5.0)
     assert (len(cohere_api.requests), pauses) == (5, [])
     clock.now += 5.0
     refused(EmbeddingError, embed, embedder)
-    assert (len(cohere_api.requests), breaker.state) == (6, Circuit.OPEN), "one probe, not repeated"
+    assert (len(cohere_api.requests), breaker.state) == (6, CircuitState.OPEN), "one probe, not repeated"
     clock.now += 5.0
     assert embed(embedder) == 1024
-    assert breaker.state is Circuit.CLOSED
+    assert breaker.state is CircuitState.CLOSED
 
 
 def test_the_call_that_opens_the_circuit_does_not_wait_for_a_repetition_that_will_not_be(
     store_at: Stores, pauses: list[float]
 ) -> None:
-    with keeping_server(lambda _: refusal(503, **{"retry-after": "2"})) as server:
-        refused(VectorStoreUnavailableError, read, store_at(server.url, Breaker("qdrant", failures=1)))
-    assert (len(server.asked), pauses) == (1, [])
+    with recording_server(lambda _: refusal(503, **{"retry-after": "2"})) as server:
+        refused(
+            VectorStoreUnavailableError, read, store_at(server.url, CircuitBreaker("qdrant", max_failures=1))
+        )
+    assert (len(server.requests), pauses) == (1, [])
 
 
 @pytest.mark.parametrize("status", [400, 401, 404, 408, 409, 422])
 def test_a_service_that_refuses_what_is_asked_is_not_down(store_at: Stores, status: int) -> None:
-    breaker = Breaker("qdrant")
-    with keeping_server(lambda _: refusal(status)) as server:
+    breaker = CircuitBreaker("qdrant")
+    with recording_server(lambda _: refusal(status)) as server:
         store = store_at(server.url, breaker)
         for _ in range(6):
             refused(ChunkproofError, read, store)
-    assert (len(server.asked), breaker.state) == (6, Circuit.CLOSED)
+    assert (len(server.requests), breaker.state) == (6, CircuitState.CLOSED)
 
 
 def test_a_limited_rate_does_not_open_the_circuit(store_at: Stores) -> None:
-    breaker = Breaker("qdrant")
-    with keeping_server(lambda _: refusal(429, **{"retry-after": "9"})) as server:
+    breaker = CircuitBreaker("qdrant")
+    with recording_server(lambda _: refusal(429, **{"retry-after": "9"})) as server:
         store = store_at(server.url, breaker)
         for _ in range(6):
             refused(RateLimitedError, read, store)
-    assert (len(server.asked), breaker.state) == (6, Circuit.CLOSED)
+    assert (len(server.requests), breaker.state) == (6, CircuitState.CLOSED)
 
 
 def test_a_success_in_between_keeps_the_circuit_closed(store_at: Stores) -> None:
-    breaker = Breaker("qdrant", failures=3)
-    with keeping_server(Script(refusal(503), NO_COLLECTIONS, refusal(503), NO_COLLECTIONS)) as server:
+    breaker = CircuitBreaker("qdrant", max_failures=3)
+    with recording_server(Script(refusal(503), NO_COLLECTIONS, refusal(503), NO_COLLECTIONS)) as server:
         store = store_at(server.url, breaker)
         read(store)
         read(store)
-    assert (len(server.asked), breaker.state) == (4, Circuit.CLOSED)
+    assert (len(server.requests), breaker.state) == (4, CircuitState.CLOSED)
 
 
 @pytest.fixture
-def deployed(monkeypatch: pytest.MonkeyPatch, cohere_api: CohereServer) -> Iterator[KeepingServer]:
+def deployed(monkeypatch: pytest.MonkeyPatch, cohere_api: CohereServer) -> Iterator[RecordingServer]:
     """The handlers over a Qdrant that is down and a Cohere that is well."""
-    with keeping_server(lambda _: refusal(503)) as server:
+    with recording_server(lambda _: refusal(503)) as server:
         monkeypatch.setenv("QDRANT_URL", server.url)
         monkeypatch.setenv("COHERE_BASE_URL", cohere_api.url)
         monkeypatch.setenv("COHERE_API_KEY", KEY)
@@ -469,24 +471,24 @@ def deployed(monkeypatch: pytest.MonkeyPatch, cohere_api: CohereServer) -> Itera
             yield server
 
 
-def test_callers_of_the_api_are_told_when_to_come_back_and_operators_why(deployed: KeepingServer) -> None:
+def test_callers_of_the_api_are_told_when_to_come_back_and_operators_why(deployed: RecordingServer) -> None:
     event = get("/collections/docs")
     for _ in range(3):
         assert invoke(event).code == "QDRANT_UNAVAILABLE"
-    assert len(deployed.asked) == 5
+    assert len(deployed.requests) == 5
     reply = invoke(event)
     assert (reply.status, reply.code) == (503, "QDRANT_UNAVAILABLE")
     assert reply.headers["retry-after"] in ("4", "5")
     health = invoke(get("/health", deep="true"))
     assert (health.status, health.json["qdrant"]["circuit"]) == (503, "open")
     assert (health.json["embedder"]["status"], health.json["embedder"]["circuit"]) == ("ok", "closed")
-    assert len(deployed.asked) == 5
+    assert len(deployed.requests) == 5
 
 
-def test_each_service_has_a_circuit_of_its_own(deployed: KeepingServer, cohere_api: CohereServer) -> None:
+def test_each_service_has_a_circuit_of_its_own(deployed: RecordingServer, cohere_api: CohereServer) -> None:
     for _ in range(6):
         invoke(get("/health", deep="true"))
-    assert (len(deployed.asked), len(cohere_api.requests)) == (5, 6)
+    assert (len(deployed.requests), len(cohere_api.requests)) == (5, 6)
 
 
 def test_the_time_to_wait_is_never_rounded_down() -> None:

@@ -15,14 +15,14 @@ import pytest
 from aws_lambda_powertools.utilities import parameters
 from moto import mock_aws
 
-from chunkproof.clients.secrets import forget_secrets
+from chunkproof.clients.secrets import clear_secret_cache
 from chunkproof.runtime import container
 
 from support.api import Reply, get, invoke, new_process, post
 from support.cohere_server import KEY
-from support.keeping_server import Backend, KeepingServer, Said, keeping_server
 from support.listeners import dripping_server, silent_server
 from support.qdrant_server import QdrantServer, free_port
+from support.recording_server import CannedResponse, RecordedRequest, RecordingServer, recording_server
 
 NAME = "chunkproof/keys"
 QDRANT_KEY = "test-qdrant-s3cr3t-77aa"
@@ -48,9 +48,9 @@ COLLECTION = {
 }
 
 
-def _says(asked: Backend) -> Said:
+def _says(request: RecordedRequest) -> CannedResponse:
     """Both services in one: Cohere's embed API, and as much of Qdrant's as an empty collection needs."""
-    if asked.path == "/v2/embed":
+    if request.path == "/v2/embed":
         answer: Any = {
             "id": "1",
             "embeddings": {"float": [[1.0, 0.0]]},
@@ -58,24 +58,24 @@ def _says(asked: Backend) -> Said:
             "response_type": "embeddings_by_type",
         }
     else:
-        result: Any = {"points": []} if asked.path.endswith("/query") else COLLECTION
+        result: Any = {"points": []} if request.path.endswith("/query") else COLLECTION
         answer = {
-            "result": {"collections": []} if asked.path == "/collections" else result,
+            "result": {"collections": []} if request.path == "/collections" else result,
             "status": "ok",
             "time": 0,
         }
-    return Said(body=json.dumps(answer).encode(), headers={"content-type": "application/json"})
+    return CannedResponse(body=json.dumps(answer).encode(), headers={"content-type": "application/json"})
 
 
 @pytest.fixture
-def services() -> Iterator[KeepingServer]:
+def services() -> Iterator[RecordingServer]:
     """Qdrant and Cohere, keeping the headers they get."""
-    with keeping_server(_says) as server:
+    with recording_server(_says) as server:
         yield server
 
 
 @pytest.fixture(autouse=True)
-def _deployed(services: KeepingServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _deployed(services: RecordingServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for variable in ("AWS_DEFAULT_REGION", "AWS_REGION", "AWS_PROFILE"):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
@@ -84,13 +84,13 @@ def _deployed(services: KeepingServer, monkeypatch: pytest.MonkeyPatch) -> Itera
     monkeypatch.setenv("QDRANT_URL", services.url)
     monkeypatch.setenv("COHERE_BASE_URL", services.url)
     monkeypatch.setenv("CHUNKPROOF_DEADLINE_MS", "20000")
-    _forget_secrets()
+    _clear_secret_cache()
     with new_process():
         yield
-    _forget_secrets()
+    _clear_secret_cache()
 
 
-def _forget_secrets() -> None:
+def _clear_secret_cache() -> None:
     parameters.clear_caches()
     parameters.base.DEFAULT_PROVIDERS.clear()
 
@@ -113,11 +113,11 @@ def keep(aws: Any, monkeypatch: pytest.MonkeyPatch, secret: str | bytes) -> str:
     return arn
 
 
-def sent(services: KeepingServer, header: str) -> set[tuple[str, str | None]]:
+def sent(services: RecordingServer, header: str) -> set[tuple[str, str | None]]:
     """To which service, and with which value of the header."""
     return {
-        ("cohere" if asked.path == "/v2/embed" else "qdrant", asked.headers.get(header))
-        for asked in services.asked
+        ("cohere" if request.path == "/v2/embed" else "qdrant", request.headers.get(header))
+        for request in services.requests
     }
 
 
@@ -132,7 +132,7 @@ def refusal(reply: Reply, *secrets: str) -> str:
 
 
 def test_the_keys_of_the_secret_reach_the_services(
-    aws: Any, monkeypatch: pytest.MonkeyPatch, services: KeepingServer
+    aws: Any, monkeypatch: pytest.MonkeyPatch, services: RecordingServer
 ) -> None:
     keep(aws, monkeypatch, json.dumps({"QDRANT_API_KEY": QDRANT_KEY, "COHERE_API_KEY": KEY}))
     assert invoke(ASKED).status == 200
@@ -185,7 +185,7 @@ def test_a_real_qdrant_lets_the_secrets_key_in_and_no_other(
 
 
 def test_a_binary_secret_is_read_as_well(
-    aws: Any, monkeypatch: pytest.MonkeyPatch, services: KeepingServer
+    aws: Any, monkeypatch: pytest.MonkeyPatch, services: RecordingServer
 ) -> None:
     keep(aws, monkeypatch, json.dumps({"COHERE_API_KEY": KEY}).encode())
     assert invoke(ASKED).status == 200
@@ -193,7 +193,7 @@ def test_a_binary_secret_is_read_as_well(
 
 
 def test_a_qdrant_without_a_key_gets_none(
-    aws: Any, monkeypatch: pytest.MonkeyPatch, services: KeepingServer
+    aws: Any, monkeypatch: pytest.MonkeyPatch, services: RecordingServer
 ) -> None:
     keep(aws, monkeypatch, json.dumps({"COHERE_API_KEY": KEY}))
     assert invoke(ASKED).status == 200
@@ -201,7 +201,7 @@ def test_a_qdrant_without_a_key_gets_none(
 
 
 def test_a_key_of_the_environment_outranks_the_secret(
-    aws: Any, monkeypatch: pytest.MonkeyPatch, services: KeepingServer
+    aws: Any, monkeypatch: pytest.MonkeyPatch, services: RecordingServer
 ) -> None:
     keep(aws, monkeypatch, json.dumps({"QDRANT_API_KEY": "other", "COHERE_API_KEY": "other"}))
     monkeypatch.setenv("QDRANT_API_KEY", QDRANT_KEY)
@@ -212,7 +212,7 @@ def test_a_key_of_the_environment_outranks_the_secret(
 
 
 def test_a_key_that_is_changed_is_used_once_the_old_one_is_forgotten(
-    aws: Any, monkeypatch: pytest.MonkeyPatch, services: KeepingServer
+    aws: Any, monkeypatch: pytest.MonkeyPatch, services: RecordingServer
 ) -> None:
     arn = keep(aws, monkeypatch, json.dumps({"QDRANT_API_KEY": "old", "COHERE_API_KEY": KEY}))
     invoke(get("/collections/docs"))
@@ -221,8 +221,8 @@ def test_a_key_that_is_changed_is_used_once_the_old_one_is_forgotten(
     )
     invoke(get("/collections/docs"))
     assert {key for _, key in sent(services, "api-key")} == {"old"}, "kept for five minutes"
-    forget_secrets()
-    services.asked.clear()
+    clear_secret_cache()
+    services.requests.clear()
     invoke(get("/collections/docs"))
     assert {key for _, key in sent(services, "api-key")} == {"new"}
 
@@ -231,7 +231,7 @@ def test_a_key_that_is_changed_is_used_once_the_old_one_is_forgotten(
 
 
 def test_without_a_secret_nothing_of_aws_is_needed(
-    monkeypatch: pytest.MonkeyPatch, services: KeepingServer
+    monkeypatch: pytest.MonkeyPatch, services: RecordingServer
 ) -> None:
     monkeypatch.setenv("CHUNKPROOF_SECRET_ARN", "")
     monkeypatch.setenv("COHERE_API_KEY", KEY)
@@ -240,13 +240,13 @@ def test_without_a_secret_nothing_of_aws_is_needed(
 
 
 def test_building_the_services_reads_no_secret(
-    monkeypatch: pytest.MonkeyPatch, services: KeepingServer
+    monkeypatch: pytest.MonkeyPatch, services: RecordingServer
 ) -> None:
     monkeypatch.setenv(
         "CHUNKPROOF_SECRET_ARN", "arn:aws:secretsmanager:eu-central-1:123456789012:secret:none"
     )
     container.services()
-    assert services.asked == []
+    assert services.requests == []
 
 
 def test_health_without_depth_reads_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -287,7 +287,7 @@ def test_a_missing_secret_is_named(aws: Any, monkeypatch: pytest.MonkeyPatch, ev
 def test_a_malformed_secret_is_named_and_never_shown(
     aws: Any,
     monkeypatch: pytest.MonkeyPatch,
-    services: KeepingServer,
+    services: RecordingServer,
     capfd: pytest.CaptureFixture[str],
     secret: str,
     why: str,
@@ -296,7 +296,7 @@ def test_a_malformed_secret_is_named_and_never_shown(
     assert refusal(invoke(ASKED), "s3cr3t") == f"The secret {arn} {why}"
     logged = capfd.readouterr()
     assert "s3cr3t" not in logged.out + logged.err
-    assert services.asked == [], "nothing is asked without the key"
+    assert services.requests == [], "nothing is asked without the key"
 
 
 @pytest.mark.parametrize(

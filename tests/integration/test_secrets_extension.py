@@ -11,43 +11,45 @@ import pytest
 
 from chunkproof import deadline
 from chunkproof.clients import secrets
-from chunkproof.clients.secrets import Keys, forget_secrets
+from chunkproof.clients.secrets import Keys, clear_secret_cache
 from chunkproof.clients.secrets_extension import SecretsExtension
 from chunkproof.deadline import Deadline
 from chunkproof.settings import Settings
 
 from support.clock import clock_of
-from support.keeping_server import Backend, Said, keeping_server
 from support.qdrant_server import free_port
+from support.recording_server import CannedResponse, RecordedRequest, recording_server
 
 ARN = "arn:aws:secretsmanager:eu-central-1:123456789012:secret:chunkproof/keys-a1b2c3"
 TOKEN = "a-session-token-5f1e"
 NEAR, FAR = {"COHERE_API_KEY": "near-key-91c4"}, {"COHERE_API_KEY": "far-key-77d0"}
 
 
-def secret(value: object) -> Said:
+def secret(value: object) -> CannedResponse:
     """As the extension answers: the whole answer of Secrets Manager."""
-    return Said(body=json.dumps({"ARN": ARN, "Name": "chunkproof/keys", "SecretString": value}).encode())
+    return CannedResponse(
+        body=json.dumps({"ARN": ARN, "Name": "chunkproof/keys", "SecretString": value}).encode()
+    )
 
 
 @pytest.fixture
 def far(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Secrets Manager itself: what it was asked for."""
-    asked: list[str] = []
+    request: list[str] = []
 
     def fetch(arn: str) -> dict[str, str]:
-        asked.append(arn)
+        request.append(arn)
         return FAR
 
-    monkeypatch.setattr(secrets, "_fetch", fetch)
-    return asked
+    monkeypatch.setattr(secrets, "_fetch_from_aws", fetch)
+    return request
 
 
 @pytest.fixture(autouse=True)
 def _nothing_remembered() -> Iterator[None]:
-    forget_secrets()
+    clear_secret_cache()
     yield
-    forget_secrets()
+    clear_secret_cache()
 
 
 def keys_at(url: str | int) -> Keys:
@@ -63,22 +65,22 @@ def keys_at(url: str | int) -> Keys:
     )
 
 
-def serving(answer: Said) -> Callable[[Backend], Said]:
+def serving(answer: CannedResponse) -> Callable[[RecordedRequest], CannedResponse]:
     return lambda _: answer
 
 
 def test_a_key_comes_from_the_extension_which_knows_the_function_by_its_token(far: list[str]) -> None:
-    with keeping_server(serving(secret(json.dumps(NEAR)))) as extension:
+    with recording_server(serving(secret(json.dumps(NEAR)))) as extension:
         assert keys_at(extension.url).for_cohere() == {"authorization": "Bearer near-key-91c4"}
-    [asked] = extension.asked
-    assert urlsplit(asked.path).path == "/secretsmanager/get"
-    assert parse_qs(urlsplit(asked.path).query) == {"secretId": [ARN]}
-    assert asked.headers["x-aws-parameters-secrets-token"] == TOKEN
+    [request] = extension.requests
+    assert urlsplit(request.path).path == "/secretsmanager/get"
+    assert parse_qs(urlsplit(request.path).query) == {"secretId": [ARN]}
+    assert request.headers["x-aws-parameters-secrets-token"] == TOKEN
     assert far == []
 
 
 def test_boto3_is_not_imported_for_it() -> None:
-    with keeping_server(serving(secret(json.dumps(NEAR)))) as extension:
+    with recording_server(serving(secret(json.dumps(NEAR)))) as extension:
         code = f"""
             import sys
             from chunkproof.clients.secrets import Keys
@@ -99,16 +101,16 @@ def test_boto3_is_not_imported_for_it() -> None:
 @pytest.mark.parametrize(
     "answer",
     [
-        Said(400, b"not ready to serve traffic, please wait"),
-        Said(403),
-        Said(200, b"<html>"),
-        Said(200, b"{}"),
-        Said(200, b"null"),
+        CannedResponse(400, b"not ready to serve traffic, please wait"),
+        CannedResponse(403),
+        CannedResponse(200, b"<html>"),
+        CannedResponse(200, b"{}"),
+        CannedResponse(200, b"null"),
     ],
     ids=["not ready", "refused", "no JSON", "no secret", "null"],
 )
-def test_an_extension_that_has_it_not_is_passed_over(answer: Said, far: list[str]) -> None:
-    with keeping_server(serving(answer)) as extension:
+def test_an_extension_that_has_it_not_is_passed_over(answer: CannedResponse, far: list[str]) -> None:
+    with recording_server(serving(answer)) as extension:
         assert keys_at(extension.url).for_cohere() == {"authorization": "Bearer far-key-77d0"}
     assert far == [ARN]
 
@@ -119,17 +121,17 @@ def test_an_extension_that_is_not_there_is_passed_over(far: list[str]) -> None:
 
 
 def test_without_a_token_the_extension_is_not_asked(far: list[str]) -> None:
-    with keeping_server(serving(secret(json.dumps(NEAR)))) as extension:
+    with recording_server(serving(secret(json.dumps(NEAR)))) as extension:
         port = str(urlsplit(extension.url).port)
         given = {"CHUNKPROOF_SECRET_ARN": ARN, "CHUNKPROOF_SECRETS_PORT": port}
         assert Keys(Settings.from_env(given)).for_cohere() == {"authorization": "Bearer far-key-77d0"}
-    assert extension.asked == []
+    assert extension.requests == []
 
 
 def test_a_secret_that_is_no_object_of_strings_is_said_to_be_so(far: list[str]) -> None:
     for value in ("nothing", "[]", '{"COHERE_API_KEY": 5}'):
-        forget_secrets()
-        with keeping_server(serving(secret(value))) as extension:
+        clear_secret_cache()
+        with recording_server(serving(secret(value))) as extension:
             with pytest.raises(secrets.NotConfiguredError, match="is not") as caught:
                 keys_at(extension.url).for_cohere()
             assert ARN in caught.value.message
@@ -140,15 +142,15 @@ def test_a_refused_key_is_asked_of_secrets_manager_past_the_extensions_cache(
     far: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = clock_of(secrets, monkeypatch)
-    with keeping_server(serving(secret(json.dumps(NEAR)))) as extension:
+    with recording_server(serving(secret(json.dumps(NEAR)))) as extension:
         keys = keys_at(extension.url)
         keys.for_cohere()
         clock.now += 20
-        keys.forget()
+        keys.expire()
         assert keys.for_cohere() == {"authorization": "Bearer far-key-77d0"}
         clock.now += secrets.MAX_AGE_S + 1
         assert keys.for_cohere() == {"authorization": "Bearer near-key-91c4"}
-    assert (len(extension.asked), far) == (2, [ARN])
+    assert (len(extension.requests), far) == (2, [ARN])
 
 
 def test_the_extension_gets_no_more_than_half_of_the_time_left(
@@ -160,7 +162,7 @@ def test_the_extension_gets_no_more_than_half_of_the_time_left(
         given.append(seconds)
 
     monkeypatch.setattr(SecretsExtension, "read", read)
-    with Deadline(1_000).applied():
+    with Deadline(1_000).enforced():
         keys_at(2773).for_cohere()
         assert deadline.current() is not None
     assert 0.4 < given[0] <= 0.5

@@ -133,8 +133,8 @@ def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 def _opened(request: pytest.FixtureRequest, folder: Path) -> QdrantStore:
     if request.param in ("server", "strict"):
-        return QdrantStore.at(request.getfixturevalue("served_qdrant").url, DeadlineTransport())
-    return QdrantStore.embedded(folder if request.param == "folder" else None)
+        return QdrantStore.open_server(request.getfixturevalue("served_qdrant").url, DeadlineTransport())
+    return QdrantStore.open_local(folder if request.param == "folder" else None)
 
 
 # nearest
@@ -524,18 +524,18 @@ def test_what_local_mode_refuses_is_an_error_of_ours(
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # the client leaves .lock open
 def test_a_folder_that_is_open_elsewhere_is_an_error_that_says_so(tmp_path: Path) -> None:
-    first = QdrantStore.embedded(tmp_path / "store")
+    first = QdrantStore.open_local(tmp_path / "store")
     try:
         with pytest.raises(ChunkproofError, match="another process has this folder open"):
-            QdrantStore.embedded(tmp_path / "store")
+            QdrantStore.open_local(tmp_path / "store")
     finally:
         first.close()
 
 
 def test_a_folder_keeps_what_was_written(tmp_path: Path, collection: str, deadline: Deadline) -> None:
-    first = QdrantStore.embedded(tmp_path / "store")
+    first = QdrantStore.open_local(tmp_path / "store")
     fill(first, collection, *POINTS)
     first.close()
-    second = QdrantStore.embedded(tmp_path / "store")
+    second = QdrantStore.open_local(tmp_path / "store")
     assert [point.id for point in second.scroll(collection, deadline, limit=9).points] == [1, 2, 3, FOUR]
     second.close()

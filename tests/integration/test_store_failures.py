@@ -37,7 +37,7 @@ JSON = {"content-type": "application/json"}
 
 
 def store_at(url: str, key: str | None = None) -> QdrantStore:
-    return QdrantStore.at(url, DeadlineTransport(lambda: {"api-key": key} if key else {}))
+    return QdrantStore.open_server(url, DeadlineTransport(lambda: {"api-key": key} if key else {}))
 
 
 def host_of(url: str) -> str:
@@ -158,7 +158,7 @@ def test_something_else_at_the_address_is_named_as_such(answer: tuple[int, bytes
             assert error.code == "QDRANT_UNAVAILABLE"
             assert error.messages == (
                 f"Qdrant service unavailable at {host_of(url)}",
-                "What answered there does not speak Qdrant's API",
+                "The server at this address does not speak Qdrant's API",
             )
 
 

@@ -10,19 +10,19 @@ from chunkproof.runtime import container
 
 from support.api import get, invoke, post
 from support.chunks import fill, make_services
-from support.keeping_server import KeepingServer, keeping_server
+from support.recording_server import RecordingServer, recording_server
 
 HTML = "</script><img src=x onerror=alert(1)> & <b>bold</b> \x1b]8;;http://evil.example\x07"
 
 
 @pytest.fixture
-def stored_url() -> Iterator[KeepingServer]:
-    with keeping_server() as server:
+def stored_url() -> Iterator[RecordingServer]:
+    with recording_server() as server:
         yield server
 
 
 @pytest.fixture(autouse=True)
-def _deployed(memory_store: QdrantStore, stored_url: KeepingServer) -> Iterator[None]:
+def _deployed(memory_store: QdrantStore, stored_url: RecordingServer) -> Iterator[None]:
     payload = {"text": HTML, "url": f"{stored_url.url}/page", "document_title": HTML}
     fill(memory_store, "docs", Point(1, payload, vector=(1.0, 0.0)))
     fill(memory_store, "private", Point(7, {"text": "hidden"}, vector=(1.0, 0.0)))
@@ -38,14 +38,14 @@ def test_markup_in_a_chunk_comes_back_as_the_same_characters_in_json() -> None:
     assert (compared.json["stored_text"], compared.json["matches"]) == (HTML, True)
 
 
-def test_a_stored_address_is_never_asked(stored_url: KeepingServer) -> None:
+def test_a_stored_address_is_never_asked(stored_url: RecordingServer) -> None:
     for event in (
         post("/search", {"query_vector": [1.0, 0.0], "with_payload": True}),
         post("/validate-chunk", {"chunk_id": "1", "original_text": HTML}),
         get("/collections/docs"),
     ):
         assert invoke(event).status == 200
-    assert stored_url.asked == []
+    assert stored_url.requests == []
 
 
 def test_a_chunk_of_a_collection_that_is_not_allowed_cannot_be_validated() -> None:

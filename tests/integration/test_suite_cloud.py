@@ -62,7 +62,7 @@ class Embedder(Words):
 @pytest.fixture
 def services(served_qdrant: QdrantServer, collection: str) -> Iterator[Services]:
     """A collection of 22 chunks on the real server."""
-    store, embedder = QdrantStore.at(served_qdrant.url, DeadlineTransport()), Embedder()
+    store, embedder = QdrantStore.open_server(served_qdrant.url, DeadlineTransport()), Embedder()
     texts = {f"{topic}-{n}": f"all about the {topic} number {n}" for topic in TOPICS for n in (0, 1)}
     vectors = embedder.embed(list(texts.values()), InputType.DOCUMENT, Deadline(SECONDS_60))
     points = [

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from chunkproof.clients.breaker import Breaker
 from chunkproof.clients.cohere import CohereEmbedder
 from chunkproof.clients.ports import NearestQuery, Point
-from chunkproof.clients.qdrant.local import EmbeddedStore
+from chunkproof.clients.qdrant.local import LocalStore
+from chunkproof.clients.resilience import CircuitBreaker
 from chunkproof.clients.transport import DeadlineTransport
 from chunkproof.deadline import Deadline
 from chunkproof.errors import SettingsError, VectorStoreUnavailableError
@@ -44,7 +44,7 @@ POINTS = (
 )
 
 
-class Store(EmbeddedStore):
+class Store(LocalStore):
     """In memory; a search of it can be made slow, or fail."""
 
     seconds = 0.0
@@ -100,7 +100,7 @@ def deployed(store: Store, embedder: CohereEmbedder) -> Deploy:
     def deploy(**settings: str) -> Iterator[Services]:
         environ = {"CHUNKPROOF_COLLECTION": "docs", "CHUNKPROOF_DEADLINE_MS": str(SECONDS_60)}
         environ |= {f"CHUNKPROOF_{name}": value for name, value in settings.items()}
-        circuits = {name: Breaker(name, failures=1) for name in ("qdrant", "cohere")}
+        circuits = {name: CircuitBreaker(name, max_failures=1) for name in ("qdrant", "cohere")}
         made = Services(Settings.from_env(environ), store, embedder, circuits)
         with container.override(made):
             yield made

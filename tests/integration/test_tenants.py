@@ -96,16 +96,16 @@ class Shelf:
 def shelf(request: pytest.FixtureRequest) -> Iterator[Shelf]:
     """In memory, on a server, and on a server in strict mode."""
     if request.param == "memory":
-        store = QdrantStore.embedded(None)
+        store = QdrantStore.open_local(None)
     else:
-        store = QdrantStore.at(request.getfixturevalue("served_qdrant").url, DeadlineTransport())
+        store = QdrantStore.open_server(request.getfixturevalue("served_qdrant").url, DeadlineTransport())
     yield Shelf(store, request.param == "strict")
     store.close()
 
 
 @pytest.fixture(scope="module")
 def in_memory() -> Iterator[Shelf]:
-    store = QdrantStore.embedded(None)
+    store = QdrantStore.open_local(None)
     yield Shelf(store)
     store.close()
 
@@ -113,7 +113,7 @@ def in_memory() -> Iterator[Shelf]:
 @pytest.fixture(scope="module")
 def on_server(served_qdrant: QdrantServer) -> Iterator[dict[bool, Shelf]]:
     """Without and with strict mode."""
-    store = QdrantStore.at(served_qdrant.url, DeadlineTransport())
+    store = QdrantStore.open_server(served_qdrant.url, DeadlineTransport())
     yield {is_strict: Shelf(store, is_strict) for is_strict in (False, True)}
     store.close()
 
@@ -380,7 +380,7 @@ STRANGERS: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def _three_routes() -> Iterator[None]:
-    store = QdrantStore.embedded(None)
+    store = QdrantStore.open_local(None)
     fill(store, "docs", *POINTS)
     with deployed(store, "docs"):
         yield

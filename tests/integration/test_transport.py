@@ -20,8 +20,8 @@ from chunkproof.clients.transport import DeadlineTransport
 from chunkproof.deadline import Deadline
 from chunkproof.errors import EmbeddingError, VectorStoreUnavailableError
 
-from support.keeping_server import Backend, Said, keeping_server
 from support.listeners import dripping_server, refusing_address, silent_server
+from support.recording_server import CannedResponse, RecordedRequest, recording_server
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def seconds_until(
 ) -> float:
     """How long a call takes to fail this way under such a deadline."""
     started = monotonic()
-    with Deadline(budget_ms).applied(), pytest.raises(kind):
+    with Deadline(budget_ms).enforced(), pytest.raises(kind):
         client.request("POST" if request else "GET", url, **request)
     return monotonic() - started
 
@@ -129,13 +129,13 @@ def test_a_server_that_reads_slowly_is_left_at_the_deadline(client: httpx.Client
 
 
 def test_with_no_time_left_no_connection_is_opened(client: httpx.Client) -> None:
-    with keeping_server() as server:
+    with recording_server() as server:
         assert seconds_until(httpx.ConnectTimeout, client, server.url, 0) < 1
-        assert server.asked == []
+        assert server.requests == []
 
 
 def test_without_a_deadline_the_clients_own_patience_holds(client: httpx.Client) -> None:
-    with keeping_server() as server:
+    with recording_server() as server:
         assert client.get(server.url).status_code == 200
 
 
@@ -144,7 +144,7 @@ def test_a_refused_connection_is_told_at_once(client: httpx.Client) -> None:
 
 
 def test_a_connection_that_ends_in_the_middle_is_a_transport_error(client: httpx.Client) -> None:
-    with keeping_server(lambda _: Said(headers={"connection": "close"})) as server:
+    with recording_server(lambda _: CannedResponse(headers={"connection": "close"})) as server:
         client.get(server.url)
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
@@ -162,10 +162,10 @@ def test_a_connection_that_ends_in_the_middle_is_a_transport_error(client: httpx
 
 
 def test_a_timeout_leaves_the_transport_usable(client: httpx.Client) -> None:
-    with silent_server() as silent, keeping_server() as server:
+    with silent_server() as silent, recording_server() as server:
         for _ in range(12):  # more than the pool has places
             seconds_until(httpx.TimeoutException, client, silent, 20)
-        with Deadline(20_000).applied():
+        with Deadline(20_000).enforced():
             assert client.get(server.url).status_code == 200
 
 
@@ -173,18 +173,18 @@ def test_a_timeout_leaves_the_transport_usable(client: httpx.Client) -> None:
 
 
 def test_two_requests_share_a_connection(client: httpx.Client) -> None:
-    with keeping_server() as server:
+    with recording_server() as server:
         for number in range(3):
-            with Deadline(20_000).applied():
+            with Deadline(20_000).enforced():
                 client.post(server.url, content=f"{number}".encode())
-    assert [asked.body for asked in server.asked] == [b"0", b"1", b"2"]
-    assert len({asked.connection for asked in server.asked}) == 1
+    assert [request.body for request in server.requests] == [b"0", b"1", b"2"]
+    assert len({request.connection for request in server.requests}) == 1
 
 
 def test_a_connection_that_the_server_ended_is_replaced(client: httpx.Client) -> None:
-    with keeping_server(lambda _: Said(headers={"connection": "close"})) as server:
+    with recording_server(lambda _: CannedResponse(headers={"connection": "close"})) as server:
         assert [client.get(server.url).status_code for _ in range(2)] == [200, 200]
-    assert len({asked.connection for asked in server.asked}) == 2
+    assert len({request.connection for request in server.requests}) == 2
 
 
 def test_a_connection_that_died_while_idle_is_replaced(client: httpx.Client) -> None:
@@ -207,13 +207,13 @@ def test_a_connection_that_died_while_idle_is_replaced(client: httpx.Client) -> 
 
 
 def test_a_second_request_on_a_kept_connection_has_its_own_deadline(client: httpx.Client) -> None:
-    def slow(asked: Backend) -> Said:
-        time.sleep(0.2 if asked.path == "/first" else 0.0)
-        return Said()
+    def slow(request: RecordedRequest) -> CannedResponse:
+        time.sleep(0.2 if request.path == "/first" else 0.0)
+        return CannedResponse()
 
-    with keeping_server(slow) as server:
+    with recording_server(slow) as server:
         for path in ("/first", "/second"):
-            with Deadline(2_000).applied():
+            with Deadline(2_000).enforced():
                 assert client.get(f"{server.url}{path}").status_code == 200
 
 
@@ -223,7 +223,7 @@ def test_a_second_request_on_a_kept_connection_has_its_own_deadline(client: http
 def test_headers_are_asked_anew_for_every_call() -> None:
     count = itertools.count(1)
     with (
-        keeping_server() as server,
+        recording_server() as server,
         httpx.Client(
             transport=DeadlineTransport(lambda: {"api-key": f"key-{next(count)}"}),
             headers={"api-key": "unset"},
@@ -231,7 +231,7 @@ def test_headers_are_asked_anew_for_every_call() -> None:
     ):
         client.get(server.url)
         client.get(server.url)
-    assert [asked.headers["api-key"] for asked in server.asked] == ["key-1", "key-2"]
+    assert [request.headers["api-key"] for request in server.requests] == ["key-1", "key-2"]
 
 
 def test_no_headers_are_asked_before_the_first_call() -> None:
@@ -239,28 +239,30 @@ def test_no_headers_are_asked_before_the_first_call() -> None:
         raise AssertionError("asked too early")
 
     transport = DeadlineTransport(never)
-    store = QdrantStore.at("http://127.0.0.1:1", transport)
+    store = QdrantStore.open_server("http://127.0.0.1:1", transport)
     embedder = CohereEmbedder(DeadlineTransport(never), model="m")
     store.close()
     embedder.close()
 
 
 def test_method_path_query_and_body_arrive_as_sent(client: httpx.Client) -> None:
-    with keeping_server() as server:
+    with recording_server() as server:
         client.put(f"{server.url}/a%20b/c?x=%C3%A9&y=1&y=2", content=b"\x00\xff")
-    (asked,) = server.asked
-    assert (asked.method, asked.path, asked.body) == ("PUT", "/a%20b/c?x=%C3%A9&y=1&y=2", b"\x00\xff")
+    (request,) = server.requests
+    assert (request.method, request.path, request.body) == ("PUT", "/a%20b/c?x=%C3%A9&y=1&y=2", b"\x00\xff")
 
 
 def test_a_compressed_answer_is_read(client: httpx.Client) -> None:
-    said = Said(body=gzip.compress(b'{"a": "\xc3\xa9"}'), headers={"content-encoding": "gzip"})
-    with keeping_server(lambda _: said) as server:
+    said = CannedResponse(body=gzip.compress(b'{"a": "\xc3\xa9"}'), headers={"content-encoding": "gzip"})
+    with recording_server(lambda _: said) as server:
         assert client.get(server.url).json() == {"a": "é"}
 
 
 def test_a_compressed_answer_that_is_garbage_is_an_embedders_fault() -> None:
-    said = Said(body=b"not gzip", headers={"content-encoding": "gzip", "content-type": "application/json"})
-    with keeping_server(lambda _: said) as server:
+    said = CannedResponse(
+        body=b"not gzip", headers={"content-encoding": "gzip", "content-type": "application/json"}
+    )
+    with recording_server(lambda _: said) as server:
         embedder = CohereEmbedder(DeadlineTransport(), model="m", base_url=server.url)
         with pytest.raises(EmbeddingError):
             embedder.embed(["a"], InputType.QUERY, Deadline(20_000))
@@ -268,9 +270,11 @@ def test_a_compressed_answer_that_is_garbage_is_an_embedders_fault() -> None:
 
 
 def test_a_compressed_answer_that_is_garbage_is_qdrants_fault() -> None:
-    said = Said(body=b"not gzip", headers={"content-encoding": "gzip", "content-type": "application/json"})
-    with keeping_server(lambda _: said) as server:
-        store = QdrantStore.at(server.url, DeadlineTransport())
+    said = CannedResponse(
+        body=b"not gzip", headers={"content-encoding": "gzip", "content-type": "application/json"}
+    )
+    with recording_server(lambda _: said) as server:
+        store = QdrantStore.open_server(server.url, DeadlineTransport())
         with pytest.raises(VectorStoreUnavailableError):
             store.collections(Deadline(20_000))
         store.close()
@@ -281,17 +285,19 @@ def test_a_compressed_answer_that_is_garbage_is_qdrants_fault() -> None:
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 def test_a_redirect_is_an_answer_and_takes_no_key_elsewhere(status: int) -> None:
-    with keeping_server() as elsewhere:
-        with keeping_server(lambda _: Said(status, headers={"location": elsewhere.url})) as server:
+    with recording_server() as elsewhere:
+        with recording_server(
+            lambda _: CannedResponse(status, headers={"location": elsewhere.url})
+        ) as server:
             embedder = CohereEmbedder(
                 DeadlineTransport(lambda: {"authorization": "Bearer k"}), model="m", base_url=server.url
             )
             with pytest.raises(EmbeddingError):
                 embedder.embed(["a"], InputType.QUERY, Deadline(20_000))
             embedder.close()
-            store = QdrantStore.at(server.url, DeadlineTransport(lambda: {"api-key": "k"}))
+            store = QdrantStore.open_server(server.url, DeadlineTransport(lambda: {"api-key": "k"}))
             with pytest.raises(VectorStoreUnavailableError):
                 store.collections(Deadline(20_000))
             store.close()
-        assert len(server.asked) == 2
-    assert elsewhere.asked == []
+        assert len(server.requests) == 2
+    assert elsewhere.requests == []

@@ -40,7 +40,7 @@ class Host:
 def handbook_host(listen: str = "127.0.0.1") -> Iterator[Host]:
     """Both services, with the whole handbook loaded."""
     with qdrant_server(listen) as qdrant, cohere_server(minilm, host=listen) as cohere:
-        store = QdrantStore.at(qdrant.url, DeadlineTransport())
+        store = QdrantStore.open_server(qdrant.url, DeadlineTransport())
         records = [ChunkRecord.parse(chunk) for chunk in sample_chunks()]
         Loader(store, local_model(), COLLECTION, None).load(records)
         store.close()

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from support.keeping_server import Backend, KeepingServer, Said, keeping_server
+from support.recording_server import CannedResponse, RecordedRequest, RecordingServer, recording_server
 
 JSON = {"content-type": "application/x-amz-json-1.0"}
 Query = dict[str, Any]
@@ -27,13 +27,13 @@ class CloudWatch:
     """What it was given, and how it answers: periods begin with the request's start, as CloudWatch's do."""
 
     data: list[Datum] = field(default_factory=list)
-    refusal: Said | None = None
+    refusal: CannedResponse | None = None
     status: str = "Complete"
     # More than one, and what a query has is spread over as many pages.
     pages: int = 1
     # Begin periods at multiples of their length instead.
     by_the_clock: bool = False
-    server: KeepingServer = field(default_factory=lambda: KeepingServer(""))
+    server: RecordingServer = field(default_factory=lambda: RecordingServer(""))
 
     def put(self, name: str, dimensions: Mapping[str, str], at: float, *values: float) -> None:
         self.data += [Datum(name, frozenset(dimensions.items()), at, value) for value in values]
@@ -45,7 +45,7 @@ class CloudWatch:
         for metric in directive["Metrics"]:
             self.put(metric["Name"], dimensions, line["_aws"]["Timestamp"] / 1000, *line[metric["Name"]])
 
-    def answer(self, asked: Backend) -> Said:
+    def answer(self, asked: RecordedRequest) -> CannedResponse:
         assert asked.headers["x-amz-target"] == "GraniteServiceVersion20100801.GetMetricData"
         if self.refusal is not None:
             return self.refusal
@@ -54,7 +54,7 @@ class CloudWatch:
         results = [self._result(query, request, page) for query in request["MetricDataQueries"]]
         following = {"NextToken": str(page + 1)} if page + 1 < self.pages else {}
         body = json.dumps({"MetricDataResults": results, **following}).encode()
-        return Said(body=body, headers=JSON)
+        return CannedResponse(body=body, headers=JSON)
 
     def _result(self, query: Query, request: dict[str, Any], page: int) -> dict[str, Any]:
         points = list(self._points(query["MetricStat"], request["StartTime"], request["EndTime"]))
@@ -85,14 +85,14 @@ def _statistic(name: str, values: list[float]) -> float:
     return float({"Sum": sum, "Maximum": max, "SampleCount": len}[name](values))
 
 
-def refusal(code: str, message: str) -> Said:
+def refusal(code: str, message: str) -> CannedResponse:
     """An error in AWS's words."""
-    return Said(400, json.dumps({"__type": code, "message": message}).encode(), JSON)
+    return CannedResponse(400, json.dumps({"__type": code, "message": message}).encode(), JSON)
 
 
 @contextmanager
 def cloudwatch_server() -> Iterator[CloudWatch]:
     cloudwatch = CloudWatch()
-    with keeping_server(cloudwatch.answer) as server:
+    with recording_server(cloudwatch.answer) as server:
         cloudwatch.server = server
         yield cloudwatch

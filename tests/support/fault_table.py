@@ -72,7 +72,7 @@ def fault_setup() -> Iterator[Setup]:
         api = stack.enter_context(cohere_server(hashed(SIZE)))
         qdrant = stack.enter_context(fault_proxy(server.url))
         cohere = stack.enter_context(fault_proxy(api.url))
-        store = QdrantStore.at(server.url, DeadlineTransport())
+        store = QdrantStore.open_server(server.url, DeadlineTransport())
         stack.callback(store.close)
         setup = Setup(server, store, qdrant, cohere)
         setup.make_collection()

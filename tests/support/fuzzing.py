@@ -118,7 +118,7 @@ def events(draw: st.DrawFn) -> dict[str, Any]:
 @contextmanager
 def deployed() -> Iterator[None]:
     """The handlers over three chunks in memory."""
-    store, embed = QdrantStore.embedded(None), hashed(SIZE)
+    store, embed = QdrantStore.open_local(None), hashed(SIZE)
     texts = ("one", "two", "three")
     points = [Point(n, {"text": t, "url": "u"}, vector=tuple(embed(t))) for n, t in enumerate(texts, 1)]
     fill(store, "docs", *points, size=SIZE)

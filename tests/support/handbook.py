@@ -36,7 +36,7 @@ def chunks(*documents: str) -> list[ChunkRecord]:
 @contextmanager
 def loaded_handbook(url: str) -> Iterator[CohereServer]:
     """The handbook as a collection of the server at this address, as long as it lasts; yields its embedder."""
-    store = QdrantStore.at(url, DeadlineTransport())
+    store = QdrantStore.open_server(url, DeadlineTransport())
     sdk(store).delete_collection(COLLECTION)
     with cohere_server(minilm) as api:
         embedder = CohereEmbedder(

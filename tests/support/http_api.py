@@ -25,7 +25,7 @@ from botocore.credentials import Credentials
 
 from chunkproof_cli.local.gateway import build_event
 
-from support.keeping_server import listening
+from support.recording_server import listening
 from support.resources import ACCOUNT, REGION
 from support.template import open_routes
 

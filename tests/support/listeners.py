@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
-from support.keeping_server import Said, keeping_server
 from support.qdrant_server import free_port
+from support.recording_server import CannedResponse, recording_server
 
 
 def refusing_address() -> str:
@@ -42,7 +42,7 @@ def dripping_server(every_seconds: float, times: int) -> Iterator[str]:
 @contextmanager
 def web_server(status: int, body: bytes, headers: Mapping[str, str]) -> Iterator[str]:
     """Answers every request alike."""
-    with keeping_server(lambda _: Said(status, body, dict(headers))) as server:
+    with recording_server(lambda _: CannedResponse(status, body, dict(headers))) as server:
         yield server.url
 
 

@@ -5,15 +5,15 @@ from functools import cache
 from qdrant_client import QdrantClient
 
 from chunkproof.clients.ports import VectorStore
-from chunkproof.clients.qdrant.local import EmbeddedStore
-from chunkproof.clients.qdrant.server import ServedStore
+from chunkproof.clients.qdrant.local import LocalStore
+from chunkproof.clients.qdrant.server import ServerStore
 
 
 def sdk(store: VectorStore) -> QdrantClient:
     """A client of the same server, or the embedded store's own."""
-    if isinstance(store, EmbeddedStore):
+    if isinstance(store, LocalStore):
         return store.client
-    assert isinstance(store, ServedStore)
+    assert isinstance(store, ServerStore)
     return _client(store.url)
 
 

@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler
 from threading import Event
 from typing import Any
 
-from support.keeping_server import listening
+from support.recording_server import listening
 from support.suites import Backend, answer, chunk, collection_info
 
 

@@ -36,16 +36,16 @@ def test_none_is_applied_outside():
 def test_the_innermost_is_applied_and_the_outer_one_comes_back():
     outer, inner = Deadline(10), Deadline(5)
 
-    with outer.applied():
+    with outer.enforced():
         assert current() is outer
-        with inner.applied():
+        with inner.enforced():
             assert current() is inner
         assert current() is outer
     assert current() is None
 
 
 def test_a_failure_inside_takes_the_deadline_off():
-    with pytest.raises(KeyError), Deadline(10).applied():
+    with pytest.raises(KeyError), Deadline(10).enforced():
         raise KeyError
     assert current() is None
 
@@ -54,12 +54,12 @@ def test_the_same_deadline_may_be_applied_again():
     deadline = Deadline(10)
 
     for _ in range(2):
-        with deadline.applied():
+        with deadline.enforced():
             assert current() is deadline
 
 
 def test_another_thread_has_no_part_in_it():
-    with Deadline(10).applied(), ThreadPoolExecutor(1) as pool:
+    with Deadline(10).enforced(), ThreadPoolExecutor(1) as pool:
         assert pool.submit(current).result() is None
 
 

@@ -35,9 +35,9 @@ from support.faults import (
     cohere_error,
     qdrant_error,
 )
-from support.keeping_server import Backend, Said, keeping_server
 from support.listeners import refusing_address
 from support.qdrant_server import QdrantServer
+from support.recording_server import CannedResponse, RecordedRequest, recording_server
 
 ASKED = {"model": "m", "texts": ["one", "two"], "input_type": "search_query", "embedding_types": ["float"]}
 COHERE, QDRANT = FAULTS["cohere"], FAULTS["qdrant"]
@@ -151,15 +151,15 @@ def test_without_a_fault_every_byte_passes_as_it_came(name: str) -> None:
 
 def test_large_bodies_pass_both_ways() -> None:
     sent, said = os.urandom(20_000_000), os.urandom(20_000_000)
-    with keeping_server(lambda _: Said(body=said)) as server, fault_proxy(server.url) as proxy:
+    with recording_server(lambda _: CannedResponse(body=said)) as server, fault_proxy(server.url) as proxy:
         with plain(proxy.url) as client:
             assert client.post("/", content=sent).content == said
-        assert server.asked[0].body == sent
+        assert server.requests[0].body == sent
 
 
 def test_one_connection_serves_many_requests_on_both_sides() -> None:
     with (
-        keeping_server() as server,
+        recording_server() as server,
         fault_proxy(server.url) as proxy,
         plain(proxy.url) as client,
     ):
@@ -167,7 +167,7 @@ def test_one_connection_serves_many_requests_on_both_sides() -> None:
         client.post("/2?x=1", content=b"abc")
         client.put("/3")
     assert proxy.connections == 1
-    assert len({asked.connection for asked in server.asked}) == 1
+    assert len({request.connection for request in server.requests}) == 1
     assert proxy.log == [
         Exchange("GET", "/1", 1, None),
         Exchange("POST", "/2?x=1", 1, None),
@@ -197,10 +197,10 @@ def test_a_server_that_cannot_be_reached_is_a_connection_without_an_answer() -> 
 
 
 def test_many_clients_at_once_get_their_own_answers() -> None:
-    def echo(asked: Backend) -> Said:
-        return Said(body=asked.body)
+    def echo(request: RecordedRequest) -> CannedResponse:
+        return CannedResponse(body=request.body)
 
-    with keeping_server(echo) as server, fault_proxy(server.url) as between, ThreadPoolExecutor(8) as pool:
+    with recording_server(echo) as server, fault_proxy(server.url) as between, ThreadPoolExecutor(8) as pool:
 
         def ask(number: int) -> bool:
             bodies = [f"{number}-{turn}".encode() * 1000 for turn in range(5)]

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from qdrant_client import QdrantClient, models
 from qdrant_client.local.payload_filters import check_filter
 
-from chunkproof.clients.qdrant.filters import field_schemas
-from chunkproof.clients.qdrant.filters import to_qdrant as to_json
+from chunkproof.clients.qdrant.filters import required_indexes
+from chunkproof.clients.qdrant.filters import to_qdrant_filter as to_json
 from chunkproof.models.base import BrokenRules
 from chunkproof.models.filters import AnyOf, Between, Either, Not, parse_filters
 
@@ -115,13 +115,13 @@ def test_a_path_is_written_in_qdrants_notation(field, key):
     ],
 )
 def test_each_condition_names_the_index_that_serves_it(condition, schema):
-    assert list(field_schemas((condition,))) == [("a", schema)]
+    assert list(required_indexes((condition,))) == [("a", schema)]
 
 
 def test_nested_conditions_name_their_indexes_in_order():
     conditions = (Not((AnyOf("a", ("x",)), Either((Between("b", gt=1.0),)))), AnyOf("c", (1,)))
 
-    assert list(field_schemas(conditions)) == [("a", "keyword"), ("b", "float"), ("c", "integer")]
+    assert list(required_indexes(conditions)) == [("a", "keyword"), ("b", "float"), ("c", "integer")]
 
 
 @pytest.mark.parametrize(

@@ -269,5 +269,5 @@ def test_any_text_in_any_variable_is_a_setting_or_a_named_mistake(variable, text
 def test_an_address_that_is_taken_is_one_that_the_clients_take(rest):
     url = f"http://{rest}"
     if is_http_url(url):
-        QdrantStore.at(url, DeadlineTransport()).close()
+        QdrantStore.open_server(url, DeadlineTransport()).close()
         CohereEmbedder(DeadlineTransport(), model="m", base_url=url).close()

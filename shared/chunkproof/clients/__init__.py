@@ -1,1 +1,1 @@
-"""Clients of other services, each behind a port of `ports.py`."""
+"""Clients of other services. The use cases know only the protocols in `ports`."""

@@ -1,6 +1,6 @@
-"""The seams: what the use cases ask of an embedder and of a vector store.
+"""The protocols of the clients: `Embedder`, `VectorStore` and `WritableStore`, and the values they exchange.
 
-An implementation is the only place that imports its SDK, and translates that SDK's exceptions into
+Only the client that implements a protocol imports the SDK behind it, and it translates the SDK's exceptions into
 `chunkproof.errors`.
 """
 
@@ -17,53 +17,52 @@ from chunkproof.models.filters import Condition
 PointId = int | str
 Vector = Sequence[float]
 
-
-# Qdrant takes no collection with such a name, and in an address it would mean something else.
-_IMPOSSIBLE = re.compile(r'[/\\<>:"|?*\x00-\x1f\x7f]')
+# Qdrant refuses such names, and in a URL these characters would mean something else.
+_FORBIDDEN = re.compile(r'[/\\<>:"|?*\x00-\x1f\x7f]')
 
 
 def is_invalid_collection_name(collection: str) -> bool:
     """Whether no collection can have this name."""
-    return bool(_IMPOSSIBLE.search(collection)) or collection in ("", ".", "..") or len(collection) > MAX_NAME
+    return bool(_FORBIDDEN.search(collection)) or collection in ("", ".", "..") or len(collection) > MAX_NAME
 
 
 class InputType(StrEnum):
-    """What a text is embedded as: Cohere's models tell a question from a passage."""
+    """What a text is embedded as: Cohere's models embed queries and documents differently."""
 
     QUERY = "search_query"
     DOCUMENT = "search_document"
 
 
 class Embedder(Protocol):
-    """Turns texts into vectors, one each, in order; a text it cannot read whole raises `QueryTooLongError`."""
+    """Turns texts into vectors, one each, in order; raises `QueryTooLongError` instead of truncating a text."""
 
     @property
     def model(self) -> str:
-        """The model's name, as payloads record it."""
+        """Name of the model, as recorded in payloads."""
         ...
 
     @property
     def dimension(self) -> int | None:
-        """Size of its vectors, or None when only an answer tells."""
+        """Size of its vectors; None until the first response."""
         ...
 
     @property
     def max_batch(self) -> int:
-        """Most texts of one call."""
+        """The most texts that one call may have."""
         ...
 
     def excess(self, text: str) -> str | None:
-        """Why the text is longer than the model reads; None when it fits or only a call can tell."""
+        """Explain by how much the text is too long for the model; None when it fits or only a call can decide."""
         ...
 
     def embed(self, texts: Sequence[str], input_type: InputType, deadline: Deadline) -> list[list[float]]:
-        """One vector per text."""
+        """Return one vector per text."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A stored point. `score` is set by a search, `vector` when it was asked for."""
+    """A stored point. `score` is set by a search, `vector` when it was requested."""
 
     id: PointId
     payload: Mapping[str, Any]
@@ -73,7 +72,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class VectorConfig:
-    """One dense vector of a collection; the unnamed one has an empty name."""
+    """A dense vector of a collection; the unnamed one has an empty name."""
 
     name: str
     size: int
@@ -82,9 +81,9 @@ class VectorConfig:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """A collection's shape and counts, as the store states them.
+    """A collection's vectors, indexes and counts, as the store reports them.
 
-    `indexed_fields` has the type of each payload index; with `needs_indexes` only those can be filtered by.
+    `indexed_fields` maps a payload field to the type of its index. With `needs_indexes`, filters may use only those.
     """
 
     name: str
@@ -98,13 +97,13 @@ class Description:
 
 @dataclass(frozen=True, slots=True)
 class NearestQuery:
-    """A search for the points nearest to a vector, with scores of at least `at_least`.
+    """A search for the points nearest to a vector, with scores of at least `score_threshold`.
 
-    `exact` compares with every point instead of asking the index.
+    `exact` compares the vector with every point instead of using the index.
     """
 
     collection: str
-    space: VectorConfig
+    vector_config: VectorConfig
     vector: Vector
     limit: int
     score_threshold: float = 0.0
@@ -115,36 +114,36 @@ class NearestQuery:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Points in id order, and the id to go on from; None at the end."""
+    """Points in id order, and the id that the next page starts with; None on the last page."""
 
     points: tuple[Point, ...]
     next_id: PointId | None
 
 
 class VectorStore(Protocol):
-    """Reads collections. Every method raises `CollectionNotFoundError` for an unknown one."""
+    """Reads collections. Every method raises `CollectionNotFoundError` for an unknown collection."""
 
     @property
     def host(self) -> str:
-        """Where it is, as a message may say it."""
+        """The host or folder, as messages show it."""
         ...
 
     def collections(self, deadline: Deadline) -> list[str]:
-        """All names, sorted."""
+        """Return all names, sorted."""
         ...
 
     def describe(self, collection: str, deadline: Deadline) -> Description:
-        """Shape and counts now."""
+        """Return the current vectors, indexes and counts of a collection."""
         ...
 
     def nearest(self, query: NearestQuery, deadline: Deadline) -> list[Point]:
-        """Best first. A score equal to the threshold is in, whatever the engine's own rule."""
+        """Return the nearest points, best first. A score equal to the threshold is included."""
         ...
 
     def fetch(
         self, collection: str, ids: Sequence[PointId], deadline: Deadline, *, with_vector: str | None = None
     ) -> list[Point]:
-        """The points that exist among these ids, in no particular order."""
+        """Return the points with these ids that exist, in no particular order."""
         ...
 
     def scroll(
@@ -157,21 +156,21 @@ class VectorStore(Protocol):
         start: PointId | None = None,
         with_vector: str | None = None,
     ) -> Page:
-        """A page of points in id order."""
+        """Return a page of points in id order."""
         ...
 
     def count(self, collection: str, where: tuple[Condition, ...], deadline: Deadline) -> int:
-        """How many points meet the conditions, exactly."""
+        """Return exactly how many points meet the conditions."""
         ...
 
 
 class WritableStore(VectorStore, Protocol):
-    """A store that `load` may fill."""
+    """A store that `load` can fill."""
 
     def create(self, collection: str, size: int, deadline: Deadline) -> None:
-        """A new collection with one unnamed cosine vector and an index on `chunk_id`."""
+        """Create a collection with one unnamed cosine vector and an index on `chunk_id`."""
         ...
 
     def upsert(self, collection: str, points: Sequence[Point], vector_name: str, deadline: Deadline) -> None:
-        """Write points, replacing those with the same id; done when it returns."""
+        """Write points and replace those with the same id; they are searchable when it returns."""
         ...

@@ -1,4 +1,4 @@
-"""The services' keys: from the environment, or from one Secrets Manager secret, read when first needed."""
+"""The services' API keys, from the environment or from one Secrets Manager secret."""
 
 import json
 import logging
@@ -16,33 +16,36 @@ from chunkproof.errors import NotConfiguredError
 from chunkproof.settings import Settings
 
 MAX_AGE_S = 300
-RETRY_S = 15
+MIN_REFETCH_S = 15
 NO_DEADLINE_S = 10
 
 log = logging.getLogger(__name__)
 
 
 class Keys:
-    """What each service wants in its headers; an empty `CHUNKPROOF_SECRET_ARN` means no call to AWS."""
+    """The headers that carry each service's key.
+
+    The secret is read when a key is first needed. Without `CHUNKPROOF_SECRET_ARN` there is no call to AWS.
+    """
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
 
     def for_qdrant(self) -> Mapping[str, str]:
-        """The key of Qdrant, if it has one."""
+        """Return the header with Qdrant's key, or none: a server may need no key."""
         key = self._key("QDRANT_API_KEY", self._settings.qdrant_api_key)
         return {"api-key": key} if key else {}
 
     def for_cohere(self) -> Mapping[str, str]:
-        """The key of Cohere, which always wants one."""
+        """Return the header with Cohere's key, which is required."""
         key = self._key("COHERE_API_KEY", self._settings.cohere_api_key)
         if not key:
             where = f"in the secret {self._settings.secret_arn}" if self._settings.secret_arn else "set"
             raise NotConfiguredError(f"COHERE_API_KEY is not {where}")
         return {"authorization": f"Bearer {key}"}
 
-    def forget(self) -> None:
-        """A key was refused: read the secret again before the next call, past its cache."""
+    def expire(self) -> None:
+        """Read the secret again before the next call, because a service refused a key."""
         if arn := self._settings.secret_arn:
             self._secret(arn).expire()
 
@@ -51,59 +54,62 @@ class Keys:
         extension = SecretsExtension(port, token.get_secret_value()) if port and token else None
         return _secret(arn, extension)
 
-    def _key(self, name: str, given: SecretStr | None) -> str | None:
+    def _key(self, name: str, setting: SecretStr | None) -> str | None:
         arn = self._settings.secret_arn
-        key = given.get_secret_value() if given else self._secret(arn).read().get(name) if arn else None
+        key = setting.get_secret_value() if setting else self._secret(arn).read().get(name) if arn else None
         if key:
             check_key(name, key)
         return key
 
 
 def check_key(name: str, key: str) -> None:
-    """Refuse a key that no header could carry; the message does not quote it."""
+    """Raise `NotConfiguredError` for a key that cannot be sent in a header; the message does not quote it."""
     if not (key.isascii() and key.isprintable() and " " not in key):
-        raise NotConfiguredError(f"{name} has a character that no key has: a space, a line end or the like")
+        raise NotConfiguredError(
+            f"{name} has a character that no key can have, such as a space or a line break"
+        )
 
 
 class _Secret:
-    """One secret, read again when it has grown old."""
+    """One secret, cached for `MAX_AGE_S`."""
 
     def __init__(self, arn: str, extension: SecretsExtension | None) -> None:
         self._arn = arn
         self._extension = extension
         self._was_refused = False
-        self._read: Mapping[str, str] = {}
-        self._good_until = 0.0
-        self._read_at = -inf
+        self._values: Mapping[str, str] = {}
+        self._valid_until = 0.0
+        self._fetched_at = -inf
 
     def expire(self) -> None:
-        """Let it count as old, unless it was read a moment ago: a wrong key must not flood AWS with calls."""
-        if monotonic() - self._read_at >= RETRY_S:
-            self._good_until = 0.0
+        """Read it again at the next use, unless it was just read: a wrong key must not flood AWS with calls."""
+        if monotonic() - self._fetched_at >= MIN_REFETCH_S:
+            self._valid_until = 0.0
             self._was_refused = True
 
     def read(self) -> Mapping[str, str]:
-        """What the secret holds."""
-        if monotonic() >= self._good_until:
-            self._read_at = monotonic()
+        """Return the secret's keys by name."""
+        if monotonic() >= self._valid_until:
+            self._fetched_at = monotonic()
             try:
-                self._read = self._fetched()
+                self._values = self._fetch()
                 self._was_refused = False
-                self._good_until = monotonic() + MAX_AGE_S
+                self._valid_until = monotonic() + MAX_AGE_S
             except NotConfiguredError as error:
-                if not self._read:
+                if not self._values:
                     raise
                 log.warning(
-                    "the secret could not be read again; the old one stays", extra={"reason": error.message}
+                    "the secret could not be read again; the old one is used",
+                    extra={"reason": error.message},
                 )
-                self._good_until = monotonic() + RETRY_S
-        return self._read
+                self._valid_until = monotonic() + MIN_REFETCH_S
+        return self._values
 
-    def _fetched(self) -> Mapping[str, str]:
-        """From the extension, unless it gave a key that was refused: it has a cache of its own."""
+    def _fetch(self) -> Mapping[str, str]:
+        """Read from the extension, unless it returned a key that was refused: it has a cache of its own."""
         extension = None if self._was_refused else self._extension
-        text = extension.read(self._arn, _left() / 2) if extension else None
-        return _fetch(self._arn) if text is None else _checked(self._arn, _parsed(self._arn, text))
+        text = extension.read(self._arn, _seconds_left() / 2) if extension else None
+        return _fetch_from_aws(self._arn) if text is None else _check(self._arn, _parse(self._arn, text))
 
 
 @cache
@@ -111,12 +117,12 @@ def _secret(arn: str, extension: SecretsExtension | None) -> _Secret:
     return _Secret(arn, extension)
 
 
-def forget_secrets() -> None:
+def clear_secret_cache() -> None:
     """Read every secret again when it is next needed."""
     _secret.cache_clear()
 
 
-def _fetch(arn: str) -> Mapping[str, str]:
+def _fetch_from_aws(arn: str) -> Mapping[str, str]:
     from aws_lambda_powertools.utilities.parameters import SecretsProvider
     from aws_lambda_powertools.utilities.parameters.exceptions import (
         GetParameterError,
@@ -125,14 +131,14 @@ def _fetch(arn: str) -> Mapping[str, str]:
     from botocore.config import Config
     from botocore.exceptions import BotoCoreError
 
-    left = _left()
+    left = _seconds_left()
     config = Config(connect_timeout=left, read_timeout=left, retries={"total_max_attempts": 1})
 
     def get() -> Any:
         return SecretsProvider(boto_config=config).get(arn, transform="json", force_fetch=True)
 
     try:
-        # AWS's timeouts hold for connecting and for each read, and for looking up the host there is none.
+        # botocore's timeouts apply to the connect and to each read; its DNS lookup has none.
         secret = deadline.run_with_timeout(get, left)
     except TimeoutError:
         raise NotConfiguredError(f"The secret {arn} could not be read in time") from None
@@ -140,31 +146,31 @@ def _fetch(arn: str) -> Mapping[str, str]:
         raise NotConfiguredError(f"The secret {arn} is not JSON") from None
     except (GetParameterError, BotoCoreError) as error:
         raise NotConfiguredError(f"The secret {arn} could not be read ({_reason(error)})") from None
-    return _checked(arn, secret)
+    return _check(arn, secret)
 
 
-def _left() -> float:
-    """Seconds for reading a secret."""
+def _seconds_left() -> float:
+    """Return the seconds that reading a secret may take."""
     budget = deadline.current()
     return max(0.05, budget.remaining_ms() / 1000) if budget else NO_DEADLINE_S
 
 
-def _parsed(arn: str, text: str) -> Any:
+def _parse(arn: str, text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
         raise NotConfiguredError(f"The secret {arn} is not JSON") from None
 
 
-def _checked(arn: str, secret: Any) -> Mapping[str, str]:
+def _check(arn: str, secret: Any) -> Mapping[str, str]:
     if not isinstance(secret, dict) or not all(isinstance(value, str) for value in secret.values()):
         raise NotConfiguredError(f"The secret {arn} is not a JSON object of strings")
     return secret
 
 
 def _reason(error: Exception) -> str:
-    """AWS's code for it, or the kind of failure: never a text that could quote the secret."""
+    """Return AWS's error code or the type of the error, but no message: it could quote the secret."""
     cause = error.__context__ if error.__context__ is not None else error
-    answer = getattr(cause, "response", None)
-    code = answer.get("Error", {}).get("Code") if isinstance(answer, dict) else None
+    response = getattr(cause, "response", None)
+    code = response.get("Error", {}).get("Code") if isinstance(response, dict) else None
     return str(code or type(cause).__name__)

@@ -1,6 +1,6 @@
-"""A secret from AWS's Parameters and Secrets extension, which runs beside a function and keeps it at hand.
+"""Read a secret from the AWS Parameters and Secrets Lambda extension, a local cache that runs next to the function.
 
-Asking it takes a millisecond; the first call through boto3 takes longer than everything else in a cold start
+A read takes a millisecond; the first call through boto3 takes longer than the rest of a cold start
 (docs/guides/performance.md).
 """
 
@@ -15,24 +15,24 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class SecretsExtension:
-    """Where it listens, and the token by which it knows the function."""
+    """The extension's port, and the session token that it requires."""
 
     port: int
     token: str
 
     def read(self, arn: str, seconds: float) -> str | None:
-        """The secret's text; None when it cannot be had here, and is to be asked of Secrets Manager itself."""
+        """Return the secret's text, or None when the caller should ask Secrets Manager itself."""
         connection = HTTPConnection("localhost", self.port, timeout=seconds)
         try:
             path = f"/secretsmanager/get?secretId={quote(arn, safe='')}"
             connection.request("GET", path, headers={"X-Aws-Parameters-Secrets-Token": self.token})
-            answer = connection.getresponse()
-            if answer.status == 200:
-                return str(json.loads(answer.read())["SecretString"])
-            reason = f"it answered {answer.status}"
+            response = connection.getresponse()
+            if response.status == 200:
+                return str(json.loads(response.read())["SecretString"])
+            reason = f"status {response.status}"
         except (OSError, HTTPException, ValueError, LookupError, TypeError) as error:
             reason = type(error).__name__
         finally:
             connection.close()
-        log.warning("the secrets extension did not give the secret", extra={"reason": reason})
+        log.warning("the secrets extension did not return the secret", extra={"reason": reason})
         return None

@@ -1,4 +1,4 @@
-"""The one HTTP transport of both SDKs, and what they share in reading an answer."""
+"""The HTTP transport that both SDKs use: deadline, keys, retries, circuit breaker and response limits."""
 
 import logging
 import ssl
@@ -16,129 +16,131 @@ import httpcore
 import httpx
 
 from chunkproof import deadline
-from chunkproof.clients.breaker import Breaker, Circuit
 from chunkproof.clients.connections import DeadlineBackend, EvictedError
-from chunkproof.clients.retry import Attempt, pause_before_retry
+from chunkproof.clients.resilience import Attempt, CircuitBreaker, CircuitState, pause_before_retry
 from chunkproof.decompress import GZIP_OR_DEFLATE, DecompressedTooLargeError, decompress
 from chunkproof.errors import NotConfiguredError
 
-KEPT_ALIVE_S = 30.0
-# Ten times what Lambda can return: a thousand vectors with their texts, and far below a function's memory.
-MAX_ANSWER_BYTES = 64 * 1024 * 1024
-REFUSED_KEY = frozenset({401, 403})
+KEEPALIVE_S = 30.0
+# Ten times what Lambda can return: room for a thousand vectors with texts, and far below a function's memory.
+MAX_RESPONSE_BYTES = 64 * 1024 * 1024
+KEY_REFUSED_STATUSES = frozenset({401, 403})
 
 Header = tuple[bytes, bytes]
 
 log = logging.getLogger(__name__)
 
 
-class AnswerTooLargeError(httpx.TransportError):
-    """The answer, or what it unpacks to, has more bytes than a function should hold."""
+class UpstreamResponseTooLargeError(httpx.TransportError):
+    """The response of a service, as sent or decompressed, is larger than `MAX_RESPONSE_BYTES`."""
 
 
 class DeadlineTransport(httpx.BaseTransport):
-    """Gives each call of an SDK what is left of the request's time, and not a second more.
+    """Sends the requests of an SDK within the deadline that is enforced around the call.
 
-    The SDKs' own timeouts are whole seconds, or apply to each read: a server that sends a byte now and then
-    outlives them. Here every connect, read and write gets what is left when it begins. `headers` is asked
-    anew for every call, so that a client can be built before its key is known; when the key is refused,
-    `forget` is told and `headers` asked once more. A failed call is repeated as `retry` says, and not made at
-    all while the `breaker` is open. Answers are asked for `compressed` where the network is slower than packing.
+    The SDKs' own timeouts are whole seconds, or apply to each read, so a server that sends one byte now and then
+    outlasts them. Here every connect, read and write is limited to the time left when it begins.
+
+    `headers` is called for every request, so that a client can be built before its key is known. When a service
+    refuses the key, `expire_key` is called and then `headers` once more. Failed calls are repeated as `resilience`
+    decides, and none is made while the circuit is open. `compressed` asks for gzip, which pays off where the network
+    is slower than compression.
     """
 
     def __init__(
         self,
         headers: Callable[[], Mapping[str, str]] = dict,
         *,
-        forget: Callable[[], None] = lambda: None,
-        breaker: Breaker | None = None,
+        expire_key: Callable[[], None] = lambda: None,
+        breaker: CircuitBreaker | None = None,
         compressed: bool = True,
     ) -> None:
         self._headers = headers
         self._encoding = "gzip" if compressed else "identity"
-        self._forget = forget
-        self._breaker = breaker or Breaker("service", failures=inf)
+        self._expire_key = expire_key
+        self._breaker = breaker or CircuitBreaker("service", max_failures=inf)
         self._pool = httpcore.ConnectionPool(
-            ssl_context=tls(), keepalive_expiry=KEPT_ALIVE_S, network_backend=DeadlineBackend()
+            ssl_context=tls_context(), keepalive_expiry=KEEPALIVE_S, network_backend=DeadlineBackend()
         )
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        """Send the request and read the whole answer within the time that is left."""
-        given = self._headers()
-        response = self._repeated(request, given)
-        if response.status_code in REFUSED_KEY:
-            self._forget()
-            renewed = self._headers()
-            if renewed != given:  # the key was changed since it was read
-                response = self._repeated(request, renewed)
+        """Send the request and read the whole response within the time left."""
+        headers = self._headers()
+        response = self._send_with_retries(request, headers)
+        if response.status_code in KEY_REFUSED_STATUSES:
+            self._expire_key()
+            new_headers = self._headers()
+            if new_headers != headers:  # the key was rotated after it was read
+                response = self._send_with_retries(request, new_headers)
         return response
 
-    def _repeated(self, request: httpx.Request, headers: Mapping[str, str]) -> httpx.Response:
-        """The answer of the last attempt that the policy allows."""
-        call = _call(request, {"accept-encoding": self._encoding, **headers})
+    def _send_with_retries(self, request: httpx.Request, headers: Mapping[str, str]) -> httpx.Response:
+        call = _to_httpcore(request, {"accept-encoding": self._encoding, **headers})
         budget = deadline.current()
         number = 1
         while True:
             attempt, response = self._attempt(call, request, budget)
             pause = pause_before_retry(attempt, number, budget)
-            if pause is None or self._breaker.state is Circuit.OPEN:
+            if pause is None or self._breaker.state is CircuitState.OPEN:
                 break
             log.info("call repeated", extra={"dependency": self._breaker.service, "status": attempt.status})
             sleep(pause)
             number += 1
         if response is None:
-            raise attempt.error or httpx.TransportError("no answer")
+            raise attempt.error or httpx.TransportError("no response")
         return response
 
     def _attempt(
         self, call: httpcore.Request, request: httpx.Request, budget: deadline.Deadline | None
     ) -> tuple[Attempt, httpx.Response | None]:
+        """Make the call once, and record its outcome in the circuit breaker."""
         is_probe = self._breaker.admit()
-        watch, seen = deadline.Stopwatch(), _Seen()
+        watch, progress = deadline.Stopwatch(), _CallProgress()
         failed: bool | None = None
         try:
-            response, wait = self._sent(call, request, seen)
+            response, wait = self._send(call, request, progress)
             attempt = Attempt(request.method, watch.ms(), response.status_code, wait)
-            failed = attempt.blames(budget)
+            failed = attempt.is_service_failure(budget)
             return attempt, response
-        except AnswerTooLargeError as error:
+        except UpstreamResponseTooLargeError as error:
             failed = False
             return Attempt(request.method, watch.ms(), error=error), None
         except httpx.TransportError as error:
-            stale = seen.is_stale and not isinstance(error, httpx.TimeoutException)
-            attempt = Attempt(request.method, watch.ms(), error=error, was_stale=stale)
-            failed = attempt.blames(budget)
+            was_stale = progress.is_stale and not isinstance(error, httpx.TimeoutException)
+            attempt = Attempt(request.method, watch.ms(), error=error, was_stale=was_stale)
+            failed = attempt.is_service_failure(budget)
             return attempt, None
         finally:
             self._breaker.record(failed=failed, is_probe=is_probe)
 
-    def _sent(
-        self, call: httpcore.Request, request: httpx.Request, seen: "_Seen"
+    def _send(
+        self, call: httpcore.Request, request: httpx.Request, progress: "_CallProgress"
     ) -> tuple[httpx.Response, float | None]:
-        """The answer, and the seconds that it asks to wait."""
-        call.extensions = {"trace": seen}
+        """Return the response, and the seconds that its `retry-after` asks to wait."""
+        call.extensions = {"trace": progress}
         try:
-            answer = self._pool.handle_request(call)
+            response = self._pool.handle_request(call)
             try:
-                body = _whole(answer.stream)
+                body = _read_body(response.stream)
             finally:
-                answer.close()
+                response.close()
         except (httpcore.TimeoutException, httpcore.NetworkError, httpcore.ProtocolError) as error:
-            seen.is_stale = seen.is_stale or isinstance(error, EvictedError)
+            progress.is_stale = progress.is_stale or isinstance(error, EvictedError)
             kind = getattr(httpx, type(error).__name__, httpx.TransportError)  # httpx has the same names
             raise kind(str(error), request=request) from None
-        return _plain(answer.status, answer.headers, body)
+        return _to_httpx(response.status, response.headers, body)
 
     def close(self) -> None:
-        """Give the connections back."""
+        """Close the connections."""
         self._pool.close()
 
 
 class DirectClient(httpx.Client):
-    """Hands requests to its transport as they are.
+    """An httpx client that hands requests to its transport unchanged.
 
-    A plain client also sees to cookies, redirects and sign-in, of which neither service has any, in as much time as
-    it takes to send. The environment's proxies would come instead of the transport, and with it of key and deadline.
+    A plain client also handles cookies, redirects and authentication, which neither service uses and which takes as
+    long as sending the request. `trust_env` is off by default: a proxy from the environment would replace the
+    transport, and with it the key and the deadline.
     """
 
     def __init__(
@@ -149,28 +151,32 @@ class DirectClient(httpx.Client):
         trust_env: bool = False,
     ) -> None:
         super().__init__(transport=transport, trust_env=trust_env)
-        self._direct = transport
-        self._always = headers or {}
+        self._direct_transport = transport
+        self._own_headers = headers or {}
 
-    def build_request(self, method: str, url: Any, **given: Any) -> httpx.Request:
-        """The request with these headers and the client's, and no others."""
-        sent = {name: given.get(name) for name in ("params", "content", "data", "files", "json")}
-        return httpx.Request(method, url, headers={**self._always, **(given.get("headers") or {})}, **sent)
+    def build_request(self, method: str, url: Any, **options: Any) -> httpx.Request:
+        """Build a request with the given headers and the client's own, and no others."""
+        sent = {name: options.get(name) for name in ("params", "content", "data", "files", "json")}
+        headers = {**self._own_headers, **(options.get("headers") or {})}
+        return httpx.Request(method, url, headers=headers, **sent)
 
-    def request(self, method: str, url: Any, **given: Any) -> httpx.Response:
-        """The whole answer."""
-        return self.send(self.build_request(method, url, **given))
+    def request(self, method: str, url: Any, **options: Any) -> httpx.Response:
+        """Send a request and return the response, read in full."""
+        return self.send(self.build_request(method, url, **options))
 
     def send(self, request: httpx.Request, **_options: Any) -> httpx.Response:
-        """The whole answer."""
-        response = self._direct.handle_request(request)
+        """Send a request and return the response, read in full."""
+        response = self._direct_transport.handle_request(request)
         response.request = request
         response.read()
         return response
 
 
-class _Seen:
-    """What httpcore reports of a call: whether it opened a connection, and whether an answer began."""
+class _CallProgress:
+    """A trace for httpcore. `is_stale` until a connection is opened or a response begins.
+
+    A call that fails while it is stale used a kept-alive connection that the server had closed.
+    """
 
     def __init__(self) -> None:
         self.is_stale = True
@@ -180,65 +186,71 @@ class _Seen:
             self.is_stale = False
 
 
-def _call(request: httpx.Request, headers: Mapping[str, str]) -> httpcore.Request:
-    """The request as it is sent: these headers come instead of its own, which stay as they are and tell no key."""
-    given = {name.encode("ascii"): value.encode("ascii") for name, value in headers.items()}
+def _to_httpcore(request: httpx.Request, headers: Mapping[str, str]) -> httpcore.Request:
+    """Build the request to send, with these headers in place of its own of the same names.
+
+    The httpx request is not changed: an exception that refers to it must not hold a key.
+    """
+    replaced = {name.encode("ascii"): value.encode("ascii") for name, value in headers.items()}
     url = request.url
     return httpcore.Request(
         request.method,
         httpcore.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path),
-        headers=[*(pair for pair in request.headers.raw if pair[0].lower() not in given), *given.items()],
+        headers=[
+            *(pair for pair in request.headers.raw if pair[0].lower() not in replaced),
+            *replaced.items(),
+        ],
         content=request.read(),
     )
 
 
-def _plain(status: int, headers: list[Header], body: bytes) -> tuple[httpx.Response, float | None]:
-    """The answer unpacked, within bounds, and the seconds that it asks to wait."""
-    told = {b"retry-after": b"", b"content-encoding": b"identity"}
+def _to_httpx(status: int, headers: list[Header], body: bytes) -> tuple[httpx.Response, float | None]:
+    """Return the decompressed response, and the seconds that its `retry-after` asks to wait."""
+    read = {b"retry-after": b"", b"content-encoding": b"identity"}
     kept = []
     for name, value in headers:
         lowered = name.lower()
-        if lowered in told:
-            told[lowered] = value
+        if lowered in read:
+            read[lowered] = value
         else:
             kept.append((name, value))
-    coding = told[b"content-encoding"].decode("latin-1").strip().lower()
-    if coding != "identity":
-        body = _unpacked(coding, body)
+    encoding = read[b"content-encoding"].decode("latin-1").strip().lower()
+    if encoding != "identity":
+        body = _decompress_body(encoding, body)
         kept = [pair for pair in kept if pair[0].lower() != b"content-length"]
         kept.append((b"content-length", b"%d" % len(body)))
-    wait = retry_after({"retry-after": told[b"retry-after"].decode("latin-1")})
+    wait = retry_after({"retry-after": read[b"retry-after"].decode("latin-1")})
     if wait is not None:  # the SDKs read whole seconds only, and no dates
         kept.append((b"retry-after", b"%d" % ceil(wait)))
     return httpx.Response(status, headers=kept, stream=httpx.ByteStream(body)), wait
 
 
-def _whole(stream: Any) -> bytes:
+def _read_body(stream: Any) -> bytes:
     parts, size = [], 0
     for part in stream:
         size += len(part)
-        if size > MAX_ANSWER_BYTES:
-            raise AnswerTooLargeError(f"more than {MAX_ANSWER_BYTES} bytes")
+        if size > MAX_RESPONSE_BYTES:
+            raise UpstreamResponseTooLargeError(f"more than {MAX_RESPONSE_BYTES} bytes")
         parts.append(part)
     return b"".join(parts)
 
 
-def _unpacked(coding: str, body: bytes) -> bytes:
-    if coding not in ("gzip", "deflate"):
-        raise httpx.DecodingError(f"content-encoding {coding} was not asked for")
+def _decompress_body(encoding: str, body: bytes) -> bytes:
+    if encoding not in ("gzip", "deflate"):
+        raise httpx.DecodingError(f"content-encoding {encoding} was not requested")
     try:
-        return decompress(body, MAX_ANSWER_BYTES, GZIP_OR_DEFLATE)
+        return decompress(body, MAX_RESPONSE_BYTES, GZIP_OR_DEFLATE)
     except DecompressedTooLargeError:
-        raise AnswerTooLargeError(f"more than {MAX_ANSWER_BYTES} bytes, unpacked") from None
+        raise UpstreamResponseTooLargeError(f"more than {MAX_RESPONSE_BYTES} bytes, decompressed") from None
     except (zlib.error, EOFError):
-        raise httpx.DecodingError(f"the answer is not valid {coding}") from None
+        raise httpx.DecodingError(f"the response is not valid {encoding}") from None
 
 
 @cache
-def tls() -> ssl.SSLContext:
-    """Whom to trust: the public authorities, or those of SSL_CERT_FILE or SSL_CERT_DIR."""
+def tls_context() -> ssl.SSLContext:
+    """Return the TLS context with the public certificate authorities, or those of SSL_CERT_FILE or SSL_CERT_DIR."""
     try:
-        return httpx.create_ssl_context()  # some 40 ms, once for both services
+        return httpx.create_ssl_context()  # takes some 40 ms, once for both services
     except OSError as error:
         raise NotConfiguredError(
             f"The certificates of SSL_CERT_FILE or SSL_CERT_DIR cannot be read: {error.strerror or error}"
@@ -246,7 +258,7 @@ def tls() -> ssl.SSLContext:
 
 
 def host_of(url: str) -> str:
-    """Host and port of an address: all of it that a message may show."""
+    """Return host and port of a URL, the only parts that a message may show."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname or "?", parts.port
@@ -257,7 +269,7 @@ def host_of(url: str) -> str:
 
 
 def retry_after(headers: Mapping[str, str] | None) -> float | None:
-    """Seconds to wait, from a `retry-after` in seconds or as a date."""
+    """Return the seconds to wait, from a `retry-after` header in seconds or as a date."""
     value = {name.lower(): text for name, text in (headers or {}).items()}.get("retry-after", "").strip()
     if not value:
         return None

@@ -47,7 +47,7 @@ from chunkproof.settings import Settings
 from chunkproof.trace import Record, State
 
 if TYPE_CHECKING:
-    from chunkproof.clients.breaker import Breaker
+    from chunkproof.clients.resilience import CircuitBreaker
 
 # Ten times the longest query: a failure says what was asked, and stays far below Lambda's limit.
 MAX_ECHO = 100_000
@@ -156,7 +156,7 @@ class Api(APIGatewayHttpResolver):
         return _tagged(answer, context)
 
     def _tell(self, context: Any) -> None:
-        circuits: Mapping[str, Breaker] = {}
+        circuits: Mapping[str, CircuitBreaker] = {}
         try:
             in_force = settings()
             circuits = services().circuits

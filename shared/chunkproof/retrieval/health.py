@@ -11,7 +11,7 @@ from chunkproof.models.health import DependencyHealth, Health
 from chunkproof.retrieval.services import Services
 
 if TYPE_CHECKING:
-    from chunkproof.clients.breaker import Breaker
+    from chunkproof.clients.resilience import CircuitBreaker
 
 
 def health(*, services: Services | None = None, deadline: Deadline) -> Health:
@@ -34,7 +34,7 @@ def health(*, services: Services | None = None, deadline: Deadline) -> Health:
     )
 
 
-def _asked(ask: Callable[[], object], breaker: "Breaker | None") -> DependencyHealth:
+def _asked(ask: Callable[[], object], breaker: "CircuitBreaker | None") -> DependencyHealth:
     watch = Stopwatch()
     why: str | None = None
     try:

@@ -61,7 +61,7 @@ def _search(
     embedding = _embedded(query, space, collection, services, deadline)
     nearest = NearestQuery(
         collection=collection,
-        space=space,
+        vector_config=space,
         vector=_comparable(embedding, query, space),
         limit=query.top_k,
         score_threshold=query.similarity_threshold,

@@ -21,7 +21,7 @@ from chunkproof.retrieval.tenants import TenantStore
 from chunkproof.settings import Settings
 
 if TYPE_CHECKING:
-    from chunkproof.clients.breaker import Breaker
+    from chunkproof.clients.resilience import CircuitBreaker
 
 SAMPLE_POINTS = 100
 # What was learned of that many tenants' points is remembered.
@@ -42,7 +42,7 @@ class Services:
     settings: Settings
     store: VectorStore
     embedder: Embedder | None
-    circuits: Mapping[str, "Breaker"] = field(default_factory=dict)
+    circuits: Mapping[str, "CircuitBreaker"] = field(default_factory=dict)
     queries: QueryEmbedder | None = field(init=False)
     payloads: PayloadMap = field(init=False)
     _spaces: dict[str, VectorConfig] = field(init=False, default_factory=dict)

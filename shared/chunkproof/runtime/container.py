@@ -5,15 +5,15 @@ from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING
 
-from chunkproof.clients.secrets import Keys, forget_secrets
+from chunkproof.clients.secrets import Keys, clear_secret_cache
 from chunkproof.errors import NotConfiguredError
 from chunkproof.retrieval.services import Services
 from chunkproof.settings import Settings
 
 if TYPE_CHECKING:
-    from chunkproof.clients.breaker import Breaker
     from chunkproof.clients.cohere import CohereEmbedder
     from chunkproof.clients.qdrant.store import QdrantStore
+    from chunkproof.clients.resilience import CircuitBreaker
 
 _given: list[Services] = []
 
@@ -42,7 +42,7 @@ def reset() -> None:
     """Forget what was built, as a new process would have."""
     _build_services.cache_clear()
     _read_settings.cache_clear()
-    forget_secrets()
+    clear_secret_cache()
 
 
 @cache
@@ -52,9 +52,9 @@ def _read_settings() -> Settings:
 
 @cache
 def _build_services() -> Services:
-    from chunkproof.clients.breaker import Breaker
+    from chunkproof.clients.resilience import CircuitBreaker
 
-    circuits = {name: Breaker(name) for name in ("qdrant", "cohere")}
+    circuits = {name: CircuitBreaker(name) for name in ("qdrant", "cohere")}
     return Services(
         _read_settings(),
         # Within a region a server takes longer to compress an answer than a network to carry it.
@@ -65,7 +65,7 @@ def _build_services() -> Services:
 
 
 def qdrant_store(
-    settings: Settings, breaker: "Breaker | None" = None, *, compressed: bool = True
+    settings: Settings, breaker: "CircuitBreaker | None" = None, *, compressed: bool = True
 ) -> "QdrantStore":
     """The Qdrant server at `QDRANT_URL`."""
     from chunkproof.clients.qdrant.store import QdrantStore
@@ -74,11 +74,13 @@ def qdrant_store(
     if settings.qdrant_url is None:
         raise NotConfiguredError("QDRANT_URL is not set: it must be an http or https URL")
     keys = Keys(settings)
-    transport = DeadlineTransport(keys.for_qdrant, forget=keys.forget, breaker=breaker, compressed=compressed)
-    return QdrantStore.at(settings.qdrant_url, transport)
+    transport = DeadlineTransport(
+        keys.for_qdrant, expire_key=keys.expire, breaker=breaker, compressed=compressed
+    )
+    return QdrantStore.open_server(settings.qdrant_url, transport)
 
 
-def cohere_embedder(settings: Settings, breaker: "Breaker | None" = None) -> "CohereEmbedder":
+def cohere_embedder(settings: Settings, breaker: "CircuitBreaker | None" = None) -> "CohereEmbedder":
     """Cohere's model, with the key from `COHERE_API_KEY` or the secret."""
     from chunkproof.clients.cohere import CohereEmbedder
     from chunkproof.clients.transport import DeadlineTransport
@@ -87,7 +89,7 @@ def cohere_embedder(settings: Settings, breaker: "Breaker | None" = None) -> "Co
         raise NotConfiguredError("CHUNKPROOF_EMBEDDER is local, which only a terminal has: set it to cohere")
     keys = Keys(settings)
     return CohereEmbedder(
-        DeadlineTransport(keys.for_cohere, forget=keys.forget, breaker=breaker),
+        DeadlineTransport(keys.for_cohere, expire_key=keys.expire, breaker=breaker),
         model=settings.model,
         dimension=settings.dimension,
         base_url=settings.cohere_base_url,

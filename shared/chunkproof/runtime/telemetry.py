@@ -13,7 +13,7 @@ from chunkproof.settings import Settings
 from chunkproof.trace import Record
 
 if TYPE_CHECKING:
-    from chunkproof.clients.breaker import Breaker
+    from chunkproof.clients.resilience import CircuitBreaker
 
 # The source documents' limits: an operator is warned of what passes them.
 SLOW_EMBEDDING_MS = 1_000
@@ -45,7 +45,7 @@ class Telemetry:
         event: Mapping[str, Any],
         context: Any,
         settings: Settings,
-        circuits: Mapping[str, "Breaker"],
+        circuits: Mapping[str, "CircuitBreaker"],
     ) -> None:
         """Write the line and the metrics."""
         try:

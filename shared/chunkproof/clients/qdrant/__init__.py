@@ -1,1 +1,1 @@
-"""Qdrant: a server, or its SDK's local mode."""
+"""Qdrant: a server, or the SDK's local mode."""

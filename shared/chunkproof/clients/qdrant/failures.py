@@ -1,4 +1,4 @@
-"""What a Qdrant server's failures mean to a caller."""
+"""Translate a Qdrant server's failures into Chunkproof's errors."""
 
 import json
 import logging
@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import httpx
 
-from chunkproof.clients.breaker import CircuitOpenError
-from chunkproof.clients.transport import AnswerTooLargeError, retry_after
+from chunkproof.clients.resilience import CircuitOpenError
+from chunkproof.clients.transport import UpstreamResponseTooLargeError, retry_after
 from chunkproof.errors import (
     ChunkproofError,
     CollectionNotFoundError,
@@ -21,15 +21,15 @@ from chunkproof.errors import (
 log = logging.getLogger(__name__)
 
 
-def refused(
+def response_error(
     host: str, status: int, content: bytes, headers: Mapping[str, str], collection: str
 ) -> ChunkproofError:
-    """An answer with a status that is no success."""
+    """Return the error for a response whose status is not a success."""
     wait = retry_after(headers)
-    if status == 404 and collection and _is_qdrants(content):
+    if status == 404 and collection and _is_from_qdrant(content):
         return CollectionNotFoundError(collection)
     if status == 429:
-        return rate_limited(host, wait)
+        return rate_limit_error(host, wait)
     if status in (401, 403):
         return VectorStoreUnavailableError(host, "Qdrant refused the key; check QDRANT_API_KEY")
     if status in (408, 504):
@@ -39,32 +39,32 @@ def refused(
     return VectorStoreUnavailableError(host, f"Qdrant answered {status}", retry_after=wait)
 
 
-def rate_limited(host: str, wait: float | None) -> RateLimitedError:
-    """A 429."""
+def rate_limit_error(host: str, wait: float | None) -> RateLimitedError:
+    """Return the error for a 429."""
     return RateLimitedError(f"Qdrant at {host} limits the rate of requests", retry_after=wait)
 
 
-def unreachable(host: str, cause: BaseException | None) -> ChunkproofError:
-    """No answer, or one that is not Qdrant's."""
-    if isinstance(cause, ChunkproofError):  # the key could not be had
+def connection_error(host: str, cause: BaseException | None) -> ChunkproofError:
+    """Return the error for a missing response, or for one that is not Qdrant's."""
+    if isinstance(cause, ChunkproofError):  # the key could not be read
         return cause
     if isinstance(cause, CircuitOpenError):
-        reason = "Qdrant failed repeatedly; it is asked again after a rest"
+        reason = "Qdrant failed repeatedly; calls to it are paused for a moment"
         return VectorStoreUnavailableError(host, reason, retry_after=cause.retry_after)
-    if isinstance(cause, AnswerTooLargeError):
-        return ResponseTooLargeError(f"Qdrant at {host} answered with {cause}; ask for fewer results")
+    if isinstance(cause, UpstreamResponseTooLargeError):
+        return ResponseTooLargeError(f"Qdrant at {host} sent {cause}; request fewer results")
     if isinstance(cause, httpx.TimeoutException):
         return VectorStoreTimeoutError(host, "Qdrant did not answer in time")
     if isinstance(cause, httpx.ConnectError):
         return VectorStoreUnavailableError(host, "The connection failed; check QDRANT_URL")
     if isinstance(cause, httpx.TransportError):
-        return VectorStoreUnavailableError(host, "The connection broke off before an answer was whole")
-    log.warning("an answer that is not Qdrant's", exc_info=cause)
-    return VectorStoreUnavailableError(host, "What answered there does not speak Qdrant's API")
+        return VectorStoreUnavailableError(host, "The connection was closed before the response was complete")
+    log.warning("the response is not Qdrant's", exc_info=cause)
+    return VectorStoreUnavailableError(host, "The server at this address does not speak Qdrant's API")
 
 
-def _is_qdrants(content: bytes) -> bool:
-    """Whether an answer is Qdrant's, and not some other server's at that address."""
+def _is_from_qdrant(content: bytes) -> bool:
+    """Whether a response comes from Qdrant, and not from another server at that address."""
     try:
         return "status" in json.loads(content)
     except (ValueError, TypeError, RecursionError):

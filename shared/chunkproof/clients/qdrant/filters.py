@@ -1,4 +1,4 @@
-"""Typed conditions → Qdrant's filter, as its API has it in JSON."""
+"""Translate typed conditions into the JSON of Qdrant's filters."""
 
 import re
 from collections.abc import Iterator
@@ -23,13 +23,13 @@ Json = dict[str, Any]
 _PLAIN = re.compile(r"[A-Za-z0-9_-]+(\[\])?")
 
 
-def to_qdrant(conditions: tuple[Condition, ...]) -> Json | None:
-    """All conditions together; None when there are none."""
+def to_qdrant_filter(conditions: tuple[Condition, ...]) -> Json | None:
+    """Return a filter that requires all conditions; None when there are none."""
     return {"must": [_condition(condition) for condition in conditions]} if conditions else None
 
 
-# Which types of index can answer a condition that one would make the first for.
-SERVED_BY = {
+# For each type of index to create: all types that serve the same conditions.
+USABLE_INDEXES = {
     "keyword": {"keyword", "uuid"},
     "integer": {"integer"},
     "float": {"float", "integer"},
@@ -38,17 +38,17 @@ SERVED_BY = {
 }
 
 
-def field_schemas(conditions: tuple[Condition, ...]) -> Iterator[tuple[str, str]]:
-    """Each field filtered by, in Qdrant's notation, and the type of index that serves it."""
+def required_indexes(conditions: tuple[Condition, ...]) -> Iterator[tuple[str, str]]:
+    """Yield each field of the conditions, in Qdrant's notation, and the type of index to create for it."""
     for condition in fields_of(conditions):
         key = _key(condition.field)
         if isinstance(condition, Between):
             yield key, "datetime" if condition.is_about_time else "float"
         elif isinstance(condition, AnyOf):
-            yield from ((key, schema) for schema in dict.fromkeys(map(_schema_of, condition.values)))
+            yield from ((key, index_type) for index_type in dict.fromkeys(map(_index_type, condition.values)))
 
 
-def _schema_of(value: Scalar) -> str:
+def _index_type(value: Scalar) -> str:
     if isinstance(value, bool):
         return "bool"
     return "keyword" if isinstance(value, str) else "integer" if isinstance(value, int) else "float"
@@ -99,7 +99,7 @@ def _bound(value: float | datetime) -> float | str:
 
 
 def _key(field: str) -> str:
-    """The path in Qdrant's notation: a segment that is not a plain name is quoted."""
+    """Return the path in Qdrant's notation, where a segment that is not a plain name is quoted."""
     return ".".join(map(_segment, field.split(".")))
 
 

@@ -1,4 +1,4 @@
-"""Qdrant in this process, through its client's local mode: a folder or memory."""
+"""The local mode of Qdrant's SDK: a store in this process, in a folder or in memory."""
 
 import pickle
 import sqlite3
@@ -17,20 +17,20 @@ from chunkproof.clients.ports import (
     PointId,
     is_invalid_collection_name,
 )
-from chunkproof.clients.qdrant.filters import to_qdrant
+from chunkproof.clients.qdrant.filters import to_qdrant_filter
 from chunkproof.clients.qdrant.store import (
     SCORE_STEP,
     QdrantStore,
-    creatable,
-    dense_spaces,
-    point_of,
+    build_point,
+    check_collection_name,
+    dense_vector_configs,
     vector_selector,
 )
 from chunkproof.deadline import Deadline
 from chunkproof.errors import CollectionNotFoundError, VectorStoreRefusedError, VectorStoreUnavailableError
 from chunkproof.models.filters import Condition
 
-# What local mode raises on files that are not its own, or no longer whole.
+# What local mode raises on files that are damaged or not its own.
 UNREADABLE = (
     OSError,
     ValueError,
@@ -43,8 +43,8 @@ UNREADABLE = (
 )
 
 
-class EmbeddedStore(QdrantStore):
-    """Searches exactly and without an index; no other process can open its folder."""
+class LocalStore(QdrantStore):
+    """A store without an index, so every search is exact. Only one process can open its folder."""
 
     def __init__(self, path: Path | None) -> None:
         super().__init__("memory" if path is None else str(path))
@@ -52,7 +52,8 @@ class EmbeddedStore(QdrantStore):
             self.client = QdrantClient(":memory:") if path is None else QdrantClient(path=str(path))
         except RuntimeError:
             raise VectorStoreUnavailableError(
-                self.host, "another process has this folder open; wait for it or give another --data"
+                self.host,
+                "another process has this folder open; wait for it or choose another folder with --data",
             ) from None
         except UNREADABLE as error:
             raise VectorStoreUnavailableError(
@@ -60,17 +61,17 @@ class EmbeddedStore(QdrantStore):
             ) from None
 
     def collections(self, deadline: Deadline) -> list[str]:
-        """All names, sorted."""
+        """Return all names, sorted."""
         return sorted(found.name for found in self.client.get_collections().collections)
 
     def describe(self, collection: str, deadline: Deadline) -> Description:
-        """Shape and counts now."""
-        with self._translated(collection):
+        """Return the current vectors, indexes and counts of a collection."""
+        with self._translate_errors(collection):
             info = self.client.get_collection(collection)
         params = info.config.params.model_dump(mode="json", include={"vectors"})
         return Description(
             name=collection,
-            vectors=tuple(dense_spaces(params["vectors"])),
+            vectors=tuple(dense_vector_configs(params["vectors"])),
             points_count=info.points_count or 0,
             indexed_vectors_count=info.indexed_vectors_count or 0,
             status=info.status.value,
@@ -78,10 +79,10 @@ class EmbeddedStore(QdrantStore):
         )
 
     def nearest(self, query: NearestQuery, deadline: Deadline) -> list[Point]:
-        """Best first, scores equal to the threshold included."""
-        using = query.space.name
-        with self._translated(query.collection):
-            answer = self.client.query_points(
+        """Return the nearest points, best first, scores equal to the threshold included."""
+        using = query.vector_config.name
+        with self._translate_errors(query.collection):
+            response = self.client.query_points(
                 query.collection,
                 query=list(query.vector),
                 using=using or None,
@@ -91,14 +92,14 @@ class EmbeddedStore(QdrantStore):
                 with_payload=True,
                 with_vectors=vector_selector(using if query.with_vectors else None),
             )
-        points = [_point(found, using, found.score) for found in answer.points]
+        points = [_point(found, using, found.score) for found in response.points]
         return [point for point in points if point.score >= query.score_threshold]
 
     def fetch(
         self, collection: str, ids: Sequence[PointId], deadline: Deadline, *, with_vector: str | None = None
     ) -> list[Point]:
-        """The points that exist among these ids."""
-        with self._translated(collection):
+        """Return the points with these ids that exist."""
+        with self._translate_errors(collection):
             found = self.client.retrieve(
                 collection, ids=list(ids), with_payload=True, with_vectors=vector_selector(with_vector)
             )
@@ -114,8 +115,8 @@ class EmbeddedStore(QdrantStore):
         start: PointId | None = None,
         with_vector: str | None = None,
     ) -> Page:
-        """A page of points in id order."""
-        with self._translated(collection):
+        """Return a page of points in id order."""
+        with self._translate_errors(collection):
             found, next_id = self.client.scroll(
                 collection,
                 scroll_filter=_filter(where),
@@ -128,18 +129,19 @@ class EmbeddedStore(QdrantStore):
         return Page(points, next_id if isinstance(next_id, int | str) else None)
 
     def count(self, collection: str, where: tuple[Condition, ...], deadline: Deadline) -> int:
-        """How many points meet the conditions, exactly."""
-        with self._translated(collection):
+        """Return exactly how many points meet the conditions."""
+        with self._translate_errors(collection):
             return self.client.count(collection, count_filter=_filter(where), exact=True).count
 
     def create(self, collection: str, size: int, deadline: Deadline) -> None:
-        """A new collection with one unnamed cosine vector; no index, as local mode has none."""
+        """Create a collection with one unnamed cosine vector; local mode has no indexes."""
+        check_collection_name(collection)
         params = models.VectorParams(size=size, distance=models.Distance.COSINE)
-        with self._translated(""):
-            self.client.create_collection(creatable(collection), vectors_config=params)
+        with self._translate_errors(""):
+            self.client.create_collection(collection, vectors_config=params)
 
     def upsert(self, collection: str, points: Sequence[Point], vector_name: str, deadline: Deadline) -> None:
-        """Write points, replacing those with the same id; done when it returns."""
+        """Write points and replace those with the same id; they are searchable when it returns."""
         structs = [
             models.PointStruct(
                 id=point.id,
@@ -148,29 +150,31 @@ class EmbeddedStore(QdrantStore):
             )
             for point in points
         ]
-        with self._translated(collection):
+        with self._translate_errors(collection):
             self.client.upsert(collection, structs, wait=True)
 
     def close(self) -> None:
-        """Give the folder back."""
+        """Close the folder, so that another process can open it."""
         self.client.close()
 
     @contextmanager
-    def _translated(self, collection: str) -> Iterator[None]:
+    def _translate_errors(self, collection: str) -> Iterator[None]:
         if collection and (
             is_invalid_collection_name(collection) or not self.client.collection_exists(collection)
         ):
             raise CollectionNotFoundError(collection)
         try:
             yield
-        except ValueError:  # all that local mode says when a request does not fit the collection
-            raise VectorStoreRefusedError(self.host, f"It does not fit collection {collection}") from None
+        except ValueError:  # local mode raises nothing more specific
+            raise VectorStoreRefusedError(
+                self.host, f"The request does not fit collection {collection}"
+            ) from None
 
 
 def _filter(conditions: tuple[Condition, ...]) -> models.Filter | None:
-    built = to_qdrant(conditions)
+    built = to_qdrant_filter(conditions)
     return None if built is None else models.Filter.model_validate(built)
 
 
 def _point(found: Any, vector_name: str, score: float = 0.0) -> Point:
-    return point_of(found.id, found.payload, found.vector, vector_name, score)
+    return build_point(found.id, found.payload, found.vector, vector_name, score)

@@ -1,4 +1,4 @@
-"""What of a Qdrant server's answers is read, in its API's own names; the SDK checks an answer against these."""
+"""The parts of a Qdrant server's responses that are read. The SDK validates a response against these types."""
 
 from typing import Any, Generic, NotRequired, TypeVar
 
@@ -9,20 +9,20 @@ Payload = dict[str, Any]
 Result = TypeVar("Result")
 
 
-class Named(TypedDict):
-    """One of the server's collections."""
+class CollectionName(TypedDict):
+    """The entry of one collection in the list of collections."""
 
     name: str
 
 
-class Names(TypedDict):
-    """All of the server's collections."""
+class CollectionList(TypedDict):
+    """All collections of the server."""
 
-    collections: list[Named]
+    collections: list[CollectionName]
 
 
 class Vector(TypedDict):
-    """A dense vector of a collection; with a `multivector_config`, one vector per token."""
+    """Configuration of a dense vector; with a `multivector_config` there is one vector per token."""
 
     size: int
     distance: str
@@ -30,33 +30,33 @@ class Vector(TypedDict):
 
 
 class Params(TypedDict):
-    """The vectors: one without a name, or several by name; absent when all are sparse."""
+    """The dense vectors: one without a name, or several by name; absent when all vectors are sparse."""
 
     vectors: NotRequired[Vector | dict[str, Vector] | None]
 
 
 class StrictMode(TypedDict):
-    """What the server refuses."""
+    """Limits that the server enforces."""
 
     enabled: NotRequired[bool | None]
     unindexed_filtering_retrieve: NotRequired[bool | None]
 
 
 class Config(TypedDict):
-    """How a collection was made."""
+    """Configuration of a collection."""
 
     params: Params
     strict_mode_config: NotRequired[StrictMode | None]
 
 
 class Index(TypedDict):
-    """An index of a payload field."""
+    """The index of a payload field."""
 
     data_type: str
 
 
-class Info(TypedDict):
-    """A collection."""
+class CollectionInfo(TypedDict):
+    """Configuration, indexes and counts of a collection."""
 
     status: str
     points_count: NotRequired[int | None]
@@ -74,48 +74,48 @@ class Record(TypedDict):
 
 
 class ScoredPoint(Record):
-    """A point that a search found."""
+    """A search result."""
 
     score: float
 
 
-class Found(TypedDict):
-    """The points that a search found."""
+class QueryResult(TypedDict):
+    """The results of a search."""
 
     points: list[ScoredPoint]
 
 
-class Scrolled(TypedDict):
+class ScrollPage(TypedDict):
     """A page of points."""
 
     points: list[Record]
     next_page_offset: NotRequired[PointId | None]
 
 
-class Counted(TypedDict):
-    """A number of points."""
+class Count(TypedDict):
+    """The number of points that meet a filter."""
 
     count: int
 
 
-class Written(TypedDict):
-    """What became of a write."""
+class WriteResult(TypedDict):
+    """The outcome of a write."""
 
     status: str
 
 
-class Answer(TypedDict, Generic[Result]):
-    """The envelope of every answer."""
+class Response(TypedDict, Generic[Result]):
+    """The envelope of every response."""
 
     result: Result
 
 
-# Made once: a generic type is slow to make.
-NAMES = Answer[Names]
-INFO = Answer[Info]
-FOUND = Answer[Found]
-RECORDS = Answer[list[Record]]
-SCROLLED = Answer[Scrolled]
-COUNTED = Answer[Counted]
-MADE = Answer[bool]
-WRITTEN = Answer[Written]
+# Built once: parametrizing a generic type is slow.
+COLLECTION_LIST = Response[CollectionList]
+COLLECTION_INFO = Response[CollectionInfo]
+QUERY_RESULT = Response[QueryResult]
+RECORDS = Response[list[Record]]
+SCROLL_PAGE = Response[ScrollPage]
+COUNT = Response[Count]
+CREATED = Response[bool]
+WRITE_RESULT = Response[WriteResult]

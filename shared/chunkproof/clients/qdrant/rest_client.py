@@ -1,10 +1,12 @@
-"""The REST client of Qdrant's SDK, without the start-up of the rest of it.
+"""Import the REST client of Qdrant's SDK without the rest of the SDK.
 
-`import qdrant_client` builds a thousand models, gRPC stubs and a store for local mode, and needs numpy and grpc
-for that: 0.7 s and 75 MB (docs/guides/performance.md). A function that asks a server needs one class of it,
-`qdrant_client.http.ApiClient`, whose own module imports the rest only to hand it on. So that module is imported
-here while empty stand-ins are in the place of what it hands on, and given a lighter HTTP client. Should a release
-of the SDK not fit, its front door is used.
+`import qdrant_client` builds a thousand models, gRPC stubs and the local mode, and needs numpy and grpc: 0.7 s and
+75 MB (docs/guides/performance.md). Calling a server takes only `ApiClient` and its exceptions, but importing their
+module imports the packages around it first. So these packages are replaced by empty ones during that import.
+
+This runs wherever a server is used: in Lambda, where the layer has neither numpy nor grpc, and in the CLI with
+QDRANT_URL. Local mode imports the whole SDK, before or after. There is no fallback: the layer pins the SDK, and
+tests/unit/test_light_sdk_imports.py fails when a release no longer fits. See docs/decisions/light-sdk-imports.md.
 """
 
 import sys
@@ -22,45 +24,46 @@ CLIENT = "qdrant_client.http.api_client"
 
 
 @cache
-def rest_client() -> Any:
-    """The module that has `ApiClient` and its exceptions; they belong together, whichever door they came by."""
-    try:
-        return _alone()
-    except (ImportError, AttributeError):
-        return import_module(CLIENT)
+def load_rest_client() -> Any:
+    """Import and return the module that defines `ApiClient` and its exceptions, with a lighter HTTP client in it.
 
-
-def _alone() -> ModuleType:
-    found = find_spec(SDK)
-    if found is None or found.origin is None:
+    `sys.modules` is left as it was, so a later `import qdrant_client` gets the whole SDK. Its classes are then not
+    the ones of this module: take `ApiClient` and the exceptions to catch from here.
+    """
+    spec = find_spec(SDK)
+    if spec is None or spec.origin is None:
         raise ImportError(f"{SDK} is not installed")
-    folder = Path(found.origin).parent
-    imported = _taken_out()
+    folder = Path(spec.origin).parent
+    imported = _remove_sdk_modules()
     try:
         for package in (folder, folder / "http", folder / "http" / "api"):
-            _stand_in(folder, package)
+            _replace_by_empty(folder, package)
         for file in (folder / "http" / "api").glob("*_api.py"):
-            _stand_in(folder, file.with_suffix(""))
-        alone = import_module(CLIENT)
-        alone.Client = DirectClient  # type: ignore[attr-defined]
-        return alone
-    finally:  # whoever imports the SDK gets it whole
-        _taken_out()
+            _replace_by_empty(folder, file.with_suffix(""))
+        module = import_module(CLIENT)
+        module.Client = DirectClient  # type: ignore[attr-defined]
+        return module
+    finally:
+        _remove_sdk_modules()
         sys.modules.update(imported)
 
 
-def _taken_out() -> dict[str, ModuleType]:
+def _remove_sdk_modules() -> dict[str, ModuleType]:
     names = [name for name in sys.modules if name.partition(".")[0] == SDK]
     return {name: sys.modules.pop(name) for name in names}
 
 
-def _stand_in(folder: Path, package: Path) -> None:
+def _replace_by_empty(folder: Path, package: Path) -> None:
     name = ".".join((SDK, *package.relative_to(folder).parts))
-    sys.modules[name] = _StandIn(name, package)
+    sys.modules[name] = _EmptyPackage(name, package)
 
 
-class _StandIn(ModuleType):
-    """A package whose modules can be imported, and which has any class that is asked for, empty."""
+class _EmptyPackage(ModuleType):
+    """A package that runs no code of its own, while modules in its folder can be imported.
+
+    `api_client` imports about twenty classes from these packages, only to list them as attributes of clients that
+    are not used here. An empty class satisfies each of those imports.
+    """
 
     def __init__(self, name: str, folder: Path) -> None:
         super().__init__(name)

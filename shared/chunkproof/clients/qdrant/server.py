@@ -1,4 +1,4 @@
-"""A Qdrant server, through the REST client of Qdrant's SDK."""
+"""A Qdrant server or Qdrant Cloud, through the REST client of Qdrant's SDK."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -18,16 +18,16 @@ from chunkproof.clients.ports import (
     PointId,
     is_invalid_collection_name,
 )
-from chunkproof.clients.qdrant import responses as answers
-from chunkproof.clients.qdrant.failures import rate_limited, refused, unreachable
-from chunkproof.clients.qdrant.filters import SERVED_BY, Json, field_schemas, to_qdrant
-from chunkproof.clients.qdrant.rest_client import rest_client
+from chunkproof.clients.qdrant import responses
+from chunkproof.clients.qdrant.failures import connection_error, rate_limit_error, response_error
+from chunkproof.clients.qdrant.filters import USABLE_INDEXES, Json, required_indexes, to_qdrant_filter
+from chunkproof.clients.qdrant.rest_client import load_rest_client
 from chunkproof.clients.qdrant.store import (
     SCORE_STEP,
     QdrantStore,
-    creatable,
-    dense_spaces,
-    point_of,
+    build_point,
+    check_collection_name,
+    dense_vector_configs,
     vector_selector,
 )
 from chunkproof.clients.transport import host_of
@@ -36,30 +36,30 @@ from chunkproof.errors import ChunkproofError, CollectionNotFoundError, IndexReq
 from chunkproof.models.filters import Condition
 
 DEFAULT_PORT = 6333
-ONE = "/collections/{name}"
+COLLECTION = "/collections/{name}"
 HEADERS = {"user-agent": f"chunkproof/{__version__}", "content-type": "application/json"}
 
 
-class ServedStore(QdrantStore):
-    """Asks over HTTP; the transport bounds each call and adds the key."""
+class ServerStore(QdrantStore):
+    """A store behind HTTP; the transport enforces the deadline and adds the key."""
 
     def __init__(self, url: str, transport: httpx.BaseTransport) -> None:
         super().__init__(host_of(url))
-        self.url = _base(url)
-        self._sdk = rest_client()
+        self.url = _base_url(url)
+        self._sdk = load_rest_client()
         self._client = self._sdk.ApiClient(self.url, transport=transport, headers=HEADERS, trust_env=False)
 
     def collections(self, deadline: Deadline) -> list[str]:
-        """All names, sorted."""
-        with self._translated("", deadline):
-            found = self._asked("GET", "/collections", answers.NAMES)
+        """Return all names, sorted."""
+        with self._translate_errors("", deadline):
+            found = self._request("GET", "/collections", responses.COLLECTION_LIST)
         return sorted(collection["name"] for collection in found["collections"])
 
     def describe(self, collection: str, deadline: Deadline) -> Description:
-        """Shape and counts now."""
-        with self._translated(collection, deadline):
-            info = self._asked("GET", ONE, answers.INFO, collection)
-            vectors = tuple(dense_spaces(info["config"]["params"].get("vectors")))
+        """Return the current vectors, indexes and counts of a collection."""
+        with self._translate_errors(collection, deadline):
+            info = self._request("GET", COLLECTION, responses.COLLECTION_INFO, collection)
+            vectors = tuple(dense_vector_configs(info["config"]["params"].get("vectors")))
         strict = info["config"].get("strict_mode_config") or {}
         return Description(
             name=collection,
@@ -72,33 +72,35 @@ class ServedStore(QdrantStore):
         )
 
     def nearest(self, query: NearestQuery, deadline: Deadline) -> list[Point]:
-        """Best first, scores equal to the threshold included."""
-        using = query.space.name
+        """Return the nearest points, best first, scores equal to the threshold included."""
+        using = query.vector_config.name
         body = {
             "query": query.vector,
             "limit": query.limit,
-            # A server keeps what is strictly above the threshold.
+            # A server returns only scores strictly above the threshold.
             "score_threshold": query.score_threshold - SCORE_STEP,
             "with_payload": True,
             "with_vector": vector_selector(using if query.with_vectors else None),
             **({"using": using} if using else {}),
-            **_filtered(query.where),
+            **_filter_field(query.where),
             **({"params": {"exact": True}} if query.exact else {}),
         }
-        with self._translated(query.collection, deadline, query.where):
-            found = self._asked("POST", ONE + "/points/query", answers.FOUND, query.collection, body)
+        with self._translate_errors(query.collection, deadline, query.where):
+            found = self._request(
+                "POST", COLLECTION + "/points/query", responses.QUERY_RESULT, query.collection, body
+            )
         if not all(math.isfinite(point["score"]) for point in found["points"]):
-            raise unreachable(self.host, ValueError("a score that is no number"))
+            raise connection_error(self.host, ValueError("a score is not a finite number"))
         points = [_point(point, using, point["score"]) for point in found["points"]]
         return [point for point in points if point.score >= query.score_threshold]
 
     def fetch(
         self, collection: str, ids: Sequence[PointId], deadline: Deadline, *, with_vector: str | None = None
     ) -> list[Point]:
-        """The points that exist among these ids."""
+        """Return the points with these ids that exist."""
         body = {"ids": list(ids), "with_payload": True, "with_vector": vector_selector(with_vector)}
-        with self._translated(collection, deadline):
-            found = self._asked("POST", ONE + "/points", answers.RECORDS, collection, body)
+        with self._translate_errors(collection, deadline):
+            found = self._request("POST", COLLECTION + "/points", responses.RECORDS, collection, body)
         return [_point(record, with_vector or "") for record in found]
 
     def scroll(
@@ -111,38 +113,39 @@ class ServedStore(QdrantStore):
         start: PointId | None = None,
         with_vector: str | None = None,
     ) -> Page:
-        """A page of points in id order."""
+        """Return a page of points in id order."""
         body = {
             "limit": limit,
             "with_payload": True,
             "with_vector": vector_selector(with_vector),
             **({} if start is None else {"offset": start}),
-            **_filtered(where),
+            **_filter_field(where),
         }
-        with self._translated(collection, deadline, where):
-            found = self._asked("POST", ONE + "/points/scroll", answers.SCROLLED, collection, body)
+        with self._translate_errors(collection, deadline, where):
+            found = self._request(
+                "POST", COLLECTION + "/points/scroll", responses.SCROLL_PAGE, collection, body
+            )
         points = tuple(_point(record, with_vector or "") for record in found["points"])
         return Page(points, found.get("next_page_offset"))
 
     def count(self, collection: str, where: tuple[Condition, ...], deadline: Deadline) -> int:
-        """How many points meet the conditions, exactly."""
-        body = {"exact": True, **_filtered(where)}
-        with self._translated(collection, deadline, where):
-            found = self._asked("POST", ONE + "/points/count", answers.COUNTED, collection, body)
+        """Return exactly how many points meet the conditions."""
+        body = {"exact": True, **_filter_field(where)}
+        with self._translate_errors(collection, deadline, where):
+            found = self._request("POST", COLLECTION + "/points/count", responses.COUNT, collection, body)
         return int(found["count"])
 
     def create(self, collection: str, size: int, deadline: Deadline) -> None:
-        """A new collection with one unnamed cosine vector and an index on `chunk_id`."""
-        creatable(collection)
+        """Create a collection with one unnamed cosine vector and an index on `chunk_id`."""
+        check_collection_name(collection)
+        vectors = {"vectors": {"size": size, "distance": "Cosine"}}
         index = {"field_name": "chunk_id", "field_schema": "keyword"}
-        with self._translated("", deadline):
-            self._asked(
-                "PUT", ONE, answers.MADE, collection, {"vectors": {"size": size, "distance": "Cosine"}}
-            )
-            self._asked("PUT", ONE + "/index?wait=true", answers.WRITTEN, collection, index)
+        with self._translate_errors("", deadline):
+            self._request("PUT", COLLECTION, responses.CREATED, collection, vectors)
+            self._request("PUT", COLLECTION + "/index?wait=true", responses.WRITE_RESULT, collection, index)
 
     def upsert(self, collection: str, points: Sequence[Point], vector_name: str, deadline: Deadline) -> None:
-        """Write points, replacing those with the same id; done when it returns."""
+        """Write points and replace those with the same id; they are searchable when it returns."""
         structs = [
             {
                 "id": point.id,
@@ -151,51 +154,54 @@ class ServedStore(QdrantStore):
             }
             for point in points
         ]
-        with self._translated(collection, deadline):
-            self._asked("PUT", ONE + "/points?wait=true", answers.WRITTEN, collection, {"points": structs})
+        body = {"points": structs}
+        with self._translate_errors(collection, deadline):
+            self._request("PUT", COLLECTION + "/points?wait=true", responses.WRITE_RESULT, collection, body)
 
     def close(self) -> None:
-        """Give the connections back."""
+        """Close the connections."""
         self._client.close()
 
-    def _asked(
-        self, method: str, path: str, answer_type: Any, collection: str = "", body: Json | None = None
+    def _request(
+        self, method: str, path: str, response_type: Any, collection: str = "", body: Json | None = None
     ) -> Any:
-        """What the server answers, checked to be of its type."""
-        answer = self._client.request(
-            type_=answer_type,
+        """Send a request and return the `result` of the response, which the SDK validates against `response_type`."""
+        response = self._client.request(
+            type_=response_type,
             method=method,
             url=path,
             path_params={"name": collection},
             content=None if body is None else to_json(body),
         )
-        return answer["result"]
+        return response["result"]
 
     @contextmanager
-    def _translated(
+    def _translate_errors(
         self, collection: str, deadline: Deadline, where: tuple[Condition, ...] = ()
     ) -> Iterator[None]:
         if collection and is_invalid_collection_name(collection):
             raise CollectionNotFoundError(collection)
         try:
-            with deadline.applied():
+            with deadline.enforced():
                 yield
         except self._sdk.UnexpectedResponse as error:
-            raise self._refusal(error, collection, where, deadline) from None
+            raise self._response_error(error, collection, where, deadline) from None
         except self._sdk.ResponseHandlingException as error:
-            raise unreachable(self.host, error.source) from None
+            raise connection_error(self.host, error.source) from None
         except self._sdk.ResourceExhaustedResponse as error:  # a 429
-            raise rate_limited(self.host, error.retry_after_s) from None
-        except (ValueError, RecursionError) as error:  # not JSON, or nested without end
-            raise unreachable(self.host, error) from None
+            raise rate_limit_error(self.host, error.retry_after_s) from None
+        except (ValueError, RecursionError) as error:  # not JSON, or nested too deep
+            raise connection_error(self.host, error) from None
 
-    def _refusal(
+    def _response_error(
         self, error: Any, collection: str, where: tuple[Condition, ...], deadline: Deadline
     ) -> ChunkproofError:
-        needed = (
+        missing_index = (
             self._missing_index(collection, where, deadline) if error.status_code == 400 and where else None
         )
-        return needed or refused(self.host, error.status_code or 0, error.content, error.headers, collection)
+        return missing_index or response_error(
+            self.host, error.status_code or 0, error.content, error.headers, collection
+        )
 
     def _missing_index(
         self, collection: str, where: tuple[Condition, ...], deadline: Deadline
@@ -203,22 +209,22 @@ class ServedStore(QdrantStore):
         description = self.describe(collection, deadline)
         if not description.needs_indexes:
             return None
-        for field, schema in field_schemas(where):
-            if description.indexed_fields.get(field) not in SERVED_BY[schema]:
+        for field, schema in required_indexes(where):
+            if description.indexed_fields.get(field) not in USABLE_INDEXES[schema]:
                 return IndexRequiredError(collection, field, schema)
         return None
 
 
-def _base(url: str) -> str:
-    """The address, with Qdrant's own port where it names none."""
+def _base_url(url: str) -> str:
+    """Return the URL, with Qdrant's default port where it has none."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{host_of(url)}{'' if parts.port else f':{DEFAULT_PORT}'}{parts.path}"
 
 
-def _filtered(where: tuple[Condition, ...]) -> Json:
-    built = to_qdrant(where)
+def _filter_field(where: tuple[Condition, ...]) -> Json:
+    built = to_qdrant_filter(where)
     return {} if built is None else {"filter": built}
 
 
 def _point(found: Any, vector_name: str, score: float = 0.0) -> Point:
-    return point_of(found["id"], found.get("payload"), found.get("vector"), vector_name, score)
+    return build_point(found["id"], found.get("payload"), found.get("vector"), vector_name, score)

@@ -1,4 +1,4 @@
-"""Qdrant: a server, Qdrant Cloud, a local folder or memory."""
+"""What the two kinds of Qdrant store have in common."""
 
 import math
 from abc import ABC, abstractmethod
@@ -12,70 +12,71 @@ from chunkproof.errors import InvalidParameterError
 if TYPE_CHECKING:
     import httpx
 
-# Scores are 32-bit; this is more than their rounding and less than any difference that matters.
+# More than the rounding of a 32-bit score, and less than any difference that matters.
 SCORE_STEP = 1e-6
 
 
 class QdrantStore(WritableStore, ABC):
-    """A `WritableStore` in Qdrant. Each kind imports what it needs, and only when it is made."""
+    """A `WritableStore` in Qdrant. The SDK is imported when a store is opened: each kind needs another part of it."""
 
     def __init__(self, host: str) -> None:
         self._host = host
 
     @property
     def host(self) -> str:
-        """Where it is, as a message may say it."""
+        """The host or folder, as messages show it."""
         return self._host
 
     @staticmethod
-    def at(url: str, transport: "httpx.BaseTransport") -> "QdrantStore":
-        """A server or a cloud cluster; the transport adds the key."""
-        from chunkproof.clients.qdrant.server import ServedStore
+    def open_server(url: str, transport: "httpx.BaseTransport") -> "QdrantStore":
+        """Open a store on a server or in Qdrant Cloud; the transport adds the key."""
+        from chunkproof.clients.qdrant.server import ServerStore
 
-        return ServedStore(url, transport)
+        return ServerStore(url, transport)
 
     @staticmethod
-    def embedded(path: Path | None) -> "QdrantStore":
-        """A store in this folder, one process at a time; in memory when there is none."""
-        from chunkproof.clients.qdrant.local import EmbeddedStore
+    def open_local(path: Path | None) -> "QdrantStore":
+        """Open a store in this folder, for one process at a time, or in memory."""
+        from chunkproof.clients.qdrant.local import LocalStore
 
-        return EmbeddedStore(path)
+        return LocalStore(path)
 
     @abstractmethod
     def close(self) -> None:
-        """Give the connections, or the folder, back."""
+        """Close the connections or the folder."""
 
 
-def creatable(collection: str) -> str:
-    """The name, if a collection can have it."""
+def check_collection_name(collection: str) -> None:
+    """Raise `InvalidParameterError` if no collection can have this name."""
     if is_invalid_collection_name(collection):
         raise InvalidParameterError(f"No collection can be named {collection}")
-    return collection
 
 
-def dense_spaces(vectors: Mapping[str, Any] | None) -> Iterator[VectorConfig]:
-    """The vectors of a collection, in JSON as its configuration has them, that are one dense vector each."""
+def dense_vector_configs(vectors: Mapping[str, Any] | None) -> Iterator[VectorConfig]:
+    """Yield the single dense vectors in the `vectors` of a collection's configuration."""
     named = {} if not vectors else {"": vectors} if isinstance(vectors.get("size"), int) else vectors
     for name, params in named.items():
-        if params.get("multivector_config") is None:  # else one vector per token: not a single one to compare
+        if params.get("multivector_config") is None:  # a multivector has one vector per token
             yield VectorConfig(name, params["size"], params["distance"])
 
 
 def vector_selector(name: str | None) -> bool | list[str]:
-    """What asks for this vector: none, the unnamed one, or one by its name."""
+    """Return Qdrant's `with_vector` value: False for no vector, True for the unnamed one, or a list with a name."""
     return False if name is None else [name] if name else True
 
 
-def point_of(
+def build_point(
     point_id: int | str, payload: Mapping[str, Any] | None, vectors: Any, vector_name: str, score: float = 0.0
 ) -> Point:
-    """A point with the named vector of those that came along, and its score at the precision that it has."""
+    """Build a `Point` with the named one of the returned vectors, and with a rounded score."""
     vector = vectors.get(vector_name) if isinstance(vectors, dict) else vectors
-    return Point(point_id, payload or {}, _cosine(float(score)), None if vector is None else tuple(vector))
+    return Point(
+        point_id, payload or {}, _round_score(float(score)), None if vector is None else tuple(vector)
+    )
 
 
-def _cosine(score: float) -> float:
-    """An identical vector scores 0.9999999 or 1.0000001 as well as 1."""
-    if not math.isfinite(score):  # local mode's for a vector of zeros
+def _round_score(score: float) -> float:
+    """Return 1.0 for scores such as 0.9999999 and 1.0000001, which identical vectors get."""
+    if not math.isfinite(score):  # local mode's score for a vector of zeros
         return 0.0
     return 1.0 if score > 1.0 - SCORE_STEP else score

@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chunkproof.clients.breaker import CircuitOpenError
-from chunkproof.clients.retry import Attempt, pause_before_retry
+from chunkproof.clients.resilience import Attempt, CircuitOpenError, pause_before_retry
 from chunkproof.deadline import Deadline
 
 PLENTY = 60_000.0
@@ -60,30 +59,30 @@ def name(error: Exception) -> str:
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
 def test_a_read_is_repeated_after_just_these_answers(method):
-    assert {status for status in ALL_STATUSES if answered(status, method).is_passing} == PASSING
+    assert {status for status in ALL_STATUSES if answered(status, method).is_worth_repeating} == PASSING
 
 
 @pytest.mark.parametrize("method", ["PUT", "DELETE", "PATCH"])
 def test_a_write_that_was_answered_is_never_repeated(method):
-    assert not any(answered(status, method).is_passing for status in ALL_STATUSES)
+    assert not any(answered(status, method).is_worth_repeating for status in ALL_STATUSES)
 
 
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE"])
 @pytest.mark.parametrize("error", NEVER_LEFT, ids=name)
 def test_what_never_left_is_repeated_whatever_it_is(method, error):
-    assert failed(error, method).is_passing
+    assert failed(error, method).is_worth_repeating
 
 
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT"])
 @pytest.mark.parametrize("error", [*TIMEOUTS, *BROKEN], ids=name)
 def test_what_left_on_a_new_connection_and_broke_is_not_repeated(method, error):
-    assert not failed(error, method).is_passing
+    assert not failed(error, method).is_worth_repeating
 
 
 @pytest.mark.parametrize("error", BROKEN[:3], ids=name)
 @pytest.mark.parametrize(("method", "is_repeated"), [("GET", True), ("POST", True), ("PUT", False)])
 def test_a_stale_connection_is_replaced_for_a_read_alone(error, method, is_repeated):
-    assert failed(error, method, was_stale=True).is_passing is is_repeated
+    assert failed(error, method, was_stale=True).is_worth_repeating is is_repeated
 
 
 # how often, and after what pause
@@ -171,26 +170,28 @@ def test_what_may_pass_and_surely_fits_is_repeated(attempt, spare_ms):
     # A second for a machine that stalls between the two lines below.
     budget = Deadline(asked_ms + 200 + max(attempt.took_ms, 100.0) + 1_000 + spare_ms)
 
-    assert (pause_before_retry(attempt, 1, budget) is not None) is attempt.is_passing
+    assert (pause_before_retry(attempt, 1, budget) is not None) is attempt.is_worth_repeating
 
 
 # who is to blame
 
 
 def test_a_service_is_blamed_for_just_the_answers_from_500_on():
-    assert {status for status in ALL_STATUSES if answered(status).blames(None)} == set(range(500, 600))
-    assert answered(429).blames(Deadline(PLENTY)) is False
+    assert {status for status in ALL_STATUSES if answered(status).is_service_failure(None)} == set(
+        range(500, 600)
+    )
+    assert answered(429).is_service_failure(Deadline(PLENTY)) is False
 
 
 @pytest.mark.parametrize("budget", [None, Deadline(PLENTY)])
 @pytest.mark.parametrize("error", [*NEVER_LEFT, *BROKEN], ids=name)
 def test_a_service_is_blamed_for_a_connection_that_failed(error, budget):
-    assert failed(error).blames(budget) is True
+    assert failed(error).is_service_failure(budget) is True
 
 
 @pytest.mark.parametrize("error", BROKEN[:3], ids=name)
 def test_a_stale_connection_says_nothing_about_the_service(error):
-    assert failed(error, was_stale=True).blames(Deadline(PLENTY)) is None
+    assert failed(error, was_stale=True).is_service_failure(Deadline(PLENTY)) is None
 
 
 @pytest.mark.parametrize("error", TIMEOUTS, ids=name)
@@ -201,9 +202,9 @@ def test_a_stale_connection_says_nothing_about_the_service(error):
 def test_a_service_is_blamed_for_a_timeout_only_if_it_had_a_quarter_of_the_time(
     error, took_ms, budget_ms, blamed
 ):
-    assert Attempt("POST", took_ms, error=error).blames(Deadline(budget_ms)) is blamed
+    assert Attempt("POST", took_ms, error=error).is_service_failure(Deadline(budget_ms)) is blamed
 
 
 @pytest.mark.parametrize("error", TIMEOUTS, ids=name)
 def test_without_a_deadline_a_timeout_is_the_services_fault(error):
-    assert Attempt("POST", 1.0, error=error).blames(None) is True
+    assert Attempt("POST", 1.0, error=error).is_service_failure(None) is True

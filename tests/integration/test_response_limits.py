@@ -14,23 +14,23 @@ import httpx
 import pytest
 
 from chunkproof.clients import transport as transport_module
-from chunkproof.clients.breaker import Breaker, Circuit
 from chunkproof.clients.cohere import CohereEmbedder
 from chunkproof.clients.ports import InputType
 from chunkproof.clients.qdrant.store import QdrantStore
-from chunkproof.clients.transport import AnswerTooLargeError, DeadlineTransport
+from chunkproof.clients.resilience import CircuitBreaker, CircuitState
+from chunkproof.clients.transport import DeadlineTransport, UpstreamResponseTooLargeError
 from chunkproof.deadline import Deadline
 from chunkproof.errors import EmbeddingError, ResponseTooLargeError
 
 from support.faults import gzip_bomb
-from support.keeping_server import Said, keeping_server
+from support.recording_server import CannedResponse, recording_server
 
 MOST = 1_000
 
 
 @pytest.fixture
 def _little(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transport_module, "MAX_ANSWER_BYTES", MOST)
+    monkeypatch.setattr(transport_module, "MAX_RESPONSE_BYTES", MOST)
 
 
 @pytest.fixture
@@ -39,19 +39,19 @@ def client() -> Iterator[httpx.Client]:
         yield made
 
 
-def said(body: bytes, coding: str | None = None) -> Said:
-    return Said(body=body, headers={"content-encoding": coding} if coding else {})
+def said(body: bytes, coding: str | None = None) -> CannedResponse:
+    return CannedResponse(body=body, headers={"content-encoding": coding} if coding else {})
 
 
-def got(client: httpx.Client, answer: Said) -> bytes:
-    with keeping_server(lambda _: answer) as server:
+def got(client: httpx.Client, answer: CannedResponse) -> bytes:
+    with recording_server(lambda _: answer) as server:
         return client.get(server.url).content
 
 
 @pytest.mark.usefixtures("_little")
 def test_a_plain_answer_of_the_most_bytes_is_taken_and_one_more_is_not(client: httpx.Client) -> None:
     assert got(client, said(b"x" * MOST)) == b"x" * MOST
-    with pytest.raises(AnswerTooLargeError):
+    with pytest.raises(UpstreamResponseTooLargeError):
         got(client, said(b"x" * (MOST + 1)))
 
 
@@ -62,7 +62,7 @@ def test_a_compressed_answer_is_measured_unpacked(
 ) -> None:
     assert got(client, said(packed(b"x" * (MOST - 1)), coding)) == b"x" * (MOST - 1)
     for size in (MOST + 1, 1_000_000):
-        with pytest.raises(AnswerTooLargeError):
+        with pytest.raises(UpstreamResponseTooLargeError):
             got(client, said(packed(b"x" * size), coding))
 
 
@@ -86,7 +86,7 @@ def test_a_coding_is_known_however_it_is_written(client: httpx.Client, coding: s
 
 
 def test_an_unpacked_answer_says_its_own_length_and_no_coding(client: httpx.Client) -> None:
-    with keeping_server(lambda _: said(gzip.compress(b"x" * 500), "gzip")) as server:
+    with recording_server(lambda _: said(gzip.compress(b"x" * 500), "gzip")) as server:
         answer = client.get(server.url)
     assert answer.headers["content-length"] == "500"
     assert "content-encoding" not in answer.headers
@@ -103,21 +103,21 @@ def test_an_unpacked_answer_says_its_own_length_and_no_coding(client: httpx.Clie
     ],
     ids=["garbage", "cut short", "nothing", "never asked for", "twice"],
 )
-def test_an_answer_that_cannot_be_unpacked_is_an_error(client: httpx.Client, answer: Said) -> None:
+def test_an_answer_that_cannot_be_unpacked_is_an_error(client: httpx.Client, answer: CannedResponse) -> None:
     with pytest.raises(httpx.DecodingError):
         got(client, answer)
 
 
 def test_only_codings_that_can_be_undone_are_asked_for() -> None:
     with (
-        keeping_server() as server,
+        recording_server() as server,
         # What httpx asks for by itself where such packages are installed.
         httpx.Client(
             transport=DeadlineTransport(), headers={"accept-encoding": "gzip, deflate, br, zstd"}
         ) as client,
     ):
         client.get(server.url)
-    asked_for = {name.strip() for name in server.asked[0].headers["accept-encoding"].split(",")}
+    asked_for = {name.strip() for name in server.requests[0].headers["accept-encoding"].split(",")}
     assert asked_for <= {"gzip", "deflate", "identity"}
 
 
@@ -139,7 +139,7 @@ def test_an_answer_without_an_end_is_left_at_the_most_bytes(client: httpx.Client
 
         pouring = threading.Thread(target=pour)
         pouring.start()
-        with pytest.raises(AnswerTooLargeError):
+        with pytest.raises(UpstreamResponseTooLargeError):
             client.get(f"http://127.0.0.1:{listener.getsockname()[1]}")
         pouring.join()
     assert sum(sent) < 20_000_000, "what a socket holds, and no more"
@@ -148,12 +148,12 @@ def test_an_answer_without_an_end_is_left_at_the_most_bytes(client: httpx.Client
 def test_what_would_unpack_to_a_gigabyte_is_left_packed(
     client: httpx.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transport_module, "MAX_ANSWER_BYTES", 2_000_000)
+    monkeypatch.setattr(transport_module, "MAX_RESPONSE_BYTES", 2_000_000)
     bomb = said(gzip_bomb(1), "gzip")
     assert len(bomb.body) < 1_100_000
     tracemalloc.start()
     try:
-        with pytest.raises(AnswerTooLargeError):
+        with pytest.raises(UpstreamResponseTooLargeError):
             got(client, bomb)
         assert tracemalloc.get_traced_memory()[1] < 20_000_000
     finally:
@@ -162,33 +162,33 @@ def test_what_would_unpack_to_a_gigabyte_is_left_packed(
 
 # what callers are told
 
-BOMB = Said(body=gzip_bomb(1), headers={"content-encoding": "gzip", "content-type": "application/json"})
+BOMB = CannedResponse(
+    body=gzip_bomb(1), headers={"content-encoding": "gzip", "content-type": "application/json"}
+)
 
 
 def test_too_large_an_answer_of_qdrant_is_a_413_that_says_what_to_do() -> None:
-    breaker = Breaker("qdrant", failures=1)
-    with keeping_server(lambda _: BOMB) as server:
-        store = QdrantStore.at(server.url, DeadlineTransport(breaker=breaker))
+    breaker = CircuitBreaker("qdrant", max_failures=1)
+    with recording_server(lambda _: BOMB) as server:
+        store = QdrantStore.open_server(server.url, DeadlineTransport(breaker=breaker))
         with pytest.raises(ResponseTooLargeError) as caught:
             store.collections(Deadline(20_000))
         store.close()
     assert (caught.value.code, caught.value.status) == ("RESPONSE_TOO_LARGE", 413)
     assert "more than 67108864 bytes" in caught.value.message
     assert "fewer" in caught.value.message
-    assert (len(server.asked), breaker.state) == (1, Circuit.CLOSED), "not repeated, and no outage"
+    assert (len(server.requests), breaker.state) == (1, CircuitState.CLOSED), "not repeated, and no outage"
 
 
 def test_too_large_an_answer_of_the_embedder_is_a_failure_to_embed() -> None:
-    with keeping_server(lambda _: BOMB) as server:
+    with recording_server(lambda _: BOMB) as server:
         embedder = CohereEmbedder(DeadlineTransport(), model="m", base_url=server.url)
         with pytest.raises(EmbeddingError) as caught:
             embedder.embed(["a"], InputType.QUERY, Deadline(20_000))
         embedder.close()
     host = server.url.removeprefix("http://")
-    assert caught.value.message == (
-        f"Failed to embed query: {host} answered with more bytes than any embedding has"
-    )
-    assert len(server.asked) == 1
+    assert caught.value.message == (f"Failed to embed query: {host} sent more bytes than any embedding has")
+    assert len(server.requests) == 1
 
 
 # the time to wait
@@ -209,12 +209,12 @@ def test_the_sdks_get_the_time_to_wait_in_whole_seconds(
     client: httpx.Client, monkeypatch: pytest.MonkeyPatch, given: str, told: str | None
 ) -> None:
     monkeypatch.setattr(transport_module, "sleep", lambda _: None)
-    with keeping_server(lambda _: Said(429, headers={"retry-after": given})) as server:
+    with recording_server(lambda _: CannedResponse(429, headers={"retry-after": given})) as server:
         assert client.get(server.url).headers.get("retry-after") == told
 
 
 def test_the_sdks_get_a_date_to_come_as_seconds(client: httpx.Client) -> None:
     at = format_datetime(datetime.now(UTC) + timedelta(minutes=5), usegmt=True)
-    with keeping_server(lambda _: Said(503, headers={"retry-after": at})) as server:
+    with recording_server(lambda _: CannedResponse(503, headers={"retry-after": at})) as server:
         told = client.get(server.url).headers["retry-after"]
     assert 290 <= int(told) <= 300

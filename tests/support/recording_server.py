@@ -1,4 +1,4 @@
-"""A loopback HTTP/1.1 server that notes every request, and over which connection it came."""
+"""A loopback HTTP/1.1 server that records every request, and the connection that it used."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 @dataclass(frozen=True)
-class Backend:
+class RecordedRequest:
     """One request as it arrived; header names in lower case."""
 
     method: str
@@ -19,8 +19,8 @@ class Backend:
 
 
 @dataclass(frozen=True)
-class Said:
-    """One answer."""
+class CannedResponse:
+    """One response."""
 
     status: int = 200
     body: bytes = b"{}"
@@ -28,50 +28,52 @@ class Said:
 
 
 @dataclass
-class KeepingServer:
-    """Where it listens, and what it was asked."""
+class RecordingServer:
+    """The server's URL, and the requests so far."""
 
     url: str
-    asked: list[Backend] = field(default_factory=list)
+    requests: list[RecordedRequest] = field(default_factory=list)
 
 
 @contextmanager
-def keeping_server(answer: Callable[[Backend], Said] = lambda _: Said()) -> Iterator[KeepingServer]:
-    """Answers as told and keeps what it was asked; `connection: close` in an answer ends its connection."""
+def recording_server(
+    respond: Callable[[RecordedRequest], CannedResponse] = lambda _: CannedResponse(),
+) -> Iterator[RecordingServer]:
+    """Run a server that records requests; `connection: close` in a response ends its connection."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
         disable_nagle_algorithm = True
 
-        def _answer(self) -> None:
-            asked = Backend(
+        def _respond(self) -> None:
+            request = RecordedRequest(
                 self.command,
                 self.path,
                 {name.lower(): value for name, value in self.headers.items()},
                 self.rfile.read(int(self.headers.get("content-length") or 0)),
                 self.client_address,
             )
-            server.asked.append(asked)
-            said = answer(asked)
-            self.send_response(said.status)
-            for name, value in {**said.headers, "content-length": str(len(said.body))}.items():
+            server.requests.append(request)
+            response = respond(request)
+            self.send_response(response.status)
+            for name, value in {**response.headers, "content-length": str(len(response.body))}.items():
                 self.send_header(name, value)
             self.end_headers()
-            self.wfile.write(said.body)
+            self.wfile.write(response.body)
 
-        do_GET = do_POST = do_PUT = _answer  # noqa: N815 - names of the base class
+        do_GET = do_POST = do_PUT = _respond  # noqa: N815 - names of the base class
 
         def log_message(self, *_: object) -> None:
-            """Quiet."""
+            """Write no log."""
 
     with listening(Handler) as url:
-        server = KeepingServer(url)
+        server = RecordingServer(url)
         yield server
 
 
 @contextmanager
 def listening(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
-    """The address of a server with this handler, which ends with the block."""
+    """Run a server with this handler until the block ends, and return its URL."""
     listener = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     listener.daemon_threads = True
     thread = threading.Thread(target=listener.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)

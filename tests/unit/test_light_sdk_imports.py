@@ -1,0 +1,95 @@
+"""The parts of both SDKs that are imported without the rest: they fit the installed releases and stay light."""
+
+import inspect
+import subprocess
+import sys
+import textwrap
+from importlib.metadata import version
+
+import pytest
+import qdrant_client
+from cohere.core.api_error import ApiError
+from cohere.core.client_wrapper import SyncClientWrapper
+
+from chunkproof.clients.cohere import CohereEmbedder
+from chunkproof.clients.ports import InputType
+from chunkproof.clients.qdrant.rest_client import load_rest_client
+from chunkproof.clients.transport import DeadlineTransport
+from chunkproof.deadline import Deadline
+
+from support.recording_server import CannedResponse, recording_server
+
+
+def imported_packages(statements: str) -> set[str]:
+    """Run the statements in a new process, and return the top-level packages that they imported."""
+    code = textwrap.dedent(statements) + "\nimport sys; print(*{m.partition('.')[0] for m in sys.modules})"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    return set(run.stdout.split())
+
+
+def misfit(package: str, module: str) -> str:
+    release = f"{package} {version(package)}"
+    return f"{release} does not fit {module}: adapt that module, or keep the last release that fits"
+
+
+@pytest.mark.parametrize(
+    "name", ["ApiClient", "UnexpectedResponse", "ResponseHandlingException", "ResourceExhaustedResponse"]
+)
+def test_the_installed_qdrant_client_has_the_classes_that_the_store_uses(name: str) -> None:
+    message = misfit("qdrant-client", "clients/qdrant/rest_client.py")
+    try:
+        found = getattr(load_rest_client.__wrapped__(), name, None)
+    except (ImportError, AttributeError) as error:
+        pytest.fail(f"{message} ({error})")
+    # An empty class of rest_client.py has another module.
+    assert getattr(found, "__module__", "").startswith("qdrant_client."), message
+
+
+def test_the_installed_cohere_has_the_http_client_that_the_embedder_uses() -> None:
+    message = misfit("cohere", "clients/cohere.py")
+    taken = inspect.signature(SyncClientWrapper).parameters
+    assert {"token", "base_url", "max_retries", "httpx_client"} <= taken.keys(), message
+    taken = inspect.signature(ApiError).parameters
+    assert {"status_code", "headers", "body"} <= taken.keys(), message
+    response = CannedResponse(200, b'{"id": "1", "embeddings": {"float": [[0.6, 0.8]]}, "texts": ["one"]}')
+    with recording_server(lambda _: response) as server:
+        embedder = CohereEmbedder(DeadlineTransport(), model="m", base_url=server.url)
+        assert embedder.embed(["one"], InputType.QUERY, Deadline(20_000)) == [[0.6, 0.8]], message
+        embedder.close()
+    assert [(request.method, request.path) for request in server.requests] == [("POST", "/v2/embed")], message
+
+
+def test_the_rest_client_imports_neither_numpy_nor_grpc_nor_the_whole_sdk() -> None:
+    packages = imported_packages("""
+        from chunkproof.clients.qdrant.rest_client import load_rest_client
+        load_rest_client()
+    """)
+    assert not packages & {"numpy", "grpc", "qdrant_client"}
+
+
+def test_the_cohere_embedder_imports_no_tokenizer() -> None:
+    packages = imported_packages("""
+        from chunkproof.clients.cohere import CohereEmbedder
+        from chunkproof.clients.transport import DeadlineTransport
+        CohereEmbedder(DeadlineTransport(), model="m")
+    """)
+    assert not packages & {"tokenizers", "fastavro", "requests"}
+
+
+def test_the_whole_sdk_can_be_imported_after_the_rest_client() -> None:
+    imported_packages("""
+        from chunkproof.clients.qdrant.rest_client import load_rest_client
+        load_rest_client()
+        import qdrant_client
+        import qdrant_client.http.models
+        assert qdrant_client.QdrantClient(":memory:").get_collections().collections == []
+        assert qdrant_client.http.models.Filter.__module__ == "qdrant_client.http.models.models"
+    """)
+
+
+def test_an_sdk_that_is_already_imported_stays_as_it_is() -> None:
+    before = {name: module for name, module in sys.modules.items() if name.startswith("qdrant_client")}
+    load_rest_client.__wrapped__()
+    assert sys.modules["qdrant_client"] is qdrant_client
+    assert {name: module for name, module in sys.modules.items() if name in before} == before
