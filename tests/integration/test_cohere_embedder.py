@@ -1,4 +1,4 @@
-"""Cohere's own SDK against a loopback server: what it sends, and what each failure becomes."""
+"""The Cohere embedder against a loopback server: what it sends, and the error that each failure becomes."""
 
 import json
 from collections.abc import Iterator
@@ -38,7 +38,7 @@ def embedder(cohere_api: CohereServer) -> Iterator[CohereEmbedder]:
     made.close()
 
 
-def refusal(status: int, message: str = UPSTREAM, **headers: str) -> Answer:
+def error_response(status: int, message: str = UPSTREAM, **headers: str) -> Answer:
     return Answer(status, json.dumps({"message": message}).encode(), {**JSON, **headers})
 
 
@@ -48,7 +48,7 @@ def embeddings(value: Any) -> Answer:
 
 
 def failure(embedder: CohereEmbedder, cohere_api: CohereServer, answer: Answer) -> ChunkproofError:
-    """What a query's embedding fails with when the service answers this, again and again."""
+    """The error of an embedding when the service always sends this response."""
     cohere_api.answers += [answer] * 5
     queries = QueryEmbedder(embedder, cache_entries=0)
     with pytest.raises(ChunkproofError) as caught:
@@ -66,7 +66,7 @@ def failure(embedder: CohereEmbedder, cohere_api: CohereServer, answer: Answer) 
 @pytest.mark.parametrize(
     ("input_type", "sent"), [(InputType.QUERY, "search_query"), (InputType.DOCUMENT, "search_document")]
 )
-def test_the_request_asks_for_whole_texts_as_floats(
+def test_the_request_asks_for_floats_and_no_truncation(
     embedder: CohereEmbedder, cohere_api: CohereServer, deadline: Deadline, input_type: InputType, sent: str
 ) -> None:
     embedder.embed(["one", "zwei é\u0301 🤖"], input_type, deadline)
@@ -82,14 +82,14 @@ def test_the_request_asks_for_whole_texts_as_floats(
     ]
 
 
-def test_a_dimension_is_asked_for_only_when_one_is_set(cohere_api: CohereServer, deadline: Deadline) -> None:
+def test_a_dimension_is_sent_only_if_one_is_set(cohere_api: CohereServer, deadline: Deadline) -> None:
     embedder = embedder_at(cohere_api.url, dimension=256)
     embedder.embed(["one"], InputType.QUERY, deadline)
     embedder.close()
     assert cohere_api.requests[0]["output_dimension"] == 256
 
 
-def test_as_many_texts_as_a_call_may_have_are_sent_at_once(
+def test_a_full_batch_is_sent_in_one_call(
     embedder: CohereEmbedder, cohere_api: CohereServer, deadline: Deadline
 ) -> None:
     texts = [f"text {n}" for n in range(embedder.max_batch)]
@@ -97,19 +97,19 @@ def test_as_many_texts_as_a_call_may_have_are_sent_at_once(
     assert len(cohere_api.requests) == 1
 
 
-# what comes back
+# responses
 
 
 @pytest.mark.parametrize(
     "answer",
     [
-        refusal(400, "too many tokens: max tokens per text is 512, got 700"),
-        refusal(400, "invalid request: the text exceeds the maximum number of tokens"),
-        refusal(422, "texts[0] is over the token limit"),
+        error_response(400, "too many tokens: max tokens per text is 512, got 700"),
+        error_response(400, "invalid request: the text exceeds the maximum number of tokens"),
+        error_response(422, "texts[0] is over the token limit"),
     ],
     ids=lambda answer: answer.body.decode(),
 )
-def test_a_text_that_the_service_will_not_read_whole_is_too_long(
+def test_a_text_that_the_service_refuses_to_truncate_is_too_long(
     embedder: CohereEmbedder, cohere_api: CohereServer, answer: Answer
 ) -> None:
     error = failure(embedder, cohere_api, answer)
@@ -134,16 +134,18 @@ STATUSES = [
 
 
 @pytest.mark.parametrize(("status", "code", "reason"), STATUSES, ids=[str(row[0]) for row in STATUSES])
-def test_a_refusal_is_told_in_our_words(
+def test_an_error_response_has_our_message_and_not_the_upstream_one(
     embedder: CohereEmbedder, cohere_api: CohereServer, status: int, code: str, reason: str
 ) -> None:
-    error = failure(embedder, cohere_api, refusal(status))
+    error = failure(embedder, cohere_api, error_response(status))
     host = cohere_api.url.removeprefix("http://")
     assert (error.code, error.status) == (code, 503)
     assert error.messages == ("Failed to embed query: " + reason.format(host=host),)
 
 
-def test_a_refusal_that_is_not_json_is_told_alike(embedder: CohereEmbedder, cohere_api: CohereServer) -> None:
+def test_an_error_response_that_is_not_json_gets_the_same_message(
+    embedder: CohereEmbedder, cohere_api: CohereServer
+) -> None:
     error = failure(
         embedder, cohere_api, Answer(502, f"<html>{UPSTREAM}</html>".encode(), {"content-type": "text/html"})
     )
@@ -151,20 +153,18 @@ def test_a_refusal_that_is_not_json_is_told_alike(embedder: CohereEmbedder, cohe
 
 
 @pytest.mark.parametrize(("headers", "seconds"), [({"retry-after": "3"}, 3.0), ({}, None)])
-def test_a_limited_rate_is_a_429_with_the_time_to_wait(
+def test_a_rate_limit_is_a_429_with_retry_after(
     embedder: CohereEmbedder, cohere_api: CohereServer, headers: dict[str, str], seconds: float | None
 ) -> None:
     started = monotonic()
-    error = failure(embedder, cohere_api, refusal(429, **headers))
+    error = failure(embedder, cohere_api, error_response(429, **headers))
     assert monotonic() - started < 2, "nobody waits in between"
     assert isinstance(error, RateLimitedError)
     assert (error.code, error.status, error.retry_after) == ("RATE_LIMITED", 429, seconds)
 
 
-def test_the_time_to_wait_of_an_outage_is_passed_on(
-    embedder: CohereEmbedder, cohere_api: CohereServer
-) -> None:
-    assert failure(embedder, cohere_api, refusal(503, **{"retry-after": "7"})).retry_after == 7.0
+def test_retry_after_of_an_outage_is_passed_on(embedder: CohereEmbedder, cohere_api: CohereServer) -> None:
+    assert failure(embedder, cohere_api, error_response(503, **{"retry-after": "7"})).retry_after == 7.0
 
 
 UNUSABLE = {
@@ -189,7 +189,7 @@ UNUSABLE = {
 
 
 @pytest.mark.parametrize("answer", UNUSABLE.values(), ids=UNUSABLE.keys())
-def test_an_answer_that_is_no_embedding_is_a_failure_to_embed(
+def test_a_response_without_embeddings_is_an_embedding_error(
     embedder: CohereEmbedder, cohere_api: CohereServer, answer: Answer
 ) -> None:
     error = failure(embedder, cohere_api, answer)
@@ -209,7 +209,7 @@ MALFORMED = {
 
 
 @pytest.mark.parametrize("answer", MALFORMED.values(), ids=MALFORMED.keys())
-def test_a_malformed_answer_is_a_failure_to_embed(
+def test_a_malformed_response_is_an_embedding_error(
     embedder: CohereEmbedder, cohere_api: CohereServer, answer: Answer
 ) -> None:
     assert failure(embedder, cohere_api, answer).code == "EMBEDDING_FAILED"
@@ -224,10 +224,10 @@ def test_a_wrong_key_is_named_and_not_shown(cohere_api: CohereServer, deadline: 
     assert "wrong-key-99" not in str(caught.value)
 
 
-# nothing comes back
+# no response
 
 
-def test_an_address_where_nothing_listens_is_a_failure_to_embed(deadline: Deadline) -> None:
+def test_a_refused_connection_is_an_embedding_error(deadline: Deadline) -> None:
     url = refusing_address()
     embedder = embedder_at(url)
     with pytest.raises(EmbeddingError) as caught:
@@ -252,7 +252,7 @@ def test_a_silent_service_times_out_within_the_deadline() -> None:
     assert caught.value.message.endswith("did not answer in time")
 
 
-def test_a_service_that_answers_drop_by_drop_times_out_within_the_deadline() -> None:
+def test_a_service_that_sends_byte_by_byte_times_out_within_the_deadline() -> None:
     with dripping_server(every_seconds=0.05, times=20) as url:
         embedder = embedder_at(url)
         started = monotonic()

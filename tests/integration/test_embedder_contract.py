@@ -1,4 +1,4 @@
-"""What every `Embedder` promises: Cohere's SDK on a loopback server, and the local model."""
+"""The contract of `Embedder`, tested with Cohere on a loopback server and with the local model."""
 
 from collections.abc import Iterator
 
@@ -31,7 +31,7 @@ def embedder(request: pytest.FixtureRequest) -> Iterator[Embedder]:
         made.close()
 
 
-def embedded(embedder: Embedder, *texts: str, as_: InputType = InputType.QUERY) -> list[list[float]]:
+def embed(embedder: Embedder, *texts: str, as_: InputType = InputType.QUERY) -> list[list[float]]:
     return embedder.embed(texts, as_, Deadline(60_000))
 
 
@@ -40,52 +40,52 @@ def cosine(left: list[float], right: list[float]) -> float:
 
 
 def test_there_is_one_vector_per_text_in_order(embedder: Embedder) -> None:
-    together = embedded(embedder, *TEXTS)
+    together = embed(embedder, *TEXTS)
     assert len(together) == len(TEXTS)
     for text, vector in zip(TEXTS, together, strict=True):
-        assert vector == pytest.approx(embedded(embedder, text)[0], abs=1e-6)
+        assert vector == pytest.approx(embed(embedder, text)[0], abs=1e-6)
 
 
 def test_vectors_have_length_one(embedder: Embedder) -> None:
-    for vector in embedded(embedder, *TEXTS):
+    for vector in embed(embedder, *TEXTS):
         assert cosine(vector, vector) == pytest.approx(1.0, abs=1e-5)
 
 
 def test_the_same_text_has_the_same_vector(embedder: Embedder) -> None:
-    first, _, third, *_ = embedded(embedder, *TEXTS)
+    first, _, third, *_ = embed(embedder, *TEXTS)
     assert first == pytest.approx(third, abs=1e-6)
 
 
 def test_different_texts_have_different_vectors(embedder: Embedder) -> None:
-    first, second = embedded(embedder, "robots", "gardens")
+    first, second = embed(embedder, "robots", "gardens")
     assert cosine(first, second) < 0.99
 
 
 @pytest.mark.parametrize("as_", list(InputType))
-def test_a_text_longer_than_the_model_reads_is_refused_and_never_cut(
+def test_a_text_longer_than_the_model_reads_is_refused_and_never_truncated(
     embedder: Embedder, as_: InputType
 ) -> None:
     with pytest.raises(QueryTooLongError) as caught:
-        embedded(embedder, "short", "word " * 600, as_=as_)
+        embed(embedder, "short", "word " * 600, as_=as_)
     assert caught.value.code == "QUERY_TOO_LONG"
     assert embedder.model in caught.value.message
 
 
 def test_vectors_have_the_stated_dimension(embedder: Embedder) -> None:
-    (vector,) = embedded(embedder, "robots")
+    (vector,) = embed(embedder, "robots")
     assert embedder.dimension in (None, len(vector))
 
 
-def test_the_model_and_its_batch_are_named() -> None:
+def test_cohere_states_its_model_and_batch_size() -> None:
     local = MiniLm()
     assert (local.model, local.dimension) == ("all-MiniLM-L6-v2", 384)
     assert local.max_batch >= 1
 
 
-def test_the_local_model_says_beforehand_what_is_too_long() -> None:
+def test_the_local_model_reports_a_text_that_is_too_long_without_a_call() -> None:
     local = MiniLm()
     assert local.excess("short") is None
-    # 254 words of one token each, and the two marks around them, are just what it reads
+    # 254 words of one token each and two special tokens are exactly its limit
     assert local.excess(" ".join(["robot"] * 254)) is None
     assert local.excess(" ".join(["robot"] * 255)) == "257 tokens, all-MiniLM-L6-v2 reads 256"
 
@@ -106,5 +106,5 @@ def test_the_local_model_says_beforehand_what_is_too_long() -> None:
     ],
 )
 def test_a_paraphrase_is_nearer_than_an_unrelated_sentence(question: str, near: str, far: str) -> None:
-    asked, close, distant = embedded(MiniLm(), question, near, far)
+    asked, close, distant = embed(MiniLm(), question, near, far)
     assert cosine(asked, close) > cosine(asked, distant) + 0.1

@@ -1,4 +1,4 @@
-"""Every fault of both services through the real handlers: one code each, in time, and well again afterwards."""
+"""Every fault of both services through the real handlers: its error code, in time, and the recovery."""
 
 import os
 from collections.abc import Iterator
@@ -20,11 +20,11 @@ LIMITED = ("RATE_LIMITED", 429)
 
 
 def common(failed: tuple[str, int], late: tuple[str, int]) -> dict[str, tuple[str, int, int]]:
-    """What a fault of any service becomes in its own codes."""
+    """The outcomes of the faults that both services have, in the codes of one service."""
     return {
         "latency": FINE,
         "connection refused": (*failed, 0),
-        # A connection that was kept alive is replaced once; whoever breaks off twice is not asked again.
+        # A kept-alive connection is replaced once; a service that closes twice is not called again.
         "reset before any answer": (*failed, 2),
         "closed before any answer": (*failed, 2),
         "reset in mid-body": (*failed, 1),
@@ -53,7 +53,7 @@ def common(failed: tuple[str, int], late: tuple[str, int]) -> dict[str, tuple[st
         "status 502": (*failed, 2),
         "status 503": (*failed, 2),
         "status 504": (*late, 2),
-        # Seven seconds do not fit: the caller is told to wait, nobody waits here.
+        # Seven seconds exceed the deadline: the caller gets retry-after, and the handler does not wait.
         "status 429, retry in 7 s": (*LIMITED, 1),
         "status 429, retry at a date": (*LIMITED, 1),
         "status 503, retry in 7 s": (*failed, 1),
@@ -77,7 +77,7 @@ EXPECTED: dict[str, dict[str, tuple[str, int, int]]] = {
     "qdrant": {
         **common(DOWN, SILENT),
         "a gzip bomb": TOO_LARGE,
-        # A refusal may mean that the collection was made anew: it is looked at once more.
+        # A refusal may mean that the collection was created anew, so it is described once more.
         "status 400": (*DOWN, 2),
         "status 404": (*MISSING, 2),
         "status 422": (*DOWN, 2),
@@ -94,7 +94,7 @@ EXPECTED: dict[str, dict[str, tuple[str, int, int]]] = {
         "server killed": (*DOWN, 2),
         "server killed and restarted": FINE,
     },
-    # A chunk is looked up by its point id; payloads, which keep no id here, are not searched.
+    # A chunk is looked up by its point id only: payloads have no id here.
     "qdrant by id": {
         **common(DOWN, SILENT),
         "latency": ("-", 200, 1),
@@ -116,7 +116,7 @@ EXPECTED: dict[str, dict[str, tuple[str, int, int]]] = {
         "server killed and restarted": ("-", 200, 1),
     },
 }
-# Each code says what to look at.
+# What each message must name.
 HINTS = {
     "EMBEDDING_FAILED": "Failed to embed query: ",
     "EMBEDDING_TIMEOUT": "Failed to embed query: ",
@@ -141,7 +141,7 @@ def setup() -> Iterator[Setup]:
 
 @pytest.fixture(autouse=True)
 def _nothing_configured() -> None:
-    """The setup brings the settings of this module."""
+    """No settings: those of this module come from the setup."""
 
 
 def test_every_fault_has_an_expected_outcome() -> None:
@@ -149,7 +149,7 @@ def test_every_fault_has_an_expected_outcome() -> None:
 
 
 @pytest.mark.parametrize(("dependency", "name"), list(names()), ids=lambda part: part.replace(" ", "-"))
-def test_a_fault_becomes_one_code_in_time_and_leaves_nothing_behind(
+def test_a_fault_has_its_error_code_in_time_and_the_next_request_succeeds(
     setup: Setup, dependency: str, name: str
 ) -> None:
     row = drive(setup, dependency, name)

@@ -1,4 +1,4 @@
-"""Keys that change while a process lives: what is read again, how often, and what an operator is told."""
+"""Keys that change while a process runs: when the secret is read again, and what is logged."""
 
 import json
 from collections.abc import Iterator
@@ -24,29 +24,29 @@ KEPT_LINE = "the secret could not be read again; the old one is used"
 
 @dataclass
 class Services:
-    """Qdrant and Cohere behind one address, each with the key that it takes."""
+    """Qdrant and Cohere in one server, each with the key that it accepts."""
 
-    taken: dict[str, str] = field(default_factory=lambda: dict(OLD))
+    accepted: dict[str, str] = field(default_factory=lambda: dict(OLD))
     server: RecordingServer | None = None
 
     def __call__(self, request: RecordedRequest) -> CannedResponse:
         is_cohere = request.path == "/v2/embed"
         given = request.headers.get("authorization" if is_cohere else "api-key", "").removeprefix("Bearer ")
-        if given != self.taken["COHERE_API_KEY" if is_cohere else "QDRANT_API_KEY"]:
+        if given != self.accepted["COHERE_API_KEY" if is_cohere else "QDRANT_API_KEY"]:
             return CannedResponse(401, b'{"message": "invalid"}', {"content-type": "application/json"})
-        answer: Any = {"result": {"collections": []}, "status": "ok", "time": 0}
+        body: Any = {"result": {"collections": []}, "status": "ok", "time": 0}
         if is_cohere:
             embeddings = {"float": [[1.0, 0.0]]}
-            answer = {
+            body = {
                 "id": "1",
                 "embeddings": embeddings,
                 "texts": ["ping"],
                 "response_type": "embeddings_by_type",
             }
-        return CannedResponse(body=json.dumps(answer).encode(), headers={"content-type": "application/json"})
+        return CannedResponse(body=json.dumps(body).encode(), headers={"content-type": "application/json"})
 
     def calls(self) -> dict[str, int]:
-        """How often each was asked since the last time one looked."""
+        """The number of requests to each service since the last call of this method."""
         assert self.server is not None
         paths = [request.path for request in self.server.requests]
         self.server.requests.clear()
@@ -85,7 +85,7 @@ def services(monkeypatch: pytest.MonkeyPatch) -> Iterator[Services]:
 
 @pytest.fixture
 def secret(services: Services, monkeypatch: pytest.MonkeyPatch) -> Iterator[Secret]:
-    """Secrets Manager with the old keys in it, a process that has read nothing yet."""
+    """Secrets Manager with the old keys, and a process that has read nothing yet."""
     for variable, value in {
         "AWS_DEFAULT_REGION": "eu-central-1",
         "AWS_ACCESS_KEY_ID": "testing",
@@ -111,7 +111,7 @@ def secret(services: Services, monkeypatch: pytest.MonkeyPatch) -> Iterator[Secr
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """The clock by which a secret grows old."""
+    """The clock of the secret's cache."""
     return clock_of(secrets, monkeypatch)
 
 
@@ -122,11 +122,11 @@ def written(capsys: pytest.CaptureFixture[str]) -> Iterator[Written]:
 
 
 def ask() -> Reply:
-    """Both services, asked through the real handler."""
+    """Send a request that calls both services through the real handler."""
     return invoke(get("/health", deep="true"))
 
 
-# changed
+# a changed key
 
 
 @pytest.mark.parametrize(
@@ -134,23 +134,23 @@ def ask() -> Reply:
     [(NEW, "qdrant"), ({**OLD, "COHERE_API_KEY": "cohere-new-s3cr3t"}, "cohere")],
     ids=["both keys", "Cohere's key"],
 )
-def test_the_first_request_after_a_change_succeeds_with_one_more_read(
+def test_the_first_request_after_a_rotation_succeeds_with_one_more_read(
     services: Services, secret: Secret, clock: Clock, changed: dict[str, str], asked_twice: str
 ) -> None:
     assert ask().status == 200
     assert (secret.reads, services.calls()) == (1, {"qdrant": 1, "cohere": 1})
     clock.now += 60
     secret.change(changed)
-    services.taken = changed
+    services.accepted = changed
     assert ask().status == 200
     assert secret.reads == 2
-    # Qdrant is asked first: once its key was refused and read again, Cohere gets the new one at once.
+    # Qdrant is called first: after its key was refused the secret is read again, so Cohere gets the new key.
     assert services.calls() == {"qdrant": 1, "cohere": 1} | {asked_twice: 2}
     assert ask().status == 200
     assert (secret.reads, services.calls()) == (2, {"qdrant": 1, "cohere": 1})
 
 
-def test_without_a_refusal_the_secret_is_read_every_five_minutes(
+def test_without_a_refused_key_the_secret_is_read_every_five_minutes(
     services: Services, secret: Secret, clock: Clock
 ) -> None:
     reads = []
@@ -161,27 +161,27 @@ def test_without_a_refusal_the_secret_is_read_every_five_minutes(
     assert reads == [1, 1, 2]
 
 
-def test_a_change_right_after_the_secret_was_read_is_seen_fifteen_seconds_later(
+def test_a_rotation_right_after_the_secret_was_read_is_seen_fifteen_seconds_later(
     services: Services, secret: Secret, clock: Clock
 ) -> None:
     ask()
     secret.change(NEW)
-    services.taken = NEW
+    services.accepted = NEW
     clock.now += 14.9
     assert (ask().status, secret.reads) == (503, 1)
     clock.now += 0.1
     assert (ask().status, secret.reads) == (200, 2)
 
 
-# wrong
+# a wrong key
 
 
-def test_a_key_that_stays_wrong_is_read_again_once_in_fifteen_seconds_and_sent_once_a_call(
+def test_a_wrong_key_is_read_again_once_in_fifteen_seconds_and_sent_once_per_call(
     services: Services, secret: Secret, clock: Clock
 ) -> None:
     ask()
     services.calls()
-    services.taken = {**OLD, "COHERE_API_KEY": "somebody-else's"}
+    services.accepted = {**OLD, "COHERE_API_KEY": "somebody-else's"}
     seen = []
     for passed in (60, 0, 14.9, 0.1, 0):
         clock.now += passed
@@ -194,18 +194,16 @@ def test_a_key_that_stays_wrong_is_read_again_once_in_fifteen_seconds_and_sent_o
 
 
 def test_a_refused_key_does_not_open_the_circuit(services: Services, secret: Secret, clock: Clock) -> None:
-    services.taken = {**OLD, "COHERE_API_KEY": "somebody-else's"}
+    services.accepted = {**OLD, "COHERE_API_KEY": "somebody-else's"}
     for _ in range(6):
         assert ask().json["embedder"]["circuit"] == "closed"
     assert services.calls()["cohere"] == 6
 
 
-def test_no_line_of_the_log_holds_a_key(
-    services: Services, secret: Secret, clock: Clock, written: Written
-) -> None:
+def test_no_log_line_holds_a_key(services: Services, secret: Secret, clock: Clock, written: Written) -> None:
     ask()
     clock.now += 60
-    services.taken = NEW
+    services.accepted = NEW
     ask()
     invoke(get("/collections/docs"))
     invoke(post("/search", {"query_text": "backups"}))
@@ -214,22 +212,22 @@ def test_no_line_of_the_log_holds_a_key(
         assert key not in written.text
 
 
-def test_a_refused_key_of_the_environment_is_not_looked_for_in_aws(
+def test_after_a_refused_key_of_the_environment_aws_is_not_called(
     services: Services, secret: Secret, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for variable, value in OLD.items():
         monkeypatch.setenv(variable, value)
     monkeypatch.delenv("CHUNKPROOF_SECRET_ARN")
-    services.taken = NEW
+    services.accepted = NEW
     clock.now += 60
     assert ask().status == 503
     assert (secret.reads, services.calls()) == (0, {"qdrant": 1, "cohere": 1})
 
 
-# malformed
+# a malformed secret
 
 
-def test_while_a_secret_is_malformed_the_old_keys_stay(
+def test_while_a_secret_is_malformed_the_old_keys_are_used(
     services: Services, secret: Secret, clock: Clock, written: Written
 ) -> None:
     ask()
@@ -245,19 +243,19 @@ def test_while_a_secret_is_malformed_the_old_keys_stay(
     clock.now += 14.9
     assert (ask().status, secret.reads) == (200, 2), "not asked for at every call"
     secret.change(NEW)
-    services.taken = NEW
+    services.accepted = NEW
     clock.now += 0.1
     assert (ask().status, secret.reads) == (200, 3), "well again"
 
 
-def test_a_refused_key_whose_secret_became_malformed_is_sent_once_and_told_as_refused(
+def test_a_refused_key_whose_secret_became_malformed_is_sent_once_and_reported_as_refused(
     services: Services, secret: Secret, clock: Clock, written: Written
 ) -> None:
     ask()
     services.calls()
     clock.now += 60
     secret.change("s3cr3t-not-json")
-    services.taken = NEW
+    services.accepted = NEW
     reply = ask()
     assert reply.status == 503
     assert "refused the key" in reply.json["qdrant"]["message"]
@@ -267,7 +265,7 @@ def test_a_refused_key_whose_secret_became_malformed_is_sent_once_and_told_as_re
     assert "s3cr3t" not in written.text + reply.text
 
 
-def test_a_secret_that_is_gone_leaves_the_old_keys(
+def test_after_a_secret_was_deleted_the_old_keys_are_used(
     services: Services, secret: Secret, clock: Clock, written: Written
 ) -> None:
     ask()
@@ -278,10 +276,10 @@ def test_a_secret_that_is_gone_leaves_the_old_keys(
     assert secret.arn in line["reason"]
 
 
-# at first
+# the first read
 
 
-def test_a_secret_that_is_missing_at_first_is_named_in_the_answer_and_in_the_log(
+def test_a_missing_secret_is_named_in_the_response_and_in_the_log(
     secret: Secret, services: Services, written: Written
 ) -> None:
     secret.client.delete_secret(SecretId=secret.arn, ForceDeleteWithoutRecovery=True)
@@ -295,9 +293,7 @@ def test_a_secret_that_is_missing_at_first_is_named_in_the_answer_and_in_the_log
 
 
 @pytest.mark.parametrize("content", ["s3cr3t-not-json", '{"COHERE_API_KEY": ["s3cr3t"]}'])
-def test_a_secret_that_is_malformed_at_first_is_named_and_not_shown(
-    secret: Secret, written: Written, content: str
-) -> None:
+def test_a_malformed_secret_is_named_and_not_shown(secret: Secret, written: Written, content: str) -> None:
     secret.change(content)
     reply = invoke(get("/collections/docs"))
     assert (reply.status, reply.code) == (503, "NOT_CONFIGURED")
@@ -307,7 +303,7 @@ def test_a_secret_that_is_malformed_at_first_is_named_and_not_shown(
     assert "s3cr3t" not in written.text + reply.text
 
 
-def test_a_failure_to_read_is_not_remembered(secret: Secret, services: Services, clock: Clock) -> None:
+def test_a_failed_read_is_not_cached(secret: Secret, services: Services, clock: Clock) -> None:
     secret.change("not yet")
     assert invoke(get("/collections/docs")).code == "NOT_CONFIGURED"
     secret.change(OLD)

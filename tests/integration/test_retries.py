@@ -1,4 +1,4 @@
-"""Failed calls through both real SDKs: what is repeated, what is not, and when nothing is asked at all."""
+"""Failed calls through both real SDKs: what is repeated, what is not, and when the circuit is open."""
 
 import json
 import time
@@ -51,22 +51,22 @@ CUT = Cut("nothing", reset=False, only_reused=True)
 
 
 class Script:
-    """A Qdrant that answers these statuses one after the other, and is well when they are used up."""
+    """A Qdrant that sends these responses one after the other, and is healthy afterwards."""
 
-    def __init__(self, *answers: CannedResponse) -> None:
-        self.answers = list(answers)
+    def __init__(self, *responses: CannedResponse) -> None:
+        self.responses = list(responses)
 
     def __call__(self, request: RecordedRequest) -> CannedResponse:
-        if self.answers:
-            return self.answers.pop(0)
+        if self.responses:
+            return self.responses.pop(0)
         return WRITTEN if request.method == "PUT" else NO_COLLECTIONS
 
 
-def refusal(status: int, **headers: str) -> CannedResponse:
+def qdrant_error(status: int, **headers: str) -> CannedResponse:
     return CannedResponse(status, b'{"status": {"error": "no"}}', {**JSON, **headers})
 
 
-def cohere_refusal(status: int, **headers: str) -> Answer:
+def cohere_error(status: int, **headers: str) -> Answer:
     return Answer(status, b'{"message": "no"}', {**JSON, **headers})
 
 
@@ -116,40 +116,40 @@ def write(store: QdrantStore, budget_ms: float = BUDGET_MS) -> None:
     store.upsert("docs", [POINT], "", Deadline(budget_ms))
 
 
-def refused(kind: type[ChunkproofError], call: Callable[..., object], *given: Any) -> ChunkproofError:
+def error_of(kind: type[ChunkproofError], call: Callable[..., object], *given: Any) -> ChunkproofError:
     with pytest.raises(kind) as caught:
         call(*given)
     return caught.value
 
 
-# answers
+# responses
 
 
 @pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
-def test_an_embedding_that_failed_once_is_asked_for_again(
+def test_an_embedding_that_failed_once_is_requested_again(
     embedder_at: Embedders, cohere_api: CohereServer, status: int
 ) -> None:
-    cohere_api.answers.append(cohere_refusal(status))
+    cohere_api.answers.append(cohere_error(status))
     assert embed(embedder_at(cohere_api.url)) == 1024
     first, second = cohere_api.requests
-    assert first == second, "the very same request"
+    assert first == second, "the same request"
 
 
 @pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
-def test_a_read_of_qdrant_that_failed_once_is_asked_for_again(store_at: Stores, status: int) -> None:
-    with recording_server(Script(refusal(status))) as server:
+def test_a_read_of_qdrant_that_failed_once_is_repeated(store_at: Stores, status: int) -> None:
+    with recording_server(Script(qdrant_error(status))) as server:
         assert read(store_at(server.url)) == []
     assert [(request.method, request.path) for request in server.requests] == [("GET", "/collections")] * 2
 
 
-def test_a_search_is_a_read_although_it_is_posted(store_at: Stores) -> None:
+def test_a_search_is_a_read_although_it_is_a_post(store_at: Stores) -> None:
     pages = CannedResponse(
         body=json.dumps(
             {"result": {"points": [], "next_page_offset": None}, "status": "ok", "time": 0}
         ).encode(),
         headers=JSON,
     )
-    with recording_server(Script(refusal(503), pages)) as server:
+    with recording_server(Script(qdrant_error(503), pages)) as server:
         assert store_at(server.url).scroll("docs", Deadline(BUDGET_MS), limit=1).points == ()
     assert [(request.method, request.path) for request in server.requests] == [
         ("POST", "/collections/docs/points/scroll")
@@ -160,31 +160,31 @@ def test_a_search_is_a_read_although_it_is_posted(store_at: Stores) -> None:
 def test_a_call_is_never_made_a_third_time(
     embedder_at: Embedders, store_at: Stores, cohere_api: CohereServer
 ) -> None:
-    cohere_api.answers += [cohere_refusal(503)] * 5
-    refused(EmbeddingError, embed, embedder_at(cohere_api.url))
+    cohere_api.answers += [cohere_error(503)] * 5
+    error_of(EmbeddingError, embed, embedder_at(cohere_api.url))
     assert len(cohere_api.requests) == 2
-    with recording_server(lambda _: refusal(503)) as server:
-        refused(VectorStoreUnavailableError, read, store_at(server.url))
+    with recording_server(lambda _: qdrant_error(503)) as server:
+        error_of(VectorStoreUnavailableError, read, store_at(server.url))
     assert len(server.requests) == 2
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 408, 409, 413, 422, 501, 505])
-def test_an_answer_that_another_try_would_not_change_is_taken_at_once(store_at: Stores, status: int) -> None:
-    with recording_server(lambda _: refusal(status)) as server:
-        refused(ChunkproofError, read, store_at(server.url))
+def test_a_status_that_would_not_change_is_not_retried(store_at: Stores, status: int) -> None:
+    with recording_server(lambda _: qdrant_error(status)) as server:
+        error_of(ChunkproofError, read, store_at(server.url))
     assert len(server.requests) == 1
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
-def test_a_write_that_was_answered_is_not_repeated(store_at: Stores, status: int) -> None:
-    with recording_server(lambda _: refusal(status)) as server:
-        refused(ChunkproofError, write, store_at(server.url))
+def test_a_write_that_got_a_response_is_not_repeated(store_at: Stores, status: int) -> None:
+    with recording_server(lambda _: qdrant_error(status)) as server:
+        error_of(ChunkproofError, write, store_at(server.url))
     assert [request.method for request in server.requests] == ["PUT"]
 
 
-def test_a_repeated_call_is_logged_with_its_service(store_at: Stores) -> None:
+def test_a_repeated_call_is_logged_with_the_name_of_the_service(store_at: Stores) -> None:
     with (
-        recording_server(Script(refusal(503))) as server,
+        recording_server(Script(qdrant_error(503))) as server,
         records_of("chunkproof.clients.transport") as records,
     ):
         read(store_at(server.url, CircuitBreaker("qdrant")))
@@ -198,34 +198,34 @@ def test_a_repeated_call_is_logged_with_its_service(store_at: Stores) -> None:
 
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The pauses before a repetition, in seconds; nobody sleeps."""
+    """The pauses before a repetition, in seconds; the test does not sleep."""
     made: list[float] = []
     monkeypatch.setattr(transport_module, "sleep", made.append)
     return made
 
 
-def test_the_wait_that_a_service_asks_for_is_kept(
+def test_retry_after_in_seconds_is_respected(
     embedder_at: Embedders, cohere_api: CohereServer, pauses: list[float]
 ) -> None:
-    cohere_api.answers.append(cohere_refusal(429, **{"retry-after": "3"}))
+    cohere_api.answers.append(cohere_error(429, **{"retry-after": "3"}))
     assert embed(embedder_at(cohere_api.url)) == 1024
     assert len(cohere_api.requests) == 2
     (pause,) = pauses
     assert 3.0 <= pause <= 3.2
 
 
-def test_a_wait_until_a_date_is_kept_too(store_at: Stores, pauses: list[float]) -> None:
+def test_retry_after_as_a_date_is_respected(store_at: Stores, pauses: list[float]) -> None:
     at = format_datetime(datetime.now(UTC) + timedelta(seconds=4), usegmt=True)
-    with recording_server(Script(refusal(503, **{"retry-after": at}))) as server:
+    with recording_server(Script(qdrant_error(503, **{"retry-after": at}))) as server:
         assert read(store_at(server.url), 20_000) == []
     (pause,) = pauses
     assert 2.0 <= pause <= 4.2, "a date has no fractions of a second"
 
 
-def test_without_a_wait_asked_for_the_pause_is_a_fifth_of_a_second_at_most(
+def test_without_retry_after_the_pause_is_at_most_a_fifth_of_a_second(
     store_at: Stores, pauses: list[float]
 ) -> None:
-    with recording_server(Script(refusal(503))) as server:
+    with recording_server(Script(qdrant_error(503))) as server:
         started = monotonic()
         read(store_at(server.url))
         assert monotonic() - started < 2.0
@@ -234,23 +234,23 @@ def test_without_a_wait_asked_for_the_pause_is_a_fifth_of_a_second_at_most(
 
 
 @pytest.mark.parametrize("status", [429, 503])
-def test_a_wait_that_does_not_fit_is_passed_on_and_not_waited_for(
+def test_a_retry_after_beyond_the_deadline_is_passed_on_at_once(
     embedder_at: Embedders, store_at: Stores, cohere_api: CohereServer, status: int
 ) -> None:
-    cohere_api.answers.append(cohere_refusal(status, **{"retry-after": "7"}))
+    cohere_api.answers.append(cohere_error(status, **{"retry-after": "7"}))
     started = monotonic()
-    error = refused(ChunkproofError, embed, embedder_at(cohere_api.url), 2_000)
+    error = error_of(ChunkproofError, embed, embedder_at(cohere_api.url), 2_000)
     assert (error.retry_after, len(cohere_api.requests)) == (7.0, 1)
-    with recording_server(lambda _: refusal(status, **{"retry-after": "7"})) as server:
-        error = refused(ChunkproofError, read, store_at(server.url), 2_000)
+    with recording_server(lambda _: qdrant_error(status, **{"retry-after": "7"})) as server:
+        error = error_of(ChunkproofError, read, store_at(server.url), 2_000)
     assert (error.retry_after, len(server.requests)) == (7.0, 1)
     assert monotonic() - started < 1.5
 
 
-def test_a_wait_of_less_than_a_second_is_not_made_longer(
+def test_a_retry_after_of_less_than_a_second_is_not_rounded_up(
     embedder_at: Embedders, cohere_api: CohereServer, pauses: list[float]
 ) -> None:
-    cohere_api.answers.append(cohere_refusal(429, **{"retry-after": "0.2"}))
+    cohere_api.answers.append(cohere_error(429, **{"retry-after": "0.2"}))
     assert embed(embedder_at(cohere_api.url)) == 1024
     (pause,) = pauses
     assert 0.2 <= pause <= 0.4
@@ -259,10 +259,10 @@ def test_a_wait_of_less_than_a_second_is_not_made_longer(
 def test_a_call_that_took_most_of_the_time_is_not_repeated(store_at: Stores) -> None:
     def slow(_: RecordedRequest) -> CannedResponse:
         time.sleep(0.2)
-        return refusal(503)
+        return qdrant_error(503)
 
     with recording_server(slow) as server:
-        refused(VectorStoreUnavailableError, read, store_at(server.url), 390)
+        error_of(VectorStoreUnavailableError, read, store_at(server.url), 390)
     assert len(server.requests) == 1
 
 
@@ -271,25 +271,25 @@ def test_a_call_that_took_most_of_the_time_is_not_repeated(store_at: Stores) -> 
 
 @pytest.fixture
 def qdrant() -> Iterator[RecordingServer]:
-    """As much of Qdrant as these calls need."""
+    """A stub of Qdrant for these calls."""
     with recording_server(Script()) as server:
         yield server
 
 
 @pytest.fixture
 def proxy(qdrant: RecordingServer) -> Iterator[FaultProxy]:
-    """Before Qdrant, to fail on purpose."""
+    """A proxy in front of Qdrant that fails on purpose."""
     with fault_proxy(qdrant.url) as made:
         yield made
 
 
 def over_connections(proxy: FaultProxy) -> list[tuple[str, int, bool]]:
-    """Each request: its method, its connection, and whether the fault struck it."""
+    """Each request: its method, its connection, and whether a fault applied to it."""
     return [(exchange.method, exchange.connection, exchange.fault is not None) for exchange in proxy.log]
 
 
 @pytest.mark.parametrize("reset", [False, True], ids=["closed", "reset"])
-def test_a_read_on_a_connection_that_went_stale_is_repeated_on_a_new_one(
+def test_a_read_on_a_stale_connection_is_repeated_on_a_new_one(
     store_at: Stores, proxy: FaultProxy, reset: bool
 ) -> None:
     store = store_at(proxy.url)
@@ -301,7 +301,7 @@ def test_a_read_on_a_connection_that_went_stale_is_repeated_on_a_new_one(
     assert over_connections(proxy) == [("GET", 1, False), ("GET", 1, True), ("GET", 2, False)]
 
 
-def test_an_embedding_on_a_connection_that_went_stale_is_repeated_on_a_new_one(
+def test_an_embedding_on_a_stale_connection_is_repeated_on_a_new_one(
     embedder_at: Embedders, cohere_api: CohereServer
 ) -> None:
     with fault_proxy(cohere_api.url) as proxy:
@@ -312,32 +312,30 @@ def test_an_embedding_on_a_connection_that_went_stale_is_repeated_on_a_new_one(
         assert over_connections(proxy) == [("POST", 1, False), ("POST", 1, True), ("POST", 2, False)]
 
 
-def test_a_write_on_a_connection_that_went_stale_is_not_repeated(store_at: Stores, proxy: FaultProxy) -> None:
+def test_a_write_on_a_stale_connection_is_not_repeated(store_at: Stores, proxy: FaultProxy) -> None:
     store = store_at(proxy.url)
     read(store)
     proxy.inject(CUT)
-    refused(VectorStoreUnavailableError, write, store)
+    error_of(VectorStoreUnavailableError, write, store)
     assert over_connections(proxy) == [("GET", 1, False), ("PUT", 1, True)]
     write(store)
-    assert over_connections(proxy)[2:] == [("PUT", 2, False)], "whoever asks again gets a new connection"
+    assert over_connections(proxy)[2:] == [("PUT", 2, False)], "the next call uses a new connection"
 
 
 @pytest.mark.parametrize("call", [read, write], ids=["read", "write"])
-def test_what_left_on_a_new_connection_is_not_repeated(
+def test_a_call_that_failed_on_a_new_connection_is_not_repeated(
     store_at: Stores, proxy: FaultProxy, call: Callable[..., object]
 ) -> None:
     proxy.inject(Cut("nothing", reset=False))
-    refused(VectorStoreUnavailableError, call, store_at(proxy.url))
+    error_of(VectorStoreUnavailableError, call, store_at(proxy.url))
     assert len(proxy.log) == 1
 
 
-def test_an_answer_that_ends_in_the_middle_is_not_asked_for_again(
-    store_at: Stores, proxy: FaultProxy
-) -> None:
+def test_a_call_whose_response_was_cut_off_is_not_repeated(store_at: Stores, proxy: FaultProxy) -> None:
     store = store_at(proxy.url)
     read(store)
     proxy.inject(Cut("half the body", reset=False))
-    refused(VectorStoreUnavailableError, read, store)
+    error_of(VectorStoreUnavailableError, read, store)
     assert over_connections(proxy) == [("GET", 1, False), ("GET", 1, True)]
 
 
@@ -348,15 +346,15 @@ def test_a_connection_that_is_refused_is_tried_twice_even_for_a_write(
     proxy.inject(Refused())
     two, three = CircuitBreaker("qdrant", max_failures=2), CircuitBreaker("qdrant", max_failures=3)
     for breaker in (two, three):
-        refused(VectorStoreUnavailableError, call, store_at(proxy.url, breaker))
+        error_of(VectorStoreUnavailableError, call, store_at(proxy.url, breaker))
     assert (two.state, three.state) == (CircuitState.OPEN, CircuitState.CLOSED)
 
 
-def test_a_service_that_comes_up_in_the_pause_is_reached(store_at: Stores, proxy: FaultProxy) -> None:
+def test_a_service_that_starts_during_the_pause_is_reached(store_at: Stores, proxy: FaultProxy) -> None:
     proxy.inject(Refused())
 
     class Opening(CircuitBreaker):
-        """Lets the service come up as soon as the first attempt has failed."""
+        """Starts the service when the first attempt has failed."""
 
         def record(self, *, failed: bool | None, is_probe: bool = False) -> None:
             proxy.inject(None)
@@ -375,19 +373,19 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock_of(breaker_module, monkeypatch)
 
 
-def test_an_open_circuit_makes_no_request_and_closes_after_a_rest(
+def test_an_open_circuit_makes_no_request_and_closes_after_five_seconds(
     store_at: Stores, clock: Clock, pauses: list[float]
 ) -> None:
     breaker = CircuitBreaker("qdrant", open_s=5.0)
-    with recording_server(Script(*[refusal(503)] * 5)) as server:
+    with recording_server(Script(*[qdrant_error(503)] * 5)) as server:
         store = store_at(server.url, breaker)
         for _ in range(3):  # two requests, two, and the one that opens it
-            refused(VectorStoreUnavailableError, read, store)
+            error_of(VectorStoreUnavailableError, read, store)
         assert (len(server.requests), breaker.state) == (5, CircuitState.OPEN)
         pauses.clear()
         clock.now += 1.5
-        error = refused(VectorStoreUnavailableError, read, store)
-        assert (len(server.requests), pauses) == (5, []), "nothing is asked, nobody waits"
+        error = error_of(VectorStoreUnavailableError, read, store)
+        assert (len(server.requests), pauses) == (5, []), "no request and no pause"
         assert error.messages == (
             f"Qdrant service unavailable at {server.url.removeprefix('http://')}",
             "Qdrant failed repeatedly; calls to it are paused for a moment",
@@ -398,16 +396,16 @@ def test_an_open_circuit_makes_no_request_and_closes_after_a_rest(
         assert (len(server.requests), breaker.state) == (6, CircuitState.CLOSED)
 
 
-def test_an_open_circuit_of_the_embedder_does_the_same(
+def test_an_open_circuit_of_the_embedder_behaves_the_same(
     embedder_at: Embedders, cohere_api: CohereServer, clock: Clock, pauses: list[float]
 ) -> None:
-    cohere_api.answers += [cohere_refusal(500)] * 6
+    cohere_api.answers += [cohere_error(500)] * 6
     breaker = CircuitBreaker("cohere", open_s=5.0)
     embedder = embedder_at(cohere_api.url, breaker)
     for _ in range(3):
-        refused(EmbeddingError, embed, embedder)
+        error_of(EmbeddingError, embed, embedder)
     pauses.clear()
-    error = refused(EmbeddingError, embed, embedder)
+    error = error_of(EmbeddingError, embed, embedder)
     host = cohere_api.url.removeprefix("http://")
     assert error.messages == (
         f"Failed to embed query: {host} failed repeatedly; calls to it are paused for a moment",
@@ -415,45 +413,45 @@ def test_an_open_circuit_of_the_embedder_does_the_same(
     assert (error.code, error.retry_after) == ("EMBEDDING_FAILED", 5.0)
     assert (len(cohere_api.requests), pauses) == (5, [])
     clock.now += 5.0
-    refused(EmbeddingError, embed, embedder)
+    error_of(EmbeddingError, embed, embedder)
     assert (len(cohere_api.requests), breaker.state) == (6, CircuitState.OPEN), "one probe, not repeated"
     clock.now += 5.0
     assert embed(embedder) == 1024
     assert breaker.state is CircuitState.CLOSED
 
 
-def test_the_call_that_opens_the_circuit_does_not_wait_for_a_repetition_that_will_not_be(
-    store_at: Stores, pauses: list[float]
-) -> None:
-    with recording_server(lambda _: refusal(503, **{"retry-after": "2"})) as server:
-        refused(
+def test_the_call_that_opens_the_circuit_does_not_pause(store_at: Stores, pauses: list[float]) -> None:
+    with recording_server(lambda _: qdrant_error(503, **{"retry-after": "2"})) as server:
+        error_of(
             VectorStoreUnavailableError, read, store_at(server.url, CircuitBreaker("qdrant", max_failures=1))
         )
     assert (len(server.requests), pauses) == (1, [])
 
 
 @pytest.mark.parametrize("status", [400, 401, 404, 408, 409, 422])
-def test_a_service_that_refuses_what_is_asked_is_not_down(store_at: Stores, status: int) -> None:
+def test_a_status_below_500_does_not_open_the_circuit(store_at: Stores, status: int) -> None:
     breaker = CircuitBreaker("qdrant")
-    with recording_server(lambda _: refusal(status)) as server:
+    with recording_server(lambda _: qdrant_error(status)) as server:
         store = store_at(server.url, breaker)
         for _ in range(6):
-            refused(ChunkproofError, read, store)
+            error_of(ChunkproofError, read, store)
     assert (len(server.requests), breaker.state) == (6, CircuitState.CLOSED)
 
 
-def test_a_limited_rate_does_not_open_the_circuit(store_at: Stores) -> None:
+def test_a_rate_limit_does_not_open_the_circuit(store_at: Stores) -> None:
     breaker = CircuitBreaker("qdrant")
-    with recording_server(lambda _: refusal(429, **{"retry-after": "9"})) as server:
+    with recording_server(lambda _: qdrant_error(429, **{"retry-after": "9"})) as server:
         store = store_at(server.url, breaker)
         for _ in range(6):
-            refused(RateLimitedError, read, store)
+            error_of(RateLimitedError, read, store)
     assert (len(server.requests), breaker.state) == (6, CircuitState.CLOSED)
 
 
 def test_a_success_in_between_keeps_the_circuit_closed(store_at: Stores) -> None:
     breaker = CircuitBreaker("qdrant", max_failures=3)
-    with recording_server(Script(refusal(503), NO_COLLECTIONS, refusal(503), NO_COLLECTIONS)) as server:
+    with recording_server(
+        Script(qdrant_error(503), NO_COLLECTIONS, qdrant_error(503), NO_COLLECTIONS)
+    ) as server:
         store = store_at(server.url, breaker)
         read(store)
         read(store)
@@ -462,8 +460,8 @@ def test_a_success_in_between_keeps_the_circuit_closed(store_at: Stores) -> None
 
 @pytest.fixture
 def deployed(monkeypatch: pytest.MonkeyPatch, cohere_api: CohereServer) -> Iterator[RecordingServer]:
-    """The handlers over a Qdrant that is down and a Cohere that is well."""
-    with recording_server(lambda _: refusal(503)) as server:
+    """The handlers with a Qdrant that is down and a healthy Cohere."""
+    with recording_server(lambda _: qdrant_error(503)) as server:
         monkeypatch.setenv("QDRANT_URL", server.url)
         monkeypatch.setenv("COHERE_BASE_URL", cohere_api.url)
         monkeypatch.setenv("COHERE_API_KEY", KEY)
@@ -471,7 +469,9 @@ def deployed(monkeypatch: pytest.MonkeyPatch, cohere_api: CohereServer) -> Itera
             yield server
 
 
-def test_callers_of_the_api_are_told_when_to_come_back_and_operators_why(deployed: RecordingServer) -> None:
+def test_with_an_open_circuit_the_api_sends_retry_after_and_health_names_the_circuit(
+    deployed: RecordingServer,
+) -> None:
     event = get("/collections/docs")
     for _ in range(3):
         assert invoke(event).code == "QDRANT_UNAVAILABLE"
@@ -491,7 +491,7 @@ def test_each_service_has_a_circuit_of_its_own(deployed: RecordingServer, cohere
     assert (len(deployed.requests), len(cohere_api.requests)) == (5, 6)
 
 
-def test_the_time_to_wait_is_never_rounded_down() -> None:
+def test_retry_after_is_never_rounded_down() -> None:
     app = Api()
 
     @app.get("/limited")

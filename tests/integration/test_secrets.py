@@ -1,4 +1,4 @@
-"""Keys in Secrets Manager: what reaches the services, when it is read, and what a failure tells."""
+"""Keys in Secrets Manager: which key each service gets, when the secret is read, and the error messages."""
 
 import json
 import shutil
@@ -48,8 +48,8 @@ COLLECTION = {
 }
 
 
-def _says(request: RecordedRequest) -> CannedResponse:
-    """Both services in one: Cohere's embed API, and as much of Qdrant's as an empty collection needs."""
+def _respond(request: RecordedRequest) -> CannedResponse:
+    """Respond like both services: Cohere's embed API, and a Qdrant with an empty collection."""
     if request.path == "/v2/embed":
         answer: Any = {
             "id": "1",
@@ -69,8 +69,8 @@ def _says(request: RecordedRequest) -> CannedResponse:
 
 @pytest.fixture
 def services() -> Iterator[RecordingServer]:
-    """Qdrant and Cohere, keeping the headers they get."""
-    with recording_server(_says) as server:
+    """Qdrant and Cohere in one server that records the headers."""
+    with recording_server(_respond) as server:
         yield server
 
 
@@ -106,7 +106,7 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 
 def keep(aws: Any, monkeypatch: pytest.MonkeyPatch, secret: str | bytes) -> str:
-    """The secret as the deployment's own; returns its ARN."""
+    """Make this the secret of the deployment; returns its ARN."""
     value = {"SecretString": secret} if isinstance(secret, str) else {"SecretBinary": secret}
     arn = str(aws.create_secret(Name=NAME, **value)["ARN"])
     monkeypatch.setenv("CHUNKPROOF_SECRET_ARN", arn)
@@ -114,7 +114,7 @@ def keep(aws: Any, monkeypatch: pytest.MonkeyPatch, secret: str | bytes) -> str:
 
 
 def sent(services: RecordingServer, header: str) -> set[tuple[str, str | None]]:
-    """To which service, and with which value of the header."""
+    """The path of each request, and the value of the header."""
     return {
         ("cohere" if request.path == "/v2/embed" else "qdrant", request.headers.get(header))
         for request in services.requests
@@ -128,7 +128,7 @@ def refusal(reply: Reply, *secrets: str) -> str:
     return reply.errors[0]
 
 
-# used
+# keys that are used
 
 
 def test_the_keys_of_the_secret_reach_the_services(
@@ -142,7 +142,7 @@ def test_the_keys_of_the_secret_reach_the_services(
 
 @pytest.fixture(scope="module")
 def keyed_qdrant(served_qdrant: QdrantServer) -> Iterator[str]:
-    """A Qdrant server that lets nobody in without a key."""
+    """A Qdrant server that requires a key."""
     if served_qdrant.process is None or "QDRANT__SERVICE__HTTP_PORT" not in served_qdrant.env:
         pytest.skip("the server at hand cannot be started again with a key")
     with TemporaryDirectory(dir=served_qdrant.home) as folder:
@@ -173,7 +173,7 @@ def keyed_qdrant(served_qdrant: QdrantServer) -> Iterator[str]:
         ("s3cr3t", 503, "Qdrant refused the key; check QDRANT_API_KEY"),
     ],
 )
-def test_a_real_qdrant_lets_the_secrets_key_in_and_no_other(
+def test_a_real_qdrant_accepts_the_key_of_the_secret_and_no_other(
     aws: Any, monkeypatch: pytest.MonkeyPatch, keyed_qdrant: str, key: str, status: int, message: str
 ) -> None:
     aws.create_secret(Name=NAME, SecretString=json.dumps({"QDRANT_API_KEY": key, "COHERE_API_KEY": KEY}))
@@ -184,7 +184,7 @@ def test_a_real_qdrant_lets_the_secrets_key_in_and_no_other(
     assert key not in reply.text
 
 
-def test_a_binary_secret_is_read_as_well(
+def test_a_binary_secret_is_read(
     aws: Any, monkeypatch: pytest.MonkeyPatch, services: RecordingServer
 ) -> None:
     keep(aws, monkeypatch, json.dumps({"COHERE_API_KEY": KEY}).encode())
@@ -192,7 +192,7 @@ def test_a_binary_secret_is_read_as_well(
     assert ("cohere", f"Bearer {KEY}") in sent(services, "authorization")
 
 
-def test_a_qdrant_without_a_key_gets_none(
+def test_without_a_key_of_qdrant_no_header_is_sent(
     aws: Any, monkeypatch: pytest.MonkeyPatch, services: RecordingServer
 ) -> None:
     keep(aws, monkeypatch, json.dumps({"COHERE_API_KEY": KEY}))
@@ -200,7 +200,7 @@ def test_a_qdrant_without_a_key_gets_none(
     assert sent(services, "api-key") == {("qdrant", None), ("cohere", None)}
 
 
-def test_a_key_of_the_environment_outranks_the_secret(
+def test_a_key_in_the_environment_takes_precedence_over_the_secret(
     aws: Any, monkeypatch: pytest.MonkeyPatch, services: RecordingServer
 ) -> None:
     keep(aws, monkeypatch, json.dumps({"QDRANT_API_KEY": "other", "COHERE_API_KEY": "other"}))
@@ -211,7 +211,7 @@ def test_a_key_of_the_environment_outranks_the_secret(
     assert ("cohere", f"Bearer {KEY}") in sent(services, "authorization")
 
 
-def test_a_key_that_is_changed_is_used_once_the_old_one_is_forgotten(
+def test_a_changed_key_is_used_after_the_cache_is_cleared(
     aws: Any, monkeypatch: pytest.MonkeyPatch, services: RecordingServer
 ) -> None:
     arn = keep(aws, monkeypatch, json.dumps({"QDRANT_API_KEY": "old", "COHERE_API_KEY": KEY}))
@@ -227,10 +227,10 @@ def test_a_key_that_is_changed_is_used_once_the_old_one_is_forgotten(
     assert {key for _, key in sent(services, "api-key")} == {"new"}
 
 
-# not needed
+# when no secret is read
 
 
-def test_without_a_secret_nothing_of_aws_is_needed(
+def test_without_a_secret_aws_is_not_called(
     monkeypatch: pytest.MonkeyPatch, services: RecordingServer
 ) -> None:
     monkeypatch.setenv("CHUNKPROOF_SECRET_ARN", "")
@@ -249,18 +249,18 @@ def test_building_the_services_reads_no_secret(
     assert services.requests == []
 
 
-def test_health_without_depth_reads_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shallow_health_reads_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(
         "CHUNKPROOF_SECRET_ARN", "arn:aws:secretsmanager:eu-central-1:123456789012:secret:none"
     )
     assert invoke(get("/health")).status == 200
 
 
-def test_without_any_key_of_cohere_it_says_what_to_set() -> None:
+def test_without_a_key_of_cohere_the_error_names_the_setting() -> None:
     assert refusal(invoke(ASKED)) == "COHERE_API_KEY is not set"
 
 
-# refused
+# errors
 
 
 @pytest.mark.parametrize(
@@ -296,7 +296,7 @@ def test_a_malformed_secret_is_named_and_never_shown(
     assert refusal(invoke(ASKED), "s3cr3t") == f"The secret {arn} {why}"
     logged = capfd.readouterr()
     assert "s3cr3t" not in logged.out + logged.err
-    assert services.requests == [], "nothing is asked without the key"
+    assert services.requests == [], "no request is sent without the key"
 
 
 @pytest.mark.parametrize(
@@ -323,7 +323,7 @@ def test_without_a_region_the_secret_is_named(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("key", ["s3cr3t\n", "s3cr3t-é"])
-def test_a_key_that_no_header_can_hold_is_malformed(
+def test_a_key_that_cannot_be_sent_in_a_header_is_malformed(
     aws: Any, monkeypatch: pytest.MonkeyPatch, key: str
 ) -> None:
     keep(aws, monkeypatch, json.dumps({"COHERE_API_KEY": key}))
@@ -333,7 +333,7 @@ def test_a_key_that_no_header_can_hold_is_malformed(
 @pytest.mark.parametrize(
     "server", [silent_server, lambda: dripping_server(0.05, 1000)], ids=["silent", "a byte now and then"]
 )
-def test_a_secrets_manager_that_does_not_answer_is_left_at_the_deadline(
+def test_a_silent_secrets_manager_times_out_at_the_deadline(
     monkeypatch: pytest.MonkeyPatch, server: Callable[[], AbstractContextManager[str]]
 ) -> None:
     monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-central-1")

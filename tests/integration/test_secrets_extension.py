@@ -1,4 +1,4 @@
-"""Keys from AWS's Parameters and Secrets extension: asked before Secrets Manager, and never instead of it."""
+"""Keys from the AWS Parameters and Secrets extension, with Secrets Manager as the fallback."""
 
 import json
 import subprocess
@@ -26,7 +26,7 @@ NEAR, FAR = {"COHERE_API_KEY": "near-key-91c4"}, {"COHERE_API_KEY": "far-key-77d
 
 
 def secret(value: object) -> CannedResponse:
-    """As the extension answers: the whole answer of Secrets Manager."""
+    """The extension's response, which is that of Secrets Manager."""
     return CannedResponse(
         body=json.dumps({"ARN": ARN, "Name": "chunkproof/keys", "SecretString": value}).encode()
     )
@@ -34,7 +34,7 @@ def secret(value: object) -> CannedResponse:
 
 @pytest.fixture
 def far(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Secrets Manager itself: what it was asked for."""
+    """The secrets that were read from Secrets Manager itself."""
     request: list[str] = []
 
     def fetch(arn: str) -> dict[str, str]:
@@ -46,7 +46,7 @@ def far(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.fixture(autouse=True)
-def _nothing_remembered() -> Iterator[None]:
+def _empty_cache() -> Iterator[None]:
     clear_secret_cache()
     yield
     clear_secret_cache()
@@ -65,11 +65,11 @@ def keys_at(url: str | int) -> Keys:
     )
 
 
-def serving(answer: CannedResponse) -> Callable[[RecordedRequest], CannedResponse]:
-    return lambda _: answer
+def serving(response: CannedResponse) -> Callable[[RecordedRequest], CannedResponse]:
+    return lambda _: response
 
 
-def test_a_key_comes_from_the_extension_which_knows_the_function_by_its_token(far: list[str]) -> None:
+def test_a_key_is_read_from_the_extension_with_the_session_token(far: list[str]) -> None:
     with recording_server(serving(secret(json.dumps(NEAR)))) as extension:
         assert keys_at(extension.url).for_cohere() == {"authorization": "Bearer near-key-91c4"}
     [request] = extension.requests
@@ -79,7 +79,7 @@ def test_a_key_comes_from_the_extension_which_knows_the_function_by_its_token(fa
     assert far == []
 
 
-def test_boto3_is_not_imported_for_it() -> None:
+def test_reading_from_the_extension_does_not_import_boto3() -> None:
     with recording_server(serving(secret(json.dumps(NEAR)))) as extension:
         code = f"""
             import sys
@@ -109,18 +109,20 @@ def test_boto3_is_not_imported_for_it() -> None:
     ],
     ids=["not ready", "refused", "no JSON", "no secret", "null"],
 )
-def test_an_extension_that_has_it_not_is_passed_over(answer: CannedResponse, far: list[str]) -> None:
+def test_an_extension_without_the_secret_falls_back_to_secrets_manager(
+    answer: CannedResponse, far: list[str]
+) -> None:
     with recording_server(serving(answer)) as extension:
         assert keys_at(extension.url).for_cohere() == {"authorization": "Bearer far-key-77d0"}
     assert far == [ARN]
 
 
-def test_an_extension_that_is_not_there_is_passed_over(far: list[str]) -> None:
+def test_a_missing_extension_falls_back_to_secrets_manager(far: list[str]) -> None:
     assert keys_at(free_port()).for_cohere() == {"authorization": "Bearer far-key-77d0"}
     assert far == [ARN]
 
 
-def test_without_a_token_the_extension_is_not_asked(far: list[str]) -> None:
+def test_without_a_session_token_the_extension_is_not_used(far: list[str]) -> None:
     with recording_server(serving(secret(json.dumps(NEAR)))) as extension:
         port = str(urlsplit(extension.url).port)
         given = {"CHUNKPROOF_SECRET_ARN": ARN, "CHUNKPROOF_SECRETS_PORT": port}
@@ -128,7 +130,7 @@ def test_without_a_token_the_extension_is_not_asked(far: list[str]) -> None:
     assert extension.requests == []
 
 
-def test_a_secret_that_is_no_object_of_strings_is_said_to_be_so(far: list[str]) -> None:
+def test_a_secret_that_is_not_an_object_of_strings_is_an_error(far: list[str]) -> None:
     for value in ("nothing", "[]", '{"COHERE_API_KEY": 5}'):
         clear_secret_cache()
         with recording_server(serving(secret(value))) as extension:
@@ -138,7 +140,7 @@ def test_a_secret_that_is_no_object_of_strings_is_said_to_be_so(far: list[str]) 
     assert far == []
 
 
-def test_a_refused_key_is_asked_of_secrets_manager_past_the_extensions_cache(
+def test_after_a_refused_key_secrets_manager_is_read_instead_of_the_extension(
     far: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = clock_of(secrets, monkeypatch)

@@ -1,4 +1,4 @@
-"""What every `WritableStore` promises: in memory, in a folder, on a server, on a server in strict mode."""
+"""The contract of `WritableStore`, tested in memory, in a folder, on a server and on a server in strict mode."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -114,7 +114,7 @@ class Library:
 )
 def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Library]:
     """The same four points in every kind of store."""
-    store = _opened(request, tmp_path_factory.mktemp("library"))
+    store = _open_store(request, tmp_path_factory.mktemp("library"))
     if request.param == "strict":
         sdk(store).create_collection(
             "library-strict",
@@ -131,7 +131,7 @@ def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     store.close()
 
 
-def _opened(request: pytest.FixtureRequest, folder: Path) -> QdrantStore:
+def _open_store(request: pytest.FixtureRequest, folder: Path) -> QdrantStore:
     if request.param in ("server", "strict"):
         return QdrantStore.open_server(request.getfixturevalue("served_qdrant").url, DeadlineTransport())
     return QdrantStore.open_local(folder if request.param == "folder" else None)
@@ -140,20 +140,20 @@ def _opened(request: pytest.FixtureRequest, folder: Path) -> QdrantStore:
 # nearest
 
 
-def test_nearest_points_come_best_first_with_their_cosine(library: Library) -> None:
+def test_nearest_points_are_sorted_best_first_with_their_cosine(library: Library) -> None:
     found = library.nearest()
     assert [point.id for point in found] == [1, 2, 3, FOUR]
     assert [point.score for point in found] == pytest.approx([1.0, 0.8, 0.6, 0.0], abs=1e-6)
     assert found[0].payload == POINTS[0].payload
 
 
-def test_a_score_equal_to_the_threshold_is_in(library: Library) -> None:
+def test_a_score_equal_to_the_threshold_is_included(library: Library) -> None:
     scores = [point.score for point in library.nearest()]
     for count, score in enumerate(scores, start=1):
         assert len(library.nearest(score_threshold=score)) == count
 
 
-def test_a_score_just_below_the_threshold_is_out(library: Library) -> None:
+def test_a_score_just_below_the_threshold_is_excluded(library: Library) -> None:
     assert [point.id for point in library.nearest(score_threshold=0.6001)] == [1, 2]
     assert [point.id for point in library.nearest(score_threshold=0.8001)] == [1]
 
@@ -169,7 +169,7 @@ def test_no_more_points_than_the_limit_are_returned(library: Library) -> None:
     assert [point.id for point in library.nearest(limit=2)] == [1, 2]
 
 
-def test_vectors_are_returned_only_when_asked_for(library: Library) -> None:
+def test_vectors_are_returned_only_if_requested(library: Library) -> None:
     assert all(point.vector is None for point in library.nearest())
     assert library.nearest(with_vectors=True)[1].vector == pytest.approx((0.8, 0.6))
 
@@ -206,7 +206,7 @@ def test_a_named_vector_is_searched_and_returned_by_its_name(
     assert page.points[0].vector == pytest.approx((0.0, 0.6, 0.8))
 
 
-def test_the_unnamed_vector_next_to_a_sparse_one_is_returned_alone(
+def test_the_unnamed_vector_is_returned_without_the_sparse_one(
     store: QdrantStore, collection: str, deadline: Deadline
 ) -> None:
     sdk(store).create_collection(
@@ -262,7 +262,7 @@ FILTERS: list[tuple[dict[str, Any], list[PointId]]] = [
 
 
 @pytest.mark.parametrize(("filters", "expected"), FILTERS, ids=[str(filters) for filters, _ in FILTERS])
-def test_a_filter_selects_the_same_points_everywhere(
+def test_a_filter_selects_the_same_points_in_every_store(
     library: Library, filters: dict[str, Any], expected: list[PointId]
 ) -> None:
     assert library.where(filters) == expected
@@ -307,7 +307,7 @@ def test_a_list_field_with_a_space_in_its_name_can_be_filtered(
 # describe, collections
 
 
-def test_a_description_states_shape_and_counts(library: Library, deadline: Deadline) -> None:
+def test_a_description_has_vectors_and_counts(library: Library, deadline: Deadline) -> None:
     found = library.store.describe(library.collection, deadline)
     assert (found.name, found.vectors, found.points_count) == (library.collection, (UNNAMED,), 4)
     assert found.status == "green"
@@ -344,7 +344,7 @@ def test_only_single_dense_vectors_are_described(
     }
 
 
-def test_a_collection_of_sparse_vectors_alone_has_no_dense_one(
+def test_a_collection_of_only_sparse_vectors_has_no_dense_one(
     store: QdrantStore, collection: str, deadline: Deadline
 ) -> None:
     sdk(store).create_collection(
@@ -363,7 +363,7 @@ def test_collections_are_listed_by_name(store: QdrantStore, collection: str, dea
 # fetch, scroll
 
 
-def test_fetch_finds_integers_and_uuids_and_leaves_out_what_is_missing(
+def test_fetch_finds_integer_ids_and_uuids_and_omits_missing_points(
     library: Library, deadline: Deadline
 ) -> None:
     missing = "00000000-0000-0000-0000-000000000000"
@@ -372,7 +372,7 @@ def test_fetch_finds_integers_and_uuids_and_leaves_out_what_is_missing(
     assert all(point.vector is None for point in found)
 
 
-def test_fetch_of_nothing_is_nothing(library: Library, deadline: Deadline) -> None:
+def test_fetch_of_no_ids_returns_no_points(library: Library, deadline: Deadline) -> None:
     assert library.store.fetch(library.collection, [], deadline) == []
 
 
@@ -396,12 +396,12 @@ def test_scroll_goes_through_all_points_in_id_order(
     assert seen == [4, 30, 100, *sorted(uuids)]
 
 
-def test_the_last_page_says_that_it_is_the_last(library: Library, deadline: Deadline) -> None:
+def test_the_last_page_has_no_next_id(library: Library, deadline: Deadline) -> None:
     assert library.store.scroll(library.collection, deadline, limit=4).next_id is None
     assert library.store.scroll(library.collection, deadline, limit=3).next_id == FOUR
 
 
-def test_scroll_pages_through_what_a_filter_selects(library: Library, deadline: Deadline) -> None:
+def test_scroll_pages_through_the_points_that_a_filter_selects(library: Library, deadline: Deadline) -> None:
     where = parse_filters({"free": False})
     first = library.store.scroll(library.collection, deadline, limit=1, where=where)
     assert [point.id for point in first.points] == [2]
@@ -409,7 +409,7 @@ def test_scroll_pages_through_what_a_filter_selects(library: Library, deadline: 
     assert [point.id for point in second.points] == [3]
 
 
-def test_scroll_returns_vectors_when_asked_for(library: Library, deadline: Deadline) -> None:
+def test_scroll_returns_vectors_if_requested(library: Library, deadline: Deadline) -> None:
     page = library.store.scroll(library.collection, deadline, limit=2, with_vector="")
     assert page.points[1].vector == pytest.approx((0.8, 0.6))
 
@@ -433,9 +433,7 @@ def test_a_created_collection_on_a_server_has_chunk_id_indexed(
     assert server_store.describe(collection, deadline).indexed_fields == {"chunk_id": "keyword"}
 
 
-def test_writing_a_point_twice_leaves_the_second(
-    store: QdrantStore, collection: str, deadline: Deadline
-) -> None:
+def test_writing_a_point_again_replaces_it(store: QdrantStore, collection: str, deadline: Deadline) -> None:
     fill(store, collection, Point(1, {"text": "old", "extra": 1}, vector=(1.0, 0.0)))
     for _ in range(2):
         store.upsert(collection, [Point(1, {"text": "new"}, vector=(0.0, 1.0))], "", deadline)
@@ -443,7 +441,7 @@ def test_writing_a_point_twice_leaves_the_second(
     assert (point.payload, point.vector) == ({"text": "new"}, (0.0, 1.0))
 
 
-def test_what_is_written_is_read_back_byte_for_byte(
+def test_a_written_point_is_read_back_byte_for_byte(
     store: QdrantStore, collection: str, deadline: Deadline
 ) -> None:
     payload = {
@@ -456,7 +454,7 @@ def test_what_is_written_is_read_back_byte_for_byte(
     assert dict(point.payload) == payload
 
 
-# what cannot be done
+# errors
 
 WrongCall = Callable[[QdrantStore, str, Deadline], object]
 READS_AND_WRITES: dict[str, WrongCall] = {
@@ -472,7 +470,7 @@ READS_AND_WRITES: dict[str, WrongCall] = {
 
 @pytest.mark.parametrize("call", READS_AND_WRITES.values(), ids=READS_AND_WRITES.keys())
 @pytest.mark.parametrize("name", ["no-such-collection", "with space", "library?x=1"])
-def test_every_method_says_that_a_collection_is_unknown(
+def test_every_method_raises_collection_not_found(
     library: Library, deadline: Deadline, call: WrongCall, name: str
 ) -> None:
     with pytest.raises(CollectionNotFoundError) as caught:
@@ -482,7 +480,7 @@ def test_every_method_says_that_a_collection_is_unknown(
 
 @pytest.mark.server
 @pytest.mark.parametrize("name", ["a/b", "..", ".", "library/exists", "a\x00b"])
-def test_a_name_that_no_collection_can_have_is_unknown(
+def test_an_invalid_collection_name_is_not_found(
     server_store: QdrantStore, deadline: Deadline, name: str
 ) -> None:
     with pytest.raises(CollectionNotFoundError):
@@ -505,7 +503,7 @@ WRONG_USE: dict[str, WrongCall] = {
 
 @pytest.mark.server
 @pytest.mark.parametrize("call", WRONG_USE.values(), ids=WRONG_USE.keys())
-def test_what_the_server_refuses_is_an_error_of_ours(
+def test_a_request_that_the_server_refuses_raises_our_error(
     server_store: QdrantStore, collection: str, deadline: Deadline, call: WrongCall
 ) -> None:
     fill(server_store, collection, POINTS[0])
@@ -514,7 +512,7 @@ def test_what_the_server_refuses_is_an_error_of_ours(
 
 
 @pytest.mark.parametrize("call", WRONG_USE.values(), ids=WRONG_USE.keys())
-def test_what_local_mode_refuses_is_an_error_of_ours(
+def test_a_request_that_local_mode_refuses_raises_our_error(
     memory_store: QdrantStore, collection: str, deadline: Deadline, call: WrongCall
 ) -> None:
     fill(memory_store, collection, POINTS[0])
@@ -523,7 +521,7 @@ def test_what_local_mode_refuses_is_an_error_of_ours(
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # the client leaves .lock open
-def test_a_folder_that_is_open_elsewhere_is_an_error_that_says_so(tmp_path: Path) -> None:
+def test_a_folder_that_another_process_has_open_is_an_error(tmp_path: Path) -> None:
     first = QdrantStore.open_local(tmp_path / "store")
     try:
         with pytest.raises(ChunkproofError, match="another process has this folder open"):
@@ -532,7 +530,7 @@ def test_a_folder_that_is_open_elsewhere_is_an_error_that_says_so(tmp_path: Path
         first.close()
 
 
-def test_a_folder_keeps_what_was_written(tmp_path: Path, collection: str, deadline: Deadline) -> None:
+def test_a_folder_keeps_its_points(tmp_path: Path, collection: str, deadline: Deadline) -> None:
     first = QdrantStore.open_local(tmp_path / "store")
     fill(first, collection, *POINTS)
     first.close()

@@ -1,4 +1,4 @@
-"""A Qdrant that is away, silent, locked, or not a Qdrant at all."""
+"""Errors of a Qdrant server that is down, silent, protected by a key, or another server."""
 
 from collections.abc import Callable, Iterator
 from time import monotonic
@@ -45,7 +45,7 @@ def host_of(url: str) -> str:
 
 
 def failures_at(url: str, *calls: str, budget_ms: float = 5_000) -> list[ChunkproofError]:
-    """What each of these calls, or every one there is, fails with."""
+    """The errors of these calls, or of all calls."""
     store = store_at(url)
     found: list[ChunkproofError] = []
     try:
@@ -71,7 +71,7 @@ def own_server() -> Iterator[QdrantServer]:
 
 
 @pytest.mark.server
-def test_a_server_that_stops_is_unavailable_and_one_that_comes_back_is_used_again(
+def test_a_stopped_server_is_unavailable_and_is_used_again_after_a_restart(
     own_server: QdrantServer, deadline: Deadline
 ) -> None:
     store = store_at(own_server.url)
@@ -109,7 +109,7 @@ def test_a_wrong_key_is_named_and_not_shown(own_server: QdrantServer, deadline: 
     store.close()
 
 
-def test_an_address_where_nothing_listens_is_unavailable() -> None:
+def test_a_refused_connection_means_unavailable() -> None:
     url = refusing_address()
     for error in failures_at(url):
         assert type(error) is VectorStoreUnavailableError
@@ -135,7 +135,7 @@ def test_no_request_is_sent_when_no_time_is_left() -> None:
         assert isinstance(error, VectorStoreTimeoutError)
 
 
-def test_a_server_that_answers_drop_by_drop_times_out_within_the_deadline() -> None:
+def test_a_server_that_sends_byte_by_byte_times_out_within_the_deadline() -> None:
     with dripping_server(every_seconds=0.05, times=20) as url:
         started = monotonic()
         failures_at(url, "collections", budget_ms=150)
@@ -152,7 +152,9 @@ NOT_QDRANT = {
 
 
 @pytest.mark.parametrize("answer", NOT_QDRANT.values(), ids=NOT_QDRANT.keys())
-def test_something_else_at_the_address_is_named_as_such(answer: tuple[int, bytes, dict[str, str]]) -> None:
+def test_another_server_at_the_address_is_reported_as_not_qdrant(
+    answer: tuple[int, bytes, dict[str, str]],
+) -> None:
     with web_server(*answer) as url:
         for error in failures_at(url):
             assert error.code == "QDRANT_UNAVAILABLE"
@@ -162,12 +164,12 @@ def test_something_else_at_the_address_is_named_as_such(answer: tuple[int, bytes
             )
 
 
-def test_json_without_a_result_is_not_qdrant_either() -> None:
+def test_json_without_a_result_is_reported_as_not_qdrant() -> None:
     with web_server(200, b'{"ok": true}', JSON) as url:
         assert {error.code for error in failures_at(url)} == {"QDRANT_UNAVAILABLE"}
 
 
-def test_a_404_that_is_not_qdrants_does_not_mean_that_the_collection_is_missing() -> None:
+def test_a_404_of_another_server_does_not_mean_that_the_collection_is_missing() -> None:
     with web_server(404, b"<html>Not found</html>", {"content-type": "text/html"}) as url:
         errors = failures_at(url)
     assert not any(isinstance(error, CollectionNotFoundError) for error in errors)
@@ -182,7 +184,7 @@ def test_a_404_that_is_not_qdrants_does_not_mean_that_the_collection_is_missing(
         (504, "QDRANT_TIMEOUT"),
     ],
 )
-def test_a_failing_server_is_named_by_its_status_alone(status: int, code: str) -> None:
+def test_the_error_of_a_failing_server_has_its_status_and_no_upstream_text(status: int, code: str) -> None:
     headers = {"location": "https://elsewhere.example/secret", "x-secret": "s3cr3t"}
     with web_server(status, b'{"status": {"error": "s3cr3t"}}', {**JSON, **headers}) as url:
         for error in failures_at(url):
@@ -192,7 +194,7 @@ def test_a_failing_server_is_named_by_its_status_alone(status: int, code: str) -
 
 
 @pytest.mark.parametrize(("header", "seconds"), [("4", 4.0), (None, None)])
-def test_a_gateway_that_limits_the_rate_is_a_429(header: str | None, seconds: float | None) -> None:
+def test_a_rate_limit_of_a_gateway_is_a_429(header: str | None, seconds: float | None) -> None:
     headers = {**JSON, **({"retry-after": header} if header else {})}
     with web_server(429, b"{}", headers) as url:
         (error,) = failures_at(url, "nearest")
@@ -200,7 +202,7 @@ def test_a_gateway_that_limits_the_rate_is_a_429(header: str | None, seconds: fl
     assert error.retry_after == seconds
 
 
-def test_a_retry_after_that_is_a_date_is_read_too() -> None:
+def test_retry_after_as_a_date_is_read() -> None:
     headers = {**JSON, "retry-after": "Wed, 21 Oct 2099 07:28:00 GMT"}
     with web_server(429, b"{}", headers) as url:
         assert isinstance(failures_at(url, "nearest")[0], RateLimitedError)

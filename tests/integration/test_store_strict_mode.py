@@ -1,4 +1,4 @@
-"""A server in strict mode, as new clusters of Qdrant Cloud are: filters need an index, reads have limits."""
+"""A server in strict mode, the default of Qdrant Cloud: filters need an index, and reads are limited."""
 
 import re
 from collections.abc import Callable
@@ -35,7 +35,7 @@ Strict = Callable[..., str]
 
 @pytest.fixture
 def strict(server_store: QdrantStore, collection: str, deadline: Deadline) -> Strict:
-    """Makes a collection of one point under the given rules."""
+    """Creates a collection of one point with the given strict-mode settings."""
 
     def make(**rules: Any) -> str:
         sdk(server_store).create_collection(
@@ -49,7 +49,7 @@ def strict(server_store: QdrantStore, collection: str, deadline: Deadline) -> St
     return make
 
 
-def test_a_filter_without_an_index_names_the_field_and_the_call(
+def test_the_error_of_a_filter_without_an_index_names_the_field_and_the_call(
     server_store: QdrantStore, strict: Strict, deadline: Deadline
 ) -> None:
     name = strict(unindexed_filtering_retrieve=False)
@@ -70,15 +70,17 @@ def test_a_filter_without_an_index_names_the_field_and_the_call(
         )
 
 
-def test_without_a_filter_nothing_needs_an_index(
+def test_without_a_filter_no_index_is_needed(
     server_store: QdrantStore, strict: Strict, deadline: Deadline
 ) -> None:
     name = strict(unindexed_filtering_retrieve=False)
     assert [point.id for point in server_store.scroll(name, deadline, limit=5).points] == [1]
 
 
-def followed(server_store: QdrantStore, name: str, filters: dict[str, Any], deadline: Deadline) -> list[Any]:
-    """What the filter selects once every index that the errors ask for is there."""
+def select_after_indexing(
+    server_store: QdrantStore, name: str, filters: dict[str, Any], deadline: Deadline
+) -> list[Any]:
+    """Create every index that the errors name, and return what the filter selects."""
     for _ in range(4):
         try:
             page = server_store.scroll(name, deadline, limit=5, where=parse_filters(filters))
@@ -113,11 +115,11 @@ def followed(server_store: QdrantStore, name: str, filters: dict[str, Any], dead
     ],
     ids=str,
 )
-def test_following_the_advice_makes_the_filter_work(
+def test_the_filter_works_after_the_named_indexes_are_created(
     server_store: QdrantStore, strict: Strict, deadline: Deadline, filters: dict[str, Any]
 ) -> None:
     name = strict(unindexed_filtering_retrieve=False)
-    assert followed(server_store, name, filters, deadline) == [1]
+    assert select_after_indexing(server_store, name, filters, deadline) == [1]
 
 
 def test_an_integer_index_serves_a_range(
@@ -125,10 +127,10 @@ def test_an_integer_index_serves_a_range(
 ) -> None:
     name = strict(unindexed_filtering_retrieve=False)
     sdk(server_store).create_payload_index(name, "pages", field_schema="integer", wait=True)
-    assert followed(server_store, name, {"pages": {"gte": 10}}, deadline) == [1]
+    assert select_after_indexing(server_store, name, {"pages": {"gte": 10}}, deadline) == [1]
 
 
-def test_an_index_of_another_type_is_not_an_outage(
+def test_an_index_of_another_type_is_not_reported_as_unavailable(
     server_store: QdrantStore, strict: Strict, deadline: Deadline
 ) -> None:
     name = strict(unindexed_filtering_retrieve=False)
@@ -137,7 +139,7 @@ def test_an_index_of_another_type_is_not_an_outage(
         server_store.scroll(name, deadline, limit=5, where=parse_filters({"pages": {"gte": 10}}))
 
 
-def test_only_strict_mode_asks_for_an_index(
+def test_only_strict_mode_requires_an_index(
     server_store: QdrantStore, collection: str, deadline: Deadline
 ) -> None:
     server_store.create(collection, 2, deadline)
@@ -152,7 +154,7 @@ def test_only_strict_mode_asks_for_an_index(
         return
 
 
-def test_a_server_that_limits_the_rate_is_a_429_with_the_time_to_wait(
+def test_a_rate_limit_is_a_429_with_retry_after(
     server_store: QdrantStore, strict: Strict, deadline: Deadline
 ) -> None:
     name = strict(read_rate_limit=1)

@@ -1,4 +1,4 @@
-"""The transport under both SDKs, on real sockets: bounded in time, frugal with connections."""
+"""The transport of both SDKs on real sockets: deadlines, connections, headers and bodies."""
 
 import gzip
 import itertools
@@ -32,7 +32,7 @@ def client() -> Iterator[httpx.Client]:
 
 @contextmanager
 def full_backlog() -> Iterator[str]:
-    """An address where a connection is neither taken nor refused: the queue of its listener is full."""
+    """A URL where a connection is neither accepted nor refused, because the backlog is full."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen(0)
@@ -52,32 +52,32 @@ def full_backlog() -> Iterator[str]:
 def seconds_until(
     kind: type[Exception], client: httpx.Client, url: str, budget_ms: float, **request: Any
 ) -> float:
-    """How long a call takes to fail this way under such a deadline."""
+    """How long a call with this deadline takes to fail with this error."""
     started = monotonic()
     with Deadline(budget_ms).enforced(), pytest.raises(kind):
         client.request("POST" if request else "GET", url, **request)
     return monotonic() - started
 
 
-# time
+# deadlines
 
 
-def test_a_server_that_never_answers_is_left_at_the_deadline(client: httpx.Client) -> None:
+def test_a_silent_server_times_out_at_the_deadline(client: httpx.Client) -> None:
     with silent_server() as url:
         assert 0.3 <= seconds_until(httpx.ReadTimeout, client, url, 300) < 2
 
 
-def test_a_server_that_drips_is_left_at_the_deadline(client: httpx.Client) -> None:
+def test_a_server_that_sends_byte_by_byte_times_out_at_the_deadline(client: httpx.Client) -> None:
     with dripping_server(0.05, 1000) as url:
         assert 0.3 <= seconds_until(httpx.ReadTimeout, client, url, 300) < 2
 
 
-def test_a_connection_that_does_not_come_about_is_left_at_the_deadline(client: httpx.Client) -> None:
+def test_a_connection_that_is_not_accepted_times_out_at_the_deadline(client: httpx.Client) -> None:
     with full_backlog() as url:
         assert 0.3 <= seconds_until(httpx.ConnectTimeout, client, url, 300) < 2
 
 
-def test_a_host_with_several_addresses_has_one_deadline(
+def test_all_addresses_of_a_host_share_one_deadline(
     client: httpx.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with full_backlog() as url:
@@ -92,7 +92,7 @@ def test_a_host_with_several_addresses_has_one_deadline(
         assert seconds_until(httpx.ConnectTimeout, client, f"http://several.example:{port}", 400) < 1.5
 
 
-def test_a_name_server_that_is_silent_is_left_at_the_deadline(
+def test_a_dns_lookup_times_out_at_the_deadline(
     client: httpx.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answered = threading.Event()
@@ -103,21 +103,21 @@ def test_a_name_server_that_is_silent_is_left_at_the_deadline(
         answered.set()
 
 
-def test_a_host_that_nobody_knows_is_told_at_once(client: httpx.Client) -> None:
+def test_an_unknown_host_fails_at_once(client: httpx.Client) -> None:
     assert seconds_until(httpx.ConnectError, client, "http://a..b", 60_000) < 5
 
 
-def test_a_server_that_reads_slowly_is_left_at_the_deadline(client: httpx.Client) -> None:
+def test_a_server_that_reads_slowly_times_out_at_the_deadline(client: httpx.Client) -> None:
     stopped = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
-        def sip() -> None:
+        def read_slowly() -> None:
             connection, _ = listener.accept()
             with connection:
                 while not stopped.wait(0.01) and connection.recv(100_000):
                     pass
 
-        reader = threading.Thread(target=sip, daemon=True)
+        reader = threading.Thread(target=read_slowly, daemon=True)
         reader.start()
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         try:
@@ -134,16 +134,16 @@ def test_with_no_time_left_no_connection_is_opened(client: httpx.Client) -> None
         assert server.requests == []
 
 
-def test_without_a_deadline_the_clients_own_patience_holds(client: httpx.Client) -> None:
+def test_without_a_deadline_the_timeout_of_the_client_applies(client: httpx.Client) -> None:
     with recording_server() as server:
         assert client.get(server.url).status_code == 200
 
 
-def test_a_refused_connection_is_told_at_once(client: httpx.Client) -> None:
+def test_a_refused_connection_fails_at_once(client: httpx.Client) -> None:
     assert seconds_until(httpx.ConnectError, client, refusing_address(), 60_000) < 5
 
 
-def test_a_connection_that_ends_in_the_middle_is_a_transport_error(client: httpx.Client) -> None:
+def test_a_connection_that_closes_during_the_response_is_a_transport_error(client: httpx.Client) -> None:
     with recording_server(lambda _: CannedResponse(headers={"connection": "close"})) as server:
         client.get(server.url)
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -163,7 +163,7 @@ def test_a_connection_that_ends_in_the_middle_is_a_transport_error(client: httpx
 
 def test_a_timeout_leaves_the_transport_usable(client: httpx.Client) -> None:
     with silent_server() as silent, recording_server() as server:
-        for _ in range(12):  # more than the pool has places
+        for _ in range(12):  # more than the connections of the pool
             seconds_until(httpx.TimeoutException, client, silent, 20)
         with Deadline(20_000).enforced():
             assert client.get(server.url).status_code == 200
@@ -181,13 +181,13 @@ def test_two_requests_share_a_connection(client: httpx.Client) -> None:
     assert len({request.connection for request in server.requests}) == 1
 
 
-def test_a_connection_that_the_server_ended_is_replaced(client: httpx.Client) -> None:
+def test_a_connection_that_the_server_closed_is_replaced(client: httpx.Client) -> None:
     with recording_server(lambda _: CannedResponse(headers={"connection": "close"})) as server:
         assert [client.get(server.url).status_code for _ in range(2)] == [200, 200]
     assert len({request.connection for request in server.requests}) == 2
 
 
-def test_a_connection_that_died_while_idle_is_replaced(client: httpx.Client) -> None:
+def test_a_connection_that_was_closed_while_idle_is_replaced(client: httpx.Client) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve() -> None:
@@ -195,7 +195,7 @@ def test_a_connection_that_died_while_idle_is_replaced(client: httpx.Client) -> 
                 connection, _ = listener.accept()
                 connection.recv(65_536)
                 connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
-                connection.close()  # without a word, as a load balancer does
+                connection.close()  # without notice, as a load balancer does
 
         thread = threading.Thread(target=serve)
         thread.start()
@@ -220,7 +220,7 @@ def test_a_second_request_on_a_kept_connection_has_its_own_deadline(client: http
 # headers and bodies
 
 
-def test_headers_are_asked_anew_for_every_call() -> None:
+def test_headers_are_computed_for_every_call() -> None:
     count = itertools.count(1)
     with (
         recording_server() as server,
@@ -234,9 +234,9 @@ def test_headers_are_asked_anew_for_every_call() -> None:
     assert [request.headers["api-key"] for request in server.requests] == ["key-1", "key-2"]
 
 
-def test_no_headers_are_asked_before_the_first_call() -> None:
+def test_headers_are_not_computed_before_the_first_call() -> None:
     def never() -> dict[str, str]:
-        raise AssertionError("asked too early")
+        raise AssertionError("called too early")
 
     transport = DeadlineTransport(never)
     store = QdrantStore.open_server("http://127.0.0.1:1", transport)
@@ -252,28 +252,28 @@ def test_method_path_query_and_body_arrive_as_sent(client: httpx.Client) -> None
     assert (request.method, request.path, request.body) == ("PUT", "/a%20b/c?x=%C3%A9&y=1&y=2", b"\x00\xff")
 
 
-def test_a_compressed_answer_is_read(client: httpx.Client) -> None:
-    said = CannedResponse(body=gzip.compress(b'{"a": "\xc3\xa9"}'), headers={"content-encoding": "gzip"})
-    with recording_server(lambda _: said) as server:
+def test_a_compressed_response_is_read(client: httpx.Client) -> None:
+    response = CannedResponse(body=gzip.compress(b'{"a": "\xc3\xa9"}'), headers={"content-encoding": "gzip"})
+    with recording_server(lambda _: response) as server:
         assert client.get(server.url).json() == {"a": "é"}
 
 
-def test_a_compressed_answer_that_is_garbage_is_an_embedders_fault() -> None:
-    said = CannedResponse(
+def test_an_invalid_compressed_response_of_cohere_is_an_embedding_error() -> None:
+    response = CannedResponse(
         body=b"not gzip", headers={"content-encoding": "gzip", "content-type": "application/json"}
     )
-    with recording_server(lambda _: said) as server:
+    with recording_server(lambda _: response) as server:
         embedder = CohereEmbedder(DeadlineTransport(), model="m", base_url=server.url)
         with pytest.raises(EmbeddingError):
             embedder.embed(["a"], InputType.QUERY, Deadline(20_000))
         embedder.close()
 
 
-def test_a_compressed_answer_that_is_garbage_is_qdrants_fault() -> None:
-    said = CannedResponse(
+def test_an_invalid_compressed_response_of_qdrant_is_an_error_of_the_store() -> None:
+    response = CannedResponse(
         body=b"not gzip", headers={"content-encoding": "gzip", "content-type": "application/json"}
     )
-    with recording_server(lambda _: said) as server:
+    with recording_server(lambda _: response) as server:
         store = QdrantStore.open_server(server.url, DeadlineTransport())
         with pytest.raises(VectorStoreUnavailableError):
             store.collections(Deadline(20_000))
@@ -284,7 +284,7 @@ def test_a_compressed_answer_that_is_garbage_is_qdrants_fault() -> None:
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-def test_a_redirect_is_an_answer_and_takes_no_key_elsewhere(status: int) -> None:
+def test_a_redirect_is_not_followed_so_no_key_goes_elsewhere(status: int) -> None:
     with recording_server() as elsewhere:
         with recording_server(
             lambda _: CannedResponse(status, headers={"location": elsewhere.url})

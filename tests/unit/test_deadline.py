@@ -9,11 +9,11 @@ from chunkproof.deadline import Deadline, Stopwatch, current, run_with_timeout
 
 
 @pytest.mark.parametrize("budget", [0, -1, -1e12])
-def test_what_remains_is_never_negative(budget):
+def test_the_remaining_time_is_never_negative(budget):
     assert Deadline(budget).remaining_ms() == 0.0
 
 
-def test_a_budget_is_spent_by_what_has_passed():
+def test_the_remaining_time_is_the_budget_less_the_elapsed_time():
     deadline = Deadline(1e9)
     spent = deadline.elapsed_ms()
     remaining = deadline.remaining_ms()
@@ -22,18 +22,18 @@ def test_a_budget_is_spent_by_what_has_passed():
     assert remaining <= 1e9 - spent
 
 
-def test_time_does_not_run_backwards():
+def test_elapsed_time_grows_and_remaining_time_shrinks():
     deadline = Deadline(1e9)
 
     assert deadline.elapsed_ms() <= deadline.elapsed_ms()
     assert deadline.remaining_ms() >= deadline.remaining_ms()
 
 
-def test_none_is_applied_outside():
+def test_no_deadline_is_enforced_by_default():
     assert current() is None
 
 
-def test_the_innermost_is_applied_and_the_outer_one_comes_back():
+def test_the_innermost_deadline_is_enforced_and_then_the_outer_one_again():
     outer, inner = Deadline(10), Deadline(5)
 
     with outer.enforced():
@@ -44,13 +44,13 @@ def test_the_innermost_is_applied_and_the_outer_one_comes_back():
     assert current() is None
 
 
-def test_a_failure_inside_takes_the_deadline_off():
+def test_an_exception_inside_ends_the_enforcement():
     with pytest.raises(KeyError), Deadline(10).enforced():
         raise KeyError
     assert current() is None
 
 
-def test_the_same_deadline_may_be_applied_again():
+def test_the_same_deadline_can_be_enforced_again():
     deadline = Deadline(10)
 
     for _ in range(2):
@@ -58,7 +58,7 @@ def test_the_same_deadline_may_be_applied_again():
             assert current() is deadline
 
 
-def test_another_thread_has_no_part_in_it():
+def test_the_deadline_is_not_enforced_in_another_thread():
     with Deadline(10).enforced(), ThreadPoolExecutor(1) as pool:
         assert pool.submit(current).result() is None
 
@@ -71,13 +71,13 @@ def test_a_stopwatch_counts_up_from_zero_to_the_microsecond():
     assert first == round(first, 3)
 
 
-def test_a_bounded_call_gives_what_it_gives_and_raises_what_it_raises():
+def test_a_call_with_a_timeout_returns_and_raises_like_the_call_itself():
     assert run_with_timeout(lambda: 7, 10) == 7
     with pytest.raises(ZeroDivisionError):
         run_with_timeout(lambda: 1 // 0, 10)
 
 
-def test_a_call_that_takes_longer_than_its_bound_is_left_behind():
+def test_a_call_that_takes_longer_than_its_timeout_raises_timeout_error():
     released = Event()
     with pytest.raises(TimeoutError):
         run_with_timeout(lambda: released.wait(20), 0.01)

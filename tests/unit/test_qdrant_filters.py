@@ -1,4 +1,4 @@
-"""Typed conditions → Qdrant's filter."""
+"""Typed conditions as Qdrant filters."""
 
 from datetime import UTC, datetime
 
@@ -17,13 +17,13 @@ AT = datetime(2025, 1, 1, tzinfo=UTC)
 
 
 def to_qdrant(conditions):
-    """As Qdrant's own client reads it."""
+    """Return the filter as a model of Qdrant's client."""
     built = to_json(conditions)
     return None if built is None else models.Filter.model_validate(built)
 
 
-def keeps(filters: dict[str, object], payload: dict[str, object]) -> bool:
-    """Whether Qdrant itself, embedded, keeps this payload."""
+def matches(filters: dict[str, object], payload: dict[str, object]) -> bool:
+    """Whether Qdrant's local mode finds this payload with the filters."""
     built = to_qdrant(parse_filters(filters))
     return built is None or check_filter(built, payload, 1, {})
 
@@ -33,7 +33,7 @@ def only(*conditions):
     return condition
 
 
-def test_no_conditions_are_no_filter():
+def test_without_conditions_there_is_no_filter():
     assert to_qdrant(()) is None
 
 
@@ -45,7 +45,7 @@ def test_a_value_is_matched_with_its_own_type(value):
     assert type(condition.match.value) is type(value)
 
 
-def test_a_float_is_a_range_as_tight_as_itself():
+def test_a_float_is_a_range_of_one_value():
     assert only(AnyOf("a", (0.5,))) == models.FieldCondition(key="a", range=models.Range(gte=0.5, lte=0.5))
 
 
@@ -114,7 +114,7 @@ def test_a_path_is_written_in_qdrants_notation(field, key):
         (Between("a", lt=AT), "datetime"),
     ],
 )
-def test_each_condition_names_the_index_that_serves_it(condition, schema):
+def test_each_condition_names_the_index_that_it_needs(condition, schema):
     assert list(required_indexes((condition,))) == [("a", schema)]
 
 
@@ -125,7 +125,7 @@ def test_nested_conditions_name_their_indexes_in_order():
 
 
 @pytest.mark.parametrize(
-    ("filters", "kept", "left_out"),
+    ("filters", "matching", "other"),
     [
         ({"lang": "en"}, {"lang": "en"}, {"lang": "EN"}),
         ({"lang": ["en", "de"]}, {"lang": "de"}, {"lang": "fr"}),
@@ -143,9 +143,9 @@ def test_nested_conditions_name_their_indexes_in_order():
         ({"parts[].n": 2}, {"parts": [{"n": 1}, {"n": 2}]}, {"parts": [{"n": 3}]}),
     ],
 )
-def test_qdrant_itself_keeps_what_the_filter_means(filters, kept, left_out):
-    assert keeps(filters, kept)
-    assert not keeps(filters, left_out)
+def test_qdrant_finds_the_payloads_that_the_filter_describes(filters, matching, other):
+    assert matches(filters, matching)
+    assert not matches(filters, other)
 
 
 @given(st.text(st.characters(codec="utf-8", exclude_characters="[]"), min_size=1, max_size=12))
@@ -159,10 +159,10 @@ def test_every_name_that_is_a_payload_path_finds_its_field(name):
     for step in reversed(name.split(".")):
         payload = {step: payload}
 
-    assert keeps({name: "x"}, payload)
+    assert matches({name: "x"}, payload)
 
 
-def test_a_filter_is_taken_by_a_store():
+def test_a_store_accepts_the_filter():
     client = QdrantClient(":memory:")
     client.create_collection("c", models.VectorParams(size=1, distance=models.Distance.DOT))
     client.upsert("c", [models.PointStruct(id=n, vector=[1.0], payload={"n": n}) for n in (1, 2, 3)])

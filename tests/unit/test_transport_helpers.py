@@ -1,4 +1,4 @@
-"""What both SDKs share in reading an answer: the time to wait, and the host to name."""
+"""Helpers of the transport: `retry-after`, the host for messages, and closed connections."""
 
 import math
 import socket
@@ -20,17 +20,17 @@ from chunkproof.clients.transport import host_of, retry_after
     ("value", "seconds"),
     [("0", 0.0), ("7", 7.0), (" 30 ", 30.0), ("1.5", 1.5), (".5", 0.5), ("120.", 120.0)],
 )
-def test_seconds_are_read_whole_or_in_part(value, seconds):
+def test_retry_after_is_read_in_seconds_and_fractions(value, seconds):
     assert retry_after({"retry-after": value}) == seconds
 
 
 @pytest.mark.parametrize("name", ["retry-after", "Retry-After", "RETRY-AFTER"])
-def test_the_header_is_found_in_any_case(name):
+def test_the_header_name_ignores_case(name):
     assert retry_after({name: "7"}) == 7.0
     assert retry_after(httpx.Headers({name: "7"})) == 7.0
 
 
-def test_a_date_to_come_is_the_time_until_then():
+def test_a_future_date_is_the_time_until_then():
     at = datetime.now(UTC) + timedelta(hours=1)
 
     seconds = retry_after({"retry-after": format_datetime(at, usegmt=True)})
@@ -38,12 +38,12 @@ def test_a_date_to_come_is_the_time_until_then():
     assert 3500 < seconds <= 3600
 
 
-def test_a_date_gone_by_is_no_wait():
+def test_a_past_date_is_zero_seconds():
     assert retry_after({"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT"}) == 0.0
 
 
 @pytest.mark.parametrize("headers", [None, {}, {"content-type": "text/plain"}])
-def test_without_the_header_there_is_no_time(headers):
+def test_without_the_header_the_result_is_none(headers):
     assert retry_after(headers) is None
 
 
@@ -51,15 +51,15 @@ def test_without_the_header_there_is_no_time(headers):
     "value",
     ["", " ", "soon", "-5", "1.2.3", ".", "1e5", "nan", "inf", "²", "5s", "2025-01-01", "Wed, 99 Foo 2015"],
 )
-def test_anything_else_is_no_time(value):
+def test_an_invalid_value_is_none(value):
     assert retry_after({"retry-after": value}) is None
 
 
-def test_a_number_beyond_any_float_is_no_time():
+def test_a_number_beyond_any_float_is_none():
     assert retry_after({"retry-after": "9" * 400}) is None
 
 
-def test_a_date_with_an_absurd_zone_is_no_time():
+def test_a_date_with_an_absurd_time_zone_is_none():
     assert retry_after({"retry-after": "Wed, 21 Oct 2015 07:28:00 +99999999999999999999"}) is None
 
 
@@ -69,7 +69,7 @@ def test_a_date_with_an_absurd_zone_is_no_time():
     | st.text(alphabet="0123456789., :+-GMTJan", max_size=30)
 )
 @settings(deadline=None, max_examples=400)
-def test_no_header_of_a_usual_length_breaks_the_reading(value):
+def test_every_value_is_none_or_a_finite_number_of_seconds(value):
     seconds = retry_after({"retry-after": value})
 
     assert seconds is None or (seconds >= 0 and math.isfinite(seconds))
@@ -86,7 +86,7 @@ def test_no_header_of_a_usual_length_breaks_the_reading(value):
         ("", "?"),
     ],
 )
-def test_only_host_and_port_of_an_address_are_shown(url, host):
+def test_only_host_and_port_of_a_url_are_shown(url, host):
     assert host_of(url) == host
 
 
@@ -95,14 +95,14 @@ def test_an_ipv6_host_keeps_its_brackets():
 
 
 @pytest.mark.parametrize("url", ["http://localhost:abc", "http://localhost:99999", "http://[::1"])
-def test_an_address_that_is_none_has_no_host_to_show(url):
+def test_an_invalid_url_shows_no_more_than_its_host(url):
     assert host_of(url) in ("?", "localhost")
 
 
-# connections in the hands of several threads
+# connections shared by threads
 
 
-def test_a_connection_that_was_closed_on_this_side_is_told_from_one_that_the_server_ended():
+def test_a_connection_closed_by_the_pool_raises_another_error_than_one_closed_by_the_server():
     ours, theirs = socket.socketpair()
     with theirs:
         evicted = _DeadlineStream(SyncStream(ours))
