@@ -1,6 +1,7 @@
 import gzip
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -331,6 +332,26 @@ def test_killed_it_goes_on_to_the_same_report(
     for result in (expected, resumed):
         del result["run"], result["host"]
     assert resumed == expected
+
+
+MODULES = """
+import atexit, sys
+atexit.register(lambda: print("MODULES", *sys.modules, file=sys.stderr))
+from chunkproof_cli.main import main
+main()
+"""
+
+
+def test_an_audit_imports_nothing_of_suites(manifest: Path, loaded_handbook: Path, tmp_path: Path) -> None:
+    shutil.copytree(loaded_handbook, tmp_path / "data")
+    real = ("audit", manifest, *HANDBOOK, "--data", tmp_path / "data", "-o", tmp_path / "report.html")
+    for words in (("audit", "--help"), real):
+        command = [sys.executable, "-c", MODULES, *map(str, words)]
+        run = subprocess.run(command, capture_output=True, text=True, check=True)
+        modules = run.stderr.rpartition("MODULES")[2].split()
+        assert "chunkproof.audit.run" in modules
+        suites = ("chunkproof.suite", "chunkproof_cli.suites", "chunkproof_cli.reports.suite")
+        assert [name for name in modules if name.startswith(suites)] == []
 
 
 def test_the_demo_finds_every_kind_and_nothing_else(

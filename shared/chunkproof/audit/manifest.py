@@ -146,7 +146,7 @@ def parse_entry(line: bytes) -> Entry:
     except InvalidParameterError as error:
         messages = (message.replace("The request body", "The line") for message in error.messages)
         raise InvalidParameterError(*messages) from None
-    return _make_entry(dict(fields))
+    return _make_entry(vars(fields))
 
 
 def parse_checked_line(line: bytes) -> Entry:
