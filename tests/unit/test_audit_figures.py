@@ -48,7 +48,7 @@ def report(
         ),
         (
             report(9, 2, {Kind.VECTOR_OK: 7, Kind.STALE_VECTOR: 1, Kind.UNVERIFIABLE_VECTOR: 1}),
-            "9 of 9 chunks are stored as they should be; 2 vectors are not shown to be of the stored text.",
+            "9 of 9 chunks are stored as they should be; 2 vectors are not confirmed to match the stored text.",
         ),
     ],
 )

@@ -121,12 +121,13 @@ def _cell(value: object, column: str | None) -> Html:
 
 @dataclass(frozen=True)
 class Bar:
-    """A row of a bar chart: its label, a share of the full width, figures, and the state that colours it."""
+    """A row of a bar chart: its label, the share of the full width, the figure and the state that colours both."""
 
     label: str
     share: float
-    figures: tuple[str, ...]
+    figure: str
     state: str
+    note: str | None = None
 
 
 def bar_chart(
@@ -152,7 +153,8 @@ def bar_chart(
                     class_="track",
                 ),
             ),
-            *(element("td", figure, class_=f"number {bar.state}") for figure in bar.figures),
+            element("td", bar.figure, class_=f"number {bar.state}"),
+            element("td", bar.note, class_="number") if bar.note else None,
         )
         for bar in bars
     )

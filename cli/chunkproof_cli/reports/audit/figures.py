@@ -19,7 +19,7 @@ def headline(report: AuditReport) -> str:
     if orphans := report.kinds.get(Kind.ORPHAN, 0):
         more = f"; {orphans:,} {_is_or_are(orphans, 'stored point')} not in the manifest"
     if wrong := report.vectors.checked - report.vectors.kinds[Kind.VECTOR_OK] if report.vectors else 0:
-        more += f"; {wrong:,} {_is_or_are(wrong, 'vector')} not shown to be of the stored text"
+        more += f"; {wrong:,} {_is_or_are(wrong, 'vector')} not confirmed to match the stored text"
     return f"{matches:,} of {report.audited:,} chunks are stored as they should be{more}."
 
 

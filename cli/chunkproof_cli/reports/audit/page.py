@@ -55,12 +55,12 @@ def _sections(report: AuditReport) -> Iterator[Html]:
     )
     yield section("Audit", facts_table(facts(report)))
     kinds = [(kind, count, kind in GOOD) for kind, count in kind_rows(report) if count]
-    yield from _chart("Chunks by kind", ("kind", "share", "chunks"), kinds)
+    yield from _chart("Chunks by kind", ("kind", "relative to the largest", "chunks"), kinds)
     causes = [(kind, count, False) for kind, count in report.mismatch_kinds.items()]
-    yield from _chart("Mismatches by cause", ("cause", "share", "chunks"), causes)
+    yield from _chart("Mismatches by cause", ("cause", "relative to the largest", "chunks"), causes)
     sources = [(shorten(one.source), one.findings, False) for one in report.sources[:SHOWN_SOURCES]]
     title = f"Findings by source ({report.sources_total:,})"
-    yield from _chart(title, ("source", "share", "findings"), sources)
+    yield from _chart(title, ("source", "relative to the largest", "findings"), sources)
     if report.findings:
         yield section("Findings", *_findings(report))
 
@@ -69,7 +69,7 @@ def _chart(title: str, head: Sequence[str], counts: Sequence[tuple[str, int, boo
     if counts:
         most = max(count for _, count, _ in counts)
         bars = (
-            Bar(name, count / most, (f"{count:,}",), "passed" if good else "failed")
+            Bar(name, count / most, f"{count:,}", "passed" if good else "failed")
             for name, count, good in counts
         )
         yield section(title, bar_chart(None, head, bars, classes="chart stacked"))

@@ -63,7 +63,7 @@ def _group(group: Group, target_ms: int) -> Iterator[Html]:
         yield _table("Total by route, in milliseconds", ("route", *HEADS), routes)
     if group.errors:
         codes = [(code, f"{count:,}") for code, count in group.errors.items()]
-        yield table(("code", "count"), codes, caption="Errors", classes="narrow")
+        yield table(("code", "count"), codes, caption="Errors")
     longest = max(target_ms, *(bucket.p95 or 0 for bucket in group.buckets))
     yield bar_chart(
         chart_heading(group, target_ms),
@@ -78,8 +78,9 @@ def _bar(bucket: Bucket, group: Group, target_ms: int, longest: float) -> Bar:
     return Bar(
         format_time(bucket.start, group.bucket_seconds),
         p95 / longest,
-        ("–" if bucket.p95 is None else format_ms(p95), f"{bucket.requests:,}"),
+        "–" if bucket.p95 is None else format_ms(p95),
         "failed" if p95 > target_ms else "",
+        note=f"{bucket.requests:,}",
     )
 
 

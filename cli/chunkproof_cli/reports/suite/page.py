@@ -98,4 +98,4 @@ def _criteria(report: SuiteReport) -> Html:
         )
         for one in report.criteria
     )
-    return table(("criterion", "asks", "limit", "figure", "verdict", "details"), rows)
+    return table(("id", "criterion", "limit", "figure", "verdict", "details"), rows)
