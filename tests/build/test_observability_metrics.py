@@ -24,7 +24,7 @@ from chunkproof_cli.local.gateway import LambdaContext
 from support.api import Event, get, invoke, post
 from support.chunks import SECONDS_60, fill
 from support.cohere_server import KEY, cohere_server
-from support.log_lines import Written, stdout
+from support.log_lines import CapturedOutput, capture_stdout
 from support.observability import (
     NAMESPACE,
     SUITE_FUNCTION,
@@ -100,9 +100,9 @@ def deployed() -> Iterator[Services]:
 
 
 @pytest.fixture
-def written(deployed: Services, capsys: pytest.CaptureFixture[str]) -> Iterator[Written]:
+def written(deployed: Services, capsys: pytest.CaptureFixture[str]) -> Iterator[CapturedOutput]:
     """What the handlers wrote of all these requests."""
-    with stdout(capsys) as output, container.override(deployed):
+    with capture_stdout(capsys) as output, container.override(deployed):
         for event, function in ASKED:
             sent = deepcopy(event)
             sent["requestContext"]["timeEpoch"] = time.time() * 1000
@@ -116,13 +116,13 @@ def of_a_run(capsys: pytest.CaptureFixture[str]) -> set[Metric]:
     """What a run of a suite emits: one case that found what it expected."""
     asked = suite({"name": "a", "query_text": "q", "expected_doc_ids": ["a"]})
     report = run_suite(RunPlan(asked, "s.json", asked.cases), Backend(lambda _: answer(chunk("a"))))
-    with stdout(capsys) as output:
+    with capture_stdout(capsys) as output:
         emit(report, "dev", SUITE_FUNCTION)
         return emitted(output.metrics)
 
 
 @pytest.fixture
-def emits(of_a_run: set[Metric], written: Written) -> set[Metric]:
+def emits(of_a_run: set[Metric], written: CapturedOutput) -> set[Metric]:
     """What was emitted, and what is emitted for codes and kinds that nobody provoked here."""
     return emitted(written.metrics) | of_a_run | by_rule("dev", SEARCH, VALIDATION)
 
@@ -140,7 +140,7 @@ def test_alarms_watch_what_is_emitted(emits: set[Metric]) -> None:
     assert {metric for metric in alarmed(found) if metric.namespace == NAMESPACE} <= graphed(found)
 
 
-def test_codes_and_kinds_are_emitted_by_the_rule(written: Written) -> None:
+def test_codes_and_kinds_are_emitted_by_the_rule(written: CapturedOutput) -> None:
     found = {metric for metric in emitted(written.metrics) if "." in metric.name}
     assert found <= by_rule("dev", SEARCH, VALIDATION)
     for function, names in RULED.items():
@@ -220,7 +220,7 @@ def changed(resource: str, old: str, new: str) -> Stack:
 # Log fields
 
 
-def known_fields(written: Written) -> set[str]:
+def known_fields(written: CapturedOutput) -> set[str]:
     return {field for line in written.lines if "_aws" not in line for field in flattened(line)}
 
 
@@ -238,7 +238,7 @@ def unknown_fields(found: Stack, known: set[str]) -> dict[str, set[str]]:
     return {name: fields for name, fields in every.items() if fields}
 
 
-def test_every_field_that_a_query_reads_is_in_the_log(written: Written) -> None:
+def test_every_field_that_a_query_reads_is_in_the_log(written: CapturedOutput) -> None:
     assert unknown_fields(observed(), known_fields(written)) == {}
 
 
@@ -251,7 +251,7 @@ def test_the_trace_of_a_bug_is_found_by_the_request_id(
     def _bug() -> None:
         raise RuntimeError("something is wrong")
 
-    with stdout(capsys) as output, container.override(deployed):
+    with capture_stdout(capsys) as output, container.override(deployed):
         app.handler(get("/bug"), LambdaContext(aws_request_id="r-1"))
     assert [line["message"] for line in output.lines if line.get("request_id") == "r-1"] == [
         "unexpected failure",
@@ -259,7 +259,7 @@ def test_the_trace_of_a_bug_is_found_by_the_request_id(
     ]
 
 
-def test_a_field_that_no_line_has_is_noticed(written: Written) -> None:
+def test_a_field_that_no_line_has_is_noticed(written: CapturedOutput) -> None:
     spoiled = changed("LatestErrors", "stages_ms.total", "stages_ms.whole")
     assert unknown_fields(spoiled, known_fields(written)) == {
         "${AWS::StackName}/Latest errors": {"stages_ms.whole"}

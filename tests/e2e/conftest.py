@@ -12,7 +12,7 @@ from chunkproof_cli.files.chunks import write_chunks
 from chunkproof_cli.local.corpus import sample_chunks
 from chunkproof_cli.main import cli, main
 
-from support.chromium import Chromium, NoBrowserError, chromium, unusable
+from support.chromium import Chromium, NoBrowserError, chromium, skip_without_browser
 from support.commands import Command, Run
 
 
@@ -84,4 +84,4 @@ def browser() -> Iterator[Chromium]:
         with chromium() as running:
             yield running
     except NoBrowserError as reason:
-        unusable(reason)
+        skip_without_browser(reason)

@@ -14,7 +14,7 @@ from support.audits import VECTOR, fill, run_audit, services_on
 from support.chromium import Chromium
 
 LONG = "https://docs.example.com/a/very/long/path/to/one/of/many/documents/with/nearly/the/same/address/"
-# Of each bar whether its label is read beside or above it, and whether all of the row is within the page.
+# For each bar: whether its label is beside or above it, and whether the row fits the page.
 CLEAR = """[...document.querySelectorAll(".chart tbody tr")].map(row => {
   const range = document.createRange();
   range.selectNodeContents(row.querySelector("th"));
@@ -26,7 +26,7 @@ CLEAR = """[...document.querySelectorAll(".chart tbody tr")].map(row => {
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """A report on chunks whose sources differ at the end only."""
+    """A report on chunks whose sources differ only at the end."""
     store, ids = QdrantStore.open_local(None), [f"chunk-{number}" for number in range(12)]
     points = [Point(point_id_for(i), {"chunk_id": i, "text": i, "url": LONG + i}, vector=VECTOR) for i in ids]
     fill(store, "c", points)
@@ -39,7 +39,7 @@ def file(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("width", [1200, 390])
-def test_every_bar_has_its_label_in_sight(browser: Chromium, file: Path, width: int) -> None:
+def test_every_bar_has_a_visible_label(browser: Chromium, file: Path, width: int) -> None:
     page = browser.open(file)
     page.look(width=width)
     assert page.run(CLEAR) == [True] * (2 + 1 + 5)  # match and mismatch, different, five sources
@@ -48,3 +48,10 @@ def test_every_bar_has_its_label_in_sight(browser: Chromium, file: Path, width: 
     assert page.run("document.documentElement.scrollWidth <= innerWidth")
     assert page.console == []
     assert page.requests == [file.as_uri()]
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1200), ("dark", 1200), ("light", 390)])
+def test_the_page_is_accessible(browser: Chromium, file: Path, scheme: str, width: int) -> None:
+    page = browser.open(file)
+    page.look(width=width, scheme=scheme)
+    assert page.axe_violations() == []

@@ -1,4 +1,4 @@
-"""`chunkproof latency` over logs: what the functions really write, read back."""
+"""`chunkproof latency --logs` reads what the handlers write."""
 
 import json
 import os
@@ -20,8 +20,8 @@ from chunkproof.runtime import container
 from support.api import get, invoke, post
 from support.chromium import Chromium
 from support.chunks import fill, make_services
-from support.commands import Command
-from support.log_lines import stdout
+from support.commands import Command, modules_of_suites
+from support.log_lines import capture_stdout
 from support.qdrant_server import free_port
 from support.serving import Serving, wait_until_ready
 
@@ -38,10 +38,10 @@ LINE = {
 
 @pytest.fixture
 def written(capsys: pytest.CaptureFixture[str]) -> str:
-    """What the handlers wrote about two searches, a validation, a health check and three failures."""
+    """The output of the handlers for two searches, a validation, a health check and three failures."""
     store = QdrantStore.open_local(None)
     fill(store, "docs", Point(1, PAYLOAD, vector=(1.0, 0.0)))
-    with container.override(make_services(store, "docs")), stdout(capsys) as written:
+    with container.override(make_services(store, "docs")), capture_stdout(capsys) as written:
         for event in (
             post("/search", {"query_vector": [1, 0]}),
             post("/search", {"query_vector": [0, 1]}),
@@ -71,7 +71,7 @@ def write(folder: Path, *totals: float, **changed: Any) -> Path:
     return file
 
 
-def test_what_the_handlers_write_is_read_back(chunkproof: Command, log: Path, written: str) -> None:
+def test_the_output_of_the_handlers_is_read_back(chunkproof: Command, log: Path, written: str) -> None:
     run = chunkproof("latency", "--logs", log, "--json")
     assert (run.code, run.err) == (0, "")
     report = run.json
@@ -86,7 +86,7 @@ def test_what_the_handlers_write_is_read_back(chunkproof: Command, log: Path, wr
         "GET /collections/none": 1,
     }
     counts = {row["stage"]: row["count"] for row in group["stages"] if row["starts"] == "all"}
-    # What is refused has no validation to the end, a vector needs no embedding, and only answers are formatted.
+    # A rejected request does not finish validation, a vector needs no embedding, and only results are formatted.
     assert counts == {"validate": 6, "search": 5, "format": 4, "total": 7}
     lines = [json.loads(line) for line in written.splitlines()]
     totals = sorted(line["stages_ms"]["total"] for line in lines if line.get("message") == "request")
@@ -94,7 +94,7 @@ def test_what_the_handlers_write_is_read_back(chunkproof: Command, log: Path, wr
     assert (total["p50"], total["max"]) == (totals[3], totals[-1])
 
 
-def test_a_person_sees_a_table_the_share_and_a_chart(chunkproof: Command, log: Path) -> None:
+def test_the_terminal_shows_a_table_the_share_and_a_chart(chunkproof: Command, log: Path) -> None:
     run = chunkproof("latency", "--logs", log)
     assert (run.code, run.err) == (0, "")
     assert "7 requests of " in run.out
@@ -112,7 +112,7 @@ def test_a_person_sees_a_table_the_share_and_a_chart(chunkproof: Command, log: P
         assert word in run.out
 
 
-def test_reports_are_written_next_to_the_table(chunkproof: Command, log: Path, tmp_path: Path) -> None:
+def test_reports_are_written_as_html_and_json(chunkproof: Command, log: Path, tmp_path: Path) -> None:
     page, data = tmp_path / "latency.html", tmp_path / "latency.json"
     run = chunkproof("latency", "--logs", log, "-o", page, "-o", data, "--json")
     assert run.code == 0
@@ -122,9 +122,7 @@ def test_reports_are_written_next_to_the_table(chunkproof: Command, log: Path, t
 
 
 @pytest.mark.parametrize(("slo", "code", "word"), [("75", 0, "meets"), ("75.1", 1, "BELOW")])
-def test_an_slo_that_is_not_met_fails(
-    chunkproof: Command, tmp_path: Path, slo: str, code: int, word: str
-) -> None:
+def test_an_unmet_slo_exits_1(chunkproof: Command, tmp_path: Path, slo: str, code: int, word: str) -> None:
     log = write(tmp_path, 1.0, 2.0, 3.0, 2_500.0)
     run = chunkproof("latency", "--logs", log, "--slo", slo)
     assert run.code == code
@@ -133,7 +131,7 @@ def test_an_slo_that_is_not_met_fails(
     assert (as_json.code, as_json.json["slo"]) == (code, {"percent": float(slo), "met": code == 0})
 
 
-def test_the_target_of_a_log_is_the_setting(
+def test_the_target_for_a_log_is_a_setting(
     chunkproof: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = write(tmp_path, 100.0, 300.0)
@@ -144,15 +142,21 @@ def test_the_target_of_a_log_is_the_setting(
     assert (wrong.code, "CHUNKPROOF_LATENCY_TARGET_MS must be" in wrong.err) == (2, True)
 
 
-def test_a_log_can_be_read_from_a_time_on(chunkproof: Command, log: Path, tmp_path: Path) -> None:
+def test_since_limits_a_log_to_recent_requests(chunkproof: Command, log: Path, tmp_path: Path) -> None:
     assert chunkproof("latency", "--logs", log, "--since", "5m", "--json").json["requests"] == 7
     old = chunkproof("latency", "--logs", write(tmp_path, 1.0), "--since", "30m")
     assert old.code == 2
-    assert "none of its 1 requests is that young; the last is of 2026-01-15 09:00 UTC" in old.err
+    assert "none of its 1 requests is within --since; the last is of 2026-01-15 09:00 UTC" in old.err
+
+
+def test_latency_imports_no_module_of_suites(tmp_path: Path) -> None:
+    page = tmp_path / "latency.html"
+    assert modules_of_suites("latency", "--logs", "-", "-o", page, stdin=json.dumps(LINE)) == set()
+    assert page.is_file()
 
 
 @pytest.mark.parametrize("content", ["", "START RequestId: 1\nEND RequestId: 1\n"])
-def test_a_log_without_requests_says_what_to_look_for(
+def test_a_log_without_requests_is_an_error_that_describes_a_request_line(
     chunkproof: Command, tmp_path: Path, content: str
 ) -> None:
     empty = tmp_path / "empty.log"
@@ -172,21 +176,23 @@ def test_a_log_without_requests_says_what_to_look_for(
         (("--logs", "/"), "Is a directory"),
         (("--logs", "-", "-o", "latency.pdf"), "the extension must be one of .html, .json"),
         (("--logs", "-", "-o", "nowhere/latency.html"), "there is no such folder to write to"),
-        (("--logs", "-", "--since", "yesterday"), "is no time such as 30m, 3h, 2d or 1w"),
-        (("--logs", "-", "--since", "0h"), "is no time such as 30m, 3h, 2d or 1w"),
+        (("--logs", "-", "--since", "yesterday"), "is not a time such as 30m, 3h, 2d or 1w"),
+        (("--logs", "-", "--since", "0h"), "is not a time such as 30m, 3h, 2d or 1w"),
         (("--logs", "-", "--since", "456d"), "CloudWatch keeps metrics for 455d"),
         (("--logs", "-", "--slo", "101"), "101"),
-        (("--logs", "-", "--slo", "nan"), "nan is no share"),
+        (("--logs", "-", "--slo", "nan"), "nan is not a percentage"),
         (("--logs", "-", "--api", "https://a.example"), "times are in a stack's metrics (--stack)"),
     ],
 )
-def test_wrong_usage_says_what_is_right(chunkproof: Command, arguments: tuple[str, ...], said: str) -> None:
+def test_a_usage_error_names_the_correct_usage(
+    chunkproof: Command, arguments: tuple[str, ...], said: str
+) -> None:
     run = chunkproof("latency", *arguments)
     assert (run.code, run.out) == (2, "")
     assert said in run.err
 
 
-def test_what_was_logged_does_not_act_on_a_terminal(chunkproof: Command, tmp_path: Path) -> None:
+def test_logged_text_does_not_act_on_the_terminal(chunkproof: Command, tmp_path: Path) -> None:
     log = write(tmp_path, 1.0, 2.0, route="GET /\x1b[2J", code="[red]\x07", status=404)
     log.write_text(log.read_text() + "\n" + json.dumps(LINE))
     run = chunkproof("latency", "--logs", log)
@@ -214,7 +220,7 @@ def test_standard_input_is_read_and_a_terminal_without_block_characters_gets_asc
 
 @contextmanager
 def serving_into(out: Any, folder: Path, *arguments: str) -> Iterator[Serving]:
-    """A server whose standard output is given."""
+    """Run a server that writes to the given standard output."""
     port, errors = free_port(), folder / "stderr"
     command = [
         sys.executable,
@@ -237,7 +243,7 @@ def serving_into(out: Any, folder: Path, *arguments: str) -> Iterator[Serving]:
         process.wait()
 
 
-def test_what_serve_writes_into_a_file_is_read_while_it_runs(chunkproof: Command, tmp_path: Path) -> None:
+def test_a_log_of_serve_is_read_while_it_runs(chunkproof: Command, tmp_path: Path) -> None:
     log = tmp_path / "requests.jsonl"
     with log.open("wb") as out, serving_into(out, tmp_path) as server:
         httpx.post(f"{server.url}/search", json={"query_text": "a question"})
@@ -252,7 +258,7 @@ def test_what_serve_writes_into_a_file_is_read_while_it_runs(chunkproof: Command
     assert "stages_ms" not in server.written
 
 
-def test_a_terminal_sees_no_log_lines(tmp_path: Path) -> None:
+def test_serve_writes_no_log_lines_to_a_terminal(tmp_path: Path) -> None:
     ours, terminal = pty.openpty()
     os.set_blocking(ours, False)
     with serving_into(terminal, tmp_path) as server:
@@ -264,7 +270,7 @@ def test_a_terminal_sees_no_log_lines(tmp_path: Path) -> None:
     os.close(terminal)
 
 
-def test_a_terminal_that_asks_sees_them_and_may_go(tmp_path: Path) -> None:
+def test_serve_with_logs_writes_them_to_a_terminal_which_may_close(tmp_path: Path) -> None:
     ours, terminal = pty.openpty()
     with serving_into(terminal, tmp_path, "--logs") as server:
         assert b'"message":"request"' in os.read(ours, 65_536)
@@ -275,7 +281,7 @@ def test_a_terminal_that_asks_sees_them_and_may_go(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("width", [1200, 390])
-def test_times_stand_on_one_line_in_the_page(
+def test_each_row_of_the_chart_is_one_line_high(
     chunkproof: Command, browser: Chromium, tmp_path: Path, width: int
 ) -> None:
     log, file = tmp_path / "days.log", tmp_path / "latency.html"
@@ -289,3 +295,14 @@ def test_times_stand_on_one_line_in_the_page(
     assert max(heights) < 2 * 24  # a line is 1.5 times 16 pixels high
     assert page.run("document.documentElement.scrollWidth <= innerWidth")
     assert page.console == []
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1200), ("dark", 1200), ("light", 390)])
+def test_the_page_is_accessible(
+    chunkproof: Command, browser: Chromium, log: Path, tmp_path: Path, scheme: str, width: int
+) -> None:
+    file = tmp_path / "latency.html"
+    chunkproof("latency", "--logs", log, "--slo", "99", "-o", file)
+    page = browser.open(file)
+    page.look(width=width, scheme=scheme)
+    assert page.axe_violations() == []

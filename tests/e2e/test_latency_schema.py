@@ -24,7 +24,7 @@ from chunkproof_cli.local.gateway import LambdaContext
 from support.api import get, invoke, post
 from support.chunks import fill
 from support.cohere_server import KEY, cohere_server
-from support.log_lines import Line, Written, stdout
+from support.log_lines import CapturedOutput, Line, capture_stdout
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "reference" / "logs.md").read_text("utf-8")
@@ -34,18 +34,18 @@ LEVELS = ("debug", "info", "warning", "error", "exception")
 
 
 def rows(page: str, heading: str) -> dict[str, str]:
-    """The first table of a section: what is named in its first column, and the second."""
+    """Read the first two columns of the first table of a section."""
     section = page.split(f"\n## {heading}\n")[1].split("\n## ", maxsplit=1)[0]
     return dict(re.findall(r"^\| `(.+?)` \| ([^|]*?) \|", section, re.M))
 
 
 @pytest.fixture
-def written(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Written]:
-    """Everything about requests that, between them, have every field there is."""
+def written(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[CapturedOutput]:
+    """The output for requests that together have every field."""
     monkeypatch.setenv("_X_AMZN_TRACE_ID", "Root=1-5759e988-bd862e3fe1be46a994272793;Sampled=1")
     store = QdrantStore.open_local(None)
     fill(store, "docs", Point(1, PAYLOAD, vector=(1.0, 0.0)))
-    with cohere_server(lambda _: [1.0, 0.0]) as api, stdout(capsys) as written:
+    with cohere_server(lambda _: [1.0, 0.0]) as api, capture_stdout(capsys) as written:
         transport = DeadlineTransport(lambda: {"authorization": f"Bearer {KEY}"})
         embedder = CohereEmbedder(transport, model="m", base_url=api.url)
         circuits = {name: CircuitBreaker(name) for name in ("qdrant", "cohere")}
@@ -70,7 +70,7 @@ def fields(line: Line, within: str = "") -> Iterator[tuple[str, Any]]:
             yield from fields(value, f"{within}{name}.")
 
 
-def test_every_field_of_a_request_is_documented_and_every_documented_one_is_there(written: Written) -> None:
+def test_request_lines_have_exactly_the_documented_fields(written: CapturedOutput) -> None:
     documented = rows(PAGE, "The request line")
     found = {name: value for line in written.requests for name, value in fields(line)}
     assert set(found) == set(documented)
@@ -78,7 +78,7 @@ def test_every_field_of_a_request_is_documented_and_every_documented_one_is_ther
     assert wrong == {}
 
 
-def test_every_metric_is_documented_and_every_documented_one_is_there(written: Written) -> None:
+def test_metrics_are_exactly_the_documented_ones(written: CapturedOutput) -> None:
     (directives,) = zip(*(line["_aws"]["CloudWatchMetrics"] for line in written.metrics), strict=True)
     found = {
         re.sub(
@@ -95,7 +95,7 @@ def test_every_metric_is_documented_and_every_documented_one_is_there(written: W
 
 
 def logged_messages() -> Iterator[tuple[str, str]]:
-    """Each message that the layer's code hands to a logger, and its level."""
+    """Find each message that the layer logs, with its level."""
     for file in (ROOT / "shared" / "chunkproof").rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text("utf-8"))):
             match node:
@@ -106,8 +106,8 @@ def logged_messages() -> Iterator[tuple[str, str]]:
                     yield message.replace("%s", "…"), "ERROR" if level == "exception" else level.upper()
 
 
-def warnings(written: Written) -> Iterator[tuple[str, str]]:
-    """Those about a request that went wrong in every way."""
+def warnings(written: CapturedOutput) -> Iterator[tuple[str, str]]:
+    """The warnings about a request that exceeds every limit."""
     record = Record()
     record.stages |= {"embed": 1_001.0, "search": 501.0, "total": 2_001.0}
     record.facts |= {"status": 200, "top_score": 0.29}
@@ -118,14 +118,14 @@ def warnings(written: Written) -> Iterator[tuple[str, str]]:
             yield line["message"].replace("2000", "…"), line["level"]
 
 
-def test_every_other_line_is_documented_and_every_documented_one_is_written(
+def test_other_lines_are_exactly_the_documented_ones(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    with stdout(capsys) as written:
+    with capture_stdout(capsys) as written:
         found = {**dict(logged_messages()), **dict(warnings(written))}
     assert found == rows(PAGE, "Other lines")
 
 
-def test_a_field_that_the_page_leaves_out_or_makes_up_is_noticed() -> None:
+def test_a_field_that_is_missing_or_extra_in_the_docs_is_noticed() -> None:
     page = PAGE.replace("| `state` | string |", "| `stage` | string |")
     assert set(rows(page, "The request line")) ^ set(rows(PAGE, "The request line")) == {"state", "stage"}

@@ -17,7 +17,7 @@ from support.api import Event, invoke, post, request
 from support.chunks import fill, make_services
 from support.cloudwatch_server import CloudWatch, cloudwatch_server, refusal
 from support.commands import Command
-from support.log_lines import Written, stdout
+from support.log_lines import CapturedOutput, capture_stdout
 from support.template import template
 
 OUTPUTS = {
@@ -99,7 +99,7 @@ def test_the_figures_are_those_of_cloudwatch(
     assert [(b["requests"], b["p95"]) for b in search["buckets"] if b["requests"]] == [(100, 1_900.0)]
 
 
-def test_a_person_sees_a_table_for_each_function(chunkproof: Command, cloudwatch: CloudWatch) -> None:
+def test_the_terminal_shows_a_table_for_each_function(chunkproof: Command, cloudwatch: CloudWatch) -> None:
     deploy()
     hundred_searches(cloudwatch)
     run = chunkproof("latency", "--stack", "stack", "--slo", "99")
@@ -111,7 +111,7 @@ def test_a_person_sees_a_table_for_each_function(chunkproof: Command, cloudwatch
     assert "p95 by 15 minutes, against the target of 1,500 ms" in run.out
 
 
-def test_what_is_older_is_told_only_when_asked_for(chunkproof: Command, cloudwatch: CloudWatch) -> None:
+def test_older_requests_are_reported_only_with_since(chunkproof: Command, cloudwatch: CloudWatch) -> None:
     deploy()
     hundred_searches(cloudwatch, ago_seconds=5 * 3_600)
     nothing = chunkproof("latency", "--stack", "stack")
@@ -127,7 +127,7 @@ def test_what_is_older_is_told_only_when_asked_for(chunkproof: Command, cloudwat
 
 
 @pytest.mark.usefixtures("aws")
-def test_motos_cloudwatch_takes_the_question_and_knows_of_nothing(chunkproof: Command) -> None:
+def test_moto_accepts_the_query_and_has_no_data(chunkproof: Command) -> None:
     deploy()
     run = chunkproof("latency", "--stack", "stack", "--since", "1w", "--json")
     assert (run.code, run.json["error"]["code"]) == (3, "NO_DATA")
@@ -141,8 +141,8 @@ def arriving_now(event: Event) -> Event:
     return event
 
 
-def handled(written: Written) -> None:
-    """Searches and validations, some failing, by the functions of the stack."""
+def handle_requests(written: CapturedOutput) -> None:
+    """Run searches and validations, some failing, as the functions of the stack."""
     store = QdrantStore.open_local(None)
     fill(store, "docs", Point(1, PAYLOAD, vector=(1.0, 0.0)))
     with container.override(make_services(store, "docs", ENVIRONMENT="prod", LATENCY_TARGET_MS="1500")):
@@ -155,12 +155,12 @@ def handled(written: Written) -> None:
     store.close()
 
 
-def test_cloudwatch_and_the_log_tell_the_same_of_what_the_handlers_wrote(
+def test_cloudwatch_and_the_log_give_the_same_figures(
     chunkproof: Command, cloudwatch: CloudWatch, capsys: pytest.CaptureFixture[str], tmp_path: Any
 ) -> None:
     deploy()
-    with stdout(capsys) as written:
-        handled(written)
+    with capture_stdout(capsys) as written:
+        handle_requests(written)
         lines, text = written.lines, written.text
     for line in lines:
         if "_aws" in line:
@@ -188,7 +188,7 @@ def test_cloudwatch_and_the_log_tell_the_same_of_what_the_handlers_wrote(
 
 
 @pytest.mark.usefixtures("aws")
-def test_a_stack_that_is_none_of_ours_is_wrong_input(chunkproof: Command) -> None:
+def test_a_stack_of_another_product_is_rejected(chunkproof: Command) -> None:
     unknown = chunkproof("latency", "--stack", "nothing")
     assert (unknown.code, unknown.err) == (2, "There is no stack nothing in this account and region\n")
     deploy({"Other": "x"})
@@ -202,16 +202,18 @@ def test_a_stack_that_is_none_of_ours_is_wrong_input(chunkproof: Command) -> Non
     [({**OUTPUTS, "SearchFunctionName": None}, PARAMETERS), (OUTPUTS, {"LatencyTargetMs": "1500"})],
     ids=["no function", "no environment"],
 )
-def test_a_stack_of_another_version_says_what_it_lacks(
+def test_the_error_for_a_stack_of_another_version_names_what_it_lacks(
     chunkproof: Command, outputs: dict[str, Any], parameters: dict[str, str]
 ) -> None:
     deploy({name: value for name, value in outputs.items() if value}, parameters)
     run = chunkproof("latency", "--stack", "stack")
     assert run.code == 2
-    assert "does not tell SearchFunctionName and EnvironmentName: deploy this version of it" in run.err
+    assert (
+        "lacks the output SearchFunctionName or the parameter EnvironmentName: deploy this version" in run.err
+    )
 
 
-def test_the_template_tells_what_is_asked_of_a_stack() -> None:
+def test_the_template_has_the_outputs_and_parameters_that_latency_reads() -> None:
     written = template()
     assert {*OUTPUTS} <= set(written["Outputs"])
     assert {*PARAMETERS} <= set(written["Parameters"])
@@ -224,7 +226,7 @@ def test_the_template_tells_what_is_asked_of_a_stack() -> None:
         ("ExpiredToken", "The token is expired", ""),
     ],
 )
-def test_a_refusal_names_the_permission_that_is_missing(
+def test_an_access_error_names_the_missing_permission(
     chunkproof: Command, cloudwatch: CloudWatch, code: str, message: str, hint: str
 ) -> None:
     deploy()
@@ -234,7 +236,7 @@ def test_a_refusal_names_the_permission_that_is_missing(
     assert run.err == f"AWS refused ({code}): {message}{hint}\n"
 
 
-def test_a_figure_that_cloudwatch_cannot_tell_is_not_passed_over(
+def test_a_metric_that_cloudwatch_fails_to_return_is_an_error(
     chunkproof: Command, cloudwatch: CloudWatch
 ) -> None:
     deploy()
@@ -245,7 +247,7 @@ def test_a_figure_that_cloudwatch_cannot_tell_is_not_passed_over(
     assert run.err == "CloudWatch could not tell ValidationLatency: InternalError\n"
 
 
-def test_without_credentials_it_is_told_how_to_have_some(
+def test_the_error_without_credentials_says_how_to_configure_them(
     chunkproof: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"):

@@ -13,7 +13,7 @@ from chunkproof.clients import secrets
 
 from support.api import Reply, get, invoke, new_process, post
 from support.clock import Clock, clock_of
-from support.log_lines import Written, stdout
+from support.log_lines import CapturedOutput, capture_stdout
 from support.recording_server import CannedResponse, RecordedRequest, RecordingServer, recording_server
 
 NAME = "chunkproof/keys"
@@ -116,8 +116,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 @pytest.fixture
-def written(capsys: pytest.CaptureFixture[str]) -> Iterator[Written]:
-    with stdout(capsys) as made:
+def written(capsys: pytest.CaptureFixture[str]) -> Iterator[CapturedOutput]:
+    with capture_stdout(capsys) as made:
         yield made
 
 
@@ -200,7 +200,9 @@ def test_a_refused_key_does_not_open_the_circuit(services: Services, secret: Sec
     assert services.calls()["cohere"] == 6
 
 
-def test_no_log_line_holds_a_key(services: Services, secret: Secret, clock: Clock, written: Written) -> None:
+def test_no_log_line_holds_a_key(
+    services: Services, secret: Secret, clock: Clock, written: CapturedOutput
+) -> None:
     ask()
     clock.now += 60
     services.accepted = NEW
@@ -228,7 +230,7 @@ def test_after_a_refused_key_of_the_environment_aws_is_not_called(
 
 
 def test_while_a_secret_is_malformed_the_old_keys_are_used(
-    services: Services, secret: Secret, clock: Clock, written: Written
+    services: Services, secret: Secret, clock: Clock, written: CapturedOutput
 ) -> None:
     ask()
     clock.now += 300
@@ -249,7 +251,7 @@ def test_while_a_secret_is_malformed_the_old_keys_are_used(
 
 
 def test_a_refused_key_whose_secret_became_malformed_is_sent_once_and_reported_as_refused(
-    services: Services, secret: Secret, clock: Clock, written: Written
+    services: Services, secret: Secret, clock: Clock, written: CapturedOutput
 ) -> None:
     ask()
     services.calls()
@@ -266,7 +268,7 @@ def test_a_refused_key_whose_secret_became_malformed_is_sent_once_and_reported_a
 
 
 def test_after_a_secret_was_deleted_the_old_keys_are_used(
-    services: Services, secret: Secret, clock: Clock, written: Written
+    services: Services, secret: Secret, clock: Clock, written: CapturedOutput
 ) -> None:
     ask()
     clock.now += 300
@@ -280,7 +282,7 @@ def test_after_a_secret_was_deleted_the_old_keys_are_used(
 
 
 def test_a_missing_secret_is_named_in_the_response_and_in_the_log(
-    secret: Secret, services: Services, written: Written
+    secret: Secret, services: Services, written: CapturedOutput
 ) -> None:
     secret.client.delete_secret(SecretId=secret.arn, ForceDeleteWithoutRecovery=True)
     reply = invoke(get("/collections/docs"))
@@ -293,7 +295,9 @@ def test_a_missing_secret_is_named_in_the_response_and_in_the_log(
 
 
 @pytest.mark.parametrize("content", ["s3cr3t-not-json", '{"COHERE_API_KEY": ["s3cr3t"]}'])
-def test_a_malformed_secret_is_named_and_not_shown(secret: Secret, written: Written, content: str) -> None:
+def test_a_malformed_secret_is_named_and_not_shown(
+    secret: Secret, written: CapturedOutput, content: str
+) -> None:
     secret.change(content)
     reply = invoke(get("/collections/docs"))
     assert (reply.status, reply.code) == (503, "NOT_CONFIGURED")

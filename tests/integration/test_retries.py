@@ -32,7 +32,7 @@ from support.clock import Clock, clock_of
 from support.cohere_server import KEY, Answer, CohereServer
 from support.fault_proxy import FaultProxy, fault_proxy
 from support.faults import Cut, Refused
-from support.log_lines import records_of
+from support.log_lines import capture_records
 from support.recording_server import CannedResponse, RecordedRequest, RecordingServer, recording_server
 
 JSON = {"content-type": "application/json"}
@@ -185,7 +185,7 @@ def test_a_write_that_got_a_response_is_not_repeated(store_at: Stores, status: i
 def test_a_repeated_call_is_logged_with_the_name_of_the_service(store_at: Stores) -> None:
     with (
         recording_server(Script(qdrant_error(503))) as server,
-        records_of("chunkproof.clients.transport") as records,
+        capture_records("chunkproof.clients.transport") as records,
     ):
         read(store_at(server.url, CircuitBreaker("qdrant")))
     (record,) = records

@@ -30,7 +30,7 @@ from support import emf
 from support.api import Event, Reply, get, invoke, new_process, post, request
 from support.chunks import SECONDS_60, fill
 from support.cohere_server import KEY, Answer, CohereServer, cohere_server
-from support.log_lines import Line, Written, stdout
+from support.log_lines import CapturedOutput, Line, capture_stdout
 
 QUERY = "Where do the tapirs of Kłodzko sleep?"
 SEARCH = post("/search", {"query_text": QUERY, "query_id": "q-1"})
@@ -109,12 +109,12 @@ def deployed(store: Store, embedder: CohereEmbedder) -> Deploy:
 
 
 @pytest.fixture
-def written(capsys: pytest.CaptureFixture[str]) -> Iterator[Written]:
-    with stdout(capsys) as made:
+def written(capsys: pytest.CaptureFixture[str]) -> Iterator[CapturedOutput]:
+    with capture_stdout(capsys) as made:
         yield made
 
 
-def told(event: Event, written: Written) -> tuple[Reply, Line, dict[str, float]]:
+def told(event: Event, written: CapturedOutput) -> tuple[Reply, Line, dict[str, float]]:
     """The answer, the one line that tells of it, and its metrics."""
     written.clear()
     reply = invoke(event, LambdaContext())
@@ -153,7 +153,7 @@ OUTCOMES: dict[str, tuple[Event, int, str | None]] = {
 
 @pytest.mark.parametrize("name", OUTCOMES)
 def test_each_request_leaves_one_line_and_one_set_of_metrics(
-    deployed: Deploy, written: Written, name: str
+    deployed: Deploy, written: CapturedOutput, name: str
 ) -> None:
     event, status, code = OUTCOMES[name]
     with deployed():
@@ -166,7 +166,7 @@ def test_each_request_leaves_one_line_and_one_set_of_metrics(
     assert {name for name in figures if name.startswith("Errors.")} == ({f"Errors.{code}"} if code else set())
 
 
-def test_a_deployment_without_settings_leaves_them_too(written: Written) -> None:
+def test_a_deployment_without_settings_leaves_them_too(written: CapturedOutput) -> None:
     with new_process():
         reply, line, figures = told(SEARCH, written)
     assert (reply.status, line["code"], figures["Errors.NOT_CONFIGURED"]) == (503, "NOT_CONFIGURED", 1.0)
@@ -174,7 +174,7 @@ def test_a_deployment_without_settings_leaves_them_too(written: Written) -> None
 
 
 def test_a_deployment_with_a_wrong_setting_leaves_them_too(
-    written: Written, monkeypatch: pytest.MonkeyPatch
+    written: CapturedOutput, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CHUNKPROOF_MAX_TOP_K", "many")
     with new_process():
@@ -199,7 +199,7 @@ def backend() -> Api:
     return app
 
 
-def test_a_bug_leaves_a_trace_one_line_and_one_set_of_metrics(backend: Api, written: Written) -> None:
+def test_a_bug_leaves_a_trace_one_line_and_one_set_of_metrics(backend: Api, written: CapturedOutput) -> None:
     context = LambdaContext(aws_request_id="5e0c0000-0000-4000-8000-000000000001")
     assert backend.handler(SEARCH, context)["statusCode"] == 500
     (line,) = written.requests
@@ -212,7 +212,9 @@ def test_a_bug_leaves_a_trace_one_line_and_one_set_of_metrics(backend: Api, writ
     assert "RuntimeError: something is wrong" in trace["exception"]
 
 
-def test_a_line_names_the_request_as_lambda_and_the_gateway_do(deployed: Deploy, written: Written) -> None:
+def test_a_line_names_the_request_as_lambda_and_the_gateway_do(
+    deployed: Deploy, written: CapturedOutput
+) -> None:
     event = deepcopy(SEARCH)
     event["requestContext"]["requestId"] = "JKJaXmPLvHcESHA="
     with deployed():
@@ -225,7 +227,7 @@ def test_a_line_names_the_request_as_lambda_and_the_gateway_do(deployed: Deploy,
 # metrics
 
 
-def test_metrics_have_three_dimensions_and_no_other(deployed: Deploy, written: Written) -> None:
+def test_metrics_have_three_dimensions_and_no_other(deployed: Deploy, written: CapturedOutput) -> None:
     with deployed(ENVIRONMENT="prod"):
         invoke(SEARCH, LambdaContext(function_name="chunkproof-search"))
     (metrics,) = written.metrics
@@ -278,7 +280,7 @@ def test_metrics_that_cloudwatch_would_not_take_are_noticed(name: str) -> None:
     assert emf.problems(document) != []
 
 
-def test_a_search_is_measured_by_what_it_found(deployed: Deploy, written: Written) -> None:
+def test_a_search_is_measured_by_what_it_found(deployed: Deploy, written: CapturedOutput) -> None:
     with deployed():
         _, first, figures = told(SEARCH, written)
         assert (figures["ResultCount"], figures["TopScore"], figures["EmbeddingCacheHit"]) == (2.0, 1.0, 0.0)
@@ -288,7 +290,7 @@ def test_a_search_is_measured_by_what_it_found(deployed: Deploy, written: Writte
         assert figures["EmbeddingCacheHit"] == 1.0
 
 
-def test_a_search_without_a_match_has_no_top_score(deployed: Deploy, written: Written) -> None:
+def test_a_search_without_a_match_has_no_top_score(deployed: Deploy, written: CapturedOutput) -> None:
     with deployed():
         _, _, figures = told(post("/search", {"query_text": QUERY, "collection": "empty"}), written)
     assert figures["ResultCount"] == 0.0
@@ -304,7 +306,7 @@ def test_a_search_without_a_match_has_no_top_score(deployed: Deploy, written: Wr
     ],
 )
 def test_a_validation_is_measured_by_what_it_found(
-    deployed: Deploy, written: Written, original: str, mismatch: float, kinds: set[str]
+    deployed: Deploy, written: CapturedOutput, original: str, mismatch: float, kinds: set[str]
 ) -> None:
     event = post("/validate-chunk", {"chunk_id": "1", "original_text": original})
     with deployed():
@@ -314,7 +316,7 @@ def test_a_validation_is_measured_by_what_it_found(
     assert (line["chunk_id"], line["matches"]) == ("1", not mismatch)
 
 
-def test_circuits_are_told_of(deployed: Deploy, written: Written) -> None:
+def test_circuits_are_told_of(deployed: Deploy, written: CapturedOutput) -> None:
     with deployed() as services:
         _, line, figures = told(HEALTH, written)
         assert line["circuits"] == {"qdrant": "closed", "cohere": "closed"}
@@ -326,7 +328,7 @@ def test_circuits_are_told_of(deployed: Deploy, written: Written) -> None:
 
 
 def test_a_cold_start_is_told_once_for_each_function(
-    deployed: Deploy, written: Written, monkeypatch: pytest.MonkeyPatch
+    deployed: Deploy, written: CapturedOutput, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     functions = {name: handlers.load_function.__wrapped__(name) for name in handlers.FUNCTIONS}
     monkeypatch.setattr(handlers, "load_function", functions.__getitem__)
@@ -350,7 +352,7 @@ def test_a_cold_start_is_told_once_for_each_function(
     ids=["search", "validate", "collection", "health"],
 )
 def test_each_route_has_its_stages(
-    deployed: Deploy, written: Written, event: Event, stages: set[str]
+    deployed: Deploy, written: CapturedOutput, event: Event, stages: set[str]
 ) -> None:
     with deployed():
         _, line, figures = told(event, written)
@@ -369,7 +371,9 @@ def test_each_route_has_its_stages(
     assert measured == {names[stage]: ms for stage, ms in taken.items()}
 
 
-def test_time_is_counted_to_the_stage_that_took_it(deployed: Deploy, written: Written, store: Store) -> None:
+def test_time_is_counted_to_the_stage_that_took_it(
+    deployed: Deploy, written: CapturedOutput, store: Store
+) -> None:
     store.seconds = 0.2
     with deployed():
         _, line, _ = told(SEARCH, written)
@@ -414,7 +418,7 @@ STATES: dict[str, tuple[Event, Callable[[CohereServer, Store], None], str, str]]
 
 @pytest.mark.parametrize("name", STATES)
 def test_a_failure_tells_how_far_the_request_came(
-    deployed: Deploy, written: Written, api: CohereServer, store: Store, name: str
+    deployed: Deploy, written: CapturedOutput, api: CohereServer, store: Store, name: str
 ) -> None:
     event, fail, code, state = STATES[name]
     fail(api, store)
@@ -437,7 +441,7 @@ def test_a_failure_tells_how_far_the_request_came(
     ids=["success", "failure", "fault", "refused"],
 )
 def test_the_text_of_a_query_is_not_logged(
-    deployed: Deploy, written: Written, event: Event, code: str | None
+    deployed: Deploy, written: CapturedOutput, event: Event, code: str | None
 ) -> None:
     with deployed():
         _, line, _ = told(event, written)
@@ -448,14 +452,16 @@ def test_the_text_of_a_query_is_not_logged(
         assert (line["query_chars"], line["query_sha256"]) == (37, sha256(QUERY.encode()).hexdigest()[:16])
 
 
-def test_the_text_of_a_query_is_logged_where_that_is_wanted(deployed: Deploy, written: Written) -> None:
+def test_the_text_of_a_query_is_logged_where_that_is_wanted(
+    deployed: Deploy, written: CapturedOutput
+) -> None:
     with deployed(LOG_QUERIES="true"):
         _, line, _ = told(SEARCH, written)
     assert line["query_text"] == QUERY
     assert QUERY not in json.dumps(written.metrics, ensure_ascii=False)
 
 
-def test_a_query_given_as_a_vector_has_no_text_to_log(deployed: Deploy, written: Written) -> None:
+def test_a_query_given_as_a_vector_has_no_text_to_log(deployed: Deploy, written: CapturedOutput) -> None:
     with deployed(LOG_QUERIES="true"):
         _, line, figures = told(post("/search", {"query_vector": [1.0, 0.0]}), written)
     assert not {"query_text", "query_chars", "query_sha256"} & set(line)
@@ -464,7 +470,7 @@ def test_a_query_given_as_a_vector_has_no_text_to_log(deployed: Deploy, written:
 
 @pytest.mark.parametrize("log_queries", ["false", "true"])
 def test_neither_a_stored_nor_an_original_text_is_logged(
-    deployed: Deploy, written: Written, shared_store: Store, log_queries: str
+    deployed: Deploy, written: CapturedOutput, shared_store: Store, log_queries: str
 ) -> None:
     name = f"stored-{log_queries}"
     fill(shared_store, name, Point(1, {"text": "capybaras graze", **PAYLOAD}, vector=(1.0, 0.0)))
@@ -494,7 +500,9 @@ FORGED = '\n{"level":"INFO","message":"request","status":200}\r\n\u2028'
     ],
     ids=["a query", "a collection", "a field", "a chunk", "a path", "a parameter"],
 )
-def test_nothing_that_a_caller_writes_begins_a_line(deployed: Deploy, written: Written, event: Event) -> None:
+def test_nothing_that_a_caller_writes_begins_a_line(
+    deployed: Deploy, written: CapturedOutput, event: Event
+) -> None:
     with deployed(LOG_QUERIES="true"):
         invoke(event)
     assert (len(written.requests), len(written.metrics)) == (1, 1)
@@ -511,7 +519,9 @@ def at(epoch: object) -> Event:
     return event
 
 
-def test_the_time_since_the_gateway_had_the_request_is_measured(deployed: Deploy, written: Written) -> None:
+def test_the_time_since_the_gateway_had_the_request_is_measured(
+    deployed: Deploy, written: CapturedOutput
+) -> None:
     with deployed():
         _, line, figures = told(at(int(time.time() * 1000) - 1_500), written)
     assert 1_499 <= figures["GatewayLatency"] < 10_000
@@ -524,7 +534,7 @@ def test_the_time_since_the_gateway_had_the_request_is_measured(deployed: Deploy
     ids=["of an old event", "zero", "null", "a text", "to come", "absurd"],
 )
 def test_a_time_that_no_gateway_just_gave_is_not_measured(
-    deployed: Deploy, written: Written, epoch: object
+    deployed: Deploy, written: CapturedOutput, epoch: object
 ) -> None:
     with deployed():
         _, line, figures = told(at(epoch), written)
@@ -535,14 +545,14 @@ def test_a_time_that_no_gateway_just_gave_is_not_measured(
 # warnings
 
 
-def test_a_request_like_any_other_warns_of_nothing(deployed: Deploy, written: Written) -> None:
+def test_a_request_like_any_other_warns_of_nothing(deployed: Deploy, written: CapturedOutput) -> None:
     with deployed():
         for event in (SEARCH, VALIDATE, INFO, HEALTH):
             told(event, written)
             assert written.warnings == []
 
 
-def test_a_slow_embedding_is_warned_of(deployed: Deploy, written: Written, store: Store) -> None:
+def test_a_slow_embedding_is_warned_of(deployed: Deploy, written: CapturedOutput, store: Store) -> None:
     def sleepy(_: str) -> list[float]:
         time.sleep(1.05)
         return [1.0, 0.0]
@@ -559,7 +569,7 @@ def test_a_slow_embedding_is_warned_of(deployed: Deploy, written: Written, store
     assert line["stages_ms"]["embed"] == figures["EmbeddingLatency"] >= 1_050
 
 
-def test_a_slow_search_is_warned_of(deployed: Deploy, written: Written, store: Store) -> None:
+def test_a_slow_search_is_warned_of(deployed: Deploy, written: CapturedOutput, store: Store) -> None:
     store.seconds = 0.51
     with deployed():
         told(SEARCH, written)
@@ -568,7 +578,7 @@ def test_a_slow_search_is_warned_of(deployed: Deploy, written: Written, store: S
 
 
 def test_an_answer_over_the_target_is_warned_of_and_counted(
-    deployed: Deploy, written: Written, store: Store
+    deployed: Deploy, written: CapturedOutput, store: Store
 ) -> None:
     store.seconds = 0.03
     with deployed(LATENCY_TARGET_MS="20"):
@@ -580,7 +590,7 @@ def test_an_answer_over_the_target_is_warned_of_and_counted(
         assert figures["TargetMissed"] == 0.0
 
 
-def test_the_target_holds_for_what_the_gateway_waited(deployed: Deploy, written: Written) -> None:
+def test_the_target_holds_for_what_the_gateway_waited(deployed: Deploy, written: CapturedOutput) -> None:
     with deployed():
         _, _, figures = told(at(int(time.time() * 1000) - 2_100), written)
     assert written.warnings == ["Total time is over the target of 2000 ms"]
@@ -597,7 +607,7 @@ def test_the_target_holds_for_what_the_gateway_waited(deployed: Deploy, written:
     ids=["0.31", "0.29", "0.0"],
 )
 def test_a_low_top_score_is_warned_of(
-    deployed: Deploy, written: Written, shared_store: Store, vector: list[float], warnings: list[str]
+    deployed: Deploy, written: CapturedOutput, shared_store: Store, vector: list[float], warnings: list[str]
 ) -> None:
     name = f"one-{vector[0]}"
     fill(shared_store, name, POINTS[0])
@@ -606,7 +616,7 @@ def test_a_low_top_score_is_warned_of(
     assert written.warnings == warnings
 
 
-def test_no_match_is_no_low_score(deployed: Deploy, written: Written) -> None:
+def test_no_match_is_no_low_score(deployed: Deploy, written: CapturedOutput) -> None:
     with deployed():
         told(post("/search", {"query_text": QUERY, "collection": "empty"}), written)
     assert written.warnings == []
@@ -620,7 +630,7 @@ def test_no_match_is_no_low_score(deployed: Deploy, written: Written) -> None:
     [("top_score", '"high"'), ("result_count", "null"), ("message", '"mine"')],
 )
 def test_a_failure_to_tell_does_not_fail_the_request(
-    backend: Api, written: Written, name: str, value: str
+    backend: Api, written: CapturedOutput, name: str, value: str
 ) -> None:
     reply = Reply(backend.handler(get("/facts", name=name, value=value), LambdaContext()))
     assert (reply.status, reply.json) == (200, {"code": "NONE", "message": "well"})
@@ -628,7 +638,7 @@ def test_a_failure_to_tell_does_not_fail_the_request(
     assert "Traceback" in line["exception"]
 
 
-def test_after_a_failure_to_tell_the_next_request_is_told_of(backend: Api, written: Written) -> None:
+def test_after_a_failure_to_tell_the_next_request_is_told_of(backend: Api, written: CapturedOutput) -> None:
     backend.handler(get("/facts", name="top_score", value='"high"'), LambdaContext())
     written.clear()
     backend.handler(get("/facts", name="top_score", value="0.5"), LambdaContext())

@@ -9,19 +9,23 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
+from support.npm import CACHE, NotFetchedError, npm_file
+
+AXE = "axe-core@4.14.0"
+AXE_SHA256 = "20c09fe157a8a34a30e241aaa1fcdade657734f08ab379ecfbeb7d45cc46e878"
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 
 class NoBrowserError(Exception):
-    """No browser on this machine; the message says what was looked for."""
+    """No browser is installed; the message names those that were looked for."""
 
 
 class Page:
-    """An open page; `console` and `requests` have everything that it said and asked for."""
+    """An open page; `console` and `requests` have everything that it logged and requested."""
 
     def __init__(self, browser: "Chromium", session: str) -> None:
         self._browser = browser
@@ -33,7 +37,7 @@ class Page:
         return self._browser.send(method, self._session, **params)
 
     def run(self, script: str) -> Any:
-        """The value of an expression in the page; a promise is waited for."""
+        """Evaluate an expression in the page; a promise is awaited."""
         found = self.send("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
         if "exceptionDetails" in found:
             raise AssertionError(found["exceptionDetails"])
@@ -50,7 +54,7 @@ class Page:
     def look(
         self, *, width: int = 1200, height: int = 900, scheme: str = "light", media: str = "screen"
     ) -> None:
-        """See it as wide as this, in this colour scheme, on screen or paper."""
+        """Set the width, the colour scheme, and screen or print."""
         phone = width < 600
         self.send(
             "Emulation.setDeviceMetricsOverride",
@@ -62,11 +66,25 @@ class Page:
         features = [{"name": "prefers-color-scheme", "value": scheme}]
         self.send("Emulation.setEmulatedMedia", media=media, features=features)
 
+    def axe_violations(self) -> list[tuple[str, str, list[str]]]:
+        """Check accessibility with axe: the rules that are violated, how serious that is, and where."""
+        try:
+            axe = npm_file(AXE, "axe.min.js", AXE_SHA256, CACHE / "axe-core-4.14.0.js")
+        except NotFetchedError as reason:
+            skip_without_browser(reason)
+        self.run(axe.read_text("utf-8") + "; 0")
+        script = "axe.run().then(done => JSON.stringify([done.violations, done.passes.length]))"
+        violations, passes = json.loads(self.run(script))
+        assert passes > 15, "axe checked next to nothing"
+        return [
+            (one["id"], one["impact"], [node["html"][:200] for node in one["nodes"]]) for one in violations
+        ]
+
     def picture(self) -> bytes:
         shot = self.send("Page.captureScreenshot", format="png", captureBeyondViewport=True)
         return base64.b64decode(shot["data"])
 
-    def noted(self, method: str, params: dict[str, Any]) -> None:
+    def record_event(self, method: str, params: dict[str, Any]) -> None:
         if method == "Network.requestWillBeSent":
             self.requests.append(params["request"]["url"])
         elif method == "Runtime.consoleAPICalled":
@@ -78,7 +96,7 @@ class Page:
 
 
 class Chromium:
-    """A browser process; messages are JSON that end with a NUL."""
+    """A browser process; each message is JSON and ends with a NUL."""
 
     def __init__(self, program: str, home: Path) -> None:
         to_browser, self._write = os.pipe()
@@ -90,7 +108,7 @@ class Chromium:
             "--disable-background-networking",
             "--no-sandbox",
         ]
-        # The protocol wants descriptors 3 and 4; a shell moves ours there.
+        # The protocol uses descriptors 3 and 4; a shell moves ours there.
         moved = f'exec "$0" "$@" 3<&{to_browser} 4>&{from_browser}'
         self._process = subprocess.Popen(
             ["/bin/bash", "-c", moved, program, *options, "about:blank"],
@@ -117,7 +135,7 @@ class Chromium:
                     raise AssertionError(f"{method}: {answer['error']}")
                 return answer["result"]
             if page := self._pages.get(answer.get("sessionId", "")):
-                page.noted(answer["method"], answer["params"])
+                page.record_event(answer["method"], answer["params"])
 
     def open(self, place: Path | str) -> Page:
         """Open a file or an address in a page of its own, and wait until it is loaded."""
@@ -150,7 +168,7 @@ class Chromium:
 
 @contextmanager
 def chromium() -> Iterator[Chromium]:
-    """A running browser with a profile of its own."""
+    """Run a browser with a profile of its own."""
     program = next((found for name in NAMES if (found := shutil.which(name))), None)
     if program is None:
         raise NoBrowserError(f"none of {', '.join(NAMES)} is installed")
@@ -163,8 +181,8 @@ def chromium() -> Iterator[Chromium]:
         shutil.rmtree(home, ignore_errors=True)
 
 
-def unusable(reason: Exception) -> None:
-    """Skip, unless this is where the page must be tested."""
+def skip_without_browser(reason: Exception) -> NoReturn:
+    """Skip the test, or fail it where a browser is required."""
     if os.environ.get("CHUNKPROOF_REQUIRE_BROWSER"):
         pytest.fail(f"a browser is required here: {reason}")
     pytest.skip(f"no browser: {reason}")

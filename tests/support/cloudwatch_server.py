@@ -1,4 +1,4 @@
-"""A loopback server that speaks CloudWatch's GetMetricData, percentiles included, which moto does not compute."""
+"""A loopback server for CloudWatch's GetMetricData with percentiles, which moto does not compute."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -24,12 +24,12 @@ class Datum:
 
 @dataclass
 class CloudWatch:
-    """What it was given, and how it answers: periods begin with the request's start, as CloudWatch's do."""
+    """The data points and how to answer; periods begin with the start of the query, as in CloudWatch."""
 
     data: list[Datum] = field(default_factory=list)
     refusal: CannedResponse | None = None
     status: str = "Complete"
-    # More than one, and what a query has is spread over as many pages.
+    # The results of a query are spread over this many pages.
     pages: int = 1
     # Begin periods at multiples of their length instead.
     by_the_clock: bool = False
@@ -39,25 +39,25 @@ class CloudWatch:
         self.data += [Datum(name, frozenset(dimensions.items()), at, value) for value in values]
 
     def take(self, line: dict[str, Any]) -> None:
-        """A line of the embedded metric format, as CloudWatch takes it out of a log."""
+        """Store the metrics of a line in the embedded metric format, as CloudWatch does."""
         (directive,) = line["_aws"]["CloudWatchMetrics"]
         dimensions = {name: line[name] for name in directive["Dimensions"][0]}
         for metric in directive["Metrics"]:
             self.put(metric["Name"], dimensions, line["_aws"]["Timestamp"] / 1000, *line[metric["Name"]])
 
-    def answer(self, asked: RecordedRequest) -> CannedResponse:
-        assert asked.headers["x-amz-target"] == "GraniteServiceVersion20100801.GetMetricData"
+    def answer(self, request: RecordedRequest) -> CannedResponse:
+        assert request.headers["x-amz-target"] == "GraniteServiceVersion20100801.GetMetricData"
         if self.refusal is not None:
             return self.refusal
-        request = json.loads(asked.body)
-        page = int(request.get("NextToken", 0))
-        results = [self._result(query, request, page) for query in request["MetricDataQueries"]]
+        body = json.loads(request.body)
+        page = int(body.get("NextToken", 0))
+        results = [self._result(query, body, page) for query in body["MetricDataQueries"]]
         following = {"NextToken": str(page + 1)} if page + 1 < self.pages else {}
-        body = json.dumps({"MetricDataResults": results, **following}).encode()
-        return CannedResponse(body=body, headers=JSON)
+        response = json.dumps({"MetricDataResults": results, **following}).encode()
+        return CannedResponse(body=response, headers=JSON)
 
-    def _result(self, query: Query, request: dict[str, Any], page: int) -> dict[str, Any]:
-        points = list(self._points(query["MetricStat"], request["StartTime"], request["EndTime"]))
+    def _result(self, query: Query, body: dict[str, Any], page: int) -> dict[str, Any]:
+        points = list(self._points(query["MetricStat"], body["StartTime"], body["EndTime"]))
         mine = points[page :: self.pages]
         return {
             "Id": query["Id"],
@@ -67,15 +67,15 @@ class CloudWatch:
             "StatusCode": self.status if page + 1 == self.pages else "PartialData",
         }
 
-    def _points(self, asked: Query, start: float, end: float) -> Iterator[tuple[float, float]]:
-        metric, period = asked["Metric"], asked["Period"]
+    def _points(self, query: Query, start: float, end: float) -> Iterator[tuple[float, float]]:
+        metric, period = query["Metric"], query["Period"]
         dimensions = frozenset((d["Name"], d["Value"]) for d in metric["Dimensions"])
         found = [d for d in self.data if (d.name, d.dimensions) == (metric["MetricName"], dimensions)]
         at = start // period * period if self.by_the_clock else start
         while at < end:
             values = [d.value for d in found if max(at, start) <= d.at < min(at + period, end)]
             if values:
-                yield at, _statistic(asked["Stat"], values)
+                yield at, _statistic(query["Stat"], values)
             at += period
 
 
@@ -86,7 +86,7 @@ def _statistic(name: str, values: list[float]) -> float:
 
 
 def refusal(code: str, message: str) -> CannedResponse:
-    """An error in AWS's words."""
+    """Make an error response of AWS."""
     return CannedResponse(400, json.dumps({"__type": code, "message": message}).encode(), JSON)
 
 

@@ -1,6 +1,8 @@
 """What a command's run leaves behind."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,3 +26,16 @@ class Run:
 
 
 Command = Callable[..., Run]
+
+
+def modules_of_suites(*arguments: object, stdin: str = "") -> set[str]:
+    """Run `chunkproof` in a new process, and return the modules of suites that it imported."""
+    names = ("chunkproof.suite", "chunkproof_cli.suites", "chunkproof_cli.reports.suite")
+    code = f"""import atexit, sys
+atexit.register(lambda: print(*(name for name in sys.modules if name.startswith({names})), file=sys.stderr))
+from chunkproof_cli.main import main
+main()"""
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    run = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
+    assert run.returncode in (0, 1), run.stderr
+    return set(run.stderr.splitlines()[-1].split())

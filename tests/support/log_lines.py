@@ -1,4 +1,4 @@
-"""What is logged: by one module, or by a handler on standard output, which is where Lambda collects it."""
+"""Capture log records of a module, and the log lines of a handler on standard output."""
 
 import json
 import logging
@@ -16,8 +16,8 @@ Line = dict[str, Any]
 
 
 @contextmanager
-def records_of(module: str) -> Iterator[list[logging.LogRecord]]:
-    """The records of this module, as they come, from level INFO on."""
+def capture_records(module: str) -> Iterator[list[logging.LogRecord]]:
+    """Collect the records of this module, from level INFO up."""
     records: list[logging.LogRecord] = []
     keeper = logging.Handler()
     keeper.emit = records.append
@@ -33,8 +33,8 @@ def records_of(module: str) -> Iterator[list[logging.LogRecord]]:
 
 
 @dataclass
-class Written:
-    """Everything on standard output so far; every line of it is a JSON object."""
+class CapturedOutput:
+    """Everything on standard output so far; each line is a JSON object."""
 
     capsys: pytest.CaptureFixture[str]
     _text: str = ""
@@ -50,12 +50,12 @@ class Written:
 
     @property
     def requests(self) -> list[Line]:
-        """The lines that tell of a request."""
+        """The request lines."""
         return self.saying("request")
 
     @property
     def metrics(self) -> list[Line]:
-        """The lines that CloudWatch makes metrics of."""
+        """The lines in the embedded metric format."""
         return [line for line in self.lines if "_aws" in line]
 
     @property
@@ -72,7 +72,7 @@ class Written:
 
 
 class _Now:
-    """Standard output as it is at the time: pytest changes it between a fixture and its test."""
+    """The current standard output: pytest replaces it between a fixture and its test."""
 
     def write(self, text: str) -> None:
         sys.stdout.write(text)
@@ -82,11 +82,11 @@ class _Now:
 
 
 @contextmanager
-def stdout(capsys: pytest.CaptureFixture[str]) -> Iterator[Written]:
-    """What handlers write meanwhile. The logger took hold of the stream when it was made, so it is told."""
+def capture_stdout(capsys: pytest.CaptureFixture[str]) -> Iterator[CapturedOutput]:
+    """Capture what handlers write. The logger keeps the stream it was made with, so that is replaced too."""
     handler: Any = logger.registered_handler
     before, handler.stream = handler.stream, _Now()
     try:
-        yield Written(capsys)
+        yield CapturedOutput(capsys)
     finally:
         handler.stream = before

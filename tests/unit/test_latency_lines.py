@@ -1,4 +1,4 @@
-"""Request lines are found in whatever prints them, and nothing else is taken for one."""
+"""Request lines are found in the output of any tool, and nothing else is taken for one."""
 
 import json
 from collections.abc import Iterator
@@ -76,7 +76,7 @@ def read(text: str) -> LogReader:
         "nested beyond measure",
     ],
 )
-def test_a_request_is_read_the_same_from_whoever_printed_it(text: str) -> None:
+def test_a_request_is_read_the_same_from_every_format(text: str) -> None:
     found = read(text)
     assert (len(found.requests), found.unreadable) == (1, 0)
     assert found.lines == len(text.splitlines())
@@ -98,7 +98,7 @@ def test_a_document_that_was_cut_off_has_the_requests_before_the_cut() -> None:
     assert len(read(document[: document.rindex("message")]).requests) == 2
 
 
-def test_what_a_caller_wrote_is_no_request() -> None:
+def test_a_request_line_inside_a_field_is_not_counted() -> None:
     forged = json.dumps({**LINE, "status": 503})
     for text in (forged, f'"{forged}', json.dumps({"message": forged}), forged.replace('"', '""')):
         assert [r.status for r in read(json.dumps({**LINE, "query_text": text})).requests] == [200]
@@ -139,12 +139,12 @@ def test_a_request_that_cannot_be_read_is_counted(changed: dict[str, Any]) -> No
         '{"stages_ms": {"total": 1}}',
     ],
 )
-def test_anything_else_is_no_request(text: str) -> None:
+def test_other_text_is_not_a_request(text: str) -> None:
     found = read(text)
     assert (found.requests, found.unreadable) == ([], 0)
 
 
-def test_an_interrupt_ends_the_reading_and_keeps_what_was_read() -> None:
+def test_an_interrupt_ends_reading_and_keeps_the_requests_so_far() -> None:
     def lines() -> Iterator[str]:
         yield PLAIN + "\n"
         yield PLAIN + "\n"

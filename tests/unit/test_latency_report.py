@@ -1,4 +1,4 @@
-"""What is told of requests: figures worked out by hand, and how they are shown."""
+"""Latency reports: figures worked out by hand, and how they are shown."""
 
 from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
@@ -26,14 +26,14 @@ NINE = datetime(2026, 1, 15, 9, tzinfo=UTC)
 
 
 def logged(total: float, after: float = 0, **changed: Any) -> LoggedRequest:
-    """A request so many seconds after nine."""
+    """Make a request line, this many seconds after nine."""
     stages = {"search": total / 2, "total": total, **changed.pop("stages", {})}
     line = {"status": 200, "cold_start": False, "route": "POST /search", "stages_ms": stages}
     at = (NINE + timedelta(seconds=after)).isoformat()
     return LoggedRequest.model_validate({**line, "timestamp": at, **changed})
 
 
-def told(
+def report_on(
     *requests: LoggedRequest, slo: float | None = None, target_ms: int = 2_000, **read: int
 ) -> LatencyReport:
     reader = LogReader(requests=list(requests), **{"lines": len(requests), **read})
@@ -60,8 +60,8 @@ def test_percentiles_are_by_nearest_rank(values: Any, expected: tuple[float, ...
     assert spread.count == len(values)
 
 
-def test_each_stage_is_told_where_it_was_reached_cold_and_warm_apart() -> None:
-    (group,) = told(
+def test_each_stage_is_reported_if_it_was_reached_cold_and_warm_apart() -> None:
+    (group,) = report_on(
         logged(10, stages={"embed": 4.0}),
         logged(30, stages={"embed": 20.0}),
         logged(100, cold_start=True, gateway_ms=900.0),
@@ -88,14 +88,14 @@ def test_each_stage_is_told_where_it_was_reached_cold_and_warm_apart() -> None:
     assert group.cold_starts == 1
 
 
-def test_where_all_starts_are_alike_nothing_is_told_apart() -> None:
-    (group,) = told(logged(10, cold_start=True), logged(20, cold_start=True)).groups
+def test_cold_and_warm_are_not_separated_if_all_starts_are_alike() -> None:
+    (group,) = report_on(logged(10, cold_start=True), logged(20, cold_start=True)).groups
     assert {row.starts for row in group.stages} == {"all"}
     assert group.cold_starts == 2
 
 
-def test_a_request_is_within_the_target_by_what_its_caller_waited() -> None:
-    report = told(
+def test_the_target_applies_to_the_time_that_the_caller_waited() -> None:
+    report = report_on(
         logged(1_999.0, gateway_ms=2_000.5),
         logged(2_001.0, gateway_ms=1_999.0),
         logged(2_000.0),
@@ -104,8 +104,8 @@ def test_a_request_is_within_the_target_by_what_its_caller_waited() -> None:
     assert (report.requests, report.missed, report.within_target_percent) == (4, 2, 50.0)
 
 
-def test_errors_are_told_by_code_and_the_most_frequent_comes_first() -> None:
-    (group,) = told(
+def test_errors_are_counted_by_code_and_the_most_frequent_comes_first() -> None:
+    (group,) = report_on(
         logged(1),
         logged(1, status=404, code="CHUNK_NOT_FOUND"),
         logged(1, status=503, code="QDRANT_TIMEOUT"),
@@ -115,8 +115,8 @@ def test_errors_are_told_by_code_and_the_most_frequent_comes_first() -> None:
     assert list(group.errors.items()) == [("QDRANT_TIMEOUT", 2), ("CHUNK_NOT_FOUND", 1), ("(no code)", 1)]
 
 
-def test_routes_are_told_by_their_total_the_busiest_first() -> None:
-    (group,) = told(logged(1, route=None), logged(2), logged(4), logged(3, route="GET /health")).groups
+def test_routes_are_reported_by_their_total_and_the_busiest_comes_first() -> None:
+    (group,) = report_on(logged(1, route=None), logged(2), logged(4), logged(3, route="GET /health")).groups
     assert [(row.route, row.count, row.max) for row in group.routes] == [
         ("POST /search", 2, 4.0),
         ("(none)", 1, 1.0),
@@ -124,8 +124,8 @@ def test_routes_are_told_by_their_total_the_busiest_first() -> None:
     ]
 
 
-def test_time_is_cut_into_a_dozen_buckets_and_empty_ones_are_told() -> None:
-    (group,) = told(logged(10, 1), logged(30, 14), logged(20, 2), logged(5, 62, gateway_ms=50.0)).groups
+def test_time_is_divided_into_at_most_a_dozen_buckets_and_empty_ones_are_shown() -> None:
+    (group,) = report_on(logged(10, 1), logged(30, 14), logged(20, 2), logged(5, 62, gateway_ms=50.0)).groups
     assert group.bucket_seconds == 15
     assert [(b.start, b.requests, b.p95) for b in group.buckets] == [
         (NINE, 3, 30.0),
@@ -140,7 +140,7 @@ def test_time_is_cut_into_a_dozen_buckets_and_empty_ones_are_told() -> None:
     ("seconds", "step"),
     [(0, 1), (12, 1), (13, 5), (60, 5), (61, 15), (10_800, 900), (604_800, 86_400), (10**9, 364 * 86_400)],
 )
-def test_a_bucket_has_a_length_that_clocks_know(seconds: float, step: int) -> None:
+def test_a_bucket_has_a_round_length(seconds: float, step: int) -> None:
     assert choose_bucket_seconds(seconds) == step
 
 
@@ -156,29 +156,29 @@ def test_a_bucket_has_a_length_that_clocks_know(seconds: float, step: int) -> No
 )
 def test_an_slo_is_met_exactly_at_its_share(missed: int, of: int, slo: float, met: bool) -> None:
     requests = [logged(3_000.0)] * missed + [logged(1.0)] * (of - missed)
-    report = told(*requests, slo=slo)
+    report = report_on(*requests, slo=slo)
     assert report.slo is not None
     assert report.slo.met is met
     assert ("BELOW" in verdict_line(report)) is not met
 
 
-def test_only_all_requests_are_a_hundred_percent() -> None:
-    assert format_percent(told(*[logged(1.0)] * 99_999, logged(3_000.0))) == "99.99 %"
-    assert format_percent(told(logged(1.0))) == "100.00 %"
+def test_the_share_is_rounded_down_so_that_only_all_requests_are_a_hundred_percent() -> None:
+    assert format_percent(report_on(*[logged(1.0)] * 99_999, logged(3_000.0))) == "99.99 %"
+    assert format_percent(report_on(logged(1.0))) == "100.00 %"
 
 
-def test_lines_that_could_not_be_read_are_told() -> None:
-    lines = list(summary_lines(told(logged(1), lines=1_200, unreadable=3)))
+def test_the_summary_counts_lines_that_could_not_be_read() -> None:
+    lines = list(summary_lines(report_on(logged(1), lines=1_200, unreadable=3)))
     assert lines[1] == "1,200 lines read, 1 of them requests; 3 more could not be read"
 
 
-def test_a_log_without_requests_is_wrong_input_that_says_what_to_look_for() -> None:
+def test_a_log_without_requests_is_an_error_that_describes_a_request_line() -> None:
     with pytest.raises(
         InvalidParameterError, match=r"none of its 5 lines is a request\. .*stages_ms.*serve > FILE"
     ):
-        told(lines=5)
-    with pytest.raises(InvalidParameterError, match="2 that look like one are not readable"):
-        told(lines=5, unreadable=2)
+        report_on(lines=5)
+    with pytest.raises(InvalidParameterError, match="2 that look like one cannot be read"):
+        report_on(lines=5, unreadable=2)
 
 
 # of a stack
@@ -215,7 +215,7 @@ def bars(report: LatencyReport, *, ascii_only: bool) -> list[str]:
 
 
 def test_a_bar_shows_p95_against_the_target() -> None:
-    report = told(logged(1_000, 1), logged(4_000, 3), logged(0.1, 5), target_ms=2_000)
+    report = report_on(logged(1_000, 1), logged(4_000, 3), logged(0.1, 5), target_ms=2_000)
     half, whole = WIDTH // 2, WIDTH
     assert bars(report, ascii_only=False) == [
         f"09:00:01  {'█' * 10}{' ' * 10}│{' ' * half}   1,000 ms  1 request",
@@ -230,8 +230,8 @@ def test_a_bar_shows_p95_against_the_target() -> None:
     assert all(line.isascii() for line in bars(report, ascii_only=True))
 
 
-def test_a_target_that_nothing_reaches_is_at_the_end() -> None:
-    (line,) = bars(told(logged(1_000)), ascii_only=True)
+def test_a_target_that_no_request_reaches_is_at_the_end() -> None:
+    (line,) = bars(report_on(logged(1_000)), ascii_only=True)
     assert line == f"09:00:00  {'#' * 20}{' ' * 20}|   1,000 ms  1 request"
 
 
@@ -239,11 +239,11 @@ def test_a_target_that_nothing_reaches_is_at_the_end() -> None:
     ("seconds", "text"),
     [(1, "1 second"), (15, "15 seconds"), (900, "15 minutes"), (21_600, "6 hours"), (604_800, "1 week")],
 )
-def test_intervals_are_told_in_words(seconds: int, text: str) -> None:
+def test_intervals_are_written_in_words(seconds: int, text: str) -> None:
     assert format_interval(seconds) == text
 
 
-def test_times_are_as_exact_as_they_need_to_be() -> None:
+def test_times_have_as_many_digits_as_they_need() -> None:
     assert [format_ms(time) for time in (0.04, 5.25, 99.94, 100.4, 12_345.6)] == [
         "0.0",
         "5.2",
@@ -255,7 +255,7 @@ def test_times_are_as_exact_as_they_need_to_be() -> None:
 
 
 class Markup(HTMLParser):
-    """Tags, whether each is closed, and text."""
+    """Collects tags and text, and checks that each tag is closed."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -277,8 +277,10 @@ class Markup(HTMLParser):
         self.text += data
 
 
-def test_the_page_has_every_figure_and_needs_nothing_else() -> None:
-    report = told(logged(1_234.0), logged(3_000.0, route="GET /health", status=503, code="INTERNAL"), slo=99)
+def test_the_page_has_every_figure_and_loads_nothing() -> None:
+    report = report_on(
+        logged(1_234.0), logged(3_000.0, route="GET /health", status=503, code="INTERNAL"), slo=99
+    )
     markup = Markup()
     markup.feed(render_latency_page(report))
     assert markup.open == []
@@ -297,9 +299,9 @@ def test_the_page_has_every_figure_and_needs_nothing_else() -> None:
     assert "url(" not in render_latency_page(report)
 
 
-def test_what_was_logged_is_text_on_the_page() -> None:
+def test_logged_text_is_escaped_on_the_page() -> None:
     evil = "<script>alert(1)</script>&\"'"
-    report = told(logged(1, route=evil, status=500, code=evil), logged(1))
+    report = report_on(logged(1, route=evil, status=500, code=evil), logged(1))
     named = report.model_copy(update={"source": report.source.model_copy(update={"name": evil})})
     markup = Markup()
     markup.feed(render_latency_page(named))

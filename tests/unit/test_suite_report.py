@@ -1,4 +1,4 @@
-"""Reports: every field of the documents, one canonical JSON, every other format rendered from it."""
+"""Suite reports: the fields of docs/contract.md, one canonical JSON, and every other format rendered from it."""
 
 import json
 from datetime import UTC, datetime
@@ -33,7 +33,7 @@ def report(answers: dict[str, Answer], **options: Any) -> SuiteReport:
 
 
 def mixed(name: str = "bad") -> SuiteReport:
-    """One passed, one failed, one that could not be judged."""
+    """Report one case that passed, one that failed and one that could not be judged."""
     return report(
         {
             "good": answer(chunk("a", 0.8, **META), chunk("b", 0.4, url="https://docs.example.com/b")),
@@ -43,7 +43,7 @@ def mixed(name: str = "bad") -> SuiteReport:
     )
 
 
-def test_the_summary_is_laid_out_as_the_document_shows_it() -> None:
+def test_the_summary_has_the_layout_of_the_contract() -> None:
     example = ValidationReport(
         run_id="val-2025-12-27-001",
         total_queries=3,
@@ -64,7 +64,7 @@ def test_the_summary_is_laid_out_as_the_document_shows_it() -> None:
     assert example.to_summary() == (DATA / "validation-report.txt").read_text("utf-8").strip()
 
 
-def test_the_reports_figures_are_those_of_the_cases() -> None:
+def test_the_figures_of_the_report_follow_from_the_cases() -> None:
     found = mixed().validation
     assert (found.total_queries, found.successful_queries, found.failed_queries) == (3, 2, 1)
     assert found.avg_similarity_score == pytest.approx((0.8 + 0.4 + 0.6) / 3)
@@ -95,7 +95,7 @@ def test_a_failed_case_never_reads_as_all_passed() -> None:
     assert "Case 'bad' not passed" in text
 
 
-def test_the_canonical_json_has_every_field_of_the_documents() -> None:
+def test_the_canonical_json_has_every_field_of_the_contract() -> None:
     document = json.loads(mixed().canonical_json())
     assert document["format_version"] == "1.0"
     result = document["result"]
@@ -134,12 +134,12 @@ def test_the_canonical_json_has_every_field_of_the_documents() -> None:
     assert set(document["validation"]) == {*ValidationReport.model_fields, "duration_seconds", "success_rate"}
 
 
-def test_the_canonical_json_is_what_its_schema_says() -> None:
+def test_the_canonical_json_is_valid_against_its_schema() -> None:
     schema = json.loads((DOCS / "report.schema.json").read_text("utf-8"))
     jsonschema.validate(json.loads(mixed().canonical_json()), schema)
 
 
-def test_a_report_reads_back_as_it_was_written() -> None:
+def test_a_report_survives_writing_and_reading() -> None:
     written = mixed()
     again = read_report(written.canonical_json().encode(), "report.json")
     assert again == written
@@ -154,12 +154,12 @@ def test_a_report_reads_back_as_it_was_written() -> None:
         (b"\xff", "is not a suite report"),
     ],
 )
-def test_what_is_no_report_is_said_so(content: bytes, message: str) -> None:
+def test_a_file_that_is_not_a_report_is_rejected(content: bytes, message: str) -> None:
     with pytest.raises(InvalidParameterError, match=message):
         read_report(content, "x.json")
 
 
-def test_a_report_of_another_major_format_is_refused() -> None:
+def test_a_report_of_another_major_format_is_rejected() -> None:
     newer = mixed().model_copy(update={"format_version": "2.0"})
     with pytest.raises(InvalidParameterError, match=r"has format 2\.0, this Chunkproof reads 1\.0"):
         read_report(newer.canonical_json().encode(), "x.json")
@@ -179,7 +179,7 @@ def test_junit_is_valid_and_keeps_failures_apart_from_errors(name: str) -> None:
     assert (failure.get("type"), error.get("type")) == ("MissingDocumentError", "QDRANT_UNAVAILABLE")
 
 
-def test_junit_skips_what_was_not_run() -> None:
+def test_junit_skips_cases_that_were_not_run() -> None:
     made = suite(*({"name": n, "query_text": n, "expected_doc_ids": ["a"]} for n in "ab"))
 
     def answers(query: str) -> Answer:
@@ -194,7 +194,7 @@ def test_junit_skips_what_was_not_run() -> None:
     assert len(ET.fromstring(text).findall(".//skipped")) == 1
 
 
-def test_markdown_says_what_is_wrong_first_and_shows_text_as_data() -> None:
+def test_markdown_starts_with_failures_and_escapes_text() -> None:
     text = FORMATS[".md"](mixed(NASTY))
     assert text.startswith(
         "## ❌ sample\n\n**1 of 3 cases passed**, 1 failed, 1 could not be judged on docs (312 vectors)."
@@ -213,7 +213,7 @@ def test_markdown_fits_a_comment_however_many_cases_fail() -> None:
     assert "SC-006" in text
 
 
-def test_text_begins_with_the_summary_and_adds_the_criteria() -> None:
+def test_text_starts_with_the_summary_and_adds_the_criteria() -> None:
     found = mixed()
     text = FORMATS[".txt"](found)
     assert text.startswith(found.validation.to_summary())

@@ -36,42 +36,42 @@ FORMATS: dict[str, Callable[[LatencyReport], str]] = {
 }
 
 
-def _since(_context: click.Context, _option: click.Parameter, given: str | None) -> timedelta | None:
+def _parse_since(_context: click.Context, _option: click.Parameter, given: str | None) -> timedelta | None:
     if given is None:
         return None
     found = re.fullmatch(r"([1-9][0-9]{0,5})([mhdw])", given.strip())
     if not found:
-        raise click.BadParameter(f"{given!r} is no time such as 30m, 3h, 2d or 1w")
+        raise click.BadParameter(f"{given!r} is not a time such as 30m, 3h, 2d or 1w")
     since = timedelta(**{_UNITS[found[2]]: int(found[1])})
     if since > LONGEST:
         raise click.BadParameter(f"CloudWatch keeps metrics for {LONGEST.days}d")
     return since
 
 
-def _percent(_context: click.Context, _option: click.Parameter, given: float | None) -> float | None:
+def _reject_nan(_context: click.Context, _option: click.Parameter, given: float | None) -> float | None:
     if given is not None and isnan(given):
-        raise click.BadParameter("nan is no share")
+        raise click.BadParameter("nan is not a percentage")
     return given
 
 
 @click.command(epilog=EXAMPLES)
-@click.option("--stack", metavar="NAME", help="Ask CloudWatch about the functions of this stack.")
+@click.option("--stack", metavar="NAME", help="Read the metrics of this stack from CloudWatch.")
 @click.option(
     "--logs",
     type=click.File("r", encoding="utf-8", errors="replace"),
     metavar="FILE",
-    help="Read log lines of any kind, and take the requests out of them; - for standard input.",
+    help="Find the requests in log lines of any kind; - for standard input.",
 )
 @click.option(
     "--since",
     metavar="TIME",
-    callback=_since,
-    help="How far back: 30m, 3h, 2d, 1w. By default 3h of a stack, and all of a log.",
+    callback=_parse_since,
+    help="How far to look back: 30m, 3h, 2d, 1w. The default is 3h for a stack and everything for a log.",
 )
 @click.option(
     "--slo",
     type=click.FloatRange(0, 100),
-    callback=_percent,
+    callback=_reject_nan,
     metavar="PERCENT",
     help="Exit 1 when fewer requests than this are within the target.",
 )
@@ -87,15 +87,15 @@ def latency(
     outputs: tuple[Path, ...],
     wants_json: bool,
 ) -> None:
-    """How long requests took, stage by stage, and how many were within the target.
+    """Show how long requests took, stage by stage, and how many were within the target.
 
-    The target is the stack's own (LatencyTargetMs), and for a log CHUNKPROOF_LATENCY_TARGET_MS. A request
-    is judged by what its caller waited: since API Gateway had it, so that a cold start counts.
+    The target is LatencyTargetMs of the stack, or CHUNKPROOF_LATENCY_TARGET_MS for a log. What counts is the
+    time that the caller waited, from the moment API Gateway received the request: a cold start is included.
     """
     if (stack is None) == (logs is None):
-        raise click.UsageError("Say where to look: either --stack NAME or --logs FILE")
+        raise click.UsageError("Give either --stack NAME or --logs FILE")
     check_outputs(outputs, FORMATS)
-    report = _of_log(logs, since, slo) if logs is not None else _of_stack(str(stack), since, slo)
+    report = _report_log(logs, since, slo) if logs is not None else _report_stack(str(stack), since, slo)
     for path in outputs:
         path.write_text(FORMATS[path.suffix](report), "utf-8")
     if wants_json:
@@ -105,19 +105,19 @@ def latency(
     sys.exit(FAILED if report.slo is not None and not report.slo.met else 0)
 
 
-def _of_stack(name: str, since: timedelta | None, slo: float | None) -> LatencyReport:
-    from chunkproof_cli.latency.from_stack import report_from_stack  # Powertools and boto3: not for --help
+def _report_stack(name: str, since: timedelta | None, slo: float | None) -> LatencyReport:
+    from chunkproof_cli.latency.from_stack import report_from_stack  # loads Powertools and boto3
 
     return report_from_stack(name, since=since or timedelta(hours=3), slo=slo)
 
 
-def _of_log(file: TextIO, since: timedelta | None, slo: float | None) -> LatencyReport:
+def _report_log(file: TextIO, since: timedelta | None, slo: float | None) -> LatencyReport:
     from chunkproof_cli.latency.from_logs import report_from_log
     from chunkproof_cli.latency.log_lines import LogReader
 
     target_ms, read = Settings.from_env().latency_target_ms, LogReader()
     read.read(file)
     if read.interrupted:
-        print_note("Interrupted: this is what was read until then")
+        print_note("Interrupted: the report is on the lines read so far")
     name = "standard input" if file.name in ("-", "<stdin>") else file.name
     return report_from_log(read, name, target_ms=target_ms, slo=slo, since=since)

@@ -1,4 +1,4 @@
-"""Log lines → a report."""
+"""Latency report from log lines."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,21 +20,25 @@ from chunkproof_cli.latency.report import (
     choose_bucket_seconds,
 )
 
-NEAREST_RANK = "nearest rank, so that each is a time that was measured"
+NEAREST_RANK = "nearest rank, so that each is a measured time"
 
 
 def report_from_log(
     read: LogReader, name: str, *, target_ms: int, slo: float | None, since: timedelta | None
 ) -> LatencyReport:
-    """The requests of a log, of its last `since` where given. A log without any is wrong input."""
+    """Report the requests of a log, or of its last `since`.
+
+    A log without requests is an `InvalidParameterError`.
+    """
     if not read.requests:
-        raise InvalidParameterError(_nothing(read, name))
+        raise InvalidParameterError(_no_requests(read, name))
     start = datetime.now(UTC) - since if since else None
     requests = [request for request in read.requests if start is None or request.at >= start]
     if not requests:
         last = max(request.at for request in read.requests)
         raise InvalidParameterError(
-            f"{name}: none of its {len(read.requests)} requests is that young; the last is of {last:%Y-%m-%d %H:%M} UTC"
+            f"{name}: none of its {len(read.requests)} requests is within --since; "
+            f"the last is of {last:%Y-%m-%d %H:%M} UTC"
         )
     times = [request.at for request in requests]
     source = Source(
@@ -49,8 +53,8 @@ def report_from_log(
     return LatencyReport.of([_group(requests, target_ms)], source, target_ms, slo)
 
 
-def _nothing(read: LogReader, name: str) -> str:
-    broken = f", and {read.unreadable} that look like one are not readable" if read.unreadable else ""
+def _no_requests(read: LogReader, name: str) -> str:
+    broken = f", and {read.unreadable} that look like one cannot be read" if read.unreadable else ""
     return (
         f"{name}: none of its {read.lines} lines is a request{broken}. A request is a line of JSON with "
         '"message":"request" and "stages_ms", which the functions write to standard output: '
@@ -59,8 +63,8 @@ def _nothing(read: LogReader, name: str) -> str:
 
 
 def compute_spread(values: Sequence[float]) -> Spread:
-    """Percentiles by nearest rank."""
-    import numpy as np  # a tenth of a second to import: not for --help
+    """Compute percentiles by nearest rank."""
+    import numpy as np  # takes 0.1 s to import
 
     p50, p95, p99 = np.percentile(values, (50, 95, 99), method="inverted_cdf").tolist()
     return Spread(count=len(values), p50=p50, p95=p95, p99=p99, max=max(values))
@@ -88,7 +92,7 @@ def _stages(requests: Sequence[LoggedRequest]) -> Iterator[StageTimes]:
         "warm": [request for request in requests if not request.cold_start],
         "cold": [request for request in requests if request.cold_start],
     }
-    if not (by_start["warm"] and by_start["cold"]):  # nothing to tell apart
+    if not (by_start["warm"] and by_start["cold"]):  # no difference to show
         by_start = {"all": by_start["all"]}
     for starts, some in by_start.items():
         for stage in STAGES:
@@ -112,7 +116,7 @@ def _routes(requests: Iterable[LoggedRequest]) -> Iterator[RouteTimes]:
 
 
 def _buckets(requests: Iterable[LoggedRequest], step: int) -> Iterator[Bucket]:
-    """One after the other, those in which nothing happened too."""
+    """Fill the buckets in order; those without requests are included."""
     waited: dict[int, list[float]] = defaultdict(list)
     for request in requests:
         waited[int(request.at.timestamp()) // step].append(request.waited_ms)

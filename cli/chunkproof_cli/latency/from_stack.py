@@ -1,4 +1,4 @@
-"""A deployed stack's metrics in CloudWatch → a report."""
+"""Latency report from the CloudWatch metrics of a deployed stack."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -36,18 +36,18 @@ CODES = sorted(
         if isinstance(kind, type) and issubclass(kind, ChunkproofError)
     }
 )
-BY_CLOUDWATCH = "CloudWatch's own, over the whole time"
+BY_CLOUDWATCH = "computed by CloudWatch over the whole time"
 
 
 class NoDataError(UnavailableError):
-    """CloudWatch has nothing to judge by."""
+    """CloudWatch has no requests in this time."""
 
     code = "NO_DATA"
 
 
 @dataclass(frozen=True)
 class Window:
-    """The time to tell of: whole minutes, and a dozen buckets of it."""
+    """The time to report: whole minutes, in at most a dozen buckets."""
 
     start: datetime
     end: datetime
@@ -55,7 +55,10 @@ class Window:
 
     @classmethod
     def until_now(cls, since: timedelta) -> "Window":
-        """Older data is kept by five minutes and then by the hour, and periods must be multiples of that."""
+        """Make the window that ends now.
+
+        CloudWatch keeps older data by five minutes and then by the hour; periods must be multiples of that.
+        """
         days = since.total_seconds() / DAY
         grain = MINUTE if days < 15 else 5 * MINUTE if days < 63 else HOUR
         seconds = ceil(since.total_seconds() / grain) * grain
@@ -65,45 +68,45 @@ class Window:
 
     @property
     def seconds(self) -> int:
-        """Its length, which as a period makes one figure of all."""
+        """Its length; as a period, it gives one figure for the whole window."""
         return int((self.end - self.start).total_seconds())
 
 
 @dataclass(frozen=True)
 class Metrics:
-    """The figures of one function."""
+    """The metrics of one function."""
 
     dimensions: tuple[tuple[str, str], ...]
     window: Window
     points: dict[MetricQuery, Points]
 
-    def over_all(self, name: str, stat: str) -> float | None:
-        """One figure for the whole time."""
-        return _together(stat, [value for _, value in self._points(name, stat, self.window.seconds)])
+    def value_overall(self, name: str, stat: str) -> float | None:
+        """Return one figure for the whole window."""
+        return _combine(stat, [value for _, value in self._points(name, stat, self.window.seconds)])
 
     def count(self, name: str, stat: str = SUM) -> int:
-        """The same as a whole number, 0 for a metric that nobody wrote."""
-        return round(self.over_all(name, stat) or 0)
+        """Return it as a whole number, 0 for a metric without data."""
+        return round(self.value_overall(name, stat) or 0)
 
-    def in_bucket(self, start: datetime, name: str, stat: str) -> float | None:
-        """The figure of one bucket. CloudWatch may begin its periods elsewhere: by the clock, not with ours."""
+    def value_in_bucket(self, start: datetime, name: str, stat: str) -> float | None:
+        """Return the figure of one bucket; CloudWatch may align its periods to the clock instead of the window."""
         first, end = start == self.window.start, start + timedelta(seconds=self.window.bucket)
         points = self._points(name, stat, self.window.bucket)
-        return _together(stat, [value for at, value in points if (first or start <= at) and at < end])
+        return _combine(stat, [value for at, value in points if (first or start <= at) and at < end])
 
     def _points(self, name: str, stat: str, period: int) -> Points:
         return self.points[_query(name, self.dimensions, stat, period)]
 
 
-def _together(stat: str, values: list[float]) -> float | None:
-    """Where CloudWatch split the time after all: of several percentiles, only the worst is a safe answer."""
+def _combine(stat: str, values: list[float]) -> float | None:
+    """Combine the values of several periods; of several percentiles, only the worst is safe to report."""
     if not values:
         return None
     return sum(values) if stat in (SUM, COUNT) else max(values)
 
 
 def report_from_stack(name: str, *, since: timedelta, slo: float | None) -> LatencyReport:
-    """The requests of a stack's functions. Without any, it cannot be judged."""
+    """Report the requests of the functions of a stack, or raise `NoDataError` when there are none."""
     stack, window = find_stack(name), Window.until_now(since)
     dimensions = {label: _dimensions(stack, output) for label, output in FUNCTIONS.items()}
     queries = [query for of_function in dimensions.values() for query in _queries(of_function, window)]
@@ -112,7 +115,7 @@ def report_from_stack(name: str, *, since: timedelta, slo: float | None) -> Late
     if not any(group.requests for group in groups):
         raise NoDataError(
             f"CloudWatch has no requests of stack {name} since {window.start:%Y-%m-%d %H:%M} UTC: "
-            f"look further back (--since), or see whether it answers (chunkproof doctor --stack {name})"
+            f"look further back with --since, or check the stack with chunkproof doctor --stack {name}"
         )
     source = Source(kind="stack", name=name, start=window.start, end=window.end, percentiles=BY_CLOUDWATCH)
     return LatencyReport.of(groups, source, _target_ms(stack), slo)
@@ -121,7 +124,7 @@ def report_from_stack(name: str, *, since: timedelta, slo: float | None) -> Late
 def _dimensions(stack: Stack, output: str) -> tuple[tuple[str, str], ...]:
     if output not in stack.outputs or "EnvironmentName" not in stack.parameters:
         raise InvalidParameterError(
-            f"Stack {stack.name} does not tell {output} and EnvironmentName: deploy this version of it"
+            f"Stack {stack.name} lacks the output {output} or the parameter EnvironmentName: deploy this version"
         )
     return (
         ("service", SERVICE),
@@ -167,7 +170,7 @@ def _stages(metrics: Metrics) -> Iterator[StageTimes]:
     for stage in STAGES:
         if count := metrics.count(METRICS[stage], COUNT):
             p50, p95, p99, most = (
-                metrics.over_all(METRICS[stage], stat) or 0.0 for stat in (*PERCENTILES, MAXIMUM)
+                metrics.value_overall(METRICS[stage], stat) or 0.0 for stat in (*PERCENTILES, MAXIMUM)
             )
             yield StageTimes(stage=stage, count=count, p50=p50, p95=p95, p99=p99, max=most)
 
@@ -180,11 +183,11 @@ def _errors(metrics: Metrics) -> dict[str, int]:
 
 
 def _buckets(metrics: Metrics) -> Iterator[Bucket]:
-    """One after the other, those in which nothing happened too."""
+    """Fill the buckets in order; those without requests are included."""
     gateway, total = METRICS["gateway"], METRICS["total"]
     waited = gateway if metrics.count(gateway, COUNT) else total
     start = metrics.window.start
     while start < metrics.window.end:
-        requests = round(metrics.in_bucket(start, total, COUNT) or 0)
-        yield Bucket(start=start, requests=requests, p95=metrics.in_bucket(start, waited, "p95"))
+        requests = round(metrics.value_in_bucket(start, total, COUNT) or 0)
+        yield Bucket(start=start, requests=requests, p95=metrics.value_in_bucket(start, waited, "p95"))
         start += timedelta(seconds=metrics.window.bucket)

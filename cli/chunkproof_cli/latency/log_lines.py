@@ -1,4 +1,4 @@
-"""Text of any kind → the request lines in it, as docs/reference/logs.md describes them."""
+"""Find request lines, as docs/reference/logs.md describes them, in text of any kind."""
 
 import json
 import re
@@ -9,25 +9,25 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-_COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
-# Who prints a document over several lines indents what is inside, and closes it at the start of a line.
-_GOES_ON = (" ", "\t", "}", "]")
-# The one field that no other line has.
+_COLOUR_CODES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+# A document over several lines is indented inside, and closed at the start of a line.
+_CONTINUATIONS = (" ", "\t", "}", "]")
+# Only request lines have this field.
 _MARK = "stages_ms"
-# Where CloudWatch puts a line into a document of its own: `filter-log-events`, and answers of Logs Insights.
-_CARRIERS = ("message", "@message", "value")
+# Where CloudWatch wraps a line: in `filter-log-events` and in results of Logs Insights.
+_WRAPPERS = ("message", "@message", "value")
 _YEARS = range(2000, 3000)
 _DECODER = json.JSONDecoder()
 
 
-def _time(value: Any) -> datetime:
+def _parse_time(value: Any) -> datetime:
     read = datetime.fromisoformat(value) if isinstance(value, str) else None
     if read is None or read.year not in _YEARS:
-        raise ValueError("no time")
+        raise ValueError("not a time")
     return (read if read.tzinfo else read.replace(tzinfo=UTC)).astimezone(UTC)
 
 
-def _with_total(stages: dict[str, float]) -> dict[str, float]:
+def _require_total(stages: dict[str, float]) -> dict[str, float]:
     if "total" not in stages:
         raise ValueError("no total")
     return stages
@@ -37,32 +37,32 @@ Milliseconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class LoggedRequest(BaseModel):
-    """What the log tells of one request, as far as it concerns its times."""
+    """The fields of a request line that latency needs."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="ignore")
 
-    at: Annotated[datetime, BeforeValidator(_time), Field(alias="timestamp")]
+    at: Annotated[datetime, BeforeValidator(_parse_time), Field(alias="timestamp")]
     route: str | None = None
     status: int
     code: str | None = None
     cold_start: bool
     gateway_ms: Milliseconds | None = None
-    stages_ms: Annotated[dict[str, Milliseconds], AfterValidator(_with_total)]
+    stages_ms: Annotated[dict[str, Milliseconds], AfterValidator(_require_total)]
 
     @property
     def total_ms(self) -> float:
-        """From the handler's first line to its last."""
+        """Time in the handler."""
         return self.stages_ms["total"]
 
     @property
     def waited_ms(self) -> float:
-        """What the target is about: the time since API Gateway had the request, where there is one."""
+        """Time that the caller waited: since API Gateway received the request, if it did."""
         return self.total_ms if self.gateway_ms is None else self.gateway_ms
 
 
 @dataclass
 class LogReader:
-    """Takes the requests out of lines, and counts both."""
+    """Reads lines, keeps the requests among them, and counts both."""
 
     lines: int = 0
     interrupted: bool = False
@@ -70,24 +70,24 @@ class LogReader:
     requests: list[LoggedRequest] = field(default_factory=list)
 
     def read(self, lines: Iterable[str]) -> None:
-        """Read to the end, or until Ctrl-C: whoever pipes a running server in has no other end."""
+        """Read to the end, or until Ctrl-C, which is the only end when a running server is piped in."""
         for block in self._blocks(lines):
             if _MARK not in block:
                 continue
-            # In a CSV file of CloudWatch, quotes inside of a field are doubled.
+            # In a CSV file from CloudWatch, quotes inside a field are doubled.
             text = block.replace('""', '"') if f'""{_MARK}""' in block else block
             for found in _objects(text):
                 for line in _request_lines(found):
                     self._keep(line)
 
     def _blocks(self, lines: Iterable[str]) -> Iterator[str]:
-        """A line with those that go on with it."""
+        """Join each line with its continuations."""
         block: list[str] = []
         try:
             for line in lines:
                 self.lines += 1
-                plain = _COLOURS.sub("", line)
-                if block and not plain.startswith(_GOES_ON):
+                plain = _COLOUR_CODES.sub("", line)
+                if block and not plain.startswith(_CONTINUATIONS):
                     yield "".join(block)
                     block = []
                 block.append(plain)
@@ -103,7 +103,7 @@ class LogReader:
 
 
 def _objects(text: str) -> Iterator[Any]:
-    """Every JSON object in a text, outermost ones only: what a caller wrote into a field is no line."""
+    """Find the outermost JSON objects in a text; a request line that a caller wrote into a field is not one."""
     at = text.find("{")
     while at >= 0:
         try:
@@ -125,11 +125,11 @@ def _request_lines(found: Any) -> Iterator[dict[str, Any]]:
         for name, value in found.items():
             if isinstance(value, list | dict):
                 yield from _request_lines(value)
-            elif name in _CARRIERS and isinstance(value, str) and _MARK in value:
-                yield from _carried(value)
+            elif name in _WRAPPERS and isinstance(value, str) and _MARK in value:
+                yield from _wrapped_lines(value)
 
 
-def _carried(text: str) -> Iterator[dict[str, Any]]:
+def _wrapped_lines(text: str) -> Iterator[dict[str, Any]]:
     try:
         yield from _request_lines(json.loads(text))
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""What is told of requests and their times, wherever they were read."""
+"""The latency report, the same for log lines and CloudWatch."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -7,7 +7,7 @@ from typing import Literal, Self
 
 from chunkproof.models import Model
 
-# In the order a request passes them; the last two are the whole: in the function, and since API Gateway had it.
+# In the order of a request; the last two are totals: in the function, and since API Gateway received the request.
 STAGES = ("validate", "embed", "search", "format", "total", "gateway")
 NO_CODE = "(no code)"
 MOST_BUCKETS = 12
@@ -18,7 +18,7 @@ Starts = Literal["all", "warm", "cold"]
 
 
 class Spread(Model):
-    """How long something took, in milliseconds."""
+    """Percentiles of a time in milliseconds."""
 
     count: int
     p50: float
@@ -28,20 +28,20 @@ class Spread(Model):
 
 
 class StageTimes(Spread):
-    """A stage, of all requests or of those after a cold or a warm start."""
+    """The times of a stage, for all requests or for those after a cold or a warm start."""
 
     stage: str
     starts: Starts = "all"
 
 
 class RouteTimes(Spread):
-    """The whole of the requests to one route."""
+    """The total times of the requests to one route."""
 
     route: str
 
 
 class Bucket(Model):
-    """The requests of a while; `p95` is of what their callers waited."""
+    """The requests of an interval; `p95` is of the time that callers waited."""
 
     start: datetime
     requests: int
@@ -49,7 +49,7 @@ class Bucket(Model):
 
 
 class Group(Model):
-    """Requests whose times are told together: those of a log, or of one function."""
+    """Requests that are reported together: those of a log, or of one function."""
 
     name: str
     requests: int
@@ -70,7 +70,7 @@ class Slo(Model):
 
 
 class Source(Model):
-    """Where requests were read, and of what time."""
+    """Where the requests were read, and the time that they span."""
 
     kind: Literal["logs", "stack"]
     name: str
@@ -82,7 +82,7 @@ class Source(Model):
 
 
 class LatencyReport(Model):
-    """Everything, as `--json` prints it. A request is within the target by what its caller waited."""
+    """The report as `--json` prints it. A request is within the target if its caller waited no longer."""
 
     source: Source
     target_ms: int
@@ -94,10 +94,10 @@ class LatencyReport(Model):
 
     @classmethod
     def of(cls, groups: Sequence[Group], source: Source, target_ms: int, slo: float | None) -> Self:
-        """The whole of groups that have at least one request between them."""
+        """Sum up groups that have at least one request between them."""
         requests, missed = sum(g.requests for g in groups), sum(g.missed for g in groups)
         share = Decimal(100 * (requests - missed)) / requests
-        # As decimals: 999 of 1000 are 99.9 percent, which no float says exactly.
+        # As decimals: 999 of 1000 are exactly 99.9 percent, which a float is not.
         met = None if slo is None else Slo(percent=slo, met=share >= Decimal(str(slo)))
         return cls(
             source=source,
@@ -111,5 +111,5 @@ class LatencyReport(Model):
 
 
 def choose_bucket_seconds(seconds: float) -> int:
-    """The length of a bucket, so that a chart over this time has a dozen at most."""
+    """Choose the length of a bucket, so that a chart of this time has a dozen at most."""
     return next((step for step in _STEPS if seconds / step <= MOST_BUCKETS), 364 * DAY)
