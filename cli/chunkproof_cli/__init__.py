@@ -1,1 +1,1 @@
-"""Chunkproof on a terminal."""
+"""The `chunkproof` command line."""

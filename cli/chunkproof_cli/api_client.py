@@ -1,4 +1,4 @@
-"""A deployed stack (or `chunkproof serve`) as seen from a terminal."""
+"""Client for the API of a deployed stack or of `chunkproof serve`."""
 
 import json
 import re
@@ -27,45 +27,45 @@ from chunkproof.models.json import find_faults
 from chunkproof.settings import is_http_url
 from chunkproof_cli.output import escape_controls
 
-Answer = TypeVar("Answer", bound=Model)
+Response = TypeVar("Response", bound=Model)
 
 
 class ApiUnavailableError(UnavailableError):
-    """The API did not answer as Chunkproof does."""
+    """The API could not be reached, or its response is not one of Chunkproof's."""
 
     code = "API_UNAVAILABLE"
 
 
 class ApiClient:
-    """The contract's routes over HTTP: with a bearer token if there is one, else signed for IAM."""
+    """Calls the routes over HTTP, with a bearer token if there is one, else signed for IAM."""
 
     def __init__(self, url: str, token: str | None, timeout_s: float) -> None:
         if not is_http_url(url):
-            raise InvalidParameterError(f"--api {url}: must be an http or https URL")
+            raise InvalidParameterError(f"--api {url}: not an http or https URL")
         if token is not None and not (token.isascii() and token.isprintable()):
-            raise InvalidParameterError("CHUNKPROOF_TOKEN must be ASCII text without line ends")
+            raise InvalidParameterError("CHUNKPROOF_TOKEN must be printable ASCII text")
         self._url = url.rstrip("/")
         self._token = token
-        self._http = _client(timeout_s)
+        self._http = _create_http_client(timeout_s)
 
     def search(self, request: dict[str, Any]) -> RetrievalResponse:
-        """`POST /search`."""
+        """Call `POST /search`."""
         return self._call("POST", "/search", RetrievalResponse, request)
 
     def validate(self, request: dict[str, Any]) -> ValidationResult:
-        """`POST /validate-chunk`."""
+        """Call `POST /validate-chunk`."""
         return self._call("POST", "/validate-chunk", ValidationResult, request)
 
     def collection(self, name: str | None) -> CollectionInfo:
-        """`GET /collections/{name}`."""
+        """Call `GET /collections/{name}`."""
         if name is None:
-            raise InvalidParameterError("Name the collection: a stack does not tell its own")
-        if is_invalid_collection_name(name):  # in an address it would mean something else
+            raise InvalidParameterError("With --api, name the collection: --collection NAME")
+        if is_invalid_collection_name(name):  # in a URL path it could lead to another route
             raise CollectionNotFoundError(name)
         return self._call("GET", f"/collections/{quote(name, safe='')}", CollectionInfo)
 
     def health(self) -> Health:
-        """`GET /health?deep=true`; a dependency that is down is an answer, not a failure."""
+        """Call `GET /health?deep=true`; the 503 of a failed dependency is a result, not an error."""
         return self._call("GET", "/health?deep=true", Health, accepted=(200, 503))
 
     def __enter__(self) -> Self:
@@ -78,47 +78,50 @@ class ApiClient:
         self,
         method: str,
         path: str,
-        kind: type[Answer],
+        model: type[Response],
         body: dict[str, Any] | None = None,
         *,
         accepted: tuple[int, ...] = (200,),
-    ) -> Answer:
-        if found := find_faults(body):  # what JSON cannot carry, or would carry as something else
+    ) -> Response:
+        if found := find_faults(body):  # values that JSON cannot represent
             raise InvalidParameterError.listing([fault.message for fault in found])
         content = b"" if body is None else json.dumps(body, ensure_ascii=False).encode()
         headers = {"content-type": "application/json"} if content else {}
         try:
-            answer = self._http.request(
+            response = self._http.request(
                 method,
                 self._url + path,
                 content=content,
-                headers=self._authorized(method, path, content, headers),
+                headers=self._add_credentials(method, path, content, headers),
             )
         except httpx.TimeoutException:
             raise ApiUnavailableError(f"{self._url} did not answer in time") from None
         except httpx.TransportError as error:
             raise ApiUnavailableError(
-                f"{self._url} could not be reached ({_reason(error)}); check --api"
+                f"{self._url} could not be reached ({_describe(error)}); check --api"
             ) from None
         except httpx.HTTPError:
-            raise ApiUnavailableError(f"{self._url} answered with something that cannot be read") from None
-        if answer.status_code in accepted:
+            raise ApiUnavailableError(f"{self._url} sent a response that cannot be decoded") from None
+        if response.status_code in accepted:
             try:
-                return kind.model_validate_json(answer.content, extra="ignore")  # a newer stack may say more
+                # A newer stack may send more fields.
+                return model.model_validate_json(response.content, extra="ignore")
             except ValidationError:
                 pass
-        raise self._failure(answer)
+        raise self._to_error(response)
 
-    def _authorized(self, method: str, path: str, content: bytes, headers: dict[str, str]) -> dict[str, str]:
+    def _add_credentials(
+        self, method: str, path: str, content: bytes, headers: dict[str, str]
+    ) -> dict[str, str]:
         if self._token:
             return {**headers, "authorization": f"Bearer {self._token}"}
         if self._url.startswith("http://"):
-            return headers  # a local gateway: nobody to prove anything to
-        return _signed(method, self._url + path, content, headers)
+            return headers  # a local gateway, which checks no credentials
+        return _sign(method, self._url + path, content, headers)
 
-    def _failure(self, answer: httpx.Response) -> ChunkproofError:
+    def _to_error(self, response: httpx.Response) -> ChunkproofError:
         try:
-            body = answer.json()
+            body = response.json()
         except (ValueError, RecursionError):
             body = {}
         if (
@@ -127,46 +130,46 @@ class ApiClient:
             and isinstance(body.get("errors"), list)
         ):
             return rebuild_error(str(body["error"].get("code")), [str(message) for message in body["errors"]])
-        said = str(body.get("message", "")) if isinstance(body, dict) else ""
-        if answer.status_code in (401, 403):
-            how = (
+        message = str(body.get("message", "")) if isinstance(body, dict) else ""
+        if response.status_code in (401, 403):
+            what = (
                 "the token in CHUNKPROOF_TOKEN"
                 if self._token
-                else "the AWS credentials and their execute-api:Invoke"
+                else "your AWS credentials and their permission execute-api:Invoke"
             )
             return ForbiddenError(
-                f"{self._url} refused the request ({answer.status_code} {said}); check {how}"
+                f"{self._url} refused the request ({response.status_code} {message}); check {what}"
             )
-        answered = f"{self._url} answered {answer.status_code} {said}".rstrip()
-        return RequestTooLargeError(answered) if answer.status_code == 413 else ApiUnavailableError(answered)
+        summary = f"{self._url} answered {response.status_code} {message}".rstrip()
+        return RequestTooLargeError(summary) if response.status_code == 413 else ApiUnavailableError(summary)
 
 
-def _client(timeout_s: float) -> httpx.Client:
+def _create_http_client(timeout_s: float) -> httpx.Client:
     try:
         return httpx.Client(timeout=timeout_s, verify=tls_context())
     except (ValueError, httpx.InvalidURL, ImportError) as error:
-        said = "SOCKS is not spoken here" if isinstance(error, ImportError) else error
+        reason = "SOCKS is not supported" if isinstance(error, ImportError) else error
         raise errors.NotConfiguredError(
-            f"The proxy in HTTPS_PROXY, HTTP_PROXY or ALL_PROXY cannot be used: {said}"
+            f"The proxy in HTTPS_PROXY, HTTP_PROXY or ALL_PROXY cannot be used: {reason}"
         ) from None
 
 
-def _reason(error: httpx.TransportError) -> str:
-    """What the system said, such as that a certificate is not trusted."""
-    said = re.sub(r"^\[[^]]*\] | \(_ssl\.c:\d+\)$", "", str(error))
-    return escape_controls(said) or type(error).__name__
+def _describe(error: httpx.TransportError) -> str:
+    """Return the system's reason, such as an untrusted certificate, without OpenSSL's file and line."""
+    reason = re.sub(r"^\[[^]]*\] | \(_ssl\.c:\d+\)$", "", str(error))
+    return escape_controls(reason) or type(error).__name__
 
 
 def rebuild_error(code: str, messages: list[str]) -> ChunkproofError:
-    """The failure as the other side raised it, so that exit codes are the same here and there."""
+    """Rebuild an error from its code, so that exit codes are the same with and without `--api`."""
     kinds = [kind for kind in error_classes() if kind.code == code]
     kind = min(kinds, key=lambda k: len(k.__mro__), default=ChunkproofError)
-    raised = kind.__new__(kind)
-    ChunkproofError.__init__(raised, *messages)
-    return raised
+    error = kind.__new__(kind)  # the constructors of some kinds compose the message themselves
+    ChunkproofError.__init__(error, *messages)
+    return error
 
 
-def _signed(method: str, url: str, content: bytes, headers: dict[str, str]) -> dict[str, str]:
+def _sign(method: str, url: str, content: bytes, headers: dict[str, str]) -> dict[str, str]:
     from botocore.auth import SigV4Auth
     from botocore.awsrequest import AWSRequest
     from botocore.exceptions import BotoCoreError
@@ -179,14 +182,16 @@ def _signed(method: str, url: str, content: bytes, headers: dict[str, str]) -> d
         raise errors.NotConfiguredError(f"The AWS credentials cannot be used: {error}") from None
     if credentials is None:
         raise errors.NotConfiguredError(
-            "No AWS credentials to sign with: configure them (aws configure), or set CHUNKPROOF_TOKEN"
+            "There are no AWS credentials to sign the request with: run aws configure, or set CHUNKPROOF_TOKEN"
         )
     parts = (urlsplit(url).hostname or "").split(".")
     region = (
         parts[2] if len(parts) > 3 and parts[1] == "execute-api" else session.get_config_variable("region")
     )
     if not region:
-        raise errors.NotConfiguredError("No AWS region to sign for: set AWS_DEFAULT_REGION")
+        raise errors.NotConfiguredError(
+            "There is no AWS region to sign the request for: set AWS_DEFAULT_REGION"
+        )
     request = AWSRequest(method=method, url=url, data=content, headers=headers)
     SigV4Auth(credentials.get_frozen_credentials(), "execute-api", region).add_auth(request)
     return dict(request.headers)

@@ -1,4 +1,4 @@
-"""What a command runs against: store and embedder on this machine, or a deployed stack."""
+"""Open the backend of a command: a store and an embedder in this process, or a deployed stack."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -20,13 +20,13 @@ from chunkproof_cli.options import Options
 if TYPE_CHECKING:
     from chunkproof.clients.qdrant.store import QdrantStore
 
-TERMINAL_DEADLINE_MS = 10_000
-REMOTE_DEADLINE_MS = 30_000
+LOCAL_DEADLINE_MS = 10_000
+API_DEADLINE_MS = 30_000
 
 
 @dataclass(frozen=True)
 class Connection:
-    """A store that can be written to, an embedder, and the services over both."""
+    """A writable store, an embedder, and the services that use both."""
 
     services: Services
     store: "QdrantStore"
@@ -34,53 +34,53 @@ class Connection:
 
 
 @contextmanager
-def connect(given: Options, settings: Settings | None = None) -> Iterator[Connection]:
-    """Store and embedder, each as configured or else local; closed at the end."""
+def connect(options: Options, settings: Settings | None = None) -> Iterator[Connection]:
+    """Open the configured store and embedder, or the local ones; close them at the end."""
     settings = settings or Settings.from_env()
-    with ExitStack() as open_things:
-        store = qdrant_store(settings) if settings.qdrant_url else _embedded(given.data)
-        open_things.callback(store.close)
+    with ExitStack() as stack:
+        store = qdrant_store(settings) if settings.qdrant_url else _open_embedded_store(options.data)
+        stack.callback(store.close)
         embedder: Embedder = local_model()
         if (settings.embedder or ("cohere" if settings.cohere_api_key else "local")) == "cohere":
             if settings.cohere_api_key is None and settings.secret_arn is None:
-                raise NotConfiguredError("COHERE_API_KEY is not set, and CHUNKPROOF_EMBEDDER asks for Cohere")
+                raise NotConfiguredError("CHUNKPROOF_EMBEDDER is cohere, but COHERE_API_KEY is not set")
             embedder = cohere = cohere_embedder(settings)
-            open_things.callback(cohere.close)
+            stack.callback(cohere.close)
         yield Connection(Services(settings, store, embedder), store, embedder)
 
 
 def local_backend(services: Services) -> LocalBackend:
-    """This process answers, with store and embedder of its own and a terminal's patience."""
+    """Create the backend that runs in this process."""
     return LocalBackend(services, lambda: new_deadline(services.settings))
 
 
 def open_api_client(url: str) -> ApiClient:
-    """The API at this address, with the token and the deadline of the settings."""
+    """Create a client for the API at this URL, with the token and the deadline of the settings."""
     settings = Settings.from_env()
     token = settings.token.get_secret_value() if settings.token else None
-    return ApiClient(url, token, (settings.deadline_ms or REMOTE_DEADLINE_MS) / 1000)
+    return ApiClient(url, token, (settings.deadline_ms or API_DEADLINE_MS) / 1000)
 
 
 @contextmanager
-def open_backend(given: Options) -> Iterator[Backend]:
-    """Who answers a command: the stack at `--api`, else this process."""
-    if given.api is None:
-        with open_services(given) as services:
+def open_backend(options: Options) -> Iterator[Backend]:
+    """Open what a command runs against: the API at `--api`, else this process."""
+    if options.api is None:
+        with open_services(options) as services:
             yield local_backend(services)
         return
-    with open_api_client(given.api) as api:
-        yield api
+    with open_api_client(options.api) as api_client:
+        yield api_client
 
 
 @contextmanager
-def open_services(given: Options) -> Iterator[Services]:
-    """The same for commands that only read."""
-    with connect(given) as connected:
-        yield connected.services
+def open_services(options: Options) -> Iterator[Services]:
+    """Open the services of a local command that only reads."""
+    with connect(options) as connection:
+        yield connection.services
 
 
-def _embedded(folder: Path) -> "QdrantStore":
-    from chunkproof.clients.qdrant.store import QdrantStore  # a second to import: not for --help
+def _open_embedded_store(folder: Path) -> "QdrantStore":
+    from chunkproof.clients.qdrant.store import QdrantStore  # takes a second to import
 
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -90,5 +90,5 @@ def _embedded(folder: Path) -> "QdrantStore":
 
 
 def new_deadline(settings: Settings) -> Deadline:
-    """The time one request from a terminal may take."""
-    return Deadline(settings.deadline_ms or TERMINAL_DEADLINE_MS)
+    """Start the time limit of one request of a command."""
+    return Deadline(settings.deadline_ms or LOCAL_DEADLINE_MS)

@@ -1,4 +1,4 @@
-"""Exit codes, and an end without complaints."""
+"""Exit codes, and a quiet end when standard output is closed."""
 
 import os
 import sys
@@ -22,7 +22,7 @@ FAILED, WRONG_INPUT, COULD_NOT_JUDGE = 1, 2, 3
 
 
 def exit_code(error: ChunkproofError) -> int:
-    """1 a check failed, 2 wrong usage or input, 3 could not judge."""
+    """Return 1 when a check failed, 2 for wrong usage or input, 3 when it could not be judged."""
     if isinstance(error, ChunkNotFoundError | CorruptChunkError):
         return FAILED
     if isinstance(error, InvalidParameterError | NotFoundError | SettingsError | ForbiddenError | TooLarge):
@@ -31,6 +31,6 @@ def exit_code(error: ChunkproofError) -> int:
 
 
 def discard_stdout() -> None:
-    """When nobody reads on, or nothing can be written: nothing more to say, and no complaint at exit."""
-    with suppress(UnsupportedOperation):  # not a file: nothing that could complain
+    """Send further output to the null device, so that Python reports no failed write at exit."""
+    with suppress(UnsupportedOperation):  # not a file: no write can fail
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""Chunks → vectors → collection. Nothing is written before everything is embedded."""
+"""Embed chunks and write them to a collection. Nothing is written before everything is embedded."""
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator
@@ -17,15 +17,15 @@ WRITE_BATCH = 256
 CALL_MS = 60_000
 
 Item = TypeVar("Item")
-Done = Callable[[int], None]
+Advance = Callable[[int], None]
 
 
-def _unseen(_count: int) -> None:
-    """Nobody watches the progress."""
+def _ignore(_count: int) -> None:
+    """Report no progress."""
 
 
 class Loader:
-    """Embeds chunks and writes them, replacing those with the same id: a second run changes nothing."""
+    """Embeds chunks and writes them. Chunks with the same id are replaced: a second run changes nothing."""
 
     def __init__(
         self, store: WritableStore, embedder: Embedder, collection: str, vector_name: str | None
@@ -33,77 +33,75 @@ class Loader:
         self._store = store
         self._embedder = embedder
         self._collection = collection
-        self._wanted_vector = vector_name
+        self._vector_name = vector_name
 
-    def load(
-        self, records: Iterable[ChunkRecord], *, embedded: Done = _unseen, written: Done = _unseen
-    ) -> None:
-        """Embed everything, then write everything."""
-        self.check_collection()
+    def load(self, records: Iterable[ChunkRecord], advance: Advance = _ignore) -> None:
+        """Embed everything, then write everything; `advance` is called for each batch of both steps."""
+        self._check_collection()
         with TemporaryFile() as spool:
-            size = self.embed(records, spool, embedded)
-            self.write(records, spool, size, written)
+            size = self._embed(records, spool, advance)
+            self._write(records, spool, size, advance)
 
-    def embed(self, records: Iterable[ChunkRecord], into: IO[bytes], done: Done) -> int:
-        """Spool one 32-bit vector per chunk; returns their size. A failure leaves the collection as it was."""
+    def _embed(self, records: Iterable[ChunkRecord], spool: IO[bytes], advance: Advance) -> int:
+        """Spool one 32-bit vector per chunk and return their size. A failure leaves the collection unchanged."""
         size = 0
-        for batch in in_batches(records, self._embedder.max_batch):
+        for batch in split_batches(records, self._embedder.max_batch):
             texts = [record.text for record in batch]
             vectors = check_embeddings(
                 self._embedder.embed(texts, InputType.DOCUMENT, Deadline(CALL_MS)), len(texts)
             )
             size = len(vectors[0])
             for vector in vectors:
-                into.write(array("f", vector).tobytes())
-            done(len(batch))
+                spool.write(array("f", vector).tobytes())
+            advance(len(batch))
         return size
 
-    def write(self, records: Iterable[ChunkRecord], vectors: IO[bytes], size: int, done: Done) -> None:
-        """Write the chunks with their spooled vectors, making the collection if there is none."""
-        vector_name = self._prepare(size)
-        vectors.seek(0)
-        for batch in in_batches(records, WRITE_BATCH):
+    def _write(self, records: Iterable[ChunkRecord], spool: IO[bytes], size: int, advance: Advance) -> None:
+        """Write the chunks with their spooled vectors; create the collection if it does not exist."""
+        vector_name = self._prepare_collection(size)
+        spool.seek(0)
+        for batch in split_batches(records, WRITE_BATCH):
             points = [
                 Point(
                     id=record.point_id,
-                    payload=record.payload(self._embedder.model),
-                    vector=tuple(array("f", vectors.read(4 * size))),
+                    payload=record.to_payload(self._embedder.model),
+                    vector=tuple(array("f", spool.read(4 * size))),
                 )
                 for record in batch
             ]
             self._store.upsert(self._collection, points, vector_name, Deadline(CALL_MS))
-            done(len(batch))
+            advance(len(batch))
 
-    def check_collection(self) -> None:
-        """Refuse a collection that cannot take these vectors, before any work is done."""
+    def _check_collection(self) -> None:
+        """Refuse a collection that cannot store these vectors, before any work is done."""
         if is_invalid_collection_name(self._collection):
-            raise InvalidParameterError(f"No collection can be named {self._collection}")
+            raise InvalidParameterError(f"--collection {self._collection}: not a valid collection name")
         if self._embedder.dimension is not None:
-            self._vector_name(self._embedder.dimension)
+            self._find_vector(self._embedder.dimension)
 
-    def _prepare(self, size: int) -> str:
-        name = self._vector_name(size)
+    def _prepare_collection(self, size: int) -> str:
+        name = self._find_vector(size)
         if name is None:
             self._store.create(self._collection, size, Deadline(CALL_MS))
         return name or ""
 
-    def _vector_name(self, size: int) -> str | None:
-        """The vector to write; None when the collection does not exist yet."""
+    def _find_vector(self, size: int) -> str | None:
+        """Return the name of the vector to write; None when the collection does not exist yet."""
         try:
             description = self._store.describe(self._collection, Deadline(CALL_MS))
         except CollectionNotFoundError:
             return None
-        space = choose_vector(description.vectors, self._wanted_vector, self._collection)
-        if space.size != size:
+        config = choose_vector(description.vectors, self._vector_name, self._collection)
+        if config.size != size:
             raise InvalidParameterError(
-                f"{self._embedder.model} makes vectors of {size} values, collection {self._collection} "
-                f"stores {space.size}: choose another --collection, or the model it was made with"
+                f"{self._embedder.model} makes vectors of {size} values, collection {self._collection} stores "
+                f"{config.size}: name another collection with --collection, or set CHUNKPROOF_MODEL to its model"
             )
-        return space.name
+        return config.name
 
 
-def in_batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
-    """The items, `size` at a time."""
+def split_batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
+    """Yield the items in lists of at most `size`."""
     remaining = iter(items)
     while batch := list(islice(remaining, size)):
         yield batch

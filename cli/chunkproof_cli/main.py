@@ -1,11 +1,10 @@
-"""The `chunkproof` command: exit 0 all well, 1 a check failed, 2 wrong usage or input, 3 could not judge."""
+"""The `chunkproof` command. Exit codes: 0 success, 1 a check failed, 2 wrong usage or input, 3 could not judge."""
 
 import io
 import logging
 import os
 import sys
 import warnings
-from importlib import import_module
 from pathlib import Path
 
 import click
@@ -13,50 +12,32 @@ import click
 from chunkproof import __version__
 from chunkproof.errors import ChunkproofError, CollectionNotFoundError
 from chunkproof_cli.exits import COULD_NOT_JUDGE, discard_stdout, exit_code
-from chunkproof_cli.output import escape_controls, print_json
+from chunkproof_cli.lazy_group import LazyGroup
 
 INTERRUPTED, PIPE_CLOSED = 130, 141
-# Each in the module of its name.
-COMMANDS = (
-    "demo",
-    "doctor",
-    "load",
-    "search",
-    "validate",
-    "collection",
-    "suite",
-    "report",
-    "manifest",
-    "audit",
-    "serve",
-    "latency",
-    "secret",
+# The first sentence of each command's help, so that `chunkproof --help` imports none of them.
+SUMMARIES = {
+    "demo": "Load a sample handbook, search it, validate a good and a corrupted chunk, and run a suite.",
+    "doctor": "Check a collection without changing it: what works, what does not, and how to fix it.",
+    "load": "Embed the chunks of PATH (chunks.jsonl, or a BEIR folder) and write them to a collection.",
+    "search": "Find the stored chunks nearest to TEXT.",
+    "validate": "Check that the stored text of CHUNK_ID equals its original, byte for byte.",
+    "collection": "Show what the collection NAME holds and how its payloads are read.",
+    "suite": "Test what a collection returns: run, check, start or publish a suite of cases.",
+    "report": "Render the canonical report FILE of a suite or an audit in other formats.",
+    "manifest": "Write down what should be stored, for `chunkproof audit` to compare with.",
+    "audit": "Compare every chunk of MANIFEST with what is stored, byte for byte, and say what else is stored.",
+    "serve": "Run the Lambda handlers behind a local HTTP gateway, with Swagger UI at /docs.",
+    "latency": "How long requests took, stage by stage, and how many were within the target.",
+    "secret": "Store the keys of Qdrant and Cohere in Secrets Manager, where a deployed stack reads them.",
+}
+
+
+@click.group(
+    cls=LazyGroup,
+    summaries=SUMMARIES,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-
-
-class Commands(click.Group):
-    """Imports a command when it is asked for: a search need not wait for what only suites use."""
-
-    def list_commands(self, _context: click.Context) -> list[str]:
-        """All names, without importing anything."""
-        return list(COMMANDS)
-
-    def get_command(self, _context: click.Context, name: str) -> click.Command | None:
-        """The command of this name, if there is one."""
-        if name not in COMMANDS:
-            return None
-        command: click.Command = getattr(import_module(f"chunkproof_cli.commands.{name}"), name)
-        return command
-
-    def invoke(self, context: click.Context) -> object:
-        """Run it; a reader that has gone is for `main` to tell: with its number, click would exit 1, a failed check."""
-        try:
-            return super().invoke(context)
-        except BrokenPipeError:
-            raise BrokenPipeError from None
-
-
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="chunkproof")
 def cli() -> None:
     """Retrieval that proves it returns what was stored.
@@ -74,16 +55,16 @@ def cli() -> None:
 def main() -> None:
     """Run a command, and turn every failure into a message and an exit code."""
     if sys.stdout is None or sys.stderr is None:
-        sys.exit(COULD_NOT_JUDGE)  # nobody to tell
+        sys.exit(COULD_NOT_JUDGE)  # no stream to report to
     _prepare_streams()
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s", stream=sys.stderr)
-    # Local mode advises a server for large collections; the README says so, once.
+    # qdrant-client advises a server for large embedded collections; the documentation says so once.
     warnings.filterwarnings("ignore", module="qdrant_client.*")
     try:
         try:
             _run()
         finally:
-            sys.stdout.flush()  # what cannot be written is told here, and not by Python as it ends
+            sys.stdout.flush()  # so that a failing write is reported here and not by Python at exit
     except BrokenPipeError:
         discard_stdout()
         sys.exit(PIPE_CLOSED)
@@ -105,21 +86,27 @@ def _run() -> None:
         click.echo("Interrupted", err=True)
         sys.exit(INTERRUPTED)
     except ChunkproofError as error:
-        for message in error.messages:
-            click.echo(escape_controls(message), err=True)
-        if isinstance(error, CollectionNotFoundError):
-            click.echo(
-                "Name one with --collection or CHUNKPROOF_COLLECTION; chunkproof doctor lists them.", err=True
-            )
-        if "--json" in sys.argv:
-            detail = {"code": error.code, "message": error.message}
-            print_json({"status": "error", "errors": list(error.messages), "error": detail})
+        _print_error(error)
         sys.exit(exit_code(error))
+
+
+def _print_error(error: ChunkproofError) -> None:
+    from chunkproof_cli.output import escape_controls, print_json  # rich and pydantic: not for --help
+
+    for message in error.messages:
+        click.echo(escape_controls(message), err=True)
+    if isinstance(error, CollectionNotFoundError):
+        click.echo(
+            "Name one with --collection or CHUNKPROOF_COLLECTION; chunkproof doctor lists them.", err=True
+        )
+    if "--json" in sys.argv:
+        detail = {"code": error.code, "message": error.message}
+        print_json({"status": "error", "errors": list(error.messages), "error": detail})
 
 
 def _prepare_streams() -> None:
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # a terminal that lacks a character shows its code instead
+        if isinstance(stream, io.TextIOWrapper):  # characters that the terminal lacks appear as their code
             stream.reconfigure(errors="backslashreplace")
-    if sys.stdin is None:  # closed by who started this: the same as nothing in it
-        sys.stdin = Path(os.devnull).open(encoding="utf-8")  # noqa: SIM115 - as long as the process
+    if sys.stdin is None:  # a closed standard input reads as an empty one
+        sys.stdin = Path(os.devnull).open(encoding="utf-8")  # noqa: SIM115 - open as long as the process

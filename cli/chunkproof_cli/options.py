@@ -1,18 +1,22 @@
-"""The options that commands share."""
+"""The options that commands share, and the flags that error messages name."""
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
+from chunkproof.errors import InvalidParameterError
+
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
 class Options:
-    """The options that every command takes."""
+    """The values of the common options."""
 
     collection: str | None
     data: Path
@@ -21,7 +25,7 @@ class Options:
 
 
 def common_options(command: Command) -> Command:
-    """Add `--collection`, `--data` and `--json`, handed over as one `Options`."""
+    """Add `--collection`, `--data` and `--json`; `parse_options` makes one `Options` of them."""
     decorated: Any = command
     for option in (
         click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output."),
@@ -29,10 +33,10 @@ def common_options(command: Command) -> Command:
             "--data",
             type=click.Path(path_type=Path, file_okay=False),
             metavar="DIR",
-            help="Folder of the embedded store (used when QDRANT_URL is not set).",
+            help="Folder of the embedded store, which is used when QDRANT_URL is not set.",
         ),
         click.option(
-            "--collection", metavar="NAME", help="Which collection; CHUNKPROOF_COLLECTION by default."
+            "--collection", metavar="NAME", help="Name of the collection; CHUNKPROOF_COLLECTION by default."
         ),
     ):
         decorated = option(decorated)
@@ -40,20 +44,21 @@ def common_options(command: Command) -> Command:
 
 
 def api_option(command: Command) -> Command:
-    """Add `--api` to a command that a deployed stack can answer."""
+    """Add `--api` to a command that can run against a deployed stack."""
     option = click.option(
         "--api",
         metavar="URL",
         envvar="CHUNKPROOF_API",
         show_envvar=True,
-        help="Ask a deployed stack: signed with the AWS credentials at hand, or with CHUNKPROOF_TOKEN as bearer.",
+        help="Use the API of a deployed stack. Requests carry CHUNKPROOF_TOKEN as bearer token if it is set, and "
+        "are otherwise signed with your AWS credentials.",
     )
     decorated: Command = option(command)
     return decorated
 
 
 def output_option(what: str) -> Callable[[Command], Command]:
-    """Add `-o`, once or several times: the format of a report goes by its file's extension."""
+    """Add `-o`, which may be repeated; the file's extension selects the format of the report."""
     return click.option(
         "-o",
         "--output",
@@ -65,37 +70,50 @@ def output_option(what: str) -> Callable[[Command], Command]:
     )
 
 
-def reject_api(why: str) -> Callable[[Command], Command]:
-    """For a command that no deployed stack can answer: `--api` is refused with the reason, not passed over."""
+def reject_api(reason: str) -> Callable[[Command], Command]:
+    """Refuse `--api` with a reason, on a command that cannot run against a deployed stack."""
 
     def refuse(_context: click.Context, _option: click.Parameter, url: str | None) -> None:
         if url is not None:
-            raise click.BadParameter(why, param_hint="--api")
+            raise click.BadParameter(reason, param_hint="--api")
 
-    return click.option("--api", metavar="URL", callback=refuse, expose_value=False, help=f"Not here: {why}.")
+    return click.option(
+        "--api", metavar="URL", callback=refuse, expose_value=False, help=f"Not available: {reason}."
+    )
 
 
 def parse_options(
     collection: str | None, data: Path | None, as_json: bool, api: str | None = None
 ) -> Options:
-    """The common options with their defaults."""
+    """Return the common options, with defaults for those that are not set."""
     if collection is not None and not collection.strip():
-        raise click.BadParameter("it is empty", param_hint="--collection")
+        raise click.BadParameter("it is empty; name a collection", param_hint="--collection")
     return Options(collection, data or default_data_folder(), as_json, api)
 
 
 def default_data_folder() -> Path:
-    """The folder of the embedded store where `--data` names none."""
+    """Return the folder of the embedded store when `--data` is not set."""
     from platformdirs import user_data_path
 
     return user_data_path("chunkproof")
 
 
-def explicit_collection(given: Options) -> str | None:
-    """The collection that was asked for: by option, or by a setting that differs from its default."""
-    if given.collection is not None:
-        return given.collection
+def explicit_collection(options: Options) -> str | None:
+    """Return the collection named by `--collection` or `CHUNKPROOF_COLLECTION`; None when neither is set."""
+    if options.collection is not None:
+        return options.collection
     from chunkproof.settings import Settings
 
-    set_to = Settings.from_env().collection
-    return None if set_to == Settings.model_fields["collection"].default else set_to
+    name = Settings.from_env().collection
+    return None if name == Settings.model_fields["collection"].default else name
+
+
+@contextmanager
+def name_flags(flags: Mapping[str, str]) -> Iterator[None]:
+    """In the messages of a refused request, replace the API's field names by the flags of the command."""
+    try:
+        yield
+    except InvalidParameterError as error:
+        fields = re.compile(rf"\b(?:{'|'.join(map(re.escape, flags))})")
+        error.messages = tuple(fields.sub(lambda found: flags[found[0]], text) for text in error.messages)
+        raise

@@ -86,29 +86,29 @@ def shorten(text: str, longest: int = 220) -> str:
 
 
 def print_json(result: Model | dict[str, Any]) -> None:
-    """Indented JSON. Control characters of Latin-1 are escaped as well: JSON itself lets them through."""
-    plain = result.model_dump(mode="json") if isinstance(result, Model) else result
+    """Print indented JSON. C1 control characters are escaped too, which `json` does not do."""
+    document = result.model_dump(mode="json") if isinstance(result, Model) else result
     is_utf8 = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
-    text = json.dumps(plain, ensure_ascii=not is_utf8, indent=2)
+    text = json.dumps(document, ensure_ascii=not is_utf8, indent=2)
     click.echo(re.sub("[\x7f-\x9f]", lambda found: f"\\u{ord(found[0]):04x}", text))
 
 
 def verdict_text(passed: bool | None) -> Text:
-    """Yes, no or not judged, told by word as well as colour."""
+    """Return pass, FAIL or n/a, coloured."""
     if passed is None:
         return Text("n/a", style="dim")
     return Text("pass", style="green") if passed else Text("FAIL", style="bold red")
 
 
-class _Rate(ProgressColumn):
-    """How many a second."""
+class _RateColumn(ProgressColumn):
+    """Items per second."""
 
     def render(self, task: Task) -> Text:
         return Text(f"{task.speed:,.0f}/s" if task.speed else "")
 
 
-class _Once(logging.Filter):
-    """Lets each message through once."""
+class _OnceFilter(logging.Filter):
+    """Drops a message that was logged before."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -116,26 +116,26 @@ class _Once(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         message = record.getMessage()
-        new = message not in self._seen
+        is_new = message not in self._seen
         self._seen.add(message)
-        return new
+        return is_new
 
 
 class CountingFilter(logging.Filter):
-    """Counts messages below a warning instead of showing them."""
+    """Drops messages below WARNING and counts them."""
 
     count = 0
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Only warnings and worse pass."""
+        """Return whether the message is a warning or worse."""
         self.count += record.levelno < logging.WARNING
         return record.levelno >= logging.WARNING
 
 
 @contextmanager
 def show_warnings_once(logger: str) -> Iterator[None]:
-    """For commands that search many times: what is wrong with a collection is wrong every time."""
-    log, once = logging.getLogger(logger), _Once()
+    """Show each distinct warning of a logger once, for commands that search a collection many times."""
+    log, once = logging.getLogger(logger), _OnceFilter()
     log.addFilter(once)
     try:
         yield
@@ -144,17 +144,17 @@ def show_warnings_once(logger: str) -> Iterator[None]:
 
 
 @contextmanager
-def progress_bar(what: str, total: int | None) -> Iterator[Any]:
-    """A bar on standard error; yields a function to call with how many more are done. A total may be unknown."""
+def progress_bar(label: str, total: int | None) -> Iterator[Any]:
+    """Show a bar on standard error; yield a function that advances it. `total` is None when unknown."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
-        _Rate(),
+        _RateColumn(),
         TimeRemainingColumn(),
     )
     with Progress(
         *columns, console=_stderr_console(), transient=True, disable=not sys.stderr.isatty()
     ) as bar:
-        task = bar.add_task(what, total=total)
+        task = bar.add_task(label, total=total)
         yield lambda done: bar.advance(task, done)

@@ -1,20 +1,24 @@
+import re
 import shlex
+import tempfile
 import unicodedata
 from pathlib import Path
 
 import pytest
 
 from chunkproof_cli.local.corpus import sample_chunks
+from chunkproof_cli.options import default_data_folder
 
 from support.commands import Command
 
 
-def test_demo_shows_everything_ends_with_commands_that_work_and_mends_what_it_corrupted(
-    chunkproof: Command, monkeypatch: pytest.MonkeyPatch
+def test_the_demo_numbers_its_steps_prints_commands_that_work_and_uses_a_folder_of_its_own(
+    chunkproof: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    with monkeypatch.context() as misleading:  # it is embedded, whatever is configured
-        misleading.setenv("QDRANT_URL", "http://127.0.0.1:9")
-        misleading.setenv("COHERE_API_KEY", "none")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with monkeypatch.context() as configured:  # the demo is embedded, whatever is configured
+        configured.setenv("QDRANT_URL", "http://127.0.0.1:9")
+        configured.setenv("COHERE_API_KEY", "none")
         run = chunkproof("demo")
     assert run.code == 0
     assert "are in collection handbook" in run.out
@@ -24,13 +28,22 @@ def test_demo_shows_everything_ends_with_commands_that_work_and_mends_what_it_co
     assert "handbook: 42 of 42 cases passed, 0 failed" in run.out
     assert run.out.count("not judged") == 1  # SC-005: no error occurred
 
+    steps = re.findall(r"^(\d)\. (\w+)", run.out, re.M)
+    names = ["Load", "Search", "Search", "Validate", "Validate", "Run"]
+    assert steps == [(str(number), name) for number, name in enumerate(names, 1)]
+
     last = run.out.strip().splitlines()[-3:]
     assert [line.split()[1] for line in last] == ["search", "validate", "doctor"]
     for line in last:
         assert chunkproof(*shlex.split(line)[1:]).code == 0, line
+    data = shlex.split(last[0])[-2:]
     chunk = next(c for c in sample_chunks() if unicodedata.normalize("NFC", c["text"]) != c["text"])
-    again = chunkproof("validate", chunk["chunk_id"], "--collection", "handbook", "--original", chunk["text"])
-    assert again.code == 0
+    where = ("--collection", "handbook", *data)
+    assert chunkproof("validate", chunk["chunk_id"], *where, "--original", chunk["text"]).code == 0
+
+    assert data[0] == "--data"
+    assert Path(data[1]).parent == tmp_path, "each demo has a new folder"
+    assert not default_data_folder().exists(), "and leaves the user's data alone"
 
 
 def test_the_handbook_is_as_large_as_promised_and_in_many_scripts() -> None:

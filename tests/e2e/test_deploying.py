@@ -155,7 +155,7 @@ def test_a_wrong_signature_is_refused(deployed: Workplace, wrong: dict[str, str]
     assert json.loads(deployed.run(curl, **wrong)) == {"message": "Forbidden"}
     refused = deployed.attempt(search, **wrong)
     assert refused.returncode == 2
-    assert "check the AWS credentials and their execute-api:Invoke" in refused.stdout
+    assert "check your AWS credentials and their permission execute-api:Invoke" in refused.stdout
 
 
 def test_nothing_is_answered_without_a_signature(deployed: Workplace) -> None:
@@ -221,4 +221,4 @@ def test_deleting_leaves_what_the_guide_says(deployed: Workplace) -> None:
     assert kept == {uploads.name, *buckets}
     missing = deployed.attempt("chunkproof doctor --stack chunkproof")
     assert missing.returncode == 2
-    assert "There is no stack chunkproof in this account and region" in missing.stdout
+    assert "--stack chunkproof: there is no such stack in this AWS account and region" in missing.stdout

@@ -127,7 +127,7 @@ def test_what_does_not_fit_fails_with_a_remedy(chunkproof: Command, tmp_path: Pa
     assert run.code == 1
     failed = {f["check"]: f["remedy"] for f in run.json["findings"] if f["level"] == "FAIL"}
     assert failed == {
-        "distance": "Make the collection again with Cosine distance",
+        "distance": "Create the collection again with Cosine distance",
         "text": 'Name its field: CHUNKPROOF_PAYLOAD_MAP=\'{"text": "…"}\'',
     }
     assert run.json["verdict"] == "Verdict: collection c does not fit yet (distance, text)."

@@ -190,10 +190,13 @@ def test_cloudwatch_and_the_log_give_the_same_figures(
 @pytest.mark.usefixtures("aws")
 def test_a_stack_of_another_product_is_rejected(chunkproof: Command) -> None:
     unknown = chunkproof("latency", "--stack", "nothing")
-    assert (unknown.code, unknown.err) == (2, "There is no stack nothing in this account and region\n")
+    assert (unknown.code, unknown.err) == (
+        2,
+        "--stack nothing: there is no such stack in this AWS account and region\n",
+    )
     deploy({"Other": "x"})
     other = chunkproof("latency", "--stack", "stack")
-    assert (other.code, "is not Chunkproof's" in other.err) == (2, True)
+    assert (other.code, "not a Chunkproof stack" in other.err) == (2, True)
 
 
 @pytest.mark.usefixtures("aws")

@@ -53,7 +53,7 @@ def test_one_bad_line_is_named_and_nothing_is_written(chunkproof: Command, tmp_p
     assert run.code == 2
     assert run.err.splitlines() == [
         "chunks.jsonl:2: text is required",
-        "chunks.jsonl:3: chunk_id a is on line 1 already",
+        "chunks.jsonl:3: chunk_id a is already on line 1",
         "chunks.jsonl:4: The line is not valid JSON: Expecting property name enclosed in double quotes "
         "at line 1 column 2",
         "chunks.jsonl:5: The line is not UTF-8 at byte 0",
@@ -108,7 +108,7 @@ def test_an_id_that_qdrant_does_not_take_is_kept_in_the_payload(chunkproof: Comm
 def test_fields_beyond_the_contract_are_stored_and_named(chunkproof: Command, tmp_path: Path) -> None:
     file = write(tmp_path / "c.jsonl", {"chunk_id": "a", "text": "Hallo", "lang": "de"})
     run = chunkproof("load", file, "--collection", "c")
-    assert "Stored along with the chunks: lang" in run.err
+    assert "Extra fields stored with the chunks: lang" in run.err
     found = chunkproof("search", "Hallo", "--filter", "lang=de", "--collection", "c", "--json").json
     assert found["execution"]["result_count"] == 1
     none = chunkproof("search", "Hallo", "--filter", "lang=fr", "--collection", "c", "--json").json
@@ -141,8 +141,8 @@ def test_a_beir_folder_is_loaded_by_its_ids(chunkproof: Command, tmp_path: Path)
     ("make", "message"),
     [
         (lambda p: p / "nothing.jsonl", "no such file"),
-        (lambda p: p, "without corpus.jsonl"),
-        (lambda p: write(p / "empty.jsonl"), "no chunks in it"),
+        (lambda p: p, "it has no corpus.jsonl"),
+        (lambda p: write(p / "empty.jsonl"), "the file has no chunks"),
     ],
 )
 def test_a_path_that_holds_no_chunks_says_so(chunkproof: Command, tmp_path: Path, make, message: str) -> None:
@@ -214,4 +214,4 @@ def test_a_name_that_no_collection_can_have_is_wrong_input(
 ) -> None:
     run = chunkproof("load", handbook_file, "--collection", name)
     assert run.code == 2
-    assert run.err == f"No collection can be named {name}\n"
+    assert run.err == f"--collection {name}: not a valid collection name\n"

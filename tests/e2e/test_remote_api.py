@@ -18,8 +18,8 @@ from botocore.credentials import Credentials
 
 from chunkproof.clients.transport import tls_context
 from chunkproof.errors import NotConfiguredError
-from chunkproof_cli.api_client import _signed
-from chunkproof_cli.main import COMMANDS, cli
+from chunkproof_cli.api_client import _sign
+from chunkproof_cli.main import SUMMARIES, cli
 
 from support.api import committed_event, invoke
 from support.commands import Command
@@ -96,15 +96,15 @@ def test_the_address_may_come_from_the_environment_and_end_with_a_slash(
     ("arguments", "code", "message"),
     [
         (("validate", "nobody", "--original", "x"), 1, "Chunk nobody not found"),
-        (("search", " "), 2, "query_text cannot be empty"),
-        (("search", "a", "-k", 0), 2, "top_k must be between 1 and 1000"),
-        (("validate", CHUNK, "--sha256", "abc"), 2, "original_sha256 must be 64 hexadecimal digits"),
+        (("search", " "), 2, "TEXT cannot be empty"),
+        (("search", "a", "-k", 0), 2, "--top-k must be between 1 and 1000"),
+        (("validate", CHUNK, "--sha256", "abc"), 2, "--sha256 must be 64 hexadecimal digits"),
         (("search", "a", "--collection", "handbok"), 2, "Collection handbok not found"),
         (("collection", "handbok"), 2, "Collection handbok not found"),
         (("collection", "../handbok"), 2, "Collection ../handbok not found"),
-        (("search", "a", "--filter", 'x={"gte": NaN}'), 2, "filters.x.gte must be a finite number, not NaN"),
-        (("search", "a", "--filter", 'x={"gte": 1, "gte": 2}'), 2, "filters.x.gte is given twice"),
-        (("search", "robot " * 300), 2, "query_text is too long: 302 tokens, all-MiniLM-L6-v2 reads 256"),
+        (("search", "a", "--filter", 'x={"gte": NaN}'), 2, "--filter x.gte must be a finite number, not NaN"),
+        (("search", "a", "--filter", 'x={"gte": 1, "gte": 2}'), 2, "--filter x.gte is given twice"),
+        (("search", "robot " * 300), 2, "TEXT is too long: 302 tokens, all-MiniLM-L6-v2 reads 256"),
     ],
 )
 def test_a_failure_has_the_same_words_and_exit_code_as_here(
@@ -120,7 +120,7 @@ def test_a_failure_has_the_same_words_and_exit_code_as_here(
 
 def test_a_threshold_that_is_no_number_is_wrong_input(handbook: Command, server: Serving) -> None:
     run = handbook("search", "a", "--threshold", "nan", *HANDBOOK, "--api", server.url)
-    assert (run.code, run.err) == (2, "similarity_threshold must be a finite number, not NaN\n")
+    assert (run.code, run.err) == (2, "--threshold must be a finite number, not NaN\n")
 
 
 def test_a_failure_as_json_has_its_code(handbook: Command, server: Serving) -> None:
@@ -130,7 +130,7 @@ def test_a_failure_as_json_has_its_code(handbook: Command, server: Serving) -> N
 
 def test_a_stack_does_not_tell_its_own_collection(chunkproof: Command, server: Serving) -> None:
     run = chunkproof("collection", "--api", server.url)
-    assert (run.code, run.err) == (2, "Name the collection: a stack does not tell its own\n")
+    assert (run.code, run.err) == (2, "With --api, name the collection: --collection NAME\n")
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_a_collection_of_any_name_is_asked_for(chunkproof: Command, server: Serv
 
 def test_an_argument_that_is_no_text_is_refused_as_here(handbook: Command, server: Serving) -> None:
     local = handbook("search", "a\udcff", *HANDBOOK)
-    assert (local.code, local.err) == (2, "query_text has a lone surrogate, which is no Unicode text\n")
+    assert (local.code, local.err) == (2, "TEXT has a lone surrogate, which is no Unicode text\n")
     remote = handbook("search", "a\udcff", *HANDBOOK, "--api", server.url)
     assert (remote.code, remote.err) == (local.code, local.err)
 
@@ -270,7 +270,7 @@ def authorization(headers: dict[str, str]) -> dict[str, str]:
 def test_a_request_is_signed_as_botocore_signs_it(
     credentials: Credentials, method: str, path: str, content: bytes, headers: dict[str, str]
 ) -> None:
-    signed = _signed(method, STACK + path, content, headers)
+    signed = _sign(method, STACK + path, content, headers)
     again = AWSRequest(method=method, url=STACK + path, data=content, headers=headers)
     SigV4Auth(credentials, "execute-api", "eu-central-1").add_auth(again)
     ours, theirs = authorization(signed), authorization(dict(again.headers))
@@ -286,7 +286,7 @@ def test_a_request_is_signed_as_botocore_signs_it(
 
 
 def test_another_body_has_another_signature(credentials: Credentials) -> None:
-    one, other = (authorization(_signed("POST", f"{STACK}/search", body, JSON)) for body in (b"{}", b"{ }"))
+    one, other = (authorization(_sign("POST", f"{STACK}/search", body, JSON)) for body in (b"{}", b"{ }"))
     assert one["Signature"] != other["Signature"]
 
 
@@ -294,15 +294,15 @@ def test_an_own_domain_is_signed_for_the_configured_region(
     credentials: Credentials, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-west-2")
-    signed = _signed("GET", "https://search.example.com/health", b"", {})
+    signed = _sign("GET", "https://search.example.com/health", b"", {})
     assert "/us-west-2/execute-api/" in authorization(signed)["Credential"]
-    of_stack = _signed("GET", f"{STACK}/health", b"", {})
+    of_stack = _sign("GET", f"{STACK}/health", b"", {})
     assert "/eu-central-1/execute-api/" in authorization(of_stack)["Credential"], "the host's own comes first"
 
 
 def test_an_own_domain_without_a_region_says_what_to_set(credentials: Credentials) -> None:
     with pytest.raises(NotConfiguredError, match="AWS_DEFAULT_REGION"):
-        _signed("GET", "https://search.example.com/health", b"", {})
+        _sign("GET", "https://search.example.com/health", b"", {})
 
 
 @pytest.mark.usefixtures("nobody")
@@ -319,7 +319,7 @@ def test_without_credentials_both_ways_are_named(chunkproof: Command) -> None:
 @pytest.mark.parametrize(
     ("status", "token", "hint"),
     [
-        (403, "", "check the AWS credentials and their execute-api:Invoke"),
+        (403, "", "check your AWS credentials and their permission execute-api:Invoke"),
         (401, "t0ken", "check the token in CHUNKPROOF_TOKEN"),
         (403, "t0ken", "check the token in CHUNKPROOF_TOKEN"),
     ],
@@ -464,20 +464,20 @@ def test_a_stack_that_does_not_answer_in_time_could_not_be_judged(
 )
 def test_an_address_that_is_none_is_wrong_input(chunkproof: Command, url: str) -> None:
     run = chunkproof("search", "a", "--api", url)
-    assert (run.code, run.err) == (2, f"--api {url}: must be an http or https URL\n")
+    assert (run.code, run.err) == (2, f"--api {url}: not an http or https URL\n")
 
 
 # commands that no stack can answer
 
 
 WITHOUT = {
-    ("demo",): "the demo is always embedded",
-    ("load", "chunks.jsonl"): "the API only reads; load writes to QDRANT_URL, or to the embedded store",
-    ("serve",): "serve is an API of its own, over QDRANT_URL or the embedded store",
+    ("demo",): "the demo always uses the embedded store",
+    ("load", "chunks.jsonl"): "the API is read-only; load writes to QDRANT_URL, or to the embedded store",
+    ("serve",): "serve is itself an API, for QDRANT_URL or the embedded store",
     ("suite", "lint", "suite.yaml"): "it reads the store itself",
     ("suite", "init"): "it reads the store itself",
     ("report", "report.json"): "a report is a file",
-    ("secret",): "keys go to Secrets Manager, which is in no stack",
+    ("secret",): "keys are stored in Secrets Manager, not in a stack",
 }
 
 
@@ -490,9 +490,10 @@ def test_a_command_that_no_stack_can_answer_says_so(
     assert why in run.err
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", SUMMARIES)
 def test_every_command_knows_the_option(name: str) -> None:
-    command = cli.get_command(click.Context(cli), name)
-    assert command is not None
-    for one in command.commands.values() if isinstance(command, click.Group) else [command]:
+    context = click.Context(cli)
+    command = cli.get_command(context, name)
+    names = command.list_commands(context) if isinstance(command, click.Group) else []
+    for one in [command.get_command(context, inner) for inner in names] or [command]:
         assert any("--api" in option.opts for option in one.params), one.name

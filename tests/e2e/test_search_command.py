@@ -24,9 +24,9 @@ def test_every_problem_of_a_search_is_reported_at_once(handbook: Command) -> Non
     run = handbook("search", " ", "-k", 0, "--threshold", 2, "--collection", "handbook")
     assert run.code == 2
     assert run.err.splitlines() == [
-        "query_text cannot be empty",
-        "top_k must be between 1 and 1000",
-        "similarity_threshold must be between 0.0 and 1.0",
+        "TEXT cannot be empty",
+        "--top-k must be between 1 and 1000",
+        "--threshold must be between 0.0 and 1.0",
     ]
 
 
@@ -40,7 +40,7 @@ def test_an_unknown_collection_is_not_mistaken_for_no_hits(handbook: Command) ->
 def test_a_question_longer_than_the_model_reads_is_refused(handbook: Command) -> None:
     run = handbook("search", "robot " * 300, "--collection", "handbook")
     assert run.code == 2
-    assert "query_text is too long: 302 tokens, all-MiniLM-L6-v2 reads 256" in run.err
+    assert "TEXT is too long: 302 tokens, all-MiniLM-L6-v2 reads 256" in run.err
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_a_folder_in_use_by_another_process_is_named(handbook: Command, tmp_path
         (
             {"CHUNKPROOF_EMBEDDER": "cohere"},
             3,
-            ["COHERE_API_KEY is not set, and CHUNKPROOF_EMBEDDER asks for Cohere"],
+            ["CHUNKPROOF_EMBEDDER is cohere, but COHERE_API_KEY is not set"],
         ),
     ],
 )

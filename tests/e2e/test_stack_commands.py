@@ -13,6 +13,7 @@ import pytest
 from support.commands import Command
 from support.recording_server import CannedResponse, RecordedRequest, recording_server
 
+NAME_ANOTHER = "Name one that exists with --collection, or deploy with the parameter Collection"
 KEYS = {"QDRANT_API_KEY": "qdrant-key-1d0c", "COHERE_API_KEY": "cohere-key-9f3b"}
 
 
@@ -144,8 +145,12 @@ def test_what_is_down_or_missing_fails_with_what_to_check(chunkproof: Command, s
 @pytest.mark.parametrize(
     ("status", "code", "remedy"),
     [
-        (404, "COLLECTION_NOT_FOUND", "Name one that exists: the parameter Collection, or --collection"),
-        (403, "FORBIDDEN", "Name one that exists: the parameter Collection, or --collection"),
+        (
+            404,
+            "COLLECTION_NOT_FOUND",
+            NAME_ANOTHER,
+        ),
+        (403, "FORBIDDEN", NAME_ANOTHER),
         (
             503,
             "QDRANT_UNAVAILABLE",
@@ -172,15 +177,16 @@ def test_the_remedy_for_a_collection_is_for_what_is_wrong_with_it(
 
 
 @pytest.mark.usefixtures("aws")
-def test_an_unknown_stack_and_one_of_somebody_else_are_told_apart(chunkproof: Command) -> None:
+def test_an_unknown_stack_and_a_stack_of_another_project_have_different_messages(chunkproof: Command) -> None:
     unknown = chunkproof("doctor", "--stack", "nothing")
-    assert (unknown.code, unknown.err) == (2, "There is no stack nothing in this account and region\n")
+    assert unknown.code == 2
+    assert unknown.err == "--stack nothing: there is no such stack in this AWS account and region\n"
     deploy({"Other": "x"})
     for empty in ("", " "):
-        assert chunkproof("doctor", "--stack", empty).err == "--stack must name a stack\n"
+        assert chunkproof("doctor", "--stack", empty).err == "--stack is empty; name a stack\n"
     other = chunkproof("doctor", "--stack", "chunkproof")
     assert other.code == 2
-    assert "is not Chunkproof's" in other.err
+    assert "not a Chunkproof stack" in other.err
 
 
 def test_an_api_is_looked_at_without_its_stack(chunkproof: Command, stack_api: StackApi) -> None:

@@ -1,1 +1,1 @@
-"""What commands ask of AWS: stacks, executions, metrics."""
+"""AWS services that commands use: stacks, executions, metrics, secrets."""

@@ -22,21 +22,21 @@ Examples:
 @api_option
 def collection(name: str | None, **common: Any) -> None:
     """Show what the collection NAME holds and how its payloads are read."""
-    given = parse_options(**common)
+    options = parse_options(**common)
     if name is not None and not name.strip():
-        raise click.BadParameter("it is empty", param_hint="NAME")
-    if name and given.collection and name != given.collection:
-        raise click.UsageError("Give the collection once: as NAME or with --collection.")
-    with open_backend(given) as backend:
-        info = backend.collection(name or explicit_collection(given))
-    if given.json:
+        raise click.BadParameter("it is empty; name a collection", param_hint="NAME")
+    if name and options.collection and name != options.collection:
+        raise click.UsageError("Name the collection once: as NAME or with --collection.")
+    with open_backend(options) as backend:
+        info = backend.collection(name or explicit_collection(options))
+    if options.json:
         print_json(info)
     else:
         print_info(info)
 
 
 def print_info(info: CollectionInfo) -> None:
-    """Facts, vectors and payload fields, a table each."""
+    """Print the facts and the payload fields of a collection."""
     facts = [
         ("points", f"{info.points_count:,}"),
         ("indexed vectors", f"{info.indexed_vectors_count:,}"),

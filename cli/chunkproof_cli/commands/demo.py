@@ -5,8 +5,10 @@ import shlex
 import sys
 import unicodedata
 from importlib.resources import as_file
+from itertools import count
 from pathlib import Path
 from shutil import which
+from tempfile import mkdtemp
 
 import click
 
@@ -46,7 +48,7 @@ STEP_MS = 60_000
     "--data",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
-    help="Folder of the embedded store; the user's data folder by default.",
+    help="Folder of the embedded store; a new temporary folder by default.",
 )
 @click.option(
     "--export",
@@ -60,106 +62,120 @@ STEP_MS = 60_000
     metavar="FILE",
     help="Only write the sample suite to FILE as YAML.",
 )
-@reject_api("the demo is always embedded")
+@reject_api("the demo always uses the embedded store")
 def demo(data: Path | None, export: Path | None, export_suite: Path | None) -> None:
-    """Load a sample handbook, search it, validate a good and a corrupted chunk, run a suite of cases.
+    """Load a sample handbook, search it, validate a good and a corrupted chunk, and run a suite.
 
-    Always embedded: a local store, a local model, whatever else is configured. Exit 1 when the suite fails.
+    The demo always uses an embedded store in a folder of its own and the local model, whatever is configured.
+    Exit 1 when the suite fails.
     """
     if export or export_suite:
         _export(export, export_suite)
         return
-    given = parse_options(COLLECTION, data, as_json=False)
-    with connect(given, Settings.from_env({})) as connected:
-        records = [ChunkRecord.parse(chunk) for chunk in sample_chunks()]
-        _load(records, connected)
-        for question in QUESTIONS:
-            _search(question, connected)
-        _validate(records, connected)
-        report = _run_suite(connected, given)
-    _next_steps(records[0].chunk_id, data)
+    folder = data or Path(mkdtemp(prefix="chunkproof-demo-"))
+    options = parse_options(COLLECTION, folder, as_json=False)
+    with connect(options, Settings.from_env({})) as connection:
+        report = _Demo(options, connection).run()
     sys.exit(suite_exit_code(report, ignore_latency=True))
 
 
 def _export(chunks: Path | None, suite: Path | None) -> None:
     for file, option in ((chunks, "--export"), (suite, "--export-suite")):
         if file and file.is_file():
-            raise click.BadParameter(f"{file} exists", param_hint=option)
+            raise click.BadParameter(f"{file} exists already; name a new file", param_hint=option)
     if chunks:
         write_chunks(chunks, sample_chunks())
     if suite:
         suite.write_bytes(sample_suite().read_bytes())
 
 
-def _heading(text: str) -> None:
+class _Demo:
+    def __init__(self, options: Options, connection: Connection) -> None:
+        self._options = options
+        self._connection = connection
+        self._records = [ChunkRecord.parse(chunk) for chunk in sample_chunks()]
+        self._numbers = count(1)
+
+    def run(self) -> SuiteReport:
+        self._load()
+        for question in QUESTIONS:
+            self._search(question)
+        self._validate()
+        report = self._run_suite()
+        self._print_next_commands()
+        return report
+
+    def _load(self) -> None:
+        self._print_step("Load the sample handbook")
+        load_chunks(self._records, len(self._records), COLLECTION, self._connection)
+        documents = len({record.document_id for record in self._records})
+        print_line(
+            f"{len(self._records)} chunks of {documents} documents, embedded by "
+            f"{self._connection.embedder.model}, are in collection {COLLECTION} of {self._connection.store.host}"
+        )
+
+    def _search(self, question: str) -> None:
+        self._print_step(f"Search: {question}")
+        query = SearchQuery.parse({"query_text": question, "collection": COLLECTION, "top_k": 3})
+        print_results(search(query, services=self._connection.services, deadline=Deadline(STEP_MS)))
+
+    def _validate(self) -> None:
+        # The one chunk with a decomposed accent: NFC normalization changes it, and it looks the same.
+        record = next(r for r in self._records if unicodedata.normalize("NFC", r.text) != r.text)
+        self._print_step("Validate a chunk against its original")
+        self._print_validation(record)
+
+        self._print_step("Validate it again after its stored text was silently NFC-normalized")
+        store, services, deadline = self._connection.store, self._connection.services, Deadline(STEP_MS)
+        point = find_point(record.chunk_id, COLLECTION, services=services, deadline=deadline)
+        good = store.fetch(COLLECTION, [point.id], deadline, with_vector="")[0]
+        changed = {**good.payload, "text": unicodedata.normalize("NFC", record.text)}
+        store.upsert(COLLECTION, [Point(good.id, changed, vector=good.vector)], "", deadline)
+        try:
+            self._print_validation(record)
+        finally:
+            store.upsert(COLLECTION, [good], "", Deadline(STEP_MS))
+        print_line("(The chunk has its original text again.)")
+
+    def _print_validation(self, record: ChunkRecord) -> None:
+        request = ChunkValidation(chunk_id=record.chunk_id, collection=COLLECTION, original_text=record.text)
+        services = self._connection.services
+        print_validation(validate_chunk(request, services=services, deadline=Deadline(STEP_MS)))
+
+    def _run_suite(self) -> SuiteReport:
+        with as_file(sample_suite()) as file:
+            suite = read_source(Source(file)).suite
+        self._print_step(
+            f"Run the sample suite twice: {len(suite.cases)} questions and their expected results"
+        )
+        plan = RunPlan(suite, "the sample suite", assign_collection(suite.cases, COLLECTION), repeat=2)
+        backend = local_backend(self._connection.services)
+        diagnoser = make_diagnoser(backend, self._options, plan.source)
+        with progress_bar("Searching", len(suite.cases)) as advance:
+            report = run_suite(plan, backend, on_result=lambda _: advance(1), diagnoser=diagnoser)
+        print_report(report)
+        return report
+
+    def _print_next_commands(self) -> None:
+        where = f"--collection {COLLECTION} --data {shlex.quote(str(self._options.data))}"
+        _print_heading("Try next")
+        print_line(f"The demo's data is in {self._options.data}; delete the folder when you are done.")
+        for command in (
+            f'search "what drains a robot battery" {where}',
+            f"validate {self._records[0].chunk_id} {where}",
+            f"doctor {where}",
+        ):
+            print_line(f"  {_program()} {command}")
+
+    def _print_step(self, text: str) -> None:
+        _print_heading(f"{next(self._numbers)}. {text}")
+
+
+def _print_heading(text: str) -> None:
     print_line()
     stdout_console().rule(safe_text(text, "bold"), align="left")
 
 
-def _load(records: list[ChunkRecord], connected: Connection) -> None:
-    documents = len({record.document_id for record in records})
-    _heading("1. Load")
-    load_chunks(records, len(records), COLLECTION, connected)
-    print_line(
-        f"{len(records)} chunks of {documents} documents, embedded by {connected.embedder.model}, "
-        f"are in collection {COLLECTION} of {connected.store.host}"
-    )
-
-
-def _search(question: str, connected: Connection) -> None:
-    _heading(f"2. Search: {question}")
-    query = SearchQuery.parse({"query_text": question, "collection": COLLECTION, "top_k": 3})
-    print_results(search(query, services=connected.services, deadline=Deadline(STEP_MS)))
-
-
-def _validate(records: list[ChunkRecord], connected: Connection) -> None:
-    # The one chunk with a decomposed accent: a pipeline that normalizes changes it, and nobody sees it.
-    record = next(r for r in records if unicodedata.normalize("NFC", r.text) != r.text)
-    _heading("3. Validate a chunk against its original")
-    _print_validation(record, connected)
-
-    _heading("4. The same after its text was NFC-normalized behind its back")
-    store, deadline = connected.store, Deadline(STEP_MS)
-    point = find_point(record.chunk_id, COLLECTION, services=connected.services, deadline=deadline)
-    good = store.fetch(COLLECTION, [point.id], deadline, with_vector="")[0]
-    changed = {**good.payload, "text": unicodedata.normalize("NFC", record.text)}
-    store.upsert(COLLECTION, [Point(good.id, changed, vector=good.vector)], "", deadline)
-    try:
-        _print_validation(record, connected)
-    finally:
-        store.upsert(COLLECTION, [good], "", Deadline(STEP_MS))
-    print_line("(The chunk has its own text again.)")
-
-
-def _print_validation(record: ChunkRecord, connected: Connection) -> None:
-    request = ChunkValidation(chunk_id=record.chunk_id, collection=COLLECTION, original_text=record.text)
-    print_validation(validate_chunk(request, services=connected.services, deadline=Deadline(STEP_MS)))
-
-
-def _run_suite(connected: Connection, given: Options) -> SuiteReport:
-    with as_file(sample_suite()) as file:
-        suite = read_source(Source(file)).suite
-    _heading(f"5. Run the sample suite: {len(suite.cases)} questions and what they must return, twice")
-    plan = RunPlan(suite, "the sample suite", assign_collection(suite.cases, COLLECTION), repeat=2)
-    with progress_bar("Searching", len(suite.cases)) as done:
-        local = local_backend(connected.services)
-        looking = make_diagnoser(local, given, plan.source)
-        report = run_suite(plan, local, on_result=lambda _: done(1), diagnoser=looking)
-    print_report(report)
-    return report
-
-
-def _next_steps(chunk_id: str, data: Path | None) -> None:
-    where = f" --data {shlex.quote(str(data))}" if data else ""
-    _heading("Try next")
-    for line in (
-        f'search "what drains a robot battery" --collection {COLLECTION}{where}',
-        f"validate {chunk_id} --collection {COLLECTION}{where}",
-        f"doctor --collection {COLLECTION}{where}",
-    ):
-        print_line(f"  {_program()} {line}")
-
-
 def _program() -> str:
-    """The command as it can be typed here: by its path, unless the shell finds it."""
+    """Return the command to type: its name if the shell finds it, else its path."""
     return "chunkproof" if which("chunkproof") else os.path.relpath(sys.argv[0])

@@ -24,37 +24,37 @@ _STYLES = {Level.OK: "green", Level.NOTE: "yellow", Level.FAIL: "bold red"}
 
 @click.command(epilog=EXAMPLES)
 @click.option(
-    "--stack", metavar="NAME", help="Look at a deployed stack instead: its functions, Qdrant and embedder."
+    "--stack", metavar="NAME", help="Check a deployed stack instead: its functions, Qdrant and embedder."
 )
 @common_options
 @api_option
 def doctor(stack: str | None, **common: Any) -> None:
-    """Look at a collection, read-only: what fits, what does not, and what to do.
+    """Check a collection without changing it: what works, what does not, and how to fix it.
 
-    An address and a key suffice. With an embedder whose vectors have the collection's size, five chunks
-    are embedded again and compared with what is stored. Exit 1 when something does not fit.
+    QDRANT_URL and QDRANT_API_KEY are all it needs. If the embedder's vectors have the size of the collection's,
+    five chunks are embedded again and compared with the stored vectors. Exit 1 when a check fails.
     """
-    given = parse_options(**common)
+    options = parse_options(**common)
     if stack is not None:
-        found = check_stack(stack, given.collection)
-    elif given.api is not None:
-        found = check_api(given.api, given.collection or Settings.from_env().collection)
+        report = check_stack(stack, options.collection)
+    elif options.api is not None:
+        report = check_api(options.api, options.collection or Settings.from_env().collection)
     else:
-        with open_services(given) as services:
-            found = check_collection(given.collection, services, lambda: new_deadline(services.settings))
-    if given.json:
-        print_json(found.as_json())
+        with open_services(options) as services:
+            report = check_collection(options.collection, services, lambda: new_deadline(services.settings))
+    if options.json:
+        print_json(report.to_json())
     else:
-        print_doctor_report(found)
-    sys.exit(0 if found.fits else FAILED)
+        print_doctor_report(report)
+    sys.exit(0 if report.passed else FAILED)
 
 
-def print_doctor_report(found: DoctorReport) -> None:
-    """Collections, mapping with sample rows, findings, verdict."""
-    marked = [(("→ " if name == found.collection else "  ") + name,) for name in found.collections]
-    print_title(f"At {found.host}")
+def print_doctor_report(report: DoctorReport) -> None:
+    """Print the collections, the payload mapping with sample rows, the checks and the verdict."""
+    marked = [(("→ " if name == report.collection else "  ") + name,) for name in report.collections]
+    print_title(f"At {report.host}")
     print_table(("collection",), marked)
-    info = found.info
+    info = report.info
     if info is not None:
         facts = [
             ("points", f"{info.points_count:,}"),
@@ -63,27 +63,27 @@ def print_doctor_report(found: DoctorReport) -> None:
                 (f"vector {vector.name or '(unnamed)'}", f"{vector.size} values, {vector.distance_metric}")
                 for vector in info.vectors
             ),
-            *((f"share with {name}", f"{share:.0%}") for name, share in found.shares.items()),
+            *((f"share with {name}", f"{share:.0%}") for name, share in report.shares.items()),
         ]
         print_title(f"Collection {info.name}")
         print_table(("fact", "value"), facts)
         sampled = [
-            (field, path, *(shorten(str(row.get(field, "")), 40) for row in found.rows))
-            for field, path in found.mapping.items()
+            (field, path, *(shorten(str(row.get(field, "")), 40) for row in report.rows))
+            for field, path in report.mapping.items()
         ]
-        heads = [f"sample {n}" for n in range(1, len(found.rows) + 1)]
+        heads = [f"sample {n}" for n in range(1, len(report.rows) + 1)]
         print_title("Payload mapping")
         print_table(("field", "read from", *heads), sampled)
-    findings = [
+    checks = [
         (
-            safe_text(item.level.value, _STYLES[item.level]),
-            item.subject,
-            item.message + (f"\n{item.remedy}" if item.remedy else ""),
+            safe_text(check.level.value, _STYLES[check.level]),
+            check.name,
+            check.message + (f"\n{check.remedy}" if check.remedy else ""),
         )
-        for item in found.findings
+        for check in report.checks
     ]
-    print_title("Findings")
-    print_table(("", "check", "finding"), findings)
-    print_line(found.verdict, "green" if found.fits else "bold red")
-    for line in found.to_set:
+    print_title("Checks")
+    print_table(("", "check", "result"), checks)
+    print_line(report.verdict, "green" if report.passed else "bold red")
+    for line in report.suggested_settings:
         print_line(f"  {line}")

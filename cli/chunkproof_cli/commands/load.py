@@ -26,30 +26,32 @@ A line of chunks.jsonl:
 @click.command(epilog=EXAMPLES)
 @click.argument("path", type=click.Path(path_type=Path))
 @common_options
-@reject_api("the API only reads; load writes to QDRANT_URL, or to the embedded store")
+@reject_api("the API is read-only; load writes to QDRANT_URL, or to the embedded store")
 def load(path: Path, **common: Any) -> None:
     """Embed the chunks of PATH (chunks.jsonl, or a BEIR folder) and write them to a collection.
 
-    Every line is checked first: one bad line, and nothing is written. Chunks are replaced by id, so that
-    loading twice, or again after an interruption, gives the same collection.
+    Every line is checked first: if one is invalid, nothing is written. A chunk replaces the stored chunk with
+    the same id, so loading twice, or again after an interruption, gives the same collection.
     """
-    given = parse_options(**common)
-    with connect(given) as connected:
-        chunks = check_chunks(path, connected.embedder.excess)
-        name = given.collection or connected.services.settings.collection
-        load_chunks(chunks, chunks.count, name, connected)
+    options = parse_options(**common)
+    with connect(options) as connection:
+        chunks = check_chunks(path, connection.embedder.excess)
+        name = options.collection or connection.services.settings.collection
+        load_chunks(chunks, chunks.count, name, connection)
         if chunks.extra_fields:
-            print_note(f"Stored along with the chunks: {', '.join(chunks.extra_fields)}")
-        if given.json:
-            model = connected.embedder.model
+            print_note(f"Extra fields stored with the chunks: {', '.join(chunks.extra_fields)}")
+        if options.json:
+            model = connection.embedder.model
             print_json({"collection": name, "chunks": chunks.count, "embedding_model": model})
         else:
-            print_line(f"{chunks.count} chunks of {path} are in collection {name} of {connected.store.host}.")
+            print_line(
+                f"{chunks.count} chunks of {path} are in collection {name} of {connection.store.host}."
+            )
 
 
-def load_chunks(chunks: Iterable[ChunkRecord], count: int, collection: str, connected: Connection) -> None:
-    """Embed and write the chunks, showing how far it is."""
-    settings = connected.services.settings
-    loader = Loader(connected.store, connected.embedder, collection, settings.vector_name)
-    with progress_bar("Embedding and writing", 2 * count) as done:
-        loader.load(chunks, embedded=done, written=done)
+def load_chunks(chunks: Iterable[ChunkRecord], count: int, collection: str, connection: Connection) -> None:
+    """Embed and write the chunks, with a progress bar."""
+    settings = connection.services.settings
+    loader = Loader(connection.store, connection.embedder, collection, settings.vector_name)
+    with progress_bar("Embedding and writing", 2 * count) as advance:
+        loader.load(chunks, advance)

@@ -8,7 +8,7 @@ from rich.text import Text
 from chunkproof.errors import InvalidParameterError
 from chunkproof.models import RetrievalResponse, read_json
 from chunkproof_cli.connections import open_backend
-from chunkproof_cli.options import api_option, common_options, explicit_collection, parse_options
+from chunkproof_cli.options import api_option, common_options, explicit_collection, name_flags, parse_options
 from chunkproof_cli.output import print_json, print_line, print_table, safe_text, shorten
 
 EXAMPLES = """\b
@@ -19,11 +19,20 @@ Examples:
 """
 
 
+FLAGS = {
+    "query_text": "TEXT",
+    "top_k": "--top-k",
+    "similarity_threshold": "--threshold",
+    "filters.": "--filter ",
+    "filters": "--filter",
+}
+
+
 @click.command(epilog=EXAMPLES)
 @click.argument("text")
-@click.option("-k", "--top-k", type=int, help="At most this many results; 5 by default.")
+@click.option("-k", "--top-k", type=int, help="Maximum number of results; 5 by default.")
 @click.option(
-    "--threshold", type=float, default=0.0, show_default=True, help="Least score, 0 to 1, inclusive."
+    "--threshold", type=float, default=0.0, show_default=True, help="Minimum score of a result, 0 to 1."
 )
 @click.option(
     "--filter",
@@ -42,7 +51,7 @@ def search(
     **common: Any,
 ) -> None:
     """Find the stored chunks nearest to TEXT."""
-    given = parse_options(**common)
+    options = parse_options(**common)
     request: dict[str, Any] = {
         "query_text": text,
         "similarity_threshold": threshold,
@@ -50,32 +59,33 @@ def search(
     }
     if top_k is not None:
         request["top_k"] = top_k
-    if (collection := explicit_collection(given)) is not None:
+    if (collection := explicit_collection(options)) is not None:
         request["collection"] = collection
-    with open_backend(given) as backend:
+    with open_backend(options) as backend, name_flags(FLAGS):
         response = backend.search(request)
-    if given.json:
+    if options.json:
         print_json(response)
     else:
         print_results(response)
 
 
-def parse_filters(given: tuple[str, ...]) -> dict[str, Any]:
-    """`field=value` options as the contract's filter object; a value that is no JSON is a string."""
+def parse_filters(options: tuple[str, ...]) -> dict[str, Any]:
+    """Build the filter object from `FIELD=VALUE` options; a value that is not JSON is a string."""
     filters: dict[str, Any] = {}
-    for option in given:
+    for option in options:
         field, equals, value = option.partition("=")
         if not equals or not field:
             raise click.BadParameter(f"{option!r} is not FIELD=VALUE", param_hint="--filter")
         if field in filters:
             raise click.BadParameter(
-                f"{field} is given twice; use {field}=[…] for any of", param_hint="--filter"
+                f"{field} is given twice; to match any of several values, use {field}=[…]",
+                param_hint="--filter",
             )
-        filters[field] = _value(value)
+        filters[field] = _parse_value(value)
     return filters
 
 
-def _value(text: str) -> Any:
+def _parse_value(text: str) -> Any:
     looks_like_json = text[:1] in ("[", "{", '"')
     if not looks_like_json and text not in ("true", "false", "null") and not text.lstrip("-")[:1].isdigit():
         return text
@@ -88,7 +98,7 @@ def _value(text: str) -> Any:
 
 
 def print_results(response: RetrievalResponse) -> None:
-    """Results as a table, and what they cost in a line below."""
+    """Print the results as a table, and a line with counts and times."""
     execution = response.execution
     if response.results:
         lines = (
@@ -97,7 +107,8 @@ def print_results(response: RetrievalResponse) -> None:
                 f"{result.similarity_score:.3f}",
                 Text.assemble(
                     safe_text(
-                        getattr(result.metadata, "section_heading", None) or _title(result.metadata), "bold"
+                        getattr(result.metadata, "section_heading", None) or _find_title(result.metadata),
+                        "bold",
                     ),
                     "\n",
                     safe_text(result.metadata.chunk_id, "cyan"),
@@ -120,5 +131,5 @@ def print_results(response: RetrievalResponse) -> None:
     )
 
 
-def _title(metadata: Any) -> str:
+def _find_title(metadata: Any) -> str:
     return str(getattr(metadata, "document_title", None) or "(no title)")

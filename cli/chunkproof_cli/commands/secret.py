@@ -16,28 +16,32 @@ KEYS = ("QDRANT_API_KEY", "COHERE_API_KEY")
 @click.command()
 @click.option("--name", default="chunkproof-keys", show_default=True, help="Name of the secret.")
 @click.option("--kms-key", metavar="ARN", help="Customer-managed key to encrypt it with.")
-@reject_api("keys go to Secrets Manager, which is in no stack")
+@reject_api("keys are stored in Secrets Manager, not in a stack")
 def secret(name: str, kms_key: str | None) -> None:
     """Store the keys of Qdrant and Cohere in Secrets Manager, where a deployed stack reads them.
 
-    Asks for them without echo; or reads {"QDRANT_API_KEY": …, "COHERE_API_KEY": …} from standard input. Keys
+    The command prompts for the keys, or reads {"QDRANT_API_KEY": …, "COHERE_API_KEY": …} from standard input. Keys
     are never taken from the command line, where other users and the shell's history could see them.
     """
-    arn = store_secret(name, _asked() if sys.stdin.isatty() else _read(sys.stdin.read()), kms_key)
+    arn = store_secret(
+        name, _prompt_for_keys() if sys.stdin.isatty() else _parse_keys(sys.stdin.read()), kms_key
+    )
     print_line(arn)
 
 
-def _asked() -> dict[str, str]:
+def _prompt_for_keys() -> dict[str, str]:
     return {key: click.prompt(key, hide_input=True, default="", show_default=False, err=True) for key in KEYS}
 
 
-def _read(text: str) -> dict[str, str]:
+def _parse_keys(text: str) -> dict[str, str]:
     try:
-        keys = json.loads(text.removeprefix("\ufeff"))  # which some editors write first
+        keys = json.loads(text.removeprefix("\ufeff"))  # a BOM, which some editors write
     except (ValueError, RecursionError):
         keys = None
     if not isinstance(keys, dict) or not keys or not all(isinstance(value, str) for value in keys.values()):
-        raise InvalidParameterError(f"Standard input must be a JSON object of strings: {', '.join(KEYS)}")
+        raise InvalidParameterError(
+            f"Standard input must be a JSON object of strings with the keys {', '.join(KEYS)}"
+        )
     if unknown := sorted(set(keys) - set(KEYS)):
         raise InvalidParameterError(f"{unknown[0]} is not one of {', '.join(KEYS)}")
     return keys

@@ -28,56 +28,61 @@ Examples:
 
 
 @click.command(epilog=EXAMPLES)
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option(
-    "--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="Port to listen at."
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8080,
+    show_default=True,
+    help="Port to listen on; 0 for any free one.",
 )
 @click.option(
     "--logs",
     is_flag=True,
-    help="Show the functions' log lines on a terminal too; a pipe or file gets them anyway.",
+    help="Print the functions' log lines on a terminal too; a pipe or a file always gets them.",
 )
 @common_options
-@reject_api("serve is an API of its own, over QDRANT_URL or the embedded store")
+@reject_api("serve is itself an API, for QDRANT_URL or the embedded store")
 def serve(host: str, port: int, logs: bool, **common: Any) -> None:
     """Run the Lambda handlers behind a local HTTP gateway, with Swagger UI at /docs.
 
-    Without authorization: for development, not for the open network. Standard output has what the functions
-    log, a line of JSON for each request and one for its metrics (docs/reference/logs.md); standard error has an
-    access log.
+    It checks no authorization: use it for development, not on an open network. Standard output has the
+    functions' log: a line of JSON for each request and one for its metrics (docs/reference/logs.md). Standard
+    error has an access log.
     """
-    given = parse_options(**common)
+    options = parse_options(**common)
     if sys.stdout.isatty() and not logs:
         discard_stdout()
-    logging.raiseExceptions = (
-        False  # who reads the log lines may go, like head; requests are answered all the same
-    )
+    # Requests are still answered when the reader of the log lines is gone.
+    logging.raiseExceptions = False
     logging.getLogger("gateway").setLevel(logging.INFO)
     settings = Settings.from_env()
-    if given.collection is not None:
-        settings = settings.model_copy(update={"collection": given.collection})
-    with connect(given, settings) as connected, container.override(connected.services):
+    if options.collection is not None:
+        settings = settings.model_copy(update={"collection": options.collection})
+    with connect(options, settings) as connection, container.override(connection.services):
         for name in FUNCTIONS:
             load_function(name)
-        listener = _listener(host, port)
+        listener = _open_listener(host, port)
         address = f"http://{host}:{listener.getsockname()[1]}"
         config = uvicorn.Config(Gateway(), log_level="warning", lifespan="off", access_log=False)
-        print_note(f"Serving {connected.store.host} at {address}, documentation at /docs; Ctrl-C stops")
+        print_note(f"Serving {connection.store.host} at {address}, documentation at /docs; stop with Ctrl-C")
         uvicorn.Server(config).run(sockets=[listener])
 
 
-def _listener(host: str, port: int) -> socket.socket:
+def _open_listener(host: str, port: int) -> socket.socket:
     try:
         socket.getaddrinfo(host, port)
     except (OSError, UnicodeError):
-        raise InvalidParameterError(f"Cannot listen at {host}:{port}: {host} is no known host") from None
+        raise InvalidParameterError(
+            f"Cannot listen on {host}:{port}: unknown host; set another with --host"
+        ) from None
     try:
         listener = socket.create_server((host, port))
     except OSError as error:
         raise InvalidParameterError(
-            f"Cannot listen at {host}:{port}: {os.strerror(error.errno or 0)}"
+            f"Cannot listen on {host}:{port}: {os.strerror(error.errno or 0)}; set another with --port or --host"
         ) from None
-    # Connections inherit it. asyncio sets it only on sockets that name their protocol; without it, an answer's body
-    # waits until its headers are acknowledged, which takes Linux 40 ms.
+    # Connections inherit it. asyncio sets it only on sockets that name their protocol; without it, the body of a
+    # response waits until its headers are acknowledged, which takes 40 ms on Linux.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listener

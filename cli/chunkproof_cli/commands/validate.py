@@ -10,7 +10,7 @@ from chunkproof.errors import InvalidParameterError
 from chunkproof.models import ValidationResult
 from chunkproof_cli.connections import open_backend
 from chunkproof_cli.exits import FAILED
-from chunkproof_cli.options import api_option, common_options, explicit_collection, parse_options
+from chunkproof_cli.options import api_option, common_options, explicit_collection, name_flags, parse_options
 from chunkproof_cli.output import print_json, print_line, print_table, print_title, verdict_text
 
 EXAMPLES = """\b
@@ -21,13 +21,19 @@ Examples:
 """
 
 
+FLAGS = {"chunk_id": "CHUNK_ID", "original_text": "--original", "original_sha256": "--sha256"}
+
+
 @click.command(epilog=EXAMPLES)
 @click.argument("chunk_id")
-@click.option("--original", metavar="TEXT", help="What the stored text should be.")
+@click.option("--original", metavar="TEXT", help="The text that should be stored.")
 @click.option(
-    "--original-file", type=click.Path(), metavar="FILE", help="The same from a file; - for standard input."
+    "--original-file",
+    type=click.Path(),
+    metavar="FILE",
+    help="File with the text that should be stored; - for standard input.",
 )
-@click.option("--sha256", metavar="HEX", help="SHA-256 of what the stored text should be.")
+@click.option("--sha256", metavar="HEX", help="SHA-256 of the text that should be stored.")
 @common_options
 @api_option
 def validate(
@@ -37,22 +43,22 @@ def validate(
     sha256: str | None,
     **common: Any,
 ) -> None:
-    """Say whether the stored text of CHUNK_ID equals its original, byte for byte.
+    """Check that the stored text of CHUNK_ID equals its original, byte for byte.
 
-    Without an original, the hashes stored with the chunk are checked. Exit 1 when it does not match.
+    Without an original, the text is compared with the hash stored with the chunk. Exit 1 when a check fails.
     """
     if sum(source is not None for source in (original, original_file, sha256)) > 1:
-        raise click.UsageError("Give one of --original, --original-file and --sha256.")
-    given = parse_options(**common)
+        raise click.UsageError("Use only one of --original, --original-file and --sha256.")
+    options = parse_options(**common)
     fields = {
         "chunk_id": chunk_id,
-        "collection": explicit_collection(given),
+        "collection": explicit_collection(options),
         "original_text": original if original_file is None else read_original(original_file),
         "original_sha256": sha256,
     }
-    with open_backend(given) as backend:
+    with open_backend(options) as backend, name_flags(FLAGS):
         result = backend.validate({name: value for name, value in fields.items() if value is not None})
-    if given.json:
+    if options.json:
         print_json(result)
     else:
         print_validation(result)
@@ -60,7 +66,7 @@ def validate(
 
 
 def read_original(name: str) -> str:
-    """The file's text, every byte of it: no line end is changed, no BOM dropped."""
+    """Read the file as UTF-8 without changing line ends or dropping a BOM."""
     try:
         content = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
     except OSError as error:
@@ -72,7 +78,7 @@ def read_original(name: str) -> str:
 
 
 def print_validation(result: ValidationResult) -> None:
-    """The checks as a table, then what differs."""
+    """Print the checks as a table, then the difference."""
     checks = ((check.name, verdict_text(check.passed), check.details or "") for check in result.checks)
     print_title(f"Chunk {result.chunk_id}")
     print_table(("check", "verdict", "details"), checks)

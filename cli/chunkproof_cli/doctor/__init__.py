@@ -1,1 +1,1 @@
-"""What `chunkproof doctor` examines."""
+"""The checks of `chunkproof doctor`."""

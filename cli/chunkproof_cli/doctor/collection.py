@@ -1,4 +1,4 @@
-"""A read-only examination of a collection."""
+"""Check a collection without changing it."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -33,7 +33,7 @@ _MODELS_BY_SIZE = {
 
 
 class Level(StrEnum):
-    """How much a finding matters."""
+    """The result of a check: passed, worth knowing, or failed."""
 
     OK = "ok"
     NOTE = "note"
@@ -42,17 +42,17 @@ class Level(StrEnum):
 
 @dataclass(frozen=True)
 class CheckResult:
-    """One thing looked at."""
+    """The result of one check, and how to fix what it found."""
 
     level: Level
-    subject: str
+    name: str
     message: str
     remedy: str = ""
 
 
 @dataclass
 class DoctorReport:
-    """Everything found, and what follows from it."""
+    """Facts about a collection, the results of the checks, and settings to use."""
 
     host: str
     collections: list[str]
@@ -61,79 +61,78 @@ class DoctorReport:
     mapping: Mapping[str, str] = field(default_factory=dict)
     rows: list[dict[str, Any]] = field(default_factory=list)
     shares: dict[str, float] = field(default_factory=dict)
-    findings: list[CheckResult] = field(default_factory=list)
-    to_set: list[str] = field(default_factory=list)
+    checks: list[CheckResult] = field(default_factory=list)
+    suggested_settings: list[str] = field(default_factory=list)
 
     @property
-    def fits(self) -> bool:
-        """Whether Chunkproof can serve this collection."""
-        return all(item.level is not Level.FAIL for item in self.findings)
+    def passed(self) -> bool:
+        """Whether no check failed."""
+        return all(check.level is not Level.FAIL for check in self.checks)
 
     @property
     def verdict(self) -> str:
-        """The examination in a line."""
-        failed = [item.subject for item in self.findings if item.level is Level.FAIL]
-        notes = sum(item.level is Level.NOTE for item in self.findings)
+        """The report in one line."""
+        failed = [check.name for check in self.checks if check.level is Level.FAIL]
+        notes = sum(check.level is Level.NOTE for check in self.checks)
         if failed:
             return f"Verdict: collection {self.collection} does not fit yet ({', '.join(failed)})."
-        return f"Verdict: collection {self.collection} is ready" + (f", {notes} to note." if notes else ".")
+        noted = f", with {notes} note{'s' * (notes > 1)}" if notes else ""
+        return f"Verdict: collection {self.collection} is ready{noted}."
 
-    def as_json(self) -> dict[str, Any]:
-        """The same for machines."""
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as `--json` prints it."""
         return {
             "host": self.host,
             "collections": self.collections,
             "collection": self.collection,
-            "fits": self.fits,
+            "fits": self.passed,
             "verdict": self.verdict,
             "info": self.info.model_dump(mode="json") if self.info else None,
             "payload_map": dict(self.mapping),
             "samples": self.rows,
             "shares": self.shares,
             "findings": [
-                {"level": f.level.value, "check": f.subject, "message": f.message, "remedy": f.remedy or None}
-                for f in self.findings
+                {"level": c.level.value, "check": c.name, "message": c.message, "remedy": c.remedy or None}
+                for c in self.checks
             ],
-            "set": self.to_set,
+            "set": self.suggested_settings,
         }
 
 
-def check_collection(
-    wanted: str | None, services: Services, deadline: Callable[[], Deadline]
-) -> DoctorReport:
-    """Look at the collection that was asked for, or at the only one there is."""
-    found = DoctorReport(services.store.host, services.store.collections(deadline()))
-    found.collection = _chosen(wanted, services, found.collections)
-    found.info = collection_info(found.collection, services=services, deadline=deadline())
-    page = services.store.scroll(found.collection, deadline(), limit=100)
+def check_collection(name: str | None, services: Services, deadline: Callable[[], Deadline]) -> DoctorReport:
+    """Check the named collection, or the only one there is."""
+    report = DoctorReport(services.store.host, services.store.collections(deadline()))
+    report.collection = _choose_collection(name, services, report.collections)
+    report.info = collection_info(report.collection, services=services, deadline=deadline())
+    page = services.store.scroll(report.collection, deadline(), limit=100)
     payloads = [dict(point.payload) for point in page.points]
-    found.mapping = find_mapping(payloads, services.payloads)
-    found.rows = [
-        {name: services.payloads.value(name, payload) for name in found.mapping}
+    report.mapping = find_mapping(payloads, services.payloads)
+    report.rows = [
+        {field: services.payloads.value(field, payload) for field in report.mapping}
         for payload in payloads[:SAMPLE_ROWS]
     ]
-    found.shares = {
-        name: sum(bool(services.payloads.value(name, payload)) for payload in payloads) / len(payloads)
-        for name in ("text", "url", "document_title", "content_hash")
+    report.shares = {
+        field: sum(bool(services.payloads.value(field, payload)) for payload in payloads) / len(payloads)
+        for field in ("text", "url", "document_title", "content_hash")
         if payloads
     }
-    found.findings = [
-        *_size(found.info),
-        *_distance(found.collection, services, deadline()),
-        *_payload(found.shares),
-        *_indexes(found, page.points, services),
-        *_vectors(found, page.points, services, deadline),
+    report.checks = [
+        *_check_size(report.info),
+        *_check_distance(report.collection, services, deadline()),
+        *_check_payload(report.shares),
+        *_check_indexes(report, page.points, services),
+        *_check_vectors(report, page.points, services, deadline),
     ]
-    found.to_set = list(_settings(found, services))
-    return found
+    report.suggested_settings = list(_suggest_settings(report, services))
+    return report
 
 
-def _chosen(wanted: str | None, services: Services, names: list[str]) -> str:
+def _choose_collection(name: str | None, services: Services, names: list[str]) -> str:
     default = services.settings.collection
-    if wanted is not None:
-        if wanted not in names:
-            raise CollectionNotFoundError(wanted)
-        return wanted
+    if name is not None:
+        if name not in names:
+            raise CollectionNotFoundError(name)
+        return name
     if default in names:
         return default
     if len(names) == 1:
@@ -147,105 +146,111 @@ def _chosen(wanted: str | None, services: Services, names: list[str]) -> str:
     )
 
 
-def _size(info: CollectionInfo) -> Iterator[CheckResult]:
+def _check_size(info: CollectionInfo) -> Iterator[CheckResult]:
     if info.points_count == 0:
         yield CheckResult(
             Level.FAIL, "points", "The collection is empty", "Load it: chunkproof load chunks.jsonl"
         )
     if info.status in ("red", "grey"):
         yield CheckResult(
-            Level.NOTE, "status", f"Qdrant reports status {info.status}", "See the server's log"
+            Level.NOTE, "status", f"Qdrant reports status {info.status}", "Read the server's log"
         )
 
 
-def _distance(collection: str, services: Services, deadline: Deadline) -> Iterator[CheckResult]:
+def _check_distance(collection: str, services: Services, deadline: Deadline) -> Iterator[CheckResult]:
     try:
-        space = services.space(collection, deadline)
+        config = services.space(collection, deadline)
     except UnsupportedDistanceError as error:
         yield CheckResult(
-            Level.FAIL, "distance", str(error), "Make the collection again with Cosine distance"
+            Level.FAIL, "distance", str(error), "Create the collection again with Cosine distance"
         )
     except InvalidParameterError as error:
         yield CheckResult(Level.FAIL, "vector", str(error))
     else:
-        yield CheckResult(Level.OK, "distance", f"{space.distance}: scores are cosine similarities")
+        yield CheckResult(Level.OK, "distance", f"{config.distance}: scores are cosine similarities")
 
 
-def _payload(shares: Mapping[str, float]) -> Iterator[CheckResult]:
+def _check_payload(shares: Mapping[str, float]) -> Iterator[CheckResult]:
     texts = shares.get("text", 0.0)
     if shares and texts == 0.0:
         yield CheckResult(
             Level.FAIL,
             "text",
-            "No text was found in the payloads",
+            "The sampled payloads have no text field that Chunkproof knows",
             'Name its field: CHUNKPROOF_PAYLOAD_MAP=\'{"text": "…"}\'',
         )
     elif shares:
         level = Level.OK if texts == 1.0 else Level.NOTE
         yield CheckResult(level, "text", f"{texts:.0%} of the sampled points have text")
-    for name, why in (
-        ("url", "its source cannot be shown"),
-        ("content_hash", "it validates only with an original"),
+    for name, effect in (
+        ("url", "results do not show their source"),
+        ("content_hash", "a chunk can be validated only against an original"),
     ):
         if shares and shares.get(name, 0.0) < 1.0:
-            yield CheckResult(Level.NOTE, name, f"{shares[name]:.0%} have {name}; without it, {why}")
+            yield CheckResult(
+                Level.NOTE,
+                name,
+                f"{shares[name]:.0%} of the sampled points have {name}; without it, {effect}",
+            )
 
 
-def _indexes(found: DoctorReport, points: tuple[Point, ...], services: Services) -> Iterator[CheckResult]:
-    if services.settings.qdrant_url is None or found.info is None:
+def _check_indexes(
+    report: DoctorReport, points: tuple[Point, ...], services: Services
+) -> Iterator[CheckResult]:
+    if services.settings.qdrant_url is None or report.info is None:
         return
-    indexed = {item.name for item in found.info.payload_fields if item.indexed}
-    ids = {path for path in services.payloads.id_paths for point in points if _holds_text(path, point)}
+    indexed = {item.name for item in report.info.payload_fields if item.indexed}
+    ids = {path for path in services.payloads.id_paths for point in points if _has_text(path, point)}
     wanted = dict.fromkeys(ids, "keyword")
     for name in FILTERED_FIELDS:
-        path = found.mapping.get(name)
+        path = report.mapping.get(name)
         if path and not any(lies_in_json_string(path, point.payload) for point in points):
             wanted[path] = "datetime" if name == "timestamp" else "keyword"
     missing = {path: schema for path, schema in sorted(wanted.items()) if path not in indexed}
     for path, schema in missing.items():
-        why = "looking up chunks by id" if path in ids else "filters on it"
+        what = "looking up chunks by id" if path in ids else "filtering on it"
         yield CheckResult(
             Level.NOTE,
             "payload index",
-            f"No index on {path}: {why} scans every point, and is refused under strict mode",
-            f'create_payload_index("{found.collection}", field_name="{path}", field_schema="{schema}")',
+            f"No index on {path}: {what} scans every point, and strict mode refuses it",
+            f'create_payload_index("{report.collection}", field_name="{path}", field_schema="{schema}")',
         )
     if wanted and not missing:
         yield CheckResult(Level.OK, "payload index", "Ids and the usual filter fields are indexed")
 
 
-def _holds_text(path: str, point: Point) -> bool:
+def _has_text(path: str, point: Point) -> bool:
     value: Any = point.payload
     for step in path.split("."):
         value = value.get(step) if isinstance(value, Mapping) else None
     return isinstance(value, str)
 
 
-def _vectors(
-    found: DoctorReport, points: tuple[Point, ...], services: Services, deadline: Callable[[], Deadline]
+def _check_vectors(
+    report: DoctorReport, points: tuple[Point, ...], services: Services, deadline: Callable[[], Deadline]
 ) -> Iterator[CheckResult]:
-    """Whether the configured embedder made what is stored; says why when that cannot be told."""
-    if found.info is None or not points or not found.collection or services.embedder is None:
+    """Check whether the configured embedder made the stored vectors, or say why that is unknown."""
+    if report.info is None or not points or not report.collection or services.embedder is None:
         return
-    stored = _stored_models(points, services)
-    likely = " and ".join(stored) or _MODELS_BY_SIZE.get(found.info.vector_size, "unknown")
+    models = _find_stored_models(points, services)
+    likely = " and ".join(models) or _MODELS_BY_SIZE.get(report.info.vector_size, "unknown")
     yield CheckResult(
-        Level.OK, "likely model", likely + (" (the payload says so)" if stored else " (by vector size)")
+        Level.OK, "likely model", likely + (" (from the payload)" if models else " (from the vector size)")
     )
     model, size = services.embedder.model, services.embedder.dimension
-    if size is not None and size != found.info.vector_size:
+    if size is not None and size != report.info.vector_size:
         yield CheckResult(
             Level.NOTE,
             "vectors",
-            f"Not compared: {model} makes {size} values, the collection stores {found.info.vector_size}",
-            "Set COHERE_API_KEY and CHUNKPROOF_MODEL to the model of the pipeline",
+            f"Not compared: {model} makes {size} values, the collection stores {report.info.vector_size}",
+            "Set COHERE_API_KEY, and CHUNKPROOF_MODEL to the model that made the collection",
         )
         return
     try:
-        space = services.space(found.collection, deadline())
-        cosines = list(_cosines(found.collection, points, space, services, deadline))
+        config = services.space(report.collection, deadline())
+        cosines = list(_compute_cosines(report.collection, points, config, services, deadline))
     except EmbeddingSizeError as error:
-        remedy = "Set CHUNKPROOF_MODEL to the model of the pipeline"
+        remedy = "Set CHUNKPROOF_MODEL to the model that made the collection"
         yield CheckResult(Level.FAIL, "vectors", error.message, remedy)
         return
     except ChunkproofError as error:
@@ -253,7 +258,7 @@ def _vectors(
         return
     if not cosines:
         yield CheckResult(
-            Level.NOTE, "vectors", "Not compared: no sampled chunk has a text the model can read"
+            Level.NOTE, "vectors", "Not compared: no sampled chunk has a text that fits the model"
         )
         return
     lowest = min(cosines)
@@ -264,41 +269,41 @@ def _vectors(
         yield CheckResult(
             Level.NOTE,
             "vectors",
-            f"{message}; close, so likely the same model with other preprocessing or another input type",
+            f"{message}; close: probably the same model with other preprocessing or another input type",
         )
     else:
         yield CheckResult(
             Level.FAIL,
             "vectors",
             f"{message}; the stored vectors come from another model or another text",
-            "Set CHUNKPROOF_MODEL to the model of the pipeline, or embed the collection again",
+            "Set CHUNKPROOF_MODEL to the model that made the collection, or embed the collection again",
         )
 
 
-def _stored_models(points: tuple[Point, ...], services: Services) -> list[str]:
+def _find_stored_models(points: tuple[Point, ...], services: Services) -> list[str]:
     return sorted(
         {str(m) for point in points if (m := services.payloads.value("embedding_model", point.payload))}
     )
 
 
-def _cosines(
+def _compute_cosines(
     collection: str,
     points: tuple[Point, ...],
-    space: VectorConfig,
+    config: VectorConfig,
     services: Services,
     deadline: Callable[[], Deadline],
 ) -> Iterator[float]:
     ids = [point.id for point in points[:COMPARED_CHUNKS]]
-    for point in services.store.fetch(collection, ids, deadline(), with_vector=space.name):
-        if (found := cosine_with_text(point, services, deadline)) is not None:
-            yield found
+    for point in services.store.fetch(collection, ids, deadline(), with_vector=config.name):
+        if (cosine := cosine_with_text(point, services, deadline)) is not None:
+            yield cosine
 
 
-def _settings(found: DoctorReport, services: Services) -> Iterator[str]:
+def _suggest_settings(report: DoctorReport, services: Services) -> Iterator[str]:
     settings = services.settings
-    if found.collection != settings.collection:
-        yield f"CHUNKPROOF_COLLECTION={found.collection}"
+    if report.collection != settings.collection:
+        yield f"CHUNKPROOF_COLLECTION={report.collection}"
     if settings.qdrant_url is not None:
         yield f"QDRANT_URL={settings.qdrant_url}"
-    if found.info and len(found.info.vectors) > 1 and settings.vector_name:
+    if report.info and len(report.info.vectors) > 1 and settings.vector_name:
         yield f"CHUNKPROOF_VECTOR_NAME={settings.vector_name}"

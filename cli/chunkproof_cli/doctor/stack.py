@@ -1,4 +1,4 @@
-"""A look at a deployed stack, through its own API: the smoke test after `make deploy`."""
+"""Check a deployed stack through its API: the smoke test after `make deploy`."""
 
 from collections.abc import Iterator
 
@@ -15,44 +15,44 @@ REMEDIES = {
 
 
 def check_stack(name: str, collection: str | None) -> DoctorReport:
-    """Ask the stack's health and its collection."""
+    """Check the state of a stack, its dependencies and its collection."""
     stack = find_stack(name)
-    found = check_api(stack.outputs["ApiUrl"], collection or stack.outputs["Collection"])
-    found.findings[:0] = [
+    report = check_api(stack.outputs["ApiUrl"], collection or stack.outputs["Collection"])
+    report.checks[:0] = [
         CheckResult(Level.OK, "stack", f"{name} is {stack.status}"),
         CheckResult(Level.OK, "authorization", stack.outputs["Authorization"]),
     ]
-    return found
+    return report
 
 
 def check_api(url: str, collection: str) -> DoctorReport:
-    """The same of an API whose stack is not known."""
-    found = DoctorReport(url, [collection], collection)
-    with open_api_client(url) as api:
-        found.findings += _health(api.health())
+    """Check the dependencies and the collection of an API."""
+    report = DoctorReport(url, [collection], collection)
+    with open_api_client(url) as client:
+        report.checks += _check_dependencies(client.health())
         try:
-            found.info = api.collection(collection)
-            found.mapping = found.info.payload_map
-            points = f"{collection} has {found.info.points_count:,} points"
-            found.findings.append(CheckResult(Level.OK, "collection", points))
+            report.info = client.collection(collection)
+            report.mapping = report.info.payload_map
+            points = f"{collection} has {report.info.points_count:,} points"
+            report.checks.append(CheckResult(Level.OK, "collection", points))
         except ChunkproofError as error:
-            found.findings.append(CheckResult(Level.FAIL, "collection", str(error), _remedy(error)))
-    return found
+            report.checks.append(CheckResult(Level.FAIL, "collection", str(error), _find_remedy(error)))
+    return report
 
 
-def _remedy(error: ChunkproofError) -> str:
+def _find_remedy(error: ChunkproofError) -> str:
     if isinstance(error, NotFoundError | ForbiddenError):
-        return "Name one that exists: the parameter Collection, or --collection"
+        return "Name one that exists with --collection, or deploy with the parameter Collection"
     return REMEDIES["Qdrant"] if error.code.startswith("QDRANT_") else ""
 
 
-def _health(health: Health) -> Iterator[CheckResult]:
+def _check_dependencies(health: Health) -> Iterator[CheckResult]:
     for name, dependency in (("Qdrant", health.qdrant), ("embedder", health.embedder)):
-        yield _answered(name, dependency)
+        yield _check_dependency(name, dependency)
 
 
-def _answered(name: str, dependency: DependencyHealth | None) -> CheckResult:
+def _check_dependency(name: str, dependency: DependencyHealth | None) -> CheckResult:
     if dependency is not None and dependency.status == "ok":
-        return CheckResult(Level.OK, name, f"answers in {dependency.latency_ms:.0f} ms")
-    why = dependency.message if dependency else None
-    return CheckResult(Level.FAIL, name, why or "did not answer", REMEDIES[name])
+        return CheckResult(Level.OK, name, f"responds in {dependency.latency_ms:.0f} ms")
+    reason = dependency.message if dependency else None
+    return CheckResult(Level.FAIL, name, reason or "does not respond", REMEDIES[name])

@@ -1,4 +1,4 @@
-"""Reading chunks from a file: `chunks.jsonl`, or a BEIR folder. Every line is checked before any is used."""
+"""Read chunks from `chunks.jsonl` or a BEIR folder. Every line is checked before any is used."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -21,7 +21,7 @@ SHOWN_PROBLEMS = 20
 
 
 class ChunkRecord(Request):
-    """A line of `chunks.jsonl`: the contract's fields, and any more that are to be stored along."""
+    """A line of `chunks.jsonl`: the fields of docs/contract.md, and any others, which are stored too."""
 
     model_config = ConfigDict(extra="allow")
     aliases: ClassVar[Mapping[str, str]] = {}
@@ -45,66 +45,66 @@ class ChunkRecord(Request):
 
     @classmethod
     def broken_rules(cls, fields: Mapping[str, object]) -> list[str]:
-        """A hash that comes along must be the text's."""
-        text, stated = fields.get("text"), fields.get("content_hash")
-        if isinstance(text, str) and isinstance(stated, str):
+        """Check that a given content_hash is the hash of the text."""
+        text, given_hash = fields.get("text"), fields.get("content_hash")
+        if isinstance(text, str) and isinstance(given_hash, str):
             try:
-                if len(stated) < 16 or not digest(text).startswith(stated.lower()):
+                if len(given_hash) < 16 or not digest(text).startswith(given_hash.lower()):
                     return ["content_hash is not the SHA-256 of text (16 hex digits or more)"]
             except UnicodeEncodeError:
-                return []  # reported as a lone surrogate already
+                return []  # already reported as a lone surrogate
         return []
 
     @field_validator("chunk_id", "text")
     @classmethod
-    def _not_blank(cls, value: str, info: Any) -> str:
+    def _check_not_blank(cls, value: str, info: Any) -> str:
         if not value.strip():
             raise BrokenRules(f"{info.field_name} cannot be empty")
         return value
 
     @field_validator("timestamp")
     @classmethod
-    def _is_a_time(cls, value: str | None) -> str | None:
+    def _check_time(cls, value: str | None) -> str | None:
         if value is not None and parse_time(value) is None:
             raise BrokenRules("timestamp must be an ISO 8601 date and time")
         return value
 
     @property
     def point_id(self) -> PointId:
-        """The chunk's own id where Qdrant takes it, else a uuid5 of it."""
+        """The chunk's id if Qdrant accepts it as a point id, else a uuid5 of it."""
         return point_id_for(self.chunk_id)
 
-    def payload(self, model: str) -> dict[str, Any]:
-        """What is stored beside the vector."""
+    def to_payload(self, model: str) -> dict[str, Any]:
+        """Build the payload that is stored with the vector."""
         fields = self.model_dump(exclude_none=True)
         return {**fields, "content_hash": digest(self.text), "embedding_model": model}
 
 
 @dataclass(frozen=True)
 class ChunkFile:
-    """A file of chunks that was read whole and found good."""
+    """A file of chunks whose lines have all been checked; iterating reads it again."""
 
     path: Path
     count: int
     extra_fields: tuple[str, ...]
 
     def __iter__(self) -> Iterator[ChunkRecord]:
-        for _, line in _lines(self.path):
-            yield _record(line, _is_beir(self.path))
+        for _, line in _read_lines(self.path):
+            yield _parse_line(line, _is_beir(self.path))
 
 
 def check_chunks(path: Path, excess: Callable[[str], str | None]) -> ChunkFile:
-    """The file, if every line of it is a good chunk; otherwise `InvalidParameterError` lists the lines."""
-    source = _source(path)
+    """Check every line of the file; `InvalidParameterError` lists the lines that are not valid chunks."""
+    source = _find_file(path)
     problems: list[str] = []
     seen: dict[PointId, int] = {}
     extra: dict[str, None] = {}
-    for number, line in _lines(source):
+    for number, line in _read_lines(source):
         try:
-            record = _record(line, _is_beir(source))
+            record = _parse_line(line, _is_beir(source))
             record_problems = [f"text is too long: {why}"] if (why := excess(record.text)) else []
             if (first := seen.setdefault(record.point_id, number)) != number:
-                record_problems.append(f"chunk_id {record.chunk_id} is on line {first} already")
+                record_problems.append(f"chunk_id {record.chunk_id} is already on line {first}")
             extra |= dict.fromkeys(record.model_extra or ())
         except InvalidParameterError as error:
             record_problems = [m.replace("The request body", "The line") for m in error.messages]
@@ -113,14 +113,14 @@ def check_chunks(path: Path, excess: Callable[[str], str | None]) -> ChunkFile:
         more = len(problems) - SHOWN_PROBLEMS
         raise InvalidParameterError(*problems[:SHOWN_PROBLEMS], *([f"… and {more} more"] if more > 0 else []))
     if not seen:
-        raise InvalidParameterError(f"{source}: no chunks in it")
+        raise InvalidParameterError(f"{source}: the file has no chunks")
     return ChunkFile(source, len(seen), tuple(extra))
 
 
-def _source(path: Path) -> Path:
+def _find_file(path: Path) -> Path:
     if path.is_dir():
         if not (path / "corpus.jsonl").is_file():
-            raise InvalidParameterError(f"{path} is a folder without corpus.jsonl: not a BEIR data set")
+            raise InvalidParameterError(f"{path}: not a BEIR folder, it has no corpus.jsonl")
         return path / "corpus.jsonl"
     if not path.is_file():
         raise InvalidParameterError(f"{path}: no such file")
@@ -131,29 +131,30 @@ def _is_beir(source: Path) -> bool:
     return source.name == "corpus.jsonl"
 
 
-def _lines(source: Path) -> Iterator[tuple[int, bytes]]:
-    with source.open("rb") as file:  # bytes: only \n ends a line, and bad UTF-8 is named by line
+def _read_lines(source: Path) -> Iterator[tuple[int, bytes]]:
+    # As bytes, so that only \n ends a line and invalid UTF-8 is reported with its line.
+    with source.open("rb") as file:
         for number, line in number_lines(file):
             if line.strip():
                 yield number, line
 
 
-def _record(line: bytes, is_beir: bool) -> ChunkRecord:
+def _parse_line(line: bytes, is_beir: bool) -> ChunkRecord:
     document = read_json(line)
     return ChunkRecord.parse(_from_beir(document) if is_beir else document)
 
 
 def _from_beir(document: Any) -> Any:
-    """BEIR's `_id`, `title`, `text`, `metadata`; the text stays as it is, so that it can be proved."""
+    """Map BEIR's `_id`, `title`, `text` and `metadata`; the text stays unchanged, so that it can be validated."""
     if not isinstance(document, dict) or "_id" not in document:
         return document
-    given = dict(document)
-    metadata = given.pop("metadata", None) or {}
-    fields = {"chunk_id": given.pop("_id"), "document_title": given.pop("title", None) or None, **given}
+    rest = dict(document)
+    metadata = rest.pop("metadata", None) or {}
+    fields = {"chunk_id": rest.pop("_id"), "document_title": rest.pop("title", None) or None, **rest}
     return {**(metadata if isinstance(metadata, dict) else {}), **fields}
 
 
 def write_chunks(path: Path, chunks: Iterator[dict[str, Any]]) -> None:
-    """A `chunks.jsonl` of these chunks."""
+    """Write the chunks to a `chunks.jsonl`."""
     with path.open("w", encoding="utf-8", newline="\n") as file:
         file.writelines(json.dumps(chunk, ensure_ascii=False) + "\n" for chunk in chunks)

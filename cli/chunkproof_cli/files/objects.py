@@ -1,4 +1,4 @@
-"""Files of a command's line that may as well be objects in S3."""
+"""Path arguments that may also be objects in S3."""
 
 import atexit
 import shutil
@@ -11,33 +11,33 @@ import click
 
 from chunkproof.clients.s3 import is_s3_address, parse_address
 
-_fetched: dict[Path, str] = {}
+_sources: dict[Path, str] = {}
 
 
 class FileOrObject(click.ParamType[Path]):
-    """A path; `s3://BUCKET/KEY` is fetched, and is a file for as long as this process runs."""
+    """A path, or `s3://BUCKET/KEY`, which is downloaded to a file that lasts as long as the process."""
 
     name = "path"
 
     def convert(self, value: Any, _param: click.Parameter | None, _context: click.Context | None) -> Path:
-        """The file; an object that cannot be had is raised as what it is."""
+        """Return the path, after downloading an S3 object."""
         if isinstance(value, Path) or not is_s3_address(value):
             return Path(value)
         bucket, key = parse_address(value)
-        file = Path(mkdtemp(dir=_folder())) / PurePosixPath(key).name
+        file = Path(mkdtemp(dir=_download_folder())) / PurePosixPath(key).name
         bucket.download(key, file)
-        _fetched[file] = value
+        _sources[file] = value
         return file
 
 
 def source_name(file: Path) -> str:
-    """The file as the command's line has it."""
-    return _fetched.get(file, str(file))
+    """Return the path or S3 address that the user typed."""
+    return _sources.get(file, str(file))
 
 
 @cache
-def _folder() -> str:
+def _download_folder() -> str:
     folder = mkdtemp(prefix="chunkproof-")
-    # Not the command's context: it is not closed when another of its parameters turns out wrong.
+    # At exit and not with the command's context, which click does not close when another parameter is wrong.
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder

@@ -1,1 +1,1 @@
-"""What stands in for a cloud service on a machine that has none."""
+"""Local stand-ins for cloud services: gateway, handlers, embedding model, sample data."""

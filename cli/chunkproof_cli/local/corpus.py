@@ -1,4 +1,4 @@
-"""The sample handbook: Markdown documents, a chunk per section, and a suite of cases over them."""
+"""The sample handbook: Markdown documents, one chunk per section, and a suite of cases for them."""
 
 import re
 from collections.abc import Iterator
@@ -11,20 +11,22 @@ SITE = "https://handbook.example.com"
 
 
 def sample_chunks() -> Iterator[dict[str, Any]]:
-    """Every chunk of the handbook, as a line of `chunks.jsonl` would hold it."""
+    """Yield every chunk of the handbook, in the format of `chunks.jsonl`."""
     folder = files(__package__) / "corpus"
     for document in sorted(folder.iterdir(), key=lambda file: file.name):
         if document.name.endswith(".md"):
-            # Bytes, so that no platform changes a line end on the way.
-            yield from _chunks(document.name.removesuffix(".md"), document.read_bytes().decode("utf-8"))
+            # Read as bytes, because text mode would convert line ends.
+            yield from _split_document(
+                document.name.removesuffix(".md"), document.read_bytes().decode("utf-8")
+            )
 
 
 def sample_suite() -> Traversable:
-    """The suite of cases over the handbook."""
+    """Return the suite file for the handbook."""
     return files(__package__) / "suite.yaml"
 
 
-def _chunks(document_id: str, markdown: str) -> Iterator[dict[str, Any]]:
+def _split_document(document_id: str, markdown: str) -> Iterator[dict[str, Any]]:
     head, *sections = re.split(r"^(?=## )", markdown, flags=re.M)
     title = head.strip().removeprefix("# ")
     for position, section in enumerate(sections):

@@ -1,4 +1,4 @@
-"""HTTP → HTTP API event → the very handlers → HTTP: API Gateway's part on a machine of one's own."""
+"""A local API Gateway: turns HTTP requests into HTTP API events and calls the Lambda handlers."""
 
 import base64
 import json
@@ -31,7 +31,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 @dataclass
 class LambdaContext:
-    """What a handler asks of Lambda's context."""
+    """The parts of Lambda's context that the handlers use."""
 
     function_name: str = "chunkproof-local"
     function_version: str = "$LATEST"
@@ -43,16 +43,16 @@ class LambdaContext:
 
     @property
     def invoked_function_arn(self) -> str:
-        """An ARN of the usual shape."""
+        """The ARN of a function in a made-up account."""
         return f"arn:aws:lambda:us-east-1:{ACCOUNT}:function:{self.function_name}"
 
     def get_remaining_time_in_millis(self) -> int:
-        """What is left of the function's timeout."""
+        """Return the rest of the function's timeout."""
         return max(0, int((FUNCTION_SECONDS - (monotonic() - self.started)) * 1000))
 
 
 class Gateway:
-    """An ASGI application; each request runs in a thread, as each has its own container in Lambda."""
+    """An ASGI application. Each request runs in a thread of its own, as in Lambda in a container of its own."""
 
     def __init__(self) -> None:
         self._limiter = CapacityLimiter(CONCURRENCY)
@@ -62,24 +62,24 @@ class Gateway:
         if scope["type"] != "http":
             return
         started = monotonic()
-        body = await _body(receive)
+        body = await _read_body(receive)
         if body is None:
-            answer = _message(413, "Request Entity Too Large")
-        elif (page := _page(scope)) is not None:
-            answer = page
+            response = _gateway_error(413, "Request Entity Too Large")
+        elif (page := _find_page(scope)) is not None:
+            response = page
         else:
             event = build_event(scope, body)
             handler = find_handler(event["rawPath"])
-            answer = await to_thread.run_sync(handler, event, LambdaContext(), limiter=self._limiter)
-        await _send(answer, send)
+            response = await to_thread.run_sync(handler, event, LambdaContext(), limiter=self._limiter)
+        await _send(response, send)
         ms = (monotonic() - started) * 1000
-        # The path as it came over the wire, still encoded: decoded, it could act on a terminal or forge a line.
+        # The path is logged still encoded: decoded, it could control the terminal or forge a log line.
         path = scope["raw_path"].decode("ascii", "backslashreplace")
-        log.info("%s %s %s %.0f ms", scope["method"], path, answer["statusCode"], ms)
+        log.info("%s %s %s %.0f ms", scope["method"], path, response["statusCode"], ms)
 
 
 def build_event(scope: Scope, body: bytes) -> dict[str, Any]:
-    """The request as HTTP API sends it, payload format 2.0."""
+    """Build the event that an HTTP API sends for the request, payload format 2.0."""
     headers: dict[str, str] = {}
     cookies: list[str] = []
     for name_bytes, value_bytes in scope["headers"]:
@@ -89,7 +89,7 @@ def build_event(scope: Scope, body: bytes) -> dict[str, Any]:
         else:
             headers[name] = f"{headers[name]},{value}" if name in headers else value
     raw_path, raw_query = scope["raw_path"].decode("ascii"), scope["query_string"].decode("ascii")
-    route, path_parameters = _route(scope["method"], scope["path"])
+    route, path_parameters = _match_route(scope["method"], scope["path"])
     now = time.time()
     event: dict[str, Any] = {
         "version": "2.0",
@@ -119,7 +119,7 @@ def build_event(scope: Scope, body: bytes) -> dict[str, Any]:
     }
     if cookies:
         event["cookies"] = cookies
-    if query := _joined(parse_qsl(raw_query, keep_blank_values=True)):
+    if query := _join_repeated(parse_qsl(raw_query, keep_blank_values=True)):
         event["queryStringParameters"] = query
     if path_parameters:
         event["pathParameters"] = path_parameters
@@ -137,22 +137,22 @@ def _event_body(body: bytes, headers: dict[str, str]) -> dict[str, Any]:
     return {"body": base64.b64encode(body).decode(), "isBase64Encoded": True}
 
 
-def _joined(pairs: list[tuple[str, str]]) -> dict[str, str]:
-    joined: dict[str, str] = {}
+def _join_repeated(pairs: list[tuple[str, str]]) -> dict[str, str]:
+    values: dict[str, str] = {}
     for name, value in pairs:
-        joined[name] = f"{joined[name]},{value}" if name in joined else value
-    return joined
+        values[name] = f"{values[name]},{value}" if name in values else value
+    return values
 
 
-def _route(method: str, path: str) -> tuple[str, dict[str, str]]:
+def _match_route(method: str, path: str) -> tuple[str, dict[str, str]]:
     parts = path.strip("/").split("/")
     if len(parts) == 2 and parts[0] == "collections":
         return f"{method} /collections/{{name}}", {"name": parts[1]}
     return f"{method} {path}", {}
 
 
-async def _body(receive: Receive) -> bytes | None:
-    """The whole body; None when it is larger than API Gateway takes."""
+async def _read_body(receive: Receive) -> bytes | None:
+    """Read the whole body; return None when it exceeds API Gateway's limit."""
     chunks, size, more = [], 0, True
     while more:
         message = await receive()
@@ -164,22 +164,24 @@ async def _body(receive: Receive) -> bytes | None:
     return b"".join(chunks) if size <= MAX_BODY_BYTES else None
 
 
-async def _send(answer: dict[str, Any], send: Send) -> None:
-    body = answer.get("body") or ""
-    content = base64.b64decode(body) if answer.get("isBase64Encoded") else body.encode("utf-8")
-    headers = [(k.lower().encode("latin-1"), str(v).encode("latin-1")) for k, v in answer["headers"].items()]
-    headers += [(b"set-cookie", cookie.encode("latin-1")) for cookie in answer.get("cookies", [])]
+async def _send(response: dict[str, Any], send: Send) -> None:
+    body = response.get("body") or ""
+    content = base64.b64decode(body) if response.get("isBase64Encoded") else body.encode("utf-8")
+    headers = [
+        (k.lower().encode("latin-1"), str(v).encode("latin-1")) for k, v in response["headers"].items()
+    ]
+    headers += [(b"set-cookie", cookie.encode("latin-1")) for cookie in response.get("cookies", [])]
     headers.append((b"content-length", str(len(content)).encode()))
-    await send({"type": "http.response.start", "status": answer["statusCode"], "headers": headers})
+    await send({"type": "http.response.start", "status": response["statusCode"], "headers": headers})
     await send({"type": "http.response.body", "body": content})
 
 
-def _message(status: int, message: str) -> dict[str, Any]:
-    """API Gateway's own way of saying no."""
-    return _content(status, "application/json", json.dumps({"message": message}))
+def _gateway_error(status: int, message: str) -> dict[str, Any]:
+    """Build the response that API Gateway itself gives for an error."""
+    return _to_response(status, "application/json", json.dumps({"message": message}))
 
 
-def _content(status: int, kind: str, body: str) -> dict[str, Any]:
+def _to_response(status: int, kind: str, body: str) -> dict[str, Any]:
     return {"statusCode": status, "headers": {"content-type": kind}, "body": body, "isBase64Encoded": False}
 
 
@@ -198,16 +200,16 @@ _DOCS = """<!doctype html>
 """
 
 
-def _page(scope: Scope) -> dict[str, Any] | None:
-    """Documentation, which only a local gateway shows; its assets come with Powertools."""
+def _find_page(scope: Scope) -> dict[str, Any] | None:
+    """Return a page of the documentation, which only the local gateway has; its assets come with Powertools."""
     if scope["method"] != "GET":
         return None
     if scope["path"] == "/docs":
-        return _content(200, "text/html; charset=utf-8", _DOCS)
+        return _to_response(200, "text/html; charset=utf-8", _DOCS)
     if scope["path"] == "/openapi.json":
-        return _content(200, "application/json", json.dumps(build_openapi()))
+        return _to_response(200, "application/json", json.dumps(build_openapi()))
     name = scope["path"].removeprefix("/docs/")
     if name in _ASSETS:
         folder = files("aws_lambda_powertools.event_handler.openapi.swagger_ui")
-        return _content(200, _ASSETS[name], (folder / name).read_text("utf-8"))
+        return _to_response(200, _ASSETS[name], (folder / name).read_text("utf-8"))
     return None

