@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
-from chunkproof_cli.commands.serve import _listener
+from chunkproof_cli.commands.serve import _open_listener
 
 from support import openapi
 from support.commands import Command
@@ -289,7 +289,7 @@ def test_a_port_chosen_by_the_system_is_told(tmp_path: Path) -> None:
 
 
 def test_the_body_of_an_answer_does_not_wait_until_its_headers_are_acknowledged() -> None:
-    with _listener("127.0.0.1", 0) as listener, socket.create_connection(listener.getsockname()):
+    with _open_listener("127.0.0.1", 0) as listener, socket.create_connection(listener.getsockname()):
         connection, _ = listener.accept()
         with connection:
             assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
