@@ -18,7 +18,7 @@ def lambda_handler(event: Event, _context: object) -> Output:
 
 
 def _split(audit: ShardAudit, event: Event) -> Output:
-    collection = services().collection(event.get("collection") or None)
+    collection = services().resolve_collection(event.get("collection") or None)
     plan = audit.split(event["manifest"], collection, int(event["shard_entries"]))
     return plan.model_dump(mode="json")
 

@@ -1,17 +1,14 @@
 """`POST /search`, `GET /collections/{name}`, `GET /health`."""
 
 from http import HTTPStatus
-from typing import Annotated
-from urllib.parse import unquote
 
 from aws_lambda_powertools.event_handler import Response
-from aws_lambda_powertools.event_handler.openapi.params import Path, Query
 
 from chunkproof.http.resolver import JSON, Api, responses
 from chunkproof.models import CollectionInfo, RetrievalResponse, SearchQuery
 from chunkproof.models.health import Health
 from chunkproof.retrieval.collection import collection_info
-from chunkproof.retrieval.health import health
+from chunkproof.retrieval.health import check_health
 from chunkproof.retrieval.search import search
 from chunkproof.runtime.container import services
 
@@ -23,27 +20,25 @@ app = Api()
 )
 def post_search(query: SearchQuery) -> RetrievalResponse:
     """Embed the query, find the nearest chunks and return them ranked, with score, source and timing."""
-    return search(query, services=app.services, deadline=app.deadline)
+    return search(query, services=app.services, deadline=app.deadline, trace=app.trace)
 
 
-@app.get("/collections/<name>", summary="What a collection holds", responses=responses(CollectionInfo))
-def get_collection(name: Annotated[str, Path(description="The collection's name")]) -> CollectionInfo:
-    """Shape, counts, payload fields and how they are read."""
-    return collection_info(unquote(name), services=app.services, deadline=app.deadline)
+@app.get("/collections/<name>", summary="Describe a collection", responses=responses(CollectionInfo))
+def get_collection(name: str) -> CollectionInfo:
+    """Vectors, counts, payload fields and the payload mapping in force."""
+    return collection_info(name, services=app.services, deadline=app.deadline, trace=app.trace)
 
 
 @app.get(
     "/health",
-    summary="Whether the service answers",
+    summary="Check that the service responds",
     responses=responses(Health, unavailable=Health | RetrievalResponse),
 )
-def get_health(
-    deep: Annotated[bool, Query(description="Ask Qdrant and the embedder too")] = False,
-) -> Response[Health]:
-    """200 when all that was asked is well, 503 when a dependency is down."""
-    found = health(services=services() if deep else None, deadline=app.deadline)
-    status = HTTPStatus.OK if found.status == "ok" else HTTPStatus.SERVICE_UNAVAILABLE
-    return Response(status.value, JSON, found)
+def get_health(deep: bool = False) -> Response[Health]:
+    """With `deep=true`, check Qdrant and the embedder as well: 503 when one of them is down."""
+    health = check_health(services=services() if deep else None, deadline=app.deadline)
+    status = HTTPStatus.OK if health.status == "ok" else HTTPStatus.SERVICE_UNAVAILABLE
+    return Response(status.value, JSON, health)
 
 
 lambda_handler = app.prime().handler

@@ -8,17 +8,21 @@ app = Api()
 
 
 @app.post(
-    "/validate-chunk", summary="Is the stored text the original?", responses=responses(ValidationResult)
+    "/validate-chunk",
+    summary="Compare a stored chunk with its original",
+    responses=responses(ValidationResult),
 )
 def post_validate_chunk(request: ChunkValidation) -> ValidationResult:
     """Compare a stored chunk with its original, byte for byte, and say what differs and why."""
-    return validate_chunk(request, services=app.services, deadline=app.deadline)
+    return validate_chunk(request, services=app.services, deadline=app.deadline, trace=app.trace)
 
 
-@app.post("/validate-chunks", summary="The same for up to 100 chunks", responses=responses(ValidationResults))
+@app.post(
+    "/validate-chunks", summary="Compare up to 100 stored chunks", responses=responses(ValidationResults)
+)
 def post_validate_chunks(request: ChunkValidations) -> ValidationResults:
-    """Compare stored chunks with their originals; one that cannot be judged does not fail the others."""
-    return validate_chunks(request, services=app.services, deadline=app.deadline)
+    """Compare stored chunks with their originals; an error with one does not fail the others."""
+    return validate_chunks(request, services=app.services, deadline=app.deadline, trace=app.trace)
 
 
 lambda_handler = app.prime().handler

@@ -1,18 +1,17 @@
-"""What is noted of a request while it is served: how far it came, how long each stage took, what it was about.
+"""What is recorded about one request while it is served: how far it came, the time of each stage, what it was about.
 
-Use cases note; whoever opened the record reads it at the end. Without an open record, notes go nowhere.
+The handler makes a `RequestTrace` and passes it to the use case, which fills it in; telemetry reads it at the end.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
+from dataclasses import dataclass, field, fields
+from datetime import datetime
 from enum import StrEnum
 from hashlib import sha256
 from typing import Any
 
 from chunkproof.deadline import Stopwatch
-
-_current: ContextVar["Record | None"] = ContextVar("record", default=None)
 
 
 class State(StrEnum):
@@ -26,67 +25,83 @@ class State(StrEnum):
     RETURNED = "returned"
 
 
-class Record:
-    """One request. Stages are in milliseconds; one that was entered twice has the sum.
+@dataclass(slots=True)
+class RequestTrace:
+    """One request. A field that does not apply stays None.
 
-    `span` is told of every stage as it ends, for a tracer.
+    `stages_ms` has the sum for a stage that was entered twice. `on_stage` is called with the name and the
+    milliseconds of every stage as it ends, for a tracer.
     """
 
-    def __init__(self, span: Callable[[str, float], None] | None = None) -> None:
-        self._span = span
-        self.state = State.RECEIVED
-        self.stages: dict[str, float] = {}
-        self.facts: dict[str, Any] = {}
-        self._since = Stopwatch()
+    on_stage: Callable[[str, float], None] | None = None
+    state: State = State.RECEIVED
+    stages_ms: dict[str, float] = field(default_factory=dict)
+
+    # The response
+    status: int | None = None
+    code: str | None = None
+    reasons: Sequence[str] | None = None
+
+    # The process and the gateway
+    cold_start: bool | None = None
+    gateway_ms: float | None = None
+    circuits: Mapping[str, str] | None = None
+
+    # The request
+    collection: str | None = None
+    query_id: str | None = None
+    created_at: datetime | None = None
+    query_chars: int | None = None
+    query_sha256: str | None = None
+    query_text: str | None = None
+    top_k: int | None = None
+    chunk_id: str | None = None
+    chunks: int | None = None
+
+    # The results
+    result_count: int | None = None
+    skipped: int | None = None
+    top_score: float | None = None
+    embedding_cached: bool | None = None
+    matches: bool | None = None
+    mismatch_kind: str | None = None
+    passed: int | None = None
+    unjudged: int | None = None
+
+    _stage_start: Stopwatch = field(default_factory=Stopwatch)
 
     @contextmanager
-    def open(self) -> Iterator[None]:
-        """Notes made inside go to this record."""
-        token = _current.set(self)
+    def stage(self, name: str, reached: State | None = None) -> Iterator[Stopwatch]:
+        """Time a stage; when it ends without an error, the request has reached that state."""
+        watch = self._stage_start = Stopwatch()
         try:
-            yield
+            yield watch
+            if reached is not None:
+                self.state = reached
         finally:
-            _current.reset(token)
+            self.end_stage(name)
 
-    def lap(self, name: str) -> None:
-        """Everything since the last stage ended was this one."""
-        ms = self._since.ms()
-        self.stages[name] = round(self.stages.get(name, 0.0) + ms, 3)
-        self._since = Stopwatch()
-        if self._span is not None:
-            self._span(name, ms)
+    def end_stage(self, name: str) -> None:
+        """Count everything since the last stage ended, or this one began, as this stage."""
+        ms = self._stage_start.ms()
+        self.stages_ms[name] = round(self.stages_ms.get(name, 0.0) + ms, 3)
+        self._stage_start = Stopwatch()
+        if self.on_stage is not None:
+            self.on_stage(name, ms)
 
-
-@contextmanager
-def stage(name: str, reached: State | None = None) -> Iterator[Stopwatch]:
-    """Time a stage; when it ends well, the request has reached that state."""
-    watch, record = Stopwatch(), _current.get()
-    if record is not None:
-        record._since = watch
-    try:
-        yield watch
-        if record is not None and reached is not None:
-            record.state = reached
-    finally:
-        if record is not None:
-            record.lap(name)
-
-
-def reach(state: State) -> None:
-    """The request has come this far."""
-    if (record := _current.get()) is not None:
-        record.state = state
-
-
-def note(**facts: Any) -> None:
-    """Something worth keeping of the request."""
-    if (record := _current.get()) is not None:
-        record.facts |= facts
-
-
-def note_query(text: str | None, *, in_full: bool) -> None:
-    """A query: its length and a hash that finds the same one again; its text only where that is wanted."""
-    if text is not None:
-        note(query_chars=len(text), query_sha256=sha256(text.encode()).hexdigest()[:16])
+    def record_query(self, text: str | None, *, in_full: bool) -> None:
+        """Record a query's length and a hash that identifies it; its text only where the deployment logs queries."""
+        if text is None:
+            return
+        self.query_chars = len(text)
+        self.query_sha256 = sha256(text.encode()).hexdigest()[:16]
         if in_full:
-            note(query_text=text)
+            self.query_text = text
+
+    def log_fields(self) -> dict[str, Any]:
+        """The fields that have a value, as the request line shows them."""
+        values = {name: getattr(self, name) for name in _LOGGED}
+        return {name: value for name, value in values.items() if value is not None}
+
+
+_LOGGED = tuple(f.name for f in fields(RequestTrace) if f.name not in ("on_stage", "_stage_start"))

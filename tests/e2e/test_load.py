@@ -61,7 +61,7 @@ def test_one_bad_line_is_named_and_nothing_is_written(chunkproof: Command, tmp_p
         "chunks.jsonl:7: position must be at least 0",
         "chunks.jsonl:7: timestamp must be an ISO 8601 date and time",
         "chunks.jsonl:8: content_hash is not the SHA-256 of text (16 hex digits or more)",
-        "chunks.jsonl:9: text has a lone surrogate, which is no Unicode text",
+        "chunks.jsonl:9: text has a lone surrogate, which is not valid Unicode",
     ]
     assert chunkproof("collection", "c").code == 2
 

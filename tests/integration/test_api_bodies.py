@@ -253,12 +253,12 @@ SURROGATE = "it comes out of the handler: the echo cannot be encoded"
 def test_a_lone_surrogate_is_refused_with_its_place(field: str) -> None:
     given = {"query_text": "a"} if field == "query_id" else {}
     reply = send(json.dumps({**given, field: "a\ud800b"}))
-    assert refused(reply) == [f"{field} has a lone surrogate, which is no Unicode text"]
+    assert refused(reply) == [f"{field} has a lone surrogate, which is not valid Unicode"]
 
 
 def test_a_lone_surrogate_elsewhere_is_refused_with_its_place() -> None:
     reply = send(json.dumps({"query_text": "a", "collection": "\udfff"}))
-    assert refused(reply) == ["collection has a lone surrogate, which is no Unicode text"]
+    assert refused(reply) == ["collection has a lone surrogate, which is not valid Unicode"]
     assert reply.json["query"] == "a"
 
 

@@ -116,7 +116,7 @@ def test_a_hundred_are_asked_for_in_two_calls(memory_store: QdrantStore, collect
         ),
         (
             {"chunks": [{"chunk_id": "\ud800"}]},
-            ["chunks[0].chunk_id has a lone surrogate, which is no Unicode text"],
+            ["chunks[0].chunk_id has a lone surrogate, which is not valid Unicode"],
         ),
     ],
 )

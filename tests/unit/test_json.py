@@ -57,11 +57,11 @@ def test_any_body_is_read_or_refused_as_the_callers_mistake(body):
         ('{"a": [1, -Infinity]}', "a[1] must be a finite number, not -Infinity"),
         ('{"a": 1e400}', "a must be a finite number; it is too large"),
         ('{"a": {"b": -1e400}}', "a.b must be a finite number; it is too large"),
-        ('{"a": "\\ud800"}', "a has a lone surrogate, which is no Unicode text"),
-        ('{"a": ["x\\udfffy"]}', "a[0] has a lone surrogate, which is no Unicode text"),
+        ('{"a": "\\ud800"}', "a has a lone surrogate, which is not valid Unicode"),
+        ('{"a": ["x\\udfffy"]}', "a[0] has a lone surrogate, which is not valid Unicode"),
         ('{"a": 1, "a": 2}', "a is given twice"),
         ('{"a": [{"b": 1, "b": 1}]}', "a[0].b is given twice"),
-        ('{"a": {"\\ud800": 1}}', "a.� is no Unicode name"),
+        ('{"a": {"\\ud800": 1}}', "a.� has a lone surrogate, which is not valid Unicode"),
         ("NaN", "The request body must be a finite number, not NaN"),
     ],
 )
@@ -74,7 +74,7 @@ def test_every_fault_is_listed_in_reading_order():
 
     assert messages(body) == [
         "c must be a finite number, not NaN",
-        "a has a lone surrogate, which is no Unicode text",
+        "a has a lone surrogate, which is not valid Unicode",
         "b[0] must be a finite number; it is too large",
         "b[1].d is given twice",
     ]

@@ -268,8 +268,8 @@ def test_a_time_with_another_separator_is_refused(text):
 @pytest.mark.parametrize(
     ("body", "problem"),
     [
-        ('{"query_text": "a\\ud800"}', "query_text has a lone surrogate, which is no Unicode text"),
-        ('{"text": "a\\ud800"}', "text has a lone surrogate, which is no Unicode text"),
+        ('{"query_text": "a\\ud800"}', "query_text has a lone surrogate, which is not valid Unicode"),
+        ('{"text": "a\\ud800"}', "text has a lone surrogate, which is not valid Unicode"),
         ('{"query_text": "a", "query_text": "a"}', "query_text is given twice"),
         ('{"query_text": "a", "top_k": 1e400}', "top_k must be a finite number; it is too large"),
         (

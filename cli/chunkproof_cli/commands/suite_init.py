@@ -62,7 +62,7 @@ def init(from_collection: bool, count: int, output: Path | None, **common: Any) 
     text, cases = TEMPLATE, 2
     if from_collection:
         with open_services(given) as services:
-            name = services.collection(given.collection)
+            name = services.resolve_collection(given.collection)
             starter = build_starter(name, count, services, lambda: new_deadline(services.settings))
         text, cases = to_yaml(starter), len(starter.items)
         if cases < count:

@@ -159,7 +159,7 @@ def _check_size(info: CollectionInfo) -> Iterator[CheckResult]:
 
 def _check_distance(collection: str, services: Services, deadline: Deadline) -> Iterator[CheckResult]:
     try:
-        config = services.space(collection, deadline)
+        config = services.vector_config(collection, deadline)
     except UnsupportedDistanceError as error:
         yield CheckResult(
             Level.FAIL, "distance", str(error), "Create the collection again with Cosine distance"
@@ -247,7 +247,7 @@ def _check_vectors(
         )
         return
     try:
-        config = services.space(report.collection, deadline())
+        config = services.vector_config(report.collection, deadline())
         cosines = list(_compute_cosines(report.collection, points, config, services, deadline))
     except EmbeddingSizeError as error:
         remedy = "Set CHUNKPROOF_MODEL to the model that made the collection"

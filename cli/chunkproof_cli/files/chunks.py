@@ -18,6 +18,7 @@ from chunkproof.retrieval.integrity import digest
 from chunkproof.retrieval.lookup import point_id_for
 
 SHOWN_PROBLEMS = 20
+LINE = "The line"  # what messages call a line of the file
 
 
 class ChunkRecord(Request):
@@ -107,7 +108,7 @@ def check_chunks(path: Path, excess: Callable[[str], str | None]) -> ChunkFile:
                 record_problems.append(f"chunk_id {record.chunk_id} is already on line {first}")
             extra |= dict.fromkeys(record.model_extra or ())
         except InvalidParameterError as error:
-            record_problems = [m.replace("The request body", "The line") for m in error.messages]
+            record_problems = list(error.messages)
         problems += [f"{source.name}:{number}: {problem}" for problem in record_problems]
     if problems:
         more = len(problems) - SHOWN_PROBLEMS

@@ -13,10 +13,9 @@ _SPACE = " \t\n\r"
 def read_json_document(text: str, name: str) -> Document:
     """The document and its lines, or `BrokenFileError` when it is no JSON."""
     try:
-        value = read_json(text)
+        value = read_json(text, "the file")
     except InvalidParameterError as error:
-        message = error.message.replace("The request body", "the file")
-        raise BrokenFileError([Finding(name, 1, message)]) from None
+        raise BrokenFileError([Finding(name, 1, error.message)]) from None
     scanner = _Scanner(text, name)
     scanner.scan(0, ())
     return Document(value, scanner.lines)

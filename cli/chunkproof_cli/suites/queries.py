@@ -31,10 +31,9 @@ def read_queries(file: Path) -> tuple[list[Query], list[Finding]]:
         if not line.strip():
             continue
         try:
-            fields = read_json(line)
+            fields = read_json(line, "the line")
         except InvalidParameterError as error:
-            message = error.message.replace("The request body", "the line")
-            findings.append(Finding(file.name, number, message))
+            findings.append(Finding(file.name, number, error.message))
             continue
         key, text = (fields.get("_id"), fields.get("text")) if isinstance(fields, dict) else (None, None)
         if isinstance(key, str | int) and isinstance(text, str):

@@ -141,11 +141,7 @@ def check_lines(lines: Iterable[bytes], name: str) -> Iterator[tuple[Entry, byte
 
 def parse_entry(line: bytes) -> Entry:
     """Parse a line; raise `InvalidParameterError` with everything that is wrong with it."""
-    try:
-        fields = ManifestLine.parse(read_json(line))
-    except InvalidParameterError as error:
-        messages = (message.replace("The request body", "The line") for message in error.messages)
-        raise InvalidParameterError(*messages) from None
+    fields = ManifestLine.parse(read_json(line, "The line"), subject="The line")
     return _make_entry(vars(fields))
 
 

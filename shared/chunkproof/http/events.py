@@ -25,7 +25,7 @@ MAX_REQUEST_BYTES = 6_291_456
 MAX_RESPONSE_BYTES = 6_291_556
 
 Event = Mapping[str, Any]
-Answer = dict[str, Any]
+ProxyResponse = dict[str, Any]
 
 
 def normalize_event(event: Event) -> dict[str, Any]:
@@ -66,7 +66,7 @@ def read_fields(event: Event) -> dict[str, Any]:
     return document if isinstance(document, dict) else {}
 
 
-def fit_to_lambda_limit(answer: Answer, event: Event) -> Answer:
+def fit_to_lambda_limit(answer: ProxyResponse, event: Event) -> ProxyResponse:
     """The answer, compressed if it is too large and the caller takes gzip; else `ResponseTooLargeError`."""
     size = _size(answer)
     if size <= MAX_RESPONSE_BYTES:
@@ -137,7 +137,7 @@ def _accepts_gzip(header: str) -> bool:
     return quality.get("gzip", quality.get("*", 0.0)) > 0
 
 
-def _size(answer: Answer) -> int:
+def _size(answer: ProxyResponse) -> int:
     body = answer.get("body") or ""
     if len(body) * 6 < MAX_RESPONSE_BYTES:  # no character takes more, escaped twice
         return len(body)
@@ -147,7 +147,7 @@ def _size(answer: Answer) -> int:
     return len(to_json(body)) + len(rest) - len('""')
 
 
-def _advice(answer: Answer) -> str:
+def _advice(answer: ProxyResponse) -> str:
     document = json.loads(answer["body"])
     results = document.get("results")
     if not results:

@@ -1,23 +1,24 @@
-"""A resolver for the contract's routes: strict validation, one envelope for every failure.
+"""The contract's routes on Powertools' resolver: strict requests in, one envelope for every failure out.
 
-A door makes an `Api`, names its routes and hands out `app.handler`. Every answer is complete, valid JSON
-and carries `x-request-id`.
+A function makes an `Api`, adds its routes and hands out `app.handler`. Every response is complete, valid JSON and
+carries `x-request-id`.
 """
 
+import re
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import wraps
 from http import HTTPStatus
-from inspect import Signature, signature
+from inspect import Parameter, signature
 from math import ceil
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from aws_lambda_powertools.event_handler import APIGatewayHttpResolver, Response
 from aws_lambda_powertools.event_handler.exceptions import NotFoundError as RouteNotFoundError
-from aws_lambda_powertools.event_handler.openapi.exceptions import RequestValidationError
-from aws_lambda_powertools.utilities.data_classes import APIGatewayProxyEventV2
 
 from chunkproof.deadline import Deadline, Stopwatch
 from chunkproof.errors import (
@@ -29,276 +30,305 @@ from chunkproof.errors import (
     SettingsError,
 )
 from chunkproof.http.events import (
-    Answer,
     Event,
+    ProxyResponse,
     fit_to_lambda_limit,
     normalize_event,
     read_claim,
     read_fields,
 )
-from chunkproof.models import ExecutionMetadata, Model, RetrievalResponse, read_json
-from chunkproof.models.base import describe_error, limits_in_force
-from chunkproof.models.json import has_lone_surrogate
+from chunkproof.models import ExecutionMetadata, Model, Request, RetrievalResponse, read_json
+from chunkproof.models.json import BODY, has_lone_surrogate
 from chunkproof.retrieval.services import Services
 from chunkproof.runtime.container import services, settings
 from chunkproof.runtime.lambda_context import LAMBDA_DEADLINE_MS, lambda_deadline
-from chunkproof.runtime.telemetry import Telemetry, logger, spans
+from chunkproof.runtime.telemetry import Telemetry, logger, span_writer
 from chunkproof.settings import Settings
-from chunkproof.trace import Record, State
+from chunkproof.trace import RequestTrace, State
 
 if TYPE_CHECKING:
     from chunkproof.clients.resilience import CircuitBreaker
 
-# Ten times the longest query: a failure says what was asked, and stays far below Lambda's limit.
+# Ten times the longest query: an error response echoes the query, and stays far below Lambda's limit.
 MAX_ECHO = 100_000
 JSON = "application/json"
+FLAGS = {"true": True, "1": True, "false": False, "0": False}
 
 
-class _OfThread(threading.local):
-    """What belongs to the request at hand. Lambda has one at a time; a local gateway has several."""
+@dataclass(slots=True)
+class Call:
+    """The request that a thread is serving."""
 
-    context: dict[str, Any]
-    current_event: APIGatewayProxyEventV2
-    lambda_context: Any
     event: Event
+    context: Any
     deadline: Deadline
-    record: Record
+    trace: RequestTrace
+
+
+class _PerThread(threading.local):
+    """Lambda serves one request at a time; a local gateway serves several, each in a thread.
+
+    Powertools keeps the first three on its class, where threads would overwrite each other's.
+    """
+
+    current_event: Any
+    lambda_context: Any
+    context: dict[str, Any]
+    call: Call | None = None
 
     def __init__(self) -> None:
         self.context = {}
 
 
-def _kept_per_thread(name: str) -> Any:
+def _per_thread(name: str) -> Any:
     def read(app: "Api") -> Any:
-        return getattr(app.of_thread, name)
+        return getattr(app._thread, name)
 
     def write(app: "Api", value: Any) -> None:
-        setattr(app.of_thread, name, value)
+        setattr(app._thread, name, value)
 
     return property(read, write)
 
 
 class Api(APIGatewayHttpResolver):
-    """Powertools' resolver; what it keeps on its class and instance is kept per thread here."""
+    """Powertools' resolver with the contract's requests and responses.
 
-    context = _kept_per_thread("context")
-    current_event = _kept_per_thread("current_event")
-    lambda_context = _kept_per_thread("lambda_context")
+    Requests are read by their own models, which know the limits in force and report every problem at once;
+    Powertools' validation would do neither, and take a quarter of a second to import.
+    """
+
+    current_event = _per_thread("current_event")
+    lambda_context = _per_thread("lambda_context")
+    context = _per_thread("context")
 
     def __init__(self) -> None:
-        self.of_thread = _OfThread()
-        super().__init__(enable_validation=True, json_body_deserializer=read_json)
-        answers: dict[type[Exception], Callable[[Any], Response[str]]] = {
-            ChunkproofError: self._failed,
-            RequestValidationError: self._invalid,
-            RouteNotFoundError: self._no_route,
-            Exception: self._broken,
+        self._thread = _PerThread()
+        self._rules: list[tuple[str, str]] = []
+        super().__init__()
+        handlers: dict[type[Exception], Callable[[Any], Response[str]]] = {
+            ChunkproofError: self._respond_with_error,
+            RouteNotFoundError: self._respond_no_route,
+            Exception: self._respond_to_bug,
         }
-        for kind, answer in answers.items():
-            self.exception_handler(kind)(answer)
-        self.use([_staging(self.of_thread)])
+        for kind, handler in handlers.items():
+            self.exception_handler(kind)(handler)
         self._telemetry = Telemetry()
 
-    def route(self, *rule: Any, **options: Any) -> Any:
-        """Register a route that returns a model, or a `Response` with one."""
-        register = super().route(*rule, **options)
+    @property
+    def call(self) -> Call:
+        """The request that this thread is serving."""
+        if self._thread.call is None:
+            raise RuntimeError("no request is being served")
+        return self._thread.call
+
+    @property
+    def deadline(self) -> Deadline:
+        """The deadline of the current request."""
+        return self.call.deadline
+
+    @property
+    def trace(self) -> RequestTrace:
+        """The trace of the current request."""
+        return self.call.trace
+
+    @property
+    def services(self) -> Services:
+        """The services for the current caller: with tenants, restricted to the caller's own chunks."""
+        found = services()
+        claim = found.settings.tenant_claim
+        return found.for_tenant(read_claim(self.call.event, claim)) if claim else found
+
+    def route(self, rule: str, method: Any, *given: Any, **options: Any) -> Any:
+        """Register a function that takes a request model, path and query parameters, and returns a model."""
+        register = super().route(rule, method, *given, **options)
+        self._rules.append((str(method), rule))
 
         def add(function: Callable[..., Any]) -> Callable[..., Any]:
-            register(_in_json(function))
+            register(self._as_route(function))
             return function
 
         return add
 
-    @property
-    def deadline(self) -> Deadline:
-        """The time budget of the request at hand."""
-        return self.of_thread.deadline
+    def _as_route(self, function: Callable[..., Any]) -> Callable[..., Response[str]]:
+        """Wrap a function so that it gets its arguments from the event, and its result is written as JSON."""
+        parameters = signature(function).parameters
 
-    @property
-    def services(self) -> Services:
-        """The services as the caller may use them: with tenants, those that see only the caller's own chunks."""
-        found = services()
-        claim = found.settings.tenant_claim
-        return found.of_tenant(read_claim(self.of_thread.event, claim)) if claim else found
+        @wraps(function)
+        def respond(**path: str) -> Response[str]:
+            if self._thread.call is None:  # a route is being primed
+                return Response(HTTPStatus.NO_CONTENT.value)
+            given = {name: unquote(value) for name, value in path.items()}
+            arguments = {name: self._argument(p, given) for name, p in parameters.items()}
+            self.trace.end_stage("validate")
+            result = function(**arguments)
+            status = HTTPStatus.OK.value
+            if isinstance(result, Response):
+                status, result = result.status_code, result.body
+            response = Response(status, JSON, result.to_json())
+            self.trace.end_stage("format")
+            self.trace.state = State.FORMATTED
+            return response
 
-    def handler(self, event: Event, context: Any) -> Answer:
-        """The Lambda handler."""
-        watch, record = Stopwatch(), Record(_spans())
-        self.of_thread.event, self.of_thread.record = event, record
+        return respond
+
+    def _argument(self, parameter: Parameter, path: Mapping[str, str]) -> Any:
+        """Read one argument of a route: the body, a path parameter, or else a query parameter."""
+        kind = parameter.annotation
+        if isinstance(kind, type) and issubclass(kind, Request):
+            if not self.current_event.body:
+                raise InvalidParameterError(f"{BODY} is required")
+            return kind.parse(read_json(self.current_event.body), settings().limits)
+        if parameter.name in path:
+            return path[parameter.name]
+        value = self.current_event.query_string_parameters.get(parameter.name)
+        if value is None:
+            return parameter.default
+        if kind is not bool:
+            return value
+        if value.lower() not in FLAGS:
+            raise InvalidParameterError(f"{parameter.name} must be true or false")
+        return FLAGS[value.lower()]
+
+    def prime(self) -> "Api":
+        """Do what would make a first request slow, or two first ones collide; opens no connection."""
+        for method, rule in self._rules:
+            path = re.sub("<.*?>", "x", rule)
+            http = {"method": method, "path": path}
+            self.resolve({"rawPath": path, "requestContext": {"http": http, "stage": "$default"}}, None)  # type: ignore[arg-type]
+        with suppress(ChunkproofError):  # every request will report what is not configured
+            services()
+        return self
+
+    def handler(self, event: Event, context: Any) -> ProxyResponse:
+        """Serve one request: the Lambda handler."""
+        watch = Stopwatch()
+        trace = RequestTrace(_span_writer())
+        self._thread.call = Call(event, context, Deadline(LAMBDA_DEADLINE_MS), trace)
         logger.thread_safe_clear_keys()
         logger.thread_safe_append_keys(request_id=getattr(context, "aws_request_id", None))
-        with record.open():
-            answer = self._answer(event, context)
-        record.stages["total"] = watch.ms()
-        record.facts["status"] = answer["statusCode"]
-        if answer["statusCode"] < HTTPStatus.BAD_REQUEST:
-            record.state = State.RETURNED
-        self._tell(context)
-        return answer
-
-    def _answer(self, event: Event, context: Any) -> Answer:
-        self.of_thread.deadline = Deadline(LAMBDA_DEADLINE_MS)
         try:
-            self.of_thread.deadline = lambda_deadline(context)
-            limits_in_force.set(settings().limits)
-            plain = normalize_event(event)
-            self.current_event = APIGatewayProxyEventV2(plain, read_json)
-            self.lambda_context = context
-            answer = fit_to_lambda_limit(_tagged(self.resolve(plain, context), context), event)
+            response = self._serve(event, context)
+            trace.stages_ms["total"] = watch.ms()
+            trace.status = response["statusCode"]
+            if trace.status < HTTPStatus.BAD_REQUEST:
+                trace.state = State.RETURNED
+            self._emit_telemetry()
+        finally:
+            self._thread.call = None
+        return response
+
+    def _serve(self, event: Event, context: Any) -> ProxyResponse:
+        try:
+            self.call.deadline = lambda_deadline(context)
+            response = self.resolve(normalize_event(event), context)
+            response = fit_to_lambda_limit(_add_request_id(response, context), event)
         except ChunkproofError as error:  # outside of any route
-            failed = self._failed(error)
-            answer = {
+            failed = self._respond_with_error(error)
+            response = {
                 "statusCode": failed.status_code,
                 "headers": dict(failed.headers),
                 "body": failed.body,
                 "isBase64Encoded": False,
             }
-        return _tagged(answer, context)
+        return _add_request_id(response, context)
 
-    def _tell(self, context: Any) -> None:
+    def _emit_telemetry(self) -> None:
         circuits: Mapping[str, CircuitBreaker] = {}
         try:
             in_force = settings()
             circuits = services().circuits
         except SettingsError:
-            in_force = Settings.from_env({})  # the answer tells which one is wrong
+            in_force = Settings.from_env({})  # the response names the wrong one
         except ChunkproofError:
-            pass  # the answer tells what is not configured
-        self._telemetry.tell(self.of_thread.record, self.of_thread.event, context, in_force, circuits)
+            pass  # the response says what is not configured
+        self._telemetry.emit(self.trace, self.call.event, self.call.context, in_force, circuits)
 
-    def prime(self) -> "Api":
-        """Do now what would make a first request slow (or two first ones collide); opens no connection."""
-        for route in [*self._static_routes, *self._dynamic_routes]:
-            route._build_middleware_stack(router_middlewares=self._router_middlewares, app=self)
-        with suppress(ChunkproofError):  # every request will say what is not configured
-            services()
-        return self
-
-    def _failed(self, error: ChunkproofError) -> Response[str]:
-        self.of_thread.record.facts |= {"code": error.code, "reasons": error.messages}
-        given = read_fields(self.of_thread.event)
-        envelope = RetrievalResponse.failed(
+    def _respond_with_error(self, error: ChunkproofError) -> Response[str]:
+        self.trace.code, self.trace.reasons = error.code, error.messages
+        fields = read_fields(self.call.event)
+        envelope = RetrievalResponse.from_error(
             error,
             ExecutionMetadata(
                 latency_ms=round(self.deadline.elapsed_ms()),
                 result_count=0,
-                threshold_applied=_threshold(given),
+                threshold_applied=_read_threshold(fields),
                 timestamp=datetime.now(UTC),
             ),
-            query=_echo(given.get("query_text", given.get("text"))),
-            query_id=_echo(given.get("query_id")),
+            query=_echo(fields.get("query_text", fields.get("text"))),
+            query_id=_echo(fields.get("query_id")),
         )
-        return Response(error.status.value, JSON, envelope.to_json(), headers=self._headers(error))
+        return Response(error.status.value, JSON, envelope.to_json(), headers=self._error_headers(error))
 
-    def _headers(self, error: ChunkproofError) -> dict[str, str | list[str]]:
+    def _error_headers(self, error: ChunkproofError) -> dict[str, str | list[str]]:
         headers: dict[str, str | list[str]] = {}
         if error.retry_after is not None:
             headers["retry-after"] = str(max(1, ceil(error.retry_after)))
         if isinstance(error, MethodNotAllowedError):
-            headers["allow"] = ", ".join(self._methods_here())
+            headers["allow"] = ", ".join(self._allowed_methods())
         return headers
 
-    def _invalid(self, error: RequestValidationError) -> Response[str]:
-        """A path or query parameter; bodies are refused by their own models."""
-        problems = [describe_error({**detail, "loc": detail["loc"][1:]}) for detail in error.errors()]
-        return self._failed(InvalidParameterError.listing(problems))
-
-    def _no_route(self, _error: RouteNotFoundError) -> Response[str]:
+    def _respond_no_route(self, _error: RouteNotFoundError) -> Response[str]:
         path, method = self.current_event.path, self.current_event.http_method
-        if self._methods_here():
-            return self._failed(MethodNotAllowedError(f"{method} is not allowed at {path}"))
-        return self._failed(NotFoundError(f"There is nothing at {path}"))
+        if self._allowed_methods():
+            return self._respond_with_error(MethodNotAllowedError(f"{method} is not allowed at {path}"))
+        return self._respond_with_error(NotFoundError(f"There is nothing at {path}"))
 
-    def _broken(self, _error: Exception) -> Response[str]:
-        """A bug: the log has the trace, the caller an id to quote."""
-        logger.exception("unexpected failure")
-        request_id = getattr(self.lambda_context, "aws_request_id", "unknown")
-        return self._failed(InternalError("Internal server error", f"Quote request id {request_id}"))
-
-    def _methods_here(self) -> list[str]:
+    def _allowed_methods(self) -> list[str]:
         path = self.current_event.path
-        routes = [*self._static_routes, *self._dynamic_routes]
-        return sorted({route.method for route in routes if route.rule.fullmatch(path)})
+        patterns = ((method, re.sub("<.*?>", "[^/]+", rule)) for method, rule in self._rules)
+        return sorted({method for method, pattern in patterns if re.fullmatch(pattern, path)})
+
+    def _respond_to_bug(self, _error: Exception) -> Response[str]:
+        """Log the trace; the caller gets an id to quote."""
+        logger.exception("unexpected failure")
+        request_id = getattr(self.call.context, "aws_request_id", "unknown")
+        return self._respond_with_error(
+            InternalError("Internal server error", f"Quote request id {request_id}")
+        )
 
 
-def _staging(of_thread: _OfThread) -> Callable[[Any, Callable[[Any], Any]], Any]:
-    """A middleware that times the stages around a route.
-
-    It is a function, because the resolver keeps what it learns of a middleware on it, and a method takes nothing.
-    """
-
-    def staged(app: Any, next_middleware: Callable[[Any], Any]) -> Any:
-        """Between validation, which is over when this begins, and the answer, which is JSON when it ends."""
-        of_thread.record.lap("validate")
-        answer = next_middleware(app)
-        of_thread.record.lap("format")
-        of_thread.record.state = State.FORMATTED
-        return answer
-
-    return staged
-
-
-def _in_json(function: Callable[..., Any]) -> Callable[..., Response[str]]:
-    """The route with its answer written by the answer's own model.
-
-    The resolver would check the answer, which was checked when it was made, turn it into plain values and those into
-    JSON: several times the work (docs/guides/performance.md).
-    """
-
-    @wraps(function)
-    def answered(**given: Any) -> Response[str]:
-        answer = function(**given)
-        status = HTTPStatus.OK.value
-        if isinstance(answer, Response):
-            status, answer = answer.status_code, answer.body
-        return Response(status, JSON, answer.to_json())
-
-    answered.__signature__ = signature(function).replace(return_annotation=Signature.empty)  # type: ignore[attr-defined]
-    return answered
-
-
-def _spans() -> Callable[[str, float], None] | None:
-    with suppress(ChunkproofError):  # a wrong setting is for the answer to say
-        return spans() if settings().tracing else None
+def _span_writer() -> Callable[[str, float], None] | None:
+    with suppress(ChunkproofError):  # the response names a wrong setting
+        return span_writer() if settings().tracing else None
     return None
 
 
 def _echo(value: Any) -> str | None:
-    """A caller's text as it was given; None when an answer could not carry it."""
-    is_carried = isinstance(value, str) and len(value) <= MAX_ECHO and not has_lone_surrogate(value)
-    return value if is_carried else None
+    """Return a caller's text for the error response, None when JSON could not carry it."""
+    is_text = isinstance(value, str) and len(value) <= MAX_ECHO and not has_lone_surrogate(value)
+    return value if is_text else None
 
 
-def _threshold(given: dict[str, Any]) -> float:
+def _read_threshold(fields: dict[str, Any]) -> float:
     for name in ("similarity_threshold", "threshold", "score_threshold"):
-        value = given.get(name)
+        value = fields.get(name)
         if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < MAX_ECHO:
             return float(value)
     return 0.0
 
 
 def responses(success: type[Model], *, unavailable: Any = RetrievalResponse) -> dict[int, Any]:
-    """What a route may answer, for its OpenAPI."""
+    """Return the responses of a route for its OpenAPI."""
 
-    def answer(description: str, model: Any) -> dict[str, Any]:
+    def response(description: str, model: Any) -> dict[str, Any]:
         return {"description": description, "content": {JSON: {"model": model}}}
 
     failures = {
         400: "The request breaks a rule",
-        403: "The caller may not",
-        404: "There is no such thing",
-        405: "Not with this method",
-        413: "Too large",
+        403: "The caller is not allowed",
+        404: "Not found",
+        405: "Method not allowed",
+        413: "The request or the response is too large",
         429: "Too many requests",
-        500: "A bug, or nothing readable",
+        500: "An internal error, or no stored text could be read",
     }
     return {
-        200: answer("As asked", success),
-        **{status: answer(description, RetrievalResponse) for status, description in failures.items()},
-        503: answer("A dependency is down", unavailable),
+        200: response("Success", success),
+        **{status: response(description, RetrievalResponse) for status, description in failures.items()},
+        503: response("A dependency is unavailable", unavailable),
     }
 
 
-def _tagged(answer: Answer, context: Any) -> Answer:
-    headers = {**(answer.get("headers") or {}), "x-request-id": getattr(context, "aws_request_id", "")}
-    return {**answer, "headers": headers}
+def _add_request_id(response: ProxyResponse, context: Any) -> ProxyResponse:
+    headers = {**(response.get("headers") or {}), "x-request-id": getattr(context, "aws_request_id", "")}
+    return {**response, "headers": headers}

@@ -1,7 +1,6 @@
-"""What every model of the contract has in common."""
+"""What all models of the contract share."""
 
 from collections.abc import Mapping, Sequence
-from contextvars import ContextVar
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, ClassVar, Self
@@ -16,7 +15,7 @@ from pydantic import (
 )
 
 from chunkproof.errors import InvalidParameterError
-from chunkproof.models.json import display_name, find_faults, format_path, has_lone_surrogate
+from chunkproof.models.json import BODY, display_name, find_faults, format_path, has_lone_surrogate
 
 MAX_NAME = 255
 
@@ -40,50 +39,55 @@ class Limits:
     max_top_k: int = 1_000
 
 
-# Set by a door whose framework validates on its own and passes no context.
-limits_in_force: ContextVar[Limits] = ContextVar("limits_in_force", default=Limits())  # noqa: B039 - frozen
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How a document is read: the limits in force, and what messages call the document."""
 
+    limits: Limits = Limits()
+    subject: str = BODY
 
-def limits_of(info: ValidationInfo) -> Limits:
-    """The limits that a validation runs under."""
-    return info.context if isinstance(info.context, Limits) else limits_in_force.get()
+    @classmethod
+    def of(cls, info: ValidationInfo) -> "Reading":
+        """Return the one that `Request.parse` passed, else the default."""
+        return info.context if isinstance(info.context, cls) else cls()
 
 
 class Request(Model):
-    """A model read from a caller: every broken rule is reported, each in the contract's words."""
+    """A model that a caller sends: every broken rule is reported, each with a message of the contract."""
 
     aliases: ClassVar[Mapping[str, str]] = {}
 
     @classmethod
     def defaults(cls, _limits: Limits) -> Mapping[str, object]:
-        """What a field that was not given is, where that depends on the limits in force."""
+        """Return defaults of fields that depend on the limits in force."""
         return {}
 
     @classmethod
     def broken_rules(cls, _fields: Mapping[str, object]) -> list[str]:
-        """Messages for rules that concern several fields; names are canonical by now."""
+        """Check rules that concern several fields, which have their canonical names; return the messages."""
         return []
 
     @classmethod
-    def parse(cls, document: object, limits: Limits | None = None) -> Self:
-        """The request in this JSON document, or `InvalidParameterError` with all of its problems."""
-        return cls.model_validate(document, context=limits)
+    def parse(cls, document: object, limits: Limits | None = None, subject: str = BODY) -> Self:
+        """Read the request from a JSON document; `InvalidParameterError` lists all of its problems."""
+        return cls.model_validate(document, context=Reading(limits or Limits(), subject))
 
     @model_validator(mode="wrap")
     @classmethod
     def _all_problems_at_once(
         cls, document: Any, validate: ModelWrapValidatorHandler[Self], info: ValidationInfo
     ) -> Self:
-        # Whoever validates (a command, the resolver) gets our exception: pydantic lets it through.
+        # Callers get our exception, which pydantic lets through: it is not a ValueError.
         if isinstance(document, cls):
             return document
+        reading = Reading.of(info)
         if not isinstance(document, dict):
-            raise InvalidParameterError("The request body must be a JSON object")
-        found = find_faults(document)
+            raise InvalidParameterError(f"{reading.subject} must be a JSON object")
+        found = find_faults(document, reading.subject)
         problems = [fault.message for fault in found]
         fields = cls._canonical(document, problems)
         try:
-            request = validate({**cls.defaults(limits_of(info)), **fields})
+            request = validate({**cls.defaults(reading.limits), **fields})
         except ValidationError as error:
             faulty = {(cls.aliases.get(str(first), first), *rest) for first, *rest in (f.path for f in found)}
             problems += cls._messages(error, without=faulty)
@@ -125,7 +129,7 @@ class Request(Model):
 
 
 class BrokenRules(ValueError):  # noqa: N818 - not an error of its own, a carrier of messages
-    """Raised by a validator whose messages are already in the contract's words."""
+    """Raised by a validator with messages that are ready to be shown."""
 
     def __init__(self, *messages: str) -> None:
         super().__init__(*messages)
@@ -133,19 +137,19 @@ class BrokenRules(ValueError):  # noqa: N818 - not an error of its own, a carrie
 
 
 def unknown_field(name: str, known: Sequence[str]) -> str:
-    """What to say of a field that is not known, with the known one that it resembles."""
+    """Return the message for an unknown field, with the known one that it resembles."""
     near = get_close_matches(name, known, n=1)
     return f"{display_name(name)} is not a known field" + (f"; did you mean {near[0]}?" if near else "")
 
 
 def describe_error(detail: Any) -> str:
-    """One of pydantic's errors in the contract's words."""
+    """Turn one of pydantic's errors into a message of the contract."""
     phrase: str = _PHRASES.get(detail["type"], detail["msg"])
     return f"{format_path(detail['loc'])} {phrase.format_map(detail.get('ctx') or {})}"
 
 
 def check_name(name: str | None, field: str) -> str | None:
-    """A name that a caller gave, if it can be one."""
+    """Return a caller's name for something if its length is allowed."""
     if name is not None and not (name.strip() and len(name) <= MAX_NAME):
         raise BrokenRules(f"{field} must have 1 to {MAX_NAME} characters")
     return name

@@ -1,4 +1,4 @@
-"""JSON read strictly: what Python's parser lets through silently is named, with its place."""
+"""Strict JSON: what Python's parser silently accepts is reported, with its place in the document."""
 
 import json
 from collections import Counter
@@ -10,6 +10,7 @@ from typing import Any
 from chunkproof.errors import InvalidParameterError
 
 MAX_DEPTH = 32
+BODY = "The request body"
 Path = tuple[str | int, ...]
 
 
@@ -34,48 +35,51 @@ class Repeated(dict[str, Any]):
     names: tuple[str, ...]
 
 
-def read_json(body: str | bytes) -> Any:
-    """The document in `body`; values that cannot be kept are `Faulty`, and `faults` lists them."""
+def read_json(body: str | bytes, subject: str = BODY) -> Any:
+    """Parse a document; values that JSON or UTF-8 cannot carry become `Faulty`, which `find_faults` lists.
+
+    `subject` is what error messages call the document.
+    """
     try:
         text = body if isinstance(body, str) else body.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise InvalidParameterError(f"The request body is not UTF-8 at byte {error.start}") from None
+        raise InvalidParameterError(f"{subject} is not UTF-8 at byte {error.start}") from None
     try:
         return json.loads(
             text, object_pairs_hook=_object, parse_constant=_constant, parse_float=_float, parse_int=_int
         )
     except json.JSONDecodeError as error:
         raise InvalidParameterError(
-            f"The request body is not valid JSON: {error.msg.removesuffix(' at')} "
+            f"{subject} is not valid JSON: {error.msg.removesuffix(' at')} "
             f"at line {error.lineno} column {error.colno}"
         ) from None
     except RecursionError:
-        raise InvalidParameterError(f"The request body is nested deeper than {MAX_DEPTH} levels") from None
+        raise InvalidParameterError(f"{subject} is nested deeper than {MAX_DEPTH} levels") from None
 
 
-def find_faults(document: Any) -> list[Fault]:
-    """Every fault in the document, in reading order; one that is nested too deeply is refused at once."""
-    return list(_walk(document, ()))
+def find_faults(document: Any, subject: str = BODY) -> list[Fault]:
+    """List every fault in reading order; `InvalidParameterError` for a document that is nested too deeply."""
+    return list(_walk(document, (), subject))
 
 
-def format_path(path: Path) -> str:
-    """A path as people write it: `filters.tags[2]`."""
+def format_path(path: Path, subject: str = BODY) -> str:
+    """Write a path as people do, `filters.tags[2]`; an empty one is the subject itself."""
     text = ""
     for step in path:
         text += (
             f"[{step}]" if isinstance(step, int) else f".{display_name(step)}" if text else display_name(step)
         )
-    return text or "The request body"
+    return text or subject
 
 
 def display_name(name: str, longest: int = 60) -> str:
-    """A caller's own name as it may appear in a message: bounded, and nothing that acts on a terminal."""
+    """Shorten a caller's text for a message and replace what a terminal would act on."""
     printable = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in name[: longest + 1])
     return printable if len(printable) <= longest else printable[: longest - 1] + "…"
 
 
 def has_lone_surrogate(text: str) -> bool:
-    """Whether the text has no UTF-8 form."""
+    """Whether the text cannot be encoded as UTF-8."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
@@ -83,24 +87,29 @@ def has_lone_surrogate(text: str) -> bool:
     return False
 
 
-def _walk(value: Any, path: Path) -> Iterator[Fault]:
+def _walk(value: Any, path: Path, subject: str) -> Iterator[Fault]:
     if len(path) > MAX_DEPTH:
         raise InvalidParameterError(f"{format_path(path[:1])} is nested deeper than {MAX_DEPTH} levels")
     elif isinstance(value, Faulty):
-        yield Fault(path, f"{format_path(path)} {value.why}")
+        yield Fault(path, f"{format_path(path, subject)} {value.why}")
     elif isinstance(value, str):
         if has_lone_surrogate(value):
-            yield Fault(path, f"{format_path(path)} has a lone surrogate, which is no Unicode text")
+            yield Fault(
+                path, f"{format_path(path, subject)} has a lone surrogate, which is not valid Unicode"
+            )
     elif isinstance(value, list):
         for index, item in enumerate(value):
-            yield from _walk(item, (*path, index))
+            yield from _walk(item, (*path, index), subject)
     elif isinstance(value, dict):
         for name in getattr(value, "names", ()):
             yield Fault((*path, name), f"{format_path((*path, name))} is given twice")
         for name, item in value.items():
             if has_lone_surrogate(name):
-                yield Fault((*path, name), f"{format_path((*path, name))} is no Unicode name")
-            yield from _walk(item, (*path, name))
+                yield Fault(
+                    (*path, name),
+                    f"{format_path((*path, name))} has a lone surrogate, which is not valid Unicode",
+                )
+            yield from _walk(item, (*path, name), subject)
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 from pydantic import BeforeValidator, ConfigDict, Field, ValidationInfo, WithJsonSchema, field_validator
 
-from chunkproof.models.base import MAX_NAME, BrokenRules, Limits, Request, check_name, limits_of
+from chunkproof.models.base import MAX_NAME, BrokenRules, Limits, Reading, Request, check_name
 from chunkproof.models.filters import Condition, parse_filters, parse_time
 
 DEFAULT_TOP_K = 5
@@ -99,7 +99,7 @@ class SearchQuery(Request):
     @field_validator("query_text")
     @classmethod
     def _text_has_a_fair_length(cls, text: str | None, info: ValidationInfo) -> str | None:
-        limits = limits_of(info)
+        limits = Reading.of(info).limits
         if text is not None and not text.strip():
             raise BrokenRules("query_text cannot be empty")
         if text is not None and not limits.min_query_chars <= len(text) <= limits.max_query_chars:
@@ -122,7 +122,7 @@ class SearchQuery(Request):
     @field_validator("top_k")
     @classmethod
     def _top_k_is_within_limits(cls, top_k: int, info: ValidationInfo) -> int:
-        most = limits_of(info).max_top_k
+        most = Reading.of(info).limits.max_top_k
         if not 1 <= top_k <= most:
             raise BrokenRules(f"top_k must be between 1 and {most}")
         return top_k

@@ -61,10 +61,10 @@ class RetrievalResponse(Model):
     error: ErrorDetail | None = Field(None, exclude_if=_is_none)
 
     @classmethod
-    def failed(
+    def from_error(
         cls, error: ChunkproofError, execution: ExecutionMetadata, *, query: str | None, query_id: str | None
     ) -> "RetrievalResponse":
-        """The envelope of a request that could not be answered."""
+        """Make the envelope of a failed request."""
         return cls(
             query=query,
             query_id=query_id,

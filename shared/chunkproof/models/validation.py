@@ -88,18 +88,17 @@ class ChunkValidations(OfCollection):
         problems: list[str] = []
         for number, chunk in enumerate(chunks):
             try:
-                read.append(ChunkOriginal.parse(chunk))
+                read.append(ChunkOriginal.parse(chunk, subject=f"chunks[{number}]"))
             except InvalidParameterError as error:
-                problems += [_in_item(number, message) for message in error.messages]
+                problems += [_locate(message, f"chunks[{number}]") for message in error.messages]
         if problems:
             raise BrokenRules(*problems)
         return tuple(read)
 
 
-def _in_item(number: int, message: str) -> str:
-    """A message on one chunk of several, with its place."""
-    rest = message.removeprefix("The request body")
-    return f"chunks[{number}]{rest}" if rest != message else f"chunks[{number}].{message}"
+def _locate(message: str, item: str) -> str:
+    """Put the item before a message about one of its fields."""
+    return message if message.startswith(item) else f"{item}.{message}"
 
 
 class MismatchKind(StrEnum):

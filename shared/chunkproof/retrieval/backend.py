@@ -1,4 +1,4 @@
-"""Who answers a suite's searches: a protocol, and this process itself."""
+"""What a command or a suite runs against: this process, or a deployed stack behind the same protocol."""
 
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -18,7 +18,7 @@ from chunkproof.retrieval.validate import validate_chunk
 
 
 class Backend(Protocol):
-    """The routes that a run asks: use cases of this process, or a deployed stack."""
+    """The contract's routes, called with the JSON of their requests."""
 
     def search(self, request: dict[str, Any]) -> RetrievalResponse:
         """`POST /search`."""
@@ -34,18 +34,18 @@ class Backend(Protocol):
 
 
 class LocalBackend:
-    """This process answers, each request within a deadline of its own."""
+    """Runs the use cases in this process, each request with a deadline of its own."""
 
-    def __init__(self, services: Services, deadline: Callable[[], Deadline]) -> None:
+    def __init__(self, services: Services, new_deadline: Callable[[], Deadline]) -> None:
         self.services = services
-        self.new_deadline = deadline
+        self.new_deadline = new_deadline
 
     def search(self, request: dict[str, Any]) -> RetrievalResponse:
-        """The same use case as behind the API."""
+        """Run the use case of `POST /search`."""
         return self._search(request, exact=False)
 
     def search_exactly(self, request: dict[str, Any]) -> RetrievalResponse:
-        """The same without the index: every point is compared."""
+        """Search without the index: every point is compared."""
         return self._search(request, exact=True)
 
     def _search(self, request: dict[str, Any], *, exact: bool) -> RetrievalResponse:
@@ -53,11 +53,12 @@ class LocalBackend:
         return search(query, services=self.services, deadline=self.new_deadline(), exact=exact)
 
     def validate(self, request: dict[str, Any]) -> ValidationResult:
-        """The same use case as behind the API."""
-        asked = ChunkValidation.parse(request)
-        return validate_chunk(asked, services=self.services, deadline=self.new_deadline())
+        """Run the use case of `POST /validate-chunk`."""
+        return validate_chunk(
+            ChunkValidation.parse(request), services=self.services, deadline=self.new_deadline()
+        )
 
     def collection(self, name: str | None) -> CollectionInfo:
-        """The same use case as behind the API."""
+        """Run the use case of `GET /collections/{name}`."""
         wanted = name or self.services.settings.collection
         return collection_info(wanted, services=self.services, deadline=self.new_deadline())

@@ -1,4 +1,4 @@
-"""What a collection holds and how its payloads are read."""
+"""`GET /collections/{name}`: what a collection holds and how its payloads are read."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -11,30 +11,33 @@ from chunkproof.errors import InvalidParameterError
 from chunkproof.models import CollectionInfo, PayloadField, VectorInfo
 from chunkproof.retrieval.payload import PayloadMap, flatten
 from chunkproof.retrieval.services import Services, choose_vector
-from chunkproof.trace import State, note, stage
+from chunkproof.trace import RequestTrace, State
 
 _TYPES = {str: "string", bool: "boolean", int: "integer", float: "number", list: "list", dict: "object"}
 _METRICS = {"Euclid": "Euclidean"}
 
 
-def collection_info(name: str, *, services: Services, deadline: Deadline) -> CollectionInfo:
-    """Shape, counts, payload fields of the first points and the mapping in force."""
-    collection = services.collection(name)
-    note(collection=collection)
+def collection_info(
+    name: str, *, services: Services, deadline: Deadline, trace: RequestTrace | None = None
+) -> CollectionInfo:
+    """Describe a collection: vectors, counts, payload fields of the first points, the payload mapping in force."""
+    trace = trace or RequestTrace()
+    collection = services.resolve_collection(name)
+    trace.collection = collection
     services.forget(collection)
-    with stage("search", State.SEARCHED):
+    with trace.stage("search", State.SEARCHED):
         description = services.store.describe(collection, deadline)
         payloads = services.sample(collection, deadline).payloads
-    # Here one looks up the names to choose from, so that several vectors are no failure.
-    space = description.vectors[0] if len(description.vectors) > 1 else None
+    # A collection with several vectors is not an error here: this is where their names are looked up.
+    config = description.vectors[0] if len(description.vectors) > 1 else None
     with suppress(InvalidParameterError):
-        space = choose_vector(description.vectors, services.settings.vector_name, collection)
-    if space is None:
+        config = choose_vector(description.vectors, services.settings.vector_name, collection)
+    if config is None:
         raise InvalidParameterError(f"Collection {collection} has no dense vector")
     return CollectionInfo(
         name=collection,
-        vector_size=space.size,
-        distance_metric=_METRICS.get(space.distance, space.distance),
+        vector_size=config.size,
+        distance_metric=_METRICS.get(config.distance, config.distance),
         points_count=description.points_count,
         indexed_vectors_count=description.indexed_vectors_count,
         indexed=description.points_count > 0
@@ -50,7 +53,7 @@ def collection_info(name: str, *, services: Services, deadline: Deadline) -> Col
 
 
 def find_mapping(payloads: Sequence[dict[str, Any]], payload_map: PayloadMap) -> dict[str, str]:
-    """Canonical field → the path most of these payloads keep it under; fields that none has are left out."""
+    """Map each canonical field to the path that most of these payloads keep it under; leave out absent fields."""
     found = {field: payload_map.usual_path(field, payloads) for field in payload_map.fields}
     return {field: path for field, path in found.items() if path}
 

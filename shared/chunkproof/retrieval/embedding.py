@@ -38,7 +38,7 @@ class QueryEmbedder:
         self._kept: OrderedDict[Key, tuple[Vector, datetime]] = OrderedDict()
         self._lock = Lock()
 
-    def of_tenant(self, tenant: str) -> "QueryEmbedder":
+    def for_tenant(self, tenant: str) -> "QueryEmbedder":
         """The same memory, where each tenant finds only its own: `cached` would tell what others asked."""
         own = copy(self)
         own._owner = tenant

@@ -1,4 +1,4 @@
-"""Asking the dependencies how they are."""
+"""`GET /health`: whether this process, Qdrant and the embedder respond."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -14,31 +14,31 @@ if TYPE_CHECKING:
     from chunkproof.clients.resilience import CircuitBreaker
 
 
-def health(*, services: Services | None = None, deadline: Deadline) -> Health:
-    """That this process answers; with services, whether Qdrant and the embedder do."""
+def check_health(*, services: Services | None = None, deadline: Deadline) -> Health:
+    """Report that this process responds; with services, also whether Qdrant and the embedder do."""
     if services is None:
         return Health(status="ok", contract_version=CONTRACT_VERSION)
     embedder = services.query_embedder().embedder
-    # Half of the time each: one that is silent must not keep the other from being asked.
+    # Half of the time each, so that both are asked even when one does not respond.
     half = Deadline(deadline.remaining_ms() / 2)
-    qdrant = _asked(lambda: services.store.collections(half), services.circuits.get("qdrant"))
-    embedding = _asked(
+    qdrant = _check(lambda: services.store.collections(half), services.circuits.get("qdrant"))
+    embedding = _check(
         lambda: embedder.embed(["ping"], InputType.QUERY, deadline), services.circuits.get("cohere")
     )
-    is_well = qdrant.status == embedding.status == "ok"
+    is_ok = qdrant.status == embedding.status == "ok"
     return Health(
-        status="ok" if is_well else "down",
+        status="ok" if is_ok else "down",
         contract_version=CONTRACT_VERSION,
         qdrant=qdrant,
         embedder=embedding,
     )
 
 
-def _asked(ask: Callable[[], object], breaker: "CircuitBreaker | None") -> DependencyHealth:
+def _check(call: Callable[[], object], breaker: "CircuitBreaker | None") -> DependencyHealth:
     watch = Stopwatch()
     why: str | None = None
     try:
-        ask()
+        call()
     except ChunkproofError as error:
         why = str(error)
     return DependencyHealth(

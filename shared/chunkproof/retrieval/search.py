@@ -1,4 +1,4 @@
-"""SearchQuery → RetrievalResponse."""
+"""`POST /search`: the stored chunks nearest to a query."""
 
 import logging
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from chunkproof.retrieval.embedding import QueryEmbedding
 from chunkproof.retrieval.filters import map_filters
 from chunkproof.retrieval.payload import Chunk
 from chunkproof.retrieval.services import Services
-from chunkproof.trace import State, note, note_query, reach, stage
+from chunkproof.trace import RequestTrace, State
 
 SHORT_QUERY = 5
 
@@ -27,62 +27,78 @@ log = logging.getLogger(__name__)
 
 
 def search(
-    query: SearchQuery, *, services: Services, deadline: Deadline, exact: bool = False
+    query: SearchQuery,
+    *,
+    services: Services,
+    deadline: Deadline,
+    trace: RequestTrace | None = None,
+    exact: bool = False,
 ) -> RetrievalResponse:
-    """The stored chunks nearest to the query, best first; no match is a success with no results.
+    """Return the stored chunks nearest to the query, best first; no match is a success with no results.
 
-    `exact` compares with every point, to tell what the index misses.
+    With `exact`, the query is compared with every point instead of asking the index.
     """
-    collection = services.collection(query.collection)
+    trace = trace or RequestTrace()
+    collection = services.resolve_collection(query.collection)
     if query.query_text is not None and len(query.query_text) < SHORT_QUERY:
         log.warning("Query is very short", extra={"query_id": query.query_id, "chars": len(query.query_text)})
-    note(query_id=query.query_id, collection=collection, top_k=query.top_k, created_at=query.created_at)
-    note_query(query.query_text, in_full=services.settings.log_queries)
-    knew = services.knows(collection)
+    trace.query_id, trace.created_at = query.query_id, query.created_at
+    trace.collection, trace.top_k = collection, query.top_k
+    trace.record_query(query.query_text, in_full=services.settings.log_queries)
+    remembered = services.remembers(collection)
     try:
-        return _search(query, collection, services, deadline, exact)
+        return _search(query, collection, services, deadline, trace, exact=exact)
     except (VectorStoreRefusedError, CollectionNotFoundError):
         services.forget(collection)
-        if not knew:
+        if not remembered:
             raise
-        return _search(query, collection, services, deadline, exact)  # it was made anew since it was learned
     except (DimensionMismatchError, EmbeddingSizeError):
         if not services.has_changed(collection, deadline):
             raise
-        return _search(query, collection, services, deadline, exact)  # it was made anew since it was learned
+    # The collection was recreated since it was last searched: once more, with what it is now.
+    return _search(query, collection, services, deadline, trace, exact=exact)
 
 
 def _search(
-    query: SearchQuery, collection: str, services: Services, deadline: Deadline, exact: bool
+    query: SearchQuery,
+    collection: str,
+    services: Services,
+    deadline: Deadline,
+    trace: RequestTrace,
+    *,
+    exact: bool,
 ) -> RetrievalResponse:
-    with stage("search"):
-        space = services.space(collection, deadline)
+    with trace.stage("search"):
+        config = services.vector_config(collection, deadline)
         where = map_filters(query.filters, collection, services=services, deadline=deadline)
-    embedding = _embedded(query, space, collection, services, deadline)
+    if query.query_vector is not None and len(query.query_vector) != config.size:
+        raise DimensionMismatchError(len(query.query_vector), collection, config.size)
+    embedding = None
+    if query.query_vector is None:
+        with trace.stage("embed", State.EMBEDDED):
+            embedder = services.query_embedder()
+            embedding = embedder.embed(query.query_text or "", config.size, collection, deadline)
     nearest = NearestQuery(
         collection=collection,
-        vector_config=space,
-        vector=_comparable(embedding, query, space),
+        vector_config=config,
+        vector=_query_vector(embedding, query, config),
         limit=query.top_k,
         score_threshold=query.similarity_threshold,
         where=where,
         with_vectors=query.with_vectors,
         exact=exact,
     )
-    with stage("search", State.SEARCHED) as watch:
+    with trace.stage("search", State.SEARCHED) as watch:
         points = services.store.nearest(nearest, deadline)
     search_ms = watch.ms()
-    readable = _readable(points, services)
-    reach(State.FILTERED)
+    chunks = _read_chunks(points, services)
+    trace.state = State.FILTERED
     model = services.embedder.model if services.embedder and embedding else None
-    _warn_of_other_models([chunk for chunk, _ in readable], model)
-    results = _ranked(readable, query)
-    note(
-        result_count=len(results),
-        skipped=len(points) - len(results),
-        top_score=results[0].similarity_score if results else None,
-        embedding_cached=embedding.cached if embedding else None,
-    )
+    _warn_of_other_models([chunk for chunk, _ in chunks], model)
+    results = _rank(chunks, query)
+    trace.result_count, trace.skipped = len(results), len(points) - len(results)
+    trace.top_score = results[0].similarity_score if results else None
+    trace.embedding_cached = embedding.cached if embedding else None
     return RetrievalResponse(
         query=query.query_text,
         query_id=query.query_id,
@@ -105,36 +121,53 @@ def _search(
     )
 
 
-def _embedded(
-    query: SearchQuery, space: VectorConfig, collection: str, services: Services, deadline: Deadline
-) -> QueryEmbedding | None:
-    """The query's embedding; None when it came with a vector, whose size is then checked."""
-    if query.query_vector is None:
-        with stage("embed", State.EMBEDDED):
-            return services.query_embedder().embed(query.query_text or "", space.size, collection, deadline)
-    if len(query.query_vector) != space.size:
-        raise DimensionMismatchError(len(query.query_vector), collection, space.size)
-    return None
+def _query_vector(embedding: QueryEmbedding | None, query: SearchQuery, config: VectorConfig) -> Vector:
+    """Return the vector to search with, at length 1 where scores would not be cosines otherwise.
 
-
-def _comparable(embedding: QueryEmbedding | None, query: SearchQuery, space: VectorConfig) -> Vector:
-    """The vector, so that scores are cosines; Cosine looks at directions alone, as far as 32 bits hold the values."""
-    if embedding and space.distance == "Cosine":
+    Under Cosine the length does not matter, but a caller's values may be too small or too large for 32 bits.
+    """
+    if embedding and config.distance == "Cosine":
         return embedding.vector
-    return _unit(embedding.vector if embedding else query.query_vector or ())
+    return _normalize(embedding.vector if embedding else query.query_vector or ())
 
 
-def _unit(vector: Vector) -> Vector:
-    """The same direction at length 1: under Dot, a score is a cosine only then."""
+def _normalize(vector: Vector) -> Vector:
     length = hypot(*vector)
     if isinf(length):
         largest = max(map(abs, vector))
-        return _unit([value / largest for value in vector])
+        return _normalize([value / largest for value in vector])
     return [value / length for value in vector]
 
 
-def _ranked(readable: list[tuple[Chunk, Point]], query: SearchQuery) -> tuple[SearchResult, ...]:
-    readable.sort(key=lambda pair: (-_score(pair[1]), pair[0].metadata.chunk_id))
+def _read_chunks(points: Sequence[Point], services: Services) -> list[tuple[Chunk, Point]]:
+    """Return the points that have a text, and log a warning for each field that some of them lack."""
+    chunks: list[tuple[Chunk, Point]] = []
+    missing: dict[str, list[str]] = {}
+    for point in points:
+        try:
+            chunk = services.payloads.chunk_of(point)
+        except CorruptChunkError:
+            chunk = None
+        if chunk is None or not chunk.text:
+            missing.setdefault("text", []).append(str(point.id))
+            continue
+        chunks.append((chunk, point))
+        for name in ("url", "document_title"):
+            if not getattr(chunk.metadata, name):
+                missing.setdefault(name, []).append(str(point.id))
+    for name, ids in missing.items():
+        log.warning("Required field '%s' missing from payload", name, extra={"point_ids": ids})
+    if points and not chunks:
+        raise CorruptChunkError(
+            f"None of the {len(points)} points found has readable text; "
+            "set CHUNKPROOF_PAYLOAD_MAP if the payload keeps it under another name"
+        )
+    return chunks
+
+
+def _rank(chunks: list[tuple[Chunk, Point]], query: SearchQuery) -> tuple[SearchResult, ...]:
+    """Order by score, then by chunk id, and number from 1."""
+    chunks.sort(key=lambda pair: (-_score(pair[1]), pair[0].metadata.chunk_id))
     return tuple(
         SearchResult(
             rank=rank,
@@ -146,38 +179,12 @@ def _ranked(readable: list[tuple[Chunk, Point]], query: SearchQuery) -> tuple[Se
             payload=dict(point.payload) if query.with_payload else None,
             vector=point.vector if query.with_vectors else None,
         )
-        for rank, (chunk, point) in enumerate(readable, start=1)
+        for rank, (chunk, point) in enumerate(chunks, start=1)
     )
 
 
 def _score(point: Point) -> float:
     return min(1.0, max(0.0, point.score))  # a cosine can come back as 1.0000001
-
-
-def _readable(points: Sequence[Point], services: Services) -> list[tuple[Chunk, Point]]:
-    """The points that have a text to return, and a warning for each field that some of them lack."""
-    readable: list[tuple[Chunk, Point]] = []
-    lacking: dict[str, list[str]] = {}
-    for point in points:
-        try:
-            chunk = services.payloads.chunk_of(point)
-        except CorruptChunkError:
-            chunk = None
-        if chunk is None or not chunk.text:
-            lacking.setdefault("text", []).append(str(point.id))
-            continue
-        readable.append((chunk, point))
-        for name in ("url", "document_title"):
-            if not getattr(chunk.metadata, name):
-                lacking.setdefault(name, []).append(str(point.id))
-    for name, ids in lacking.items():
-        log.warning("Required field '%s' missing from payload", name, extra={"point_ids": ids})
-    if points and not readable:
-        raise CorruptChunkError(
-            f"None of the {len(points)} points found has readable text; "
-            "set CHUNKPROOF_PAYLOAD_MAP if the payload keeps it under another name"
-        )
-    return readable
 
 
 def _warn_of_other_models(chunks: Sequence[Chunk], model: str | None) -> None:

@@ -1,4 +1,4 @@
-"""What a use case works with, built once per process from the settings."""
+"""What a use case works with, and what is known about each collection."""
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -24,20 +24,20 @@ if TYPE_CHECKING:
     from chunkproof.clients.resilience import CircuitBreaker
 
 SAMPLE_POINTS = 100
-# What was learned of that many tenants' points is remembered.
+# Services are kept for so many tenants, the latest ones.
 MAX_TENANTS = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What the first points of a collection look like: enough to know which pipeline wrote it."""
+    """The first payloads of a collection, which show the pipeline that wrote it."""
 
     payloads: tuple[dict[str, object], ...]
 
 
 @dataclass
 class Services:
-    """Store, embedder and the settings in force; remembers what it learned of each collection."""
+    """Settings, store and embedder of a process; remembers the vector config and a sample of each collection."""
 
     settings: Settings
     store: VectorStore
@@ -45,7 +45,7 @@ class Services:
     circuits: Mapping[str, "CircuitBreaker"] = field(default_factory=dict)
     queries: QueryEmbedder | None = field(init=False)
     payloads: PayloadMap = field(init=False)
-    _spaces: dict[str, VectorConfig] = field(init=False, default_factory=dict)
+    _vector_configs: dict[str, VectorConfig] = field(init=False, default_factory=dict)
     _samples: dict[str, Sample] = field(init=False, default_factory=dict)
     _tenants: OrderedDict[str, "Services"] = field(init=False, default_factory=OrderedDict)
     _lock: Lock = field(init=False, default_factory=Lock)
@@ -54,58 +54,48 @@ class Services:
         self.queries = QueryEmbedder(self.embedder, self.settings.cache_entries) if self.embedder else None
         self.payloads = PayloadMap(self.settings.payload_map)
 
-    def of_tenant(self, tenant: str) -> "Services":
-        """The same services, which see and remember nothing but this tenant's points."""
+    def for_tenant(self, tenant: str) -> "Services":
+        """Return the same services restricted to this tenant's points."""
         if self.settings.tenant_field is None:
             raise NotConfiguredError("CHUNKPROOF_TENANT_FIELD is not set")
         with self._lock:
             own = self._tenants.pop(tenant, None)
             if own is None:
                 own = replace(self, store=TenantStore(self.store, self.settings.tenant_field, tenant))
-                own.queries = self.queries.of_tenant(tenant) if self.queries else None
-                own._spaces = self._spaces  # a collection's shape is everybody's
+                own.queries = self.queries.for_tenant(tenant) if self.queries else None
+                own._vector_configs = self._vector_configs  # the vector config is shared across tenants
             self._tenants[tenant] = own
             while len(self._tenants) > MAX_TENANTS:
                 self._tenants.popitem(last=False)
         return own
 
-    def collection(self, named: str | None) -> str:
-        """The collection a request means, if the deployment allows it."""
-        name = named or self.settings.collection
+    def resolve_collection(self, name: str | None) -> str:
+        """Return the collection that a request means; `CollectionNotFoundError` when the deployment forbids it."""
+        resolved = name or self.settings.collection
         allowed = self.settings.allowed_collections
-        if allowed and name not in {*allowed, self.settings.collection}:
-            raise CollectionNotFoundError(name)
-        return name
+        if allowed and resolved not in {*allowed, self.settings.collection}:
+            raise CollectionNotFoundError(resolved)
+        return resolved
 
     def query_embedder(self) -> QueryEmbedder:
-        """The embedder of queries, or how to get one."""
+        """Return the embedder of queries; `NotConfiguredError` says how to get one."""
         if self.queries is None:
             raise NotConfiguredError("No embedder is configured: set COHERE_API_KEY")
         return self.queries
 
-    def space(self, collection: str, deadline: Deadline) -> VectorConfig:
-        """The dense vector to search by; asked of the store once, as it does not change."""
-        known = self._spaces.get(collection)
+    def vector_config(self, collection: str, deadline: Deadline) -> VectorConfig:
+        """Return the dense vector to search by; the store is asked once, because it does not change."""
+        known = self._vector_configs.get(collection)
         if known is not None:
             return known
         description = self.store.describe(collection, deadline)
-        space = choose_vector(description.vectors, self.settings.vector_name, collection)
-        if self._is_cosine(collection, space, deadline):
-            self._spaces[collection] = space
-        return space
-
-    def knows(self, collection: str) -> bool:
-        """Whether something remembered of the collection could be out of date."""
-        return collection in self._spaces or collection in self._samples
-
-    def has_changed(self, collection: str, deadline: Deadline) -> bool:
-        """Whether a collection that was known has another vector now; it is learned anew."""
-        known = self._spaces.get(collection)
-        self.forget(collection)
-        return known is not None and self.space(collection, deadline) != known
+        config = choose_vector(description.vectors, self.settings.vector_name, collection)
+        if self._has_cosine_scores(collection, config, deadline):
+            self._vector_configs[collection] = config
+        return config
 
     def sample(self, collection: str, deadline: Deadline) -> Sample:
-        """The first points' payloads; asked of the store once."""
+        """Return the first points' payloads; the store is asked once."""
         known = self._samples.get(collection)
         if known is not None:
             return known
@@ -115,45 +105,55 @@ class Services:
             self._samples[collection] = sample
         return sample
 
+    def remembers(self, collection: str) -> bool:
+        """Whether something is remembered of the collection, which could be out of date."""
+        return collection in self._vector_configs or collection in self._samples
+
     def forget(self, collection: str) -> None:
-        """Learn the collection anew: it may have been dropped or made again."""
-        self._spaces.pop(collection, None)
+        """Drop what is remembered of a collection, which may have been deleted or recreated."""
+        self._vector_configs.pop(collection, None)
         self._samples.pop(collection, None)
 
-    def _is_cosine(self, collection: str, space: VectorConfig, deadline: Deadline) -> bool:
-        """That scores are cosines; False while that cannot be told, an error when they are not."""
-        if space.distance == "Cosine":
+    def has_changed(self, collection: str, deadline: Deadline) -> bool:
+        """Ask the store again, and say whether the vector config differs from the one that was remembered."""
+        known = self._vector_configs.get(collection)
+        self.forget(collection)
+        return known is not None and self.vector_config(collection, deadline) != known
+
+    def _has_cosine_scores(self, collection: str, config: VectorConfig, deadline: Deadline) -> bool:
+        """Whether scores are cosines; False while that cannot be known, `UnsupportedDistanceError` when not."""
+        if config.distance == "Cosine":
             return True
-        if space.distance != "Dot":
+        if config.distance != "Dot":
             raise UnsupportedDistanceError(
-                f"Collection {collection} measures {space.distance}; "
+                f"Collection {collection} measures {config.distance}; "
                 "scores from 0 to 1 need Cosine, or Dot with unit vectors"
             )
-        page = self.store.scroll(collection, deadline, limit=SAMPLE_POINTS, with_vector=space.name)
+        page = self.store.scroll(collection, deadline, limit=SAMPLE_POINTS, with_vector=config.name)
         lengths = [(p.id, fsum(v * v for v in p.vector) ** 0.5) for p in page.points if p.vector]
-        self._check_lengths(collection, lengths)
+        _check_unit_length(collection, lengths)
         return bool(lengths)
 
-    @staticmethod
-    def _check_lengths(collection: str, lengths: Sequence[tuple[PointId, float]]) -> None:
-        odd = next(((point, length) for point, length in lengths if abs(length - 1.0) > 1e-2), None)
-        if odd is not None:
-            raise UnsupportedDistanceError(
-                f"Collection {collection} measures Dot, and its vectors are not of length 1 "
-                f"(point {odd[0]}: {odd[1]:.3f}); scores from 0 to 1 need unit vectors or Cosine"
-            )
+
+def _check_unit_length(collection: str, lengths: Sequence[tuple[PointId, float]]) -> None:
+    odd = next(((point, length) for point, length in lengths if abs(length - 1.0) > 1e-2), None)
+    if odd is not None:
+        raise UnsupportedDistanceError(
+            f"Collection {collection} measures Dot, and its vectors are not of length 1 "
+            f"(point {odd[0]}: {odd[1]:.3f}); scores from 0 to 1 need unit vectors or Cosine"
+        )
 
 
-def choose_vector(spaces: Sequence[VectorConfig], wanted: str | None, collection: str) -> VectorConfig:
-    """The setting's, else the unnamed one, else the only one; otherwise an error that lists the names."""
-    by_name = {space.name: space for space in spaces}
+def choose_vector(vectors: Sequence[VectorConfig], wanted: str | None, collection: str) -> VectorConfig:
+    """Choose the setting's vector, else the unnamed one, else the only one; otherwise an error lists the names."""
+    by_name = {vector.name: vector for vector in vectors}
     if wanted in by_name:
         return by_name[wanted]
     if "" in by_name:
         return by_name[""]
-    if len(spaces) == 1:
-        return spaces[0]
-    if not spaces:
+    if len(vectors) == 1:
+        return vectors[0]
+    if not vectors:
         raise InvalidParameterError(f"Collection {collection} has no dense vector")
     raise InvalidParameterError(
         f"Collection {collection} has several vectors: set CHUNKPROOF_VECTOR_NAME to one of {', '.join(by_name)}"

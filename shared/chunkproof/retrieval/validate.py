@@ -1,4 +1,4 @@
-"""ChunkValidation → ValidationResult, one or many."""
+"""`POST /validate-chunk` and `/validate-chunks`: is the stored text the original?"""
 
 import re
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ from chunkproof.retrieval.integrity import compare, compare_with_hash, digest
 from chunkproof.retrieval.lookup import Lookup, find_point, find_points
 from chunkproof.retrieval.payload import Chunk
 from chunkproof.retrieval.services import Services
-from chunkproof.trace import State, note, stage
+from chunkproof.trace import RequestTrace, State
 
 MAX_TITLE = 500
 _HASH = re.compile(r"[0-9a-f]{16,64}", re.I)
@@ -34,38 +34,43 @@ _SHA256 = re.compile(r"[0-9a-f]{64}", re.I)
 
 
 @dataclass(frozen=True, slots=True)
-class _Verdict:
-    """The text check: what it found against the original, if one was given."""
+class _TextCheck:
+    """The result of comparing the text with the original, if one was given."""
 
     check: Check
     mismatch: Mismatch | None = None
 
 
-def validate_chunk(request: ChunkValidation, *, services: Services, deadline: Deadline) -> ValidationResult:
-    """Whether the stored text is the original, byte for byte, and what the chunk's own hashes say."""
-    collection = services.collection(request.collection)
-    note(collection=collection, chunk_id=request.chunk_id)
-    with stage("search", State.SEARCHED) as watch:
+def validate_chunk(
+    request: ChunkValidation, *, services: Services, deadline: Deadline, trace: RequestTrace | None = None
+) -> ValidationResult:
+    """Compare the stored text with the original byte for byte, and check the chunk's own hashes and metadata."""
+    trace = trace or RequestTrace()
+    collection = services.resolve_collection(request.collection)
+    trace.collection, trace.chunk_id = collection, request.chunk_id
+    with trace.stage("search", State.SEARCHED) as watch:
         point = find_point(request.chunk_id, collection, services=services, deadline=deadline)
-    result = _validated(request, services.payloads.chunk_of(point), watch.ms())
-    note(matches=result.matches, mismatch_kind=result.mismatch.kind if result.mismatch else None)
+    result = _validate(request, services.payloads.chunk_of(point), watch.ms())
+    trace.matches = result.matches
+    trace.mismatch_kind = result.mismatch.kind if result.mismatch else None
     return result
 
 
 def validate_chunks(
-    request: ChunkValidations, *, services: Services, deadline: Deadline
+    request: ChunkValidations, *, services: Services, deadline: Deadline, trace: RequestTrace | None = None
 ) -> ValidationResults:
-    """The same for up to a hundred chunks, found together; one that cannot be judged does not fail the others."""
-    collection = services.collection(request.collection)
-    note(collection=collection, chunks=len(request.chunks))
-    with stage("search", State.SEARCHED) as watch:
-        homes: dict[str, PointId | None] = {chunk.chunk_id: None for chunk in request.chunks}
-        found = find_points(homes, collection, services=services, deadline=deadline)
+    """Validate up to a hundred chunks, looked up together; an error with one does not fail the others."""
+    trace = trace or RequestTrace()
+    collection = services.resolve_collection(request.collection)
+    trace.collection, trace.chunks = collection, len(request.chunks)
+    with trace.stage("search", State.SEARCHED) as watch:
+        wanted: dict[str, PointId | None] = {chunk.chunk_id: None for chunk in request.chunks}
+        found = find_points(wanted, collection, services=services, deadline=deadline)
     retrieval_ms = watch.ms()
-    results = tuple(_verdict(chunk, found, services, retrieval_ms) for chunk in request.chunks)
+    results = tuple(_validate_one(chunk, found, services, retrieval_ms) for chunk in request.chunks)
     passed = sum(one.result is not None and one.result.validation_passed for one in results)
     errors = sum(one.result is None for one in results)
-    note(passed=passed, unjudged=errors)
+    trace.passed, trace.unjudged = passed, errors
     return ValidationResults(
         total=len(results),
         passed=passed,
@@ -76,17 +81,19 @@ def validate_chunks(
     )
 
 
-def _verdict(asked: ChunkOriginal, found: Lookup, services: Services, retrieval_ms: float) -> ChunkVerdict:
+def _validate_one(
+    request: ChunkOriginal, found: Lookup, services: Services, retrieval_ms: float
+) -> ChunkVerdict:
     try:
-        point = found.one(asked.chunk_id)
-        result = _validated(asked, services.payloads.chunk_of(point), retrieval_ms)
+        point = found.one(request.chunk_id)
+        result = _validate(request, services.payloads.chunk_of(point), retrieval_ms)
     except (InvalidParameterError, ChunkNotFoundError, CorruptChunkError) as error:
         detail = ErrorDetail(code=error.code, message=error.message)
-        return ChunkVerdict(chunk_id=asked.chunk_id, status="error", error=detail)
-    return ChunkVerdict(chunk_id=asked.chunk_id, status="success", result=result)
+        return ChunkVerdict(chunk_id=request.chunk_id, status="error", error=detail)
+    return ChunkVerdict(chunk_id=request.chunk_id, status="success", result=result)
 
 
-def _validated(request: ChunkOriginal, chunk: Chunk, retrieval_ms: float) -> ValidationResult:
+def _validate(request: ChunkOriginal, chunk: Chunk, retrieval_ms: float) -> ValidationResult:
     text = _check_text(chunk.text, request)
     proofs = [text.check, _check_content_hash(chunk)]
     if text.check.passed is None:
@@ -113,15 +120,15 @@ def _validated(request: ChunkOriginal, chunk: Chunk, retrieval_ms: float) -> Val
     )
 
 
-def _check_text(stored: str, request: ChunkOriginal) -> _Verdict:
+def _check_text(stored: str, request: ChunkOriginal) -> _TextCheck:
     if request.original_text is not None:
         found = compare(stored, request.original_text)
     elif request.original_sha256 is not None:
         found = compare_with_hash(stored, request.original_sha256)
     else:
-        return _Verdict(Check(name="text", passed=None, details="No original was given"))
+        return _TextCheck(Check(name="text", passed=None, details="No original was given"))
     mismatch, details = found or (None, None)
-    return _Verdict(Check(name="text", passed=found is None, details=details), mismatch)
+    return _TextCheck(Check(name="text", passed=found is None, details=details), mismatch)
 
 
 def _check_content_hash(chunk: Chunk) -> Check:
@@ -136,7 +143,7 @@ def _check_content_hash(chunk: Chunk) -> Check:
 
 
 def _check_id_hash(chunk: Chunk) -> Check:
-    """Document 004's ids are SHA-256(url + text), so that they prove both where nothing else is given."""
+    """Check an id that is a SHA-256 of url and text, which proves both where no original is given."""
     chunk_id, url = chunk.metadata.chunk_id, chunk.metadata.url
     # In `id`, Haystack keeps a SHA-256 of something else.
     own = chunk.id_path is not None and chunk.id_path.endswith("chunk_id")

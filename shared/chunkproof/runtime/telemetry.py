@@ -1,4 +1,4 @@
-"""A request that is over → one log line and one set of metrics (docs/reference/logs.md tells their fields)."""
+"""One log line and one set of metrics for each request; docs/reference/logs.md lists their fields."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -10,16 +10,16 @@ from aws_lambda_powertools import Logger
 from chunkproof.runtime import emf
 from chunkproof.runtime.emf import SERVICE
 from chunkproof.settings import Settings
-from chunkproof.trace import Record
+from chunkproof.trace import RequestTrace
 
 if TYPE_CHECKING:
     from chunkproof.clients.resilience import CircuitBreaker
 
-# The source documents' limits: an operator is warned of what passes them.
+# Limits of the contract (docs/contract.md) beyond which a warning is logged.
 SLOW_EMBEDDING_MS = 1_000
 SLOW_SEARCH_MS = 500
 LOW_SCORE = 0.3
-# No function runs longer: a request that seems older was not sent by a gateway just now.
+# No function runs longer: an older time of arrival was not set by a gateway just now.
 OLDEST_REQUEST_MS = 900_000
 
 STAGE_METRICS = {
@@ -34,50 +34,49 @@ logger = Logger(service=SERVICE)
 
 
 class Telemetry:
-    """Tells logs and metrics about each request of one function. A failure to tell never fails a request."""
+    """Emits logs and metrics for the requests of one function. Its errors never fail a request."""
 
     def __init__(self) -> None:
         self._is_cold = True
 
-    def tell(
+    def emit(
         self,
-        record: Record,
+        trace: RequestTrace,
         event: Mapping[str, Any],
         context: Any,
         settings: Settings,
         circuits: Mapping[str, "CircuitBreaker"],
     ) -> None:
-        """Write the line and the metrics."""
+        """Write the request line, warnings and metrics of a request that is over."""
         try:
-            facts = record.facts
-            facts |= {"cold_start": self._is_cold, "gateway_ms": _gateway_ms(event)}
-            facts["circuits"] = {name: breaker.state.value for name, breaker in circuits.items()}
-            self._is_cold = False
-            _log(record, event, settings)
-            _measure(record, context, settings)
-        except Exception:  # whatever it is, the answer is ready and must not be lost
+            trace.cold_start, self._is_cold = self._is_cold, False
+            trace.gateway_ms = _gateway_ms(event)
+            trace.circuits = {name: breaker.state.value for name, breaker in circuits.items()}
+            _log(trace, event, settings)
+            _emit_metrics(trace, context, settings)
+        except Exception:  # the response is ready and must not be lost, whatever happened here
             logger.exception("the request could not be recorded")
 
 
 @cache
-def spans() -> Callable[[str, float], None] | None:
-    """How a stage becomes a span of OpenTelemetry, which a Lambda layer brings; None without it."""
+def span_writer() -> Callable[[str, float], None] | None:
+    """Return a function that makes a stage a span of OpenTelemetry, which a Lambda layer brings; None without it."""
     try:
         from opentelemetry.trace import get_tracer
     except ImportError:
-        logger.warning("CHUNKPROOF_TRACING is true, but there is no OpenTelemetry: add its Lambda layer")
+        logger.warning("CHUNKPROOF_TRACING is true, but OpenTelemetry is not installed: add its Lambda layer")
         return None
     tracer = get_tracer(SERVICE)
 
-    def add(stage: str, ms: float) -> None:
+    def write(stage: str, ms: float) -> None:
         ended = time.time_ns()
         tracer.start_span(stage, start_time=ended - int(ms * 1e6)).end(ended)
 
-    return add
+    return write
 
 
 def _gateway_ms(event: Mapping[str, Any]) -> float | None:
-    """Milliseconds since API Gateway had the request: a cold start is in it."""
+    """Return the milliseconds since API Gateway received the request, a cold start included."""
     arrived = (event.get("requestContext") or {}).get("timeEpoch")
     if not isinstance(arrived, int | float):
         return None
@@ -85,67 +84,66 @@ def _gateway_ms(event: Mapping[str, Any]) -> float | None:
     return round(age, 3) if 0 <= age < OLDEST_REQUEST_MS else None
 
 
-def _log(record: Record, event: Mapping[str, Any], settings: Settings) -> None:
-    line = {
-        "correlation_id": (event.get("requestContext") or {}).get("requestId"),
-        "route": event.get("routeKey"),
-        "state": record.state.value,
-        "stages_ms": record.stages,
-        **record.facts,
-    }
-    for warning in _warnings(record, settings):
-        logger.warning(warning, query_id=record.facts.get("query_id"))
-    write = logger.error if record.facts["status"] >= 500 else logger.info
-    write("request", **line)
+def _log(trace: RequestTrace, event: Mapping[str, Any], settings: Settings) -> None:
+    for warning in _warnings(trace, settings):
+        logger.warning(warning, query_id=trace.query_id)
+    write = logger.error if _status(trace) >= 500 else logger.info
+    write(
+        "request",
+        correlation_id=(event.get("requestContext") or {}).get("requestId"),
+        route=event.get("routeKey"),
+        **trace.log_fields(),
+    )
 
 
-def _warnings(record: Record, settings: Settings) -> Iterator[str]:
-    if record.stages.get("embed", 0.0) > SLOW_EMBEDDING_MS:
+def _warnings(trace: RequestTrace, settings: Settings) -> Iterator[str]:
+    if trace.stages_ms.get("embed", 0.0) > SLOW_EMBEDDING_MS:
         yield f"Embedding took over {SLOW_EMBEDDING_MS} ms"
-    if record.stages.get("search", 0.0) > SLOW_SEARCH_MS:
+    if trace.stages_ms.get("search", 0.0) > SLOW_SEARCH_MS:
         yield f"Search took over {SLOW_SEARCH_MS} ms"
-    if _missed(record, settings):
+    if _missed_target(trace, settings):
         yield f"Total time is over the target of {settings.latency_target_ms} ms"
-    top_score = record.facts.get("top_score")
-    if top_score is not None and top_score < LOW_SCORE:
+    if trace.top_score is not None and trace.top_score < LOW_SCORE:
         yield f"Top score is under {LOW_SCORE}"
 
 
-def _missed(record: Record, settings: Settings) -> bool:
-    since_arrival = record.facts["gateway_ms"]
-    taken = record.stages["total"] if since_arrival is None else since_arrival
-    return bool(taken > settings.latency_target_ms)
+def _missed_target(trace: RequestTrace, settings: Settings) -> bool:
+    taken = trace.stages_ms["total"] if trace.gateway_ms is None else trace.gateway_ms
+    return taken > settings.latency_target_ms
 
 
-def _measure(record: Record, context: Any, settings: Settings) -> None:
+def _status(trace: RequestTrace) -> int:
+    return trace.status or 0
+
+
+def _emit_metrics(trace: RequestTrace, context: Any, settings: Settings) -> None:
     function = getattr(context, "function_name", "unknown")
-    emf.write(_figures(record, settings), {"environment": settings.environment, "function": function})
+    emf.write(_metrics(trace, settings), {"environment": settings.environment, "function": function})
 
 
-def _figures(record: Record, settings: Settings) -> Iterator[emf.Figure]:
-    facts, stages = record.facts, record.stages
-    yield "RequestLatency", "Milliseconds", stages["total"]
+def _metrics(trace: RequestTrace, settings: Settings) -> Iterator[emf.Figure]:
+    yield "RequestLatency", "Milliseconds", trace.stages_ms["total"]
     for stage, name in STAGE_METRICS.items():
-        if stage in stages:
-            yield name, "Milliseconds", stages[stage]
-    if facts["gateway_ms"] is not None:
-        yield "GatewayLatency", "Milliseconds", facts["gateway_ms"]
-    yield "TargetMissed", "Count", _missed(record, settings)
-    yield "ColdStart", "Count", facts["cold_start"]
-    yield "Errors", "Count", facts["status"] >= 400
-    yield "Faults", "Count", facts["status"] >= 500
-    if code := facts.get("code"):
-        yield f"Errors.{code}", "Count", 1
+        if stage in trace.stages_ms:
+            yield name, "Milliseconds", trace.stages_ms[stage]
+    if trace.gateway_ms is not None:
+        yield "GatewayLatency", "Milliseconds", trace.gateway_ms
+    yield "TargetMissed", "Count", _missed_target(trace, settings)
+    yield "ColdStart", "Count", bool(trace.cold_start)
+    yield "Errors", "Count", _status(trace) >= 400
+    yield "Faults", "Count", _status(trace) >= 500
+    if trace.code is not None:
+        yield f"Errors.{trace.code}", "Count", 1
     for circuit, name in CIRCUIT_METRICS.items():
-        if circuit in facts["circuits"]:
-            yield name, "Count", facts["circuits"][circuit] != "closed"
-    if "result_count" in facts:
-        yield "ResultCount", "Count", facts["result_count"]
-    if facts.get("top_score") is not None:
-        yield "TopScore", "None", facts["top_score"]
-    if facts.get("embedding_cached") is not None:
-        yield "EmbeddingCacheHit", "Count", facts["embedding_cached"]
-    if "matches" in facts:
-        yield "ChunkMismatch", "Count", not facts["matches"]
-    if kind := facts.get("mismatch_kind"):
-        yield f"ChunkMismatch.{kind}", "Count", 1
+        if circuit in (trace.circuits or {}):
+            yield name, "Count", (trace.circuits or {})[circuit] != "closed"
+    if trace.result_count is not None:
+        yield "ResultCount", "Count", trace.result_count
+    if trace.top_score is not None:
+        yield "TopScore", "None", trace.top_score
+    if trace.embedding_cached is not None:
+        yield "EmbeddingCacheHit", "Count", trace.embedding_cached
+    if trace.matches is not None:
+        yield "ChunkMismatch", "Count", not trace.matches
+    if trace.mismatch_kind is not None:
+        yield f"ChunkMismatch.{trace.mismatch_kind}", "Count", 1

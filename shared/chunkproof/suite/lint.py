@@ -45,8 +45,8 @@ class Linter:
         for collection in dict.fromkeys(case.collection_name for case in cases):
             chosen = [(n, case) for n, case in enumerate(cases) if case.collection_name == collection]
             try:
-                name = self._services.collection(collection)
-                self._services.space(name, self._deadline())
+                name = self._services.resolve_collection(collection)
+                self._services.vector_config(name, self._deadline())
             except CollectionNotFoundError as error:
                 yield _warning(("cases", chosen[0][0], "collection_name"), error.message)
                 continue

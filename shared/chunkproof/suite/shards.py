@@ -223,16 +223,15 @@ def read_stored_suite(address: str) -> Suite:
     except NotFoundError as error:
         raise NotFoundError(f"{error}: upload the suite with chunkproof suite publish") from None
     try:
-        return read_suite(read_json(content))
+        return read_suite(read_json(content, "it"))
     except BrokenSuiteError as error:
         problems = [
             _locate(address, format_path(problem.path), problem.message) for problem in error.problems
         ]
         raise InvalidParameterError.listing(problems) from None
     except InvalidParameterError as error:
-        why = error.message.replace("The request body", "it")
         raise InvalidParameterError(
-            f"{address} cannot be read as a suite: {why}. A suite in S3 is JSON; {HOW_TO_UPLOAD}"
+            f"{address} cannot be read as a suite: {error.message}. A suite in S3 is JSON; {HOW_TO_UPLOAD}"
         ) from None
 
 

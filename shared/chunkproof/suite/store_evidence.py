@@ -73,7 +73,7 @@ class StoreEvidence(ApiEvidence):
         return Ranking(found.results, limits.max_top_k)
 
     def _points(self, key: str, case: TestCase) -> tuple[Point, ...]:
-        collection = self._services.collection(case.collection_name)
+        collection = self._services.resolve_collection(case.collection_name)
         if (collection, key) not in self._found:
             self._found[collection, key] = self._find_by_id(key, collection) or self._find_by_field(
                 key, collection
@@ -85,7 +85,7 @@ class StoreEvidence(ApiEvidence):
             point = find_point(key, collection, services=self._services, deadline=self._deadline())
         except (ChunkNotFoundError, AmbiguousIdError, IndexRequiredError):
             return ()
-        name = self._services.space(collection, self._deadline()).name
+        name = self._services.vector_config(collection, self._deadline()).name
         return tuple(self._services.store.fetch(collection, [point.id], self._deadline(), with_vector=name))
 
     def _find_by_field(self, key: str, collection: str) -> tuple[Point, ...]:
@@ -105,14 +105,14 @@ class StoreEvidence(ApiEvidence):
     def _scroll(self, field: str, value: Scalar, collection: str) -> tuple[Point, ...]:
         services, deadline = self._services, self._deadline()
         where = map_filters((AnyOf(field, (value,)),), collection, services=services, deadline=deadline)
-        name = services.space(collection, deadline).name
+        name = services.vector_config(collection, deadline).name
         return services.store.scroll(
             collection, deadline, limit=MAX_CHUNKS, where=where, with_vector=name
         ).points
 
     def _count_allowed(self, filters: dict[str, Any], key: str, case: TestCase) -> int:
         services, deadline = self._services, self._deadline()
-        collection = services.collection(case.collection_name)
+        collection = services.resolve_collection(case.collection_name)
         where = map_filters(parse_filters(filters), collection, services=services, deadline=deadline)
         among = HasId(tuple(point.id for point in self._points(key, case)))
         return services.store.count(collection, (*where, among), deadline)
@@ -125,9 +125,9 @@ class StoreEvidence(ApiEvidence):
         return "stored: nothing" if value is None else f"stored: {display_name(str(value))}"
 
     def _usual_cosines(self, case: TestCase) -> dict[str, float]:
-        collection = self._services.collection(case.collection_name)
+        collection = self._services.resolve_collection(case.collection_name)
         if collection not in self._usual:
-            name = self._services.space(collection, self._deadline()).name
+            name = self._services.vector_config(collection, self._deadline()).name
             page = self._services.store.scroll(
                 collection, self._deadline(), limit=COMPARED_CHUNKS, with_vector=name
             )
