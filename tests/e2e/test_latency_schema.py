@@ -18,7 +18,7 @@ from chunkproof.retrieval.services import Services
 from chunkproof.runtime import container
 from chunkproof.runtime.telemetry import Telemetry
 from chunkproof.settings import Settings
-from chunkproof.trace import Record
+from chunkproof.trace import RequestTrace
 from chunkproof_cli.local.gateway import LambdaContext
 
 from support.api import get, invoke, post
@@ -106,13 +106,20 @@ def logged_messages() -> Iterator[tuple[str, str]]:
                     yield message.replace("%s", "…"), "ERROR" if level == "exception" else level.upper()
 
 
+<<<<<<< HEAD
 def warnings(written: CapturedOutput) -> Iterator[tuple[str, str]]:
     """The warnings about a request that exceeds every limit."""
     record = Record()
     record.stages |= {"embed": 1_001.0, "search": 501.0, "total": 2_001.0}
     record.facts |= {"status": 200, "top_score": 0.29}
+=======
+def warnings(written: Written) -> Iterator[tuple[str, str]]:
+    """Those about a request that went wrong in every way."""
+    stages_ms = {"embed": 1_001.0, "search": 501.0, "total": 2_001.0}
+    trace = RequestTrace(stages_ms=stages_ms, status=200, top_score=0.29)
+>>>>>>> f4cc727 (Tests follow the request trace)
     written.clear()
-    Telemetry().tell(record, {}, LambdaContext(), Settings.from_env({}), {})
+    Telemetry().emit(trace, {}, LambdaContext(), Settings.from_env({}), {})
     for line in written.lines:
         if line.get("level") == "WARNING":
             yield line["message"].replace("2000", "…"), line["level"]

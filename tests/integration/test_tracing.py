@@ -25,7 +25,7 @@ def exported() -> Iterator[InMemorySpanExporter]:
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     trace.set_tracer_provider(provider)
-    telemetry.spans.cache_clear()
+    telemetry.span_writer.cache_clear()
     yield exporter
     provider.shutdown()
 
@@ -69,7 +69,7 @@ def test_where_opentelemetry_is_missing_a_line_says_what_to_add(
 ) -> None:
     fill(memory_store, "docs", Point(1, {"text": "one", "url": "u"}, vector=(1.0, 0.0)))
     monkeypatch.setitem(sys.modules, "opentelemetry.trace", None)  # as in a function without the layer
-    telemetry.spans.cache_clear()
+    telemetry.span_writer.cache_clear()
     search(memory_store, TRACING="true")
-    telemetry.spans.cache_clear()
+    telemetry.span_writer.cache_clear()
     assert "add its Lambda layer" in caplog.text

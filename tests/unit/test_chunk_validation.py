@@ -68,7 +68,10 @@ def test_text_and_hash_together_are_refused():
         ({"chunk_id": "7", "original_text": 5}, "original_text must be a string"),
         ({"chunk_id": "7", "original_sha256": 5}, "original_sha256 must be a string"),
         ({"chunk_id": "7", "orginal_text": ""}, "orginal_text is not a known field; did you mean original_text?"),
-        ({"chunk_id": "7", "original_text": "\ud800"}, "original_text has a lone surrogate, which is not valid Unicode"),
+        (
+            {"chunk_id": "7", "original_text": "\ud800"},
+            "original_text has a lone surrogate, which is not valid Unicode",
+        ),
     ],
 )  # fmt: skip
 def test_a_broken_rule_is_named(fields, problem):

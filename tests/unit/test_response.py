@@ -34,7 +34,7 @@ def success(*results: SearchResult) -> dict[str, object]:
 
 
 def failure(error: Exception) -> dict[str, object]:
-    return json.loads(RetrievalResponse.failed(error, EXECUTION, query=None, query_id=None).to_json())
+    return json.loads(RetrievalResponse.from_error(error, EXECUTION, query=None, query_id=None).to_json())
 
 
 def test_a_success_has_no_error_and_an_empty_list_of_errors():

@@ -19,6 +19,7 @@ from urllib.parse import unquote
 
 from aws_lambda_powertools.event_handler import APIGatewayHttpResolver, Response
 from aws_lambda_powertools.event_handler.exceptions import NotFoundError as RouteNotFoundError
+from aws_lambda_powertools.utilities.data_classes import APIGatewayProxyEventV2
 
 from chunkproof.deadline import Deadline, Stopwatch
 from chunkproof.errors import (
@@ -189,12 +190,17 @@ class Api(APIGatewayHttpResolver):
             raise InvalidParameterError(f"{parameter.name} must be true or false")
         return FLAGS[value.lower()]
 
+    def resolve(self, event: Event, context: Any) -> ProxyResponse:
+        """Find the route of a normalized event and return its response."""
+        self.current_event, self.lambda_context = APIGatewayProxyEventV2(dict(event)), context
+        return super().resolve(event, context)
+
     def prime(self) -> "Api":
         """Do what would make a first request slow, or two first ones collide; opens no connection."""
         for method, rule in self._rules:
             path = re.sub("<.*?>", "x", rule)
             http = {"method": method, "path": path}
-            self.resolve({"rawPath": path, "requestContext": {"http": http, "stage": "$default"}}, None)  # type: ignore[arg-type]
+            self.resolve({"rawPath": path, "requestContext": {"http": http, "stage": "$default"}}, None)
         with suppress(ChunkproofError):  # every request will report what is not configured
             services()
         return self
