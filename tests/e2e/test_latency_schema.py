@@ -106,18 +106,10 @@ def logged_messages() -> Iterator[tuple[str, str]]:
                     yield message.replace("%s", "…"), "ERROR" if level == "exception" else level.upper()
 
 
-<<<<<<< HEAD
 def warnings(written: CapturedOutput) -> Iterator[tuple[str, str]]:
     """The warnings about a request that exceeds every limit."""
-    record = Record()
-    record.stages |= {"embed": 1_001.0, "search": 501.0, "total": 2_001.0}
-    record.facts |= {"status": 200, "top_score": 0.29}
-=======
-def warnings(written: Written) -> Iterator[tuple[str, str]]:
-    """Those about a request that went wrong in every way."""
     stages_ms = {"embed": 1_001.0, "search": 501.0, "total": 2_001.0}
     trace = RequestTrace(stages_ms=stages_ms, status=200, top_score=0.29)
->>>>>>> f4cc727 (Tests follow the request trace)
     written.clear()
     Telemetry().emit(trace, {}, LambdaContext(), Settings.from_env({}), {})
     for line in written.lines:
