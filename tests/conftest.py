@@ -10,6 +10,7 @@ import httpx
 import pydantic
 import pytest
 import qdrant_client
+from hypothesis import settings
 
 import chunkproof
 from chunkproof.clients.qdrant.store import QdrantStore
@@ -21,6 +22,11 @@ from support.cohere_server import CohereServer, cohere_server
 from support.qdrant_server import NoServerError, QdrantServer, qdrant_server
 
 pytest_plugins = ["support.leaks"]
+
+# How many examples a property test tries. No deadline: a busy machine is no failure.
+settings.register_profile("default", deadline=None, max_examples=50)
+settings.register_profile("thorough", deadline=None, max_examples=500)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 # Where a built layer is to be tested (`make test-built`), and not the sources.
 LAYER = os.environ.get("CHUNKPROOF_LAYER")

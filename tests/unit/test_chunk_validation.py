@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from chunkproof.errors import InvalidParameterError
@@ -28,7 +28,6 @@ def test_an_id_alone_is_enough():
 
 
 @given(st.text())
-@settings(deadline=None)
 def test_the_original_text_is_kept_code_point_for_code_point_even_empty(text):
     body = json.dumps({"chunk_id": "7", "original_text": text})
 
@@ -96,7 +95,6 @@ def test_a_collection_has_1_to_255_characters_as_in_a_search(name):
 
 
 @given(st.dictionaries(st.sampled_from([*ChunkValidation.model_fields, "foo"]), JSON_VALUES))
-@settings(deadline=None)
 def test_any_json_object_is_a_request_or_the_callers_mistake(document):
     try:
         request = ChunkValidation.parse(read_json(json.dumps(document)))

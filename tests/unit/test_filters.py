@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from chunkproof.models import read_json
@@ -188,7 +188,6 @@ def test_fields_are_found_however_deep():
 
 
 @given(JSON_VALUES)
-@settings(deadline=None, max_examples=300)
 def test_any_json_is_conditions_or_broken_rules(filters):
     conditions, messages = outcome(filters)
 
@@ -216,7 +215,6 @@ def test_a_time_is_read_or_is_none(text, time):
 
 
 @given(st.text() | st.from_regex(r"\d{4}-\d\d-\d\d.{0,20}"))
-@settings(deadline=None)
 def test_no_text_breaks_the_reading_of_a_time(text):
     time = parse_time(text)
 

@@ -4,14 +4,12 @@ import html
 import unicodedata
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from chunkproof.retrieval.integrity import CODECS, compare, compare_with_hash, digest
 
 from .integrity_claims import misread
-
-MANY = settings(deadline=None, max_examples=150)
 
 
 def assert_recovered(stored: str, original: str) -> None:
@@ -19,13 +17,11 @@ def assert_recovered(stored: str, original: str) -> None:
 
 
 @given(st.text())
-@MANY
 def test_the_hash_of_the_stored_text_matches(text):
     assert compare_with_hash(text, digest(text)) is None
 
 
 @given(st.text(), st.text())
-@MANY
 def test_another_text_never_matches_by_its_hash(stored, original):
     assume(stored != original)
     mismatch, details = compare_with_hash(stored, digest(original))
@@ -75,7 +71,6 @@ FORMS = st.sampled_from(["NFC", "NFD", "NFKC", "NFKD"])
 
 
 @given(st.text(alphabet=st.characters(codec="utf-8") | st.sampled_from("éÅﬁ½각\u0301\u0323")), FORMS, FORMS)
-@MANY
 def test_a_normal_form_is_found_again_from_another(text, stored_form, original_form):
     original = unicodedata.normalize(original_form, text)
     stored = unicodedata.normalize(stored_form, original)
@@ -86,7 +81,6 @@ def test_a_normal_form_is_found_again_from_another(text, stored_form, original_f
 
 
 @given(st.text())
-@MANY
 def test_unix_line_ends_are_found_again(text):
     original = text.replace("\r", "")
 
@@ -95,7 +89,6 @@ def test_unix_line_ends_are_found_again(text):
 
 
 @given(st.text())
-@MANY
 def test_windows_line_ends_are_found_again(text):
     stored = text.replace("\r", "")
 
@@ -103,13 +96,11 @@ def test_windows_line_ends_are_found_again(text):
 
 
 @given(st.text(), st.sampled_from(["\n", "\r\n", " "]))
-@MANY
 def test_a_lost_last_character_of_white_space_is_found_again(stored, lost):
     assert_recovered(stored, stored + lost)
 
 
 @given(st.text(), st.text(alphabet=" \t\r\n"), st.text(alphabet=" \t\r\n"))
-@MANY
 def test_white_space_added_around_is_taken_off(text, before, after):
     original = text.strip()
 
@@ -117,14 +108,12 @@ def test_white_space_added_around_is_taken_off(text, before, after):
 
 
 @given(st.text())
-@MANY
 def test_a_byte_order_mark_is_put_back_or_taken_off(text):
     assert_recovered("\ufeff" + text, text)
     assert_recovered(text, "\ufeff" + text)
 
 
 @given(st.text(alphabet=st.characters(codec="utf-8") | st.sampled_from("<>&\"'")), st.booleans())
-@MANY
 def test_html_is_unescaped_and_escaped_again(text, quote):
     escaped = html.escape(text, quote=quote)
 
@@ -133,7 +122,6 @@ def test_html_is_unescaped_and_escaped_again(text, quote):
 
 
 @given(st.text(), st.sampled_from(sorted(set(CODECS) - {"cp1252"})))
-@MANY
 def test_utf8_read_as_another_codec_is_read_again(original, codec):
     stored = misread(original, codec)
     assume(stored is not None)
@@ -142,7 +130,6 @@ def test_utf8_read_as_another_codec_is_read_again(original, codec):
 
 
 @given(st.text(alphabet=st.characters(codec="utf-8") | st.sampled_from("“”‘’–…éÝ")))
-@settings(deadline=None, max_examples=150, database=None)
 def test_utf8_read_as_cp1252_is_read_again(original):
     assert_recovered(misread(original, "cp1252"), original)
 

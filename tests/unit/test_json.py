@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from chunkproof.errors import InvalidParameterError
@@ -27,7 +27,6 @@ def nested(levels: int) -> str:
 
 
 @given(JSON_VALUES)
-@settings(deadline=None)
 def test_a_sound_document_is_read_as_it_is_and_has_no_faults(value):
     read = read_json(json.dumps(value).encode())
 
@@ -36,7 +35,6 @@ def test_a_sound_document_is_read_as_it_is_and_has_no_faults(value):
 
 
 @given(st.text() | st.binary() | st.text(alphabet='{}[]":,0123456789eE+-.\\u"truefalsenulNaInity \n'))
-@settings(deadline=None, max_examples=300)
 def test_any_body_is_read_or_refused_as_the_callers_mistake(body):
     try:
         document = read_json(body)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from math import log2
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from chunkproof.suite import metrics
@@ -37,7 +37,6 @@ def in_trec_evals_order(scored: Mapping[str, float]) -> list[str]:
 
 
 @given(QUERIES, st.sampled_from([1, 2, 3, 5, 10]))
-@settings(max_examples=200, deadline=None)
 def test_metrics_equal_trec_evals_for_the_order_that_was_returned(
     queries: list[tuple[dict[str, int], dict[str, float]]], k: int
 ) -> None:
@@ -50,7 +49,6 @@ def test_metrics_equal_trec_evals_for_the_order_that_was_returned(
 
 
 @given(QUERIES, st.sampled_from([1, 2, 3, 5, 10]))
-@settings(max_examples=200, deadline=None)
 def test_with_trec_evals_order_of_ties_metrics_equal_it_on_the_scores_themselves(
     queries: list[tuple[dict[str, int], dict[str, float]]], k: int
 ) -> None:

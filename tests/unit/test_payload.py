@@ -4,7 +4,7 @@ import json
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from chunkproof.clients.ports import Point
@@ -133,7 +133,6 @@ def test_section_headers_are_a_list_when_there_are_none():
 
 
 @given(st.text())
-@settings(deadline=None)
 def test_the_text_is_the_stored_one_code_point_for_code_point(text):
     assert chunk({"page_content": text}).text == text
 
@@ -271,7 +270,6 @@ def test_other_pipelines_embed_the_text_itself():
         st.sampled_from([*(name for _, name in ROWS), "id", "chunk_id", "metadata", "meta"]), JSON_VALUES
     )
 )
-@settings(deadline=None, max_examples=300)
 def test_any_json_payload_is_a_chunk_or_corrupt(payload):
     try:
         read = chunk(payload)

@@ -4,7 +4,7 @@ import json
 from datetime import UTC, datetime
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -125,7 +125,6 @@ def test_an_answer_is_valid_json_whatever_number_is_stored(odd):
 
 
 @given(st.text())
-@settings(deadline=None)
 def test_text_survives_the_wire_code_point_for_code_point(text):
     [shown] = success(result(text=text))["results"]
 

@@ -2,7 +2,7 @@
 
 import httpx
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from chunkproof.clients.resilience import Attempt, CircuitOpenError, pause_before_retry
@@ -153,7 +153,6 @@ def test_without_a_deadline_only_short_pauses_are_made(retry_after, is_repeated)
 
 
 @given(attempts, st.integers(1, 3), milliseconds)
-@settings(deadline=None)
 def test_a_pause_and_another_attempt_as_long_as_the_last_always_fit_into_the_time_left(
     attempt, number, budget_ms
 ):
@@ -166,7 +165,6 @@ def test_a_pause_and_another_attempt_as_long_as_the_last_always_fit_into_the_tim
 
 
 @given(attempts, milliseconds)
-@settings(deadline=None)
 def test_a_call_worth_repeating_is_repeated_if_it_surely_fits(attempt, spare_ms):
     wait_ms = (attempt.retry_after or 0.0) * 1000
     # One more second, in case the machine stalls between the two lines below.

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from uuid import UUID
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from chunkproof.errors import InvalidParameterError
@@ -82,7 +82,6 @@ def test_threshold_and_score_threshold_are_the_same_field():
 
 
 @given(st.text(min_size=1).filter(lambda text: text.strip() and len(text) <= 10_000))
-@settings(deadline=None)
 def test_a_text_is_kept_code_point_for_code_point(text):
     assert SearchQuery.parse(read_json(json.dumps({"query_text": text}))).query_text == text
 
@@ -316,7 +315,6 @@ def test_deep_filters_are_refused_and_never_overflow(levels):
 
 
 @given(st.dictionaries(st.sampled_from(FIELDS), JSON_VALUES, max_size=4))
-@settings(deadline=None, max_examples=400)
 def test_any_json_object_is_a_query_or_the_callers_mistake(document):
     try:
         query = SearchQuery.parse(read_json(json.dumps(document)))

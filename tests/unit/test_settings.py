@@ -1,7 +1,7 @@
 """Each variable: its default, what it takes, and how a wrong value is refused."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -252,7 +252,6 @@ def test_settings_cannot_be_changed():
     st.sampled_from(sorted(set(Settings.variables()) - {"CHUNKPROOF_PAYLOAD_MAP", *TENANT_SETTINGS})),
     st.text(alphabet=st.characters(exclude_characters="\0")),
 )
-@settings(deadline=None, max_examples=300)
 def test_any_text_in_any_variable_is_a_setting_or_a_named_mistake(variable, text):
     try:
         Settings.from_env({variable: text})
@@ -265,7 +264,6 @@ def test_any_text_in_any_variable_is_a_setting_or_a_named_mistake(variable, text
 
 
 @given(st.text(st.characters(exclude_categories=()), min_size=1, max_size=30))
-@settings(max_examples=100, deadline=None)
 def test_an_address_that_is_taken_is_one_that_the_clients_take(rest):
     url = f"http://{rest}"
     if is_http_url(url):

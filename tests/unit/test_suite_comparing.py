@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from chunkproof.errors import InvalidParameterError, VectorStoreUnavailableError
@@ -132,7 +132,6 @@ def test_a_baseline_of_another_suite_is_refused() -> None:
         compare(report([FOUND]), other, FILE)
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(st.sampled_from([-1.0, -0.5, -0.25, 0.0, 0.5, 1.0]), min_size=1, max_size=8))
 def test_the_interval_leaves_out_0_exactly_when_all_sign_choices_say_so(differences: list[float]) -> None:
     total = abs(sum(differences))

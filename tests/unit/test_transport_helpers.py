@@ -9,7 +9,7 @@ import httpcore
 import httpx
 import pytest
 from httpcore._backends.sync import SyncStream
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from chunkproof.clients.connections import EvictedError, _DeadlineStream
@@ -68,7 +68,6 @@ def test_a_date_with_an_absurd_time_zone_is_none():
     | st.from_regex(r"(Mon, )?\d{1,3} (Jan|Feb) \d{1,5} \d{1,2}:\d\d(:\d\d)? ([+-]\d{1,6}|GMT|EST|X)?")
     | st.text(alphabet="0123456789., :+-GMTJan", max_size=30)
 )
-@settings(deadline=None, max_examples=400)
 def test_every_value_is_none_or_a_finite_number_of_seconds(value):
     seconds = retry_after({"retry-after": value})
 
