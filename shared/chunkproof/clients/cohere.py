@@ -3,7 +3,7 @@
 `cohere.ClientV2` is not used: building one imports a model for every chat event and a tokenizer (0.4 s and 25 MB,
 docs/guides/performance.md), and its `embed` handles each number of a vector in Python. `SyncClientWrapper`, on which
 `ClientV2` is built, adds the SDK's headers and builds its URLs; that is all that an embedding needs. The layer pins
-the SDK, and tests/unit/test_light_sdk_imports.py fails when a release no longer fits.
+the SDK, and tests/integration/test_light_sdk_imports.py fails when a release no longer fits.
 """
 
 import re

@@ -6,7 +6,8 @@ module imports the packages around it first. So these packages are replaced by e
 
 This runs wherever a server is used: in Lambda, where the layer has neither numpy nor grpc, and in the CLI with
 QDRANT_URL. Local mode imports the whole SDK, before or after. There is no fallback: the layer pins the SDK, and
-tests/unit/test_light_sdk_imports.py fails when a release no longer fits. See docs/decisions/light-sdk-imports.md.
+tests/integration/test_light_sdk_imports.py fails when a release no longer fits.
+See docs/decisions/light-sdk-imports.md.
 """
 
 import sys
