@@ -1,7 +1,7 @@
-"""`pytest --chunkproof suite.yaml`: each case of a suite is a test.
+"""`pytest --chunkproof suite.yaml`: run each case of a suite as a test.
 
-The search is the test's setup, so that a service that is down is an error and never a failure. Nothing else is
-imported before the option is used: pytest loads this module in every environment that has Chunkproof.
+The search is the test's setup, so that a service that is down gives an error and not a failure. Chunkproof is only
+imported once the option is used, as pytest loads this module in every environment that has Chunkproof.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _BACKEND = pytest.StashKey["Backend"]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The options, as the command has them."""
+    """Add the options, named as those of `chunkproof suite run`."""
     group = parser.getgroup("chunkproof", "retrieval test suites")
     group.addoption(
         "--chunkproof",
@@ -36,25 +36,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     group.addoption("--chunkproof-collection", metavar="NAME", help="collection of cases that name none")
     group.addoption("--chunkproof-data", metavar="DIR", help="folder of the embedded store")
-    group.addoption("--chunkproof-api", metavar="URL", help="ask a deployed stack instead of a store")
+    group.addoption("--chunkproof-api", metavar="URL", help="search a deployed stack instead of a store")
 
 
-@pytest.hookimpl(tryfirst=True)  # before -k and -m choose
+@pytest.hookimpl(tryfirst=True)  # before -k and -m select
 def pytest_collection_modifyitems(
     session: pytest.Session, config: pytest.Config, items: list[pytest.Item]
 ) -> None:
-    """Add the cases of every suite that was named."""
+    """Add the cases of every suite named by --chunkproof."""
     for name in config.getoption("--chunkproof"):
         suite = SuiteCollector.from_parent(session, name=str(name), nodeid=str(name))
         report = config.hook.pytest_make_collect_report(collector=suite)
-        config.hook.pytest_collectreport(
-            report=report
-        )  # counts the cases, and shows what is wrong with a suite
+        config.hook.pytest_collectreport(report=report)  # counts the cases, and shows the problems of a suite
         items += report.result
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Give stores and connections back."""
+    """Close stores and connections."""
     if _OPEN in config.stash:
         config.stash[_OPEN].close()
 
@@ -63,13 +61,13 @@ class SuiteCollector(pytest.Collector):
     """A suite; its name is the path."""
 
     def collect(self) -> list[CaseItem]:
-        """A test per case; a suite that cannot be run is an error with everything that is wrong with it."""
+        """Return a test per case; a suite that cannot be run is an error that lists all of its problems."""
         from chunkproof.errors import ChunkproofError
         from chunkproof.suite.cases import assign_collection
         from chunkproof_cli.commands.suite_source import choose_collection
         from chunkproof_cli.suites.read import Source, read_source
 
-        given = _given(self.config)
+        given = _options(self.config)
         try:
             found = read_source(Source(Path(self.name)))
             cases = assign_collection(found.suite.cases, choose_collection(found, given))
@@ -79,7 +77,7 @@ class SuiteCollector(pytest.Collector):
 
 
 class CaseItem(pytest.Item):
-    """A case; its tags can be chosen by with `-k`."""
+    """A case; `-k` selects by its tags too."""
 
     def __init__(self, *, case: TestCase, **arguments: Any) -> None:
         super().__init__(**arguments)
@@ -88,13 +86,13 @@ class CaseItem(pytest.Item):
         self._result: TestCaseResult | None = None
 
     def setup(self) -> None:
-        """Search; what cannot be judged is raised here and reported as an error."""
+        """Search; a case that cannot be judged fails here, which pytest reports as an error."""
         from chunkproof.errors import ChunkproofError
         from chunkproof.suite.case_runner import run_case
         from chunkproof.suite.outcome import TestStatus
 
         try:
-            search = _backend(self.config).search
+            search = _shared_backend(self.config).search
         except ChunkproofError as error:
             pytest.fail(f"Could not be judged: {error}", pytrace=False)
         self._result = run_case(self.case, search)
@@ -102,37 +100,37 @@ class CaseItem(pytest.Item):
             pytest.fail(f"Could not be judged: {self._result.error_message}", pytrace=False)
 
     def runtest(self) -> None:
-        """Pass, or raise what was not met."""
+        """Pass, or raise the unmet expectations."""
         from chunkproof_cli.suites.diagnose import make_diagnoser
 
         if self._result is not None and self._result.unmet:
             suite = self.parent.name if self.parent else ""
-            looking = make_diagnoser(_backend(self.config), _given(self.config), suite)
-            raise NotMetError(looking.diagnose([self._result])[0])
+            diagnoser = make_diagnoser(_shared_backend(self.config), _options(self.config), suite)
+            raise NotMetError(diagnoser.diagnose([self._result])[0])
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
-        """The reason, without a trace of ours."""
+        """Show the reason without a traceback."""
         if isinstance(excinfo.value, NotMetError):
             from chunkproof_cli.output import escape_controls
 
-            return escape_controls("\n".join(_explained(excinfo.value.result)))
+            return escape_controls("\n".join(_explain(excinfo.value.result)))
         return super().repr_failure(excinfo, style)
 
     def reportinfo(self) -> tuple[Path, int | None, str]:
-        """Where the case is from."""
+        """Return the suite and the name of the case."""
         suite = self.parent.name if self.parent else ""
         return Path(suite), None, f"{suite}: {self.name}"
 
 
 class NotMetError(Exception):
-    """What the case expects is not what came back."""
+    """The results do not meet the expectations of the case."""
 
     def __init__(self, result: TestCaseResult) -> None:
         super().__init__(result.error_message)
         self.result = result
 
 
-def _explained(result: TestCaseResult) -> Iterator[str]:
+def _explain(result: TestCaseResult) -> Iterator[str]:
     yield from (f"{unmet.kind}: {unmet.message}" for unmet in result.unmet)
     for found in result.diagnosis:
         yield f"{found.cause}: {found.message}"
@@ -143,7 +141,7 @@ def _explained(result: TestCaseResult) -> Iterator[str]:
         yield f"  {chunk.rank}. {chunk.similarity_score:.3f} {chunk.chunk_id}"
 
 
-def _given(config: pytest.Config) -> Options:
+def _options(config: pytest.Config) -> Options:
     from chunkproof_cli.options import parse_options
 
     folder = config.getoption("--chunkproof-data")
@@ -155,11 +153,11 @@ def _given(config: pytest.Config) -> Options:
     )
 
 
-def _backend(config: pytest.Config) -> Backend:
-    """Opened with the first case, the same for all."""
+def _shared_backend(config: pytest.Config) -> Backend:
+    """Return the backend that all cases share; it is opened for the first one."""
     from chunkproof_cli.connections import open_backend
 
     if _BACKEND not in config.stash:
         stack = config.stash.setdefault(_OPEN, ExitStack())
-        config.stash[_BACKEND] = stack.enter_context(open_backend(_given(config)))
+        config.stash[_BACKEND] = stack.enter_context(open_backend(_options(config)))
     return config.stash[_BACKEND]

@@ -27,7 +27,7 @@ def test_a_starter_suite_from_a_collection_is_marked_as_generated_and_can_be_run
 def test_more_cases_than_chunks_are_not_made_up(handbook: Command) -> None:
     run = handbook("suite", "init", "--from-collection", "-n", 500, "--collection", "handbook", "--json")
     assert len(run.json["cases"]) == 41
-    assert "41 cases: there are no more chunks" in run.err
+    assert "41 cases: the collection has no more chunks" in run.err
 
 
 def test_without_a_collection_there_is_a_template(chunkproof: Command, tmp_path: Path) -> None:

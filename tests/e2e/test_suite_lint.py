@@ -67,7 +67,7 @@ def test_a_good_suite_has_nothing_to_mend(handbook: Command, tmp_path: Path) -> 
     file = tmp_path / "suite.yaml"
     file.write_text(BROKEN.partition("    relevance")[0].replace(", vectordb-text-hygien]", "]"), "utf-8")
     run = handbook("suite", "lint", file)
-    assert (run.code, run.out) == (0, f"{file}: 1 cases, nothing to mend\n")
+    assert (run.code, run.out) == (0, f"{file}: 1 cases, no problems\n")
 
 
 def test_judgments_of_documents_that_were_not_loaded_are_found_by_line(

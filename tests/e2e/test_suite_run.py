@@ -94,7 +94,7 @@ def test_a_broken_expectation_ends_with_1(handbook: Command, write: Any) -> None
         (["--collection", "handbok"], "Collection handbok not found"),
         (["--tag", "none"], "None of the 1 cases of try is selected"),
         (["--failing", "none.json"], "none.json: No such file"),
-        (["--jobs", "2"], "the embedded store takes one search at a time"),
+        (["--jobs", "2"], "the embedded store runs one search at a time"),
         (["--qrels", "none.txt"], "none.txt: No such file"),
     ],
 )
@@ -182,7 +182,7 @@ def test_a_service_that_is_down_ends_with_3_and_no_case_is_called_failed(
     assert [case["status"] for case in run.json["result"]["test_results"]] == ["error", "error"]
     assert run.json["validation"]["connection_status"] == "failed"
     assert run.json["result"]["failed"] == 0
-    assert "1 failed calls were repeated by the transport, each once" in run.err
+    assert "1 failed calls were retried by the transport, each once" in run.err
     assert 'failures="0" errors="2"' in (tmp_path / "r.xml").read_text()
 
 
@@ -253,11 +253,11 @@ def test_an_interruption_leaves_a_file_that_resume_goes_on_from(
         assert [case["status"] for case in run.json["result"]["test_results"]] == ["passed"] * 5
         other = chunkproof("suite", "run", write(GOOD), "--api", api.url, *resume)
         assert other.code == 2
-        assert "is of another suite, or its cases have changed" in other.err
+        assert "is a report of another suite, or the cases have changed" in other.err
 
 
 def test_exact_search_needs_the_store_itself(chunkproof: Command, write: Any) -> None:
     with stub_api() as api:
         run = chunkproof("suite", "run", write(GOOD), "--api", api.url, "--exact")
     assert run.code == 2
-    assert "--exact asks the store itself" in run.err
+    assert "--exact needs the store itself" in run.err

@@ -368,7 +368,7 @@ def test_a_published_suite_is_what_the_stack_runs_and_can_be_run_from_there(
 ) -> None:
     code, out, err = chunkproof("suite", "publish", suite_file, "--stack", "prod", "--json")
     assert code == 0
-    assert "machines, 25 cases, is what prod runs by itself from now on" in err
+    assert "machines, 25 cases, is now the suite that prod runs" in err
     address = json.loads(out)["address"]
     assert cloud.execute({"suite": address, "collection": "", "source": ""}, "daily")["status"] == "SUCCEEDED"
     assert report_of(cloud, "daily").suite.source == address

@@ -52,7 +52,7 @@ def test_an_equal_run_passes_though_cases_fail_in_both() -> None:
     assert found.smallest_detectable == pytest.approx(6 / 30)
     assert found.verdict == (
         "Gate passed: no fall beyond chance (0 newly failing); "
-        "the least that it can tell is 6 of 30 cases (20.0%), all for the worse"
+        "the smallest fall it can detect is 6 of 30 cases (20.0%), all for the worse"
     )
 
 
@@ -92,8 +92,8 @@ def test_three_cases_cannot_tell_and_do_not_fail() -> None:
     assert (found.gate, code) == (Gate.CANNOT_TELL, 0)
     assert found.smallest_detectable is None
     assert found.verdict == (
-        "Gate cannot tell: 3 comparable cases cannot tell a regression from chance, 6 could (3 newly failing); "
-        "not failed"
+        "Gate cannot tell: 3 comparable cases are too few to tell a regression from chance, "
+        "which takes 6 (3 newly failing); not failed"
     )
 
 

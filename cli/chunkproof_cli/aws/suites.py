@@ -1,4 +1,4 @@
-"""A suite in a deployed stack: publish it for the stack to run by itself, or run it there now."""
+"""Suites in a deployed stack: publish one for scheduled runs, or run one now."""
 
 from chunkproof.suite.cases import Suite
 from chunkproof.suite.report import SuiteReport, read_report
@@ -10,14 +10,14 @@ INCOMPLETE = "SuiteIncomplete"
 
 
 def publish(stack: str, suite: Suite) -> str:
-    """Make it the suite that the stack runs on its schedule and after deployments; returns its address."""
+    """Make it the suite that the stack runs on its schedule and after deployments; return its address."""
     bucket = Machine.find(stack, "Suite").bucket
     bucket.write(PUBLISHED, suite.to_json().encode())
     return bucket.address(PUBLISHED)
 
 
 def run_in_cloud(stack: str, suite: Suite, source: str, collection: str | None) -> SuiteReport:
-    """The report of a run in the cloud. Whoever stops watching does not stop the run."""
+    """Run the suite in AWS and return the report. Interrupting the command does not stop the run."""
     machine, run_id = Machine.find(stack, "Suite"), new_name()
     bucket, uploaded, report = machine.bucket, f"runs/{run_id}/given.json", f"runs/{run_id}/report.json"
     bucket.write(uploaded, suite.to_json().encode())

@@ -27,34 +27,37 @@ cases:
     query_text: How do I rotate the API key?
     # chunk ids, document ids or URLs; all of them unless `expect: any`
     expected_doc_ids: [security-guide]
-    # whole words, whatever the case
+    # whole words, in upper or lower case
     expected_keywords: [rotate]
     relevance_threshold: 0.4
     tags: [smoke]
 
   - name: not-our-subject
     query_text: How do I bake a cheesecake?
-    # no result may score as much as this
+    # no result may score relevance_threshold or more
     expect_no_results: true
     relevance_threshold: 0.4
 """
 
 
 @click.command(epilog=EXAMPLES)
-@click.option("--from-collection", is_flag=True, help="Make known-item cases from chunks of the collection.")
+@click.option("--from-collection", is_flag=True, help="Make cases from chunks of the collection.")
 @click.option(
     "-n", "--count", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many cases."
 )
 @click.option(
-    "-o", "output", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write it here."
+    "-o",
+    "output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write the suite here.",
 )
 @common_options
 @reject_api("it reads the store itself")
 def init(from_collection: bool, count: int, output: Path | None, **common: Any) -> None:
-    """Write a suite to start from: a template, or cases made from a collection of your own.
+    """Write a starter suite: a template, or cases made from your own collection.
 
-    Cases from a collection take a sentence of a chunk as the question and expect that chunk; they are tagged
-    as generated.
+    A case made from a collection asks a sentence of a chunk and expects that chunk; it has the tag `generated`.
     """
     given = parse_options(**common)
     if output and output.exists():
@@ -66,7 +69,7 @@ def init(from_collection: bool, count: int, output: Path | None, **common: Any) 
             starter = build_starter(name, count, services, lambda: new_deadline(services.settings))
         text, cases = to_yaml(starter), len(starter.items)
         if cases < count:
-            print_note(f"{cases} cases: there are no more chunks with a text of their own")
+            print_note(f"{cases} cases: the collection has no more chunks with a unique text")
     if given.json:
         print_json(read_yaml(text, "suite").value)
     elif output is None:

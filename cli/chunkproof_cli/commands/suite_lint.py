@@ -24,15 +24,15 @@ Examples:
 
 @click.command(epilog=EXAMPLES)
 @source_options
-@click.option("--offline", is_flag=True, help="Look at the file alone, not at the collection.")
+@click.option("--offline", is_flag=True, help="Check only the file, not the collection.")
 @common_options
 @reject_api("it reads the store itself")
 def lint(offline: bool, **options: Any) -> None:
-    """Find what is wrong with SUITE, all at once, each with its line.
+    """List all problems of SUITE, each with its line.
 
-    Unknown fields, names used twice, cases that expect nothing, ids that are not in the collection, judgments
-    that repeat or contradict each other, queries without any, thresholds that no result reaches. Exit 1 when
-    there is something to mend.
+    Problems are unknown fields, names used twice, cases that expect nothing, ids that are not in the collection,
+    judgments that repeat or contradict each other, queries without judgments, and thresholds that no result reaches.
+    Exit 1 if there are any.
     """
     source = pop_source(options)
     given = parse_options(**options)
@@ -55,5 +55,5 @@ def lint(offline: bool, **options: Any) -> None:
         for finding in findings:
             click.echo(escape_controls(str(finding)))
         if not findings and found is not None:
-            click.echo(f"{source.path}: {len(found.suite.cases)} cases, nothing to mend")
+            click.echo(f"{source.path}: {len(found.suite.cases)} cases, no problems")
     sys.exit(FAILED if findings else 0)

@@ -25,12 +25,12 @@ Examples:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")
 @reject_api("a stack is named with --stack")
 def publish(stack: str, as_json: bool, **options: Any) -> None:
-    """Make SUITE the one that a deployed stack runs by itself: on its schedule, and after each deployment.
+    """Make SUITE the one that a deployed stack runs on its schedule and after each deployment.
 
-    Any kind of suite is uploaded as JSON; the version before it is kept for the days that SuiteKeptDays says.
+    Any kind of suite is uploaded as JSON; the previous version is kept for SuiteKeptDays days.
     """
     suite = read_source(pop_source(options)).suite
     address = publish_to(stack, suite)
-    print_note(f"{suite.name}, {len(suite.cases)} cases, is what {stack} runs by itself from now on")
+    print_note(f"{suite.name}, {len(suite.cases)} cases, is now the suite that {stack} runs")
     if as_json:
         print_json({"suite": suite.name, "cases": len(suite.cases), "address": address})

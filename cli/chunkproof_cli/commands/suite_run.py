@@ -39,7 +39,7 @@ from chunkproof_cli.suites.select import Selection, load_report, resume
 SERVER_JOBS = 4
 SHOWN_FINDINGS = 5
 INTERRUPTED = 130
-# Options that only a run in this process can follow.
+# Options that only a run in this process supports.
 HERE_ONLY = {
     "names": "--filter",
     "tags": "--tag",
@@ -49,7 +49,7 @@ HERE_ONLY = {
     "exact": "--exact",
     "jobs": "--jobs",
 }
-REPEATING = "chunkproof.clients.transport"
+TRANSPORT = "chunkproof.clients.transport"
 
 EXAMPLES = """\b
 Examples:
@@ -71,7 +71,7 @@ Examples:
     "names",
     multiple=True,
     metavar="TEXT",
-    help="Only cases with this in their name; * and ? work.",
+    help="Only cases with this text in their name; * and ? are wildcards.",
 )
 @click.option(
     "--tag", "tags", multiple=True, metavar="TAG", help="Only cases with this tag, or another --tag."
@@ -86,22 +86,26 @@ Examples:
     "--resume",
     type=FileOrObject(),
     metavar="REPORT",
-    help="Go on where this run was interrupted: its verdicts are kept.",
+    help="Continue this interrupted run; its verdicts are kept.",
 )
 @click.option(
     "--baseline",
     type=FileOrObject(),
     metavar="REPORT",
-    help="Compare with this report: exit 1 only if the run is worse than chance explains.",
+    help="Compare with this report; exit 1 only if the run is worse by more than chance.",
 )
 @click.option(
-    "--repeat", type=click.IntRange(1), default=1, show_default=True, help="Runs to compare verdicts of."
+    "--repeat",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Number of runs, to compare verdicts.",
 )
-@click.option("--exact", is_flag=True, help="Search exactly as well, and report what the index misses.")
+@click.option("--exact", is_flag=True, help="Also search exactly, and report what the index misses.")
 @click.option(
     "--ignore-latency",
     is_flag=True,
-    help="Report latency criteria that are not met, without failing: for machines that others use as well.",
+    help="Do not fail on latency criteria that are not met: for shared machines.",
 )
 @click.option(
     "--jobs",
@@ -111,7 +115,7 @@ Examples:
 @click.option(
     "--stack",
     metavar="NAME",
-    help="Run it in the cloud, by the state machine of a deployed stack, and fetch the report.",
+    help="Run it in AWS, with the state machine of a deployed stack, and fetch the report.",
 )
 @common_options
 @api_option
@@ -124,24 +128,24 @@ def run(
 ) -> None:
     """Run the cases of SUITE and judge the success criteria.
 
-    SUITE is a .yaml or .json file (s3://BUCKET/KEY too), a BEIR folder, or TREC topics with --qrels. Exit 1 when
-    a case fails or a criterion is not met, 3 when a case could not be judged because a service was unavailable. With
-    --baseline, the comparison decides instead: exit 1 when a metric fell by more than chance; the last line says so.
+    SUITE is a .yaml or .json file (also s3://BUCKET/KEY), a BEIR folder, or TREC topics with --qrels. Exit 1 if a case
+    fails or a criterion is not met, 3 if a case could not be judged because a service was unavailable. With --baseline,
+    the comparison decides instead: exit 1 if a metric fell by more than chance; the last line says so.
     """
     how = {name: options.pop(name) for name in HERE_ONLY}
     source, baseline = pop_source(options), options.pop("baseline")
     given = parse_options(**options)
     check_outputs(outputs, FORMATS)
     if stack:
-        _check_for_cloud(how, given)
+        _check_cloud_options(how, given)
     earlier = load_report(baseline) if baseline else None
     found = read_source(source)
-    _tell(found)
+    _print_findings(found)
     if stack:
-        collection = choose_collection(found, given, elsewhere=True)
+        collection = choose_collection(found, given, in_stack=True)
         report = run_in_cloud(stack, found.suite, source_name(source.path), collection)
     else:
-        report = _here(found, source_name(source.path), given, how, outputs)
+        report = _run_here(found, source_name(source.path), given, how, outputs)
     if baseline and earlier:
         report = compare(report, earlier, baseline)
     write_reports(report, outputs)
@@ -152,7 +156,7 @@ def run(
     sys.exit(suite_exit_code(report, ignore_latency=ignore_latency))
 
 
-def _here(
+def _run_here(
     found: SuiteFile, source: str, given: Options, how: dict[str, Any], outputs: tuple[Path, ...]
 ) -> SuiteReport:
     selection = Selection(how["names"], how["tags"], how["failing"])
@@ -163,34 +167,36 @@ def _here(
         found.suite,
         source,
         cases,
-        jobs=_jobs(how["jobs"], given),
+        jobs=_choose_jobs(how["jobs"], given),
         repeat=how["repeat"],
         latency_target_ms=Settings.from_env().latency_target_ms,
     )
     try:
-        return _executed(plan, given, exact=how["exact"])
+        return _execute(plan, given, exact=how["exact"])
     except InterruptedRun as stopped:
-        _leave(stopped.report, outputs)
+        _save_interrupted(stopped.report, outputs)
         sys.exit(INTERRUPTED)
 
 
-def _check_for_cloud(how: dict[str, Any], given: Options) -> None:
-    """All cases are run there, once, by the index: what asks for anything else is refused, not passed over."""
-    asked = {**how, "repeat": how["repeat"] > 1}
-    unfit = [option for name, option in HERE_ONLY.items() if asked[name]] + ["--api"] * bool(given.api)
-    if unfit:
+def _check_cloud_options(how: dict[str, Any], given: Options) -> None:
+    """Refuse options that a run in AWS does not support: it runs all cases once, by the index."""
+    given_options = {**how, "repeat": how["repeat"] > 1}
+    unsupported = [option for name, option in HERE_ONLY.items() if given_options[name]] + ["--api"] * bool(
+        given.api
+    )
+    if unsupported:
         raise click.UsageError(
-            f"With --stack, {', '.join(unfit)} cannot be given: the whole suite is run, once."
+            f"With --stack, {', '.join(unsupported)} cannot be given: the whole suite is run, once."
         )
 
 
-def _executed(plan: RunPlan, given: Options, *, exact: bool) -> SuiteReport:
+def _execute(plan: RunPlan, given: Options, *, exact: bool) -> SuiteReport:
     quietly = show_warnings_once("chunkproof.retrieval.search")
-    with _stoppable(), quietly, _repetitions_told(), open_backend(given) as backend:
+    with _interrupt_on_sigterm(), quietly, _report_retries(), open_backend(given) as backend:
         exact_search = backend.search_exactly if isinstance(backend, LocalBackend) else None
         if exact and exact_search is None:
             raise click.UsageError(
-                "--exact asks the store itself; a deployed stack only searches by its index."
+                "--exact needs the store itself; a deployed stack only searches by its index."
             )
         judged = sum(isinstance(case, TestCaseResult) for case in plan.cases)
         with progress_bar("Searching", len(plan.cases) - judged) as done:
@@ -204,7 +210,7 @@ def _executed(plan: RunPlan, given: Options, *, exact: bool) -> SuiteReport:
 
 
 def suite_exit_code(report: SuiteReport, *, ignore_latency: bool = False) -> int:
-    """1 when something is wrong (with a baseline: worse), else 2 or 3 when something could not be judged."""
+    """Return 1 if something failed (with a baseline: got worse), else 2 or 3 if something could not be judged."""
     results = report.result.test_results
     gate = report.comparison.gate if report.comparison else None
     if gate is Gate.FAILED or (gate is None and report.result.failed):
@@ -218,14 +224,14 @@ def suite_exit_code(report: SuiteReport, *, ignore_latency: bool = False) -> int
     return FAILED if unmet else 0
 
 
-def _jobs(wanted: int | None, given: Options) -> int:
+def _choose_jobs(wanted: int | None, given: Options) -> int:
     embedded = given.api is None and Settings.from_env().qdrant_url is None
     if embedded and (wanted or 1) > 1:
-        raise click.BadParameter("the embedded store takes one search at a time", param_hint="--jobs")
+        raise click.BadParameter("the embedded store runs one search at a time", param_hint="--jobs")
     return wanted or (1 if embedded else SERVER_JOBS)
 
 
-def _tell(found: SuiteFile) -> None:
+def _print_findings(found: SuiteFile) -> None:
     for finding in found.findings[:SHOWN_FINDINGS]:
         print_note(str(finding))
     if (more := len(found.findings) - SHOWN_FINDINGS) > 0:
@@ -233,24 +239,24 @@ def _tell(found: SuiteFile) -> None:
 
 
 @contextmanager
-def _repetitions_told() -> Iterator[None]:
-    """The transport may repeat a call that failed in passing, as for any search: said here, never hidden."""
-    log, repetitions = logging.getLogger(REPEATING), CountingFilter()
+def _report_retries() -> Iterator[None]:
+    """Print how many calls the transport retried during the run."""
+    log, retries = logging.getLogger(TRANSPORT), CountingFilter()
     level = log.level
     log.setLevel(logging.INFO)
-    log.addFilter(repetitions)
+    log.addFilter(retries)
     try:
         yield
     finally:
-        log.removeFilter(repetitions)
+        log.removeFilter(retries)
         log.setLevel(level)
-        if repetitions.count:
-            print_note(f"{repetitions.count} failed calls were repeated by the transport, each once")
+        if retries.count:
+            print_note(f"{retries.count} failed calls were retried by the transport, each once")
 
 
 @contextmanager
-def _stoppable() -> Iterator[None]:
-    """A polite request to end is an interruption, as Ctrl-C is."""
+def _interrupt_on_sigterm() -> Iterator[None]:
+    """Treat SIGTERM as an interruption, like Ctrl-C."""
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
@@ -262,8 +268,8 @@ def _stoppable() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _leave(report: SuiteReport, outputs: tuple[Path, ...]) -> None:
-    """Write what is known, and say how to go on."""
+def _save_interrupted(report: SuiteReport, outputs: tuple[Path, ...]) -> None:
+    """Write the partial report, and print how to resume."""
     name = re.sub(r"[^\w.-]+", "-", report.suite.name).strip("-.") or "suite"
     file = next((file for file in outputs if file.suffix == ".json"), Path(f"{name}.partial.json"))
     try:
@@ -271,5 +277,5 @@ def _leave(report: SuiteReport, outputs: tuple[Path, ...]) -> None:
     except OSError as error:
         raise InvalidParameterError(f"{file}: {error.strerror}") from None
     finished = sum(result.status.is_judged for result in report.result.test_results)
-    print_note(f"Interrupted after {finished} of {report.result.total_tests} cases. To go on, add:")
+    print_note(f"Interrupted after {finished} of {report.result.total_tests} cases. To resume, add:")
     print_note(f"  --resume {shlex.quote(str(file))}")

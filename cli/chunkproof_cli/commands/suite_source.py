@@ -1,4 +1,4 @@
-"""What every `chunkproof suite` command reads."""
+"""Options that the `chunkproof suite` commands have in common: where the suite comes from."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -15,19 +15,19 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def source_options(command: Command) -> Command:
-    """Add what a suite is read from, handed over as `source_of` wants it."""
+    """Add the options that name a suite; `pop_source` reads them."""
     decorated: Any = command
     for option in (
         click.option(
-            "-k", "--top-k", type=click.IntRange(1), help="Results of cases that say nothing of it."
+            "-k", "--top-k", type=click.IntRange(1), help="Results to search for, in cases that set no top_k."
         ),
         click.option(
             "--qrels",
             type=click.Path(path_type=Path, dir_okay=False),
             metavar="FILE",
-            help="TREC judgments; SUITE is then the topics.",
+            help="TREC judgments; SUITE is then the topics file.",
         ),
-        click.option("--split", metavar="NAME", help="Which qrels of a BEIR folder; test by default."),
+        click.option("--split", metavar="NAME", help="Which qrels of a BEIR folder to use; test by default."),
         click.argument("path", metavar="SUITE", type=FileOrObject()),
     ):
         decorated = option(decorated)
@@ -35,13 +35,15 @@ def source_options(command: Command) -> Command:
 
 
 def pop_source(options: dict[str, Any]) -> Source:
-    """Takes what `source_options` added out of the options."""
+    """Remove what `source_options` added from the options, and return it."""
     return Source(options.pop("path"), options.pop("split"), options.pop("qrels"), options.pop("top_k"))
 
 
-def choose_collection(found: SuiteFile, given: Options, *, elsewhere: bool = False) -> str | None:
-    """The collection of cases that name none: the option's, the suite's, else the setting's; None leaves it to
-    who answers elsewhere."""
+def choose_collection(found: SuiteFile, given: Options, *, in_stack: bool = False) -> str | None:
+    """Return the collection of cases that name none: the option's, the suite's, else the setting's.
+
+    None leaves the choice to the stack.
+    """
     named = given.collection or found.suite.collection
-    remote = elsewhere or given.api
+    remote = in_stack or given.api
     return named or (explicit_collection(given) if remote else Settings.from_env().collection)

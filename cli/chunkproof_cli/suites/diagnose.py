@@ -9,9 +9,9 @@ from chunkproof.suite.store_evidence import collect_evidence
 from chunkproof_cli.options import Options, default_data_folder
 
 
-def make_diagnoser(answering: Backend, given: Options, source: str) -> Diagnoser:
-    """Who looks into failed cases, with commands that ask the same store or stack."""
+def make_diagnoser(backend: Backend, given: Options, source: str) -> Diagnoser:
+    """Return a diagnoser whose suggested commands use the same store or stack."""
     where = f"--api {shlex.quote(given.api)}" if given.api else ""
     if given.api is None and Settings.from_env().qdrant_url is None and given.data != default_data_folder():
         where = f"--data {shlex.quote(str(given.data))}"
-    return Diagnoser(collect_evidence(answering), source, where)
+    return Diagnoser(collect_evidence(backend), source, where)

@@ -1,4 +1,4 @@
-"""A document and the lines that its parts stand on."""
+"""A parsed file that knows the line of each of its parts."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -11,13 +11,13 @@ from chunkproof.models.json import Path
 
 @dataclass(frozen=True)
 class Document:
-    """What a file says, and on which line it says it."""
+    """The value in a file, and the line of each part."""
 
     value: Any
     lines: Mapping[Path, int]
 
     def line_of(self, path: Path) -> int:
-        """The line of this part, or of the nearest one around it that is in the file."""
+        """Return the line of this part, or of the nearest enclosing part that is in the file."""
         while path and path not in self.lines:
             path = path[:-1]
         return self.lines.get(path, 1)
@@ -25,7 +25,7 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A problem as people look it up: file, line, what is wrong."""
+    """A problem with its file and line."""
 
     file: str
     line: int
@@ -37,7 +37,7 @@ class Finding:
 
 
 class BrokenFileError(InvalidParameterError):
-    """The file cannot be run; each message names a line, and `findings` has them one by one."""
+    """The file cannot be used; each message names a line, and `findings` has them as objects."""
 
     def __init__(self, findings: Iterable[Finding]) -> None:
         self.findings = tuple(findings)
@@ -45,7 +45,7 @@ class BrokenFileError(InvalidParameterError):
 
 
 def read_text(file: File) -> str:
-    """The file's text; `InvalidParameterError` says why it cannot be had."""
+    """Read the file's text; `InvalidParameterError` says why it cannot be read."""
     try:
         return file.read_bytes().decode("utf-8-sig")
     except OSError as error:

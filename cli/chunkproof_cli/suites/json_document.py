@@ -1,4 +1,4 @@
-"""JSON with the line of each of its parts."""
+"""Read JSON with the line of each of its parts."""
 
 from bisect import bisect_right
 from json import JSONDecoder
@@ -11,7 +11,7 @@ _SPACE = " \t\n\r"
 
 
 def read_json_document(text: str, name: str) -> Document:
-    """The document and its lines, or `BrokenFileError` when it is no JSON."""
+    """Read the document and its lines; `BrokenFileError` when it is not JSON."""
     try:
         value = read_json(text, "the file")
     except InvalidParameterError as error:
@@ -22,7 +22,7 @@ def read_json_document(text: str, name: str) -> Document:
 
 
 class _Scanner:
-    """Walks over a text that is known to be JSON."""
+    """Walks over a text that is known to be valid JSON."""
 
     def __init__(self, text: str, name: str) -> None:
         self._name = name
@@ -32,7 +32,7 @@ class _Scanner:
         self._scalar = JSONDecoder().raw_decode
 
     def scan(self, at: int, path: Path) -> int:
-        """Note the line of the value that starts at or after this place; returns where it ends."""
+        """Note the line of the value that starts at or after this position; return where it ends."""
         at = self._skip(at)
         self.lines.setdefault(path, self._line(at))
         if len(path) > MAX_DEPTH:
@@ -61,7 +61,7 @@ class _Scanner:
         return at + 1
 
     def _next(self, at: int) -> int:
-        """Past a comma, if there is one."""
+        """Skip a comma, if there is one."""
         at = self._skip(at)
         return self._skip(at + 1) if self._text[at] == "," else at
 

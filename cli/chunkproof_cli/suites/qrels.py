@@ -9,7 +9,7 @@ from chunkproof_cli.suites.document import Finding, read_text
 
 @dataclass(frozen=True, slots=True)
 class Judgment:
-    """How relevant a document is to a query, and the line that says so."""
+    """How relevant a document is to a query, and the line of the judgment."""
 
     query: str
     document: str
@@ -19,9 +19,9 @@ class Judgment:
 
 @dataclass(frozen=True)
 class Qrels:
-    """The judgments of a file by query and document, and what is wrong with the file.
+    """The judgments of a file by query and document, and the problems of the file.
 
-    `elsewhere` has the queries that other files of the same set judge.
+    `elsewhere` has the queries that other files of the same data set judge.
     """
 
     file: Path
@@ -30,17 +30,17 @@ class Qrels:
     elsewhere: frozenset[str] = frozenset()
 
     def grades(self, query: str) -> dict[str, int]:
-        """Grade of each document judged for the query."""
+        """Return the grade of each document judged for the query."""
         return {document: found.grade for document, found in self.by_query.get(query, {}).items()}
 
 
 def read_beir(file: Path) -> Qrels:
-    """Three columns between tabs under a header: query-id, corpus-id, score."""
+    """Read three tab-separated columns under a header: query-id, corpus-id, score."""
     return _read(file, _beir_columns, skip_header=True)
 
 
 def read_trec(file: Path) -> Qrels:
-    """Four columns between spaces: topic, iteration, document, grade."""
+    """Read four columns separated by spaces: topic, iteration, document, grade."""
     return _read(file, _trec_columns, skip_header=False)
 
 
@@ -62,17 +62,17 @@ def _read(file: Path, columns: Callable[[str], tuple[str, str, str]], *, skip_he
             continue
         try:
             query, document, grade = columns(line)
-            judged = Judgment(query, document, int(grade), number)
+            judgment = Judgment(query, document, int(grade), number)
         except ValueError:
             findings.append(Finding(file.name, number, "not a judgment: query, document and a whole number"))
             continue
-        first = by_query.setdefault(query, {}).setdefault(document, judged)
-        if first is not judged:
-            findings.append(_repeated(file, first, judged))
+        first = by_query.setdefault(query, {}).setdefault(document, judgment)
+        if first is not judgment:
+            findings.append(_describe_repetition(file, first, judgment))
     return Qrels(file, by_query, tuple(findings))
 
 
-def _repeated(file: Path, first: Judgment, again: Judgment) -> Finding:
+def _describe_repetition(file: Path, first: Judgment, again: Judgment) -> Finding:
     what = f"{again.document} for query {again.query}"
     if first.grade == again.grade:
         return Finding(file.name, again.line, f"judges {what} again, as line {first.line} did", fatal=False)

@@ -1,4 +1,4 @@
-"""Queries of test collections: BEIR's `queries.jsonl`, TREC's topics."""
+"""Read the queries of test collections: BEIR's `queries.jsonl`, TREC's topics."""
 
 import re
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ class Query:
 
 
 def read_queries(file: Path) -> tuple[list[Query], list[Finding]]:
-    """BEIR's queries: an object with `_id` and `text` on each line."""
+    """Read BEIR's queries: an object with `_id` and `text` on each line."""
     queries: list[Query] = []
     findings: list[Finding] = []
     for number, line in enumerate(read_text(file).split("\n"), start=1):
@@ -44,10 +44,10 @@ def read_queries(file: Path) -> tuple[list[Query], list[Finding]]:
 
 
 def read_topics(file: Path) -> tuple[list[Query], list[Finding]]:
-    """TREC's topics: `<top>` elements with number and title, or lines of id, tab and question."""
+    """Read TREC's topics: `<top>` elements with number and title, or lines of id, tab and question."""
     text = read_text(file)
     if re.search(r"<top>", text, re.I):
-        return list(_tagged(text)), []
+        return list(_parse_topics(text)), []
     queries: list[Query] = []
     findings: list[Finding] = []
     for number, line in enumerate(text.split("\n"), start=1):
@@ -59,7 +59,7 @@ def read_topics(file: Path) -> tuple[list[Query], list[Finding]]:
     return queries, findings
 
 
-def _tagged(text: str) -> Iterator[Query]:
+def _parse_topics(text: str) -> Iterator[Query]:
     for topic in _TOPIC.finditer(text):
         number, title = _NUMBER.search(topic[1]), _TITLE.search(topic[1])
         line = text.count("\n", 0, topic.start()) + 1

@@ -1,4 +1,4 @@
-"""Any kind of suite on disk → a suite, and the line of everything in it."""
+"""Read any kind of suite on disk, with the line of each of its parts."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +22,7 @@ Place = tuple[str, int]
 
 @dataclass(frozen=True)
 class Source:
-    """What is read: a file or folder, and what else is needed to make sense of it."""
+    """What to read: a file or folder, and the options that go with it."""
 
     path: File
     split: str | None = None
@@ -32,20 +32,20 @@ class Source:
 
 @dataclass(frozen=True)
 class SuiteFile:
-    """A suite that can be run, the place of each of its parts, and what is worth knowing of it."""
+    """A suite that can be run, the place of each of its parts, and warnings about it."""
 
     suite: Suite
     place: Callable[[Path], Place]
     findings: tuple[Finding, ...] = ()
 
     def locate(self, problem: Problem) -> Finding:
-        """A problem of the suite with its file and line."""
+        """Return a problem of the suite with its file and line."""
         file, line = self.place(problem.path)
         return Finding(file, line, problem.message, problem.fatal)
 
 
 class BrokenSuiteFileError(BrokenFileError):
-    """Some of the file is wrong; `rest` is the suite without that, for whoever looks for more problems."""
+    """Some of the file is invalid; `rest` is the suite without that, in which `lint` finds further problems."""
 
     def __init__(self, findings: Sequence[Finding], rest: SuiteFile | None) -> None:
         super().__init__(findings)
@@ -53,11 +53,11 @@ class BrokenSuiteFileError(BrokenFileError):
 
 
 def read_source(source: Source) -> SuiteFile:
-    """The suite, or `InvalidParameterError` with everything that keeps it from being run."""
+    """Read the suite; `InvalidParameterError` has everything that keeps it from being run."""
     if source.qrels is not None:
-        return _trec(source)
+        return _read_trec(source)
     if source.path.is_dir():
-        return _beir(source)
+        return _read_beir(source)
     if source.path.suffix not in (".yaml", ".yml", ".json"):
         raise InvalidParameterError(
             f"{source.path}: a suite is a .yaml or .json file, a BEIR folder, or TREC topics with --qrels"
@@ -65,56 +65,58 @@ def read_source(source: Source) -> SuiteFile:
     text = read_text(source.path)
     name = source.path.name
     document = read_json_document(text, name) if source.path.suffix == ".json" else read_yaml(text, name)
-    return _checked(_with_top_k(document.value, source.top_k), lambda path: (name, document.line_of(path)))
+    return _check(_set_top_k(document.value, source.top_k), lambda path: (name, document.line_of(path)))
 
 
-def _with_top_k(document: Any, top_k: int | None) -> Any:
-    """The document with another default of `top_k`."""
+def _set_top_k(document: Any, top_k: int | None) -> Any:
+    """Replace the document's default of `top_k`."""
     if top_k is None or not isinstance(document, dict) or not isinstance(document.get("defaults", {}), dict):
         return document
     document["defaults"] = {**document.get("defaults", {}), "top_k": top_k}
     return document
 
 
-def _checked(document: Any, place: Callable[[Path], Place], findings: Sequence[Finding] = ()) -> SuiteFile:
+def _check(document: Any, place: Callable[[Path], Place], findings: Sequence[Finding] = ()) -> SuiteFile:
     fatal = [found for found in findings if found.fatal]
     try:
         suite = read_suite(document)
     except BrokenSuiteError as error:
         broken = [Finding(*place(problem.path), problem.message) for problem in error.problems]
         raise BrokenSuiteFileError(
-            _in_order([*findings, *broken]), _unbroken(document, place, error.problems)
+            _sort([*findings, *broken]), _drop_broken_parts(document, place, error.problems)
         ) from None
     found = SuiteFile(suite, place, tuple(findings))
     if fatal:
-        raise BrokenSuiteFileError(_in_order(findings), found)
+        raise BrokenSuiteFileError(_sort(findings), found)
     return found
 
 
-def _unbroken(document: Any, place: Callable[[Path], Place], problems: Sequence[Problem]) -> SuiteFile | None:
-    """The suite without what is wrong with it: a field that is, or else its case, is left out."""
+def _drop_broken_parts(
+    document: Any, place: Callable[[Path], Place], problems: Sequence[Problem]
+) -> SuiteFile | None:
+    """Return the suite without its invalid fields, or without their cases where that is not enough."""
     cases = document.get("cases") if isinstance(document, dict) else None
     if not isinstance(cases, list):
         return None
     known = {name: value for name, value in document.items() if name in Suite.model_fields}
-    mended = {n: _without_faults(case, n, problems) for n, case in enumerate(cases)}
-    kept = [n for n, case in mended.items() if case is not None and _can_be_read(known, case)]
+    repaired = {n: _drop_faulty_fields(case, n, problems) for n, case in enumerate(cases)}
+    kept = [n for n, case in repaired.items() if case is not None and _can_be_read(known, case)]
     if not kept:
         return None
 
-    def moved(path: Path) -> Place:
+    def place_in_file(path: Path) -> Place:
         index = path[1] if path[:1] == ("cases",) and len(path) > 1 else None
         return place(("cases", kept[index], *path[2:]) if isinstance(index, int) else path)
 
     try:
-        suite = read_suite({"name": "suite", **known, "cases": [mended[n] for n in kept]})
+        suite = read_suite({"name": "suite", **known, "cases": [repaired[n] for n in kept]})
     except BrokenSuiteError:
         return None
-    return SuiteFile(suite, moved)
+    return SuiteFile(suite, place_in_file)
 
 
-def _without_faults(case: Any, number: int, problems: Sequence[Problem]) -> dict[str, Any] | None:
-    """A case without the fields that something is wrong with; its name, which may be another's, is no matter here."""
+def _drop_faulty_fields(case: Any, number: int, problems: Sequence[Problem]) -> dict[str, Any] | None:
+    """Return the case without its invalid fields, under a name of its own; None when nothing useful is left."""
     paths = [problem.path[2:] for problem in problems if problem.path[:2] == ("cases", number)]
     faulty = {path[0] for path in paths if path}
     if not isinstance(case, dict) or () in paths or faulty & {"query_text", "collection", "collection_name"}:
@@ -125,7 +127,7 @@ def _without_faults(case: Any, number: int, problems: Sequence[Problem]) -> dict
 
 
 def _can_be_read(suite: dict[str, Any], case: dict[str, Any]) -> bool:
-    """Whether a case still makes sense."""
+    """Return whether a case is still valid."""
     try:
         read_suite({"name": "suite", **suite, "cases": [case]})
     except BrokenSuiteError:
@@ -133,23 +135,23 @@ def _can_be_read(suite: dict[str, Any], case: dict[str, Any]) -> bool:
     return True
 
 
-def _in_order(findings: Sequence[Finding]) -> list[Finding]:
+def _sort(findings: Sequence[Finding]) -> list[Finding]:
     return sorted(findings, key=lambda found: (found.file, found.line))
 
 
-def _beir(source: Source) -> SuiteFile:
+def _read_beir(source: Source) -> SuiteFile:
     folder = source.path
     if not (folder / "queries.jsonl").is_file():
         raise InvalidParameterError(f"{folder} is a folder without queries.jsonl: not a BEIR data set")
     splits = {file.stem: file for file in sorted((folder / "qrels").glob("*.tsv"))}
-    chosen = judging.read_beir(splits[_chosen(source.split, list(splits), folder)])
+    chosen = judging.read_beir(splits[_choose_split(source.split, list(splits), folder)])
     others = [judging.read_beir(file) for file in splits.values() if file != chosen.file]
     qrels = replace(chosen, elsewhere=frozenset(query for file in others for query in file.by_query))
     file = folder / "queries.jsonl"
-    return _judged_suite(folder.resolve().name, file, read_queries(file), qrels, source.top_k)
+    return _build_suite(folder.resolve().name, file, read_queries(file), qrels, source.top_k)
 
 
-def _chosen(wanted: str | None, splits: list[str], folder: File) -> str:
+def _choose_split(wanted: str | None, splits: list[str], folder: File) -> str:
     if wanted in splits:
         return str(wanted)
     if wanted is None and ("test" in splits or len(splits) == 1):
@@ -160,18 +162,18 @@ def _chosen(wanted: str | None, splits: list[str], folder: File) -> str:
     raise InvalidParameterError(f"{folder}/qrels has no {wanted}.tsv ({have})")
 
 
-def _trec(source: Source) -> SuiteFile:
+def _read_trec(source: Source) -> SuiteFile:
     if source.qrels is None:
         raise InvalidParameterError(f"{source.path}: give the judgments with --qrels")
     qrels = judging.read_trec(source.qrels)
-    return _judged_suite(source.path.stem, source.path, read_topics(source.path), qrels, source.top_k)
+    return _build_suite(source.path.stem, source.path, read_topics(source.path), qrels, source.top_k)
 
 
-def _judged_suite(
-    name: str, file: File, read_: tuple[list[Query], list[Finding]], qrels: Qrels, top_k: int | None
+def _build_suite(
+    name: str, file: File, queries_read: tuple[list[Query], list[Finding]], qrels: Qrels, top_k: int | None
 ) -> SuiteFile:
-    """A case per query that has a relevant document; the others are listed, and left out."""
-    queries, findings = read_
+    """Make a case of each query with a relevant document; the others become findings."""
+    queries, findings = queries_read
     asked = [query for query in queries if any(grade > 0 for grade in qrels.grades(query.id).values())]
     document = {
         "name": name,
@@ -190,11 +192,11 @@ def _judged_suite(
             return qrels.file.name, qrels.by_query[query.id][str(path[3])].line
         return file.name, query.line
 
-    findings = [*findings, *qrels.findings, *_unused(queries, file, qrels)]
-    return _checked(document, place, findings)
+    findings = [*findings, *qrels.findings, *_find_unused(queries, file, qrels)]
+    return _check(document, place, findings)
 
 
-def _unused(queries: list[Query], file: File, qrels: Qrels) -> Iterator[Finding]:
+def _find_unused(queries: list[Query], file: File, qrels: Qrels) -> Iterator[Finding]:
     for query in queries:
         grades = qrels.grades(query.id)
         if not grades and query.id not in qrels.elsewhere:

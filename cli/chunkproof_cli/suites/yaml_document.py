@@ -1,4 +1,4 @@
-"""YAML read as JSON would be: `no` is a word and `2026-01-01` a string; every part has its line."""
+"""Read YAML with JSON's types (`no` and `2026-01-01` are strings) and with the line of each part."""
 
 import re
 from collections.abc import Hashable
@@ -10,7 +10,7 @@ import yaml
 from chunkproof.models.json import MAX_DEPTH, Faulty, Path, Repeated
 from chunkproof_cli.suites.document import BrokenFileError, Document, Finding
 
-MAX_NODES = 500_000  # a few aliases of aliases unfold to more than any memory holds
+MAX_NODES = 500_000  # nested aliases expand to more than fits in memory
 _WORDS = {"true": True, "True": True, "false": False, "False": False, "null": None, "~": None, "": None}
 _INTEGER = re.compile(r"[-+]?[0-9]{1,400}")
 _NUMBER = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
@@ -19,7 +19,7 @@ _Parser = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def read_yaml(text: str, name: str) -> Document:
-    """The document and its lines, or `BrokenFileError` with the line where it stops being YAML."""
+    """Read the document and its lines; `BrokenFileError` has the line where it is not valid YAML."""
     try:
         _check_depth(text, name)
         root = yaml.compose(text, Loader=_Parser)
@@ -37,7 +37,7 @@ def read_yaml(text: str, name: str) -> Document:
 
 
 def _check_depth(text: str, name: str) -> None:
-    """Refuse what is nested deeply before it is composed, which goes as deep as the text and can end the process."""
+    """Refuse deep nesting before yaml.compose, which recurses and can crash the process."""
     depth = 0
     for event in yaml.parse(text, Loader=_Parser):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
@@ -47,7 +47,7 @@ def _check_depth(text: str, name: str) -> None:
 
 
 class _Reader:
-    """Turns nodes into plain values, noting their lines."""
+    """Converts nodes into plain values and notes their lines."""
 
     def __init__(self, name: str) -> None:
         self.lines: dict[Path, int] = {}
@@ -86,7 +86,7 @@ class _Reader:
 
 
 def _plain(word: str) -> Hashable:
-    """The value of an unquoted word, by YAML 1.2's core rules."""
+    """Return the value of an unquoted word by the core schema of YAML 1.2."""
     if word in _WORDS:
         return _WORDS[word]
     if _INTEGER.fullmatch(word):
