@@ -157,7 +157,7 @@ def test_a_collection_of_any_name_is_asked_for(chunkproof: Command, server: Serv
 
 def test_an_argument_that_is_no_text_is_refused_as_here(handbook: Command, server: Serving) -> None:
     local = handbook("search", "a\udcff", *HANDBOOK)
-    assert (local.code, local.err) == (2, "TEXT has a lone surrogate, which is no Unicode text\n")
+    assert (local.code, local.err) == (2, "TEXT has a lone surrogate, which is not valid Unicode\n")
     remote = handbook("search", "a\udcff", *HANDBOOK, "--api", server.url)
     assert (remote.code, remote.err) == (local.code, local.err)
 

@@ -141,8 +141,8 @@ def _read_lines(source: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def _parse_line(line: bytes, is_beir: bool) -> ChunkRecord:
-    document = read_json(line)
-    return ChunkRecord.parse(_from_beir(document) if is_beir else document)
+    document = read_json(line, LINE)
+    return ChunkRecord.parse(_from_beir(document) if is_beir else document, subject=LINE)
 
 
 def _from_beir(document: Any) -> Any:
