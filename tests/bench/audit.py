@@ -1,4 +1,4 @@
-"""How fast an audit is beside the SDK on the same server, and that its memory does not grow with the manifest.
+"""Measure an audit against the SDK on the same server, and check that its memory does not grow with the manifest.
 
 `make bench PARTS=audit`: exit 1 when a planted fault is not found, something else is, or a figure is not reached.
 """
@@ -30,10 +30,10 @@ from support.qdrant_server import qdrant_server
 from support.sdk import sdk
 
 ONE_BY_ONE, BATCH, ROUNDS = 400, 250, 3
-# Above one by one, above batches, and memory with ten times the entries.
+# How many times faster than one by one and than batches; memory with ten times the entries.
 WANTED_ONE, WANTED_BATCHES, WANTED_MEMORY = 40.0, 1.5, 1.5
 WRITE = 2_000
-WORDS = 250  # some 1,800 characters a chunk
+WORDS = 250  # about 1,800 characters a chunk
 
 
 def main() -> int:
@@ -53,12 +53,12 @@ def main() -> int:
 def _speed(url: str, count: int) -> Iterator[bool]:
     store, made = QdrantStore.open_server(url, DeadlineTransport()), planted(count, words=WORDS)
     print(
-        f"{count:,} chunks of some 1.8 kB, {sum(map(len, made.faults.values()))} planted faults of every kind"
+        f"{count:,} chunks of about 1.8 kB, {sum(map(len, made.faults.values()))} planted faults of every kind"
     )
     fill(store, "speed", made.points, WRITE)
     ids, lines = [point.id for point in made.points], made.manifest()
     gc.collect()
-    gc.freeze()  # what was planted is not what a process that audits carries around
+    gc.freeze()  # the planted objects are not part of a real audit
     rates: dict[str, float] = defaultdict(float)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -67,7 +67,9 @@ def _speed(url: str, count: int) -> Iterator[bool]:
         def sort_and_audit() -> int:
             return _audit(store, prepare(lines, "manifest", folder), folder, Plan())
 
-        for _ in range(ROUNDS):  # by turns, and the best of each: other work on the machine is nobody's fault
+        for _ in range(
+            ROUNDS
+        ):  # in turns, and the best of each, because other work on the machine disturbs them
             for what, work in (
                 ("SDK, one by one", lambda: _sdk(url, ids[:ONE_BY_ONE], 1)),
                 ("SDK, batches of 250", lambda: _sdk(url, ids, BATCH)),
@@ -75,15 +77,15 @@ def _speed(url: str, count: int) -> Iterator[bool]:
                 ("audit, sorting included", sort_and_audit),
             ):
                 rates[what] = max(rates[what], _rate(what, work))
-        yield _told("exactly what was planted is found", found_in(folder) == made.faults)
+        yield _report("exactly the planted faults are found", found_in(folder) == made.faults)
         _rate("audit by ids", lambda: _audit(store, prepared, folder, Plan(by_ids=True)))
         whole = rates["audit, sorting included"] / rates["SDK, batches of 250"]
         print(f"       ÷ batches of 250, with the manifest sorted as well: {whole:.2f}")
         without_orphans = {kind: ids for kind, ids in made.faults.items() if kind != "orphan"}
-        yield _told("and by ids, but for orphans", found_in(folder) == without_orphans)
+        yield _report("and by ids, but for orphans", found_in(folder) == without_orphans)
     one, batches = (rates["audit"] / rates[what] for what in ("SDK, one by one", "SDK, batches of 250"))
-    yield _told(f"÷ one by one: {one:.1f} (wanted {WANTED_ONE:.0f})", one >= WANTED_ONE)
-    yield _told(f"÷ batches of 250: {batches:.2f} (wanted {WANTED_BATCHES})", batches >= WANTED_BATCHES)
+    yield _report(f"÷ one by one: {one:.1f} (wanted {WANTED_ONE:.0f})", one >= WANTED_ONE)
+    yield _report(f"÷ batches of 250: {batches:.2f} (wanted {WANTED_BATCHES})", batches >= WANTED_BATCHES)
     sdk(store).delete_collection("speed")
     store.close()
 
@@ -97,7 +99,7 @@ def _sdk(url: str, ids: list[int | str], size: int) -> int:
 
 
 def _audit(store: QdrantStore, prepared: SortedManifest, folder: Path, plan: Plan) -> int:
-    """Reading, comparing, settling and the report."""
+    """Read, compare, match and build the report."""
     audit = Audit(folder, services_on(store), "speed", plan)
     return audit.run(prepared, audit.start(prepared), "manifest").audited
 
@@ -128,10 +130,10 @@ def _memory(url: str, count: int) -> Iterator[bool]:
                 f"{size:>9,} hash-only entries: {figures['used']:.1f} MB above {figures['start']:.0f} MB at start-up, "
                 f"{size / figures['seconds']:,.0f} chunks/s"
             )
-            yield _told("all of them match", figures["kinds"]["match"] == size)
+            yield _report("all of them match", figures["kinds"]["match"] == size)
             sdk(store).delete_collection(collection)
     ratio = used[1] / used[0]
-    yield _told(
+    yield _report(
         f"memory × {ratio:.2f} with ten times the entries (wanted {WANTED_MEMORY})", ratio <= WANTED_MEMORY
     )
     store.close()
@@ -149,7 +151,7 @@ def _rate(name: str, work: Callable[[], int]) -> float:
     return rate
 
 
-def _told(claim: str, holds: bool) -> bool:
+def _report(claim: str, holds: bool) -> bool:
     print(f"  {'yes' if holds else 'NO '}  {claim}", flush=True)
     return holds
 

@@ -1,4 +1,4 @@
-"""What one audit needs beyond start-up: run by `audit.py` in a process of its own, so that it is measured alone."""
+"""Measure the memory of one audit; `audit.py` runs this in a process of its own."""
 
 import json
 import re
@@ -15,7 +15,7 @@ from chunkproof.settings import Settings
 
 
 def megabytes() -> float:
-    """The most that this process has had in memory. Not `ru_maxrss`: it begins with what the parent had."""
+    """Return the peak memory of this process. `ru_maxrss` would include that of the parent process."""
     status = Path("/proc/self/status").read_text("ascii")
     return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) / 1024  # type: ignore[index]
 

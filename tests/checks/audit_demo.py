@@ -1,4 +1,4 @@
-"""`make audit-demo`: the sample handbook with one fault of each kind planted in it, audited, text and vectors."""
+"""`make audit-demo`: audit the sample handbook, text and vectors, with one fault of each kind planted in it."""
 
 import argparse
 import sys
@@ -24,7 +24,7 @@ COLLECTION = "handbook"
 
 
 def demo(report: Path, most: int | None = None) -> bool:
-    """Load, plant, audit, print; whether exactly the planted faults were found."""
+    """Load, plant faults, audit and print; return whether exactly the planted faults were found."""
     embedder, store = Asymmetric(local_model()), QdrantStore.open_local(None)
     records = [ChunkRecord.parse(chunk) for chunk in sample_chunks()][:most]
     Loader(store, embedder, COLLECTION, None).load(records)
@@ -45,7 +45,9 @@ def demo(report: Path, most: int | None = None) -> bool:
         write_reports(found, (report,), folder / "state" / "findings.jsonl")
     store.close()
     exact = {(finding.kind, finding.chunk_id) for finding in found.findings} == set(planter.planted.items())
-    verdict = "Every planted fault was found, and nothing else." if exact else "NOT what was planted."
+    verdict = (
+        "Exactly the planted faults were found." if exact else "The findings differ from the planted faults."
+    )
     print_line(f"{verdict} The report is in {report}.")
     return exact
 

@@ -1,4 +1,4 @@
-"""What an audit takes and costs at any size: the figures of docs/guides/scale.md, which a test compares with this.
+"""Estimate the duration and cost of an audit of any size; a test compares docs/guides/scale.md with this.
 
 Figures are measured (`make bench PARTS=audit`) unless they say otherwise, or prices; change one and run this again.
 """
@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil
 
-# Measured on two shared cores, chunks of 1.8 kB, Qdrant 1.16 on the same machine: trust the order.
+# Measured on two shared cores, chunks of 1.8 kB, Qdrant 1.16 on the same machine: right by order of magnitude.
 LOCAL_CHUNKS_S = 15_000  # one process, complete scan, sorting the manifest included
-SHARD_CHUNKS_S = 8_000  # one process, by ids: what one Lambda with a whole core does at most
+SHARD_CHUNKS_S = 8_000  # one process, by ids: the most that one Lambda with a whole core reaches
 SPLIT_ENTRIES_S = 23_000  # entries with text; hash-only ones 43,000
 START_S = 0.6  # a cold container, as `make bench` has it, with its key in a secret
 PAYLOAD_BYTES = 2_200  # a chunk as JSON
@@ -31,7 +31,7 @@ STATE = 0.025 / 1_000
 S3_REQUEST = 0.005 / 1_000  # the dearer kind for all of them
 
 SIZES = (1_000_000, 100_000_000, 1_000_000_000)
-# What a Qdrant cluster gives: reads of chunks by id a second. Two shared cores gave 12,000.
+# Chunks a second that a Qdrant cluster returns by id. Two shared cores returned 12,000.
 READ_RATES = (10_000, 50_000, 200_000)
 
 
@@ -44,12 +44,12 @@ class Estimate:
 
     @property
     def concurrency(self) -> int:
-        """Shards side by side that use the cluster's rate, and no more."""
+        """The number of parallel shards that reaches the read rate of the cluster."""
         return ceil(self.read_rate / SHARD_CHUNKS_S)
 
     @property
     def executions(self) -> int:
-        """Parts that the manifest must come in: one Lambda splits a part, one merges it."""
+        """The number of parts to split the manifest into: each part is split and merged by one Lambda."""
         by_split = SPLIT_ENTRIES_S * LONGEST_STEP_S * MARGIN
         by_merge = MERGED_SHARDS_S * LONGEST_STEP_S * MARGIN * SHARD_ENTRIES
         return ceil(self.chunks / min(by_split, by_merge))
@@ -64,7 +64,7 @@ class Estimate:
 
     @property
     def seconds(self) -> float:
-        """Parts are split side by side; their shards share the cluster."""
+        """The duration: parts are split in parallel; their shards share the cluster."""
         split = self.chunks / self.executions / SPLIT_ENTRIES_S
         merge = self.shards / self.executions / MERGED_SHARDS_S
         return START_S + split + self.reading_s + merge
@@ -84,7 +84,7 @@ class Estimate:
 
 
 def table() -> Iterator[str]:
-    """The estimates, as docs/guides/scale.md has them."""
+    """Format the estimates as in docs/guides/scale.md."""
     heads = ("chunks", "Qdrant reads/s", "shards side by side", "executions", "duration", "AWS cost")
     yield f"| {' | '.join(heads)} | read from Qdrant | limited by |"
     yield "|---:|---:|---:|---:|---:|---:|---:|---|"
@@ -99,7 +99,7 @@ def table() -> Iterator[str]:
 
 
 def laptop() -> Iterator[str]:
-    """The same from one process, by a complete scan."""
+    """Estimate a complete scan by one process."""
     yield "| chunks | duration |"
     yield "|---:|---:|"
     for chunks in SIZES:

@@ -38,7 +38,7 @@ def manifest(handbook: Command, handbook_file: Path, tmp_path: Path) -> Path:
 
 
 def change(tmp_path: Path, chunk_id: str, **payload: object) -> None:
-    """Change what is stored of a chunk behind everybody's back."""
+    """Change a stored chunk directly in the store."""
     store = QdrantStore.open_local(tmp_path / "data-home" / "chunkproof")
     page = store.scroll("handbook", Deadline(10_000), limit=1_000, with_vector="")
     point = next(p for p in page.points if p.payload["chunk_id"] == chunk_id)
@@ -47,14 +47,16 @@ def change(tmp_path: Path, chunk_id: str, **payload: object) -> None:
     store.close()
 
 
-def test_what_was_loaded_passes_the_audit(handbook: Command, manifest: Path, tmp_path: Path) -> None:
+def test_a_collection_passes_the_audit_of_what_was_loaded(
+    handbook: Command, manifest: Path, tmp_path: Path
+) -> None:
     run = handbook("audit", manifest, *HANDBOOK)
     assert run.code == 0
     assert "chunks are stored as they should be, byte for byte." in run.out
     assert not (tmp_path / "manifest.jsonl.audit").exists()
 
 
-def test_a_changed_chunk_fails_it_and_every_report_shows_it_harmlessly(
+def test_a_changed_chunk_fails_the_audit_and_every_report_shows_it_escaped(
     handbook: Command, manifest: Path, tmp_path: Path
 ) -> None:
     changed = "<script>alert(1)</script> \x1b[31m | `x` @everyone"
@@ -81,7 +83,9 @@ def test_a_changed_chunk_fails_it_and_every_report_shows_it_harmlessly(
     assert "@everyone" not in (tmp_path / "report.md").read_text("utf-8")
 
 
-def test_the_canonical_report_is_rendered_again(handbook: Command, manifest: Path, tmp_path: Path) -> None:
+def test_a_canonical_report_is_rendered_in_other_formats(
+    handbook: Command, manifest: Path, tmp_path: Path
+) -> None:
     canonical, page, again = (tmp_path / name for name in ("a.json", "a.html", "b.html"))
     handbook("audit", manifest, *HANDBOOK, "-o", canonical, "-o", page)
     assert handbook("report", canonical, "-o", again).code == 0
@@ -105,7 +109,7 @@ class _Balanced(HTMLParser):
         assert self._open.pop() == tag
 
 
-def test_only_the_kinds_that_were_named_fail_it(handbook: Command, manifest: Path, tmp_path: Path) -> None:
+def test_only_the_kinds_of_fail_on_fail_the_audit(handbook: Command, manifest: Path, tmp_path: Path) -> None:
     change(tmp_path, "robotics-control-03", url="https://elsewhere.example")
     assert handbook("audit", manifest, *HANDBOOK, "--fail-on", "mismatch,missing").code == 0
     assert handbook("audit", manifest, *HANDBOOK, "--fail-on", "metadata_mismatch").code == 1
@@ -114,7 +118,7 @@ def test_only_the_kinds_that_were_named_fail_it(handbook: Command, manifest: Pat
     assert "choose among mismatch, missing" in wrong.err
 
 
-def test_a_snapshot_finds_what_changed_since(handbook: Command, manifest: Path, tmp_path: Path) -> None:
+def test_an_audit_against_a_snapshot_finds_changes(handbook: Command, manifest: Path, tmp_path: Path) -> None:
     del manifest
     for name in ("before.jsonl", "before.jsonl.gz", "before.jsonl.zst"):
         assert handbook("manifest", *HANDBOOK, "--hash", "-o", tmp_path / name).code == 0
@@ -131,7 +135,7 @@ def test_a_snapshot_finds_what_changed_since(handbook: Command, manifest: Path, 
         ]
 
 
-def test_a_compressed_manifest_that_is_damaged_is_wrong_input(
+def test_a_damaged_compressed_manifest_is_an_input_error(
     handbook: Command, manifest: Path, tmp_path: Path
 ) -> None:
     whole = gzip.compress(manifest.read_bytes(), mtime=0)
@@ -148,7 +152,7 @@ def test_a_compressed_manifest_that_is_damaged_is_wrong_input(
         assert not (tmp_path / "m.gz.audit").exists()
 
 
-def test_fields_to_compare_are_named_with_spaces_too_and_one_that_no_chunk_has_is_told(
+def test_metadata_fields_may_be_separated_by_spaces_and_one_that_no_chunk_has_is_named(
     handbook: Command, manifest: Path, handbook_file: Path, tmp_path: Path
 ) -> None:
     del manifest
@@ -161,7 +165,9 @@ def test_fields_to_compare_are_named_with_spaces_too_and_one_that_no_chunk_has_i
     assert "no chunk has" not in handbook("manifest", handbook_file, "-o", file).err
 
 
-def test_a_snapshot_names_what_it_could_not_read(handbook: Command, manifest: Path, tmp_path: Path) -> None:
+def test_a_snapshot_names_chunks_without_readable_text(
+    handbook: Command, manifest: Path, tmp_path: Path
+) -> None:
     del manifest
     change(tmp_path, "robotics-control-03", text=None)
     run = handbook("manifest", *HANDBOOK, "-o", tmp_path / "m.jsonl")
@@ -169,7 +175,7 @@ def test_a_snapshot_names_what_it_could_not_read(handbook: Command, manifest: Pa
     assert "robotics-control-03" in run.err
 
 
-def test_vectors_are_proved_too(handbook: Command, manifest: Path, tmp_path: Path) -> None:
+def test_vectors_are_checked_on_request(handbook: Command, manifest: Path, tmp_path: Path) -> None:
     change(tmp_path, "robotics-control-03", text="A text about the price of bananas in March.")
     run = handbook("audit", manifest, *HANDBOOK, "--vectors", "--fail-on", "stale_vector", "--json")
     assert run.code == 1
@@ -192,7 +198,7 @@ def test_vectors_are_proved_too(handbook: Command, manifest: Path, tmp_path: Pat
         (("M", "--api", "https://x"), "--api"),
     ],
 )
-def test_wrong_usage_is_refused_before_anything_is_done(
+def test_wrong_usage_is_refused_before_the_audit_starts(
     handbook: Command, manifest: Path, tmp_path: Path, arguments: tuple[str, ...], message: str
 ) -> None:
     run = handbook("audit", *(manifest if word == "M" else word for word in arguments))
@@ -201,7 +207,7 @@ def test_wrong_usage_is_refused_before_anything_is_done(
     assert not (tmp_path / "manifest.jsonl.audit").exists()
 
 
-def test_before_the_manifest_vectors_is_a_flag(handbook: Command, manifest: Path) -> None:
+def test_vectors_without_a_value_may_come_before_the_manifest(handbook: Command, manifest: Path) -> None:
     for words in (("--vectors", manifest), ("--vectors", "3", manifest), (manifest, "--vectors")):
         run = handbook("audit", *words, *HANDBOOK, "--json")
         assert run.code == 0
@@ -209,20 +215,20 @@ def test_before_the_manifest_vectors_is_a_flag(handbook: Command, manifest: Path
         assert run.json["vectors"]["checked"] == checked
 
 
-@pytest.mark.parametrize("theirs", ["server.log", "findings.jsonl", "mine.sorted"])
-def test_a_folder_with_files_of_others_is_not_taken_for_the_state(
-    handbook: Command, manifest: Path, tmp_path: Path, theirs: str
+@pytest.mark.parametrize("other_file", ["server.log", "findings.jsonl", "mine.sorted"])
+def test_a_folder_with_other_files_is_refused_for_the_state(
+    handbook: Command, manifest: Path, tmp_path: Path, other_file: str
 ) -> None:
     folder = tmp_path / "logs"
     folder.mkdir()
-    (folder / theirs).write_text("theirs", "utf-8")
+    (folder / other_file).write_text("untouched", "utf-8")
     run = handbook("audit", manifest, *HANDBOOK, "--state", folder)
     assert run.code == 2
-    assert f"{folder} holds other files ({theirs})" in run.err
-    assert [file.read_text("utf-8") for file in folder.iterdir()] == ["theirs"]
+    assert f"{folder} holds other files ({other_file})" in run.err
+    assert [file.read_text("utf-8") for file in folder.iterdir()] == ["untouched"]
 
 
-def test_a_report_is_not_written_where_the_state_is(
+def test_a_report_in_the_folder_of_the_state_is_refused(
     handbook: Command, manifest: Path, tmp_path: Path
 ) -> None:
     state = tmp_path / "state"
@@ -246,8 +252,8 @@ def test_a_report_that_could_not_be_written_is_written_on_resume(
     assert json.loads(report.read_text("utf-8"))["report"] == "audit"
 
 
-class _AwayAfter(Fault):
-    """The server answers so many pages, and is in trouble from then on."""
+class _FailsAfter(Fault):
+    """The server returns this many pages, and only errors from then on."""
 
     def __init__(self, pages: int) -> None:
         self._left = pages
@@ -273,7 +279,7 @@ def planted_manifest(served_qdrant: QdrantServer, collection: str, tmp_path: Pat
 
 
 @pytest.mark.server
-def test_a_server_in_trouble_leaves_no_report_and_the_audit_goes_on_when_it_is_well(
+def test_a_failing_server_leaves_no_report_and_the_audit_is_resumed_later(
     chunkproof: Command,
     served_qdrant: QdrantServer,
     planted_manifest: tuple[Planted, Path],
@@ -287,7 +293,7 @@ def test_a_server_in_trouble_leaves_no_report_and_the_audit_goes_on_when_it_is_w
     monkeypatch.setattr(reader, "PAUSES", (0.0,))
     with fault_proxy(served_qdrant.url) as proxy:
         monkeypatch.setenv("QDRANT_URL", proxy.url)
-        proxy.inject(_AwayAfter(2))
+        proxy.inject(_FailsAfter(2))
         run = chunkproof(*given)
         assert run.code == 3
         assert "continue with --resume" in run.err
@@ -303,7 +309,7 @@ def test_a_server_in_trouble_leaves_no_report_and_the_audit_goes_on_when_it_is_w
 
 
 @pytest.mark.server
-def test_killed_it_goes_on_to_the_same_report(
+def test_a_killed_audit_is_resumed_to_the_same_report(
     chunkproof: Command,
     served_qdrant: QdrantServer,
     planted_manifest: tuple[Planted, Path],
@@ -316,7 +322,7 @@ def test_killed_it_goes_on_to_the_same_report(
     given = ["audit", str(manifest), "--collection", collection]
     expected = chunkproof(*given, "--json").json
     with fault_proxy(served_qdrant.url) as proxy:
-        proxy.inject(_AwayAfter(2))  # it waits for the server to come back when it is killed
+        proxy.inject(_FailsAfter(2))  # it is waiting for the server when it is killed
         command = [sys.executable, "-m", "chunkproof_cli", *given, "--state", str(state)]
         process = subprocess.Popen(
             command, env={**os.environ, "QDRANT_URL": proxy.url}, stderr=subprocess.DEVNULL
@@ -354,7 +360,7 @@ def test_an_audit_imports_nothing_of_suites(manifest: Path, loaded_handbook: Pat
         assert [name for name in modules if name.startswith(suites)] == []
 
 
-def test_the_demo_finds_every_kind_and_nothing_else(
+def test_the_audit_demo_finds_exactly_the_planted_faults(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from checks.audit_demo import demo

@@ -1,4 +1,4 @@
-"""Every chunk in exactly one class, whatever the ids, the order, the interruptions and the changes."""
+"""Every chunk is in exactly one class, with any ids, order, interruptions and changes during the audit."""
 
 import random
 from collections.abc import Callable
@@ -31,13 +31,13 @@ from support.sdk import sdk
 
 @pytest.fixture(params=["memory", pytest.param("server", marks=pytest.mark.server)])
 def store(request: pytest.FixtureRequest) -> QdrantStore:
-    """In memory and served; a folder is slow to fill, and reads as memory does."""
+    """A store in memory and a server; a store in a folder is read like one in memory."""
     chosen: QdrantStore = request.getfixturevalue(f"{request.param}_store")
     return chosen
 
 
 class Troubled:
-    """A store that does something at each call before it answers."""
+    """A store that calls a function before each read."""
 
     def __init__(self, store: QdrantStore, trouble: Callable[[int], None]) -> None:
         self._store = store
@@ -45,20 +45,20 @@ class Troubled:
         self.calls = 0
 
     def __getattr__(self, name: str) -> Any:
-        asked = getattr(self._store, name)
+        method = getattr(self._store, name)
         if name not in ("scroll", "fetch"):
-            return asked
+            return method
 
-        def ask(*args: Any, **options: Any) -> Any:
+        def call(*args: Any, **options: Any) -> Any:
             self.calls += 1
             self._trouble(self.calls)
-            return asked(*args, **options)
+            return method(*args, **options)
 
-        return ask
+        return call
 
 
-def said(report: AuditReport) -> dict[str, Any]:
-    """All of a report but how it went."""
+def without_run(report: AuditReport) -> dict[str, Any]:
+    """Return all of a report except how it ran."""
     return report.model_dump(exclude={"run"})
 
 
@@ -84,7 +84,7 @@ def test_exactly_the_planted_faults_are_found(
     assert report.coverage == 1 - 3 / report.manifest.chunks
 
 
-def test_a_mismatch_has_the_kind_and_the_place_of_a_single_validation(
+def test_a_mismatch_has_the_same_kind_and_place_as_in_a_validation(
     memory_store: QdrantStore, collection: str, tmp_path: Path
 ) -> None:
     made = planted(400)
@@ -102,7 +102,7 @@ def test_a_mismatch_has_the_kind_and_the_place_of_a_single_validation(
     assert cut.source.startswith("https://docs.example.com/")
 
 
-def test_a_partial_manifest_is_judged_by_ids_and_knows_of_no_orphans(
+def test_a_partial_manifest_is_audited_by_ids_and_without_orphans(
     store: QdrantStore, collection: str, tmp_path: Path
 ) -> None:
     made = planted(600)
@@ -125,7 +125,7 @@ def test_a_chunk_on_another_point_is_found_there(store: QdrantStore, collection:
     assert report.kinds[Kind.MATCH] == 1
 
 
-def test_a_point_answers_to_its_own_id_and_to_the_one_in_its_payload(
+def test_a_point_is_found_by_its_own_id_and_by_the_one_in_its_payload(
     memory_store: QdrantStore, collection: str, tmp_path: Path
 ) -> None:
     fill(memory_store, collection, [stored("intro", point_id=7)])
@@ -133,7 +133,7 @@ def test_a_point_answers_to_its_own_id_and_to_the_one_in_its_payload(
     assert run_audit(lines, tmp_path, services_on(memory_store), collection).findings_total == 0
 
 
-def test_the_point_id_of_the_manifest_is_where_to_look_first(
+def test_the_point_id_of_an_entry_is_the_expected_point(
     store: QdrantStore, collection: str, tmp_path: Path
 ) -> None:
     fill(store, collection, [stored("a", point_id=3), stored("a", point_id=4), stored("b", point_id=9)])
@@ -159,7 +159,7 @@ def test_an_id_on_a_thousand_points_is_one_duplicate_with_the_count(
     assert unknown.kinds[Kind.ORPHAN] == 1_000
 
 
-def test_a_mismatching_duplicate_is_one_finding_that_says_both(
+def test_a_duplicate_that_also_mismatches_is_one_finding_with_both_details(
     memory_store: QdrantStore, collection: str, tmp_path: Path
 ) -> None:
     fill(memory_store, collection, [stored("a", "cut"), stored("a", "other", point_id=1)])
@@ -171,7 +171,7 @@ def test_a_mismatching_duplicate_is_one_finding_that_says_both(
     )
 
 
-def test_a_chunk_that_changes_while_it_is_read_is_read_again_before_it_is_called_a_mismatch(
+def test_a_chunk_that_changes_during_the_audit_is_read_again_before_it_is_a_mismatch(
     store: QdrantStore, collection: str, tmp_path: Path
 ) -> None:
     fill(store, collection, [stored("a", "old text"), stored("b", "wrong")])
@@ -187,7 +187,7 @@ def test_a_chunk_that_changes_while_it_is_read_is_read_again_before_it_is_called
     assert report.run.changed == 1
 
 
-def test_a_chunk_that_arrives_during_the_audit_is_not_missing_and_one_that_goes_is_no_orphan(
+def test_a_chunk_written_during_the_audit_is_not_missing_and_a_deleted_one_is_no_orphan(
     memory_store: QdrantStore, collection: str, tmp_path: Path
 ) -> None:
     fill(memory_store, collection, [stored("gone")])
@@ -205,7 +205,7 @@ def test_a_chunk_that_arrives_during_the_audit_is_not_missing_and_one_that_goes_
 
 @pytest.mark.server
 @pytest.mark.parametrize("plan", [Plan(), Plan(by_ids=True)], ids=["scan", "by ids"])
-def test_interrupted_at_random_points_and_resumed_it_gives_the_same_report(
+def test_an_audit_interrupted_at_random_points_and_resumed_gives_the_same_report(
     server_store: QdrantStore, collection: str, tmp_path: Path, plan: Plan
 ) -> None:
     made = planted(1_700)
@@ -230,14 +230,14 @@ def test_interrupted_at_random_points_and_resumed_it_gives_the_same_report(
         while report is None:
             with suppress(KeyboardInterrupt):
                 report = resume(folder, services_on(troubled), collection, digest, plan)
-        assert said(report) == said(expected), stops
+        assert without_run(report) == without_run(expected), stops
         assert (folder / "findings.jsonl").read_bytes() == (
             tmp_path / "whole" / "findings.jsonl"
         ).read_bytes()
         assert 1 <= report.run.resumed <= len(stops)
 
 
-def test_what_was_written_after_the_last_state_is_forgotten(
+def test_log_lines_after_the_last_saved_state_are_discarded(
     memory_store: QdrantStore, collection: str, tmp_path: Path
 ) -> None:
     made = planted(1_300)
@@ -258,7 +258,7 @@ def test_what_was_written_after_the_last_state_is_forgotten(
 
 
 @pytest.mark.parametrize("kept", ["nothing", "half a line", "one line", "no file"])
-def test_a_sorted_manifest_that_was_damaged_is_named_and_not_resumed(
+def test_an_audit_with_a_damaged_sorted_manifest_is_not_resumed(
     memory_store: QdrantStore, collection: str, tmp_path: Path, kept: str
 ) -> None:
     fill(memory_store, collection, [stored("a"), stored("b")])
@@ -274,7 +274,7 @@ def test_a_sorted_manifest_that_was_damaged_is_named_and_not_resumed(
         resume(tmp_path, services_on(memory_store), collection, digest)
 
 
-def test_only_the_same_audit_goes_on(memory_store: QdrantStore, collection: str, tmp_path: Path) -> None:
+def test_only_the_same_audit_is_resumed(memory_store: QdrantStore, collection: str, tmp_path: Path) -> None:
     fill(memory_store, collection, [stored("a")])
     lines = [Entry("a", "a text").to_line()]
     run_audit(lines, tmp_path, services_on(memory_store), collection)
@@ -287,7 +287,7 @@ def test_only_the_same_audit_goes_on(memory_store: QdrantStore, collection: str,
         resume(tmp_path / "nothing", services, collection, digest)
 
 
-def test_a_server_in_passing_trouble_is_asked_again(
+def test_temporary_failures_of_the_server_are_retried(
     memory_store: QdrantStore, collection: str, tmp_path: Path
 ) -> None:
     made = planted(1_100)
@@ -303,7 +303,7 @@ def test_a_server_in_passing_trouble_is_asked_again(
     assert found_in(tmp_path) == made.faults
 
 
-def test_a_server_that_stays_away_ends_the_audit_without_a_report(
+def test_a_lasting_failure_of_the_server_stops_the_audit_without_a_report(
     memory_store: QdrantStore, collection: str, tmp_path: Path
 ) -> None:
     made = planted(1_100)
@@ -321,7 +321,7 @@ def test_a_server_that_stays_away_ends_the_audit_without_a_report(
 
 
 @pytest.mark.parametrize("plan", [Plan(), Plan(by_ids=True)], ids=["scan", "by ids"])
-def test_answers_that_are_too_large_or_too_slow_are_asked_for_in_parts(
+def test_responses_that_are_too_large_or_too_slow_are_requested_in_parts(
     memory_store: QdrantStore, collection: str, tmp_path: Path, plan: Plan
 ) -> None:
     made = planted(600)
@@ -329,17 +329,17 @@ def test_answers_that_are_too_large_or_too_slow_are_asked_for_in_parts(
 
     class Narrow(Troubled):
         def __getattr__(self, name: str) -> Any:
-            asked = super().__getattr__(name)
+            method = super().__getattr__(name)
 
-            def ask(*args: Any, **options: Any) -> Any:
+            def call(*args: Any, **options: Any) -> Any:
                 wanted = options.get("limit") or len(args[1])
                 if wanted > 100:
                     raise ResponseTooLargeError("large")
                 if wanted > 60 and name == "fetch":
                     raise VectorStoreTimeoutError("host", "slow")
-                return asked(*args, **options)
+                return method(*args, **options)
 
-            return ask if name in ("scroll", "fetch") else asked
+            return call if name in ("scroll", "fetch") else method
 
     run_audit(made.manifest(), tmp_path, services_on(Narrow(memory_store, lambda _: None)), collection, plan)
     expected = {k: ids for k, ids in made.faults.items() if k != Kind.ORPHAN or not plan.by_ids}
@@ -355,7 +355,7 @@ def test_a_sample_bounds_the_faults_of_the_whole_and_is_the_same_every_time(
         run_audit(lines, tmp_path / str(n), services_on(memory_store), collection, Plan(sample=60))
         for n in (1, 2)
     ]
-    assert said(reports[0]) == said(reports[1])
+    assert without_run(reports[0]) == without_run(reports[1])
     sample = reports[0].sample
     assert sample is not None
     assert (sample.drawn, sample.faults) == (60, 0)
@@ -364,7 +364,7 @@ def test_a_sample_bounds_the_faults_of_the_whole_and_is_the_same_every_time(
 
 
 @pytest.mark.server
-def test_where_strict_mode_keeps_ids_from_being_looked_up_a_chunk_is_unverifiable_and_not_missing(
+def test_where_strict_mode_prevents_the_lookup_of_an_id_its_chunk_is_unverifiable_and_not_missing(
     server_store: QdrantStore, collection: str, tmp_path: Path
 ) -> None:
     from qdrant_client import models

@@ -1,4 +1,4 @@
-"""The audit's state machine in moto's interpreter, with the real handler and a real Qdrant server."""
+"""The state machine of an audit, run by moto with the real handler and a real Qdrant server."""
 
 import gzip
 import json
@@ -23,7 +23,7 @@ ALWAYS_FAILS, FAILS_TWICE = 7, 11
 
 @pytest.fixture
 def cloud(monkeypatch: pytest.MonkeyPatch, served_qdrant: QdrantServer) -> Iterator[Cloud]:
-    """The handler works with the real server."""
+    """The deployed application; its handler uses the real server."""
     store = QdrantStore.open_server(served_qdrant.url, DeadlineTransport())
     filled = {"ShardEntries": "30", "MaxConcurrency": "8"}
     with deployed("audit", filled, monkeypatch) as made, container.override(services_on(store)):
@@ -32,7 +32,7 @@ def cloud(monkeypatch: pytest.MonkeyPatch, served_qdrant: QdrantServer) -> Itera
 
 
 def run(cloud: Cloud, manifest: bytes, audit_id: str, collection: str) -> dict[str, Any]:
-    """An execution to its end. Its name may be used once; the audit's own id is what makes it the same."""
+    """Run an execution to its end; executions with the same audit id are the same audit."""
     address = cloud.put("manifest.jsonl", manifest)
     return cloud.execute({"manifest": address, "collection": collection, "audit_id": audit_id})
 
@@ -48,7 +48,7 @@ def stored(served_qdrant: QdrantServer, collection: str) -> Iterator[Planted]:
 
 
 @pytest.mark.server
-def test_the_shards_together_find_exactly_what_was_planted_and_a_poison_shard_is_not_lost(
+def test_the_shards_find_exactly_the_planted_faults_and_a_failing_shard_is_reported_as_unverifiable(
     cloud: Cloud, stored: Planted, collection: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def trouble(event: dict[str, Any], call: int) -> None:
@@ -84,7 +84,7 @@ def test_the_shards_together_find_exactly_what_was_planted_and_a_poison_shard_is
 
 
 @pytest.mark.server
-def test_the_same_audit_twice_is_harmless_and_full_coverage_succeeds(
+def test_an_audit_that_is_run_twice_gives_the_same_report(
     cloud: Cloud, stored: Planted, collection: str
 ) -> None:
     readable = [e for e in stored.entries if e.chunk_id not in stored.faults["unverifiable"]]
@@ -108,7 +108,7 @@ def audit(cloud: Cloud, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 
 
 @pytest.mark.server
-def test_the_command_starts_an_audit_and_fetches_its_report(
+def test_the_command_starts_an_audit_and_downloads_its_report(
     audit: Any, stored: Planted, collection: str, tmp_path: Path
 ) -> None:
     manifest, report, findings = (tmp_path / name for name in ("m.jsonl.gz", "report.json", "all.jsonl"))
@@ -132,13 +132,13 @@ def test_the_command_says_why_an_audit_failed(audit: Any, collection: str, tmp_p
     code, _out, err = audit(bad, "--sample", "5")
     assert code == 2
     assert "With --stack, --sample cannot be given" in err
-    assert audit("s3://nobody/nothing")[0] == 2
+    assert audit("s3://no-such-bucket/nothing")[0] == 2
     bad.write_bytes(b"\x28\xb5\x2f\xfd rest")
     assert "plain or gzip, not zstd" in audit(bad, "--collection", collection)[2]
 
 
 @pytest.mark.server
-def test_a_manifest_that_is_none_fails_at_once(cloud: Cloud, collection: str) -> None:
+def test_a_wrong_manifest_fails_without_retries(cloud: Cloud, collection: str) -> None:
     found = run(cloud, b'{"chunk_id": "a"}\n', "bad", collection)
     assert (found["status"], found["error"]) == ("FAILED", "InvalidParameterError")
     assert cloud.calls == {("split", None): 1}

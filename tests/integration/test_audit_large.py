@@ -28,7 +28,7 @@ CHUNKS, COLLECTION = 100_000, "a-hundred-thousand"
 
 @dataclass(frozen=True)
 class Large:
-    """The collection, its manifest, and the report of an audit that nobody disturbed."""
+    """The collection, its manifest, and the report of an uninterrupted audit."""
 
     made: Planted
     manifest: Path
@@ -70,7 +70,9 @@ def test_exactly_the_planted_faults_are_found_among_a_hundred_thousand(large: La
     assert kinds[Kind.MATCH] == large.made.matches
 
 
-def test_killed_at_random_points_and_resumed_it_gives_the_same_report(large: Large, tmp_path: Path) -> None:
+def test_an_audit_killed_at_random_points_and_resumed_gives_the_same_report(
+    large: Large, tmp_path: Path
+) -> None:
     state, findings, report = (tmp_path / name for name in ("state", "findings.jsonl", "report.json"))
     command = [
         sys.executable,
@@ -91,7 +93,7 @@ def test_killed_at_random_points_and_resumed_it_gives_the_same_report(large: Lar
         )
         while ((left := load_state(state)) is None or left.compared < stop) and process.poll() is None:
             time.sleep(0.005)
-        assert process.poll() is None, "it came to its end before it could be killed"
+        assert process.poll() is None, "it finished before it could be killed"
         process.kill()
         process.wait()
     subprocess.run(

@@ -1,4 +1,4 @@
-"""What becomes of a manifest in S3 that cannot be split."""
+"""Split a manifest in S3 into shards."""
 
 import gzip
 from collections.abc import Iterator
@@ -36,13 +36,13 @@ def audit(monkeypatch: pytest.MonkeyPatch) -> Iterator[ShardAudit]:
     [PACKED[:30], PACKED[:20] + b"\xff" * 10 + PACKED[30:], PACKED[:-4] + b"oops"],
     ids=["cut", "overwritten", "wrong sum"],
 )
-def test_a_damaged_archive_is_wrong_input_and_no_failure_to_repeat(audit: ShardAudit, damaged: bytes) -> None:
+def test_a_damaged_archive_is_an_input_error_and_is_not_retried(audit: ShardAudit, damaged: bytes) -> None:
     boto3.client("s3").put_object(Bucket=BUCKET, Key="m.gz", Body=damaged)
     with pytest.raises(InvalidParameterError, match=r"m\.gz cannot be decompressed"):
         audit.split(f"s3://{BUCKET}/m.gz", "c")
 
 
-def test_the_mark_that_an_editor_puts_first_is_no_part_of_the_manifest(audit: ShardAudit) -> None:
+def test_a_byte_order_mark_is_not_part_of_the_first_entry(audit: ShardAudit) -> None:
     boto3.client("s3").put_object(Bucket=BUCKET, Key="m", Body=b"\xef\xbb\xbf" + LINES)
     plan = audit.split(f"s3://{BUCKET}/m", "c")
     assert (plan.entries, plan.shards) == (100, 1)

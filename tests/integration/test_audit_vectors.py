@@ -1,4 +1,4 @@
-"""A vector is called by a cause only where a check shows it."""
+"""The cause of a wrong vector is named only where a check shows it."""
 
 from hashlib import sha256
 from pathlib import Path
@@ -23,7 +23,7 @@ TEXTS = [chunk["text"] for chunk in sample_chunks()][:20]
 MODEL = Asymmetric(local_model())
 
 
-def audited(
+def audit_vectors(
     store: QdrantStore,
     collection: str,
     folder: Path,
@@ -32,7 +32,7 @@ def audited(
     texts: dict[int, str] | None = None,
     model: str | None = None,
 ) -> dict[str, Finding]:
-    """Findings on chunks of the handbook, some with vectors or stored texts of their own."""
+    """Audit chunks of the handbook, some with other vectors or texts; return the findings on vectors."""
     store.create(collection, 384, Deadline(60_000))
     points = [
         Point(
@@ -54,7 +54,7 @@ def test_each_cause_is_named_with_the_cosine(
     memory_store: QdrantStore, collection: str, tmp_path: Path
 ) -> None:
     deadline = Deadline(60_000)
-    found = audited(
+    found = audit_vectors(
         memory_store,
         collection,
         tmp_path,
@@ -82,28 +82,28 @@ def test_each_cause_is_named_with_the_cosine(
     assert abs(found["c4"].cosine or 0) < 0.2
 
 
-def test_a_model_that_the_payload_names_is_believed_only_of_a_vector_that_fails(
+def test_another_model_in_the_payload_counts_only_for_a_vector_that_fails(
     memory_store: QdrantStore, collection: str, tmp_path: Path
 ) -> None:
-    found = audited(memory_store, collection, tmp_path, {4: unrelated(384)}, model="embed-other")
+    found = audit_vectors(memory_store, collection, tmp_path, {4: unrelated(384)}, model="embed-other")
     assert {chunk_id: finding.kind for chunk_id, finding in found.items()} == {"c4": Kind.WRONG_MODEL}
     assert found["c4"].details == "The payload says embed-other, queries are embedded by all-MiniLM-L6-v2"
 
 
-def test_a_whole_collection_of_another_model_of_the_same_size_shows_by_its_structure(
+def test_a_collection_embedded_by_another_model_of_the_same_size_is_recognized_by_its_structure(
     memory_store: QdrantStore, collection: str, tmp_path: Path
 ) -> None:
     def other_model(text: str) -> Vector:  # the same meaning in other coordinates
         return minilm(text)[::-1]
 
-    found = audited(
+    found = audit_vectors(
         memory_store, collection, tmp_path, {number: other_model(text) for number, text in enumerate(TEXTS)}
     )
     assert {finding.kind for finding in found.values()} == {Kind.WRONG_MODEL}
     assert len(found) == len(TEXTS)
 
 
-def test_vectors_of_another_size_are_another_models(
+def test_vectors_of_another_size_come_from_another_model(
     memory_store: QdrantStore, collection: str, tmp_path: Path
 ) -> None:
     memory_store.create(collection, 4, Deadline(60_000))
@@ -116,7 +116,7 @@ def test_vectors_of_another_size_are_another_models(
     ]
 
 
-def test_a_text_that_the_model_cannot_read_whole_is_truncated_or_unverifiable(
+def test_the_vector_of_a_text_too_long_for_the_model_is_truncated_or_unverifiable(
     memory_store: QdrantStore, collection: str, tmp_path: Path
 ) -> None:
     long = " ".join(TEXTS[:6])
@@ -137,7 +137,7 @@ def test_a_text_that_the_model_cannot_read_whole_is_truncated_or_unverifiable(
     }
 
 
-def test_only_with_the_same_model_an_audit_of_vectors_goes_on(
+def test_an_audit_of_vectors_is_resumed_only_with_the_same_model(
     memory_store: QdrantStore, collection: str, tmp_path: Path
 ) -> None:
     class Other:
@@ -152,7 +152,7 @@ def test_only_with_the_same_model_an_audit_of_vectors_goes_on(
     assert resume(tmp_path, services_on(memory_store, MODEL), collection, digest, Plan(vectors=0)).vectors
 
 
-def test_without_an_embedder_vectors_cannot_be_judged(
+def test_vectors_cannot_be_checked_without_an_embedder(
     memory_store: QdrantStore, collection: str, tmp_path: Path
 ) -> None:
     memory_store.create(collection, 4, Deadline(60_000))

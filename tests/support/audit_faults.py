@@ -17,7 +17,7 @@ OLDER = "Tune the gains of the controller by hand: raise the proportional gain u
 
 @dataclass(frozen=True)
 class Asymmetric:
-    """A model that tells questions from passages, as Cohere's do; the local one takes both alike."""
+    """A model that embeds queries and documents differently, as those of Cohere do; the local one does not."""
 
     inner: Embedder
 
@@ -42,7 +42,7 @@ class Asymmetric:
 
 
 def unrelated(size: int, seed: int = 1) -> Vector:
-    """A direction that no text has."""
+    """Return a random direction, which no text has."""
     rng = random.Random(seed)
     raw = [rng.gauss(0, 1) for _ in range(size)]
     length = sum(value * value for value in raw) ** 0.5
@@ -50,7 +50,7 @@ def unrelated(size: int, seed: int = 1) -> Vector:
 
 
 class Planter:
-    """Puts faults into a collection, each on a chunk of its own; `planted` says which is on which."""
+    """Puts faults into a collection, each on another chunk; `planted` maps the fault to its chunk."""
 
     def __init__(
         self, store: QdrantStore, collection: str, embedder: Embedder, records: Sequence[ChunkRecord]
@@ -61,39 +61,39 @@ class Planter:
         self.planted: dict[Kind, str] = {}
 
     def plant(self) -> None:
-        """Every fault."""
-        self._text_faults()
-        self._vector_faults()
+        """Plant one fault of every kind."""
+        self._plant_text_faults()
+        self._plant_vector_faults()
 
-    def _text_faults(self) -> None:
+    def _plant_text_faults(self) -> None:
         changed = self._take(Kind.MISMATCH)
         self._write(changed, text=lambda record: record.text.replace(" ", ""))
-        self._revector(changed, self._embedded(changed.text.replace(" ", "")))
+        self._write_vector(changed, self._embed(changed.text.replace(" ", "")))
         self._write(self._take(Kind.METADATA_MISMATCH), url=lambda _record: "https://elsewhere.example.com")
         self._write(self._take(Kind.UNVERIFIABLE), text=lambda _record: ["a", "list"])
         gone = self._take(Kind.MISSING)
         sdk(self._store).delete(self._collection, [gone.point_id])
-        twice = self._stored(self._take(Kind.DUPLICATE))
+        twice = self._read(self._take(Kind.DUPLICATE))
         self._put(Point(1, twice.payload, vector=twice.vector))
         orphan = {
             **twice.payload,
-            "chunk_id": "nobody-asked-for-00",
+            "chunk_id": "left-over-00",
             "text": "Left over from an older version.",
         }
-        self.planted[Kind.ORPHAN] = "nobody-asked-for-00"
+        self.planted[Kind.ORPHAN] = "left-over-00"
         self._put(Point(2, orphan, vector=twice.vector))
 
-    def _vector_faults(self) -> None:
-        self._revector(self._take(Kind.STALE_VECTOR), self._embedded(OLDER))
+    def _plant_vector_faults(self) -> None:
+        self._write_vector(self._take(Kind.STALE_VECTOR), self._embed(OLDER))
         other = self._take(Kind.WRONG_MODEL)
         self._write(other, embedding_model=lambda _record: "some-other-model")
-        self._revector(other, unrelated(self._embedder.dimension or 384))
-        asked = self._take(Kind.WRONG_INPUT_TYPE)
-        self._revector(asked, self._embedded(asked.text, InputType.QUERY))
+        self._write_vector(other, unrelated(self._embedder.dimension or 384))
+        query = self._take(Kind.WRONG_INPUT_TYPE)
+        self._write_vector(query, self._embed(query.text, InputType.QUERY))
         cut = self._take(Kind.TRUNCATED_INPUT)
-        self._revector(cut, self._embedded(cut.text[:256]))
+        self._write_vector(cut, self._embed(cut.text[:256]))
 
-    def _embedded(self, text: str, input_type: InputType = InputType.DOCUMENT) -> Vector:
+    def _embed(self, text: str, input_type: InputType = InputType.DOCUMENT) -> Vector:
         return self._embedder.embed([text], input_type, Deadline(60_000))[0]
 
     def _take(self, kind: Kind) -> ChunkRecord:
@@ -101,16 +101,16 @@ class Planter:
         self.planted[kind] = record.chunk_id
         return record
 
-    def _stored(self, record: ChunkRecord) -> Point:
+    def _read(self, record: ChunkRecord) -> Point:
         return self._store.fetch(self._collection, [record.point_id], Deadline(60_000), with_vector="")[0]
 
     def _write(self, record: ChunkRecord, **changes: object) -> None:
-        point = self._stored(record)
+        point = self._read(record)
         changed = {name: change(record) for name, change in changes.items()}  # type: ignore[operator]
         self._put(Point(point.id, {**point.payload, **changed}, vector=point.vector))
 
-    def _revector(self, record: ChunkRecord, vector: Vector) -> None:
-        self._put(Point(record.point_id, self._stored(record).payload, vector=tuple(vector)))
+    def _write_vector(self, record: ChunkRecord, vector: Vector) -> None:
+        self._put(Point(record.point_id, self._read(record).payload, vector=tuple(vector)))
 
     def _put(self, point: Point) -> None:
         self._store.upsert(self._collection, [point], "", Deadline(60_000))

@@ -1,4 +1,4 @@
-"""Collections with planted faults, and what an audit must find in them: exactly those."""
+"""Collections with planted faults; an audit must find exactly those."""
 
 import random
 import unicodedata
@@ -39,7 +39,7 @@ DAMAGES = {
 
 @dataclass
 class Planted:
-    """What is stored, what should be, and what is wrong with it."""
+    """What is stored, what should be stored, and the faults."""
 
     points: list[Point] = field(default_factory=list)
     entries: list[Entry] = field(default_factory=list)
@@ -59,7 +59,7 @@ def text_of(rng: random.Random, number: int, words_of_each: int) -> str:
 def planted(
     count: int, faults_of_each: int = 3, seed: int = 7, *, hashed: bool = False, words: int = 20
 ) -> Planted:
-    """So many chunks with ids of every sort, and faults of every kind among them."""
+    """Make chunks with all sorts of ids, and faults of every kind among them."""
     rng, made = random.Random(seed), Planted()
     ids = [_chunk_id(rng, number) for number in range(count)]
     order = list(range(count))
@@ -117,42 +117,42 @@ def _plant(
         original_sha256=digest(text) if hashed else None,
         metadata={"url": url, "position": number} if number % 2 else None,
     )
-    home = point_id_for(chunk_id)
+    point_id = point_id_for(chunk_id)
     other = str(UUID(int=rng.getrandbits(128)))
     match fate:
         case Kind.MISSING:
             made.entries.append(entry)
         case Kind.ORPHAN:
-            made.points.append(Point(home, payload, vector=VECTOR))
+            made.points.append(Point(point_id, payload, vector=VECTOR))
         case Kind.DUPLICATE:
             made.entries.append(entry)
-            made.points += [Point(home, payload, vector=VECTOR), Point(other, payload, vector=VECTOR)]
+            made.points += [Point(point_id, payload, vector=VECTOR), Point(other, payload, vector=VECTOR)]
         case "manifest_duplicate":
             made.entries += [entry, Entry(chunk_id, original_text=text + "!")]
-            made.points.append(Point(home, payload, vector=VECTOR))
+            made.points.append(Point(point_id, payload, vector=VECTOR))
             fate = Kind.DUPLICATE
         case Kind.METADATA_MISMATCH:
             made.entries.append(
                 Entry(chunk_id, entry.original_text, entry.original_sha256, {"position": True})
             )
-            made.points.append(Point(home, {**payload, "position": 1}, vector=VECTOR))
+            made.points.append(Point(point_id, {**payload, "position": 1}, vector=VECTOR))
         case Kind.UNVERIFIABLE:
             made.entries.append(entry)
-            made.points.append(Point(home, {**payload, "text": number}, vector=VECTOR))
+            made.points.append(Point(point_id, {**payload, "text": number}, vector=VECTOR))
         case "elsewhere":
             made.entries.append(entry)
             made.points.append(Point(other, payload, vector=VECTOR))
             fate = None
         case "repeated":
             made.entries += [entry, entry]
-            made.points.append(Point(home, payload, vector=VECTOR))
+            made.points.append(Point(point_id, payload, vector=VECTOR))
             fate = None
         case None:
             made.entries.append(entry)
-            made.points.append(Point(home, payload, vector=VECTOR))
+            made.points.append(Point(point_id, payload, vector=VECTOR))
         case damage:
             made.entries.append(entry)
-            made.points.append(Point(home, {**payload, "text": DAMAGES[damage](text)}, vector=VECTOR))
+            made.points.append(Point(point_id, {**payload, "text": DAMAGES[damage](text)}, vector=VECTOR))
             made.damages[damage].add(chunk_id)
             fate = Kind.MISMATCH
     if fate is None:
@@ -192,13 +192,13 @@ def resume(
 
 
 def found_in(folder: Path) -> dict[str, set[str]]:
-    """Chunk ids by kind, from the file of all findings."""
+    """Read the file of all findings, and return the chunk ids by kind."""
     from chunkproof.audit.findings import Finding
 
     found: dict[str, set[str]] = defaultdict(set)
     with (folder / "findings.jsonl").open("rb") as file:
         for line in file:
             finding = Finding.model_validate_json(line)
-            assert finding.chunk_id not in found[finding.kind], "said twice"
+            assert finding.chunk_id not in found[finding.kind], "found twice"
             found[finding.kind].add(finding.chunk_id)
     return dict(found)

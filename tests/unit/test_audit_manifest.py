@@ -26,16 +26,16 @@ HASH = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"  # of 
         Entry("original_sha256", original_text="metadata"),
     ],
 )
-def test_what_is_written_is_read(entry: Entry) -> None:
+def test_an_entry_survives_writing_and_reading(entry: Entry) -> None:
     assert parse_entry(entry.to_line()) == entry
 
 
 @pytest.mark.parametrize("chunk_id", ["a", "doc 1/ü", "", "x" * 1000, "550e8400-e29b"])
-def test_a_chunk_whose_id_qdrant_does_not_take_has_its_uuid5_as_home(chunk_id: str) -> None:
+def test_a_chunk_id_that_is_no_point_id_gets_a_uuid5_as_its_point(chunk_id: str) -> None:
     assert point_id_for(chunk_id) == str(uuid5(NAMESPACE, chunk_id))
 
 
-def test_ids_and_hashes_are_read_as_qdrant_and_sha256_write_them() -> None:
+def test_point_ids_and_hashes_are_normalized() -> None:
     line = b'{"chunk_id":"a","point_id":"550E8400E29B41D4A716446655440000","original_sha256":"%s"}'
     entry = parse_entry(line % HASH.upper().encode())
     assert entry.point_id == "550e8400-e29b-41d4-a716-446655440000"
@@ -70,13 +70,13 @@ def test_ids_and_hashes_are_read_as_qdrant_and_sha256_write_them() -> None:
         (b'{"chunk_id":"a","original_text":"\xff"}', "The line is not UTF-8"),
     ],
 )
-def test_a_bad_line_says_what_is_wrong_with_it(line: bytes, message: str) -> None:
+def test_a_wrong_line_is_refused_with_the_reason(line: bytes, message: str) -> None:
     with pytest.raises(InvalidParameterError) as raised:
         parse_entry(line)
-    assert any(message in said for said in raised.value.messages), raised.value.messages
+    assert any(message in each for each in raised.value.messages), raised.value.messages
 
 
-def test_all_bad_lines_are_named_at_once_and_a_flood_is_counted(tmp_path: Path) -> None:
+def test_all_wrong_lines_are_reported_at_once_and_beyond_twenty_they_are_counted(tmp_path: Path) -> None:
     lines = [b'{"chunk_id":"a","original_text":"x"}\n', *[b"{}\n"] * 30]
     with pytest.raises(InvalidParameterError) as raised:
         prepare(lines, "m.jsonl", tmp_path)
@@ -95,14 +95,14 @@ def test_a_manifest_that_ends_in_the_middle_of_a_line_is_refused_with_the_number
             prepare([whole, last[:end]], "m", tmp_path)
 
 
-def test_the_mark_that_an_editor_puts_first_is_no_part_of_the_manifest(tmp_path: Path) -> None:
+def test_a_byte_order_mark_is_ignored_on_the_first_line_only(tmp_path: Path) -> None:
     lines = [b"\xef\xbb\xbf" + Entry("a", "x").to_line(), b"\xef\xbb\xbf\n"]
     with pytest.raises(InvalidParameterError, match="m:2: "):
         prepare(lines, "m", tmp_path)
     assert [chunk.entry for _, chunk in prepare(lines[:1], "m", tmp_path).read()] == [Entry("a", "x")]
 
 
-def test_a_manifest_comes_in_the_order_of_point_ids_each_chunk_once(tmp_path: Path) -> None:
+def test_a_prepared_manifest_has_each_chunk_once_sorted_by_point_id(tmp_path: Path) -> None:
     lines = [
         Entry("ffffffff-0000-4000-8000-000000000000", "u").to_line(),
         Entry("100", "x").to_line(),
@@ -123,7 +123,7 @@ def test_the_hash_of_a_text_does_not_conflict_with_the_text(tmp_path: Path) -> N
     assert [chunk.conflict for _, chunk in prepare(lines, "m", tmp_path).read()] == [False]
 
 
-def test_the_same_id_at_several_points_of_the_manifest_is_one_chunk(tmp_path: Path) -> None:
+def test_an_id_at_several_points_of_the_manifest_is_one_chunk(tmp_path: Path) -> None:
     lines = [
         Entry("a", "x", point_id=1).to_line(),
         Entry("b", "x").to_line(),
@@ -133,17 +133,17 @@ def test_the_same_id_at_several_points_of_the_manifest_is_one_chunk(tmp_path: Pa
     assert {chunk.entry.chunk_id: chunk.conflict for _, chunk in prepared.read()} == {"a": True, "b": False}
 
 
-def test_keys_sort_as_qdrant_orders_points() -> None:
+def test_point_keys_sort_as_qdrant_orders_points() -> None:
     in_order: list[int | str] = [0, 5, 9, 10, 100, 2**63, 2**64 - 1]
     in_order += [str(UUID(int=n)) for n in (0, 1, 2**127, 2**128 - 1)]
     mixed = random.Random(3).sample(in_order, len(in_order))
     assert sorted(mixed, key=point_key) == in_order
 
 
-def test_more_lines_than_fit_are_sorted_all_the_same(tmp_path: Path) -> None:
+def test_more_lines_than_fit_in_memory_are_sorted(tmp_path: Path) -> None:
     rng = random.Random(5)
     lines = [b"%d\n" % rng.randrange(10**9) for _ in range(4_000)]
-    sorter = Sorter(tmp_path, run_bytes=1_000)  # some 350 runs: more than are merged at once
+    sorter = Sorter(tmp_path, run_bytes=1_000)  # about 350 runs, more than are merged at once
     assert len(lines) * 90 / 1_000 > 2 * MAX_RUNS
     for line in lines:
         sorter.add(line)
@@ -151,7 +151,7 @@ def test_more_lines_than_fit_are_sorted_all_the_same(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_sample_is_drawn_evenly_and_always_the_same(tmp_path: Path) -> None:
+def test_a_sample_is_spread_evenly_and_always_the_same(tmp_path: Path) -> None:
     lines = [Entry(str(n), "x").to_line() for n in range(1_000)]
     prepared = prepare(lines, "m", tmp_path)
     drawn = [int(chunk.entry.chunk_id) for _, chunk in draw_sample(prepared, 100, "sample").read()]
@@ -166,11 +166,11 @@ def test_a_sample_is_drawn_evenly_and_always_the_same(tmp_path: Path) -> None:
     ("faults", "drawn", "bound"),
     [
         (0, 1, 0.95),
-        (0, 59, 0.049508),  # the textbook's 59 items for 95/95
+        (0, 59, 0.049508),  # the textbook: 59 items for 95/95
         (0, 1_000, 0.002991),
         (1, 93, 0.049994),  # and 93 with one defect
         (5, 5, 1.0),
     ],
 )
-def test_the_bound_of_a_sample_is_the_textbooks(faults: int, drawn: int, bound: float) -> None:
+def test_the_upper_bound_of_a_sample_is_that_of_the_textbook(faults: int, drawn: int, bound: float) -> None:
     assert upper_bound(faults, drawn) == pytest.approx(bound, abs=1e-6)
