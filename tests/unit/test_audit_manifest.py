@@ -82,7 +82,7 @@ def test_all_wrong_lines_are_reported_at_once_and_beyond_twenty_they_are_counted
         prepare(lines, "m.jsonl", tmp_path)
     assert raised.value.messages[0] == "m.jsonl:2: chunk_id is required"
     assert raised.value.messages[-1] == "… and 40 more"
-    with pytest.raises(InvalidParameterError, match="no chunks in it"):
+    with pytest.raises(InvalidParameterError, match="the manifest has no chunks"):
         prepare([b"\n"], "m.jsonl", tmp_path)
 
 

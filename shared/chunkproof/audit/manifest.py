@@ -21,6 +21,7 @@ from chunkproof.retrieval.integrity import digest
 from chunkproof.retrieval.lookup import parse_point_id, point_id_for
 
 MAX_SHOWN_PROBLEMS = 20
+LINE = "The line"  # what messages call a line of a manifest
 GZIP_MAGIC, ZSTD_MAGIC = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _SHA256 = re.compile(r"[0-9a-f]{64}", re.I)
 
@@ -136,13 +137,12 @@ def check_lines(lines: Iterable[bytes], name: str) -> Iterator[tuple[Entry, byte
             more.append("If it is a chunks.jsonl, run chunkproof manifest to make a manifest from it.")
         raise InvalidParameterError(*problems, *more)
     if is_empty:
-        raise InvalidParameterError(f"{name}: no chunks in it")
+        raise InvalidParameterError(f"{name}: the manifest has no chunks")
 
 
 def parse_entry(line: bytes) -> Entry:
     """Parse a line; raise `InvalidParameterError` with everything that is wrong with it."""
-    fields = ManifestLine.parse(read_json(line, "The line"), subject="The line")
-    return _make_entry(vars(fields))
+    return _make_entry(vars(ManifestLine.parse(read_json(line, LINE), subject=LINE)))
 
 
 def parse_checked_line(line: bytes) -> Entry:
