@@ -5,7 +5,7 @@ Exit 1 when a response came too late or the request after the fault failed.
 
 import sys
 
-from support.fault_table import DEADLINE_MS, MARGIN_MS, drive, fault_setup, names
+from support.fault_table import DEADLINE_MS, MARGIN_MS, fault_names, fault_setup, run_fault
 from support.qdrant_server import NoServerError
 from support.quiet import handlers_silenced
 
@@ -14,8 +14,8 @@ def main() -> int:
     with handlers_silenced() as say, fault_setup() as setup:
         say(f"{'service':13} {'fault':29} {'code':21} status    ms  calls  recovered")
         rows = []
-        for dependency, name in names():
-            row = drive(setup, dependency, name)
+        for dependency, name in fault_names():
+            row = run_fault(setup, dependency, name)
             rows.append(row)
             recovered = "yes" if row.recovered else "NO"
             say(

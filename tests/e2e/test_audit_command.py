@@ -24,7 +24,7 @@ from chunkproof_cli.reports.audit import FORMATS
 from support.audits import Planted, fill, planted
 from support.commands import FULL, Command, needs_full
 from support.fault_proxy import Call, Fault, fault_proxy
-from support.faults import Says, qdrant_error
+from support.faults import Responds, qdrant_error
 from support.qdrant_server import QdrantServer
 
 HANDBOOK = ("--collection", "handbook")
@@ -262,7 +262,7 @@ class _FailsAfter(Fault):
         if call.request.start[1].endswith("/points/scroll"):
             self._left -= 1
             if self._left < 0:
-                await Says(qdrant_error(503)).handle(call)
+                await Responds(qdrant_error(503)).handle(call)
                 return
         await call.pass_on()
 

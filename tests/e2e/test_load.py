@@ -187,11 +187,11 @@ def test_cohere_and_a_served_qdrant_work_together(
 def test_an_embedder_that_fails_midway_leaves_no_collection(
     chunkproof: Command, handbook_file: Path, cohere_api: CohereServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from support.cohere_server import Answer
+    from support.recording_server import CannedResponse
 
     monkeypatch.setenv("COHERE_API_KEY", cohere_api.key)
     monkeypatch.setenv("COHERE_BASE_URL", cohere_api.url)
-    cohere_api.answers += [Answer(503, b"{}")] * 2  # once more than it is repeated
+    cohere_api.responses += [CannedResponse(503, b"{}")] * 2  # once more than it is repeated
     run = chunkproof("load", handbook_file, "--collection", "c")
     assert run.code == 3
     assert chunkproof("collection", "c").code == 2

@@ -13,8 +13,9 @@ from chunkproof_cli.local.handlers import find_handler
 
 from support import openapi
 from support.api import Reply, get, invoke, new_process, post, request
-from support.cohere_server import KEY, Answer, CohereServer
+from support.cohere_server import KEY, CohereServer
 from support.listeners import refusing_address, web_server
+from support.recording_server import CannedResponse
 
 ROUTES = [
     post("/search", {"query_text": "backups"}),
@@ -166,7 +167,7 @@ def test_a_limit_of_the_embedder_is_passed_on_with_the_time_to_wait(
     monkeypatch.setenv("COHERE_BASE_URL", cohere_api.url)
     monkeypatch.setenv("COHERE_API_KEY", KEY)
     monkeypatch.setenv("CHUNKPROOF_COLLECTION", collection)
-    cohere_api.answers.append(Answer(429, b'{"message": "slow down"}', {"retry-after": "2.4"}))
+    cohere_api.responses.append(CannedResponse(429, b'{"message": "slow down"}', {"retry-after": "2.4"}))
     limited, well = invoke(ROUTES[0]), invoke(ROUTES[0])
     assert (limited.status, limited.code) == (429, "RATE_LIMITED")
     assert limited.headers["retry-after"] == "3", "whole seconds, and never too early"

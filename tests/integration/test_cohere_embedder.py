@@ -15,8 +15,9 @@ from chunkproof.deadline import Deadline
 from chunkproof.errors import ChunkproofError, EmbeddingError, QueryTooLongError, RateLimitedError
 from chunkproof.retrieval.embedding import QueryEmbedder
 
-from support.cohere_server import KEY, Answer, CohereServer
+from support.cohere_server import KEY, CohereServer
 from support.listeners import dripping_server, refusing_address, silent_server
+from support.recording_server import CannedResponse
 
 JSON = {"content-type": "application/json"}
 UPSTREAM = "upstream-s3cr3t"
@@ -38,18 +39,18 @@ def embedder(cohere_api: CohereServer) -> Iterator[CohereEmbedder]:
     made.close()
 
 
-def error_response(status: int, message: str = UPSTREAM, **headers: str) -> Answer:
-    return Answer(status, json.dumps({"message": message}).encode(), {**JSON, **headers})
+def error_response(status: int, message: str = UPSTREAM, **headers: str) -> CannedResponse:
+    return CannedResponse(status, json.dumps({"message": message}).encode(), {**JSON, **headers})
 
 
-def embeddings(value: Any) -> Answer:
+def embeddings(value: Any) -> CannedResponse:
     body = {"id": "1", "embeddings": value, "texts": ["a"], "response_type": "embeddings_by_type"}
-    return Answer(200, json.dumps(body).encode(), JSON)
+    return CannedResponse(200, json.dumps(body).encode(), JSON)
 
 
-def failure(embedder: CohereEmbedder, cohere_api: CohereServer, answer: Answer) -> ChunkproofError:
+def failure(embedder: CohereEmbedder, cohere_api: CohereServer, answer: CannedResponse) -> ChunkproofError:
     """The error of an embedding when the service always sends this response."""
-    cohere_api.answers += [answer] * 5
+    cohere_api.responses += [answer] * 5
     queries = QueryEmbedder(embedder, cache_entries=0)
     with pytest.raises(ChunkproofError) as caught:
         queries.embed("What is ROS 2?", 1024, "docs", Deadline(2_000))
@@ -110,7 +111,7 @@ def test_a_full_batch_is_sent_in_one_call(
     ids=lambda answer: answer.body.decode(),
 )
 def test_a_text_that_the_service_refuses_to_truncate_is_too_long(
-    embedder: CohereEmbedder, cohere_api: CohereServer, answer: Answer
+    embedder: CohereEmbedder, cohere_api: CohereServer, answer: CannedResponse
 ) -> None:
     error = failure(embedder, cohere_api, answer)
     assert isinstance(error, QueryTooLongError)
@@ -147,7 +148,9 @@ def test_an_error_response_that_is_not_json_gets_the_same_message(
     embedder: CohereEmbedder, cohere_api: CohereServer
 ) -> None:
     error = failure(
-        embedder, cohere_api, Answer(502, f"<html>{UPSTREAM}</html>".encode(), {"content-type": "text/html"})
+        embedder,
+        cohere_api,
+        CannedResponse(502, f"<html>{UPSTREAM}</html>".encode(), {"content-type": "text/html"}),
     )
     assert error.code == "EMBEDDING_FAILED"
 
@@ -168,11 +171,11 @@ def test_retry_after_of_an_outage_is_passed_on(embedder: CohereEmbedder, cohere_
 
 
 UNUSABLE = {
-    "garbage": Answer(200, b"<html>", JSON),
-    "another content type": Answer(200, b"<html>hi</html>", {"content-type": "text/html"}),
-    "nothing": Answer(200, b"", JSON),
-    "no UTF-8": Answer(200, b'\xff\xfe{"', JSON),
-    "a list": Answer(200, b"[1]", JSON),
+    "garbage": CannedResponse(200, b"<html>", JSON),
+    "another content type": CannedResponse(200, b"<html>hi</html>", {"content-type": "text/html"}),
+    "nothing": CannedResponse(200, b"", JSON),
+    "no UTF-8": CannedResponse(200, b'\xff\xfe{"', JSON),
+    "a list": CannedResponse(200, b"[1]", JSON),
     "no floats": embeddings({}),
     "plain lists": embeddings([[1.0, 0.0]]),
     "an empty list": embeddings({"float": []}),
@@ -190,7 +193,7 @@ UNUSABLE = {
 
 @pytest.mark.parametrize("answer", UNUSABLE.values(), ids=UNUSABLE.keys())
 def test_a_response_without_embeddings_is_an_embedding_error(
-    embedder: CohereEmbedder, cohere_api: CohereServer, answer: Answer
+    embedder: CohereEmbedder, cohere_api: CohereServer, answer: CannedResponse
 ) -> None:
     error = failure(embedder, cohere_api, answer)
     assert isinstance(error, EmbeddingError)
@@ -199,18 +202,18 @@ def test_a_response_without_embeddings_is_an_embedding_error(
 
 
 MALFORMED = {
-    "no embeddings": Answer(200, b'{"id": "1"}', JSON),
+    "no embeddings": CannedResponse(200, b'{"id": "1"}', JSON),
     "embeddings null": embeddings(None),
-    "null": Answer(200, b"null", JSON),
+    "null": CannedResponse(200, b"null", JSON),
     "a number for the list": embeddings({"float": 5}),
     "a number for a vector": embeddings({"float": [5]}),
-    "a broken encoding": Answer(200, b"this is no gzip", {**JSON, "content-encoding": "gzip"}),
+    "a broken encoding": CannedResponse(200, b"this is no gzip", {**JSON, "content-encoding": "gzip"}),
 }
 
 
 @pytest.mark.parametrize("answer", MALFORMED.values(), ids=MALFORMED.keys())
 def test_a_malformed_response_is_an_embedding_error(
-    embedder: CohereEmbedder, cohere_api: CohereServer, answer: Answer
+    embedder: CohereEmbedder, cohere_api: CohereServer, answer: CannedResponse
 ) -> None:
     assert failure(embedder, cohere_api, answer).code == "EMBEDDING_FAILED"
 

@@ -7,7 +7,7 @@ import pytest
 
 from support.api import Reply
 from support.cohere_server import KEY
-from support.fault_table import DEADLINE_MS, Row, Setup, drive, fault_setup, names
+from support.fault_table import DEADLINE_MS, Row, Setup, fault_names, fault_setup, run_fault
 from support.qdrant_server import NoServerError
 
 pytestmark = pytest.mark.server
@@ -145,14 +145,16 @@ def _nothing_configured() -> None:
 
 
 def test_every_fault_has_an_expected_outcome() -> None:
-    assert {(dependency, name) for dependency, rows in EXPECTED.items() for name in rows} == set(names())
+    assert {(dependency, name) for dependency, rows in EXPECTED.items() for name in rows} == set(
+        fault_names()
+    )
 
 
-@pytest.mark.parametrize(("dependency", "name"), list(names()), ids=lambda part: part.replace(" ", "-"))
+@pytest.mark.parametrize(("dependency", "name"), list(fault_names()), ids=lambda part: part.replace(" ", "-"))
 def test_a_fault_has_its_error_code_in_time_and_the_next_request_succeeds(
     setup: Setup, dependency: str, name: str
 ) -> None:
-    row = drive(setup, dependency, name)
+    row = run_fault(setup, dependency, name)
     assert (row.code, row.status, row.calls) == EXPECTED[dependency][name]
     assert row.is_in_time, f"{row.ms:.0f} of {DEADLINE_MS} ms"
     assert row.recovered

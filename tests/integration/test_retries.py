@@ -29,7 +29,7 @@ from chunkproof_cli.local.gateway import LambdaContext
 
 from support.api import Reply, get, invoke, new_process
 from support.clock import Clock, clock_of
-from support.cohere_server import KEY, Answer, CohereServer
+from support.cohere_server import KEY, CohereServer
 from support.fault_proxy import FaultProxy, fault_proxy
 from support.faults import Cut, Refused
 from support.log_lines import capture_records
@@ -66,8 +66,8 @@ def qdrant_error(status: int, **headers: str) -> CannedResponse:
     return CannedResponse(status, b'{"status": {"error": "no"}}', {**JSON, **headers})
 
 
-def cohere_error(status: int, **headers: str) -> Answer:
-    return Answer(status, b'{"message": "no"}', {**JSON, **headers})
+def cohere_error(status: int, **headers: str) -> CannedResponse:
+    return CannedResponse(status, b'{"message": "no"}', {**JSON, **headers})
 
 
 Stores = Callable[..., QdrantStore]
@@ -129,7 +129,7 @@ def error_of(kind: type[ChunkproofError], call: Callable[..., object], *given: A
 def test_an_embedding_that_failed_once_is_requested_again(
     embedder_at: Embedders, cohere_api: CohereServer, status: int
 ) -> None:
-    cohere_api.answers.append(cohere_error(status))
+    cohere_api.responses.append(cohere_error(status))
     assert embed(embedder_at(cohere_api.url)) == 1024
     first, second = cohere_api.requests
     assert first == second, "the same request"
@@ -160,7 +160,7 @@ def test_a_search_is_a_read_although_it_is_a_post(store_at: Stores) -> None:
 def test_a_call_is_never_made_a_third_time(
     embedder_at: Embedders, store_at: Stores, cohere_api: CohereServer
 ) -> None:
-    cohere_api.answers += [cohere_error(503)] * 5
+    cohere_api.responses += [cohere_error(503)] * 5
     error_of(EmbeddingError, embed, embedder_at(cohere_api.url))
     assert len(cohere_api.requests) == 2
     with recording_server(lambda _: qdrant_error(503)) as server:
@@ -207,7 +207,7 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 def test_retry_after_in_seconds_is_respected(
     embedder_at: Embedders, cohere_api: CohereServer, pauses: list[float]
 ) -> None:
-    cohere_api.answers.append(cohere_error(429, **{"retry-after": "3"}))
+    cohere_api.responses.append(cohere_error(429, **{"retry-after": "3"}))
     assert embed(embedder_at(cohere_api.url)) == 1024
     assert len(cohere_api.requests) == 2
     (pause,) = pauses
@@ -237,7 +237,7 @@ def test_without_retry_after_the_pause_is_at_most_a_fifth_of_a_second(
 def test_a_retry_after_beyond_the_deadline_is_passed_on_at_once(
     embedder_at: Embedders, store_at: Stores, cohere_api: CohereServer, status: int
 ) -> None:
-    cohere_api.answers.append(cohere_error(status, **{"retry-after": "7"}))
+    cohere_api.responses.append(cohere_error(status, **{"retry-after": "7"}))
     started = monotonic()
     error = error_of(ChunkproofError, embed, embedder_at(cohere_api.url), 2_000)
     assert (error.retry_after, len(cohere_api.requests)) == (7.0, 1)
@@ -250,7 +250,7 @@ def test_a_retry_after_beyond_the_deadline_is_passed_on_at_once(
 def test_a_retry_after_of_less_than_a_second_is_not_rounded_up(
     embedder_at: Embedders, cohere_api: CohereServer, pauses: list[float]
 ) -> None:
-    cohere_api.answers.append(cohere_error(429, **{"retry-after": "0.2"}))
+    cohere_api.responses.append(cohere_error(429, **{"retry-after": "0.2"}))
     assert embed(embedder_at(cohere_api.url)) == 1024
     (pause,) = pauses
     assert 0.2 <= pause <= 0.4
@@ -399,7 +399,7 @@ def test_an_open_circuit_makes_no_request_and_closes_after_five_seconds(
 def test_an_open_circuit_of_the_embedder_behaves_the_same(
     embedder_at: Embedders, cohere_api: CohereServer, clock: Clock, pauses: list[float]
 ) -> None:
-    cohere_api.answers += [cohere_error(500)] * 6
+    cohere_api.responses += [cohere_error(500)] * 6
     breaker = CircuitBreaker("cohere", open_s=5.0)
     embedder = embedder_at(cohere_api.url, breaker)
     for _ in range(3):

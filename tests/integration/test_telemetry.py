@@ -28,8 +28,9 @@ from chunkproof_cli.local.gateway import LambdaContext
 from support import emf
 from support.api import Event, Reply, get, invoke, new_process, post, request
 from support.chunks import SECONDS_60, fill
-from support.cohere_server import KEY, Answer, CohereServer, cohere_server
+from support.cohere_server import KEY, CohereServer, cohere_server
 from support.log_lines import CapturedOutput, Line, capture_stdout
+from support.recording_server import CannedResponse
 
 QUERY = "Where do the tapirs of Kłodzko sleep?"
 SEARCH = post("/search", {"query_text": QUERY, "query_id": "q-1"})
@@ -382,7 +383,7 @@ def test_time_is_counted_to_the_stage_that_took_it(
 
 
 def failing_embedder(api: CohereServer, _: Store) -> None:
-    api.answers.append(Answer(400, b'{"message": "no"}', {"content-type": "application/json"}))
+    api.responses.append(CannedResponse(400, b'{"message": "no"}', {"content-type": "application/json"}))
 
 
 def failing_store(_: CohereServer, store: Store) -> None:

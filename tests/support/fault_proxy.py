@@ -1,7 +1,7 @@
-"""A proxy on loopback, between an HTTP client and a real server, that fails on purpose.
+"""A loopback proxy between an HTTP client and a real server that fails on purpose.
 
-It speaks plain HTTP/1.1 and keeps connections alive on both sides. Without a fault every byte passes as it
-came. What can go wrong is in `support.faults`; here is how a fault gets at a request, and the proxy itself.
+It speaks plain HTTP/1.1 and keeps connections alive on both sides. Without a fault, bytes pass unchanged. The kinds
+of fault are in `support.faults`.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 @dataclass(frozen=True)
 class Message:
-    """A request or an answer as it came; `framed` is the body with the frames of its chunks, if any."""
+    """A request or response as it arrived; `framed` is the body with the frames of its chunks, if any."""
 
     head: bytes
     framed: bytes
@@ -51,8 +51,8 @@ class Message:
 
 
 @dataclass(frozen=True)
-class Answer:
-    """An answer to be sent in one piece, with its length stated."""
+class Response:
+    """A response to send in one piece, with a content-length."""
 
     status: int
     body: bytes
@@ -66,18 +66,18 @@ class Answer:
 
 
 class Wire:
-    """One connection, read no further than asked: asyncio's streams would read ahead by themselves."""
+    """One connection that is read no further than requested; asyncio's streams read ahead."""
 
     def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(False)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # a byte sent is a byte on its way
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # send every byte at once
         self._sock = sock
         self._ahead = bytearray()
         self._loop = asyncio.get_running_loop()
 
     @property
     def is_usable(self) -> bool:
-        """Whether an idle connection still stands: nothing was said on it, and it was not closed."""
+        """Whether an idle connection is still open and has no data."""
         try:
             self._sock.recv(1, socket.MSG_PEEK)
         except BlockingIOError:
@@ -89,8 +89,8 @@ class Wire:
     async def connect(self, address: tuple[str, int]) -> None:
         await self._loop.sock_connect(self._sock, address)
 
-    async def comes_more(self) -> bool:
-        """Wait for the first byte of what comes next, without reading it; False at the end."""
+    async def has_more(self) -> bool:
+        """Wait for the next byte without reading it; False at the end of the connection."""
         if self._sock.fileno() == -1:
             return False
         if self._ahead:
@@ -104,15 +104,15 @@ class Wire:
         return bool(self._sock.recv(1, socket.MSG_PEEK))
 
     async def head(self) -> bytes:
-        """All to the first blank line."""
+        """Read up to the first blank line."""
         return await self._until(BLANK_LINE)
 
     async def request(self, head: bytes) -> Message:
-        """The request with this head."""
+        """Read the rest of the request with this head."""
         return Message(head, *(await self._body(head) or (b"", b"")))
 
-    async def answer(self, method: str) -> Message:
-        """The answer to a request of this method; `is_last` where the connection ends with it."""
+    async def response(self, method: str) -> Message:
+        """Read the response to a request of this method; `is_last` if the connection ends with it."""
         head = await self.head()
         is_last = dict(_headers(head)).get("connection", "").lower() == "close"
         if method == "HEAD" or head.split(b" ", 2)[1] in (b"204", b"304"):
@@ -123,7 +123,7 @@ class Wire:
         return Message(head, body, body, is_last=True)
 
     async def rest(self) -> bytes:
-        """All until the other side closes."""
+        """Read until the other side closes."""
         try:
             while True:
                 await self._read()
@@ -134,13 +134,13 @@ class Wire:
         await self._loop.sock_sendall(self._sock, data)
 
     def close(self, *, reset: bool = False) -> None:
-        """Close with the usual goodbye (FIN), or with none (RST)."""
+        """Close normally (FIN) or with a reset (RST)."""
         if reset:
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
         self._sock.close()
 
     async def _body(self, head: bytes) -> tuple[bytes, bytes] | None:
-        """As it came, and unchunked; None where the head does not say how long it is."""
+        """Read the body, as it arrived and unchunked; None if the head does not state its length."""
         headers = dict(_headers(head))
         if headers.get("transfer-encoding", "").lower() == "chunked":
             return await self._chunks()
@@ -182,19 +182,19 @@ class Wire:
 
 
 class Upstream:
-    """The server behind one client's connection: asked over one connection too, opened when first needed."""
+    """The server behind one client's connection, reached over one connection that is opened when first needed."""
 
     def __init__(self, host: str, port: int) -> None:
         self._address = (host, port)
         self._wire: Wire | None = None
 
-    async def ask(self, request: bytes, method: str) -> Message:
+    async def send(self, request: bytes, method: str) -> Message:
         wire = await self._connected()
         await wire.send(request)
-        answer = await wire.answer(method)
-        if answer.is_last:
+        response = await wire.response(method)
+        if response.is_last:
             self.close()
-        return answer
+        return response
 
     def close(self) -> None:
         if self._wire is not None:
@@ -210,47 +210,47 @@ class Upstream:
 
 @dataclass(frozen=True)
 class Call:
-    """One request in the hands of a fault."""
+    """One request, as a fault handles it."""
 
     request: Message
     client: Wire
     upstream: Upstream
 
     async def pass_on(self) -> None:
-        """Ask the server, and answer as it does, byte by byte."""
-        answer = await self.upstream.ask(self.request.raw, self.request.start[0])
-        await self.client.send(answer.raw)
-        if answer.is_last:
+        """Forward the request, and return the server's response unchanged."""
+        response = await self.upstream.send(self.request.raw, self.request.start[0])
+        await self.client.send(response.raw)
+        if response.is_last:
             self.client.close()
 
-    async def plain_answer(self) -> Answer:
-        """Ask the server, and have its answer unchunked and uncompressed."""
+    async def plain_response(self) -> Response:
+        """Forward the request, and return the response unchunked and uncompressed."""
         head = re.sub(rb"\r\naccept-encoding:[^\r]*", b"", self.request.head, flags=re.I)
-        got = await self.upstream.ask(head + self.request.framed, self.request.start[0])
+        got = await self.upstream.send(head + self.request.framed, self.request.start[0])
         kept = tuple(pair for pair in got.headers if pair[0] not in OF_ONE_HOP)
-        return Answer(int(got.start[1]), got.body, kept)
+        return Response(int(got.start[1]), got.body, kept)
 
 
 class Fault:
-    """What is done with a request; this one does no harm."""
+    """What happens to a request; the base class forwards it unchanged."""
 
     listens: ClassVar[bool] = True
     reads: ClassVar[bool] = True
 
-    def concerns(self, *, is_reused: bool) -> bool:
-        """Whether it strikes a request on a connection that is new or had an earlier request."""
+    def applies(self, *, is_reused: bool) -> bool:
+        """Whether it applies to a request on a new connection, or on one with an earlier request."""
         return True
 
     async def handle(self, call: Call) -> None:
-        """Answer or not; the connection stays open unless this closes it."""
+        """Respond or not; the connection stays open unless this closes it."""
         await call.pass_on()
 
 
 @dataclass(frozen=True)
 class Exchange:
-    """A request that reached the proxy: over which connection, counted from 1, and what struck it.
+    """A request that reached the proxy, the number of its connection from 1, and the fault that applied.
 
-    Without a fault it was passed on. Method and path are empty where the request was not read.
+    Method and path are empty if the request was not read.
     """
 
     method: str
@@ -260,7 +260,7 @@ class Exchange:
 
 
 class FaultProxy:
-    """Made by `fault_proxy`. `url` stays the same for as long as it runs."""
+    """Created by `fault_proxy`. `url` stays the same as long as it runs."""
 
     def __init__(self, upstream: str, loop: asyncio.AbstractEventLoop) -> None:
         parts = urlsplit(upstream)
@@ -275,27 +275,27 @@ class FaultProxy:
         self._serving: set[asyncio.Task[None]] = set()
         self._broken: list[BaseException] = []
         self._listener: socket.socket | None = None
-        # Keeps the port while nothing listens: else another process could get it, or a client that
-        # connects from this very port would reach itself.
+        # Keeps the port while nothing listens: otherwise another process could get it, or a client that
+        # connects from this port would reach itself.
         self._port_holder = _bound(0)
         self._port = int(self._port_holder.getsockname()[1])
         self.url = f"http://127.0.0.1:{self._port}"
 
     @property
     def log(self) -> list[Exchange]:
-        """Every request that arrived until now, in order; each is here before it is read whole or answered."""
+        """All requests so far, in order; each is logged before it is read in full."""
         return list(self._log)
 
     @property
     def connections(self) -> int:
-        """Connections accepted so far. Refused ones never reach the proxy and cannot be counted."""
+        """Connections accepted so far; refused ones do not reach the proxy."""
         return self._connections
 
     def inject(self, fault: Fault | None, *, times: int | None = None) -> None:
-        """From now on, strike every request with this fault, or only so many; None heals.
+        """Apply this fault to all following requests, or to the next `times`; None removes the fault.
 
-        In force when it returns. A request under way keeps the fault that it met; where nothing listens any more it
-        is cut.
+        It is in force when this returns. A request under way keeps its own fault, unless the new fault closes all
+        connections.
         """
         if times is not None and (times < 1 or fault is None or not fault.listens):
             raise ValueError("times is at least 1, and only for a fault whose requests can be counted")
@@ -315,7 +315,7 @@ class FaultProxy:
             self._loop.add_reader(self._listener, self._accept, self._listener)
 
     async def _shut(self) -> None:
-        """As when the server's process ends: nothing listens, and every connection is closed."""
+        """Stop listening and close every connection, as when a server's process ends."""
         if self._listener is not None:
             self._loop.remove_reader(self._listener)
             self._listener.close()
@@ -328,7 +328,7 @@ class FaultProxy:
     def _accept(self, listener: socket.socket) -> None:
         try:
             sock, _ = listener.accept()
-        except (BlockingIOError, ConnectionError):  # the client left before its turn
+        except (BlockingIOError, ConnectionError):  # the client has disconnected
             return
         self._connections += 1
         client = Wire(sock)
@@ -337,7 +337,7 @@ class FaultProxy:
         task.add_done_callback(partial(self._served, client))
 
     def _served(self, client: Wire, task: asyncio.Task[None]) -> None:
-        client.close()  # here, since a task that is cancelled before it began closes nothing
+        client.close()  # here, because a task that is cancelled before it begins closes nothing
         self._serving.discard(task)
         if not task.cancelled() and (error := task.exception()):
             self._broken.append(error)
@@ -346,11 +346,11 @@ class FaultProxy:
         with closing(Upstream(*self._upstream)) as upstream:
             is_reused = False
             try:
-                while await client.comes_more():
+                while await client.has_more():
                     fault = self._next_fault(is_reused)
                     await self._handle(fault, number, client, upstream)
                     is_reused = True
-            except (OSError, EOFError):  # the client gave up, or the server is not there
+            except (OSError, EOFError):  # the client disconnected, or the server is down
                 return
 
     async def _handle(self, fault: Fault | None, number: int, client: Wire, upstream: Upstream) -> None:
@@ -363,7 +363,7 @@ class FaultProxy:
 
     def _next_fault(self, is_reused: bool) -> Fault | None:
         fault = self._fault
-        if fault is None or not fault.concerns(is_reused=is_reused):
+        if fault is None or not fault.applies(is_reused=is_reused):
             return None
         if self._left is not None:
             self._left -= 1
@@ -373,16 +373,16 @@ class FaultProxy:
     async def _stop(self) -> None:
         await self._shut()
         self._port_holder.close()
-        if self._broken:  # a fault with a mistake in it must not look like one that struck
+        if self._broken:  # an error in a fault's own code must fail the test
             raise self._broken[0]
 
 
 @contextmanager
 def fault_proxy(upstream: str) -> Iterator[FaultProxy]:
-    """A proxy to the server at `http://host:port`, healthy until told otherwise.
+    """Run a proxy to the server at `http://host:port`, without a fault at first.
 
-    Where the server cannot be reached, the client's connection is closed without an answer. What a fault's own
-    code raises is raised here at the end.
+    If the server cannot be reached, the client's connection is closed without a response. Errors in a fault's own
+    code are raised at the end.
     """
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="fault-proxy", daemon=True)

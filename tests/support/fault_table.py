@@ -1,6 +1,6 @@
-"""Every fault on every dependency through the real handlers: what was answered, how soon, after how many calls.
+"""Run every fault of every dependency through the real handlers: the response, its time and the number of calls.
 
-Nothing is patched: requests are counted by the proxies, times are the handler's own.
+Nothing is patched: the proxies count the calls, and the times are those that the handlers report.
 """
 
 import os
@@ -35,7 +35,7 @@ ROUTES: Mapping[str, tuple[str, dict[str, Any]]] = {
 
 @dataclass(frozen=True)
 class Row:
-    """What a request met with a fault in force, and the one after it was gone."""
+    """The outcome of a request with a fault in force, and whether the next one succeeded."""
 
     code: str
     status: int
@@ -51,7 +51,7 @@ class Row:
 
 @dataclass
 class Setup:
-    """A real Qdrant server and Cohere's API, each behind a proxy, and the handlers' settings pointing there."""
+    """A real Qdrant server and Cohere's API, each behind a proxy that the handlers' settings point to."""
 
     server: QdrantServer
     store: QdrantStore
@@ -99,7 +99,7 @@ def _environment(**variables: str) -> Iterator[None]:
         os.environ.update(before)
 
 
-def names() -> Iterator[tuple[str, str]]:
+def fault_names() -> Iterator[tuple[str, str]]:
     """Every dependency and fault, in the table's order."""
     for dependency in ROUTES:
         service = "cohere" if dependency == "cohere" else "qdrant"
@@ -108,33 +108,33 @@ def names() -> Iterator[tuple[str, str]]:
             yield from ((dependency, name) for name in EVENTS)
 
 
-def drive(setup: Setup, dependency: str, name: str) -> Row:
-    """A healthy request in a new process, one that meets the fault, and one after it."""
-    path, asked = ROUTES[dependency]
+def run_fault(setup: Setup, dependency: str, name: str) -> Row:
+    """Send a healthy request in a new process, one with the fault in force, and one after it."""
+    path, body = ROUTES[dependency]
     proxy = setup.cohere if dependency == "cohere" else setup.qdrant
     with new_process():
-        warm = invoke(post(path, asked if path != "/search" else {"query_text": "Is all well?"}))
+        warm = invoke(post(path, body if path != "/search" else {"query_text": "Is all well?"}))
         assert warm.status == 200, warm.text
-        strike, heal = _ways(setup, proxy, dependency, name)
-        strike()
+        start, end = _actions(setup, proxy, dependency, name)
+        start()
         before = len(proxy.log)
-        reply = invoke(post(path, asked))
+        reply = invoke(post(path, body))
         calls = len(proxy.log) - before
-        heal()
-        after = invoke(post(path, asked))
-    body = reply.json
-    ms = body["execution"]["latency_ms"] if "execution" in body else body["retrieval_time_ms"]
-    code = body["error"]["code"] if "error" in body else "-"
+        end()
+        after = invoke(post(path, body))
+    content = reply.json
+    ms = content["execution"]["latency_ms"] if "execution" in content else content["retrieval_time_ms"]
+    code = content["error"]["code"] if "error" in content else "-"
     return Row(code, reply.status, ms, calls, after.status == 200, reply)
 
 
-Way = Callable[[], object]
+Action = Callable[[], object]
 
 
-def _ways(setup: Setup, proxy: FaultProxy, dependency: str, name: str) -> tuple[Way, Way]:
+def _actions(setup: Setup, proxy: FaultProxy, dependency: str, name: str) -> tuple[Action, Action]:
     if name in EVENTS:
-        strike, heal = EVENTS[name]
-        return lambda: strike(setup), lambda: heal(setup)
+        start, end = EVENTS[name]
+        return lambda: start(setup), lambda: end(setup)
     fault = FAULTS["cohere" if dependency == "cohere" else "qdrant"][name]
     return lambda: proxy.inject(fault), lambda: proxy.inject(None)
 
@@ -152,7 +152,7 @@ def _nothing(_setup: Setup) -> None:
     pass
 
 
-# What happens to the server itself between two calls, and how it ends.
+# What happens to the server itself between two calls, and how it is undone.
 EVENTS: Mapping[str, tuple[Callable[[Setup], None], Callable[[Setup], None]]] = {
     "collection dropped": (_drop, Setup.make_collection),
     "collection made anew": (lambda s: (_drop(s), s.make_collection())[0], _nothing),

@@ -1,7 +1,4 @@
-"""What can go wrong with a service: the kinds of fault, and all of them by name for each service.
-
-A fault is put in force with `FaultProxy.inject`. What Chunkproof makes of it is not said here.
-"""
+"""The kinds of fault, and all faults of each service by name. `FaultProxy.inject` puts one in force."""
 
 import asyncio
 import json
@@ -16,7 +13,7 @@ from functools import cache
 from http import HTTPStatus
 from typing import Any, ClassVar, Literal
 
-from support.fault_proxy import JSON, Answer, Call, Fault
+from support.fault_proxy import JSON, Call, Fault, Response
 
 Dependency = Literal["cohere", "qdrant"]
 Change = Callable[[Any], Any]
@@ -27,14 +24,14 @@ GZIP_HEAD = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x02\xff"
 
 @dataclass(frozen=True)
 class Refused(Fault):
-    """Nothing listens at the address until healed; open connections are closed."""
+    """Nothing listens at the address, and open connections are closed."""
 
     listens: ClassVar[bool] = False
 
 
 @dataclass(frozen=True)
 class NeverReads(Fault):
-    """Accepts the connection and reads nothing: a short request seems sent, a long one gets stuck."""
+    """Accepts connections and reads nothing: a short request seems sent, a long one blocks."""
 
     reads: ClassVar[bool] = False
 
@@ -44,7 +41,7 @@ class NeverReads(Fault):
 
 @dataclass(frozen=True)
 class Silence(Fault):
-    """Reads the request and never answers, for as long as the client stays."""
+    """Reads the request and never responds."""
 
     async def handle(self, call: Call) -> None:
         await call.client.rest()
@@ -52,7 +49,7 @@ class Silence(Fault):
 
 @dataclass(frozen=True)
 class Latency(Fault):
-    """Passes the request on after so long, and up to `jitter_ms` more."""
+    """Forwards the request after this time, and up to `jitter_ms` more."""
 
     ms: float
     jitter_ms: float = 0
@@ -67,49 +64,48 @@ class Latency(Fault):
 
 @dataclass(frozen=True)
 class Drip(Fault):
-    """Passes the request on and answers slowly: the head at once, then a byte every so often."""
+    """Forwards the request and responds slowly: the head at once, then one byte at a time."""
 
     every_ms: float
 
     async def handle(self, call: Call) -> None:
-        answer = await call.plain_answer()
-        await call.client.send(answer.head)
-        for byte in answer.body:
+        response = await call.plain_response()
+        await call.client.send(response.head)
+        for byte in response.body:
             await asyncio.sleep(self.every_ms / 1000)
             await call.client.send(bytes([byte]))
 
 
 @dataclass(frozen=True)
 class Cut(Fault):
-    """Ends the connection after a part of the server's answer, with a reset (RST) or a goodbye (FIN).
+    """Closes the connection after a part of the server's response, with a reset (RST) or normally (FIN).
 
-    After "nothing" the server was not asked. With `only_reused` the first request of a connection passes, and
-    so does every request that a client opens a connection for.
+    With "nothing" the request is not forwarded. With `only_reused` the first request of each connection passes.
     """
 
     after: Literal["nothing", "half the head", "half the body"]
     reset: bool
     only_reused: bool = False
 
-    def concerns(self, *, is_reused: bool) -> bool:
+    def applies(self, *, is_reused: bool) -> bool:
         return is_reused or not self.only_reused
 
     async def handle(self, call: Call) -> None:
         if self.after != "nothing":
-            await call.client.send(self._part(await call.plain_answer()))
+            await call.client.send(self._part(await call.plain_response()))
         call.client.close(reset=self.reset)
 
-    def _part(self, answer: Answer) -> bytes:
+    def _part(self, response: Response) -> bytes:
         if self.after == "half the head":
-            return answer.head[: len(answer.head) // 2]
-        return answer.head + answer.body[: len(answer.body) // 2]
+            return response.head[: len(response.head) // 2]
+        return response.head + response.body[: len(response.body) // 2]
 
 
 @dataclass(frozen=True)
 class Garbage(Fault):
-    """Answers with bytes that are no HTTP, and closes."""
+    """Sends bytes that are not HTTP, and closes."""
 
-    data: bytes = b"\x15\x03\x01\x00\x02\x02\x46" * 20  # what a TLS port says to plain HTTP
+    data: bytes = b"\x15\x03\x01\x00\x02\x02\x46" * 20  # what a TLS port sends to a plain HTTP client
 
     async def handle(self, call: Call) -> None:
         await call.client.send(self.data)
@@ -117,19 +113,19 @@ class Garbage(Fault):
 
 
 @dataclass(frozen=True)
-class Says(Fault):
-    """Answers this, whatever is asked; `retry_after` in seconds, or as the date of that moment."""
+class Responds(Fault):
+    """Sends this response to every request, with `retry_after` in seconds or as a date."""
 
-    answer: Answer
+    response: Response
     retry_after: int | None = None
     as_date: bool = False
 
     async def handle(self, call: Call) -> None:
-        headers = self.answer.headers
+        headers = self.response.headers
         if self.retry_after is not None:
             headers += (("retry-after", self._when(self.retry_after)),)
-        said = Answer(self.answer.status, self.answer.body, headers)
-        await call.client.send(said.head + said.body)
+        response = Response(self.response.status, self.response.body, headers)
+        await call.client.send(response.head + response.body)
 
     def _when(self, seconds: int) -> str:
         then = datetime.now(UTC) + timedelta(seconds=seconds)
@@ -138,100 +134,101 @@ class Says(Fault):
 
 @dataclass(frozen=True)
 class GzipBomb(Fault):
-    """Answers with so many megabytes of gzip, each of which unpacks to a gigabyte of blanks."""
+    """Sends this many megabytes of gzip, each of which decompresses to a gigabyte of spaces."""
 
     megabytes: int = 10
 
     async def handle(self, call: Call) -> None:
-        answer = Answer(200, gzip_bomb(self.megabytes), (*JSON, ("content-encoding", "gzip")))
-        await call.client.send(answer.head + answer.body)
+        response = Response(200, gzip_bomb(self.megabytes), (*JSON, ("content-encoding", "gzip")))
+        await call.client.send(response.head + response.body)
 
 
 @dataclass(frozen=True)
 class Transformed(Fault):
-    """Passes the request on and changes the JSON of a 200; what is no 200 or no JSON stays."""
+    """Forwards the request and changes the JSON of a response with status 200."""
 
     change: Change
 
     async def handle(self, call: Call) -> None:
-        answer = await call.plain_answer()
-        if answer.status == 200 and "json" in dict(answer.headers).get("content-type", ""):
-            changed = json.dumps(self.change(json.loads(answer.body))).encode()  # NaN is written as NaN
-            answer = Answer(answer.status, changed, answer.headers)
-        await call.client.send(answer.head + answer.body)
+        response = await call.plain_response()
+        if response.status == 200 and "json" in dict(response.headers).get("content-type", ""):
+            changed = json.dumps(self.change(json.loads(response.body))).encode()  # writes NaN as NaN
+            response = Response(response.status, changed, response.headers)
+        await call.client.send(response.head + response.body)
 
 
 @cache
 def gzip_bomb(megabytes: int) -> bytes:
-    """One gzip stream, made of one block again and again, so that it costs nothing to make.
+    """Return a gzip stream of one repeated block, which is cheap to build.
 
-    It lacks the checksum at its end: that alone would take seconds, and who reads so far has unpacked it all.
+    It has no checksum at its end, because computing that would take seconds.
     """
     packer = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
     block = packer.compress(b" " * MEBIBYTE) + packer.flush(zlib.Z_FULL_FLUSH)
     return GZIP_HEAD + block * (megabytes * 1_000_000 // len(block))
 
 
-def cohere_error(status: int, message: str = "") -> Answer:
-    """An error as Cohere words it."""
+def cohere_error(status: int, message: str = "") -> Response:
+    """An error response of Cohere."""
     body = {"id": "5f1d0c1e-7f0e-4d0a-9f0b-0a6f4f3c2b1a", "message": message or HTTPStatus(status).phrase}
-    return Answer(status, json.dumps(body).encode())
+    return Response(status, json.dumps(body).encode())
 
 
-def qdrant_error(status: int, message: str = "") -> Answer:
-    """An error as Qdrant words it: in JSON, but for a key it does not know."""
+def qdrant_error(status: int, message: str = "") -> Response:
+    """An error response of Qdrant: JSON, except for a wrong key."""
     if status == 401:
-        return Answer(401, message.encode() or b"Invalid API key or JWT", ())
+        return Response(401, message.encode() or b"Invalid API key or JWT", ())
     body = {"status": {"error": message or HTTPStatus(status).phrase}, "time": 0.000012}
-    return Answer(status, json.dumps(body).encode())
+    return Response(status, json.dumps(body).encode())
 
 
-HTML = Answer(200, b"<!doctype html><title>Welcome</title><p>It works!", (("content-type", "text/html"),))
-FOREIGN_JSON = Answer(200, b'{"jsonrpc": "2.0", "id": 7, "method": "welcome"}')
-NESTED = Answer(200, b"[" * 100_000 + b"]" * 100_000)
+HTML = Response(200, b"<!doctype html><title>Welcome</title><p>It works!", (("content-type", "text/html"),))
+FOREIGN_JSON = Response(200, b'{"jsonrpc": "2.0", "id": 7, "method": "welcome"}')
+NESTED = Response(200, b"[" * 100_000 + b"]" * 100_000)
 STATUSES = (400, 401, 403, 404, 408, 409, 413, 422, 429, 500, 502, 503, 504)
 
 
-def _statuses(error: Callable[[int], Answer]) -> dict[str, Fault]:
-    plain: dict[str, Fault] = {f"status {status}": Says(error(status)) for status in STATUSES}
+def _statuses(error: Callable[[int], Response]) -> dict[str, Fault]:
+    plain: dict[str, Fault] = {f"status {status}": Responds(error(status)) for status in STATUSES}
     for status in (429, 503):
-        plain[f"status {status}, retry in 7 s"] = Says(error(status), retry_after=7)
-        plain[f"status {status}, retry at a date"] = Says(error(status), retry_after=7, as_date=True)
+        plain[f"status {status}, retry in 7 s"] = Responds(error(status), retry_after=7)
+        plain[f"status {status}, retry at a date"] = Responds(error(status), retry_after=7, as_date=True)
     return plain
 
 
 def _without(name: str) -> Change:
-    return lambda answer: {key: value for key, value in answer.items() if key != name}
+    return lambda response: {key: value for key, value in response.items() if key != name}
 
 
 def _embeddings(change: Change) -> Transformed:
-    """Another list of embeddings in Cohere's answer."""
+    """Changes the list of embeddings in Cohere's response."""
     return Transformed(
-        lambda answer: (
-            answer | {"embeddings": answer["embeddings"] | {"float": change(answer["embeddings"]["float"])}}
+        lambda response: (
+            response
+            | {"embeddings": response["embeddings"] | {"float": change(response["embeddings"]["float"])}}
         )
     )
 
 
 def _first(change: Change) -> Transformed:
-    """Another first embedding in Cohere's answer."""
+    """Changes the first embedding in Cohere's response."""
     return _embeddings(lambda embeddings: [change(embeddings[0]), *embeddings[1:]])
 
 
 def _points(change: Change) -> Transformed:
-    """Other points in Qdrant's answer, be it to a query, a scroll or ids; where there are none it stays."""
+    """Changes the points in Qdrant's response to a query, a scroll or a fetch by id."""
 
-    def changed(answer: Any) -> Any:
-        result = answer["result"]
+    def changed(response: Any) -> Any:
+        result = response["result"]
         if isinstance(result, dict) and "points" in result:
-            return answer | {"result": result | {"points": list(map(change, result["points"]))}}
-        return answer | {"result": list(map(change, result))} if isinstance(result, list) else answer
+            return response | {"result": result | {"points": list(map(change, result["points"]))}}
+        return response | {"result": list(map(change, result))} if isinstance(result, list) else response
 
     return Transformed(changed)
 
 
 def _score(value: Any) -> Transformed:
-    """Another score where there is one: only a query has scores."""
+    """Changes the scores, which only a query has."""
     return _points(lambda point: point | {"score": value} if "score" in point else point)
 
 
@@ -249,9 +246,9 @@ ANY_SERVICE: Mapping[str, Fault] = {
     "never reads": NeverReads(),
     "slow drip": Drip(every_ms=20),
     "garbage": Garbage(),
-    "a web page": Says(HTML),
-    "another service's JSON": Says(FOREIGN_JSON),
-    "JSON nested without end": Says(NESTED),
+    "a web page": Responds(HTML),
+    "another service's JSON": Responds(FOREIGN_JSON),
+    "JSON nested without end": Responds(NESTED),
     "a gzip bomb": GzipBomb(megabytes=1),
 }
 
@@ -271,8 +268,8 @@ FAULTS: Mapping[Dependency, Mapping[str, Fault]] = {
         **ANY_SERVICE,
         **_statuses(qdrant_error),
         "result missing": Transformed(_without("result")),
-        "result null": Transformed(lambda answer: answer | {"result": None}),
-        "result of the wrong type": Transformed(lambda answer: answer | {"result": "five points"}),
+        "result null": Transformed(lambda response: response | {"result": None}),
+        "result of the wrong type": Transformed(lambda response: response | {"result": "five points"}),
         "points without score": _points(_without("score")),
         "score NaN": _score(math.nan),
         "score null": _score(None),

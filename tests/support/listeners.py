@@ -11,20 +11,20 @@ from support.recording_server import CannedResponse, recording_server
 
 
 def refusing_address() -> str:
-    """An address where nothing listens."""
+    """A URL where nothing listens."""
     return f"http://127.0.0.1:{free_port()}"
 
 
 @contextmanager
 def silent_server() -> Iterator[str]:
-    """Accepts every connection and never answers."""
+    """Accepts every connection and never responds."""
     with _listening(lambda _connection, stopped: stopped.wait()) as url:
         yield url
 
 
 @contextmanager
 def dripping_server(every_seconds: float, times: int) -> Iterator[str]:
-    """Starts an answer at once and then sends it byte by byte."""
+    """Sends the head of a response at once, and then the body byte by byte."""
 
     def drip(connection: socket.socket, stopped: threading.Event) -> None:
         connection.recv(65_536)
@@ -41,7 +41,7 @@ def dripping_server(every_seconds: float, times: int) -> Iterator[str]:
 
 @contextmanager
 def web_server(status: int, body: bytes, headers: Mapping[str, str]) -> Iterator[str]:
-    """Answers every request alike."""
+    """Sends the same response to every request."""
     with recording_server(lambda _: CannedResponse(status, body, dict(headers))) as server:
         yield server.url
 
@@ -56,7 +56,7 @@ def _listening(serve: Callable[[socket.socket, threading.Event], object]) -> Ite
         with connection:
             try:
                 serve(connection, stopped)
-            except OSError:  # the client gave up, as it should
+            except OSError:  # the client disconnected, as it should
                 return
 
     def accept() -> None:

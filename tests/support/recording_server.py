@@ -71,15 +71,19 @@ def recording_server(
         yield server
 
 
+class _Listener(ThreadingHTTPServer):
+    request_queue_size = 128  # the default backlog of five refuses connections under load
+    daemon_threads = True
+
+
 @contextmanager
-def listening(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+def listening(handler: type[BaseHTTPRequestHandler], host: str = "127.0.0.1", port: int = 0) -> Iterator[str]:
     """Run a server with this handler until the block ends, and return its URL."""
-    listener = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    listener.daemon_threads = True
+    listener = _Listener((host, port), handler)
     thread = threading.Thread(target=listener.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()
     try:
-        yield f"http://127.0.0.1:{listener.server_address[1]}"
+        yield f"http://{host}:{listener.server_address[1]}"
     finally:
         listener.shutdown()
         listener.server_close()

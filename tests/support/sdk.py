@@ -1,4 +1,4 @@
-"""Qdrant's own client, for what a test does to a collection that the product never does."""
+"""Qdrant's own client, for what only tests do with a collection."""
 
 from functools import cache
 
@@ -10,7 +10,7 @@ from chunkproof.clients.qdrant.server import ServerStore
 
 
 def sdk(store: VectorStore) -> QdrantClient:
-    """A client of the same server, or the embedded store's own."""
+    """Return a client of the same server, or the client of a local store."""
     if isinstance(store, LocalStore):
         return store.client
     assert isinstance(store, ServerStore)
