@@ -1,4 +1,4 @@
-"""Commands as a person runs them: arguments in; exit code, standard output and standard error out."""
+"""Fixtures that run commands and return exit code, standard output and standard error."""
 
 import logging
 import shutil
@@ -20,7 +20,7 @@ from support.commands import Command, Run
 def chunkproof(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Command:
-    """Runs a command in this process; the embedded store is this test's own unless `--data` says otherwise."""
+    """Runs a command in this process; each test has an embedded store of its own."""
     monkeypatch.setenv("COLUMNS", "200")
 
     def run(*arguments: object) -> Run:

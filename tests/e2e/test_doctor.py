@@ -91,20 +91,22 @@ def test_doctor_writes_nothing(handbook: Command, tmp_path: Path) -> None:
     assert handbook("collection", "handbook", "--json").json == before
 
 
-def test_doctor_looks_at_the_only_collection_without_being_told(handbook: Command) -> None:
+def test_doctor_checks_the_only_collection_by_default(handbook: Command) -> None:
     run = handbook("doctor", "--json")
     assert run.json["collection"] == "handbook"
     assert findings(run) == {"distance": "ok", "text": "ok", "likely model": "ok", "vectors": "ok"}
 
 
-def test_doctor_asks_which_of_several_collections(handbook: Command, handbook_file: Path) -> None:
+def test_doctor_asks_for_a_name_when_there_are_several_collections(
+    handbook: Command, handbook_file: Path
+) -> None:
     handbook("load", handbook_file, "--collection", "second")
     run = handbook("doctor")
     assert run.code == 2
     assert "choose one with --collection: handbook, second" in run.err
 
 
-def test_doctor_says_how_to_begin_when_there_is_nothing(chunkproof: Command) -> None:
+def test_doctor_suggests_load_when_there_is_no_collection(chunkproof: Command) -> None:
     run = chunkproof("doctor")
     assert run.code == 2
     assert "load one with chunkproof load" in run.err
@@ -118,7 +120,7 @@ def make(folder: Path, points: list[models.PointStruct], distance: models.Distan
     store.close()
 
 
-def test_what_does_not_fit_fails_with_a_remedy(chunkproof: Command, tmp_path: Path) -> None:
+def test_failed_checks_come_with_a_remedy(chunkproof: Command, tmp_path: Path) -> None:
     point = models.PointStruct(
         id=1, vector=[3.0, 0.0, 0.0], payload={"body": "text under a name nobody knows"}
     )
@@ -140,7 +142,7 @@ def test_an_empty_collection_is_not_ready(chunkproof: Command, tmp_path: Path) -
     assert "The collection is empty" in run.out
 
 
-def test_vectors_of_another_text_are_found_out(handbook: Command, tmp_path: Path) -> None:
+def test_stale_vectors_fail(handbook: Command, tmp_path: Path) -> None:
     vector = [1.0] + [0.0] * 383
     points = [models.PointStruct(id=n, vector=vector, payload={"text": f"Chunk {n}"}) for n in range(3)]
     make(tmp_path / "d", points, models.Distance.COSINE, size=384)
@@ -149,7 +151,7 @@ def test_vectors_of_another_text_are_found_out(handbook: Command, tmp_path: Path
     assert findings(run)["vectors"] == "FAIL"
 
 
-def test_vectors_of_another_size_are_said_not_to_be_compared(chunkproof: Command, tmp_path: Path) -> None:
+def test_vectors_of_another_size_are_reported_as_not_compared(chunkproof: Command, tmp_path: Path) -> None:
     point = models.PointStruct(id=1, vector=[1.0, 0.0, 0.0], payload={"text": "A"})
     make(tmp_path / "d", [point], models.Distance.COSINE)
     run = chunkproof("doctor", "--data", tmp_path / "d", "--json")
@@ -158,7 +160,7 @@ def test_vectors_of_another_size_are_said_not_to_be_compared(chunkproof: Command
     assert note["message"] == "Not compared: all-MiniLM-L6-v2 makes 384 values, the collection stores 3"
 
 
-def test_a_vector_of_zeros_is_found_out(chunkproof: Command, tmp_path: Path) -> None:
+def test_a_vector_of_zeros_fails(chunkproof: Command, tmp_path: Path) -> None:
     points = [models.PointStruct(id=1, vector=[0.0] * 384, payload={"text": "A"})]
     make(tmp_path / "d", points, models.Distance.COSINE, size=384)
     run = chunkproof("doctor", "--data", tmp_path / "d", "--json")

@@ -66,9 +66,7 @@ def test_one_bad_line_is_named_and_nothing_is_written(chunkproof: Command, tmp_p
     assert chunkproof("collection", "c").code == 2
 
 
-def test_the_mark_that_an_editor_puts_first_is_no_part_of_the_file(
-    chunkproof: Command, tmp_path: Path
-) -> None:
+def test_a_byte_order_mark_is_ignored(chunkproof: Command, tmp_path: Path) -> None:
     file = tmp_path / "chunks.jsonl"
     file.write_bytes(b"\xef\xbb\xbf" + b'{"chunk_id": "a", "text": "one"}\r\n')
     assert chunkproof("load", file, "--collection", "c").code == 0
@@ -145,7 +143,7 @@ def test_a_beir_folder_is_loaded_by_its_ids(chunkproof: Command, tmp_path: Path)
         (lambda p: write(p / "empty.jsonl"), "the file has no chunks"),
     ],
 )
-def test_a_path_that_holds_no_chunks_says_so(chunkproof: Command, tmp_path: Path, make, message: str) -> None:
+def test_a_path_without_chunks_is_reported(chunkproof: Command, tmp_path: Path, make, message: str) -> None:
     run = chunkproof("load", make(tmp_path))
     assert run.code == 2
     assert message in run.err
@@ -209,7 +207,7 @@ def test_an_empty_collection_name_is_not_the_default_one(
 
 
 @pytest.mark.parametrize("name", ["a/b", "..", "x" * 300])
-def test_a_name_that_no_collection_can_have_is_wrong_input(
+def test_an_invalid_collection_name_is_wrong_input(
     chunkproof: Command, handbook_file: Path, name: str
 ) -> None:
     run = chunkproof("load", handbook_file, "--collection", name)

@@ -71,7 +71,7 @@ def lasting(answer: Any) -> Any:
     ],
     ids=lambda arguments: " ".join(map(str, arguments[:3])),
 )
-def test_a_stack_answers_as_this_process_does(
+def test_the_api_returns_what_the_local_backend_returns(
     handbook: Command, server: Serving, arguments: tuple[object, ...]
 ) -> None:
     local = handbook(*arguments, *HANDBOOK, "--json")
@@ -95,7 +95,7 @@ def test_the_address_may_come_from_the_environment_and_end_with_a_slash(
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (("validate", "nobody", "--original", "x"), 1, "Chunk nobody not found"),
+        (("validate", "unknown", "--original", "x"), 1, "Chunk unknown not found"),
         (("search", " "), 2, "TEXT cannot be empty"),
         (("search", "a", "-k", 0), 2, "--top-k must be between 1 and 1000"),
         (("validate", CHUNK, "--sha256", "abc"), 2, "--sha256 must be 64 hexadecimal digits"),
@@ -107,7 +107,7 @@ def test_the_address_may_come_from_the_environment_and_end_with_a_slash(
         (("search", "robot " * 300), 2, "TEXT is too long: 302 tokens, all-MiniLM-L6-v2 reads 256"),
     ],
 )
-def test_a_failure_has_the_same_words_and_exit_code_as_here(
+def test_errors_have_the_same_message_and_exit_code_with_and_without_api(
     handbook: Command, server: Serving, arguments: tuple[object, ...], code: int, message: str
 ) -> None:
     where = () if "handbok" in str(arguments) else HANDBOOK
@@ -118,17 +118,17 @@ def test_a_failure_has_the_same_words_and_exit_code_as_here(
     assert remote.out == ""
 
 
-def test_a_threshold_that_is_no_number_is_wrong_input(handbook: Command, server: Serving) -> None:
+def test_a_threshold_that_is_not_a_number_is_wrong_input(handbook: Command, server: Serving) -> None:
     run = handbook("search", "a", "--threshold", "nan", *HANDBOOK, "--api", server.url)
     assert (run.code, run.err) == (2, "--threshold must be a finite number, not NaN\n")
 
 
 def test_a_failure_as_json_has_its_code(handbook: Command, server: Serving) -> None:
-    run = handbook("validate", "nobody", "--original", "x", "--json", "--api", server.url)
-    assert run.json["error"] == {"code": "CHUNK_NOT_FOUND", "message": "Chunk nobody not found"}
+    run = handbook("validate", "unknown", "--original", "x", "--json", "--api", server.url)
+    assert run.json["error"] == {"code": "CHUNK_NOT_FOUND", "message": "Chunk unknown not found"}
 
 
-def test_a_stack_does_not_tell_its_own_collection(chunkproof: Command, server: Serving) -> None:
+def test_the_collection_command_needs_a_name_with_api(chunkproof: Command, server: Serving) -> None:
     run = chunkproof("collection", "--api", server.url)
     assert (run.code, run.err) == (2, "With --api, name the collection: --collection NAME\n")
 
@@ -150,12 +150,14 @@ def test_a_stack_does_not_tell_its_own_collection(chunkproof: Command, server: S
         ),
     ],
 )
-def test_a_collection_of_any_name_is_asked_for(chunkproof: Command, server: Serving, name: str) -> None:
+def test_any_collection_name_can_be_requested(chunkproof: Command, server: Serving, name: str) -> None:
     run = chunkproof("collection", name, "--api", server.url)
     assert run.err.splitlines()[0] == f"Collection {name} not found"
 
 
-def test_an_argument_that_is_no_text_is_refused_as_here(handbook: Command, server: Serving) -> None:
+def test_an_argument_that_is_not_unicode_is_refused_with_and_without_api(
+    handbook: Command, server: Serving
+) -> None:
     local = handbook("search", "a\udcff", *HANDBOOK)
     assert (local.code, local.err) == (2, "TEXT has a lone surrogate, which is not valid Unicode\n")
     remote = handbook("search", "a\udcff", *HANDBOOK, "--api", server.url)
@@ -210,7 +212,7 @@ def test_without_a_token_a_plain_address_gets_no_authorization(
     assert "authorization" not in stack.requests[0].headers
 
 
-def test_a_redirect_takes_no_token_elsewhere(
+def test_the_token_does_not_follow_a_redirect(
     chunkproof: Command, stack: RecordingServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CHUNKPROOF_TOKEN", "t0ken")
@@ -220,7 +222,7 @@ def test_a_redirect_takes_no_token_elsewhere(
     assert f"{url} answered 307" in run.err
 
 
-def test_a_token_that_no_header_can_hold_is_wrong_input(
+def test_a_token_that_is_not_ascii_is_wrong_input(
     chunkproof: Command, stack: RecordingServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CHUNKPROOF_TOKEN", "t0ken-é")
@@ -244,7 +246,7 @@ def credentials(monkeypatch: pytest.MonkeyPatch) -> Credentials:
 
 
 @pytest.fixture
-def nobody(credentials: Credentials, monkeypatch: pytest.MonkeyPatch) -> None:
+def no_credentials(credentials: Credentials, monkeypatch: pytest.MonkeyPatch) -> None:
     """No credentials anywhere."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
         monkeypatch.delenv(name)
@@ -290,7 +292,7 @@ def test_another_body_has_another_signature(credentials: Credentials) -> None:
     assert one["Signature"] != other["Signature"]
 
 
-def test_an_own_domain_is_signed_for_the_configured_region(
+def test_a_custom_domain_is_signed_for_the_configured_region(
     credentials: Credentials, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-west-2")
@@ -300,13 +302,13 @@ def test_an_own_domain_is_signed_for_the_configured_region(
     assert "/eu-central-1/execute-api/" in authorization(of_stack)["Credential"], "the host's own comes first"
 
 
-def test_an_own_domain_without_a_region_says_what_to_set(credentials: Credentials) -> None:
+def test_a_custom_domain_without_a_region_says_what_to_set(credentials: Credentials) -> None:
     with pytest.raises(NotConfiguredError, match="AWS_DEFAULT_REGION"):
         _sign("GET", "https://search.example.com/health", b"", {})
 
 
-@pytest.mark.usefixtures("nobody")
-def test_without_credentials_both_ways_are_named(chunkproof: Command) -> None:
+@pytest.mark.usefixtures("no_credentials")
+def test_without_credentials_the_message_names_both_ways_to_authorize(chunkproof: Command) -> None:
     run = chunkproof("search", "a", "--json", "--api", STACK)
     assert (run.code, run.json["error"]["code"]) == (3, "NOT_CONFIGURED")
     assert "aws configure" in run.err
@@ -356,7 +358,7 @@ def test_a_refusal_of_api_gateway_says_what_to_check(
         ),
     ],
 )
-def test_an_answer_that_is_not_ours_could_not_be_judged(
+def test_a_response_of_another_service_could_not_be_judged(
     chunkproof: Command, status: int, body: bytes
 ) -> None:
     with web_server(status, body, JSON) as url:
@@ -366,7 +368,7 @@ def test_an_answer_that_is_not_ours_could_not_be_judged(
     assert run.out == ""
 
 
-def test_more_than_api_gateway_takes_is_wrong_input(chunkproof: Command) -> None:
+def test_a_request_over_the_limit_of_api_gateway_is_wrong_input(chunkproof: Command) -> None:
     with web_server(413, b'{"message":"Request Entity Too Large"}', JSON) as url:
         run = chunkproof("validate", "a", "--original", "x", "--api", url)
     assert (run.code, run.err) == (2, f"{url} answered 413 Request Entity Too Large\n")
@@ -380,13 +382,13 @@ def test_the_envelope_of_a_failure_keeps_its_class(chunkproof: Command) -> None:
     assert (run.code, run.json["error"]["code"]) == (3, "NOT_CONFIGURED")
 
 
-def test_an_answer_that_cannot_be_unpacked_could_not_be_judged(chunkproof: Command) -> None:
+def test_a_response_that_cannot_be_decoded_could_not_be_judged(chunkproof: Command) -> None:
     with web_server(200, b"not gzip", {**JSON, "content-encoding": "gzip"}) as url:
         run = chunkproof("search", "a", "--api", url)
     assert run.code == 3
 
 
-def test_an_address_where_nobody_listens_could_not_be_judged(chunkproof: Command) -> None:
+def test_an_unreachable_address_could_not_be_judged(chunkproof: Command) -> None:
     url = refusing_address()
     run = chunkproof("search", "a", "--api", url)
     assert (run.code, run.err) == (3, f"{url} could not be reached (Connection refused); check --api\n")
@@ -415,9 +417,7 @@ def test_certificates_that_cannot_be_read_are_named(
         assert (run.code, run.err) == (3, told)
 
 
-def test_a_certificate_that_is_not_trusted_is_told(
-    chunkproof: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_untrusted_certificate_is_reported(chunkproof: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CHUNKPROOF_TOKEN", "a-token")
     stranger = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     trustme.CA().issue_cert("127.0.0.1").configure_cert(stranger)
@@ -435,9 +435,7 @@ def test_a_certificate_that_is_not_trusted_is_told(
     assert "could not be reached (certificate verify failed" in run.err
 
 
-def test_a_stack_that_does_not_answer_in_time_could_not_be_judged(
-    chunkproof: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_timeout_could_not_be_judged(chunkproof: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CHUNKPROOF_DEADLINE_MS", "300")
     with silent_server() as url:
         run = chunkproof("search", "a", "--api", url)
@@ -462,7 +460,7 @@ def test_a_stack_that_does_not_answer_in_time_could_not_be_judged(
         ),
     ],
 )
-def test_an_address_that_is_none_is_wrong_input(chunkproof: Command, url: str) -> None:
+def test_an_invalid_url_is_wrong_input(chunkproof: Command, url: str) -> None:
     run = chunkproof("search", "a", "--api", url)
     assert (run.code, run.err) == (2, f"--api {url}: not an http or https URL\n")
 
@@ -482,7 +480,7 @@ WITHOUT = {
 
 
 @pytest.mark.parametrize(("arguments", "why"), WITHOUT.items(), ids=map("-".join, WITHOUT))
-def test_a_command_that_no_stack_can_answer_says_so(
+def test_commands_without_api_support_say_why(
     chunkproof: Command, arguments: tuple[str, ...], why: str
 ) -> None:
     run = chunkproof(*arguments, "--api", "https://stack.example")
@@ -491,7 +489,7 @@ def test_a_command_that_no_stack_can_answer_says_so(
 
 
 @pytest.mark.parametrize("name", SUMMARIES)
-def test_every_command_knows_the_option(name: str) -> None:
+def test_every_command_has_the_api_option(name: str) -> None:
     context = click.Context(cli)
     command = cli.get_command(context, name)
     names = command.list_commands(context) if isinstance(command, click.Group) else []

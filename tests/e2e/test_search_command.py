@@ -10,7 +10,7 @@ import pytest
 from support.commands import Command
 
 
-def test_json_is_the_contracts_envelope(handbook: Command) -> None:
+def test_json_is_the_response_of_the_contract(handbook: Command) -> None:
     run = handbook("search", "composed and decomposed accents", "--collection", "handbook", "-k", 2, "--json")
     assert run.code == 0
     assert run.json["query"] == "composed and decomposed accents"
@@ -68,13 +68,13 @@ def test_filters_narrow_the_results(handbook: Command, option: str, count: int |
 
 
 @pytest.mark.parametrize("option", ["nofield", "=x", "a=[1", 'a={"gte"'])
-def test_a_filter_that_is_none_is_wrong_usage(handbook: Command, option: str) -> None:
+def test_an_invalid_filter_is_wrong_usage(handbook: Command, option: str) -> None:
     run = handbook("search", "text", "--filter", option, "--collection", "handbook")
     assert run.code == 2
     assert "--filter" in run.err
 
 
-def test_stored_text_does_not_act_on_the_terminal(chunkproof: Command, tmp_path: Path) -> None:
+def test_stored_text_cannot_control_the_terminal(chunkproof: Command, tmp_path: Path) -> None:
     file = tmp_path / "c.jsonl"
     text = "\x1b[2J\x9b31m[bold]not bold[/bold] \u202ereversed"
     file.write_text(json.dumps({"chunk_id": "a\x1b[0m", "text": text}), "utf-8")
@@ -91,7 +91,7 @@ def test_stored_text_does_not_act_on_the_terminal(chunkproof: Command, tmp_path:
     assert shown.json["results"][0]["text"] == text
 
 
-def test_a_missing_url_is_warned_of_and_stdout_stays_json(
+def test_a_missing_url_logs_a_warning_and_stdout_stays_json(
     chunkproof: Command, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     file = tmp_path / "c.jsonl"
@@ -139,7 +139,7 @@ def test_a_folder_in_use_by_another_process_is_named(handbook: Command, tmp_path
         ),
     ],
 )
-def test_a_wrong_or_dead_setting_is_named(
+def test_an_invalid_setting_or_an_unreachable_server_is_named(
     chunkproof: Command,
     monkeypatch: pytest.MonkeyPatch,
     environment: dict[str, str],
@@ -159,7 +159,7 @@ def test_help_shows_examples_and_version_is_known(chunkproof: Command) -> None:
     assert chunkproof("serch").code == 2
 
 
-def test_a_reader_that_leaves_early_is_no_failure(handbook: Command, tmp_path: Path) -> None:
+def test_a_closed_pipe_causes_no_traceback(handbook: Command, tmp_path: Path) -> None:
     piped = subprocess.run(
         [
             "bash",
@@ -184,14 +184,12 @@ def test_a_number_in_quotes_is_a_string(chunkproof: Command, tmp_path: Path) -> 
     assert (len(as_number.json["results"]), len(as_string.json["results"])) == (0, 1)
 
 
-def test_a_very_short_query_is_warned_of(handbook: Command, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_very_short_query_logs_a_warning(handbook: Command, caplog: pytest.LogCaptureFixture) -> None:
     assert handbook("search", "PID", "--collection", "handbook", "--json").code == 0
     assert "Query is very short" in caplog.text
 
 
-def test_a_terminal_that_lacks_characters_gets_valid_json_all_the_same(
-    loaded_handbook: Path, tmp_path: Path
-) -> None:
+def test_output_is_valid_on_an_ascii_terminal(loaded_handbook: Path, tmp_path: Path) -> None:
     shutil.copytree(loaded_handbook, tmp_path / "data")
     command = [
         sys.executable,
@@ -224,7 +222,7 @@ def test_a_terminal_that_lacks_characters_gets_valid_json_all_the_same(
         ("collection/handbook/storage.sqlite", b"no database at all, and long enough to tell" * 10),
     ],
 )
-def test_a_folder_that_is_no_store_is_named(
+def test_a_folder_that_is_not_a_store_is_named(
     handbook: Command, tmp_path: Path, file: str, content: bytes
 ) -> None:
     (tmp_path / "data-home" / "chunkproof" / file).write_bytes(content)

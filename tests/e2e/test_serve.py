@@ -109,7 +109,7 @@ def test_failures_have_the_contracts_status_and_envelope(http: httpx.Client) -> 
     assert http.get("/nowhere").json()["error"]["code"] == "NOT_FOUND"
 
 
-def test_bytes_that_are_no_utf8_are_refused(http: httpx.Client) -> None:
+def test_a_body_that_is_not_utf8_is_refused(http: httpx.Client) -> None:
     answer = http.post(
         "/search", content=b'{"query_text": "\xff"}', headers={"content-type": "application/json"}
     )
@@ -124,7 +124,7 @@ def test_a_failure_outside_of_any_route_has_one_content_type(http: httpx.Client)
     assert answer.headers.get_list("content-type") == ["application/json"]
 
 
-def test_deep_health_is_well(http: httpx.Client) -> None:
+def test_deep_health_is_ok(http: httpx.Client) -> None:
     body = http.get("/health", params={"deep": "true"}).json()
     assert (body["status"], body["qdrant"]["status"], body["embedder"]["status"]) == ("ok", "ok", "ok")
 
@@ -132,12 +132,12 @@ def test_deep_health_is_well(http: httpx.Client) -> None:
 # limits of the gateway
 
 
-def test_a_body_over_ten_megabytes_is_refused_in_api_gateways_words(http: httpx.Client) -> None:
+def test_a_body_over_ten_megabytes_gets_the_error_of_api_gateway(http: httpx.Client) -> None:
     answer = http.post("/search", content=b" " * (10 * 1024 * 1024 + 1))
     assert (answer.status_code, answer.json()) == (413, {"message": "Request Entity Too Large"})
 
 
-def test_a_body_that_lambda_does_not_take_is_refused_in_ours(http: httpx.Client) -> None:
+def test_a_body_over_the_limit_of_lambda_gets_our_error(http: httpx.Client) -> None:
     answer = http.post("/search", content=b" " * 6_291_457)
     assert (answer.status_code, answer.json()["error"]["code"]) == (413, "REQUEST_TOO_LARGE")
 
@@ -200,7 +200,7 @@ def test_every_request_is_logged_on_standard_error(server: Serving, http: httpx.
     assert "/docs" in lines[0]
 
 
-def test_a_path_does_not_act_on_the_terminal_or_forge_a_line(server: Serving, http: httpx.Client) -> None:
+def test_a_path_cannot_control_the_terminal_or_forge_a_log_line(server: Serving, http: httpx.Client) -> None:
     http.get("/%1B[2Jx%0AINFO%20GET%20/forged%20200%201%20ms")
     assert "\x1b" not in server.written
     assert "INFO GET /forged 200 1 ms" not in server.written.splitlines()
@@ -209,7 +209,7 @@ def test_a_path_does_not_act_on_the_terminal_or_forge_a_line(server: Serving, ht
 @pytest.mark.parametrize(
     "target", [b"/collections/\xc3\xa9", b"/health?deep=\xc3\xa9", b"*", b"//", b"/%zz", b"/%ff"]
 )
-def test_an_odd_request_line_is_no_traceback(server: Serving, target: bytes) -> None:
+def test_an_odd_request_line_causes_no_traceback(server: Serving, target: bytes) -> None:
     with socket.create_connection(("127.0.0.1", server.port), timeout=10) as raw:
         raw.sendall(b"GET " + target + b" HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n")
         answer = b"".join(iter(lambda: raw.recv(65_536), b""))
@@ -217,7 +217,7 @@ def test_an_odd_request_line_is_no_traceback(server: Serving, target: bytes) -> 
     assert "Traceback" not in server.written
 
 
-def test_a_client_that_hangs_up_in_the_middle_is_no_traceback(server: Serving, http: httpx.Client) -> None:
+def test_a_client_that_disconnects_early_causes_no_traceback(server: Serving, http: httpx.Client) -> None:
     with socket.create_connection(("127.0.0.1", server.port), timeout=10) as raw:
         raw.sendall(b"POST /search HTTP/1.1\r\nhost: a\r\ncontent-length: 1000\r\n\r\n{")
     assert http.get("/health").status_code == 200
@@ -243,7 +243,7 @@ def second(server: Serving, tmp_path_factory: pytest.TempPathFactory) -> tuple[i
     return process.wait(timeout=30), (folder / "log").read_text("utf-8")
 
 
-def test_a_port_in_use_is_told_without_a_traceback(server: Serving, second: tuple[int, str]) -> None:
+def test_a_port_in_use_is_reported_without_a_traceback(server: Serving, second: tuple[int, str]) -> None:
     code, written = second
     assert code != 0
     assert "address already in use" in written.lower()
@@ -251,7 +251,7 @@ def test_a_port_in_use_is_told_without_a_traceback(server: Serving, second: tupl
     assert "Traceback" not in written
 
 
-def test_a_port_in_use_is_no_failed_check_and_nothing_is_said_to_be_served(second: tuple[int, str]) -> None:
+def test_a_port_in_use_is_not_a_failed_check_and_prints_no_address(second: tuple[int, str]) -> None:
     code, written = second
     assert code in (2, 3)
     assert "Serving" not in written
@@ -265,7 +265,7 @@ def test_an_unknown_host_is_reported_without_a_traceback(tmp_path: Path, host: s
     assert log == f"Cannot listen on {host}:8080: unknown host; set another with --host\n"
 
 
-def test_a_folder_in_use_is_told_without_a_traceback(server: Serving, tmp_path: Path) -> None:
+def test_a_folder_in_use_is_reported_without_a_traceback(server: Serving, tmp_path: Path) -> None:
     data = server.log.parent / "data"
     log = tmp_path / "second"
     process = start("--port", 0, "--data", data, log=log)
@@ -273,7 +273,7 @@ def test_a_folder_in_use_is_told_without_a_traceback(server: Serving, tmp_path: 
     assert "another process has this folder open" in log.read_text("utf-8")
 
 
-def test_a_port_chosen_by_the_system_is_told(tmp_path: Path) -> None:
+def test_a_port_chosen_by_the_system_is_printed(tmp_path: Path) -> None:
     log = tmp_path / "log"
     process = start("--port", 0, "--data", tmp_path / "empty", log=log)
     try:

@@ -116,7 +116,7 @@ def healthy(**changed: Any) -> dict[str, Any]:
 
 
 @pytest.mark.usefixtures("aws")
-def test_a_sound_stack_is_ready(chunkproof: Command, stack_api: StackApi) -> None:
+def test_a_healthy_stack_is_ready(chunkproof: Command, stack_api: StackApi) -> None:
     deploy({"ApiUrl": stack_api.url, "Collection": "docs", "Authorization": "AWS_IAM"})
     stack_api.answers = {"/health?deep=true": (200, healthy()), "/collections/docs": (200, INFO)}
     run = chunkproof("doctor", "--stack", "chunkproof")
@@ -127,7 +127,7 @@ def test_a_sound_stack_is_ready(chunkproof: Command, stack_api: StackApi) -> Non
 
 
 @pytest.mark.usefixtures("aws")
-def test_what_is_down_or_missing_fails_with_what_to_check(chunkproof: Command, stack_api: StackApi) -> None:
+def test_failed_dependencies_come_with_a_remedy(chunkproof: Command, stack_api: StackApi) -> None:
     deploy({"ApiUrl": stack_api.url, "Collection": "docs", "Authorization": "JWT"})
     down = {
         "status": "down",
@@ -165,7 +165,7 @@ def test_what_is_down_or_missing_fails_with_what_to_check(chunkproof: Command, s
     ],
 )
 @pytest.mark.usefixtures("aws")
-def test_the_remedy_for_a_collection_is_for_what_is_wrong_with_it(
+def test_the_remedy_for_a_collection_depends_on_the_error(
     chunkproof: Command, stack_api: StackApi, status: int, code: str, remedy: str | None
 ) -> None:
     deploy({"ApiUrl": stack_api.url, "Collection": "docs", "Authorization": "AWS_IAM"})
@@ -189,7 +189,7 @@ def test_an_unknown_stack_and_a_stack_of_another_project_have_different_messages
     assert "not a Chunkproof stack" in other.err
 
 
-def test_an_api_is_looked_at_without_its_stack(chunkproof: Command, stack_api: StackApi) -> None:
+def test_an_api_is_checked_without_its_stack(chunkproof: Command, stack_api: StackApi) -> None:
     stack_api.answers = {"/health?deep=true": (200, healthy()), "/collections/docs": (200, INFO)}
     run = chunkproof("doctor", "--api", stack_api.url, "--collection", "docs", "--json")
     assert (run.code, run.json["fits"]) == (0, True)
@@ -197,9 +197,7 @@ def test_an_api_is_looked_at_without_its_stack(chunkproof: Command, stack_api: S
 
 
 @pytest.mark.usefixtures("aws")
-def test_a_key_that_is_not_given_stays_as_it_was(
-    chunkproof: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_key_that_is_not_entered_is_kept(chunkproof: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     for keys in (KEYS, {"COHERE_API_KEY": "rotated"}):
         typed(monkeypatch, json.dumps(keys))
         assert chunkproof("secret", "--name", "the-keys").code == 0
@@ -208,7 +206,7 @@ def test_a_key_that_is_not_given_stays_as_it_was(
 
 
 @pytest.mark.usefixtures("aws")
-def test_a_key_that_no_header_could_carry_is_refused_before_it_is_stored(
+def test_an_invalid_key_is_refused_before_it_is_stored(
     chunkproof: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     typed(monkeypatch, json.dumps({"COHERE_API_KEY": "two words"}))

@@ -1,4 +1,4 @@
-"""Output that nobody takes: a full disk, a reader that has gone; with Python's buffer and without."""
+"""Output that cannot be written: a full disk, a closed pipe; with and without Python's buffer."""
 
 import os
 import shutil
@@ -14,23 +14,23 @@ from support.commands import FULL, needs_full
 @needs_full
 @pytest.mark.parametrize("unbuffered", ["", "1"], ids=["buffered", "unbuffered"])
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "messages"),
     [(["audit", "nothing.jsonl", "--json"], ["nothing.jsonl: no such file"]), (["--help"], [])],
     ids=["an error", "a success"],
 )
-def test_what_cannot_be_written_leaves_no_trace_of_the_program(
-    monkeypatch: pytest.MonkeyPatch, unbuffered: str, arguments: list[str], told: list[str]
+def test_a_failed_write_causes_no_traceback(
+    monkeypatch: pytest.MonkeyPatch, unbuffered: str, arguments: list[str], messages: list[str]
 ) -> None:
     monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
     command = [sys.executable, "-m", "chunkproof_cli", *arguments]
     with FULL.open("w") as full:
         run = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert run.returncode == 3
-    assert run.stderr.splitlines() == [*told, "The system: No space left on device"]
+    assert run.stderr.splitlines() == [*messages, "The system: No space left on device"]
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"], ids=["buffered", "unbuffered"])
-def test_a_reader_that_has_gone_is_not_a_failed_check(
+def test_a_closed_pipe_is_not_a_failed_check(
     monkeypatch: pytest.MonkeyPatch, unbuffered: str, loaded_handbook: Path, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)

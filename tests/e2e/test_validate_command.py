@@ -29,7 +29,7 @@ def test_a_good_chunk_passes_by_text_by_hash_and_by_its_own_hash(handbook: Comma
         assert run.json["stored_text"] == CHUNK["text"]
 
 
-def test_a_chunk_that_was_normalized_behind_its_back_says_so_with_the_byte(
+def test_a_silently_normalized_chunk_is_reported_with_the_first_different_byte(
     chunkproof: Command, handbook_file: Path, tmp_path: Path
 ) -> None:
     data = ("--collection", "handbook", "--data", tmp_path / "d")
@@ -71,8 +71,8 @@ def test_an_original_file_is_compared_with_every_byte_of_it(handbook: Command, t
 def test_an_unknown_chunk_fails_and_an_unreadable_original_is_wrong_input(
     handbook: Command, tmp_path: Path
 ) -> None:
-    unknown = handbook("validate", "nobody", "--original", "x", "--collection", "handbook")
-    assert (unknown.code, unknown.err) == (1, "Chunk nobody not found\n")
+    unknown = handbook("validate", "unknown", "--original", "x", "--collection", "handbook")
+    assert (unknown.code, unknown.err) == (1, "Chunk unknown not found\n")
     file = tmp_path / "latin1.txt"
     file.write_bytes(b"caf\xe9")
     latin = handbook("validate", CHUNK["chunk_id"], "--original-file", file, "--collection", "handbook")
@@ -85,6 +85,6 @@ def test_an_unknown_chunk_fails_and_an_unreadable_original_is_wrong_input(
     assert "No such file" in missing.err
 
 
-def test_two_originals_are_one_too_many(handbook: Command) -> None:
+def test_only_one_original_is_allowed(handbook: Command) -> None:
     assert handbook("validate", "x", "--original", "a", "--sha256", "0" * 64).code == 2
     assert "64 hexadecimal digits" in handbook("validate", "x", "--sha256", "abc").err

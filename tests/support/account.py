@@ -1,7 +1,7 @@
 """An AWS account on this machine, over HTTP: moto's services, CloudFormation, and the APIs that stacks make.
 
-What commands need to find it is in `variables`: the address of AWS's services, credentials, and for the APIs, which
-have names of their own, a proxy and the certificate of whoever vouches for them.
+`variables` has what commands need to use it: the address of AWS's services and credentials. The APIs have host names
+of their own, which commands reach through a proxy and with a certificate authority.
 """
 
 import io
@@ -41,21 +41,21 @@ class Account:
 
     @property
     def variables(self) -> dict[str, str]:
-        """Where commands find AWS's services, and who they are."""
+        """The environment variables with the address of AWS's services and the credentials."""
         return {**CREDENTIALS, "AWS_DEFAULT_REGION": REGION, "AWS_ENDPOINT_URL": self.url}
 
     def client(self, service: str) -> Any:
-        """boto3's, of this account."""
+        """Create boto3's client for this account."""
         names = {name.lower(): value for name, value in CREDENTIALS.items()}
         return boto3.client(service, endpoint_url=self.url, region_name=REGION, **names)
 
     def api(self, id_: str) -> dict[str, Any] | None:
-        """The definition of an API."""
+        """Return the definition of an API."""
         made = self.cloudformation.resources("AWS::ApiGatewayV2::Api")
         return next((api.properties["Body"] for api in made if api.name == id_), None)
 
     def invoke(self, arn: str, event: dict[str, Any]) -> dict[str, Any]:
-        """A function's answer: that of the version which the alias in the ARN points to."""
+        """Invoke the version of a function that the alias in the ARN points to."""
         function = self.published(arn)
         code = self._unpacked(function["Code"]["S3Bucket"], function["Code"]["S3Key"])
         layers = [self.cloudformation.layers[layer] for layer in function["Layers"]]
@@ -64,7 +64,7 @@ class Account:
         return called(event, {**self.variables, **function["Environment"]["Variables"], "PYTHONPATH": path})
 
     def published(self, arn: str) -> dict[str, Any]:
-        """A function's properties as its alias has them."""
+        """Return the properties of the version that the alias points to."""
         name, alias = arn.split(":")[-2:]
         aliases = self.cloudformation.resources("AWS::Lambda::Alias")
         of = ("FunctionName", "Name")
@@ -96,7 +96,7 @@ class Account:
 
 @contextmanager
 def account() -> Iterator[tuple[Account, HttpApis]]:
-    """The account and its APIs, until the block ends."""
+    """Run the account and its APIs until the block ends."""
     from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 
     moto = DomainDispatcherApplication(create_backend_app)

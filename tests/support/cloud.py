@@ -1,4 +1,4 @@
-"""What a Lambda container needs on the host: Qdrant with the handbook, the local model behind Cohere's API."""
+"""Services for a Lambda container: Qdrant with the handbook, and the local model behind Cohere's API."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,7 +19,7 @@ from support.qdrant_server import qdrant_server
 
 @dataclass(frozen=True)
 class Host:
-    """Where both listen; `seen_from` gives the same as another host name sees it."""
+    """The URLs of both; `seen_from` is the host name by which a container reaches them."""
 
     qdrant_url: str
     cohere_url: str
@@ -31,14 +31,14 @@ class Host:
             "COHERE_API_KEY": KEY,
             "CHUNKPROOF_COLLECTION": COLLECTION,
             "CHUNKPROOF_ALLOWED_COLLECTIONS": "",
-            # A cold container on a busy machine is not what these runs are about.
+            # These runs do not test how fast a cold container is on a busy machine.
             "CHUNKPROOF_DEADLINE_MS": "20000",
         }
 
 
 @contextmanager
 def handbook_host(listen: str = "127.0.0.1") -> Iterator[Host]:
-    """Both services, with the whole handbook loaded."""
+    """Start both services and load the whole handbook."""
     with qdrant_server(listen) as qdrant, cohere_server(minilm, host=listen) as cohere:
         store = QdrantStore.open_server(qdrant.url, DeadlineTransport())
         records = [ChunkRecord.parse(chunk) for chunk in sample_chunks()]

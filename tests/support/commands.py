@@ -1,4 +1,4 @@
-"""What a command's run leaves behind."""
+"""The result of running a command."""
 
 import json
 import subprocess

@@ -18,24 +18,24 @@ from support.cohere_server import KEY, CohereServer, cohere_server
 from support.sdk import sdk
 
 COLLECTION = "handbook"
-# Those that the committed events ask about, and one that they should not find.
+# The documents that the committed events search for, and one that they should not find.
 DOCUMENTS = ("vectordb-hnsw", "vectordb-operations", "vectordb-text-hygiene", "robotics-control")
 
 
 @cache
 def minilm(text: str) -> list[float]:
-    """The local model's vector of a text."""
+    """Embed a text with the local model."""
     return local_model().embed([text], InputType.QUERY, Deadline(60_000))[0]
 
 
 def chunks(*documents: str) -> list[ChunkRecord]:
-    """The handbook's chunks of these documents."""
+    """Return the handbook's chunks of these documents."""
     return [ChunkRecord.parse(c) for c in sample_chunks() if c["document_id"] in (documents or DOCUMENTS)]
 
 
 @contextmanager
 def loaded_handbook(url: str) -> Iterator[CohereServer]:
-    """The handbook as a collection of the server at this address, as long as it lasts; yields its embedder."""
+    """Load the handbook into the server at this URL until the block ends; yield its embedding API."""
     store = QdrantStore.open_server(url, DeadlineTransport())
     sdk(store).delete_collection(COLLECTION)
     with cohere_server(minilm) as api:

@@ -17,7 +17,7 @@ from support.qdrant_server import free_port
 
 @dataclass
 class Serving:
-    """A running server and what it wrote."""
+    """A running server and its standard error."""
 
     url: str
     process: "subprocess.Popen[bytes]"
@@ -34,7 +34,7 @@ class Serving:
 
 
 def start(*arguments: object, log: Path, env: Mapping[str, str] | None = None) -> "subprocess.Popen[bytes]":
-    """The command, its standard error in a file; in this process's environment unless another is given."""
+    """Start the command with its standard error in a file, by default in this process's environment."""
     command = [sys.executable, "-m", "chunkproof_cli", "serve", *map(str, arguments)]
     with log.open("wb") as errors:
         return subprocess.Popen(
@@ -44,7 +44,7 @@ def start(*arguments: object, log: Path, env: Mapping[str, str] | None = None) -
 
 @contextmanager
 def serving(loaded: Path, folder: Path, *arguments: object) -> Iterator[Serving]:
-    """A server over a copy of a loaded data folder; ended with the block unless it ended before."""
+    """Serve a copy of a loaded data folder until the block ends."""
     shutil.copytree(loaded, folder / "data")
     port, log = free_port(), folder / "stderr"
     process = start(
@@ -61,7 +61,7 @@ def serving(loaded: Path, folder: Path, *arguments: object) -> Iterator[Serving]
 
 
 def wait_until_ready(server: Serving, seconds: float = 30) -> None:
-    """Until it answers; an error with what it wrote when it does not."""
+    """Wait until the server responds; fail with its standard error if it does not."""
     give_up = time.monotonic() + seconds
     while time.monotonic() < give_up:
         assert server.process.poll() is None, server.written

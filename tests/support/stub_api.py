@@ -1,4 +1,4 @@
-"""An API that answers every search with chunk `a`, and can be told to make one of them wait."""
+"""An API that answers every search with chunk `a`, and can delay one of them."""
 
 import json
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from support.suites import Backend, answer, chunk, collection_info
 
 @dataclass
 class StubApi:
-    """Its address, what it was asked, and the query that waits until it is let go."""
+    """Its URL, the queries it received, and the query that waits until `let_go` is set."""
 
     url: str = ""
     waits_at: str | None = None
@@ -25,7 +25,7 @@ class StubApi:
 
 @contextmanager
 def stub_api() -> Iterator[StubApi]:
-    """Serves until the block ends."""
+    """Serve until the block ends."""
     api = StubApi()
     backend = Backend(lambda _: answer(chunk("a", 0.9)))
 

@@ -1,4 +1,4 @@
-"""An embedder by rule: texts are near each other as far as they share words. Fast, and rich in equal scores."""
+"""An embedder that counts words: texts that share words are similar. It is fast, and many scores are equal."""
 
 import re
 from collections.abc import Sequence
