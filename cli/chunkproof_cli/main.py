@@ -25,10 +25,10 @@ SUMMARIES = {
     "collection": "Show what the collection NAME holds and how its payloads are read.",
     "suite": "Test what a collection returns: run, check, start or publish a suite of cases.",
     "report": "Render the canonical report FILE of a suite or an audit in other formats.",
-    "manifest": "Write down what should be stored, for `chunkproof audit` to compare with.",
-    "audit": "Compare every chunk of MANIFEST with what is stored, byte for byte, and say what else is stored.",
+    "manifest": "Write a manifest of what should be stored, for `chunkproof audit`.",
+    "audit": "Compare every chunk of MANIFEST with what is stored, byte for byte, and list what else is stored.",
     "serve": "Run the Lambda handlers behind a local HTTP gateway, with Swagger UI at /docs.",
-    "latency": "How long requests took, stage by stage, and how many were within the target.",
+    "latency": "Show how long requests took, stage by stage, and how many were within the target.",
     "secret": "Store the keys of Qdrant and Cohere in Secrets Manager, where a deployed stack reads them.",
 }
 

@@ -6,10 +6,9 @@ from chunkproof_cli.lazy_group import LazyGroup
 
 # The first sentence of each command's help, so that `chunkproof suite --help` imports none of them.
 SUMMARIES = {
-    "init": "Write a suite to start from: a template, or cases made from a collection of your own.",
-    "lint": "Find what is wrong with SUITE, all at once, each with its line.",
-    "publish": "Make SUITE the one that a deployed stack runs by itself: on its schedule, and after each "
-    "deployment.",
+    "init": "Write a starter suite: a template, or cases made from your own collection.",
+    "lint": "List all problems of SUITE, each with its line.",
+    "publish": "Make SUITE the one that a deployed stack runs on its schedule and after each deployment.",
     "run": "Run the cases of SUITE and judge the success criteria.",
 }
 
