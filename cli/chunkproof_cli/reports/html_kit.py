@@ -7,7 +7,6 @@ Content Security Policy names by hash.
 import re
 from base64 import b64encode
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from hashlib import sha256
 from html import escape
 from importlib.resources import files
@@ -69,7 +68,7 @@ def tiles(figures: Iterable[tuple[str, str]]) -> Html:
 class Cell(NamedTuple):
     """A cell of a table with classes of its own."""
 
-    value: object
+    text: str
     classes: str
 
 
@@ -80,16 +79,36 @@ def table(
     caption: str | None = None,
     classes: str | None = None,
 ) -> Html:
-    """Make a table; columns of figures are aligned to the right."""
-    heads, lines = tuple(head), tuple(rows)
-    kinds = ["number" if all(_is_figure(row[n]) for row in lines) else None for n in range(len(heads))]
+    """Make a table; the first cell of a row is its heading, and columns of figures are aligned to the right."""
+    names, lines = tuple(head), tuple(rows)
+    columns = ["number" if all(map(_is_figure, values)) else None for values in zip(*lines, strict=True)]
+    columns = columns or [None] * len(names)
+    heads = (
+        element("th", name, scope="col", class_=column) for name, column in zip(names, columns, strict=True)
+    )
     return element(
         "table",
         element("caption", caption) if caption else None,
-        element("thead", element("tr", *map(_head_cell, heads, kinds))),
-        element("tbody", *(element("tr", *map(_cell, row, kinds)) for row in lines)),
+        element("thead", element("tr", *heads)),
+        element("tbody", *(_row(line, columns) for line in lines)),
         class_=classes,
     )
+
+
+def _row(values: Sequence[object], columns: Sequence[str | None]) -> Html:
+    cells = map(_cell, values[1:], columns[1:])
+    return element("tr", element("th", values[0], scope="row", class_=columns[0]), *cells)
+
+
+def _cell(value: object, column: str | None) -> Html:
+    """Keep a figure, or a range of them, on one line."""
+    if isinstance(value, Cell):
+        return element("td", value.text, class_=value.classes)
+    return element("td", value, class_=column or ("short" if len(str(value)) <= _SHORT else None))
+
+
+def _is_figure(value: object) -> bool:
+    return _FIGURE.fullmatch(str(value)) is not None
 
 
 def scrolling(label: str, content: Html) -> Html:
@@ -97,75 +116,11 @@ def scrolling(label: str, content: Html) -> Html:
     return element("div", content, class_="scroll", tabindex="0", role="group", aria_label=label)
 
 
-def facts_table(facts: Iterable[tuple[str, str]]) -> Html:
-    """Make a table of names and their values."""
-    rows = (element("tr", element("th", name, scope="row"), element("td", value)) for name, value in facts)
-    return element("table", element("tbody", *rows), class_="facts")
-
-
-def _is_figure(value: object) -> bool:
-    text = str(value.value if isinstance(value, Cell) else value)
-    return _FIGURE.fullmatch(text) is not None
-
-
-def _head_cell(name: str, classes: str | None = None) -> Html:
-    return element("th", name, scope="col", class_=classes)
-
-
-def _cell(value: object, column: str | None) -> Html:
-    """Keep a figure, or a range of them, on one line."""
-    if isinstance(value, Cell):
-        return element("td", value.value, class_=" ".join(filter(None, (column, value.classes))))
-    return element("td", value, class_=column or ("short" if len(str(value)) <= _SHORT else None))
-
-
-@dataclass(frozen=True)
-class Bar:
-    """A row of a bar chart: its label, the share of the full width, the figure and the state that colours both."""
-
-    label: str
-    share: float
-    figure: str
-    state: str
-    note: str | None = None
-
-
-def bar_chart(
-    caption: str | None,
-    head: Sequence[str],
-    bars: Iterable[Bar],
-    *,
-    mark: float | None = None,
-    classes: str = "chart",
-) -> Html:
-    """Draw bars in a table; `mark` is where a line crosses them. The shortest bar can still be seen."""
+def bar(share: float, state: str, mark: float | None = None) -> Html:
+    """Draw a bar over this share of a cell; `mark` is where a line crosses it."""
+    filled = element("div", class_=f"bar {state}", style=f"width: {share:.2%}")
     line = None if mark is None else element("div", class_="mark", style=f"left: {mark:.2%}")
-    rows = (
-        element(
-            "tr",
-            element("th", bar.label, scope="row"),
-            element(
-                "td",
-                element(
-                    "div",
-                    element("div", class_=f"bar {bar.state}", style=f"width: {bar.share:.2%}"),
-                    line,
-                    class_="track",
-                ),
-            ),
-            element("td", bar.figure, class_=f"number {bar.state}"),
-            element("td", bar.note, class_="number") if bar.note else None,
-        )
-        for bar in bars
-    )
-    heads = (_head_cell(name, "number" if n > 1 else None) for n, name in enumerate(head))
-    return element(
-        "table",
-        element("caption", caption) if caption else None,
-        element("thead", element("tr", *heads)),
-        element("tbody", *rows),
-        class_=classes,
-    )
+    return element("div", filled, line, class_="track")
 
 
 def render_page(

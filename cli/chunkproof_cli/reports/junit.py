@@ -13,35 +13,28 @@ _INVALID = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 @dataclass(frozen=True)
-class Problem:
-    """Why a case did not pass."""
+class Case:
+    """One `testcase`; one without a problem passed."""
 
-    tag: Literal["failure", "error", "skipped"]
+    name: str
+    seconds: float = 0.0
+    problem: Literal["failure", "error", "skipped"] | None = None
     type: str = ""
     message: str = ""
     details: str = ""
 
 
-@dataclass(frozen=True)
-class Case:
-    """One `testcase`; it passed if it has no problem."""
-
-    name: str
-    class_name: str
-    seconds: float = 0.0
-    problem: Problem | None = None
-
-
 def render_junit(
     name: str,
     cases: Sequence[Case],
+    properties: Iterable[tuple[str, str]],
     *,
+    class_name: str,
     started_at: datetime,
     seconds: float,
-    properties: Iterable[tuple[str, str]],
 ) -> str:
     """Render one `testsuite` with its properties and cases."""
-    counts = Counter(case.problem.tag for case in cases if case.problem)
+    counts = Counter(case.problem for case in cases)
     root = ET.Element("testsuites")
     suite = _add(
         root,
@@ -61,10 +54,10 @@ def render_junit(
     for key, value in properties:
         _add(listed, "property", name=key, value=value)
     for case in cases:
-        made = _add(suite, "testcase", name=case.name, classname=case.class_name, time=f"{case.seconds:.3f}")
-        if problem := case.problem:
-            given = {} if problem.tag == "skipped" else {"type": problem.type, "message": problem.message}
-            _add(made, problem.tag, **given).text = _replace_invalid(problem.details) or None
+        made = _add(suite, "testcase", name=case.name, classname=class_name, time=f"{case.seconds:.3f}")
+        if case.problem:
+            given = {"type": case.type, "message": case.message} if case.type else {}
+            _add(made, case.problem, **given).text = _replace_invalid(case.details) or None
     _add(suite, "system-out")
     _add(suite, "system-err")
     ET.indent(root)

@@ -2,8 +2,8 @@
 
 from chunkproof.audit.findings import Kind
 from chunkproof.audit.report import AuditReport
-from chunkproof_cli.reports.audit.figures import GOOD, describe_finding, facts, kind_rows
-from chunkproof_cli.reports.junit import Case, Problem, render_junit
+from chunkproof_cli.reports.audit import figures
+from chunkproof_cli.reports.junit import Case, render_junit
 from chunkproof_cli.reports.wording import and_more
 
 SHOWN = 50
@@ -12,28 +12,22 @@ NOT_JUDGED = (Kind.UNVERIFIABLE, Kind.UNVERIFIABLE_VECTOR)
 
 def render_audit_junit(report: AuditReport) -> str:
     """Render the report as one `testsuite`."""
-    counts = ((Kind(kind), count) for kind, count in kind_rows(report) if kind not in GOOD)
-    cases = [
-        Case(f"no {kind.value}", f"audit.{report.collection}", problem=_problem(report, kind, count))
-        for kind, count in counts
-    ]
     return render_junit(
         f"audit of {report.collection}",
-        cases,
+        [_case(report, Kind(kind), n) for kind, n in figures.kind_rows(report) if kind not in figures.GOOD],
+        figures.facts(report),
+        class_name=f"audit.{report.collection}",
         started_at=report.run.started_at,
         seconds=report.run.seconds,
-        properties=facts(report),
     )
 
 
-def _problem(report: AuditReport, kind: Kind, count: int) -> Problem | None:
+def _case(report: AuditReport, kind: Kind, count: int) -> Case:
+    name = f"no {kind.value}"
     if not count:
-        return None
+        return Case(name)
     listed = [one for one in report.findings if one.kind is kind][:SHOWN]
-    lines = [f"{one.chunk_id}: {describe_finding(one)}" for one in listed]
-    return Problem(
-        "error" if kind in NOT_JUDGED else "failure",
-        kind.value,
-        f"{count:,} {kind.value}",
-        "\n".join(filter(None, (*lines, and_more(count, len(listed))))),
-    )
+    lines = [f"{one.chunk_id}: {figures.describe_finding(one)}" for one in listed]
+    details = "\n".join(filter(None, (*lines, and_more(count, len(listed)))))
+    message = f"{count:,} {kind.value}"
+    return Case(name, 0.0, "error" if kind in NOT_JUDGED else "failure", kind.value, message, details)

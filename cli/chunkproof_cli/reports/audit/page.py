@@ -5,28 +5,8 @@ from collections.abc import Iterator, Sequence
 from chunkproof.audit.findings import Finding, Kind
 from chunkproof.audit.report import AuditReport
 from chunkproof_cli.output import shorten
-from chunkproof_cli.reports.audit.figures import (
-    GOOD,
-    describe_coverage,
-    describe_finding,
-    facts,
-    findings_left_out,
-    headline,
-    kind_rows,
-)
-from chunkproof_cli.reports.html_kit import (
-    Bar,
-    Cell,
-    Html,
-    bar_chart,
-    element,
-    facts_table,
-    render_page,
-    section,
-    table,
-    tiles,
-    verdict,
-)
+from chunkproof_cli.reports import html_kit as kit
+from chunkproof_cli.reports.audit import figures
 
 SHOWN_SOURCES = 20
 
@@ -35,26 +15,24 @@ def render_audit_page(report: AuditReport) -> str:
     """Render the report as one file."""
     state = "failed" if report.findings_total else "passed"
     header = (
-        verdict(headline(report), state),
-        element(
-            "p", f"{report.run.started_at:%Y-%m-%d %H:%M} UTC, {report.run.seconds:,.1f} s", class_="dim"
-        ),
+        kit.verdict(figures.headline(report), state),
+        kit.element("p", f"{report.run.started_at:%Y-%m-%d %H:%M} UTC", class_="dim"),
     )
     footer = f"Manifest {report.manifest.name}, SHA-256 {report.manifest.sha256}"
-    return render_page(f"Audit of {report.collection}", header, _sections(report), footer=footer)
+    return kit.render_page(f"Audit of {report.collection}", header, _sections(report), footer=footer)
 
 
-def _sections(report: AuditReport) -> Iterator[Html]:
-    yield tiles(
+def _sections(report: AuditReport) -> Iterator[kit.Html]:
+    yield kit.tiles(
         (
             ("chunks audited", f"{report.audited:,}"),
             ("stored as they should be", f"{report.kinds[Kind.MATCH]:,}"),
             ("findings", f"{report.findings_total:,}"),
-            ("coverage", describe_coverage(report)),
+            ("coverage", figures.describe_coverage(report)),
         )
     )
-    yield section("Audit", facts_table(facts(report)))
-    kinds = [(kind, count, kind in GOOD) for kind, count in kind_rows(report) if count]
+    yield kit.section("Audit", kit.table(("fact", "value"), figures.facts(report), classes="facts"))
+    kinds = [(kind, count, kind in figures.GOOD) for kind, count in figures.kind_rows(report) if count]
     yield from _chart("Chunks by kind", ("kind", "relative to the largest", "chunks"), kinds)
     causes = [(kind, count, False) for kind, count in report.mismatch_kinds.items()]
     yield from _chart("Mismatches by cause", ("cause", "relative to the largest", "chunks"), causes)
@@ -62,33 +40,35 @@ def _sections(report: AuditReport) -> Iterator[Html]:
     title = f"Findings by source ({report.sources_total:,})"
     yield from _chart(title, ("source", "relative to the largest", "findings"), sources)
     if report.findings:
-        yield section("Findings", *_findings(report))
+        yield kit.section("Findings", *_findings(report))
 
 
-def _chart(title: str, head: Sequence[str], counts: Sequence[tuple[str, int, bool]]) -> Iterator[Html]:
+def _chart(title: str, head: Sequence[str], counts: Sequence[tuple[str, int, bool]]) -> Iterator[kit.Html]:
     if counts:
         most = max(count for _, count, _ in counts)
-        bars = (
-            Bar(name, count / most, f"{count:,}", "passed" if good else "failed")
+        rows = (
+            (name, kit.bar(count / most, "passed" if good else "failed"), f"{count:,}")
             for name, count, good in counts
         )
-        yield section(title, bar_chart(None, head, bars, classes="chart stacked"))
+        yield kit.section(title, kit.table(head, rows, classes="chart stacked"))
 
 
-def _findings(report: AuditReport) -> Iterator[Html]:
+def _findings(report: AuditReport) -> Iterator[kit.Html]:
     rows = [
         (
             one.chunk_id,
-            Cell(one.kind.value, "short failed"),
-            describe_finding(one),
+            kit.Cell(one.kind.value, "short failed"),
+            figures.describe_finding(one),
             one.source or "",
             _excerpts(one),
         )
         for one in report.findings
     ]
-    yield table(("chunk", "kind", "what is wrong", "source", "stored / original"), rows, classes="stacked")
-    if more := findings_left_out(report, len(report.findings)):
-        yield element("p", more)
+    yield kit.table(
+        ("chunk", "kind", "what is wrong", "source", "stored / original"), rows, classes="stacked"
+    )
+    if more := figures.findings_left_out(report, len(report.findings)):
+        yield kit.element("p", more)
 
 
 def _excerpts(finding: Finding) -> str:

@@ -4,14 +4,7 @@ from rich.text import Text
 
 from chunkproof.audit.report import AuditReport
 from chunkproof_cli.output import print_line, print_table, print_title, shorten
-from chunkproof_cli.reports.audit.figures import (
-    GOOD,
-    describe_finding,
-    facts,
-    findings_left_out,
-    headline,
-    kind_rows,
-)
+from chunkproof_cli.reports.audit import figures
 
 SHOWN = 20
 
@@ -22,16 +15,17 @@ def print_report(report: AuditReport) -> None:
     if listed:
         print_title("Findings")
         lines = (
-            (one.chunk_id, Text(one.kind.value, "bold red"), shorten(describe_finding(one))) for one in listed
+            (one.chunk_id, Text(one.kind.value, "bold red"), shorten(figures.describe_finding(one)))
+            for one in listed
         )
         print_table(("chunk", "kind", "what is wrong"), lines)
-        if more := findings_left_out(report, len(listed)):
+        if more := figures.findings_left_out(report, len(listed)):
             print_line(more)
     print_title("Chunks by kind")
-    print_table(("kind", "chunks"), ((_kind(k, n), f"{n:,}") for k, n in kind_rows(report)))
-    print_table(("audit", ""), facts(report))
-    print_line(headline(report), "bold red" if report.findings_total else "green")
+    print_table(("kind", "chunks"), ((_kind(k, n), f"{n:,}") for k, n in figures.kind_rows(report)))
+    print_table(("audit", ""), figures.facts(report))
+    print_line(figures.headline(report), "bold red" if report.findings_total else "green")
 
 
 def _kind(kind: str, count: int) -> Text:
-    return Text(kind, style="green" if kind in GOOD else "bold red" if count else "dim")
+    return Text(kind, style="green" if kind in figures.GOOD else "bold red" if count else "dim")

@@ -4,13 +4,7 @@ from collections.abc import Iterator
 
 from chunkproof.audit.report import AuditReport
 from chunkproof_cli.output import escape_controls, shorten
-from chunkproof_cli.reports.audit.figures import (
-    describe_finding,
-    facts,
-    findings_left_out,
-    headline,
-    kind_rows,
-)
+from chunkproof_cli.reports.audit import figures
 
 
 def render_audit_text(report: AuditReport) -> str:
@@ -19,11 +13,11 @@ def render_audit_text(report: AuditReport) -> str:
 
 
 def _lines(report: AuditReport) -> Iterator[str]:
-    yield headline(report)
+    yield figures.headline(report)
     yield ""
-    yield from (f"{name:<12} {value}" for name, value in facts(report))
+    yield from (f"{name:<12} {value}" for name, value in figures.facts(report))
     yield ""
-    yield from (f"{count:>12,} {kind}" for kind, count in kind_rows(report))
+    yield from (f"{count:>12,} {kind}" for kind, count in figures.kind_rows(report))
     for kind, count in report.mismatch_kinds.items():
         yield f"{count:>12,} mismatch: {kind}"
     if report.sources:
@@ -34,6 +28,6 @@ def _lines(report: AuditReport) -> Iterator[str]:
         yield ""
         yield "Findings:"
         for one in report.findings:
-            yield f"  {one.kind.value}  {shorten(one.chunk_id)}  {shorten(describe_finding(one), 400)}"
-        if more := findings_left_out(report, len(report.findings)):
+            yield f"  {one.kind.value}  {shorten(one.chunk_id)}  {shorten(figures.describe_finding(one), 400)}"
+        if more := figures.findings_left_out(report, len(report.findings)):
             yield more

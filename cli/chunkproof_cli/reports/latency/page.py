@@ -2,40 +2,19 @@
 
 from collections.abc import Iterator
 
-from chunkproof_cli.latency.report import Bucket, Group, LatencyReport
-from chunkproof_cli.reports.html_kit import (
-    Bar,
-    Html,
-    bar_chart,
-    element,
-    render_page,
-    scrolling,
-    section,
-    table,
-    tiles,
-    verdict,
-)
-from chunkproof_cli.reports.latency.wording import (
-    HEADS,
-    chart_heading,
-    format_ms,
-    format_percent,
-    format_time,
-    group_heading,
-    summary_lines,
-    time_cells,
-    verdict_line,
-)
+from chunkproof_cli.latency.report import Group, LatencyReport
+from chunkproof_cli.reports import html_kit as kit
+from chunkproof_cli.reports.latency import wording
 
 
 def render_latency_page(report: LatencyReport) -> str:
     """Render the whole file."""
     missed = report.slo is not None and not report.slo.met
     header = (
-        verdict(verdict_line(report), "failed" if missed else "passed" if report.slo else ""),
-        *(element("p", line, class_="dim") for line in summary_lines(report)),
+        kit.verdict(wording.verdict_line(report), "failed" if missed else "passed" if report.slo else ""),
+        *(kit.element("p", line, class_="dim") for line in wording.summary_lines(report)),
     )
-    return render_page(
+    return kit.render_page(
         f"Latency of {report.source.name}",
         header,
         _sections(report),
@@ -43,46 +22,43 @@ def render_latency_page(report: LatencyReport) -> str:
     )
 
 
-def _sections(report: LatencyReport) -> Iterator[Html]:
-    yield tiles(
+def _sections(report: LatencyReport) -> Iterator[kit.Html]:
+    yield kit.tiles(
         (
-            ("within the target", format_percent(report)),
+            ("within the target", wording.format_percent(report)),
             ("requests", f"{report.requests:,}"),
             ("target", f"{report.target_ms:,} ms"),
         )
     )
     for group in report.groups:
-        yield section(group_heading(group), *(_group(group, report.target_ms) if group.requests else ()))
+        yield kit.section(
+            wording.group_heading(group), *(_group(group, report.target_ms) if group.requests else ())
+        )
 
 
-def _group(group: Group, target_ms: int) -> Iterator[Html]:
-    stages = [(item.starts, item.stage, *time_cells(item)) for item in group.stages]
-    yield _table("Time of each stage, in milliseconds", ("starts", "stage", *HEADS), stages)
+def _group(group: Group, target_ms: int) -> Iterator[kit.Html]:
+    stages = [(item.starts, item.stage, *wording.time_cells(item)) for item in group.stages]
+    yield _table("Time of each stage, in milliseconds", ("starts", "stage", *wording.HEADS), stages)
     if len(group.routes) > 1:
-        routes = [(item.route, *time_cells(item)) for item in group.routes]
-        yield _table("Total by route, in milliseconds", ("route", *HEADS), routes)
+        routes = [(item.route, *wording.time_cells(item)) for item in group.routes]
+        yield _table("Total by route, in milliseconds", ("route", *wording.HEADS), routes)
     if group.errors:
         codes = [(code, f"{count:,}") for code, count in group.errors.items()]
-        yield table(("code", "count"), codes, caption="Errors")
+        yield kit.table(("code", "count"), codes, caption="Errors")
     longest = max(target_ms, *(bucket.p95 or 0 for bucket in group.buckets))
-    yield bar_chart(
-        chart_heading(group, target_ms),
-        ("from (UTC)", "p95", "ms", "requests"),
-        (_bar(bucket, group, target_ms, longest) for bucket in group.buckets),
-        mark=target_ms / longest,
+    rows = (
+        (
+            wording.format_time(bucket.start, group.bucket_seconds),
+            kit.bar(p95 / longest, "failed" if p95 > target_ms else "", mark=target_ms / longest),
+            "–" if bucket.p95 is None else wording.format_ms(p95),
+            f"{bucket.requests:,}",
+        )
+        for bucket in group.buckets
+        for p95 in (bucket.p95 or 0.0,)
     )
+    heads = ("from (UTC)", "p95", "ms", "requests")
+    yield kit.table(heads, rows, caption=wording.chart_heading(group, target_ms), classes="chart")
 
 
-def _bar(bucket: Bucket, group: Group, target_ms: int, longest: float) -> Bar:
-    p95 = bucket.p95 or 0.0
-    return Bar(
-        format_time(bucket.start, group.bucket_seconds),
-        p95 / longest,
-        "–" if bucket.p95 is None else format_ms(p95),
-        "failed" if p95 > target_ms else "",
-        note=f"{bucket.requests:,}",
-    )
-
-
-def _table(caption: str, head: tuple[str, ...], rows: list[tuple[str, ...]]) -> Html:
-    return scrolling(caption, table(head, rows, caption=caption))
+def _table(caption: str, head: tuple[str, ...], rows: list[tuple[str, ...]]) -> kit.Html:
+    return kit.scrolling(caption, kit.table(head, rows, caption=caption))

@@ -6,16 +6,7 @@ from rich.text import Text
 
 from chunkproof_cli.latency.report import Bucket, Group, LatencyReport
 from chunkproof_cli.output import print_line, print_table, print_title, safe_text, stdout_console
-from chunkproof_cli.reports.latency.wording import (
-    HEADS,
-    chart_heading,
-    format_ms,
-    format_time,
-    group_heading,
-    summary_lines,
-    time_cells,
-    verdict_line,
-)
+from chunkproof_cli.reports.latency import wording
 from chunkproof_cli.reports.wording import plural
 
 WIDTH = 40
@@ -26,7 +17,7 @@ ASCII_BLOCKS = (" ", "#")
 
 def print_report(report: LatencyReport) -> None:
     """Print the verdict, then tables and a chart for each group."""
-    for line in summary_lines(report):
+    for line in wording.summary_lines(report):
         print_line(line)
     print_line(_verdict(report))
     for group in report.groups:
@@ -36,24 +27,24 @@ def print_report(report: LatencyReport) -> None:
 
 def _verdict(report: LatencyReport) -> Text:
     if report.slo is not None:
-        return safe_text(verdict_line(report), "green" if report.slo.met else "bold red")
-    return safe_text(verdict_line(report), "green" if not report.missed else "yellow")
+        return safe_text(wording.verdict_line(report), "green" if report.slo.met else "bold red")
+    return safe_text(wording.verdict_line(report), "green" if not report.missed else "yellow")
 
 
 def _print_group(group: Group, target_ms: int) -> None:
-    print_title(f"\n{group_heading(group)}")
+    print_title(f"\n{wording.group_heading(group)}")
     if not group.requests:
         return
-    stages = ((item.starts, item.stage, *time_cells(item)) for item in group.stages)
-    print_table(("starts", "stage (ms)", *HEADS), stages)
+    stages = ((item.starts, item.stage, *wording.time_cells(item)) for item in group.stages)
+    print_table(("starts", "stage (ms)", *wording.HEADS), stages)
     if len(group.routes) > 1:
-        most = ((item.route, *time_cells(item)) for item in group.routes[:MOST_ROUTES])
-        print_table(("route (total, ms)", *HEADS), most)
+        most = ((item.route, *wording.time_cells(item)) for item in group.routes[:MOST_ROUTES])
+        print_table(("route (total, ms)", *wording.HEADS), most)
     if len(group.routes) > MOST_ROUTES:
         print_line(f"and {plural(len(group.routes) - MOST_ROUTES, 'other route')}: --json has all")
     if group.errors:
         print_table(("error", "count"), ((code, f"{n:,}") for code, n in group.errors.items()))
-    print_line(chart_heading(group, target_ms))
+    print_line(wording.chart_heading(group, target_ms))
     for line in chart_lines(group, target_ms, ascii_only=stdout_console().options.ascii_only):
         print_line(line)
 
@@ -68,7 +59,7 @@ def chart_lines(group: Group, target_ms: int, *, ascii_only: bool) -> Iterator[T
         line = f"{line[:at]}{mark}{line[at + 1 :]}"
         over = bucket.p95 is not None and bucket.p95 > target_ms
         yield safe_text(
-            f"{format_time(bucket.start, group.bucket_seconds)}  {line} {_figures(bucket)}",
+            f"{wording.format_time(bucket.start, group.bucket_seconds)}  {line} {_figures(bucket)}",
             "bold red" if over else "",
         )
 
@@ -76,7 +67,7 @@ def chart_lines(group: Group, target_ms: int, *, ascii_only: bool) -> Iterator[T
 def _figures(bucket: Bucket) -> str:
     if bucket.p95 is None:
         return "-"
-    return f"{format_ms(bucket.p95):>7} ms  {plural(bucket.requests, 'request')}"
+    return f"{wording.format_ms(bucket.p95):>7} ms  {plural(bucket.requests, 'request')}"
 
 
 def _bar(share: float, blocks: Sequence[str]) -> str:

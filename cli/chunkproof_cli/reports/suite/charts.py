@@ -1,6 +1,6 @@
-"""Charts of a report as SVG, drawn by Vega-Lite when the report is made: the page needs no script for them.
+"""Charts of a suite report as SVG, drawn by Vega-Lite when the report is made: the page needs no script for them.
 
-Colours are the page's own CSS variables, so that a chart follows it into the dark and onto paper.
+Colours are CSS variables of the page, so that charts follow its dark and print styles.
 """
 
 from collections import Counter
@@ -14,30 +14,16 @@ from chunkproof_cli.reports.html_kit import Html
 
 WIDTH, HEIGHT = 300, 170
 BINS = 20
-# A logarithmic axis has no 0, and nothing shorter matters.
+# A logarithmic axis has no 0, and shorter times do not matter.
 LEAST_MS = 0.1
 TREND_METRICS = ("recall@5", "mrr@10")
+_TEXT = {"labelColor": "var(--ink)", "titleColor": "var(--ink)", "labelFontSize": 12, "titleFontSize": 12}
+_LINES = {"gridColor": "var(--line)", "domainColor": "var(--dim)", "tickColor": "var(--dim)"}
 _CONFIG = {
     "font": "system-ui, sans-serif",
     "view": {"stroke": None},
-    "axis": {
-        "labelColor": "var(--ink)",
-        "titleColor": "var(--ink)",
-        "gridColor": "var(--line)",
-        "domainColor": "var(--dim)",
-        "tickColor": "var(--dim)",
-        "labelFontSize": 12,
-        "titleFontSize": 12,
-        "titleFontWeight": "normal",
-    },
-    "legend": {
-        "labelColor": "var(--ink)",
-        "titleColor": "var(--ink)",
-        "orient": "top",
-        "title": None,
-        "labelFontSize": 12,
-        "symbolStrokeColor": "var(--ink)",
-    },
+    "axis": {**_TEXT, **_LINES, "titleFontWeight": "normal"},
+    "legend": {**_TEXT, "orient": "top", "title": None, "symbolStrokeColor": "var(--ink)"},
 }
 _BY_STATE = {
     "field": "state",
@@ -48,7 +34,7 @@ _BY_STATE = {
 
 @dataclass(frozen=True)
 class Chart:
-    """A drawing, what it says in a sentence, and its figures as a table."""
+    """A drawing, its message in a sentence, and its figures as a table."""
 
     title: str
     summary: str
@@ -58,7 +44,7 @@ class Chart:
 
 
 def charts(report: SuiteReport, earlier: Sequence[SuiteReport] = ()) -> Iterator[Chart]:
-    """Each chart that there are figures for."""
+    """Draw each chart that has figures."""
     judged = [case for case in report.result.test_results if case.status.is_judged]
     if scored := [case for case in judged if case.actual_results]:
         yield _scores(scored)
@@ -71,7 +57,7 @@ def charts(report: SuiteReport, earlier: Sequence[SuiteReport] = ()) -> Iterator
 
 
 def best_rank(case: TestCaseResult) -> int | None:
-    """Rank of the first expected result, None when there is none."""
+    """Return the rank of the first expected result, None when there is none."""
     expected = set(case.expected_doc_ids)
     return next((r.rank for r in case.actual_results or () if r.stands_for in expected), None)
 
@@ -106,7 +92,7 @@ def _scores(cases: Sequence[TestCaseResult]) -> Chart:
         "Scores",
         f"The first result scores {ordered[0]:.2f} to {ordered[-1]:.2f}, half of the {len(best)} cases "
         f"{ordered[len(ordered) // 2]:.2f} or more.",
-        _drawn(spec),
+        _draw(spec),
         ("score from", "to", "verdict", "cases"),
         [(f"{v['from']:.2f}", f"{v['to']:.2f}", v["state"], v["cases"]) for v in values],
     )
@@ -117,15 +103,11 @@ def _latency(report: SuiteReport) -> Chart:
         one.id.removeprefix("stage-"): one.limit_ms for one in report.criteria if one.id.startswith("stage-")
     }
     measured = [(stage.stage, stage.usual) for stage in report.latency if stage.usual]
+    times = {stage: (found.p50_ms, found.p95_ms, found.max_ms) for stage, found in measured}
     values = [
-        {
-            "stage": stage,
-            "p50": max(LEAST_MS, found.p50_ms),
-            "p95": max(LEAST_MS, found.p95_ms),
-            "max": max(LEAST_MS, found.max_ms),
-            "limit": limits.get(stage),
-        }
-        for stage, found in measured
+        {"stage": stage, "limit": limits.get(stage)}
+        | {name: max(LEAST_MS, ms) for name, ms in zip(("p50", "p95", "max"), found, strict=True)}
+        for stage, found in times.items()
     ]
     stages = {"field": "stage", "type": "nominal", "sort": None, "title": None}
     scale = {"type": "log", "nice": True}
@@ -167,17 +149,11 @@ def _latency(report: SuiteReport) -> Chart:
         + (f"over the limit: {', '.join(over)}." if over else "every stage is within its limit.")
         if "total" in dict(measured)
         else "No search was measured end to end.",
-        _drawn(spec),
+        _draw(spec),
         ("stage", "median ms", "95th percentile", "longest", "limit"),
         [
-            (
-                stage,
-                f"{found.p50_ms:.1f}",
-                f"{found.p95_ms:.1f}",
-                f"{found.max_ms:.1f}",
-                f"{limits.get(stage) or 0:g}",
-            )
-            for stage, found in measured
+            (stage, *(f"{ms:.1f}" for ms in found), f"{limits.get(stage) or 0:g}")
+            for stage, found in times.items()
         ],
     )
 
@@ -209,7 +185,7 @@ def _ranks(cases: Sequence[TestCaseResult]) -> Chart:
         "Rank of the expected document",
         f"First in {ranks[1]} of {len(cases)} cases, in the first five in "
         f"{sum(count for rank, count in ranks.items() if rank and rank <= 5)}, nowhere in {ranks[None]}.",
-        _drawn(spec),
+        _draw(spec),
         ("rank", "cases"),
         [(value["rank"], value["cases"]) for value in values if value["cases"]],
     )
@@ -247,7 +223,7 @@ def _trend(
         "type": "nominal",
         "sort": None,
         "scale": {"domain": names, "range": ["var(--accent)", "var(--good)", "var(--warn)"][: len(names)]},
-        # As the lines are drawn: a dashed circle says nothing.
+        # A line as in the chart: a dashed circle would not be recognised.
         "legend": {"symbolType": "stroke", "symbolStrokeWidth": 2} if len(names) > 1 else None,
     }
     ends = [at.isoformat() for at in (values[0][0], values[-1][0])]
@@ -272,18 +248,16 @@ def _trend(
             },
         },
     }
-    first, last = (
-        {name: value for _, name, value in reversed(values)},
-        {name: value for _, name, value in values},
-    )
-    told = ", ".join(f"{name} {first[name]:.3g} → {last[name]:.3g}" for name in names)
+    first = {name: value for _, name, value in reversed(values)}
+    last = {name: value for _, name, value in values}
+    change = ", ".join(f"{name} {first[name]:.3g} → {last[name]:.3g}" for name in names)
     rows = [(f"{at:%Y-%m-%d %H:%M}", name, f"{value:.4g}") for at, name, value in values]
     return Chart(
-        title, f"{runs} runs: {told} {unit}".strip() + ".", _drawn(spec), ("run", "metric", "value"), rows
+        title, f"{runs} runs: {change} {unit}".strip() + ".", _draw(spec), ("run", "metric", "value"), rows
     )
 
 
-def _drawn(spec: dict[str, Any]) -> Html:
+def _draw(spec: dict[str, Any]) -> Html:
     import vl_convert  # 0.1 s to load, and only pages need it
 
     whole = {"width": WIDTH, "height": HEIGHT, "padding": 10, "background": None, "config": _CONFIG, **spec}

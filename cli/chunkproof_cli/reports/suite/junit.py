@@ -4,23 +4,19 @@ from collections.abc import Iterator
 
 from chunkproof.suite.outcome import TestCaseResult, TestStatus
 from chunkproof.suite.report import SuiteReport
-from chunkproof_cli.reports.junit import Case, Problem, render_junit
+from chunkproof_cli.reports.junit import Case, render_junit
 from chunkproof_cli.reports.suite.figures import explain_result
 
 
 def render_suite_junit(report: SuiteReport) -> str:
     """Render the report as one `testsuite`."""
-    name = report.suite.name
-    cases = [
-        Case(case.name, name, case.timing.latency_ms / 1000 if case.timing else 0.0, _problem(case))
-        for case in report.result.test_results
-    ]
     return render_junit(
-        name,
-        cases,
+        report.suite.name,
+        [_case(result) for result in report.result.test_results],
+        _properties(report),
+        class_name=report.suite.name,
         started_at=report.validation.started_at,
         seconds=report.result.execution_time_ms / 1000,
-        properties=_properties(report),
     )
 
 
@@ -33,16 +29,17 @@ def _properties(report: SuiteReport) -> Iterator[tuple[str, str]]:
         yield "baseline", report.comparison.verdict
 
 
-def _problem(result: TestCaseResult) -> Problem | None:
+def _case(result: TestCaseResult) -> Case:
+    name, seconds = result.name, result.timing.latency_ms / 1000 if result.timing else 0.0
     if result.status is TestStatus.PASSED:
-        return None
+        return Case(name, seconds)
     if result.status is TestStatus.FAILED:
         kind = result.unmet[0].kind if result.unmet else "ExpectationError"
-        return Problem("failure", kind, explain_result(result), _details(result))
+        return Case(name, seconds, "failure", kind, explain_result(result), _details(result))
     if result.status is TestStatus.ERROR:
         code, query = result.error_code or "INTERNAL", f"query: {result.query_text}"
-        return Problem("error", code, explain_result(result), query)
-    return Problem("skipped")
+        return Case(name, seconds, "error", code, explain_result(result), query)
+    return Case(name, seconds, "skipped")
 
 
 def _details(result: TestCaseResult) -> str:

@@ -7,18 +7,7 @@ from chunkproof.suite.criteria import Verdict
 from chunkproof.suite.outcome import TestStatus
 from chunkproof.suite.report import SuiteReport
 from chunkproof_cli.reports.markdown import escape_text, join_parts, table, table_of_first
-from chunkproof_cli.reports.suite.figures import (
-    CHANGE_HEAD,
-    LATENCY_HEAD,
-    approximation_line,
-    change_rows,
-    comparison_lines,
-    count_not_judged,
-    diagnosis_rows,
-    explain_result,
-    latency_rows,
-    metric_table,
-)
+from chunkproof_cli.reports.suite import figures
 
 SHOWN_CASES = 50
 _MARKS = {Verdict.MET: "✅", Verdict.NOT_MET: "❌", Verdict.NOT_JUDGED: "➖"}
@@ -29,13 +18,13 @@ def render_suite_markdown(report: SuiteReport) -> str:
     """Render the verdict, then the cases that did not pass, then the figures."""
     parts = [_head(report), *_comparison(report), *_cases(report), *_diagnosis(report)]
     parts += [_criteria(report), *_metrics(report)]
-    parts.append("### Latency (ms)\n\n" + table(LATENCY_HEAD, latency_rows(report)))
+    parts.append("### Latency (ms)\n\n" + table(figures.LATENCY_HEAD, figures.latency_rows(report)))
     return join_parts(parts)
 
 
 def _head(report: SuiteReport) -> str:
     result = report.result
-    not_judged = count_not_judged(report)
+    not_judged = figures.count_not_judged(report)
     mark = "❌" if result.failed or report.unmet_criteria else "⚠️" if not_judged else "✅"
     line = f"**{result.passed} of {result.total_tests} cases passed**, {result.failed} failed"
     if not_judged:
@@ -59,19 +48,20 @@ def _head(report: SuiteReport) -> str:
 
 def _comparison(report: SuiteReport) -> Iterator[str]:
     if report.comparison:
-        lines = "\n".join(f"- {escape_text(line)}" for line in comparison_lines(report.comparison))
-        yield f"### Compared with the baseline\n\n{table(CHANGE_HEAD, change_rows(report.comparison))}\n\n{lines}"
+        changes = table(figures.CHANGE_HEAD, figures.change_rows(report.comparison))
+        lines = "\n".join(f"- {escape_text(line)}" for line in figures.comparison_lines(report.comparison))
+        yield f"### Compared with the baseline\n\n{changes}\n\n{lines}"
 
 
 def _cases(report: SuiteReport) -> Iterator[str]:
     for title, status in (("Failed", TestStatus.FAILED), ("Could not be judged", TestStatus.ERROR)):
         results = [result for result in report.result.test_results if result.status is status]
-        if rows := [(one.name, one.query_text, explain_result(one)) for one in results]:
+        if rows := [(one.name, one.query_text, figures.explain_result(one)) for one in results]:
             yield f"### {title}\n\n{table_of_first(SHOWN_CASES, ('case', 'query', 'why'), rows)}"
 
 
 def _diagnosis(report: SuiteReport) -> Iterator[str]:
-    if causes := list(diagnosis_rows(report)):
+    if causes := list(figures.diagnosis_rows(report)):
         shown = table_of_first(SHOWN_CASES, ("case", "cause", "found", "see more"), causes)
         yield f"### Why\n\n{shown}"
 
@@ -93,6 +83,6 @@ def _criteria(report: SuiteReport) -> str:
 
 def _metrics(report: SuiteReport) -> Iterator[str]:
     if report.result.metrics:
-        yield "### Metrics\n\n" + table(*metric_table(report))
+        yield "### Metrics\n\n" + table(*figures.metric_table(report))
     if report.approximation:
-        yield approximation_line(report.approximation) + "."
+        yield figures.approximation_line(report.approximation) + "."

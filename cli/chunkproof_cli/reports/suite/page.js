@@ -1,5 +1,5 @@
 "use strict";
-// Without this script every case is there, unfolded; it folds, sorts and searches.
+// Without this script every case is shown unfolded; the script folds, sorts and searches.
 (() => {
   const table = document.getElementById("cases");
   if (!table) return;
@@ -44,7 +44,7 @@
     for (const other of table.tHead.rows[0].cells) other.removeAttribute("aria-sort");
     head.setAttribute("aria-sort", down ? "descending" : "ascending");
     const sign = down ? -1 : 1;
-    // What has no value comes last, whichever way.
+    // Cases without a value come last in both directions.
     cases.sort((a, b) => {
       const [x, y] = [value(a, head.cellIndex), value(b, head.cellIndex)];
       if (!x || !y) return (x ? 0 : 1) - (y ? 0 : 1);

@@ -4,26 +4,10 @@ from collections.abc import Iterator, Sequence
 from importlib.resources import files
 
 from chunkproof.suite.report import SuiteReport
-from chunkproof_cli.reports.html_kit import (
-    Cell,
-    Html,
-    element,
-    render_page,
-    scrolling,
-    section,
-    table,
-    tiles,
-    verdict,
-)
+from chunkproof_cli.reports import html_kit as kit
+from chunkproof_cli.reports.suite import figures
 from chunkproof_cli.reports.suite.case_table import case_section
 from chunkproof_cli.reports.suite.charts import Chart, charts
-from chunkproof_cli.reports.suite.figures import (
-    CHANGE_HEAD,
-    change_rows,
-    comparison_lines,
-    count_not_judged,
-    metric_table,
-)
 
 _TILES = ("recall@5", "mrr@10", "ndcg@10")
 
@@ -31,7 +15,7 @@ _TILES = ("recall@5", "mrr@10", "ndcg@10")
 def render_suite_page(report: SuiteReport, earlier: Sequence[SuiteReport] = ()) -> str:
     """Render the report as one file; with earlier reports of the suite, it shows the trend."""
     result = report.result
-    return render_page(
+    return kit.render_page(
         report.suite.name,
         _header(report),
         _sections(report, earlier),
@@ -41,61 +25,62 @@ def render_suite_page(report: SuiteReport, earlier: Sequence[SuiteReport] = ()) 
     )
 
 
-def _header(report: SuiteReport) -> Iterator[Html]:
-    result, stats, not_judged = report.result, report.validation.collection_stats, count_not_judged(report)
+def _header(report: SuiteReport) -> Iterator[kit.Html]:
+    result, stats = report.result, report.validation.collection_stats
+    not_judged = figures.count_not_judged(report)
     where = f" on {stats.collection_name} ({stats.vector_count:,} vectors)" if stats.collection_exists else ""
     counts = f"{result.passed} of {result.total_tests} cases passed, {result.failed} failed"
     counts += f", {not_judged} could not be judged" if not_judged else ""
-    yield element("a", "To the cases", href="#cases", class_="skip")
+    yield kit.element("a", "To the cases", href="#cases", class_="skip")
     if report.comparison:
-        yield verdict(report.comparison.verdict, report.comparison.gate.value.replace(" ", "-"))
-    yield verdict(f"{counts}{where}.", "failed" if result.failed else "error" if not_judged else "passed")
+        yield kit.verdict(report.comparison.verdict, report.comparison.gate.value.replace(" ", "-"))
+    yield kit.verdict(f"{counts}{where}.", "failed" if result.failed else "error" if not_judged else "passed")
     started = f"{report.validation.started_at:%Y-%m-%d %H:%M} UTC"
-    yield element("p", f"{started}, {result.execution_time_ms / 1000:.1f} s", class_="dim")
+    yield kit.element("p", f"{started}, {result.execution_time_ms / 1000:.1f} s", class_="dim")
 
 
-def _sections(report: SuiteReport, earlier: Sequence[SuiteReport]) -> Iterator[Html]:
-    yield tiles(_figures(report))
+def _sections(report: SuiteReport, earlier: Sequence[SuiteReport]) -> Iterator[kit.Html]:
+    yield kit.tiles(_tile_figures(report))
     if drawn := [_figure(chart) for chart in charts(report, earlier)]:
-        yield section("Charts", element("div", *drawn, class_="charts"))
+        yield kit.section("Charts", kit.element("div", *drawn, class_="charts"))
     if report.comparison:
-        lines = (element("li", line) for line in comparison_lines(report.comparison))
-        changes = table(CHANGE_HEAD, change_rows(report.comparison))
-        yield section("Baseline", scrolling("Baseline", changes), element("ul", *lines))
+        lines = (kit.element("li", line) for line in figures.comparison_lines(report.comparison))
+        changes = kit.table(figures.CHANGE_HEAD, figures.change_rows(report.comparison))
+        yield kit.section("Baseline", kit.scrolling("Baseline", changes), kit.element("ul", *lines))
     yield case_section(report)
-    yield section("Criteria", scrolling("Criteria", _criteria(report)))
+    yield kit.section("Criteria", kit.scrolling("Criteria", _criteria(report)))
     if report.result.metrics:
-        yield section("Metrics", scrolling("Metrics", table(*metric_table(report))))
+        yield kit.section("Metrics", kit.scrolling("Metrics", kit.table(*figures.metric_table(report))))
 
 
-def _figures(report: SuiteReport) -> Iterator[tuple[str, str]]:
+def _tile_figures(report: SuiteReport) -> Iterator[tuple[str, str]]:
     result = report.result
     yield "passed", f"{result.pass_rate:.1f} %"
     yield from ((name, f"{result.metrics[name]:.3f}") for name in _TILES if name in result.metrics)
     yield "95th percentile", f"{result.performance_metrics.p95_retrieval_time_ms:.0f} ms"
 
 
-def _figure(chart: Chart) -> Html:
-    figures = scrolling(chart.title, table(chart.head, chart.rows))
-    return element(
+def _figure(chart: Chart) -> kit.Html:
+    as_table = kit.scrolling(chart.title, kit.table(chart.head, chart.rows))
+    return kit.element(
         "figure",
-        element("h3", chart.title),
-        element("div", chart.svg, role="img", aria_label=f"{chart.title}. {chart.summary}"),
-        element("figcaption", chart.summary),
-        element("details", element("summary", "As a table"), figures),
+        kit.element("h3", chart.title),
+        kit.element("div", chart.svg, role="img", aria_label=f"{chart.title}. {chart.summary}"),
+        kit.element("figcaption", chart.summary),
+        kit.element("details", kit.element("summary", "As a table"), as_table),
     )
 
 
-def _criteria(report: SuiteReport) -> Html:
+def _criteria(report: SuiteReport) -> kit.Html:
     rows = (
         (
             one.id,
             one.title,
             one.limit,
             one.shown_figure,
-            Cell(one.verdict.value, f"short {one.verdict.value.replace(' ', '-')}"),
+            kit.Cell(one.verdict.value, f"short {one.verdict.value.replace(' ', '-')}"),
             one.details or "",
         )
         for one in report.criteria
     )
-    return table(("id", "criterion", "limit", "figure", "verdict", "details"), rows)
+    return kit.table(("id", "criterion", "limit", "figure", "verdict", "details"), rows)

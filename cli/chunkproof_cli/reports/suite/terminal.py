@@ -7,17 +7,7 @@ from chunkproof.suite.criteria import Verdict
 from chunkproof.suite.outcome import TestCaseResult, TestStatus
 from chunkproof.suite.report import SuiteReport
 from chunkproof_cli.output import print_line, print_table, print_title, safe_text, shorten, verdict_text
-from chunkproof_cli.reports.suite.figures import (
-    CHANGE_HEAD,
-    LATENCY_HEAD,
-    approximation_line,
-    change_rows,
-    comparison_lines,
-    diagnosis_rows,
-    explain_result,
-    latency_rows,
-    metric_table,
-)
+from chunkproof_cli.reports.suite import figures
 from chunkproof_cli.reports.wording import and_more
 
 SHOWN_CASES = 50
@@ -29,7 +19,8 @@ def print_report(report: SuiteReport) -> None:
     if not_passed:
         print_title("Not passed")
         lines = (
-            (case.name, _state(case), shorten(explain_result(case))) for case in not_passed[:SHOWN_CASES]
+            (case.name, _state(case), shorten(figures.explain_result(case)))
+            for case in not_passed[:SHOWN_CASES]
         )
         print_table(("case", "state", "why"), lines)
         if more := and_more(len(not_passed), SHOWN_CASES):
@@ -40,13 +31,7 @@ def print_report(report: SuiteReport) -> None:
     print_table(
         ("criterion", "limit", "figure", "verdict", "details"),
         (
-            (
-                f"{one.id} {one.title}",
-                one.limit,
-                one.shown_figure,
-                _verdict(one.verdict),
-                one.details or "",
-            )
+            (f"{one.id} {one.title}", one.limit, one.shown_figure, _verdict(one.verdict), one.details or "")
             for one in report.criteria
         ),
     )
@@ -67,15 +52,15 @@ def print_report(report: SuiteReport) -> None:
 
 def _print_comparison(found: Comparison) -> None:
     print_title("Compared with the baseline")
-    print_table(CHANGE_HEAD, change_rows(found))
-    for line in comparison_lines(found):
+    print_table(figures.CHANGE_HEAD, figures.change_rows(found))
+    for line in figures.comparison_lines(found):
         print_line(f"  {line}")
     print_line()
 
 
 def _print_diagnosis(report: SuiteReport) -> None:
     """Print lines instead of a table, so that a command can be copied whole."""
-    causes = list(diagnosis_rows(report))
+    causes = list(figures.diagnosis_rows(report))
     if not causes:
         return
     print_title("Why")
@@ -93,13 +78,13 @@ def _print_diagnosis(report: SuiteReport) -> None:
 def _print_figures(report: SuiteReport) -> None:
     if report.result.metrics:
         print_title("Metrics, mean over the cases that name relevant documents")
-        head, lines = metric_table(report)
+        head, lines = figures.metric_table(report)
         print_table(head, lines)
     if report.approximation:
-        print_line(approximation_line(report.approximation))
-    if found := list(latency_rows(report)):
+        print_line(figures.approximation_line(report.approximation))
+    if found := list(figures.latency_rows(report)):
         print_title("Latency in milliseconds")
-        print_table(LATENCY_HEAD, found)
+        print_table(figures.LATENCY_HEAD, found)
 
 
 def _state(case: TestCaseResult) -> Text:

@@ -2,18 +2,8 @@
 
 from chunkproof.suite.report import SuiteReport
 from chunkproof.suite.validation_report import format_section
-from chunkproof_cli.reports.suite.figures import (
-    CHANGE_HEAD,
-    LATENCY_HEAD,
-    Row,
-    approximation_line,
-    change_rows,
-    comparison_lines,
-    count_not_judged,
-    diagnosis_rows,
-    latency_rows,
-    metric_table,
-)
+from chunkproof_cli.reports.suite import figures
+from chunkproof_cli.reports.suite.figures import Row
 
 
 def render_suite_text(report: SuiteReport) -> str:
@@ -23,22 +13,24 @@ def render_suite_text(report: SuiteReport) -> str:
         f"Suite: {report.suite.name}",
         f"Passed: {result.passed} of {result.total_tests} ({result.pass_rate:.1f}%)",
         f"Failed: {result.failed}",
-        f"Not judged: {count_not_judged(report)}",
+        f"Not judged: {figures.count_not_judged(report)}",
     ]
     sections = [format_section("TEST SUITE", *counts)]
     if causes := [
         line
-        for name, cause, message, command in diagnosis_rows(report)
+        for name, cause, message, command in figures.diagnosis_rows(report)
         for line in (f"{name}: {cause}. {message}", *([f"  {command}"] if command else []))
     ]:
         sections.append(format_section("DIAGNOSIS", *causes))
     if result.metrics:
-        head, rows = metric_table(report)
+        head, rows = figures.metric_table(report)
         sections.append(format_section("METRICS", *(_align(row) for row in (head, *rows))))
     if report.approximation:
-        sections.append(format_section("APPROXIMATION", approximation_line(report.approximation)))
-    if latency := list(latency_rows(report)):
-        sections.append(format_section("LATENCY (ms)", *(_align(row) for row in (LATENCY_HEAD, *latency))))
+        sections.append(format_section("APPROXIMATION", figures.approximation_line(report.approximation)))
+    if latency := list(figures.latency_rows(report)):
+        sections.append(
+            format_section("LATENCY (ms)", *(_align(row) for row in (figures.LATENCY_HEAD, *latency)))
+        )
     criteria = [
         f"{one.id} {one.title}: {one.shown_figure} ({one.limit}) – {one.verdict}"
         + (f": {one.details}" if one.details else "")
@@ -46,8 +38,10 @@ def render_suite_text(report: SuiteReport) -> str:
     ]
     sections.append(format_section("SUCCESS CRITERIA", *criteria))
     if found := report.comparison:
-        changes = [_align(row) for row in (CHANGE_HEAD[:4], *(row[:4] for row in change_rows(found)))]
-        sections.append(format_section("BASELINE", *changes, *comparison_lines(found), found.verdict))
+        changes = [
+            _align(row) for row in (figures.CHANGE_HEAD[:4], *(row[:4] for row in figures.change_rows(found)))
+        ]
+        sections.append(format_section("BASELINE", *changes, *figures.comparison_lines(found), found.verdict))
     return "\n\n".join([report.validation.to_summary(), *sections]) + "\n"
 
 
