@@ -8,6 +8,7 @@ import pytest
 from chunkproof.audit.findings import Finding, Kind
 from chunkproof.audit.manifest import Entry
 from chunkproof.audit.run import Plan
+from chunkproof.audit.state import load_state
 from chunkproof.clients.ports import InputType, Point, Vector
 from chunkproof.clients.qdrant.store import QdrantStore
 from chunkproof.deadline import Deadline
@@ -47,6 +48,9 @@ def audit_vectors(
     report = run_audit(lines, folder, services_on(store, MODEL), collection, Plan(vectors=0))
     assert report.vectors is not None
     assert report.vectors.checked == len(TEXTS) == sum(report.vectors.kinds.values())
+    state = load_state(folder)
+    assert state is not None
+    assert state.vectors_checked == len(TEXTS)  # what the progress bar shows
     return {f.chunk_id: f for f in report.findings if f.cosine is not None or "vector" in f.kind}
 
 
