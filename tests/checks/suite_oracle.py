@@ -1,7 +1,7 @@
-"""Our metrics beside trec_eval's on a BEIR folder; `make suite-oracle` runs this.
+"""Compare our metrics with trec_eval's on a BEIR folder; `make suite-oracle` runs this.
 
-Without a folder, one of 1,000 documents and 200 queries is made. It is loaded into an embedded store and run
-with the commands that people use; the judgments are read here a second time, so that only the ranking is shared.
+Without a folder, one of 1,000 documents and 200 queries is generated. It is loaded into an embedded store and run with
+the public commands; the judgments are read here separately, so that only the ranking is shared.
 """
 
 import argparse
@@ -27,31 +27,31 @@ def main() -> int:
         folder = given.folder or Path(work) / "machines"
         if given.folder is None:
             write_beir(folder)
-        ours, theirs = compared(folder, Path(work), given.top_k)
-    return shown(ours, theirs)
+        ours, theirs = compare(folder, Path(work), given.top_k)
+    return print_table(ours, theirs)
 
 
-def compared(folder: Path, work: Path, top_k: int) -> tuple[dict[str, float], dict[str, float]]:
-    """The metrics of a run of the folder: ours, and trec_eval's of the same rankings."""
+def compare(folder: Path, work: Path, top_k: int) -> tuple[dict[str, float], dict[str, float]]:
+    """Return the metrics of a run of the folder: ours, and trec_eval's of the same rankings."""
     report = work / "report.json"
     store = ["--data", str(work / "data"), "--collection", folder.name]
     _chunkproof("load", str(folder), *store)
     _chunkproof("suite", "run", str(folder), "-k", str(top_k), "-o", str(report), *store, may_fail=True)
     result = json.loads(report.read_text("utf-8"))["result"]
-    # trec_eval sorts by score: the rank as score keeps the order of the answer among equal ones.
+    # trec_eval sorts by score: the rank as score keeps the order of the response among equal scores.
     run = {
         case["name"]: {found["chunk_id"]: float(-found["rank"]) for found in case["actual_results"]}
         for case in result["test_results"]
     }
-    qrels = qrels_of(folder / "qrels" / "test.tsv")
+    qrels = read_qrels(folder / "qrels" / "test.tsv")
     theirs: dict[str, float] = {}
     for k in sorted({int(name.partition("@")[2]) for name in result["metrics"]}):
         theirs |= oracle.means(run, qrels, k)
     return result["metrics"], theirs
 
 
-def shown(ours: Mapping[str, float], theirs: Mapping[str, float]) -> int:
-    """A line per metric; returns 1 when one differs."""
+def print_table(ours: Mapping[str, float], theirs: Mapping[str, float]) -> int:
+    """Print a line per metric; return 1 when one differs."""
     print(f"{'metric':<14}{'chunkproof':>18}{'trec_eval':>18}{'difference':>14}")
     for name, value in ours.items():
         print(f"{name:<14}{value:>18.12f}{theirs[name]:>18.12f}{abs(value - theirs[name]):>14.1e}")
@@ -60,8 +60,8 @@ def shown(ours: Mapping[str, float], theirs: Mapping[str, float]) -> int:
     return 1 if wrong or not ours else 0
 
 
-def qrels_of(file: Path) -> dict[str, dict[str, int]]:
-    """The grades of the queries that have a relevant document."""
+def read_qrels(file: Path) -> dict[str, dict[str, int]]:
+    """Return the grades of the queries that have a relevant document."""
     found: dict[str, dict[str, int]] = {}
     for line in file.read_text("utf-8").splitlines()[1:]:
         query, document, grade = line.split("\t")

@@ -66,14 +66,14 @@ def test_each_case_is_a_test(api: StubApi, suite: Path) -> None:
     assert "Traceback" not in out
 
 
-def test_cases_are_chosen_by_tag_and_stand_beside_other_tests(api: StubApi, suite: Path) -> None:
+def test_cases_are_selected_by_tag_and_run_with_other_tests(api: StubApi, suite: Path) -> None:
     (suite.parent / "test_own.py").write_text("def test_smoke(): pass\n")
     code, out = run_pytest("--chunkproof", suite, "--chunkproof-api", api.url, "-k", "smoke")
     assert code == 0
     assert "2 passed, 1 deselected" in out
 
 
-def test_a_service_that_is_down_is_an_error_and_no_failure(suite: Path) -> None:
+def test_a_service_that_is_down_is_an_error_and_not_a_failure(suite: Path) -> None:
     code, out = run_pytest("--chunkproof", suite, "--chunkproof-api", "http://127.0.0.1:9")
     assert code == 1
     assert "2 errors" in out

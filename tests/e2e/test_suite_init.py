@@ -24,7 +24,7 @@ def test_a_starter_suite_from_a_collection_is_marked_as_generated_and_can_be_run
     assert "exists" in again.err
 
 
-def test_more_cases_than_chunks_are_not_made_up(handbook: Command) -> None:
+def test_there_are_no_more_cases_than_chunks(handbook: Command) -> None:
     run = handbook("suite", "init", "--from-collection", "-n", 500, "--collection", "handbook", "--json")
     assert len(run.json["cases"]) == 41
     assert "41 cases: the collection has no more chunks" in run.err

@@ -59,11 +59,11 @@ cases:
         "suite.yaml:5: name a is used by an earlier case",
         "suite.yaml:5: top_k must be between 1 and 1000",
         "suite.yaml:5: gone-2 is not a chunk id, document id or URL in handbook",
-        "suite.yaml:6: collection_name must be a string",  # so that nobody knows where to look for gone-3
+        "suite.yaml:6: collection_name must be a string",  # so that gone-3 cannot be looked up
     ]
 
 
-def test_a_good_suite_has_nothing_to_mend(handbook: Command, tmp_path: Path) -> None:
+def test_a_good_suite_has_no_problems(handbook: Command, tmp_path: Path) -> None:
     file = tmp_path / "suite.yaml"
     file.write_text(BROKEN.partition("    relevance")[0].replace(", vectordb-text-hygien]", "]"), "utf-8")
     run = handbook("suite", "lint", file)

@@ -67,7 +67,7 @@ def test_a_good_suite_ends_with_0_and_writes_every_format(
     assert set(verdicts.values()) <= {"met", "not met"}  # latency depends on the machine
 
 
-def test_a_latency_criterion_that_is_not_met_ends_with_1_unless_it_is_to_be_ignored(
+def test_an_unmet_latency_criterion_ends_with_1_unless_it_is_ignored(
     handbook: Command, write: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CHUNKPROOF_LATENCY_TARGET_MS", "1")  # nothing is that fast
@@ -117,7 +117,7 @@ def test_a_broken_suite_ends_with_2_and_names_every_line(handbook: Command, tmp_
     ]
 
 
-def test_a_query_that_cannot_be_asked_is_wrong_input_and_no_failed_case(
+def test_a_query_that_cannot_be_searched_is_wrong_input_and_not_a_failed_case(
     handbook: Command, write: Any
 ) -> None:
     run = handbook("suite", "run", write({**GOOD, "query_text": "robot " * 300}), "--json")
@@ -173,7 +173,7 @@ def test_a_baseline_decides_instead_of_single_cases(handbook: Command, write: An
     assert handbook("suite", "run", lost, "--baseline", tmp_path / "none.json").code == 2
 
 
-def test_a_service_that_is_down_ends_with_3_and_no_case_is_called_failed(
+def test_a_service_that_is_down_ends_with_3_and_no_failed_case(
     chunkproof: Command, write: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("QDRANT_URL", "http://127.0.0.1:9")
@@ -187,14 +187,14 @@ def test_a_service_that_is_down_ends_with_3_and_no_case_is_called_failed(
 
 
 @pytest.mark.server
-def test_a_server_that_stops_ends_with_3_and_no_case_is_called_failed(
+def test_a_server_that_stops_ends_with_3_and_no_failed_case(
     chunkproof: Command, write: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     try:
         running = qdrant_server()
         with running as server, loaded_handbook(server.url) as api:
             if server.process is None:
-                pytest.skip("somebody else's server is not ours to stop")
+                pytest.skip("the tests did not start this server")
             monkeypatch.setenv("QDRANT_URL", server.url)
             monkeypatch.setenv("COHERE_BASE_URL", api.url)
             monkeypatch.setenv("COHERE_API_KEY", KEY)
@@ -212,7 +212,7 @@ def test_a_server_that_stops_ends_with_3_and_no_case_is_called_failed(
 
 
 @pytest.mark.parametrize("request_to_end", [signal.SIGINT, signal.SIGTERM])
-def test_an_interruption_leaves_a_file_that_resume_goes_on_from(
+def test_an_interruption_leaves_a_file_that_resume_continues_from(
     chunkproof: Command, write: Any, tmp_path: Path, request_to_end: signal.Signals
 ) -> None:
     suite = write(*({"name": f"c{n}", "query_text": f"q{n}", "expected_doc_ids": ["a"]} for n in range(5)))

@@ -11,7 +11,7 @@ from chunkproof_cli.files.chunks import check_chunks
 from chunkproof_cli.loading import Loader
 from chunkproof_cli.suites.read import Source, read_source
 
-from checks.suite_oracle import qrels_of, shown
+from checks.suite_oracle import print_table, read_qrels
 from support import oracle
 from support.beir import write_beir
 from support.chunks import make_services
@@ -41,13 +41,13 @@ def test_metrics_of_a_beir_folder_equal_trec_evals(
         case.name: {chunk.chunk_id: float(-chunk.rank) for chunk in case.actual_results or ()}
         for case in result.test_results
     }
-    qrels = qrels_of(folder / "qrels" / "test.tsv")
+    qrels = read_qrels(folder / "qrels" / "test.tsv")
     theirs: dict[str, float] = {}
     for k in (1, 3, 5, 10, 20):
         theirs |= oracle.means(run, qrels, k)
     assert result.metrics == pytest.approx(theirs, abs=1e-9)
     assert set(result.metric_queries.values()) == {200}
 
-    assert shown(result.metrics, theirs) == 0
-    assert shown({**result.metrics, "mrr@5": 0.5}, theirs) == 1
+    assert print_table(result.metrics, theirs) == 0
+    assert print_table({**result.metrics, "mrr@5": 0.5}, theirs) == 1
     assert "30 metrics, 1 differ by more than 1e-09" in capsys.readouterr().out

@@ -46,7 +46,7 @@ SHARD_CASES = 5
 
 
 class Embedder(Words):
-    """Fails for the words that it is told, so many times each."""
+    """Fails for the given words, so many times each."""
 
     def __init__(self) -> None:
         self.failures: dict[str, int] = {}
@@ -120,7 +120,7 @@ def locally(suite: Suite, services: Services) -> SuiteReport:
 
 
 def timeless(report: SuiteReport) -> dict[str, Any]:
-    """Everything that does not tell when or how fast something was."""
+    """The report without times and latencies."""
     found = report.model_dump(mode="json")
     for case in found["result"]["test_results"]:
         del case["timing"]
@@ -210,7 +210,7 @@ def test_the_cases_of_a_shard_that_always_fails_are_errors_and_not_lost(cloud: C
 
 
 @pytest.mark.server
-def test_a_service_that_stays_down_leaves_its_own_reason(cloud: Cloud, services: Services) -> None:
+def test_a_service_that_stays_down_is_the_reported_reason(cloud: Cloud, services: Services) -> None:
     assert isinstance(services.embedder, Embedder)
     services.embedder.failures = {"gear number 0": 1_000}
     assert run(cloud, document())["error"] == "SuiteIncomplete"
@@ -223,7 +223,9 @@ def test_a_service_that_stays_down_leaves_its_own_reason(cloud: Cloud, services:
 
 
 @pytest.mark.server
-def test_a_shard_that_runs_out_of_time_is_called_again_and_goes_on(cloud: Cloud, services: Services) -> None:
+def test_a_shard_that_runs_out_of_time_is_called_again_and_continues(
+    cloud: Cloud, services: Services
+) -> None:
     searched = 0
 
     def count(_event: dict[str, Any], _call: int) -> None:
@@ -272,7 +274,7 @@ def test_a_shard_that_runs_out_of_time_is_called_again_and_goes_on(cloud: Cloud,
         ),
     ],
 )
-def test_a_suite_that_is_none_fails_at_once_and_says_why(cloud: Cloud, content: bytes, message: str) -> None:
+def test_an_invalid_suite_fails_at_once_with_the_reason(cloud: Cloud, content: bytes, message: str) -> None:
     address = cloud.put("suite.json", content)
     found = cloud.execute({"suite": address, "collection": "", "source": ""})
     assert (found["status"], cloud.calls) == ("FAILED", {("split", None): 1})
@@ -290,7 +292,7 @@ def test_a_stack_without_a_published_suite_says_so(cloud: Cloud) -> None:
 
 
 @pytest.mark.server
-def test_a_suite_that_is_too_large_is_refused(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_suite_that_is_too_large_is_rejected(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shards, "MAX_CASES", 21)
     found = run(cloud, document())
     assert found["error"] == "InvalidParameterError"

@@ -1,4 +1,4 @@
-"""Why a case failed: each cause is named, by the store where it can be asked, else as far as a caller can tell."""
+"""Diagnosis of failed cases: by the store where it is accessible, else by the API alone."""
 
 import shlex
 from hashlib import sha256
@@ -107,7 +107,7 @@ def test_a_vector_of_another_text_is_found_by_embedding_the_text_again(local: Lo
     assert found.message.endswith("others 1.00)")
 
 
-def test_a_stack_does_not_tell_of_vectors_and_that_is_said(local: LocalBackend) -> None:
+def test_a_diagnosis_against_a_stack_says_that_vectors_were_not_checked(local: LocalBackend) -> None:
     [found] = causes(local, by_api=True, query_text="water at night", expected_doc_ids=["stars"], top_k=2)
     assert found.cause is Cause.BEYOND_TOP_K
     assert found.message.endswith(
@@ -135,7 +135,7 @@ def test_a_score_below_the_threshold_is_a_cause_of_its_own(local: LocalBackend) 
     assert "below relevance_threshold 0.9" in found.message
 
 
-def test_a_keyword_that_a_changed_text_lost_is_that_text_s_fault(local: LocalBackend) -> None:
+def test_a_keyword_missing_from_a_changed_text_is_diagnosed_as_text_changed(local: LocalBackend) -> None:
     [lost] = causes(local, query_text="river", expected_doc_ids=["rivers"], expected_keywords=["river"])
     assert (lost.cause, lost.subject) == (Cause.TEXT_CHANGED, "rivers")
     [never] = causes(local, expected_doc_ids=["pumps"], expected_keywords=["valve"])
@@ -166,7 +166,7 @@ def test_each_expected_chunk_has_its_own_line_and_any_needs_none_once_one_is_fou
     assert [found.cause for found in low] == [Cause.BELOW_THRESHOLD]
 
 
-def test_a_long_list_of_missing_chunks_is_cut_and_that_is_said(local: LocalBackend) -> None:
+def test_a_long_list_of_missing_chunks_is_truncated_with_a_count(local: LocalBackend) -> None:
     *_, last = causes(local, expected_doc_ids=[f"pond {n}" for n in range(8)])
     assert last.message == "Not looked into: 3 more expected ids are missing, and only 5 were looked into"
 
@@ -192,7 +192,7 @@ def test_the_command_can_be_pasted(local: LocalBackend, collection: str) -> None
     assert str(parsed["data"]) == "there"
 
 
-def test_a_store_that_fails_meanwhile_leaves_a_reason_and_no_guess(
+def test_a_store_that_fails_during_a_diagnosis_gives_a_reason_and_no_guess(
     local: LocalBackend, memory_store: QdrantStore, collection: str
 ) -> None:
     failed = run_case(case(query_text="water", expected_doc_ids=["ponds"]), local.search)
@@ -202,7 +202,7 @@ def test_a_store_that_fails_meanwhile_leaves_a_reason_and_no_guess(
     assert found.message == f"Not looked into: Collection {collection} not found"
 
 
-def test_only_so_many_cases_are_looked_into(local: LocalBackend) -> None:
+def test_only_the_first_failed_cases_are_diagnosed(local: LocalBackend) -> None:
     failed = run_case(case(query_text="water", expected_doc_ids=["ponds"]), local.search)
     found = Diagnoser(collect_evidence(local)).diagnose([failed] * (MAX_CASES + 1))
     assert [one.diagnosis[0].cause for one in found[-2:]] == [Cause.NOT_IN_COLLECTION, Cause.NOT_LOOKED_INTO]
@@ -213,7 +213,9 @@ def test_only_so_many_cases_are_looked_into(local: LocalBackend) -> None:
     ("cosine", "usual", "stale"),
     [(1.0, 1.0, False), (0.85, 0.85, False), (0.84, 1.0, True), (0.3, 0.85, True), (0.02, 0.03, True)],
 )
-def test_a_vector_is_stale_beside_what_is_usual_here(cosine: float, usual: float, stale: bool) -> None:
+def test_a_vector_is_stale_compared_with_the_usual_cosine_of_its_collection(
+    cosine: float, usual: float, stale: bool
+) -> None:
     assert VectorFit("a", cosine, usual, "model").is_stale is stale
 
 

@@ -76,7 +76,7 @@ def run(store: QdrantStore, name: str) -> SuiteReport:
     return run_suite(plan, local, exact_search=local.search_exactly, diagnoser=diagnoser)
 
 
-def test_a_poor_index_shows_in_ann_recall_and_in_what_only_the_exact_search_finds(
+def test_a_poor_index_lowers_ann_recall_and_is_diagnosed_by_the_exact_search(
     server_store: QdrantStore, collection: str
 ) -> None:
     collection_with(
@@ -100,7 +100,7 @@ def test_a_poor_index_shows_in_ann_recall_and_in_what_only_the_exact_search_find
     )
 
 
-def test_a_good_index_misses_next_to_nothing(server_store: QdrantStore, collection: str) -> None:
+def test_a_good_index_misses_almost_nothing(server_store: QdrantStore, collection: str) -> None:
     collection_with(
         server_store, collection, models.HnswConfigDiff(m=16, ef_construct=200, full_scan_threshold=10)
     )

@@ -47,7 +47,7 @@ def either(request: pytest.FixtureRequest) -> QdrantStore:
     return chosen
 
 
-def test_ids_that_are_in_the_collection_are_found_however_they_are_meant(
+def test_stored_ids_are_found_as_chunk_ids_document_ids_and_urls(
     either: QdrantStore, collection: str
 ) -> None:
     count = PAGE + 50  # more chunks of one document than a page shows
@@ -65,7 +65,7 @@ def test_ids_that_are_in_the_collection_are_found_however_they_are_meant(
     ]
 
 
-def test_a_point_id_that_an_answer_would_not_show_is_not_taken_for_an_id(
+def test_a_point_id_that_responses_do_not_show_is_not_accepted_as_an_id(
     memory_store: QdrantStore, collection: str
 ) -> None:
     fill(memory_store, collection, *guide(3))
@@ -73,7 +73,7 @@ def test_a_point_id_that_an_answer_would_not_show_is_not_taken_for_an_id(
 
 
 @pytest.mark.server
-def test_ids_that_strict_mode_keeps_from_being_looked_up_are_said_so(
+def test_ids_that_strict_mode_refuses_to_look_up_are_reported(
     server_store: QdrantStore, collection: str
 ) -> None:
     fill(server_store, collection, *guide(3))

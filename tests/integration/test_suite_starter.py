@@ -93,6 +93,6 @@ def test_any_text_comes_back_from_the_file_as_it_was(
     assert "\u202e" not in written
 
 
-def test_a_collection_without_text_is_said_to_be_so(memory_store: QdrantStore, collection: str) -> None:
+def test_a_collection_without_text_is_reported(memory_store: QdrantStore, collection: str) -> None:
     with pytest.raises(InvalidParameterError, match="has no text to make questions from"):
         starter(memory_store, collection, {"a": " "})

@@ -1,4 +1,4 @@
-"""A BEIR folder made by rule: the same on every machine, with graded, negative and missing judgments."""
+"""Generate a BEIR folder: the same on every machine, with graded, negative and missing judgments."""
 
 import json
 from collections.abc import Iterable
@@ -35,7 +35,7 @@ QUESTIONS = (
 
 
 def write_beir(folder: Path, documents: int = 1000, queries: int = 200) -> None:
-    """Corpus, queries and `qrels/test.tsv`; the folder must not exist."""
+    """Write corpus, queries and `qrels/test.tsv`; the folder must not exist."""
     random = Random(20260115)
     subjects = list(product(MACHINES.split(), PARTS.split()))
     random.shuffle(subjects)
@@ -49,14 +49,15 @@ def write_beir(folder: Path, documents: int = 1000, queries: int = 200) -> None:
         }
         for n, (machine, part, act) in enumerate(chosen)
     ]
-    asked = random.sample(range(documents), queries)
+    targets = random.sample(range(documents), queries)
     questions = [
-        {"_id": f"q{n:03d}", "text": _question(random, *chosen[document])} for n, document in enumerate(asked)
+        {"_id": f"q{n:03d}", "text": _question(random, *chosen[document])}
+        for n, document in enumerate(targets)
     ]
     judgments = [
         (f"q{n:03d}", f"doc-{other:04d}", grade)
-        for n, document in enumerate(asked)
-        for other, grade in _judged(random, document, chosen)
+        for n, document in enumerate(targets)
+        for other, grade in _judge(random, document, chosen)
     ]
     _write_lines(folder / "corpus.jsonl", map(json.dumps, corpus))
     _write_lines(folder / "queries.jsonl", map(json.dumps, questions))
@@ -68,8 +69,8 @@ def _question(random: Random, machine: str, part: str, act: str) -> str:
     return random.choice(QUESTIONS).format(machine=machine, part=part, act=act)
 
 
-def _judged(random: Random, about: int, chosen: list[tuple[str, str, str]]) -> list[tuple[int, int]]:
-    """3 for the document itself, 2 for the same part of the same machine, 1 for some of the same machine, 0 else."""
+def _judge(random: Random, about: int, chosen: list[tuple[str, str, str]]) -> list[tuple[int, int]]:
+    """Grade documents: 3 the document itself, 2 the same part and machine, 1 some of the same machine, else 0."""
     machine, part, _ = chosen[about]
     found = [(about, 3)]
     for other, (its_machine, its_part, _) in enumerate(chosen):

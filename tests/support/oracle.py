@@ -1,4 +1,4 @@
-"""trec_eval, through ir-measures and pytrec_eval: what our metrics are compared with."""
+"""trec_eval through ir-measures and pytrec_eval, to compare our metrics with."""
 
 from collections.abc import Mapping
 
@@ -12,7 +12,7 @@ AT_K = {"recall": R, "precision": P, "hit_rate": Success, "map": AP, "ndcg": nDC
 
 
 def by_query(run: Run, qrels: Qrels, k: int) -> dict[str, dict[str, float]]:
-    """Each judged query's metrics at k by our names; one without any result scores 0, as with `trec_eval -c`."""
+    """Return each judged query's metrics at k by our names; one without any result scores 0, as with `trec_eval -c`."""
     names = {measure @ k: f"{name}@{k}" for name, measure in AT_K.items()} | {RR: f"mrr@{k}"}
     found = {query: dict.fromkeys(names.values(), 0.0) for query in qrels}
     for metric in ir_measures.iter_calc(list(names), _plain(qrels), _plain(run)):
@@ -24,7 +24,7 @@ def by_query(run: Run, qrels: Qrels, k: int) -> dict[str, dict[str, float]]:
 
 
 def means(run: Run, qrels: Qrels, k: int) -> dict[str, float]:
-    """The metrics at k by our names, averaged over the judged queries."""
+    """Return the metrics at k by our names, averaged over the judged queries."""
     found = by_query(run, qrels, k)
     return {name: sum(q[name] for q in found.values()) / len(found) for name in next(iter(found.values()))}
 

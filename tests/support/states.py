@@ -1,4 +1,4 @@
-"""A state machine in moto's interpreter, with the function's real handler behind its tasks."""
+"""A state machine in moto's interpreter; its tasks call the function's real handler."""
 
 import json
 import sys
@@ -32,7 +32,7 @@ Answered = tuple[int, str, str]
 
 @dataclass
 class Context(LambdaContext):
-    """That of a function with a long timeout; `left_ms` may be set."""
+    """The context of a function with a long timeout; `left_ms` may be set."""
 
     left_ms: int = 900_000
 
@@ -57,7 +57,7 @@ class Cloud:
         return answer
 
     def execute(self, given: dict[str, Any], name: str | None = None) -> dict[str, Any]:
-        """An execution to its end."""
+        """Run an execution to its end."""
         states = boto3.client("stepfunctions")
         run = states.start_execution(
             stateMachineArn=machine(), name=name or uuid4().hex, input=json.dumps(given)
@@ -70,12 +70,12 @@ class Cloud:
         raise AssertionError("the execution does not end")
 
     def put(self, key: str, content: bytes) -> str:
-        """Put an object into the bucket; returns its address."""
+        """Put an object into the bucket; return its address."""
         boto3.client("s3").put_object(Bucket=BUCKET, Key=key, Body=content)
         return f"s3://{BUCKET}/{key}"
 
     def get(self, key: str) -> dict[str, Any]:
-        """A JSON object of the bucket."""
+        """Read a JSON object of the bucket."""
         found: dict[str, Any] = json.loads(
             boto3.client("s3").get_object(Bucket=BUCKET, Key=key)["Body"].read()
         )
@@ -83,13 +83,13 @@ class Cloud:
 
 
 def machine() -> str:
-    """The state machine's ARN."""
+    """Return the state machine's ARN."""
     return str(boto3.client("stepfunctions").list_state_machines()["stateMachines"][0]["stateMachineArn"])
 
 
 @contextmanager
 def deployed(name: str, filled: Mapping[str, str], patch: pytest.MonkeyPatch) -> Iterator[Cloud]:
-    """AWS as moto plays it, with the state machine of `functions/NAME` and its bucket."""
+    """AWS as moto simulates it, with the state machine of `functions/NAME` and its bucket."""
     for variable in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         patch.setenv(variable, "testing")
     patch.setenv("AWS_DEFAULT_REGION", REGION)
@@ -126,12 +126,12 @@ def _deploy(name: str, filled: Mapping[str, str]) -> None:
         Code={"ZipFile": b"-"},
     )
     text = definition(name, {"Function": name, "Bucket": BUCKET, "RetrySeconds": "1", **filled})
-    text = text.replace('"BackoffRate": 2.0', '"BackoffRate": 1.0')  # nobody waits here
+    text = text.replace('"BackoffRate": 2.0', '"BackoffRate": 1.0')  # no waiting in tests
     boto3.client("stepfunctions").create_state_machine(name=name, definition=text, roleArn=role)
 
 
 def definition(name: str, filled: Mapping[str, str]) -> str:
-    """The state machine's definition with its substitutions made."""
+    """Return the state machine's definition with its substitutions made."""
     text = (ROOT / f"functions/{name}/{name}.asl.json").read_text("utf-8")
     for key, value in filled.items():
         text = text.replace("${" + key + "}", value)
@@ -142,7 +142,7 @@ def definition(name: str, filled: Mapping[str, str]) -> str:
 def command(
     kind: str, patch: pytest.MonkeyPatch, captured: pytest.CaptureFixture[str]
 ) -> Callable[..., Answered]:
-    """`chunkproof …` where a stack says that it has this state machine, as its `Audit` or `Suite`."""
+    """Return a function that runs `chunkproof …` with a stack whose `Audit` or `Suite` is this state machine."""
     outputs = {f"{kind}StateMachineArn": machine(), f"{kind}BucketName": BUCKET}
     patch.setattr(executions, "find_stack", lambda name: Stack(name, "CREATE_COMPLETE", outputs, {}))
     patch.setattr(executions, "POLL_S", 1.0)

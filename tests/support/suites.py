@@ -1,4 +1,4 @@
-"""Short ways to make cases, answers and reports."""
+"""Short ways to make cases, responses and backends."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -19,9 +19,9 @@ Answer = RetrievalResponse | ChunkproofError
 
 
 def case(**fields: Any) -> TestCase:
-    """A case that expects chunk `a` unless told otherwise."""
-    told = {"expected_doc_ids", "expected_keywords", "expect_no_results", "judgments"} & set(fields)
-    expected = {} if told else {"expected_doc_ids": ["a"]}
+    """A case that expects chunk `a` unless the fields say what it expects."""
+    expects = {"expected_doc_ids", "expected_keywords", "expect_no_results", "judgments"} & set(fields)
+    expected = {} if expects else {"expected_doc_ids": ["a"]}
     return suite({"name": "case", "query_text": "question", **expected, **fields}).cases[0]
 
 
@@ -63,17 +63,17 @@ def answer(*chunks: dict[str, Any], embedding_ms: float = 3.0, cached: bool = Fa
 
 
 class Backend:
-    """Answers each query as told; what is an error is raised."""
+    """A backend that answers each query by a function, and raises what is an error."""
 
     def __init__(
         self, answers: Callable[[str], Answer], info: CollectionInfo | ChunkproofError | None = None
     ) -> None:
         self._answers = answers
         self._info = info or collection_info()
-        self.asked: list[dict[str, Any]] = []
+        self.requests: list[dict[str, Any]] = []
 
     def search(self, request: dict[str, Any]) -> RetrievalResponse:
-        self.asked.append(request)
+        self.requests.append(request)
         return _given(self._answers(request["query_text"]))
 
     def validate(self, request: dict[str, Any]) -> ValidationResult:

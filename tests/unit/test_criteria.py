@@ -93,7 +93,7 @@ def test_cases_that_could_not_be_judged_are_in_no_share_and_make_the_pass_rate_u
         ({}, "stage-search", "no search was measured"),
     ],
 )
-def test_what_could_not_be_measured_is_not_judged_for_a_stated_reason(
+def test_a_criterion_that_could_not_be_measured_is_not_judged_with_a_reason(
     measured: dict[str, Any], key: str, reason: str
 ) -> None:
     found = criteria(**measured)[key]

@@ -26,7 +26,7 @@ def test_an_expected_id_is_a_chunk_id_a_document_id_or_a_url(expected: str) -> N
     assert problems(expected_doc_ids=[expected]) == []
 
 
-def test_all_expected_ids_must_be_there_unless_any_will_do() -> None:
+def test_all_expected_ids_must_be_found_unless_any_is_enough() -> None:
     assert problems(expected_doc_ids=["a", "x", "y"]) == [("MissingDocumentError", "Not in the top 10: x, y")]
     assert problems(expected_doc_ids=["a", "x", "y"], expect="any") == []
     assert problems(expected_doc_ids=["x", "y"], expect="any") == [
@@ -78,7 +78,7 @@ def test_a_slow_search_fails_a_case_that_limits_it() -> None:
     ]
 
 
-def test_everything_unmet_is_told_at_once() -> None:
+def test_all_unmet_expectations_are_reported_at_once() -> None:
     found = problems(
         latency_ms=9.0,
         expected_doc_ids=["c", "x"],

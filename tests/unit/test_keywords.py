@@ -17,7 +17,7 @@ from chunkproof.suite.keywords import contains
         ("cart, art", "art"),
     ],
 )
-def test_a_keyword_is_found_as_a_whole_word_whatever_the_case(text: str, keyword: str) -> None:
+def test_a_keyword_is_found_as_a_whole_word_in_any_case(text: str, keyword: str) -> None:
     assert contains(text, keyword)
 
 

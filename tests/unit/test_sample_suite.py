@@ -33,7 +33,7 @@ def runs_of_four(text: str) -> set[tuple[str, ...]]:
     return {tuple(words[n : n + 4]) for n in range(len(words) - 3)}
 
 
-def test_editors_find_nothing_wrong_with_it() -> None:
+def test_it_is_valid_against_the_suite_schema() -> None:
     schema = json.loads((Path(__file__).parents[2] / "docs" / "suite.schema.json").read_text("utf-8"))
     document = read_yaml(sample_suite().read_text("utf-8"), "suite.yaml").value
     jsonschema.validate(document, schema)

@@ -35,7 +35,7 @@ def report(answers: list[Answer], **fields: Any) -> SuiteReport:
 
 
 def comparison(before: list[Answer], after: list[Answer]) -> tuple[Comparison, int]:
-    """What is said, and the exit code, of which the verdict line must tell."""
+    """Return the comparison and the exit code, which the verdict line must explain."""
     found = compare(report(after), report(before), FILE)
     assert found.comparison is not None
     for extension in (".md", ".txt", ".xml"):
@@ -87,7 +87,7 @@ def test_what_got_better_makes_up_for_what_got_worse() -> None:
     assert (len(found.newly_failing), len(found.newly_passing)) == (6, 6)
 
 
-def test_three_cases_cannot_tell_and_do_not_fail() -> None:
+def test_three_cases_are_too_few_for_a_verdict_and_do_not_fail() -> None:
     found, code = comparison([FOUND] * 3, [LOST] * 3)
     assert (found.gate, code) == (Gate.CANNOT_TELL, 0)
     assert found.smallest_detectable is None
@@ -125,7 +125,7 @@ def test_cases_are_paired_by_name_and_only_while_they_are_the_same() -> None:
     assert (fewer.cases, fewer.not_compared["c8"]) == (7, "not run this time")
 
 
-def test_a_baseline_of_another_suite_is_refused() -> None:
+def test_a_baseline_of_another_suite_is_rejected() -> None:
     made = suite({"name": "another", "query_text": "0", "expected_doc_ids": ["a"]})
     other = run_suite(RunPlan(made, "s", made.cases), Backend(lambda _: FOUND))
     with pytest.raises(InvalidParameterError, match=r"main\.json has no case in common with suite sample"):
@@ -141,11 +141,11 @@ def test_the_interval_leaves_out_0_exactly_when_all_sign_choices_say_so(differen
     assert (total / len(differences) > chance_margin(differences)) is (p_value <= CHANCE)
 
 
-def test_drawn_signs_reach_as_far_as_the_normal_distribution_says() -> None:
+def test_the_margin_of_drawn_signs_agrees_with_the_normal_distribution() -> None:
     # 400 differences of 1: their sum has a standard deviation of 20; 1 in 60 is beyond 2.128 of them.
     assert chance_margin([1.0, -1.0] * 200) * 400 == pytest.approx(2.128 * 20, abs=2.0)
     assert chance_margin([1.0, -1.0] * 200) == chance_margin([1.0, -1.0] * 200)
 
 
-def test_chance_alone_seldom_reaches_what_the_least_changes_do() -> None:
+def test_chance_alone_rarely_fails_the_gate() -> None:
     assert 2.0**-LEAST_CHANGES <= CHANCE < 2.0 ** -(LEAST_CHANGES - 1)

@@ -46,7 +46,7 @@ def test_a_suite_is_read_with_its_defaults(tmp_path: Path) -> None:
     assert second.filters == {"timestamp": {"gte": "2026-01-01"}}
 
 
-def test_json_and_yaml_say_the_same(tmp_path: Path) -> None:
+def test_json_and_yaml_give_the_same_suite(tmp_path: Path) -> None:
     suite = read_source(suite_of(tmp_path, GOOD)).suite
     again = read_source(suite_of(tmp_path, suite.model_dump_json(), "suite.json")).suite
     assert again.cases == suite.cases
@@ -116,9 +116,7 @@ def test_json_problems_have_their_lines_too(tmp_path: Path) -> None:
         ({"max_latency_ms": 0}, "max_latency_ms must be above 0.0"),
     ],
 )
-def test_a_case_that_cannot_mean_what_it_says_is_refused(
-    tmp_path: Path, fields: dict[str, object], message: str
-) -> None:
+def test_a_contradictory_case_is_rejected(tmp_path: Path, fields: dict[str, object], message: str) -> None:
     document = {"name": "x", "cases": [{"name": "a", "query_text": "q", **fields}]}
     found = problems(suite_of(tmp_path, json.dumps(document), "suite.json"))
     assert len(found) == 1
@@ -147,7 +145,7 @@ def test_what_is_no_suite_is_said_so(tmp_path: Path, text: str, message: str) ->
     assert message in problems(suite_of(tmp_path, text))[0]
 
 
-def test_json_that_is_nested_too_deeply_is_refused_with_its_line(tmp_path: Path) -> None:
+def test_json_that_is_nested_too_deeply_is_rejected_with_its_line(tmp_path: Path) -> None:
     text = '{"name": "x",\n"cases": ' + "[" * 400 + "]" * 400 + "}"
     assert problems(suite_of(tmp_path, text, "suite.json")) == ["suite.json:2: nested too deeply"]
 
@@ -164,7 +162,7 @@ def test_a_few_aliases_cannot_fill_the_memory(tmp_path: Path) -> None:
     assert "too large" in problems(suite_of(tmp_path, "\n".join(lines)))[0]
 
 
-def test_a_file_of_another_kind_or_none_is_named(tmp_path: Path) -> None:
+def test_an_unreadable_or_unknown_file_is_named(tmp_path: Path) -> None:
     for name, message in (("suite.txt", "a suite is a .yaml or .json file"), ("none.yaml", "No such file")):
         with pytest.raises(InvalidParameterError, match=message):
             read_source(Source(tmp_path / name))
@@ -199,7 +197,7 @@ def test_a_query_that_another_split_judges_is_not_missing_judgments(tmp_path: Pa
     assert found.findings == ()
 
 
-def test_contradicting_qrels_are_refused_and_repeated_ones_told(tmp_path: Path) -> None:
+def test_contradicting_qrels_are_rejected_and_repeated_ones_reported(tmp_path: Path) -> None:
     source = beir(tmp_path, QUERIES, HEADER + "q1\td1\t1\nq1\td1\t1\nq1\td1\t0\nq2\td\tx\nq8\td\t1\n")
     assert problems(source) == [
         "queries.jsonl:2: query q2 has no judgments",

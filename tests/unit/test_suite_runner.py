@@ -40,7 +40,7 @@ def states(results: Any) -> list[str]:
     return [result.status.value for result in results]
 
 
-def test_results_are_in_the_suites_order_whatever_finishes_first() -> None:
+def test_results_are_in_the_suites_order_whichever_finishes_first() -> None:
     second_is_done = Event()
 
     def answers(query: str) -> Answer:
@@ -77,14 +77,14 @@ def test_a_service_that_fails_leaves_an_error_and_never_a_failed_case(error: Exc
     assert result.unmet == ()
 
 
-def test_each_case_is_searched_once_also_when_it_errs() -> None:
+def test_each_case_is_searched_once_even_after_an_error() -> None:
     backend = Backend(lambda q: RateLimitedError("slow down", retry_after=0.01) if q == "q1" else FOUND)
     report = run_suite(plan(3), backend)
-    assert [request["query_text"] for request in backend.asked] == ["q0", "q1", "q2"]
+    assert [request["query_text"] for request in backend.requests] == ["q0", "q1", "q2"]
     assert states(report.result.test_results) == ["passed", "error", "passed"]
 
 
-def test_a_service_that_limits_the_rate_gets_the_rest_it_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rate_limit_pauses_the_run_as_long_as_it_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
     pauses: list[float] = []
     monkeypatch.setattr(case_runner, "monotonic", lambda: 100.0 + sum(pauses))
     monkeypatch.setattr(case_runner, "sleep", pauses.append)
@@ -94,10 +94,10 @@ def test_a_service_that_limits_the_rate_gets_the_rest_it_asks_for(monkeypatch: p
     assert states(report.result.test_results) == ["passed", "error", "passed", "passed"]
 
 
-def test_a_service_that_is_down_is_not_waited_for_by_every_case() -> None:
+def test_later_cases_do_not_wait_for_a_service_that_is_down() -> None:
     backend = Backend(lambda _: VectorStoreUnavailableError("host", "gone"))
     report = run_suite(plan(20), backend)
-    assert len(backend.asked) == GIVE_UP_AFTER
+    assert len(backend.requests) == GIVE_UP_AFTER
     assert states(report.result.test_results) == ["error"] * 20
     last = report.result.test_results[-1]
     assert last.error_message == "Not tried, as the service is down: Qdrant service unavailable at host; gone"
@@ -110,7 +110,7 @@ def test_a_service_that_is_down_is_not_waited_for_by_every_case() -> None:
 def test_a_store_that_is_down_at_the_start_leaves_every_case_in_error(error: Exception, status: str) -> None:
     backend = Backend(lambda _: FOUND, info=error)  # type: ignore[arg-type]
     report = run_suite(plan(2), backend)
-    assert backend.asked == []
+    assert backend.requests == []
     assert states(report.result.test_results) == ["error", "error"]
     assert report.validation.connection_status == status
     assert not report.unmet_criteria
@@ -151,15 +151,15 @@ def test_an_interruption_leaves_the_verdicts_so_far_and_the_rest_pending(jobs: i
 
 
 def test_a_resumed_run_keeps_what_is_judged_and_runs_the_rest() -> None:
-    asked = plan(3)
-    kept = TestCaseResult.pending(asked.cases[1]).model_copy(update={"status": TestStatus.FAILED})
+    whole = plan(3)
+    kept = TestCaseResult.pending(whole.cases[1]).model_copy(update={"status": TestStatus.FAILED})
     backend = Backend(lambda _: FOUND)
-    report = run_suite(RunPlan(asked.suite, "s", (asked.cases[0], kept, asked.cases[2])), backend)
-    assert [request["query_text"] for request in backend.asked] == ["q0", "q2"]
+    report = run_suite(RunPlan(whole.suite, "s", (whole.cases[0], kept, whole.cases[2])), backend)
+    assert [request["query_text"] for request in backend.requests] == ["q0", "q2"]
     assert states(report.result.test_results) == ["passed", "failed", "passed"]
 
 
-def test_verdicts_that_change_between_runs_are_found() -> None:
+def test_verdicts_that_change_between_runs_are_reported() -> None:
     times = {"q1": 0}
 
     def answers(query: str) -> Answer:
@@ -188,7 +188,7 @@ def test_the_first_search_of_each_collection_is_the_cold_one() -> None:
     assert (total.stage, total.warm and total.warm.count, total.cold and total.cold.count) == ("total", 2, 2)
 
 
-def test_what_the_index_misses_is_told_apart_from_what_no_search_finds() -> None:
+def test_ids_missed_by_the_index_are_distinguished_from_ids_that_no_search_finds() -> None:
     exact = answer(chunk("a", 0.9), chunk("b", 0.8), chunk("c", 0.7), chunk("d", 0.6))
     found = answer(chunk("b", 0.8), chunk("d", 0.6), chunk("e", 0.5), chunk("f", 0.4))
     result = run_case(case(expected_doc_ids=["a", "z"]), lambda _: found, exact_search=lambda _: exact)
@@ -197,7 +197,7 @@ def test_what_the_index_misses_is_told_apart_from_what_no_search_finds() -> None
     assert result.approximation.missed_by_index == ("a",)
 
 
-def test_an_equally_near_result_is_no_miss_of_the_index() -> None:
+def test_an_equally_near_result_is_not_a_miss_of_the_index() -> None:
     exact = answer(chunk("a", 0.9), chunk("b", 0.8))
     found = answer(chunk("a", 0.9), chunk("c", 0.8))
     result = run_case(case(), lambda _: found, exact_search=lambda _: exact)

@@ -174,18 +174,18 @@ def _build_suite(
 ) -> SuiteFile:
     """Make a case of each query with a relevant document; the others become findings."""
     queries, findings = queries_read
-    asked = [query for query in queries if any(grade > 0 for grade in qrels.grades(query.id).values())]
+    judged = [query for query in queries if any(grade > 0 for grade in qrels.grades(query.id).values())]
     document = {
         "name": name,
         "defaults": {"expect": "any", **({"top_k": top_k} if top_k else {})},
         "cases": [
             {"name": query.id, "query_text": query.text, "judgments": qrels.grades(query.id)}
-            for query in asked
+            for query in judged
         ],
     }
 
     def place(path: Path) -> Place:
-        query = asked[path[1]] if len(path) > 1 and isinstance(path[1], int) else None
+        query = judged[path[1]] if len(path) > 1 and isinstance(path[1], int) else None
         if query is None:
             return file.name, 1
         if path[2:3] == ("judgments",) and len(path) > 3:

@@ -67,15 +67,15 @@ def build_starter(
 
 def _draw_items(scan: _Scan, count: int) -> tuple[KnownItem, ...]:
     """Draw items with distinct questions and ids; a text with too many copies is left out."""
-    asked: dict[str, KnownItem] = {}
+    items: dict[str, KnownItem] = {}
     taken: set[str] = set()
     for text_hash in sorted(scan.texts, key=_random_key):
         question, ids = pick_question(scan.texts[text_hash]), tuple(dict.fromkeys(scan.ids[text_hash]))
-        if len(asked) < count and question and question not in asked and len(ids) <= MAX_COPIES:
+        if len(items) < count and question and question not in items and len(ids) <= MAX_COPIES:
             if not taken & set(ids):
-                asked[question] = KnownItem(question, ids)
+                items[question] = KnownItem(question, ids)
             taken |= set(ids)
-    return tuple(asked.values())
+    return tuple(items.values())
 
 
 def pick_question(text: str) -> str | None:

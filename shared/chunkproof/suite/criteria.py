@@ -100,31 +100,28 @@ def _judge_average_latency(given: CriteriaInput) -> Criterion:
 
 def _judge_relevance(given: CriteriaInput) -> Criterion:
     cases = [r for r in given.results if r.expected_doc_ids and r.status.is_judged]
-    share = sum(r.has_expected_in_top_5 for r in cases) / len(cases) if cases else None
-    return Criterion(
-        id="SC-003",
-        title="Cases with an expected document in the top 5",
-        limit="≥ 95 %",
-        figure=None if share is None else share * 100,
-        unit="%",
-        verdict=_decide(share, share is not None and share >= 0.95),
+    return _judge_share(
+        "SC-003",
+        "Cases with an expected document in the top 5",
+        sum(r.has_expected_in_top_5 for r in cases),
+        len(cases),
+        least=95,
         details=f"{len(cases)} cases" if cases else "no case that could be judged expects documents",
     )
 
 
 def _judge_pass_rate(given: CriteriaInput) -> Criterion:
+    """Judge the pass rate; cases without a verdict leave it open, unless another case failed."""
     states = [result.status for result in given.results]
     unknown = sum(not state.is_judged for state in states)
     passed = states.count(TestStatus.PASSED)
-    rate = None if not states or (unknown and TestStatus.FAILED not in states) else passed / len(states)
-    return Criterion(
-        id="SC-004",
-        title="Cases passed",
-        limit="100 %",
-        figure=None if rate is None else rate * 100,
-        unit="%",
-        verdict=_decide(rate, rate == 1.0),
-        details=f"{passed} of {len(states)}" if rate is not None else f"{unknown} cases could not be judged",
+    is_open = not states or (unknown and TestStatus.FAILED not in states)
+    return _judge_share(
+        "SC-004",
+        "Cases passed",
+        passed,
+        0 if is_open else len(states),
+        details=f"{unknown} cases could not be judged" if is_open else f"{passed} of {len(states)}",
     )
 
 
@@ -132,38 +129,27 @@ def _judge_errors(given: CriteriaInput) -> Criterion:
     """Judge whether errors were typed. `INTERNAL` is the code of an unexpected failure, so it is not."""
     count = len(given.error_codes)
     typed = sum(code != InternalError.code for code in given.error_codes)
-    figure = 100 * typed / count if count else None
-    return Criterion(
-        id="SC-005",
-        title="Errors with a typed code",
-        limit="100 %",
-        figure=figure,
-        unit="%",
-        verdict=_decide(figure, typed == count),
+    return _judge_share(
+        "SC-005",
+        "Errors with a typed code",
+        typed,
+        count,
         details=f"{typed} of {count} errors" if count else "no error occurred",
     )
 
 
 def _judge_repeatability(given: CriteriaInput) -> Criterion:
-    count = len(given.results)
+    count, details = 0, f"{given.runs} runs"
     if given.runs < 2:
-        figure, details = None, "one run; --repeat 2 judges it"
+        details = "one run; --repeat 2 judges it"
     elif not all(result.status.is_judged for result in given.results):
-        figure, details = None, "some cases could not be judged"
+        details = "some cases could not be judged"
     else:
-        figure = 100 * (count - len(given.differing)) / count
-        details = f"{given.runs} runs"
+        count = len(given.results)
         if given.differing:
             details += f"; verdicts differ for {', '.join(given.differing[:5])}"
-    return Criterion(
-        id="SC-006",
-        title="Cases with the same verdict in every run",
-        limit="100 %",
-        figure=figure,
-        unit="%",
-        verdict=_decide(figure, figure == 100),
-        details=details,
-    )
+    same = count - len(given.differing)
+    return _judge_share("SC-006", "Cases with the same verdict in every run", same, count, details=details)
 
 
 def _judge_stages(given: CriteriaInput) -> Iterator[Criterion]:
@@ -201,6 +187,21 @@ def _judge_latency(key: str, title: str, limit_ms: float, figure: float | None, 
         figure=figure,
         unit="ms",
         verdict=_decide(figure, figure is not None and figure < limit_ms),
+        details=details,
+    )
+
+
+def _judge_share(
+    key: str, title: str, count: int, total: int, *, least: int = 100, details: str
+) -> Criterion:
+    figure = 100 * count / total if total else None
+    return Criterion(
+        id=key,
+        title=title,
+        limit=f"{'≥ ' if least < 100 else ''}{least} %",
+        figure=figure,
+        unit="%",
+        verdict=_decide(figure, figure is not None and figure >= least),
         details=details,
     )
 
