@@ -48,13 +48,13 @@ def embeddings(value: Any) -> CannedResponse:
     return CannedResponse(200, json.dumps(body).encode(), JSON)
 
 
-def failure(embedder: CohereEmbedder, cohere_api: CohereServer, answer: CannedResponse) -> ChunkproofError:
+def failure(embedder: CohereEmbedder, cohere_api: CohereServer, response: CannedResponse) -> ChunkproofError:
     """The error of an embedding when the service always sends this response."""
-    cohere_api.responses += [answer] * 5
+    cohere_api.responses += [response] * 5
     queries = QueryEmbedder(embedder, cache_entries=0)
     with pytest.raises(ChunkproofError) as caught:
         queries.embed("What is ROS 2?", 1024, "docs", Deadline(2_000))
-    is_repeated = answer.status in RETRIED_STATUSES and "retry-after" not in answer.headers
+    is_repeated = response.status in RETRIED_STATUSES and "retry-after" not in response.headers
     assert len(cohere_api.requests) == (2 if is_repeated else 1), "repeated once, and not by the SDK"
     for secret in (KEY, UPSTREAM, "/v2/embed", "Bearer", "http://", "content-type"):
         assert secret not in str(caught.value)
@@ -102,18 +102,18 @@ def test_a_full_batch_is_sent_in_one_call(
 
 
 @pytest.mark.parametrize(
-    "answer",
+    "response",
     [
         error_response(400, "too many tokens: max tokens per text is 512, got 700"),
         error_response(400, "invalid request: the text exceeds the maximum number of tokens"),
         error_response(422, "texts[0] is over the token limit"),
     ],
-    ids=lambda answer: answer.body.decode(),
+    ids=lambda response: response.body.decode(),
 )
 def test_a_text_that_the_service_refuses_to_truncate_is_too_long(
-    embedder: CohereEmbedder, cohere_api: CohereServer, answer: CannedResponse
+    embedder: CohereEmbedder, cohere_api: CohereServer, response: CannedResponse
 ) -> None:
-    error = failure(embedder, cohere_api, answer)
+    error = failure(embedder, cohere_api, response)
     assert isinstance(error, QueryTooLongError)
     assert (error.code, error.status) == ("QUERY_TOO_LONG", 400)
     assert error.message == "query_text is longer than embed-english-v3.0 reads; shorten it"
@@ -161,7 +161,7 @@ def test_a_rate_limit_is_a_429_with_retry_after(
 ) -> None:
     started = monotonic()
     error = failure(embedder, cohere_api, error_response(429, **headers))
-    assert monotonic() - started < 2, "nobody waits in between"
+    assert monotonic() - started < 2, "without a pause in between"
     assert isinstance(error, RateLimitedError)
     assert (error.code, error.status, error.retry_after) == ("RATE_LIMITED", 429, seconds)
 
@@ -191,11 +191,11 @@ UNUSABLE = {
 }
 
 
-@pytest.mark.parametrize("answer", UNUSABLE.values(), ids=UNUSABLE.keys())
+@pytest.mark.parametrize("response", UNUSABLE.values(), ids=UNUSABLE.keys())
 def test_a_response_without_embeddings_is_an_embedding_error(
-    embedder: CohereEmbedder, cohere_api: CohereServer, answer: CannedResponse
+    embedder: CohereEmbedder, cohere_api: CohereServer, response: CannedResponse
 ) -> None:
-    error = failure(embedder, cohere_api, answer)
+    error = failure(embedder, cohere_api, response)
     assert isinstance(error, EmbeddingError)
     assert (error.code, error.status) == ("EMBEDDING_FAILED", 503)
     assert error.message.startswith("Failed to embed query: ")
@@ -211,11 +211,11 @@ MALFORMED = {
 }
 
 
-@pytest.mark.parametrize("answer", MALFORMED.values(), ids=MALFORMED.keys())
+@pytest.mark.parametrize("response", MALFORMED.values(), ids=MALFORMED.keys())
 def test_a_malformed_response_is_an_embedding_error(
-    embedder: CohereEmbedder, cohere_api: CohereServer, answer: CannedResponse
+    embedder: CohereEmbedder, cohere_api: CohereServer, response: CannedResponse
 ) -> None:
-    assert failure(embedder, cohere_api, answer).code == "EMBEDDING_FAILED"
+    assert failure(embedder, cohere_api, response).code == "EMBEDDING_FAILED"
 
 
 def test_a_wrong_key_is_named_and_not_shown(cohere_api: CohereServer, deadline: Deadline) -> None:

@@ -106,5 +106,5 @@ def test_the_local_model_reports_a_text_that_is_too_long_without_a_call() -> Non
     ],
 )
 def test_a_paraphrase_is_nearer_than_an_unrelated_sentence(question: str, near: str, far: str) -> None:
-    asked, close, distant = embed(MiniLm(), question, near, far)
-    assert cosine(asked, close) > cosine(asked, distant) + 0.1
+    query, close, distant = embed(MiniLm(), question, near, far)
+    assert cosine(query, close) > cosine(query, distant) + 0.1

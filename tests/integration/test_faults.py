@@ -25,8 +25,8 @@ def common(failed: tuple[str, int], late: tuple[str, int]) -> dict[str, tuple[st
         "latency": FINE,
         "connection refused": (*failed, 0),
         # A kept-alive connection is replaced once; a service that closes twice is not called again.
-        "reset before any answer": (*failed, 2),
-        "closed before any answer": (*failed, 2),
+        "reset before any response": (*failed, 2),
+        "closed before any response": (*failed, 2),
         "reset in mid-body": (*failed, 1),
         "truncated body": (*failed, 1),
         "truncated headers": (*failed, 2),

@@ -26,7 +26,7 @@ from support.recording_server import CannedResponse, RecordedRequest, RecordingS
 
 NAME = "chunkproof/keys"
 QDRANT_KEY = "test-qdrant-s3cr3t-77aa"
-ASKED = post("/search", {"query_text": "backups", "collection": "docs"})
+SEARCH = post("/search", {"query_text": "backups", "collection": "docs"})
 COLLECTION = {
     "status": "green",
     "optimizer_status": "ok",
@@ -51,7 +51,7 @@ COLLECTION = {
 def _respond(request: RecordedRequest) -> CannedResponse:
     """Respond like both services: Cohere's embed API, and a Qdrant with an empty collection."""
     if request.path == "/v2/embed":
-        answer: Any = {
+        body: Any = {
             "id": "1",
             "embeddings": {"float": [[1.0, 0.0]]},
             "texts": ["backups"],
@@ -59,12 +59,12 @@ def _respond(request: RecordedRequest) -> CannedResponse:
         }
     else:
         result: Any = {"points": []} if request.path.endswith("/query") else COLLECTION
-        answer = {
+        body = {
             "result": {"collections": []} if request.path == "/collections" else result,
             "status": "ok",
             "time": 0,
         }
-    return CannedResponse(body=json.dumps(answer).encode(), headers={"content-type": "application/json"})
+    return CannedResponse(body=json.dumps(body).encode(), headers={"content-type": "application/json"})
 
 
 @pytest.fixture
@@ -135,7 +135,7 @@ def test_the_keys_of_the_secret_reach_the_services(
     aws: Any, monkeypatch: pytest.MonkeyPatch, services: RecordingServer
 ) -> None:
     keep(aws, monkeypatch, json.dumps({"QDRANT_API_KEY": QDRANT_KEY, "COHERE_API_KEY": KEY}))
-    assert invoke(ASKED).status == 200
+    assert invoke(SEARCH).status == 200
     assert sent(services, "api-key") == {("qdrant", QDRANT_KEY), ("cohere", None)}
     assert sent(services, "authorization") == {("qdrant", None), ("cohere", f"Bearer {KEY}")}
 
@@ -188,7 +188,7 @@ def test_a_binary_secret_is_read(
     aws: Any, monkeypatch: pytest.MonkeyPatch, services: RecordingServer
 ) -> None:
     keep(aws, monkeypatch, json.dumps({"COHERE_API_KEY": KEY}).encode())
-    assert invoke(ASKED).status == 200
+    assert invoke(SEARCH).status == 200
     assert ("cohere", f"Bearer {KEY}") in sent(services, "authorization")
 
 
@@ -196,7 +196,7 @@ def test_without_a_key_of_qdrant_no_header_is_sent(
     aws: Any, monkeypatch: pytest.MonkeyPatch, services: RecordingServer
 ) -> None:
     keep(aws, monkeypatch, json.dumps({"COHERE_API_KEY": KEY}))
-    assert invoke(ASKED).status == 200
+    assert invoke(SEARCH).status == 200
     assert sent(services, "api-key") == {("qdrant", None), ("cohere", None)}
 
 
@@ -206,7 +206,7 @@ def test_a_key_in_the_environment_takes_precedence_over_the_secret(
     keep(aws, monkeypatch, json.dumps({"QDRANT_API_KEY": "other", "COHERE_API_KEY": "other"}))
     monkeypatch.setenv("QDRANT_API_KEY", QDRANT_KEY)
     monkeypatch.setenv("COHERE_API_KEY", KEY)
-    assert invoke(ASKED).status == 200
+    assert invoke(SEARCH).status == 200
     assert ("qdrant", QDRANT_KEY) in sent(services, "api-key")
     assert ("cohere", f"Bearer {KEY}") in sent(services, "authorization")
 
@@ -235,7 +235,7 @@ def test_without_a_secret_aws_is_not_called(
 ) -> None:
     monkeypatch.setenv("CHUNKPROOF_SECRET_ARN", "")
     monkeypatch.setenv("COHERE_API_KEY", KEY)
-    assert invoke(ASKED).status == 200
+    assert invoke(SEARCH).status == 200
     assert sent(services, "api-key") == {("qdrant", None), ("cohere", None)}
 
 
@@ -257,14 +257,14 @@ def test_shallow_health_reads_no_secret(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_without_a_key_of_cohere_the_error_names_the_setting() -> None:
-    assert refusal(invoke(ASKED)) == "COHERE_API_KEY is not set"
+    assert refusal(invoke(SEARCH)) == "COHERE_API_KEY is not set"
 
 
 # errors
 
 
 @pytest.mark.parametrize(
-    "event", [ASKED, get("/collections/docs"), post("/validate-chunk", {"chunk_id": "1"})]
+    "event", [SEARCH, get("/collections/docs"), post("/validate-chunk", {"chunk_id": "1"})]
 )
 def test_a_missing_secret_is_named(aws: Any, monkeypatch: pytest.MonkeyPatch, event: dict[str, Any]) -> None:
     arn = "arn:aws:secretsmanager:eu-central-1:123456789012:secret:none-a1b2c3"
@@ -293,7 +293,7 @@ def test_a_malformed_secret_is_named_and_never_shown(
     why: str,
 ) -> None:
     arn = keep(aws, monkeypatch, secret)
-    assert refusal(invoke(ASKED), "s3cr3t") == f"The secret {arn} {why}"
+    assert refusal(invoke(SEARCH), "s3cr3t") == f"The secret {arn} {why}"
     logged = capfd.readouterr()
     assert "s3cr3t" not in logged.out + logged.err
     assert services.requests == [], "no request is sent without the key"
@@ -306,7 +306,7 @@ def test_a_secret_without_coheres_key_is_named_and_never_shown(
     aws: Any, monkeypatch: pytest.MonkeyPatch, secret: dict[str, str]
 ) -> None:
     arn = keep(aws, monkeypatch, json.dumps(secret))
-    assert refusal(invoke(ASKED), "s3cr3t") == f"COHERE_API_KEY is not in the secret {arn}"
+    assert refusal(invoke(SEARCH), "s3cr3t") == f"COHERE_API_KEY is not in the secret {arn}"
 
 
 def test_without_credentials_the_secret_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -314,12 +314,12 @@ def test_without_credentials_the_secret_is_named(monkeypatch: pytest.MonkeyPatch
     for variable in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setenv("CHUNKPROOF_SECRET_ARN", NAME)
-    assert refusal(invoke(ASKED)) == f"The secret {NAME} could not be read (NoCredentialsError)"
+    assert refusal(invoke(SEARCH)) == f"The secret {NAME} could not be read (NoCredentialsError)"
 
 
 def test_without_a_region_the_secret_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CHUNKPROOF_SECRET_ARN", NAME)
-    assert NAME in refusal(invoke(ASKED))
+    assert NAME in refusal(invoke(SEARCH))
 
 
 @pytest.mark.parametrize("key", ["s3cr3t\n", "s3cr3t-é"])
@@ -327,7 +327,7 @@ def test_a_key_that_cannot_be_sent_in_a_header_is_malformed(
     aws: Any, monkeypatch: pytest.MonkeyPatch, key: str
 ) -> None:
     keep(aws, monkeypatch, json.dumps({"COHERE_API_KEY": key}))
-    assert "COHERE_API_KEY" in refusal(invoke(ASKED), "s3cr3t")
+    assert "COHERE_API_KEY" in refusal(invoke(SEARCH), "s3cr3t")
 
 
 @pytest.mark.parametrize(
@@ -342,13 +342,13 @@ def test_a_silent_secrets_manager_times_out_at_the_deadline(
     monkeypatch.setenv("CHUNKPROOF_SECRET_ARN", NAME)
     monkeypatch.setenv("CHUNKPROOF_DEADLINE_MS", "300")
     replies: list[Reply] = []
-    asking = threading.Thread(target=lambda: replies.append(invoke(ASKED)), daemon=True)
+    caller = threading.Thread(target=lambda: replies.append(invoke(SEARCH)), daemon=True)
     with server() as url:
         monkeypatch.setenv("AWS_ENDPOINT_URL_SECRETS_MANAGER", url)
         started = monotonic()
-        asking.start()
-        asking.join(timeout=2)
+        caller.start()
+        caller.join(timeout=2)
         took = monotonic() - started
-    asking.join(timeout=20)  # the server is gone, and with it what it waited for
+    caller.join(timeout=20)  # the server is gone, and with it what it waited for
     assert took < 2
     assert (replies[0].status, replies[0].code) == (503, "NOT_CONFIGURED")

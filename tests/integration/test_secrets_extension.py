@@ -99,7 +99,7 @@ def test_reading_from_the_extension_does_not_import_boto3() -> None:
 
 
 @pytest.mark.parametrize(
-    "answer",
+    "response",
     [
         CannedResponse(400, b"not ready to serve traffic, please wait"),
         CannedResponse(403),
@@ -110,9 +110,9 @@ def test_reading_from_the_extension_does_not_import_boto3() -> None:
     ids=["not ready", "refused", "no JSON", "no secret", "null"],
 )
 def test_an_extension_without_the_secret_falls_back_to_secrets_manager(
-    answer: CannedResponse, far: list[str]
+    response: CannedResponse, far: list[str]
 ) -> None:
-    with recording_server(serving(answer)) as extension:
+    with recording_server(serving(response)) as extension:
         assert keys_at(extension.url).for_cohere() == {"authorization": "Bearer far-key-77d0"}
     assert far == [ARN]
 

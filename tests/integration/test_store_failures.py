@@ -151,11 +151,11 @@ NOT_QDRANT = {
 }
 
 
-@pytest.mark.parametrize("answer", NOT_QDRANT.values(), ids=NOT_QDRANT.keys())
+@pytest.mark.parametrize("response", NOT_QDRANT.values(), ids=NOT_QDRANT.keys())
 def test_another_server_at_the_address_is_reported_as_not_qdrant(
-    answer: tuple[int, bytes, dict[str, str]],
+    response: tuple[int, bytes, dict[str, str]],
 ) -> None:
-    with web_server(*answer) as url:
+    with web_server(*response) as url:
         for error in failures_at(url):
             assert error.code == "QDRANT_UNAVAILABLE"
             assert error.messages == (
@@ -209,5 +209,5 @@ def test_retry_after_as_a_date_is_read() -> None:
 
 
 def test_credentials_in_the_address_are_not_shown() -> None:
-    url = refusing_address().replace("http://", "http://somebody:s3cr3t@")
+    url = refusing_address().replace("http://", "http://user:s3cr3t@")
     assert not any("s3cr3t" in str(error) for error in failures_at(url))

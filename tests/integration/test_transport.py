@@ -95,12 +95,12 @@ def test_all_addresses_of_a_host_share_one_deadline(
 def test_a_dns_lookup_times_out_at_the_deadline(
     client: httpx.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answered = threading.Event()
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: answered.wait(20) and [])
+    released = threading.Event()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: released.wait(20) and [])
     try:
         assert 0.3 <= seconds_until(httpx.ConnectTimeout, client, "http://silent.example", 300) < 2
     finally:
-        answered.set()
+        released.set()
 
 
 def test_an_unknown_host_fails_at_once(client: httpx.Client) -> None:

@@ -235,8 +235,8 @@ def _score(value: Any) -> Transformed:
 ANY_SERVICE: Mapping[str, Fault] = {
     "latency": Latency(50, jitter_ms=50),
     "connection refused": Refused(),
-    "reset before any answer": Cut("nothing", reset=True),
-    "closed before any answer": Cut("nothing", reset=False),
+    "reset before any response": Cut("nothing", reset=True),
+    "closed before any response": Cut("nothing", reset=False),
     "reset in mid-body": Cut("half the body", reset=True),
     "truncated body": Cut("half the body", reset=False),
     "truncated headers": Cut("half the head", reset=False),

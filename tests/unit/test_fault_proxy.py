@@ -142,8 +142,8 @@ def test_a_fault_without_a_count_applies_until_it_is_removed(client: httpx.Clien
 
 RAISED: dict[str, tuple[type[httpx.TransportError], str]] = {
     "connection refused": (httpx.ConnectError, "refused"),
-    "reset before any answer": (httpx.ReadError, "reset"),
-    "closed before any answer": (httpx.RemoteProtocolError, "without sending a response"),
+    "reset before any response": (httpx.ReadError, "reset"),
+    "closed before any response": (httpx.RemoteProtocolError, "without sending a response"),
     "reset in mid-body": (httpx.ReadError, "reset"),
     "truncated body": (httpx.RemoteProtocolError, r"received \d+ bytes, expected \d+"),
     "truncated headers": (httpx.RemoteProtocolError, "without sending a response"),

@@ -21,7 +21,7 @@ TIMEOUTS = [
 BROKEN = [
     httpx.ReadError("reset"),
     httpx.WriteError("broken pipe"),
-    httpx.RemoteProtocolError("closed without an answer"),
+    httpx.RemoteProtocolError("closed without a response"),
     httpx.TransportError("something else"),
     CircuitOpenError(1.0),
 ]
