@@ -1,4 +1,4 @@
-"""Every way a request can fail: class, code and HTTP status.
+"""The errors of a request: class, code and HTTP status.
 
 ChunkproofError
 ├── InvalidParameterError          INVALID_REQUEST       400
@@ -36,7 +36,7 @@ MAX_MESSAGES = 100
 
 
 class ChunkproofError(Exception):
-    """A failure with a message written for the caller: no trace, key, header or upstream body."""
+    """An error with a message for the caller, which has no stack trace, key, header or upstream body."""
 
     code: ClassVar[str] = "INTERNAL"
     status: ClassVar[HTTPStatus] = HTTPStatus.INTERNAL_SERVER_ERROR
@@ -48,7 +48,7 @@ class ChunkproofError(Exception):
 
     @property
     def message(self) -> str:
-        """The first message, which is the one to show when there is room for one."""
+        """The first message, for where there is room for one."""
         return self.messages[0]
 
     def __str__(self) -> str:
@@ -56,18 +56,18 @@ class ChunkproofError(Exception):
 
 
 def error_classes(kind: type[ChunkproofError] = ChunkproofError) -> list[type[ChunkproofError]]:
-    """The class and everything below it, as far as imported."""
+    """Return the class and all its imported subclasses."""
     return [kind, *(deeper for child in kind.__subclasses__() for deeper in error_classes(child))]
 
 
 class InvalidParameterError(ChunkproofError):
-    """The request breaks a rule; every broken rule has a message of its own."""
+    """The request breaks a rule; each broken rule has its own message."""
 
     code, status = "INVALID_REQUEST", HTTPStatus.BAD_REQUEST
 
     @classmethod
     def listing(cls, problems: Sequence[str]) -> "InvalidParameterError":
-        """All problems of a request at once, each once, in the order found; a flood of them is counted."""
+        """Make one error of all problems, without repetitions; beyond a limit they are only counted."""
         distinct = list(dict.fromkeys(problems))
         more = len(distinct) - MAX_MESSAGES
         return cls(*distinct[:MAX_MESSAGES], *([f"… and {more} more"] if more > 0 else []))
@@ -80,7 +80,7 @@ class QueryTooLongError(InvalidParameterError):
 
 
 class DimensionMismatchError(InvalidParameterError):
-    """The given vector has not the collection's dimension."""
+    """The query vector does not have the collection's dimension."""
 
     code = "DIMENSION_MISMATCH"
 
@@ -89,7 +89,7 @@ class DimensionMismatchError(InvalidParameterError):
 
 
 class AmbiguousIdError(InvalidParameterError):
-    """More than one point answers to this id."""
+    """More than one point has this id."""
 
     code = "AMBIGUOUS_ID"
 
@@ -113,13 +113,13 @@ class UnsupportedDistanceError(InvalidParameterError):
 
 
 class ForbiddenError(ChunkproofError):
-    """The caller's identity does not carry what the deployment asks for."""
+    """The caller's token lacks a claim that the deployment requires."""
 
     code, status = "FORBIDDEN", HTTPStatus.FORBIDDEN
 
 
 class NotFoundError(ChunkproofError):
-    """Nothing is at this address."""
+    """There is nothing at this path."""
 
     code, status = "NOT_FOUND", HTTPStatus.NOT_FOUND
 
@@ -143,37 +143,37 @@ class CollectionNotFoundError(NotFoundError):
 
 
 class MethodNotAllowedError(ChunkproofError):
-    """The address exists, for other methods."""
+    """The path exists, but not for this method."""
 
     code, status = "METHOD_NOT_ALLOWED", HTTPStatus.METHOD_NOT_ALLOWED
 
 
 class RequestTooLargeError(ChunkproofError):
-    """The body, or what it unpacks to, is more than a request may bring."""
+    """The body, or what it decompresses to, is too large."""
 
     code, status = "REQUEST_TOO_LARGE", HTTPStatus.REQUEST_ENTITY_TOO_LARGE
 
 
 class ResponseTooLargeError(ChunkproofError):
-    """The answer is more than Lambda can return; it is never cut."""
+    """The response is larger than Lambda can return; it is never cut."""
 
     code, status = "RESPONSE_TOO_LARGE", HTTPStatus.REQUEST_ENTITY_TOO_LARGE
 
 
 class RateLimitedError(ChunkproofError):
-    """A dependency asks to slow down."""
+    """A dependency limits the rate of requests."""
 
     code, status = "RATE_LIMITED", HTTPStatus.TOO_MANY_REQUESTS
 
 
 class UnavailableError(ChunkproofError):
-    """A dependency could not do its part; what is raised is one of its kinds."""
+    """A dependency failed; one of the subclasses is raised."""
 
     status = HTTPStatus.SERVICE_UNAVAILABLE
 
 
 class EmbeddingError(UnavailableError):
-    """The embedder failed, or its answer cannot be an embedding."""
+    """The embedder failed, or its response is not an embedding."""
 
     code = "EMBEDDING_FAILED"
 
@@ -182,17 +182,17 @@ class EmbeddingError(UnavailableError):
 
 
 class EmbeddingTimeoutError(EmbeddingError):
-    """The embedder did not answer within the time left."""
+    """The embedder did not respond within the time left."""
 
     code = "EMBEDDING_TIMEOUT"
 
 
 class EmbeddingSizeError(EmbeddingError):
-    """The embedder's vectors have not the collection's size; the message names both."""
+    """The embedder's vectors do not have the collection's size; the message names both."""
 
 
 class VectorStoreUnavailableError(UnavailableError):
-    """Qdrant could not be reached, or failed (document 003's ConnectionError)."""
+    """Qdrant could not be reached, or failed."""
 
     code = "QDRANT_UNAVAILABLE"
 
@@ -201,13 +201,13 @@ class VectorStoreUnavailableError(UnavailableError):
 
 
 class VectorStoreTimeoutError(VectorStoreUnavailableError):
-    """Qdrant did not answer within the time left (document 003's TimeoutError)."""
+    """Qdrant did not respond within the time left."""
 
     code = "QDRANT_TIMEOUT"
 
 
 class VectorStoreRefusedError(VectorStoreUnavailableError):
-    """Qdrant answered that the request does not fit: what is known of the collection may be old."""
+    """Qdrant rejected the request, perhaps because the collection has been recreated."""
 
 
 class NotConfiguredError(UnavailableError):
@@ -227,4 +227,4 @@ class CorruptChunkError(ChunkproofError):
 
 
 class InternalError(ChunkproofError):
-    """A bug of ours; the message says nothing more than the request id to quote."""
+    """A bug; the message has the request id to quote."""

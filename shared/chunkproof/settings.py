@@ -22,7 +22,7 @@ def _comma_separated(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     names = tuple(part.strip() for part in value.split(",") if part.strip())
-    if not names:  # it would allow everything
+    if not names:  # an empty list would allow every collection
         raise ValueError("no name in it")
     return names
 
@@ -54,7 +54,7 @@ def _payload_path(path: str) -> str:
 
 
 def is_http_url(url: str) -> bool:
-    """Whether it is an address that an HTTP client takes; each refuses another one in its own way, and late."""
+    """Whether the HTTP clients accept the URL; they would each refuse it in their own way, and late."""
     try:
         parts = urlsplit(url)
         host = parts.hostname or ""
@@ -65,10 +65,10 @@ def is_http_url(url: str) -> bool:
 
 
 def _ascii(host: str) -> str:
-    """The name as it is looked up; `ValueError` when it cannot be one."""
+    """Return the host name in ASCII; `ValueError` when it is not a host name."""
     if host.isascii():
         return host.encode("idna").decode()  # finds empty and overlong labels
-    import idna  # what both clients use; seldom needed
+    import idna  # what the HTTP clients use; rarely needed
 
     return idna.encode(host, strict=True, std3_rules=True).decode()
 
@@ -120,7 +120,7 @@ class Settings(BaseModel):
     secrets_port: int | None = _setting(
         "CHUNKPROOF_SECRETS_PORT",
         None,
-        "Port of AWS's Parameters and Secrets extension beside the function. Unset: Secrets Manager is asked directly.",
+        "Port of AWS's Parameters and Secrets extension. Unset: the function calls Secrets Manager.",
         "1 to 65535",
         ge=1,
         le=65_535,
@@ -167,16 +167,16 @@ class Settings(BaseModel):
         le=65536,
     )
     min_query_chars: int = _setting(
-        "CHUNKPROOF_MIN_QUERY_CHARS", 1, "Least length of a query.", "1 to 10000", ge=1, le=10_000
+        "CHUNKPROOF_MIN_QUERY_CHARS", 1, "Minimum length of a query.", "1 to 10000", ge=1, le=10_000
     )
     max_query_chars: int = _setting(
-        "CHUNKPROOF_MAX_QUERY_CHARS", 10_000, "Greatest length of a query.", "1 to 10000", ge=1, le=10_000
+        "CHUNKPROOF_MAX_QUERY_CHARS", 10_000, "Maximum length of a query.", "1 to 10000", ge=1, le=10_000
     )
-    max_top_k: int = _setting("CHUNKPROOF_MAX_TOP_K", 1_000, "Greatest `top_k`.", "1 to 1000", ge=1, le=1_000)
+    max_top_k: int = _setting("CHUNKPROOF_MAX_TOP_K", 1_000, "Maximum `top_k`.", "1 to 1000", ge=1, le=1_000)
     deadline_ms: int | None = _setting(
         "CHUNKPROOF_DEADLINE_MS",
         None,
-        "What an answer may take at most. Unset: 2000 in Lambda, 10000 on a terminal.",
+        "Time limit of a response. Unset: 2000 in Lambda, 10000 on a terminal.",
         "1 to 900000",
         ge=1,
         le=900_000,
@@ -184,7 +184,7 @@ class Settings(BaseModel):
     latency_target_ms: int = _setting(
         "CHUNKPROOF_LATENCY_TARGET_MS",
         2_000,
-        "What an answer should take at most; slower ones are counted and logged.",
+        "Target for the time of a response; slower ones are counted and logged.",
         "1 to 900000",
         ge=1,
         le=900_000,
@@ -192,7 +192,7 @@ class Settings(BaseModel):
     environment: str = _setting(
         "CHUNKPROOF_ENVIRONMENT",
         "local",
-        "Which deployment metrics are of, such as dev or prod.",
+        "Name of the deployment in metrics, such as dev or prod.",
         "1 to 50 letters, digits, dots, dashes and underscores",
         pattern=r"^[A-Za-z0-9._-]{1,50}$",
     )
@@ -238,7 +238,7 @@ class Settings(BaseModel):
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None) -> "Settings":
-        """The settings in force; an empty variable counts as unset. Raises `SettingsError`."""
+        """Read the settings; an empty variable counts as unset. `SettingsError` lists every wrong value."""
         given = {name: value for name, value in (os.environ if environ is None else environ).items() if value}
         if "CO_API_KEY" in given:
             given.setdefault("COHERE_API_KEY", given["CO_API_KEY"])
@@ -257,18 +257,18 @@ class Settings(BaseModel):
 
     @classmethod
     def variables(cls) -> dict[str, str]:
-        """Each variable and the field it sets."""
+        """Map each variable to the field that it sets."""
         return {field.alias or name: name for name, field in cls.model_fields.items()}
 
     @classmethod
-    def allowed(cls, variable: str) -> str:
-        """What a variable may hold, in words."""
+    def allowed_values(cls, variable: str) -> str:
+        """Describe the values that a variable may have."""
         extra = cls.model_fields[cls.variables()[variable]].json_schema_extra
         return str(extra["allowed"]) if isinstance(extra, dict) else ""
 
     @classmethod
     def _message(cls, variable: Any) -> str:
-        return f"{variable} must be {cls.allowed(str(variable))}"
+        return f"{variable} must be {cls.allowed_values(str(variable))}"
 
     @property
     def limits(self) -> Limits:

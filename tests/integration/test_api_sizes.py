@@ -95,7 +95,7 @@ def test_an_answer_of_exactly_the_limit_goes_out_as_it_is(filler: str) -> None:
 @pytest.mark.parametrize("filler", ["a", "é", "漢", "🤖", "\\\\"])
 def test_a_byte_more_does_not(filler: str) -> None:
     answer = of_size(LIMIT + 1, filler)
-    with pytest.raises(ResponseTooLargeError, match=rf"^The answer has {LIMIT + 1} bytes"):
+    with pytest.raises(ResponseTooLargeError, match=rf"^The response has {LIMIT + 1} bytes"):
         fit_to_lambda_limit(answer, {"headers": {}})
     packed = Reply(fit_to_lambda_limit(answer, {"headers": GZIP}))
     assert packed.text == answer["body"]
@@ -188,7 +188,9 @@ def test_a_refusal_says_how_many_results_fit() -> None:
 
 def test_a_refusal_names_the_size_and_the_limit() -> None:
     reply = search(8)
-    assert re.match(rf"The answer has \d{{7,8}} bytes and Lambda returns at most {LIMIT}; ", reply.errors[0])
+    assert re.match(
+        rf"The response has \d{{7,8}} bytes and Lambda returns at most {LIMIT}; ", reply.errors[0]
+    )
     assert (reply.json["status"], reply.json["execution"]["result_count"]) == ("error", 0)
     assert reply.size < 2_000
 

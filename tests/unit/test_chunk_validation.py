@@ -118,7 +118,7 @@ def test_a_verdict_is_written_with_the_contracts_names():
         validation_passed=False,
         stored_text="a",
         original_text=None,
-        mismatch_details="Stored text has another SHA-256 than the original",
+        mismatch_details="The SHA-256 of the stored text differs from the original's",
         mismatch=Mismatch(
             kind=MismatchKind.DIFFERENT,
             first_difference=None,
@@ -139,7 +139,7 @@ def test_a_verdict_is_written_with_the_contracts_names():
         "validation_passed": False,
         "stored_text": "a",
         "original_text": None,
-        "mismatch_details": "Stored text has another SHA-256 than the original",
+        "mismatch_details": "The SHA-256 of the stored text differs from the original's",
         "mismatch": {
             "kind": "different",
             "first_difference": None,

@@ -1,10 +1,11 @@
 """Stored against original, in examples written by hand."""
 
 from hashlib import sha256
+from time import process_time
 
 import pytest
 
-from chunkproof.models import TextPosition
+from chunkproof.models import MismatchKind, TextPosition
 from chunkproof.retrieval.integrity import compare, digest, first_difference
 
 
@@ -194,3 +195,22 @@ def test_a_letter_that_only_folds_alike_is_not_called_case():
     mismatch, _ = compare("Strasse", "Straße")
     assert mismatch.kind == "different"
     assert compare("STRASSE", "Straße")[0].kind == "case"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\u0f71\u0f74" * 900_000,  # Tibetan vowel signs
+        ("a" + "\u0301\u0323" * 15) * 60_000,  # runs as long as stream-safe text allows
+        ("a" + "\u0301\u0323" * 3) * 250_000,
+        "\u0344" * 500_000,  # each decomposes into two marks
+    ],
+    ids=["endless", "stream-safe", "short", "decomposing"],
+)
+def test_runs_of_combining_marks_take_time_in_proportion_to_their_length(text: str) -> None:
+    compare("é", "e")  # reads the character database, once
+    started = process_time()
+    found = compare(text, text + "x")
+    assert found is not None
+    assert found[0].kind is MismatchKind.TRUNCATED
+    assert process_time() - started < 2.0, "a quadratic sort takes minutes"

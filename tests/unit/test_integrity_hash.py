@@ -137,7 +137,7 @@ def test_utf8_read_as_cp1252_is_read_again(original):
 def test_damage_that_cannot_be_undone_is_different_with_nothing_said_of_the_original():
     mismatch, details = compare_with_hash("To set up a vector dat", digest("To set up a vector database"))
 
-    assert details == "Stored text has another SHA-256 than the original"
+    assert details == "The SHA-256 of the stored text differs from the original's"
     assert mismatch.model_dump(mode="json") == {
         "kind": "different",
         "first_difference": None,

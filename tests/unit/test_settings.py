@@ -260,7 +260,7 @@ def test_any_text_in_any_variable_is_a_setting_or_a_named_mistake(variable, text
     else:
         return
 
-    assert messages == (f"{variable} must be {Settings.allowed(variable)}",)
+    assert messages == (f"{variable} must be {Settings.allowed_values(variable)}",)
 
 
 @given(st.text(st.characters(exclude_categories=()), min_size=1, max_size=30))

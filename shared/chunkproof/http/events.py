@@ -1,4 +1,4 @@
-"""API Gateway's side of a request: a body in any wrapping comes in, an answer of at most Lambda's size goes out."""
+"""API Gateway events: decode the request body, keep the response within Lambda's size limit."""
 
 import base64
 import gzip
@@ -20,7 +20,7 @@ from chunkproof.errors import (
 )
 from chunkproof.models.json import read_json
 
-# What Lambda takes and returns: the whole event, or proxy response, as JSON, escapes and base64 included.
+# Lambda's limits for the whole event and the whole proxy response as JSON, escapes and base64 included.
 MAX_REQUEST_BYTES = 6_291_456
 MAX_RESPONSE_BYTES = 6_291_556
 
@@ -29,9 +29,9 @@ ProxyResponse = dict[str, Any]
 
 
 def normalize_event(event: Event) -> dict[str, Any]:
-    """The event as routes read it: the body as plain text, whatever its wrapping and content type.
+    """Return the event with its body decoded to plain text, and JSON as its content type.
 
-    `NotConfiguredError` for an event of another kind, such as an integration of payload format 1.0 sends.
+    `NotConfiguredError` for another kind of event, such as one of payload format 1.0.
     """
     if "rawPath" not in event or "http" not in (event.get("requestContext") or {}):
         raise NotConfiguredError(
@@ -39,7 +39,7 @@ def normalize_event(event: Event) -> dict[str, Any]:
         )
     headers = _headers(event)
     plain = {**event, "body": _body(event, headers), "isBase64Encoded": False}
-    # The body is JSON by contract; a client that forgets to say so is not punished for it.
+    # The body is JSON by contract, whatever content type the client names.
     plain["headers"] = {**headers, "content-type": "application/json"}
     plain["headers"].pop("content-encoding", None)
     if name := (event.get("pathParameters") or {}).get("name"):
@@ -49,7 +49,7 @@ def normalize_event(event: Event) -> dict[str, Any]:
 
 
 def read_claim(event: Event, name: str) -> str:
-    """What the caller's token, checked by API Gateway, says under this name; `ForbiddenError` without it."""
+    """Return a claim of the caller's token, which API Gateway has verified; `ForbiddenError` without it."""
     authorizer = (event.get("requestContext") or {}).get("authorizer") or {}
     claim = ((authorizer.get("jwt") or {}).get("claims") or {}).get(name)
     if not isinstance(claim, str) or not claim.strip():
@@ -58,7 +58,7 @@ def read_claim(event: Event, name: str) -> str:
 
 
 def read_fields(event: Event) -> dict[str, Any]:
-    """The body's fields, as far as they can be read: for telling in a failure what was asked."""
+    """Return the body's fields for an error response; empty when the body cannot be read."""
     try:
         document = read_json(_body(event, _headers(event)))
     except (InvalidParameterError, RequestTooLargeError):
@@ -66,21 +66,21 @@ def read_fields(event: Event) -> dict[str, Any]:
     return document if isinstance(document, dict) else {}
 
 
-def fit_to_lambda_limit(answer: ProxyResponse, event: Event) -> ProxyResponse:
-    """The answer, compressed if it is too large and the caller takes gzip; else `ResponseTooLargeError`."""
-    size = _size(answer)
+def fit_to_lambda_limit(response: ProxyResponse, event: Event) -> ProxyResponse:
+    """Compress a response that is too large if the caller accepts gzip; else raise `ResponseTooLargeError`."""
+    size = _size(response)
     if size <= MAX_RESPONSE_BYTES:
-        return answer
+        return response
     accepts = _accepts_gzip(_headers(event).get("accept-encoding", ""))
     if accepts:
-        packed = base64.b64encode(gzip.compress(answer["body"].encode(), compresslevel=6)).decode()
-        headers = {**answer["headers"], "content-encoding": "gzip", "vary": "accept-encoding"}
-        compressed = {**answer, "body": packed, "isBase64Encoded": True, "headers": headers}
+        packed = base64.b64encode(gzip.compress(response["body"].encode(), compresslevel=6)).decode()
+        headers = {**response["headers"], "content-encoding": "gzip", "vary": "accept-encoding"}
+        compressed = {**response, "body": packed, "isBase64Encoded": True, "headers": headers}
         if _size(compressed) <= MAX_RESPONSE_BYTES:
             return compressed
-    advice = _advice(answer) + ("" if accepts else ", or accept gzip")
+    advice = _advice(response) + ("" if accepts else ", or accept gzip")
     raise ResponseTooLargeError(
-        f"The answer has {size} bytes and Lambda returns at most {MAX_RESPONSE_BYTES}; {advice}"
+        f"The response has {size} bytes and Lambda returns at most {MAX_RESPONSE_BYTES}; {advice}"
     )
 
 
@@ -98,7 +98,7 @@ def _body(event: Event, headers: Mapping[str, str]) -> str:
         raise InvalidParameterError("The request body is not valid base64 or UTF-8") from None
     encoding = headers.get("content-encoding", "").strip().lower() or "identity"
     if encoding == "gzip":
-        content = _unpacked(content)
+        content = _decompress_body(content)
     elif encoding != "identity":
         raise InvalidParameterError("content-encoding must be gzip or identity")
     if len(content) > MAX_REQUEST_BYTES:
@@ -109,7 +109,7 @@ def _body(event: Event, headers: Mapping[str, str]) -> str:
         raise InvalidParameterError(f"The request body is not UTF-8 at byte {error.start}") from None
 
 
-def _unpacked(content: bytes) -> bytes:
+def _decompress_body(content: bytes) -> bytes:
     if not content:
         raise InvalidParameterError("The request body is not valid gzip: it is empty")
     try:
@@ -137,18 +137,18 @@ def _accepts_gzip(header: str) -> bool:
     return quality.get("gzip", quality.get("*", 0.0)) > 0
 
 
-def _size(answer: ProxyResponse) -> int:
-    body = answer.get("body") or ""
+def _size(response: ProxyResponse) -> int:
+    body = response.get("body") or ""
     if len(body) * 6 < MAX_RESPONSE_BYTES:  # no character takes more, escaped twice
         return len(body)
     # Lambda's own encoding for Python 3.12 and later: UTF-8, escapes only where JSON needs them. The body is escaped
     # by pydantic, to the same bytes and ten times as fast.
-    rest = json.dumps({**answer, "body": ""}, ensure_ascii=False).encode()
+    rest = json.dumps({**response, "body": ""}, ensure_ascii=False).encode()
     return len(to_json(body)) + len(rest) - len('""')
 
 
-def _advice(answer: ProxyResponse) -> str:
-    document = json.loads(answer["body"])
+def _advice(response: ProxyResponse) -> str:
+    document = json.loads(response["body"])
     results = document.get("results")
     if not results:
         return "compare by original_sha256"
@@ -157,7 +157,7 @@ def _advice(answer: ProxyResponse) -> str:
         fewer = json.dumps(
             {**document, "results": results[:count]}, ensure_ascii=False, separators=(",", ":")
         )
-        return _size({**answer, "body": fewer}) <= MAX_RESPONSE_BYTES
+        return _size({**response, "body": fewer}) <= MAX_RESPONSE_BYTES
 
     fitting, too_many = 0, len(results)
     while too_many - fitting > 1:

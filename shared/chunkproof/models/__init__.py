@@ -1,4 +1,4 @@
-"""The contract as frozen, strict models: one file per concept."""
+"""The contract (docs/contract.md) as frozen, strict models: one file per concept."""
 
 from chunkproof.models.base import Limits, Model, Request
 from chunkproof.models.chunk import ChunkMetadata, SourceMetadata

@@ -102,7 +102,7 @@ class Request(Model):
         spelled: dict[str, str] = {}
         for name, value in document.items():
             if has_lone_surrogate(name):
-                continue  # a fault of its own
+                continue  # reported by find_faults
             canonical = cls.aliases.get(name, name)
             if canonical in spelled:
                 problems.append(f"{spelled[canonical]} and {name} are the same field: give one of them")

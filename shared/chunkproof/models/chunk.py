@@ -1,4 +1,4 @@
-"""A stored chunk's metadata, as an answer shows it."""
+"""The metadata of a stored chunk."""
 
 from typing import Annotated
 
@@ -6,28 +6,27 @@ from pydantic import Field, JsonValue, WithJsonSchema
 
 from chunkproof.models.base import Model
 
-# Whatever JSON holds. Mostly that is one of the first, which pydantic tells without a call of Python for each value.
+# Any JSON value. Most are of the first types, which pydantic checks without calling Python.
 Stored = Annotated[
     str | bool | int | float | JsonValue | None, Field(union_mode="left_to_right"), WithJsonSchema({})
 ]
 
 
 class SourceMetadata(Model):
-    """Where a chunk comes from, and nothing more."""
+    """The id and the source of a chunk."""
 
-    chunk_id: str = Field(description="Finds this very chunk again in /validate-chunk")
+    chunk_id: str = Field(description="The id to use in /validate-chunk")
     url: Stored = Field(None, description="Source of the document")
 
 
 class ChunkMetadata(SourceMetadata):
-    """Everything the payload says of a chunk.
+    """The metadata of a chunk.
 
-    Values are the stored ones, whatever their type: an answer never mends or drops what is in the
-    collection; validation says what is wrong with it.
+    Values are returned as stored, whatever their type; validation reports what is wrong with them.
     """
 
     document_id: Stored = None
-    position: Stored = Field(None, description="Place in the document, as the pipeline counts it")
+    position: Stored = Field(None, description="Position in the document, as the pipeline counts")
     timestamp: Stored = Field(None, description="ISO 8601, as stored")
     document_title: Stored = None
     section_heading: Stored = None

@@ -1,4 +1,4 @@
-"""What a collection holds."""
+"""The response to `GET /collections/{name}`."""
 
 from typing import Literal
 
@@ -25,7 +25,7 @@ class PayloadField(Model):
 
 
 class CollectionInfo(Model):
-    """Document 003's collection info and 002's statistics."""
+    """A collection's vectors and counts, and how its payloads are read."""
 
     name: str
     vector_size: int

@@ -1,4 +1,4 @@
-"""Filters: typed conditions on payload fields, built from a caller's JSON and never passed through."""
+"""Filters: typed conditions on payload fields. A caller's JSON is never passed on to Qdrant."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -79,7 +79,7 @@ Condition = AnyOf | Between | Absent | Either | All | Not | HasId
 
 
 def parse_filters(value: Any) -> tuple[Condition, ...]:
-    """The conditions in `{"field": …}`, or `BrokenRules` with a message for each one that is wrong."""
+    """Parse `{"field": …}` into conditions; `BrokenRules` has a message for each one that is wrong."""
     if value is None or isinstance(value, tuple):
         return value or ()
     if not isinstance(value, Mapping):
@@ -93,7 +93,7 @@ def parse_filters(value: Any) -> tuple[Condition, ...]:
 
 
 def _excess(conditions: tuple[Condition, ...]) -> Iterator[str]:
-    """What is too much for one search, however correct."""
+    """Check the limits on the number of conditions and values."""
     fields = list(fields_of(conditions))
     values = sum(len(condition.values) for condition in fields if isinstance(condition, AnyOf))
     if len(fields) > MAX_CONDITIONS:
@@ -108,7 +108,7 @@ def is_payload_path(text: str) -> bool:
 
 
 def fields_of(conditions: tuple[Condition, ...]) -> Iterator[AnyOf | Between | Absent]:
-    """Every condition on a field, however deep."""
+    """List every condition on a field, at any depth."""
     for condition in conditions:
         if isinstance(condition, Not | Either | All):
             yield from fields_of(condition.conditions)
@@ -120,7 +120,7 @@ def _conditions(value: Mapping[str, Any], path: Path, problems: list[str]) -> It
     for name, wanted in value.items():
         here = (*path, name)
         if isinstance(wanted, Faulty):
-            continue  # a fault of its own
+            continue  # reported by find_faults
         if name == "not":
             if isinstance(wanted, Mapping) and wanted:
                 yield Not(tuple(_conditions(wanted, here, problems)))
@@ -162,7 +162,7 @@ def _between(name: str, wanted: Mapping[str, Any], here: Path, problems: list[st
     if not wanted:
         problems.append(f"{format_path(here)} must have at least one of {', '.join(BOUNDS)}")
     if any(isinstance(value, Faulty) for value in wanted.values()):
-        return  # a fault of its own
+        return  # reported by find_faults
     bounds = {bound: _bound(wanted[bound]) for bound in BOUNDS if bound in wanted}
     wrong = [bound for bound, parsed in bounds.items() if parsed is None]
     problems += [f"{format_path((*here, bound))} must be a number or an ISO 8601 date" for bound in wrong]
@@ -184,7 +184,7 @@ def _bound(value: Any) -> float | datetime | None:
 
 
 def parse_time(text: str) -> datetime | None:
-    """An ISO 8601 date or date and time, in UTC unless it says otherwise; None when it is none."""
+    """Parse an ISO 8601 date or date and time, in UTC unless it has an offset; None when it is not one."""
     if not _ISO.fullmatch(text):
         return None
     try:

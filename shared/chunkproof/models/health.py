@@ -1,4 +1,4 @@
-"""Whether the service, and what it depends on, answers."""
+"""The response to `GET /health`."""
 
 from typing import Literal
 
@@ -8,18 +8,18 @@ from chunkproof.models.base import Model
 
 
 class DependencyHealth(Model):
-    """One dependency, asked now."""
+    """The state of one dependency."""
 
     status: Literal["ok", "down"]
     latency_ms: float
     message: str | None = Field(None, description="Why it is down")
     circuit: Literal["closed", "open", "half-open"] | None = Field(
-        None, description="Whether calls go through; after failures in a row it is open and they do not"
+        None, description="The circuit breaker: open after repeated failures, when no calls are made"
     )
 
 
 class Health(Model):
-    """`GET /health`; the dependencies are there only for `?deep=true`."""
+    """The state of the service; the dependencies are included only with `deep=true`."""
 
     status: Literal["ok", "down"]
     contract_version: str

@@ -33,8 +33,8 @@ Filters = Annotated[
 ]
 
 
-def _documented(schema: dict[str, Any]) -> None:
-    """The rules that pydantic does not see: hard limits, other names, a text or a vector."""
+def _document_rules(schema: dict[str, Any]) -> None:
+    """Add the rules that pydantic does not know to the schema: hard limits, aliases, a text or a vector."""
     properties, hard = schema["properties"], Limits()
     properties["query_text"] |= {"minLength": 1, "maxLength": hard.max_query_chars}
     properties["query_vector"] |= {"minItems": 1}
@@ -46,14 +46,14 @@ def _documented(schema: dict[str, Any]) -> None:
     for name in ("collection", "query_id"):
         properties[name] |= {"minLength": 1, "maxLength": MAX_NAME}
     for alias, name in SearchQuery.aliases.items():
-        properties[alias] = {**properties[name], "description": f"Another name of {name}", "deprecated": True}
+        properties[alias] = {**properties[name], "description": f"Alias of {name}", "deprecated": True}
     schema["oneOf"] = [{"required": [name]} for name in ("query_text", "text", "query_vector")]
 
 
 class SearchQuery(Request):
-    """What to look for: a text (or a ready vector), how many results, from which score on."""
+    """A query: a text or a vector, the number of results, the least score, filters."""
 
-    model_config = ConfigDict(json_schema_extra=_documented)
+    model_config = ConfigDict(json_schema_extra=_document_rules)
 
     aliases: ClassVar[Mapping[str, str]] = {
         "text": "query_text",
@@ -67,7 +67,7 @@ class SearchQuery(Request):
         None, description="The question to embed; required unless query_vector is given"
     )
     query_vector: tuple[float, ...] | None = Field(
-        None, strict=False, description="A ready embedding instead of a text, of the collection's dimension"
+        None, strict=False, description="An embedding instead of a text, of the collection's dimension"
     )
     top_k: int = Field(DEFAULT_TOP_K, description="At most this many results")
     similarity_threshold: Annotated[float, BeforeValidator(_no_overflow)] = Field(
@@ -79,18 +79,18 @@ class SearchQuery(Request):
     with_payload: bool = Field(False, description="Add each result's raw payload")
     with_vectors: bool = Field(False, description="Add each result's vector")
     query_id: str = Field(
-        default_factory=lambda: str(uuid4()), description="Echoed in the answer and the logs"
+        default_factory=lambda: str(uuid4()), description="Returned in the response and logged"
     )
     created_at: Annotated[datetime, BeforeValidator(_time)] = Field(default_factory=lambda: datetime.now(UTC))
 
     @classmethod
     def defaults(cls, limits: Limits) -> Mapping[str, object]:
-        """As many results as usual, or as the limit allows."""
+        """Return the default `top_k`, or the limit if that is lower."""
         return {"top_k": min(DEFAULT_TOP_K, limits.max_top_k)}
 
     @classmethod
     def broken_rules(cls, fields: Mapping[str, object]) -> list[str]:
-        """A text or a vector, and not both."""
+        """Require a text or a vector, and not both."""
         text, vector = fields.get("query_text"), fields.get("query_vector")
         if text is not None and vector is not None:
             return ["Give query_text or query_vector, not both"]

@@ -1,4 +1,4 @@
-"""The answer to a search."""
+"""The response to a search."""
 
 from datetime import datetime
 from typing import Literal
@@ -26,7 +26,7 @@ class SearchResult(Model):
 
 
 class ExecutionMetadata(Model):
-    """What a search did and how long each stage took."""
+    """How a search was executed and how long each stage took."""
 
     latency_ms: int = Field(ge=0)
     result_count: int = Field(ge=0)
@@ -43,14 +43,14 @@ class ExecutionMetadata(Model):
 
 
 class ErrorDetail(Model):
-    """The machine-readable half of a failure."""
+    """The error code and the first message."""
 
     code: str
     message: str
 
 
 class RetrievalResponse(Model):
-    """The envelope of every search, whether it worked or not."""
+    """The envelope of every search response, successful or not."""
 
     query: str | None
     query_id: str | None

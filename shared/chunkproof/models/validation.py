@@ -1,4 +1,4 @@
-"""A request to validate one chunk, and its verdict."""
+"""Requests to validate chunks, and the results."""
 
 import re
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ class ChunkOriginal(Request):
     """A chunk, and what its text should be."""
 
     chunk_id: str = Field(
-        description="As an answer gave it, a point id, or the payload's own id",
+        description="A chunk_id of a search result, a point id, or the payload's own id",
         json_schema_extra={"minLength": 1, "maxLength": MAX_ID},
     )
     original_text: str | None = Field(None, description="What the text should be")
@@ -73,7 +73,7 @@ class ChunkValidations(OfCollection):
     """Up to a hundred chunks of one collection, and what their texts should be."""
 
     chunks: tuple[ChunkOriginal, ...] = Field(
-        description="In the order that the results will have",
+        description="The chunks to validate; results have the same order",
         json_schema_extra={"minItems": 1, "maxItems": MAX_CHUNKS},
     )
 
@@ -102,7 +102,7 @@ def _locate(message: str, item: str) -> str:
 
 
 class MismatchKind(StrEnum):
-    """The likely cause of a difference; what it claims is checked, never guessed."""
+    """The likely cause of a difference; each claim is checked."""
 
     TRUNCATED = "truncated"
     EXTENDED = "extended"
@@ -118,7 +118,7 @@ class MismatchKind(StrEnum):
 
 
 class TextPosition(Model):
-    """A place in a text: byte and char count from 0, line and column from 1."""
+    """A position in a text: byte and char count from 0, line and column from 1."""
 
     byte: int
     char: int
@@ -140,7 +140,7 @@ class Mismatch(Model):
 
 
 class Check(Model):
-    """One thing looked at; `passed` is null when it does not apply to this chunk."""
+    """The result of one check; `passed` is null when it does not apply to this chunk."""
 
     name: str
     passed: bool | None
@@ -162,20 +162,20 @@ class ValidationResult(Model):
 
 
 class ChunkVerdict(Model):
-    """One of several chunks: its result, or why there is none."""
+    """The result of one chunk of several, or the error."""
 
-    chunk_id: str = Field(description="As it was asked for")
+    chunk_id: str = Field(description="The id as in the request")
     status: Literal["success", "error"]
     result: ValidationResult | None = None
     error: ErrorDetail | None = None
 
 
 class ValidationResults(Model):
-    """A verdict for every chunk that was asked for, in the same order."""
+    """A result for every chunk of the request, in the same order."""
 
     total: int
     passed: int = Field(description="Chunks whose every check passed")
-    failed: int = Field(description="Chunks that are not as they should be")
+    failed: int = Field(description="Chunks with a failed check")
     errors: int = Field(description="Chunks without a result: not found, ambiguous, unreadable")
     results: tuple[ChunkVerdict, ...]
     retrieval_time_ms: float

@@ -1,4 +1,4 @@
-"""Query embeddings: checked before use, and remembered."""
+"""Query embeddings: checked before use, and cached."""
 
 import math
 from collections import OrderedDict
@@ -29,7 +29,7 @@ class QueryEmbedding:
 
 
 class QueryEmbedder:
-    """Embeds queries, keeping the latest ones by tenant, model, input type, dimension and exact text."""
+    """Embeds queries and caches the latest ones by tenant, model, input type, dimension and exact text."""
 
     def __init__(self, embedder: Embedder, cache_entries: int) -> None:
         self.embedder = embedder
@@ -39,13 +39,16 @@ class QueryEmbedder:
         self._lock = Lock()
 
     def for_tenant(self, tenant: str) -> "QueryEmbedder":
-        """The same memory, where each tenant finds only its own: `cached` would tell what others asked."""
+        """Return an embedder with the same cache in which a tenant finds only its own entries.
+
+        Otherwise `embedding_cached` would reveal what other tenants searched for.
+        """
         own = copy(self)
         own._owner = tenant
         return own
 
     def embed(self, text: str, size: int, collection: str, deadline: Deadline) -> QueryEmbedding:
-        """The query's vector, of the size that the collection stores."""
+        """Return the query's vector; `EmbeddingSizeError` when it is not of the size that the collection stores."""
         watch = Stopwatch()
         key = (self._owner, self.embedder.model, InputType.QUERY.value, self.embedder.dimension, text)
         kept = self._recall(key)
@@ -57,7 +60,7 @@ class QueryEmbedder:
             cached = True
         vector, embedded_at = kept
         if len(vector) != size:
-            self._forget(key)  # a service that was wrong once is asked again
+            self._forget(key)  # do not cache a wrong size: the service may be right next time
             raise EmbeddingSizeError(
                 f"{self.embedder.model} returned {len(vector)} values, collection {collection} stores {size}"
             )
@@ -83,22 +86,22 @@ class QueryEmbedder:
 
 
 def check_embeddings(vectors: Sequence[Vector], count: int) -> Sequence[Vector]:
-    """The vectors, if they can be embeddings of `count` texts; otherwise `EmbeddingError` says why not."""
+    """Return the vectors if they can be embeddings of `count` texts; else raise `EmbeddingError`."""
     if len(vectors) != count:
-        raise EmbeddingError(f"{count} texts were sent and {len(vectors)} embeddings came back")
+        raise EmbeddingError(f"{count} texts were sent and {len(vectors)} embeddings returned")
     if not all(isinstance(vector, list | tuple) for vector in vectors):
-        raise EmbeddingError("something else than a list of numbers came back")
+        raise EmbeddingError("the response is not a list of numbers")
     if len({len(vector) for vector in vectors}) > 1:
-        raise EmbeddingError("embeddings of different sizes came back")
+        raise EmbeddingError("the embeddings have different sizes")
     for vector in vectors:
         if not vector:
-            raise EmbeddingError("an empty embedding came back")
+            raise EmbeddingError("an embedding is empty")
         if not _is_finite(vector):
-            raise EmbeddingError("an embedding with a value that is no finite number came back")
+            raise EmbeddingError("an embedding has a value that is not a finite number")
         if max(vector) > LARGEST_VALUE or min(vector) < -LARGEST_VALUE:
-            raise EmbeddingError("an embedding with a value outside [-1, 1] came back")
+            raise EmbeddingError("an embedding has a value outside [-1, 1]")
         if not any(vector):
-            raise EmbeddingError("an embedding of zeros came back")
+            raise EmbeddingError("an embedding is all zeros")
     return vectors
 
 

@@ -1,4 +1,4 @@
-"""A caller's filter → conditions on the fields that this collection's payloads really have."""
+"""Map a caller's filters to the payload fields of a collection."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,7 +13,7 @@ from chunkproof.retrieval.services import Sample, Services
 def map_filters(
     conditions: tuple[Condition, ...], collection: str, *, services: Services, deadline: Deadline
 ) -> tuple[Condition, ...]:
-    """The conditions with canonical names replaced by the payload fields they mean here."""
+    """Replace canonical field names in the conditions by the paths that this collection uses."""
     if not conditions:
         return ()
     sample = services.sample(collection, deadline)
@@ -30,7 +30,7 @@ def _map_condition(condition: Condition, sample: Sample, services: Services) -> 
             return condition
         case AnyOf() | Between() | Absent():
             paths = _paths_of(condition.field, sample, services)
-            # A path counts only where none that outranks it has a value: that is the one an answer shows.
+            # A path counts only where those before it have no value, as in the metadata of a result.
             moved = [
                 (*(Absent(higher) for higher in paths[:rank]), replace(condition, field=path))
                 for rank, path in enumerate(paths)
@@ -45,7 +45,7 @@ def _paths_of(field: str, sample: Sample, services: Services) -> Sequence[str]:
     if not payloads.is_canonical(field):
         return [field]
     paths = payloads.paths_in(field, sample.payloads)
-    if not paths and field == "document_id":  # an answer shows the URL in its place
+    if not paths and field == "document_id":  # results show the URL in its place
         return _paths_of("url", sample, services)
     reachable = [path for path in paths if not any(lies_in_json_string(path, p) for p in sample.payloads)]
     if paths and not reachable:

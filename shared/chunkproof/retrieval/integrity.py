@@ -1,13 +1,15 @@
-"""Stored against original: equal, or what differs and why.
+"""Compare a stored text with its original: equal, or what differs and why.
 
-Equality is equality of the UTF-8 bytes and nothing softer. A kind names the likely cause, and only when
-its claim is true: what it calls normalization really is equal after that normalization.
+Texts are equal when their UTF-8 bytes are. A mismatch kind names the likely cause, and each claim is checked: two
+texts of kind `unicode_normalization` are equal after that normalization.
 """
 
 import html
 import re
+import sys
 import unicodedata
 from collections.abc import Callable, Iterator
+from functools import cache
 from hashlib import sha256
 from typing import Literal, TypeVar
 
@@ -23,16 +25,16 @@ CODECS = ("cp1252", "latin-1", "cp437", "cp850", "mac_roman", "cp1251", "iso8859
 _INVISIBLE = re.compile(
     "[\u00ad\u034f\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff]"
 )
-# Putting n combining marks in order takes n² steps; no writing system stacks hundreds.
-_MANY_MARKS = re.compile(
-    "[\u0300-\u036f\u0483-\u0489\u0591-\u05bd\u0610-\u061a\u064b-\u065f\u06d6-\u06ed\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f]{500}"
-)
+# Normalizing sorts a run of n combining marks in n² steps. Languages need a few marks in a row, and Unicode's
+# stream-safe text format (UAX #15) allows 30; a text of nothing but longer runs would take minutes.
+LONG_RUN = 4
+MAX_SORTING_STEPS = 1_000_000
 _WHITESPACE = re.compile(r"\s+")
 _LINE_END = re.compile(r"\r\n?")
 
 
 def compare(stored: str, original: str) -> tuple[Mismatch, str] | None:
-    """None when equal; otherwise the mismatch and a sentence on it."""
+    """Return None when the texts are equal, else the mismatch and a sentence about it."""
     if stored == original:
         return None
     kind, details = _cause(stored, original)
@@ -50,9 +52,9 @@ def compare(stored: str, original: str) -> tuple[Mismatch, str] | None:
 
 
 def compare_with_hash(stored: str, original_sha256: str) -> tuple[Mismatch, str] | None:
-    """The same when only the original's hash is known.
+    """Compare with the hash of the original.
 
-    Undoing the usual damage and hashing again can still bring back the original, and with it the cause.
+    The usual damage is undone and hashed again, which can still find the original and with it the cause.
     """
     if digest(stored) == original_sha256:
         return None
@@ -68,16 +70,16 @@ def compare_with_hash(stored: str, original_sha256: str) -> tuple[Mismatch, str]
         original_bytes=None,
         stored_sha256=digest(stored),
         original_sha256=original_sha256,
-    ), "Stored text is empty" if not stored else "Stored text has another SHA-256 than the original"
+    ), "Stored text is empty" if not stored else "The SHA-256 of the stored text differs from the original's"
 
 
 def digest(text: str) -> str:
-    """SHA-256 of the UTF-8 text, in hexadecimal."""
+    """Return the SHA-256 of the UTF-8 text in hexadecimal."""
     return sha256(text.encode()).hexdigest()
 
 
 def first_difference(stored: str, original: str) -> TextPosition:
-    """Where two different texts part: first differing byte, and the char, line and column it belongs to."""
+    """Find the first difference of two texts: its byte, and the character, line and column of that byte."""
     char = _common_length(stored, original)
     same = stored[:char]
     # Two characters can share their first bytes: é and è differ in the second one.
@@ -118,8 +120,32 @@ def _cause(stored: str, original: str) -> tuple[MismatchKind, str]:
     )
 
 
+@cache
+def _long_runs() -> re.Pattern[str]:
+    """Match a long run of combining marks (non-starters, according to Python's Unicode database)."""
+    marks = [
+        char
+        for char in map(chr, range(sys.maxunicode + 1))
+        if unicodedata.combining(char)
+        or (unicodedata.decomposition(char) and unicodedata.combining(unicodedata.normalize("NFKD", char)[0]))
+    ]
+    return re.compile(f"[{''.join(marks)}]{{{LONG_RUN},}}")
+
+
+def _can_normalize(text: str) -> bool:
+    """Whether normalizing takes time in proportion to the length of the text."""
+    if text.isascii():
+        return True
+    steps = 0
+    for run in _long_runs().finditer(text):
+        steps += (run.end() - run.start()) ** 2
+        if steps > MAX_SORTING_STEPS:
+            return False
+    return True
+
+
 def _normalization(stored: str, original: str) -> str | None:
-    if _MANY_MARKS.search(stored) or _MANY_MARKS.search(original):
+    if not (_can_normalize(stored) and _can_normalize(original)):
         return None
     if unicodedata.normalize("NFC", stored) != unicodedata.normalize("NFC", original):
         return None
@@ -127,7 +153,7 @@ def _normalization(stored: str, original: str) -> str | None:
 
 
 def _compatibility(stored: str, original: str) -> str | None:
-    if _MANY_MARKS.search(stored) or _MANY_MARKS.search(original):
+    if not (_can_normalize(stored) and _can_normalize(original)):
         return None
     if unicodedata.normalize("NFKC", stored) != unicodedata.normalize("NFKC", original):
         return None
@@ -176,7 +202,7 @@ def _whitespace(stored: str, original: str) -> str | None:
 
 
 def _case(stored: str, original: str) -> str | None:
-    # Not casefold: it takes ß and ss for the same. What upper case makes of ß is another matter.
+    # Not casefold, which equates ß and ss; upper() turns ß into SS, which is a change of case.
     changed = (
         original.upper(),
         original.lower(),
@@ -192,7 +218,7 @@ def _case(stored: str, original: str) -> str | None:
 
 
 def _html(stored: str, original: str) -> str | None:
-    plain_stored, plain_original = _unescaped(stored), _unescaped(original)
+    plain_stored, plain_original = _unescape(stored), _unescape(original)
     if plain_stored == original:
         return "Stored text is HTML-escaped"
     if stored == plain_original:
@@ -202,7 +228,7 @@ def _html(stored: str, original: str) -> str | None:
     return None
 
 
-def _unescaped(text: str) -> str:
+def _unescape(text: str) -> str:
     try:
         return html.unescape(text)
     except ValueError:  # a character reference of thousands of digits
@@ -239,7 +265,7 @@ _CP1252 = {byte: bytes([byte]).decode("cp1252", "ignore") or chr(byte) for byte 
 _FROM_CP1252 = {ord(char): byte for byte, char in _CP1252.items()}
 
 
-def _truncated(stored: str, original: str) -> str | None:
+def _truncation(stored: str, original: str) -> str | None:
     if original.startswith(stored):
         return f"Stored text truncated: {len(stored)} of {len(original)} characters kept"
     if original.endswith(stored):
@@ -247,7 +273,7 @@ def _truncated(stored: str, original: str) -> str | None:
     return None
 
 
-def _extended(stored: str, original: str) -> str | None:
+def _extension(stored: str, original: str) -> str | None:
     if stored.startswith(original):
         return f"Stored text extended: {len(stored) - len(original)} characters after the original's {len(original)}"
     if stored.endswith(original):
@@ -255,7 +281,7 @@ def _extended(stored: str, original: str) -> str | None:
     return None
 
 
-# The most telling cause first: a lost trailing newline is also a truncation, but not the other way round.
+# Specific causes before general ones: a lost trailing newline is also a truncation, but not the other way round.
 _CAUSES: tuple[tuple[MismatchKind, Callable[[str, str], str | None]], ...] = (
     (MismatchKind.UNICODE_NORMALIZATION, _normalization),
     (MismatchKind.LINE_ENDINGS, _line_endings),
@@ -264,14 +290,14 @@ _CAUSES: tuple[tuple[MismatchKind, Callable[[str, str], str | None]], ...] = (
     (MismatchKind.UNICODE_NORMALIZATION, _compatibility),
     (MismatchKind.CASE, _case),
     (MismatchKind.HTML_ENTITIES, _html),
-    (MismatchKind.TRUNCATED, _truncated),
-    (MismatchKind.EXTENDED, _extended),
+    (MismatchKind.TRUNCATED, _truncation),
+    (MismatchKind.EXTENDED, _extension),
     (MismatchKind.MOJIBAKE, _mojibake),
 )
 
 
 def _possible_originals(stored: str) -> Iterator[str]:
-    if not _MANY_MARKS.search(stored):
+    if _can_normalize(stored):
         yield from (unicodedata.normalize(form, stored) for form in FORMS)
     yield from (_LINE_END.sub("\n", stored), _LINE_END.sub("\n", stored).replace("\n", "\r\n"))
     yield from (
@@ -283,7 +309,7 @@ def _possible_originals(stored: str) -> Iterator[str]:
         " " + stored,
     )
     yield from ("\ufeff" + stored, stored.removeprefix("\ufeff"), _INVISIBLE.sub("", stored))
-    yield from (_unescaped(stored), html.escape(stored), html.escape(stored, quote=False))
+    yield from (_unescape(stored), html.escape(stored), html.escape(stored, quote=False))
     for codec in CODECS:
         try:
             yield _reread(stored, codec).decode()
@@ -292,5 +318,5 @@ def _possible_originals(stored: str) -> Iterator[str]:
 
 
 def _reread(text: str, codec: str) -> bytes:
-    """The bytes that, read with this codec, gave the text."""
+    """Return the bytes that gave this text when they were read with this codec."""
     return text.translate(_FROM_CP1252).encode("latin-1") if codec == "cp1252" else text.encode(codec)

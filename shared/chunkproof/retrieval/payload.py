@@ -1,4 +1,4 @@
-"""Any pipeline's payload → a chunk.
+"""Read chunks from the payloads of any pipeline.
 
 A deployment points at a collection that already exists, so each canonical field is looked for under
 the names that pipelines use. First match wins; a dot reaches into an object, and into a JSON *string*
@@ -43,7 +43,7 @@ MAX_SHAPES = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A stored chunk: its text as it is, and what the payload says of it."""
+    """A stored chunk: its unchanged text, and the metadata of its payload."""
 
     text: str
     metadata: ChunkMetadata
@@ -51,7 +51,7 @@ class Chunk:
 
 
 class PayloadMap:
-    """Where each canonical field may be; rows of the deployment's `PAYLOAD_MAP` come instead of the built-in ones."""
+    """The paths of each canonical field; rows of the deployment's `PAYLOAD_MAP` replace the built-in ones."""
 
     def __init__(self, overrides: Mapping[str, tuple[str, ...]] | None = None) -> None:
         own = dict(overrides or {})
@@ -63,7 +63,7 @@ class PayloadMap:
         self._shapes: dict[tuple[str, ...], Mapping[str, tuple[str, ...]]] = {}
 
     def chunk_of(self, point: Point) -> Chunk:
-        """The chunk in this point, or `CorruptChunkError` naming the field that is missing."""
+        """Read the chunk of a point; `CorruptChunkError` when it has no readable text."""
         text = self.text_of(point)
         path, own_id = self._own_id(point.payload)
         leading = self._leading(point.payload)
@@ -80,14 +80,14 @@ class PayloadMap:
             raise CorruptChunkError(f"Chunk {self.id_of(point)} has metadata nested too deeply") from None
 
     def text_of(self, point: Point) -> str:
-        """The stored text, which may be empty; `CorruptChunkError` when there is none."""
+        """Return the stored text, which may be empty; `CorruptChunkError` when there is none."""
         text = self.value("text", point.payload)
         if not isinstance(text, str) or has_lone_surrogate(text):
             raise self._unreadable(point)
         return text
 
     def utf8_of(self, point: Point) -> bytes:
-        """The stored text as the bytes that are compared; encoded once, which is a third of an audit's comparison."""
+        """Return the stored text as UTF-8. Encoding is a third of an audit's comparison, so do it once."""
         text = self.value("text", point.payload)
         try:
             if isinstance(text, str):
@@ -100,9 +100,9 @@ class PayloadMap:
         return CorruptChunkError(f"Chunk {self.id_of(point)} has no readable text")
 
     def embedded_text(self, point: Point) -> str:
-        """The text that the pipeline gave to its embedder, which is not always the stored one.
+        """Return the text that the pipeline embedded, which is not always the stored one.
 
-        LlamaIndex puts a node's metadata before its text, by templates that it stores with the node.
+        LlamaIndex puts a node's metadata before its text, using templates that it stores with the node.
         """
         text = self.text_of(point)
         node = _parsed(point.payload.get("_node_content"))
@@ -124,11 +124,11 @@ class PayloadMap:
         return filled if lines else text
 
     def id_of(self, point: Point) -> str:
-        """The payload's own string id, else the point's."""
+        """Return the payload's own string id, else the point's."""
         return self._own_id(point.payload)[1] or str(point.id)
 
     def id_path(self, payload: Mapping[str, Any]) -> str | None:
-        """Where the payload keeps an id of its own that a store can look up."""
+        """Return the path of the payload's own id, if it has one that a store can look up."""
         return self._own_id(payload)[0]
 
     def _own_id(self, payload: Mapping[str, Any]) -> tuple[str | None, str | None]:
@@ -144,23 +144,26 @@ class PayloadMap:
         return None, None
 
     def id_paths_in(self, payloads: Iterable[Mapping[str, Any]]) -> list[str]:
-        """The paths that these payloads keep their ids under, in the order of their rank."""
+        """Return the paths under which these payloads keep their ids, in order of precedence."""
         used = {self.id_path(payload) for payload in payloads}
         return [path for path in self.id_paths if path in used]
 
     def value(self, field: str, payload: Mapping[str, Any]) -> Any:
-        """The field's value, None when no path leads to one."""
+        """Return the field's value, None when the payload has none."""
         return self._found(field, payload)[1]
 
     def path_in(self, field: str, payload: Mapping[str, Any]) -> str | None:
-        """The path that leads to the field in this payload; to an empty text only if there is no other."""
+        """Return the path of the field in this payload; that of an empty text only if there is no other."""
         return self._found(field, payload)[0]
 
     def _found(self, field: str, payload: Mapping[str, Any]) -> tuple[str | None, Any]:
         return _first(self._leading(payload).get(field, ()), payload, or_empty=field == "text")
 
     def _leading(self, payload: Mapping[str, Any]) -> Mapping[str, tuple[str, ...]]:
-        """The paths that can lead somewhere in this payload. A collection's payloads mostly have the same fields."""
+        """Return the paths that can exist in this payload, cached by its top-level names.
+
+        Most payloads of a collection have the same names.
+        """
         names = tuple(payload)
         known = self._shapes.get(names)
         if known is None:
@@ -174,30 +177,30 @@ class PayloadMap:
         return known
 
     def paths_in(self, field: str, payloads: Iterable[Mapping[str, Any]]) -> list[str]:
-        """The paths that lead to the field in any of these payloads, in the order of their rank."""
+        """Return the paths of the field in any of these payloads, in order of precedence."""
         used = {self.path_in(field, payload) for payload in payloads}
         return [path for path in self._paths[field] if path in used]
 
     def stated(self, name: str, payload: Mapping[str, Any]) -> Any:
-        """What the payload says under this name: a canonical field, or else a path of its own."""
+        """Return the value of a canonical field, or at a path of the payload."""
         return self.value(name, payload) if self.is_canonical(name) else _at(name, payload)
 
     def source_of(self, payload: Mapping[str, Any]) -> str | None:
-        """The document that a chunk says it is from: its URL, else the document's id."""
+        """Return the chunk's document: its URL, else the document's id."""
         found = (self.value(field, payload) for field in ("url", "document_id"))
         return next((value for value in found if isinstance(value, str) and value), None)
 
     def usual_path(self, field: str, payloads: Sequence[Mapping[str, Any]]) -> str | None:
-        """The path that most of these payloads keep the field under."""
+        """Return the path under which most of these payloads keep the field."""
         used = [path for payload in payloads if (path := self.path_in(field, payload))]
         return max(used, key=used.count, default=None)
 
     def is_canonical(self, name: str) -> bool:
-        """Whether a filter's field name means the mapped payload field."""
+        """Whether the name is a canonical field, which is mapped to a payload path."""
         return name in self._paths
 
     def first_path(self, field: str) -> str:
-        """Where the field is looked for first."""
+        """Return the path where the field is looked for first."""
         return self._paths[field][0]
 
     @property
@@ -207,13 +210,13 @@ class PayloadMap:
 
 
 def lies_in_json_string(path: str, payload: Mapping[str, Any]) -> bool:
-    """Whether the path leads through a JSON string, where the store cannot follow it."""
+    """Whether the path leads into a JSON string, where the store cannot filter."""
     steps = path.split(".")
     return any(isinstance(_at(".".join(steps[:n]), payload), str) for n in range(1, len(steps)))
 
 
 def flatten(payload: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Each field of a payload, those one level down under `metadata` and the like by their dotted path."""
+    """List the fields of a payload; those inside an object by their dotted path."""
     for name, value in payload.items():
         if isinstance(value, Mapping):
             yield from ((f"{name}.{inner}", deeper) for inner, deeper in value.items())
@@ -224,7 +227,7 @@ def flatten(payload: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 def _first(
     paths: Sequence[str], payload: Mapping[str, Any], *, or_empty: bool = False
 ) -> tuple[str | None, Any]:
-    """The first of these paths that leads to a value, and the value; with `or_empty`, to "" only if to no other."""
+    """Return the first path with a value, and the value; with `or_empty`, an empty text only as a last resort."""
     empty: tuple[str | None, Any] = (None, None)
     for path in paths:
         value = _at(path, payload)
@@ -252,7 +255,7 @@ def _at(path: str, payload: Mapping[str, Any]) -> Any:
 
 
 def _reached(path: str, payload: Mapping[str, Any]) -> Any:
-    """The value at a path as a store follows it: through objects only."""
+    """Return the value at a path as a store reads it: through objects only."""
     value: Any = payload
     for step in path.split("."):
         value = value.get(step) if isinstance(value, Mapping) else None
@@ -264,7 +267,7 @@ def _parsed(text: Any) -> Any:
         return None
     try:
         parsed = json.loads(text)
-        # A string escaped inside a string can hold what no answer can carry.
+        # An escape inside the string can be a lone surrogate, which no response can carry.
         json.dumps(parsed, ensure_ascii=False).encode("utf-8")
     except (ValueError, RecursionError):
         return None

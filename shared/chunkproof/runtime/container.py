@@ -1,4 +1,4 @@
-"""Store and embedder as the settings name them, built once per process; SDKs are imported when one is needed."""
+"""The composition root: settings, store and embedder of this process, built once; SDKs are imported when needed."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,31 +15,31 @@ if TYPE_CHECKING:
     from chunkproof.clients.qdrant.store import QdrantStore
     from chunkproof.clients.resilience import CircuitBreaker
 
-_given: list[Services] = []
+_overrides: list[Services] = []
 
 
 def services() -> Services:
-    """The services of this process. Building them opens no connection and reads no secret: a snapshot may follow."""
-    return _given[-1] if _given else _build_services()
+    """Return the services of this process. Building them opens no connection and reads no secret (SnapStart)."""
+    return _overrides[-1] if _overrides else _build_services()
 
 
 def settings() -> Settings:
-    """The settings of this process."""
-    return _given[-1].settings if _given else _read_settings()
+    """Return the settings of this process."""
+    return _overrides[-1].settings if _overrides else _read_settings()
 
 
 @contextmanager
 def override(given: Services) -> Iterator[None]:
-    """Make handlers work with these services: a local store, a local model."""
-    _given.append(given)
+    """Let handlers use these services instead: a local store and model, or those of a test."""
+    _overrides.append(given)
     try:
         yield
     finally:
-        _given.pop()
+        _overrides.pop()
 
 
 def reset() -> None:
-    """Forget what was built, as a new process would have."""
+    """Drop what was built, so that tests can start as a new process would."""
     _build_services.cache_clear()
     _read_settings.cache_clear()
     clear_secret_cache()
@@ -57,7 +57,7 @@ def _build_services() -> Services:
     circuits = {name: CircuitBreaker(name) for name in ("qdrant", "cohere")}
     return Services(
         _read_settings(),
-        # Within a region a server takes longer to compress an answer than a network to carry it.
+        # Within a region, compressing a response takes longer than transferring it.
         qdrant_store(_read_settings(), circuits["qdrant"], compressed=False),
         cohere_embedder(_read_settings(), circuits["cohere"]),
         circuits,

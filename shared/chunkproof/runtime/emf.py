@@ -1,4 +1,4 @@
-"""Metrics in CloudWatch's embedded format: one line of JSON on standard output, which CloudWatch makes metrics of.
+"""CloudWatch's embedded metric format: a line of JSON on standard output, which CloudWatch turns into metrics.
 
 Powertools' metrics check every name and unit anew in each request, in several times the time of writing them; here
 they are literals, and tests check what is written against CloudWatch's specification.
