@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
 
-from support.observability import body, observed, rows
+from support.observability import dashboard_body, observability_stack, rows
 
 ROOT = Path(__file__).resolve().parents[1]
 PICTURE = ROOT / "docs" / "dashboard.svg"
@@ -20,9 +20,9 @@ EXAMPLE = {"${AWS::StackName}": "chunkproof", "${AWS::Region}": "us-east-1"}
 Widget = dict[str, Any]
 
 
-def drawing() -> str:
+def draw() -> str:
     """The picture: a box for each widget where it stands on the dashboard, with its title and what it shows."""
-    widgets = body(observed())["widgets"]
+    widgets = dashboard_body(observability_stack())["widgets"]
     width = max(w["x"] + w["width"] for w in widgets) * COLUMN
     height = max(w["y"] + w["height"] for w in widgets) * ROW
     boxes = "\n".join(line for widget in widgets for line in _box(widget))
@@ -37,7 +37,7 @@ def drawing() -> str:
 def _box(widget: Widget) -> Iterator[str]:
     left, top = widget["x"] * COLUMN + GAP, widget["y"] * ROW + GAP
     width, height = widget["width"] * COLUMN - 2 * GAP, widget["height"] * ROW - 2 * GAP
-    title, *rest = _said(widget)
+    title, *rest = _label_lines(widget)
     yield (
         f'<rect x="{left}" y="{top}" width="{width}" height="{height}" rx="4" '
         f'fill="{FILL[widget["type"]]}" stroke="#9ab"/>'
@@ -47,10 +47,10 @@ def _box(widget: Widget) -> Iterator[str]:
     lines += [(text, "normal") for part in rest for text in textwrap.wrap(part, room)]
     for number, (text, weight) in enumerate(lines[: height // LINE]):
         y = top + LINE + number * LINE
-        yield f'<text x="{left + 8}" y="{y}" font-weight="{weight}">{escape(_filled(text))}</text>'
+        yield f'<text x="{left + 8}" y="{y}" font-weight="{weight}">{escape(_fill(text))}</text>'
 
 
-def _said(widget: Widget) -> Iterator[str]:
+def _label_lines(widget: Widget) -> Iterator[str]:
     """A widget's title, then what it shows."""
     properties = widget["properties"]
     match widget["type"]:
@@ -66,12 +66,12 @@ def _said(widget: Widget) -> Iterator[str]:
             yield "Logs Insights: " + properties["query"].rpartition("display ")[2]
         case "metric":
             yield properties["title"]
-            yield _shown(properties)
+            yield _metric_names(properties)
             if lines := properties.get("annotations", {}).get("horizontal"):
                 yield "Lines: " + ", ".join(f"{line['label']} {line['value']:g}" for line in lines)
 
 
-def _shown(properties: dict[str, Any]) -> str:
+def _metric_names(properties: dict[str, Any]) -> str:
     """The distinct metrics of a graph, and the percentiles it has of them."""
     found = [(metric.name, options.get("stat", "")) for metric, options in rows(properties) if metric]
     names = list(dict.fromkeys(name for name, _ in found))
@@ -80,7 +80,7 @@ def _shown(properties: dict[str, Any]) -> str:
     return f"{few}: {' '.join(percentiles)}" if percentiles else few
 
 
-def _filled(text: str) -> str:
+def _fill(text: str) -> str:
     for reference, value in EXAMPLE.items():
         text = text.replace(reference, value)
     return text
@@ -88,7 +88,7 @@ def _filled(text: str) -> str:
 
 def main() -> None:
     logging.disable(logging.WARNING)  # the translator's remarks on itself
-    PICTURE.write_text(drawing(), "utf-8")
+    PICTURE.write_text(draw(), "utf-8")
     print(PICTURE.relative_to(ROOT))
 
 

@@ -16,7 +16,7 @@ OPENAPI = ROOT / "docs" / "openapi.json"
 EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
-def zipped(folder: Path, target: Path, pattern: str = "*") -> tuple[int, int]:
+def zip_folder(folder: Path, target: Path, pattern: str = "*") -> tuple[int, int]:
     """The folder's files under their own names, in order; the size of the zip and of what is in it."""
     files = sorted(path for path in folder.rglob(pattern) if path.is_file())
     with ZipFile(target, "w", ZIP_DEFLATED, compresslevel=9) as archive:
@@ -34,10 +34,10 @@ def package(
     """Each artefact's name, its size and its size unzipped, in bytes."""
     into.mkdir(exist_ok=True)
     layer = f"chunkproof-layer-python3.13-{architecture}.zip"
-    sizes = {layer: zipped(build / "SharedLayer", into / layer)}
+    sizes = {layer: zip_folder(build / "SharedLayer", into / layer)}
     for folder in sorted(path for path in functions.iterdir() if path.is_dir()):
         sizes |= _application(folder, into)
-    return sizes | {"openapi.json": _written(into / "openapi.json", OPENAPI.read_text("utf-8"))}
+    return sizes | {"openapi.json": _write(into / "openapi.json", OPENAPI.read_text("utf-8"))}
 
 
 def _application(folder: Path, into: Path) -> dict[str, tuple[int, int]]:
@@ -46,18 +46,18 @@ def _application(folder: Path, into: Path) -> dict[str, tuple[int, int]]:
     code, definition, template = f"{name}.zip", f"{name}.asl.json", f"{name}.template.yaml"
     sizes = {}
     if (folder / "app.py").is_file():  # the packages that it needs are in the layer
-        sizes[code] = zipped(folder, into / code, "*.py")
+        sizes[code] = zip_folder(folder, into / code, "*.py")
     for machine in folder.glob("*.asl.json"):
-        sizes[definition] = _written(into / definition, machine.read_text("utf-8"))
+        sizes[definition] = _write(into / definition, machine.read_text("utf-8"))
     if (folder / "template.yaml").is_file():
         text = (folder / "template.yaml").read_text("utf-8")
         for property_, file in (("CodeUri", code), ("DefinitionUri", definition)):
             text = re.sub(rf"^( +{property_}:) .+$", rf"\1 {file}", text, flags=re.MULTILINE)
-        sizes[template] = _written(into / template, text)
+        sizes[template] = _write(into / template, text)
     return sizes
 
 
-def _written(target: Path, text: str) -> tuple[int, int]:
+def _write(target: Path, text: str) -> tuple[int, int]:
     target.write_text(text, "utf-8", newline="\n")
     size = target.stat().st_size
     return size, size

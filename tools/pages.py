@@ -85,7 +85,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "openapi.json": openapi_page,
     "suite.schema.json": suite_schema,
     "report.schema.json": report_schema,
-    "dashboard.svg": dashboard.drawing,
+    "dashboard.svg": dashboard.draw,
 }
 
 

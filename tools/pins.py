@@ -73,7 +73,7 @@ CONTENDERS = {
 }
 
 
-def wanted() -> dict[str, object]:
+def requirements() -> dict[str, object]:
     """What pyproject.toml asks for."""
     document = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     project = document["project"]
@@ -90,7 +90,7 @@ def header(name: str) -> str:
         source = ROOT / CONTENDERS[name][1][0]
         made_from, content = source.name, source.read_bytes()
     else:
-        made_from, content = "pyproject.toml", dumps(wanted()).encode()
+        made_from, content = "pyproject.toml", dumps(requirements()).encode()
     return f"# made by `make lock` from {made_from} {sha256(content).hexdigest()[:16]}"
 
 

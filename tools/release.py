@@ -39,10 +39,10 @@ def stamp(template: Path, architecture: str, release: str) -> None:
 def _files(root: Path) -> Iterator[Path]:
     for name in INPUTS:
         found = root / name
-        yield from sorted(f for f in (found.rglob("*") if found.is_dir() else [found]) if _counts(f))
+        yield from sorted(f for f in (found.rglob("*") if found.is_dir() else [found]) if _is_released(f))
 
 
-def _counts(file: Path) -> bool:
+def _is_released(file: Path) -> bool:
     return file.is_file() and "__pycache__" not in file.parts
 
 

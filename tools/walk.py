@@ -15,7 +15,7 @@ from typing import Any
 from support.api import Event, invoke, new_process, post
 from support.cloud import handbook_host
 from support.qdrant_server import NoServerError
-from support.quiet import handlers_silenced
+from support.quiet import silence_handlers
 
 ROOT = Path(__file__).resolve().parents[1]
 TRACED = (f"{ROOT}/shared/", f"{ROOT}/functions/")
@@ -82,7 +82,7 @@ class Walk:
 
 
 def main() -> None:
-    with handlers_silenced() as say, handbook_host("0.0.0.0") as host:
+    with silence_handlers() as say, handbook_host("0.0.0.0") as host:
         # The official Qdrant client keeps no connection to 127.0.0.1.
         os.environ.update(host.variables("127.0.0.2"))
         with new_process():

@@ -106,7 +106,7 @@ class Workshop:
         """The handler's folder as plain `sam build` leaves it."""
         files = {
             "app.py": SOURCES / f"{name}.py",
-            "door.py": SOURCES / "door.py",
+            "search_handler.py": SOURCES / "search_handler.py",
             "requirements.txt": SOURCES / f"{name}.txt",
         }
         if name == "plain":
@@ -142,7 +142,7 @@ class Workshop:
         stamp = _digest(file for part in parts.values() for file in _stamps_of(part))
         if stamp != NO_STAMP and _is_made(target, stamp):
             return target
-        removed(target)
+        remove(target)
         for part, source in parts.items():
             shutil.copytree(source, target / part)
         for path in [*target.rglob("*"), target]:
@@ -159,7 +159,7 @@ class _AnyTag(yaml.SafeLoader):
 _AnyTag.add_multi_constructor("!", lambda *_: None)
 
 
-def removed(folder: Path) -> None:
+def remove(folder: Path) -> None:
     """Remove a folder that may be read-only."""
     if folder.is_dir():
         for path in [folder, *folder.rglob("*")]:

@@ -20,7 +20,7 @@ from bench.cold import measure_cold
 from bench.contestants import BY_SAM, CHUNKPROOF, Contestant
 from bench.embedded import measure_embedded
 from bench.gateway import measure_serve
-from bench.goals import Goal, exit_code, judged
+from bench.goals import Goal, exit_code, judge
 from bench.growth import measure_growth
 from bench.process import ContestantError, Machine
 from bench.results import Part
@@ -142,7 +142,7 @@ def main() -> int:
             for part in PARTS[name](bench):
                 measured[part.name] = part
                 print("\n".join(part_lines(part)) + "\n", file=out, flush=True)
-    goals = list(judged(measured))
+    goals = list(judge(measured))
     if goals:
         print("\n".join(goal_lines(goals)), file=out, flush=True)
     if given.json:

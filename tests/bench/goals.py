@@ -26,7 +26,7 @@ class Goal:
 
     figure: str
     ratio: float
-    score_threshold: float
+    limit: float
     aim_for: float
     spread: Spread | None = None
     against: str = ""
@@ -37,7 +37,7 @@ class Goal:
     def verdict(self) -> Verdict:
         if self.ratio <= self.aim_for:
             return Verdict.AIM
-        return Verdict.ENOUGH if self.ratio <= self.score_threshold else Verdict.MISSED
+        return Verdict.ENOUGH if self.ratio <= self.limit else Verdict.MISSED
 
     def to_json(self) -> dict[str, object]:
         return {
@@ -46,7 +46,7 @@ class Goal:
             "ratio": self.ratio,
             "by_cpu": self.by_cpu,
             "by_rounds": self.spread.to_json() if self.spread else None,
-            "at_least": self.score_threshold,
+            "at_least": self.limit,
             "aim_for": self.aim_for,
             "verdict": self.verdict.value,
         }
@@ -57,7 +57,7 @@ def exit_code(goals: Iterable[Goal]) -> int:
     return int(any(goal.verdict is Verdict.MISSED for goal in goals))
 
 
-def judged(parts: Mapping[str, Part]) -> Iterator[Goal]:
+def judge(parts: Mapping[str, Part]) -> Iterator[Goal]:
     """The goals of the parts that were measured."""
     if cold := parts.get("cold"):
         yield _ours_to(cold, "wall_ms", "plain", "cold, as deployed ÷ (a)", (0.40, 0.15))
@@ -92,9 +92,9 @@ def ratio(ours: float, theirs: float) -> float:
 
 def _ours_to(part: Part, column: str, row: str, figure: str, limits: tuple[float, float]) -> Goal:
     ours, theirs = part.figure(CHUNKPROOF, column), part.figure(row, column)
-    score_threshold, aim_for = limits
+    limit, aim_for = limits
     by_rounds = ours.by_rounds(theirs) if len(ours.values) > 1 else None
     by_cpu = None
     if "cpu_ms" in part.rows[row]:
         by_cpu = ratio(part.figure(CHUNKPROOF, "cpu_ms").median, part.figure(row, "cpu_ms").median)
-    return Goal(figure, ratio(ours.median, theirs.median), score_threshold, aim_for, by_rounds, row, by_cpu)
+    return Goal(figure, ratio(ours.median, theirs.median), limit, aim_for, by_rounds, row, by_cpu)

@@ -31,7 +31,7 @@ def goal_lines(goals: Iterable[Goal]) -> Iterator[str]:
                 f"{goal.ratio:.3f}",
                 middle,
                 "" if goal.by_cpu is None else f"{goal.by_cpu:.3f}",
-                f"≤ {goal.score_threshold:.2f}",
+                f"≤ {goal.limit:.2f}",
                 f"≤ {goal.aim_for:.2f}",
                 goal.verdict.value,
             )

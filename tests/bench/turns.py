@@ -44,7 +44,7 @@ def rounds(names: list[str], count: int, ask: Callable[[str, int], Reply]) -> Ta
     return taken
 
 
-def agreed(texts: Mapping[str, list[str]], count: int) -> None:
+def check_texts_agree(texts: Mapping[str, list[str]], count: int) -> None:
     """Refuse to compare what does not answer alike."""
     first, *others = texts
     if len(texts[first]) != count:
@@ -80,4 +80,4 @@ def warm_rounds(
 def check_agreement(taken: Taken, count: int) -> None:
     """Every round's answers hold the same texts."""
     for replies in zip(*taken.values(), strict=True):
-        agreed({name: reply.texts for name, reply in zip(taken, replies, strict=True)}, count)
+        check_texts_agree({name: reply.texts for name, reply in zip(taken, replies, strict=True)}, count)

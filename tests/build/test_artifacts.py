@@ -17,7 +17,7 @@ from chunkproof.clients.ports import Point
 from chunkproof.clients.qdrant.store import QdrantStore
 from chunkproof.deadline import Deadline
 
-from support.artefacts import called, runtime_folder
+from support.artefacts import call_handler, link_runtime_packages
 from support.cohere_server import CohereServer, cohere_server, hashed
 from support.python313 import python313
 from support.qdrant_server import QdrantServer
@@ -52,7 +52,7 @@ def layer(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def runtime(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return runtime_folder(tmp_path_factory.mktemp("runtime"))
+    return link_runtime_packages(tmp_path_factory.mktemp("runtime"))
 
 
 @pytest.fixture(scope="module")
@@ -149,7 +149,7 @@ def test_a_handler_answers_with_nothing_but_artefacts_and_the_runtimes_boto3(
         "requestContext": {"http": http, "stage": "$default", "requestId": "r"},
         "body": json.dumps(body) if body else None,
     }
-    answer = called(
+    answer = call_handler(
         event,
         {
             "PYTHONPATH": os.pathsep.join(
@@ -205,11 +205,11 @@ def test_the_steps_of_a_suite_run_with_nothing_but_artefacts_and_the_runtimes_bo
             "AWS_DEFAULT_REGION": "eu-central-1",
         }
         run = {"bucket": "bucket", "run_id": "r", "collection": "", "source": "", "shard_cases": "5"}
-        split = called({**run, "step": "split", "suite": "s3://bucket/suite.json"}, environment)
+        split = call_handler({**run, "step": "split", "suite": "s3://bucket/suite.json"}, environment)
         assert (split["cases"], split["shards"]) == (1, 1)
-        shard = called({**run, "step": "shard", "shard": 0}, environment)
+        shard = call_handler({**run, "step": "shard", "shard": 0}, environment)
         assert shard == {"shard": 0, "cases": 1, "finished": True}
-        merged = called({**run, "step": "merge"}, environment)
+        merged = call_handler({**run, "step": "merge"}, environment)
     assert merged == {
         "report": "s3://bucket/runs/r/report.json",
         "cases": 1,

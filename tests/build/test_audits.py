@@ -14,7 +14,7 @@ from checks.audit_dependencies import BrokenError, UncheckedError, Vulnerable
 from checks.audit_template import Finding, ScanError
 from support.listeners import refusing_address
 from support.recording_server import CannedResponse, RecordedRequest, recording_server
-from support.template import broken_rules, stack, whole
+from support.template import broken_rules, stack, whole_stack
 from tools import pins
 
 PLAN = audit_template.plan()
@@ -28,7 +28,7 @@ def test_an_exception_names_what_exists_and_says_why(exception: audit_template.E
     assert SENTENCE.fullmatch(exception.reason)
     assert exception.findings()
     for name in exception.stacks:
-        assert set(exception.resources) <= set(whole(**PLAN.stacks[name]).resources)
+        assert set(exception.resources) <= set(whole_stack(**PLAN.stacks[name]).resources)
 
 
 def test_the_stacks_scanned_are_the_delivered_one_and_one_that_can_be_deployed() -> None:
@@ -98,7 +98,7 @@ def test_a_scan_that_saw_less_than_everything_is_no_scan(seen: str) -> None:
 
 
 def test_a_stack_is_scanned_with_its_references_and_without_conditions() -> None:
-    text = audit_template.written(stack())
+    text = audit_template.to_json_text(stack())
     document: dict[str, Any] = json.loads(text)
     assert document["Resources"]["SearchFunction"]["Properties"]["Role"] == {"Fn::Sub": "${SearchRole.Arn}"}
     assert "Fn::If" not in text
@@ -113,7 +113,7 @@ def test_every_pinned_file_is_looked_up() -> None:
     files = {
         str(file.relative_to(pins.ROOT)) for path in folders for file in path.rglob("*requirements*.txt")
     }
-    assert {file for found in audit_dependencies.pinned().values() for file in found} == files
+    assert {file for found in audit_dependencies.find_pins().values() for file in found} == files
 
 
 def test_a_package_with_two_versions_is_looked_up_in_two_rounds() -> None:
@@ -136,7 +136,7 @@ def advisory(request: RecordedRequest) -> CannedResponse:
 
 def test_the_database_is_asked_for_every_version_and_what_it_knows_is_found() -> None:
     with recording_server(advisory) as database:
-        found = audit_dependencies.vulnerable([("idna", "3.6"), ("idna", "3.7")], osv_url=database.url)
+        found = audit_dependencies.find_vulnerable([("idna", "3.6"), ("idna", "3.7")], osv_url=database.url)
     assert found == [Vulnerable("idna", "3.6", ("PYSEC-1", "CVE-1"), ("3.7",))]
     assert [json.loads(request.body)["version"] for request in database.requests] == ["3.6", "3.7"]
 

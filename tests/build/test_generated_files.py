@@ -26,7 +26,7 @@ def test_every_pin_has_hashes_and_no_file_names_an_address(name: str) -> None:
 
 def test_direct_dependencies_of_the_layer_are_pinned_within_their_ranges() -> None:
     pinned = pins.pins("shared/requirements.txt")
-    for line in pins.wanted()["dependencies"]:
+    for line in pins.requirements()["dependencies"]:
         requirement = Requirement(line)
         if requirement.name != "boto3":  # Lambda's runtime brings it
             assert all(requirement.specifier.contains(version) for version in pinned[requirement.name])

@@ -16,14 +16,14 @@ from support.observability import (
     APPLICATION,
     SUITE_FUNCTION,
     alarm_metrics,
-    alarmed,
-    body,
-    codes,
-    graphed,
-    observed,
+    dashboard_body,
+    error_codes,
+    find_widget,
+    graphed_metrics,
+    observability_stack,
     queries,
     rows,
-    titled,
+    watched_metrics,
     widgets,
 )
 from support.template import (
@@ -31,11 +31,11 @@ from support.template import (
     RefusedError,
     Stack,
     broken_rules,
-    named,
-    nested,
+    nested_stack,
     references,
     stack,
     template,
+    values_under,
 )
 
 NESTED = ROOT / "functions" / "observability" / "template.yaml"
@@ -71,7 +71,7 @@ STAGES = {
 
 
 def alarm(name: str, **parameters: str) -> dict[str, Any]:
-    return dict(observed(**parameters).of_type("CloudWatch::Alarm")[name])
+    return dict(observability_stack(**parameters).of_type("CloudWatch::Alarm")[name])
 
 
 def returned(found: dict[str, Any]) -> dict[str, Any]:
@@ -94,7 +94,7 @@ def expression(title: str, name: str, **parameters: str) -> str:
     """An expression of the widget with this title."""
     (found,) = (
         options["expression"]
-        for _, options in rows(titled(observed(**parameters), title))
+        for _, options in rows(find_widget(observability_stack(**parameters), title))
         if options.get("id") == name and "expression" in options
     )
     return str(found)
@@ -155,7 +155,7 @@ def test_each_of_its_parameters_is_given_described_and_used() -> None:
 
 
 def test_every_environment_may_deploy_a_template_with_another_one_inside() -> None:
-    deploys = list(named(tomllib.loads((ROOT / "samconfig.toml").read_text("utf-8")), "deploy"))
+    deploys = list(values_under(tomllib.loads((ROOT / "samconfig.toml").read_text("utf-8")), "deploy"))
     assert len(deploys) == 2
     for found in deploys:
         assert found["parameters"]["capabilities"] == ["CAPABILITY_IAM", "CAPABILITY_AUTO_EXPAND"]
@@ -206,7 +206,7 @@ def test_an_address_that_nothing_would_be_sent_to_breaks_a_rule(
 
 
 def test_every_alarm_tells_the_topic_when_it_begins_and_when_it_is_over() -> None:
-    told = all_told(observed())
+    told = all_told(observability_stack())
     assert set(told) == {
         "LatencyAlarm",
         "FastBurnAlarm",
@@ -221,13 +221,13 @@ def test_every_alarm_tells_the_topic_when_it_begins_and_when_it_is_over() -> Non
 
 
 def test_a_half_of_a_composite_alarm_tells_nobody_by_itself() -> None:
-    silent = set(observed().of_type("CloudWatch::Alarm")) - set(all_told(observed()))
+    silent = set(observability_stack().of_type("CloudWatch::Alarm")) - set(all_told(observability_stack()))
     assert silent == {name for name, _, _ in WINDOWS}
 
 
 def test_an_address_is_subscribed_only_when_given() -> None:
-    assert not observed().of_type("SNS::Subscription")
-    assert observed(AlarmEmail="on-call@example.com").only("SNS::Subscription") == {
+    assert not observability_stack().of_type("SNS::Subscription")
+    assert observability_stack(AlarmEmail="on-call@example.com").only("SNS::Subscription") == {
         "TopicArn": "${AlarmTopic}",
         "Protocol": "email",
         "Endpoint": "on-call@example.com",
@@ -235,7 +235,7 @@ def test_an_address_is_subscribed_only_when_given() -> None:
 
 
 def test_a_topic_of_ones_own_is_told_instead_and_nothing_is_made_in_its_place() -> None:
-    found = observed(AlarmTopicArn=TOPIC)
+    found = observability_stack(AlarmTopicArn=TOPIC)
     assert {topic for told in all_told(found).values() for topic in told["AlarmActions"]} == {TOPIC}
     assert found.outputs["AlarmTopicArn"]["Value"] == TOPIC
     assert not [
@@ -244,7 +244,7 @@ def test_a_topic_of_ones_own_is_told_instead_and_nothing_is_made_in_its_place() 
 
 
 def test_the_topic_is_encrypted_with_a_key_that_alarms_may_use() -> None:
-    found = observed()
+    found = observability_stack()
     assert found.only("SNS::Topic")["KmsMasterKeyId"] == "${AlarmKey}"
     key = found.only("KMS::Key")
     assert key["EnableKeyRotation"] is True
@@ -255,7 +255,7 @@ def test_the_topic_is_encrypted_with_a_key_that_alarms_may_use() -> None:
 
 
 def test_only_alarms_of_this_account_and_region_may_use_key_and_topic() -> None:
-    found = observed()
+    found = observability_stack()
     (publish,) = found.only("SNS::TopicPolicy")["PolicyDocument"]["Statement"]
     assert (publish["Action"], publish["Resource"]) == ("sns:Publish", "${AlarmTopic}")
     for statement in (publish, found.only("KMS::Key")["KeyPolicy"]["Statement"][1]):
@@ -272,7 +272,7 @@ def test_only_alarms_of_this_account_and_region_may_use_key_and_topic() -> None:
 
 
 def test_cloudwatch_takes_every_alarm() -> None:
-    for name, found in observed().of_type("CloudWatch::Alarm").items():
+    for name, found in observability_stack().of_type("CloudWatch::Alarm").items():
         if "Metrics" not in found:
             continue
         stats = [query["MetricStat"] for query in found["Metrics"] if "MetricStat" in query]
@@ -285,7 +285,7 @@ def test_cloudwatch_takes_every_alarm() -> None:
 
 
 def test_names_of_alarms_are_the_stacks_own_and_differ() -> None:
-    found = observed()
+    found = observability_stack()
     every = [
         *found.of_type("CloudWatch::Alarm").values(),
         *found.of_type("CloudWatch::CompositeAlarm").values(),
@@ -296,7 +296,7 @@ def test_names_of_alarms_are_the_stacks_own_and_differ() -> None:
 
 
 def test_missing_data_is_handled_on_purpose_and_the_template_says_why() -> None:
-    alarms = observed().of_type("CloudWatch::Alarm")
+    alarms = observability_stack().of_type("CloudWatch::Alarm")
     assert {name: found["TreatMissingData"] for name, found in alarms.items()} == MISSING_DATA
     text = NESTED.read_text("utf-8")
     assert len(re.findall(r"TreatMissingData: \w+ # \w.{20,}", text)) == len(alarms)
@@ -356,7 +356,8 @@ def test_the_least_objective_can_still_burn_fast() -> None:
 
 def test_a_burn_needs_both_of_its_windows() -> None:
     rules = {
-        name: found["AlarmRule"] for name, found in observed().of_type("CloudWatch::CompositeAlarm").items()
+        name: found["AlarmRule"]
+        for name, found in observability_stack().of_type("CloudWatch::CompositeAlarm").items()
     }
     assert rules == {
         "FastBurnAlarm": 'ALARM("${FastBurnHour}") AND ALARM("${FastBurnMinutes}")',
@@ -398,8 +399,8 @@ def test_a_suite_that_passes_less_than_asked_raises_the_alarm() -> None:
 
 
 def test_metrics_of_aws_are_named_as_aws_names_them() -> None:
-    found = observed()
-    for metric in graphed(found) | alarmed(found):
+    found = observability_stack()
+    for metric in graphed_metrics(found) | watched_metrics(found):
         if metric.namespace.startswith("AWS/"):
             assert metric.name in OF_AWS[metric.namespace, metric.dimensions]
 
@@ -411,7 +412,7 @@ def test_metrics_of_aws_are_named_as_aws_names_them() -> None:
     "parameters", [{}, {"SloPercent": "99.9", "AlarmTopicArn": TOPIC}], ids=["default", "other"]
 )
 def test_cloudwatch_takes_the_dashboard(parameters: dict[str, str]) -> None:
-    assert dashboard_schema.problems(body(observed(**parameters))) == []
+    assert dashboard_schema.problems(dashboard_body(observability_stack(**parameters))) == []
 
 
 Spoil = Callable[[dict[str, Any]], Any]
@@ -433,18 +434,23 @@ Spoil = Callable[[dict[str, Any]], Any]
     ids=["key", "type", "property", "no-region", "stat", "no-metric", "no-expression", "overlap", "width"],
 )  # fmt: skip
 def test_a_dashboard_that_cloudwatch_would_not_show_so_is_noticed(spoil: Spoil, problem: str) -> None:
-    spoiled = body(observed())
+    spoiled = dashboard_body(observability_stack())
     spoil(spoiled)
     assert problem in "\n".join(dashboard_schema.problems(spoiled))
 
 
 def test_it_is_named_after_stack_and_region_since_names_are_shared_by_all_regions() -> None:
-    assert observed().only("CloudWatch::Dashboard")["DashboardName"] == "${AWS::StackName}-${AWS::Region}"
+    assert (
+        observability_stack().only("CloudWatch::Dashboard")["DashboardName"]
+        == "${AWS::StackName}-${AWS::Region}"
+    )
 
 
 def test_it_shows_the_state_of_every_alarm_that_tells_somebody() -> None:
-    (shown,) = widgets(observed(), "alarm")
-    assert set(shown["properties"]["alarms"]) == {f"${{{name}.Arn}}" for name in all_told(observed())}
+    (shown,) = widgets(observability_stack(), "alarm")
+    assert set(shown["properties"]["alarms"]) == {
+        f"${{{name}.Arn}}" for name in all_told(observability_stack())
+    }
 
 
 def lines_of(properties: dict[str, Any]) -> list[float]:
@@ -453,7 +459,7 @@ def lines_of(properties: dict[str, Any]) -> list[float]:
 
 @pytest.mark.parametrize(("title", "function"), WHOLE.items())
 def test_the_whole_request_is_shown_against_the_target(title: str, function: str) -> None:
-    properties = titled(observed(LatencyTargetMs="700"), title)
+    properties = find_widget(observability_stack(LatencyTargetMs="700"), title)
     assert lines_of(properties) == [700]
     shown = {(metric.name, options["stat"]) for metric, options in rows(properties) if metric}
     assert shown == {(name, stat) for name in ("GatewayLatency", "RequestLatency") for stat in PERCENTILES}
@@ -467,7 +473,7 @@ def test_every_stage_has_a_graph() -> None:
 
 @pytest.mark.parametrize(("name", "title"), STAGES.items())
 def test_a_stage_is_shown_against_the_target_and_what_is_warned_of(name: str, title: str) -> None:
-    properties = titled(observed(LatencyTargetMs="700"), title)
+    properties = find_widget(observability_stack(LatencyTargetMs="700"), title)
     warned_of = {"EmbeddingLatency": [SLOW_EMBEDDING_MS], "QdrantLatency": [SLOW_SEARCH_MS]}
     assert lines_of(properties) == [700, *warned_of.get(name, [])]
     shown: dict[str, set[str]] = {}
@@ -494,13 +500,13 @@ def test_the_share_within_the_target_and_the_budget_left_are_those_of_the_object
 
 def test_both_figures_are_of_28_days_whatever_the_dashboard_shows() -> None:
     for title in ("Within the target, 28 days (%)", "Error budget left, 28 days (%)"):
-        properties = titled(observed(), title)
+        properties = find_widget(observability_stack(), title)
         assert (properties["start"], properties["setPeriodToTimeRange"]) == ("-P28D", True)
 
 
 def names_by_function(title: str) -> dict[str, set[str]]:
     shown: dict[str, set[str]] = {}
-    for metric, _ in rows(titled(observed(), title)):
+    for metric, _ in rows(find_widget(observability_stack(), title)):
         assert metric is not None
         shown.setdefault(dict(metric.dimensions)["function"], set()).add(metric.name)
     return shown
@@ -511,7 +517,7 @@ def test_every_code_is_shown_with_failures_apart_from_refusals() -> None:
         ("Failures by code (5xx)", lambda status: status >= 500),
         ("Refusals by code (4xx)", lambda status: status < 500),
     ):
-        expected = {f"Errors.{code}" for code, status in codes().items() if is_shown(status)}
+        expected = {f"Errors.{code}" for code, status in error_codes().items() if is_shown(status)}
         assert names_by_function(title) == {SEARCH: expected, VALIDATION: expected}
 
 
@@ -526,23 +532,28 @@ def test_the_quality_of_suites_is_shown() -> None:
 
 
 def test_the_function_that_runs_suites_has_the_name_that_is_looked_for() -> None:
-    assert nested("SuiteApplication", Suite="true").only("Lambda::Function")["FunctionName"] == SUITE_FUNCTION
+    assert (
+        nested_stack("SuiteApplication", Suite="true").only("Lambda::Function")["FunctionName"]
+        == SUITE_FUNCTION
+    )
 
 
 def test_log_widgets_read_the_logs_of_both_functions() -> None:
-    shown = {w["properties"]["title"]: w["properties"]["query"] for w in widgets(observed(), "log")}
+    shown = {
+        w["properties"]["title"]: w["properties"]["query"] for w in widgets(observability_stack(), "log")
+    }
     assert set(shown) == {"Slowest requests", "Latest errors"}
     for query in shown.values():
         assert query.startswith("SOURCE '${SearchLogs}' | SOURCE '${ValidateChunkLogs}' | filter ")
 
 
 def test_a_saved_query_is_in_the_stacks_folder_and_reads_its_logs() -> None:
-    for query in observed().of_type("Logs::QueryDefinition").values():
+    for query in observability_stack().of_type("Logs::QueryDefinition").values():
         assert query["Name"].startswith("${AWS::StackName}/")
         assert set(query["LogGroupNames"]) <= {"${SearchLogs}", "${ValidateChunkLogs}", "${AccessLogs}"}
 
 
 def test_every_query_tells_requests_from_other_lines_or_shows_all_lines_of_one() -> None:
-    for name, query in queries(observed()).items():
+    for name, query in queries(observability_stack()).items():
         if not name.endswith(("/One request", "/Turned away before a function")):
             assert 'filter message = "request"' in query, name

@@ -29,16 +29,16 @@ from support.observability import (
     NAMESPACE,
     SUITE_FUNCTION,
     Metric,
-    alarmed,
-    by_rule,
-    codes,
     differences,
-    emitted,
+    emitted_metrics,
+    error_codes,
     fields_of,
-    flattened,
-    graphed,
-    observed,
+    flatten_fields,
+    graphed_metrics,
+    metrics_by_rule,
+    observability_stack,
     queries,
+    watched_metrics,
 )
 from support.suites import Backend, answer, chunk, suite
 from support.template import Stack, stack
@@ -118,48 +118,50 @@ def of_a_run(capsys: pytest.CaptureFixture[str]) -> set[Metric]:
     report = run_suite(RunPlan(asked, "s.json", asked.cases), Backend(lambda _: answer(chunk("a"))))
     with capture_stdout(capsys) as output:
         emit(report, "dev", SUITE_FUNCTION)
-        return emitted(output.metrics)
+        return emitted_metrics(output.metrics)
 
 
 @pytest.fixture
 def emits(of_a_run: set[Metric], written: CapturedOutput) -> set[Metric]:
     """What was emitted, and what is emitted for codes and kinds that nobody provoked here."""
-    return emitted(written.metrics) | of_a_run | by_rule("dev", SEARCH, VALIDATION)
+    return emitted_metrics(written.metrics) | of_a_run | metrics_by_rule("dev", SEARCH, VALIDATION)
 
 
 # Metrics
 
 
 def test_what_is_emitted_is_on_the_dashboard_and_what_is_on_it_is_emitted(emits: set[Metric]) -> None:
-    assert differences(emits, graphed(observed())) == []
+    assert differences(emits, graphed_metrics(observability_stack())) == []
 
 
 def test_alarms_watch_what_is_emitted(emits: set[Metric]) -> None:
-    found = observed()
-    assert differences(emits, graphed(found) | alarmed(found)) == []
-    assert {metric for metric in alarmed(found) if metric.namespace == NAMESPACE} <= graphed(found)
+    found = observability_stack()
+    assert differences(emits, graphed_metrics(found) | watched_metrics(found)) == []
+    assert {metric for metric in watched_metrics(found) if metric.namespace == NAMESPACE} <= graphed_metrics(
+        found
+    )
 
 
 def test_codes_and_kinds_are_emitted_by_the_rule(written: CapturedOutput) -> None:
-    found = {metric for metric in emitted(written.metrics) if "." in metric.name}
-    assert found <= by_rule("dev", SEARCH, VALIDATION)
+    found = {metric for metric in emitted_metrics(written.metrics) if "." in metric.name}
+    assert found <= metrics_by_rule("dev", SEARCH, VALIDATION)
     for function, names in RULED.items():
         assert {m.name for m in found if ("function", function) in m.dimensions} == names
 
 
 def test_the_codes_are_those_of_the_functions() -> None:
-    assert {"INTERNAL", "QDRANT_TIMEOUT", "INVALID_REQUEST"} <= set(codes())
-    assert "AWS_FAILED" not in codes(), "only a terminal asks AWS"
+    assert {"INTERNAL", "QDRANT_TIMEOUT", "INVALID_REQUEST"} <= set(error_codes())
+    assert "AWS_FAILED" not in error_codes(), "only a terminal asks AWS"
 
 
 def test_another_environment_has_metrics_of_its_own(emits: set[Metric]) -> None:
-    found = differences(emits, graphed(observed(EnvironmentName="prod")))
+    found = differences(emits, graphed_metrics(observability_stack(EnvironmentName="prod")))
     assert len(found) == 2 * len(emits)
 
 
 def test_a_metric_that_the_dashboard_calls_otherwise_is_noticed_both_ways(emits: set[Metric]) -> None:
     spoiled = changed("Dashboard", "QdrantLatency", "QdrantTime")
-    assert differences(emits, graphed(spoiled)) == [
+    assert differences(emits, graphed_metrics(spoiled)) == [
         f"QdrantLatency of {SEARCH} is emitted, but nobody looks at it",
         f"QdrantLatency of {VALIDATION} is emitted, but nobody looks at it",
         f"QdrantTime of {SEARCH} is looked at, but nobody emits it",
@@ -169,7 +171,7 @@ def test_a_metric_that_the_dashboard_calls_otherwise_is_noticed_both_ways(emits:
 
 def test_a_metric_that_an_alarm_calls_otherwise_is_noticed(emits: set[Metric]) -> None:
     spoiled = changed("FastBurnHour", "TargetMissed", "TargetsMissed")
-    assert differences(emits, graphed(spoiled) | alarmed(spoiled)) == [
+    assert differences(emits, graphed_metrics(spoiled) | watched_metrics(spoiled)) == [
         f"TargetsMissed of {SEARCH} is looked at, but nobody emits it",
         f"TargetsMissed of {VALIDATION} is looked at, but nobody emits it",
     ]
@@ -177,14 +179,14 @@ def test_a_metric_that_an_alarm_calls_otherwise_is_noticed(emits: set[Metric]) -
 
 def test_a_metric_that_a_handler_calls_otherwise_is_noticed_both_ways(emits: set[Metric]) -> None:
     renamed = {replace(m, name="BestScore") if m.name == "TopScore" else m for m in emits}
-    assert differences(renamed, graphed(observed())) == [
+    assert differences(renamed, graphed_metrics(observability_stack())) == [
         f"BestScore of {SEARCH} is emitted, but nobody looks at it",
         f"TopScore of {SEARCH} is looked at, but nobody emits it",
     ]
 
 
 def test_a_metric_of_a_function_that_does_not_emit_it_is_noticed(emits: set[Metric]) -> None:
-    shown = graphed(observed())
+    shown = graphed_metrics(observability_stack())
     (embedding,) = (metric for metric in shown if metric.name == "EmbeddingLatency")
     dimensions = {**dict(embedding.dimensions), "function": VALIDATION}
     assert differences(emits, shown | {Metric.of(NAMESPACE, embedding.name, dimensions)}) == [
@@ -203,13 +205,13 @@ def test_a_run_of_a_suite_emits_its_four_figures(of_a_run: set[Metric]) -> None:
 
 def test_a_metric_of_suites_under_another_function_is_noticed(emits: set[Metric]) -> None:
     dimensions = {"service": "chunkproof", "environment": "dev", "function": SEARCH}
-    shown = graphed(observed()) | {Metric.of(NAMESPACE, "PassRate", dimensions)}
+    shown = graphed_metrics(observability_stack()) | {Metric.of(NAMESPACE, "PassRate", dimensions)}
     assert differences(emits, shown) == [f"PassRate of {SEARCH} is looked at, but nobody emits it"]
 
 
 def changed(resource: str, old: str, new: str) -> Stack:
     """The application's stack with a word of one resource replaced."""
-    found = observed()
+    found = observability_stack()
     resources = dict(found.resources)
     before = json.dumps(resources[resource])
     assert old in before
@@ -221,7 +223,7 @@ def changed(resource: str, old: str, new: str) -> Stack:
 
 
 def known_fields(written: CapturedOutput) -> set[str]:
-    return {field for line in written.lines if "_aws" not in line for field in flattened(line)}
+    return {field for line in written.lines if "_aws" not in line for field in flatten_fields(line)}
 
 
 def access_fields() -> set[str]:
@@ -239,7 +241,7 @@ def unknown_fields(found: Stack, known: set[str]) -> dict[str, set[str]]:
 
 
 def test_every_field_that_a_query_reads_is_in_the_log(written: CapturedOutput) -> None:
-    assert unknown_fields(observed(), known_fields(written)) == {}
+    assert unknown_fields(observability_stack(), known_fields(written)) == {}
 
 
 def test_the_trace_of_a_bug_is_found_by_the_request_id(
@@ -276,4 +278,4 @@ def test_fields_are_told_from_words_texts_and_names_of_the_query() -> None:
 
 def test_fields_are_named_as_logs_insights_names_them() -> None:
     line = {"a": {"b": 1, "c": {"d": None}}, "e": ["x", "y"], "f": []}
-    assert flattened(line) == {"a.b", "a.c.d", "e.0", "e.1", "f"}
+    assert flatten_fields(line) == {"a.b", "a.c.d", "e.0", "e.1", "f"}

@@ -2,7 +2,7 @@
 
 import re
 
-from support.observability import observed, widgets
+from support.observability import observability_stack, widgets
 from support.template import ROOT, stack, template
 
 PAGE = (ROOT / "docs" / "guides" / "operate.md").read_text("utf-8")
@@ -12,18 +12,18 @@ STACK = "${AWS::StackName}"
 
 def names(kind: str) -> dict[str, str]:
     """Short names of the application's alarms of a kind, by logical id."""
-    found = observed().of_type(f"CloudWatch::{kind}")
+    found = observability_stack().of_type(f"CloudWatch::{kind}")
     return {key: properties["AlarmName"].removeprefix(f"{STACK}-") for key, properties in found.items()}
 
 
 def saved_queries() -> set[str]:
-    found = observed().of_type("Logs::QueryDefinition").values()
+    found = observability_stack().of_type("Logs::QueryDefinition").values()
     return {query["Name"].removeprefix(f"{STACK}/") for query in found}
 
 
 def telling() -> set[str]:
     """Names of the alarms that tell somebody."""
-    found = observed()
+    found = observability_stack()
     every = {**found.of_type("CloudWatch::Alarm"), **found.of_type("CloudWatch::CompositeAlarm")}
     return {a["AlarmName"].removeprefix(f"{STACK}-") for a in every.values() if "AlarmActions" in a}
 
@@ -47,10 +47,10 @@ def test_a_section_names_a_saved_query_to_look_at() -> None:
 
 
 def test_what_is_named_to_look_at_exists() -> None:
-    titles = {widget["properties"].get("title", "") for widget in widgets(observed())}
+    titles = {widget["properties"].get("title", "") for widget in widgets(observability_stack())}
     labels = {
         row[-1].get("label", "")
-        for widget in widgets(observed(), "metric")
+        for widget in widgets(observability_stack(), "metric")
         for row in widget["properties"]["metrics"]
     }
     for text in SECTIONS.values():
@@ -67,7 +67,7 @@ def test_halves_of_a_burn_are_named_where_their_alarm_is_explained() -> None:
 
 
 def test_an_alarm_says_where_to_read_on() -> None:
-    found = observed()
+    found = observability_stack()
     every = {**found.of_type("CloudWatch::Alarm"), **found.of_type("CloudWatch::CompositeAlarm")}
     for alarm in every.values():
         name = alarm["AlarmName"].removeprefix(f"{STACK}-")

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from support.states import definition
-from support.template import Stack, named, nested, stack
+from support.template import Stack, nested_stack, stack, values_under
 
 KEY = "arn:aws:kms:eu-central-1:123456789012:key/0f0f0f0f-0000-4000-8000-000000000001"
 APPLICATIONS = {"audit": "AuditApplication", "suite": "SuiteApplication"}
@@ -17,7 +17,7 @@ applications = pytest.mark.parametrize("name", APPLICATIONS)
 
 
 def application(name: str, **parameters: str) -> Stack:
-    return nested(APPLICATIONS[name], **{name.capitalize(): "true"}, **parameters)
+    return nested_stack(APPLICATIONS[name], **{name.capitalize(): "true"}, **parameters)
 
 
 def filled(name: str) -> dict[str, str]:
@@ -64,11 +64,11 @@ def test_nobody_may_do_more_than_is_needed(name: str, parameters: dict[str, str]
     documents = [role["Policies"] for role in application(name, **parameters).of_type("IAM::Role").values()]
     actions = {
         action
-        for value in named(documents, "Action")
+        for value in values_under(documents, "Action")
         for action in ([value] if isinstance(value, str) else value)
     }
     assert not any("*" in action for action in actions)
-    assert "*" not in list(named(documents, "Resource"))
+    assert "*" not in list(values_under(documents, "Resource"))
     assert ("kms:GenerateDataKey" in actions) == bool(parameters)
 
 

@@ -7,7 +7,7 @@ from chunkproof.settings import Settings
 from chunkproof.suite.shards import PUBLISHED
 from chunkproof_cli.local.handlers import load_function
 
-from support.template import Stack, nested, stack
+from support.template import Stack, nested_stack, stack
 
 APPLICATION = "SuiteApplication"
 INPUT = {"suite": f"s3://${{SuiteBucket}}/{PUBLISHED}", "collection": "", "source": ""}
@@ -15,7 +15,7 @@ by_hand = {"SuiteSchedule": "", "SuiteAfterDeployment": "false"}
 
 
 def application(**parameters: str) -> Stack:
-    return nested(APPLICATION, Suite="true", **parameters)
+    return nested_stack(APPLICATION, Suite="true", **parameters)
 
 
 def test_a_shard_stops_well_before_its_function_does() -> None:

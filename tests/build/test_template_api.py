@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from support.template import Stack, named, open_routes, routes, stack
+from support.template import Stack, open_routes, routes, stack, values_under
 
 JWT = {"JwtIssuer": "https://issuer.example/", "JwtAudience": "search,validation"}
 PARAMETERS: dict[str, dict[str, str]] = {
@@ -153,7 +153,7 @@ def test_no_other_site_may_read_answers(any_stack: Stack) -> None:
 
 
 def test_no_principal_is_everybody(any_stack: Stack) -> None:
-    principals = list(named(any_stack.resources, "Principal"))
+    principals = list(values_under(any_stack.resources, "Principal"))
     assert principals
     assert not [principal for principal in principals if "*" in str(principal)]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from support.template import QDRANT_URL, Stack, parameter_values, resolved, stack, template, transformed
+from support.template import QDRANT_URL, Stack, parameter_values, resolve, stack, template, transform
 
 FUNCTIONS = ("SearchFunction", "ValidateChunkFunction")
 LOGS = {"SearchFunction": "SearchLogs", "ValidateChunkFunction": "ValidateChunkLogs"}
@@ -279,10 +279,8 @@ def test_no_other_parameter_publishes_a_version(parameter: str) -> None:
 
 def test_uploading_the_same_release_again_publishes_no_version() -> None:
     written, given = template(), {"QdrantUrl": QDRANT_URL, "ReleaseDigest": DIGEST}
-    again = transformed(written, given, packaged="s3://another-bucket/later")
-    assert versions(resolved(again, parameter_values(written, given))) == versions(
-        stack(ReleaseDigest=DIGEST)
-    )
+    again = transform(written, given, packaged="s3://another-bucket/later")
+    assert versions(resolve(again, parameter_values(written, given))) == versions(stack(ReleaseDigest=DIGEST))
 
 
 @functions

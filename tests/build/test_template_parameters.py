@@ -17,13 +17,13 @@ from support.template import (
     TEMPLATE,
     RefusedError,
     broken_rules,
-    named,
     parameter_values,
     references,
     refusal,
     stack,
     strings,
     template,
+    values_under,
 )
 
 PARAMETERS: dict[str, dict[str, Any]] = template()["Parameters"]
@@ -93,7 +93,7 @@ def test_a_parameter_is_used(name: str) -> None:
     written = template()
     parts = [written[part] for part in ("Conditions", "Globals", "Resources")]
     in_text = {found for text in strings(parts) for found in REFERENCE.findall(text)}
-    assert name in in_text | {found for found in named(parts, "Ref") if isinstance(found, str)}
+    assert name in in_text | {found for found in values_under(parts, "Ref") if isinstance(found, str)}
 
 
 @pytest.mark.parametrize("name", [name for name in PARAMETERS if "Default" in PARAMETERS[name]])

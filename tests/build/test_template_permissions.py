@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from support.template import Stack, named, stack
+from support.template import Stack, stack, values_under
 
 SECRET = "arn:aws:secretsmanager:eu-central-1:123456789012:secret:keys-AbCdEf"
 KEY = "arn:aws:kms:eu-central-1:123456789012:key/0f0f0f0f-0000-4000-8000-000000000000"
@@ -120,9 +120,9 @@ def test_every_function_has_a_role_of_its_own_that_only_lambda_takes() -> None:
 def test_no_policy_has_a_wildcard_and_none_belongs_to_nobody(parameters: dict[str, str]) -> None:
     found = stack(**parameters)
     assert not found.of_type("IAM::Policy")
-    documents = list(named(found.resources, "PolicyDocument"))
+    documents = list(values_under(found.resources, "PolicyDocument"))
     assert documents
     for key in ("Action", "Resource"):
-        assert not [value for value in named(documents, key) if "*" in str(value)]
+        assert not [value for value in values_under(documents, key) if "*" in str(value)]
     for key in ("NotAction", "NotResource"):
-        assert not list(named(documents, key))
+        assert not list(values_under(documents, key))

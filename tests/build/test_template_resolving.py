@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from support.template import RefusedError, parameter_values, references, refusal, resolved, stack
+from support.template import RefusedError, parameter_values, references, refusal, resolve, stack
 
 YES: dict[str, Any] = {"Fn::Equals": ["a", "a"]}
 NO: dict[str, Any] = {"Fn::Equals": ["a", "b"]}
@@ -17,7 +17,7 @@ def value_of(node: Any, **values: Any) -> Any:
         "It": {"Type": "AWS::X", "Properties": {"P": node}},
         "Absent": {"Type": "AWS::X", "Condition": "No"},
     }
-    found = resolved({"Conditions": conditions, "Resources": resources}, values)
+    found = resolve({"Conditions": conditions, "Resources": resources}, values)
     return found.resources["It"]["Properties"].get("P", "left out")
 
 
@@ -42,7 +42,7 @@ def test_a_condition_decides_whether_a_resource_exists(condition: dict[str, Any]
         "Conditions": {"Asked": condition, "Other": YES},
         "Resources": {"It": {"Type": "AWS::X", "Condition": "Asked"}},
     }
-    assert bool(resolved(changed, {"Number": "7", "List": ["x", "y"]}).resources) is holds
+    assert bool(resolve(changed, {"Number": "7", "List": ["x", "y"]}).resources) is holds
 
 
 @pytest.mark.parametrize(

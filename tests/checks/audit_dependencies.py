@@ -59,7 +59,7 @@ class Excepted:
         return self.package == found.package and self.advisory in found.advisories
 
 
-def pinned() -> dict[Pin, list[str]]:
+def find_pins() -> dict[Pin, list[str]]:
     """Every pinned version, and the files that pin it."""
     found: dict[Pin, list[str]] = {}
     for file in pins.FILES:
@@ -77,12 +77,12 @@ def rounds(wanted: list[Pin]) -> list[list[Pin]]:
     return [[pin for pin in column if pin] for column in zip_longest(*versions.values())]
 
 
-def vulnerable(wanted: list[Pin], *, osv_url: str | None = None, timeout: int = 15) -> list[Vulnerable]:
+def find_vulnerable(wanted: list[Pin], *, osv_url: str | None = None, timeout: int = 15) -> list[Vulnerable]:
     """What is known about these pins. Raises `UncheckedError` or `BrokenError` unless each was looked up."""
-    return [one for some in rounds(wanted) for one in _asked(some, osv_url, timeout)]
+    return [one for some in rounds(wanted) for one in _query_database(some, osv_url, timeout)]
 
 
-def _asked(wanted: list[Pin], osv_url: str | None, timeout: int) -> list[Vulnerable]:
+def _query_database(wanted: list[Pin], osv_url: str | None, timeout: int) -> list[Vulnerable]:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "requirements.txt"
         file.write_text("".join(f"{package}=={version}\n" for package, version in wanted), "utf-8")
@@ -153,9 +153,9 @@ def main() -> None:
         "--may-be-offline", action="store_true", help="only warn when nothing can be checked"
     )
     arguments.add_argument("--osv-url", help="another address that speaks OSV's API")
-    given, files = arguments.parse_args(), pinned()
+    given, files = arguments.parse_args(), find_pins()
     try:
-        found = vulnerable(list(files), osv_url=given.osv_url)
+        found = find_vulnerable(list(files), osv_url=given.osv_url)
     except UncheckedError as error:
         print(
             f"NOT CHECKED for known vulnerabilities: the database cannot be asked ({error})", file=sys.stderr

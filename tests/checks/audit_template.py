@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from support.template import REFERENCE, Stack, whole
+from support.template import REFERENCE, Stack, whole_stack
 
 ROOT = Path(__file__).resolve().parents[2]
 EXCEPTIONS = ROOT / "tests" / "audit-exceptions.toml"
@@ -68,22 +68,22 @@ def plan() -> Plan:
 
 def stacks(planned: Plan) -> dict[str, Stack]:
     """The stacks to scan, by name, each with its nested ones."""
-    return {name: whole(**parameters) for name, parameters in planned.stacks.items()}
+    return {name: whole_stack(**parameters) for name, parameters in planned.stacks.items()}
 
 
-def written(found: Stack) -> str:
+def to_json_text(found: Stack) -> str:
     """A stack as a template without parameters and conditions."""
-    return json.dumps({"AWSTemplateFormatVersion": "2010-09-09", "Resources": _substituted(found.resources)})
+    return json.dumps({"AWSTemplateFormatVersion": "2010-09-09", "Resources": _substitute(found.resources)})
 
 
-def _substituted(node: Any) -> Any:
+def _substitute(node: Any) -> Any:
     match node:
         case str() if REFERENCE.search(node):
             return {"Fn::Sub": node}
         case dict():
-            return {key: _substituted(part) for key, part in node.items()}
+            return {key: _substitute(part) for key, part in node.items()}
         case list():
-            return [_substituted(part) for part in node]
+            return [_substitute(part) for part in node]
     return node
 
 
@@ -91,7 +91,7 @@ def scan(stacks: dict[str, Stack], checkov: Path) -> tuple[set[Finding], int]:
     """The findings in stacks, and how many checks were passed. Raises `ScanError`."""
     with tempfile.TemporaryDirectory() as folder:
         for name, found in stacks.items():
-            (Path(folder) / f"{name}.json").write_text(written(found), "utf-8")
+            (Path(folder) / f"{name}.json").write_text(to_json_text(found), "utf-8")
         options = "--framework cloudformation --output json --skip-download --soft-fail --file"
         run = subprocess.run(
             [checkov.absolute(), *options.split(), *(f"{name}.json" for name in stacks)],

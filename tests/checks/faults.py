@@ -7,11 +7,11 @@ import sys
 
 from support.fault_table import DEADLINE_MS, MARGIN_MS, fault_names, fault_setup, run_fault
 from support.qdrant_server import NoServerError
-from support.quiet import handlers_silenced
+from support.quiet import silence_handlers
 
 
 def main() -> int:
-    with handlers_silenced() as say, fault_setup() as setup:
+    with silence_handlers() as say, fault_setup() as setup:
         say(f"{'service':13} {'fault':29} {'code':21} status    ms  calls  recovered")
         rows = []
         for dependency, name in fault_names():

@@ -16,9 +16,9 @@ from chunkproof_cli.loading import Loader
 from chunkproof_cli.local.corpus import sample_chunks
 from chunkproof_cli.local.minilm import local_model
 
-from support.fuzzing import deployed, operations, send_anything, send_by_schema
+from support.fuzzing import in_memory_handlers, operations, send_anything, send_by_schema
 from support.handbook import COLLECTION
-from support.quiet import handlers_silenced
+from support.quiet import silence_handlers
 from support.serving import serving
 
 
@@ -26,8 +26,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--examples", type=int, default=2_000, help="Requests of each kind.")
     examples = parser.parse_args().examples
-    with handlers_silenced() as say:
-        with deployed():
+    with silence_handlers() as say:
+        with in_memory_handlers():
             report(say, "any body", send_anything(examples))
         with tempfile.TemporaryDirectory() as folder:
             load_handbook(Path(folder, "loaded"))

@@ -20,7 +20,7 @@ from chunkproof_cli.local.handlers import FUNCTIONS, load_function
 from support.api import invoke, new_process, post
 from support.fault_table import DEADLINE_MS, Setup, fault_setup
 from support.qdrant_server import NoServerError
-from support.quiet import handlers_silenced
+from support.quiet import silence_handlers
 
 # Threads share a processor here; in Lambda each request has its own.
 GRACE_MS = 1_000
@@ -110,7 +110,7 @@ def main() -> int:
     parser.add_argument("--clients", type=int, default=16)
     parser.add_argument("--seconds", type=float, default=15)
     given = parser.parse_args()
-    with handlers_silenced() as say, fault_setup() as setup:
+    with silence_handlers() as say, fault_setup() as setup:
         return run(setup, given.clients, given.seconds, say)
 
 

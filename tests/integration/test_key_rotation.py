@@ -12,7 +12,7 @@ from moto import mock_aws
 from chunkproof.clients import secrets
 
 from support.api import Reply, get, invoke, new_process, post
-from support.clock import Clock, clock_of
+from support.clock import Clock, replace_clock
 from support.log_lines import CapturedOutput, capture_stdout
 from support.recording_server import CannedResponse, RecordedRequest, RecordingServer, recording_server
 
@@ -112,7 +112,7 @@ def secret(services: Services, monkeypatch: pytest.MonkeyPatch) -> Iterator[Secr
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """The clock of the secret's cache."""
-    return clock_of(secrets, monkeypatch)
+    return replace_clock(secrets, monkeypatch)
 
 
 @pytest.fixture

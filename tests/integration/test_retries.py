@@ -28,7 +28,7 @@ from chunkproof.http.resolver import Api
 from chunkproof_cli.local.gateway import LambdaContext
 
 from support.api import Reply, get, invoke, new_process
-from support.clock import Clock, clock_of
+from support.clock import Clock, replace_clock
 from support.cohere_server import KEY, CohereServer
 from support.fault_proxy import FaultProxy, fault_proxy
 from support.faults import Cut, Refused
@@ -370,7 +370,7 @@ def test_a_service_that_starts_during_the_pause_is_reached(store_at: Stores, pro
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """The clock of circuits."""
-    return clock_of(breaker_module, monkeypatch)
+    return replace_clock(breaker_module, monkeypatch)
 
 
 def test_an_open_circuit_makes_no_request_and_closes_after_five_seconds(

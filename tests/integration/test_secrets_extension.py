@@ -16,7 +16,7 @@ from chunkproof.clients.secrets_extension import SecretsExtension
 from chunkproof.deadline import Deadline
 from chunkproof.settings import Settings
 
-from support.clock import clock_of
+from support.clock import replace_clock
 from support.qdrant_server import free_port
 from support.recording_server import CannedResponse, RecordedRequest, recording_server
 
@@ -143,7 +143,7 @@ def test_a_secret_that_is_not_an_object_of_strings_is_an_error(far: list[str]) -
 def test_after_a_refused_key_secrets_manager_is_read_instead_of_the_extension(
     far: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock = clock_of(secrets, monkeypatch)
+    clock = replace_clock(secrets, monkeypatch)
     with recording_server(serving(secret(json.dumps(NEAR)))) as extension:
         keys = keys_at(extension.url)
         keys.for_cohere()

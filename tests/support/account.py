@@ -18,7 +18,7 @@ from urllib.parse import parse_qsl, urlsplit
 import boto3
 from werkzeug.serving import WSGIRequestHandler, make_server
 
-from support.artefacts import called, runtime_folder
+from support.artefacts import call_handler, link_runtime_packages
 from support.http_api import HttpApis, http_apis
 from support.resources import REGION
 from support.stacks import CloudFormation
@@ -37,7 +37,7 @@ class Account:
         self.url = url
         self.cloudformation = CloudFormation(self._template, self._bucket)
         self._folder = folder
-        self._runtime = runtime_folder(folder / "runtime")
+        self._runtime = link_runtime_packages(folder / "runtime")
 
     @property
     def variables(self) -> dict[str, str]:
@@ -61,7 +61,9 @@ class Account:
         layers = [self.cloudformation.layers[layer] for layer in function["Layers"]]
         folders = [self._unpacked(layer["S3Bucket"], layer["S3Key"]) / "python" for layer in layers]
         path = os.pathsep.join(map(str, (code, *folders, self._runtime)))
-        return called(event, {**self.variables, **function["Environment"]["Variables"], "PYTHONPATH": path})
+        return call_handler(
+            event, {**self.variables, **function["Environment"]["Variables"], "PYTHONPATH": path}
+        )
 
     def published(self, arn: str) -> dict[str, Any]:
         """Return the properties of the version that the alias points to."""

@@ -29,7 +29,7 @@ CALL = """
 """
 
 
-def runtime_folder(folder: Path) -> Path:
+def link_runtime_packages(folder: Path) -> Path:
     """The runtime's own packages, to be put on a path."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in RUNTIME:
@@ -37,7 +37,7 @@ def runtime_folder(folder: Path) -> Path:
     return folder
 
 
-def called(event: dict[str, Any], environment: dict[str, str]) -> dict[str, Any]:
+def call_handler(event: dict[str, Any], environment: dict[str, str]) -> dict[str, Any]:
     """The answer of the handler on this path, in a process that has no other packages."""
     own = {"PYTHONDONTWRITEBYTECODE": "1", "POWERTOOLS_SERVICE_NAME": "chunkproof"}
     run = subprocess.run(

@@ -16,7 +16,7 @@ class Clock:
         return self.now
 
 
-def clock_of(module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Clock:
+def replace_clock(module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Clock:
     """The clock that this module looks at from now on."""
     clock = Clock()
     monkeypatch.setattr(module, "monotonic", clock)

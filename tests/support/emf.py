@@ -84,7 +84,7 @@ DIMENSION_VALUE = {
 
 def problems(document: Any) -> list[str]:
     """Why CloudWatch would not make all the metrics that the document announces."""
-    found = _wrong(SCHEMA, document)
+    found = _schema_problems(SCHEMA, document)
     if found:
         return found
     size = len(json.dumps(document, ensure_ascii=False).encode())
@@ -99,7 +99,7 @@ def problems(document: Any) -> list[str]:
             f"{name}: {why}"
             for schema, names in ((VALUE, metrics), (DIMENSION_VALUE, dimensions))
             for name in names
-            for why in (_wrong(schema, document[name]) if name in document else ["has no value"])
+            for why in (_schema_problems(schema, document[name]) if name in document else ["has no value"])
         ]
     return found
 
@@ -111,7 +111,7 @@ def figures(document: Any) -> dict[str, float]:
     return {name: value[0] if isinstance(value, list) else value for name, value in values.items()}
 
 
-def _wrong(schema: dict[str, Any], document: Any) -> list[str]:
+def _schema_problems(schema: dict[str, Any], document: Any) -> list[str]:
     return [
         f"{error.json_path}: {error.message[:200]}"
         for error in Draft202012Validator(schema).iter_errors(document)

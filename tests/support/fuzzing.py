@@ -116,7 +116,7 @@ def events(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @contextmanager
-def deployed() -> Iterator[None]:
+def in_memory_handlers() -> Iterator[None]:
     """The handlers over three chunks in memory."""
     store, embed = QdrantStore.open_local(None), hashed(SIZE)
     texts = ("one", "two", "three")
@@ -131,7 +131,7 @@ def deployed() -> Iterator[None]:
     store.close()
 
 
-def many(examples: int) -> settings:
+def limit_examples(examples: int) -> settings:
     """That many examples, without a clock and without a memory of earlier runs."""
     return settings(
         max_examples=examples,
@@ -146,7 +146,7 @@ def send_anything(examples: int) -> Counter[str]:
     """That many requests; what was answered how often. Fails with the smallest request that breaks the promise."""
     answered: Counter[str] = Counter()
 
-    @many(examples)
+    @limit_examples(examples)
     @given(events())
     def answers_as_promised(event: dict[str, Any]) -> None:
         reply = invoke(event)
@@ -170,7 +170,7 @@ def send_by_schema(operation: Any, url: str, examples: int) -> Counter[str]:
     """That many requests made from the document to a running server; what was answered how often."""
     answered: Counter[str] = Counter()
 
-    @many(examples)
+    @limit_examples(examples)
     @given(operation.as_strategy())
     def answers_as_promised(case: Any) -> None:
         answer = case.call_and_validate(base_url=url, checks=CHECKS)

@@ -85,7 +85,7 @@ def http_apis(functions: Functions, credentials: Mapping[str, str], folder: Path
 
         def _answer(self) -> None:
             body = self.rfile.read(int(self.headers.get("content-length") or 0))
-            answer = _answered(functions, credentials, self.command, self.path, self.headers, body)
+            answer = _respond(functions, credentials, self.command, self.path, self.headers, body)
             content = answer["body"].encode()
             if answer.get("isBase64Encoded"):
                 content = base64.b64decode(content)
@@ -104,7 +104,7 @@ def http_apis(functions: Functions, credentials: Mapping[str, str], folder: Path
         yield HttpApis(proxy, certificate)
 
 
-def _answered(
+def _respond(
     functions: Functions,
     credentials: Mapping[str, str],
     method: str,

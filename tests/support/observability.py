@@ -12,7 +12,7 @@ from chunkproof.models.validation import MismatchKind
 from chunkproof.runtime.emf import NAMESPACE
 
 from support.log_lines import Line
-from support.template import Stack, nested
+from support.template import Stack, nested_stack
 
 APPLICATION = "ObservabilityApplication"
 # The name of the function that runs suites, as the template of either application has it.
@@ -55,22 +55,22 @@ class Metric:
         return f"{self.name} of {dict(self.dimensions).get('function', self.namespace)}"
 
 
-def observed(**parameters: str) -> Stack:
+def observability_stack(**parameters: str) -> Stack:
     """The nested application's stack."""
-    return nested(APPLICATION, **parameters)
+    return nested_stack(APPLICATION, **parameters)
 
 
-def body(found: Stack) -> dict[str, Any]:
+def dashboard_body(found: Stack) -> dict[str, Any]:
     """The dashboard's definition."""
     return dict(json.loads(found.only("CloudWatch::Dashboard")["DashboardBody"]))
 
 
 def widgets(found: Stack, kind: str | None = None) -> list[dict[str, Any]]:
     """The dashboard's widgets, all or of a kind."""
-    return [widget for widget in body(found)["widgets"] if kind in (None, widget["type"])]
+    return [widget for widget in dashboard_body(found)["widgets"] if kind in (None, widget["type"])]
 
 
-def titled(found: Stack, title: str) -> dict[str, Any]:
+def find_widget(found: Stack, title: str) -> dict[str, Any]:
     """Properties of the one widget with this title."""
     (properties,) = (w["properties"] for w in widgets(found) if w["properties"].get("title") == title)
     return dict(properties)
@@ -89,13 +89,13 @@ def rows(properties: dict[str, Any]) -> Iterator[tuple[Metric | None, dict[str, 
         yield (Metric.of(words[0], words[1], pairs) if words else None), options
 
 
-def graphed(found: Stack) -> set[Metric]:
+def graphed_metrics(found: Stack) -> set[Metric]:
     """The metrics on the dashboard."""
     every = (metric for widget in widgets(found, "metric") for metric, _ in rows(widget["properties"]))
     return {metric for metric in every if metric}
 
 
-def alarmed(found: Stack) -> set[Metric]:
+def watched_metrics(found: Stack) -> set[Metric]:
     """The metrics that alarms watch."""
     return {
         Metric.of(of["Namespace"], of["MetricName"], {d["Name"]: d["Value"] for d in of["Dimensions"]})
@@ -130,7 +130,7 @@ def fields_of(query: str) -> set[str]:
 # What is emitted
 
 
-def emitted(lines: Iterable[Line]) -> set[Metric]:
+def emitted_metrics(lines: Iterable[Line]) -> set[Metric]:
     """The metrics that CloudWatch makes of these lines."""
     return {
         Metric.of(directive["Namespace"], metric["Name"], {name: line[name] for name in dimensions})
@@ -141,7 +141,7 @@ def emitted(lines: Iterable[Line]) -> set[Metric]:
     }
 
 
-def codes() -> dict[str, int]:
+def error_codes() -> dict[str, int]:
     """Every code of the error tree, and its HTTP status."""
     return {kind.code: int(kind.status) for kind in _tree(ChunkproofError)}
 
@@ -154,7 +154,7 @@ def _tree(kind: type[ChunkproofError]) -> Iterator[type[ChunkproofError]]:
         yield from _tree(below)
 
 
-def by_rule(environment: str, search: str, validation: str) -> set[Metric]:
+def metrics_by_rule(environment: str, search: str, validation: str) -> set[Metric]:
     """What is emitted for every code and kind, most of which no test provokes; a test shows that the rule holds."""
 
     def of(function: str, name: str) -> Metric:
@@ -162,7 +162,7 @@ def by_rule(environment: str, search: str, validation: str) -> set[Metric]:
         return Metric.of(NAMESPACE, name, dimensions)
 
     return {
-        *(of(function, f"Errors.{code}") for code in codes() for function in (search, validation)),
+        *(of(function, f"Errors.{code}") for code in error_codes() for function in (search, validation)),
         *(of(validation, f"ChunkMismatch.{kind}") for kind in MismatchKind),
     }
 
@@ -176,13 +176,13 @@ def differences(emits: set[Metric], looks_at: set[Metric]) -> list[str]:
     ]
 
 
-def flattened(line: Line, prefix: str = "") -> set[str]:
+def flatten_fields(line: Line, prefix: str = "") -> set[str]:
     """The fields of a line as Logs Insights names them: `stages_ms.total`, `reasons.0`."""
     found = set()
     for key, value in line.items():
         inner = dict(enumerate(value)) if isinstance(value, list) else value
         if isinstance(inner, dict) and inner:
-            found |= flattened({str(k): v for k, v in inner.items()}, f"{prefix}{key}.")
+            found |= flatten_fields({str(k): v for k, v in inner.items()}, f"{prefix}{key}.")
         else:
             found.add(f"{prefix}{key}")
     return found

@@ -32,13 +32,13 @@ class _Pair:
         self._old, self._new = old, new
 
     def old(self, schema: Schema) -> Schema:
-        return _resolved(schema, self._old)
+        return _resolve(schema, self._old)
 
     def new(self, schema: Schema) -> Schema:
-        return _resolved(schema, self._new)
+        return _resolve(schema, self._new)
 
 
-def _resolved(schema: Schema, document: Schema) -> Schema:
+def _resolve(schema: Schema, document: Schema) -> Schema:
     while "$ref" in schema:
         schema = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
     return schema
@@ -52,7 +52,7 @@ def _parameters(where: str, old: Schema, new: Schema, pair: _Pair) -> Iterator[s
         if key not in after:
             yield f"{name} is gone"
             continue
-        yield from _retyped(name, parameter["schema"], after[key]["schema"], pair, set())
+        yield from _type_changes(name, parameter["schema"], after[key]["schema"], pair, set())
     for key, parameter in after.items():
         if parameter.get("required") and not before.get(key, {}).get("required"):
             yield f"{where} {key[0]} parameter {key[1]} is required now"
@@ -64,7 +64,7 @@ def _request(where: str, old: Schema, new: Schema, pair: _Pair) -> Iterator[str]
         yield f"{where} request is gone"
     elif before is not None and after is not None:
         yield from _fields(f"{where} request", before, after, pair, set())
-        yield from _demanded(f"{where} request", before, after, pair)
+        yield from _new_requirements(f"{where} request", before, after, pair)
 
 
 def _answers(where: str, old: Schema, new: Schema, pair: _Pair) -> Iterator[str]:
@@ -82,13 +82,13 @@ def _body(part: Schema | None) -> Schema | None:
     return schema
 
 
-def _demanded(where: str, old: Schema, new: Schema, pair: _Pair) -> Iterator[str]:
+def _new_requirements(where: str, old: Schema, new: Schema, pair: _Pair) -> Iterator[str]:
     before, after = pair.old(old), pair.new(new)
     for name in sorted(set(after.get("required", [])) - set(before.get("required", []))):
         yield f"{where}: {name} is required now"
 
 
-def _retyped(where: str, old: Schema, new: Schema, pair: _Pair, seen: set[str]) -> Iterator[str]:
+def _type_changes(where: str, old: Schema, new: Schema, pair: _Pair, seen: set[str]) -> Iterator[str]:
     before, after = _types(old, pair.old), _types(new, pair.new)
     if before != after:
         yield f"{where} was {before} and is {after}"
@@ -121,7 +121,7 @@ def _fields(where: str, old: Schema, new: Schema, pair: _Pair, seen: set[str]) -
         if name not in after.get("properties", {}):
             yield f"{where}: {name} is gone"
         else:
-            yield from _retyped(f"{where}: {name}", schema, after["properties"][name], pair, seen)
+            yield from _type_changes(f"{where}: {name}", schema, after["properties"][name], pair, seen)
     if "items" in before and "items" in after:
         yield from _fields(where, before["items"], after["items"], pair, seen)
     for one, other in zip(_several(before, pair.old), _several(after, pair.new), strict=False):

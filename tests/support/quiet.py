@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def handlers_silenced() -> Iterator[Callable[[str], None]]:
+def silence_handlers() -> Iterator[Callable[[str], None]]:
     """What handlers print is dropped; the function given prints a line for the reader."""
     terminal = os.dup(1)
     nowhere = os.open(os.devnull, os.O_WRONLY)

@@ -42,7 +42,7 @@ class Deployment:
     outputs: dict[str, str] = field(default_factory=dict)
     events: list[dict[str, str]] = field(default_factory=list)
 
-    def tell(self, status: str, logical: str = "", kind: str = "AWS::CloudFormation::Stack") -> None:
+    def add_event(self, status: str, logical: str = "", kind: str = "AWS::CloudFormation::Stack") -> None:
         """An event, as DescribeStackEvents has it."""
         self.status = self.status if logical else status
         self.events.insert(
@@ -86,7 +86,7 @@ class Maker:
     def make(self) -> None:
         for logical in self._planned.resources:
             made = self._resource(logical)
-            self._stack.tell("CREATE_COMPLETE", logical, made.type)
+            self._stack.add_event("CREATE_COMPLETE", logical, made.type)
         self._stack.resources = self._made
         self._stack.outputs = {
             key: str(self._filled(output["Value"])) for key, output in self._planned.outputs.items()

@@ -15,9 +15,9 @@ from support.template import (
     Stack,
     failed_assertions,
     parameter_values,
-    parsed,
-    resolved,
-    translated,
+    parse,
+    resolve,
+    translate,
 )
 
 SAM = "AWS::Serverless-2016-10-31"
@@ -114,7 +114,7 @@ class CloudFormation:
         return {"TemplateBody": self._named(form["StackName"]).written}
 
     def _get_template_summary(self, form: Form) -> dict[str, Any]:
-        declared = parsed(self._named(form["StackName"]).written).get("Parameters", {})
+        declared = parse(self._named(form["StackName"]).written).get("Parameters", {})
         return {"Parameters": [{"ParameterKey": name} for name in declared]}
 
     def _create_change_set(self, form: Form) -> dict[str, Any]:
@@ -133,7 +133,7 @@ class CloudFormation:
             change.status = "FAILED"
         if before is None:
             self.stacks[name] = stack
-            stack.tell("REVIEW_IN_PROGRESS")
+            stack.add_event("REVIEW_IN_PROGRESS")
         self._change_sets[id_] = self._change_sets[change.name] = change
         return {"Id": id_, "StackId": stack.id}
 
@@ -164,11 +164,11 @@ class CloudFormation:
     def _execute_change_set(self, form: Form) -> None:
         change = self._change_sets[form["ChangeSetName"]]
         stack = self.stacks[change.stack]
-        stack.tell(f"{change.kind}_IN_PROGRESS")
+        stack.add_event(f"{change.kind}_IN_PROGRESS")
         stack.written, stack.tags = change.written, change.tags
         stack.parameters = _all_parameters(change.written, change.parameters)
         Maker(self, stack, change.planned).make()
-        stack.tell(f"{change.kind}_COMPLETE")
+        stack.add_event(f"{change.kind}_COMPLETE")
 
     def _delete_stack(self, form: Form) -> None:
         self._remove(self._named(form["StackName"]))
@@ -182,13 +182,13 @@ class CloudFormation:
         raise AwsRefusal("ValidationError", f"Stack with id {name} does not exist")
 
     def _plan(self, text: str, given: dict[str, str], capabilities: set[str]) -> Stack:
-        written = parsed(text)
+        written = parse(text)
         try:
             values = parameter_values(written, given)
             if failed := failed_assertions(written, values):
                 raise RefusedError(failed[0])
-            plain = written if written.get("Transform") != SAM else translated(written, given, REGION)
-            planned = resolved(plain, values)
+            plain = written if written.get("Transform") != SAM else translate(written, given, REGION)
+            planned = resolve(plain, values)
         except RefusedError as refused:
             raise AwsRefusal("ValidationError", f"Template error: {refused}") from None
         if missing := _needed(planned) - capabilities:
@@ -205,7 +205,7 @@ class CloudFormation:
         nested.written, nested.parameters = self._read(url), {k: str(v) for k, v in parameters.items()}
         everything = {"CAPABILITY_IAM", "CAPABILITY_AUTO_EXPAND"}
         Maker(self, nested, self._plan(nested.written, nested.parameters, everything)).make()
-        nested.tell("CREATE_COMPLETE")
+        nested.add_event("CREATE_COMPLETE")
 
     def next_number(self, name: str) -> int:
         """The number of a new version of a function or layer."""
@@ -239,7 +239,7 @@ def _needed(planned: Stack) -> set[str]:
 
 def _all_parameters(text: str, given: dict[str, str]) -> dict[str, str]:
     """A stack keeps its defaults as if they had been given: an update that names them no more does not change them."""
-    declared = parsed(text).get("Parameters", {})
+    declared = parse(text).get("Parameters", {})
     return {name: given.get(name, str(rules.get("Default", ""))) for name, rules in declared.items()}
 
 

@@ -62,10 +62,10 @@ def stack(**parameters: str) -> Stack:
 @cache
 def _stack(parameters: tuple[tuple[str, str], ...]) -> Stack:
     written, given = template(), dict(parameters)
-    return resolved(transformed(written, given), parameter_values(written, given))
+    return resolve(transform(written, given), parameter_values(written, given))
 
 
-def nested(application: str, **parameters: str) -> Stack:
+def nested_stack(application: str, **parameters: str) -> Stack:
     """The stack of a nested application of the stack for these parameters."""
     return _nested(application, tuple(sorted(parameters.items())))
 
@@ -75,15 +75,15 @@ def _nested(application: str, parameters: tuple[tuple[str, str], ...]) -> Stack:
     made = stack(**dict(parameters)).resources[application]["Properties"]
     written = template(ROOT / made["TemplateURL"])
     values = parameter_values(written, made["Parameters"])
-    return resolved(transformed(written, made["Parameters"]), values)
+    return resolve(transform(written, made["Parameters"]), values)
 
 
-def whole(**parameters: str) -> Stack:
+def whole_stack(**parameters: str) -> Stack:
     """The stack for these parameters together with those of its nested applications."""
     root = stack(**parameters)
     resources = dict(root.resources)
     for application in root.of_type("CloudFormation::Stack"):
-        within = nested(application, **parameters).resources
+        within = nested_stack(application, **parameters).resources
         assert not set(within) & set(resources), "a scan could not tell resources of the same name apart"
         resources |= within
     return Stack(resources, root.outputs)
@@ -91,10 +91,10 @@ def whole(**parameters: str) -> Stack:
 
 def template(path: Path = TEMPLATE) -> dict[str, Any]:
     """A template as written, short forms such as `!Ref` in their long form."""
-    return parsed(path.read_text("utf-8"))
+    return parse(path.read_text("utf-8"))
 
 
-def parsed(text: str) -> dict[str, Any]:
+def parse(text: str) -> dict[str, Any]:
     """The same of a text, YAML or JSON."""
     return dict(yaml.load(text, _Loader))
 
@@ -115,7 +115,7 @@ class _Loader(yaml.CSafeLoader):
 _Loader.add_multi_constructor("!", _Loader.long_form)
 
 
-def transformed(
+def transform(
     written: dict[str, Any], given: dict[str, str], packaged: str = "s3://packaged"
 ) -> dict[str, Any]:
     """SAM's resources as CloudFormation's. Folders become addresses below `packaged`, as `sam package` does."""
@@ -123,10 +123,10 @@ def transformed(
     for name, resource in uploaded["Resources"].items():
         for folder in {"CodeUri", "ContentUri", "DefinitionUri"} & set(resource.get("Properties", {})):
             resource["Properties"][folder] = f"{packaged}/{name}"
-    return translated(uploaded, given)
+    return translate(uploaded, given)
 
 
-def translated(uploaded: dict[str, Any], given: dict[str, str], region: str = REGION) -> dict[str, Any]:
+def translate(uploaded: dict[str, Any], given: dict[str, str], region: str = REGION) -> dict[str, Any]:
     """A packaged template as SAM's transform leaves it."""
     from samtranslator.parser.parser import Parser
     from samtranslator.translator.translator import Translator
@@ -189,7 +189,7 @@ def failed_assertions(written: dict[str, Any], values: dict[str, str | list[str]
     ]
 
 
-def resolved(changed: dict[str, Any], values: dict[str, Any]) -> Stack:
+def resolve(changed: dict[str, Any], values: dict[str, Any]) -> Stack:
     """A transformed template with its conditions decided and its parameters filled in."""
     resolver = _Resolver(changed, values)
     resources = {
@@ -326,13 +326,13 @@ def strings(node: Any) -> Iterator[str]:
             yield from strings(part)
 
 
-def named(node: Any, key: str) -> Iterator[Any]:
+def values_under(node: Any, key: str) -> Iterator[Any]:
     """Every value under this key, at any depth."""
     if isinstance(node, dict):
         if key in node:
             yield node[key]
         for part in node.values():
-            yield from named(part, key)
+            yield from values_under(part, key)
     elif isinstance(node, list):
         for part in node:
-            yield from named(part, key)
+            yield from values_under(part, key)

@@ -2,16 +2,16 @@
 
 import pytest
 
-from bench.goals import Goal, Verdict, exit_code, judged, ratio
+from bench.goals import Goal, Verdict, exit_code, judge, ratio
 from bench.process import ContestantError
 from bench.results import Part
 from bench.spread import Spread
 from bench.table import goal_lines
-from bench.turns import agreed, order
+from bench.turns import check_texts_agree, order
 
 
 def goal(value: float) -> Goal:
-    return Goal("cold ÷ (a)", value, score_threshold=0.40, aim_for=0.15)
+    return Goal("cold ÷ (a)", value, limit=0.40, aim_for=0.15)
 
 
 def cold(**walls: list[float]) -> dict[str, Part]:
@@ -63,7 +63,7 @@ def test_only_a_missed_at_least_fails_the_run() -> None:
 
 
 def test_cold_is_compared_with_the_plain_handler_and_with_the_best_of_the_peers() -> None:
-    plain, peers = judged(
+    plain, peers = judge(
         cold(
             chunkproof=[1.0, 1.0, 1.2],
             plain=[4.0, 5.0, 4.0],
@@ -84,14 +84,14 @@ def test_time_per_result_is_judged_against_itself_and_aimed_at_the_floors() -> N
     part.add("chunkproof, top_k 10", wall_ms=[10.0])
     part.add("chunkproof, top_k 1000", wall_ms=[200.0])
     part.add("floor, top_k 1000", wall_ms=[100.0])
-    (found,) = judged({"top_k": part})
+    (found,) = judge({"top_k": part})
     assert found.ratio == pytest.approx(0.2)  # 0.2 ms a result against 1 ms
     assert found.aim_for == pytest.approx(0.125)  # 0.1 ms a result, and a quarter more
     assert found.verdict is Verdict.ENOUGH
 
 
 def test_what_was_not_measured_is_not_judged() -> None:
-    assert list(judged({})) == []
+    assert list(judge({})) == []
 
 
 def test_the_table_says_what_was_missed() -> None:
@@ -101,11 +101,11 @@ def test_the_table_says_what_was_missed() -> None:
 
 
 def test_contestants_that_answer_otherwise_are_not_compared() -> None:
-    agreed({"floor": ["a", "b"], "plain": ["a", "b"]}, 2)
+    check_texts_agree({"floor": ["a", "b"], "plain": ["a", "b"]}, 2)
     with pytest.raises(ContestantError, match="plain did not find what floor found"):
-        agreed({"floor": ["a", "b"], "plain": ["b", "a"]}, 2)
+        check_texts_agree({"floor": ["a", "b"], "plain": ["b", "a"]}, 2)
     with pytest.raises(ContestantError, match="floor found 1 chunks instead of 2"):
-        agreed({"floor": ["a"], "plain": ["a"]}, 2)
+        check_texts_agree({"floor": ["a"], "plain": ["a"]}, 2)
 
 
 def test_every_contestant_begins_a_round_in_turn() -> None:

@@ -9,7 +9,7 @@ import pytest
 from chunkproof.clients import resilience
 from chunkproof.clients.resilience import CircuitBreaker, CircuitOpenError, CircuitState
 
-from support.clock import clock_of
+from support.clock import replace_clock
 from support.log_lines import capture_records
 
 LONG_S = 60.0
@@ -19,7 +19,7 @@ NO_TIME_S = 0.0
 
 @pytest.fixture
 def clock(monkeypatch):
-    return clock_of(resilience, monkeypatch)
+    return replace_clock(resilience, monkeypatch)
 
 
 def breaker_after(*outcomes: bool | None, max_failures: float = 3, open_s: float = LONG_S) -> CircuitBreaker:

@@ -2,11 +2,11 @@
 
 import os
 
-from backend import backend
 from haystack.utils import Secret
 from haystack_integrations.components.embedders.cohere import CohereTextEmbedder
 from haystack_integrations.components.retrievers.qdrant import QdrantEmbeddingRetriever
 from haystack_integrations.document_stores.qdrant import QdrantDocumentStore
+from search_handler import search_handler
 
 embedder = CohereTextEmbedder(
     api_key=Secret.from_env_var("COHERE_API_KEY"),
@@ -22,7 +22,7 @@ retriever = QdrantEmbeddingRetriever(
 )
 
 
-@backend
+@search_handler
 def lambda_handler(query, top_k):
     vector = embedder.run(text=query)["embedding"]
     found = retriever.run(query_embedding=vector, top_k=top_k)["documents"]

@@ -2,10 +2,10 @@
 
 import os
 
-from backend import backend
 from langchain_cohere import CohereEmbeddings
 from langchain_qdrant import QdrantVectorStore
 from qdrant_client import QdrantClient
+from search_handler import search_handler
 
 store = QdrantVectorStore(
     client=QdrantClient(url=os.environ["QDRANT_URL"], check_compatibility=False),
@@ -19,7 +19,7 @@ store = QdrantVectorStore(
 )
 
 
-@backend
+@search_handler
 def lambda_handler(query, top_k):
     found = store.similarity_search_with_score(query, k=top_k)
     return [(document.page_content, score, document.metadata) for document, score in found]

@@ -2,11 +2,11 @@
 
 import os
 
-from backend import backend
 from llama_index.core import VectorStoreIndex
 from llama_index.embeddings.cohere import CohereEmbedding
 from llama_index.vector_stores.qdrant import QdrantVectorStore
 from qdrant_client import QdrantClient
+from search_handler import search_handler
 
 index = VectorStoreIndex.from_vector_store(
     QdrantVectorStore(
@@ -22,7 +22,7 @@ index = VectorStoreIndex.from_vector_store(
 )
 
 
-@backend
+@search_handler
 def lambda_handler(query, top_k):
     found = index.as_retriever(similarity_top_k=top_k).retrieve(query)
     return [(node.text, node.score, node.metadata) for node in found]

@@ -3,8 +3,8 @@
 import os
 
 import cohere
-from backend import backend
 from qdrant_client import QdrantClient
+from search_handler import search_handler
 
 COLLECTION = os.environ["COLLECTION"]
 if "SECRET_ARN" in os.environ:
@@ -17,7 +17,7 @@ embedder = cohere.ClientV2(key, base_url=os.environ["COHERE_BASE_URL"])
 store = QdrantClient(url=os.environ["QDRANT_URL"], check_compatibility=False)
 
 
-@backend
+@search_handler
 def lambda_handler(query, top_k):
     embedded = embedder.embed(
         model="embed-english-v3.0", texts=[query], input_type="search_query", embedding_types=["float"]

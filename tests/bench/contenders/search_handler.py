@@ -24,7 +24,9 @@ class Query(BaseModel):
     top_k: int = Field(5, ge=1, le=1000)
 
 
-def backend(find: Callable[[str, int], Iterable[Hit]]) -> Callable[[dict[str, Any], Any], dict[str, Any]]:
+def search_handler(
+    find: Callable[[str, int], Iterable[Hit]],
+) -> Callable[[dict[str, Any], Any], dict[str, Any]]:
     """A Lambda handler around a search."""
 
     @metrics.log_metrics
