@@ -1,6 +1,6 @@
 """Pinned dependencies, with hashes and without addresses; `make lock` runs this.
 
-Each file names the digest of what it was made from, so that a test tells when it is stale.
+Each file names the digest of what it was made from, so that a test can find a stale one.
 """
 
 import re
@@ -74,7 +74,7 @@ CONTENDERS = {
 
 
 def requirements() -> dict[str, object]:
-    """What pyproject.toml asks for."""
+    """The requirements in pyproject.toml."""
     document = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     project = document["project"]
     return {

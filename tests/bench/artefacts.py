@@ -220,7 +220,7 @@ def _stamp_file(target: Path) -> Path:
 
 
 def _stamps_of(built: Path) -> Iterator[Path]:
-    """What tells whether a folder of SAM's was built anew; nothing for others, which are always unpacked."""
+    """The files that change when SAM rebuilds a folder; none for other folders, which are always unpacked."""
     if _stamp_file(built.parent).is_file():
         yield _stamp_file(built.parent)
 

@@ -34,7 +34,7 @@ def peak_kb() -> int:
 
 
 def acknowledge_at_once() -> None:
-    """Let nobody wait for a delayed acknowledgement, whatever library reads.
+    """Turn delayed TCP acknowledgements off for every library alike.
 
     Qdrant sends an answer in two parts and holds back the second until the first is acknowledged. On loopback each
     part is one segment, which Linux acknowledges 40 ms late; over a network, where a part is many, mostly at once.

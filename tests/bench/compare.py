@@ -1,4 +1,4 @@
-"""Chunkproof side by side with what one would write instead; `make bench` runs this.
+"""Measure Chunkproof side by side with plain handlers and other libraries (`make bench`).
 
 Same machine, same Qdrant server, same embedding service, in turn. Exit 1 when an "at least" is missed, 2 when the
 benchmark could not be run.
@@ -170,7 +170,7 @@ def _parts(names: str) -> list[str]:
 
 @contextmanager
 def _drain() -> Iterator[int]:
-    """A pipe that somebody empties, for what the handlers log: as in Lambda."""
+    """Yield a pipe that is read continuously, as Lambda reads what handlers log."""
     with subprocess.Popen(
         ["cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True
     ) as reader:

@@ -1,4 +1,4 @@
-"""What is to be reached, and whether it is."""
+"""The goals of the benchmark, and whether they are reached."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ class Goal:
     aim_for: float
     spread: Spread | None = None
     against: str = ""
-    # The same of processor time, which neighbours on the machine disturb less; told, not judged.
+    # The same of processor time, which other work on the machine disturbs less; reported, not judged.
     by_cpu: float | None = None
 
     @property

@@ -109,18 +109,18 @@ class Process:
         figures = self._answers.readline()
         if not figures:
             raise ContestantError(f"{self._who.title} ended without an answer:\n{self._trouble()}")
-        answer, told = json.loads(line), json.loads(figures)
+        answer, measured = json.loads(line), json.loads(figures)
         if answer["statusCode"] != 200:
             raise ContestantError(
                 f"{self._who.title} answered {answer['statusCode']}: {answer['body'][:500]}"
             )
         return Reply(
             answer,
-            told["wall_ns"] / 1e6,
-            told["cpu_ns"] / 1e6,
+            measured["wall_ns"] / 1e6,
+            measured["cpu_ns"] / 1e6,
             (read - self._spawned) / 1e6,
-            told["process_cpu_ns"] / 1e6,
-            told["peak_kb"] / 1024,
+            measured["process_cpu_ns"] / 1e6,
+            measured["peak_kb"] / 1024,
         )
 
     def _trouble(self) -> str:

@@ -1,4 +1,4 @@
-"""The two services that every contestant asks: a real Qdrant server and the quick stand-in for Cohere, on loopback."""
+"""The two services that every contestant calls: a real Qdrant server and the quick stand-in for Cohere, on loopback."""
 
 import subprocess
 import sys

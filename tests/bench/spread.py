@@ -37,7 +37,7 @@ class Spread:
         return first, third
 
     def by_rounds(self, other: "Spread") -> "Spread":
-        """This one's share of the other, round by round: whatever else the machine did weighed on both alike."""
+        """This one's share of the other, round by round: other work on the machine slowed both alike."""
         return Spread(tuple(ours / theirs for ours, theirs in zip(self.values, other.values, strict=True)))
 
     def to_json(self) -> dict[str, float]:

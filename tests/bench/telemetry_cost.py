@@ -1,4 +1,4 @@
-"""What telling logs and metrics of a request costs: the warm handler with and without, in turn, in one run.
+"""Measure what logs and metrics cost a request: the warm handler with and without them, in turn, in one run.
 
 The request is the shortest there is, so that the share is the greatest there is: one round trip to a Qdrant
 server on this machine, no embedder. Log lines go into a pipe, as in Lambda.
@@ -68,7 +68,7 @@ def measure(event: Event) -> dict[str, list[float]]:
 
 
 def table(title: str, taken: dict[str, list[float]]) -> Iterator[str]:
-    """Differences are taken within a round, where whatever else the machine does weighs on all alike."""
+    """Compare within a round: other work on the machine slows all variants of a round alike."""
     without = taken[BASE]
     yield f"{title}: medians of {ROUNDS} rounds"
     for name, times in taken.items():
@@ -79,7 +79,7 @@ def table(title: str, taken: dict[str, list[float]]) -> Iterator[str]:
 
 @contextmanager
 def lines_into_a_pipe() -> Iterator[None]:
-    """Standard output as a function's: a pipe that somebody empties, written line by line."""
+    """Write standard output line by line into a pipe that is read continuously, as in Lambda."""
     ours = os.dup(1)
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as reader:
         assert reader.stdin is not None

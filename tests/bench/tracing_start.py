@@ -1,4 +1,4 @@
-"""What tracing costs at start-up: a fresh process up to its first answer, with and without, in turn, in one run."""
+"""Measure what tracing costs at start-up: a fresh process up to its first response, with and without, in turn."""
 
 import os
 import subprocess

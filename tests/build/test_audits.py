@@ -41,10 +41,10 @@ def test_a_stack_is_scanned_with_its_nested_ones() -> None:
         assert {"SearchFunction", "AlarmTopic", "AlarmKey"} <= set(found.resources)
 
 
-def test_what_is_excepted_as_delivered_a_deployment_can_mend_except_for_the_queue() -> None:
+def test_parameters_can_fix_every_exception_of_the_default_stack_except_the_queue() -> None:
     remaining = {finding for exception in PLAN.exceptions for finding in exception.findings()}
     left = {finding for finding in remaining if finding.stack == "hardened"}
-    # The audit's function and bucket have exceptions of their own, and are there only when asked for.
+    # The audit's function and bucket have exceptions of their own, and are deployed only when enabled.
     assert {one.check for one in left if not one.resource.startswith(("Audit", "Suite"))} == {"CKV_AWS_116"}
 
 
@@ -92,7 +92,7 @@ def test_a_report_says_which_resource_of_which_stack_failed_and_how_many_checks_
     ["", "Traceback", '{"passed": 0, "failed": 0}', report(resource_count=2), report(parsing_errors=1)],
     ids=["nothing", "no-json", "nothing-scanned", "too-few", "unparsed"],
 )
-def test_a_scan_that_saw_less_than_everything_is_no_scan(seen: str) -> None:
+def test_a_scan_that_missed_a_resource_is_an_error(seen: str) -> None:
     with pytest.raises(ScanError, match="checkov"):
         audit_template.findings(seen, resources=3)
 
@@ -134,7 +134,7 @@ def advisory(request: RecordedRequest) -> CannedResponse:
     return CannedResponse(body=json.dumps({"vulns": [found]}).encode())
 
 
-def test_the_database_is_asked_for_every_version_and_what_it_knows_is_found() -> None:
+def test_every_version_is_looked_up_and_known_vulnerabilities_are_found() -> None:
     with recording_server(advisory) as database:
         found = audit_dependencies.find_vulnerable([("idna", "3.6"), ("idna", "3.7")], osv_url=database.url)
     assert found == [Vulnerable("idna", "3.6", ("PYSEC-1", "CVE-1"), ("3.7",))]
@@ -142,16 +142,14 @@ def test_the_database_is_asked_for_every_version_and_what_it_knows_is_found() ->
 
 
 @pytest.mark.parametrize(("options", "code"), [([], 3), (["--may-be-offline"], 0)], ids=["alone", "in-ci"])
-def test_a_database_out_of_reach_is_said_and_is_a_failure_unless_that_was_allowed(
-    options: list[str], code: int
-) -> None:
+def test_an_unreachable_database_is_reported_and_fails_unless_allowed(options: list[str], code: int) -> None:
     command = [sys.executable, "-m", "checks.audit_dependencies", "--osv-url", refusing_address(), *options]
     search_path = {"PYTHONPATH": f"tests{os.pathsep}."}
     run = subprocess.run(
         command, capture_output=True, text=True, check=False, cwd=pins.ROOT, env={**os.environ, **search_path}
     )
     assert (run.returncode, run.stdout) == (code, "")
-    assert run.stderr.startswith("NOT CHECKED for known vulnerabilities: the database cannot be asked (")
+    assert run.stderr.startswith("NOT CHECKED for known vulnerabilities: the database cannot be reached (")
     assert "Connection refused" in run.stderr
 
 
@@ -168,7 +166,7 @@ LOOKED_UP = '{"dependencies": [{"name": "idna", "version": "3.6", "vulns": []}]}
     ],
     ids=["503", "timeout", "a-login-page"],
 )
-def test_an_answer_that_is_none_counts_as_out_of_reach(trouble: str) -> None:
+def test_an_invalid_response_counts_as_unreachable(trouble: str) -> None:
     with pytest.raises(UncheckedError, match=trouble.partition(":")[0].rpartition(".")[2]):
         audit_dependencies.read(IDNA, "", trouble)
 
@@ -184,7 +182,7 @@ def test_an_answer_that_is_none_counts_as_out_of_reach(trouble: str) -> None:
     ],
     ids=["usage", "silence", "left-out", "skipped", "unread-advisory"],
 )
-def test_a_lookup_that_did_not_happen_is_never_a_pass(report: str, trouble: str) -> None:
+def test_a_failed_lookup_never_passes(report: str, trouble: str) -> None:
     with pytest.raises(BrokenError):
         audit_dependencies.read(IDNA, report, trouble)
 

@@ -10,7 +10,7 @@ from tools import pages, pins
 
 
 @pytest.mark.parametrize("name", [*pins.FILES, *pins.CONTENDERS])
-def test_pinned_file_was_made_from_what_is_asked_for_now(name: str) -> None:
+def test_a_pinned_file_was_made_from_the_current_requirements(name: str) -> None:
     first_line = (pins.ROOT / name).read_text("utf-8").splitlines()[0]
     assert first_line == pins.header(name), "stale: run make lock"
 

@@ -1,4 +1,4 @@
-"""The nested application of a deployed stack: who is told of what, and what the dashboard shows."""
+"""The nested observability application: its alarms, whom they notify, and its dashboard."""
 
 import json
 import re
@@ -100,8 +100,8 @@ def expression(title: str, name: str, **parameters: str) -> str:
     return str(found)
 
 
-def all_told(found: Stack) -> dict[str, dict[str, Any]]:
-    """Alarms that tell somebody."""
+def notifying_alarms(found: Stack) -> dict[str, dict[str, Any]]:
+    """The alarms that send notifications."""
     every = {**found.of_type("CloudWatch::Alarm"), **found.of_type("CloudWatch::CompositeAlarm")}
     return {name: properties for name, properties in every.items() if "AlarmActions" in properties}
 
@@ -109,7 +109,7 @@ def all_told(found: Stack) -> dict[str, dict[str, Any]]:
 # In the stack, or not
 
 
-def test_it_is_there_unless_left_out() -> None:
+def test_observability_is_deployed_unless_turned_off() -> None:
     assert APPLICATION in stack().resources
     without = stack(Observability="false")
     assert not without.of_type("CloudFormation::Stack")
@@ -124,13 +124,13 @@ def test_it_is_there_unless_left_out() -> None:
     ],
     ids=["without", "otherwise"],
 )
-def test_nothing_else_depends_on_its_parameters(parameters: dict[str, str]) -> None:
+def test_no_other_resource_depends_on_its_parameters(parameters: dict[str, str]) -> None:
     before, after = dict(stack().resources), dict(stack(**parameters).resources)
     assert before.pop(APPLICATION) != after.pop(APPLICATION, None)
     assert before == after
 
 
-def test_what_it_is_told_of_the_stack_exists_there() -> None:
+def test_the_resources_passed_to_it_exist_in_the_stack() -> None:
     given = stack().resources[APPLICATION]["Properties"]
     own = {name for name in references(given) if not name.startswith("AWS::")}
     assert own == {
@@ -194,20 +194,20 @@ def test_a_wrong_value_is_refused_before_anything_is_created(name: str, value: s
             "With AlarmEmail or AlarmTopicArn, Observability must be true; there are no alarms without it",
         ),
     ],
-    ids=["email", "topic", "without", "both", "nothing-to-tell"],
+    ids=["email", "topic", "without", "both", "no-alarms"],
 )
-def test_an_address_that_nothing_would_be_sent_to_breaks_a_rule(
+def test_an_address_that_would_receive_nothing_breaks_a_rule(
     parameters: dict[str, str], message: str | None
 ) -> None:
     assert broken_rules(**parameters) == ([message] if message else [])
 
 
-# Who is told
+# Notifications
 
 
-def test_every_alarm_tells_the_topic_when_it_begins_and_when_it_is_over() -> None:
-    told = all_told(observability_stack())
-    assert set(told) == {
+def test_every_alarm_notifies_the_topic_when_it_starts_and_ends() -> None:
+    alarms = notifying_alarms(observability_stack())
+    assert set(alarms) == {
         "LatencyAlarm",
         "FastBurnAlarm",
         "SlowBurnAlarm",
@@ -216,12 +216,14 @@ def test_every_alarm_tells_the_topic_when_it_begins_and_when_it_is_over() -> Non
         "ThrottleAlarm",
         "PassRateAlarm",
     }
-    for found in told.values():
+    for found in alarms.values():
         assert found["AlarmActions"] == found["OKActions"] == ["${AlarmTopic}"]
 
 
-def test_a_half_of_a_composite_alarm_tells_nobody_by_itself() -> None:
-    silent = set(observability_stack().of_type("CloudWatch::Alarm")) - set(all_told(observability_stack()))
+def test_a_part_of_a_composite_alarm_sends_no_notification() -> None:
+    silent = set(observability_stack().of_type("CloudWatch::Alarm")) - set(
+        notifying_alarms(observability_stack())
+    )
     assert silent == {name for name, _, _ in WINDOWS}
 
 
@@ -234,9 +236,9 @@ def test_an_address_is_subscribed_only_when_given() -> None:
     }
 
 
-def test_a_topic_of_ones_own_is_told_instead_and_nothing_is_made_in_its_place() -> None:
+def test_an_existing_topic_is_used_instead_of_a_new_one() -> None:
     found = observability_stack(AlarmTopicArn=TOPIC)
-    assert {topic for told in all_told(found).values() for topic in told["AlarmActions"]} == {TOPIC}
+    assert {topic for alarm in notifying_alarms(found).values() for topic in alarm["AlarmActions"]} == {TOPIC}
     assert found.outputs["AlarmTopicArn"]["Value"] == TOPIC
     assert not [
         made for made in found.resources.values() if made["Type"].startswith(("AWS::SNS", "AWS::KMS"))
@@ -271,7 +273,7 @@ def test_only_alarms_of_this_account_and_region_may_use_key_and_topic() -> None:
 # What alarms watch
 
 
-def test_cloudwatch_takes_every_alarm() -> None:
+def test_cloudwatch_accepts_every_alarm() -> None:
     for name, found in observability_stack().of_type("CloudWatch::Alarm").items():
         if "Metrics" not in found:
             continue
@@ -284,7 +286,7 @@ def test_cloudwatch_takes_every_alarm() -> None:
         assert list(dashboard_schema.math_problems(parts)) == [], name
 
 
-def test_names_of_alarms_are_the_stacks_own_and_differ() -> None:
+def test_alarm_names_are_unique_and_begin_with_the_stack_name() -> None:
     found = observability_stack()
     every = [
         *found.of_type("CloudWatch::Alarm").values(),
@@ -335,7 +337,7 @@ def test_a_burn_rate_is_the_share_missed_over_the_share_that_may_be(name: str) -
     burn = returned(alarm(name))["Expression"]
     # 4 of 200 are 2 %, twice the 1 % that 99 % leave.
     assert computed(burn, ms=3, mv=1, ns=150, nv=50) == pytest.approx(2.0)
-    # Nobody called validate-chunk: 30 of 100.
+    # validate-chunk was not called: 30 of 100.
     assert computed(burn, ms=30, mv=None, ns=100, nv=None) == pytest.approx(30.0)
     strict = returned(alarm(name, SloPercent="99.9"))["Expression"]
     assert computed(strict, ms=3, mv=1, ns=150, nv=50) == pytest.approx(20.0)
@@ -391,7 +393,7 @@ def test_one_throttled_request_raises_the_alarm() -> None:
     assert computed(returned(found)["Expression"], search=None, validation=1) == 1.0
 
 
-def test_a_suite_that_passes_less_than_asked_raises_the_alarm() -> None:
+def test_a_pass_rate_below_the_minimum_raises_the_alarm() -> None:
     found = alarm("PassRateAlarm", MinPassRate="80")
     assert (found["MetricName"], found["Statistic"]) == ("PassRate", "Minimum")
     assert (found["ComparisonOperator"], found["Threshold"]) == ("LessThanThreshold", "80")
@@ -411,7 +413,7 @@ def test_metrics_of_aws_are_named_as_aws_names_them() -> None:
 @pytest.mark.parametrize(
     "parameters", [{}, {"SloPercent": "99.9", "AlarmTopicArn": TOPIC}], ids=["default", "other"]
 )
-def test_cloudwatch_takes_the_dashboard(parameters: dict[str, str]) -> None:
+def test_cloudwatch_accepts_the_dashboard(parameters: dict[str, str]) -> None:
     assert dashboard_schema.problems(dashboard_body(observability_stack(**parameters))) == []
 
 
@@ -433,23 +435,23 @@ Spoil = Callable[[dict[str, Any]], Any]
     ],
     ids=["key", "type", "property", "no-region", "stat", "no-metric", "no-expression", "overlap", "width"],
 )  # fmt: skip
-def test_a_dashboard_that_cloudwatch_would_not_show_so_is_noticed(spoil: Spoil, problem: str) -> None:
+def test_a_dashboard_that_cloudwatch_would_not_show_is_found(spoil: Spoil, problem: str) -> None:
     spoiled = dashboard_body(observability_stack())
     spoil(spoiled)
     assert problem in "\n".join(dashboard_schema.problems(spoiled))
 
 
-def test_it_is_named_after_stack_and_region_since_names_are_shared_by_all_regions() -> None:
+def test_the_dashboard_name_contains_stack_and_region() -> None:
     assert (
         observability_stack().only("CloudWatch::Dashboard")["DashboardName"]
         == "${AWS::StackName}-${AWS::Region}"
     )
 
 
-def test_it_shows_the_state_of_every_alarm_that_tells_somebody() -> None:
+def test_the_dashboard_shows_the_state_of_every_alarm_that_notifies() -> None:
     (shown,) = widgets(observability_stack(), "alarm")
     assert set(shown["properties"]["alarms"]) == {
-        f"${{{name}.Arn}}" for name in all_told(observability_stack())
+        f"${{{name}.Arn}}" for name in notifying_alarms(observability_stack())
     }
 
 
@@ -472,7 +474,7 @@ def test_every_stage_has_a_graph() -> None:
 
 
 @pytest.mark.parametrize(("name", "title"), STAGES.items())
-def test_a_stage_is_shown_against_the_target_and_what_is_warned_of(name: str, title: str) -> None:
+def test_a_stage_is_shown_against_its_target_and_warning_threshold(name: str, title: str) -> None:
     properties = find_widget(observability_stack(LatencyTargetMs="700"), title)
     warned_of = {"EmbeddingLatency": [SLOW_EMBEDDING_MS], "QdrantLatency": [SLOW_SEARCH_MS]}
     assert lines_of(properties) == [700, *warned_of.get(name, [])]
@@ -498,7 +500,7 @@ def test_the_share_within_the_target_and_the_budget_left_are_those_of_the_object
     assert computed(hourly, **values) == pytest.approx(2.0)
 
 
-def test_both_figures_are_of_28_days_whatever_the_dashboard_shows() -> None:
+def test_both_figures_cover_28_days_for_any_dashboard_period() -> None:
     for title in ("Within the target, 28 days (%)", "Error budget left, 28 days (%)"):
         properties = find_widget(observability_stack(), title)
         assert (properties["start"], properties["setPeriodToTimeRange"]) == ("-P28D", True)
@@ -553,7 +555,7 @@ def test_a_saved_query_is_in_the_stacks_folder_and_reads_its_logs() -> None:
         assert set(query["LogGroupNames"]) <= {"${SearchLogs}", "${ValidateChunkLogs}", "${AccessLogs}"}
 
 
-def test_every_query_tells_requests_from_other_lines_or_shows_all_lines_of_one() -> None:
+def test_every_query_filters_request_lines_or_shows_all_lines_of_one_request() -> None:
     for name, query in queries(observability_stack()).items():
         if not name.endswith(("/One request", "/Turned away before a function")):
             assert 'filter message = "request"' in query, name

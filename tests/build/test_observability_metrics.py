@@ -47,7 +47,7 @@ from support.template import Stack, stack
 SEARCH, VALIDATION = "${SearchFunction}", "${ValidateChunkFunction}"
 TEXT = "The tapir sleeps."
 QUESTION = {"query_text": "Where does the tapir sleep?", "query_id": "q-1"}
-ASKED: list[tuple[Event, str]] = [
+REQUESTS: list[tuple[Event, str]] = [
     (post("/search", QUESTION), SEARCH),
     (post("/search", QUESTION), SEARCH),
     (post("/search", {"query_text": " ", "top_k": 0}), SEARCH),
@@ -103,11 +103,11 @@ def deployed() -> Iterator[Services]:
 def written(deployed: Services, capsys: pytest.CaptureFixture[str]) -> Iterator[CapturedOutput]:
     """What the handlers wrote of all these requests."""
     with capture_stdout(capsys) as output, container.override(deployed):
-        for event, function in ASKED:
+        for event, function in REQUESTS:
             sent = deepcopy(event)
             sent["requestContext"]["timeEpoch"] = time.time() * 1000
             invoke(sent, LambdaContext(function_name=function))
-        assert len(output.metrics) == len(output.requests) == len(ASKED)
+        assert len(output.metrics) == len(output.requests) == len(REQUESTS)
         yield output
 
 
@@ -123,7 +123,7 @@ def of_a_run(capsys: pytest.CaptureFixture[str]) -> set[Metric]:
 
 @pytest.fixture
 def emits(of_a_run: set[Metric], written: CapturedOutput) -> set[Metric]:
-    """What was emitted, and what is emitted for codes and kinds that nobody provoked here."""
+    """What was emitted, and what is emitted for codes and kinds that no request here provoked."""
     return emitted_metrics(written.metrics) | of_a_run | metrics_by_rule("dev", SEARCH, VALIDATION)
 
 
@@ -151,7 +151,7 @@ def test_codes_and_kinds_are_emitted_by_the_rule(written: CapturedOutput) -> Non
 
 def test_the_codes_are_those_of_the_functions() -> None:
     assert {"INTERNAL", "QDRANT_TIMEOUT", "INVALID_REQUEST"} <= set(error_codes())
-    assert "AWS_FAILED" not in error_codes(), "only a terminal asks AWS"
+    assert "AWS_FAILED" not in error_codes(), "only the CLI calls AWS"
 
 
 def test_another_environment_has_metrics_of_its_own(emits: set[Metric]) -> None:
@@ -159,38 +159,38 @@ def test_another_environment_has_metrics_of_its_own(emits: set[Metric]) -> None:
     assert len(found) == 2 * len(emits)
 
 
-def test_a_metric_that_the_dashboard_calls_otherwise_is_noticed_both_ways(emits: set[Metric]) -> None:
+def test_a_metric_misnamed_on_the_dashboard_is_found_both_ways(emits: set[Metric]) -> None:
     spoiled = changed("Dashboard", "QdrantLatency", "QdrantTime")
     assert differences(emits, graphed_metrics(spoiled)) == [
-        f"QdrantLatency of {SEARCH} is emitted, but nobody looks at it",
-        f"QdrantLatency of {VALIDATION} is emitted, but nobody looks at it",
-        f"QdrantTime of {SEARCH} is looked at, but nobody emits it",
-        f"QdrantTime of {VALIDATION} is looked at, but nobody emits it",
+        f"QdrantLatency of {SEARCH} is emitted, but nothing shows it",
+        f"QdrantLatency of {VALIDATION} is emitted, but nothing shows it",
+        f"QdrantTime of {SEARCH} is shown, but nothing emits it",
+        f"QdrantTime of {VALIDATION} is shown, but nothing emits it",
     ]
 
 
-def test_a_metric_that_an_alarm_calls_otherwise_is_noticed(emits: set[Metric]) -> None:
+def test_a_metric_misnamed_in_an_alarm_is_found(emits: set[Metric]) -> None:
     spoiled = changed("FastBurnHour", "TargetMissed", "TargetsMissed")
     assert differences(emits, graphed_metrics(spoiled) | watched_metrics(spoiled)) == [
-        f"TargetsMissed of {SEARCH} is looked at, but nobody emits it",
-        f"TargetsMissed of {VALIDATION} is looked at, but nobody emits it",
+        f"TargetsMissed of {SEARCH} is shown, but nothing emits it",
+        f"TargetsMissed of {VALIDATION} is shown, but nothing emits it",
     ]
 
 
-def test_a_metric_that_a_handler_calls_otherwise_is_noticed_both_ways(emits: set[Metric]) -> None:
+def test_a_metric_misnamed_in_a_handler_is_found_both_ways(emits: set[Metric]) -> None:
     renamed = {replace(m, name="BestScore") if m.name == "TopScore" else m for m in emits}
     assert differences(renamed, graphed_metrics(observability_stack())) == [
-        f"BestScore of {SEARCH} is emitted, but nobody looks at it",
-        f"TopScore of {SEARCH} is looked at, but nobody emits it",
+        f"BestScore of {SEARCH} is emitted, but nothing shows it",
+        f"TopScore of {SEARCH} is shown, but nothing emits it",
     ]
 
 
-def test_a_metric_of_a_function_that_does_not_emit_it_is_noticed(emits: set[Metric]) -> None:
+def test_a_metric_of_a_function_that_does_not_emit_it_is_found(emits: set[Metric]) -> None:
     shown = graphed_metrics(observability_stack())
     (embedding,) = (metric for metric in shown if metric.name == "EmbeddingLatency")
     dimensions = {**dict(embedding.dimensions), "function": VALIDATION}
     assert differences(emits, shown | {Metric.of(NAMESPACE, embedding.name, dimensions)}) == [
-        f"EmbeddingLatency of {VALIDATION} is looked at, but nobody emits it"
+        f"EmbeddingLatency of {VALIDATION} is shown, but nothing emits it"
     ]
 
 
@@ -203,10 +203,10 @@ def test_a_run_of_a_suite_emits_its_four_figures(of_a_run: set[Metric]) -> None:
     ]
 
 
-def test_a_metric_of_suites_under_another_function_is_noticed(emits: set[Metric]) -> None:
+def test_a_suite_metric_of_another_function_is_found(emits: set[Metric]) -> None:
     dimensions = {"service": "chunkproof", "environment": "dev", "function": SEARCH}
     shown = graphed_metrics(observability_stack()) | {Metric.of(NAMESPACE, "PassRate", dimensions)}
-    assert differences(emits, shown) == [f"PassRate of {SEARCH} is looked at, but nobody emits it"]
+    assert differences(emits, shown) == [f"PassRate of {SEARCH} is shown, but nothing emits it"]
 
 
 def changed(resource: str, old: str, new: str) -> Stack:
@@ -261,14 +261,14 @@ def test_the_trace_of_a_bug_is_found_by_the_request_id(
     ]
 
 
-def test_a_field_that_no_line_has_is_noticed(written: CapturedOutput) -> None:
+def test_a_field_that_no_log_line_has_is_found(written: CapturedOutput) -> None:
     spoiled = changed("LatestErrors", "stages_ms.total", "stages_ms.whole")
     assert unknown_fields(spoiled, known_fields(written)) == {
         "${AWS::StackName}/Latest errors": {"stages_ms.whole"}
     }
 
 
-def test_fields_are_told_from_words_texts_and_names_of_the_query() -> None:
+def test_fields_are_distinguished_from_keywords_strings_and_aliases() -> None:
     query = """filter a = "b c" and d.e like /f g/ or h >= 400
         | fields coalesce(i, j.k) as l
         | stats count(*) as m, pct(n.o, 95) as p by q, bin(5m)

@@ -1,4 +1,4 @@
-"""docs/guides/operate.md tells of every alarm what it means, what to look at and what to do."""
+"""docs/guides/operate.md explains every alarm: what it means, what to look at and what to do."""
 
 import re
 
@@ -21,8 +21,8 @@ def saved_queries() -> set[str]:
     return {query["Name"].removeprefix(f"{STACK}/") for query in found}
 
 
-def telling() -> set[str]:
-    """Names of the alarms that tell somebody."""
+def notifying_alarms() -> set[str]:
+    """Names of the alarms that send notifications."""
     found = observability_stack()
     every = {**found.of_type("CloudWatch::Alarm"), **found.of_type("CloudWatch::CompositeAlarm")}
     return {a["AlarmName"].removeprefix(f"{STACK}-") for a in every.values() if "AlarmActions" in a}
@@ -31,7 +31,7 @@ def telling() -> set[str]:
 def test_every_alarm_has_a_section_and_every_section_an_alarm() -> None:
     of_the_stack = set(stack().of_type("CloudWatch::Alarm"))
     written = {name for heading in SECTIONS for name in heading.split(", ")}
-    assert written == telling() | of_the_stack
+    assert written == notifying_alarms() | of_the_stack
 
 
 def test_a_section_says_what_the_alarm_means_what_to_look_at_and_what_to_do() -> None:
@@ -61,7 +61,7 @@ def test_what_is_named_to_look_at_exists() -> None:
 
 
 def test_halves_of_a_burn_are_named_where_their_alarm_is_explained() -> None:
-    for name in set(names("Alarm").values()) - telling():
+    for name in set(names("Alarm").values()) - notifying_alarms():
         (heading,) = (heading for heading in SECTIONS if name.startswith(heading))
         assert f"`{name}`" in SECTIONS[heading]
 
@@ -71,7 +71,7 @@ def test_an_alarm_says_where_to_read_on() -> None:
     every = {**found.of_type("CloudWatch::Alarm"), **found.of_type("CloudWatch::CompositeAlarm")}
     for alarm in every.values():
         name = alarm["AlarmName"].removeprefix(f"{STACK}-")
-        if name in telling():
+        if name in notifying_alarms():
             assert re.search(rf"docs/guides/operate\.md[,:] {name}$", alarm["AlarmDescription"])
 
 

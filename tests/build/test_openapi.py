@@ -137,11 +137,11 @@ def test_a_retyped_field_is_found(field: str, to: dict[str, Any], words: str) ->
     assert f"GET /things/{{name}} answer 200: {words}" in changed(*THING, "properties", field, to=to)
 
 
-def test_a_field_that_is_demanded_now_is_found_in_requests_only() -> None:
+def test_a_newly_required_field_is_found_in_requests_only() -> None:
     assert changed(*THING, "required", to=["id", "size"]) == ["POST /things request: size is required now"]
 
 
-def test_parameters_are_looked_at_as_well() -> None:
+def test_changed_parameters_are_found() -> None:
     way = ("paths", "/things/{name}", "get", "parameters")
     name, deep = OLD["paths"]["/things/{name}"]["get"]["parameters"]
     where = "GET /things/{name} query parameter deep"
@@ -170,11 +170,11 @@ def test_what_is_added_or_reworded_breaks_nothing(path: tuple[str, ...], to: Any
 # the API itself
 
 
-def test_the_api_keeps_what_version_1_0_promised() -> None:
+def test_the_api_is_compatible_with_version_1_0() -> None:
     assert breaking_changes(json.loads(PROMISED.read_text("utf-8")), document()) == []
 
 
-def test_the_promise_is_of_the_contracts_version() -> None:
+def test_the_compared_document_has_the_contract_version() -> None:
     promised = json.loads(PROMISED.read_text("utf-8"))
     assert promised["info"]["version"] == document()["info"]["version"] == CONTRACT_VERSION == "1.0"
 
@@ -197,7 +197,7 @@ def test_the_promise_is_of_the_contracts_version() -> None:
         ("ErrorDetail", "code"),
     ],
 )
-def test_no_field_can_go_unnoticed(schema: str, field: str) -> None:
+def test_the_removal_of_any_field_is_found(schema: str, field: str) -> None:
     poorer = deepcopy(document())
     del poorer["components"]["schemas"][schema]["properties"][field]
     assert any(change.endswith(f": {field} is gone") for change in breaking_changes(document(), poorer))

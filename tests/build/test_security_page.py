@@ -18,7 +18,7 @@ def written_in(file: str) -> frozenset[str]:
 
 
 def missing(page: str) -> list[str]:
-    """The tests that a page names and nobody has written."""
+    """List the tests that a page names but that do not exist."""
     return [f"{file}::{name}" for file, name in NAMED.findall(page) if name not in written_in(file)]
 
 
@@ -32,7 +32,7 @@ def test_every_test_that_the_page_names_exists() -> None:
     assert missing(PAGE) == []
 
 
-def test_a_test_or_file_that_is_not_there_is_noticed() -> None:
+def test_a_missing_test_or_file_is_found() -> None:
     page = (
         "`build/test_security_page.py::test_gone` `build/gone.py::test_gone` `build/test_audits.py::report`"
     )
@@ -48,6 +48,6 @@ def test_every_claim_names_a_test() -> None:
     assert [row for row in claims(PAGE) if not NAMED.search(row)] == []
 
 
-def test_a_claim_that_names_none_is_noticed() -> None:
+def test_a_claim_without_a_test_is_found() -> None:
     page = "| attempt | what stops it | shown by |\n|---|---|---|\n| a | b | later |\n"
     assert [row for row in claims(page) if not NAMED.search(row)] == ["| a | b | later |"]

@@ -31,7 +31,7 @@ def states(name: str) -> dict[str, Any]:
 
 
 @applications
-def test_it_is_there_only_when_asked_for(name: str) -> None:
+def test_an_application_is_deployed_only_when_enabled(name: str) -> None:
     assert APPLICATIONS[name] not in stack().resources
     assert APPLICATIONS[name] in stack(**{name.capitalize(): "true"}).resources
 
@@ -60,7 +60,7 @@ def test_every_state_leads_somewhere_and_every_failure_is_retried_with_a_backoff
 
 @applications
 @pytest.mark.parametrize("parameters", [{}, {"KmsKeyArn": KEY}], ids=["as delivered", "with a key"])
-def test_nobody_may_do_more_than_is_needed(name: str, parameters: dict[str, str]) -> None:
+def test_every_role_has_only_the_permissions_it_needs(name: str, parameters: dict[str, str]) -> None:
     documents = [role["Policies"] for role in application(name, **parameters).of_type("IAM::Role").values()]
     actions = {
         action

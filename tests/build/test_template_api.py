@@ -41,7 +41,7 @@ def test_the_api_has_exactly_the_routes_of_the_contract() -> None:
     assert {route for route, _ in routes(stack().api)} == set(FUNCTION_OF_ROUTE)
 
 
-def test_no_route_is_open_unless_asked_for(any_stack: Stack) -> None:
+def test_no_route_is_open_by_default(any_stack: Stack) -> None:
     assert open_routes(any_stack.api) == set()
 
 
@@ -61,7 +61,7 @@ def test_callers_sign_with_iam_by_default() -> None:
     }
 
 
-def test_with_an_issuer_callers_bring_a_token_of_it_for_one_of_the_audiences() -> None:
+def test_with_an_issuer_callers_need_its_token_for_one_of_the_audiences() -> None:
     assert stack(**JWT).api["components"]["securitySchemes"] == {
         "caller": {
             "type": "oauth2",
@@ -79,7 +79,7 @@ def test_with_an_issuer_callers_bring_a_token_of_it_for_one_of_the_audiences() -
 
 @pytest.mark.parametrize("security", [None, [], [{}], [{"caller": []}, {}], [{"nobody": []}]], ids=str)
 @pytest.mark.parametrize(("path", "method"), [("/search", "post"), ("/collections/{name}", "get")])
-def test_a_route_that_lost_its_security_is_noticed(
+def test_a_route_that_lost_its_security_is_found(
     api: dict[str, Any], path: str, method: str, security: list[Any] | None
 ) -> None:
     operation = api["paths"][path][method]
@@ -89,7 +89,7 @@ def test_a_route_that_lost_its_security_is_noticed(
     assert open_routes(api) == {f"{method.upper()} {path}"}
 
 
-def test_a_route_that_was_added_without_security_is_noticed(api: dict[str, Any]) -> None:
+def test_a_route_added_without_security_is_found(api: dict[str, Any]) -> None:
     api["security"] = [{"caller": []}]  # API Gateway does not read it here
     api["paths"]["/new"] = {"x-amazon-apigateway-any-method": {"responses": {}}}
     assert open_routes(api) == {"X-AMAZON-APIGATEWAY-ANY-METHOD /new"}
@@ -103,7 +103,7 @@ def test_a_route_that_was_added_without_security_is_noticed(api: dict[str, Any])
     ],
     ids=["no-authtype", "no-issuer"],
 )
-def test_a_scheme_that_checks_nothing_is_noticed(api: dict[str, Any], scheme: dict[str, Any]) -> None:
+def test_a_security_scheme_that_checks_nothing_is_found(api: dict[str, Any], scheme: dict[str, Any]) -> None:
     api["components"]["securitySchemes"]["caller"] = scheme
     assert open_routes(api) == set(FUNCTION_OF_ROUTE)
 
@@ -147,7 +147,7 @@ def test_there_is_no_other_way_in(any_stack: Stack) -> None:
     }
 
 
-def test_no_other_site_may_read_answers(any_stack: Stack) -> None:
+def test_no_other_site_may_read_responses(any_stack: Stack) -> None:
     assert "CorsConfiguration" not in any_stack.only("ApiGatewayV2::Api")
     assert not [key for key in any_stack.api if "cors" in key]
 
@@ -187,7 +187,7 @@ def test_by_default_the_stack_is_the_api_two_functions_and_what_these_need() -> 
     ]
 
 
-def test_the_stage_lets_through_what_the_parameters_say() -> None:
+def test_the_stage_throttles_as_the_parameters_say() -> None:
     stage = stack(ThrottleRate="7", ThrottleBurst="9").only("ApiGatewayV2::Stage")
     assert stage["StageName"] == "$default"
     limits = stage["DefaultRouteSettings"]

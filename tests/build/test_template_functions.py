@@ -92,14 +92,14 @@ def test_a_function_is_traced_only_when_a_layer_for_it_is_given(function: str) -
 
 
 @functions
-def test_the_secrets_extension_is_there_only_with_a_secret_and_where_it_is_asked_for(function: str) -> None:
-    def asked(**parameters: str) -> tuple[bool, str]:
+def test_the_secrets_extension_is_added_only_when_enabled_and_with_a_secret(function: str) -> None:
+    def extension(**parameters: str) -> tuple[bool, str]:
         made = stack(**parameters).of_type("Lambda::Function")[function]
         return SECRETS_LAYER in made["Layers"], made["Environment"]["Variables"]["CHUNKPROOF_SECRETS_PORT"]
 
-    assert asked(SecretArn=SECRET) == (False, "")
-    assert asked(SecretsExtensionArn=SECRETS_LAYER) == (False, "")
-    assert asked(SecretArn=SECRET, SecretsExtensionArn=SECRETS_LAYER) == (True, "2773")
+    assert extension(SecretArn=SECRET) == (False, "")
+    assert extension(SecretsExtensionArn=SECRETS_LAYER) == (False, "")
+    assert extension(SecretArn=SECRET, SecretsExtensionArn=SECRETS_LAYER) == (True, "2773")
 
 
 # https://docs.aws.amazon.com/apigateway/latest/developerguide/http-api-logging-variables.html
@@ -149,7 +149,7 @@ def test_functions_and_layer_run_on_python_3_13(function: str) -> None:
 
 
 @functions
-def test_a_function_has_the_layer_and_the_memory_asked_for(function: str) -> None:
+def test_a_function_has_the_layer_and_the_configured_memory(function: str) -> None:
     found = stack(MemorySize="2048")
     (layer,) = found.of_type("Lambda::LayerVersion")
     assert properties(found, function)["Layers"] == [f"${{{layer}}}"]
@@ -164,7 +164,7 @@ def test_lambda_waits_longer_than_the_longest_deadline(function: str) -> None:
 
 
 @functions
-def test_only_subnets_bring_a_function_into_a_vpc(function: str) -> None:
+def test_a_function_is_in_a_vpc_only_with_subnets(function: str) -> None:
     assert "VpcConfig" not in properties(stack(), function)
     assert "VpcConfig" not in properties(stack(SecurityGroupIds="sg-1"), function)
     inside = stack(SubnetIds="subnet-1,subnet-2", SecurityGroupIds="sg-1")
@@ -175,14 +175,14 @@ def test_only_subnets_bring_a_function_into_a_vpc(function: str) -> None:
 
 
 @functions
-def test_a_function_has_a_limit_of_its_own_only_when_asked_for(function: str) -> None:
+def test_a_function_has_reserved_concurrency_only_when_set(function: str) -> None:
     assert "ReservedConcurrentExecutions" not in properties(stack(), function)
     limited = stack(ReservedConcurrency="20")
     assert properties(limited, function)["ReservedConcurrentExecutions"] == "20"
 
 
 @functions
-def test_a_key_of_the_operators_encrypts_the_environment_only_when_given(function: str) -> None:
+def test_a_customer_key_encrypts_the_environment_only_when_given(function: str) -> None:
     assert "KmsKeyArn" not in properties(stack(), function)
     assert properties(stack(KmsKeyArn=KEY), function)["KmsKeyArn"] == KEY
     assert "KmsKeyArn" not in properties(stack(SecretKmsKeyArn=KEY), function)
@@ -209,7 +209,7 @@ def test_a_function_logs_to_a_group_of_its_own(function: str) -> None:
     assert properties(stack(), function)["LoggingConfig"] == {"LogGroup": f"${{{LOGS[function]}}}"}
 
 
-def test_every_log_group_belongs_to_the_stack_and_forgets_when_asked() -> None:
+def test_every_log_group_belongs_to_the_stack_and_has_the_configured_retention() -> None:
     groups = stack(LogRetentionDays="14").of_type("Logs::LogGroup")
     assert {name: group["LogGroupName"] for name, group in groups.items()} == {
         "SearchLogs": "/chunkproof/${AWS::StackName}/search",
@@ -219,7 +219,7 @@ def test_every_log_group_belongs_to_the_stack_and_forgets_when_asked() -> None:
     assert {group["RetentionInDays"] for group in groups.values()} == {"14"}
 
 
-def test_a_key_of_the_operators_encrypts_every_log_group_only_when_given() -> None:
+def test_a_customer_key_encrypts_every_log_group_only_when_given() -> None:
     assert not [group for group in stack().of_type("Logs::LogGroup").values() if "KmsKeyId" in group]
     groups = stack(KmsKeyArn=KEY).of_type("Logs::LogGroup").values()
     assert [group["KmsKeyId"] for group in groups] == [KEY, KEY, KEY]
@@ -284,14 +284,14 @@ def test_uploading_the_same_release_again_publishes_no_version() -> None:
 
 
 @functions
-def test_snapshots_are_taken_only_when_asked_for(function: str) -> None:
+def test_snapstart_is_on_only_when_enabled(function: str) -> None:
     assert "SnapStart" not in properties(stack(), function)
     assert properties(stack(SnapStart="PublishedVersions"), function)["SnapStart"] == {
         "ApplyOn": "PublishedVersions"
     }
 
 
-def test_a_version_takes_over_at_once_by_default() -> None:
+def test_a_new_version_gets_all_traffic_at_once_by_default() -> None:
     found = stack()
     assert not [name for name, made in found.resources.items() if "CodeDeploy" in name + made["Type"]]
     assert not [name for name, made in found.resources.items() if "UpdatePolicy" in made]
@@ -301,7 +301,7 @@ def test_a_version_takes_over_at_once_by_default() -> None:
 @pytest.mark.parametrize(
     "steps", ["Canary10Percent5Minutes", "Canary10Percent30Minutes", "Linear10PercentEvery1Minute"]
 )
-def test_a_gradual_rollout_takes_the_chosen_steps_and_goes_back_on_errors(function: str, steps: str) -> None:
+def test_a_gradual_rollout_uses_the_chosen_steps_and_rolls_back_on_errors(function: str, steps: str) -> None:
     found = stack(GradualRollout="true", RolloutSteps=steps)
     group = found.of_type("CodeDeploy::DeploymentGroup")[f"{function}DeploymentGroup"]
     assert group["DeploymentConfigName"] == f"CodeDeployDefault.Lambda{steps}"
@@ -338,7 +338,7 @@ def test_an_alarm_watches_for_errors_of_what_callers_reach(function: str, rollou
 
 
 @functions
-def test_a_bug_that_is_answered_counts_as_broken_by_its_log_line(function: str) -> None:
+def test_a_bug_answered_with_a_500_counts_as_an_error_by_its_log_line(function: str) -> None:
     found = stack().of_type("Logs::MetricFilter")[BROKEN[function]]
     assert found["LogGroupName"] == stack().of_type("Lambda::Function")[function]["LoggingConfig"]["LogGroup"]
     assert found["MetricTransformations"][0]["MetricName"] == BROKEN[function]
@@ -347,7 +347,7 @@ def test_a_bug_that_is_answered_counts_as_broken_by_its_log_line(function: str) 
 
 
 @functions
-def test_one_error_raises_the_alarm_and_silence_does_not(function: str) -> None:
+def test_one_error_raises_the_alarm_and_missing_data_does_not(function: str) -> None:
     alarm = stack().of_type("CloudWatch::Alarm")[ALARMS[function]]
     assert (alarm["ComparisonOperator"], alarm["Threshold"]) == ("GreaterThanThreshold", 0)
     assert alarm["EvaluationPeriods"] == 1

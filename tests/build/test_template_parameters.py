@@ -1,4 +1,4 @@
-"""What a deployment may be told, what the functions learn of it, and what it tells back."""
+"""The template's parameters, the environment that they give the functions, and the outputs."""
 
 import os
 import subprocess
@@ -54,7 +54,7 @@ def settings(**parameters: str) -> Settings:
 
 
 def cfn_lint(path: Path, home: Path) -> subprocess.CompletedProcess[str]:
-    """A run without the settings of whoever runs the tests."""
+    """Run without the settings of this machine."""
     command = [str(Path(sys.executable).with_name("cfn-lint")), "--format", "parseable", "--", str(path)]
     env = {"PATH": os.environ["PATH"], "HOME": str(home)}
     return subprocess.run(command, cwd=home, env=env, capture_output=True, text=True, check=False)
@@ -66,12 +66,12 @@ def cfn_lint(path: Path, home: Path) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     "path", [TEMPLATE, *ROOT.glob("functions/*/template.yaml")], ids=lambda p: p.parent.name
 )
-def test_cfn_lint_has_nothing_to_say(path: Path, tmp_path: Path) -> None:
+def test_cfn_lint_finds_nothing(path: Path, tmp_path: Path) -> None:
     run = cfn_lint(path, tmp_path)
     assert (run.stdout, run.stderr, run.returncode) == ("", "", 0)
 
 
-def test_cfn_lint_would_speak_up(tmp_path: Path) -> None:
+def test_cfn_lint_finds_a_planted_mistake(tmp_path: Path) -> None:
     spoiled = tmp_path / "template.yaml"
     text = TEMPLATE.read_text("utf-8").replace("!GetAtt SearchRole.Arn", "!GetAtt NoRole.Arn")
     spoiled.write_text(text, "utf-8")
@@ -307,7 +307,7 @@ def test_claim_and_field_of_a_tenant_reach_their_settings_together() -> None:
     assert (settings().tenant_claim, settings().tenant_field) == (None, None)
 
 
-def test_queries_are_not_logged_unless_asked_for() -> None:
+def test_queries_are_not_logged_by_default() -> None:
     assert environment()["CHUNKPROOF_LOG_QUERIES"] == "false"
     assert settings().log_queries is False
 

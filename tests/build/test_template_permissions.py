@@ -117,7 +117,7 @@ def test_every_function_has_a_role_of_its_own_that_only_lambda_takes() -> None:
 
 
 @pytest.mark.parametrize("parameters", [{}, EVERYTHING], ids=["default", "everything"])
-def test_no_policy_has_a_wildcard_and_none_belongs_to_nobody(parameters: dict[str, str]) -> None:
+def test_no_policy_has_a_wildcard_and_every_policy_has_a_role(parameters: dict[str, str]) -> None:
     found = stack(**parameters)
     assert not found.of_type("IAM::Policy")
     documents = list(values_under(found.resources, "PolicyDocument"))

@@ -73,7 +73,7 @@ def test_a_value_is_what_a_deployment_would_see(node: Any, value: Any) -> None:
     ],
     ids=["unknown", "condition-not-met", "unknown-in-text", "function-not-understood"],
 )
-def test_what_cannot_be_resolved_is_refused(node: Any) -> None:
+def test_a_node_that_cannot_be_resolved_is_refused(node: Any) -> None:
     with pytest.raises(RefusedError):
         value_of(node)
 
@@ -106,7 +106,7 @@ def test_references_are_found_at_any_depth() -> None:
     assert references({"a": ["${Api}/x", {"b": "${Logs.Arn}"}]}) == {"Api", "Logs"}
 
 
-def test_nothing_depends_on_who_runs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_template_resolves_without_aws_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     for variable in ("AWS_REGION", "AWS_DEFAULT_REGION"):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setenv("AWS_PROFILE", "nobody-has-this-one")

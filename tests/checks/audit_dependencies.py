@@ -2,7 +2,7 @@
 
 Every version in every pinned file is looked up, those for other platforms and Pythons too. Exit 1 for a
 vulnerability without an exception, or an exception without a vulnerability; 3 when the database cannot be
-asked, or 0 and a warning with --may-be-offline; 2 when pip-audit fails otherwise.
+reached, or 0 and a warning with --may-be-offline; 2 when pip-audit fails otherwise.
 """
 
 import argparse
@@ -29,7 +29,7 @@ Pin = tuple[str, str]
 
 
 class UncheckedError(Exception):
-    """The database could not be asked."""
+    """The database could not be reached."""
 
 
 class BrokenError(Exception):
@@ -158,7 +158,8 @@ def main() -> None:
         found = find_vulnerable(list(files), osv_url=given.osv_url)
     except UncheckedError as error:
         print(
-            f"NOT CHECKED for known vulnerabilities: the database cannot be asked ({error})", file=sys.stderr
+            f"NOT CHECKED for known vulnerabilities: the database cannot be reached ({error})",
+            file=sys.stderr,
         )
         raise SystemExit(0 if given.may_be_offline else 3) from None
     except BrokenError as error:

@@ -96,7 +96,7 @@ def scan(stacks: dict[str, Stack], checkov: Path) -> tuple[set[Finding], int]:
         run = subprocess.run(
             [checkov.absolute(), *options.split(), *(f"{name}.json" for name in stacks)],
             cwd=folder,
-            # Without the settings of whoever runs this.
+            # Without the settings of this machine.
             env={"PATH": os.environ["PATH"], "HOME": folder},
             capture_output=True,
             text=True,

@@ -1,4 +1,4 @@
-"""A handler as Lambda runs it: in a process that has the artefacts and what the runtime brings, and nothing else."""
+"""Run a handler as Lambda does: in a process with the built artefacts, the runtime's packages and nothing else."""
 
 import json
 import subprocess
@@ -10,7 +10,7 @@ import boto3
 
 from support.python313 import python313
 
-# What Lambda's runtime brings along.
+# The packages of Lambda's runtime.
 RUNTIME = ("boto3", "botocore", "s3transfer", "jmespath", "dateutil", "six.py", "urllib3")
 CALL = """
     import json, sys
@@ -30,7 +30,7 @@ CALL = """
 
 
 def link_runtime_packages(folder: Path) -> Path:
-    """The runtime's own packages, to be put on a path."""
+    """Link the runtime's own packages into a folder for the path."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in RUNTIME:
         (folder / name).symlink_to(Path(boto3.__file__).parents[1] / name)
@@ -38,7 +38,7 @@ def link_runtime_packages(folder: Path) -> Path:
 
 
 def call_handler(event: dict[str, Any], environment: dict[str, str]) -> dict[str, Any]:
-    """The answer of the handler on this path, in a process that has no other packages."""
+    """Call the handler in a process without other packages, and return its response."""
     own = {"PYTHONDONTWRITEBYTECODE": "1", "POWERTOOLS_SERVICE_NAME": "chunkproof"}
     run = subprocess.run(
         [str(python313()), "-S", "-W", "error::ImportWarning", "-c", textwrap.dedent(CALL)],

@@ -1,4 +1,4 @@
-"""A clock that goes when it is told to."""
+"""A clock that only moves when a test sets it."""
 
 from dataclasses import dataclass
 from types import ModuleType
@@ -17,7 +17,7 @@ class Clock:
 
 
 def replace_clock(module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """The clock that this module looks at from now on."""
+    """Replace the clock of a module, and return the new one."""
     clock = Clock()
     monkeypatch.setattr(module, "monotonic", clock)
     return clock

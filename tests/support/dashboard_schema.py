@@ -1,7 +1,7 @@
-"""What CloudWatch takes as a dashboard: the part of its documented structure that is used here.
+"""The part of CloudWatch's documented dashboard structure that is used here.
 
-After "Dashboard Body Structure and Syntax" in the CloudWatch API reference. CloudWatch drops a property that it does
-not know without a word, so an unknown one is a problem here. What a schema cannot say, `problems` checks by hand.
+After "Dashboard Body Structure and Syntax" in the CloudWatch API reference. CloudWatch silently drops properties
+that it does not know, so an unknown one is a problem here. What a schema cannot say, `problems` checks by hand.
 """
 
 import re
@@ -104,7 +104,7 @@ BODY = Draft202012Validator(
 
 
 def problems(body: Any) -> list[str]:
-    """Why CloudWatch would not show the dashboard as it is meant."""
+    """List why CloudWatch would not show the dashboard as intended."""
     found = [f"{error.json_path}: {error.message[:200]}" for error in BODY.iter_errors(body)]
     for number, widget in enumerate([] if found else body["widgets"]):
         at = widget.get("properties", {}).get("title", f"widget {number}")

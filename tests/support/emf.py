@@ -1,4 +1,4 @@
-"""CloudWatch's embedded metric format: what a line must be for CloudWatch to make metrics of it.
+"""CloudWatch's embedded metric format: the rules that a log line must follow to become metrics.
 
 After the specification in the CloudWatch user guide. What a schema cannot say, `problems` checks by hand.
 """
@@ -83,7 +83,7 @@ DIMENSION_VALUE = {
 
 
 def problems(document: Any) -> list[str]:
-    """Why CloudWatch would not make all the metrics that the document announces."""
+    """List why CloudWatch would not create all metrics that the document declares."""
     found = _schema_problems(SCHEMA, document)
     if found:
         return found
@@ -92,7 +92,7 @@ def problems(document: Any) -> list[str]:
         found.append(f"{size} bytes are more than {MAX_LINE_BYTES}")
     for directive in document["_aws"]["CloudWatchMetrics"]:
         metrics = [metric["Name"] for metric in directive["Metrics"]]
-        found += [f"{name} is announced twice" for name in set(metrics) if metrics.count(name) > 1]
+        found += [f"{name} is declared twice" for name in set(metrics) if metrics.count(name) > 1]
         dimensions = {name for names in directive["Dimensions"] for name in names}
         found += [f"{name} is a metric and a dimension" for name in dimensions & set(metrics)]
         found += [

@@ -1,4 +1,4 @@
-"""Requests that nobody would write, sent to the handlers: each must be answered as the API document promises."""
+"""Odd requests for the handlers; each response must be one that the OpenAPI document describes."""
 
 import base64
 import json
@@ -117,7 +117,7 @@ def events(draw: st.DrawFn) -> dict[str, Any]:
 
 @contextmanager
 def in_memory_handlers() -> Iterator[None]:
-    """The handlers over three chunks in memory."""
+    """Let the handlers use three chunks in memory."""
     store, embed = QdrantStore.open_local(None), hashed(SIZE)
     texts = ("one", "two", "three")
     points = [Point(n, {"text": t, "url": "u"}, vector=tuple(embed(t))) for n, t in enumerate(texts, 1)]
@@ -132,7 +132,7 @@ def in_memory_handlers() -> Iterator[None]:
 
 
 def limit_examples(examples: int) -> settings:
-    """That many examples, without a clock and without a memory of earlier runs."""
+    """Return Hypothesis settings for this many examples, without deadline and example database."""
     return settings(
         max_examples=examples,
         deadline=None,
@@ -143,21 +143,21 @@ def limit_examples(examples: int) -> settings:
 
 
 def send_anything(examples: int) -> Counter[str]:
-    """That many requests; what was answered how often. Fails with the smallest request that breaks the promise."""
-    answered: Counter[str] = Counter()
+    """Send this many requests and count the responses. Fails with the smallest request that breaks the contract."""
+    counts: Counter[str] = Counter()
 
     @limit_examples(examples)
     @given(events())
-    def answers_as_promised(event: dict[str, Any]) -> None:
+    def check_response(event: dict[str, Any]) -> None:
         reply = invoke(event)
         code = "success" if reply.status == 200 else reply.code
-        answered[f"{reply.status} {code}"] += 1
+        counts[f"{reply.status} {code}"] += 1
         assert reply.status < 500, reply.text
         assert openapi.problems("POST", event["rawPath"], reply.status, reply.json) == []
         assert reply.headers["x-request-id"]
 
-    answers_as_promised()
-    return answered
+    check_response()
+    return counts
 
 
 def operations() -> dict[str, Any]:
@@ -167,14 +167,14 @@ def operations() -> dict[str, Any]:
 
 
 def send_by_schema(operation: Any, url: str, examples: int) -> Counter[str]:
-    """That many requests made from the document to a running server; what was answered how often."""
-    answered: Counter[str] = Counter()
+    """Send this many requests made from the document to a running server, and count the responses."""
+    counts: Counter[str] = Counter()
 
     @limit_examples(examples)
     @given(operation.as_strategy())
-    def answers_as_promised(case: Any) -> None:
+    def check_response(case: Any) -> None:
         answer = case.call_and_validate(base_url=url, checks=CHECKS)
-        answered[str(answer.status_code)] += 1
+        counts[str(answer.status_code)] += 1
 
-    answers_as_promised()
-    return answered
+    check_response()
+    return counts

@@ -1,4 +1,4 @@
-"""API Gateway's HTTP APIs as callers meet them: by name over TLS, signatures checked, requests handed to functions.
+"""API Gateway's HTTP APIs for tests: reached by name over TLS, with signatures checked, in front of functions.
 
 Names such as `a1b2.execute-api.us-east-1.amazonaws.com` are reached through a proxy (`HTTPS_PROXY`), which ends the
 tunnel itself, with a certificate that `SSL_CERT_FILE` vouches for.
@@ -73,7 +73,7 @@ def http_apis(functions: Functions, credentials: Mapping[str, str], folder: Path
             self.end_headers()
             try:
                 self.connection = tls.wrap_socket(self.connection, server_side=True)
-            except ssl.SSLError:  # somebody who does not trust this authority
+            except ssl.SSLError:  # a client that does not trust this authority
                 self.close_connection = True
                 return
             self.rfile, self.wfile = self.connection.makefile("rb"), self.connection.makefile("wb", 0)
@@ -149,7 +149,7 @@ def _operation(definition: dict[str, Any], method: str, path: str) -> tuple[str,
 def _signer(
     credentials: Mapping[str, str], method: str, url: str, headers: Message, body: bytes
 ) -> str | None:
-    """The access key of a request whose signature is right, by botocore's own reckoning; else None."""
+    """The access key of a request whose signature is right, as botocore computes it; else None."""
     signed = SIGNED.fullmatch(headers.get("authorization", ""))
     if signed is None or (signed["region"], signed["service"]) != (REGION, "execute-api"):
         return None
@@ -168,6 +168,6 @@ def _signer(
 
 
 def _message(status: int, message: str) -> dict[str, Any]:
-    """The gateway's own way of saying no."""
+    """An error response of the gateway itself."""
     body = json.dumps({"message": message})
     return {"statusCode": status, "headers": {"content-type": "application/json"}, "body": body}

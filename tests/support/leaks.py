@@ -10,7 +10,7 @@ _leaks: list[str] = []
 
 @pytest.fixture(autouse=True)
 def _nothing_read_shows_a_secret(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a test reads of its own output is not in its report, so it is looked at when it is read."""
+    """Check captured output when a test reads it: it is then no longer in the test's report."""
     read = pytest.CaptureFixture.readouterr
 
     def checked(capture: pytest.CaptureFixture[Any]) -> Any:

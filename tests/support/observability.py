@@ -1,4 +1,4 @@
-"""What dashboard, alarms and saved queries look at, as the stack of template.yaml has them; and what is emitted."""
+"""The metrics and log fields that dashboard, alarms and saved queries read, and those that are emitted."""
 
 import json
 import re
@@ -40,7 +40,7 @@ _BIN = re.compile(r"bin\(\d+[smhd]\)")
 
 @dataclass(frozen=True, order=True)
 class Metric:
-    """A metric of one function, as CloudWatch tells it from others."""
+    """A metric of one function, as CloudWatch identifies it."""
 
     namespace: str
     name: str
@@ -76,11 +76,11 @@ def find_widget(found: Stack, title: str) -> dict[str, Any]:
     return dict(properties)
 
 
-# What is looked at
+# What dashboard, alarms and queries read
 
 
 def rows(properties: dict[str, Any]) -> Iterator[tuple[Metric | None, dict[str, Any]]]:
-    """A metric widget's rows: a metric, or None for an expression, and what is said of it."""
+    """A metric widget's rows: a metric, or None for an expression, and its options."""
     for row in properties["metrics"]:
         *words, options = row if isinstance(row[-1], dict) else [*row, {}]
         if {".", "..."} & set(words):
@@ -168,11 +168,11 @@ def metrics_by_rule(environment: str, search: str, validation: str) -> set[Metri
 
 
 def differences(emits: set[Metric], looks_at: set[Metric]) -> list[str]:
-    """A line for each metric that nobody looks at, and for each that nobody emits."""
+    """List the metrics that are emitted but not shown, and those shown but not emitted."""
     own = {metric for metric in looks_at if metric.namespace == NAMESPACE}
     return [
-        *(f"{metric} is emitted, but nobody looks at it" for metric in sorted(emits - own)),
-        *(f"{metric} is looked at, but nobody emits it" for metric in sorted(own - emits)),
+        *(f"{metric} is emitted, but nothing shows it" for metric in sorted(emits - own)),
+        *(f"{metric} is shown, but nothing emits it" for metric in sorted(own - emits)),
     ]
 
 

@@ -1,4 +1,4 @@
-"""The committed OpenAPI document, and whether an answer is what it promises."""
+"""The committed OpenAPI document, and whether a response matches it."""
 
 import json
 from functools import cache
@@ -22,7 +22,7 @@ def route_of(path: str) -> str:
 
 
 def problems(method: str, path: str, status: int, body: Any) -> list[str]:
-    """Where the body is not what the document says of this route and status."""
+    """List where the body differs from the document's schema for this route and status."""
     operation = document()["paths"][route_of(path)][method.lower()]
     schema = operation["responses"][str(status)]["content"]["application/json"]["schema"]
     validator = Draft202012Validator(

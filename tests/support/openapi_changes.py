@@ -1,4 +1,4 @@
-"""What a new OpenAPI document takes away from those who rely on an old one."""
+"""Find changes of an OpenAPI document that break existing callers."""
 
 import json
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ Schema = dict[str, Any]
 
 
 def breaking_changes(old: Schema, new: Schema) -> list[str]:
-    """Routes, answers, parameters and fields that are gone, have another type, or are demanded now."""
+    """List routes, responses, parameters and fields that were removed, changed type, or became required."""
     return list(_routes(old, new))
 
 

@@ -1,4 +1,4 @@
-"""Standard output for a tool's own words, while the handlers' log lines go nowhere."""
+"""Standard output without the handlers' log lines."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def silence_handlers() -> Iterator[Callable[[str], None]]:
-    """What handlers print is dropped; the function given prints a line for the reader."""
+    """Drop what handlers print; yield a function that prints a line."""
     terminal = os.dup(1)
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)

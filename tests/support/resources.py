@@ -43,7 +43,7 @@ class Deployment:
     events: list[dict[str, str]] = field(default_factory=list)
 
     def add_event(self, status: str, logical: str = "", kind: str = "AWS::CloudFormation::Stack") -> None:
-        """An event, as DescribeStackEvents has it."""
+        """Add an event, as DescribeStackEvents returns it."""
         self.status = self.status if logical else status
         self.events.insert(
             0,
@@ -180,5 +180,5 @@ def _function_arn(name: str, qualifier: str = "") -> str:
 
 
 def suffix(text: str) -> str:
-    """What tells names apart; the same for the same resource."""
+    """A suffix that makes a name unique; the same for the same resource."""
     return sha256(text.encode()).hexdigest()[:10]

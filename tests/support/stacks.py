@@ -37,7 +37,7 @@ class AwsRefusal(Exception):  # noqa: N818 - an answer, not a fault of this code
 
 @dataclass
 class ChangeSet:
-    """A change that was asked for, and what would come of it."""
+    """A requested change and its effects."""
 
     name: str
     stack: str
@@ -80,7 +80,7 @@ class CloudFormation:
         for stack in self.stacks.values():
             yield from (resource for resource in stack.resources.values() if resource.type == kind)
 
-    # What sam asks for.
+    # The actions that sam calls.
 
     def _describe_stacks(self, form: Form) -> dict[str, Any]:
         stack = self._named(form["StackName"])

@@ -84,7 +84,7 @@ def whole_stack(**parameters: str) -> Stack:
     resources = dict(root.resources)
     for application in root.of_type("CloudFormation::Stack"):
         within = nested_stack(application, **parameters).resources
-        assert not set(within) & set(resources), "a scan could not tell resources of the same name apart"
+        assert not set(within) & set(resources), "a scan cannot distinguish resources of the same name"
         resources |= within
     return Stack(resources, root.outputs)
 
@@ -131,7 +131,7 @@ def translate(uploaded: dict[str, Any], given: dict[str, str], region: str = REG
     from samtranslator.parser.parser import Parser
     from samtranslator.translator.translator import Translator
 
-    # Of the session only the region is read; a real one would look at the profile of whoever runs this.
+    # Of the session only the region is read; a real one would read the AWS profile of this machine.
     translator = Translator({}, Parser(), boto_session=SimpleNamespace(region_name=region))
     return dict(translator.translate(copy.deepcopy(uploaded), dict(given)))
 
@@ -153,7 +153,7 @@ def parameter_values(written: dict[str, Any], given: dict[str, str]) -> dict[str
 
 
 def refusal(rules: dict[str, Any], value: str) -> str | None:
-    """Why CloudFormation would not take the value, or None."""
+    """Why CloudFormation would reject the value, or None."""
     if rules["Type"] == "Number":
         try:
             number = float(value)
@@ -171,7 +171,7 @@ def refusal(rules: dict[str, Any], value: str) -> str | None:
 
 
 def broken_rules(**parameters: str) -> list[str]:
-    """What the template's rules say against these parameters."""
+    """The template's rules that these parameters break, as their messages."""
     written = template()
     given = {"QdrantUrl": QDRANT_URL, "ReleaseDigest": "0a1b", **parameters}
     return failed_assertions(written, parameter_values(written, given))
