@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from bench.compare import PARTS
-
 from support.template import ROOT
 
 MAKEFILE = (ROOT / "Makefile").read_text("utf-8")
