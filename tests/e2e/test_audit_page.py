@@ -12,6 +12,7 @@ from chunkproof_cli.reports.audit import write_reports
 
 from support.audits import VECTOR, fill, run_audit, services_on
 from support.chromium import Chromium
+from support.commands import modules_of_suites
 
 LONG = "https://docs.example.com/a/very/long/path/to/one/of/many/documents/with/nearly/the/same/address/"
 # For each bar: whether its label is beside or above it, and whether the row fits the page.
@@ -34,7 +35,7 @@ def file(tmp_path: Path) -> Path:
     report = run_audit(lines, tmp_path / "state", services_on(store), "c")
     store.close()
     made = tmp_path / "audit.html"
-    write_reports(report, (made,))
+    write_reports(report, (made, made.with_suffix(".json")))
     return made
 
 
@@ -55,3 +56,9 @@ def test_the_page_is_accessible(browser: Chromium, file: Path, scheme: str, widt
     page = browser.open(file)
     page.look(width=width, scheme=scheme)
     assert page.axe_violations() == []
+
+
+def test_rendering_an_audit_imports_no_module_of_suites(file: Path, tmp_path: Path) -> None:
+    again = tmp_path / "again.html"
+    assert modules_of_suites("report", file.with_suffix(".json"), "-o", again) == set()
+    assert again.read_bytes() == file.read_bytes()

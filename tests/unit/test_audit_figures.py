@@ -1,15 +1,12 @@
 """What all formats of an audit's report say alike."""
 
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 
 from chunkproof.audit.findings import CHUNK_KINDS, VECTOR_KINDS, Kind
 from chunkproof.audit.report import AuditReport, ManifestFacts, RunFacts, VectorFacts
 from chunkproof_cli.reports.audit.figures import facts, headline
-
-from support.commands import modules_of_suites
 
 
 def report(
@@ -62,10 +59,3 @@ def test_the_headline_names_all_that_is_wrong(found: AuditReport, said: str) -> 
 def test_what_is_not_all_is_never_rounded_to_all() -> None:
     assert dict(facts(report(3_000_000, 1, unverifiable=1)))["coverage"].startswith("99.9999% ")
     assert dict(facts(report(3_000_000)))["coverage"].startswith("100.0000% ")
-
-
-def test_rendering_an_audit_imports_no_module_of_suites(tmp_path: Path) -> None:
-    canonical, page = tmp_path / "audit.json", tmp_path / "audit.html"
-    canonical.write_text(report(9).canonical_json(), "utf-8")
-    assert modules_of_suites("report", canonical, "-o", page) == set()
-    assert page.is_file()
