@@ -1,4 +1,4 @@
-"""The page on scale has what the arithmetic behind it says."""
+"""docs/guides/scale.md has the figures that tests/checks/scale.py computes."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from checks import scale
 from support.template import ROOT
 
 
-def test_the_page_on_scale_has_the_arithmetics_figures() -> None:
+def test_the_page_has_the_computed_figures() -> None:
     page = (ROOT / "docs/guides/scale.md").read_text("utf-8")
     for line in (*scale.laptop(), *scale.table()):
         assert line in page, "run tests/checks/scale.py and put its tables into docs/guides/scale.md"

@@ -1,4 +1,4 @@
-"""The CI page's own steps, run as they stand there: a first run, an equal one, a worse one."""
+"""The steps of docs/guides/ci.md, run exactly as they are there: a first run, an equal one, a worse one."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from support.stub_api import stub_api
 PAGE = (Path(__file__).parents[2] / "docs" / "guides" / "ci.md").read_text("utf-8")
 WORKFLOW: dict[str, Any] = yaml.safe_load(re.findall(r"```yaml\n(.*?)```", PAGE, re.S)[0])
 STEPS = {step["name"]: step["run"] for step in WORKFLOW["jobs"]["suite"]["steps"] if "run" in step}
-# Stands in for GitHub: keeps one artefact, and writes down what it was asked.
+# Replaces GitHub's command: keeps one artefact, and records its arguments.
 GH = """#!/bin/sh
 echo "$@" >> "$KEPT/asked"
 case "$1 $2" in
@@ -29,7 +29,7 @@ exit 0
 
 
 class Runner:
-    """Runs steps as a runner does: each in a shell that stops at the first failure."""
+    """Runs steps as a CI runner does: each in a shell that stops at the first failure."""
 
     def __init__(self, folder: Path, api: str) -> None:
         self.folder, self.kept = folder, folder / "kept"
@@ -51,7 +51,7 @@ class Runner:
         )
 
     def write(self, expected: str) -> None:
-        """Eight cases that expect this chunk."""
+        """Write a suite of eight cases that expect this chunk."""
         cases = [{"name": f"c{n}", "query_text": "q", "expected_doc_ids": [expected]} for n in range(8)]
         suite = {"name": "ci", "collection": "handbook", "cases": cases}
         (self.folder / "suite.yaml").write_text(json.dumps(suite), "utf-8")
@@ -59,7 +59,7 @@ class Runner:
 
 @pytest.fixture
 def runner(tmp_path: Path) -> Iterator[Runner]:
-    """Asks an API that returns chunk `a` for everything."""
+    """Run against an API that returns chunk `a` for every query."""
     with stub_api() as api:
         yield Runner(tmp_path, api.url)
 
