@@ -49,20 +49,20 @@ def find_stack(name: str) -> Stack:
         raise InvalidParameterError("--stack is empty; name a stack")
     with translate_aws_errors("cloudformation:DescribeStacks"):
         try:
-            found = aws_client("cloudformation").describe_stacks(StackName=name)["Stacks"][0]
+            stack = aws_client("cloudformation").describe_stacks(StackName=name)["Stacks"][0]
         except _botocore().ClientError as error:
             if "does not exist" in str(error):  # AWS has no error code for it
                 raise InvalidParameterError(
                     f"--stack {name}: there is no such stack in this AWS account and region"
                 ) from None
             raise
-    outputs = {output["OutputKey"]: output["OutputValue"] for output in found.get("Outputs", [])}
+    outputs = {output["OutputKey"]: output["OutputValue"] for output in stack.get("Outputs", [])}
     if not {"ApiUrl", "Collection", "Authorization"} <= set(outputs):
         raise InvalidParameterError(
-            f"--stack {name} ({found['StackStatus']}): not a Chunkproof stack, it has no output ApiUrl"
+            f"--stack {name} ({stack['StackStatus']}): not a Chunkproof stack, it has no output ApiUrl"
         )
-    parameters = {item["ParameterKey"]: item["ParameterValue"] for item in found.get("Parameters", [])}
-    return Stack(name, found["StackStatus"], outputs, parameters)
+    parameters = {item["ParameterKey"]: item["ParameterValue"] for item in stack.get("Parameters", [])}
+    return Stack(name, stack["StackStatus"], outputs, parameters)
 
 
 def fetch_metric_data(
@@ -70,7 +70,7 @@ def fetch_metric_data(
 ) -> dict[MetricQuery, Points]:
     """Return the data points of up to 500 queries; a metric without data has none."""
     by_id = {f"q{number}": query for number, query in enumerate(dict.fromkeys(queries))}
-    found: dict[MetricQuery, Points] = {query: [] for query in by_id.values()}
+    points: dict[MetricQuery, Points] = {query: [] for query in by_id.values()}
     data_queries = [_to_data_query(id_, query) for id_, query in by_id.items()]
     with translate_aws_errors("cloudwatch:GetMetricData"):
         pages = aws_client("cloudwatch").get_paginator("get_metric_data")
@@ -83,8 +83,8 @@ def fetch_metric_data(
                     raise AwsError(
                         f"CloudWatch returned no data for {by_id[result['Id']].name}: {result['StatusCode']}"
                     )
-                found[by_id[result["Id"]]] += zip(result["Timestamps"], result["Values"], strict=True)
-    return found
+                points[by_id[result["Id"]]] += zip(result["Timestamps"], result["Values"], strict=True)
+    return points
 
 
 def _to_data_query(id_: str, query: MetricQuery) -> dict[str, Any]:
@@ -119,14 +119,14 @@ def store_secret(name: str, keys: dict[str, str], kms_key: str | None) -> str:
 
 def _parse_object(text: str | None) -> dict[str, Any]:
     try:
-        found = json.loads(text or "{}")
+        content = json.loads(text or "{}")
     except ValueError:
-        found = None
-    if not isinstance(found, dict):
+        content = None
+    if not isinstance(content, dict):
         raise InvalidParameterError(
             "The secret exists and is not a JSON object: choose another name with --name"
         )
-    return found
+    return content
 
 
 def aws_client(service: str) -> Any:

@@ -1,5 +1,6 @@
 """`chunkproof collection`."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import click
@@ -37,17 +38,7 @@ def collection(name: str | None, **common: Any) -> None:
 
 def print_info(info: CollectionInfo) -> None:
     """Print the facts and the payload fields of a collection."""
-    facts = [
-        ("points", f"{info.points_count:,}"),
-        ("indexed vectors", f"{info.indexed_vectors_count:,}"),
-        ("status", info.status),
-    ]
-    facts += [
-        (f"vector {vector.name or '(unnamed)'}", f"{vector.size} values, {vector.distance_metric}")
-        for vector in info.vectors
-    ]
-    print_title(f"Collection {info.name}")
-    print_table(("fact", "value"), facts)
+    print_facts(info)
     mapped = {path: field for field, path in info.payload_map.items()}
     lines = [
         (
@@ -60,3 +51,18 @@ def print_info(info: CollectionInfo) -> None:
         for field in info.payload_fields
     ]
     print_table(("payload field", "type", "share", "indexed", "read as"), lines)
+
+
+def print_facts(info: CollectionInfo, more: Iterable[tuple[str, str]] = ()) -> None:
+    """Print counts, status and vectors of a collection, and more facts below them."""
+    vectors = [
+        (f"vector {vector.name or '(unnamed)'}", f"{vector.size} values, {vector.distance_metric}")
+        for vector in info.vectors
+    ]
+    counts = [
+        ("points", f"{info.points_count:,}"),
+        ("indexed vectors", f"{info.indexed_vectors_count:,}"),
+        ("status", info.status),
+    ]
+    print_title(f"Collection {info.name}")
+    print_table(("fact", "value"), [*counts, *vectors, *more])

@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from chunkproof.settings import Settings
+from chunkproof_cli.commands.collection import print_facts
 from chunkproof_cli.connections import new_deadline, open_services
 from chunkproof_cli.doctor.collection import DoctorReport, Level, check_collection
 from chunkproof_cli.doctor.stack import check_api, check_stack
@@ -54,19 +55,9 @@ def print_doctor_report(report: DoctorReport) -> None:
     marked = [(("→ " if name == report.collection else "  ") + name,) for name in report.collections]
     print_title(f"At {report.host}")
     print_table(("collection",), marked)
-    info = report.info
-    if info is not None:
-        facts = [
-            ("points", f"{info.points_count:,}"),
-            ("status", info.status),
-            *(
-                (f"vector {vector.name or '(unnamed)'}", f"{vector.size} values, {vector.distance_metric}")
-                for vector in info.vectors
-            ),
-            *((f"share with {name}", f"{share:.0%}") for name, share in report.shares.items()),
-        ]
-        print_title(f"Collection {info.name}")
-        print_table(("fact", "value"), facts)
+    if report.info is not None:
+        shares = ((f"share with {name}", f"{share:.0%}") for name, share in report.shares.items())
+        print_facts(report.info, shares)
         sampled = [
             (field, path, *(shorten(str(row.get(field, "")), 40) for row in report.rows))
             for field, path in report.mapping.items()

@@ -82,19 +82,21 @@ def print_validation(result: ValidationResult) -> None:
     checks = ((check.name, verdict_text(check.passed), check.details or "") for check in result.checks)
     print_title(f"Chunk {result.chunk_id}")
     print_table(("check", "verdict", "details"), checks)
-    if found := result.mismatch:
-        at = found.first_difference
-        original = "unknown" if found.original_bytes is None else f"{found.original_bytes} bytes"
+    if mismatch := result.mismatch:
+        at = mismatch.first_difference
+        original = "unknown" if mismatch.original_bytes is None else f"{mismatch.original_bytes} bytes"
         lines = [
-            ("kind", found.kind.value),
+            ("kind", mismatch.kind.value),
             (
                 "first difference",
                 f"byte {at.byte}, char {at.char}, line {at.line}, column {at.column}" if at else "unknown",
             ),
-            ("stored", f"{found.stored_bytes} bytes: {found.stored_excerpt!a}"),
+            ("stored", f"{mismatch.stored_bytes} bytes: {mismatch.stored_excerpt!a}"),
             (
                 "original",
-                f"{original}: {found.original_excerpt!a}" if found.original_excerpt is not None else original,
+                f"{original}: {mismatch.original_excerpt!a}"
+                if mismatch.original_excerpt is not None
+                else original,
             ),
         ]
         print_table(("difference", "value"), lines)
