@@ -56,7 +56,7 @@ walk: $(VENV)/.dev ## Trace one warm search and one validation: the files and fu
 ##@ Test
 
 .PHONY: test-unit
-test-unit: $(VENV)/.dev ## Run the unit tests: no server, no subprocess, under a minute
+test-unit: $(VENV)/.dev ## Run the unit tests, in under a minute (HYPOTHESIS_PROFILE=thorough for ten times the examples)
 	$(BIN)/python -m pytest $(PYTEST_ARGS) tests/unit
 
 .PHONY: test
