@@ -247,7 +247,7 @@ def test_a_metric_that_cloudwatch_fails_to_return_is_an_error(
     cloudwatch.status = "InternalError"
     run = chunkproof("latency", "--stack", "stack")
     assert (run.code, run.out) == (3, "")
-    assert run.err == "CloudWatch could not tell ValidationLatency: InternalError\n"
+    assert run.err == "CloudWatch returned no data for ValidationLatency: InternalError\n"
 
 
 def test_the_error_without_credentials_says_how_to_configure_them(
@@ -261,4 +261,4 @@ def test_the_error_without_credentials_says_how_to_configure_them(
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
     run = chunkproof("latency", "--stack", "stack")
     assert (run.code, run.out) == (3, "")
-    assert "There are no AWS credentials: configure them (aws configure)" in run.err
+    assert "There are no AWS credentials: run aws configure" in run.err
