@@ -10,7 +10,7 @@ import httpx
 from pydantic import ValidationError
 
 from chunkproof import errors
-from chunkproof.clients.ports import is_invalid_collection_name
+from chunkproof.clients.qdrant.store import is_invalid_collection_name
 from chunkproof.clients.transport import tls_context
 from chunkproof.errors import (
     ChunkproofError,

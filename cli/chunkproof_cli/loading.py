@@ -6,7 +6,8 @@ from itertools import islice
 from tempfile import TemporaryFile
 from typing import IO, TypeVar
 
-from chunkproof.clients.ports import Embedder, InputType, Point, WritableStore, is_invalid_collection_name
+from chunkproof.clients.ports import Embedder, InputType, Point, WritableStore
+from chunkproof.clients.qdrant.store import is_invalid_collection_name
 from chunkproof.deadline import Deadline
 from chunkproof.errors import CollectionNotFoundError, InvalidParameterError
 from chunkproof.retrieval.embedding import check_embeddings

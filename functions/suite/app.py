@@ -5,8 +5,7 @@ from typing import Any
 
 from chunkproof.clients.s3 import Bucket
 from chunkproof.retrieval.backend import LocalBackend
-from chunkproof.runtime.container import services, settings
-from chunkproof.runtime.lambda_context import lambda_deadline
+from chunkproof.runtime.container import lambda_deadline, services, settings
 from chunkproof.runtime.suite_metrics import emit
 from chunkproof.suite.diagnosis import Diagnoser
 from chunkproof.suite.shards import ShardedSuite, SuiteRequest

@@ -4,6 +4,7 @@ import json
 import os
 import re
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
@@ -270,7 +271,7 @@ class Settings(BaseModel):
     def _message(cls, variable: Any) -> str:
         return f"{variable} must be {cls.allowed_values(str(variable))}"
 
-    @property
+    @cached_property
     def limits(self) -> Limits:
         """The limits that requests are checked against."""
         return Limits(self.min_query_chars, self.max_query_chars, self.max_top_k)

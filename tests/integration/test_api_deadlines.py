@@ -10,7 +10,7 @@ import pytest
 
 from chunkproof.clients.qdrant.store import QdrantStore
 from chunkproof.deadline import Deadline
-from chunkproof.runtime.lambda_context import RESERVE_MS, lambda_deadline
+from chunkproof.runtime.container import RESERVE_MS, lambda_deadline
 
 from support.api import get, invoke, new_process, post
 from support.cohere_server import KEY

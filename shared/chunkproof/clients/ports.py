@@ -4,26 +4,16 @@ Only the client that implements a protocol imports the SDK behind it, and it tra
 `chunkproof.errors`.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
 
 from chunkproof.deadline import Deadline
-from chunkproof.models.base import MAX_NAME
 from chunkproof.models.filters import Condition
 
 PointId = int | str
 Vector = Sequence[float]
-
-# Qdrant refuses such names, and in a URL these characters would mean something else.
-_FORBIDDEN = re.compile(r'[/\\<>:"|?*\x00-\x1f\x7f]')
-
-
-def is_invalid_collection_name(collection: str) -> bool:
-    """Whether no collection can have this name."""
-    return bool(_FORBIDDEN.search(collection)) or collection in ("", ".", "..") or len(collection) > MAX_NAME
 
 
 class InputType(StrEnum):

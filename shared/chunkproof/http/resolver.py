@@ -41,8 +41,7 @@ from chunkproof.http.events import (
 from chunkproof.models import ExecutionMetadata, Model, Request, RetrievalResponse, read_json
 from chunkproof.models.json import BODY, has_lone_surrogate
 from chunkproof.retrieval.services import Services
-from chunkproof.runtime.container import services, settings
-from chunkproof.runtime.lambda_context import LAMBDA_DEADLINE_MS, lambda_deadline
+from chunkproof.runtime.container import LAMBDA_DEADLINE_MS, lambda_deadline, services, settings
 from chunkproof.runtime.telemetry import Telemetry, logger, span_writer
 from chunkproof.settings import Settings
 from chunkproof.trace import RequestTrace, State

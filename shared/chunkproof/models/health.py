@@ -5,6 +5,7 @@ from typing import Literal
 from pydantic import Field
 
 from chunkproof.models.base import Model
+from chunkproof.models.response import is_none
 
 
 class DependencyHealth(Model):
@@ -23,5 +24,5 @@ class Health(Model):
 
     status: Literal["ok", "down"]
     contract_version: str
-    qdrant: DependencyHealth | None = Field(None, exclude_if=lambda value: value is None)
-    embedder: DependencyHealth | None = Field(None, exclude_if=lambda value: value is None)
+    qdrant: DependencyHealth | None = Field(None, exclude_if=is_none)
+    embedder: DependencyHealth | None = Field(None, exclude_if=is_none)

@@ -1,6 +1,8 @@
 """The response to a search."""
 
+import operator
 from datetime import datetime
+from functools import partial
 from typing import Literal
 
 from pydantic import Field, JsonValue
@@ -9,9 +11,7 @@ from chunkproof.errors import ChunkproofError
 from chunkproof.models.base import Model
 from chunkproof.models.chunk import ChunkMetadata, SourceMetadata
 
-
-def _is_none(value: object) -> bool:
-    return value is None
+is_none = partial(operator.is_, None)
 
 
 class SearchResult(Model):
@@ -21,8 +21,8 @@ class SearchResult(Model):
     text: str
     similarity_score: float = Field(ge=0.0, le=1.0)
     metadata: ChunkMetadata | SourceMetadata
-    payload: dict[str, JsonValue] | None = Field(None, exclude_if=_is_none)
-    vector: tuple[float, ...] | None = Field(None, exclude_if=_is_none)
+    payload: dict[str, JsonValue] | None = Field(None, exclude_if=is_none)
+    vector: tuple[float, ...] | None = Field(None, exclude_if=is_none)
 
 
 class ExecutionMetadata(Model):
@@ -58,7 +58,7 @@ class RetrievalResponse(Model):
     results: tuple[SearchResult, ...]
     execution: ExecutionMetadata
     errors: tuple[str, ...] = ()
-    error: ErrorDetail | None = Field(None, exclude_if=_is_none)
+    error: ErrorDetail | None = Field(None, exclude_if=is_none)
 
     @classmethod
     def from_error(

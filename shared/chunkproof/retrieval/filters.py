@@ -11,11 +11,9 @@ from chunkproof.retrieval.services import Sample, Services
 
 
 def map_filters(
-    conditions: tuple[Condition, ...], collection: str, *, services: Services, deadline: Deadline
+    conditions: tuple[Condition, ...], collection: str, services: Services, deadline: Deadline
 ) -> tuple[Condition, ...]:
     """Replace canonical field names in the conditions by the paths that this collection uses."""
-    if not conditions:
-        return ()
     sample = services.sample(collection, deadline)
     return tuple(_map_condition(condition, sample, services) for condition in conditions)
 

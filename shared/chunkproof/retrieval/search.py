@@ -70,7 +70,7 @@ def _search(
 ) -> RetrievalResponse:
     with trace.stage("search"):
         config = services.vector_config(collection, deadline)
-        where = map_filters(query.filters, collection, services=services, deadline=deadline)
+        where = map_filters(query.filters, collection, services, deadline) if query.filters else ()
     if query.query_vector is not None and len(query.query_vector) != config.size:
         raise DimensionMismatchError(len(query.query_vector), collection, config.size)
     embedding = None

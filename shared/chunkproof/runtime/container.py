@@ -3,9 +3,10 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from chunkproof.clients.secrets import Keys, clear_secret_cache
+from chunkproof.deadline import Deadline
 from chunkproof.errors import NotConfiguredError
 from chunkproof.retrieval.services import Services
 from chunkproof.settings import Settings
@@ -14,6 +15,10 @@ if TYPE_CHECKING:
     from chunkproof.clients.cohere import CohereEmbedder
     from chunkproof.clients.qdrant.store import QdrantStore
     from chunkproof.clients.resilience import CircuitBreaker
+
+LAMBDA_DEADLINE_MS = 2_000
+# Kept back for turning a failure into a response before Lambda stops the function.
+RESERVE_MS = 100
 
 _overrides: list[Services] = []
 
@@ -26,6 +31,13 @@ def services() -> Services:
 def settings() -> Settings:
     """Return the settings of this process."""
     return _overrides[-1].settings if _overrides else _read_settings()
+
+
+def lambda_deadline(context: Any) -> Deadline:
+    """Return the deadline of a Lambda invocation, which is never later than Lambda's own less a reserve."""
+    budget = settings().deadline_ms or LAMBDA_DEADLINE_MS
+    left = context.get_remaining_time_in_millis() - RESERVE_MS
+    return Deadline(max(0, min(budget, left)))
 
 
 @contextmanager

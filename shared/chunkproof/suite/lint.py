@@ -99,9 +99,7 @@ class Linter:
         left = list(values)
         found: set[str] = set()
         while left:
-            where = map_filters(
-                (AnyOf(field, tuple(left)),), collection, services=self._services, deadline=self._deadline()
-            )
+            where = map_filters((AnyOf(field, tuple(left)),), collection, self._services, self._deadline())
             page = self._services.store.scroll(collection, self._deadline(), limit=PAGE, where=where)
             seen = {key for point in page.points for key in self._read_ids(point)}
             shorter = [value for value in left if str(value) not in seen]

@@ -104,7 +104,7 @@ class StoreEvidence(ApiEvidence):
 
     def _scroll(self, field: str, value: Scalar, collection: str) -> tuple[Point, ...]:
         services, deadline = self._services, self._deadline()
-        where = map_filters((AnyOf(field, (value,)),), collection, services=services, deadline=deadline)
+        where = map_filters((AnyOf(field, (value,)),), collection, services, deadline)
         name = services.vector_config(collection, deadline).name
         return services.store.scroll(
             collection, deadline, limit=MAX_CHUNKS, where=where, with_vector=name
@@ -113,7 +113,7 @@ class StoreEvidence(ApiEvidence):
     def _count_allowed(self, filters: dict[str, Any], key: str, case: TestCase) -> int:
         services, deadline = self._services, self._deadline()
         collection = services.resolve_collection(case.collection_name)
-        where = map_filters(parse_filters(filters), collection, services=services, deadline=deadline)
+        where = map_filters(parse_filters(filters), collection, services, deadline)
         among = HasId(tuple(point.id for point in self._points(key, case)))
         return services.store.count(collection, (*where, among), deadline)
 

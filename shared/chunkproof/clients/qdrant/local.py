@@ -15,7 +15,6 @@ from chunkproof.clients.ports import (
     Page,
     Point,
     PointId,
-    is_invalid_collection_name,
 )
 from chunkproof.clients.qdrant.filters import to_qdrant_filter
 from chunkproof.clients.qdrant.store import (
@@ -24,6 +23,7 @@ from chunkproof.clients.qdrant.store import (
     build_point,
     check_collection_name,
     dense_vector_configs,
+    is_invalid_collection_name,
     vector_selector,
 )
 from chunkproof.deadline import Deadline

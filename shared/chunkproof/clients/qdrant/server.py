@@ -16,7 +16,6 @@ from chunkproof.clients.ports import (
     Page,
     Point,
     PointId,
-    is_invalid_collection_name,
 )
 from chunkproof.clients.qdrant import responses
 from chunkproof.clients.qdrant.failures import connection_error, rate_limit_error, response_error
@@ -28,6 +27,7 @@ from chunkproof.clients.qdrant.store import (
     build_point,
     check_collection_name,
     dense_vector_configs,
+    is_invalid_collection_name,
     vector_selector,
 )
 from chunkproof.clients.transport import host_of
@@ -222,8 +222,7 @@ def _base_url(url: str) -> str:
 
 
 def _filter_field(where: tuple[Condition, ...]) -> Json:
-    built = to_qdrant_filter(where)
-    return {} if built is None else {"filter": built}
+    return {"filter": to_qdrant_filter(where)} if where else {}
 
 
 def _point(found: Any, vector_name: str, score: float = 0.0) -> Point:

@@ -1,19 +1,23 @@
 """What the two kinds of Qdrant store have in common."""
 
 import math
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chunkproof.clients.ports import Point, VectorConfig, WritableStore, is_invalid_collection_name
+from chunkproof.clients.ports import Point, VectorConfig, WritableStore
 from chunkproof.errors import InvalidParameterError
+from chunkproof.models.base import MAX_NAME
 
 if TYPE_CHECKING:
     import httpx
 
 # More than the rounding of a 32-bit score, and less than any difference that matters.
 SCORE_STEP = 1e-6
+# Qdrant refuses such names, and in a URL these characters would mean something else.
+_FORBIDDEN = re.compile(r'[/\\<>:"|?*\x00-\x1f\x7f]')
 
 
 class QdrantStore(WritableStore, ABC):
@@ -44,6 +48,11 @@ class QdrantStore(WritableStore, ABC):
     @abstractmethod
     def close(self) -> None:
         """Close the connections or the folder."""
+
+
+def is_invalid_collection_name(collection: str) -> bool:
+    """Whether no collection can have this name."""
+    return bool(_FORBIDDEN.search(collection)) or collection in ("", ".", "..") or len(collection) > MAX_NAME
 
 
 def check_collection_name(collection: str) -> None:
