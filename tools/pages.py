@@ -34,9 +34,7 @@ def settings_page() -> str:
     for variable, name in Settings.variables().items():
         field = Settings.model_fields[name]
         default = "" if field.default in (None, (), {}) else f"`{str(field.default).lower()}`"
-        lines.append(
-            f"| `{variable}` | {default} | {Settings.allowed_values(variable)} | {field.description} |"
-        )
+        lines.append(f"| `{variable}` | {default} | {Settings.allowed_values(variable)} | {field.description} |")
     return "\n".join(lines) + "\n"
 
 

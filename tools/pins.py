@@ -103,14 +103,10 @@ def pins(name: str) -> dict[str, list[str]]:
 
 
 def main() -> None:
-    options = (
-        "--universal --generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links"
-    )
+    options = "--universal --generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links"
     for name, (python, source) in {**FILES, **CONTENDERS}.items():
         compile_ = [sys.executable, "-m", "uv", "--quiet", "pip", "compile", "--upgrade", *options.split()]
-        subprocess.run(
-            [*compile_, "--python-version", python, *source, "--output-file", name], cwd=ROOT, check=True
-        )
+        subprocess.run([*compile_, "--python-version", python, *source, "--output-file", name], cwd=ROOT, check=True)
         file = ROOT / name
         file.write_text(header(name) + "\n" + file.read_text("utf-8"), "utf-8")
 

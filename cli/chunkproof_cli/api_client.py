@@ -97,9 +97,7 @@ class ApiClient:
         except httpx.TimeoutException:
             raise ApiUnavailableError(f"{self._url} did not answer in time") from None
         except httpx.TransportError as error:
-            raise ApiUnavailableError(
-                f"{self._url} could not be reached ({_describe(error)}); check --api"
-            ) from None
+            raise ApiUnavailableError(f"{self._url} could not be reached ({_describe(error)}); check --api") from None
         except httpx.HTTPError:
             raise ApiUnavailableError(f"{self._url} sent a response that cannot be decoded") from None
         if response.status_code in accepted:
@@ -110,9 +108,7 @@ class ApiClient:
                 pass
         raise self._to_error(response)
 
-    def _add_credentials(
-        self, method: str, path: str, content: bytes, headers: dict[str, str]
-    ) -> dict[str, str]:
+    def _add_credentials(self, method: str, path: str, content: bytes, headers: dict[str, str]) -> dict[str, str]:
         if self._token:
             return {**headers, "authorization": f"Bearer {self._token}"}
         if self._url.startswith("http://"):
@@ -124,11 +120,7 @@ class ApiClient:
             body = response.json()
         except (ValueError, RecursionError):
             body = {}
-        if (
-            isinstance(body, dict)
-            and isinstance(body.get("error"), dict)
-            and isinstance(body.get("errors"), list)
-        ):
+        if isinstance(body, dict) and isinstance(body.get("error"), dict) and isinstance(body.get("errors"), list):
             return rebuild_error(str(body["error"].get("code")), [str(message) for message in body["errors"]])
         message = str(body.get("message", "")) if isinstance(body, dict) else ""
         if response.status_code in (401, 403):
@@ -137,9 +129,7 @@ class ApiClient:
                 if self._token
                 else "your AWS credentials and their permission execute-api:Invoke"
             )
-            return ForbiddenError(
-                f"{self._url} refused the request ({response.status_code} {message}); check {what}"
-            )
+            return ForbiddenError(f"{self._url} refused the request ({response.status_code} {message}); check {what}")
         summary = f"{self._url} answered {response.status_code} {message}".rstrip()
         return RequestTooLargeError(summary) if response.status_code == 413 else ApiUnavailableError(summary)
 
@@ -185,13 +175,9 @@ def _sign(method: str, url: str, content: bytes, headers: dict[str, str]) -> dic
             "There are no AWS credentials to sign the request with: run aws configure, or set CHUNKPROOF_TOKEN"
         )
     parts = (urlsplit(url).hostname or "").split(".")
-    region = (
-        parts[2] if len(parts) > 3 and parts[1] == "execute-api" else session.get_config_variable("region")
-    )
+    region = parts[2] if len(parts) > 3 and parts[1] == "execute-api" else session.get_config_variable("region")
     if not region:
-        raise errors.NotConfiguredError(
-            "There is no AWS region to sign the request for: set AWS_DEFAULT_REGION"
-        )
+        raise errors.NotConfiguredError("There is no AWS region to sign the request for: set AWS_DEFAULT_REGION")
     request = AWSRequest(method=method, url=url, data=content, headers=headers)
     SigV4Auth(credentials.get_frozen_credentials(), "execute-api", region).add_auth(request)
     return dict(request.headers)

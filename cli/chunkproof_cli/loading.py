@@ -28,9 +28,7 @@ def _ignore(_count: int) -> None:
 class Loader:
     """Embeds chunks and writes them. Chunks with the same id are replaced: a second run changes nothing."""
 
-    def __init__(
-        self, store: WritableStore, embedder: Embedder, collection: str, vector_name: str | None
-    ) -> None:
+    def __init__(self, store: WritableStore, embedder: Embedder, collection: str, vector_name: str | None) -> None:
         self._store = store
         self._embedder = embedder
         self._collection = collection
@@ -48,9 +46,7 @@ class Loader:
         size = 0
         for batch in split_batches(records, self._embedder.max_batch):
             texts = [record.text for record in batch]
-            vectors = check_embeddings(
-                self._embedder.embed(texts, InputType.DOCUMENT, Deadline(CALL_MS)), len(texts)
-            )
+            vectors = check_embeddings(self._embedder.embed(texts, InputType.DOCUMENT, Deadline(CALL_MS)), len(texts))
             size = len(vectors[0])
             for vector in vectors:
                 spool.write(array("f", vector).tobytes())

@@ -35,9 +35,7 @@ def common_options(command: Command) -> Command:
             metavar="DIR",
             help="Folder of the embedded store, which is used when QDRANT_URL is not set.",
         ),
-        click.option(
-            "--collection", metavar="NAME", help="Name of the collection; CHUNKPROOF_COLLECTION by default."
-        ),
+        click.option("--collection", metavar="NAME", help="Name of the collection; CHUNKPROOF_COLLECTION by default."),
     ):
         decorated = option(decorated)
     return decorated  # type: ignore[no-any-return]
@@ -77,14 +75,10 @@ def reject_api(reason: str) -> Callable[[Command], Command]:
         if url is not None:
             raise click.BadParameter(reason, param_hint="--api")
 
-    return click.option(
-        "--api", metavar="URL", callback=refuse, expose_value=False, help=f"Not available: {reason}."
-    )
+    return click.option("--api", metavar="URL", callback=refuse, expose_value=False, help=f"Not available: {reason}.")
 
 
-def parse_options(
-    collection: str | None, data: Path | None, as_json: bool, api: str | None = None
-) -> Options:
+def parse_options(collection: str | None, data: Path | None, as_json: bool, api: str | None = None) -> Options:
     """Return the common options, with defaults for those that are not set."""
     if collection is not None and not collection.strip():
         raise click.BadParameter("it is empty; name a collection", param_hint="--collection")

@@ -153,8 +153,6 @@ def progress_bar(label: str, total: int | None) -> Iterator[Any]:
         _RateColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(
-        *columns, console=_stderr_console(), transient=True, disable=not sys.stderr.isatty()
-    ) as bar:
+    with Progress(*columns, console=_stderr_console(), transient=True, disable=not sys.stderr.isatty()) as bar:
         task = bar.add_task(label, total=total)
         yield lambda done: bar.advance(task, done)

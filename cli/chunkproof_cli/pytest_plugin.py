@@ -40,9 +40,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)  # before -k and -m select
-def pytest_collection_modifyitems(
-    session: pytest.Session, config: pytest.Config, items: list[pytest.Item]
-) -> None:
+def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
     """Add the cases of every suite named by --chunkproof."""
     for name in config.getoption("--chunkproof"):
         suite = SuiteCollector.from_parent(session, name=str(name), nodeid=str(name))

@@ -15,9 +15,7 @@ from chunkproof.runtime.container import services
 app = Api()
 
 
-@app.post(
-    "/search", summary="Find the stored chunks nearest to a query", responses=responses(RetrievalResponse)
-)
+@app.post("/search", summary="Find the stored chunks nearest to a query", responses=responses(RetrievalResponse))
 def post_search(query: SearchQuery) -> RetrievalResponse:
     """Embed the query, find the nearest chunks and return them ranked, with score, source and timing."""
     return search(query, services=app.services, deadline=app.deadline, trace=app.trace)

@@ -17,9 +17,7 @@ def post_validate_chunk(request: ChunkValidation) -> ValidationResult:
     return validate_chunk(request, services=app.services, deadline=app.deadline, trace=app.trace)
 
 
-@app.post(
-    "/validate-chunks", summary="Compare up to 100 stored chunks", responses=responses(ValidationResults)
-)
+@app.post("/validate-chunks", summary="Compare up to 100 stored chunks", responses=responses(ValidationResults))
 def post_validate_chunks(request: ChunkValidations) -> ValidationResults:
     """Compare stored chunks with their originals; an error with one does not fail the others."""
     return validate_chunks(request, services=app.services, deadline=app.deadline, trace=app.trace)

@@ -83,15 +83,11 @@ def _http_url(url: str) -> str:
 Url = Annotated[str, AfterValidator(_http_url)]
 PayloadPath = Annotated[str, AfterValidator(_payload_path)]
 Names = Annotated[tuple[str, ...], BeforeValidator(_comma_separated)]
-PayloadRows = Annotated[
-    dict[str, tuple[str, ...]], BeforeValidator(_payload_map), AfterValidator(_known_fields)
-]
+PayloadRows = Annotated[dict[str, tuple[str, ...]], BeforeValidator(_payload_map), AfterValidator(_known_fields)]
 
 
 def _setting(variable: str, default: Any, description: str, allowed: str, **rule: Any) -> Any:
-    return Field(
-        default, alias=variable, description=description, json_schema_extra={"allowed": allowed}, **rule
-    )
+    return Field(default, alias=variable, description=description, json_schema_extra={"allowed": allowed}, **rule)
 
 
 class Settings(BaseModel):
@@ -156,9 +152,7 @@ class Settings(BaseModel):
         "Where queries are embedded. Unset: `cohere` when its key is set or in Lambda, else `local`.",
         "`cohere` or `local`",
     )
-    model: str = _setting(
-        "CHUNKPROOF_MODEL", "embed-english-v3.0", "Cohere's embedding model.", "a model's name"
-    )
+    model: str = _setting("CHUNKPROOF_MODEL", "embed-english-v3.0", "Cohere's embedding model.", "a model's name")
     dimension: int | None = _setting(
         "CHUNKPROOF_DIMENSION",
         None,
@@ -246,9 +240,7 @@ class Settings(BaseModel):
         try:
             settings = cls.model_validate({name: given[name] for name in cls.variables() if name in given})
         except ValidationError as error:
-            raise SettingsError(
-                *dict.fromkeys(cls._message(detail["loc"][0]) for detail in error.errors())
-            ) from None
+            raise SettingsError(*dict.fromkeys(cls._message(detail["loc"][0]) for detail in error.errors())) from None
 
         if settings.min_query_chars > settings.max_query_chars:
             raise SettingsError("CHUNKPROOF_MIN_QUERY_CHARS must not be above CHUNKPROOF_MAX_QUERY_CHARS")

@@ -47,9 +47,7 @@ class Workshop:
             "bare_sdk", made["plain"].folder, "bare_sdk.lambda_handler", made["plain"].collection
         )
         floor = self._staged("floor", {"app.py": SOURCES / "floor.py"})
-        made["floor"] = Contestant(
-            "floor", self._unpacked("floor", {TASK: floor}), "app.lambda_handler", "plain"
-        )
+        made["floor"] = Contestant("floor", self._unpacked("floor", {TASK: floor}), "app.lambda_handler", "plain")
         return made
 
     def validator(self, build: Path) -> Contestant:

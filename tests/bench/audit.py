@@ -39,9 +39,7 @@ WORDS = 250  # about 1,800 characters a chunk
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--chunks", type=int, default=100_000, help="how many to time; 0: skip")
-    parser.add_argument(
-        "--memory", type=int, default=100_000, help="entries of the smaller manifest; 0: skip"
-    )
+    parser.add_argument("--memory", type=int, default=100_000, help="entries of the smaller manifest; 0: skip")
     given = parser.parse_args()
     # 127.0.0.2: for localhost and 127.0.0.1 the SDK turns keep-alive off.
     with qdrant_server("127.0.0.2") as server:
@@ -52,9 +50,7 @@ def main() -> int:
 
 def _speed(url: str, count: int) -> Iterator[bool]:
     store, made = QdrantStore.open_server(url, DeadlineTransport()), planted(count, words=WORDS)
-    print(
-        f"{count:,} chunks of about 1.8 kB, {sum(map(len, made.faults.values()))} planted faults of every kind"
-    )
+    print(f"{count:,} chunks of about 1.8 kB, {sum(map(len, made.faults.values()))} planted faults of every kind")
     fill(store, "speed", made.points, WRITE)
     ids, lines = [point.id for point in made.points], made.manifest()
     gc.collect()
@@ -67,9 +63,7 @@ def _speed(url: str, count: int) -> Iterator[bool]:
         def sort_and_audit() -> int:
             return _audit(store, prepare(lines, "manifest", folder), folder, Plan())
 
-        for _ in range(
-            ROUNDS
-        ):  # in turns, and the best of each, because other work on the machine disturbs them
+        for _ in range(ROUNDS):  # in turns, and the best of each, because other work on the machine disturbs them
             for what, work in (
                 ("SDK, one by one", lambda: _sdk(url, ids[:ONE_BY_ONE], 1)),
                 ("SDK, batches of 250", lambda: _sdk(url, ids, BATCH)),
@@ -133,9 +127,7 @@ def _memory(url: str, count: int) -> Iterator[bool]:
             yield _report("all of them match", figures["kinds"]["match"] == size)
             sdk(store).delete_collection(collection)
     ratio = used[1] / used[0]
-    yield _report(
-        f"memory × {ratio:.2f} with ten times the entries (wanted {WANTED_MEMORY})", ratio <= WANTED_MEMORY
-    )
+    yield _report(f"memory × {ratio:.2f} with ten times the entries (wanted {WANTED_MEMORY})", ratio <= WANTED_MEMORY)
     store.close()
 
 

@@ -171,9 +171,7 @@ def _parts(names: str) -> list[str]:
 @contextmanager
 def _drain() -> Iterator[int]:
     """Yield a pipe that is read continuously, as Lambda reads what handlers log."""
-    with subprocess.Popen(
-        ["cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True
-    ) as reader:
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True) as reader:
         assert reader.stdin is not None
         yield reader.stdin.fileno()
 

@@ -29,9 +29,7 @@ Say = Callable[[str], None]
 
 def measure_embedded(folder: Path, sizes: tuple[int, ...], count: int, say: Say) -> Part:
     """The whole command, and the search within it as the answer states it."""
-    part = Part(
-        "embedded", f"embedded: chunkproof search over a folder, whole command, {count} rounds in turn"
-    )
+    part = Part("embedded", f"embedded: chunkproof search over a folder, whole command, {count} rounds in turn")
     stores = {size: _store(folder, size, say) for size in sizes}
     taken: dict[int, list[tuple[float, float, float]]] = {size: [] for size in sizes}
     for number in range(count + 1):
@@ -93,9 +91,7 @@ def _store(folder: Path, size: int, say: Say) -> Path:
             )
             for number in numbers
         ]
-        with warnings.catch_warnings(
-            action="ignore", category=UserWarning
-        ):  # that a server would suit it better
+        with warnings.catch_warnings(action="ignore", category=UserWarning):  # that a server would suit it better
             store.upsert(COLLECTION, points, "", Deadline(600_000))
     store.close()
     partial.rename(data)

@@ -111,9 +111,7 @@ class Process:
             raise ContestantError(f"{self._who.title} ended without an answer:\n{self._trouble()}")
         answer, measured = json.loads(line), json.loads(figures)
         if answer["statusCode"] != 200:
-            raise ContestantError(
-                f"{self._who.title} answered {answer['statusCode']}: {answer['body'][:500]}"
-            )
+            raise ContestantError(f"{self._who.title} answered {answer['statusCode']}: {answer['body'][:500]}")
         return Reply(
             answer,
             measured["wall_ns"] / 1e6,

@@ -25,8 +25,5 @@ class Part:
         return min(rows, key=lambda row: self.figure(row, column).median)
 
     def to_json(self) -> dict[str, object]:
-        rows = {
-            row: {name: spread.to_json() for name, spread in columns.items()}
-            for row, columns in self.rows.items()
-        }
+        rows = {row: {name: spread.to_json() for name, spread in columns.items()} for row, columns in self.rows.items()}
         return {"title": self.title, "rows": rows}

@@ -28,9 +28,7 @@ WARM_UP = 50
 ADDRESS = "127.0.0.2"
 REQUESTS = {
     "POST /search, embedding cached": post("/search", {"query_text": "How do I take a backup?"}),
-    "POST /validate-chunk": post(
-        "/validate-chunk", {"chunk_id": "vectordb-operations-00", "original_text": "x"}
-    ),
+    "POST /validate-chunk": post("/validate-chunk", {"chunk_id": "vectordb-operations-00", "original_text": "x"}),
 }
 
 

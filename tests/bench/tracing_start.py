@@ -27,9 +27,7 @@ def main() -> None:
     more = median(with_it - without for without, with_it in rounds)
     print(f"A process up to its first answer: medians of {ROUNDS} rounds")
     print(f"  tracing off  {off:6.0f} ms")
-    print(
-        f"  tracing on   {on:6.0f} ms  {on / off:5.2f}x  {more:+5.0f} ms (its API alone, without an exporter)"
-    )
+    print(f"  tracing on   {on:6.0f} ms  {on / off:5.2f}x  {more:+5.0f} ms (its API alone, without an exporter)")
 
 
 if __name__ == "__main__":

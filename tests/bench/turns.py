@@ -54,9 +54,7 @@ def check_texts_agree(texts: Mapping[str, list[str]], count: int) -> None:
             raise ContestantError(f"{other} did not find what {first} found, in that order")
 
 
-def running(
-    contestants: Mapping[str, Contestant], machine: Machine, stack: ExitStack
-) -> Iterator[tuple[str, Process]]:
+def running(contestants: Mapping[str, Contestant], machine: Machine, stack: ExitStack) -> Iterator[tuple[str, Process]]:
     """A long-lived process for each, ended with the stack."""
     for name, who in contestants.items():
         yield name, stack.enter_context(Process(who, machine, QUICK_ACK))

@@ -152,9 +152,7 @@ def test_a_handler_answers_with_nothing_but_artefacts_and_the_runtimes_boto3(
     answer = call_handler(
         event,
         {
-            "PYTHONPATH": os.pathsep.join(
-                map(str, (ROOT / "functions" / function, layer / "python", runtime))
-            ),
+            "PYTHONPATH": os.pathsep.join(map(str, (ROOT / "functions" / function, layer / "python", runtime))),
             "QDRANT_URL": served_qdrant.url,
             "COHERE_API_KEY": cohere.key,
             "COHERE_BASE_URL": cohere.url,
@@ -192,9 +190,7 @@ def test_the_steps_of_a_suite_run_with_nothing_but_artefacts_and_the_runtimes_bo
 
     with recording_server(keep) as s3:
         environment = {
-            "PYTHONPATH": os.pathsep.join(
-                map(str, (ROOT / "functions" / "suite", layer / "python", runtime))
-            ),
+            "PYTHONPATH": os.pathsep.join(map(str, (ROOT / "functions" / "suite", layer / "python", runtime))),
             "QDRANT_URL": served_qdrant.url,
             "COHERE_API_KEY": cohere.key,
             "COHERE_BASE_URL": cohere.url,

@@ -81,9 +81,7 @@ def report(**summary: int) -> str:
 
 def test_a_report_says_which_resource_of_which_stack_failed_and_how_many_checks_passed() -> None:
     found, passed = audit_template.findings(report(), resources=3)
-    assert [(f.stack, f.check, f.resource, f.title) for f in found] == [
-        ("hardened", "CKV_1", "Logs", "Encrypt")
-    ]
+    assert [(f.stack, f.check, f.resource, f.title) for f in found] == [("hardened", "CKV_1", "Logs", "Encrypt")]
     assert passed == 7
 
 
@@ -110,9 +108,7 @@ def test_a_stack_is_scanned_with_its_references_and_without_conditions() -> None
 
 def test_every_pinned_file_is_looked_up() -> None:
     folders = [path for path in pins.ROOT.iterdir() if path.is_dir() and not path.name.startswith(".")]
-    files = {
-        str(file.relative_to(pins.ROOT)) for path in folders for file in path.rglob("*requirements*.txt")
-    }
+    files = {str(file.relative_to(pins.ROOT)) for path in folders for file in path.rglob("*requirements*.txt")}
     assert {file for found in audit_dependencies.find_pins().values() for file in found} == files
 
 

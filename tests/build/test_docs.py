@@ -68,9 +68,7 @@ def test_long_lines_are_found_outside_of_tables_and_code() -> None:
 
 def test_links_to_missing_files_and_headings_are_found(tmp_path: Path) -> None:
     page = tmp_path / "a.md"
-    page.write_text(
-        "# The `A` page\n[a](#the-a-page) [b](#gone) [c](gone.md) [d](https://example.com)\n", "utf-8"
-    )
+    page.write_text("# The `A` page\n[a](#the-a-page) [b](#gone) [c](gone.md) [d](https://example.com)\n", "utf-8")
     assert broken_links(page) == ["#gone", "gone.md"]
 
 

@@ -196,9 +196,7 @@ def test_a_wrong_value_is_refused_before_anything_is_created(name: str, value: s
     ],
     ids=["email", "topic", "without", "both", "no-alarms"],
 )
-def test_an_address_that_would_receive_nothing_breaks_a_rule(
-    parameters: dict[str, str], message: str | None
-) -> None:
+def test_an_address_that_would_receive_nothing_breaks_a_rule(parameters: dict[str, str], message: str | None) -> None:
     assert broken_rules(**parameters) == ([message] if message else [])
 
 
@@ -221,9 +219,7 @@ def test_every_alarm_notifies_the_topic_when_it_starts_and_ends() -> None:
 
 
 def test_a_part_of_a_composite_alarm_sends_no_notification() -> None:
-    silent = set(observability_stack().of_type("CloudWatch::Alarm")) - set(
-        notifying_alarms(observability_stack())
-    )
+    silent = set(observability_stack().of_type("CloudWatch::Alarm")) - set(notifying_alarms(observability_stack()))
     assert silent == {name for name, _, _ in WINDOWS}
 
 
@@ -240,9 +236,7 @@ def test_an_existing_topic_is_used_instead_of_a_new_one() -> None:
     found = observability_stack(AlarmTopicArn=TOPIC)
     assert {topic for alarm in notifying_alarms(found).values() for topic in alarm["AlarmActions"]} == {TOPIC}
     assert found.outputs["AlarmTopicArn"]["Value"] == TOPIC
-    assert not [
-        made for made in found.resources.values() if made["Type"].startswith(("AWS::SNS", "AWS::KMS"))
-    ]
+    assert not [made for made in found.resources.values() if made["Type"].startswith(("AWS::SNS", "AWS::KMS"))]
 
 
 def test_the_topic_is_encrypted_with_a_key_that_alarms_may_use() -> None:
@@ -264,9 +258,7 @@ def test_only_alarms_of_this_account_and_region_may_use_key_and_topic() -> None:
         assert statement["Principal"] == {"Service": "cloudwatch.amazonaws.com"}
         assert statement["Condition"] == {
             "StringEquals": {"aws:SourceAccount": "${AWS::AccountId}"},
-            "ArnLike": {
-                "aws:SourceArn": "arn:${AWS::Partition}:cloudwatch:${AWS::Region}:${AWS::AccountId}:alarm:*"
-            },
+            "ArnLike": {"aws:SourceArn": "arn:${AWS::Partition}:cloudwatch:${AWS::Region}:${AWS::AccountId}:alarm:*"},
         }
 
 
@@ -358,8 +350,7 @@ def test_the_least_objective_can_still_burn_fast() -> None:
 
 def test_a_burn_needs_both_of_its_windows() -> None:
     rules = {
-        name: found["AlarmRule"]
-        for name, found in observability_stack().of_type("CloudWatch::CompositeAlarm").items()
+        name: found["AlarmRule"] for name, found in observability_stack().of_type("CloudWatch::CompositeAlarm").items()
     }
     assert rules == {
         "FastBurnAlarm": 'ALARM("${FastBurnHour}") AND ALARM("${FastBurnMinutes}")',
@@ -410,9 +401,7 @@ def test_metrics_of_aws_are_named_as_aws_names_them() -> None:
 # The dashboard
 
 
-@pytest.mark.parametrize(
-    "parameters", [{}, {"SloPercent": "99.9", "AlarmTopicArn": TOPIC}], ids=["default", "other"]
-)
+@pytest.mark.parametrize("parameters", [{}, {"SloPercent": "99.9", "AlarmTopicArn": TOPIC}], ids=["default", "other"])
 def test_cloudwatch_accepts_the_dashboard(parameters: dict[str, str]) -> None:
     assert dashboard_schema.problems(dashboard_body(observability_stack(**parameters))) == []
 
@@ -442,10 +431,7 @@ def test_a_dashboard_that_cloudwatch_would_not_show_is_found(spoil: Spoil, probl
 
 
 def test_the_dashboard_name_contains_stack_and_region() -> None:
-    assert (
-        observability_stack().only("CloudWatch::Dashboard")["DashboardName"]
-        == "${AWS::StackName}-${AWS::Region}"
-    )
+    assert observability_stack().only("CloudWatch::Dashboard")["DashboardName"] == "${AWS::StackName}-${AWS::Region}"
 
 
 def test_the_dashboard_shows_the_state_of_every_alarm_that_notifies() -> None:
@@ -534,16 +520,11 @@ def test_the_quality_of_suites_is_shown() -> None:
 
 
 def test_the_function_that_runs_suites_has_the_name_that_is_looked_for() -> None:
-    assert (
-        nested_stack("SuiteApplication", Suite="true").only("Lambda::Function")["FunctionName"]
-        == SUITE_FUNCTION
-    )
+    assert nested_stack("SuiteApplication", Suite="true").only("Lambda::Function")["FunctionName"] == SUITE_FUNCTION
 
 
 def test_log_widgets_read_the_logs_of_both_functions() -> None:
-    shown = {
-        w["properties"]["title"]: w["properties"]["query"] for w in widgets(observability_stack(), "log")
-    }
+    shown = {w["properties"]["title"]: w["properties"]["query"] for w in widgets(observability_stack(), "log")}
     assert set(shown) == {"Slowest requests", "Latest errors"}
     for query in shown.values():
         assert query.startswith("SOURCE '${SearchLogs}' | SOURCE '${ValidateChunkLogs}' | filter ")

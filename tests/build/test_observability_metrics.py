@@ -137,9 +137,7 @@ def test_what_is_emitted_is_on_the_dashboard_and_what_is_on_it_is_emitted(emits:
 def test_alarms_watch_what_is_emitted(emits: set[Metric]) -> None:
     found = observability_stack()
     assert differences(emits, graphed_metrics(found) | watched_metrics(found)) == []
-    assert {metric for metric in watched_metrics(found) if metric.namespace == NAMESPACE} <= graphed_metrics(
-        found
-    )
+    assert {metric for metric in watched_metrics(found) if metric.namespace == NAMESPACE} <= graphed_metrics(found)
 
 
 def test_codes_and_kinds_are_emitted_by_the_rule(written: CapturedOutput) -> None:
@@ -233,8 +231,7 @@ def access_fields() -> set[str]:
 def unknown_fields(found: Stack, known: set[str]) -> dict[str, set[str]]:
     """Fields that a query reads and no line has, by query."""
     every = {
-        name: fields_of(query)
-        - (access_fields() if name.endswith("/Turned away before a function") else known)
+        name: fields_of(query) - (access_fields() if name.endswith("/Turned away before a function") else known)
         for name, query in queries(found).items()
     }
     return {name: fields for name, fields in every.items() if fields}
@@ -244,9 +241,7 @@ def test_every_field_that_a_query_reads_is_in_the_log(written: CapturedOutput) -
     assert unknown_fields(observability_stack(), known_fields(written)) == {}
 
 
-def test_the_trace_of_a_bug_is_found_by_the_request_id(
-    deployed: Services, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_trace_of_a_bug_is_found_by_the_request_id(deployed: Services, capsys: pytest.CaptureFixture[str]) -> None:
     app = Api()
 
     @app.get("/bug")
@@ -263,9 +258,7 @@ def test_the_trace_of_a_bug_is_found_by_the_request_id(
 
 def test_a_field_that_no_log_line_has_is_found(written: CapturedOutput) -> None:
     spoiled = changed("LatestErrors", "stages_ms.total", "stages_ms.whole")
-    assert unknown_fields(spoiled, known_fields(written)) == {
-        "${AWS::StackName}/Latest errors": {"stages_ms.whole"}
-    }
+    assert unknown_fields(spoiled, known_fields(written)) == {"${AWS::StackName}/Latest errors": {"stages_ms.whole"}}
 
 
 def test_fields_are_distinguished_from_keywords_strings_and_aliases() -> None:

@@ -23,17 +23,13 @@ OLD: dict[str, Any] = {
                     {"in": "query", "name": "deep", "schema": {"type": "boolean"}},
                 ],
                 "responses": {
-                    "200": {
-                        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Thing"}}}
-                    }
+                    "200": {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/Thing"}}}}
                 },
             }
         },
         "/things": {
             "post": {
-                "requestBody": {
-                    "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Thing"}}}
-                },
+                "requestBody": {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/Thing"}}}},
                 "responses": {
                     "200": {
                         "content": {
@@ -146,9 +142,7 @@ def test_changed_parameters_are_found() -> None:
     name, deep = OLD["paths"]["/things/{name}"]["get"]["parameters"]
     where = "GET /things/{name} query parameter deep"
     assert changed(*way, to=[name]) == [f"{where} is gone"]
-    assert changed(*way, to=[name, {**deep, "schema": {"type": "string"}}]) == [
-        f"{where} was boolean and is string"
-    ]
+    assert changed(*way, to=[name, {**deep, "schema": {"type": "string"}}]) == [f"{where} was boolean and is string"]
     assert changed(*way, to=[name, {**deep, "required": True}]) == [f"{where} is required now"]
 
 

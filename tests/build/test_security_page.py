@@ -12,9 +12,7 @@ NAMED = re.compile(r"`([\w/]+\.py)::(\w+)`")
 @cache
 def written_in(file: str) -> frozenset[str]:
     path = TESTS / file
-    return frozenset(
-        re.findall(r"^def (test_\w+)\(", path.read_text("utf-8"), re.M) if path.is_file() else ()
-    )
+    return frozenset(re.findall(r"^def (test_\w+)\(", path.read_text("utf-8"), re.M) if path.is_file() else ())
 
 
 def missing(page: str) -> list[str]:
@@ -33,9 +31,7 @@ def test_every_test_that_the_page_names_exists() -> None:
 
 
 def test_a_missing_test_or_file_is_found() -> None:
-    page = (
-        "`build/test_security_page.py::test_gone` `build/gone.py::test_gone` `build/test_audits.py::report`"
-    )
+    page = "`build/test_security_page.py::test_gone` `build/gone.py::test_gone` `build/test_audits.py::report`"
     assert missing(page) == [
         "build/test_security_page.py::test_gone",
         "build/gone.py::test_gone",

@@ -109,9 +109,7 @@ def test_a_security_scheme_that_checks_nothing_is_found(api: dict[str, Any], sch
 
 
 @pytest.mark.parametrize(("route", "function"), FUNCTION_OF_ROUTE.items())
-def test_a_route_is_answered_by_the_live_version_of_its_function(
-    any_stack: Stack, route: str, function: str
-) -> None:
+def test_a_route_is_answered_by_the_live_version_of_its_function(any_stack: Stack, route: str, function: str) -> None:
     assert dict(routes(any_stack.api))[route]["x-amazon-apigateway-integration"] == {
         "type": "aws_proxy",
         "httpMethod": "POST",

@@ -12,9 +12,7 @@ FUNCTIONS = ("SearchFunction", "ValidateChunkFunction")
 LOGS = {"SearchFunction": "SearchLogs", "ValidateChunkFunction": "ValidateChunkLogs"}
 BROKEN = {"SearchFunction": "SearchBroken", "ValidateChunkFunction": "ValidateChunkBroken"}
 ALARMS = {"SearchFunction": "SearchErrorAlarm", "ValidateChunkFunction": "ValidateChunkErrorAlarm"}
-SECRETS_LAYER = (
-    "arn:aws:lambda:eu-central-1:187925254637:layer:AWS-Parameters-and-Secrets-Lambda-Extension-Arm64:11"
-)
+SECRETS_LAYER = "arn:aws:lambda:eu-central-1:187925254637:layer:AWS-Parameters-and-Secrets-Lambda-Extension-Arm64:11"
 SECRET = "arn:aws:secretsmanager:eu-central-1:123456789012:secret:chunkproof-keys-a1b2c3"
 TRACING_LAYER = "arn:aws:lambda:eu-central-1:901920570463:layer:aws-otel-python-arm64-ver-1-32-0:2"
 KEY = "arn:aws:kms:eu-central-1:123456789012:key/0f0f0f0f-0000-4000-8000-000000000001"
@@ -286,9 +284,7 @@ def test_uploading_the_same_release_again_publishes_no_version() -> None:
 @functions
 def test_snapstart_is_on_only_when_enabled(function: str) -> None:
     assert "SnapStart" not in properties(stack(), function)
-    assert properties(stack(SnapStart="PublishedVersions"), function)["SnapStart"] == {
-        "ApplyOn": "PublishedVersions"
-    }
+    assert properties(stack(SnapStart="PublishedVersions"), function)["SnapStart"] == {"ApplyOn": "PublishedVersions"}
 
 
 def test_a_new_version_gets_all_traffic_at_once_by_default() -> None:

@@ -63,9 +63,7 @@ def cfn_lint(path: Path, home: Path) -> subprocess.CompletedProcess[str]:
 # The template as a whole
 
 
-@pytest.mark.parametrize(
-    "path", [TEMPLATE, *ROOT.glob("functions/*/template.yaml")], ids=lambda p: p.parent.name
-)
+@pytest.mark.parametrize("path", [TEMPLATE, *ROOT.glob("functions/*/template.yaml")], ids=lambda p: p.parent.name)
 def test_cfn_lint_finds_nothing(path: Path, tmp_path: Path) -> None:
     run = cfn_lint(path, tmp_path)
     assert (run.stdout, run.stderr, run.returncode) == ("", "", 0)
@@ -223,9 +221,7 @@ def test_both_functions_have_the_same_environment() -> None:
 
 @functions
 def test_the_environment_holds_no_key(function: str) -> None:
-    declared = environment(
-        function, SecretArn="arn:aws:secretsmanager:eu-central-1:123456789012:secret:k-AbCdEf"
-    )
+    declared = environment(function, SecretArn="arn:aws:secretsmanager:eu-central-1:123456789012:secret:k-AbCdEf")
     assert declared["QDRANT_API_KEY"] == declared["COHERE_API_KEY"] == ""
     assert declared["CHUNKPROOF_SECRET_ARN"].endswith(":secret:k-AbCdEf")
 

@@ -38,16 +38,12 @@ def demo(report: Path, most: int | None = None) -> bool:
         planted = ((chunk_id, kind.value) for kind, chunk_id in planter.planted.items())
         print_table(("chunk", "fault"), planted)
         services = services_on(store, embedder)
-        found = run_audit(
-            manifest, folder / "state", Plan(vectors=0), services=services, collection=COLLECTION
-        )
+        found = run_audit(manifest, folder / "state", Plan(vectors=0), services=services, collection=COLLECTION)
         print_report(found)
         write_reports(found, (report,), folder / "state" / "findings.jsonl")
     store.close()
     exact = {(finding.kind, finding.chunk_id) for finding in found.findings} == set(planter.planted.items())
-    verdict = (
-        "Exactly the planted faults were found." if exact else "The findings differ from the planted faults."
-    )
+    verdict = "Exactly the planted faults were found." if exact else "The findings differ from the planted faults."
     print_line(f"{verdict} The report is in {report}.")
     return exact
 

@@ -149,9 +149,7 @@ def _shown(found: Vulnerable, files: list[str]) -> str:
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument(
-        "--may-be-offline", action="store_true", help="only warn when nothing can be checked"
-    )
+    arguments.add_argument("--may-be-offline", action="store_true", help="only warn when nothing can be checked")
     arguments.add_argument("--osv-url", help="another address that speaks OSV's API")
     given, files = arguments.parse_args(), find_pins()
     try:

@@ -102,9 +102,7 @@ def scan(stacks: dict[str, Stack], checkov: Path) -> tuple[set[Finding], int]:
             text=True,
             check=False,
         )
-    return findings(
-        run.stdout or run.stderr, resources=sum(len(found.resources) for found in stacks.values())
-    )
+    return findings(run.stdout or run.stderr, resources=sum(len(found.resources) for found in stacks.values()))
 
 
 def findings(report: str, *, resources: int) -> tuple[set[Finding], int]:
@@ -153,9 +151,7 @@ def main() -> None:
         print(*wrong, sep="\n")
         print(f"{len(wrong)} to mend, or to except with a reason in {EXCEPTIONS.relative_to(ROOT)}")
         raise SystemExit(1)
-    print(
-        f"{len(planned.stacks)} stacks: {passed} checks passed, {len(found)} findings, each excepted with a reason"
-    )
+    print(f"{len(planned.stacks)} stacks: {passed} checks passed, {len(found)} findings, each excepted with a reason")
 
 
 if __name__ == "__main__":

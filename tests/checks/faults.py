@@ -18,9 +18,7 @@ def main() -> int:
             row = run_fault(setup, dependency, name)
             rows.append(row)
             recovered = "yes" if row.recovered else "NO"
-            say(
-                f"{dependency:13} {name:29} {row.code:21} {row.status:6} {row.ms:5.0f} {row.calls:6}  {recovered}"
-            )
+            say(f"{dependency:13} {name:29} {row.code:21} {row.status:6} {row.ms:5.0f} {row.calls:6}  {recovered}")
         in_time = sum(row.is_in_time for row in rows)
         well = sum(row.recovered for row in rows)
         say(f"{well} of {len(rows)} recovered")

@@ -96,9 +96,7 @@ def _invoke(path: Path, sam: str, template: Path, options: list[str], host: Host
         answer = json.loads(run.stdout.strip().splitlines()[-1])
         status, body = answer["statusCode"], json.loads(answer["body"])
     except (ValueError, KeyError, IndexError, TypeError):
-        return Invocation(
-            path.name, event, 0, {}, (f"no answer: {(run.stdout + run.stderr).strip()[-300:]}",)
-        )
+        return Invocation(path.name, event, 0, {}, (f"no answer: {(run.stdout + run.stderr).strip()[-300:]}",))
     problems = []
     if status != promised_status(path.name):
         problems.append(f"status {status}, promised {promised_status(path.name)}")

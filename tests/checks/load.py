@@ -92,9 +92,7 @@ def run(setup: Setup, clients: int, seconds: float, say: Callable[[str], None]) 
         say(f"  {count:6}  {code}")
     say(f"slowest answer        {tally.slowest_ms:7.0f} ms (deadline {DEADLINE_MS} ms)")
     recovery = tally.first_success_s
-    say(
-        f"first success         {'never' if recovery is None else f'{recovery:7.2f} s after the server was back'}"
-    )
+    say(f"first success         {'never' if recovery is None else f'{recovery:7.2f} s after the server was back'}")
     say(f"memory                {before:7.0f} MB, then {growth:+.1f} MB")
     bad = [
         tally.slowest_ms > DEADLINE_MS + GRACE_MS,

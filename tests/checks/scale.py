@@ -71,9 +71,7 @@ class Estimate:
 
     @property
     def dollars(self) -> float:
-        busy = (
-            self.concurrency * self.reading_s + self.chunks / SPLIT_ENTRIES_S + self.shards / MERGED_SHARDS_S
-        )
+        busy = self.concurrency * self.reading_s + self.chunks / SPLIT_ENTRIES_S + self.shards / MERGED_SHARDS_S
         compute = busy * LAMBDA_MEMORY_GB * LAMBDA_GB_S + self.shards * LAMBDA_CALL
         return compute + self.shards * (STATES_PER_SHARD * STATE + REQUESTS_PER_SHARD * S3_REQUEST)
 

@@ -70,9 +70,7 @@ def read_qrels(file: Path) -> dict[str, dict[str, int]]:
 
 
 def _chunkproof(*arguments: str, may_fail: bool = False) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "chunkproof_cli", *arguments], stdout=subprocess.DEVNULL, check=False
-    )
+    done = subprocess.run([sys.executable, "-m", "chunkproof_cli", *arguments], stdout=subprocess.DEVNULL, check=False)
     if done.returncode not in ((0, 1) if may_fail else (0,)):  # 1: some query finds nothing relevant
         sys.exit(done.returncode)
 

@@ -17,9 +17,7 @@ from support.commands import Command, Run
 
 
 @pytest.fixture
-def chunkproof(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> Command:
+def chunkproof(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Command:
     """Runs a command in this process; each test has an embedded store of its own."""
     monkeypatch.setenv("COLUMNS", "200")
 

@@ -47,9 +47,7 @@ def change(tmp_path: Path, chunk_id: str, **payload: object) -> None:
     store.close()
 
 
-def test_a_collection_passes_the_audit_of_what_was_loaded(
-    handbook: Command, manifest: Path, tmp_path: Path
-) -> None:
+def test_a_collection_passes_the_audit_of_what_was_loaded(handbook: Command, manifest: Path, tmp_path: Path) -> None:
     run = handbook("audit", manifest, *HANDBOOK)
     assert run.code == 0
     assert "chunks are stored as they should be, byte for byte." in run.out
@@ -83,9 +81,7 @@ def test_a_changed_chunk_fails_the_audit_and_every_report_shows_it_escaped(
     assert "@everyone" not in (tmp_path / "report.md").read_text("utf-8")
 
 
-def test_a_canonical_report_is_rendered_in_other_formats(
-    handbook: Command, manifest: Path, tmp_path: Path
-) -> None:
+def test_a_canonical_report_is_rendered_in_other_formats(handbook: Command, manifest: Path, tmp_path: Path) -> None:
     canonical, page, again = (tmp_path / name for name in ("a.json", "a.html", "b.html"))
     handbook("audit", manifest, *HANDBOOK, "-o", canonical, "-o", page)
     assert handbook("report", canonical, "-o", again).code == 0
@@ -122,22 +118,15 @@ def test_an_audit_against_a_snapshot_finds_changes(handbook: Command, manifest: 
     del manifest
     for name in ("before.jsonl", "before.jsonl.gz", "before.jsonl.zst"):
         assert handbook("manifest", *HANDBOOK, "--hash", "-o", tmp_path / name).code == 0
-    assert (
-        gzip.decompress((tmp_path / "before.jsonl.gz").read_bytes())
-        == (tmp_path / "before.jsonl").read_bytes()
-    )
+    assert gzip.decompress((tmp_path / "before.jsonl.gz").read_bytes()) == (tmp_path / "before.jsonl").read_bytes()
     assert b"original_text" not in (tmp_path / "before.jsonl").read_bytes()
     change(tmp_path, "robotics-control-03", text="another text")
     for name in ("before.jsonl", "before.jsonl.gz", "before.jsonl.zst"):
         run = handbook("audit", tmp_path / name, *HANDBOOK, "--json")
-        assert [(f["chunk_id"], f["kind"]) for f in run.json["findings"]] == [
-            ("robotics-control-03", "mismatch")
-        ]
+        assert [(f["chunk_id"], f["kind"]) for f in run.json["findings"]] == [("robotics-control-03", "mismatch")]
 
 
-def test_a_damaged_compressed_manifest_is_an_input_error(
-    handbook: Command, manifest: Path, tmp_path: Path
-) -> None:
+def test_a_damaged_compressed_manifest_is_an_input_error(handbook: Command, manifest: Path, tmp_path: Path) -> None:
     whole = gzip.compress(manifest.read_bytes(), mtime=0)
     middle = len(whole) // 2
     for content in (
@@ -165,9 +154,7 @@ def test_metadata_fields_may_be_separated_by_spaces_and_one_that_no_chunk_has_is
     assert "no chunk has" not in handbook("manifest", handbook_file, "-o", file).err
 
 
-def test_a_snapshot_names_chunks_without_readable_text(
-    handbook: Command, manifest: Path, tmp_path: Path
-) -> None:
+def test_a_snapshot_names_chunks_without_readable_text(handbook: Command, manifest: Path, tmp_path: Path) -> None:
     del manifest
     change(tmp_path, "robotics-control-03", text=None)
     run = handbook("manifest", *HANDBOOK, "-o", tmp_path / "m.jsonl")
@@ -228,9 +215,7 @@ def test_a_folder_with_other_files_is_refused_for_the_state(
     assert [file.read_text("utf-8") for file in folder.iterdir()] == ["untouched"]
 
 
-def test_a_report_in_the_folder_of_the_state_is_refused(
-    handbook: Command, manifest: Path, tmp_path: Path
-) -> None:
+def test_a_report_in_the_folder_of_the_state_is_refused(handbook: Command, manifest: Path, tmp_path: Path) -> None:
     state = tmp_path / "state"
     state.mkdir()
     run = handbook("audit", manifest, *HANDBOOK, "--state", state, "-o", state / "findings.jsonl")
@@ -324,9 +309,7 @@ def test_a_killed_audit_is_resumed_to_the_same_report(
     with fault_proxy(served_qdrant.url) as proxy:
         proxy.inject(_FailsAfter(2))  # it is waiting for the server when it is killed
         command = [sys.executable, "-m", "chunkproof_cli", *given, "--state", str(state)]
-        process = subprocess.Popen(
-            command, env={**os.environ, "QDRANT_URL": proxy.url}, stderr=subprocess.DEVNULL
-        )
+        process = subprocess.Popen(command, env={**os.environ, "QDRANT_URL": proxy.url}, stderr=subprocess.DEVNULL)
         while (left := load_state(state)) is None or not left.compared:
             assert process.poll() is None
             time.sleep(0.02)
@@ -360,9 +343,7 @@ def test_an_audit_imports_nothing_of_suites(manifest: Path, loaded_handbook: Pat
         assert [name for name in modules if name.startswith(suites)] == []
 
 
-def test_the_audit_demo_finds_exactly_the_planted_faults(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_audit_demo_finds_exactly_the_planted_faults(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from checks.audit_demo import demo
 
     assert demo(tmp_path / "demo.html", most=60), capsys.readouterr().out

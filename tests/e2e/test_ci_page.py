@@ -46,9 +46,7 @@ class Runner:
 
     def __call__(self, name: str) -> "subprocess.CompletedProcess[str]":
         command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", STEPS[name]]
-        return subprocess.run(
-            command, cwd=self.folder, env=self._env, capture_output=True, text=True, check=False
-        )
+        return subprocess.run(command, cwd=self.folder, env=self._env, capture_output=True, text=True, check=False)
 
     def write(self, expected: str) -> None:
         """Write a suite of eight cases that expect this chunk."""

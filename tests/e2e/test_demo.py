@@ -71,9 +71,7 @@ def test_the_sample_suite_exports_as_a_file_that_can_be_run(chunkproof: Command,
     assert chunkproof("demo", "--export-suite", tmp_path / "suite.yaml").code == 2
 
 
-def test_an_export_replaces_no_file_and_names_a_folder_that_is_not_there(
-    chunkproof: Command, tmp_path: Path
-) -> None:
+def test_an_export_replaces_no_file_and_names_a_folder_that_is_not_there(chunkproof: Command, tmp_path: Path) -> None:
     (tmp_path / "mine.jsonl").write_text("mine")
     taken = chunkproof("demo", "--export", tmp_path / "mine.jsonl")
     assert taken.code == 2

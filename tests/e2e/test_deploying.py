@@ -199,9 +199,7 @@ def test_audits_and_suites_come_with_a_parameter_and_commands_find_them(deployed
     parameters = " ".join([*deployed.parameters, "Audit=true", "Suite=true"])
     deployed.run(f"make deploy PARAMS='{parameters}'", typed="y\n")
     outputs = deployed.stack.outputs
-    assert {"AuditStateMachineArn", "AuditBucketName", "SuiteStateMachineArn", "SuiteBucketName"} <= set(
-        outputs
-    )
+    assert {"AuditStateMachineArn", "AuditBucketName", "SuiteStateMachineArn", "SuiteBucketName"} <= set(outputs)
     suite = ROOT / "cli" / "chunkproof_cli" / "local" / "suite.yaml"
     deployed.run(f"chunkproof suite publish {suite} --stack chunkproof")
     kept = deployed.aws.client("s3").list_objects_v2(Bucket=outputs["SuiteBucketName"])["Contents"]

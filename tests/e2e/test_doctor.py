@@ -25,8 +25,7 @@ def load_fixture(store: QdrantStore, name: str, collection: str) -> None:
         vectors_config=models.VectorParams(**vectors)
         if "size" in vectors
         else {key: models.VectorParams(**params) for key, params in vectors.items()},
-        sparse_vectors_config={key: models.SparseVectorParams() for key in config.get("sparse_vectors") or {}}
-        or None,
+        sparse_vectors_config={key: models.SparseVectorParams() for key in config.get("sparse_vectors") or {}} or None,
     )
     sdk(store).upsert(collection, [models.PointStruct(**point) for point in fixture["points"]], wait=True)
 
@@ -78,9 +77,7 @@ def test_missing_payload_indexes_are_named_with_the_call_that_makes_them(
 ) -> None:
     load_fixture(server_store, "haystack_dense", collection)
     monkeypatch.setenv("QDRANT_URL", served_qdrant.url)
-    remedies = [
-        f["remedy"] for f in chunkproof("doctor", "--collection", collection, "--json").json["findings"]
-    ]
+    remedies = [f["remedy"] for f in chunkproof("doctor", "--collection", collection, "--json").json["findings"]]
     assert f'create_payload_index("{collection}", field_name="id", field_schema="keyword")' in remedies
     assert f'create_payload_index("{collection}", field_name="meta.url", field_schema="keyword")' in remedies
 
@@ -97,9 +94,7 @@ def test_doctor_checks_the_only_collection_by_default(handbook: Command) -> None
     assert findings(run) == {"distance": "ok", "text": "ok", "likely model": "ok", "vectors": "ok"}
 
 
-def test_doctor_asks_for_a_name_when_there_are_several_collections(
-    handbook: Command, handbook_file: Path
-) -> None:
+def test_doctor_asks_for_a_name_when_there_are_several_collections(handbook: Command, handbook_file: Path) -> None:
     handbook("load", handbook_file, "--collection", "second")
     run = handbook("doctor")
     assert run.code == 2
@@ -121,9 +116,7 @@ def make(folder: Path, points: list[models.PointStruct], distance: models.Distan
 
 
 def test_failed_checks_come_with_a_remedy(chunkproof: Command, tmp_path: Path) -> None:
-    point = models.PointStruct(
-        id=1, vector=[3.0, 0.0, 0.0], payload={"body": "text under a name nobody knows"}
-    )
+    point = models.PointStruct(id=1, vector=[3.0, 0.0, 0.0], payload={"body": "text under a name nobody knows"})
     make(tmp_path / "d", [point], models.Distance.EUCLID)
     run = chunkproof("doctor", "--data", tmp_path / "d", "--json")
     assert run.code == 1
@@ -168,9 +161,7 @@ def test_a_vector_of_zeros_fails(chunkproof: Command, tmp_path: Path) -> None:
     assert findings(run)["vectors"] == "FAIL"
 
 
-def test_several_vectors_are_a_finding_with_the_names_to_choose_from(
-    chunkproof: Command, tmp_path: Path
-) -> None:
+def test_several_vectors_are_a_finding_with_the_names_to_choose_from(chunkproof: Command, tmp_path: Path) -> None:
     store = QdrantStore.open_local(tmp_path / "d")
     params = models.VectorParams(size=3, distance=models.Distance.COSINE)
     sdk(store).create_collection("c", vectors_config={"title": params, "body": params})
@@ -186,9 +177,7 @@ def test_several_vectors_are_a_finding_with_the_names_to_choose_from(
 def test_a_model_of_another_size_fails_after_one_call(
     chunkproof: Command, tmp_path: Path, cohere_api: CohereServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    points = [
-        models.PointStruct(id=n, vector=[1.0, 0, 0], payload={"text": f"Chunk {n}"}) for n in range(1, 9)
-    ]
+    points = [models.PointStruct(id=n, vector=[1.0, 0, 0], payload={"text": f"Chunk {n}"}) for n in range(1, 9)]
     make(tmp_path / "d", points, models.Distance.COSINE)
     monkeypatch.setenv("COHERE_API_KEY", cohere_api.key)
     monkeypatch.setenv("COHERE_BASE_URL", cohere_api.url)

@@ -31,19 +31,13 @@ ANSWERS: dict[str, Answer] = {
 def report(answers: dict[str, Answer] = ANSWERS) -> SuiteReport:
     cases = [{"name": name, "query_text": f"q {name}", "expected_doc_ids": ["a"]} for name in answers]
     made = suite(*cases, name=f"pages {NASTY}")
-    found = run_suite(
-        RunPlan(made, "s.yaml", made.cases), Backend(lambda query: answers[query.removeprefix("q ")])
-    )
-    cause = Diagnosis(
-        cause=Cause.NOT_IN_COLLECTION, subject="a", message=f"a {NASTY}", command="chunkproof validate a"
-    )
+    found = run_suite(RunPlan(made, "s.yaml", made.cases), Backend(lambda query: answers[query.removeprefix("q ")]))
+    cause = Diagnosis(cause=Cause.NOT_IN_COLLECTION, subject="a", message=f"a {NASTY}", command="chunkproof validate a")
     results = [
         case.model_copy(update={"diagnosis": (cause,)}) if case.name.startswith("lost") else case
         for case in found.result.test_results
     ]
-    return found.model_copy(
-        update={"result": found.result.model_copy(update={"test_results": tuple(results)})}
-    )
+    return found.model_copy(update={"result": found.result.model_copy(update={"test_results": tuple(results)})})
 
 
 @pytest.fixture(scope="module")
@@ -134,9 +128,7 @@ def test_stored_text_is_escaped(page: Page) -> None:
     assert page.run("document.querySelector('h1').textContent") == f"pages {shown}"
     assert page.run("document.querySelector('.unfold').textContent") == f"lost {shown}"
     # The policy of the page names its one script, so that an injected one does not run.
-    page.run(
-        "document.body.append(Object.assign(document.createElement('script'), {text: 'window.acted = 1'}))"
-    )
+    page.run("document.body.append(Object.assign(document.createElement('script'), {text: 'window.acted = 1'}))")
     assert page.run("window.acted === undefined")
     assert "Content Security Policy" in page.console.pop()
 
@@ -153,9 +145,7 @@ def test_the_page_fits_a_phone(page: Page) -> None:
 
 def test_print_shows_failures_and_no_controls(page: Page) -> None:
     page.look(scheme="dark", media="print")
-    heights = page.run(
-        "[...document.querySelectorAll('.detail')].map(one => one.getBoundingClientRect().height > 0)"
-    )
+    heights = page.run("[...document.querySelectorAll('.detail')].map(one => one.getBoundingClientRect().height > 0)")
     assert heights == [True, True, False, False, False]
     assert page.run("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     for control in (".tools", ".hint"):
@@ -183,8 +173,6 @@ def test_the_report_command_renders_several_reports_as_one_page(chunkproof: Comm
     run = chunkproof("report", tmp_path / "two.json", tmp_path / "one.json", "-o", tmp_path / "x.html")
     assert run.code == 0
     assert "Quality over time" in (tmp_path / "x.html").read_text("utf-8")
-    gate = chunkproof(
-        "report", tmp_path / "two.json", "--baseline", tmp_path / "one.json", "-o", tmp_path / "y.html"
-    )
+    gate = chunkproof("report", tmp_path / "two.json", "--baseline", tmp_path / "one.json", "-o", tmp_path / "y.html")
     assert gate.code == 3
     assert "Gate not judged: 1 of 5 cases could not be judged" in gate.err

@@ -184,9 +184,7 @@ def test_a_log_without_requests_is_an_error_that_describes_a_request_line(
         (("--logs", "-", "--api", "https://a.example"), "times are in a stack's metrics (--stack)"),
     ],
 )
-def test_a_usage_error_names_the_correct_usage(
-    chunkproof: Command, arguments: tuple[str, ...], said: str
-) -> None:
+def test_a_usage_error_names_the_correct_usage(chunkproof: Command, arguments: tuple[str, ...], said: str) -> None:
     run = chunkproof("latency", *arguments)
     assert (run.code, run.out) == (2, "")
     assert said in run.err

@@ -81,17 +81,15 @@ def test_request_lines_have_exactly_the_documented_fields(written: CapturedOutpu
 def test_metrics_are_exactly_the_documented_ones(written: CapturedOutput) -> None:
     (directives,) = zip(*(line["_aws"]["CloudWatchMetrics"] for line in written.metrics), strict=True)
     found = {
-        re.sub(
-            r"^(Errors)\..+", r"\1.CODE", re.sub(r"^(ChunkMismatch)\..+", r"\1.KIND", metric["Name"])
-        ): metric["Unit"]
+        re.sub(r"^(Errors)\..+", r"\1.CODE", re.sub(r"^(ChunkMismatch)\..+", r"\1.KIND", metric["Name"])): metric[
+            "Unit"
+        ]
         for directive in directives
         for metric in directive["Metrics"]
     }
     assert found == rows(PAGE, "Metrics")
     assert {directive["Namespace"] for directive in directives} == {"Chunkproof"}
-    assert all(
-        directive["Dimensions"] == [["environment", "function", "service"]] for directive in directives
-    )
+    assert all(directive["Dimensions"] == [["environment", "function", "service"]] for directive in directives)
 
 
 def logged_messages() -> Iterator[tuple[str, str]]:

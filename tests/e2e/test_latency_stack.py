@@ -174,9 +174,7 @@ def test_cloudwatch_and_the_log_give_the_same_figures(
     for group, is_mine in zip(groups, ("nowhere|search", "validate-chunk"), strict=True):
         log = tmp_path / group["name"]
         log.write_text(
-            "\n".join(
-                line for line in text.splitlines() if any(f"/{path}" in line for path in is_mine.split("|"))
-            )
+            "\n".join(line for line in text.splitlines() if any(f"/{path}" in line for path in is_mine.split("|")))
         )
         (logged,) = chunkproof("latency", "--logs", log, "--json").json["groups"]
         assert (logged["requests"], logged["errors"]) == (group["requests"], group["errors"])
@@ -211,9 +209,7 @@ def test_the_error_for_a_stack_of_another_version_names_what_it_lacks(
     deploy({name: value for name, value in outputs.items() if value}, parameters)
     run = chunkproof("latency", "--stack", "stack")
     assert run.code == 2
-    assert (
-        "lacks the output SearchFunctionName or the parameter EnvironmentName: deploy this version" in run.err
-    )
+    assert "lacks the output SearchFunctionName or the parameter EnvironmentName: deploy this version" in run.err
 
 
 def test_the_template_has_the_outputs_and_parameters_that_latency_reads() -> None:
@@ -239,9 +235,7 @@ def test_an_access_error_names_the_missing_permission(
     assert run.err == f"AWS refused ({code}): {message}{hint}\n"
 
 
-def test_a_metric_that_cloudwatch_fails_to_return_is_an_error(
-    chunkproof: Command, cloudwatch: CloudWatch
-) -> None:
+def test_a_metric_that_cloudwatch_fails_to_return_is_an_error(chunkproof: Command, cloudwatch: CloudWatch) -> None:
     deploy()
     hundred_searches(cloudwatch)
     cloudwatch.status = "InternalError"

@@ -25,9 +25,7 @@ def points(folder: Path, collection: str) -> int:
         store.close()
 
 
-def test_loading_twice_gives_the_same_collection(
-    chunkproof: Command, handbook_file: Path, tmp_path: Path
-) -> None:
+def test_loading_twice_gives_the_same_collection(chunkproof: Command, handbook_file: Path, tmp_path: Path) -> None:
     for _ in range(2):
         run = chunkproof("load", handbook_file, "--collection", "c", "--data", tmp_path / "d", "--json")
         assert run.code == 0
@@ -97,9 +95,7 @@ def test_an_id_that_qdrant_does_not_take_is_kept_in_the_payload(chunkproof: Comm
     )
     assert chunkproof("load", file, "--collection", "c").code == 0
     for chunk_id in ids:
-        run = chunkproof(
-            "validate", chunk_id, "--original", f"Text of {chunk_id}", "--collection", "c", "--json"
-        )
+        run = chunkproof("validate", chunk_id, "--original", f"Text of {chunk_id}", "--collection", "c", "--json")
         assert (run.code, run.json["chunk_id"]) == (0, chunk_id)
 
 
@@ -196,9 +192,7 @@ def test_an_embedder_that_fails_midway_leaves_no_collection(
 
 
 @pytest.mark.parametrize("name", ["", "  "])
-def test_an_empty_collection_name_is_not_the_default_one(
-    chunkproof: Command, handbook_file: Path, name: str
-) -> None:
+def test_an_empty_collection_name_is_not_the_default_one(chunkproof: Command, handbook_file: Path, name: str) -> None:
     for arguments in (("load", handbook_file), ("collection",), ("search", "x"), ("doctor",)):
         run = chunkproof(*arguments, "--collection", name)
         assert run.code == 2, arguments
@@ -207,9 +201,7 @@ def test_an_empty_collection_name_is_not_the_default_one(
 
 
 @pytest.mark.parametrize("name", ["a/b", "..", "x" * 300])
-def test_an_invalid_collection_name_is_wrong_input(
-    chunkproof: Command, handbook_file: Path, name: str
-) -> None:
+def test_an_invalid_collection_name_is_wrong_input(chunkproof: Command, handbook_file: Path, name: str) -> None:
     run = chunkproof("load", handbook_file, "--collection", name)
     assert run.code == 2
     assert run.err == f"--collection {name}: not a valid collection name\n"

@@ -78,10 +78,7 @@ def test_a_service_that_is_down_is_an_error_and_not_a_failure(suite: Path) -> No
     assert code == 1
     assert "2 errors" in out
     assert "failed" not in out.splitlines()[-1]
-    assert (
-        "Could not be judged: http://127.0.0.1:9 could not be reached (Connection refused); check --api"
-        in out
-    )
+    assert "Could not be judged: http://127.0.0.1:9 could not be reached (Connection refused); check --api" in out
 
 
 def test_a_broken_suite_stops_the_run_with_its_lines(suite: Path) -> None:

@@ -155,9 +155,7 @@ def test_any_collection_name_can_be_requested(chunkproof: Command, server: Servi
     assert run.err.splitlines()[0] == f"Collection {name} not found"
 
 
-def test_an_argument_that_is_not_unicode_is_refused_with_and_without_api(
-    handbook: Command, server: Serving
-) -> None:
+def test_an_argument_that_is_not_unicode_is_refused_with_and_without_api(handbook: Command, server: Serving) -> None:
     local = handbook("search", "a\udcff", *HANDBOOK)
     assert (local.code, local.err) == (2, "TEXT has a lone surrogate, which is not valid Unicode\n")
     remote = handbook("search", "a\udcff", *HANDBOOK, "--api", server.url)
@@ -205,9 +203,7 @@ def test_a_token_is_sent_as_a_bearer(
     }
 
 
-def test_without_a_token_a_plain_address_gets_no_authorization(
-    chunkproof: Command, stack: RecordingServer
-) -> None:
+def test_without_a_token_a_plain_address_gets_no_authorization(chunkproof: Command, stack: RecordingServer) -> None:
     assert chunkproof("search", "a", "--api", stack.url).code == 0
     assert "authorization" not in stack.requests[0].headers
 
@@ -358,9 +354,7 @@ def test_a_refusal_of_api_gateway_says_what_to_check(
         ),
     ],
 )
-def test_a_response_of_another_service_could_not_be_judged(
-    chunkproof: Command, status: int, body: bytes
-) -> None:
+def test_a_response_of_another_service_could_not_be_judged(chunkproof: Command, status: int, body: bytes) -> None:
     with web_server(status, body, JSON) as url:
         run = chunkproof("search", "a", "--api", url)
     assert run.code == 3
@@ -405,9 +399,7 @@ def test_a_proxy_that_cannot_be_used_is_named(
     assert "HTTPS_PROXY, HTTP_PROXY or ALL_PROXY cannot be used" in run.err
 
 
-def test_certificates_that_cannot_be_read_are_named(
-    chunkproof: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_certificates_that_cannot_be_read_are_named(chunkproof: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     tls_context.cache_clear()
     monkeypatch.setenv("SSL_CERT_FILE", "/nothing/here")
     told = "The certificates of SSL_CERT_FILE or SSL_CERT_DIR cannot be read: No such file or directory\n"
@@ -480,9 +472,7 @@ WITHOUT = {
 
 
 @pytest.mark.parametrize(("arguments", "why"), WITHOUT.items(), ids=map("-".join, WITHOUT))
-def test_commands_without_api_support_say_why(
-    chunkproof: Command, arguments: tuple[str, ...], why: str
-) -> None:
+def test_commands_without_api_support_say_why(chunkproof: Command, arguments: tuple[str, ...], why: str) -> None:
     run = chunkproof(*arguments, "--api", "https://stack.example")
     assert run.code == 2
     assert why in run.err

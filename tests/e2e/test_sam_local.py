@@ -161,9 +161,7 @@ def from_gateway(request: dict[str, Any]) -> dict[str, Any]:
     recorder = Recorder()
 
     async def send() -> None:
-        async with httpx.AsyncClient(
-            transport=httpx.ASGITransport(recorder), base_url="http://127.0.0.1"
-        ) as client:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(recorder), base_url="http://127.0.0.1") as client:
             await client.request(**request)
 
     asyncio.run(send())

@@ -222,9 +222,7 @@ def test_output_is_valid_on_an_ascii_terminal(loaded_handbook: Path, tmp_path: P
         ("collection/handbook/storage.sqlite", b"no database at all, and long enough to tell" * 10),
     ],
 )
-def test_a_folder_that_is_not_a_store_is_named(
-    handbook: Command, tmp_path: Path, file: str, content: bytes
-) -> None:
+def test_a_folder_that_is_not_a_store_is_named(handbook: Command, tmp_path: Path, file: str, content: bytes) -> None:
     (tmp_path / "data-home" / "chunkproof" / file).write_bytes(content)
     run = handbook("search", "a question", "--collection", "handbook")
     assert run.code == 3

@@ -92,10 +92,7 @@ def test_a_long_query_comes_back_code_point_for_code_point(http: httpx.Client) -
 
 def test_a_form_as_curl_sends_it_is_read_as_json(http: httpx.Client) -> None:
     kind = {"content-type": "application/x-www-form-urlencoded"}
-    assert (
-        http.post("/search", content=b'{"query_text": "backups", "top_k": 1}', headers=kind).status_code
-        == 200
-    )
+    assert http.post("/search", content=b'{"query_text": "backups", "top_k": 1}', headers=kind).status_code == 200
 
 
 def test_failures_have_the_contracts_status_and_envelope(http: httpx.Client) -> None:
@@ -110,9 +107,7 @@ def test_failures_have_the_contracts_status_and_envelope(http: httpx.Client) -> 
 
 
 def test_a_body_that_is_not_utf8_is_refused(http: httpx.Client) -> None:
-    answer = http.post(
-        "/search", content=b'{"query_text": "\xff"}', headers={"content-type": "application/json"}
-    )
+    answer = http.post("/search", content=b'{"query_text": "\xff"}', headers={"content-type": "application/json"})
     assert (answer.status_code, answer.json()["errors"]) == (
         400,
         ["The request body is not UTF-8 at byte 16"],
@@ -178,9 +173,7 @@ def test_the_documentation_needs_nothing_but_this_server(http: httpx.Client) -> 
     assert len(assets) == 2
     kinds = {asset: http.get(asset).headers["content-type"] for asset in assets}
     assert sorted(kinds.values()) == ["application/javascript", "text/css"]
-    assert all(
-        http.get(asset).status_code == 200 and len(http.get(asset).content) > 10_000 for asset in assets
-    )
+    assert all(http.get(asset).status_code == 200 and len(http.get(asset).content) > 10_000 for asset in assets)
 
 
 def test_the_openapi_document_is_the_committed_one(http: httpx.Client) -> None:
@@ -206,9 +199,7 @@ def test_a_path_cannot_control_the_terminal_or_forge_a_log_line(server: Serving,
     assert "INFO GET /forged 200 1 ms" not in server.written.splitlines()
 
 
-@pytest.mark.parametrize(
-    "target", [b"/collections/\xc3\xa9", b"/health?deep=\xc3\xa9", b"*", b"//", b"/%zz", b"/%ff"]
-)
+@pytest.mark.parametrize("target", [b"/collections/\xc3\xa9", b"/health?deep=\xc3\xa9", b"*", b"//", b"/%zz", b"/%ff"])
 def test_an_odd_request_line_causes_no_traceback(server: Serving, target: bytes) -> None:
     with socket.create_connection(("127.0.0.1", server.port), timeout=10) as raw:
         raw.sendall(b"GET " + target + b" HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n")

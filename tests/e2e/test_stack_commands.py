@@ -22,9 +22,7 @@ def typed(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
 
 
 @pytest.mark.usefixtures("aws")
-def test_keys_from_standard_input_are_stored_and_replaced(
-    chunkproof: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_keys_from_standard_input_are_stored_and_replaced(chunkproof: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     for mark, keys in (("", KEYS), ("\ufeff", {**KEYS, "COHERE_API_KEY": "rotated"})):
         typed(monkeypatch, mark + json.dumps(keys))
         run = chunkproof("secret", "--name", "the-keys")
@@ -36,9 +34,7 @@ def test_keys_from_standard_input_are_stored_and_replaced(
 
 
 @pytest.mark.usefixtures("aws")
-@pytest.mark.parametrize(
-    "text", ["", "not json", "[]", "{}", '{"QDRANT_API_KEY": 5}', '{"OTHER": "x"}', "[" * 100_000]
-)
+@pytest.mark.parametrize("text", ["", "not json", "[]", "{}", '{"QDRANT_API_KEY": 5}', '{"OTHER": "x"}', "[" * 100_000])
 def test_anything_else_on_standard_input_is_refused(
     chunkproof: Command, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
@@ -206,9 +202,7 @@ def test_a_key_that_is_not_entered_is_kept(chunkproof: Command, monkeypatch: pyt
 
 
 @pytest.mark.usefixtures("aws")
-def test_an_invalid_key_is_refused_before_it_is_stored(
-    chunkproof: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_invalid_key_is_refused_before_it_is_stored(chunkproof: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     typed(monkeypatch, json.dumps({"COHERE_API_KEY": "two words"}))
     run = chunkproof("secret")
     assert run.code != 0

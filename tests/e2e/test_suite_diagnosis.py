@@ -44,9 +44,7 @@ def damaged(handbook: Command, tmp_path: Path) -> Command:
     cut = {"text": "Le mot robot vient"}
     change("languages-00", lambda point: replace(point, payload={**point.payload, **cut}))
     change("vectordb-text-hygiene-07", lambda point: replace(point, vector=other))
-    change(
-        "vectordb-text-hygiene-08", lambda point: replace(point, payload={**point.payload, "has_code": False})
-    )
+    change("vectordb-text-hygiene-08", lambda point: replace(point, payload={**point.payload, "has_code": False}))
     gone = find_point("languages-02", "handbook", services=services, deadline=deadline)
     sdk(store).delete("handbook", models.PointIdsList(points=[gone.id]))
     store.close()

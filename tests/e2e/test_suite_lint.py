@@ -70,13 +70,9 @@ def test_a_good_suite_has_no_problems(handbook: Command, tmp_path: Path) -> None
     assert (run.code, run.out) == (0, f"{file}: 1 cases, no problems\n")
 
 
-def test_judgments_of_documents_that_were_not_loaded_are_found_by_line(
-    handbook: Command, tmp_path: Path
-) -> None:
+def test_judgments_of_documents_that_were_not_loaded_are_found_by_line(handbook: Command, tmp_path: Path) -> None:
     (tmp_path / "qrels").mkdir()
-    (tmp_path / "queries.jsonl").write_text(
-        '{"_id": "1", "text": "robot"}\n{"_id": "2", "text": "unjudged"}\n'
-    )
+    (tmp_path / "queries.jsonl").write_text('{"_id": "1", "text": "robot"}\n{"_id": "2", "text": "unjudged"}\n')
     (tmp_path / "qrels" / "test.tsv").write_text(
         "query-id\tcorpus-id\tscore\n1\tlanguages-00\t1\n1\tgone\t1\n1\tgone\t1\n"
     )

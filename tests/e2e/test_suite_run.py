@@ -40,17 +40,13 @@ def write(tmp_path: Path) -> Any:
 
     def written(*cases: dict[str, Any], **fields: Any) -> Path:
         file = tmp_path / "suite.json"
-        file.write_text(
-            json.dumps({"name": "try", "collection": "handbook", **fields, "cases": cases}), "utf-8"
-        )
+        file.write_text(json.dumps({"name": "try", "collection": "handbook", **fields, "cases": cases}), "utf-8")
         return file
 
     return written
 
 
-def test_a_good_suite_ends_with_0_and_writes_every_format(
-    handbook: Command, write: Any, tmp_path: Path
-) -> None:
+def test_a_good_suite_ends_with_0_and_writes_every_format(handbook: Command, write: Any, tmp_path: Path) -> None:
     files = [tmp_path / f"report{extension}" for extension in (".json", ".txt", ".md", ".xml")]
     outputs = [part for file in files for part in ("-o", file)]
     run = handbook("suite", "run", write(GOOD, NEGATIVE), "--repeat", 2, "--ignore-latency", *outputs)
@@ -117,17 +113,13 @@ def test_a_broken_suite_ends_with_2_and_names_every_line(handbook: Command, tmp_
     ]
 
 
-def test_a_query_that_cannot_be_searched_is_wrong_input_and_not_a_failed_case(
-    handbook: Command, write: Any
-) -> None:
+def test_a_query_that_cannot_be_searched_is_wrong_input_and_not_a_failed_case(handbook: Command, write: Any) -> None:
     run = handbook("suite", "run", write({**GOOD, "query_text": "robot " * 300}), "--json")
     assert run.code == 2
     assert run.json["result"]["test_results"][0]["status"] == "error"
 
 
-def test_cases_are_selected_by_name_tag_and_earlier_report(
-    handbook: Command, write: Any, tmp_path: Path
-) -> None:
+def test_cases_are_selected_by_name_tag_and_earlier_report(handbook: Command, write: Any, tmp_path: Path) -> None:
     file = write({**GOOD, "tags": ["smoke"]}, BAD, NEGATIVE)
 
     def names(*arguments: object) -> list[str]:
@@ -233,9 +225,7 @@ def test_an_interruption_leaves_a_file_that_resume_continues_from(
             "--jobs",
             "1",
         ]
-        process = subprocess.Popen(
-            command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, env=dict(os.environ)
-        )
+        process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, env=dict(os.environ))
         assert api.reached.wait(30)
         process.send_signal(request_to_end)
         _, said = process.communicate(timeout=30)

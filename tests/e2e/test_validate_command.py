@@ -41,9 +41,7 @@ def test_a_silently_normalized_chunk_is_reported_with_the_first_different_byte(
     )
     good = store.fetch("handbook", [point], deadline, with_vector="")[0]
     normalized = unicodedata.normalize("NFC", CHUNK["text"])
-    store.upsert(
-        "handbook", [Point(good.id, {**good.payload, "text": normalized}, vector=good.vector)], "", deadline
-    )
+    store.upsert("handbook", [Point(good.id, {**good.payload, "text": normalized}, vector=good.vector)], "", deadline)
     store.close()
 
     run = chunkproof("validate", CHUNK["chunk_id"], "--original", CHUNK["text"], *data)
@@ -53,24 +51,18 @@ def test_a_silently_normalized_chunk_is_reported_with_the_first_different_byte(
     assert f"byte {byte}," in run.out
     by_hash = chunkproof("validate", CHUNK["chunk_id"], *data, "--json")
     assert by_hash.code == 1
-    assert (
-        by_hash.json["mismatch_details"] == "The stored text is not the one that content_hash was made from"
-    )
+    assert by_hash.json["mismatch_details"] == "The stored text is not the one that content_hash was made from"
 
 
 def test_an_original_file_is_compared_with_every_byte_of_it(handbook: Command, tmp_path: Path) -> None:
     file = tmp_path / "original.txt"
     file.write_bytes(CHUNK["text"].encode() + b"\n")
-    run = handbook(
-        "validate", CHUNK["chunk_id"], "--original-file", file, "--collection", "handbook", "--json"
-    )
+    run = handbook("validate", CHUNK["chunk_id"], "--original-file", file, "--collection", "handbook", "--json")
     assert run.code == 1
     assert run.json["mismatch"]["kind"] == "whitespace"
 
 
-def test_an_unknown_chunk_fails_and_an_unreadable_original_is_wrong_input(
-    handbook: Command, tmp_path: Path
-) -> None:
+def test_an_unknown_chunk_fails_and_an_unreadable_original_is_wrong_input(handbook: Command, tmp_path: Path) -> None:
     unknown = handbook("validate", "unknown", "--original", "x", "--collection", "handbook")
     assert (unknown.code, unknown.err) == (1, "Chunk unknown not found\n")
     file = tmp_path / "latin1.txt"
@@ -78,9 +70,7 @@ def test_an_unknown_chunk_fails_and_an_unreadable_original_is_wrong_input(
     latin = handbook("validate", CHUNK["chunk_id"], "--original-file", file, "--collection", "handbook")
     assert latin.code == 2
     assert latin.err == f"--original-file {file}: not UTF-8 at byte 3\n"
-    missing = handbook(
-        "validate", CHUNK["chunk_id"], "--original-file", tmp_path / "none", "--collection", "handbook"
-    )
+    missing = handbook("validate", CHUNK["chunk_id"], "--original-file", tmp_path / "none", "--collection", "handbook")
     assert missing.code == 2
     assert "No such file" in missing.err
 

@@ -34,10 +34,7 @@ def _deployed() -> Iterator[None]:
     fill(
         store,
         "docs",
-        *(
-            Point(n, {"text": f"text {n}", "url": "https://a.example"}, vector=tuple(axis(n)))
-            for n in range(SIZE)
-        ),
+        *(Point(n, {"text": f"text {n}", "url": "https://a.example"}, vector=tuple(axis(n))) for n in range(SIZE)),
         size=SIZE,
     )
     with cohere_server(lambda text: axis(int(text.split()[-1]))) as api:
@@ -62,9 +59,7 @@ def _eager_switching() -> Iterator[None]:
 
 def at_once(events: list[dict[str, Any]]) -> list[Reply]:
     with ThreadPoolExecutor(THREADS) as pool:
-        return list(
-            pool.map(lambda n: invoke(events[n], LambdaContext(aws_request_id=f"r-{n}")), range(len(events)))
-        )
+        return list(pool.map(lambda n: invoke(events[n], LambdaContext(aws_request_id=f"r-{n}")), range(len(events))))
 
 
 def test_no_answer_is_mixed_up() -> None:
@@ -116,9 +111,7 @@ def test_no_failure_is_mixed_up_with_another_or_with_a_success() -> None:
 
 def test_looking_at_a_collection_does_not_disturb_searching_it() -> None:
     events = [
-        get("/collections/docs")
-        if n % 2
-        else post("/search", {"query_vector": axis(n), "filters": {"url": "x"}})
+        get("/collections/docs") if n % 2 else post("/search", {"query_vector": axis(n), "filters": {"url": "x"}})
         for n in range(480)
     ]
     failed = [json.loads(reply.text) for reply in at_once(events) if reply.status != 200]

@@ -61,12 +61,8 @@ def test_the_budget_is_the_setting_and_never_more_than_lambda_has_left_but_a_res
     assert lambda_deadline(Lambda(left_ms)).budget_ms == budget_ms
 
 
-@pytest.mark.parametrize(
-    "event", [ASKED, post("/validate-chunk", {"chunk_id": "a"}), get("/collections/docs")]
-)
-@pytest.mark.parametrize(
-    "server", [silent_server, partial(dripping_server, 0.05, 200)], ids=["silent", "dripping"]
-)
+@pytest.mark.parametrize("event", [ASKED, post("/validate-chunk", {"chunk_id": "a"}), get("/collections/docs")])
+@pytest.mark.parametrize("server", [silent_server, partial(dripping_server, 0.05, 200)], ids=["silent", "dripping"])
 def test_a_qdrant_that_does_not_answer_in_time_is_a_timeout(
     monkeypatch: pytest.MonkeyPatch, event: dict[str, Any], server: Any
 ) -> None:
@@ -143,9 +139,7 @@ def test_deep_health_of_two_silent_dependencies_is_told_within_the_budget(
 
 
 @pytest.mark.server
-def test_a_silent_qdrant_does_not_make_the_embedder_look_down(
-    monkeypatch: pytest.MonkeyPatch, cohere_api: Any
-) -> None:
+def test_a_silent_qdrant_does_not_make_the_embedder_look_down(monkeypatch: pytest.MonkeyPatch, cohere_api: Any) -> None:
     with silent_server() as qdrant:
         monkeypatch.setenv("QDRANT_URL", qdrant)
         monkeypatch.setenv("COHERE_BASE_URL", cohere_api.url)

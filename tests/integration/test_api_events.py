@@ -30,9 +30,7 @@ def cohere(served_qdrant: QdrantServer) -> Iterator[CohereServer]:
 
 
 @pytest.fixture(autouse=True)
-def _deployed(
-    cohere: CohereServer, served_qdrant: QdrantServer, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[None]:
+def _deployed(cohere: CohereServer, served_qdrant: QdrantServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("QDRANT_URL", served_qdrant.url)
     monkeypatch.setenv("COHERE_API_KEY", KEY)
     monkeypatch.setenv("COHERE_BASE_URL", cohere.url)

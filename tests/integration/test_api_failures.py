@@ -113,9 +113,7 @@ def test_health_of_a_misconfigured_deployment_is_what_the_openapi_document_promi
 # dependencies
 
 
-def test_deep_health_says_what_is_down_and_why(
-    monkeypatch: pytest.MonkeyPatch, cohere_api: CohereServer
-) -> None:
+def test_deep_health_says_what_is_down_and_why(monkeypatch: pytest.MonkeyPatch, cohere_api: CohereServer) -> None:
     address = refusing_address()
     monkeypatch.setenv("QDRANT_URL", address)
     monkeypatch.setenv("COHERE_BASE_URL", cohere_api.url)
@@ -125,17 +123,12 @@ def test_deep_health_says_what_is_down_and_why(
     assert (reply.status, body["status"]) == (503, "down")
     assert (body["qdrant"]["status"], body["embedder"]["status"]) == ("down", "ok")
     host = address.removeprefix("http://")
-    assert (
-        body["qdrant"]["message"]
-        == f"Qdrant service unavailable at {host}; The connection failed; check QDRANT_URL"
-    )
+    assert body["qdrant"]["message"] == f"Qdrant service unavailable at {host}; The connection failed; check QDRANT_URL"
     assert openapi.problems("GET", "/health", 503, body) == []
 
 
 @pytest.mark.parametrize("event", ROUTES, ids=of_route)
-def test_an_absent_qdrant_is_named_by_host_and_port(
-    monkeypatch: pytest.MonkeyPatch, event: dict[str, Any]
-) -> None:
+def test_an_absent_qdrant_is_named_by_host_and_port(monkeypatch: pytest.MonkeyPatch, event: dict[str, Any]) -> None:
     address = refusing_address()
     monkeypatch.setenv("QDRANT_URL", f"{address}/a/path")
     monkeypatch.setenv("COHERE_API_KEY", KEY)

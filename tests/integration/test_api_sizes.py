@@ -123,9 +123,7 @@ def test_what_does_not_fit_is_compressed_for_a_caller_who_takes_gzip() -> None:
     assert (reply.headers["content-encoding"], reply.headers["vary"]) == ("gzip", "accept-encoding")
     assert reply.headers["x-request-id"]
     assert reply.size <= LIMIT
-    assert [r["text"] for r in reply.json["results"]] == [
-        f"{n} " + 'é\u0301\n"\\' * 166_000 for n in range(1, 9)
-    ]
+    assert [r["text"] for r in reply.json["results"]] == [f"{n} " + 'é\u0301\n"\\' * 166_000 for n in range(1, 9)]
 
 
 @pytest.mark.parametrize(
@@ -188,9 +186,7 @@ def test_a_refusal_says_how_many_results_fit() -> None:
 
 def test_a_refusal_names_the_size_and_the_limit() -> None:
     reply = search(8)
-    assert re.match(
-        rf"The response has \d{{7,8}} bytes and Lambda returns at most {LIMIT}; ", reply.errors[0]
-    )
+    assert re.match(rf"The response has \d{{7,8}} bytes and Lambda returns at most {LIMIT}; ", reply.errors[0])
     assert (reply.json["status"], reply.json["execution"]["result_count"]) == ("error", 0)
     assert reply.size < 2_000
 

@@ -133,9 +133,7 @@ def test_a_point_is_found_by_its_own_id_and_by_the_one_in_its_payload(
     assert run_audit(lines, tmp_path, services_on(memory_store), collection).findings_total == 0
 
 
-def test_the_point_id_of_an_entry_is_the_expected_point(
-    store: QdrantStore, collection: str, tmp_path: Path
-) -> None:
+def test_the_point_id_of_an_entry_is_the_expected_point(store: QdrantStore, collection: str, tmp_path: Path) -> None:
     fill(store, collection, [stored("a", point_id=3), stored("a", point_id=4), stored("b", point_id=9)])
     lines = [
         Entry("a", "a text", point_id=3).to_line(),
@@ -153,9 +151,7 @@ def test_an_id_on_a_thousand_points_is_one_duplicate_with_the_count(
     fill(memory_store, collection, [stored("same", point_id=n) for n in range(1_000)])
     report = run_audit([Entry("same", "a text").to_line()], tmp_path, services_on(memory_store), collection)
     assert [f.details for f in report.findings] == ["1000 points have this id, with the same text"]
-    unknown = run_audit(
-        [Entry("x", "a text").to_line()], tmp_path / "o", services_on(memory_store), collection
-    )
+    unknown = run_audit([Entry("x", "a text").to_line()], tmp_path / "o", services_on(memory_store), collection)
     assert unknown.kinds[Kind.ORPHAN] == 1_000
 
 
@@ -231,9 +227,7 @@ def test_an_audit_interrupted_at_random_points_and_resumed_gives_the_same_report
             with suppress(KeyboardInterrupt):
                 report = resume(folder, services_on(troubled), collection, digest, plan)
         assert without_run(report) == without_run(expected), stops
-        assert (folder / "findings.jsonl").read_bytes() == (
-            tmp_path / "whole" / "findings.jsonl"
-        ).read_bytes()
+        assert (folder / "findings.jsonl").read_bytes() == (tmp_path / "whole" / "findings.jsonl").read_bytes()
         assert 1 <= report.run.resumed <= len(stops)
 
 
@@ -297,9 +291,7 @@ def test_temporary_failures_of_the_server_are_retried(
         if call % 2:
             raise VectorStoreUnavailableError("host", "down")
 
-    run_audit(
-        made.manifest(), tmp_path, services_on(Troubled(memory_store, every_other_call_fails)), collection
-    )
+    run_audit(made.manifest(), tmp_path, services_on(Troubled(memory_store, every_other_call_fails)), collection)
     assert found_in(tmp_path) == made.faults
 
 
@@ -352,8 +344,7 @@ def test_a_sample_bounds_the_faults_of_the_whole_and_is_the_same_every_time(
     fill(memory_store, collection, [stored(f"c{n}") for n in range(500)])
     lines = [Entry(f"c{n}", "a text").to_line() for n in range(500)]
     reports = [
-        run_audit(lines, tmp_path / str(n), services_on(memory_store), collection, Plan(sample=60))
-        for n in (1, 2)
+        run_audit(lines, tmp_path / str(n), services_on(memory_store), collection, Plan(sample=60)) for n in (1, 2)
     ]
     assert without_run(reports[0]) == without_run(reports[1])
     sample = reports[0].sample

@@ -68,8 +68,7 @@ def test_the_shards_find_exactly_the_planted_faults_and_a_failing_shard_is_repor
     assert sum(report["kinds"].values()) == report["manifest"]["chunks"] == report["audited"]
     assert report["manifest"]["entries"] == len(stored.entries)
     by_kind = {
-        kind: {f["chunk_id"] for f in report["findings"] if f["kind"] == kind} - poisoned
-        for kind in report["kinds"]
+        kind: {f["chunk_id"] for f in report["findings"] if f["kind"] == kind} - poisoned for kind in report["kinds"]
     }
     expected = {kind: stored.faults.get(kind, set()) - poisoned for kind in report["kinds"]}
     assert by_kind == expected
@@ -84,9 +83,7 @@ def test_the_shards_find_exactly_the_planted_faults_and_a_failing_shard_is_repor
 
 
 @pytest.mark.server
-def test_an_audit_that_is_run_twice_gives_the_same_report(
-    cloud: Cloud, stored: Planted, collection: str
-) -> None:
+def test_an_audit_that_is_run_twice_gives_the_same_report(cloud: Cloud, stored: Planted, collection: str) -> None:
     readable = [e for e in stored.entries if e.chunk_id not in stored.faults["unverifiable"]]
     manifest = b"".join(entry.to_line() for entry in readable[:200])
     reports = []

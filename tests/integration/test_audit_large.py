@@ -46,9 +46,7 @@ def large(served_qdrant: QdrantServer, tmp_path_factory: pytest.TempPathFactory)
     fill(store, COLLECTION, made.points, batch=5_000)
     with manifest.open("rb") as lines:
         report = run_audit(lines, folder / "state", services_on(store), COLLECTION)
-    yield Large(
-        made, manifest, folder / "state", report.model_dump(mode="json", exclude={"run"}), served_qdrant.url
-    )
+    yield Large(made, manifest, folder / "state", report.model_dump(mode="json", exclude={"run"}), served_qdrant.url)
     sdk(store).delete_collection(COLLECTION)
     store.close()
 
@@ -70,9 +68,7 @@ def test_exactly_the_planted_faults_are_found_among_a_hundred_thousand(large: La
     assert kinds[Kind.MATCH] == large.made.matches
 
 
-def test_an_audit_killed_at_random_points_and_resumed_gives_the_same_report(
-    large: Large, tmp_path: Path
-) -> None:
+def test_an_audit_killed_at_random_points_and_resumed_gives_the_same_report(large: Large, tmp_path: Path) -> None:
     state, findings, report = (tmp_path / name for name in ("state", "findings.jsonl", "report.json"))
     command = [
         sys.executable,
@@ -88,17 +84,13 @@ def test_an_audit_killed_at_random_points_and_resumed_gives_the_same_report(
     stops = sorted(random.Random(5).sample(range(CHUNKS), 4))
 
     for stop in stops:
-        process = subprocess.Popen(
-            command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
+        process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         while ((left := load_state(state)) is None or left.compared < stop) and process.poll() is None:
             time.sleep(0.005)
         assert process.poll() is None, "it finished before it could be killed"
         process.kill()
         process.wait()
-    subprocess.run(
-        command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False
-    )
+    subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
 
     written = json.loads(report.read_text("utf-8"))
     assert written.pop("run")["resumed"] == len(stops)

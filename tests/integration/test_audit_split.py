@@ -24,9 +24,7 @@ def audit(monkeypatch: pytest.MonkeyPatch) -> Iterator[ShardAudit]:
     monkeypatch.setenv("AWS_DEFAULT_REGION", REGION)
     s3._client.cache_clear()
     with mock_aws():
-        boto3.client("s3").create_bucket(
-            Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": REGION}
-        )
+        boto3.client("s3").create_bucket(Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": REGION})
         yield ShardAudit(Bucket(BUCKET), "an-audit")
     s3._client.cache_clear()
 

@@ -54,9 +54,7 @@ def audit_vectors(
     return {f.chunk_id: f for f in report.findings if f.cosine is not None or "vector" in f.kind}
 
 
-def test_each_cause_is_named_with_the_cosine(
-    memory_store: QdrantStore, collection: str, tmp_path: Path
-) -> None:
+def test_each_cause_is_named_with_the_cosine(memory_store: QdrantStore, collection: str, tmp_path: Path) -> None:
     deadline = Deadline(60_000)
     found = audit_vectors(
         memory_store,
@@ -161,6 +159,4 @@ def test_vectors_cannot_be_checked_without_an_embedder(
 ) -> None:
     memory_store.create(collection, 4, Deadline(60_000))
     with pytest.raises(NotConfiguredError):
-        run_audit(
-            [Entry("a", "x").to_line()], tmp_path, services_on(memory_store), collection, Plan(vectors=5)
-        )
+        run_audit([Entry("a", "x").to_line()], tmp_path, services_on(memory_store), collection, Plan(vectors=5))

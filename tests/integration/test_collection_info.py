@@ -25,9 +25,7 @@ def either(request: pytest.FixtureRequest) -> QdrantStore:
 
 
 def told(store: QdrantStore, collection: str, **settings: str) -> CollectionInfo:
-    return collection_info(
-        collection, services=make_services(store, collection, **settings), deadline=Deadline(60_000)
-    )
+    return collection_info(collection, services=make_services(store, collection, **settings), deadline=Deadline(60_000))
 
 
 def points(*payloads: dict[str, Any]) -> list[Point]:
@@ -56,9 +54,7 @@ def test_shape_and_counts_are_told(either: QdrantStore, collection: str) -> None
     assert info["vectors"] == [{"name": "", "size": 2, "distance_metric": "Cosine"}]
 
 
-@pytest.mark.parametrize(
-    ("distance", "shown"), [("Euclid", "Euclidean"), ("Dot", "Dot"), ("Cosine", "Cosine")]
-)
+@pytest.mark.parametrize(("distance", "shown"), [("Euclid", "Euclidean"), ("Dot", "Dot"), ("Cosine", "Cosine")])
 def test_a_distance_is_named_as_people_write_it(
     either: QdrantStore, collection: str, distance: str, shown: str
 ) -> None:
@@ -136,9 +132,7 @@ def test_an_empty_collection_has_no_fields(either: QdrantStore, collection: str)
     assert (info.points_count, info.indexed, info.payload_fields, info.payload_map) == (0, False, (), {})
 
 
-def test_several_vectors_are_all_told_and_the_setting_chooses_the_size(
-    either: QdrantStore, collection: str
-) -> None:
+def test_several_vectors_are_all_told_and_the_setting_chooses_the_size(either: QdrantStore, collection: str) -> None:
     sdk(either).create_collection(
         collection,
         vectors_config={

@@ -62,9 +62,7 @@ def test_different_texts_have_different_vectors(embedder: Embedder) -> None:
 
 
 @pytest.mark.parametrize("as_", list(InputType))
-def test_a_text_longer_than_the_model_reads_is_refused_and_never_truncated(
-    embedder: Embedder, as_: InputType
-) -> None:
+def test_a_text_longer_than_the_model_reads_is_refused_and_never_truncated(embedder: Embedder, as_: InputType) -> None:
     with pytest.raises(QueryTooLongError) as caught:
         embed(embedder, "short", "word " * 600, as_=as_)
     assert caught.value.code == "QUERY_TOO_LONG"

@@ -145,9 +145,7 @@ def _nothing_configured() -> None:
 
 
 def test_every_fault_has_an_expected_outcome() -> None:
-    assert {(dependency, name) for dependency, rows in EXPECTED.items() for name in rows} == set(
-        fault_names()
-    )
+    assert {(dependency, name) for dependency, rows in EXPECTED.items() for name in rows} == set(fault_names())
 
 
 @pytest.mark.parametrize(("dependency", "name"), list(fault_names()), ids=lambda part: part.replace(" ", "-"))

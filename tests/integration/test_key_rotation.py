@@ -200,9 +200,7 @@ def test_a_refused_key_does_not_open_the_circuit(services: Services, secret: Sec
     assert services.calls()["cohere"] == 6
 
 
-def test_no_log_line_holds_a_key(
-    services: Services, secret: Secret, clock: Clock, written: CapturedOutput
-) -> None:
+def test_no_log_line_holds_a_key(services: Services, secret: Secret, clock: Clock, written: CapturedOutput) -> None:
     ask()
     clock.now += 60
     services.accepted = NEW
@@ -295,9 +293,7 @@ def test_a_missing_secret_is_named_in_the_response_and_in_the_log(
 
 
 @pytest.mark.parametrize("content", ["s3cr3t-not-json", '{"COHERE_API_KEY": ["s3cr3t"]}'])
-def test_a_malformed_secret_is_named_and_not_shown(
-    secret: Secret, written: CapturedOutput, content: str
-) -> None:
+def test_a_malformed_secret_is_named_and_not_shown(secret: Secret, written: CapturedOutput, content: str) -> None:
     secret.change(content)
     reply = invoke(get("/collections/docs"))
     assert (reply.status, reply.code) == (503, "NOT_CONFIGURED")

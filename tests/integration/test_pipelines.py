@@ -21,9 +21,7 @@ from support.sdk import sdk
 SETUP = "https://docs.example.com/guide/setup"
 PDF = "https://docs.example.com/papers/hybrid-search.pdf"
 DOCUMENTS = ("doc_000", "doc_001", "doc_002", "doc_003", "doc_004")
-FRAMEWORKS = tuple(
-    f"{name}_{kind}" for name in ("langchain", "llamaindex", "haystack") for kind in ("dense", "hybrid")
-)
+FRAMEWORKS = tuple(f"{name}_{kind}" for name in ("langchain", "llamaindex", "haystack") for kind in ("dense", "hybrid"))
 
 # What the metadata of one point is, field by field; what is not named is null.
 DOCUMENT_POINTS: dict[str, dict[str, Any]] = {
@@ -66,9 +64,7 @@ DOCUMENT_POINTS: dict[str, dict[str, Any]] = {
         "tokens": 22,
     },
 }
-SECOND_TEXT = (
-    "Die Größe der Vektoren muss übereinstimmen.\r\nSonst antwortet der Server mit 400 \N{UPSIDE-DOWN FACE}."
-)
+SECOND_TEXT = "Die Größe der Vektoren muss übereinstimmen.\r\nSonst antwortet der Server mit 400 \N{UPSIDE-DOWN FACE}."
 FRAMEWORK_POINTS: dict[str, dict[str, Any]] = {
     "langchain": {"document_id": PDF, "url": PDF, "document_title": "Hybrid search for robot manuals"},
     "llamaindex": {

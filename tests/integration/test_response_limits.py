@@ -103,9 +103,7 @@ def test_a_decompressed_response_has_its_own_length_and_no_content_encoding(clie
     ],
     ids=["garbage", "cut short", "nothing", "not requested", "twice"],
 )
-def test_a_response_that_cannot_be_decompressed_is_an_error(
-    client: httpx.Client, response: CannedResponse
-) -> None:
+def test_a_response_that_cannot_be_decompressed_is_an_error(client: httpx.Client, response: CannedResponse) -> None:
     with pytest.raises(httpx.DecodingError):
         fetch(client, response)
 
@@ -114,9 +112,7 @@ def test_only_supported_content_encodings_are_requested() -> None:
     with (
         recording_server() as server,
         # The header that httpx sends where such packages are installed.
-        httpx.Client(
-            transport=DeadlineTransport(), headers={"accept-encoding": "gzip, deflate, br, zstd"}
-        ) as client,
+        httpx.Client(transport=DeadlineTransport(), headers={"accept-encoding": "gzip, deflate, br, zstd"}) as client,
     ):
         client.get(server.url)
     requested = {name.strip() for name in server.requests[0].headers["accept-encoding"].split(",")}
@@ -164,9 +160,7 @@ def test_a_gzip_bomb_is_decompressed_up_to_the_limit_only(
 
 # the errors
 
-BOMB = CannedResponse(
-    body=gzip_bomb(1), headers={"content-encoding": "gzip", "content-type": "application/json"}
-)
+BOMB = CannedResponse(body=gzip_bomb(1), headers={"content-encoding": "gzip", "content-type": "application/json"})
 
 
 def test_a_response_of_qdrant_over_the_limit_is_a_413_that_says_what_to_do() -> None:

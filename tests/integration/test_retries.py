@@ -41,9 +41,7 @@ NO_COLLECTIONS = CannedResponse(
     body=json.dumps({"result": {"collections": []}, "status": "ok", "time": 0}).encode(), headers=JSON
 )
 WRITTEN = CannedResponse(
-    body=json.dumps(
-        {"result": {"operation_id": 1, "status": "completed"}, "status": "ok", "time": 0}
-    ).encode(),
+    body=json.dumps({"result": {"operation_id": 1, "status": "completed"}, "status": "ok", "time": 0}).encode(),
     headers=JSON,
 )
 POINT = Point(1, {"text": "one"}, vector=(1.0, 0.0))
@@ -144,9 +142,7 @@ def test_a_read_of_qdrant_that_failed_once_is_repeated(store_at: Stores, status:
 
 def test_a_search_is_a_read_although_it_is_a_post(store_at: Stores) -> None:
     pages = CannedResponse(
-        body=json.dumps(
-            {"result": {"points": [], "next_page_offset": None}, "status": "ok", "time": 0}
-        ).encode(),
+        body=json.dumps({"result": {"points": [], "next_page_offset": None}, "status": "ok", "time": 0}).encode(),
         headers=JSON,
     )
     with recording_server(Script(qdrant_error(503), pages)) as server:
@@ -157,9 +153,7 @@ def test_a_search_is_a_read_although_it_is_a_post(store_at: Stores) -> None:
     assert server.requests[0].body == server.requests[1].body
 
 
-def test_a_call_is_never_made_a_third_time(
-    embedder_at: Embedders, store_at: Stores, cohere_api: CohereServer
-) -> None:
+def test_a_call_is_never_made_a_third_time(embedder_at: Embedders, store_at: Stores, cohere_api: CohereServer) -> None:
     cohere_api.responses += [cohere_error(503)] * 5
     error_of(EmbeddingError, embed, embedder_at(cohere_api.url))
     assert len(cohere_api.requests) == 2
@@ -222,9 +216,7 @@ def test_retry_after_as_a_date_is_respected(store_at: Stores, pauses: list[float
     assert 2.0 <= pause <= 4.2, "a date has no fractions of a second"
 
 
-def test_without_retry_after_the_pause_is_at_most_a_fifth_of_a_second(
-    store_at: Stores, pauses: list[float]
-) -> None:
+def test_without_retry_after_the_pause_is_at_most_a_fifth_of_a_second(store_at: Stores, pauses: list[float]) -> None:
     with recording_server(Script(qdrant_error(503))) as server:
         started = monotonic()
         read(store_at(server.url))
@@ -407,9 +399,7 @@ def test_an_open_circuit_of_the_embedder_behaves_the_same(
     pauses.clear()
     error = error_of(EmbeddingError, embed, embedder)
     host = cohere_api.url.removeprefix("http://")
-    assert error.messages == (
-        f"Failed to embed query: {host} failed repeatedly; calls to it are paused for a moment",
-    )
+    assert error.messages == (f"Failed to embed query: {host} failed repeatedly; calls to it are paused for a moment",)
     assert (error.code, error.retry_after) == ("EMBEDDING_FAILED", 5.0)
     assert (len(cohere_api.requests), pauses) == (5, [])
     clock.now += 5.0
@@ -422,9 +412,7 @@ def test_an_open_circuit_of_the_embedder_behaves_the_same(
 
 def test_the_call_that_opens_the_circuit_does_not_pause(store_at: Stores, pauses: list[float]) -> None:
     with recording_server(lambda _: qdrant_error(503, **{"retry-after": "2"})) as server:
-        error_of(
-            VectorStoreUnavailableError, read, store_at(server.url, CircuitBreaker("qdrant", max_failures=1))
-        )
+        error_of(VectorStoreUnavailableError, read, store_at(server.url, CircuitBreaker("qdrant", max_failures=1)))
     assert (len(server.requests), pauses) == (1, [])
 
 
@@ -449,9 +437,7 @@ def test_a_rate_limit_does_not_open_the_circuit(store_at: Stores) -> None:
 
 def test_a_success_in_between_keeps_the_circuit_closed(store_at: Stores) -> None:
     breaker = CircuitBreaker("qdrant", max_failures=3)
-    with recording_server(
-        Script(qdrant_error(503), NO_COLLECTIONS, qdrant_error(503), NO_COLLECTIONS)
-    ) as server:
+    with recording_server(Script(qdrant_error(503), NO_COLLECTIONS, qdrant_error(503), NO_COLLECTIONS)) as server:
         store = store_at(server.url, breaker)
         read(store)
         read(store)

@@ -74,9 +74,7 @@ def ids(answer: RetrievalResponse) -> list[str]:
 # the envelope
 
 
-def test_an_answer_says_what_was_asked_and_done(
-    either: QdrantStore, collection: str, compass: CohereEmbedder
-) -> None:
+def test_an_answer_says_what_was_asked_and_done(either: QdrantStore, collection: str, compass: CohereEmbedder) -> None:
     fill(either, collection, *THREE)
     text = "Where is the east?\u00a0e\u0301"
     answer = ask(
@@ -116,9 +114,7 @@ def test_a_text_without_an_embedder_says_what_to_set(memory_store: QdrantStore, 
 # the invariants
 
 
-def test_ranks_run_from_one_without_gaps_and_scores_never_increase(
-    either: QdrantStore, collection: str
-) -> None:
+def test_ranks_run_from_one_without_gaps_and_scores_never_increase(either: QdrantStore, collection: str) -> None:
     fill(either, collection, *THREE)
     answer = ask(make_services(either, collection), query_vector=EAST)
     assert [result.rank for result in answer.results] == [1, 2, 3]
@@ -262,9 +258,7 @@ def test_payload_and_vector_are_added_when_asked_for(either: QdrantStore, collec
 
 def test_without_metadata_the_id_and_the_url_remain(either: QdrantStore, collection: str) -> None:
     fill(either, collection, chunk(1, chunk_id="c-1", position=4))
-    answer = json.loads(
-        ask(make_services(either, collection), query_vector=EAST, include_metadata=False).to_json()
-    )
+    answer = json.loads(ask(make_services(either, collection), query_vector=EAST, include_metadata=False).to_json())
     assert answer["results"][0]["metadata"] == {"chunk_id": "c-1", "url": URL}
 
 
@@ -426,9 +420,7 @@ def test_a_model_stored_as_an_object_does_not_fail_the_search(
 # which collection
 
 
-def test_an_unknown_collection_is_an_error_and_not_an_empty_answer(
-    either: QdrantStore, collection: str
-) -> None:
+def test_an_unknown_collection_is_an_error_and_not_an_empty_answer(either: QdrantStore, collection: str) -> None:
     with pytest.raises(CollectionNotFoundError) as caught:
         ask(make_services(either, collection), query_vector=EAST)
     assert (caught.value.code, caught.value.status) == ("COLLECTION_NOT_FOUND", 404)

@@ -61,9 +61,7 @@ def test_a_name_selects_by_the_mapped_field(
     assert texts(services, {"not": filters}) == ["2"]
 
 
-def test_a_name_selects_by_every_field_that_the_collection_uses_for_it(
-    either: QdrantStore, collection: str
-) -> None:
+def test_a_name_selects_by_every_field_that_the_collection_uses_for_it(either: QdrantStore, collection: str) -> None:
     layouts = ({"url": "u"}, {"source_url": "u"}, {"metadata": {"source": "u"}}, {"url": "v"}, {})
     fill(either, collection, *(point(n, payload) for n, payload in enumerate(layouts, start=1)))
     services = make_services(either, collection)
@@ -90,9 +88,7 @@ def test_all_conditions_must_hold(either: QdrantStore, collection: str) -> None:
 def test_a_filter_and_a_threshold_work_together(either: QdrantStore, collection: str) -> None:
     points = ((1, (1.0, 0.0), "u"), (2, (0.8, 0.6), "u"), (3, (0.6, 0.8), "u"), (4, (1.0, 0.0), "v"))
     fill(either, collection, *(Point(n, {"text": str(n), "url": url}, vector=v) for n, v, url in points))
-    answer = ask(
-        make_services(either, collection), query_vector=EAST, filters={"url": "u"}, similarity_threshold=0.7
-    )
+    answer = ask(make_services(either, collection), query_vector=EAST, filters={"url": "u"}, similarity_threshold=0.7)
     assert [result.text for result in answer.results] == ["1", "2"]
 
 
@@ -117,9 +113,7 @@ def test_a_document_id_that_a_search_shows_can_be_filtered_by(either: QdrantStor
     assert texts(services, {"document_id": "u"}) == ["1"]
 
 
-def test_a_collection_filled_after_the_first_filter_is_filtered_rightly(
-    either: QdrantStore, collection: str
-) -> None:
+def test_a_collection_filled_after_the_first_filter_is_filtered_rightly(either: QdrantStore, collection: str) -> None:
     fill(either, collection)
     services = make_services(either, collection)
     assert texts(services, {"url": "u"}) == []
@@ -135,9 +129,7 @@ def test_a_result_has_the_value_that_was_filtered_by(either: QdrantStore, collec
 
 
 @pytest.mark.server
-def test_a_name_that_is_no_path_for_the_store_is_refused_as_such(
-    server_store: QdrantStore, collection: str
-) -> None:
+def test_a_name_that_is_no_path_for_the_store_is_refused_as_such(server_store: QdrantStore, collection: str) -> None:
     fill(server_store, collection, point(1, {"a\\b": "v"}))
     with pytest.raises(InvalidParameterError) as caught:
         texts(make_services(server_store, collection), {"a\\b": "v"})

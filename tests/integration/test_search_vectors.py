@@ -69,9 +69,7 @@ def test_of_several_named_vectors_the_setting_chooses(either: QdrantStore, colle
     assert best(either, collection, VECTOR_NAME="body") == "two"
 
 
-def test_a_setting_that_names_a_vector_comes_before_the_unnamed_one(
-    either: QdrantStore, collection: str
-) -> None:
+def test_a_setting_that_names_a_vector_comes_before_the_unnamed_one(either: QdrantStore, collection: str) -> None:
     vectors_of(either, collection, "", "other")
     assert best(either, collection) == "one"
     assert best(either, collection, VECTOR_NAME="other") == "two"
@@ -110,9 +108,7 @@ def test_dot_products_of_unit_vectors_are_cosines(either: QdrantStore, collectio
     assert [result.similarity_score for result in answer.results] == pytest.approx([1.0, 0.6], abs=1e-6)
 
 
-def test_dot_products_of_other_vectors_are_refused_with_the_point(
-    either: QdrantStore, collection: str
-) -> None:
+def test_dot_products_of_other_vectors_are_refused_with_the_point(either: QdrantStore, collection: str) -> None:
     with_distance(
         either,
         collection,
@@ -136,9 +132,7 @@ def test_dot_products_are_checked_once_there_are_points(either: QdrantStore, col
 
 
 @pytest.mark.parametrize("distance", ["Euclid", "Manhattan"])
-def test_a_distance_that_is_no_similarity_is_refused(
-    either: QdrantStore, collection: str, distance: str
-) -> None:
+def test_a_distance_that_is_no_similarity_is_refused(either: QdrantStore, collection: str, distance: str) -> None:
     with_distance(either, collection, distance, Point(1, {"text": "one"}, vector=(1.0, 0.0)))
     with pytest.raises(UnsupportedDistanceError) as caught:
         ask(make_services(either, collection), query_vector=EAST)

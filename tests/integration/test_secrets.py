@@ -184,9 +184,7 @@ def test_a_real_qdrant_accepts_the_key_of_the_secret_and_no_other(
     assert key not in reply.text
 
 
-def test_a_binary_secret_is_read(
-    aws: Any, monkeypatch: pytest.MonkeyPatch, services: RecordingServer
-) -> None:
+def test_a_binary_secret_is_read(aws: Any, monkeypatch: pytest.MonkeyPatch, services: RecordingServer) -> None:
     keep(aws, monkeypatch, json.dumps({"COHERE_API_KEY": KEY}).encode())
     assert invoke(SEARCH).status == 200
     assert ("cohere", f"Bearer {KEY}") in sent(services, "authorization")
@@ -216,9 +214,7 @@ def test_a_changed_key_is_used_after_the_cache_is_cleared(
 ) -> None:
     arn = keep(aws, monkeypatch, json.dumps({"QDRANT_API_KEY": "old", "COHERE_API_KEY": KEY}))
     invoke(get("/collections/docs"))
-    aws.put_secret_value(
-        SecretId=arn, SecretString=json.dumps({"QDRANT_API_KEY": "new", "COHERE_API_KEY": KEY})
-    )
+    aws.put_secret_value(SecretId=arn, SecretString=json.dumps({"QDRANT_API_KEY": "new", "COHERE_API_KEY": KEY}))
     invoke(get("/collections/docs"))
     assert {key for _, key in sent(services, "api-key")} == {"old"}, "kept for five minutes"
     clear_secret_cache()
@@ -230,29 +226,21 @@ def test_a_changed_key_is_used_after_the_cache_is_cleared(
 # when no secret is read
 
 
-def test_without_a_secret_aws_is_not_called(
-    monkeypatch: pytest.MonkeyPatch, services: RecordingServer
-) -> None:
+def test_without_a_secret_aws_is_not_called(monkeypatch: pytest.MonkeyPatch, services: RecordingServer) -> None:
     monkeypatch.setenv("CHUNKPROOF_SECRET_ARN", "")
     monkeypatch.setenv("COHERE_API_KEY", KEY)
     assert invoke(SEARCH).status == 200
     assert sent(services, "api-key") == {("qdrant", None), ("cohere", None)}
 
 
-def test_building_the_services_reads_no_secret(
-    monkeypatch: pytest.MonkeyPatch, services: RecordingServer
-) -> None:
-    monkeypatch.setenv(
-        "CHUNKPROOF_SECRET_ARN", "arn:aws:secretsmanager:eu-central-1:123456789012:secret:none"
-    )
+def test_building_the_services_reads_no_secret(monkeypatch: pytest.MonkeyPatch, services: RecordingServer) -> None:
+    monkeypatch.setenv("CHUNKPROOF_SECRET_ARN", "arn:aws:secretsmanager:eu-central-1:123456789012:secret:none")
     container.services()
     assert services.requests == []
 
 
 def test_shallow_health_reads_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(
-        "CHUNKPROOF_SECRET_ARN", "arn:aws:secretsmanager:eu-central-1:123456789012:secret:none"
-    )
+    monkeypatch.setenv("CHUNKPROOF_SECRET_ARN", "arn:aws:secretsmanager:eu-central-1:123456789012:secret:none")
     assert invoke(get("/health")).status == 200
 
 
@@ -263,9 +251,7 @@ def test_without_a_key_of_cohere_the_error_names_the_setting() -> None:
 # errors
 
 
-@pytest.mark.parametrize(
-    "event", [SEARCH, get("/collections/docs"), post("/validate-chunk", {"chunk_id": "1"})]
-)
+@pytest.mark.parametrize("event", [SEARCH, get("/collections/docs"), post("/validate-chunk", {"chunk_id": "1"})])
 def test_a_missing_secret_is_named(aws: Any, monkeypatch: pytest.MonkeyPatch, event: dict[str, Any]) -> None:
     arn = "arn:aws:secretsmanager:eu-central-1:123456789012:secret:none-a1b2c3"
     monkeypatch.setenv("CHUNKPROOF_SECRET_ARN", arn)

@@ -27,9 +27,7 @@ NEAR, FAR = {"COHERE_API_KEY": "near-key-91c4"}, {"COHERE_API_KEY": "far-key-77d
 
 def secret(value: object) -> CannedResponse:
     """The extension's response, which is that of Secrets Manager."""
-    return CannedResponse(
-        body=json.dumps({"ARN": ARN, "Name": "chunkproof/keys", "SecretString": value}).encode()
-    )
+    return CannedResponse(body=json.dumps({"ARN": ARN, "Name": "chunkproof/keys", "SecretString": value}).encode())
 
 
 @pytest.fixture
@@ -92,9 +90,7 @@ def test_reading_from_the_extension_does_not_import_boto3() -> None:
             assert keys.for_cohere()
             assert not {{"boto3", "botocore"}} & set(sys.modules)
         """
-        run = subprocess.run(
-            [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=False
-        )
+        run = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
 
 
@@ -155,9 +151,7 @@ def test_after_a_refused_key_secrets_manager_is_read_instead_of_the_extension(
     assert (len(extension.requests), far) == (2, [ARN])
 
 
-def test_the_extension_gets_no_more_than_half_of_the_time_left(
-    far: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_extension_gets_no_more_than_half_of_the_time_left(far: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[float] = []
 
     def read(_self: SecretsExtension, _arn: str, seconds: float) -> None:

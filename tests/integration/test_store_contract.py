@@ -93,9 +93,7 @@ class Library:
     collection: str = "library"
 
     def where(self, filters: dict[str, Any]) -> list[PointId]:
-        page = self.store.scroll(
-            self.collection, Deadline(60_000), limit=10, where=parse_filters(filters)
-        ).points
+        page = self.store.scroll(self.collection, Deadline(60_000), limit=10, where=parse_filters(filters)).points
         return [point.id for point in page]
 
     def nearest(self, vector: tuple[float, float] = (1.0, 0.0), **rest: Any) -> list[Point]:
@@ -174,9 +172,7 @@ def test_vectors_are_returned_only_if_requested(library: Library) -> None:
     assert library.nearest(with_vectors=True)[1].vector == pytest.approx((0.8, 0.6))
 
 
-def test_a_stored_vector_of_zeros_scores_zero(
-    store: QdrantStore, collection: str, deadline: Deadline
-) -> None:
+def test_a_stored_vector_of_zeros_scores_zero(store: QdrantStore, collection: str, deadline: Deadline) -> None:
     fill(store, collection, Point(1, {}, vector=(0.0, 0.0)), Point(2, {}, vector=(0.6, 0.8)))
     found = store.nearest(NearestQuery(collection, UNNAMED, (1.0, 0.0), limit=10), deadline)
     assert [(point.id, round(point.score, 6)) for point in found] == [(2, 0.6), (1, 0.0)]
@@ -194,14 +190,10 @@ def test_a_named_vector_is_searched_and_returned_by_its_name(
     )
     store.upsert(collection, [Point(1, {"text": "x"}, vector=(0.0, 0.6, 0.8))], "body", deadline)
     body = VectorConfig("body", 3, "Cosine")
-    found = store.nearest(
-        NearestQuery(collection, body, (0.0, 0.0, 1.0), limit=5, with_vectors=True), deadline
-    )
+    found = store.nearest(NearestQuery(collection, body, (0.0, 0.0, 1.0), limit=5, with_vectors=True), deadline)
     assert found[0].score == pytest.approx(0.8)
     assert found[0].vector == pytest.approx((0.0, 0.6, 0.8))
-    assert store.fetch(collection, [1], deadline, with_vector="body")[0].vector == pytest.approx(
-        (0, 0.6, 0.8)
-    )
+    assert store.fetch(collection, [1], deadline, with_vector="body")[0].vector == pytest.approx((0, 0.6, 0.8))
     page = store.scroll(collection, deadline, limit=1, with_vector="body")
     assert page.points[0].vector == pytest.approx((0.0, 0.6, 0.8))
 
@@ -270,9 +262,7 @@ def test_a_filter_selects_the_same_points_in_every_store(
     assert [point.id for point in found] == expected
 
 
-def test_values_of_different_types_are_never_confused(
-    store: QdrantStore, collection: str, deadline: Deadline
-) -> None:
+def test_values_of_different_types_are_never_confused(store: QdrantStore, collection: str, deadline: Deadline) -> None:
     values = {1: 1, 2: "1", 3: True, 4: 2.5}
     fill(store, collection, *(Point(n, {"mixed": v}, vector=(1.0, 0.0)) for n, v in values.items()))
     wanted: list[tuple[object, list[PointId]]] = [
@@ -322,9 +312,7 @@ def test_a_description_names_the_distance(
     assert store.describe(collection, deadline).vectors == (VectorConfig("", 7, distance),)
 
 
-def test_only_single_dense_vectors_are_described(
-    store: QdrantStore, collection: str, deadline: Deadline
-) -> None:
+def test_only_single_dense_vectors_are_described(store: QdrantStore, collection: str, deadline: Deadline) -> None:
     sdk(store).create_collection(
         collection,
         vectors_config={
@@ -363,9 +351,7 @@ def test_collections_are_listed_by_name(store: QdrantStore, collection: str, dea
 # fetch, scroll
 
 
-def test_fetch_finds_integer_ids_and_uuids_and_omits_missing_points(
-    library: Library, deadline: Deadline
-) -> None:
+def test_fetch_finds_integer_ids_and_uuids_and_omits_missing_points(library: Library, deadline: Deadline) -> None:
     missing = "00000000-0000-0000-0000-000000000000"
     found = library.store.fetch(library.collection, [2, FOUR, 99, missing], deadline)
     assert {point.id: point.payload["text"] for point in found} == {2: "two", FOUR: "four"}
@@ -381,9 +367,7 @@ def test_the_largest_point_id_can_be_fetched(store: QdrantStore, collection: str
     assert [point.id for point in store.fetch(collection, [2**64 - 1], deadline)] == [2**64 - 1]
 
 
-def test_scroll_goes_through_all_points_in_id_order(
-    store: QdrantStore, collection: str, deadline: Deadline
-) -> None:
+def test_scroll_goes_through_all_points_in_id_order(store: QdrantStore, collection: str, deadline: Deadline) -> None:
     uuids = [f"00000000-0000-0000-0000-0000000000{n:02x}" for n in (160, 3, 11)]
     ids: list[PointId] = [30, 4, 100, *uuids]
     fill(store, collection, *(Point(n, {}, vector=(1.0, 0.0)) for n in ids))
@@ -441,9 +425,7 @@ def test_writing_a_point_again_replaces_it(store: QdrantStore, collection: str, 
     assert (point.payload, point.vector) == ({"text": "new"}, (0.0, 1.0))
 
 
-def test_a_written_point_is_read_back_byte_for_byte(
-    store: QdrantStore, collection: str, deadline: Deadline
-) -> None:
+def test_a_written_point_is_read_back_byte_for_byte(store: QdrantStore, collection: str, deadline: Deadline) -> None:
     payload = {
         "text": "e\u0301 \u00e9\r\n\x00 \u200d\U0001f469\u200d\U0001f527 \ufeff\u00ad",
         "deep": {"list": [1, 2.5, None, {"a": True}], "empty": {}, "none": None},
@@ -459,9 +441,7 @@ def test_a_written_point_is_read_back_byte_for_byte(
 WrongCall = Callable[[QdrantStore, str, Deadline], object]
 READS_AND_WRITES: dict[str, WrongCall] = {
     "describe": lambda store, name, deadline: store.describe(name, deadline),
-    "nearest": lambda store, name, deadline: store.nearest(
-        NearestQuery(name, UNNAMED, (1.0, 0.0), 5), deadline
-    ),
+    "nearest": lambda store, name, deadline: store.nearest(NearestQuery(name, UNNAMED, (1.0, 0.0), 5), deadline),
     "fetch": lambda store, name, deadline: store.fetch(name, [1], deadline),
     "scroll": lambda store, name, deadline: store.scroll(name, deadline, limit=5),
     "upsert": lambda store, name, deadline: store.upsert(name, [POINTS[0]], "", deadline),
@@ -480,9 +460,7 @@ def test_every_method_raises_collection_not_found(
 
 @pytest.mark.server
 @pytest.mark.parametrize("name", ["a/b", "..", ".", "library/exists", "a\x00b"])
-def test_an_invalid_collection_name_is_not_found(
-    server_store: QdrantStore, deadline: Deadline, name: str
-) -> None:
+def test_an_invalid_collection_name_is_not_found(server_store: QdrantStore, deadline: Deadline, name: str) -> None:
     with pytest.raises(CollectionNotFoundError):
         server_store.describe(name, deadline)
 

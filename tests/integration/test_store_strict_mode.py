@@ -70,9 +70,7 @@ def test_the_error_of_a_filter_without_an_index_names_the_field_and_the_call(
         )
 
 
-def test_without_a_filter_no_index_is_needed(
-    server_store: QdrantStore, strict: Strict, deadline: Deadline
-) -> None:
+def test_without_a_filter_no_index_is_needed(server_store: QdrantStore, strict: Strict, deadline: Deadline) -> None:
     name = strict(unindexed_filtering_retrieve=False)
     assert [point.id for point in server_store.scroll(name, deadline, limit=5).points] == [1]
 
@@ -122,9 +120,7 @@ def test_the_filter_works_after_the_named_indexes_are_created(
     assert select_after_indexing(server_store, name, filters, deadline) == [1]
 
 
-def test_an_integer_index_serves_a_range(
-    server_store: QdrantStore, strict: Strict, deadline: Deadline
-) -> None:
+def test_an_integer_index_serves_a_range(server_store: QdrantStore, strict: Strict, deadline: Deadline) -> None:
     name = strict(unindexed_filtering_retrieve=False)
     sdk(server_store).create_payload_index(name, "pages", field_schema="integer", wait=True)
     assert select_after_indexing(server_store, name, {"pages": {"gte": 10}}, deadline) == [1]
@@ -139,9 +135,7 @@ def test_an_index_of_another_type_is_not_reported_as_unavailable(
         server_store.scroll(name, deadline, limit=5, where=parse_filters({"pages": {"gte": 10}}))
 
 
-def test_only_strict_mode_requires_an_index(
-    server_store: QdrantStore, collection: str, deadline: Deadline
-) -> None:
+def test_only_strict_mode_requires_an_index(server_store: QdrantStore, collection: str, deadline: Deadline) -> None:
     server_store.create(collection, 2, deadline)
     of_another_size = NearestQuery(
         collection, VectorConfig("", 3, "Cosine"), (1.0, 0.0, 0.0), 5, where=parse_filters({"pages": 10})
@@ -154,9 +148,7 @@ def test_only_strict_mode_requires_an_index(
         return
 
 
-def test_a_rate_limit_is_a_429_with_retry_after(
-    server_store: QdrantStore, strict: Strict, deadline: Deadline
-) -> None:
+def test_a_rate_limit_is_a_429_with_retry_after(server_store: QdrantStore, strict: Strict, deadline: Deadline) -> None:
     name = strict(read_rate_limit=1)
     server_store.scroll(name, deadline, limit=1)
     with pytest.raises(RateLimitedError) as caught:

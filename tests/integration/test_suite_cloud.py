@@ -113,9 +113,7 @@ def report_of(cloud: Cloud, name: str = "first") -> SuiteReport:
 def locally(suite: Suite, services: Services) -> SuiteReport:
     """The same in one process, uninterrupted."""
     backend = local_backend(services)
-    plan = RunPlan(
-        suite, f"s3://{BUCKET}/suite.json", assign_collection(suite.cases, services.settings.collection)
-    )
+    plan = RunPlan(suite, f"s3://{BUCKET}/suite.json", assign_collection(suite.cases, services.settings.collection))
     return run_suite(plan, backend, diagnoser=Diagnoser(collect_evidence(backend), plan.source))
 
 
@@ -223,9 +221,7 @@ def test_a_service_that_stays_down_is_the_reported_reason(cloud: Cloud, services
 
 
 @pytest.mark.server
-def test_a_shard_that_runs_out_of_time_is_called_again_and_continues(
-    cloud: Cloud, services: Services
-) -> None:
+def test_a_shard_that_runs_out_of_time_is_called_again_and_continues(cloud: Cloud, services: Services) -> None:
     searched = 0
 
     def count(_event: dict[str, Any], _call: int) -> None:
@@ -285,10 +281,7 @@ def test_an_invalid_suite_fails_at_once_with_the_reason(cloud: Cloud, content: b
 def test_a_stack_without_a_published_suite_says_so(cloud: Cloud) -> None:
     found = cloud.execute({"suite": f"s3://{BUCKET}/suite.json", "collection": "", "source": ""})
     assert (found["status"], found["error"]) == ("FAILED", "NotFoundError")
-    assert (
-        f"There is no s3://{BUCKET}/suite.json: upload the suite with chunkproof suite publish"
-        in found["cause"]
-    )
+    assert f"There is no s3://{BUCKET}/suite.json: upload the suite with chunkproof suite publish" in found["cause"]
 
 
 @pytest.mark.server
@@ -318,17 +311,13 @@ def test_the_command_runs_a_suite_there_and_fetches_its_report(
     chunkproof: Any, suite_file: Path, tmp_path: Path, services: Services
 ) -> None:
     report, page = tmp_path / "report.json", tmp_path / "again.html"
-    code, out, err = chunkproof(
-        "suite", "run", suite_file, "--stack", "prod", "--ignore-latency", "-o", report
-    )
+    code, out, err = chunkproof("suite", "run", suite_file, "--stack", "prod", "--ignore-latency", "-o", report)
     assert code == 1
     assert "is under way in prod; its report will be s3://" in err
     assert "22 of 25 cases passed, 3 failed" in out
     found = json.loads(report.read_text("utf-8"))
     assert found["suite"]["source"] == str(suite_file)
-    assert (
-        found["suite"]["fingerprint"] == locally(read_suite(document(*FATES[:3])), services).suite.fingerprint
-    )
+    assert found["suite"]["fingerprint"] == locally(read_suite(document(*FATES[:3])), services).suite.fingerprint
 
     address = err.split("its report will be ")[1].split()[0]
     code, _out, err = chunkproof("report", address, "-o", page)

@@ -140,10 +140,7 @@ def test_a_keyword_missing_from_a_changed_text_is_diagnosed_as_text_changed(loca
     assert (lost.cause, lost.subject) == (Cause.TEXT_CHANGED, "rivers")
     [never] = causes(local, expected_doc_ids=["pumps"], expected_keywords=["valve"])
     assert never.cause is Cause.KEYWORD_MISSING
-    assert (
-        never.message
-        == "Keyword 'valve' is in none of the 4 results; the expected texts are as they were stored"
-    )
+    assert never.message == "Keyword 'valve' is in none of the 4 results; the expected texts are as they were stored"
 
 
 def test_what_should_not_be_there_and_what_was_slow_are_told_too(local: LocalBackend) -> None:

@@ -65,10 +65,7 @@ def collection_with(store: QdrantStore, name: str, index: models.HnswConfigDiff)
 
 def run(store: QdrantStore, name: str) -> SuiteReport:
     """Each query is the text of a chunk: its vector is the nearest there can be."""
-    cases = [
-        {"name": f"{n}", "query_text": f"text {n}", "expected_doc_ids": [f"c{n}"]}
-        for n in range(0, POINTS, 50)
-    ]
+    cases = [{"name": f"{n}", "query_text": f"text {n}", "expected_doc_ids": [f"c{n}"]} for n in range(0, POINTS, 50)]
     made = suite(*cases)
     local = local_backend(make_services(store, name, Scattered()))
     diagnoser = Diagnoser(collect_evidence(local), "s.yaml")
@@ -79,9 +76,7 @@ def run(store: QdrantStore, name: str) -> SuiteReport:
 def test_a_poor_index_lowers_ann_recall_and_is_diagnosed_by_the_exact_search(
     server_store: QdrantStore, collection: str
 ) -> None:
-    collection_with(
-        server_store, collection, models.HnswConfigDiff(m=4, ef_construct=4, full_scan_threshold=10)
-    )
+    collection_with(server_store, collection, models.HnswConfigDiff(m=4, ef_construct=4, full_scan_threshold=10))
     report = run(server_store, collection)
     assert report.approximation is not None
     assert report.approximation.ann_recall < 0.8
@@ -101,9 +96,7 @@ def test_a_poor_index_lowers_ann_recall_and_is_diagnosed_by_the_exact_search(
 
 
 def test_a_good_index_misses_almost_nothing(server_store: QdrantStore, collection: str) -> None:
-    collection_with(
-        server_store, collection, models.HnswConfigDiff(m=16, ef_construct=200, full_scan_threshold=10)
-    )
+    collection_with(server_store, collection, models.HnswConfigDiff(m=16, ef_construct=200, full_scan_threshold=10))
     report = run(server_store, collection)
     assert report.approximation is not None
     assert report.approximation.ann_recall > 0.95

@@ -21,9 +21,7 @@ URL = "https://docs.example.com/guide"
 def guide(count: int) -> list[Point]:
     """Chunks of one long document; the last has no id of its own and a number for a document id."""
     points = [
-        Point(
-            n, {"text": "t", "chunk_id": f"guide-{n}", "document_id": "guide", "url": URL}, vector=(1.0, 0.0)
-        )
+        Point(n, {"text": "t", "chunk_id": f"guide-{n}", "document_id": "guide", "url": URL}, vector=(1.0, 0.0))
         for n in range(1, count)
     ]
     return [*points, Point(count, {"text": "t", "document_id": 77}, vector=(1.0, 0.0))]
@@ -47,16 +45,12 @@ def either(request: pytest.FixtureRequest) -> QdrantStore:
     return chosen
 
 
-def test_stored_ids_are_found_as_chunk_ids_document_ids_and_urls(
-    either: QdrantStore, collection: str
-) -> None:
+def test_stored_ids_are_found_as_chunk_ids_document_ids_and_urls(either: QdrantStore, collection: str) -> None:
     count = PAGE + 50  # more chunks of one document than a page shows
     fill(either, collection, *guide(count))
     ids = ["guide-1", f"guide-{count - 1}", "guide", URL, str(count), "77"]
     assert found(either, collection, expected_doc_ids=ids) == []
-    assert found(
-        either, collection, expected_doc_ids=[*ids, "guide-0", "9999"], judgments={"b": 1, URL: 2}
-    ) == [
+    assert found(either, collection, expected_doc_ids=[*ids, "guide-0", "9999"], judgments={"b": 1, URL: 2}) == [
         (("expected_doc_ids", 6), f"guide-0 is not a chunk id, document id or URL in {collection}"),
         (("expected_doc_ids", 7), f"9999 is not a chunk id, document id or URL in {collection}"),
     ]
@@ -73,9 +67,7 @@ def test_a_point_id_that_responses_do_not_show_is_not_accepted_as_an_id(
 
 
 @pytest.mark.server
-def test_ids_that_strict_mode_refuses_to_look_up_are_reported(
-    server_store: QdrantStore, collection: str
-) -> None:
+def test_ids_that_strict_mode_refuses_to_look_up_are_reported(server_store: QdrantStore, collection: str) -> None:
     fill(server_store, collection, *guide(3))
     sdk(server_store).update_collection(
         collection,
@@ -97,9 +89,7 @@ def test_a_threshold_that_no_result_reaches_is_found(memory_store: QdrantStore, 
     assert found(memory_store, collection, expect_no_results=True, relevance_threshold=0.9) == []
 
 
-def test_more_ids_than_results_and_an_unknown_collection_are_found(
-    memory_store: QdrantStore, collection: str
-) -> None:
+def test_more_ids_than_results_and_an_unknown_collection_are_found(memory_store: QdrantStore, collection: str) -> None:
     fill(memory_store, collection, *guide(3))
     case: dict[str, Any] = {"expected_doc_ids": ["guide-1", "guide-2"], "top_k": 1}
     assert found(memory_store, collection, **case) == [(("top_k",), "2 ids cannot all be in the top 1")]

@@ -15,19 +15,14 @@ from support.chunks import fill, make_services
 
 def starter(store: QdrantStore, collection: str, texts: dict[str, str], count: int = 50) -> Starter:
     points = [
-        Point(n, {"text": text, "chunk_id": key}, vector=(1.0, 0.0))
-        for n, (key, text) in enumerate(texts.items())
+        Point(n, {"text": text, "chunk_id": key}, vector=(1.0, 0.0)) for n, (key, text) in enumerate(texts.items())
     ]
     fill(store, collection, *points)
     return build_starter(collection, count, make_services(store, collection), lambda: Deadline(60_000))
 
 
-def test_each_case_asks_a_sentence_of_the_chunk_it_expects(
-    memory_store: QdrantStore, collection: str
-) -> None:
-    texts = {
-        f"c{n}": f"Short one. The answer to question number {n} stands in this sentence." for n in range(600)
-    }
+def test_each_case_asks_a_sentence_of_the_chunk_it_expects(memory_store: QdrantStore, collection: str) -> None:
+    texts = {f"c{n}": f"Short one. The answer to question number {n} stands in this sentence." for n in range(600)}
     found = starter(memory_store, collection, texts, count=20)
     assert (found.scanned, found.total, len(found.items)) == (600, 600, 20)
     for item in found.items:
@@ -81,9 +76,7 @@ def test_the_question_is_the_longest_sentence_that_can_be_asked(text: str, quest
         "yes: no? - 1e3 is five words",
     ],
 )
-def test_any_text_comes_back_from_the_file_as_it_was(
-    memory_store: QdrantStore, collection: str, text: str
-) -> None:
+def test_any_text_comes_back_from_the_file_as_it_was(memory_store: QdrantStore, collection: str, text: str) -> None:
     found = starter(memory_store, collection, {"id: 'x' #1": text})
     written = to_yaml(found)
     suite = read_suite(read_yaml(written, "s").value)

@@ -212,9 +212,7 @@ def test_a_bug_leaves_a_trace_one_line_and_one_set_of_metrics(backend: Api, writ
     assert "RuntimeError: something is wrong" in trace["exception"]
 
 
-def test_a_line_names_the_request_as_lambda_and_the_gateway_do(
-    deployed: Deploy, written: CapturedOutput
-) -> None:
+def test_a_line_names_the_request_as_lambda_and_the_gateway_do(deployed: Deploy, written: CapturedOutput) -> None:
     event = deepcopy(SEARCH)
     event["requestContext"]["requestId"] = "JKJaXmPLvHcESHA="
     with deployed():
@@ -351,9 +349,7 @@ def test_a_cold_start_is_told_once_for_each_function(
     ],
     ids=["search", "validate", "collection", "health"],
 )
-def test_each_route_has_its_stages(
-    deployed: Deploy, written: CapturedOutput, event: Event, stages: set[str]
-) -> None:
+def test_each_route_has_its_stages(deployed: Deploy, written: CapturedOutput, event: Event, stages: set[str]) -> None:
     with deployed():
         _, line, figures = told(event, written)
     taken = line["stages_ms"]
@@ -371,9 +367,7 @@ def test_each_route_has_its_stages(
     assert measured == {names[stage]: ms for stage, ms in taken.items()}
 
 
-def test_time_is_counted_to_the_stage_that_took_it(
-    deployed: Deploy, written: CapturedOutput, store: Store
-) -> None:
+def test_time_is_counted_to_the_stage_that_took_it(deployed: Deploy, written: CapturedOutput, store: Store) -> None:
     store.seconds = 0.2
     with deployed():
         _, line, _ = told(SEARCH, written)
@@ -452,9 +446,7 @@ def test_the_text_of_a_query_is_not_logged(
         assert (line["query_chars"], line["query_sha256"]) == (37, sha256(QUERY.encode()).hexdigest()[:16])
 
 
-def test_the_text_of_a_query_is_logged_where_that_is_wanted(
-    deployed: Deploy, written: CapturedOutput
-) -> None:
+def test_the_text_of_a_query_is_logged_where_that_is_wanted(deployed: Deploy, written: CapturedOutput) -> None:
     with deployed(LOG_QUERIES="true"):
         _, line, _ = told(SEARCH, written)
     assert line["query_text"] == QUERY
@@ -500,9 +492,7 @@ FORGED = '\n{"level":"INFO","message":"request","status":200}\r\n\u2028'
     ],
     ids=["a query", "a collection", "a field", "a chunk", "a path", "a parameter"],
 )
-def test_nothing_that_a_caller_writes_begins_a_line(
-    deployed: Deploy, written: CapturedOutput, event: Event
-) -> None:
+def test_nothing_that_a_caller_writes_begins_a_line(deployed: Deploy, written: CapturedOutput, event: Event) -> None:
     with deployed(LOG_QUERIES="true"):
         invoke(event)
     assert (len(written.requests), len(written.metrics)) == (1, 1)
@@ -519,9 +509,7 @@ def at(epoch: object) -> Event:
     return event
 
 
-def test_the_time_since_the_gateway_had_the_request_is_measured(
-    deployed: Deploy, written: CapturedOutput
-) -> None:
+def test_the_time_since_the_gateway_had_the_request_is_measured(deployed: Deploy, written: CapturedOutput) -> None:
     with deployed():
         _, line, figures = told(at(int(time.time() * 1000) - 1_500), written)
     assert 1_499 <= figures["GatewayLatency"] < 10_000

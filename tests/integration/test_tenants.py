@@ -168,9 +168,7 @@ def found(tenant: str, /, **request: Any) -> set[str]:
 
 
 def validate(tenant: str, chunk_id: str, original: str = "?") -> Reply:
-    return invoke(
-        as_tenant(post("/validate-chunk", {"chunk_id": chunk_id, "original_text": original}), tenant)
-    )
+    return invoke(as_tenant(post("/validate-chunk", {"chunk_id": chunk_id, "original_text": original}), tenant))
 
 
 def info(tenant: str, collection: str) -> Any:
@@ -188,9 +186,7 @@ def test_a_search_finds_exactly_the_callers_own_chunks(tenant: str) -> None:
     assert found(tenant) == OWN[tenant]
 
 
-@pytest.mark.parametrize(
-    "claim", ["A", " a", "a ", "*", "a*", "", "a,b", '["a","b"]', "7", "null", "None", "a' or '1"]
-)
+@pytest.mark.parametrize("claim", ["A", " a", "a ", "*", "a*", "", "a,b", '["a","b"]', "7", "null", "None", "a' or '1"])
 @pytest.mark.usefixtures("library")
 def test_a_claim_is_compared_as_it_is(claim: str) -> None:
     reply = search(claim)
@@ -285,9 +281,7 @@ def test_a_collection_counts_only_the_callers_own_chunks(library: str) -> None:
 
 
 def test_a_collection_shows_only_the_fields_of_the_callers_own_chunks(library: str) -> None:
-    fields = {
-        tenant: {f["name"]: f["share"] for f in info(tenant, library)["payload_fields"]} for tenant in OWN
-    }
+    fields = {tenant: {f["name"]: f["share"] for f in info(tenant, library)["payload_fields"]} for tenant in OWN}
     assert fields["a"] == {"text": 1.0, "url": 1.0, "tenant": 1.0, "chunk_id": 1.0, "colour": 0.5}
     assert fields["b"] == pytest.approx(
         {
@@ -431,9 +425,7 @@ def test_a_tenant_named_anywhere_else_changes_nothing() -> None:
 
 
 @pytest.mark.usefixtures("library")
-@pytest.mark.parametrize(
-    "name", ["must", "should", "must_not", "min_should", "has_id", "is_empty", "nested", "filter"]
-)
+@pytest.mark.parametrize("name", ["must", "should", "must_not", "min_should", "has_id", "is_empty", "nested", "filter"])
 def test_qdrants_own_words_are_payload_fields_like_any_other(shelf: Shelf, name: str) -> None:
     refused = search("a", filters={name: [{"key": FIELD, "match": {"value": "b"}}]})
     assert (refused.status, refused.code) == (400, "INVALID_REQUEST")

@@ -35,9 +35,7 @@ def search(store: QdrantStore, **settings: str) -> None:
         assert invoke(post("/search", {"query_vector": [1.0, 0.0]})).status == 200
 
 
-def test_each_stage_is_a_span_of_its_own_duration(
-    memory_store: QdrantStore, exported: InMemorySpanExporter
-) -> None:
+def test_each_stage_is_a_span_of_its_own_duration(memory_store: QdrantStore, exported: InMemorySpanExporter) -> None:
     fill(memory_store, "docs", Point(1, {"text": "one", "url": "u"}, vector=(1.0, 0.0)))
     exported.clear()
     search(memory_store, TRACING="true")
@@ -49,9 +47,7 @@ def test_each_stage_is_a_span_of_its_own_duration(
         assert 0 <= span.end_time - span.start_time < 10e9
 
 
-def test_without_the_setting_there_are_no_spans(
-    memory_store: QdrantStore, exported: InMemorySpanExporter
-) -> None:
+def test_without_the_setting_there_are_no_spans(memory_store: QdrantStore, exported: InMemorySpanExporter) -> None:
     fill(memory_store, "docs", Point(1, {"text": "one", "url": "u"}, vector=(1.0, 0.0)))
     exported.clear()
     search(memory_store)

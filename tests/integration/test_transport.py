@@ -49,9 +49,7 @@ def full_backlog() -> Iterator[str]:
                 one.close()
 
 
-def seconds_until(
-    kind: type[Exception], client: httpx.Client, url: str, budget_ms: float, **request: Any
-) -> float:
+def seconds_until(kind: type[Exception], client: httpx.Client, url: str, budget_ms: float, **request: Any) -> float:
     """How long a call with this deadline takes to fail with this error."""
     started = monotonic()
     with Deadline(budget_ms).enforced(), pytest.raises(kind):
@@ -77,9 +75,7 @@ def test_a_connection_that_is_not_accepted_times_out_at_the_deadline(client: htt
         assert 0.3 <= seconds_until(httpx.ConnectTimeout, client, url, 300) < 2
 
 
-def test_all_addresses_of_a_host_share_one_deadline(
-    client: httpx.Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_addresses_of_a_host_share_one_deadline(client: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
     with full_backlog() as url:
         port = int(url.rpartition(":")[2])
         address = (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port))
@@ -92,9 +88,7 @@ def test_all_addresses_of_a_host_share_one_deadline(
         assert seconds_until(httpx.ConnectTimeout, client, f"http://several.example:{port}", 400) < 1.5
 
 
-def test_a_dns_lookup_times_out_at_the_deadline(
-    client: httpx.Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_dns_lookup_times_out_at_the_deadline(client: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
     released = threading.Event()
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: released.wait(20) and [])
     try:
@@ -286,9 +280,7 @@ def test_an_invalid_compressed_response_of_qdrant_is_an_error_of_the_store() -> 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 def test_a_redirect_is_not_followed_so_no_key_goes_elsewhere(status: int) -> None:
     with recording_server() as elsewhere:
-        with recording_server(
-            lambda _: CannedResponse(status, headers={"location": elsewhere.url})
-        ) as server:
+        with recording_server(lambda _: CannedResponse(status, headers={"location": elsewhere.url})) as server:
             embedder = CohereEmbedder(
                 DeadlineTransport(lambda: {"authorization": "Bearer k"}), model="m", base_url=server.url
             )

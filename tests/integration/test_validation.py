@@ -94,9 +94,7 @@ def test_an_unknown_collection_is_not_an_unknown_chunk(either: QdrantStore, coll
         check(make_services(either, collection), "1", original_text=TEXT)
 
 
-def test_an_integer_chunk_id_that_counts_within_a_document_is_no_id(
-    either: QdrantStore, collection: str
-) -> None:
+def test_an_integer_chunk_id_that_counts_within_a_document_is_no_id(either: QdrantStore, collection: str) -> None:
     fill(either, collection, chunk(10, "ten", chunk_id=3), chunk(11, "eleven", chunk_id=3))
     services = make_services(either, collection)
     with pytest.raises(ChunkNotFoundError):
@@ -153,16 +151,12 @@ def test_an_id_that_is_both_of_one_point_is_not_ambiguous(either: QdrantStore, c
     assert check(services, UUID, original_text=TEXT).matches
 
 
-def test_an_id_of_lower_rank_does_not_count_where_there_is_a_higher_one(
-    either: QdrantStore, collection: str
-) -> None:
+def test_an_id_of_lower_rank_does_not_count_where_there_is_a_higher_one(either: QdrantStore, collection: str) -> None:
     fill(either, collection, chunk(1, "part", chunk_id="d-1", id="d"), chunk(2, "whole", chunk_id="d"))
     assert check(make_services(either, collection), "d", original_text="whole").matches
 
 
-def test_a_chunk_is_found_however_many_points_have_its_id_at_a_lower_rank(
-    either: QdrantStore, collection: str
-) -> None:
+def test_a_chunk_is_found_however_many_points_have_its_id_at_a_lower_rank(either: QdrantStore, collection: str) -> None:
     parts = (chunk(n, f"part {n}", chunk_id=f"d-{n}", id="d") for n in (1, 2, 3))
     fill(either, collection, *parts, chunk(4, "whole", chunk_id="d"))
     services = make_services(either, collection)
@@ -385,6 +379,4 @@ def test_metadata_passes_or_says_what_is_wrong(
     result = check(services, "1", original_text=TEXT)
     assert (passed(result)["metadata"], details(result, "metadata")) == (problem is None, problem)
     assert (result.matches, result.validation_passed) == (True, problem is None)
-    assert len(ask(services, query_vector=[1.0, 0.0]).results) == 1, (
-        "a search returns such values as they are"
-    )
+    assert len(ask(services, query_vector=[1.0, 0.0]).results) == 1, "a search returns such values as they are"

@@ -120,9 +120,7 @@ def test_a_hundred_are_asked_for_in_two_calls(memory_store: QdrantStore, collect
         ),
     ],
 )
-def test_a_request_that_breaks_a_rule_is_refused_with_the_place(
-    request_: dict[str, Any], messages: list[str]
-) -> None:
+def test_a_request_that_breaks_a_rule_is_refused_with_the_place(request_: dict[str, Any], messages: list[str]) -> None:
     with pytest.raises(InvalidParameterError) as raised:
         ChunkValidations.parse(request_)
     assert list(raised.value.messages) == messages

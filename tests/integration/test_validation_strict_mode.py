@@ -34,9 +34,7 @@ def strict(server_store: QdrantStore, collection: str) -> Services:
 def index(services: Services, *fields: str) -> None:
     assert isinstance(services.store, QdrantStore)
     for field in fields:
-        sdk(services.store).create_payload_index(
-            services.settings.collection, field, field_schema="keyword", wait=True
-        )
+        sdk(services.store).create_payload_index(services.settings.collection, field, field_schema="keyword", wait=True)
 
 
 def test_a_point_id_needs_no_index(strict: Services) -> None:
@@ -60,9 +58,7 @@ def test_without_an_index_the_error_says_which_one_to_make(strict: Services) -> 
     with pytest.raises(IndexRequiredError) as caught:
         check(strict, "c-1", original_text="one")
     name = strict.settings.collection
-    assert f'create_payload_index("{name}", field_name="chunk_id", field_schema="keyword")' in str(
-        caught.value
-    )
+    assert f'create_payload_index("{name}", field_name="chunk_id", field_schema="keyword")' in str(caught.value)
 
 
 def test_an_id_in_a_field_without_an_index_is_not_called_unknown(strict: Services) -> None:

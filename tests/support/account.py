@@ -61,18 +61,14 @@ class Account:
         layers = [self.cloudformation.layers[layer] for layer in function["Layers"]]
         folders = [self._unpacked(layer["S3Bucket"], layer["S3Key"]) / "python" for layer in layers]
         path = os.pathsep.join(map(str, (code, *folders, self._runtime)))
-        return call_handler(
-            event, {**self.variables, **function["Environment"]["Variables"], "PYTHONPATH": path}
-        )
+        return call_handler(event, {**self.variables, **function["Environment"]["Variables"], "PYTHONPATH": path})
 
     def published(self, arn: str) -> dict[str, Any]:
         """Return the properties of the version that the alias points to."""
         name, alias = arn.split(":")[-2:]
         aliases = self.cloudformation.resources("AWS::Lambda::Alias")
         of = ("FunctionName", "Name")
-        (number,) = (
-            a.properties["FunctionVersion"] for a in aliases if [a.properties[k] for k in of] == [name, alias]
-        )
+        (number,) = (a.properties["FunctionVersion"] for a in aliases if [a.properties[k] for k in of] == [name, alias])
         versions = self.cloudformation.resources("AWS::Lambda::Version")
         (version,) = (v for v in versions if (v.properties["FunctionName"], str(v.number)) == (name, number))
         return version.published

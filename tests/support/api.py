@@ -39,9 +39,7 @@ class Reply:
         if not self.proxy["isBase64Encoded"]:
             return str(body)
         content = base64.b64decode(body, validate=True)
-        return (
-            gzip.decompress(content) if self.headers.get("content-encoding") == "gzip" else content
-        ).decode()
+        return (gzip.decompress(content) if self.headers.get("content-encoding") == "gzip" else content).decode()
 
     @property
     def json(self) -> Any:

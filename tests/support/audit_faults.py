@@ -52,9 +52,7 @@ def unrelated(size: int, seed: int = 1) -> Vector:
 class Planter:
     """Puts faults into a collection, each on another chunk; `planted` maps the fault to its chunk."""
 
-    def __init__(
-        self, store: QdrantStore, collection: str, embedder: Embedder, records: Sequence[ChunkRecord]
-    ) -> None:
+    def __init__(self, store: QdrantStore, collection: str, embedder: Embedder, records: Sequence[ChunkRecord]) -> None:
         self._store, self._collection, self._embedder = store, collection, embedder
         # Long enough to be cut for the vector, and far from each other.
         self._left = [record for record in records if len(record.text) > 300][::3]

@@ -56,9 +56,7 @@ def text_of(rng: random.Random, number: int, words_of_each: int) -> str:
     return f"cafe\u0301 Größe &amp; chunk {number}: {words}"
 
 
-def planted(
-    count: int, faults_of_each: int = 3, seed: int = 7, *, hashed: bool = False, words: int = 20
-) -> Planted:
+def planted(count: int, faults_of_each: int = 3, seed: int = 7, *, hashed: bool = False, words: int = 20) -> Planted:
     """Make chunks with all sorts of ids, and faults of every kind among them."""
     rng, made = random.Random(seed), Planted()
     ids = [_chunk_id(rng, number) for number in range(count)]
@@ -132,9 +130,7 @@ def _plant(
             made.points.append(Point(point_id, payload, vector=VECTOR))
             fate = Kind.DUPLICATE
         case Kind.METADATA_MISMATCH:
-            made.entries.append(
-                Entry(chunk_id, entry.original_text, entry.original_sha256, {"position": True})
-            )
+            made.entries.append(Entry(chunk_id, entry.original_text, entry.original_sha256, {"position": True}))
             made.points.append(Point(point_id, {**payload, "position": 1}, vector=VECTOR))
         case Kind.UNVERIFIABLE:
             made.entries.append(entry)
@@ -184,9 +180,7 @@ def run_audit(
     return audit.run(prepared, audit.start(prepared), "manifest.jsonl")
 
 
-def resume(
-    folder: Path, services: Services, collection: str, sha256: str, plan: Plan | None = None
-) -> AuditReport:
+def resume(folder: Path, services: Services, collection: str, sha256: str, plan: Plan | None = None) -> AuditReport:
     audit = Audit(folder, services, collection, plan or Plan(), pauses=(0.0,))
     return audit.run(*audit.resume(sha256), "manifest.jsonl")
 

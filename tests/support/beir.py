@@ -51,8 +51,7 @@ def write_beir(folder: Path, documents: int = 1000, queries: int = 200) -> None:
     ]
     targets = random.sample(range(documents), queries)
     questions = [
-        {"_id": f"q{n:03d}", "text": _question(random, *chosen[document])}
-        for n, document in enumerate(targets)
+        {"_id": f"q{n:03d}", "text": _question(random, *chosen[document])} for n, document in enumerate(targets)
     ]
     judgments = [
         (f"q{n:03d}", f"doc-{other:04d}", grade)

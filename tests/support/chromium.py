@@ -47,13 +47,9 @@ class Page:
         code = {"Tab": 9, "Enter": 13}.get(key, 0)
         for kind in ("keyDown", "keyUp"):
             typed = {"text": text} if text and kind == "keyDown" else {}
-            self.send(
-                "Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code, **typed
-            )
+            self.send("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code, **typed)
 
-    def look(
-        self, *, width: int = 1200, height: int = 900, scheme: str = "light", media: str = "screen"
-    ) -> None:
+    def look(self, *, width: int = 1200, height: int = 900, scheme: str = "light", media: str = "screen") -> None:
         """Set the width, the colour scheme, and screen or print."""
         phone = width < 600
         self.send(
@@ -76,9 +72,7 @@ class Page:
         script = "axe.run().then(done => JSON.stringify([done.violations, done.passes.length]))"
         violations, passes = json.loads(self.run(script))
         assert passes > 15, "axe checked next to nothing"
-        return [
-            (one["id"], one["impact"], [node["html"][:200] for node in one["nodes"]]) for one in violations
-        ]
+        return [(one["id"], one["impact"], [node["html"][:200] for node in one["nodes"]]) for one in violations]
 
     def picture(self) -> bytes:
         shot = self.send("Page.captureScreenshot", format="png", captureBeyondViewport=True)
@@ -145,9 +139,7 @@ class Chromium:
         for domain in ("Network", "Runtime", "Log", "Page"):
             page.send(f"{domain}.enable")
         page.send("Page.navigate", url=place if isinstance(place, str) else place.resolve().as_uri())
-        page.run(
-            "new Promise(done => document.readyState === 'complete' ? done() : addEventListener('load', done))"
-        )
+        page.run("new Promise(done => document.readyState === 'complete' ? done() : addEventListener('load', done))")
         return page
 
     def close(self) -> None:

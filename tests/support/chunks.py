@@ -14,9 +14,7 @@ from chunkproof.settings import Settings
 SECONDS_60 = 60_000
 
 
-def make_services(
-    store: VectorStore, collection: str, embedder: Embedder | None = None, **settings: str
-) -> Services:
+def make_services(store: VectorStore, collection: str, embedder: Embedder | None = None, **settings: str) -> Services:
     """Services whose own collection is this one; settings by their names without the prefix."""
     environ = {f"CHUNKPROOF_{name}": value for name, value in settings.items()}
     return Services(Settings.from_env({"CHUNKPROOF_COLLECTION": collection, **environ}), store, embedder)

@@ -38,9 +38,7 @@ class CohereServer:
 
 
 @contextmanager
-def cohere_server(
-    embed: Embed | None = None, host: str = "127.0.0.1", port: int = 0
-) -> Iterator[CohereServer]:
+def cohere_server(embed: Embed | None = None, host: str = "127.0.0.1", port: int = 0) -> Iterator[CohereServer]:
     """Run a server that embeds each text in 1024 values by default, and counts words as tokens."""
     vector_of = embed or hashed(1024)
 
@@ -90,6 +88,4 @@ def cohere_server(
 
 
 def _error(status: int, message: str) -> CannedResponse:
-    return CannedResponse(
-        status, json.dumps({"message": message}).encode(), {"content-type": "application/json"}
-    )
+    return CannedResponse(status, json.dumps({"message": message}).encode(), {"content-type": "application/json"})

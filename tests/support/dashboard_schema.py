@@ -53,9 +53,7 @@ ROW: Schema = {
 }
 PROPERTIES: dict[str, Schema] = {
     "text": _closed(["markdown"], markdown=TEXT, background={"enum": ["transparent", "solid"]}),
-    "alarm": _closed(
-        ["alarms"], alarms={"type": "array", "minItems": 1, "maxItems": 100, "items": TEXT}, title=TEXT
-    ),
+    "alarm": _closed(["alarms"], alarms={"type": "array", "minItems": 1, "maxItems": 100, "items": TEXT}, title=TEXT),
     "log": _closed(
         ["query", "region"],
         query={"type": "string", "pattern": r"^SOURCE '[^']+'( \| SOURCE '[^']+')* \| "},

@@ -16,11 +16,7 @@ UNITS = [
     *(prefix + unit for unit in ("Bytes", "Bits") for prefix in ("", "Kilo", "Mega", "Giga", "Tera")),
     "Percent",
     "Count",
-    *(
-        prefix + unit
-        for unit in ("Bytes/Second", "Bits/Second")
-        for prefix in ("", "Kilo", "Mega", "Giga", "Tera")
-    ),
+    *(prefix + unit for unit in ("Bytes/Second", "Bits/Second") for prefix in ("", "Kilo", "Mega", "Giga", "Tera")),
     "Count/Second",
     "None",
 ]
@@ -112,7 +108,4 @@ def figures(document: Any) -> dict[str, float]:
 
 
 def _schema_problems(schema: dict[str, Any], document: Any) -> list[str]:
-    return [
-        f"{error.json_path}: {error.message[:200]}"
-        for error in Draft202012Validator(schema).iter_errors(document)
-    ]
+    return [f"{error.json_path}: {error.message[:200]}" for error in Draft202012Validator(schema).iter_errors(document)]

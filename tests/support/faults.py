@@ -204,8 +204,7 @@ def _embeddings(change: Change) -> Transformed:
     """Changes the list of embeddings in Cohere's response."""
     return Transformed(
         lambda response: (
-            response
-            | {"embeddings": response["embeddings"] | {"float": change(response["embeddings"]["float"])}}
+            response | {"embeddings": response["embeddings"] | {"float": change(response["embeddings"]["float"])}}
         )
     )
 

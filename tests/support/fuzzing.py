@@ -56,9 +56,7 @@ PLAUSIBLE: Mapping[str, st.SearchStrategy[Any]] = {
             st.text(max_size=5),
             st.none(),
             st.lists(st.text(max_size=3), max_size=3),
-            st.dictionaries(
-                st.sampled_from(["gte", "lt", "x"]), st.one_of(st.floats(), st.text(max_size=10))
-            ),
+            st.dictionaries(st.sampled_from(["gte", "lt", "x"]), st.one_of(st.floats(), st.text(max_size=10))),
         ),
         max_size=3,
     ),
@@ -83,8 +81,7 @@ def near_requests(draw: st.DrawFn, path: str) -> dict[str, Any]:
     """A request of this route with some of the API's own fields changed, to values that may be allowed."""
     names = draw(st.lists(st.sampled_from(FIELDS), max_size=3, unique=True))
     changed = {
-        name: draw(PLAUSIBLE.get(name, json_values) if draw(st.integers(0, 3)) else json_values)
-        for name in names
+        name: draw(PLAUSIBLE.get(name, json_values) if draw(st.integers(0, 3)) else json_values) for name in names
     }
     return {**VALID[path], **changed} if draw(st.integers(0, 3)) else changed
 

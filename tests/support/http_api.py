@@ -146,9 +146,7 @@ def _operation(definition: dict[str, Any], method: str, path: str) -> tuple[str,
     return None
 
 
-def _signer(
-    credentials: Mapping[str, str], method: str, url: str, headers: Message, body: bytes
-) -> str | None:
+def _signer(credentials: Mapping[str, str], method: str, url: str, headers: Message, body: bytes) -> str | None:
     """The access key of a request whose signature is right, as botocore computes it; else None."""
     signed = SIGNED.fullmatch(headers.get("authorization", ""))
     if signed is None or (signed["region"], signed["service"]) != (REGION, "execute-api"):

@@ -56,6 +56,5 @@ def _vector(vector: Any) -> Any:
     if isinstance(vector, list):
         return vector
     return {
-        name: values if isinstance(values, list) else models.SparseVector(**values)
-        for name, values in vector.items()
+        name: values if isinstance(values, list) else models.SparseVector(**values) for name, values in vector.items()
     }

@@ -132,9 +132,7 @@ def _from_npm(home: Path, host: str) -> QdrantServer:
         "QDRANT__STORAGE__SNAPSHOTS_PATH": str(home / "snapshots"),
         "QDRANT__LOG_LEVEL": "WARN",
     }
-    return QdrantServer(
-        f"http://{_reachable(host)}:{port}", [str(binary), "--disable-telemetry"], env, home, user
-    )
+    return QdrantServer(f"http://{_reachable(host)}:{port}", [str(binary), "--disable-telemetry"], env, home, user)
 
 
 def _reachable(host: str) -> str:

@@ -88,9 +88,7 @@ class Maker:
             made = self._resource(logical)
             self._stack.add_event("CREATE_COMPLETE", logical, made.type)
         self._stack.resources = self._made
-        self._stack.outputs = {
-            key: str(self._filled(output["Value"])) for key, output in self._planned.outputs.items()
-        }
+        self._stack.outputs = {key: str(self._filled(output["Value"])) for key, output in self._planned.outputs.items()}
 
     def _resource(self, logical: str) -> Resource:
         if logical in self._made:

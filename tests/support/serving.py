@@ -37,9 +37,7 @@ def start(*arguments: object, log: Path, env: Mapping[str, str] | None = None) -
     """Start the command with its standard error in a file, by default in this process's environment."""
     command = [sys.executable, "-m", "chunkproof_cli", "serve", *map(str, arguments)]
     with log.open("wb") as errors:
-        return subprocess.Popen(
-            command, stdout=subprocess.DEVNULL, stderr=errors, env=dict(env or os.environ)
-        )
+        return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors, env=dict(env or os.environ))
 
 
 @contextmanager
@@ -47,9 +45,7 @@ def serving(loaded: Path, folder: Path, *arguments: object) -> Iterator[Serving]
     """Serve a copy of a loaded data folder until the block ends."""
     shutil.copytree(loaded, folder / "data")
     port, log = free_port(), folder / "stderr"
-    process = start(
-        "--port", port, "--data", folder / "data", "--collection", "handbook", *arguments, log=log
-    )
+    process = start("--port", port, "--data", folder / "data", "--collection", "handbook", *arguments, log=log)
     server = Serving(f"http://127.0.0.1:{port}", process, log)
     try:
         wait_until_ready(server)

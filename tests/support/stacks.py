@@ -21,9 +21,7 @@ from support.template import (
 )
 
 SAM = "AWS::Serverless-2016-10-31"
-NOTHING_NEW = (
-    "The submitted information didn't contain changes. Submit different information to create a change set."
-)
+NOTHING_NEW = "The submitted information didn't contain changes. Submit different information to create a change set."
 Form = dict[str, str]
 
 
@@ -92,9 +90,7 @@ class CloudFormation:
                     "CreationTime": stack.events[-1]["Timestamp"],
                     "StackStatus": stack.status,
                     "EnableTerminationProtection": "false",
-                    "Parameters": [
-                        {"ParameterKey": k, "ParameterValue": v} for k, v in stack.parameters.items()
-                    ],
+                    "Parameters": [{"ParameterKey": k, "ParameterValue": v} for k, v in stack.parameters.items()],
                     "Outputs": [{"OutputKey": k, "OutputValue": v} for k, v in stack.outputs.items()],
                     "Tags": [{"Key": k, "Value": v} for k, v in stack.tags.items()],
                 }
@@ -192,16 +188,12 @@ class CloudFormation:
         except RefusedError as refused:
             raise AwsRefusal("ValidationError", f"Template error: {refused}") from None
         if missing := _needed(planned) - capabilities:
-            raise AwsRefusal(
-                "InsufficientCapabilitiesException", f"Requires capabilities : {sorted(missing)}"
-            )
+            raise AwsRefusal("InsufficientCapabilitiesException", f"Requires capabilities : {sorted(missing)}")
         return planned
 
     def nest(self, name: str, url: str, parameters: dict[str, Any]) -> None:
         """A stack inside another, made or updated."""
-        nested = self.stacks.setdefault(
-            name, Deployment(name, arn("cloudformation", f"stack/{name}/{suffix(name)}"))
-        )
+        nested = self.stacks.setdefault(name, Deployment(name, arn("cloudformation", f"stack/{name}/{suffix(name)}")))
         nested.written, nested.parameters = self._read(url), {k: str(v) for k, v in parameters.items()}
         everything = {"CAPABILITY_IAM", "CAPABILITY_AUTO_EXPAND"}
         Maker(self, nested, self._plan(nested.written, nested.parameters, everything)).make()

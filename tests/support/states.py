@@ -59,9 +59,7 @@ class Cloud:
     def execute(self, given: dict[str, Any], name: str | None = None) -> dict[str, Any]:
         """Run an execution to its end."""
         states = boto3.client("stepfunctions")
-        run = states.start_execution(
-            stateMachineArn=machine(), name=name or uuid4().hex, input=json.dumps(given)
-        )
+        run = states.start_execution(stateMachineArn=machine(), name=name or uuid4().hex, input=json.dumps(given))
         for _ in range(600):
             found = states.describe_execution(executionArn=run["executionArn"])
             if found["status"] != "RUNNING":
@@ -76,9 +74,7 @@ class Cloud:
 
     def get(self, key: str) -> dict[str, Any]:
         """Read a JSON object of the bucket."""
-        found: dict[str, Any] = json.loads(
-            boto3.client("s3").get_object(Bucket=BUCKET, Key=key)["Body"].read()
-        )
+        found: dict[str, Any] = json.loads(boto3.client("s3").get_object(Bucket=BUCKET, Key=key)["Body"].read())
         return found
 
 
@@ -96,9 +92,7 @@ def deployed(name: str, filled: Mapping[str, str], patch: pytest.MonkeyPatch) ->
     s3._client.cache_clear()
     made = Cloud(name)
 
-    def invoke(
-        _backend: Any, _name: str, _qualifier: str, body: Any, _headers: Any, response_headers: Any
-    ) -> bytes:
+    def invoke(_backend: Any, _name: str, _qualifier: str, body: Any, _headers: Any, response_headers: Any) -> bytes:
         try:
             return json.dumps(made.invoke(json.loads(body))).encode()
         except Exception as error:  # noqa: BLE001 - as Lambda does
@@ -107,9 +101,7 @@ def deployed(name: str, filled: Mapping[str, str], patch: pytest.MonkeyPatch) ->
 
     patch.setattr(LambdaSimpleBackend, "invoke", invoke)
     with mock_aws(config=INTERPRETED):
-        boto3.client("s3").create_bucket(
-            Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": REGION}
-        )
+        boto3.client("s3").create_bucket(Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": REGION})
         _deploy(name, filled)
         yield made
     s3._client.cache_clear()
@@ -139,9 +131,7 @@ def definition(name: str, filled: Mapping[str, str]) -> str:
     return text
 
 
-def command(
-    kind: str, patch: pytest.MonkeyPatch, captured: pytest.CaptureFixture[str]
-) -> Callable[..., Answered]:
+def command(kind: str, patch: pytest.MonkeyPatch, captured: pytest.CaptureFixture[str]) -> Callable[..., Answered]:
     """Return a function that runs `chunkproof …` with a stack whose `Audit` or `Suite` is this state machine."""
     outputs = {f"{kind}StateMachineArn": machine(), f"{kind}BucketName": BUCKET}
     patch.setattr(executions, "find_stack", lambda name: Stack(name, "CREATE_COMPLETE", outputs, {}))

@@ -65,9 +65,7 @@ def answer(*chunks: dict[str, Any], embedding_ms: float = 3.0, cached: bool = Fa
 class Backend:
     """A backend that answers each query by a function, and raises what is an error."""
 
-    def __init__(
-        self, answers: Callable[[str], Answer], info: CollectionInfo | ChunkproofError | None = None
-    ) -> None:
+    def __init__(self, answers: Callable[[str], Answer], info: CollectionInfo | ChunkproofError | None = None) -> None:
         self._answers = answers
         self._info = info or collection_info()
         self.requests: list[dict[str, Any]] = []

@@ -37,11 +37,7 @@ class Stack:
 
     def of_type(self, name: str) -> dict[str, Any]:
         """Properties of the resources of a type, by logical id."""
-        return {
-            key: found["Properties"]
-            for key, found in self.resources.items()
-            if found["Type"] == f"AWS::{name}"
-        }
+        return {key: found["Properties"] for key, found in self.resources.items() if found["Type"] == f"AWS::{name}"}
 
     def only(self, name: str) -> dict[str, Any]:
         """Properties of the one resource of a type."""
@@ -115,9 +111,7 @@ class _Loader(yaml.CSafeLoader):
 _Loader.add_multi_constructor("!", _Loader.long_form)
 
 
-def transform(
-    written: dict[str, Any], given: dict[str, str], packaged: str = "s3://packaged"
-) -> dict[str, Any]:
+def transform(written: dict[str, Any], given: dict[str, str], packaged: str = "s3://packaged") -> dict[str, Any]:
     """SAM's resources as CloudFormation's. Folders become addresses below `packaged`, as `sam package` does."""
     uploaded = copy.deepcopy(written)
     for name, resource in uploaded["Resources"].items():
@@ -292,8 +286,7 @@ def open_routes(api: dict[str, Any]) -> set[str]:
     return {
         route
         for route, operation in routes(api)
-        if not operation.get("security")
-        or any(not need or not set(need) <= guards for need in operation["security"])
+        if not operation.get("security") or any(not need or not set(need) <= guards for need in operation["security"])
     }
 
 

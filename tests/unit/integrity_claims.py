@@ -24,9 +24,7 @@ def without_named_invisibles(text: str) -> str:
 def without_invisibles(text: str) -> str:
     """Without format characters, variation selectors and the other ignorables (U+034F, U+2065)."""
     return "".join(
-        c
-        for c in text
-        if unicodedata.category(c) != "Cf" and c not in "\u034f\u2065" and not "\ufe00" <= c <= "\ufe0f"
+        c for c in text if unicodedata.category(c) != "Cf" and c not in "\u034f\u2065" and not "\ufe00" <= c <= "\ufe0f"
     )
 
 
@@ -44,10 +42,7 @@ def misread(text: str, codec: str) -> str | None:
 
 
 def is_normalization(stored: str, original: str) -> bool:
-    return any(
-        unicodedata.normalize(form, stored) == unicodedata.normalize(form, original)
-        for form in ("NFC", "NFKC")
-    )
+    return any(unicodedata.normalize(form, stored) == unicodedata.normalize(form, original) for form in ("NFC", "NFKC"))
 
 
 def is_html(stored: str, original: str) -> bool:

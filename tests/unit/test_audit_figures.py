@@ -9,9 +9,7 @@ from chunkproof.audit.report import AuditReport, ManifestFacts, RunFacts, Vector
 from chunkproof_cli.reports.audit.figures import facts, headline
 
 
-def report(
-    chunks: int, findings: int = 0, vectors: dict[Kind, int] | None = None, **kinds: int
-) -> AuditReport:
+def report(chunks: int, findings: int = 0, vectors: dict[Kind, int] | None = None, **kinds: int) -> AuditReport:
     wrong = sum(kinds.get(kind.value, 0) for kind in CHUNK_KINDS)
     counts = {kind.value: kinds.get(kind.value, 0) for kind in CHUNK_KINDS} | {"match": chunks - wrong}
     of_vectors = {kind.value: (vectors or {}).get(kind, 0) for kind in VECTOR_KINDS}
@@ -27,14 +25,10 @@ def report(
         mismatch_kinds={},
         sources=(),
         sources_total=0,
-        vectors=VectorFacts(model="m", checked=sum(of_vectors.values()), kinds=of_vectors)
-        if vectors
-        else None,
+        vectors=VectorFacts(model="m", checked=sum(of_vectors.values()), kinds=of_vectors) if vectors else None,
         findings_total=findings,
         findings=(),
-        run=RunFacts(
-            started_at=datetime(2026, 1, 1, tzinfo=UTC), seconds=1, chunks_per_second=1, resumed=0, changed=0
-        ),
+        run=RunFacts(started_at=datetime(2026, 1, 1, tzinfo=UTC), seconds=1, chunks_per_second=1, resumed=0, changed=0),
     )
 
 

@@ -39,13 +39,9 @@ def test_a_hash_is_taken_in_either_case_and_kept_in_lower(written):
     assert ChunkValidation.parse({"chunk_id": "7", "original_sha256": written}).original_sha256 == DIGEST
 
 
-@pytest.mark.parametrize(
-    "written", ["", DIGEST[:63], DIGEST + "0", "g" + DIGEST[1:], "0x" + DIGEST[2:], DIGEST + "\n"]
-)
+@pytest.mark.parametrize("written", ["", DIGEST[:63], DIGEST + "0", "g" + DIGEST[1:], "0x" + DIGEST[2:], DIGEST + "\n"])
 def test_a_hash_is_64_hexadecimal_digits(written):
-    assert problems({"chunk_id": "7", "original_sha256": written}) == (
-        "original_sha256 must be 64 hexadecimal digits",
-    )
+    assert problems({"chunk_id": "7", "original_sha256": written}) == ("original_sha256 must be 64 hexadecimal digits",)
 
 
 def test_text_and_hash_together_are_refused():

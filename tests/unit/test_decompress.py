@@ -17,9 +17,7 @@ def test_all_members_are_decompressed_in_order(parts: list[bytes]) -> None:
 
 
 @given(st.lists(st.binary(min_size=1, max_size=20), min_size=1, max_size=4), st.integers(1, 60))
-def test_content_of_the_limit_is_decompressed_and_larger_content_is_refused(
-    parts: list[bytes], short_by: int
-) -> None:
+def test_content_of_the_limit_is_decompressed_and_larger_content_is_refused(parts: list[bytes], short_by: int) -> None:
     content = b"".join(gzip.compress(part) for part in parts)
     size = sum(map(len, parts))
     assert len(decompress(content, size)) == size

@@ -67,11 +67,7 @@ def test_each_class_has_its_code_and_status(name, code, status):
 
 @pytest.mark.parametrize("error", list(tree(ChunkproofError)))
 def test_the_tree_in_the_docstring_draws_every_class_with_its_code(error):
-    [line] = [
-        line
-        for line in (errors.__doc__ or "").splitlines()
-        if error.__name__ in line.replace("─", " ").split()
-    ]
+    [line] = [line for line in (errors.__doc__ or "").splitlines() if error.__name__ in line.replace("─", " ").split()]
 
     own_code = vars(error).get("code", "")
     assert error is ChunkproofError or own_code in line

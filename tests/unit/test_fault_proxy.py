@@ -62,9 +62,7 @@ def wait_for_requests(proxy: FaultProxy, count: int) -> None:
 
 GET = b"GET /a%20b?c=%C3%A9&c HTTP/1.1\r\nHOST: somewhere\r\nx-Odd:  two blanks \r\nAccept-Encoding: gzip\r\n\r\n"
 POST = b"POST / HTTP/1.1\r\nhost: x\r\nContent-LENGTH: 5\r\n\r\n\x00\xff\r\n\n"
-CHUNKED = (
-    b"PUT / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n3;ext=1\r\nabc\r\nA\r\n0123456789\r\n0\r\n\r\n"
-)
+CHUNKED = b"PUT / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n3;ext=1\r\nabc\r\nA\r\n0123456789\r\n0\r\n\r\n"
 EXCHANGES = {
     "with a length": (GET, b"HTTP/1.1 200 Fine\r\nX-Case: Kept\r\nContent-Length: 4\r\n\r\n\x00\r\n\xff"),
     "chunked": (POST, b"HTTP/1.1 404 \r\nTransfer-Encoding: chunked\r\n\r\n02;x\r\nab\r\n0\r\n\r\n"),
@@ -156,9 +154,7 @@ RAISED: dict[str, tuple[type[httpx.TransportError], str]] = {
 
 
 @pytest.mark.parametrize("name", RAISED)
-def test_a_broken_connection_breaks_as_its_name_says(
-    name: str, client: httpx.Client, proxy: FaultProxy
-) -> None:
+def test_a_broken_connection_breaks_as_its_name_says(name: str, client: httpx.Client, proxy: FaultProxy) -> None:
     embed(client)
     proxy.inject(COHERE[name])
     kind, message = RAISED[name]
@@ -179,9 +175,7 @@ def test_a_stale_connection_serves_only_its_first_request(proxy: FaultProxy) -> 
     assert applied == [(1, False), (1, True), (2, False), (2, True)]
 
 
-def test_silence_reads_a_long_request_and_never_reads_blocks_it(
-    client: httpx.Client, proxy: FaultProxy
-) -> None:
+def test_silence_reads_a_long_request_and_never_reads_blocks_it(client: httpx.Client, proxy: FaultProxy) -> None:
     proxy.inject(Silence())
     with pytest.raises(httpx.ReadTimeout):
         client.post("/", content=b"x" * 20_000_000, timeout=httpx.Timeout(5, read=0.05))
@@ -201,9 +195,7 @@ def test_a_drip_sends_the_whole_response_byte_by_byte(client: httpx.Client, prox
     assert len(parts) > 1
 
 
-def test_a_gzip_bomb_is_a_megabyte_that_decompresses_to_a_gigabyte(
-    client: httpx.Client, proxy: FaultProxy
-) -> None:
+def test_a_gzip_bomb_is_a_megabyte_that_decompresses_to_a_gigabyte(client: httpx.Client, proxy: FaultProxy) -> None:
     proxy.inject(COHERE["a gzip bomb"])
     with client.stream("POST", "/v2/embed", json=BODY) as response:
         assert response.headers["content-encoding"] == "gzip"
@@ -237,18 +229,14 @@ QDRANT_CHANGES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", COHERE_CHANGES)
-def test_embeddings_change_as_named_and_nothing_else(
-    name: str, client: httpx.Client, proxy: FaultProxy
-) -> None:
+def test_embeddings_change_as_named_and_nothing_else(name: str, client: httpx.Client, proxy: FaultProxy) -> None:
     healthy = embed(client).text
     proxy.inject(COHERE[name])
     assert embed(client).text == healthy.replace("[[0.6, 0.8], [0.6, 0.8]]", COHERE_CHANGES[name])
 
 
 @pytest.mark.server
-def test_qdrant_responses_change_as_named_and_nothing_else(
-    served_qdrant: QdrantServer, collection: str
-) -> None:
+def test_qdrant_responses_change_as_named_and_nothing_else(served_qdrant: QdrantServer, collection: str) -> None:
     path = f"/collections/{collection}"
     query = {"query": [1.0, 0.0], "with_payload": True}
     with fault_proxy(served_qdrant.url) as proxy, plain_client(proxy.url) as client:

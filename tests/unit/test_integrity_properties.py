@@ -149,11 +149,7 @@ def test_inserted_white_space_is_whitespace(original, piece, at):
 def test_an_inserted_line_end_is_whitespace_or_completes_another(original, piece, at):
     stored = insert(original, piece, at)
     # Beside its counterpart it makes a CRLF of a lone CR or LF, and the text is the same but for that.
-    expected = (
-        MismatchKind.LINE_ENDINGS
-        if claims.as_lf(stored) == claims.as_lf(original)
-        else MismatchKind.WHITESPACE
-    )
+    expected = MismatchKind.LINE_ENDINGS if claims.as_lf(stored) == claims.as_lf(original) else MismatchKind.WHITESPACE
 
     assert found(stored, original)[0] == expected
 
@@ -204,9 +200,7 @@ def test_question_marks_for_what_a_codec_lacks_are_mojibake(original, codec):
     assume(stored != original)
     # A full-width question mark becomes a plain one under NFKC as well.
     expected = (
-        MismatchKind.UNICODE_NORMALIZATION
-        if claims.is_normalization(stored, original)
-        else MismatchKind.MOJIBAKE
+        MismatchKind.UNICODE_NORMALIZATION if claims.is_normalization(stored, original) else MismatchKind.MOJIBAKE
     )
 
     assert found(stored, original)[0] == expected

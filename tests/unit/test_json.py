@@ -130,8 +130,7 @@ def test_a_byte_order_mark_is_refused_and_not_skipped():
 
 def test_a_raw_control_character_is_refused_in_a_readable_sentence():
     assert (
-        refusal('{"a": "\x01"}')
-        == "The request body is not valid JSON: Invalid control character at line 1 column 8"
+        refusal('{"a": "\x01"}') == "The request body is not valid JSON: Invalid control character at line 1 column 8"
     )
 
 

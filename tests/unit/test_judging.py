@@ -36,9 +36,7 @@ def test_all_expected_ids_must_be_found_unless_any_is_enough() -> None:
 
 def test_each_keyword_must_be_in_some_result() -> None:
     assert problems(expected_keywords=["torque", "GRIPPER holds"]) == []
-    assert problems(expected_keywords=["grip"]) == [
-        ("RelevanceError", "Keyword 'grip' is in none of the 3 results")
-    ]
+    assert problems(expected_keywords=["grip"]) == [("RelevanceError", "Keyword 'grip' is in none of the 3 results")]
 
 
 def test_every_expected_result_must_score_enough_and_the_threshold_is_inclusive() -> None:

@@ -33,9 +33,7 @@ def logged(total: float, after: float = 0, **changed: Any) -> LoggedRequest:
     return LoggedRequest.model_validate({**line, "timestamp": at, **changed})
 
 
-def report_on(
-    *requests: LoggedRequest, slo: float | None = None, target_ms: int = 2_000, **read: int
-) -> LatencyReport:
+def report_on(*requests: LoggedRequest, slo: float | None = None, target_ms: int = 2_000, **read: int) -> LatencyReport:
     reader = LogReader(requests=list(requests), **{"lines": len(requests), **read})
     return report_from_log(reader, "a.log", target_ms=target_ms, slo=slo, since=None)
 
@@ -173,9 +171,7 @@ def test_the_summary_counts_lines_that_could_not_be_read() -> None:
 
 
 def test_a_log_without_requests_is_an_error_that_describes_a_request_line() -> None:
-    with pytest.raises(
-        InvalidParameterError, match=r"none of its 5 lines is a request\. .*stages_ms.*serve > FILE"
-    ):
+    with pytest.raises(InvalidParameterError, match=r"none of its 5 lines is a request\. .*stages_ms.*serve > FILE"):
         report_on(lines=5)
     with pytest.raises(InvalidParameterError, match="2 that look like one cannot be read"):
         report_on(lines=5, unreadable=2)
@@ -202,9 +198,7 @@ def test_every_stage_has_a_metric() -> None:
 def test_periods_are_multiples_of_what_cloudwatch_keeps(since: timedelta, seconds: int, bucket: int) -> None:
     window = Window.until_now(since)
     assert (window.seconds, window.bucket) == (seconds, bucket)
-    assert (
-        timedelta(0) <= window.end - datetime.now(UTC) + timedelta(seconds=1) <= timedelta(hours=1, seconds=1)
-    )
+    assert timedelta(0) <= window.end - datetime.now(UTC) + timedelta(seconds=1) <= timedelta(hours=1, seconds=1)
 
 
 # shown
@@ -224,9 +218,7 @@ def test_a_bar_shows_p95_against_the_target() -> None:
         f"09:00:04  {' ' * half}│{' ' * half} -",
         f"09:00:05  ▏{' ' * (half - 1)}│{' ' * half}     0.1 ms  1 request",
     ]
-    assert bars(report, ascii_only=True)[0] == (
-        f"09:00:01  {'#' * 10}{' ' * 10}|{' ' * half}   1,000 ms  1 request"
-    )
+    assert bars(report, ascii_only=True)[0] == (f"09:00:01  {'#' * 10}{' ' * 10}|{' ' * half}   1,000 ms  1 request")
     assert all(line.isascii() for line in bars(report, ascii_only=True))
 
 
@@ -278,9 +270,7 @@ class Markup(HTMLParser):
 
 
 def test_the_page_has_every_figure_and_loads_nothing() -> None:
-    report = report_on(
-        logged(1_234.0), logged(3_000.0, route="GET /health", status=503, code="INTERNAL"), slo=99
-    )
+    report = report_on(logged(1_234.0), logged(3_000.0, route="GET /health", status=503, code="INTERNAL"), slo=99)
     markup = Markup()
     markup.feed(render_latency_page(report))
     assert markup.open == []

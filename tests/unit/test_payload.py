@@ -105,9 +105,7 @@ def test_the_top_level_comes_before_what_is_nested():
     assert chunk({"page_content": "own", "metadata": {"text": "some metadata"}}).text == "own"
 
 
-@pytest.mark.parametrize(
-    "broken", ["{", "not json", "[1]", "5", '{"text": ', "", '{"text": ' + "9" * 5000 + "}"]
-)
+@pytest.mark.parametrize("broken", ["{", "not json", "[1]", "5", '{"text": ', "", '{"text": ' + "9" * 5000 + "}"])
 def test_a_string_that_is_no_json_object_leads_nowhere(broken):
     assert READ.value("text", {"_node_content": broken}) is None
     assert READ.value("url", {"metadata": broken}) is None
@@ -137,9 +135,7 @@ def test_the_text_is_the_stored_one_code_point_for_code_point(text):
     assert chunk({"page_content": text}).text == text
 
 
-@pytest.mark.parametrize(
-    "payload", [{}, {"text": None}, {"text": 5}, {"text": ["a"]}, {"text": {}, "content": "x"}]
-)
+@pytest.mark.parametrize("payload", [{}, {"text": None}, {"text": 5}, {"text": ["a"]}, {"text": {}, "content": "x"}])
 def test_a_point_without_text_is_corrupt_and_named(payload):
     with pytest.raises(CorruptChunkError, match=r"^Chunk 7 has no readable text$"):
         chunk(payload, 7)
@@ -167,17 +163,12 @@ def test_the_id_is_the_payloads_own_string_else_the_points(payload, chunk_id):
 
 
 def test_a_uuid_point_id_is_shown_as_it_is():
-    assert (
-        metadata({}, "550e8400-e29b-41d4-a716-446655440000").chunk_id
-        == "550e8400-e29b-41d4-a716-446655440000"
-    )
+    assert metadata({}, "550e8400-e29b-41d4-a716-446655440000").chunk_id == "550e8400-e29b-41d4-a716-446655440000"
 
 
 def test_a_row_of_the_payload_map_comes_instead_of_the_built_in_names():
     own = PayloadMap({"text": ("body.raw", "body.plain"), "chunk_id": ("key",)})
-    point = Point(
-        1, {"text": "built-in", "body": {"plain": "own"}, "chunk_id": "c", "key": "k", "title": "T"}
-    )
+    point = Point(1, {"text": "built-in", "body": {"plain": "own"}, "chunk_id": "c", "key": "k", "title": "T"})
 
     assert own.chunk_of(point).text == "own"
     assert own.id_of(point) == "k"
@@ -266,9 +257,7 @@ def test_other_pipelines_embed_the_text_itself():
 
 
 @given(
-    st.dictionaries(
-        st.sampled_from([*(name for _, name in ROWS), "id", "chunk_id", "metadata", "meta"]), JSON_VALUES
-    )
+    st.dictionaries(st.sampled_from([*(name for _, name in ROWS), "id", "chunk_id", "metadata", "meta"]), JSON_VALUES)
 )
 def test_any_json_payload_is_a_chunk_or_corrupt(payload):
     try:

@@ -50,9 +50,7 @@ def test_a_float_is_a_range_of_one_value():
 
 
 def test_several_strings_are_one_match_any():
-    assert only(AnyOf("a", ("x", "y"))) == models.FieldCondition(
-        key="a", match=models.MatchAny(any=["x", "y"])
-    )
+    assert only(AnyOf("a", ("x", "y"))) == models.FieldCondition(key="a", match=models.MatchAny(any=["x", "y"]))
 
 
 def test_values_of_several_types_are_alternatives():
@@ -67,9 +65,7 @@ def test_values_of_several_types_are_alternatives():
 
 
 def test_numbers_are_a_range_and_dates_a_range_of_dates():
-    assert only(Between("a", gte=1.0, lt=2.0)) == models.FieldCondition(
-        key="a", range=models.Range(gte=1.0, lt=2.0)
-    )
+    assert only(Between("a", gte=1.0, lt=2.0)) == models.FieldCondition(key="a", range=models.Range(gte=1.0, lt=2.0))
     assert only(Between("a", gt=AT)) == models.FieldCondition(key="a", range=models.DatetimeRange(gt=AT))
 
 

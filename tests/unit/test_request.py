@@ -97,9 +97,7 @@ def test_a_fault_under_an_alias_is_one_problem_too():
 
 
 def test_a_name_that_is_no_unicode_text_is_one_problem():
-    assert problems('{"item": "nail", "\\ud800": 5}') == (
-        "� has a lone surrogate, which is not valid Unicode",
-    )
+    assert problems('{"item": "nail", "\\ud800": 5}') == ("� has a lone surrogate, which is not valid Unicode",)
 
 
 def test_the_hard_limits_are_the_contracts():

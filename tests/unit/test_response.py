@@ -27,9 +27,7 @@ def result(**fields: object) -> SearchResult:
 
 
 def success(*results: SearchResult) -> dict[str, object]:
-    response = RetrievalResponse(
-        query="q", query_id="id", status="success", results=results, execution=EXECUTION
-    )
+    response = RetrievalResponse(query="q", query_id="id", status="success", results=results, execution=EXECUTION)
     return json.loads(response.to_json())
 
 

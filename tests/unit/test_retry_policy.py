@@ -142,9 +142,7 @@ def test_a_call_is_repeated_only_if_it_fits_into_the_time_left(retry_after, took
     assert all((pause is not None) is is_repeated for pause in pauses)
 
 
-@pytest.mark.parametrize(
-    ("retry_after", "is_repeated"), [(None, True), (0.0, True), (0.21, False), (3.0, False)]
-)
+@pytest.mark.parametrize(("retry_after", "is_repeated"), [(None, True), (0.0, True), (0.21, False), (3.0, False)])
 def test_without_a_deadline_only_short_pauses_are_made(retry_after, is_repeated):
     pauses = [pause_before_retry(response(429, retry_after=retry_after), 1, None) for _ in range(20)]
 
@@ -153,9 +151,7 @@ def test_without_a_deadline_only_short_pauses_are_made(retry_after, is_repeated)
 
 
 @given(attempts, st.integers(1, 3), milliseconds)
-def test_a_pause_and_another_attempt_as_long_as_the_last_always_fit_into_the_time_left(
-    attempt, number, budget_ms
-):
+def test_a_pause_and_another_attempt_as_long_as_the_last_always_fit_into_the_time_left(attempt, number, budget_ms):
     pause = pause_before_retry(attempt, number, Deadline(budget_ms))
 
     if pause is not None:
@@ -177,9 +173,7 @@ def test_a_call_worth_repeating_is_repeated_if_it_surely_fits(attempt, spare_ms)
 
 
 def test_statuses_from_500_on_count_as_failures_of_the_service():
-    assert {status for status in ALL_STATUSES if response(status).is_service_failure(None)} == set(
-        range(500, 600)
-    )
+    assert {status for status in ALL_STATUSES if response(status).is_service_failure(None)} == set(range(500, 600))
     assert response(429).is_service_failure(Deadline(PLENTY)) is False
 
 

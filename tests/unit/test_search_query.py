@@ -184,9 +184,7 @@ def test_a_threshold_from_zero_to_one_is_taken_both_included(threshold):
 
 @pytest.mark.parametrize("threshold", [-0.0001, 1.0001, -1, 2, 1e308])
 def test_a_threshold_out_of_bounds_is_refused(threshold):
-    assert problem_with(similarity_threshold=threshold) == (
-        "similarity_threshold must be between 0.0 and 1.0"
-    )
+    assert problem_with(similarity_threshold=threshold) == ("similarity_threshold must be between 0.0 and 1.0")
 
 
 def test_a_threshold_of_four_hundred_digits_is_out_of_bounds_like_any_other():

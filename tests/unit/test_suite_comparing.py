@@ -26,10 +26,7 @@ DOWN = VectorStoreUnavailableError("db", "gone")
 def report(answers: list[Answer], **fields: Any) -> SuiteReport:
     """Cases c0, c1 …, each of which expects chunk `a`."""
     made = suite(
-        *(
-            {"name": f"c{n}", "query_text": f"{n}", "expected_doc_ids": ["a"], **fields}
-            for n in range(len(answers))
-        )
+        *({"name": f"c{n}", "query_text": f"{n}", "expected_doc_ids": ["a"], **fields} for n in range(len(answers)))
     )
     return run_suite(RunPlan(made, "suite.yaml", made.cases), Backend(lambda query: answers[int(query)]))
 
@@ -69,9 +66,7 @@ def test_a_worsened_run_fails_and_says_by_how_much() -> None:
     )
     # Of 64 sign choices 1 sums to 6 and 6 sum to 4: chance reaches 4 of 30.
     assert (share.low, share.high) == (pytest.approx(-0.2 - 4 / 30), pytest.approx(-0.2 + 4 / 30))
-    assert found.verdict.startswith(
-        "Gate FAILED: pass rate fell from 1.000 to 0.800 (-0.200, by 0.067 at least,"
-    )
+    assert found.verdict.startswith("Gate FAILED: pass rate fell from 1.000 to 0.800 (-0.200, by 0.067 at least,")
 
 
 def test_five_cases_for_the_worse_could_be_chance_and_are_listed_all_the_same() -> None:

@@ -51,9 +51,7 @@ def test_results_are_in_the_suites_order_whichever_finishes_first() -> None:
         return FOUND
 
     finished: list[str] = []
-    run = CaseRunner(
-        plan(3).cases, Backend(answers).search, jobs=2, on_result=lambda r: finished.append(r.name)
-    )
+    run = CaseRunner(plan(3).cases, Backend(answers).search, jobs=2, on_result=lambda r: finished.append(r.name))
     run.execute()
     assert finished == ["c0", "c2", "c1"]
     assert [result.name for result in run.results] == ["c0", "c1", "c2"]

@@ -65,9 +65,7 @@ def find_stack(name: str) -> Stack:
     return Stack(name, stack["StackStatus"], outputs, parameters)
 
 
-def fetch_metric_data(
-    queries: Iterable[MetricQuery], start: datetime, end: datetime
-) -> dict[MetricQuery, Points]:
+def fetch_metric_data(queries: Iterable[MetricQuery], start: datetime, end: datetime) -> dict[MetricQuery, Points]:
     """Return the data points of up to 500 queries; a metric without data has none."""
     by_id = {f"q{number}": query for number, query in enumerate(dict.fromkeys(queries))}
     points: dict[MetricQuery, Points] = {query: [] for query in by_id.values()}
@@ -123,9 +121,7 @@ def _parse_object(text: str | None) -> dict[str, Any]:
     except ValueError:
         content = None
     if not isinstance(content, dict):
-        raise InvalidParameterError(
-            "The secret exists and is not a JSON object: choose another name with --name"
-        )
+        raise InvalidParameterError("The secret exists and is not a JSON object: choose another name with --name")
     return content
 
 
@@ -151,9 +147,7 @@ def translate_aws_errors(permissions: str) -> Iterator[None]:
         hint = f"; the credentials need {permissions}" if detail.get("Code") in _DENIED else ""
         raise AwsError(f"AWS refused ({detail.get('Code')}): {detail.get('Message')}{hint}") from None
     except _botocore().NoCredentialsError:
-        raise NotConfiguredError(
-            "There are no AWS credentials: run aws configure, or set AWS_PROFILE"
-        ) from None
+        raise NotConfiguredError("There are no AWS credentials: run aws configure, or set AWS_PROFILE") from None
     except _botocore().BotoCoreError as error:
         raise AwsError(f"The call to AWS failed: {error}") from None
 

@@ -56,9 +56,7 @@ Examples:
 @click.command(cls=OptionalCount, epilog=EXAMPLES)
 @click.argument("manifest")
 @output_option("Write a report: .json, .jsonl (all findings), .xml (JUnit), .md, .txt or .html.")
-@click.option(
-    "--partial", is_flag=True, help="The manifest lists only some of the chunks: read only those, by id."
-)
+@click.option("--partial", is_flag=True, help="The manifest lists only some of the chunks: read only those, by id.")
 @click.option("--sample", type=click.IntRange(min=1), metavar="N", help="Audit N chunks, drawn at random.")
 @click.option(
     "--vectors",
@@ -91,9 +89,7 @@ Examples:
 )
 @common_options
 @reject_api("an audit reads the collection itself; set QDRANT_URL")
-def audit(
-    manifest: str, outputs: tuple[Path, ...], fail_on: tuple[str, ...], stack: str | None, **rest: Any
-) -> None:
+def audit(manifest: str, outputs: tuple[Path, ...], fail_on: tuple[str, ...], stack: str | None, **rest: Any) -> None:
     """Compare every chunk of MANIFEST with what is stored, byte for byte, and list what else is stored.
 
     Each chunk is a match, mismatch, missing, duplicate, metadata_mismatch or unverifiable; stored points that
@@ -102,9 +98,7 @@ def audit(
     After Ctrl-C, or when the server stops responding, --resume continues where the audit stopped.
     """
     check_outputs(outputs, EXTENSIONS)
-    options = {
-        name: rest.pop(name) for name in ("partial", "sample", "vectors", "resume", "restart", "state")
-    }
+    options = {name: rest.pop(name) for name in ("partial", "sample", "vectors", "resume", "restart", "state")}
     if not Path(manifest).is_file() and not (stack and manifest.startswith("s3://")):
         raise InvalidParameterError(f"{manifest}: no such file")
     given = parse_options(**rest)
@@ -163,9 +157,7 @@ def run_audit(
             return audit.run(prepared, state, manifest.name)
         except (KeyboardInterrupt, ChunkproofError):
             bars.close()
-            print_note(
-                f"Stopped after {bar.compared:,} of {prepared.chunks:,} chunks; continue with --resume."
-            )
+            print_note(f"Stopped after {bar.compared:,} of {prepared.chunks:,} chunks; continue with --resume.")
             raise
 
 
@@ -191,9 +183,7 @@ def _check_folder(folder: Path, outputs: tuple[Path, ...]) -> None:
             f"{folder} holds other files ({others[0]}): name a folder for this audit alone with --state"
         )
     if inside := [file for file in outputs if file.resolve().parent == folder.resolve()]:
-        raise InvalidParameterError(
-            f"{inside[0]}: {folder} is for the state of the audit; write the report elsewhere"
-        )
+        raise InvalidParameterError(f"{inside[0]}: {folder} is for the state of the audit; write the report elsewhere")
 
 
 def clear_folder(folder: Path) -> None:

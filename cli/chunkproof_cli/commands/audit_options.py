@@ -12,9 +12,7 @@ class Kinds(click.ParamType[tuple[str, ...]]):
 
     name = "kinds"
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, ...]:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
         """Split the list, and refuse what is not a kind of finding."""
         if isinstance(value, tuple):
             return value

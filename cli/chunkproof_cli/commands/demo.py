@@ -145,9 +145,7 @@ class _Demo:
     def _run_suite(self) -> SuiteReport:
         with as_file(sample_suite()) as file:
             suite = read_source(Source(file)).suite
-        self._print_step(
-            f"Run the sample suite twice: {len(suite.cases)} questions and their expected results"
-        )
+        self._print_step(f"Run the sample suite twice: {len(suite.cases)} questions and their expected results")
         plan = RunPlan(suite, "the sample suite", assign_collection(suite.cases, COLLECTION), repeat=2)
         backend = local_backend(self._connection.services)
         diagnoser = make_diagnoser(backend, self._options, plan.source)

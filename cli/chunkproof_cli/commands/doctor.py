@@ -24,9 +24,7 @@ _STYLES = {Level.OK: "green", Level.NOTE: "yellow", Level.FAIL: "bold red"}
 
 
 @click.command(epilog=EXAMPLES)
-@click.option(
-    "--stack", metavar="NAME", help="Check a deployed stack instead: its functions, Qdrant and embedder."
-)
+@click.option("--stack", metavar="NAME", help="Check a deployed stack instead: its functions, Qdrant and embedder.")
 @common_options
 @api_option
 def doctor(stack: str | None, **common: Any) -> None:

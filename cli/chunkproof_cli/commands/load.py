@@ -44,9 +44,7 @@ def load(path: Path, **common: Any) -> None:
             model = connection.embedder.model
             print_json({"collection": name, "chunks": chunks.count, "embedding_model": model})
         else:
-            print_line(
-                f"{chunks.count} chunks of {path} are in collection {name} of {connection.store.host}."
-            )
+            print_line(f"{chunks.count} chunks of {path} are in collection {name} of {connection.store.host}.")
 
 
 def load_chunks(chunks: Iterable[ChunkRecord], count: int, collection: str, connection: Connection) -> None:

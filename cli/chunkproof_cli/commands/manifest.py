@@ -103,9 +103,7 @@ def write_manifest(entries: Iterable[Entry], output: Path) -> int:
 def make_entry(record: ChunkRecord, fields: list[str], *, hashed: bool) -> Entry:
     """Make the manifest entry of a chunk that is to be loaded."""
     stored = record.model_dump(exclude_none=True, mode="json")
-    return _build_entry(
-        record.chunk_id, record.text, {name: stored[name] for name in fields if name in stored}, hashed
-    )
+    return _build_entry(record.chunk_id, record.text, {name: stored[name] for name in fields if name in stored}, hashed)
 
 
 def _collect_fields(entries: Iterable[Entry], seen: set[str]) -> Iterator[Entry]:
@@ -115,9 +113,7 @@ def _collect_fields(entries: Iterable[Entry], seen: set[str]) -> Iterator[Entry]
         yield entry
 
 
-def snapshot(
-    reader: Reader, fields: list[str], hashed: bool, done: Any, unreadable: list[str]
-) -> Iterator[Entry]:
+def snapshot(reader: Reader, fields: list[str], hashed: bool, done: Any, unreadable: list[str]) -> Iterator[Entry]:
     """Yield an entry for every point as it is stored now; ids of points without a readable text are collected."""
     payloads = reader.services.payloads
     for page in reader.pages(None):
@@ -153,8 +149,6 @@ def _print_result(output: Path, count: int, unreadable: list[str], *, as_json: b
     else:
         print_line(f"{count} chunks are in {output}.")
     if unreadable:
-        named = ", ".join(unreadable[:MAX_SHOWN_UNREADABLE]) + (
-            ", …" if len(unreadable) > MAX_SHOWN_UNREADABLE else ""
-        )
+        named = ", ".join(unreadable[:MAX_SHOWN_UNREADABLE]) + (", …" if len(unreadable) > MAX_SHOWN_UNREADABLE else "")
         print_note(f"{len(unreadable)} points have no readable text and are not in it: {named}")
         sys.exit(FAILED)

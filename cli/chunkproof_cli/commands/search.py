@@ -31,9 +31,7 @@ FLAGS = {
 @click.command(epilog=EXAMPLES)
 @click.argument("text")
 @click.option("-k", "--top-k", type=int, help="Maximum number of results; 5 by default.")
-@click.option(
-    "--threshold", type=float, default=0.0, show_default=True, help="Minimum score of a result, 0 to 1."
-)
+@click.option("--threshold", type=float, default=0.0, show_default=True, help="Minimum score of a result, 0 to 1.")
 @click.option(
     "--filter",
     "filters",

@@ -23,9 +23,7 @@ def secret(name: str, kms_key: str | None) -> None:
     The command prompts for the keys, or reads {"QDRANT_API_KEY": …, "COHERE_API_KEY": …} from standard input. Keys
     are never taken from the command line, where other users and the shell's history could see them.
     """
-    arn = store_secret(
-        name, _prompt_for_keys() if sys.stdin.isatty() else _parse_keys(sys.stdin.read()), kms_key
-    )
+    arn = store_secret(name, _prompt_for_keys() if sys.stdin.isatty() else _parse_keys(sys.stdin.read()), kms_key)
     print_line(arn)
 
 
@@ -39,9 +37,7 @@ def _parse_keys(text: str) -> dict[str, str]:
     except (ValueError, RecursionError):
         keys = None
     if not isinstance(keys, dict) or not keys or not all(isinstance(value, str) for value in keys.values()):
-        raise InvalidParameterError(
-            f"Standard input must be a JSON object of strings with the keys {', '.join(KEYS)}"
-        )
+        raise InvalidParameterError(f"Standard input must be a JSON object of strings with the keys {', '.join(KEYS)}")
     if unknown := sorted(set(keys) - set(KEYS)):
         raise InvalidParameterError(f"{unknown[0]} is not one of {', '.join(KEYS)}")
     return keys

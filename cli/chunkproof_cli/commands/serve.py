@@ -73,9 +73,7 @@ def _open_listener(host: str, port: int) -> socket.socket:
     try:
         socket.getaddrinfo(host, port)
     except (OSError, UnicodeError):
-        raise InvalidParameterError(
-            f"Cannot listen on {host}:{port}: unknown host; set another with --host"
-        ) from None
+        raise InvalidParameterError(f"Cannot listen on {host}:{port}: unknown host; set another with --host") from None
     try:
         listener = socket.create_server((host, port))
     except OSError as error:

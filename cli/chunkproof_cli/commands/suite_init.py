@@ -42,9 +42,7 @@ cases:
 
 @click.command(epilog=EXAMPLES)
 @click.option("--from-collection", is_flag=True, help="Make cases from chunks of the collection.")
-@click.option(
-    "-n", "--count", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many cases."
-)
+@click.option("-n", "--count", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many cases.")
 @click.option(
     "-o",
     "output",

@@ -19,9 +19,7 @@ Examples:
 
 @click.command(epilog=EXAMPLES)
 @source_options
-@click.option(
-    "--stack", metavar="NAME", required=True, help="The deployed stack, with the parameter Suite=true."
-)
+@click.option("--stack", metavar="NAME", required=True, help="The deployed stack, with the parameter Suite=true.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")
 @reject_api("a stack is named with --stack")
 def publish(stack: str, as_json: bool, **options: Any) -> None:

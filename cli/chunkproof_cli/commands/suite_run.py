@@ -73,9 +73,7 @@ Examples:
     metavar="TEXT",
     help="Only cases with this text in their name; * and ? are wildcards.",
 )
-@click.option(
-    "--tag", "tags", multiple=True, metavar="TAG", help="Only cases with this tag, or another --tag."
-)
+@click.option("--tag", "tags", multiple=True, metavar="TAG", help="Only cases with this tag, or another --tag.")
 @click.option(
     "--failing",
     type=FileOrObject(),
@@ -181,13 +179,9 @@ def _run_here(
 def _check_cloud_options(how: dict[str, Any], given: Options) -> None:
     """Refuse options that a run in AWS does not support: it runs all cases once, by the index."""
     given_options = {**how, "repeat": how["repeat"] > 1}
-    unsupported = [option for name, option in HERE_ONLY.items() if given_options[name]] + ["--api"] * bool(
-        given.api
-    )
+    unsupported = [option for name, option in HERE_ONLY.items() if given_options[name]] + ["--api"] * bool(given.api)
     if unsupported:
-        raise click.UsageError(
-            f"With --stack, {', '.join(unsupported)} cannot be given: the whole suite is run, once."
-        )
+        raise click.UsageError(f"With --stack, {', '.join(unsupported)} cannot be given: the whole suite is run, once.")
 
 
 def _execute(plan: RunPlan, given: Options, *, exact: bool) -> SuiteReport:
@@ -195,9 +189,7 @@ def _execute(plan: RunPlan, given: Options, *, exact: bool) -> SuiteReport:
     with _interrupt_on_sigterm(), quietly, _report_retries(), open_backend(given) as backend:
         exact_search = backend.search_exactly if isinstance(backend, LocalBackend) else None
         if exact and exact_search is None:
-            raise click.UsageError(
-                "--exact needs the store itself; a deployed stack only searches by its index."
-            )
+            raise click.UsageError("--exact needs the store itself; a deployed stack only searches by its index.")
         judged = sum(isinstance(case, TestCaseResult) for case in plan.cases)
         with progress_bar("Searching", len(plan.cases) - judged) as done:
             return run_suite(

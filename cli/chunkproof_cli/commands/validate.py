@@ -94,9 +94,7 @@ def print_validation(result: ValidationResult) -> None:
             ("stored", f"{mismatch.stored_bytes} bytes: {mismatch.stored_excerpt!a}"),
             (
                 "original",
-                f"{original}: {mismatch.original_excerpt!a}"
-                if mismatch.original_excerpt is not None
-                else original,
+                f"{original}: {mismatch.original_excerpt!a}" if mismatch.original_excerpt is not None else original,
             ),
         ]
         print_table(("difference", "value"), lines)

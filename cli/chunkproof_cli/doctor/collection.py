@@ -148,22 +148,16 @@ def _choose_collection(name: str | None, services: Services, names: list[str]) -
 
 def _check_size(info: CollectionInfo) -> Iterator[CheckResult]:
     if info.points_count == 0:
-        yield CheckResult(
-            Level.FAIL, "points", "The collection is empty", "Load it: chunkproof load chunks.jsonl"
-        )
+        yield CheckResult(Level.FAIL, "points", "The collection is empty", "Load it: chunkproof load chunks.jsonl")
     if info.status in ("red", "grey"):
-        yield CheckResult(
-            Level.NOTE, "status", f"Qdrant reports status {info.status}", "Read the server's log"
-        )
+        yield CheckResult(Level.NOTE, "status", f"Qdrant reports status {info.status}", "Read the server's log")
 
 
 def _check_distance(collection: str, services: Services, deadline: Deadline) -> Iterator[CheckResult]:
     try:
         config = services.vector_config(collection, deadline)
     except UnsupportedDistanceError as error:
-        yield CheckResult(
-            Level.FAIL, "distance", str(error), "Create the collection again with Cosine distance"
-        )
+        yield CheckResult(Level.FAIL, "distance", str(error), "Create the collection again with Cosine distance")
     except InvalidParameterError as error:
         yield CheckResult(Level.FAIL, "vector", str(error))
     else:
@@ -194,9 +188,7 @@ def _check_payload(shares: Mapping[str, float]) -> Iterator[CheckResult]:
             )
 
 
-def _check_indexes(
-    report: DoctorReport, points: tuple[Point, ...], services: Services
-) -> Iterator[CheckResult]:
+def _check_indexes(report: DoctorReport, points: tuple[Point, ...], services: Services) -> Iterator[CheckResult]:
     if services.settings.qdrant_url is None or report.info is None:
         return
     indexed = {item.name for item in report.info.payload_fields if item.indexed}
@@ -257,9 +249,7 @@ def _check_vectors(
         yield CheckResult(Level.NOTE, "vectors", f"Not compared: {error.message}")
         return
     if not cosines:
-        yield CheckResult(
-            Level.NOTE, "vectors", "Not compared: no sampled chunk has a text that fits the model"
-        )
+        yield CheckResult(Level.NOTE, "vectors", "Not compared: no sampled chunk has a text that fits the model")
         return
     lowest = min(cosines)
     message = f"{len(cosines)} chunks embedded again with {model}: cosine {lowest:.3f} to {max(cosines):.3f}"
@@ -281,9 +271,7 @@ def _check_vectors(
 
 
 def _find_stored_models(points: tuple[Point, ...], services: Services) -> list[str]:
-    return sorted(
-        {str(m) for point in points if (m := services.payloads.value("embedding_model", point.payload))}
-    )
+    return sorted({str(m) for point in points if (m := services.payloads.value("embedding_model", point.payload))})
 
 
 def _compute_cosines(

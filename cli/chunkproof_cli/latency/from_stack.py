@@ -30,11 +30,7 @@ FUNCTIONS = {"search": "SearchFunctionName", "validate-chunk": "ValidateChunkFun
 COUNT, SUM, MAXIMUM = "SampleCount", "Sum", "Maximum"
 PERCENTILES = ("p50", "p95", "p99")
 CODES = sorted(
-    {
-        kind.code
-        for kind in vars(errors).values()
-        if isinstance(kind, type) and issubclass(kind, ChunkproofError)
-    }
+    {kind.code for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, ChunkproofError)}
 )
 BY_CLOUDWATCH = "computed by CloudWatch over the whole time"
 

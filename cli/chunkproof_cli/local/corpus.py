@@ -16,9 +16,7 @@ def sample_chunks() -> Iterator[dict[str, Any]]:
     for document in sorted(folder.iterdir(), key=lambda file: file.name):
         if document.name.endswith(".md"):
             # Read as bytes, because text mode would convert line ends.
-            yield from _split_document(
-                document.name.removesuffix(".md"), document.read_bytes().decode("utf-8")
-            )
+            yield from _split_document(document.name.removesuffix(".md"), document.read_bytes().decode("utf-8"))
 
 
 def sample_suite() -> Traversable:

@@ -167,9 +167,7 @@ async def _read_body(receive: Receive) -> bytes | None:
 async def _send(response: dict[str, Any], send: Send) -> None:
     body = response.get("body") or ""
     content = base64.b64decode(body) if response.get("isBase64Encoded") else body.encode("utf-8")
-    headers = [
-        (k.lower().encode("latin-1"), str(v).encode("latin-1")) for k, v in response["headers"].items()
-    ]
+    headers = [(k.lower().encode("latin-1"), str(v).encode("latin-1")) for k, v in response["headers"].items()]
     headers += [(b"set-cookie", cookie.encode("latin-1")) for cookie in response.get("cookies", [])]
     headers.append((b"content-length", str(len(content)).encode()))
     await send({"type": "http.response.start", "status": response["statusCode"], "headers": headers})

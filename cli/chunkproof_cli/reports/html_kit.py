@@ -37,9 +37,7 @@ def element(tag: str, /, *children: object, **attributes: object) -> Html:
 
 
 def _content(child: object) -> str:
-    return (
-        str(child) if isinstance(child, Html) else escape(escape_controls(str(child).replace("\r\n", "\n")))
-    )
+    return str(child) if isinstance(child, Html) else escape(escape_controls(str(child).replace("\r\n", "\n")))
 
 
 def _attribute(key: str, value: object) -> str:
@@ -83,9 +81,7 @@ def table(
     names, lines = tuple(head), tuple(rows)
     columns = ["number" if all(map(_is_figure, values)) else None for values in zip(*lines, strict=True)]
     columns = columns or [None] * len(names)
-    heads = (
-        element("th", name, scope="col", class_=column) for name, column in zip(names, columns, strict=True)
-    )
+    heads = (element("th", name, scope="col", class_=column) for name, column in zip(names, columns, strict=True))
     return element(
         "table",
         element("caption", caption) if caption else None,

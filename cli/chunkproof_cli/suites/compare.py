@@ -92,9 +92,7 @@ def _measure_changes(pairs: Sequence[Pair]) -> Iterator[MetricChange]:
         yield _measure_change(SHARE_PASSED, verdicts)
     for name in average([new.metrics for _, new in pairs])[0]:
         values = [
-            (old.metrics[name], new.metrics[name])
-            for old, new in pairs
-            if name in old.metrics and name in new.metrics
+            (old.metrics[name], new.metrics[name]) for old, new in pairs if name in old.metrics and name in new.metrics
         ]
         if values:
             yield _measure_change(name, values)
@@ -115,9 +113,7 @@ def _measure_change(name: str, values: Sequence[tuple[float, float]]) -> MetricC
     )
 
 
-def _judge_gate(
-    report: SuiteReport, changes: Sequence[MetricChange], pairs: Sequence[Pair]
-) -> tuple[Gate, str]:
+def _judge_gate(report: SuiteReport, changes: Sequence[MetricChange], pairs: Sequence[Pair]) -> tuple[Gate, str]:
     """Decide the gate; a proven regression outweighs cases that could not be judged."""
     if worse := [change for change in changes if change.gated and change.is_regression]:
         return Gate.FAILED, "; ".join(_describe_fall(change) for change in worse)
@@ -156,9 +152,7 @@ def _reason_not_compared(old: TestCaseResult, new: TestCaseResult) -> str | None
 
 def _comparable_fields(case: TestCase) -> tuple[object, ...]:
     """Return the fields that must be equal in both runs: all but the collection and the tags."""
-    return tuple(
-        getattr(case, name) for name in TestCase.model_fields if name not in ("collection_name", "tags")
-    )
+    return tuple(getattr(case, name) for name in TestCase.model_fields if name not in ("collection_name", "tags"))
 
 
 def _is_passed(case: TestCaseResult) -> bool:

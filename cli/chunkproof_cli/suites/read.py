@@ -91,9 +91,7 @@ def _check(document: Any, place: Callable[[Path], Place], findings: Sequence[Fin
     return found
 
 
-def _drop_broken_parts(
-    document: Any, place: Callable[[Path], Place], problems: Sequence[Problem]
-) -> SuiteFile | None:
+def _drop_broken_parts(document: Any, place: Callable[[Path], Place], problems: Sequence[Problem]) -> SuiteFile | None:
     """Return the suite without its invalid fields, or without their cases where that is not enough."""
     cases = document.get("cases") if isinstance(document, dict) else None
     if not isinstance(cases, list):
@@ -179,8 +177,7 @@ def _build_suite(
         "name": name,
         "defaults": {"expect": "any", **({"top_k": top_k} if top_k else {})},
         "cases": [
-            {"name": query.id, "query_text": query.text, "judgments": qrels.grades(query.id)}
-            for query in judged
+            {"name": query.id, "query_text": query.text, "judgments": qrels.grades(query.id)} for query in judged
         ],
     }
 
@@ -212,6 +209,4 @@ def _find_unused(queries: list[Query], file: File, qrels: Qrels) -> Iterator[Fin
     for key, documents in qrels.by_query.items():
         if key not in known:
             line = min(found.line for found in documents.values())
-            yield Finding(
-                qrels.file.name, line, f"judges query {key}, which is not in {file.name}", fatal=False
-            )
+            yield Finding(qrels.file.name, line, f"judges query {key}, which is not in {file.name}", fatal=False)

@@ -47,6 +47,4 @@ def _judge(expected: ExpectedChunk, found: Lookup, run: Run) -> Finding | None:
     if points:
         return judge(expected, points[0], payloads)
     entry = expected.entry
-    return (
-        unverifiable_finding(entry, found.blocked_by.message) if found.blocked_by else missing_finding(entry)
-    )
+    return unverifiable_finding(entry, found.blocked_by.message) if found.blocked_by else missing_finding(entry)

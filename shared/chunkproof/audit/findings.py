@@ -131,9 +131,7 @@ def unverifiable_finding(entry: Entry, why: str) -> Finding:
     return Finding(chunk_id=entry.chunk_id, kind=Kind.UNVERIFIABLE, details=why, source=_find_source(entry))
 
 
-def duplicate_finding(
-    entry: Entry, points: Mapping[PointId, Point], count: int, payloads: PayloadMap
-) -> Finding:
+def duplicate_finding(entry: Entry, points: Mapping[PointId, Point], count: int, payloads: PayloadMap) -> Finding:
     """The finding for an id on several points, any of which a search may return."""
     texts: set[str | None] = set()
     for point in points.values():

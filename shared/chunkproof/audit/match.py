@@ -48,9 +48,7 @@ def match_open_ids(run: Run) -> None:
         for each in batch:
             for finding in _resolve(each, points, run, suspects):
                 run.log_finding(finding)
-        changed = run.recheck(
-            suspects, on_gone=lambda expected: run.log_finding(missing_finding(expected.entry))
-        )
+        changed = run.recheck(suspects, on_gone=lambda expected: run.log_finding(missing_finding(expected.entry)))
         run.save(matched=run.progress.matched + len(batch), changed=run.progress.changed + changed)
     run.save(phase="vectors")
 

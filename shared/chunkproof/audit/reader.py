@@ -116,9 +116,7 @@ class Reader:
 
     def _next_page(self, start: PointId | None) -> Page:
         try:
-            page = self.services.store.scroll(
-                self.collection, Deadline(CALL_MS), limit=self._page_size, start=start
-            )
+            page = self.services.store.scroll(self.collection, Deadline(CALL_MS), limit=self._page_size, start=start)
         except (ResponseTooLargeError, VectorStoreTimeoutError):
             if self._page_size == 1:
                 raise

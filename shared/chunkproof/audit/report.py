@@ -76,9 +76,7 @@ class AuditReport(Model):
     collection: str
     host: str
     manifest: ManifestFacts
-    complete_scan: bool = Field(
-        description="Whether the whole collection was read; only then are orphans known"
-    )
+    complete_scan: bool = Field(description="Whether the whole collection was read; only then are orphans known")
     audited: int = Field(description="Chunks to judge: the whole manifest, or the sample")
     coverage: float = Field(description="Share of them that could be judged")
     points: int | None = Field(description="Points that the scan read")

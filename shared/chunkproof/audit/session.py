@@ -52,9 +52,7 @@ class Run:
         save_state(self.folder, self.progress)
         self.on_progress(self.progress)
 
-    def recheck(
-        self, suspects: Sequence[tuple[ExpectedChunk, Point]], on_gone: Callable[[ExpectedChunk], None]
-    ) -> int:
+    def recheck(self, suspects: Sequence[tuple[ExpectedChunk, Point]], on_gone: Callable[[ExpectedChunk], None]) -> int:
         """Read chunks that looked wrong again, and log what still is. Return how many changed in between."""
         if not suspects:
             return 0

@@ -83,8 +83,7 @@ class ShardAudit:
             shards = max(1, -(-entries // shard_entries))
             if shards > MAX_SHARDS:
                 raise InvalidParameterError(
-                    f"{manifest} has {entries:,} entries, more than {MAX_SHARDS * shard_entries:,}: "
-                    "audit it in parts"
+                    f"{manifest} has {entries:,} entries, more than {MAX_SHARDS * shard_entries:,}: audit it in parts"
                 )
             counts = list(self._write_shards(whole, folder, shards))
         items = [{"audit_id": self._id, "shard": number, "entries": count} for number, count in counts]
@@ -148,9 +147,7 @@ class ShardAudit:
                 reading_seconds=seconds,
                 changed=merged.changed,
             )
-            report = build_report(
-                progress, findings, name=plan.manifest, model=None, started_at=plan.started_at
-            )
+            report = build_report(progress, findings, name=plan.manifest, model=None, started_at=plan.started_at)
             if report.manifest.entries != plan.entries:
                 raise InvalidParameterError(
                     f"The shards have {report.manifest.entries} entries, the manifest has {plan.entries}: "

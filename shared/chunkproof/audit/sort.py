@@ -77,9 +77,7 @@ class Sorter:
         return self._runs
 
 
-def merge_neighbours(
-    items: Iterable[T], key: Callable[[T], object], merge_two: Callable[[T, T], T]
-) -> Iterator[T]:
+def merge_neighbours(items: Iterable[T], key: Callable[[T], object], merge_two: Callable[[T, T], T]) -> Iterator[T]:
     """Merge neighbours with the same key into one; items whose key is None are left alone."""
     for shared_key, group in groupby(items, key=key):
         if shared_key is None:

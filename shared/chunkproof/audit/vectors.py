@@ -220,9 +220,7 @@ class _Check:
                 low = middle
         return text[:low]
 
-    def _embed_all(
-        self, texts: Sequence[str], input_type: InputType = InputType.DOCUMENT
-    ) -> list[Vector | None]:
+    def _embed_all(self, texts: Sequence[str], input_type: InputType = InputType.DOCUMENT) -> list[Vector | None]:
         """Embed the texts; None for one that is blank or longer than the model accepts."""
         vectors: list[Vector | None] = []
         size = self._embedder.max_batch

@@ -34,9 +34,7 @@ PLACEHOLDER_KEY = "unset"
 # What code raises that reads a response which is not one of Cohere's embed API.
 MALFORMED = (httpx.HTTPError, ValueError, AttributeError, KeyError, TypeError, RecursionError)
 # Cohere has no error code for it, only messages such as "too many tokens: …" and "… exceeds the token limit".
-_TOO_LONG = re.compile(
-    r"too many tokens|token.{0,40}(limit|exceed|maximum)|exceed.{0,40}token|too long", re.I
-)
+_TOO_LONG = re.compile(r"too many tokens|token.{0,40}(limit|exceed|maximum)|exceed.{0,40}token|too long", re.I)
 
 
 class CohereEmbedder:
@@ -79,9 +77,7 @@ class CohereEmbedder:
         with self._translate_errors(deadline):
             response = self._request("v2/embed", method="POST", json=body, headers=headers)
             if not response.is_success:
-                raise ApiError(
-                    status_code=response.status_code, headers=dict(response.headers), body=response.text
-                )
+                raise ApiError(status_code=response.status_code, headers=dict(response.headers), body=response.text)
             return list(from_json(response.content)["embeddings"]["float"])
 
     def close(self) -> None:
@@ -106,13 +102,9 @@ class CohereEmbedder:
         except httpx.TimeoutException:
             raise EmbeddingTimeoutError(f"{self._host} did not answer in time") from None
         except httpx.ConnectError:
-            raise EmbeddingError(
-                f"{self._host} could not be reached; check the network and COHERE_BASE_URL"
-            ) from None
+            raise EmbeddingError(f"{self._host} could not be reached; check the network and COHERE_BASE_URL") from None
         except httpx.TransportError:
-            raise EmbeddingError(
-                f"{self._host} closed the connection before the response was complete"
-            ) from None
+            raise EmbeddingError(f"{self._host} closed the connection before the response was complete") from None
         except MALFORMED:
             raise EmbeddingError(f"{self._host} sent a response that is not an embedding") from None
 
@@ -124,13 +116,9 @@ class CohereEmbedder:
         if status in (401, 403):
             return EmbeddingError(f"{self._host} refused the key; check COHERE_API_KEY")
         if status == 404:
-            return EmbeddingError(
-                f"{self._host} does not know the model {self.model}; check CHUNKPROOF_MODEL"
-            )
+            return EmbeddingError(f"{self._host} does not know the model {self.model}; check CHUNKPROOF_MODEL")
         if status == 429:
-            return RateLimitedError(
-                f"{self._host} limits the rate of embeddings; try again later", retry_after=wait
-            )
+            return RateLimitedError(f"{self._host} limits the rate of embeddings; try again later", retry_after=wait)
         if status in (408, 504):
             return EmbeddingTimeoutError(f"{self._host} timed out ({status})", retry_after=wait)
         hint = "; check CHUNKPROOF_MODEL and CHUNKPROOF_DIMENSION" if 400 <= status < 500 else ""

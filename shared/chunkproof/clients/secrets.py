@@ -65,9 +65,7 @@ class Keys:
 def check_key(name: str, key: str) -> None:
     """Raise `NotConfiguredError` for a key that cannot be sent in a header; the message does not quote it."""
     if not (key.isascii() and key.isprintable() and " " not in key):
-        raise NotConfiguredError(
-            f"{name} has a character that no key can have, such as a space or a line break"
-        )
+        raise NotConfiguredError(f"{name} has a character that no key can have, such as a space or a line break")
 
 
 class _Secret:

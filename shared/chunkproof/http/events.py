@@ -154,9 +154,7 @@ def _advice(response: ProxyResponse) -> str:
         return "compare by original_sha256"
 
     def fits(count: int) -> bool:
-        fewer = json.dumps(
-            {**document, "results": results[:count]}, ensure_ascii=False, separators=(",", ":")
-        )
+        fewer = json.dumps({**document, "results": results[:count]}, ensure_ascii=False, separators=(",", ":"))
         return _size({**response, "body": fewer}) <= MAX_RESPONSE_BYTES
 
     fitting, too_many = 0, len(results)

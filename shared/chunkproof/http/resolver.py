@@ -287,9 +287,7 @@ class Api(APIGatewayHttpResolver):
         """Log the trace; the caller gets an id to quote."""
         logger.exception("unexpected failure")
         request_id = getattr(self.call.context, "aws_request_id", "unknown")
-        return self._respond_with_error(
-            InternalError("Internal server error", f"Quote request id {request_id}")
-        )
+        return self._respond_with_error(InternalError("Internal server error", f"Quote request id {request_id}"))
 
 
 def _span_writer() -> Callable[[str, float], None] | None:

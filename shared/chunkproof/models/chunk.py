@@ -7,9 +7,7 @@ from pydantic import Field, JsonValue, WithJsonSchema
 from chunkproof.models.base import Model
 
 # Any JSON value. Most are of the first types, which pydantic checks without calling Python.
-Stored = Annotated[
-    str | bool | int | float | JsonValue | None, Field(union_mode="left_to_right"), WithJsonSchema({})
-]
+Stored = Annotated[str | bool | int | float | JsonValue | None, Field(union_mode="left_to_right"), WithJsonSchema({})]
 
 
 class SourceMetadata(Model):

@@ -45,13 +45,10 @@ def read_json(body: str | bytes, subject: str = BODY) -> Any:
     except UnicodeDecodeError as error:
         raise InvalidParameterError(f"{subject} is not UTF-8 at byte {error.start}") from None
     try:
-        return json.loads(
-            text, object_pairs_hook=_object, parse_constant=_constant, parse_float=_float, parse_int=_int
-        )
+        return json.loads(text, object_pairs_hook=_object, parse_constant=_constant, parse_float=_float, parse_int=_int)
     except json.JSONDecodeError as error:
         raise InvalidParameterError(
-            f"{subject} is not valid JSON: {error.msg.removesuffix(' at')} "
-            f"at line {error.lineno} column {error.colno}"
+            f"{subject} is not valid JSON: {error.msg.removesuffix(' at')} at line {error.lineno} column {error.colno}"
         ) from None
     except RecursionError:
         raise InvalidParameterError(f"{subject} is nested deeper than {MAX_DEPTH} levels") from None
@@ -66,9 +63,7 @@ def format_path(path: Path, subject: str = BODY) -> str:
     """Write a path as people do, `filters.tags[2]`; an empty one is the subject itself."""
     text = ""
     for step in path:
-        text += (
-            f"[{step}]" if isinstance(step, int) else f".{display_name(step)}" if text else display_name(step)
-        )
+        text += f"[{step}]" if isinstance(step, int) else f".{display_name(step)}" if text else display_name(step)
     return text or subject
 
 
@@ -94,9 +89,7 @@ def _walk(value: Any, path: Path, subject: str) -> Iterator[Fault]:
         yield Fault(path, f"{format_path(path, subject)} {value.why}")
     elif isinstance(value, str):
         if has_lone_surrogate(value):
-            yield Fault(
-                path, f"{format_path(path, subject)} has a lone surrogate, which is not valid Unicode"
-            )
+            yield Fault(path, f"{format_path(path, subject)} has a lone surrogate, which is not valid Unicode")
     elif isinstance(value, list):
         for index, item in enumerate(value):
             yield from _walk(item, (*path, index), subject)

@@ -63,9 +63,7 @@ class SearchQuery(Request):
         "timestamp": "created_at",
     }
 
-    query_text: str | None = Field(
-        None, description="The question to embed; required unless query_vector is given"
-    )
+    query_text: str | None = Field(None, description="The question to embed; required unless query_vector is given")
     query_vector: tuple[float, ...] | None = Field(
         None, strict=False, description="An embedding instead of a text, of the collection's dimension"
     )
@@ -78,9 +76,7 @@ class SearchQuery(Request):
     include_metadata: bool = Field(True, description="False leaves only chunk_id and url in metadata")
     with_payload: bool = Field(False, description="Add each result's raw payload")
     with_vectors: bool = Field(False, description="Add each result's vector")
-    query_id: str = Field(
-        default_factory=lambda: str(uuid4()), description="Returned in the response and logged"
-    )
+    query_id: str = Field(default_factory=lambda: str(uuid4()), description="Returned in the response and logged")
     created_at: Annotated[datetime, BeforeValidator(_time)] = Field(default_factory=lambda: datetime.now(UTC))
 
     @classmethod

@@ -54,9 +54,7 @@ class LocalBackend:
 
     def validate(self, request: dict[str, Any]) -> ValidationResult:
         """Run the use case of `POST /validate-chunk`."""
-        return validate_chunk(
-            ChunkValidation.parse(request), services=self.services, deadline=self.new_deadline()
-        )
+        return validate_chunk(ChunkValidation.parse(request), services=self.services, deadline=self.new_deadline())
 
     def collection(self, name: str | None) -> CollectionInfo:
         """Run the use case of `GET /collections/{name}`."""

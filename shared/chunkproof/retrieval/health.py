@@ -22,9 +22,7 @@ def check_health(*, services: Services | None = None, deadline: Deadline) -> Hea
     # Half of the time each, so that both are asked even when one does not respond.
     half = Deadline(deadline.remaining_ms() / 2)
     qdrant = _check(lambda: services.store.collections(half), services.circuits.get("qdrant"))
-    embedding = _check(
-        lambda: embedder.embed(["ping"], InputType.QUERY, deadline), services.circuits.get("cohere")
-    )
+    embedding = _check(lambda: embedder.embed(["ping"], InputType.QUERY, deadline), services.circuits.get("cohere"))
     is_ok = qdrant.status == embedding.status == "ok"
     return Health(
         status="ok" if is_ok else "down",

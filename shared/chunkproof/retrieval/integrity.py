@@ -22,9 +22,7 @@ FORMS: tuple[Form, ...] = ("NFC", "NFD", "NFKC", "NFKD")
 # Single-byte codecs that UTF-8 is most often misread as; cp1252 as browsers and databases do it.
 CODECS = ("cp1252", "latin-1", "cp437", "cp850", "mac_roman", "cp1251", "iso8859-15")
 
-_INVISIBLE = re.compile(
-    "[\u00ad\u034f\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff]"
-)
+_INVISIBLE = re.compile("[\u00ad\u034f\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff]")
 # Normalizing sorts a run of n combining marks in n² steps. Languages need a few marks in a row, and Unicode's
 # stream-safe text format (UAX #15) allows 30; a text of nothing but longer runs would take minutes.
 LONG_RUN = 4
@@ -83,12 +81,8 @@ def first_difference(stored: str, original: str) -> TextPosition:
     char = _common_length(stored, original)
     same = stored[:char]
     # Two characters can share their first bytes: é and è differ in the second one.
-    byte = len(same.encode()) + _common_length(
-        stored[char : char + 1].encode(), original[char : char + 1].encode()
-    )
-    return TextPosition(
-        byte=byte, char=char, line=same.count("\n") + 1, column=char - (same.rfind("\n") + 1) + 1
-    )
+    byte = len(same.encode()) + _common_length(stored[char : char + 1].encode(), original[char : char + 1].encode())
+    return TextPosition(byte=byte, char=char, line=same.count("\n") + 1, column=char - (same.rfind("\n") + 1) + 1)
 
 
 def _common_length(left: Text, right: Text) -> int:
@@ -181,9 +175,7 @@ def _endings(text: str) -> str:
 def _invisible(stored: str, original: str) -> str | None:
     if _INVISIBLE.sub("", stored) != _INVISIBLE.sub("", original):
         return None
-    return (
-        f"Invisible characters differ: stored has {_invisibles(stored)}, the original {_invisibles(original)}"
-    )
+    return f"Invisible characters differ: stored has {_invisibles(stored)}, the original {_invisibles(original)}"
 
 
 def _invisibles(text: str) -> str:
@@ -210,11 +202,7 @@ def _case(stored: str, original: str) -> str | None:
         original.capitalize(),
         original.swapcase(),
     )
-    return (
-        "Only upper and lower case differ"
-        if stored.lower() == original.lower() or stored in changed
-        else None
-    )
+    return "Only upper and lower case differ" if stored.lower() == original.lower() or stored in changed else None
 
 
 def _html(stored: str, original: str) -> str | None:

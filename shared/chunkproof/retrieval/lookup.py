@@ -128,9 +128,7 @@ def find_points(
     others: list[Point] = []
     try:
         if fields is None:
-            others = _find_by_payload(
-                found, point_ids, collection, services, deadline, with_vector=with_vector
-            )
+            others = _find_by_payload(found, point_ids, collection, services, deadline, with_vector=with_vector)
         elif fields:
             others = _scroll(fields, point_ids, collection, services, deadline, with_vector=with_vector)
     except IndexRequiredError as error:

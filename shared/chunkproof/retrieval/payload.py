@@ -67,9 +67,7 @@ class PayloadMap:
         text = self.text_of(point)
         path, own_id = self._own_id(point.payload)
         leading = self._leading(point.payload)
-        values = {
-            field: _first(paths, point.payload)[1] for field, paths in leading.items() if field != "text"
-        }
+        values = {field: _first(paths, point.payload)[1] for field, paths in leading.items() if field != "text"}
         if values.get("document_id") is None:
             values["document_id"] = values.get("url")
         if values.get("section_headers") is None:
@@ -134,12 +132,7 @@ class PayloadMap:
     def _own_id(self, payload: Mapping[str, Any]) -> tuple[str | None, str | None]:
         for path in self.id_paths:
             value = _reached(path, payload) if "." in path else payload.get(path)
-            if (
-                isinstance(value, str)
-                and value.strip()
-                and len(value) <= MAX_ID
-                and not has_lone_surrogate(value)
-            ):
+            if isinstance(value, str) and value.strip() and len(value) <= MAX_ID and not has_lone_surrogate(value):
                 return path, value
         return None, None
 
@@ -224,9 +217,7 @@ def flatten(payload: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield name, value
 
 
-def _first(
-    paths: Sequence[str], payload: Mapping[str, Any], *, or_empty: bool = False
-) -> tuple[str | None, Any]:
+def _first(paths: Sequence[str], payload: Mapping[str, Any], *, or_empty: bool = False) -> tuple[str | None, Any]:
     """Return the first path with a value, and the value; with `or_empty`, an empty text only as a last resort."""
     empty: tuple[str | None, Any] = (None, None)
     for path in paths:

@@ -81,9 +81,7 @@ def validate_chunks(
     )
 
 
-def _validate_one(
-    request: ChunkOriginal, found: Lookup, services: Services, retrieval_ms: float
-) -> ChunkVerdict:
+def _validate_one(request: ChunkOriginal, found: Lookup, services: Services, retrieval_ms: float) -> ChunkVerdict:
     try:
         point = found.one(request.chunk_id)
         result = _validate(request, services.payloads.chunk_of(point), retrieval_ms)
@@ -104,9 +102,7 @@ def _validate(request: ChunkOriginal, chunk: Chunk, retrieval_ms: float) -> Vali
         )
     checks = (*proofs, _check_metadata(chunk.metadata))
     failed = [check for check in checks if check.passed is False]
-    matches = (
-        text.check.passed if text.check.passed is not None else all(p.passed is not False for p in proofs)
-    )
+    matches = text.check.passed if text.check.passed is not None else all(p.passed is not False for p in proofs)
     return ValidationResult(
         chunk_id=chunk.metadata.chunk_id,
         matches=matches,

@@ -86,9 +86,7 @@ def qdrant_store(
     if settings.qdrant_url is None:
         raise NotConfiguredError("QDRANT_URL is not set: it must be an http or https URL")
     keys = Keys(settings)
-    transport = DeadlineTransport(
-        keys.for_qdrant, expire_key=keys.expire, breaker=breaker, compressed=compressed
-    )
+    transport = DeadlineTransport(keys.for_qdrant, expire_key=keys.expire, breaker=breaker, compressed=compressed)
     return QdrantStore.open_server(settings.qdrant_url, transport)
 
 

@@ -108,9 +108,7 @@ class CaseRunner:
         on_result: OnResult | None = None,
         should_stop: Callable[[], bool] | None = None,
     ) -> None:
-        self.results = [
-            case if isinstance(case, TestCaseResult) else TestCaseResult.pending(case) for case in cases
-        ]
+        self.results = [case if isinstance(case, TestCaseResult) else TestCaseResult.pending(case) for case in cases]
         self._search = search
         self._exact_search = exact_search
         self._jobs = jobs

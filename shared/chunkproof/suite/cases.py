@@ -97,9 +97,7 @@ class TestCase(_Shared):
 
     name: str = Field(description="Unique within the suite")
     query_text: str = Field(description="The question to search for")
-    expected_doc_ids: Ids = Field(
-        (), description="Chunk ids, document ids or URLs that must be among the results"
-    )
+    expected_doc_ids: Ids = Field((), description="Chunk ids, document ids or URLs that must be among the results")
     judgments: dict[str, int] = Field(
         default_factory=dict,
         description="Graded relevance by id: 1 and more is relevant, 0 is judged not to be",
@@ -107,9 +105,7 @@ class TestCase(_Shared):
     expected_keywords: Texts = Field(
         (), description="Whole words or phrases, each of which must be in the text of some result"
     )
-    expect_no_results: bool = Field(
-        False, description="Passes when no result scores relevance_threshold or more"
-    )
+    expect_no_results: bool = Field(False, description="Passes when no result scores relevance_threshold or more")
 
     @field_validator("name", "query_text")
     @classmethod
@@ -190,10 +186,7 @@ class Suite(Model):
 
 def assign_collection(cases: Sequence[TestCase], collection: str | None) -> list[TestCase]:
     """Return the cases; those that name no collection get this one."""
-    return [
-        case if case.collection_name else case.model_copy(update={"collection_name": collection})
-        for case in cases
-    ]
+    return [case if case.collection_name else case.model_copy(update={"collection_name": collection}) for case in cases]
 
 
 def read_suite(document: object) -> Suite:

@@ -51,9 +51,7 @@ class Comparison(Model):
     confidence: float = Field(description="Of each interval, between 0 and 1")
     rounds: int
     seed: int
-    least_changes: int = Field(
-        description="Fewer changed cases than this, all for the worse, could be chance"
-    )
+    least_changes: int = Field(description="Fewer changed cases than this, all for the worse, could be chance")
     smallest_detectable: float | None = Field(
         None, description="`least_changes` as a share of the cases; null when there are fewer cases than that"
     )

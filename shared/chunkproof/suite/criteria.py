@@ -191,9 +191,7 @@ def _judge_latency(key: str, title: str, limit_ms: float, figure: float | None, 
     )
 
 
-def _judge_share(
-    key: str, title: str, count: int, total: int, *, least: int = 100, details: str
-) -> Criterion:
+def _judge_share(key: str, title: str, count: int, total: int, *, least: int = 100, details: str) -> Criterion:
     figure = 100 * count / total if total else None
     return Criterion(
         id=key,

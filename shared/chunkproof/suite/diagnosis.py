@@ -66,9 +66,7 @@ class _CaseDiagnosis:
         if len(missing) == len(case.expected_doc_ids) or case.expect == "all":
             yield from map(self._diagnose_missing, missing[:SHOWN_IDS])
             if (more := len(missing) - SHOWN_IDS) > 0:
-                yield _not_diagnosed(
-                    f"{more} more expected ids are missing, and only {SHOWN_IDS} were looked into"
-                )
+                yield _not_diagnosed(f"{more} more expected ids are missing, and only {SHOWN_IDS} were looked into")
         returned = [found for key in case.expected_doc_ids if (found := self._find_returned(key))]
         yield from map(self._diagnose_low_score, find_low_scores(case, returned, self._results))
         if not missing:
@@ -78,9 +76,7 @@ class _CaseDiagnosis:
 
     def _find_returned(self, key: str) -> RetrievedChunk | None:
         found = (
-            r
-            for r in self._results
-            if key in (r.chunk_id, _as_text(r.document_id), _as_text(r.url), r.stands_for)
+            r for r in self._results if key in (r.chunk_id, _as_text(r.document_id), _as_text(r.url), r.stands_for)
         )
         return next(found, None)
 
@@ -96,20 +92,14 @@ class _CaseDiagnosis:
             return _diagnosis(Cause.UNREADABLE, key, message, self._command("doctor"))
         if filters := evidence.excluding_filters(key, case):
             message = f"{key} is stored, but the filter on {', '.join(filters)} excludes it"
-            return _diagnosis(
-                Cause.FILTERED_OUT, key, message, self._search_command(case.top_k, filtered=False)
-            )
+            return _diagnosis(Cause.FILTERED_OUT, key, message, self._search_command(case.top_k, filtered=False))
         found = self._exact_ranking().of(key)
         if found is not None and found.rank <= case.top_k:
             how = "an exact search finds" if evidence.sees_store else "a deeper search finds"
-            message = (
-                f"{key} was missed by the index: {how} it at rank {found.rank} ({found.similarity_score:.3f})"
-            )
+            message = f"{key} was missed by the index: {how} it at rank {found.rank} ({found.similarity_score:.3f})"
             # Only the store itself can be searched exactly.
             more = (
-                self._exact_run_command()
-                if evidence.sees_store
-                else self._search_command(self._exact_ranking().depth)
+                self._exact_run_command() if evidence.sees_store else self._search_command(self._exact_ranking().depth)
             )
             return _diagnosis(Cause.MISSED_BY_INDEX, key, message, more)
         place = self._describe_place(key)
@@ -166,9 +156,7 @@ class _CaseDiagnosis:
             f"{best.chunk_id} scores {best.similarity_score:.3f}, but no result was to score "
             f"{self._case.relevance_threshold:g} or more"
         )
-        return _diagnosis(
-            Cause.UNWANTED_RESULT, best.chunk_id, message, self._search_command(self._case.top_k)
-        )
+        return _diagnosis(Cause.UNWANTED_RESULT, best.chunk_id, message, self._search_command(self._case.top_k))
 
     def _diagnose_slow(self, timing: CaseTiming) -> Diagnosis:
         rest = timing.latency_ms - timing.embedding_ms - timing.search_ms
@@ -209,8 +197,7 @@ class _CaseDiagnosis:
     def _search_command(self, depth: int, *, filtered: bool = True) -> str:
         filters = self._case.filters if filtered else {}
         given = [
-            f"--filter {shlex.quote(f'{name}={json.dumps(v, ensure_ascii=False)}')}"
-            for name, v in filters.items()
+            f"--filter {shlex.quote(f'{name}={json.dumps(v, ensure_ascii=False)}')}" for name, v in filters.items()
         ]
         return self._command("search", " ".join([f"-k {depth}", *given]), self._case.query_text)
 

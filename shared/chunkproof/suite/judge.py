@@ -65,9 +65,7 @@ def find_unmet(case: TestCase, results: Sequence[SearchResult], latency_ms: floa
     found = list(_check_results(case, results))
     if case.max_latency_ms is not None and latency_ms > case.max_latency_ms:
         found.append(
-            PerformanceError(
-                f"The search took {latency_ms:.0f} ms, at most {case.max_latency_ms:g} are allowed"
-            )
+            PerformanceError(f"The search took {latency_ms:.0f} ms, at most {case.max_latency_ms:g} are allowed")
         )
     return found
 
@@ -95,9 +93,7 @@ def _check_ids(case: TestCase, found: Sequence[str]) -> Iterator[ExpectationErro
     missing = [key for key in case.expected_doc_ids if key not in found]
     if not missing or (case.expect == "any" and found):
         return
-    listed = ", ".join(missing[:SHOWN_IDS]) + (
-        f" and {more} more" if (more := len(missing) - SHOWN_IDS) > 0 else ""
-    )
+    listed = ", ".join(missing[:SHOWN_IDS]) + (f" and {more} more" if (more := len(missing) - SHOWN_IDS) > 0 else "")
     if case.expect == "any" and len(missing) > 1:
         yield MissingDocumentError(f"None of {listed} is in the top {case.top_k}")
     else:

@@ -38,9 +38,7 @@ def summarize_stages(results: Iterable[TestCaseResult]) -> tuple[StageLatency, .
     return tuple(
         StageLatency(
             stage=stage,
-            warm=summarize_times(
-                [_time_of(stage, t) for t in timings if not t.cold and _is_counted(stage, t)]
-            ),
+            warm=summarize_times([_time_of(stage, t) for t in timings if not t.cold and _is_counted(stage, t)]),
             cold=summarize_times([_time_of(stage, t) for t in timings if t.cold and _is_counted(stage, t)]),
         )
         for stage in STAGES

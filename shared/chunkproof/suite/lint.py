@@ -62,9 +62,7 @@ class Linter:
                 missing -= self._find_by_field(field, missing, collection)
             except InvalidParameterError as error:
                 if missing:
-                    yield _warning(
-                        ("cases", cases[0][0]), f"ids cannot be looked up by {field}: {error.message}"
-                    )
+                    yield _warning(("cases", cases[0][0]), f"ids cannot be looked up by {field}: {error.message}")
         for index, case in cases:
             for key in case.expected_doc_ids:
                 if key in missing:

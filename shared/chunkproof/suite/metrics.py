@@ -56,12 +56,7 @@ METRICS: Mapping[str, Callable[[Gains, Gains, int], float]] = {
 
 def evaluate(gains: Gains, ideal: Gains, depth: int) -> dict[str, float]:
     """Compute every metric of one query at each cut-off that the search was deep enough for."""
-    return {
-        f"{name}@{k}": metric(gains, ideal, k)
-        for name, metric in METRICS.items()
-        for k in CUTOFFS
-        if k <= depth
-    }
+    return {f"{name}@{k}": metric(gains, ideal, k) for name, metric in METRICS.items() for k in CUTOFFS if k <= depth}
 
 
 def average(queries: Sequence[Mapping[str, float]]) -> tuple[dict[str, float], dict[str, int]]:

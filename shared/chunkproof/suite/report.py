@@ -59,9 +59,7 @@ class TestSuiteResult(Model):
         return self.failed / self.total_tests * 100 if self.total_tests else 0.0
 
     @classmethod
-    def of(
-        cls, results: Sequence[TestCaseResult], *, execution_time_ms: float, timestamp: str
-    ) -> "TestSuiteResult":
+    def of(cls, results: Sequence[TestCaseResult], *, execution_time_ms: float, timestamp: str) -> "TestSuiteResult":
         """Summarize the results of these cases."""
         states = [result.status for result in results]
         means, counts = average([result.metrics for result in results if result.metrics])
@@ -105,9 +103,7 @@ class SuiteReport(Model):
     format_version: str = FORMAT_VERSION
     chunkproof_version: str = __version__
     suite: SuiteIdentity
-    complete: bool = Field(
-        description="False when it was interrupted; pending cases can be run with --resume"
-    )
+    complete: bool = Field(description="False when it was interrupted; pending cases can be run with --resume")
     result: TestSuiteResult
     validation: ValidationReport
     latency: tuple[StageLatency, ...]

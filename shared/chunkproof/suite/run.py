@@ -174,9 +174,7 @@ class _SuiteRun:
                 cases=len(suite.cases),
             ),
             complete=complete,
-            result=TestSuiteResult.of(
-                results, execution_time_ms=execution_ms, timestamp=self._started.isoformat()
-            ),
+            result=TestSuiteResult.of(results, execution_time_ms=execution_ms, timestamp=self._started.isoformat()),
             validation=build_validation_report(
                 results,
                 run_id=str(uuid4()),

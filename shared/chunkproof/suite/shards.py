@@ -100,13 +100,9 @@ class ShardedSuite:
         """Check the suite and its collections, and write its shards."""
         started_at, address = datetime.now(UTC), request.suite
         suite = read_stored_suite(address)
-        cases = assign_collection(
-            suite.cases, request.collection or suite.collection or request.default_collection
-        )
+        cases = assign_collection(suite.cases, request.collection or suite.collection or request.default_collection)
         if len(cases) > MAX_CASES:
-            raise InvalidParameterError(
-                f"{address} has {len(cases):,} cases, more than {MAX_CASES:,}: run it in parts"
-            )
+            raise InvalidParameterError(f"{address} has {len(cases):,} cases, more than {MAX_CASES:,}: run it in parts")
         inspect_collections(cases, backend)
         size = request.shard_cases
         parts = [cases[start : start + size] for start in range(0, len(cases), size)]
@@ -127,9 +123,7 @@ class ShardedSuite:
         self._folder.write("plan.json", plan.to_json())
         return plan
 
-    def run(
-        self, shard: int, backend: Backend, diagnoser: Diagnoser, should_stop: Callable[[], bool]
-    ) -> ShardProgress:
+    def run(self, shard: int, backend: Backend, diagnoser: Diagnoser, should_stop: Callable[[], bool]) -> ShardProgress:
         """Run one shard until `should_stop` returns true.
 
         Cases that failed with a service are stored and then raised as `ShardFailedError`, so that the shard is retried.
@@ -172,12 +166,8 @@ class ShardedSuite:
         """Return the address of the report."""
         return self._folder.address("report.json")
 
-    def _run_pending(
-        self, shard: int, backend: Backend, should_stop: Callable[[], bool]
-    ) -> list[TestCaseResult]:
-        run = CaseRunner(
-            map(_reset_if_retryable, self._load_results(shard)), backend.search, should_stop=should_stop
-        )
+    def _run_pending(self, shard: int, backend: Backend, should_stop: Callable[[], bool]) -> list[TestCaseResult]:
+        run = CaseRunner(map(_reset_if_retryable, self._load_results(shard)), backend.search, should_stop=should_stop)
         run.execute()
         self._write(shard, run.results)
         return run.results
@@ -190,8 +180,7 @@ class ShardedSuite:
         should_stop: Callable[[], bool],
     ) -> list[TestCaseResult]:
         found = [
-            result if _is_finished(result) or should_stop() else diagnoser.diagnose([result])[0]
-            for result in results
+            result if _is_finished(result) or should_stop() else diagnoser.diagnose([result])[0] for result in results
         ]
         self._write(shard, found)
         return found
@@ -225,9 +214,7 @@ def read_stored_suite(address: str) -> Suite:
     try:
         return read_suite(read_json(content, "it"))
     except BrokenSuiteError as error:
-        problems = [
-            _locate(address, format_path(problem.path), problem.message) for problem in error.problems
-        ]
+        problems = [_locate(address, format_path(problem.path), problem.message) for problem in error.problems]
         raise InvalidParameterError.listing(problems) from None
     except InvalidParameterError as error:
         raise InvalidParameterError(

@@ -61,9 +61,7 @@ class StoreEvidence(ApiEvidence):
             return None
         worst = min(cosines, key=lambda chunk: cosines[chunk])
         others = [cosine for chunk, cosine in self._usual_cosines(case).items() if chunk != worst]
-        return VectorFit(
-            worst, cosines[worst], median(others) if others else 1.0, self._services.embedder.model
-        )
+        return VectorFit(worst, cosines[worst], median(others) if others else 1.0, self._services.embedder.model)
 
     def ranking(self, case: TestCase, *, exact: bool) -> Ranking:
         """Search as deep as the settings allow."""
@@ -75,9 +73,7 @@ class StoreEvidence(ApiEvidence):
     def _points(self, key: str, case: TestCase) -> tuple[Point, ...]:
         collection = self._services.resolve_collection(case.collection_name)
         if (collection, key) not in self._found:
-            self._found[collection, key] = self._find_by_id(key, collection) or self._find_by_field(
-                key, collection
-            )
+            self._found[collection, key] = self._find_by_id(key, collection) or self._find_by_field(key, collection)
         return self._found[collection, key]
 
     def _find_by_id(self, key: str, collection: str) -> tuple[Point, ...]:
@@ -106,9 +102,7 @@ class StoreEvidence(ApiEvidence):
         services, deadline = self._services, self._deadline()
         where = map_filters((AnyOf(field, (value,)),), collection, services, deadline)
         name = services.vector_config(collection, deadline).name
-        return services.store.scroll(
-            collection, deadline, limit=MAX_CHUNKS, where=where, with_vector=name
-        ).points
+        return services.store.scroll(collection, deadline, limit=MAX_CHUNKS, where=where, with_vector=name).points
 
     def _count_allowed(self, filters: dict[str, Any], key: str, case: TestCase) -> int:
         services, deadline = self._services, self._deadline()
@@ -128,9 +122,7 @@ class StoreEvidence(ApiEvidence):
         collection = self._services.resolve_collection(case.collection_name)
         if collection not in self._usual:
             name = self._services.vector_config(collection, self._deadline()).name
-            page = self._services.store.scroll(
-                collection, self._deadline(), limit=COMPARED_CHUNKS, with_vector=name
-            )
+            page = self._services.store.scroll(collection, self._deadline(), limit=COMPARED_CHUNKS, with_vector=name)
             self._usual[collection] = dict(self._cosines(page.points))
         return self._usual[collection]
 

@@ -50,9 +50,7 @@ class ValidationReport(Model):
     failed_queries: int
     avg_similarity_score: float = Field(ge=0.0, le=1.0)
     avg_query_time: float = Field(ge=0.0, description="Seconds")
-    metadata_completeness: float = Field(
-        ge=0.0, le=1.0, description="Share of results with text, URL and title"
-    )
+    metadata_completeness: float = Field(ge=0.0, le=1.0, description="Share of results with text, URL and title")
     total_results_retrieved: int
     connection_status: ConnectionStatus
     collection_stats: CollectionStats
@@ -75,9 +73,7 @@ class ValidationReport(Model):
     def to_summary(self) -> str:
         """Return the report as plain text."""
         stats = self.collection_stats
-        last = (
-            ("ERRORS", *self.errors) if self.errors else ("STATUS", "✅ All validations passed successfully!")
-        )
+        last = ("ERRORS", *self.errors) if self.errors else ("STATUS", "✅ All validations passed successfully!")
         sections = [
             (
                 "CONNECTION STATUS",

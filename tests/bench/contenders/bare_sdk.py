@@ -21,8 +21,7 @@ def lambda_handler(event, _context):
     )
     found = store.query_points(COLLECTION, query=embedded.embeddings.float_[0], limit=query["top_k"])
     results = [
-        {"text": point.payload.pop("text"), "score": point.score, "metadata": point.payload}
-        for point in found.points
+        {"text": point.payload.pop("text"), "score": point.score, "metadata": point.payload} for point in found.points
     ]
     return {"statusCode": 200, "body": json.dumps({"results": results}, ensure_ascii=False)}
 

@@ -150,9 +150,7 @@ def _model() -> Any:
 def sparse(text: str) -> tuple[list[int], list[float]]:
     """A bag of words: the index is a stable hash of the word, the value is how often it occurs."""
     words = re.findall(r"\w+", text.lower())
-    counts = Counter(
-        int.from_bytes(blake2b(word.encode(), digest_size=8).digest()) % SPARSE_SIZE for word in words
-    )
+    counts = Counter(int.from_bytes(blake2b(word.encode(), digest_size=8).digest()) % SPARSE_SIZE for word in words)
     indices = sorted(counts)
     return indices, [float(counts[index]) for index in indices]
 
@@ -294,9 +292,7 @@ class Framework:
 
 
 FRAMEWORKS = {
-    "langchain": Framework(
-        write_langchain, ("langchain-qdrant", "langchain-core", "langchain-text-splitters")
-    ),
+    "langchain": Framework(write_langchain, ("langchain-qdrant", "langchain-core", "langchain-text-splitters")),
     "llamaindex": Framework(write_llamaindex, ("llama-index-vector-stores-qdrant", "llama-index-core")),
     "haystack": Framework(write_haystack, ("qdrant-haystack", "haystack-ai")),
 }

@@ -47,8 +47,7 @@ def _chart(title: str, head: Sequence[str], counts: Sequence[tuple[str, int, boo
     if counts:
         most = max(count for _, count, _ in counts)
         rows = (
-            (name, kit.bar(count / most, "passed" if good else "failed"), f"{count:,}")
-            for name, count, good in counts
+            (name, kit.bar(count / most, "passed" if good else "failed"), f"{count:,}") for name, count, good in counts
         )
         yield kit.section(title, kit.table(head, rows, classes="chart stacked"))
 
@@ -64,9 +63,7 @@ def _findings(report: AuditReport) -> Iterator[kit.Html]:
         )
         for one in report.findings
     ]
-    yield kit.table(
-        ("chunk", "kind", "what is wrong", "source", "stored / original"), rows, classes="stacked"
-    )
+    yield kit.table(("chunk", "kind", "what is wrong", "source", "stored / original"), rows, classes="stacked")
     if more := figures.findings_left_out(report, len(report.findings)):
         yield kit.element("p", more)
 

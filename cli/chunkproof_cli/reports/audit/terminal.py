@@ -15,8 +15,7 @@ def print_report(report: AuditReport) -> None:
     if listed:
         print_title("Findings")
         lines = (
-            (one.chunk_id, Text(one.kind.value, "bold red"), shorten(figures.describe_finding(one)))
-            for one in listed
+            (one.chunk_id, Text(one.kind.value, "bold red"), shorten(figures.describe_finding(one))) for one in listed
         )
         print_table(("chunk", "kind", "what is wrong"), lines)
         if more := figures.findings_left_out(report, len(listed)):

@@ -31,9 +31,7 @@ def _sections(report: LatencyReport) -> Iterator[kit.Html]:
         )
     )
     for group in report.groups:
-        yield kit.section(
-            wording.group_heading(group), *(_group(group, report.target_ms) if group.requests else ())
-        )
+        yield kit.section(wording.group_heading(group), *(_group(group, report.target_ms) if group.requests else ()))
 
 
 def _group(group: Group, target_ms: int) -> Iterator[kit.Html]:

@@ -17,9 +17,7 @@ _COLUMNS = (
     ("score", "number wide"),
     ("ms", "number wide"),
 )
-_STATES = [
-    state.value for state in (TestStatus.FAILED, TestStatus.ERROR, TestStatus.PENDING, TestStatus.PASSED)
-]
+_STATES = [state.value for state in (TestStatus.FAILED, TestStatus.ERROR, TestStatus.PENDING, TestStatus.PASSED)]
 
 
 def case_section(report: SuiteReport) -> Html:
@@ -28,8 +26,7 @@ def case_section(report: SuiteReport) -> Html:
     ordered = sorted(enumerate(results), key=lambda one: (_STATES.index(_state(one[1])), one[0]))
     all_unfold = len(results) <= UNFOLDED_WHEN_PASSED
     bodies = [
-        _case(number, case, unfolds=all_unfold or case.status is not TestStatus.PASSED)
-        for number, case in ordered
+        _case(number, case, unfolds=all_unfold or case.status is not TestStatus.PASSED) for number, case in ordered
     ]
     heads = [
         element("th", element("button", name, type="button"), scope="col", class_=kind or None)
@@ -49,9 +46,7 @@ def _tools() -> Html:
     options = [element("option", "all", value=""), *(element("option", state) for state in _STATES)]
     return element(
         "div",
-        element(
-            "div", element("label", "Search", for_="search"), element("input", type="search", id="search")
-        ),
+        element("div", element("label", "Search", for_="search"), element("input", type="search", id="search")),
         element("div", element("label", "Verdict", for_="state"), element("select", *options, id="state")),
         element("p", id="count", role="status", class_="dim"),
         class_="tools",
@@ -110,9 +105,7 @@ def _details(case: TestCaseResult) -> Iterator[Html]:
         yield element("h3", found.cause.value)
         yield element("p", found.message)
         if found.command:
-            yield element(
-                "pre", element("code", found.command), tabindex="0", aria_label="Command that shows more"
-            )
+            yield element("pre", element("code", found.command), tabindex="0", aria_label="Command that shows more")
     if case.expected_doc_ids or case.expected_keywords:
         yield _expectations(case)
     if case.actual_results:
@@ -124,9 +117,7 @@ def _expectations(case: TestCaseResult) -> Html:
     causes = {found.subject: found.cause.value for found in case.diagnosis if found.subject}
     lacking = {unmet.keyword for unmet in case.unmet}
     found = [(key, *_find(key, case, causes.get(key))) for key in case.expected_doc_ids]
-    found += [
-        (f"keyword {word}", "missing" if word in lacking else "found", "") for word in case.expected_keywords
-    ]
+    found += [(f"keyword {word}", "missing" if word in lacking else "found", "") for word in case.expected_keywords]
     rows = (
         (name, Cell(place, f"short {'failed' if place == 'missing' else 'passed'}"), difference)
         for name, place, difference in found

@@ -99,9 +99,7 @@ def _scores(cases: Sequence[TestCaseResult]) -> Chart:
 
 
 def _latency(report: SuiteReport) -> Chart:
-    limits = {
-        one.id.removeprefix("stage-"): one.limit_ms for one in report.criteria if one.id.startswith("stage-")
-    }
+    limits = {one.id.removeprefix("stage-"): one.limit_ms for one in report.criteria if one.id.startswith("stage-")}
     measured = [(stage.stage, stage.usual) for stage in report.latency if stage.usual]
     times = {stage: (found.p50_ms, found.p95_ms, found.max_ms) for stage, found in measured}
     values = [
@@ -151,10 +149,7 @@ def _latency(report: SuiteReport) -> Chart:
         else "No search was measured end to end.",
         _draw(spec),
         ("stage", "median ms", "95th percentile", "longest", "limit"),
-        [
-            (stage, *(f"{ms:.1f}" for ms in found), f"{limits.get(stage) or 0:g}")
-            for stage, found in times.items()
-        ],
+        [(stage, *(f"{ms:.1f}" for ms in found), f"{limits.get(stage) or 0:g}") for stage, found in times.items()],
     )
 
 
@@ -163,8 +158,7 @@ def _ranks(cases: Sequence[TestCaseResult]) -> Chart:
     deepest = max((rank for rank in ranks if rank), default=1)
     shown = [*range(1, max(deepest, 5) + 1), None]
     values = [
-        {"rank": str(rank or "none"), "cases": ranks[rank], "state": "passed" if rank else "failed"}
-        for rank in shown
+        {"rank": str(rank or "none"), "cases": ranks[rank], "state": "passed" if rank else "failed"} for rank in shown
     ]
     spec = {
         "data": {"values": values},
@@ -193,9 +187,7 @@ def _ranks(cases: Sequence[TestCaseResult]) -> Chart:
 
 def _trends(reports: Sequence[SuiteReport]) -> Iterator[Chart]:
     times = [one.validation.started_at for one in reports]
-    quality = [
-        (at, name, value) for at, one in zip(times, reports, strict=True) for name, value in _qualities(one)
-    ]
+    quality = [(at, name, value) for at, one in zip(times, reports, strict=True) for name, value in _qualities(one)]
     yield _trend("Quality over time", "", quality, (0, 1), len(reports))
     slow = [
         (at, "95th percentile", one.result.performance_metrics.p95_retrieval_time_ms)
@@ -228,9 +220,7 @@ def _trend(
     }
     ends = [at.isoformat() for at in (values[0][0], values[-1][0])]
     spec = {
-        "data": {
-            "values": [{"at": at.isoformat(), "metric": name, "value": value} for at, name, value in values]
-        },
+        "data": {"values": [{"at": at.isoformat(), "metric": name, "value": value} for at, name, value in values]},
         "mark": {"type": "line", "point": True},
         "encoding": {
             "x": {
@@ -252,9 +242,7 @@ def _trend(
     last = {name: value for _, name, value in values}
     change = ", ".join(f"{name} {first[name]:.3g} → {last[name]:.3g}" for name in names)
     rows = [(f"{at:%Y-%m-%d %H:%M}", name, f"{value:.4g}") for at, name, value in values]
-    return Chart(
-        title, f"{runs} runs: {change} {unit}".strip() + ".", _draw(spec), ("run", "metric", "value"), rows
-    )
+    return Chart(title, f"{runs} runs: {change} {unit}".strip() + ".", _draw(spec), ("run", "metric", "value"), rows)
 
 
 def _draw(spec: dict[str, Any]) -> Html:

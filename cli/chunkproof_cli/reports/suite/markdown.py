@@ -28,16 +28,10 @@ def _head(report: SuiteReport) -> str:
     mark = "❌" if result.failed or report.unmet_criteria else "⚠️" if not_judged else "✅"
     line = f"**{result.passed} of {result.total_tests} cases passed**, {result.failed} failed"
     if not_judged:
-        line += (
-            f", {not_judged} could not be judged"
-            if report.complete
-            else f", {not_judged} not judged (interrupted)"
-        )
+        line += f", {not_judged} could not be judged" if report.complete else f", {not_judged} not judged (interrupted)"
     stats = report.validation.collection_stats
     where = (
-        f" on {escape_text(stats.collection_name)} ({stats.vector_count:,} vectors)"
-        if stats.collection_exists
-        else ""
+        f" on {escape_text(stats.collection_name)} ({stats.vector_count:,} vectors)" if stats.collection_exists else ""
     )
     found = report.comparison
     if found:

@@ -18,10 +18,7 @@ def print_report(report: SuiteReport) -> None:
     not_passed = [r for r in report.result.test_results if r.status is not TestStatus.PASSED]
     if not_passed:
         print_title("Not passed")
-        lines = (
-            (case.name, _state(case), shorten(figures.explain_result(case)))
-            for case in not_passed[:SHOWN_CASES]
-        )
+        lines = ((case.name, _state(case), shorten(figures.explain_result(case))) for case in not_passed[:SHOWN_CASES])
         print_table(("case", "state", "why"), lines)
         if more := and_more(len(not_passed), SHOWN_CASES):
             print_line(more)
@@ -65,9 +62,7 @@ def _print_diagnosis(report: SuiteReport) -> None:
         return
     print_title("Why")
     for name, cause, message, command in causes[:SHOWN_CASES]:
-        print_line(
-            Text.assemble(safe_text(f"  {name}: "), safe_text(cause, "bold"), safe_text(f". {message}"))
-        )
+        print_line(Text.assemble(safe_text(f"  {name}: "), safe_text(cause, "bold"), safe_text(f". {message}")))
         if command:
             print_line(f"    {command}", "cyan")
     if more := and_more(len(causes), SHOWN_CASES):
@@ -93,8 +88,4 @@ def _state(case: TestCaseResult) -> Text:
 
 
 def _verdict(judged: Verdict) -> Text:
-    return (
-        Text("not judged", style="dim")
-        if judged is Verdict.NOT_JUDGED
-        else verdict_text(judged is Verdict.MET)
-    )
+    return Text("not judged", style="dim") if judged is Verdict.NOT_JUDGED else verdict_text(judged is Verdict.MET)

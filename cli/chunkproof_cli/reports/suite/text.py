@@ -28,9 +28,7 @@ def render_suite_text(report: SuiteReport) -> str:
     if report.approximation:
         sections.append(format_section("APPROXIMATION", figures.approximation_line(report.approximation)))
     if latency := list(figures.latency_rows(report)):
-        sections.append(
-            format_section("LATENCY (ms)", *(_align(row) for row in (figures.LATENCY_HEAD, *latency)))
-        )
+        sections.append(format_section("LATENCY (ms)", *(_align(row) for row in (figures.LATENCY_HEAD, *latency))))
     criteria = [
         f"{one.id} {one.title}: {one.shown_figure} ({one.limit}) – {one.verdict}"
         + (f": {one.details}" if one.details else "")
@@ -38,9 +36,7 @@ def render_suite_text(report: SuiteReport) -> str:
     ]
     sections.append(format_section("SUCCESS CRITERIA", *criteria))
     if found := report.comparison:
-        changes = [
-            _align(row) for row in (figures.CHANGE_HEAD[:4], *(row[:4] for row in figures.change_rows(found)))
-        ]
+        changes = [_align(row) for row in (figures.CHANGE_HEAD[:4], *(row[:4] for row in figures.change_rows(found)))]
         sections.append(format_section("BASELINE", *changes, *figures.comparison_lines(found), found.verdict))
     return "\n\n".join([report.validation.to_summary(), *sections]) + "\n"
 

@@ -56,9 +56,7 @@ class LocalStore(QdrantStore):
                 "another process has this folder open; wait for it or choose another folder with --data",
             ) from None
         except UNREADABLE as error:
-            raise VectorStoreUnavailableError(
-                self.host, f"the folder cannot be read as a store: {error}"
-            ) from None
+            raise VectorStoreUnavailableError(self.host, f"the folder cannot be read as a store: {error}") from None
 
     def collections(self, deadline: Deadline) -> list[str]:
         """Return all names, sorted."""
@@ -159,16 +157,12 @@ class LocalStore(QdrantStore):
 
     @contextmanager
     def _translate_errors(self, collection: str) -> Iterator[None]:
-        if collection and (
-            is_invalid_collection_name(collection) or not self.client.collection_exists(collection)
-        ):
+        if collection and (is_invalid_collection_name(collection) or not self.client.collection_exists(collection)):
             raise CollectionNotFoundError(collection)
         try:
             yield
         except ValueError:  # local mode raises nothing more specific
-            raise VectorStoreRefusedError(
-                self.host, f"The request does not fit collection {collection}"
-            ) from None
+            raise VectorStoreRefusedError(self.host, f"The request does not fit collection {collection}") from None
 
 
 def _filter(conditions: tuple[Condition, ...]) -> models.Filter | None:

@@ -86,9 +86,7 @@ class ServerStore(QdrantStore):
             **({"params": {"exact": True}} if query.exact else {}),
         }
         with self._translate_errors(query.collection, deadline, query.where):
-            found = self._request(
-                "POST", COLLECTION + "/points/query", responses.QUERY_RESULT, query.collection, body
-            )
+            found = self._request("POST", COLLECTION + "/points/query", responses.QUERY_RESULT, query.collection, body)
         if not all(math.isfinite(point["score"]) for point in found["points"]):
             raise connection_error(self.host, ValueError("a score is not a finite number"))
         points = [_point(point, using, point["score"]) for point in found["points"]]
@@ -122,9 +120,7 @@ class ServerStore(QdrantStore):
             **_filter_field(where),
         }
         with self._translate_errors(collection, deadline, where):
-            found = self._request(
-                "POST", COLLECTION + "/points/scroll", responses.SCROLL_PAGE, collection, body
-            )
+            found = self._request("POST", COLLECTION + "/points/scroll", responses.SCROLL_PAGE, collection, body)
         points = tuple(_point(record, with_vector or "") for record in found["points"])
         return Page(points, found.get("next_page_offset"))
 
@@ -196,9 +192,7 @@ class ServerStore(QdrantStore):
     def _response_error(
         self, error: Any, collection: str, where: tuple[Condition, ...], deadline: Deadline
     ) -> ChunkproofError:
-        missing_index = (
-            self._missing_index(collection, where, deadline) if error.status_code == 400 and where else None
-        )
+        missing_index = self._missing_index(collection, where, deadline) if error.status_code == 400 and where else None
         return missing_index or response_error(
             self.host, error.status_code or 0, error.content, error.headers, collection
         )

@@ -79,9 +79,7 @@ def build_point(
 ) -> Point:
     """Build a `Point` with the named one of the returned vectors, and with a rounded score."""
     vector = vectors.get(vector_name) if isinstance(vectors, dict) else vectors
-    return Point(
-        point_id, payload or {}, _round_score(float(score)), None if vector is None else tuple(vector)
-    )
+    return Point(point_id, payload or {}, _round_score(float(score)), None if vector is None else tuple(vector))
 
 
 def _round_score(score: float) -> float:
