@@ -72,6 +72,15 @@ def test_links_to_missing_files_and_headings_are_found(tmp_path: Path) -> None:
     assert broken_links(page) == ["#gone", "gone.md"]
 
 
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/architecture.md"])
+def test_every_source_file_named_for_developers_exists(page: str) -> None:
+    named = re.findall(r"`([\w./-]+\.(?:py|toml|yaml))`", (ROOT / page).read_text("utf-8"))
+    written = [str(file) for folder in ("shared", "cli", "functions", "tests") for file in (ROOT / folder).rglob("*.*")]
+    written += [str(file) for file in ROOT.glob("*.*")]
+    missing = {name for name in named if "NAME" not in name and not any(f.endswith(f"/{name}") for f in written)}
+    assert missing == set()
+
+
 def test_the_readme_has_at_most_200_lines() -> None:
     assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 200
 
