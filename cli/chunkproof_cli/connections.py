@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from chunkproof.clients.local_model import local_model
 from chunkproof.clients.ports import Embedder
 from chunkproof.deadline import Deadline
 from chunkproof.errors import InvalidParameterError, NotConfiguredError
@@ -14,7 +15,6 @@ from chunkproof.retrieval.services import Services
 from chunkproof.runtime.container import cohere_embedder, qdrant_store
 from chunkproof.settings import Settings
 from chunkproof_cli.api_client import ApiClient
-from chunkproof_cli.local.minilm import local_model
 from chunkproof_cli.options import Options
 
 if TYPE_CHECKING:

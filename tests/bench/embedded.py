@@ -12,10 +12,10 @@ from importlib.metadata import version
 from pathlib import Path
 from time import perf_counter
 
+from chunkproof.clients.local_model import MiniLm
 from chunkproof.clients.ports import Point
 from chunkproof.clients.qdrant.store import QdrantStore
 from chunkproof.deadline import Deadline
-from chunkproof_cli.local.minilm import MiniLm
 
 from bench import corpus
 from bench.process import ContestantError

@@ -6,13 +6,13 @@ import tempfile
 from pathlib import Path
 
 from chunkproof.audit.run import Plan
+from chunkproof.clients.local_model import local_model
 from chunkproof.clients.qdrant.store import QdrantStore
 from chunkproof_cli.commands.audit import run_audit
 from chunkproof_cli.commands.manifest import make_entry, write_manifest
 from chunkproof_cli.files.chunks import ChunkRecord
 from chunkproof_cli.loading import Loader
 from chunkproof_cli.local.corpus import sample_chunks
-from chunkproof_cli.local.minilm import local_model
 from chunkproof_cli.output import print_line, print_table, print_title
 from chunkproof_cli.reports.audit import write_reports
 from chunkproof_cli.reports.audit.terminal import print_report

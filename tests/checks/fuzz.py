@@ -10,11 +10,11 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+from chunkproof.clients.local_model import local_model
 from chunkproof.clients.qdrant.store import QdrantStore
 from chunkproof_cli.files.chunks import ChunkRecord
 from chunkproof_cli.loading import Loader
 from chunkproof_cli.local.corpus import sample_chunks
-from chunkproof_cli.local.minilm import local_model
 
 from support.fuzzing import in_memory_handlers, operations, send_anything, send_by_schema
 from support.handbook import COLLECTION

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from chunkproof.clients.local_model import local_model
 from chunkproof.deadline import Deadline
 from chunkproof.models import SearchQuery
 from chunkproof.retrieval.search import search
 from chunkproof.retrieval.services import Services
 from chunkproof.settings import Settings
-from chunkproof_cli.local.minilm import local_model
 from chunkproof_cli.output import print_table, print_title, safe_text, shorten
 
 from support import emf

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from qdrant_client import models
 
+from chunkproof.clients.local_model import local_model
 from chunkproof.clients.ports import InputType, Point
 from chunkproof.clients.qdrant.store import QdrantStore
 from chunkproof.deadline import Deadline
 from chunkproof.retrieval.lookup import find_point
-from chunkproof_cli.local.minilm import local_model
 
 from support.chunks import make_services
 from support.commands import Command

@@ -9,12 +9,12 @@ from chunkproof.audit.findings import Finding, Kind
 from chunkproof.audit.manifest import Entry
 from chunkproof.audit.run import Plan
 from chunkproof.audit.state import load_state
+from chunkproof.clients.local_model import local_model
 from chunkproof.clients.ports import InputType, Point, Vector
 from chunkproof.clients.qdrant.store import QdrantStore
 from chunkproof.deadline import Deadline
 from chunkproof.errors import InvalidParameterError, NotConfiguredError
 from chunkproof_cli.local.corpus import sample_chunks
-from chunkproof_cli.local.minilm import local_model
 
 from support.audit_faults import Asymmetric, unrelated
 from support.audits import resume, run_audit, services_on

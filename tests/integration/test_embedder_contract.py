@@ -5,11 +5,11 @@ from collections.abc import Iterator
 import pytest
 
 from chunkproof.clients.cohere import CohereEmbedder
+from chunkproof.clients.local_model import MiniLm
 from chunkproof.clients.ports import Embedder, InputType
 from chunkproof.clients.transport import DeadlineTransport
 from chunkproof.deadline import Deadline
 from chunkproof.errors import QueryTooLongError
-from chunkproof_cli.local.minilm import MiniLm
 
 from support.cohere_server import KEY, cohere_server
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from chunkproof.clients.local_model import MiniLm
 from chunkproof.clients.qdrant.store import QdrantStore
 from chunkproof.clients.transport import DeadlineTransport
 from chunkproof.deadline import Deadline
 from chunkproof.retrieval.collection import collection_info
 from chunkproof.retrieval.services import Services
-from chunkproof_cli.local.minilm import MiniLm
 
 from support.chunks import ask, check, make_services
 from support.pipelines import dense_vector, pipeline, write

@@ -5,12 +5,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from chunkproof.clients.local_model import local_model
 from chunkproof.clients.qdrant.store import QdrantStore
 from chunkproof.clients.transport import DeadlineTransport
 from chunkproof_cli.files.chunks import ChunkRecord
 from chunkproof_cli.loading import Loader
 from chunkproof_cli.local.corpus import sample_chunks
-from chunkproof_cli.local.minilm import local_model
 
 from support.cohere_server import KEY, cohere_server
 from support.handbook import COLLECTION, minilm

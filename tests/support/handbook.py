@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from functools import cache
 
 from chunkproof.clients.cohere import CohereEmbedder
+from chunkproof.clients.local_model import local_model
 from chunkproof.clients.ports import InputType
 from chunkproof.clients.qdrant.store import QdrantStore
 from chunkproof.clients.transport import DeadlineTransport
@@ -12,7 +13,6 @@ from chunkproof.deadline import Deadline
 from chunkproof_cli.files.chunks import ChunkRecord
 from chunkproof_cli.loading import Loader
 from chunkproof_cli.local.corpus import sample_chunks
-from chunkproof_cli.local.minilm import local_model
 
 from support.cohere_server import KEY, CohereServer, cohere_server
 from support.sdk import sdk

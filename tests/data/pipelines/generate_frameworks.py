@@ -142,7 +142,7 @@ def dense(texts: Sequence[str]) -> list[list[float]]:
 
 @cache
 def _model() -> Any:
-    from chunkproof_cli.local.minilm import MiniLm
+    from chunkproof.clients.local_model import MiniLm
 
     return MiniLm()
 
