@@ -62,8 +62,8 @@ class SuiteCollector(pytest.Collector):
         """Return a test per case; a suite that cannot be run is an error that lists all of its problems."""
         from chunkproof.errors import ChunkproofError
         from chunkproof.suite.cases import assign_collection
+        from chunkproof.suite.files.read import Source, read_source
         from chunkproof_cli.commands.suite_source import choose_collection
-        from chunkproof_cli.suites.read import Source, read_source
 
         given = _options(self.config)
         try:

@@ -7,8 +7,8 @@ from chunkproof.clients.qdrant.store import QdrantStore
 from chunkproof.deadline import Deadline
 from chunkproof.errors import InvalidParameterError
 from chunkproof.suite.cases import read_suite
+from chunkproof.suite.files.yaml_document import read_yaml
 from chunkproof_cli.suites.starter import MAX_COPIES, Starter, build_starter, pick_question, to_yaml
-from chunkproof_cli.suites.yaml_document import read_yaml
 
 from support.chunks import fill, make_services
 

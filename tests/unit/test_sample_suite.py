@@ -9,9 +9,9 @@ import jsonschema
 import pytest
 
 from chunkproof.suite.cases import TestCase
+from chunkproof.suite.files.read import Source, read_source
+from chunkproof.suite.files.yaml_document import read_yaml
 from chunkproof_cli.local.corpus import sample_chunks, sample_suite
-from chunkproof_cli.suites.read import Source, read_source
-from chunkproof_cli.suites.yaml_document import read_yaml
 
 with as_file(sample_suite()) as file:
     CASES = read_source(Source(file)).suite.cases

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from chunkproof.errors import InvalidParameterError
-from chunkproof_cli.suites.document import BrokenFileError
-from chunkproof_cli.suites.read import Source, read_source
+from chunkproof.suite.files.document import BrokenFileError
+from chunkproof.suite.files.read import Source, read_source
 
 GOOD = """\
 name: docs

@@ -20,6 +20,7 @@ from chunkproof.retrieval.search import search
 from chunkproof.retrieval.validate import validate_chunk
 from chunkproof.settings import Settings
 from chunkproof.suite.cases import assign_collection
+from chunkproof.suite.files.read import Source, read_source
 from chunkproof.suite.report import SuiteReport
 from chunkproof.suite.run import RunPlan, run_suite
 from chunkproof_cli.commands.load import load_chunks
@@ -33,7 +34,6 @@ from chunkproof_cli.options import Options, parse_options, reject_api
 from chunkproof_cli.output import print_line, progress_bar, safe_text, stdout_console
 from chunkproof_cli.reports.suite.terminal import print_report
 from chunkproof_cli.suites.diagnose import make_diagnoser
-from chunkproof_cli.suites.read import Source, read_source
 
 COLLECTION = "handbook"
 QUESTIONS = (

@@ -5,11 +5,11 @@ from typing import Any
 
 import click
 
+from chunkproof.suite.files.yaml_document import read_yaml
 from chunkproof_cli.connections import new_deadline, open_services
 from chunkproof_cli.options import common_options, parse_options, reject_api
 from chunkproof_cli.output import print_json, print_note
 from chunkproof_cli.suites.starter import build_starter, to_yaml
-from chunkproof_cli.suites.yaml_document import read_yaml
 
 EXAMPLES = """\b
 Examples:

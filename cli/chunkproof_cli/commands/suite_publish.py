@@ -4,11 +4,11 @@ from typing import Any
 
 import click
 
+from chunkproof.suite.files.read import read_source
 from chunkproof_cli.aws.suites import publish as publish_to
 from chunkproof_cli.commands.suite_source import pop_source, source_options
 from chunkproof_cli.options import reject_api
 from chunkproof_cli.output import print_json, print_note
-from chunkproof_cli.suites.read import read_source
 
 EXAMPLES = """\b
 Examples:

@@ -17,6 +17,7 @@ from chunkproof.retrieval.backend import LocalBackend
 from chunkproof.settings import Settings
 from chunkproof.suite.cases import assign_collection
 from chunkproof.suite.comparison import Gate
+from chunkproof.suite.files.read import SuiteFile, read_source
 from chunkproof.suite.outcome import TestCaseResult, TestStatus
 from chunkproof.suite.report import SuiteReport
 from chunkproof.suite.run import InterruptedRun, RunPlan, run_suite
@@ -33,7 +34,6 @@ from chunkproof_cli.reports.suite import FORMATS, write_reports
 from chunkproof_cli.reports.suite.terminal import print_report
 from chunkproof_cli.suites.compare import compare
 from chunkproof_cli.suites.diagnose import make_diagnoser
-from chunkproof_cli.suites.read import SuiteFile, read_source
 from chunkproof_cli.suites.select import Selection, load_report, resume
 
 SERVER_JOBS = 4

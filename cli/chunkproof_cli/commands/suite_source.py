@@ -7,9 +7,9 @@ from typing import Any, TypeVar
 import click
 
 from chunkproof.settings import Settings
+from chunkproof.suite.files.read import Source, SuiteFile
 from chunkproof_cli.files.objects import FileOrObject
 from chunkproof_cli.options import Options, explicit_collection
-from chunkproof_cli.suites.read import Source, SuiteFile
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

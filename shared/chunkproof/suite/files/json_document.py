@@ -5,7 +5,7 @@ from json import JSONDecoder
 
 from chunkproof.errors import InvalidParameterError
 from chunkproof.models.json import MAX_DEPTH, Path, read_json
-from chunkproof_cli.suites.document import BrokenFileError, Document, Finding
+from chunkproof.suite.files.document import BrokenFileError, Document, Finding
 
 _SPACE = " \t\n\r"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from chunkproof.errors import InvalidParameterError
 from chunkproof.models import read_json
-from chunkproof_cli.suites.document import Finding, read_text
+from chunkproof.suite.files.document import Finding, read_text
 
 _TOPIC = re.compile(r"<top>(.*?)</top>", re.S | re.I)
 _NUMBER = re.compile(r"<num>\s*(?:Number:)?\s*([^\s<]+)", re.I)

@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 from chunkproof.models.json import MAX_DEPTH, Faulty, Path, Repeated
-from chunkproof_cli.suites.document import BrokenFileError, Document, Finding
+from chunkproof.suite.files.document import BrokenFileError, Document, Finding
 
 MAX_NODES = 500_000  # nested aliases expand to more than fits in memory
 _WORDS = {"true": True, "True": True, "false": False, "False": False, "null": None, "~": None, "": None}

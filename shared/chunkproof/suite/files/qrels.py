@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from chunkproof_cli.suites.document import Finding, read_text
+from chunkproof.suite.files.document import Finding, read_text
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,17 +5,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path as File
 from typing import Any
 
-from chunkproof.errors import InvalidParameterError
+from chunkproof.errors import InvalidParameterError, NotConfiguredError
 from chunkproof.models.base import Limits
 from chunkproof.models.json import Path
 from chunkproof.suite.cases import Suite, read_suite
+from chunkproof.suite.files import qrels as judging
+from chunkproof.suite.files.document import BrokenFileError, Document, Finding, read_text
+from chunkproof.suite.files.json_document import read_json_document
+from chunkproof.suite.files.qrels import Qrels
+from chunkproof.suite.files.queries import Query, read_queries, read_topics
 from chunkproof.suite.problems import BrokenSuiteError, Problem
-from chunkproof_cli.suites import qrels as judging
-from chunkproof_cli.suites.document import BrokenFileError, Finding, read_text
-from chunkproof_cli.suites.json_document import read_json_document
-from chunkproof_cli.suites.qrels import Qrels
-from chunkproof_cli.suites.queries import Query, read_queries, read_topics
-from chunkproof_cli.suites.yaml_document import read_yaml
 
 Place = tuple[str, int]
 
@@ -64,8 +63,16 @@ def read_source(source: Source) -> SuiteFile:
         )
     text = read_text(source.path)
     name = source.path.name
-    document = read_json_document(text, name) if source.path.suffix == ".json" else read_yaml(text, name)
+    document = read_json_document(text, name) if source.path.suffix == ".json" else _read_yaml(text, name)
     return _check(_set_top_k(document.value, source.top_k), lambda path: (name, document.line_of(path)))
+
+
+def _read_yaml(text: str, name: str) -> Document:
+    try:
+        from chunkproof.suite.files.yaml_document import read_yaml  # Lambda has no PyYAML
+    except ModuleNotFoundError as error:
+        raise NotConfiguredError(f"{name}: reading YAML takes the package {error.name}: pip install pyyaml") from None
+    return read_yaml(text, name)
 
 
 def _set_top_k(document: Any, top_k: int | None) -> Any:
