@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from chunkproof.audit.findings import FAULTS
+from chunkproof.audit.manifest_files import hash_manifest, open_manifest, size_in_megabytes
 from chunkproof.audit.prepare import SORTED_FILE, SortedManifest, prepare
 from chunkproof.audit.report import AuditReport
 from chunkproof.audit.run import FINDINGS_FILE, Audit, Plan
@@ -19,7 +20,6 @@ from chunkproof_cli.aws.audits import audit_in_cloud
 from chunkproof_cli.commands.audit_options import Count, Kinds, OptionalCount
 from chunkproof_cli.connections import open_services
 from chunkproof_cli.exits import FAILED
-from chunkproof_cli.files.manifests import hash_manifest, open_manifest, size_in_megabytes
 from chunkproof_cli.options import (
     Options,
     common_options,

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from chunkproof.audit.manifest import Entry
+from chunkproof.audit.manifest_files import create_manifest
 from chunkproof.audit.prepare import point_key
 from chunkproof.audit.reader import Reader
 from chunkproof.audit.sort import Sorter
@@ -18,7 +19,6 @@ from chunkproof.retrieval.lookup import point_id_for
 from chunkproof_cli.connections import new_deadline, open_services
 from chunkproof_cli.exits import FAILED
 from chunkproof_cli.files.chunks import ChunkRecord, check_chunks
-from chunkproof_cli.files.manifests import create_manifest
 from chunkproof_cli.options import common_options, parse_options, reject_api
 from chunkproof_cli.output import print_json, print_line, print_note, progress_bar
 
