@@ -37,14 +37,16 @@ NOT_IN_THE_LAYER = {
         "httpcore2",
         "truststore",
     ),
-    *("click", "colorama"),
+    # What only the command line uses.
+    *("click", "colorama", "platformdirs", "rich", "markdown-it-py", "mdurl", "pygments", "uvicorn"),
+    *("vl-convert-python", "backports-zstd"),
 }
 # In this order: the smaller sets follow the versions of the largest. Tools with a virtualenv of their own stand apart.
 FILES = {
-    "tests/requirements.txt": ("3.11", ["pyproject.toml", "--extra", "dev", "--extra", "cli"]),
+    "tests/requirements.txt": ("3.11", ["pyproject.toml", "--all-extras"]),
     "cli/requirements.txt": (
         "3.11",
-        ["pyproject.toml", "--extra", "cli", "--constraint", "tests/requirements.txt"],
+        ["pyproject.toml", "--extra", "local", "--constraint", "tests/requirements.txt"],
     ),
     "shared/requirements.txt": (
         "3.13",

