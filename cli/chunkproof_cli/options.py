@@ -82,14 +82,9 @@ def parse_options(collection: str | None, data: Path | None, as_json: bool, api:
     """Return the common options, with defaults for those that are not set."""
     if collection is not None and not collection.strip():
         raise click.BadParameter("it is empty; name a collection", param_hint="--collection")
+    from chunkproof.runtime.local import default_data_folder  # options are read by commands that need no store
+
     return Options(collection, data or default_data_folder(), as_json, api)
-
-
-def default_data_folder() -> Path:
-    """Return the folder of the embedded store when `--data` is not set."""
-    from platformdirs import user_data_path
-
-    return user_data_path("chunkproof")
 
 
 def explicit_collection(options: Options) -> str | None:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from chunkproof.runtime.local import default_data_folder
 from chunkproof_cli.local.corpus import sample_chunks
-from chunkproof_cli.options import default_data_folder
 
 from support.commands import Command
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from chunkproof.clients.qdrant.store import QdrantStore
+from chunkproof.runtime.local import local_backend
 from chunkproof.suite.files.read import Source, read_source
 from chunkproof.suite.run import RunPlan, run_suite
-from chunkproof_cli.connections import local_backend
 from chunkproof_cli.files.chunks import check_chunks
 from chunkproof_cli.loading import Loader
 

@@ -15,13 +15,13 @@ from chunkproof.errors import EmbeddingError, VectorStoreUnavailableError
 from chunkproof.retrieval.integrity import digest
 from chunkproof.retrieval.services import Services
 from chunkproof.runtime import container
+from chunkproof.runtime.local import local_backend
 from chunkproof.suite import shards
 from chunkproof.suite.cases import Suite, assign_collection, read_suite
 from chunkproof.suite.diagnosis import Diagnoser
 from chunkproof.suite.report import SuiteReport, read_report
 from chunkproof.suite.run import RunPlan, run_suite
 from chunkproof.suite.store_evidence import collect_evidence
-from chunkproof_cli.connections import local_backend
 
 from support.chunks import SECONDS_60, fill, make_services
 from support.qdrant_server import QdrantServer

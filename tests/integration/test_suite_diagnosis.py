@@ -12,12 +12,12 @@ from chunkproof.clients.qdrant.store import QdrantStore
 from chunkproof.deadline import Deadline
 from chunkproof.models import RetrievalResponse
 from chunkproof.retrieval.backend import LocalBackend
+from chunkproof.runtime.local import local_backend
 from chunkproof.suite.case_runner import run_case
 from chunkproof.suite.diagnosis import MAX_CASES, Diagnoser
 from chunkproof.suite.evidence import ApiEvidence, VectorFit
 from chunkproof.suite.outcome import Cause, Diagnosis, TestStatus
 from chunkproof.suite.store_evidence import collect_evidence
-from chunkproof_cli.connections import local_backend
 from chunkproof_cli.main import cli
 
 from support.chunks import fill, make_services

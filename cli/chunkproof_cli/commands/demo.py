@@ -18,6 +18,7 @@ from chunkproof.models import ChunkValidation, SearchQuery
 from chunkproof.retrieval.lookup import find_point
 from chunkproof.retrieval.search import search
 from chunkproof.retrieval.validate import validate_chunk
+from chunkproof.runtime.local import Connection, local_backend
 from chunkproof.settings import Settings
 from chunkproof.suite.cases import assign_collection
 from chunkproof.suite.files.read import Source, read_source
@@ -27,7 +28,7 @@ from chunkproof_cli.commands.load import load_chunks
 from chunkproof_cli.commands.search import print_results
 from chunkproof_cli.commands.suite_run import suite_exit_code
 from chunkproof_cli.commands.validate import print_validation
-from chunkproof_cli.connections import Connection, connect, local_backend
+from chunkproof_cli.connections import connect
 from chunkproof_cli.files.chunks import ChunkRecord, write_chunks
 from chunkproof_cli.local.corpus import sample_chunks, sample_suite
 from chunkproof_cli.options import Options, parse_options, reject_api

@@ -5,9 +5,10 @@ from typing import Any
 
 import click
 
+from chunkproof.runtime.local import new_deadline
 from chunkproof.settings import Settings
 from chunkproof_cli.commands.collection import print_facts
-from chunkproof_cli.connections import new_deadline, open_services
+from chunkproof_cli.connections import open_services
 from chunkproof_cli.doctor.collection import DoctorReport, Level, check_collection
 from chunkproof_cli.doctor.stack import check_api, check_stack
 from chunkproof_cli.exits import FAILED

@@ -6,7 +6,8 @@ from typing import Any
 
 import click
 
-from chunkproof_cli.connections import Connection, connect
+from chunkproof.runtime.local import Connection
+from chunkproof_cli.connections import connect
 from chunkproof_cli.files.chunks import ChunkRecord, check_chunks
 from chunkproof_cli.loading import Loader
 from chunkproof_cli.options import common_options, parse_options, reject_api

@@ -16,7 +16,8 @@ from chunkproof.audit.sort import Sorter
 from chunkproof.errors import CorruptChunkError
 from chunkproof.retrieval.integrity import digest
 from chunkproof.retrieval.lookup import point_id_for
-from chunkproof_cli.connections import new_deadline, open_services
+from chunkproof.runtime.local import new_deadline
+from chunkproof_cli.connections import open_services
 from chunkproof_cli.exits import FAILED
 from chunkproof_cli.files.chunks import ChunkRecord, check_chunks
 from chunkproof_cli.options import common_options, parse_options, reject_api

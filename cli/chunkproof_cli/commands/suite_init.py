@@ -5,8 +5,9 @@ from typing import Any
 
 import click
 
+from chunkproof.runtime.local import new_deadline
 from chunkproof.suite.files.yaml_document import read_yaml
-from chunkproof_cli.connections import new_deadline, open_services
+from chunkproof_cli.connections import open_services
 from chunkproof_cli.options import common_options, parse_options, reject_api
 from chunkproof_cli.output import print_json, print_note
 from chunkproof_cli.suites.starter import build_starter, to_yaml

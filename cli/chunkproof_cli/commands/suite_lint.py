@@ -6,11 +6,12 @@ from typing import Any
 
 import click
 
+from chunkproof.runtime.local import local_backend, new_deadline
 from chunkproof.suite.cases import assign_collection
 from chunkproof.suite.files.read import BrokenSuiteFileError, SuiteFile, read_source
 from chunkproof.suite.lint import Linter
 from chunkproof_cli.commands.suite_source import choose_collection, pop_source, source_options
-from chunkproof_cli.connections import local_backend, new_deadline, open_services
+from chunkproof_cli.connections import open_services
 from chunkproof_cli.exits import FAILED
 from chunkproof_cli.options import common_options, parse_options, reject_api
 from chunkproof_cli.output import escape_controls, print_json, show_warnings_once

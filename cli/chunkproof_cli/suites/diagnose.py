@@ -3,10 +3,11 @@
 import shlex
 
 from chunkproof.retrieval.backend import Backend
+from chunkproof.runtime.local import default_data_folder
 from chunkproof.settings import Settings
 from chunkproof.suite.diagnosis import Diagnoser
 from chunkproof.suite.store_evidence import collect_evidence
-from chunkproof_cli.options import Options, default_data_folder
+from chunkproof_cli.options import Options
 
 
 def make_diagnoser(backend: Backend, given: Options, source: str) -> Diagnoser:

@@ -1,0 +1,76 @@
+"""A store and an embedder for a terminal, a notebook or a script: those of the settings, else local ones."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from chunkproof.clients.local_model import local_model
+from chunkproof.clients.ports import Embedder
+from chunkproof.deadline import Deadline
+from chunkproof.errors import InvalidParameterError, NotConfiguredError
+from chunkproof.retrieval.backend import LocalBackend
+from chunkproof.retrieval.services import Services
+from chunkproof.runtime.container import cohere_embedder, qdrant_store
+from chunkproof.settings import Settings
+
+if TYPE_CHECKING:
+    from chunkproof.clients.qdrant.store import QdrantStore
+
+LOCAL_DEADLINE_MS = 10_000
+
+
+@dataclass(frozen=True)
+class Connection:
+    """A writable store, an embedder, and the services that use both."""
+
+    services: Services
+    store: "QdrantStore"
+    embedder: Embedder
+
+
+@contextmanager
+def open_connection(settings: Settings, folder: Path, embedder: Embedder | None = None) -> Iterator[Connection]:
+    """Open the configured store, else the embedded one in the folder; close it at the end.
+
+    Without an embedder of the caller's own, it is the one that the settings name.
+    """
+    with ExitStack() as stack:
+        store = qdrant_store(settings) if settings.qdrant_url else _open_embedded_store(folder)
+        stack.callback(store.close)
+        if embedder is None:
+            embedder = local_model()
+            if (settings.embedder or ("cohere" if settings.cohere_api_key else "local")) == "cohere":
+                if settings.cohere_api_key is None and settings.secret_arn is None:
+                    raise NotConfiguredError("CHUNKPROOF_EMBEDDER is cohere, but COHERE_API_KEY is not set")
+                embedder = cohere = cohere_embedder(settings)
+                stack.callback(cohere.close)
+        yield Connection(Services(settings, store, embedder), store, embedder)
+
+
+def local_backend(services: Services) -> LocalBackend:
+    """Create the backend that runs in this process."""
+    return LocalBackend(services, lambda: new_deadline(services.settings))
+
+
+def new_deadline(settings: Settings) -> Deadline:
+    """Start the time limit of one request."""
+    return Deadline(settings.deadline_ms or LOCAL_DEADLINE_MS)
+
+
+def default_data_folder() -> Path:
+    """Return the folder of the embedded store when none is named."""
+    from platformdirs import user_data_path
+
+    return user_data_path("chunkproof")
+
+
+def _open_embedded_store(folder: Path) -> "QdrantStore":
+    from chunkproof.clients.qdrant.store import QdrantStore  # takes a second to import
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidParameterError(f"data folder {folder}: {error.strerror}") from None
+    return QdrantStore.open_local(folder)
