@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from contextvars import ContextVar
+from copy import copy
 from threading import Thread
 from time import monotonic
 from typing import TypeVar
@@ -18,7 +19,17 @@ class Deadline:
 
     def __init__(self, budget_ms: float) -> None:
         self.budget_ms = budget_ms
+        self.max_response_bytes: int | None = None
         self._started = monotonic()
+
+    def limit_responses(self, max_bytes: int) -> "Deadline":
+        """Return the same deadline, for calls whose responses have at most so many bytes.
+
+        Reading a response costs processor time in proportion to its size, which no timeout of a socket limits.
+        """
+        limited = copy(self)
+        limited.max_response_bytes = max_bytes
+        return limited
 
     def elapsed_ms(self) -> float:
         """Milliseconds since the request arrived."""

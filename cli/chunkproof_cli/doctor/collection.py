@@ -16,8 +16,9 @@ from chunkproof.errors import (
 )
 from chunkproof.models import CollectionInfo
 from chunkproof.retrieval.collection import collection_info, find_mapping
+from chunkproof.retrieval.pages import read_first
 from chunkproof.retrieval.payload import lies_in_json_string
-from chunkproof.retrieval.services import Services
+from chunkproof.retrieval.services import SAMPLE_POINTS, Services
 from chunkproof.retrieval.vectors import AGREES, SIMILAR, cosine_with_text
 
 SAMPLE_ROWS = 3
@@ -104,7 +105,7 @@ def check_collection(name: str | None, services: Services, deadline: Callable[[]
     report = DoctorReport(services.store.host, services.store.collections(deadline()))
     report.collection = _choose_collection(name, services, report.collections)
     report.info = collection_info(report.collection, services=services, deadline=deadline())
-    page = services.store.scroll(report.collection, deadline(), limit=100)
+    page = read_first(services.store, report.collection, deadline(), limit=SAMPLE_POINTS)
     payloads = [dict(point.payload) for point in page.points]
     report.mapping = find_mapping(payloads, services.payloads)
     report.rows = [

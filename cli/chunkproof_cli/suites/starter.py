@@ -10,6 +10,7 @@ from hashlib import sha256
 from chunkproof.deadline import Deadline
 from chunkproof.errors import CorruptChunkError, InvalidParameterError
 from chunkproof.retrieval.integrity import digest
+from chunkproof.retrieval.pages import read_page
 from chunkproof.retrieval.services import Services
 
 PAGE = 250
@@ -119,9 +120,9 @@ def quote(text: str) -> str:
 def _scan_chunks(
     collection: str, services: Services, deadline: Callable[[], Deadline], scan: _Scan
 ) -> Iterator[tuple[str, str]]:
-    start = None
+    start, limit = None, PAGE
     while scan.points < MAX_SCANNED:
-        page = services.store.scroll(collection, deadline(), limit=PAGE, start=start)
+        page = read_page(services.store, collection, deadline(), limit=limit, start=start)
         scan.points += len(page.points)
         for point in page.points:
             try:
@@ -132,7 +133,7 @@ def _scan_chunks(
                 yield services.payloads.id_of(point), text
         if page.next_id is None:
             return
-        start = page.next_id
+        start, limit = page.next_id, len(page.points)  # a shorter page shows how many fit
 
 
 def _fits(sentence: str) -> bool:

@@ -121,14 +121,15 @@ class DeadlineTransport(httpx.BaseTransport):
         try:
             response = self._pool.handle_request(call)
             try:
-                body = _read_body(response.stream)
+                limit = _response_limit()
+                body = _read_body(response.stream, response.headers, limit)
             finally:
                 response.close()
         except (httpcore.TimeoutException, httpcore.NetworkError, httpcore.ProtocolError) as error:
             progress.is_stale = progress.is_stale or isinstance(error, EvictedError)
             kind = getattr(httpx, type(error).__name__, httpx.TransportError)  # httpx has the same names
             raise kind(str(error), request=request) from None
-        return _to_httpx(response.status, response.headers, body)
+        return _to_httpx(response.status, response.headers, body, limit)
 
     def close(self) -> None:
         """Close the connections."""
@@ -204,7 +205,7 @@ def _to_httpcore(request: httpx.Request, headers: Mapping[str, str]) -> httpcore
     )
 
 
-def _to_httpx(status: int, headers: list[Header], body: bytes) -> tuple[httpx.Response, float | None]:
+def _to_httpx(status: int, headers: list[Header], body: bytes, limit: int) -> tuple[httpx.Response, float | None]:
     """Return the decompressed response, and the seconds that its `retry-after` asks to wait."""
     read = {b"retry-after": b"", b"content-encoding": b"identity"}
     kept = []
@@ -216,7 +217,7 @@ def _to_httpx(status: int, headers: list[Header], body: bytes) -> tuple[httpx.Re
             kept.append((name, value))
     encoding = read[b"content-encoding"].decode("latin-1").strip().lower()
     if encoding != "identity":
-        body = _decompress_body(encoding, body)
+        body = _decompress_body(encoding, body, limit)
         kept = [pair for pair in kept if pair[0].lower() != b"content-length"]
         kept.append((b"content-length", b"%d" % len(body)))
     wait = retry_after({"retry-after": read[b"retry-after"].decode("latin-1")})
@@ -225,25 +226,38 @@ def _to_httpx(status: int, headers: list[Header], body: bytes) -> tuple[httpx.Re
     return httpx.Response(status, headers=kept, stream=httpx.ByteStream(body)), wait
 
 
-def _read_body(stream: Any) -> bytes:
+def _response_limit() -> int:
+    """Return how many bytes the response of this call may have."""
+    budget = deadline.current()
+    return min(MAX_RESPONSE_BYTES, budget.max_response_bytes or MAX_RESPONSE_BYTES) if budget else MAX_RESPONSE_BYTES
+
+
+def _read_body(stream: Any, headers: list[Header], limit: int) -> bytes:
+    announced = next((value for name, value in headers if name.lower() == b"content-length"), b"")
+    if announced.isdigit() and int(announced[:20]) > limit:
+        raise _too_large(limit)
     parts, size = [], 0
     for part in stream:
         size += len(part)
-        if size > MAX_RESPONSE_BYTES:
-            raise UpstreamResponseTooLargeError(f"more than {MAX_RESPONSE_BYTES} bytes")
+        if size > limit:
+            raise _too_large(limit)
         parts.append(part)
     return b"".join(parts)
 
 
-def _decompress_body(encoding: str, body: bytes) -> bytes:
+def _decompress_body(encoding: str, body: bytes, limit: int) -> bytes:
     if encoding not in ("gzip", "deflate"):
         raise httpx.DecodingError(f"content-encoding {encoding} was not requested")
     try:
-        return decompress(body, MAX_RESPONSE_BYTES, GZIP_OR_DEFLATE)
+        return decompress(body, limit, GZIP_OR_DEFLATE)
     except DecompressedTooLargeError:
-        raise UpstreamResponseTooLargeError(f"more than {MAX_RESPONSE_BYTES} bytes, decompressed") from None
+        raise _too_large(limit, ", decompressed") from None
     except (zlib.error, EOFError):
         raise httpx.DecodingError(f"the response is not valid {encoding}") from None
+
+
+def _too_large(limit: int, how: str = "") -> UpstreamResponseTooLargeError:
+    return UpstreamResponseTooLargeError(f"more than {limit} bytes{how}")
 
 
 @cache

@@ -1,6 +1,7 @@
 """Find the points of chunk ids."""
 
 import re
+import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha1
@@ -11,6 +12,7 @@ from chunkproof.clients.ports import Point, PointId
 from chunkproof.deadline import Deadline
 from chunkproof.errors import AmbiguousIdError, ChunkNotFoundError, IndexRequiredError
 from chunkproof.models.filters import AnyOf, Either
+from chunkproof.retrieval.pages import read_page
 from chunkproof.retrieval.services import Services
 
 # The namespace of point ids derived from chunk ids that are no valid point ids; must never change.
@@ -191,11 +193,12 @@ def _scroll(
     """Return at most two points with each id in one of these payload fields."""
     found: dict[str, list[Point]] = {chunk_id: [] for chunk_id in chunk_ids}
     start: PointId | None = None
+    fitting = sys.maxsize
     while wanted := tuple(chunk_id for chunk_id, points in found.items() if len(points) < MAX_POINTS_PER_ID):
         where = (Either(tuple(AnyOf(field, wanted) for field in fields)),)
-        limit = max(10, MAX_POINTS_PER_ID * len(wanted))
-        page = services.store.scroll(
-            collection, deadline, limit=limit, where=where, start=start, with_vector=with_vector
+        limit = min(fitting, max(10, MAX_POINTS_PER_ID * len(wanted)))
+        page = read_page(
+            services.store, collection, deadline, limit=limit, where=where, start=start, with_vector=with_vector
         )
         for point in page.points:
             # `chunk_id` outranks `id`: a point has only the id that a search returns for it.
@@ -204,5 +207,5 @@ def _scroll(
                 points.append(point)
         if page.next_id is None:
             break
-        start = page.next_id
+        start, fitting = page.next_id, len(page.points)
     return [point for points in found.values() for point in points]

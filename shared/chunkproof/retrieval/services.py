@@ -16,6 +16,7 @@ from chunkproof.errors import (
     UnsupportedDistanceError,
 )
 from chunkproof.retrieval.embedding import QueryEmbedder
+from chunkproof.retrieval.pages import read_first
 from chunkproof.retrieval.payload import PayloadMap
 from chunkproof.retrieval.tenants import TenantStore
 from chunkproof.settings import Settings
@@ -95,11 +96,11 @@ class Services:
         return config
 
     def sample(self, collection: str, deadline: Deadline) -> Sample:
-        """Return the first points' payloads; the store is asked once."""
+        """Return the first points' payloads, fewer where they are large; the store is asked once."""
         known = self._samples.get(collection)
         if known is not None:
             return known
-        page = self.store.scroll(collection, deadline, limit=SAMPLE_POINTS)
+        page = read_first(self.store, collection, deadline, limit=SAMPLE_POINTS)
         sample = Sample(tuple(dict(point.payload) for point in page.points))
         if sample.payloads:  # an empty collection may be filled any moment
             self._samples[collection] = sample
@@ -129,7 +130,7 @@ class Services:
                 f"Collection {collection} measures {config.distance}; "
                 "scores from 0 to 1 need Cosine, or Dot with unit vectors"
             )
-        page = self.store.scroll(collection, deadline, limit=SAMPLE_POINTS, with_vector=config.name)
+        page = read_first(self.store, collection, deadline, limit=SAMPLE_POINTS, with_vector=config.name)
         lengths = [(p.id, fsum(v * v for v in p.vector) ** 0.5) for p in page.points if p.vector]
         _check_unit_length(collection, lengths)
         return bool(lengths)

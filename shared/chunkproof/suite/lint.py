@@ -17,6 +17,7 @@ from chunkproof.models.filters import AnyOf, Scalar
 from chunkproof.models.json import Path, display_name
 from chunkproof.retrieval.filters import map_filters
 from chunkproof.retrieval.lookup import parse_point_id
+from chunkproof.retrieval.pages import read_page
 from chunkproof.retrieval.services import Services
 from chunkproof.suite.cases import TestCase
 from chunkproof.suite.ids import ID_FIELDS, ids_of, stored_forms
@@ -98,7 +99,7 @@ class Linter:
         found: set[str] = set()
         while left:
             where = map_filters((AnyOf(field, tuple(left)),), collection, self._services, self._deadline())
-            page = self._services.store.scroll(collection, self._deadline(), limit=PAGE, where=where)
+            page = read_page(self._services.store, collection, self._deadline(), limit=PAGE, where=where)
             seen = {key for point in page.points for key in self._read_ids(point)}
             shorter = [value for value in left if str(value) not in seen]
             found |= {str(value) for value in left} - {str(value) for value in shorter}

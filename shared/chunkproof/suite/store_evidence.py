@@ -13,6 +13,7 @@ from chunkproof.models.json import display_name
 from chunkproof.retrieval.backend import Backend, LocalBackend
 from chunkproof.retrieval.filters import map_filters
 from chunkproof.retrieval.lookup import find_point
+from chunkproof.retrieval.pages import read_page
 from chunkproof.retrieval.search import search
 from chunkproof.retrieval.vectors import cosine_with_text
 from chunkproof.suite.cases import TestCase
@@ -102,7 +103,8 @@ class StoreEvidence(ApiEvidence):
         services, deadline = self._services, self._deadline()
         where = map_filters((AnyOf(field, (value,)),), collection, services, deadline)
         name = services.vector_config(collection, deadline).name
-        return services.store.scroll(collection, deadline, limit=MAX_CHUNKS, where=where, with_vector=name).points
+        page = read_page(services.store, collection, deadline, limit=MAX_CHUNKS, where=where, with_vector=name)
+        return page.points
 
     def _count_allowed(self, filters: dict[str, Any], key: str, case: TestCase) -> int:
         services, deadline = self._services, self._deadline()
@@ -122,7 +124,9 @@ class StoreEvidence(ApiEvidence):
         collection = self._services.resolve_collection(case.collection_name)
         if collection not in self._usual:
             name = self._services.vector_config(collection, self._deadline()).name
-            page = self._services.store.scroll(collection, self._deadline(), limit=COMPARED_CHUNKS, with_vector=name)
+            page = read_page(
+                self._services.store, collection, self._deadline(), limit=COMPARED_CHUNKS, with_vector=name
+            )
             self._usual[collection] = dict(self._cosines(page.points))
         return self._usual[collection]
 
