@@ -15,9 +15,11 @@ from chunkproof.clients.transport import DeadlineTransport
 from chunkproof.runtime import container
 from chunkproof_cli.local.gateway import LambdaContext
 
+from support import emf
 from support.api import Reply, get, invoke, post
 from support.chunks import fill, make_services
 from support.cohere_server import KEY, cohere_server
+from support.log_lines import capture_stdout
 
 THREADS = 32
 SIZE = 8
@@ -107,6 +109,27 @@ def test_no_failure_is_mixed_up_with_another_or_with_a_success() -> None:
                 assert (body["chunk_id"], body["stored_text"]) == (str(n % SIZE), f"text {n % SIZE}")
             case 6:
                 assert reply.errors == [f"There is nothing at /nowhere/{n}"]
+
+
+def test_no_line_and_no_set_of_metrics_is_mixed_up(capsys: pytest.CaptureFixture[str]) -> None:
+    count = 480
+    events = [
+        post("/search", {"query_text": f"question {n}", "top_k": 1 + n % 7, "collection": "docs" if n % 3 else "none"})
+        for n in range(count)
+    ]
+
+    def send(n: int) -> None:
+        invoke(events[n], LambdaContext(aws_request_id=f"r-{n}", function_name=f"f-{n}"))
+
+    with capture_stdout(capsys) as output, ThreadPoolExecutor(THREADS) as pool:
+        list(pool.map(send, range(count)))
+        lines, metrics = {line["request_id"]: line for line in output.requests}, output.metrics
+    assert (len(lines), len(metrics)) == (count, count)
+    for written in metrics:
+        figures, line = emf.figures(written), lines[written["function"].replace("f", "r")]
+        assert figures["RequestLatency"] == line["stages_ms"]["total"]
+        assert figures["Errors"] == (line["status"] == 404)
+        assert ("ResultCount" in figures) == (line["status"] == 200)
 
 
 def test_looking_at_a_collection_does_not_disturb_searching_it() -> None:

@@ -241,6 +241,21 @@ def test_metrics_have_three_dimensions_and_no_other(deployed: Deploy, written: C
     assert now - 60_000 < metrics["_aws"]["Timestamp"] <= now
 
 
+def test_metrics_follow_the_settings_of_powertools(
+    deployed: Deploy, written: CapturedOutput, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with deployed():
+        monkeypatch.setenv("POWERTOOLS_METRICS_NAMESPACE", "Zoo")
+        monkeypatch.setenv("POWERTOOLS_SERVICE_NAME", "tapirs")
+        invoke(SEARCH)
+        (metrics,) = written.metrics
+        assert (metrics["_aws"]["CloudWatchMetrics"][0]["Namespace"], metrics["service"]) == ("Zoo", "tapirs")
+        written.clear()
+        monkeypatch.setenv("POWERTOOLS_METRICS_DISABLED", "true")
+        invoke(SEARCH)
+    assert (written.metrics, len(written.requests)) == ([], 1)
+
+
 @pytest.mark.parametrize("environment", [" ", "prüfung"])
 def test_an_environment_that_is_no_dimension_is_refused_at_start(environment: str) -> None:
     with pytest.raises(SettingsError, match="CHUNKPROOF_ENVIRONMENT"):

@@ -9,7 +9,7 @@ from typing import Any
 from chunkproof import errors
 from chunkproof.errors import ChunkproofError
 from chunkproof.models.validation import MismatchKind
-from chunkproof.runtime.emf import NAMESPACE
+from chunkproof.runtime.metrics import NAMESPACE
 
 from support.log_lines import Line
 from support.template import Stack, nested_stack

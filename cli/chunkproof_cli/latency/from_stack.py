@@ -7,7 +7,7 @@ from math import ceil
 
 from chunkproof import errors
 from chunkproof.errors import ChunkproofError, InvalidParameterError, UnavailableError
-from chunkproof.runtime.emf import NAMESPACE, SERVICE
+from chunkproof.runtime.metrics import NAMESPACE, SERVICE
 from chunkproof.runtime.telemetry import STAGE_METRICS
 from chunkproof.settings import Settings
 from chunkproof_cli.aws.stack import MetricQuery, Points, Stack, fetch_metric_data, find_stack

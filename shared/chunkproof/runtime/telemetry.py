@@ -2,13 +2,15 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from aws_lambda_powertools import Logger
+from aws_lambda_powertools.metrics import MetricUnit
 
-from chunkproof.runtime import emf
-from chunkproof.runtime.emf import SERVICE
+from chunkproof.runtime import metrics
+from chunkproof.runtime.metrics import SERVICE
 from chunkproof.settings import Settings
 from chunkproof.trace import RequestTrace
 
@@ -118,32 +120,34 @@ def _status(trace: RequestTrace) -> int:
 
 def _emit_metrics(trace: RequestTrace, context: Any, settings: Settings) -> None:
     function = getattr(context, "function_name", "unknown")
-    emf.write(_metrics(trace, settings), {"environment": settings.environment, "function": function})
+    # Powertools writes a line and its end separately. Under the logger's lock, no other thread writes between them.
+    with logger.registered_handler.lock or nullcontext():
+        metrics.emit(_metrics(trace, settings), {"environment": settings.environment, "function": function})
 
 
-def _metrics(trace: RequestTrace, settings: Settings) -> Iterator[emf.Figure]:
-    yield "RequestLatency", "Milliseconds", trace.stages_ms["total"]
+def _metrics(trace: RequestTrace, settings: Settings) -> Iterator[metrics.Figure]:
+    yield "RequestLatency", MetricUnit.Milliseconds, trace.stages_ms["total"]
     for stage, name in STAGE_METRICS.items():
         if stage in trace.stages_ms:
-            yield name, "Milliseconds", trace.stages_ms[stage]
+            yield name, MetricUnit.Milliseconds, trace.stages_ms[stage]
     if trace.gateway_ms is not None:
-        yield "GatewayLatency", "Milliseconds", trace.gateway_ms
-    yield "TargetMissed", "Count", _missed_target(trace, settings)
-    yield "ColdStart", "Count", bool(trace.cold_start)
-    yield "Errors", "Count", _status(trace) >= 400
-    yield "Faults", "Count", _status(trace) >= 500
+        yield "GatewayLatency", MetricUnit.Milliseconds, trace.gateway_ms
+    yield "TargetMissed", MetricUnit.Count, _missed_target(trace, settings)
+    yield "ColdStart", MetricUnit.Count, bool(trace.cold_start)
+    yield "Errors", MetricUnit.Count, _status(trace) >= 400
+    yield "Faults", MetricUnit.Count, _status(trace) >= 500
     if trace.code is not None:
-        yield f"Errors.{trace.code}", "Count", 1
+        yield f"Errors.{trace.code}", MetricUnit.Count, 1
     for circuit, name in CIRCUIT_METRICS.items():
         if circuit in (trace.circuits or {}):
-            yield name, "Count", (trace.circuits or {})[circuit] != "closed"
+            yield name, MetricUnit.Count, (trace.circuits or {})[circuit] != "closed"
     if trace.result_count is not None:
-        yield "ResultCount", "Count", trace.result_count
+        yield "ResultCount", MetricUnit.Count, trace.result_count
     if trace.top_score is not None:
-        yield "TopScore", "None", trace.top_score
+        yield "TopScore", MetricUnit.NoUnit, trace.top_score
     if trace.embedding_cached is not None:
-        yield "EmbeddingCacheHit", "Count", trace.embedding_cached
+        yield "EmbeddingCacheHit", MetricUnit.Count, trace.embedding_cached
     if trace.matches is not None:
-        yield "ChunkMismatch", "Count", not trace.matches
+        yield "ChunkMismatch", MetricUnit.Count, not trace.matches
     if trace.mismatch_kind is not None:
-        yield f"ChunkMismatch.{trace.mismatch_kind}", "Count", 1
+        yield f"ChunkMismatch.{trace.mismatch_kind}", MetricUnit.Count, 1
