@@ -101,7 +101,7 @@ suite-oracle: $(VENV)/.dev ## Compare our retrieval metrics with trec_eval's on 
 build: python313 $(VENV)/.dev $(SAM) ## Build functions and layer for Lambda (ARCH=arm64 or x86_64)
 	ARCHITECTURE=$(ARCH) PYTHON313=$(PYTHON313) $(SAM) build --build-dir $(BUILD) \
 	  --parameter-overrides Architecture=$(ARCH) QdrantUrl=http://built
-	@$(RUN) tools.release --stamp $(BUILD)/template.yaml --architecture $(ARCH) \
+	@$(RUN) tools.release --stamp $(BUILD)/template.yaml --architecture $(ARCH) --environment $(ENV) \
 	  --parameters '$(PARAMS)' >/dev/null
 	@du -sm $(BUILD)/*/ | awk '{printf "  %4d MB  %s\n", $$1, $$2}'
 

@@ -38,13 +38,24 @@ from support.template import (
     values_under,
 )
 
+WORKS_IN_SHARDS = {"Audit": "true", "Suite": "true"}
 NESTED = ROOT / "functions" / "observability" / "template.yaml"
 TOPIC = "arn:aws:sns:eu-central-1:123456789012:on-call"
 SEARCH, VALIDATION = "${SearchFunction}", "${ValidateChunkFunction}"
 # https://docs.aws.amazon.com/apigateway/latest/developerguide/http-api-metrics.html
 # https://docs.aws.amazon.com/lambda/latest/dg/monitoring-metrics-types.html
+MACHINE = "arn:${AWS::Partition}:states:${AWS::Region}:${AWS::AccountId}:stateMachine:${AWS::StackName}-"
 OF_AWS = {
     ("AWS/ApiGateway", (("ApiId", "${Api}"),)): {"Count", "4xx", "5xx"},
+    **{
+        ("AWS/States", (("StateMachineArn", f"{MACHINE}{name}"),)): {
+            "ExecutionsFailed",
+            "ExecutionsTimedOut",
+            "ExecutionsAborted",
+        }
+        for name in ("audit", "suite")
+    },
+    ("AWS/SQS", (("QueueName", "${AWS::StackName}-suite-not-started"),)): {"ApproximateNumberOfMessagesVisible"},
     ("AWS/Lambda", (("FunctionName", SEARCH),)): {"Errors", "Throttles", "ConcurrentExecutions"},
     ("AWS/Lambda", (("FunctionName", VALIDATION),)): {"Errors", "Throttles", "ConcurrentExecutions"},
 }
@@ -204,7 +215,7 @@ def test_an_address_that_would_receive_nothing_breaks_a_rule(parameters: dict[st
 
 
 def test_every_alarm_notifies_the_topic_when_it_starts_and_ends() -> None:
-    alarms = notifying_alarms(observability_stack())
+    alarms = notifying_alarms(observability_stack(**WORKS_IN_SHARDS))
     assert set(alarms) == {
         "LatencyAlarm",
         "FastBurnAlarm",
@@ -213,6 +224,9 @@ def test_every_alarm_notifies_the_topic_when_it_starts_and_ends() -> None:
         "CircuitAlarm",
         "ThrottleAlarm",
         "PassRateAlarm",
+        "AuditFailedAlarm",
+        "SuiteFailedAlarm",
+        "SuiteNotStartedAlarm",
     }
     for found in alarms.values():
         assert found["AlarmActions"] == found["OKActions"] == ["${AlarmTopic}"]
@@ -266,7 +280,7 @@ def test_only_alarms_of_this_account_and_region_may_use_key_and_topic() -> None:
 
 
 def test_cloudwatch_accepts_every_alarm() -> None:
-    for name, found in observability_stack().of_type("CloudWatch::Alarm").items():
+    for name, found in observability_stack(**WORKS_IN_SHARDS).of_type("CloudWatch::Alarm").items():
         if "Metrics" not in found:
             continue
         stats = [query["MetricStat"] for query in found["Metrics"] if "MetricStat" in query]
@@ -294,6 +308,12 @@ def test_missing_data_is_handled_on_purpose_and_the_template_says_why() -> None:
     assert {name: found["TreatMissingData"] for name, found in alarms.items()} == MISSING_DATA
     text = NESTED.read_text("utf-8")
     assert len(re.findall(r"TreatMissingData: \w+ # \w.{20,}", text)) == len(alarms)
+    every = observability_stack(**WORKS_IN_SHARDS).of_type("CloudWatch::Alarm")
+    assert {name: every[name]["TreatMissingData"] for name in set(every) - set(alarms)} == {
+        "AuditFailedAlarm": "notBreaching",
+        "SuiteFailedAlarm": "notBreaching",
+        "SuiteNotStartedAlarm": "ignore",  # a message stays, its metric does not
+    }
 
 
 def test_p95_over_the_target_in_three_of_five_minutes() -> None:
@@ -392,7 +412,7 @@ def test_a_pass_rate_below_the_minimum_raises_the_alarm() -> None:
 
 
 def test_metrics_of_aws_are_named_as_aws_names_them() -> None:
-    found = observability_stack()
+    found = observability_stack(**WORKS_IN_SHARDS)
     for metric in graphed_metrics(found) | watched_metrics(found):
         if metric.namespace.startswith("AWS/"):
             assert metric.name in OF_AWS[metric.namespace, metric.dimensions]
@@ -434,11 +454,29 @@ def test_the_dashboard_name_contains_stack_and_region() -> None:
     assert observability_stack().only("CloudWatch::Dashboard")["DashboardName"] == "${AWS::StackName}-${AWS::Region}"
 
 
-def test_the_dashboard_shows_the_state_of_every_alarm_that_notifies() -> None:
-    (shown,) = widgets(observability_stack(), "alarm")
-    assert set(shown["properties"]["alarms"]) == {
-        f"${{{name}.Arn}}" for name in notifying_alarms(observability_stack())
-    }
+@pytest.mark.parametrize("parameters", [{}, {"Audit": "true"}, {"Suite": "true"}, WORKS_IN_SHARDS], ids=str)
+def test_the_dashboard_shows_the_state_of_every_alarm_that_notifies(parameters: dict[str, str]) -> None:
+    found = observability_stack(**parameters)
+    (shown,) = widgets(found, "alarm")
+    assert set(shown["properties"]["alarms"]) == {f"${{{name}.Arn}}" for name in notifying_alarms(found)}
+
+
+def test_an_execution_that_fails_and_a_run_that_cannot_start_raise_an_alarm() -> None:
+    found = observability_stack(**WORKS_IN_SHARDS).of_type("CloudWatch::Alarm")
+    for name in ("AuditFailedAlarm", "SuiteFailedAlarm"):
+        assert returned(found[name])["Expression"] == "SUM([failed, late, aborted])"
+        assert (found[name]["ComparisonOperator"], found[name]["Threshold"]) == ("GreaterThanThreshold", 0)
+    by_hand = {"SuiteSchedule": "", "SuiteAfterDeployment": "false"}
+    without = observability_stack(**WORKS_IN_SHARDS, **by_hand).of_type("CloudWatch::Alarm")
+    assert set(found) - set(without) == {"SuiteNotStartedAlarm"}
+
+
+@pytest.mark.parametrize("name", ["audit", "suite"])
+def test_what_an_alarm_watches_is_what_the_other_application_makes(name: str) -> None:
+    made = nested_stack(f"{name.capitalize()}Application", **WORKS_IN_SHARDS)
+    assert made.only("StepFunctions::StateMachine")["StateMachineName"] == f"${{AWS::StackName}}-{name}"
+    if name == "suite":
+        assert made.only("SQS::Queue")["QueueName"] == "${AWS::StackName}-suite-not-started"
 
 
 def lines_of(properties: dict[str, Any]) -> list[float]:

@@ -1,5 +1,6 @@
 """The digest that publishes a version, and the zips of a package."""
 
+import json
 import re
 import shutil
 from pathlib import Path
@@ -14,7 +15,7 @@ from tools import package, release
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     """A copy of what a release is made from."""
-    for name in release.INPUTS:
+    for name in (*release.INPUTS, release.CONFIG, "functions/observability"):
         source = release.ROOT / name
         if source.is_dir():
             shutil.copytree(source, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -37,18 +38,82 @@ def test_the_same_release_has_the_same_digest(project: Path) -> None:
         "shared/requirements.txt",
         "functions/search/app.py",
         "template.yaml",
-        "samconfig.toml",
     ],
 )
-def test_one_line_of_code_layer_or_parameters_makes_another_release(project: Path, file: str) -> None:
+def test_one_line_of_code_layer_or_template_makes_another_release(project: Path, file: str) -> None:
     before = release.digest(project)
     with (project / file).open("a") as opened:
         opened.write("\n# one more line\n")
     assert release.digest(project) != before
 
 
-def test_parameters_of_the_command_line_count_too(project: Path) -> None:
-    assert release.digest(project, "MemorySize=2048") != release.digest(project, "MemorySize=1024")
+def configured(project: Path, *parameters: str, environment: str = "default") -> str:
+    """The digest with these parameters in samconfig.toml."""
+    (project / "samconfig.toml").write_text(
+        f"[{environment}.deploy.parameters]\nparameter_overrides = {json.dumps(parameters)}\n"
+    )
+    return release.digest(project, environment=environment)
+
+
+@pytest.mark.parametrize(
+    "parameter",
+    [
+        "MemorySize=2048",
+        "SecretArn=arn:aws:secretsmanager:x",  # through a condition too
+        "SubnetIds=subnet-1,subnet-2",
+        "LogQueries=true",
+        "EnvironmentName=prod",
+        "TracingLayerArn=arn",
+        "SnapStart=PublishedVersions",
+        "KmsKeyArn=arn",
+    ],
+)
+def test_a_parameter_that_reaches_a_function_makes_another_release(project: Path, parameter: str) -> None:
+    assert configured(project, "QdrantUrl=http://q", parameter) != configured(project, "QdrantUrl=http://q")
+    assert release.digest(project, parameter) != release.digest(project, "QdrantUrl=http://q")
+
+
+@pytest.mark.parametrize(
+    "parameter",
+    [
+        "AlarmEmail=on-call@example.com",
+        "SloPercent=99.9",
+        "ThrottleRate=10",
+        "JwtIssuer=https://issuer.example",
+        "LogRetentionDays=7",
+        "GradualRollout=true",
+        "ReservedConcurrency=5",
+        "Suite=true",
+        "AuditConcurrency=3",
+    ],
+)
+def test_a_parameter_that_reaches_no_function_does_not(project: Path, parameter: str) -> None:
+    same = configured(project, "QdrantUrl=http://q")
+    assert configured(project, parameter, "QdrantUrl=http://q") == same
+    assert release.digest(project, f"QdrantUrl=http://q {parameter}") == same
+
+
+def test_a_change_of_alarms_or_of_a_comment_in_the_configuration_is_not_a_release(project: Path) -> None:
+    before = release.digest(project)
+    for file in ("samconfig.toml", "functions/observability/template.yaml"):
+        with (project / file).open("a") as opened:
+            opened.write("\n# one more line\n")
+    assert release.digest(project) == before
+
+
+def test_parameters_are_read_as_sam_reads_them(project: Path) -> None:
+    same = configured(project, "MemorySize=512")
+    assert configured(project, "ParameterKey=MemorySize,ParameterValue=512") == same
+    assert configured(project, 'MemorySize="512"') == same
+    assert release.digest(project, 'MemorySize="512"') == same, "those of the command line replace the others"
+    (project / "samconfig.toml").write_text('[default.deploy.parameters]\nparameter_overrides = "MemorySize=512"\n')
+    assert release.digest(project) == same
+
+
+def test_environments_have_parameters_of_their_own(project: Path) -> None:
+    same = configured(project, "MemorySize=512")
+    assert configured(project, "MemorySize=512", environment="prod") == same
+    assert configured(project, "MemorySize=1024", environment="prod") != same
 
 
 def test_a_build_for_the_other_processor_is_another_release(

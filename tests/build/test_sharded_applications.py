@@ -21,7 +21,7 @@ def application(name: str, **parameters: str) -> Stack:
 
 
 def filled(name: str) -> dict[str, str]:
-    shared = {"Function": "arn", "Bucket": "bucket", "MaxConcurrency": "20", "RetrySeconds": "5"}
+    shared = {"Partition": "aws", "Function": "arn", "Bucket": "bucket", "MaxConcurrency": "20", "RetrySeconds": "5"}
     return {**shared, OWN[name][0]: "50"}
 
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from support.template import QDRANT_URL, Stack, parameter_values, resolve, stack, template, transform
+from support.template import QDRANT_URL, Stack, parameter_values, resolve, stack, template, transform, whole_stack
+from tools import release
 
 FUNCTIONS = ("SearchFunction", "ValidateChunkFunction")
 LOGS = {"SearchFunction": "SearchLogs", "ValidateChunkFunction": "ValidateChunkLogs"}
@@ -155,6 +156,13 @@ def test_a_function_has_the_layer_and_the_configured_memory(function: str) -> No
 
 
 @functions
+def test_the_layer_replaces_packages_of_a_tracing_layer(function: str) -> None:
+    found = stack(TracingLayerArn=CHANGED["TracingLayerArn"])
+    (layer,) = found.of_type("Lambda::LayerVersion")
+    assert properties(found, function)["Layers"] == [CHANGED["TracingLayerArn"], f"${{{layer}}}"]
+
+
+@functions
 def test_lambda_waits_longer_than_the_longest_deadline(function: str) -> None:
     longest = template()["Parameters"]["DeadlineMs"]["MaxValue"]
     assert properties(stack(), function)["Timeout"] * 1000 > longest
@@ -212,7 +220,7 @@ def test_every_log_group_belongs_to_the_stack_and_has_the_configured_retention()
     assert {name: group["LogGroupName"] for name, group in groups.items()} == {
         "SearchLogs": "/chunkproof/${AWS::StackName}/search",
         "ValidateChunkLogs": "/chunkproof/${AWS::StackName}/validate-chunk",
-        "AccessLogs": "/chunkproof/${AWS::StackName}/access",
+        "AccessLogs": "/aws/vendedlogs/chunkproof/${AWS::StackName}/access",
     }
     assert {group["RetentionInDays"] for group in groups.values()} == {"14"}
 
@@ -275,6 +283,19 @@ def test_no_other_parameter_publishes_a_version(parameter: str) -> None:
     assert versions(stack(**{"ReleaseDigest": DIGEST, parameter: CHANGED[parameter]})) == versions(same)
 
 
+@pytest.mark.parametrize("parameter", CHANGED)
+def test_the_digest_counts_every_parameter_that_changes_a_version(parameter: str) -> None:
+    counted = release.parameters_of_functions(release.read_template(release.ROOT / "template.yaml"))
+    before, after = (
+        [
+            {key: value for key, value in found.items() if key != "ReservedConcurrentExecutions"}  # of the function
+            for found in stack(**given).of_type("Lambda::Function").values()
+        ]
+        for given in ({}, {parameter: CHANGED[parameter]})
+    )
+    assert before == after or parameter in counted
+
+
 def test_uploading_the_same_release_again_publishes_no_version() -> None:
     written, given = template(), {"QdrantUrl": QDRANT_URL, "ReleaseDigest": DIGEST}
     again = transform(written, given, packaged="s3://another-bucket/later")
@@ -285,6 +306,20 @@ def test_uploading_the_same_release_again_publishes_no_version() -> None:
 def test_snapstart_is_on_only_when_enabled(function: str) -> None:
     assert "SnapStart" not in properties(stack(), function)
     assert properties(stack(SnapStart="PublishedVersions"), function)["SnapStart"] == {"ApplyOn": "PublishedVersions"}
+
+
+def test_a_version_is_deleted_when_its_successor_serves() -> None:
+    # AWS charges for the snapshot of every version that is kept.
+    for parameters in ({}, {"SnapStart": "PublishedVersions", "GradualRollout": "true"}):
+        found = stack(**parameters)
+        assert {found.resources[name]["DeletionPolicy"] for name in versions(found)} == {"Delete"}
+
+
+@functions
+def test_a_new_digest_changes_the_function_itself(function: str) -> None:
+    # Lambda refuses to publish a version of a function that is as it was.
+    before, after = (properties(stack(ReleaseDigest=digest), function) for digest in (DIGEST, OTHER_DIGEST))
+    assert before != after
 
 
 def test_a_new_version_gets_all_traffic_at_once_by_default() -> None:
@@ -329,7 +364,7 @@ def test_an_alarm_watches_for_errors_of_what_callers_reach(function: str, rollou
         "FunctionName": f"${{{function}}}",
         "Resource": f"${{{function}}}:live",
     }
-    assert both["Expression"] == "FILL(failed, 0) + FILL(broken, 0)"
+    assert both["Expression"] == "SUM([failed, broken])"
     assert broken["MetricStat"]["Metric"]["MetricName"] == BROKEN[function]
 
 
@@ -346,5 +381,13 @@ def test_a_bug_answered_with_a_500_counts_as_an_error_by_its_log_line(function: 
 def test_one_error_raises_the_alarm_and_missing_data_does_not(function: str) -> None:
     alarm = stack().of_type("CloudWatch::Alarm")[ALARMS[function]]
     assert (alarm["ComparisonOperator"], alarm["Threshold"]) == ("GreaterThanThreshold", 0)
-    assert alarm["EvaluationPeriods"] == 1
+    # A metric may arrive minutes late: an error in any of the last five minutes counts.
+    assert (alarm["DatapointsToAlarm"], alarm["EvaluationPeriods"]) == (1, 5)
     assert alarm["TreatMissingData"] == "notBreaching"
+
+
+def test_no_alarm_fills_missing_points() -> None:
+    # With FILL, the newest point of a metric that arrives late is always the fill value.
+    found = whole_stack(Audit="true", Suite="true").of_type("CloudWatch::Alarm")
+    assert len(found) > 10
+    assert not [name for name, alarm in found.items() if "FILL" in json.dumps(alarm)]

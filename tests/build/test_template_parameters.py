@@ -38,6 +38,7 @@ SETTING_OF_PARAMETER = {
     "LatencyTargetMs": "latency_target_ms",
     "CacheEntries": "cache_entries",
 }
+EXTENSION = "arn:aws:lambda:eu-central-1:187925254637:layer:AWS-Parameters-and-Secrets-Lambda-Extension-Arm64:18"
 TOKENS = {"JwtIssuer": "https://issuer.example", "JwtAudience": "search"}
 
 every_parameter = pytest.mark.parametrize("name", PARAMETERS)
@@ -115,6 +116,7 @@ def test_the_address_of_qdrant_is_all_that_must_be_given() -> None:
         ("SecretArn", "a-name"),
         ("SecretArn", "arn:aws:ssm:eu-central-1:123456789012:parameter/keys"),
         ("SecretKmsKeyArn", "alias/keys"),
+        ("SecretKmsKeyArn", "arn:aws:kms:eu-central-1:123456789012:alias/keys"),
         ("JwtIssuer", "http://issuer.example"),
         ("PublicHealth", "yes"),
         ("GradualRollout", "True"),
@@ -156,6 +158,8 @@ def test_a_collection_without_a_name_is_refused() -> None:
         {"TenantClaim": "tenant", "TenantField": "org.id", **TOKENS},
         {"SubnetIds": "subnet-1", "SecurityGroupIds": "sg-1"},
         {"SecurityGroupIds": "sg-1"},
+        {"SnapStart": "PublishedVersions"},
+        {"SecretsExtensionArn": EXTENSION},
     ],
     ids=str,
 )
@@ -190,8 +194,13 @@ def test_parameters_that_belong_together_break_no_rule(parameters: dict[str, str
             {"TenantClaim": "tenant", "TenantField": "tenant"},
             "With TenantClaim, JwtIssuer must name who issues the tokens; IAM signatures carry no claims",
         ),
+        (
+            {"SnapStart": "PublishedVersions", "SecretsExtensionArn": EXTENSION},
+            "With SnapStart, SecretsExtensionArn must be empty; the extension needs AWS_SESSION_TOKEN, which such "
+            "functions do not have",
+        ),
     ],
-    ids=["no-audience", "no-digest", "no-group", "no-claim", "no-field", "no-issuer"],
+    ids=["no-audience", "no-digest", "no-group", "no-claim", "no-field", "no-issuer", "snapshot-and-extension"],
 )
 def test_a_parameter_without_its_companion_breaks_a_rule(parameters: dict[str, str], message: str) -> None:
     assert broken_rules(**parameters) == [message]

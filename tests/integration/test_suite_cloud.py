@@ -43,6 +43,7 @@ FATES = [
     {"name": "wrong", "query_text": "x" * 10_001, "expected_doc_ids": ["pump-0"]},
 ]
 SHARD_CASES = 5
+THROTTLED = type("Lambda.TooManyRequestsException", (Exception,), {})("Rate Exceeded")
 
 
 class Embedder(Words):
@@ -278,10 +279,27 @@ def test_an_invalid_suite_fails_at_once_with_the_reason(cloud: Cloud, content: b
 
 
 @pytest.mark.server
-def test_a_stack_without_a_published_suite_says_so(cloud: Cloud) -> None:
+def test_before_a_suite_is_published_a_scheduled_run_ends_without_a_failure(cloud: Cloud) -> None:
     found = cloud.execute({"suite": f"s3://{BUCKET}/suite.json", "collection": "", "source": ""})
+    assert (found["status"], cloud.calls) == ("SUCCEEDED", {("split", None): 1})
+
+
+@pytest.mark.server
+def test_a_missing_suite_that_was_asked_for_says_so(cloud: Cloud) -> None:
+    found = cloud.execute({"suite": f"s3://{BUCKET}/mine.json", "collection": "", "source": ""})
     assert (found["status"], found["error"]) == ("FAILED", "NotFoundError")
-    assert f"There is no s3://{BUCKET}/suite.json: upload the suite with chunkproof suite publish" in found["cause"]
+    assert f"There is no s3://{BUCKET}/mine.json: upload the suite with chunkproof suite publish" in found["cause"]
+
+
+@pytest.mark.server
+def test_a_step_that_lambda_throttles_waits_longer_than_one_that_fails(cloud: Cloud) -> None:
+    def throttle(event: dict[str, Any], call: int) -> None:
+        if event["step"] == "merge" and call <= 4:  # States.ALL gives up after two
+            raise THROTTLED
+
+    cloud.trouble = throttle
+    assert run(cloud, document())["status"] == "SUCCEEDED"
+    assert cloud.calls["merge", None] == 5
 
 
 @pytest.mark.server

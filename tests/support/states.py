@@ -125,7 +125,7 @@ def _deploy(name: str, filled: Mapping[str, str]) -> None:
 def definition(name: str, filled: Mapping[str, str]) -> str:
     """Return the state machine's definition with its substitutions made."""
     text = (ROOT / f"functions/{name}/{name}.asl.json").read_text("utf-8")
-    for key, value in filled.items():
+    for key, value in {"Partition": "aws", **filled}.items():
         text = text.replace("${" + key + "}", value)
     assert "${" not in text
     return text

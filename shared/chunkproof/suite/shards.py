@@ -50,6 +50,10 @@ class ShardFailedError(UnavailableError):
     code = "SHARD_FAILED"
 
 
+class NotPublishedError(NotFoundError):
+    """The stack has no suite yet: a run that its schedule or a deployment started ends without a failure."""
+
+
 @dataclass(frozen=True, slots=True)
 class SuiteRequest:
     """What to run: the suite's address, and the collection of cases that name none."""
@@ -99,7 +103,12 @@ class ShardedSuite:
     def split(self, request: SuiteRequest, backend: Backend) -> ShardPlan:
         """Check the suite and its collections, and write its shards."""
         started_at, address = datetime.now(UTC), request.suite
-        suite = read_stored_suite(address)
+        try:
+            suite = read_stored_suite(address)
+        except NotFoundError as error:
+            if address == self._folder.bucket.address(PUBLISHED):
+                raise NotPublishedError(error.message) from None
+            raise
         cases = assign_collection(suite.cases, request.collection or suite.collection or request.default_collection)
         if len(cases) > MAX_CASES:
             raise InvalidParameterError(f"{address} has {len(cases):,} cases, more than {MAX_CASES:,}: run it in parts")
