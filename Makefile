@@ -177,6 +177,10 @@ site: $(SITE_VENV)/bin/mkdocs ## Build the documentation as a searchable site, i
 dashboard: $(VENV)/.dev ## Draw the layout of the CloudWatch dashboard, into docs/dashboard.svg
 	@$(RUN) tools.dashboard
 
+.PHONY: costs
+costs: $(VENV)/.dev ## Print what a stack costs in a month, item by item (PARAMS="Suite=true", REQUESTS=100000)
+	@$(RUN) tools.costs --parameters '$(PARAMS)' $(if $(REQUESTS),--requests $(REQUESTS))
+
 .PHONY: lock
 lock: $(VENV)/.dev ## Pin the dependencies again from pyproject.toml
 	$(RUN) tools.pins

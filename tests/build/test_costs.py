@@ -1,0 +1,67 @@
+"""The costs that `make costs` computes from the transformed template."""
+
+import json
+
+import pytest
+
+from support.template import Stack, whole_stack
+from tools import costs
+
+
+def usd(items: "costs.Iterator[costs.Item]") -> dict[str, float]:
+    return {item.name: round(item.usd, 2) for item in items if item.usd}
+
+
+def test_an_idle_stack_costs_eight_dollars_and_a_half() -> None:
+    # A dashboard, 31 watched metrics, two composite alarms, a key and a secret.
+    assert usd(costs.idle_items(whole_stack())) == {
+        "dashboards": 3.00,
+        "metrics that alarms read": 3.10,
+        "composite alarms": 1.00,
+        "KMS keys": 1.00,
+        "secrets (made by `make secret`)": 0.40,
+    }
+
+
+def test_snapshots_are_charged_by_memory_for_each_function() -> None:
+    found = whole_stack(SnapStart="PublishedVersions", MemorySize="2048")
+    assert usd(costs.idle_items(found))["GB of SnapStart snapshots"] == pytest.approx(4 * 3.90, abs=0.01)
+
+
+def test_requests_add_what_they_use() -> None:
+    found = usd(costs.steady_items(whole_stack(), 1_000_000))
+    assert (found["million API requests"], found["million Lambda requests"]) == (1.00, 0.20)
+    # A million times 0.4 s at 1 GB on arm64.
+    assert found["GB-seconds of Lambda"] == 5.33
+    slower = usd(costs.steady_items(whole_stack(Architecture="x86_64", MemorySize="2048"), 1_000_000))
+    assert slower["GB-seconds of Lambda"] == 13.33
+
+
+def test_metrics_of_routes_are_off_and_would_be_counted() -> None:
+    stage = whole_stack().only("ApiGatewayV2::Stage")
+    assert stage["DefaultRouteSettings"]["DetailedMetricsEnabled"] is False
+    assert "metrics of routes" not in usd(costs.steady_items(whole_stack(), 1))
+    resources = json.loads(json.dumps(whole_stack().resources))
+    for resource in resources.values():
+        if resource["Type"] == "AWS::ApiGatewayV2::Stage":
+            resource["Properties"]["DefaultRouteSettings"]["DetailedMetricsEnabled"] = True
+    assert usd(costs.steady_items(Stack(resources, {}), 1))["metrics of routes"] == pytest.approx(9.00)
+
+
+def test_metrics_are_emitted_without_a_dashboard_too() -> None:
+    without = whole_stack(Observability="false")
+    assert costs.emitted_by_requests(without) == costs.emitted_by_requests(whole_stack())
+    assert {metric.name for metric in costs.emitted_by_requests(without)} >= {"RequestLatency", "TargetMissed"}
+
+
+def test_the_command_names_a_wrong_parameter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["costs", "--parameters", "MemorySize=1"])
+    with pytest.raises(SystemExit, match="--parameters: MemorySize is out of range"):
+        costs.main()
+
+
+def test_the_command_prints_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("sys.argv", ["costs", "--json"])
+    costs.main()
+    printed = json.loads(capsys.readouterr().out)
+    assert round(sum(item["usd"] for item in printed["idle"]), 2) == 8.50

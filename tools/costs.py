@@ -1,0 +1,147 @@
+"""What a stack costs in a month, item by item: `make costs` computes it from the transformed template.
+
+Idle is what AWS charges for a stack that no one calls; steady adds what `--requests` a month cause. Prices are AWS's
+list prices in tools/prices.toml; Qdrant and Cohere are not included.
+
+Examples:
+  make costs
+  make costs PARAMS="SnapStart=PublishedVersions Suite=true" REQUESTS=5000000
+"""
+
+import argparse
+import json
+import logging
+import shlex
+import tomllib
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from support.observability import alarm_metrics, graphed_metrics
+from support.template import RefusedError, Stack, stack, whole_stack
+
+PRICES: dict[str, Any] = tomllib.loads(Path(__file__).with_name("prices.toml").read_text("utf-8"))
+REQUESTS = 100_000
+# Assumptions about one request: what Lambda charges for, a cold start for one request in a hundred included, and the
+# log lines of function and gateway.
+BILLED_MS = 400
+LOG_BYTES = 4_000
+# Metrics that only errors, mismatches and suites emit.
+OCCASIONAL = ("Errors.", "ChunkMismatch")
+GB = 1024**3
+
+
+@dataclass(frozen=True)
+class Item:
+    """One row: what is charged, how much of it, and the dollars a month."""
+
+    name: str
+    amount: str
+    usd: float
+
+
+def idle_items(found: Stack) -> Iterator[Item]:
+    """What is charged without any request."""
+    month = PRICES["month"]
+    yield _counted("dashboards", len(found.of_type("CloudWatch::Dashboard")), month["dashboard"])
+    watched = sum(len(alarm_metrics(alarm)) for alarm in found.of_type("CloudWatch::Alarm").values())
+    yield _counted("metrics that alarms read", watched, month["alarm_metric"])
+    yield _counted("composite alarms", len(found.of_type("CloudWatch::CompositeAlarm")), month["composite_alarm"])
+    yield _counted("KMS keys", len(found.of_type("KMS::Key")), month["kms_key"])
+    yield _counted("secrets (made by `make secret`)", 1, month["secret"])
+    snapshots = [f for f in found.of_type("Lambda::Function").values() if "SnapStart" in f]
+    memory = sum(int(function["MemorySize"]) for function in snapshots) / 1024
+    yield _counted("GB of SnapStart snapshots", memory, month["snapshot_gb"])
+
+
+def steady_items(found: Stack, requests: int) -> Iterator[Item]:
+    """What `requests` requests in a month add."""
+    month, million = PRICES["month"], PRICES["million"]
+    yield _counted("custom metrics that requests emit", len(emitted_by_requests(found)), month["custom_metric"])
+    routes = sum(len(api["Body"]["paths"]) for api in found.of_type("ApiGatewayV2::Api").values())
+    detailed = any(_has_route_metrics(stage) for stage in found.of_type("ApiGatewayV2::Stage").values())
+    yield _counted("metrics of routes", routes * 6 if detailed else 0, month["route_metric"])
+    yield _counted("million API requests", requests / 1e6, million["api_request"])
+    yield _counted("million Lambda requests", requests / 1e6, million["lambda_request"])
+    function = found.of_type("Lambda::Function")["SearchFunction"]
+    (architecture,) = function["Architectures"]
+    seconds = requests * BILLED_MS / 1000 * int(function["MemorySize"]) / 1024
+    yield _counted("GB-seconds of Lambda", seconds, PRICES["gigabyte_second"][f"lambda_{architecture}"])
+    logged = requests * LOG_BYTES / GB
+    yield _counted("GB of logs written", logged, PRICES["gigabyte"]["log_ingested"])
+    days = int(found.of_type("Logs::LogGroup")["SearchLogs"]["RetentionInDays"])
+    yield _counted("GB of logs stored", logged * days / 30, month["log_gb_stored"])
+    traced = function.get("TracingConfig", {}).get("Mode") == "Active"
+    yield _counted("million traces", requests / 1e6 if traced else 0, million["trace"])
+
+
+def emitted_by_requests(found: Stack) -> set[Any]:
+    """The product's metrics that ordinary requests emit: each is a custom metric while there is traffic.
+
+    Without the dashboard, which lists them, they are emitted just the same.
+    """
+    shown = found if found.of_type("CloudWatch::Dashboard") else whole_stack()
+    own = {metric for metric in graphed_metrics(shown) if metric.namespace == "Chunkproof"}
+    return {
+        metric
+        for metric in own
+        if not metric.name.startswith(OCCASIONAL) and not dict(metric.dimensions)["function"].endswith("-suite")
+    }
+
+
+def report(requests: int = REQUESTS, **parameters: str) -> str:
+    """The table, in Markdown."""
+    found = whole_stack(**parameters)
+    idle, steady = _charged(idle_items(found)), _charged(steady_items(found, requests))
+    total = sum(item.usd for item in idle)
+    rows = [
+        f"| item | amount | USD a month ({PRICES['date']}) |",
+        "|---|---:|---:|",
+        *(_row(item) for item in idle),
+        f"| **idle** | | **{total:.2f}** |",
+        *(_row(item) for item in steady),
+        f"| **steady, {requests:,} requests** | | **{total + sum(item.usd for item in steady):.2f}** |",
+    ]
+    return "\n".join(rows) + "\n"
+
+
+def _charged(items: Iterator[Item]) -> list[Item]:
+    return [item for item in items if item.usd]
+
+
+def _counted(name: str, count: float, price: float) -> Item:
+    amount = f"{count:,}" if isinstance(count, int) else f"{count:,.0f}" if count >= 100 else f"{count:.2f}"
+    return Item(name, amount, count * price)
+
+
+def _row(item: Item) -> str:
+    return f"| {item.name} | {item.amount} | {item.usd:.2f} |"
+
+
+def _has_route_metrics(stage: dict[str, Any]) -> bool:
+    return bool(stage.get("DefaultRouteSettings", {}).get("DetailedMetricsEnabled"))
+
+
+def main() -> None:
+    logging.disable(logging.WARNING)  # of SAM's translator
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--requests", type=int, default=REQUESTS, help="a month")
+    arguments.add_argument("--parameters", default="", help="of the template, such as Suite=true")
+    arguments.add_argument("--json", action="store_true", help="print the items as JSON")
+    given = arguments.parse_args()
+    parameters = dict(one.split("=", 1) for one in shlex.split(given.parameters))
+    try:
+        stack(**parameters)
+    except RefusedError as refused:
+        raise SystemExit(f"--parameters: {refused}") from None
+    if given.json:
+        found = whole_stack(**parameters)
+        items = {"idle": idle_items(found), "steady": steady_items(found, given.requests)}
+        print(json.dumps({kind: [asdict(item) for item in _charged(rows)] for kind, rows in items.items()}, indent=2))
+    else:
+        print(report(given.requests, **parameters), end="")
+
+
+if __name__ == "__main__":
+    main()
