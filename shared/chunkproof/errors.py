@@ -22,6 +22,7 @@ ChunkproofError
 │   ├── VectorStoreUnavailableError  QDRANT_UNAVAILABLE
 │   │   ├── VectorStoreTimeoutError  QDRANT_TIMEOUT
 │   │   └── VectorStoreRefusedError
+│   ├── SecretTimeoutError         SECRET_TIMEOUT
 │   └── NotConfiguredError         NOT_CONFIGURED
 │       └── SettingsError
 ├── CorruptChunkError              CORRUPT_CHUNK         500
@@ -208,6 +209,12 @@ class VectorStoreTimeoutError(VectorStoreUnavailableError):
 
 class VectorStoreRefusedError(VectorStoreUnavailableError):
     """Qdrant rejected the request, perhaps because the collection has been recreated."""
+
+
+class SecretTimeoutError(UnavailableError):
+    """The secret with the keys could not be read within the time left; a later request may read it."""
+
+    code = "SECRET_TIMEOUT"
 
 
 class NotConfiguredError(UnavailableError):

@@ -375,6 +375,7 @@ def test_a_bug_answered_with_a_500_counts_as_an_error_by_its_log_line(function: 
     assert found["MetricTransformations"][0]["MetricName"] == BROKEN[function]
     for code in ("INTERNAL", "NOT_CONFIGURED"):
         assert f'($.code = "{code}")' in found["FilterPattern"]
+    assert "SECRET_TIMEOUT" not in found["FilterPattern"], "a slow cold start takes back no release"
 
 
 @functions

@@ -95,13 +95,13 @@ def secret(services: Services, monkeypatch: pytest.MonkeyPatch) -> Iterator[Secr
     }.items():
         monkeypatch.setenv(variable, value)
     monkeypatch.delenv("AWS_PROFILE", raising=False)
-    fetch = secrets._fetch_from_aws
+    read = secrets._read_from_aws
 
-    def counted(arn: str) -> Any:
+    def counted(arn: str, seconds: float) -> str | bytes:
         made.reads += 1
-        return fetch(arn)
+        return read(arn, seconds)
 
-    monkeypatch.setattr(secrets, "_fetch_from_aws", counted)
+    monkeypatch.setattr(secrets, "_read_from_aws", counted)
     with mock_aws(), new_process():
         made = Secret(boto3.client("secretsmanager"))
         made.create(OLD)
@@ -237,7 +237,7 @@ def test_while_a_secret_is_malformed_the_old_keys_are_used(
     assert (ask().status, secret.reads) == (200, 2)
     (line,) = written.saying(KEPT_LINE)
     assert line["level"] == "WARNING"
-    assert secret.arn in line["reason"]
+    assert line["secret_arn"] == secret.arn
     for hidden in ("s3cr3t", *OLD.values()):
         assert hidden not in written.text
     clock.now += 14.9
@@ -261,7 +261,7 @@ def test_a_refused_key_whose_secret_became_malformed_is_sent_once_and_reported_a
     assert "refused the key" in reply.json["qdrant"]["message"]
     assert "refused the key" in reply.json["embedder"]["message"]
     assert (secret.reads, services.calls()) == (2, {"qdrant": 1, "cohere": 1})
-    assert [secret.arn in line["reason"] for line in written.saying(KEPT_LINE)] == [True]
+    assert [line["secret_arn"] == secret.arn for line in written.saying(KEPT_LINE)] == [True]
     assert "s3cr3t" not in written.text + reply.text
 
 
@@ -273,22 +273,25 @@ def test_after_a_secret_was_deleted_the_old_keys_are_used(
     secret.client.delete_secret(SecretId=secret.arn, ForceDeleteWithoutRecovery=True)
     assert ask().status == 200
     (line,) = written.saying(KEPT_LINE)
-    assert secret.arn in line["reason"]
+    assert line["secret_arn"] == secret.arn
 
 
 # the first read
 
 
-def test_a_missing_secret_is_named_in_the_response_and_in_the_log(
+def test_a_missing_secret_is_an_error_that_only_the_log_names_it_in(
     secret: Secret, services: Services, written: CapturedOutput
 ) -> None:
     secret.client.delete_secret(SecretId=secret.arn, ForceDeleteWithoutRecovery=True)
     reply = invoke(get("/collections/docs"))
     assert (reply.status, reply.code) == (503, "NOT_CONFIGURED")
-    reason = f"The secret {secret.arn} could not be read (ResourceNotFoundException)"
+    reason = "The secret of CHUNKPROOF_SECRET_ARN could not be read (ResourceNotFoundException)"
     assert reply.errors == [reason]
     (line,) = written.requests
     assert (line["level"], line["code"], line["reasons"]) == ("ERROR", "NOT_CONFIGURED", [reason])
+    (warning,) = written.saying("the secret could not be read")
+    assert (warning["secret_arn"], warning["reason"]) == (secret.arn, reason)
+    assert secret.arn not in reply.text
     assert services.calls() == {"qdrant": 0, "cohere": 0}
 
 
@@ -299,7 +302,7 @@ def test_a_malformed_secret_is_named_and_not_shown(secret: Secret, written: Capt
     assert (reply.status, reply.code) == (503, "NOT_CONFIGURED")
     (line,) = written.requests
     assert line["reasons"] == reply.errors
-    assert reply.errors[0].startswith(f"The secret {secret.arn} is not ")
+    assert reply.errors[0].startswith("The secret of CHUNKPROOF_SECRET_ARN is not ")
     assert "s3cr3t" not in written.text + reply.text
 
 

@@ -13,8 +13,8 @@ STATUS_OF = {
     "INDEX_REQUIRED": 400, "UNSUPPORTED_DISTANCE": 400, "FORBIDDEN": 403, "CHUNK_NOT_FOUND": 404,
     "COLLECTION_NOT_FOUND": 404, "NOT_FOUND": 404, "METHOD_NOT_ALLOWED": 405, "REQUEST_TOO_LARGE": 413,
     "RESPONSE_TOO_LARGE": 413, "RATE_LIMITED": 429, "EMBEDDING_FAILED": 503, "EMBEDDING_TIMEOUT": 503,
-    "QDRANT_UNAVAILABLE": 503, "QDRANT_TIMEOUT": 503, "NOT_CONFIGURED": 503, "INTERNAL": 500,
-    "CORRUPT_CHUNK": 500,
+    "QDRANT_UNAVAILABLE": 503, "QDRANT_TIMEOUT": 503, "SECRET_TIMEOUT": 503, "NOT_CONFIGURED": 503,
+    "INTERNAL": 500, "CORRUPT_CHUNK": 500,
 }  # fmt: skip
 
 
@@ -53,6 +53,7 @@ def test_every_class_has_a_code_of_the_contract_with_that_status(error):
         ("EmbeddingTimeoutError", "EMBEDDING_TIMEOUT", 503),
         ("VectorStoreUnavailableError", "QDRANT_UNAVAILABLE", 503),
         ("VectorStoreTimeoutError", "QDRANT_TIMEOUT", 503),
+        ("SecretTimeoutError", "SECRET_TIMEOUT", 503),
         ("NotConfiguredError", "NOT_CONFIGURED", 503),
         ("SettingsError", "NOT_CONFIGURED", 503),
         ("CorruptChunkError", "CORRUPT_CHUNK", 500),

@@ -3,8 +3,10 @@
 import json
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from math import inf
+from threading import Lock
 from time import monotonic
 from typing import Any
 
@@ -12,20 +14,23 @@ from pydantic import SecretStr
 
 from chunkproof import deadline
 from chunkproof.clients.secrets_extension import SecretsExtension
-from chunkproof.errors import NotConfiguredError
+from chunkproof.errors import NotConfiguredError, SecretTimeoutError
 from chunkproof.settings import Settings
 
 MAX_AGE_S = 300
 MIN_REFETCH_S = 15
 NO_DEADLINE_S = 10
+SOURCE = "secret of CHUNKPROOF_SECRET_ARN"
 
 log = logging.getLogger(__name__)
+_building = Lock()  # a session of boto3 builds one client at a time
 
 
 class Keys:
     """The headers that carry each service's key.
 
     The secret is read when a key is first needed. Without `CHUNKPROOF_SECRET_ARN` there is no call to AWS.
+    Messages name that setting, and never the secret's ARN: callers get them.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -40,9 +45,15 @@ class Keys:
         """Return the header with Cohere's key, which is required."""
         key = self._key("COHERE_API_KEY", self._settings.cohere_api_key)
         if not key:
-            where = f"in the secret {self._settings.secret_arn}" if self._settings.secret_arn else "set"
+            where = f"in the {SOURCE}" if self._settings.secret_arn else "set"
             raise NotConfiguredError(f"COHERE_API_KEY is not {where}")
         return {"authorization": f"Bearer {key}"}
+
+    def prepare(self) -> None:
+        """Import what reading the secret needs, before the first request; opens no socket."""
+        given = self._settings.qdrant_api_key and self._settings.cohere_api_key
+        if self._settings.secret_arn and not given and self._extension() is None:
+            _aws_session()
 
     def expire(self) -> None:
         """Read the secret again before the next call, because a service refused a key."""
@@ -50,9 +61,11 @@ class Keys:
             self._secret(arn).expire()
 
     def _secret(self, arn: str) -> "_Secret":
+        return _secret(arn, self._extension())
+
+    def _extension(self) -> SecretsExtension | None:
         port, token = self._settings.secrets_port, self._settings.session_token
-        extension = SecretsExtension(port, token.get_secret_value()) if port and token else None
-        return _secret(arn, extension)
+        return SecretsExtension(port, token.get_secret_value()) if port and token else None
 
     def _key(self, name: str, setting: SecretStr | None) -> str | None:
         arn = self._settings.secret_arn
@@ -93,21 +106,28 @@ class _Secret:
                 self._values = self._fetch()
                 self._was_refused = False
                 self._valid_until = monotonic() + MAX_AGE_S
-            except NotConfiguredError as error:
+            except (NotConfiguredError, SecretTimeoutError) as error:
+                about = {"secret_arn": self._arn, "reason": error.message}
                 if not self._values:
+                    log.warning("the secret could not be read", extra=about)
                     raise
-                log.warning(
-                    "the secret could not be read again; the old one is used",
-                    extra={"reason": error.message},
-                )
+                log.warning("the secret could not be read again; the old one is used", extra=about)
                 self._valid_until = monotonic() + MIN_REFETCH_S
         return self._values
 
     def _fetch(self) -> Mapping[str, str]:
+        # In a thread: the timeouts of both clients apply to each read, and a DNS lookup or an import has none.
+        seconds = _seconds_left()
+        try:
+            return _check(deadline.run_with_timeout(lambda: self._read_text(seconds), seconds))
+        except TimeoutError:
+            raise SecretTimeoutError(f"The {SOURCE} could not be read in time") from None
+
+    def _read_text(self, seconds: float) -> str | bytes:
         """Read from the extension, unless it returned a key that was refused: it has a cache of its own."""
         extension = None if self._was_refused else self._extension
-        text = extension.read(self._arn, _seconds_left() / 2) if extension else None
-        return _fetch_from_aws(self._arn) if text is None else _check(self._arn, _parse(self._arn, text))
+        text = extension.read(self._arn, seconds / 2) if extension else None
+        return _read_from_aws(self._arn, seconds) if text is None else text
 
 
 @cache
@@ -118,33 +138,39 @@ def _secret(arn: str, extension: SecretsExtension | None) -> _Secret:
 def clear_secret_cache() -> None:
     """Read every secret again when it is next needed."""
     _secret.cache_clear()
+    _aws_session.cache_clear()
 
 
-def _fetch_from_aws(arn: str) -> Mapping[str, str]:
-    from aws_lambda_powertools.utilities.parameters import SecretsProvider
-    from aws_lambda_powertools.utilities.parameters.exceptions import (
-        GetParameterError,
-        TransformParameterError,
-    )
-    from botocore.config import Config
+@cache
+def _aws_session() -> Any:
+    """Import boto3 and load its description of Secrets Manager, which takes longer than the rest of a cold start.
+
+    No credentials are looked up yet: under SnapStart they come from an HTTP endpoint, and not before the restore.
+    """
+    import boto3
     from botocore.exceptions import BotoCoreError
 
-    left = _seconds_left()
-    config = Config(connect_timeout=left, read_timeout=left, retries={"total_max_attempts": 1})
+    session = boto3.Session()
+    with suppress(BotoCoreError):  # such as no region: reading the secret will report it
+        session.client("secretsmanager", aws_access_key_id="unused", aws_secret_access_key="unused")  # noqa: S106
+    return session
 
-    def get() -> Any:
-        return SecretsProvider(boto_config=config).get(arn, transform="json", force_fetch=True)
 
+def _read_from_aws(arn: str, seconds: float) -> str | bytes:
+    session = _aws_session()
+    from botocore.config import Config
+    from botocore.exceptions import BotoCoreError, ClientError, ConnectTimeoutError, ReadTimeoutError
+
+    config = Config(connect_timeout=seconds, read_timeout=seconds, retries={"total_max_attempts": 1})
     try:
-        # botocore's timeouts apply to the connect and to each read; its DNS lookup has none.
-        secret = deadline.run_with_timeout(get, left)
-    except TimeoutError:
-        raise NotConfiguredError(f"The secret {arn} could not be read in time") from None
-    except TransformParameterError:
-        raise NotConfiguredError(f"The secret {arn} is not JSON") from None
-    except (GetParameterError, BotoCoreError) as error:
-        raise NotConfiguredError(f"The secret {arn} could not be read ({_reason(error)})") from None
-    return _check(arn, secret)
+        with _building:
+            client = session.client("secretsmanager", config=config)
+        secret = client.get_secret_value(SecretId=arn)
+    except (ConnectTimeoutError, ReadTimeoutError):
+        raise TimeoutError from None
+    except (ClientError, BotoCoreError) as error:
+        raise NotConfiguredError(f"The {SOURCE} could not be read ({_reason(error)})") from None
+    return secret.get("SecretString") or secret.get("SecretBinary") or ""
 
 
 def _seconds_left() -> float:
@@ -153,22 +179,17 @@ def _seconds_left() -> float:
     return max(0.05, budget.remaining_ms() / 1000) if budget else NO_DEADLINE_S
 
 
-def _parse(arn: str, text: str) -> Any:
+def _check(text: str | bytes) -> Mapping[str, str]:
     try:
-        return json.loads(text)
+        secret = json.loads(text)
     except (ValueError, RecursionError):
-        raise NotConfiguredError(f"The secret {arn} is not JSON") from None
-
-
-def _check(arn: str, secret: Any) -> Mapping[str, str]:
+        raise NotConfiguredError(f"The {SOURCE} is not JSON") from None
     if not isinstance(secret, dict) or not all(isinstance(value, str) for value in secret.values()):
-        raise NotConfiguredError(f"The secret {arn} is not a JSON object of strings")
+        raise NotConfiguredError(f"The {SOURCE} is not a JSON object of strings")
     return secret
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: Any) -> str:
     """Return AWS's error code or the type of the error, but no message: it could quote the secret."""
-    cause = error.__context__ if error.__context__ is not None else error
-    response = getattr(cause, "response", None)
-    code = response.get("Error", {}).get("Code") if isinstance(response, dict) else None
-    return str(code or type(cause).__name__)
+    code = getattr(error, "response", {}).get("Error", {}).get("Code")
+    return str(code or type(error).__name__)

@@ -66,6 +66,7 @@ def _read_settings() -> Settings:
 def _build_services() -> Services:
     from chunkproof.clients.resilience import CircuitBreaker
 
+    Keys(_read_settings()).prepare()
     circuits = {name: CircuitBreaker(name) for name in ("qdrant", "cohere")}
     return Services(
         _read_settings(),
