@@ -68,6 +68,28 @@ def output_option(what: str) -> Callable[[Command], Command]:
     )
 
 
+class ToleranceType(click.ParamType[Any]):
+    """A number of cases, or `chance`."""
+
+    name = "tolerance"
+
+    def convert(self, value: Any, _param: click.Parameter | None, _ctx: click.Context | None) -> Any:
+        """Return the number, or the word."""
+        if value == "chance":
+            return value
+        if not str(value).isdecimal():
+            self.fail(f"{value} is neither a number of cases nor the word chance")
+        return int(value)
+
+
+tolerate_option = click.option(
+    "--tolerate",
+    type=ToleranceType(),
+    metavar="N|chance",
+    help="With --baseline: let N cases newly fail, or as many as chance explains. By default none may.",
+)
+
+
 def reject_api(reason: str) -> Callable[[Command], Command]:
     """Refuse `--api` with a reason, on a command that cannot run against a deployed stack."""
 

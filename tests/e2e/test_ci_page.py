@@ -85,7 +85,7 @@ def test_the_first_run_has_no_baseline_an_equal_one_passes_and_a_worse_one_fails
     assert runner("Baseline").returncode == 0
     worse = runner("Suite")
     assert worse.returncode == 1
-    assert worse.stdout.strip().splitlines()[-1].startswith("Gate FAILED: pass rate fell from 1.000 to 0.000")
+    assert worse.stdout.strip().splitlines()[-1].startswith("Gate FAILED: no case passes: 8 of 8 fail; 8 newly")
     assert runner("Comment").returncode == 0
     asked = (runner.kept / "asked").read_text().splitlines()
     assert asked[-1] == "pr comment 12 --body-file report.md --edit-last --create-if-none"

@@ -26,7 +26,6 @@ from chunkproof.suite.report import SuiteReport
 from chunkproof.suite.run import RunPlan, run_suite
 from chunkproof_cli.commands.load import load_chunks
 from chunkproof_cli.commands.search import print_results
-from chunkproof_cli.commands.suite_run import suite_exit_code
 from chunkproof_cli.commands.validate import print_validation
 from chunkproof_cli.connections import connect
 from chunkproof_cli.files.chunks import ChunkRecord, write_chunks
@@ -77,7 +76,7 @@ def demo(data: Path | None, export: Path | None, export_suite: Path | None) -> N
     options = parse_options(COLLECTION, folder, as_json=False)
     with connect(options, Settings.from_env({})) as connection:
         report = _Demo(options, connection).run()
-    sys.exit(suite_exit_code(report, ignore_latency=True))
+    sys.exit(report.verdict.exit_code)
 
 
 def _export(chunks: Path | None, suite: Path | None) -> None:
@@ -147,11 +146,12 @@ class _Demo:
         with as_file(sample_suite()) as file:
             suite = read_source(Source(file)).suite
         self._print_step(f"Run the sample suite twice: {len(suite.cases)} questions and their expected results")
-        plan = RunPlan(suite, "the sample suite", assign_collection(suite.cases, COLLECTION), repeat=2)
+        cases = assign_collection(suite.cases, COLLECTION)
+        plan = RunPlan(suite, "the sample suite", cases, repeat=2)
         backend = local_backend(self._connection.services)
         diagnoser = make_diagnoser(backend, self._options, plan.source)
         with progress_bar("Searching", len(suite.cases)) as advance:
-            report = run_suite(plan, backend, on_result=lambda _: advance(1), diagnoser=diagnoser)
+            report = run_suite(plan, backend, on_result=lambda _: advance(1), diagnoser=diagnoser).without_latency()
         print_report(report)
         return report
 

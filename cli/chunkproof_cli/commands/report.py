@@ -2,13 +2,17 @@
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from chunkproof_cli.files.objects import FileOrObject
-from chunkproof_cli.options import output_option, reject_api
+from chunkproof_cli.options import output_option, reject_api, tolerate_option
 from chunkproof_cli.output import print_note
 from chunkproof_cli.reports.outputs import check_outputs
+
+if TYPE_CHECKING:
+    from chunkproof_cli.suites.compare import Tolerance
 
 EXAMPLES = """\b
 Examples:
@@ -27,17 +31,22 @@ Examples:
     "--baseline",
     type=FileOrObject(),
     metavar="REPORT",
-    help="Compare with this suite report: exit 1 only if the suite is worse than chance explains.",
+    help="Compare with this suite report: exit 1 if a case newly fails.",
 )
+@tolerate_option
 @reject_api("a report is a file or an object in S3")
-def report(files: tuple[Path, ...], outputs: tuple[Path, ...], baseline: Path | None) -> None:
+def report(
+    files: tuple[Path, ...], outputs: tuple[Path, ...], baseline: Path | None, tolerate: "Tolerance | None"
+) -> None:
     """Render the canonical report FILE of a suite or an audit in other formats.
 
     FILE may be s3://BUCKET/KEY, as a deployed stack writes it. Of several suite reports, the latest is
     rendered, and .html shows the trend.
     """
+    if tolerate is not None and baseline is None:
+        raise click.UsageError("--tolerate needs --baseline: without one, there is nothing to be worse than.")
     if len(files) > 1 or baseline or not _render_audit(files[0], outputs):
-        _render_suite(files, outputs, baseline)
+        _render_suite(files, outputs, baseline, tolerate or 0)
 
 
 def _render_audit(file: Path, outputs: tuple[Path, ...]) -> bool:
@@ -56,9 +65,10 @@ def _render_audit(file: Path, outputs: tuple[Path, ...]) -> bool:
     return True
 
 
-def _render_suite(files: tuple[Path, ...], outputs: tuple[Path, ...], baseline: Path | None) -> None:
+def _render_suite(
+    files: tuple[Path, ...], outputs: tuple[Path, ...], baseline: Path | None, tolerate: "Tolerance"
+) -> None:
     # An audit report needs none of these.
-    from chunkproof_cli.commands.suite_run import suite_exit_code
     from chunkproof_cli.reports.suite import FORMATS, write_reports
     from chunkproof_cli.reports.suite.terminal import print_report
     from chunkproof_cli.suites.compare import compare
@@ -67,15 +77,15 @@ def _render_suite(files: tuple[Path, ...], outputs: tuple[Path, ...], baseline: 
     check_outputs(outputs, FORMATS)
     *earlier, latest = sorted(map(load_report, files), key=lambda one: one.validation.started_at)
     if baseline:
-        latest = compare(latest, load_report(baseline), baseline)
+        latest = compare(latest, load_report(baseline), baseline, tolerate)
     if not outputs:
         print_report(latest)
     write_reports(latest, outputs, earlier)
     _confirm(outputs)
-    if latest.comparison and baseline:
+    if baseline:
         if outputs:
-            print_note(latest.comparison.verdict)
-        sys.exit(suite_exit_code(latest))
+            print_note(latest.verdict.line)
+        sys.exit(latest.verdict.exit_code)
 
 
 def _confirm(outputs: tuple[Path, ...]) -> None:

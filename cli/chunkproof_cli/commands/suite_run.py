@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,25 +17,30 @@ from chunkproof.errors import InvalidParameterError
 from chunkproof.retrieval.backend import LocalBackend
 from chunkproof.settings import Settings
 from chunkproof.suite.cases import assign_collection
-from chunkproof.suite.comparison import Gate
 from chunkproof.suite.files.read import SuiteFile, read_source
-from chunkproof.suite.outcome import TestCaseResult, TestStatus
+from chunkproof.suite.limits import LATENCY_IDS, CriteriaLimits
+from chunkproof.suite.outcome import TestCaseResult
 from chunkproof.suite.report import SuiteReport
 from chunkproof.suite.run import InterruptedRun, RunPlan, run_suite
-from chunkproof_cli.api_client import rebuild_error
 from chunkproof_cli.aws.suites import run_in_cloud
 from chunkproof_cli.commands.suite_source import choose_collection, pop_source, source_options
 from chunkproof_cli.connections import open_backend
-from chunkproof_cli.exits import COULD_NOT_JUDGE, FAILED, WRONG_INPUT, exit_code
 from chunkproof_cli.files.objects import FileOrObject, source_name
-from chunkproof_cli.options import Options, api_option, common_options, output_option, parse_options
-from chunkproof_cli.output import CountingFilter, print_json, print_note, progress_bar, show_warnings_once
+from chunkproof_cli.options import (
+    Options,
+    api_option,
+    common_options,
+    output_option,
+    parse_options,
+    tolerate_option,
+)
+from chunkproof_cli.output import CountingFilter, print_json, print_line, print_note, progress_bar, show_warnings_once
 from chunkproof_cli.reports.outputs import check_outputs
 from chunkproof_cli.reports.suite import FORMATS, write_reports
 from chunkproof_cli.reports.suite.terminal import print_report
-from chunkproof_cli.suites.compare import compare
+from chunkproof_cli.suites.compare import Tolerance, check_baseline, compare
 from chunkproof_cli.suites.diagnose import make_diagnoser
-from chunkproof_cli.suites.select import Selection, load_report, resume
+from chunkproof_cli.suites.select import NothingFailingError, Selection, load_report, resume
 
 SERVER_JOBS = 4
 SHOWN_FINDINGS = 5
@@ -57,10 +63,30 @@ Examples:
   chunkproof suite run suite.yaml --tag smoke --repeat 2
   chunkproof suite run suite.yaml --failing report.json
   chunkproof suite run suite.yaml --baseline main.json -o report.md
+  chunkproof suite run suite.yaml --baseline main.json --tolerate 2
+  chunkproof suite run suite.yaml --limit SC-001=250 --limit SC-004=90
   chunkproof suite run beir/scifact --collection scifact --exact
   chunkproof suite run topics.txt --qrels qrels.txt -k 100
   chunkproof suite run suite.yaml --stack chunkproof-prod -o report.html
 """
+
+
+class LimitType(click.ParamType[tuple[str, float]]):
+    """`ID=VALUE`, a limit of a criterion."""
+
+    name = "limit"
+
+    def convert(self, value: Any, _param: click.Parameter | None, _ctx: click.Context | None) -> tuple[str, float]:
+        """Return the id and the value, checked as in a suite."""
+        key, _, figure = str(value).partition("=")
+        if key not in CriteriaLimits.ids():
+            self.fail(f"{key} is not a criterion: name one of {', '.join(CriteriaLimits.ids())}")
+        try:
+            CriteriaLimits().replace({key: float(figure)})
+        except ValueError:
+            unit = "milliseconds above 0, such as 250" if key in LATENCY_IDS else "a percentage, such as 90"
+            self.fail(f"{value} is not a limit: {key} takes {unit}")
+        return key, float(figure)
 
 
 @click.command(epilog=EXAMPLES)
@@ -90,8 +116,9 @@ Examples:
     "--baseline",
     type=FileOrObject(),
     metavar="REPORT",
-    help="Compare with this report; exit 1 only if the run is worse by more than chance.",
+    help="Compare with this report: exit 1 if a case newly fails; what failed there already does not count.",
 )
+@tolerate_option
 @click.option(
     "--repeat",
     type=click.IntRange(1),
@@ -104,6 +131,19 @@ Examples:
     "--ignore-latency",
     is_flag=True,
     help="Do not fail on latency criteria that are not met: for shared machines.",
+)
+@click.option(
+    "--judge-latency",
+    is_flag=True,
+    help="Judge latency criteria on the embedded store too; by default only on a served or deployed one.",
+)
+@click.option(
+    "--limit",
+    "limits",
+    multiple=True,
+    type=LimitType(),
+    metavar="ID=VALUE",
+    help="Limit of a criterion in ms or percent, such as SC-001=250 or SC-004=90, instead of the suite's.",
 )
 @click.option(
     "--jobs",
@@ -121,6 +161,9 @@ def run(
     *,
     outputs: tuple[Path, ...],
     ignore_latency: bool,
+    judge_latency: bool,
+    limits: tuple[tuple[str, float], ...],
+    tolerate: Tolerance | None,
     stack: str | None,
     **options: Any,
 ) -> None:
@@ -128,30 +171,50 @@ def run(
 
     SUITE is a .yaml or .json file (also s3://BUCKET/KEY), a BEIR folder, or TREC topics with --qrels. Exit 1 if a case
     fails or a criterion is not met, 3 if a case could not be judged because a service was unavailable. With --baseline,
-    the comparison decides instead: exit 1 if a metric fell by more than chance; the last line says so.
+    the comparison decides instead: exit 1 if a case newly fails, a criterion is newly not met or a metric fell by more
+    than chance. The last line names what decided.
     """
     how = {name: options.pop(name) for name in HERE_ONLY}
     source, baseline = pop_source(options), options.pop("baseline")
     given = parse_options(**options)
     check_outputs(outputs, FORMATS)
+    if tolerate is not None and baseline is None:
+        raise click.UsageError("--tolerate needs --baseline: without one, there is nothing to be worse than.")
+    if ignore_latency and judge_latency:
+        raise click.UsageError("--ignore-latency and --judge-latency contradict each other: give one of them.")
     if stack:
         _check_cloud_options(how, given)
     earlier = load_report(baseline) if baseline else None
-    found = read_source(source)
+    found = _set_limits(read_source(source), limits)
+    how["judge_latency"] = judge_latency or any(key in LATENCY_IDS for key, _ in limits)
     _print_findings(found)
+    if baseline and earlier:
+        check_baseline(found.suite.name, found.suite.cases, earlier, baseline)
     if stack:
         collection = choose_collection(found, given, in_stack=True)
         report = run_in_cloud(stack, found.suite, source_name(source.path), collection)
     else:
-        report = _run_here(found, source_name(source.path), given, how, outputs)
+        try:
+            report = _run_here(found, source_name(source.path), given, how, outputs)
+        except NothingFailingError as nothing:
+            print_json({"message": nothing.message}) if given.json else print_line(nothing.message)
+            return
+    if ignore_latency:
+        report = report.without_latency()
     if baseline and earlier:
-        report = compare(report, earlier, baseline)
+        report = compare(report, earlier, baseline, tolerate or 0)
     write_reports(report, outputs)
     if given.json:
         print_json(report)
     else:
         print_report(report)
-    sys.exit(suite_exit_code(report, ignore_latency=ignore_latency))
+    sys.exit(report.verdict.exit_code)
+
+
+def _set_limits(found: SuiteFile, limits: tuple[tuple[str, float], ...]) -> SuiteFile:
+    """Replace limits of the suite by those of the command line."""
+    changed = found.suite.limits.replace(dict(limits))
+    return replace(found, suite=found.suite.model_copy(update={"limits": changed}))
 
 
 def _run_here(
@@ -168,6 +231,7 @@ def _run_here(
         jobs=_choose_jobs(how["jobs"], given),
         repeat=how["repeat"],
         latency_target_ms=Settings.from_env().latency_target_ms,
+        judge_latency=how["judge_latency"] or not _is_embedded(given),
     )
     try:
         return _execute(plan, given, exact=how["exact"])
@@ -201,23 +265,12 @@ def _execute(plan: RunPlan, given: Options, *, exact: bool) -> SuiteReport:
             )
 
 
-def suite_exit_code(report: SuiteReport, *, ignore_latency: bool = False) -> int:
-    """Return 1 if something failed (with a baseline: got worse), else 2 or 3 if something could not be judged."""
-    results = report.result.test_results
-    gate = report.comparison.gate if report.comparison else None
-    if gate is Gate.FAILED or (gate is None and report.result.failed):
-        return FAILED
-    codes = {exit_code(rebuild_error(str(r.error_code), [])) for r in results if r.status is TestStatus.ERROR}
-    if codes:
-        return WRONG_INPUT if codes == {WRONG_INPUT} else COULD_NOT_JUDGE
-    if gate is not None:
-        return 0
-    unmet = [one for one in report.unmet_criteria if not (ignore_latency and one.is_latency)]
-    return FAILED if unmet else 0
+def _is_embedded(given: Options) -> bool:
+    return given.api is None and Settings.from_env().qdrant_url is None
 
 
 def _choose_jobs(wanted: int | None, given: Options) -> int:
-    embedded = given.api is None and Settings.from_env().qdrant_url is None
+    embedded = _is_embedded(given)
     if embedded and (wanted or 1) > 1:
         raise click.BadParameter("the embedded store runs one search at a time", param_hint="--jobs")
     return wanted or (1 if embedded else SERVER_JOBS)

@@ -10,10 +10,10 @@ LONGEST_CELL = 300
 _ACTIVE = re.compile(r"([\\`*_{}\[\]<>()#+!|~@&])")
 
 
-def escape_text(value: object) -> str:
+def escape_text(value: object, longest: int = LONGEST_CELL) -> str:
     """Write a text as data: one line in which nothing acts as Markdown, HTML or a mention."""
     line = " ".join(str(value).split())
-    line = line if len(line) <= LONGEST_CELL else line[: LONGEST_CELL - 1] + "…"
+    line = line if len(line) <= longest else line[: longest - 1] + "…"
     return _ACTIVE.sub(r"\\\1", line).replace("\\@", "@\u200b")
 
 

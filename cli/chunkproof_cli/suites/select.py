@@ -11,6 +11,10 @@ from chunkproof.suite.outcome import TestCaseResult, TestStatus
 from chunkproof.suite.report import SuiteReport, fingerprint, read_report
 
 
+class NothingFailingError(InvalidParameterError):
+    """`--failing` selects no case, since all selected cases passed: there is nothing to do, and nothing is wrong."""
+
+
 @dataclass(frozen=True)
 class Selection:
     """Conditions that a case must meet to be run; without any, all cases are."""
@@ -21,16 +25,26 @@ class Selection:
 
     def select(self, suite: Suite) -> list[TestCase]:
         """Return the selected cases in the suite's order; `InvalidParameterError` when there are none."""
-        not_passed = _read_not_passed(self.failing) if self.failing else None
         found = [
             case
             for case in suite.cases
             if (not self.names or any(_matches(case.name, pattern) for pattern in self.names))
             and (not self.tags or set(self.tags) & set(case.tags))
-            and (not_passed is None or case.name in not_passed)
         ]
         if not found:
             raise InvalidParameterError(f"None of the {len(suite.cases)} cases of {suite.name} is selected")
+        return self._select_failing(found, suite) if self.failing else found
+
+    def _select_failing(self, cases: list[TestCase], suite: Suite) -> list[TestCase]:
+        report = load_report(self.failing) if self.failing else None
+        results = report.result.test_results if report else ()
+        if not {result.name for result in results} & {case.name for case in suite.cases}:
+            raise InvalidParameterError(f"{self.failing} has no case in common with suite {suite.name}")
+        not_passed = {result.name for result in results if result.status is not TestStatus.PASSED}
+        found = [case for case in cases if case.name in not_passed]
+        if not found:
+            selected = "the selected cases" if self.names or self.tags else f"the cases of {suite.name}"
+            raise NothingFailingError(f"Nothing to run: none of {selected} failed in {self.failing}")
         return found
 
 
@@ -61,11 +75,6 @@ def _keep_verdict(case: TestCase, earlier: TestCaseResult | None, file: Path) ->
             f"{file} searched {earlier.collection_name}, not {case.collection_name}: give the same --collection"
         )
     return earlier
-
-
-def _read_not_passed(file: Path) -> set[str]:
-    results = load_report(file).result.test_results
-    return {result.name for result in results if result.status is not TestStatus.PASSED}
 
 
 def _matches(name: str, pattern: str) -> bool:

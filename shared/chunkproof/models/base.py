@@ -167,6 +167,8 @@ _PHRASES = {
     "datetime_type": "must be an ISO 8601 date and time",
     "greater_than_equal": "must be at least {ge}",
     "greater_than": "must be above {gt}",
+    "less_than_equal": "must be at most {le}",
+    "finite_number": "must be a finite number",
     "literal_error": "must be {expected}",
     "model_type": "must be an object",
     "model_attributes_type": "must be an object",

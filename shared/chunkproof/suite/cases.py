@@ -18,6 +18,7 @@ from chunkproof.models.base import MAX_NAME, BrokenRules, Limits, Model, describ
 from chunkproof.models.filters import parse_filters
 from chunkproof.models.json import Faulty, Path, display_name, find_faults
 from chunkproof.suite.keywords import has_a_word
+from chunkproof.suite.limits import CriteriaLimits
 from chunkproof.suite.problems import BrokenSuiteError, Problem
 
 DEFAULT_TOP_K = 10
@@ -181,6 +182,9 @@ class Suite(Model):
         None, min_length=1, max_length=MAX_NAME, description="Collection of cases that name none"
     )
     defaults: CaseDefaults = Field(default_factory=CaseDefaults)
+    limits: CriteriaLimits = Field(
+        default_factory=CriteriaLimits, description="Limits of the success criteria, by their ids"
+    )
     cases: tuple[TestCase, ...] = Field(strict=False, json_schema_extra={"minItems": 1})
 
 
@@ -271,6 +275,8 @@ def _list_problems(error: ValidationError) -> Iterator[Problem]:
 
 
 def _known_fields(path: Path) -> list[str]:
+    if path[0] == "limits" and len(path) > 1:
+        return CriteriaLimits.ids()
     model: type[Model] = Suite
     if path[0] == "cases":
         model = TestCase

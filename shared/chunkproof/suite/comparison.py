@@ -1,4 +1,4 @@
-"""A run compared with an earlier one: what changed, and whether that is more than chance."""
+"""A run compared with an earlier one: what changed, and whether the gate lets it pass."""
 
 from enum import StrEnum
 
@@ -8,7 +8,7 @@ from chunkproof.models import Model
 
 
 class Gate(StrEnum):
-    """The outcome of a comparison. Only `failed` means that the run is worse."""
+    """The outcome of a comparison; `cannot tell` is for `--tolerate chance` and a suite that is too small for it."""
 
     PASSED = "passed"
     FAILED = "failed"
@@ -43,10 +43,17 @@ class Comparison(Model):
 
     baseline: str = Field(description="The report compared with")
     baseline_timestamp: str
+    tolerance: str = Field(
+        "chance",
+        description="What the gate lets pass: `none`, `chance`, or the number of cases that may newly fail",
+    )
     cases: int = Field(description="Cases with a verdict in both runs")
     changes: tuple[MetricChange, ...]
     newly_failing: tuple[str, ...]
     newly_passing: tuple[str, ...]
+    failing_unpaired: tuple[str, ...] = Field(
+        (), description="Failed cases that the baseline has no verdict on: they are new, or changed since"
+    )
     not_compared: dict[str, str] = Field(description="Cases left out, and why")
     confidence: float = Field(description="Of each interval, between 0 and 1")
     rounds: int
@@ -57,9 +64,10 @@ class Comparison(Model):
     )
     gate: Gate
     reason: str
+    warnings: tuple[str, ...] = Field((), description="What the verdict says besides: nothing here passes silently")
 
     @property
     def verdict(self) -> str:
         """The line that explains the exit code."""
-        loud = {Gate.FAILED: "FAILED"}
-        return f"Gate {loud.get(self.gate, self.gate.value)}: {self.reason}"
+        name = "FAILED" if self.gate is Gate.FAILED else self.gate.value
+        return "; ".join([f"Gate {name}: {self.reason}", *self.warnings])

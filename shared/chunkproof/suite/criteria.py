@@ -1,7 +1,7 @@
 """Success criteria and stage limits (docs/contract.md#success-criteria), each with figure and verdict."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from math import fsum
 
@@ -10,10 +10,12 @@ from pydantic import Field
 from chunkproof.errors import InternalError
 from chunkproof.models import Model
 from chunkproof.suite.latency import Spread, StageLatency
+from chunkproof.suite.limits import CriteriaLimits
 from chunkproof.suite.outcome import TestCaseResult, TestStatus
 
 LATENCY_TARGET_MS = 2000.0
-EMBEDDING_LIMIT_MS, EMBEDDING_WARNING_MS = 2000.0, 1000.0
+PASS_RATE, IN_TOP_5 = "SC-004", "SC-003"
+NOT_SERVED = "measured only on a served or deployed store; --judge-latency judges the embedded one"
 
 
 class Verdict(StrEnum):
@@ -35,6 +37,7 @@ class Criterion(Model):
     unit: str
     verdict: Verdict
     details: str | None = Field(None, description="How it was measured, or why it could not be judged")
+    ignored: bool = Field(False, description="Whether it is reported without a say in the exit code")
 
     @property
     def is_latency(self) -> bool:
@@ -46,12 +49,27 @@ class Criterion(Model):
         """The figure with its unit, rounded for display."""
         return "–" if self.figure is None else f"{self.figure:.4g} {self.unit}"
 
+    @property
+    def shown_limit(self) -> str:
+        """The limit as a figure."""
+        return self.limit.lstrip("<≥ ")
+
+    @property
+    def decides_failure(self) -> bool:
+        """Whether it is not met and counts."""
+        return self.verdict is Verdict.NOT_MET and not self.ignored
+
+    def explain_unmet(self) -> str:
+        """Say by how much it is not met."""
+        return f"{self.id} not met: {self.shown_figure}, limit {self.shown_limit}"
+
 
 @dataclass(frozen=True, slots=True)
 class CriteriaInput:
     """The measurements that the criteria are judged by.
 
     `lookups_reason` says why there are no `lookups_ms`; `error_codes` has the code of each error of the run.
+    `judge_latency` is false for an embedded store, which says nothing about the latency of a served one.
     """
 
     results: Sequence[TestCaseResult]
@@ -62,6 +80,8 @@ class CriteriaInput:
     runs: int
     differing: Sequence[str]
     latency_target_ms: float = LATENCY_TARGET_MS
+    limits: CriteriaLimits = field(default_factory=CriteriaLimits)
+    judge_latency: bool = True
 
 
 def judge_criteria(given: CriteriaInput) -> tuple[Criterion, ...]:
@@ -79,9 +99,10 @@ def judge_criteria(given: CriteriaInput) -> tuple[Criterion, ...]:
 
 def _judge_lookups(given: CriteriaInput) -> Criterion:
     return _judge_latency(
+        given,
         "SC-001",
         "Retrieval by id",
-        100.0,
+        given.limits.lookup,
         fsum(given.lookups_ms) / len(given.lookups_ms) if given.lookups_ms else None,
         details=f"average of {len(given.lookups_ms)} lookups" if given.lookups_ms else given.lookups_reason,
     )
@@ -90,9 +111,10 @@ def _judge_lookups(given: CriteriaInput) -> Criterion:
 def _judge_average_latency(given: CriteriaInput) -> Criterion:
     total = _find_stage(given, "total")
     return _judge_latency(
+        given,
         "SC-002",
         "Similarity search, on average",
-        500.0,
+        given.limits.search,
         total.avg_ms if total else None,
         details=_describe_searches(given, total),
     )
@@ -101,26 +123,27 @@ def _judge_average_latency(given: CriteriaInput) -> Criterion:
 def _judge_relevance(given: CriteriaInput) -> Criterion:
     cases = [r for r in given.results if r.expected_doc_ids and r.status.is_judged]
     return _judge_share(
-        "SC-003",
+        IN_TOP_5,
         "Cases with an expected document in the top 5",
         sum(r.has_expected_in_top_5 for r in cases),
         len(cases),
-        least=95,
+        least=given.limits.in_top_5,
         details=f"{len(cases)} cases" if cases else "no case that could be judged expects documents",
     )
 
 
 def _judge_pass_rate(given: CriteriaInput) -> Criterion:
-    """Judge the pass rate; cases without a verdict leave it open, unless another case failed."""
+    """Judge the pass rate; it stays open where the cases without a verdict could decide it."""
     states = [result.status for result in given.results]
     unknown = sum(not state.is_judged for state in states)
-    passed = states.count(TestStatus.PASSED)
-    is_open = not states or (unknown and TestStatus.FAILED not in states)
+    passed, needed = states.count(TestStatus.PASSED), given.limits.passed * len(states) / 100
+    is_open = not states or passed < needed <= passed + unknown
     return _judge_share(
-        "SC-004",
+        PASS_RATE,
         "Cases passed",
         passed,
         0 if is_open else len(states),
+        least=given.limits.passed,
         details=f"{unknown} cases could not be judged" if is_open else f"{passed} of {len(states)}",
     )
 
@@ -134,6 +157,7 @@ def _judge_errors(given: CriteriaInput) -> Criterion:
         "Errors with a typed code",
         typed,
         count,
+        least=given.limits.typed_errors,
         details=f"{typed} of {count} errors" if count else "no error occurred",
     )
 
@@ -149,27 +173,37 @@ def _judge_repeatability(given: CriteriaInput) -> Criterion:
         if given.differing:
             details += f"; verdicts differ for {', '.join(given.differing[:5])}"
     same = count - len(given.differing)
-    return _judge_share("SC-006", "Cases with the same verdict in every run", same, count, details=details)
+    return _judge_share(
+        "SC-006",
+        "Cases with the same verdict in every run",
+        same,
+        count,
+        least=given.limits.same_verdict,
+        details=details,
+    )
 
 
 def _judge_stages(given: CriteriaInput) -> Iterator[Criterion]:
+    limits = given.limits
     embedding = _find_stage(given, "embedding")
-    slow = embedding is not None and embedding.max_ms > EMBEDDING_WARNING_MS
+    slow = embedding is not None and embedding.max_ms > limits.slow_embedding
     searches = _describe_searches(given, embedding)
     yield _judge_latency(
+        given,
         "stage-embedding",
         "Embedding, the longest",
-        EMBEDDING_LIMIT_MS,
+        limits.stage_embedding,
         embedding.max_ms if embedding else None,
-        details=f"{searches}; over {EMBEDDING_WARNING_MS:g} ms is slow" if slow else searches,
+        details=f"{searches}; over {limits.slow_embedding:g} ms is slow" if slow else searches,
     )
     for stage, title, limit in (
-        ("search", "Search in Qdrant, 95th percentile", 1000.0),
-        ("format", "Formatting the response, 95th percentile", 50.0),
-        ("total", "End to end, 95th percentile", given.latency_target_ms),
+        ("search", "Search in Qdrant, 95th percentile", limits.stage_search),
+        ("format", "Formatting the response, 95th percentile", limits.stage_format),
+        ("total", "End to end, 95th percentile", limits.stage_total or given.latency_target_ms),
     ):
         measured = _find_stage(given, stage)
         yield _judge_latency(
+            given,
             f"stage-{stage}",
             title,
             limit,
@@ -178,7 +212,11 @@ def _judge_stages(given: CriteriaInput) -> Iterator[Criterion]:
         )
 
 
-def _judge_latency(key: str, title: str, limit_ms: float, figure: float | None, *, details: str) -> Criterion:
+def _judge_latency(
+    given: CriteriaInput, key: str, title: str, limit_ms: float, figure: float | None, *, details: str
+) -> Criterion:
+    if not given.judge_latency:
+        figure, details = None, NOT_SERVED
     return Criterion(
         id=key,
         title=title,
@@ -191,12 +229,12 @@ def _judge_latency(key: str, title: str, limit_ms: float, figure: float | None, 
     )
 
 
-def _judge_share(key: str, title: str, count: int, total: int, *, least: int = 100, details: str) -> Criterion:
+def _judge_share(key: str, title: str, count: int, total: int, *, least: float, details: str) -> Criterion:
     figure = 100 * count / total if total else None
     return Criterion(
         id=key,
         title=title,
-        limit=f"{'≥ ' if least < 100 else ''}{least} %",
+        limit=f"{'≥ ' if least < 100 else ''}{least:g} %",
         figure=figure,
         unit="%",
         verdict=_decide(figure, figure is not None and figure >= least),

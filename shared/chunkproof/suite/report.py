@@ -12,11 +12,12 @@ from chunkproof.errors import InvalidParameterError
 from chunkproof.models import Model
 from chunkproof.suite.cases import Suite
 from chunkproof.suite.comparison import Comparison
-from chunkproof.suite.criteria import Criterion, Verdict
+from chunkproof.suite.criteria import Criterion
 from chunkproof.suite.latency import StageLatency, summarize_times
 from chunkproof.suite.metrics import average
 from chunkproof.suite.outcome import TestCaseResult, TestStatus
 from chunkproof.suite.validation_report import ValidationReport
+from chunkproof.suite.verdict import RunVerdict, judge_run
 
 FORMAT_VERSION = "1.0"
 
@@ -112,10 +113,21 @@ class SuiteReport(Model):
     runs: int = 1
     comparison: Comparison | None = Field(None, description="With the baseline, where one was given")
 
+    @computed_field(description="The exit code and what decided it")  # type: ignore[prop-decorator]
+    @property
+    def verdict(self) -> RunVerdict:
+        """The exit code and what decided it."""
+        return judge_run(self.result.test_results, self.criteria, self.comparison)
+
     @property
     def unmet_criteria(self) -> tuple[Criterion, ...]:
-        """The criteria that were judged and are not met."""
-        return tuple(one for one in self.criteria if one.verdict is Verdict.NOT_MET)
+        """The criteria that were judged, are not met and count."""
+        return tuple(one for one in self.criteria if one.decides_failure)
+
+    def without_latency(self) -> "SuiteReport":
+        """Return the report with latency criteria that have no say in the exit code."""
+        ignored = (one.model_copy(update={"ignored": True}) if one.is_latency else one for one in self.criteria)
+        return self.model_copy(update={"criteria": tuple(ignored)})
 
     def canonical_json(self) -> str:
         """Return the report as it is written to a file, indented by two spaces."""

@@ -51,6 +51,7 @@ class RunPlan:
     jobs: int = 1
     repeat: int = 1
     latency_target_ms: float = criteria.LATENCY_TARGET_MS
+    judge_latency: bool = True
     started_at: datetime | None = None
 
 
@@ -163,6 +164,8 @@ class _SuiteRun:
             runs=1 + len(self._repeats),
             differing=[result.name for n, result in enumerate(results) if self._differs(n, result)],
             latency_target_ms=self._plan.latency_target_ms,
+            limits=self._plan.suite.limits,
+            judge_latency=self._plan.judge_latency,
         )
         suite, stats = self._plan.suite, self._inspection.stats
         return SuiteReport(

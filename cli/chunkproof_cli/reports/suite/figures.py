@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from chunkproof.suite.comparison import Comparison
 from chunkproof.suite.outcome import TestCaseResult
 from chunkproof.suite.report import ApproximationSummary, SuiteReport
+from chunkproof.suite.verdict import cut_middle
 
 Row = tuple[str, ...]
 CHANGE_HEAD: Row = ("metric", "before", "now", "difference", "interval", "beyond chance")
@@ -48,6 +49,8 @@ def comparison_lines(found: Comparison) -> Iterator[str]:
     yield f"{found.cases} cases compared with {found.baseline} of {found.baseline_timestamp}"
     for what, names in (("Newly failing", found.newly_failing), ("Newly passing", found.newly_passing)):
         yield f"{what}: {_join_names(names) or 'none'}"
+    if found.failing_unpaired:
+        yield f"Failing, and new or changed since: {_join_names(found.failing_unpaired)}"
     for reason in dict.fromkeys(found.not_compared.values()):
         left_out = [name for name, given in found.not_compared.items() if given == reason]
         yield f"Not compared, {reason}: {_join_names(left_out)}"
@@ -60,7 +63,7 @@ def comparison_lines(found: Comparison) -> Iterator[str]:
 
 def _join_names(names: Sequence[str]) -> str:
     more = len(names) - LISTED
-    return ", ".join(names[:LISTED]) + (f" and {more} more" if more > 0 else "")
+    return ", ".join(map(cut_middle, names[:LISTED])) + (f" and {more} more" if more > 0 else "")
 
 
 def metric_table(report: SuiteReport) -> tuple[Row, list[Row]]:

@@ -21,6 +21,8 @@ def render_suite_junit(report: SuiteReport) -> str:
 
 
 def _properties(report: SuiteReport) -> Iterator[tuple[str, str]]:
+    yield "verdict", report.verdict.line
+    yield "exit_code", str(report.verdict.exit_code)
     for name, value in report.result.metrics.items():
         yield name, f"{value:.6f}"
     for one in report.criteria:

@@ -2,16 +2,17 @@
 
 from collections.abc import Iterator
 
-from chunkproof.suite.comparison import Gate
 from chunkproof.suite.criteria import Verdict
 from chunkproof.suite.outcome import TestStatus
 from chunkproof.suite.report import SuiteReport
+from chunkproof.suite.verdict import Outcome
 from chunkproof_cli.reports.markdown import escape_text, join_parts, table, table_of_first
 from chunkproof_cli.reports.suite import figures
 
 SHOWN_CASES = 50
 _MARKS = {Verdict.MET: "✅", Verdict.NOT_MET: "❌", Verdict.NOT_JUDGED: "➖"}
-_GATES = {Gate.PASSED: "✅", Gate.FAILED: "❌", Gate.CANNOT_TELL: "➖", Gate.NOT_JUDGED: "⚠️"}
+_MARK_OF = {Outcome.PASSED: "✅", Outcome.WARNING: "⚠️", Outcome.FAILED: "❌", Outcome.NOT_JUDGED: "⚠️"}
+LONGEST_VERDICT = 5_000
 
 
 def render_suite_markdown(report: SuiteReport) -> str:
@@ -23,21 +24,14 @@ def render_suite_markdown(report: SuiteReport) -> str:
 
 
 def _head(report: SuiteReport) -> str:
-    result = report.result
-    not_judged = figures.count_not_judged(report)
-    mark = "❌" if result.failed or report.unmet_criteria else "⚠️" if not_judged else "✅"
-    line = f"**{result.passed} of {result.total_tests} cases passed**, {result.failed} failed"
-    if not_judged:
-        line += f", {not_judged} could not be judged" if report.complete else f", {not_judged} not judged (interrupted)"
-    stats = report.validation.collection_stats
-    where = (
-        f" on {escape_text(stats.collection_name)} ({stats.vector_count:,} vectors)" if stats.collection_exists else ""
-    )
-    found = report.comparison
-    if found:
-        mark = "⚠️" if found.gate is Gate.PASSED and found.newly_failing else _GATES[found.gate]
-        line = f"**{escape_text(found.verdict)}**\n\n{line}"
-    return f"## {mark} {escape_text(report.suite.name)}\n\n{line}{where}."
+    verdict, stats = report.verdict, report.validation.collection_stats
+    name, passed, rest = escape_text(stats.collection_name), *verdict.counts.split(", ", 1)
+    where = f" on {name} ({stats.vector_count:,} vectors)" if stats.collection_exists else ""
+    parts = [f"## {_MARK_OF[verdict.outcome]} {escape_text(report.suite.name)}"]
+    parts.append(f"**{passed}**, {rest}{where}.")
+    if report.comparison or verdict.details:
+        parts.insert(1 if report.comparison else 2, f"**{escape_text(verdict.line, LONGEST_VERDICT)}**")
+    return "\n\n".join(parts)
 
 
 def _comparison(report: SuiteReport) -> Iterator[str]:

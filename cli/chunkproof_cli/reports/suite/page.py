@@ -4,12 +4,14 @@ from collections.abc import Iterator, Sequence
 from importlib.resources import files
 
 from chunkproof.suite.report import SuiteReport
+from chunkproof.suite.verdict import Outcome
 from chunkproof_cli.reports import html_kit as kit
 from chunkproof_cli.reports.suite import figures
 from chunkproof_cli.reports.suite.case_table import case_section
 from chunkproof_cli.reports.suite.charts import Chart, charts
 
 _TILES = ("recall@5", "mrr@10", "ndcg@10")
+_CLASSES = {Outcome.PASSED: "passed", Outcome.WARNING: "error", Outcome.FAILED: "failed", Outcome.NOT_JUDGED: "error"}
 
 
 def render_suite_page(report: SuiteReport, earlier: Sequence[SuiteReport] = ()) -> str:
@@ -26,17 +28,18 @@ def render_suite_page(report: SuiteReport, earlier: Sequence[SuiteReport] = ()) 
 
 
 def _header(report: SuiteReport) -> Iterator[kit.Html]:
-    result, stats = report.result, report.validation.collection_stats
-    not_judged = figures.count_not_judged(report)
+    verdict, stats = report.verdict, report.validation.collection_stats
     where = f" on {stats.collection_name} ({stats.vector_count:,} vectors)" if stats.collection_exists else ""
-    counts = f"{result.passed} of {result.total_tests} cases passed, {result.failed} failed"
-    counts += f", {not_judged} could not be judged" if not_judged else ""
     yield kit.element("a", "To the cases", href="#cases", class_="skip")
     if report.comparison:
-        yield kit.verdict(report.comparison.verdict, report.comparison.gate.value.replace(" ", "-"))
-    yield kit.verdict(f"{counts}{where}.", "failed" if result.failed else "error" if not_judged else "passed")
+        yield kit.verdict(verdict.line, _CLASSES[verdict.outcome])
+        yield kit.element("p", f"{verdict.counts}{where}.")
+    else:
+        yield kit.verdict(f"{verdict.counts}{where}.", _CLASSES[verdict.outcome])
+        if verdict.details:
+            yield kit.verdict(verdict.line, _CLASSES[verdict.outcome])
     started = f"{report.validation.started_at:%Y-%m-%d %H:%M} UTC"
-    yield kit.element("p", f"{started}, {result.execution_time_ms / 1000:.1f} s", class_="dim")
+    yield kit.element("p", f"{started}, {report.result.execution_time_ms / 1000:.1f} s", class_="dim")
 
 
 def _sections(report: SuiteReport, earlier: Sequence[SuiteReport]) -> Iterator[kit.Html]:

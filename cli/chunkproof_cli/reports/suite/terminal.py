@@ -2,15 +2,22 @@
 
 from rich.text import Text
 
-from chunkproof.suite.comparison import Comparison, Gate
+from chunkproof.suite.comparison import Comparison
 from chunkproof.suite.criteria import Verdict
 from chunkproof.suite.outcome import TestCaseResult, TestStatus
 from chunkproof.suite.report import SuiteReport
+from chunkproof.suite.verdict import Outcome
 from chunkproof_cli.output import print_line, print_table, print_title, safe_text, shorten, verdict_text
 from chunkproof_cli.reports.suite import figures
 from chunkproof_cli.reports.wording import and_more
 
 SHOWN_CASES = 50
+_STYLES = {
+    Outcome.PASSED: "green",
+    Outcome.WARNING: "yellow",
+    Outcome.FAILED: "bold red",
+    Outcome.NOT_JUDGED: "bold red",
+}
 
 
 def print_report(report: SuiteReport) -> None:
@@ -34,17 +41,13 @@ def print_report(report: SuiteReport) -> None:
     )
     if report.comparison:
         _print_comparison(report.comparison)
-    result = report.result
-    errors = f", {result.errors} could not be judged" if result.errors else ""
-    style = "green" if result.passed == result.total_tests else "bold red"
-    print_line(
-        f"{report.suite.name}: {result.passed} of {result.total_tests} cases passed, {result.failed} failed"
-        f"{errors}, in {result.execution_time_ms / 1000:.1f} s",
-        style,
-    )
+    verdict, seconds = report.verdict, report.result.execution_time_ms / 1000
+    counts = f"{report.suite.name}: {verdict.counts}, in {seconds:.1f} s"
     if report.comparison:
-        good = report.comparison.gate in (Gate.PASSED, Gate.CANNOT_TELL)
-        print_line(report.comparison.verdict, "green" if good else "bold red")
+        print_line(counts)  # without a colour: the gate decides
+        print_line(verdict.line, _STYLES[verdict.outcome])
+    else:
+        print_line(f"{counts}{verdict.details}", _STYLES[verdict.outcome])
 
 
 def _print_comparison(found: Comparison) -> None:

@@ -37,7 +37,8 @@ def render_suite_text(report: SuiteReport) -> str:
     sections.append(format_section("SUCCESS CRITERIA", *criteria))
     if found := report.comparison:
         changes = [_align(row) for row in (figures.CHANGE_HEAD[:4], *(row[:4] for row in figures.change_rows(found)))]
-        sections.append(format_section("BASELINE", *changes, *figures.comparison_lines(found), found.verdict))
+        sections.append(format_section("BASELINE", *changes, *figures.comparison_lines(found)))
+    sections.append(format_section("VERDICT", report.verdict.line, f"Exit code: {report.verdict.exit_code}"))
     return "\n\n".join([report.validation.to_summary(), *sections]) + "\n"
 
 
