@@ -13,6 +13,13 @@ from typing import Any
 
 from chunkproof.deadline import Stopwatch
 
+# Stages in the order of a request, as `Server-Timing` shows them.
+STAGES = ("validate", "embed", "search", "rerank", "format", "total")
+# A result under this score is probably not relevant (docs/contract.md).
+LOW_SCORE = 0.3
+# With more results than this, a log line could become longer than CloudWatch takes.
+MAX_LOGGED_RESULTS = 100
+
 
 class State(StrEnum):
     """How far a request came."""
@@ -55,6 +62,8 @@ class RequestTrace:
     query_sha256: str | None = None
     query_text: str | None = None
     top_k: int | None = None
+    embedding_model: str | None = None
+    query_embedded_at: datetime | None = None
     chunk_id: str | None = None
     chunks: int | None = None
 
@@ -62,6 +71,7 @@ class RequestTrace:
     result_count: int | None = None
     skipped: int | None = None
     top_score: float | None = None
+    results: Sequence[Mapping[str, object]] | None = None
     embedding_cached: bool | None = None
     matches: bool | None = None
     mismatch_kind: str | None = None
@@ -97,6 +107,19 @@ class RequestTrace:
         self.query_sha256 = sha256(text.encode()).hexdigest()[:16]
         if in_full:
             self.query_text = text
+
+    def record_results(self, results: Sequence[tuple[str, float]], *, in_full: bool) -> None:
+        """Record the scores, best first; the ids as well only where the deployment logs queries."""
+        self.result_count = len(results)
+        self.top_score = results[0][1] if results else None
+        if in_full:
+            logged = results[:MAX_LOGGED_RESULTS]
+            self.results = [{"chunk_id": chunk_id, "score": score} for chunk_id, score in logged]
+
+    def server_timing(self, total_ms: float) -> str:
+        """Return the stages so far as the value of a `Server-Timing` header."""
+        taken = {**self.stages_ms, "total": total_ms}
+        return ", ".join(f"{stage};dur={taken[stage]}" for stage in STAGES if stage in taken)
 
     def log_fields(self) -> dict[str, Any]:
         """The fields that have a value, as the request line shows them."""

@@ -5,8 +5,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
+from datetime import datetime
 from hashlib import sha256
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -436,6 +438,81 @@ def test_a_failure_tells_how_far_the_request_came(
     assert (line["code"], line["state"]) == (code, state)
 
 
+# what a failure knows
+
+
+def test_a_failure_after_embedding_keeps_the_time_of_the_embedding(
+    deployed: Deploy, written: CapturedOutput, store: Store
+) -> None:
+    store.is_down = True
+    event = post("/search", {"query_text": QUERY, "top_k": 7})
+    with deployed():
+        reply, line, _ = told(event, written)
+    execution = reply.json["execution"]
+    assert reply.code == "QDRANT_UNAVAILABLE"
+    assert execution["embedding_time_ms"] == line["stages_ms"]["embed"] > 0
+    assert datetime.fromisoformat(execution["query_embedded_at"]) == datetime.fromisoformat(line["query_embedded_at"])
+    assert (execution["requested_top_k"], execution["collection"], execution["embedding_model"]) == (7, "docs", "m")
+    assert reply.json["query_id"] == line["query_id"] is not None
+
+
+def test_a_failure_to_embed_has_no_time_of_an_embedding(
+    deployed: Deploy, written: CapturedOutput, api: CohereServer, store: Store
+) -> None:
+    failing_embedder(api, store)
+    with deployed():
+        reply, line, _ = told(post("/search", {"query_text": "Do they snore?"}), written)
+    execution = reply.json["execution"]
+    assert (execution["embedding_time_ms"], execution["query_embedded_at"]) == (0.0, None)
+    assert (execution["requested_top_k"], execution["collection"], execution["embedding_model"]) == (5, "docs", "m")
+    assert reply.json["query_id"] == line["query_id"] is not None
+
+
+@pytest.mark.parametrize(
+    ("event", "top_k", "collection"),
+    [
+        (post("/search", {"query_text": QUERY, "top_k": 0}), 0, "docs"),
+        (post("/search", {"query_text": QUERY, "top_k": "5", "collection": "zoo"}), None, "zoo"),
+        (post("/search", {"query_text": QUERY, "top_k": 9, "collection": "none"}), 9, "none"),
+        (request("POST", "/search", "{"), None, "docs"),
+        (request("POST", "/search", "e30", isBase64Encoded=True), None, "docs"),
+    ],
+    ids=["a wrong number", "no number", "an unknown collection", "no JSON", "no base64"],
+)
+def test_a_refused_search_has_what_was_sent_and_an_id_that_the_log_has(
+    deployed: Deploy, written: CapturedOutput, event: Event, top_k: int | None, collection: str
+) -> None:
+    with deployed(ALLOWED_COLLECTIONS="*"):
+        reply, line, _ = told(event, written)
+    execution = reply.json["execution"]
+    assert (execution["requested_top_k"], execution["collection"], execution["embedding_model"]) == (
+        top_k,
+        collection,
+        "m",
+    )
+    assert UUID(reply.json["query_id"]) == UUID(line["query_id"])
+
+
+def test_the_model_is_not_named_where_a_vector_was_given(deployed: Deploy, written: CapturedOutput) -> None:
+    with deployed():
+        reply, _, _ = told(post("/search", {"query_vector": [1.0, 0.0, 0.0]}), written)
+    assert (reply.code, reply.json["execution"]["embedding_model"]) == ("DIMENSION_MISMATCH", None)
+
+
+@pytest.mark.parametrize("name", OUTCOMES)
+def test_every_answer_has_its_stages_in_server_timing(deployed: Deploy, written: CapturedOutput, name: str) -> None:
+    with deployed():
+        reply, line, _ = told(OUTCOMES[name][0], written)
+    timing = [part.split(";dur=") for part in reply.headers["server-timing"].split(", ")]
+    stages = line["stages_ms"]
+    order = [stage for stage in ("validate", "embed", "search", "format", "total") if stage in stages]
+    assert [stage for stage, _ in timing] == order
+    assert {stage: float(ms) for stage, ms in timing if stage != "total"} == {
+        stage: ms for stage, ms in stages.items() if stage != "total"
+    }
+    assert 0 < float(dict(timing)["total"]) <= stages["total"]
+
+
 # what was asked
 
 
@@ -466,6 +543,15 @@ def test_the_text_of_a_query_is_logged_where_that_is_wanted(deployed: Deploy, wr
         _, line, _ = told(SEARCH, written)
     assert line["query_text"] == QUERY
     assert QUERY not in json.dumps(written.metrics, ensure_ascii=False)
+
+
+def test_ids_and_scores_of_results_are_logged_where_queries_are(deployed: Deploy, written: CapturedOutput) -> None:
+    with deployed(LOG_QUERIES="true"):
+        _, line, _ = told(SEARCH, written)
+        assert line["results"] == [{"chunk_id": "1", "score": 1.0}, {"chunk_id": "2", "score": pytest.approx(0.8)}]
+    with deployed():
+        _, line, _ = told(SEARCH, written)
+        assert "results" not in line
 
 
 def test_a_query_given_as_a_vector_has_no_text_to_log(deployed: Deploy, written: CapturedOutput) -> None:
@@ -617,6 +703,17 @@ def test_a_low_top_score_is_warned_of(
     with deployed():
         told(post("/search", {"query_vector": vector, "collection": name}), written)
     assert written.warnings == warnings
+
+
+def test_low_scores_after_a_good_one_are_warned_of(
+    deployed: Deploy, written: CapturedOutput, shared_store: Store
+) -> None:
+    far = [Point(n, {"text": f"far {n}", **PAYLOAD}, vector=(0.0, 1.0)) for n in (3, 4)]
+    fill(shared_store, "mixed", *POINTS, *far)
+    with deployed():
+        told(post("/search", {"query_vector": [1.0, 0.0], "collection": "mixed"}), written)
+    (warning,) = written.saying("Some results score under 0.3")
+    assert (warning["level"], warning["results"]) == ("WARNING", 2)
 
 
 def test_no_match_is_no_low_score(deployed: Deploy, written: CapturedOutput) -> None:

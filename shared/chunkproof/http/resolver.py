@@ -16,6 +16,7 @@ from inspect import Parameter, signature
 from math import ceil
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
+from uuid import uuid4
 
 from aws_lambda_powertools.event_handler import APIGatewayHttpResolver, Response
 from aws_lambda_powertools.event_handler.exceptions import NotFoundError as RouteNotFoundError
@@ -38,7 +39,8 @@ from chunkproof.http.events import (
     read_claim,
     read_fields,
 )
-from chunkproof.models import ExecutionMetadata, Model, Request, RetrievalResponse, read_json
+from chunkproof.models import ExecutionMetadata, Model, Request, RetrievalResponse, SearchQuery, read_json
+from chunkproof.models.base import MAX_NAME
 from chunkproof.models.json import BODY, has_lone_surrogate
 from chunkproof.retrieval.services import Services
 from chunkproof.runtime.container import LAMBDA_DEADLINE_MS, lambda_deadline, services, settings
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
 # Ten times the longest query: an error response echoes the query, and stays far below Lambda's limit.
 MAX_ECHO = 100_000
 JSON = "application/json"
+SEARCH_PATH = "/search"
 FLAGS = {"true": True, "1": True, "false": False, "0": False}
 
 
@@ -63,6 +66,7 @@ class Call:
     context: Any
     deadline: Deadline
     trace: RequestTrace
+    watch: Stopwatch
 
 
 class _PerThread(threading.local):
@@ -158,8 +162,10 @@ class Api(APIGatewayHttpResolver):
             if self._thread.call is None:  # a route is being primed
                 return Response(HTTPStatus.NO_CONTENT.value)
             given = {name: unquote(value) for name, value in path.items()}
-            arguments = {name: self._argument(p, given) for name, p in parameters.items()}
-            self.trace.end_stage("validate")
+            try:
+                arguments = {name: self._argument(p, given) for name, p in parameters.items()}
+            finally:
+                self.trace.end_stage("validate")
             result = function(**arguments)
             status = HTTPStatus.OK.value
             if isinstance(result, Response):
@@ -177,7 +183,10 @@ class Api(APIGatewayHttpResolver):
         if isinstance(kind, type) and issubclass(kind, Request):
             if not self.current_event.body:
                 raise InvalidParameterError(f"{BODY} is required")
-            return kind.parse(read_json(self.current_event.body), settings().limits)
+            request = kind.parse(read_json(self.current_event.body), settings().limits)
+            if isinstance(request, SearchQuery):  # known from here on, whatever fails next
+                self.trace.query_id, self.trace.top_k = request.query_id, request.top_k
+            return request
         if parameter.name in path:
             return path[parameter.name]
         value = self.current_event.query_string_parameters.get(parameter.name)
@@ -208,7 +217,7 @@ class Api(APIGatewayHttpResolver):
         """Serve one request: the Lambda handler."""
         watch = Stopwatch()
         trace = RequestTrace(_span_writer())
-        self._thread.call = Call(event, context, Deadline(LAMBDA_DEADLINE_MS), trace)
+        self._thread.call = Call(event, context, Deadline(LAMBDA_DEADLINE_MS), trace, watch)
         logger.thread_safe_clear_keys()
         logger.thread_safe_append_keys(request_id=getattr(context, "aws_request_id", None))
         try:
@@ -226,7 +235,7 @@ class Api(APIGatewayHttpResolver):
         try:
             self.call.deadline = lambda_deadline(context)
             response = self.resolve(normalize_event(event), context)
-            response = fit_to_lambda_limit(_add_request_id(response, context), event)
+            return fit_to_lambda_limit(self._add_headers(response), event)
         except ChunkproofError as error:  # outside of any route
             failed = self._respond_with_error(error)
             response = {
@@ -235,7 +244,15 @@ class Api(APIGatewayHttpResolver):
                 "body": failed.body,
                 "isBase64Encoded": False,
             }
-        return _add_request_id(response, context)
+        return self._add_headers(response)
+
+    def _add_headers(self, response: ProxyResponse) -> ProxyResponse:
+        """Add the headers that every response has."""
+        added = {
+            "x-request-id": getattr(self.call.context, "aws_request_id", ""),
+            "server-timing": self.trace.server_timing(self.call.watch.ms()),
+        }
+        return {**response, "headers": {**(response.get("headers") or {}), **added}}
 
     def _emit_telemetry(self) -> None:
         circuits: Mapping[str, CircuitBreaker] = {}
@@ -249,20 +266,43 @@ class Api(APIGatewayHttpResolver):
         self._telemetry.emit(self.trace, self.call.event, self.call.context, in_force, circuits)
 
     def _respond_with_error(self, error: ChunkproofError) -> Response[str]:
-        self.trace.code, self.trace.reasons = error.code, error.messages
-        fields = read_fields(self.call.event)
+        trace, fields = self.trace, read_fields(self.call.event)
+        trace.code, trace.reasons = error.code, error.messages
+        if self.call.event.get("rawPath") == SEARCH_PATH:
+            self._record_what_was_sent(fields)
         envelope = RetrievalResponse.from_error(
             error,
             ExecutionMetadata(
                 latency_ms=round(self.deadline.elapsed_ms()),
                 result_count=0,
                 threshold_applied=_read_threshold(fields),
+                query_embedded_at=trace.query_embedded_at,
+                embedding_time_ms=trace.stages_ms.get("embed", 0.0) if trace.query_embedded_at else 0.0,
+                requested_top_k=trace.top_k,
+                collection=trace.collection,
+                embedding_model=trace.embedding_model,
+                embedding_cached=bool(trace.embedding_cached),
                 timestamp=datetime.now(UTC),
             ),
             query=_echo(fields.get("query_text", fields.get("text"))),
-            query_id=_echo(fields.get("query_id")),
+            query_id=trace.query_id or _echo(fields.get("query_id")),
         )
         return Response(error.status.value, JSON, envelope.to_json(), headers=self._error_headers(error))
+
+    def _record_what_was_sent(self, fields: Mapping[str, Any]) -> None:
+        """Record what is known of a search that failed before it began, for the response and the log alike."""
+        trace = self.trace
+        if trace.query_id is None:
+            trace.query_id = _name(fields["query_id"]) if "query_id" in fields else str(uuid4())
+        if trace.top_k is None and type(fields.get("top_k")) is int and abs(fields["top_k"]) < MAX_ECHO:
+            trace.top_k = fields["top_k"]
+        with suppress(ChunkproofError):  # the response says what is not configured
+            trace.collection = trace.collection or _name(
+                fields.get("collection", fields.get("collection_name", settings().collection))
+            )
+            if trace.embedding_model is None and "query_vector" not in fields:
+                embedder = services().embedder
+                trace.embedding_model = embedder.model if embedder else None
 
     def _error_headers(self, error: ChunkproofError) -> dict[str, str | list[str]]:
         headers: dict[str, str | list[str]] = {}
@@ -302,6 +342,10 @@ def _echo(value: Any) -> str | None:
     return value if is_text else None
 
 
+def _name(value: Any) -> str | None:
+    return value if _echo(value) and len(value) <= MAX_NAME else None
+
+
 def _read_threshold(fields: dict[str, Any]) -> float:
     for name in ("similarity_threshold", "threshold", "score_threshold"):
         value = fields.get(name)
@@ -330,8 +374,3 @@ def responses(success: type[Model], *, unavailable: Any = RetrievalResponse) -> 
         **{status: response(description, RetrievalResponse) for status, description in failures.items()},
         503: response("A dependency is unavailable", unavailable),
     }
-
-
-def _add_request_id(response: ProxyResponse, context: Any) -> ProxyResponse:
-    headers = {**(response.get("headers") or {}), "x-request-id": getattr(context, "aws_request_id", "")}
-    return {**response, "headers": headers}

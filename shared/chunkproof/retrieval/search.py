@@ -19,7 +19,7 @@ from chunkproof.retrieval.embedding import QueryEmbedding
 from chunkproof.retrieval.filters import map_filters
 from chunkproof.retrieval.payload import Chunk
 from chunkproof.retrieval.services import Services
-from chunkproof.trace import RequestTrace, State
+from chunkproof.trace import LOW_SCORE, RequestTrace, State
 
 SHORT_QUERY = 5
 
@@ -39,12 +39,14 @@ def search(
     With `exact`, the query is compared with every point instead of asking the index.
     """
     trace = trace or RequestTrace()
-    collection = services.resolve_collection(query.collection)
+    trace.query_id, trace.created_at = query.query_id, query.created_at
+    trace.collection, trace.top_k = query.collection, query.top_k
+    if query.query_text is not None and services.embedder is not None:
+        trace.embedding_model = services.embedder.model
+    trace.record_query(query.query_text, in_full=services.settings.log_queries)
+    trace.collection = collection = services.resolve_collection(query.collection)
     if query.query_text is not None and len(query.query_text) < SHORT_QUERY:
         log.warning("Query is very short", extra={"query_id": query.query_id, "chars": len(query.query_text)})
-    trace.query_id, trace.created_at = query.query_id, query.created_at
-    trace.collection, trace.top_k = collection, query.top_k
-    trace.record_query(query.query_text, in_full=services.settings.log_queries)
     remembered = services.remembers(collection)
     try:
         return _search(query, collection, services, deadline, trace, exact=exact)
@@ -73,11 +75,12 @@ def _search(
         where = map_filters(query.filters, collection, services, deadline) if query.filters else ()
     if query.query_vector is not None and len(query.query_vector) != config.size:
         raise DimensionMismatchError(len(query.query_vector), collection, config.size)
-    embedding = None
+    embedding, trace.query_embedded_at = None, None
     if query.query_vector is None:
         with trace.stage("embed", State.EMBEDDED):
             embedder = services.query_embedder()
             embedding = embedder.embed(query.query_text or "", config.size, collection, deadline)
+            trace.query_embedded_at, trace.embedding_cached = embedding.embedded_at, embedding.cached
     nearest = NearestQuery(
         collection=collection,
         vector_config=config,
@@ -96,9 +99,12 @@ def _search(
     model = services.embedder.model if services.embedder and embedding else None
     _warn_of_other_models([chunk for chunk, _ in chunks], model)
     results = _rank(chunks, query)
-    trace.result_count, trace.skipped = len(results), len(points) - len(results)
-    trace.top_score = results[0].similarity_score if results else None
-    trace.embedding_cached = embedding.cached if embedding else None
+    _warn_of_low_scores(results, query.query_id)
+    trace.skipped = len(points) - len(results)
+    trace.record_results(
+        [(result.metadata.chunk_id, result.similarity_score) for result in results],
+        in_full=services.settings.log_queries,
+    )
     return RetrievalResponse(
         query=query.query_text,
         query_id=query.query_id,
@@ -185,6 +191,13 @@ def _rank(chunks: list[tuple[Chunk, Point]], query: SearchQuery) -> tuple[Search
 
 def _score(point: Point) -> float:
     return min(1.0, max(0.0, point.score))  # a cosine can come back as 1.0000001
+
+
+def _warn_of_low_scores(results: Sequence[SearchResult], query_id: str) -> None:
+    """Warn of results that are probably not relevant; a first result like that has a warning of its own."""
+    low = sum(result.similarity_score < LOW_SCORE for result in results)
+    if 0 < low < len(results):
+        log.warning("Some results score under %s", LOW_SCORE, extra={"query_id": query_id, "results": low})
 
 
 def _warn_of_other_models(chunks: Sequence[Chunk], model: str | None) -> None:

@@ -12,7 +12,7 @@ from aws_lambda_powertools.metrics import MetricUnit
 from chunkproof.runtime import metrics
 from chunkproof.runtime.metrics import SERVICE
 from chunkproof.settings import Settings
-from chunkproof.trace import RequestTrace
+from chunkproof.trace import LOW_SCORE, RequestTrace
 
 if TYPE_CHECKING:
     from chunkproof.clients.resilience import CircuitBreaker
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 # Limits of the contract (docs/contract.md) beyond which a warning is logged.
 SLOW_EMBEDDING_MS = 1_000
 SLOW_SEARCH_MS = 500
-LOW_SCORE = 0.3
 # No function runs longer: an older time of arrival was not set by a gateway just now.
 OLDEST_REQUEST_MS = 900_000
 
