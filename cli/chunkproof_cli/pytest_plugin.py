@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _OPEN = pytest.StashKey[ExitStack]()
 _BACKEND = pytest.StashKey["Backend"]()
+_CASES = pytest.StashKey["list[TestCase]"]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -37,6 +38,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--chunkproof-collection", metavar="NAME", help="collection of cases that name none")
     group.addoption("--chunkproof-data", metavar="DIR", help="folder of the embedded store")
     group.addoption("--chunkproof-api", metavar="URL", help="search a deployed stack instead of a store")
+    group.addoption("--chunkproof-retriever", metavar="NAME", help="test this retriever, as suite run --retriever does")
+    group.addoption("--chunkproof-retriever-map", metavar="FILE|JSON", help="its request template and paths")
 
 
 @pytest.hookimpl(tryfirst=True)  # before -k and -m select
@@ -64,13 +67,17 @@ class SuiteCollector(pytest.Collector):
         from chunkproof.suite.cases import assign_collection
         from chunkproof.suite.files.read import Source, read_source
         from chunkproof_cli.commands.suite_source import choose_collection
+        from chunkproof_cli.retrievers.options import has_store
 
         given = _options(self.config)
         try:
             found = read_source(Source(Path(self.name)))
-            cases = assign_collection(found.suite.cases, choose_collection(found, given))
+            searched = not self.config.getoption("--chunkproof-retriever") or has_store(given)
+            collection = choose_collection(found, given) if searched else found.suite.collection
+            cases = assign_collection(found.suite.cases, collection)
         except ChunkproofError as error:
             raise self.CollectError("\n".join(error.messages)) from None
+        self.config.stash.setdefault(_CASES, []).extend(cases)
         return [CaseItem.from_parent(self, name=case.name, case=case) for case in cases]
 
 
@@ -153,9 +160,11 @@ def _options(config: pytest.Config) -> Options:
 
 def _shared_backend(config: pytest.Config) -> Backend:
     """Return the backend that all cases share; it is opened for the first one."""
-    from chunkproof_cli.connections import open_backend
+    from chunkproof_cli.retrievers.options import Choice, open_choice
 
     if _BACKEND not in config.stash:
         stack = config.stash.setdefault(_OPEN, ExitStack())
-        config.stash[_BACKEND] = stack.enter_context(open_backend(_options(config)))
+        choice = Choice(config.getoption("--chunkproof-retriever"), config.getoption("--chunkproof-retriever-map"))
+        cases = config.stash.get(_CASES, [])
+        config.stash[_BACKEND] = stack.enter_context(open_choice(choice, _options(config), cases))
     return config.stash[_BACKEND]

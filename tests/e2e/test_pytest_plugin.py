@@ -81,6 +81,15 @@ def test_a_service_that_is_down_is_an_error_and_not_a_failure(suite: Path) -> No
     assert "Could not be judged: http://127.0.0.1:9 could not be reached (Connection refused); check --api" in out
 
 
+def test_a_retriever_is_tested_instead_of_a_store(suite: Path) -> None:
+    (suite.parent / "own_rag.py").write_text("def search(query):\n    return {'one': ['a']}[query]\n")
+    code, out = run_pytest("--chunkproof", suite, "--chunkproof-retriever", "own_rag:search", "-v")
+    assert code == 1
+    assert "suite.json::found PASSED" in out
+    assert "suite.json::missing ERROR" in out
+    assert "Could not be judged: KeyError: 'two' (own_rag.py, line 2)" in out
+
+
 def test_a_broken_suite_stops_the_run_with_its_lines(suite: Path) -> None:
     suite.write_text('{"name": "x",\n"cases": [{"name": "a",\n"query": "q"}]}')
     code, out = run_pytest("--chunkproof", suite)

@@ -24,7 +24,6 @@ from chunkproof.suite.report import SuiteReport
 from chunkproof.suite.run import InterruptedRun, RunPlan, run_suite
 from chunkproof_cli.aws.suites import run_in_cloud
 from chunkproof_cli.commands.suite_source import choose_collection, pop_source, source_options
-from chunkproof_cli.connections import open_backend
 from chunkproof_cli.files.objects import FileOrObject, source_name
 from chunkproof_cli.options import (
     Options,
@@ -38,6 +37,15 @@ from chunkproof_cli.output import CountingFilter, print_json, print_line, print_
 from chunkproof_cli.reports.outputs import check_outputs
 from chunkproof_cli.reports.suite import FORMATS, write_reports
 from chunkproof_cli.reports.suite.terminal import print_report
+from chunkproof_cli.retrievers.options import (
+    Choice,
+    adapt_plan,
+    choose_retrievers,
+    has_store,
+    name_baseline,
+    open_choice,
+    retriever_options,
+)
 from chunkproof_cli.suites.compare import Tolerance, check_baseline, compare
 from chunkproof_cli.suites.diagnose import make_diagnoser
 from chunkproof_cli.suites.select import NothingFailingError, Selection, load_report, resume
@@ -54,6 +62,8 @@ HERE_ONLY = {
     "repeat": "--repeat",
     "exact": "--exact",
     "jobs": "--jobs",
+    "retrievers": "--retriever",
+    "mappings": "--retriever-map",
 }
 TRANSPORT = "chunkproof.clients.transport"
 
@@ -68,6 +78,9 @@ Examples:
   chunkproof suite run beir/scifact --collection scifact --exact
   chunkproof suite run topics.txt --qrels qrels.txt -k 100
   chunkproof suite run suite.yaml --stack chunkproof-prod -o report.html
+  chunkproof suite run suite.yaml --retriever my_rag:search --collection handbook
+  chunkproof suite run suite.yaml --retriever http://localhost:8080/query --retriever-map mapping.yaml
+  chunkproof suite run suite.yaml --retriever old.run --retriever my_rag:search -o report.html
 """
 
 
@@ -155,6 +168,7 @@ class LimitType(click.ParamType[tuple[str, float]]):
     metavar="NAME",
     help="Run it in AWS, with the state machine of a deployed stack, and fetch the report.",
 )
+@retriever_options
 @common_options
 @api_option
 def run(
@@ -178,14 +192,17 @@ def run(
     source, baseline = pop_source(options), options.pop("baseline")
     given = parse_options(**options)
     check_outputs(outputs, FORMATS)
-    if tolerate is not None and baseline is None:
+    if tolerate is not None and baseline is None and len(how["retrievers"]) < 2:
         raise click.UsageError("--tolerate needs --baseline: without one, there is nothing to be worse than.")
     if ignore_latency and judge_latency:
         raise click.UsageError("--ignore-latency and --judge-latency contradict each other: give one of them.")
     if stack:
         _check_cloud_options(how, given)
+    if baseline and len(how["retrievers"]) > 1:
+        raise click.UsageError("Two --retriever are compared with each other: leave --baseline out.")
     earlier = load_report(baseline) if baseline else None
     found = _set_limits(read_source(source), limits)
+    how["tolerate"] = tolerate or 0
     how["judge_latency"] = judge_latency or any(key in LATENCY_IDS for key, _ in limits)
     _print_findings(found)
     if baseline and earlier:
@@ -221,20 +238,27 @@ def _run_here(
     found: SuiteFile, source: str, given: Options, how: dict[str, Any], outputs: tuple[Path, ...]
 ) -> SuiteReport:
     selection = Selection(how["names"], how["tags"], how["failing"])
-    cases = assign_collection(selection.select(found.suite), choose_collection(found, given))
+    searched = not how["retrievers"] or has_store(given)
+    collection = choose_collection(found, given) if searched else found.suite.collection
+    cases = assign_collection(selection.select(found.suite), collection)
     if how["resume"]:
         cases = resume(cases, found.suite, how["resume"])
     plan = RunPlan(
         found.suite,
         source,
         cases,
-        jobs=_choose_jobs(how["jobs"], given),
+        jobs=1 if how["retrievers"] else _choose_jobs(how["jobs"], given),
         repeat=how["repeat"],
         latency_target_ms=Settings.from_env().latency_target_ms,
         judge_latency=how["judge_latency"] or not _is_embedded(given),
     )
     try:
-        return _execute(plan, given, exact=how["exact"])
+        first, *others = choose_retrievers(how["retrievers"], how["mappings"])
+        report = _execute(plan, given, how, first)
+        for choice in others:
+            later = _execute(plan, given, how, choice)
+            report = name_baseline(compare(later, report, Path(str(first.name)), how["tolerate"]), report)
+        return report
     except InterruptedRun as stopped:
         _save_interrupted(stopped.report, outputs)
         sys.exit(INTERRUPTED)
@@ -248,12 +272,15 @@ def _check_cloud_options(how: dict[str, Any], given: Options) -> None:
         raise click.UsageError(f"With --stack, {', '.join(unsupported)} cannot be given: the whole suite is run, once.")
 
 
-def _execute(plan: RunPlan, given: Options, *, exact: bool) -> SuiteReport:
-    quietly = show_warnings_once("chunkproof.retrieval.search")
-    with _interrupt_on_sigterm(), quietly, _report_retries(), open_backend(given) as backend:
+def _execute(plan: RunPlan, given: Options, how: dict[str, Any], choice: Choice) -> SuiteReport:
+    quietly, exact = show_warnings_once("chunkproof.retrieval.search"), how["exact"]
+    with _interrupt_on_sigterm(), quietly, _report_retries(), open_choice(choice, given, plan.cases) as backend:
+        plan = adapt_plan(plan, backend, how["jobs"], judge_latency=how["judge_latency"])
         exact_search = backend.search_exactly if isinstance(backend, LocalBackend) else None
         if exact and exact_search is None:
-            raise click.UsageError("--exact needs the store itself; a deployed stack only searches by its index.")
+            raise click.UsageError(
+                "--exact needs the store itself; a stack and a retriever only search in their own way."
+            )
         judged = sum(isinstance(case, TestCaseResult) for case in plan.cases)
         with progress_bar("Searching", len(plan.cases) - judged) as done:
             return run_suite(

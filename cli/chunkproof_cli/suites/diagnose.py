@@ -8,11 +8,15 @@ from chunkproof.settings import Settings
 from chunkproof.suite.diagnosis import Diagnoser
 from chunkproof.suite.store_evidence import collect_evidence
 from chunkproof_cli.options import Options
+from chunkproof_cli.retrievers.backend import RetrieverBackend
 
 
 def make_diagnoser(backend: Backend, given: Options, source: str) -> Diagnoser:
-    """Return a diagnoser whose suggested commands use the same store or stack."""
+    """Return a diagnoser whose suggested commands use the same store or stack; of a retriever, its collection's."""
     where = f"--api {shlex.quote(given.api)}" if given.api else ""
     if given.api is None and Settings.from_env().qdrant_url is None and given.data != default_data_folder():
         where = f"--data {shlex.quote(str(given.data))}"
+    if isinstance(backend, RetrieverBackend):
+        evidence = collect_evidence(backend.store) if backend.store is not None else None
+        return Diagnoser(evidence, source, where, retriever=backend.name)
     return Diagnoser(collect_evidence(backend), source, where)

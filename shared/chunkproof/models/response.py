@@ -25,6 +25,14 @@ class SearchResult(Model):
     vector: tuple[float, ...] | None = Field(None, exclude_if=is_none)
 
 
+class ForeignResult(SearchResult):
+    """A result of another retriever, whose scores have a scale of their own; texts and scores may be missing."""
+
+    similarity_score: float
+    has_text: bool = True
+    has_score: bool = True
+
+
 class ExecutionMetadata(Model):
     """How a search was executed and how long each stage took."""
 

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from chunkproof.deadline import Stopwatch
 from chunkproof.errors import ChunkproofError, InternalError, RateLimitedError, UnavailableError
 from chunkproof.models import RetrievalResponse, SearchResult
+from chunkproof.models.response import ForeignResult
 from chunkproof.suite.cases import TestCase
 from chunkproof.suite.ids import ids_of
 from chunkproof.suite.judge import find_unmet, match_judged_ids, measure_case
@@ -38,6 +39,12 @@ SAME_SCORE = 1e-6
 logger = logging.getLogger(__name__)
 
 
+class NotJudgeableError(ChunkproofError):
+    """The results lack what the case is judged by."""
+
+    code = "NOT_JUDGEABLE"
+
+
 def call_backend(call: Callable[..., Answer], *arguments: Any) -> Answer:
     """Call the backend; an exception that is not a `ChunkproofError` is raised as `InternalError`.
 
@@ -62,6 +69,7 @@ def run_case(
     try:
         response = call_backend(search, case.request())
         latency_ms = watch.ms()
+        check_judgeable(case, response.results)
         exact = call_backend(exact_search, case.request()) if exact_search else None
     except ChunkproofError as error:
         return mark_as_error(case, error)
@@ -82,6 +90,15 @@ def run_case(
             "approximation": _compare_with_exact(case, response.results, exact.results) if exact else None,
         }
     )
+
+
+def check_judgeable(case: TestCase, results: Sequence[SearchResult]) -> None:
+    """Raise `NotJudgeableError` when the case needs texts or scores that a retriever does not return."""
+    foreign = [result for result in results if isinstance(result, ForeignResult)]
+    if case.expected_keywords and any(not result.has_text for result in foreign):
+        raise NotJudgeableError("The retriever returns no texts, so expected_keywords cannot be judged")
+    if case.relevance_threshold and any(not result.has_score for result in foreign):
+        raise NotJudgeableError("The retriever returns no scores, so relevance_threshold cannot be judged")
 
 
 def mark_as_error(case: TestCase, error: ChunkproofError, *, tried: bool = True) -> TestCaseResult:

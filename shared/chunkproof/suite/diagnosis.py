@@ -21,11 +21,13 @@ class Diagnoser:
     """Finds the causes of failed cases; where it cannot, the diagnosis says why.
 
     `where` has the options with which a command reaches the same backend, such as `--api URL`; `source` is the suite.
+    With a `retriever`, the evidence is about the collection beside it; without such a collection there is none.
     """
 
-    evidence: Evidence
+    evidence: Evidence | None
     source: str = "suite.yaml"
     where: str = ""
+    retriever: str | None = None
 
     def diagnose(self, results: Sequence[TestCaseResult]) -> list[TestCaseResult]:
         """Return the results, the failed ones with their causes; a case that has some already keeps them."""
@@ -40,8 +42,11 @@ class Diagnoser:
 
     def find_causes(self, case: TestCaseResult) -> list[Diagnosis]:
         """Return every cause that was found, at least one entry."""
+        if self.evidence is None:
+            return [_not_diagnosed("no collection was given beside the retriever; --collection NAME names it")]
         try:
-            found = call_backend(lambda: list(_CaseDiagnosis(self, case).find_causes()))
+            diagnosis = _CaseDiagnosis(self, self.evidence, case)
+            found = call_backend(lambda: list(diagnosis.find_causes()))
         except ChunkproofError as error:
             return [_not_diagnosed(str(error), error.code)]
         return found or [_not_diagnosed("no cause was found")]
@@ -50,9 +55,9 @@ class Diagnoser:
 class _CaseDiagnosis:
     """The diagnosis of one failed case."""
 
-    def __init__(self, diagnoser: Diagnoser, case: TestCaseResult) -> None:
+    def __init__(self, diagnoser: Diagnoser, evidence: Evidence, case: TestCaseResult) -> None:
         self._diagnoser = diagnoser
-        self._evidence = diagnoser.evidence
+        self._evidence = evidence
         self._case = case
         self._results = case.actual_results or ()
         self._ranking: Ranking | None = None
@@ -93,6 +98,8 @@ class _CaseDiagnosis:
         if filters := evidence.excluding_filters(key, case):
             message = f"{key} is stored, but the filter on {', '.join(filters)} excludes it"
             return _diagnosis(Cause.FILTERED_OUT, key, message, self._search_command(case.top_k, filtered=False))
+        if self._diagnoser.retriever:
+            return self._diagnose_missed_by_retriever(key)
         found = self._exact_ranking().of(key)
         if found is not None and found.rank <= case.top_k:
             how = "an exact search finds" if evidence.sees_store else "a deeper search finds"
@@ -107,6 +114,25 @@ class _CaseDiagnosis:
             Cause.BEYOND_TOP_K,
             key,
             f"{key} {place}, beyond top_k {case.top_k}{self._describe_last()}{self._describe_unchecked()}",
+            self._search_command(found.rank if found else self._exact_ranking().depth),
+        )
+
+    def _diagnose_missed_by_retriever(self, key: str) -> Diagnosis:
+        """Compare with a search of the collection: what that finds too, the retriever itself misses."""
+        missed = f"{key} is in {self._collection}, but the retriever does not return it"
+        try:
+            found = self._exact_ranking().of(key)
+        except ChunkproofError as error:
+            message = f"{missed}; {self._collection} could not be searched: {error}"
+            return _diagnosis(Cause.MISSED_BY_RETRIEVER, key, message, self._validate_command(key))
+        place = self._describe_place(key)
+        if found is not None and found.rank <= self._case.top_k:
+            message = f"{missed}; in a search of {self._collection} it {place}"
+            return _diagnosis(Cause.MISSED_BY_RETRIEVER, key, message, self._search_command(self._case.top_k))
+        return self._diagnose_damage(key, f"in a search of {self._collection} {place}") or _diagnosis(
+            Cause.BEYOND_TOP_K,
+            key,
+            f"{missed}; nor does a search of {self._collection}: it {place}, beyond top_k {self._case.top_k}",
             self._search_command(found.rank if found else self._exact_ranking().depth),
         )
 
@@ -161,8 +187,12 @@ class _CaseDiagnosis:
     def _diagnose_slow(self, timing: CaseTiming) -> Diagnosis:
         rest = timing.latency_ms - timing.embedding_ms - timing.search_ms
         message = (
-            f"{timing.latency_ms:.0f} ms: embedding {timing.embedding_ms:.0f}, search {timing.search_ms:.0f}, "
-            f"the rest {rest:.0f}{', the first search of its collection' if timing.cold else ''}"
+            f"{timing.latency_ms:.0f} ms in the retriever"
+            if self._diagnoser.retriever
+            else (
+                f"{timing.latency_ms:.0f} ms: embedding {timing.embedding_ms:.0f}, search {timing.search_ms:.0f}, "
+                f"the rest {rest:.0f}{', the first search of its collection' if timing.cold else ''}"
+            )
         )
         return _diagnosis(Cause.TOO_SLOW, None, message, self._search_command(self._case.top_k))
 

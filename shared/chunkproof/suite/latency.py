@@ -32,8 +32,8 @@ class StageLatency(Model):
         return self.warm or self.cold
 
 
-def summarize_stages(results: Iterable[TestCaseResult]) -> tuple[StageLatency, ...]:
-    """Summarize every stage of these searches; cached embeddings are left out."""
+def summarize_stages(results: Iterable[TestCaseResult], stages: Sequence[str] = STAGES) -> tuple[StageLatency, ...]:
+    """Summarize these stages of the searches; cached embeddings are left out."""
     timings = [result.timing for result in results if result.timing]
     return tuple(
         StageLatency(
@@ -41,7 +41,7 @@ def summarize_stages(results: Iterable[TestCaseResult]) -> tuple[StageLatency, .
             warm=summarize_times([_time_of(stage, t) for t in timings if not t.cold and _is_counted(stage, t)]),
             cold=summarize_times([_time_of(stage, t) for t in timings if t.cold and _is_counted(stage, t)]),
         )
-        for stage in STAGES
+        for stage in stages
     )
 
 

@@ -97,6 +97,7 @@ class Cause(StrEnum):
     UNREADABLE = "unreadable"
     FILTERED_OUT = "filtered out"
     MISSED_BY_INDEX = "missed by index"
+    MISSED_BY_RETRIEVER = "missed by retriever"
     STALE_VECTOR = "stale vector"
     BEYOND_TOP_K = "beyond top_k"
     BELOW_THRESHOLD = "below threshold"

@@ -86,6 +86,7 @@ class SuiteIdentity(Model):
     fingerprint: str
     collection: str | None
     cases: int = Field(description="Cases of the whole suite, selected or not")
+    retriever: str | None = Field(None, description="The retriever that was tested instead of the collection's search")
 
 
 class ApproximationSummary(Model):

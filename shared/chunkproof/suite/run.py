@@ -20,7 +20,7 @@ from chunkproof.suite import criteria
 from chunkproof.suite.case_runner import CaseRunner, OnResult, Search, call_backend, mark_as_error
 from chunkproof.suite.cases import Suite, TestCase
 from chunkproof.suite.diagnosis import Diagnoser
-from chunkproof.suite.latency import summarize_stages
+from chunkproof.suite.latency import STAGES, summarize_stages
 from chunkproof.suite.outcome import RetrievedChunk, TestCaseResult, TestStatus
 from chunkproof.suite.report import (
     SuiteIdentity,
@@ -42,7 +42,8 @@ class RunPlan:
     """What to run.
 
     A case that already has a verdict keeps it: from an interrupted run, or from a sharded one that began at
-    `started_at`.
+    `started_at`. With a `retriever`, the backend is another one than the collection's search, and `has_collection`
+    says whether it can look chunks up in a collection as well. Latency is reported by `stages`.
     """
 
     suite: Suite
@@ -53,6 +54,9 @@ class RunPlan:
     latency_target_ms: float = criteria.LATENCY_TARGET_MS
     judge_latency: bool = True
     started_at: datetime | None = None
+    retriever: str | None = None
+    has_collection: bool = True
+    stages: Sequence[str] = STAGES
 
 
 class InterruptedRun(KeyboardInterrupt):
@@ -122,7 +126,8 @@ class _SuiteRun:
 
     def report(self) -> SuiteReport:
         try:
-            self._inspection = inspect_collections(self._plan.cases, self._backend)
+            inspected = self._plan.cases if self._plan.has_collection else ()
+            self._inspection = inspect_collections(inspected, self._backend)
             if self._inspection.down is not None:
                 down = self._inspection.down
                 self._first.results = [_mark_if_pending(case, down) for case in self._first.results]
@@ -147,7 +152,7 @@ class _SuiteRun:
         if self._plan.started_at:
             execution_ms = (ended - self._started).total_seconds() * 1000
         results = [_reset_if_running(result) for result in self._first.results]
-        latency = summarize_stages(results)
+        latency = summarize_stages(results, self._plan.stages)
         lookups = self._time_lookups(results) if complete else _Lookups(reason="the run was interrupted")
         repeated = [result for runner in self._repeats for result in runner.results]
         down = self._inspection.down
@@ -175,6 +180,7 @@ class _SuiteRun:
                 fingerprint=fingerprint(suite),
                 collection=stats.collection_name if stats.collection_exists else None,
                 cases=len(suite.cases),
+                retriever=self._plan.retriever,
             ),
             complete=complete,
             result=TestSuiteResult.of(results, execution_time_ms=execution_ms, timestamp=self._started.isoformat()),
@@ -197,6 +203,8 @@ class _SuiteRun:
 
     def _time_lookups(self, results: Sequence[TestCaseResult]) -> "_Lookups":
         """Measure how long it takes to fetch some of the returned chunks by their id."""
+        if not self._plan.has_collection:
+            return _Lookups(reason="no collection was given beside the retriever")
         times: list[float] = []
         for collection, chunk in _pick_chunks(results):
             request = {"chunk_id": chunk.chunk_id, "original_sha256": chunk.text_sha256}

@@ -48,7 +48,7 @@ class ValidationReport(Model):
     total_queries: int
     successful_queries: int
     failed_queries: int
-    avg_similarity_score: float = Field(ge=0.0, le=1.0)
+    avg_similarity_score: float = Field(description="0 to 1, unless a retriever scores on another scale")
     avg_query_time: float = Field(ge=0.0, description="Seconds")
     metadata_completeness: float = Field(ge=0.0, le=1.0, description="Share of results with text, URL and title")
     total_results_retrieved: int

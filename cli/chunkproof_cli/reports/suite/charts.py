@@ -46,7 +46,9 @@ class Chart:
 def charts(report: SuiteReport, earlier: Sequence[SuiteReport] = ()) -> Iterator[Chart]:
     """Draw each chart that has figures."""
     judged = [case for case in report.result.test_results if case.status.is_judged]
-    if scored := [case for case in judged if case.actual_results]:
+    scored = [case for case in judged if case.actual_results]
+    # Scores of another retriever can have any scale, on which these bins mean nothing.
+    if scored and not report.suite.retriever:
         yield _scores(scored)
     if any(stage.usual for stage in report.latency):
         yield _latency(report)
