@@ -215,7 +215,7 @@ def _judge_stages(given: CriteriaInput) -> Iterator[Criterion]:
 def _judge_latency(
     given: CriteriaInput, key: str, title: str, limit_ms: float, figure: float | None, *, details: str
 ) -> Criterion:
-    if not given.judge_latency:
+    if figure is not None and not given.judge_latency:
         figure, details = None, NOT_SERVED
     return Criterion(
         id=key,
