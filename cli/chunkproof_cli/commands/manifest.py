@@ -3,19 +3,21 @@
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import click
 
-from chunkproof.audit.manifest import Entry
+from chunkproof.audit.manifest import Entry, parse_checked_line
 from chunkproof.audit.manifest_files import create_manifest
-from chunkproof.audit.prepare import point_key
+from chunkproof.audit.prepare import encode_id, point_key
 from chunkproof.audit.reader import Reader
 from chunkproof.audit.sort import Sorter
 from chunkproof.errors import CorruptChunkError
 from chunkproof.retrieval.integrity import digest
-from chunkproof.retrieval.lookup import point_id_for
+from chunkproof.retrieval.lookup import parse_point_id, point_id_for
 from chunkproof.runtime.local import new_deadline
 from chunkproof_cli.connections import open_services
 from chunkproof_cli.exits import FAILED
@@ -115,8 +117,30 @@ def _collect_fields(entries: Iterable[Entry], seen: set[str]) -> Iterator[Entry]
 
 
 def snapshot(reader: Reader, fields: list[str], hashed: bool, done: Any, unreadable: list[str]) -> Iterator[Entry]:
-    """Yield an entry for every point as it is stored now; ids of points without a readable text are collected."""
-    payloads = reader.services.payloads
+    """Yield an entry for every point as it is stored now; ids of points without a readable text are collected.
+
+    Every entry has an id of its own: the point's where several points share the one in their payloads.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        by_id = Sorter(Path(folder))
+        for entry in _read_entries(reader, fields, hashed, done, unreadable):
+            by_id.add(f"{encode_id(entry.chunk_id)}\t".encode() + entry.to_line())
+        for _, lines in groupby(by_id, key=lambda line: line.partition(b"\t")[0]):
+            first, *others = (parse_checked_line(line.partition(b"\t")[2]) for line in lines)
+            if not others and _is_unmistakable(first):
+                yield first
+                continue
+            for entry in (first, *others):
+                yield replace(entry, chunk_id=str(entry.expected_point_id), point_id=None)
+
+
+def _is_unmistakable(entry: Entry) -> bool:
+    """Whether the chunk id cannot be the id of another point."""
+    return parse_point_id(entry.chunk_id) in (None, entry.expected_point_id)
+
+
+def _read_entries(reader: Reader, fields: list[str], hashed: bool, done: Any, unreadable: list[str]) -> Iterator[Entry]:
+    payloads = reader.payloads
     for page in reader.pages(None):
         for point in page.points:
             chunk_id = payloads.id_of(point)

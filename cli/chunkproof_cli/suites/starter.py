@@ -121,6 +121,7 @@ def _scan_chunks(
     collection: str, services: Services, deadline: Callable[[], Deadline], scan: _Scan
 ) -> Iterator[tuple[str, str]]:
     start, limit = None, PAGE
+    payloads = services.payloads_of(collection, deadline())
     while scan.points < MAX_SCANNED:
         page = read_page(services.store, collection, deadline(), limit=limit, start=start)
         scan.points += len(page.points)
@@ -130,7 +131,7 @@ def _scan_chunks(
             except CorruptChunkError:
                 continue
             if text.strip():
-                yield services.payloads.id_of(point), text
+                yield payloads.id_of(point), text
         if page.next_id is None:
             return
         start, limit = page.next_id, len(page.points)  # a shorter page shows how many fit

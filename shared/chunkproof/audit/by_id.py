@@ -12,7 +12,7 @@ from chunkproof.audit.findings import (
 from chunkproof.audit.prepare import ExpectedChunk
 from chunkproof.audit.reader import BATCH_SIZE
 from chunkproof.audit.session import Run
-from chunkproof.retrieval.lookup import Lookup
+from chunkproof.retrieval.lookup import Lookup, parse_point_id
 
 
 def audit_by_id(run: Run) -> None:
@@ -42,6 +42,10 @@ def _find(chunks: list[ExpectedChunk], run: Run) -> Lookup:
 def _judge(expected: ExpectedChunk, found: Lookup, run: Run) -> Finding | None:
     payloads = run.reader.services.payloads
     points = found.points.get(expected.chunk_id, [])
+    if len(points) > 1 and (point_id := parse_point_id(expected.chunk_id)) is not None:
+        # A document's id can be the id of its first point: then the points that share it have other ids.
+        shown = run.reader.payloads
+        points = [point for point in points if point.id == point_id or shown.id_of(point) == expected.chunk_id]
     if len(points) > 1:
         return duplicate_finding(expected.entry, {point.id: point for point in points}, len(points), payloads)
     if points:

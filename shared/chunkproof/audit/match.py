@@ -12,7 +12,7 @@ from chunkproof.audit.reader import BATCH_SIZE
 from chunkproof.audit.session import Run
 from chunkproof.audit.sort import Sorter
 from chunkproof.clients.ports import Point, PointId
-from chunkproof.retrieval.lookup import has_id
+from chunkproof.retrieval.lookup import has_id, parse_point_id
 
 # Of the points with one id of the manifest, this many are named; the others are only counted.
 MAX_NAMED_POINTS = 10
@@ -60,12 +60,17 @@ def _resolve(
     found = {
         point_id: points[point_id]
         for point_id in open_id.points_to_read()
-        if point_id in points and has_id(points[point_id], open_id.chunk_id, services)
+        if point_id in points and has_id(points[point_id], open_id.chunk_id, services.payloads)
     }
+    if expected and expected.point_id in found and parse_point_id(open_id.chunk_id) == expected.point_id:
+        # Named by its point id, the chunk is this point, whatever ids other chunks of the manifest have.
+        for point_id, claimed in open_id.points:
+            if claimed and point_id != expected.point_id:
+                found.pop(point_id, None)
     if expected is None:
         for point_id, claimed in open_id.points:
             if point_id in found and not claimed:
-                yield orphan_finding(found[point_id], services.payloads)
+                yield orphan_finding(found[point_id], run.reader.payloads)
     elif len(found) > 1:
         count = len(found) + open_id.unnamed_points
         yield duplicate_finding(expected.entry, found, count, services.payloads)

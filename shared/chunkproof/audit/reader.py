@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
-from functools import partial
+from functools import cached_property, partial
 from queue import Full, Queue
 from threading import Event, Thread
 from typing import TypeVar
@@ -17,7 +17,8 @@ from chunkproof.errors import (
     VectorStoreRefusedError,
     VectorStoreTimeoutError,
 )
-from chunkproof.retrieval.lookup import Lookup, find_points
+from chunkproof.retrieval.lookup import Finder, Lookup
+from chunkproof.retrieval.payload import PayloadMap
 from chunkproof.retrieval.services import Services
 
 # Measured on loopback: 250 a page is half as fast, 2,000 no faster.
@@ -46,6 +47,11 @@ class Reader:
         self._page_size = PAGE_SIZE
         self._fast_fields: tuple[Sequence[str] | None] | None = None
 
+    @cached_property
+    def payloads(self) -> PayloadMap:
+        """How to read the collection: with point ids where several points share the id in their payloads."""
+        return self.services.payloads_of(self.collection, Deadline(CALL_MS))
+
     def pages(self, start: PointId | None) -> Iterator[Page]:
         """Yield the collection from this point on; a thread reads a page or two ahead."""
         with closing(_read_ahead(self._pages(start), self._stopped)) as pages:
@@ -63,14 +69,9 @@ class Reader:
         """Find the points of each chunk id; the mapping gives the point to look at first."""
 
         def look_up(chunk_ids: Sequence[str], fields: Sequence[str] | None) -> Lookup:
-            return find_points(
-                {chunk_id: point_ids[chunk_id] for chunk_id in chunk_ids},
-                self.collection,
-                services=self.services,
-                deadline=Deadline(CALL_MS),
-                with_vector=with_vector,
-                fields=fields,
-            )
+            # As stored: an audit reports ids that several points share.
+            finder = Finder(self.services, self.collection, Deadline(CALL_MS), with_vector, as_stored=True)
+            return finder.find({chunk_id: point_ids[chunk_id] for chunk_id in chunk_ids}, fields)
 
         def find_all(chunk_ids: Sequence[str]) -> Lookup:
             fields = self._get_fast_fields()

@@ -56,7 +56,7 @@ class _Join:
         claimed, claimed_own = False, False
         while self._next is not None and self._next.key == key:
             expected = self._next
-            if expected.chunk_id == own_id or has_id(point, expected.chunk_id, self._services):
+            if expected.chunk_id == own_id or has_id(point, expected.chunk_id, payloads):
                 claimed = True
                 claimed_own |= expected.chunk_id == own_id
                 if judge(expected, point, payloads):
@@ -66,7 +66,7 @@ class _Join:
             self._consume()
         if not claimed_own:
             # Claimed by its point id alone, its payload id may still be another chunk of the manifest.
-            if claimed and own_id == str(point.id):
+            if claimed and str(point.id) in (own_id, self._run.reader.payloads.id_of(point)):
                 return
             self._run.log_stray(own_id, point.id, claimed=claimed)
 

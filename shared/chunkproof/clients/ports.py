@@ -153,6 +153,15 @@ class VectorStore(Protocol):
         """Return exactly how many points meet the conditions."""
         ...
 
+    def facet(
+        self, collection: str, field: str, where: tuple[Condition, ...], deadline: Deadline, *, limit: int
+    ) -> Mapping[str, int] | None:
+        """Return the most frequent texts of a payload field, with the number of points that have each.
+
+        None where the store cannot count them: a server needs an index on the field.
+        """
+        ...
+
 
 class WritableStore(VectorStore, Protocol):
     """A store that `load` can fill."""

@@ -151,6 +151,7 @@ class ValidationResult(Model):
     """Whether the stored text is the original, byte for byte, and what else was checked."""
 
     chunk_id: str
+    point_id: int | str | None = Field(None, description="Id of the point in Qdrant; null from a stack before 1.1")
     matches: bool
     validation_passed: bool
     stored_text: str

@@ -13,6 +13,7 @@ from chunkproof.deadline import Deadline
 from chunkproof.errors import AmbiguousIdError, ChunkNotFoundError, IndexRequiredError
 from chunkproof.models.filters import AnyOf, Either
 from chunkproof.retrieval.pages import read_page
+from chunkproof.retrieval.payload import PayloadMap
 from chunkproof.retrieval.services import Services
 
 # The namespace of point ids derived from chunk ids that are no valid point ids; must never change.
@@ -30,8 +31,9 @@ def find_point(chunk_id: str, collection: str, *, services: Services, deadline: 
     point_id = parse_point_id(chunk_id)
     if point_id is not None:
         found = {point.id: point for point in services.store.fetch(collection, [point_id], deadline)}
+    finder = Finder(services, collection, deadline)
     try:
-        others = _find_by_payload([chunk_id] if found else [], [chunk_id], collection, services, deadline)
+        others = finder.find_by_payload([chunk_id] if found else [], [chunk_id])
         found |= {point.id: point for point in others}
     except IndexRequiredError:
         if not found:
@@ -101,111 +103,117 @@ class Lookup:
         return _check_unique(chunk_id, found)
 
 
-def find_points(
-    point_ids: Mapping[str, PointId | None],
-    collection: str,
-    *,
-    services: Services,
-    deadline: Deadline,
-    with_vector: str | None = None,
-    fields: Sequence[str] | None = None,
-) -> Lookup:
-    """Find the points of many chunk ids at once; the mapping may give the point to look at first for each.
-
-    That point counts only if it has the chunk id, as for `find_point`. `fields` are the payload fields to search,
-    by default all that may hold an id.
-    """
-    candidates: dict[PointId, set[str]] = {}
-    for chunk_id, expected in point_ids.items():
-        for point_id in (expected, parse_point_id(chunk_id)):
-            if point_id is not None:
-                candidates.setdefault(point_id, set()).add(chunk_id)
-    found: dict[str, dict[PointId, Point]] = {}
-    if candidates:
-        for point in services.store.fetch(collection, list(candidates), deadline, with_vector=with_vector):
-            for chunk_id in candidates[point.id]:
-                if has_id(point, chunk_id, services):
-                    found.setdefault(chunk_id, {})[point.id] = point
-    blocked_by = None
-    others: list[Point] = []
-    try:
-        if fields is None:
-            others = _find_by_payload(found, point_ids, collection, services, deadline, with_vector=with_vector)
-        elif fields:
-            others = _scroll(fields, point_ids, collection, services, deadline, with_vector=with_vector)
-    except IndexRequiredError as error:
-        blocked_by = error
-    for point in others:
-        found.setdefault(services.payloads.id_of(point), {})[point.id] = point
-    return Lookup({i: list(points.values())[:MAX_POINTS_PER_ID] for i, points in found.items()}, blocked_by)
+def find_points(chunk_ids: Iterable[str], collection: str, *, services: Services, deadline: Deadline) -> Lookup:
+    """Find the points of many chunk ids at once."""
+    return Finder(services, collection, deadline).find(dict.fromkeys(chunk_ids))
 
 
-def has_id(point: Point, chunk_id: str, services: Services) -> bool:
+def has_id(point: Point, chunk_id: str, payloads: PayloadMap) -> bool:
     """Whether the chunk id is the id of the point, or the id in its payload."""
-    return services.payloads.id_of(point) == chunk_id or point.id == parse_point_id(chunk_id)
+    return payloads.id_of(point) == chunk_id or point.id == parse_point_id(chunk_id)
 
 
-def _find_by_payload(
-    known: Collection[str],
-    chunk_ids: Collection[str],
-    collection: str,
-    services: Services,
-    deadline: Deadline,
-    *,
-    with_vector: str | None = None,
-) -> list[Point]:
-    """Find points with one of these ids in their payload; `known` are the ids that were found as point ids.
+@dataclass(frozen=True, slots=True)
+class Finder:
+    """Finds points by chunk ids.
 
-    Qdrant searches a field without an index point by point. So only fields that hold ids in the collection's sample
-    are searched; the other fields only for ids that are found nowhere else.
+    With `as_stored`, ids count as they are in the payloads; otherwise one that several points share is looked for
+    only if no point has it as its own.
     """
 
-    def scroll(fields: Sequence[str], wanted: Collection[str]) -> list[Point]:
-        if not fields or not wanted:
-            return []
-        return _scroll(fields, wanted, collection, services, deadline, with_vector=with_vector)
+    services: Services
+    collection: str
+    deadline: Deadline
+    with_vector: str | None = None
+    as_stored: bool = False
 
-    in_use = services.payloads.id_paths_in(services.sample(collection, deadline).payloads)
-    unused = [field for field in services.payloads.id_paths if field not in in_use]
-    try:
-        found = scroll(in_use, chunk_ids)
-        missed = set(chunk_ids) - set(known) - {services.payloads.id_of(point) for point in found}
-        return found + scroll(unused, missed)
-    except IndexRequiredError:
-        # Strict mode: only indexed fields can be searched, and an id in another field cannot be found.
-        indexed = services.store.describe(collection, deadline).indexed_fields
-        found = scroll([field for field in services.payloads.id_paths if field in indexed], chunk_ids)
-        missed = set(chunk_ids) - {services.payloads.id_of(point) for point in found}
-        if missed and any(field not in indexed for field in in_use):
-            raise
-        return found
+    @property
+    def payloads(self) -> PayloadMap:
+        """What the ids are read with."""
+        services = self.services
+        return services.payloads if self.as_stored else services.payloads_of(self.collection, self.deadline)
 
+    def find(self, point_ids: Mapping[str, PointId | None], fields: Sequence[str] | None = None) -> Lookup:
+        """Find the points of many chunk ids; the mapping may give the point to look at first for each.
 
-def _scroll(
-    fields: Sequence[str],
-    chunk_ids: Collection[str],
-    collection: str,
-    services: Services,
-    deadline: Deadline,
-    *,
-    with_vector: str | None,
-) -> list[Point]:
-    """Return at most two points with each id in one of these payload fields."""
-    found: dict[str, list[Point]] = {chunk_id: [] for chunk_id in chunk_ids}
-    start: PointId | None = None
-    fitting = sys.maxsize
-    while wanted := tuple(chunk_id for chunk_id, points in found.items() if len(points) < MAX_POINTS_PER_ID):
-        where = (Either(tuple(AnyOf(field, wanted) for field in fields)),)
-        limit = min(fitting, max(10, MAX_POINTS_PER_ID * len(wanted)))
-        page = read_page(
-            services.store, collection, deadline, limit=limit, where=where, start=start, with_vector=with_vector
-        )
-        for point in page.points:
-            # `chunk_id` outranks `id`: a point has only the id that a search returns for it.
-            points = found.get(services.payloads.id_of(point))
-            if points is not None and len(points) < MAX_POINTS_PER_ID:
-                points.append(point)
-        if page.next_id is None:
-            break
-        start, fitting = page.next_id, len(page.points)
-    return [point for points in found.values() for point in points]
+        That point counts only if it has the chunk id, as for `find_point`. `fields` are the payload fields to search,
+        by default all that may hold an id.
+        """
+        candidates: dict[PointId, set[str]] = {}
+        for chunk_id, expected in point_ids.items():
+            for point_id in (expected, parse_point_id(chunk_id)):
+                if point_id is not None:
+                    candidates.setdefault(point_id, set()).add(chunk_id)
+        found: dict[str, dict[PointId, Point]] = {}
+        fetched = self._fetch(list(candidates)) if candidates else []
+        payloads = self.payloads
+        for point in fetched:
+            for chunk_id in candidates[point.id]:
+                if has_id(point, chunk_id, payloads):
+                    found.setdefault(chunk_id, {})[point.id] = point
+        blocked_by = None
+        others: list[Point] = []
+        try:
+            if fields is None:
+                others = self.find_by_payload(found, point_ids)
+            elif fields:
+                others = self._scroll(fields, point_ids, payloads)
+        except IndexRequiredError as error:
+            blocked_by = error
+        for point in others:
+            own_id = payloads.id_of(point)
+            # An id that several points share is not theirs, but it can be looked up: it is ambiguous.
+            wanted = own_id if own_id in point_ids else self.services.payloads.id_of(point)
+            found.setdefault(wanted, {})[point.id] = point
+        return Lookup({i: list(points.values())[:MAX_POINTS_PER_ID] for i, points in found.items()}, blocked_by)
+
+    def _fetch(self, ids: Sequence[PointId]) -> list[Point]:
+        return self.services.store.fetch(self.collection, ids, self.deadline, with_vector=self.with_vector)
+
+    def find_by_payload(self, known: Collection[str], chunk_ids: Collection[str]) -> list[Point]:
+        """Find points with one of these ids in their payload; `known` are the ids that were found as point ids.
+
+        Qdrant searches a field without an index point by point. So only fields that hold ids in the collection's
+        sample are searched; other fields, and ids that several points share, only for ids that are found nowhere else.
+        """
+        own, every = self.payloads, self.services.payloads
+        in_use = own.id_paths_in(self.services.sample(self.collection, self.deadline).payloads)
+        others = every.id_paths if own.has_repeated_ids else [path for path in every.id_paths if path not in in_use]
+        try:
+            found = self._scroll(in_use, chunk_ids, own)
+            missed = set(chunk_ids) - set(known) - {own.id_of(point) for point in found}
+            return found + self._scroll(others, missed, every)
+        except IndexRequiredError:
+            # Strict mode: only indexed fields can be searched, and an id in another field cannot be found.
+            indexed = self.services.store.describe(self.collection, self.deadline).indexed_fields
+            found = self._scroll([field for field in own.id_paths if field in indexed], chunk_ids, own)
+            missed = set(chunk_ids) - {own.id_of(point) for point in found}
+            if missed and any(field not in indexed for field in in_use):
+                raise
+            others = [field for field in every.id_paths if field in indexed]
+            return found + self._scroll(others, missed - set(known), every)
+
+    def _scroll(self, fields: Sequence[str], chunk_ids: Collection[str], payloads: PayloadMap) -> list[Point]:
+        """Return at most two points with each id in one of these payload fields."""
+        found: dict[str, list[Point]] = {chunk_id: [] for chunk_id in chunk_ids} if fields else {}
+        start: PointId | None = None
+        fitting = sys.maxsize
+        while wanted := tuple(chunk_id for chunk_id, points in found.items() if len(points) < MAX_POINTS_PER_ID):
+            page = read_page(
+                self.services.store,
+                self.collection,
+                self.deadline,
+                limit=min(fitting, max(10, MAX_POINTS_PER_ID * len(wanted))),
+                where=(Either(tuple(AnyOf(field, wanted) for field in fields)),),
+                start=start,
+                with_vector=self.with_vector,
+            )
+            for point in page.points:
+                # `chunk_id` outranks `id`: a point has only the id that a search returns for it.
+                points = found.get(payloads.id_of(point))
+                if points is not None and len(points) < MAX_POINTS_PER_ID:
+                    points.append(point)
+            if page.next_id is None:
+                break
+            start, fitting = page.next_id, len(page.points)
+        return [point for points in found.values() for point in points]

@@ -7,8 +7,10 @@ by parsing it; every name is also tried under `metadata.` and `meta.`.
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
 from pydantic import ValidationError
 
@@ -20,12 +22,20 @@ from chunkproof.models.validation import MAX_ID
 
 NAMES: Mapping[str, tuple[str, ...]] = {
     # LlamaIndex's own first: it spreads a node's metadata over the payload, `document` and the like included.
-    "text": ("_node_content.text", "text", "content", "chunk_text", "page_content", "document"),
-    "url": ("url", "source_url", "source", "file_path"),
-    "document_id": ("document_id", "doc_id", "ref_doc_id", "source_id"),
-    "document_title": ("document_title", "page_title", "title"),
-    "position": ("position", "chunk_index", "split_id"),
-    "timestamp": ("timestamp", "created_at", "ingested_at"),
+    # mem0's `data` last: in other pipelines it may be anything.
+    "text": (
+        *("_node_content.text", "text", "content", "chunk_text", "page_content", "document"),
+        *("doc_content", "text_segment", "Text", "_text", "codeChunk", "_content", "payload.text"),
+        *("pageContent", "chunkText", "data"),
+    ),
+    "url": (
+        *("url", "source_url", "source", "file_path", "metadata-data_source-url", "payload.url"),
+        *("sourceUrl", "filePath", "file_name", "filename", "fileName", "metadata-filename", "payload.file"),
+    ),
+    "document_id": ("document_id", "doc_id", "ref_doc_id", "source_id", "full_doc_id", "documentId", "docId"),
+    "document_title": ("document_title", "page_title", "title", "documentTitle"),
+    "position": ("position", "chunk_index", "split_id", "chunkIndex"),
+    "timestamp": ("timestamp", "created_at", "ingested_at", "createdAt"),
     "section_heading": ("section_heading",),
     "section_headers": ("section_headers",),
     "breadcrumb": ("breadcrumb",),
@@ -33,12 +43,16 @@ NAMES: Mapping[str, tuple[str, ...]] = {
     "tokens": ("tokens", "chunk_size"),
     "content_type": ("content_type",),
     "has_code": ("has_code",),
-    "content_hash": ("content_hash",),
+    "content_hash": ("content_hash", "hash", "doc_hash", "contentHash"),
     "embedding_model": ("embedding_model",),
 }
 ID_PATHS = ("chunk_id", "id", "metadata.chunk_id")
-_PREFIXES = ("", "metadata.", "meta.")
+_PREFIXES = ("", "metadata.", "meta.", "meta_data.")
 MAX_SHAPES = 1_000
+# What loaders write where they know no source: LangChain.js stores "blob" for every uploaded file.
+SAYS_NOTHING = frozenset(
+    ("blob", "unknown", "none", "null", "undefined", "nan", "n/a", "na", "-", "string", "text", "file", "memory")
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,16 +74,28 @@ class PayloadMap:
             field: own.get(field) or tuple(prefix + name for prefix in _PREFIXES for name in names)
             for field, names in NAMES.items()
         }
+        self.are_ids_configured = "chunk_id" in (overrides or {})
+        self.shared_paths: tuple[str, ...] = ()
+        self._repeated: frozenset[str] = frozenset()
         self._shapes: dict[tuple[str, ...], Mapping[str, tuple[str, ...]]] = {}
+
+    def without_shared_ids(self, paths: Sequence[str], values: Iterable[str]) -> "PayloadMap":
+        """Return the map of a collection in which these paths, and these values, are ids that several points share."""
+        own = copy(self)
+        own.id_paths = tuple(path for path in self.id_paths if path not in paths)
+        own.shared_paths = tuple(paths)
+        own._repeated = frozenset(values)
+        return own
 
     def chunk_of(self, point: Point) -> Chunk:
         """Read the chunk of a point; `CorruptChunkError` when it has no readable text."""
         text = self.text_of(point)
         path, own_id = self._own_id(point.payload)
         leading = self._leading(point.payload)
-        values = {field: _first(paths, point.payload)[1] for field, paths in leading.items() if field != "text"}
+        values = {field: _first(field, paths, point.payload)[1] for field, paths in leading.items() if field != "text"}
         if values.get("document_id") is None:
-            values["document_id"] = values.get("url")
+            shared_id = self._shared_id(point.payload)
+            values["document_id"] = values.get("url") if shared_id is None else shared_id
         if values.get("section_headers") is None:
             values["section_headers"] = []
         try:
@@ -122,7 +148,10 @@ class PayloadMap:
         return filled if lines else text
 
     def id_of(self, point: Point) -> str:
-        """Return the payload's own string id, else the point's."""
+        """Return the payload's own string id, else the point's.
+
+        Only the map of a collection (`Services.payloads_of`) knows which ids several points share.
+        """
         return self._own_id(point.payload)[1] or str(point.id)
 
     def id_path(self, payload: Mapping[str, Any]) -> str | None:
@@ -131,10 +160,31 @@ class PayloadMap:
 
     def _own_id(self, payload: Mapping[str, Any]) -> tuple[str | None, str | None]:
         for path in self.id_paths:
-            value = _reached(path, payload) if "." in path else payload.get(path)
-            if isinstance(value, str) and value.strip() and len(value) <= MAX_ID and not has_lone_surrogate(value):
+            value = id_at(path, payload)
+            if value is not None and not (self._repeated and self._is_repeated(value)):
                 return path, value
         return None, None
+
+    @property
+    def has_repeated_ids(self) -> bool:
+        """Whether single values are known that several points share."""
+        return bool(self._repeated)
+
+    def _is_repeated(self, value: str) -> bool:
+        if value in self._repeated:
+            return True
+        try:  # a store counts a UUID in its canonical form
+            return str(UUID(value)) in self._repeated
+        except ValueError:
+            return False
+
+    def _shared_id(self, payload: Mapping[str, Any]) -> str | None:
+        """Return the id that this point shares with others: most likely its document's."""
+        for path in self.shared_paths:
+            if (value := id_at(path, payload)) is not None:
+                return value
+        values = (id_at(path, payload) for path in self.id_paths) if self._repeated else ()
+        return next((value for value in values if value is not None and self._is_repeated(value)), None)
 
     def id_paths_in(self, payloads: Iterable[Mapping[str, Any]]) -> list[str]:
         """Return the paths under which these payloads keep their ids, in order of precedence."""
@@ -150,7 +200,7 @@ class PayloadMap:
         return self._found(field, payload)[0]
 
     def _found(self, field: str, payload: Mapping[str, Any]) -> tuple[str | None, Any]:
-        return _first(self._leading(payload).get(field, ()), payload, or_empty=field == "text")
+        return _first(field, self._leading(payload).get(field, ()), payload)
 
     def _leading(self, payload: Mapping[str, Any]) -> Mapping[str, tuple[str, ...]]:
         """Return the paths that can exist in this payload, cached by its top-level names.
@@ -217,14 +267,24 @@ def flatten(payload: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield name, value
 
 
-def _first(paths: Sequence[str], payload: Mapping[str, Any], *, or_empty: bool = False) -> tuple[str | None, Any]:
-    """Return the first path with a value, and the value; with `or_empty`, an empty text only as a last resort."""
+def id_at(path: str, payload: Mapping[str, Any]) -> str | None:
+    """Return the text at this path if it can be an id that a store looks up."""
+    value = _reached(path, payload) if "." in path else payload.get(path)
+    usable = isinstance(value, str) and value.strip() and len(value) <= MAX_ID and not has_lone_surrogate(value)
+    return str(value) if usable else None
+
+
+def _first(field: str, paths: Sequence[str], payload: Mapping[str, Any]) -> tuple[str | None, Any]:
+    """Return the first path with a value, and the value.
+
+    An empty text counts only as a last resort, and a URL that says nothing does not count.
+    """
     empty: tuple[str | None, Any] = (None, None)
     for path in paths:
         value = _at(path, payload)
-        if value is None:
+        if value is None or (field == "url" and isinstance(value, str) and value.strip().lower() in SAYS_NOTHING):
             continue
-        if not or_empty or value != "":
+        if field != "text" or value != "":
             return path, value
         empty = (path, value) if empty[0] is None else empty
     return empty

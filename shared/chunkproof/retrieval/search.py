@@ -17,7 +17,7 @@ from chunkproof.errors import (
 from chunkproof.models import ExecutionMetadata, RetrievalResponse, SearchQuery, SearchResult, SourceMetadata
 from chunkproof.retrieval.embedding import QueryEmbedding
 from chunkproof.retrieval.filters import map_filters
-from chunkproof.retrieval.payload import Chunk
+from chunkproof.retrieval.payload import Chunk, PayloadMap
 from chunkproof.retrieval.services import Services
 from chunkproof.trace import LOW_SCORE, RequestTrace, State
 
@@ -94,7 +94,9 @@ def _search(
     with trace.stage("search", State.SEARCHED) as watch:
         points = services.store.nearest(nearest, deadline)
     search_ms = watch.ms()
-    chunks = _read_chunks(points, services)
+    with trace.stage("search"):
+        payloads = _payload_map(points, collection, services, deadline)
+    chunks = _read_chunks(points, payloads)
     trace.state = State.FILTERED
     model = services.embedder.model if services.embedder and embedding else None
     _warn_of_other_models([chunk for chunk, _ in chunks], model)
@@ -145,13 +147,20 @@ def _normalize(vector: Vector) -> Vector:
     return [value / length for value in vector]
 
 
-def _read_chunks(points: Sequence[Point], services: Services) -> list[tuple[Chunk, Point]]:
+def _payload_map(points: Sequence[Point], collection: str, services: Services, deadline: Deadline) -> PayloadMap:
+    """Return how to read these points; the store is only asked about ids if their payloads have any."""
+    if any(services.payloads.id_path(point.payload) for point in points):
+        return services.payloads_of(collection, deadline)
+    return services.payloads
+
+
+def _read_chunks(points: Sequence[Point], payloads: PayloadMap) -> list[tuple[Chunk, Point]]:
     """Return the points that have a text, and log a warning for each field that some of them lack."""
     chunks: list[tuple[Chunk, Point]] = []
     missing: dict[str, list[str]] = {}
     for point in points:
         try:
-            chunk = services.payloads.chunk_of(point)
+            chunk = payloads.chunk_of(point)
         except CorruptChunkError:
             chunk = None
         if chunk is None or not chunk.text:
@@ -179,6 +188,7 @@ def _rank(chunks: list[tuple[Chunk, Point]], query: SearchQuery) -> tuple[Search
             rank=rank,
             text=chunk.text,
             similarity_score=_score(point),
+            point_id=point.id,
             metadata=chunk.metadata
             if query.include_metadata
             else SourceMetadata(chunk_id=chunk.metadata.chunk_id, url=chunk.metadata.url),

@@ -3,6 +3,7 @@
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import fsum
 from threading import Lock
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ from chunkproof.errors import (
     NotConfiguredError,
     UnsupportedDistanceError,
 )
+from chunkproof.retrieval.chunk_ids import count_ids, read_ids
 from chunkproof.retrieval.embedding import QueryEmbedder
 from chunkproof.retrieval.pages import read_first
 from chunkproof.retrieval.payload import PayloadMap
@@ -34,6 +36,7 @@ class Sample:
     """The first payloads of a collection, which show the pipeline that wrote it."""
 
     payloads: tuple[dict[str, object], ...]
+    is_complete: bool = False
 
 
 @dataclass
@@ -48,6 +51,7 @@ class Services:
     payloads: PayloadMap = field(init=False)
     _vector_configs: dict[str, VectorConfig] = field(init=False, default_factory=dict)
     _samples: dict[str, Sample] = field(init=False, default_factory=dict)
+    _payload_maps: dict[str, PayloadMap] = field(init=False, default_factory=dict)
     _tenants: OrderedDict[str, "Services"] = field(init=False, default_factory=OrderedDict)
     _lock: Lock = field(init=False, default_factory=Lock)
 
@@ -101,10 +105,24 @@ class Services:
         if known is not None:
             return known
         page = read_first(self.store, collection, deadline, limit=SAMPLE_POINTS)
-        sample = Sample(tuple(dict(point.payload) for point in page.points))
+        sample = Sample(tuple(dict(point.payload) for point in page.points), is_complete=page.next_id is None)
         if sample.payloads:  # an empty collection may be filled any moment
             self._samples[collection] = sample
         return sample
+
+    def payloads_of(self, collection: str, deadline: Deadline) -> PayloadMap:
+        """Return how to read this collection: an id in a payload is the chunk's only if no other point has it."""
+        if self.payloads.are_ids_configured:
+            return self.payloads
+        known = self._payload_maps.get(collection)
+        if known is not None:
+            return known
+        sample = self.sample(collection, deadline)
+        count = None if sample.is_complete else partial(count_ids, self.store, collection, deadline=deadline)
+        own = read_ids(self.payloads, sample.payloads, count)
+        if sample.payloads:
+            self._payload_maps[collection] = own
+        return own
 
     def remembers(self, collection: str) -> bool:
         """Whether something is remembered of the collection, which could be out of date."""
@@ -114,6 +132,7 @@ class Services:
         """Drop what is remembered of a collection, which may have been deleted or recreated."""
         self._vector_configs.pop(collection, None)
         self._samples.pop(collection, None)
+        self._payload_maps.pop(collection, None)
 
     def has_changed(self, collection: str, deadline: Deadline) -> bool:
         """Ask the store again, and say whether the vector config differs from the one that was remembered."""

@@ -1,6 +1,6 @@
 """A store restricted to one tenant's points."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from chunkproof.clients.ports import Description, NearestQuery, Page, Point, PointId, VectorStore
@@ -68,6 +68,12 @@ class TenantStore:
     def count(self, collection: str, where: tuple[Condition, ...], deadline: Deadline) -> int:
         """Count the tenant's points that meet the conditions."""
         return self.store.count(collection, self._own(where), deadline)
+
+    def facet(
+        self, collection: str, field: str, where: tuple[Condition, ...], deadline: Deadline, *, limit: int
+    ) -> Mapping[str, int] | None:
+        """Count the values of the tenant's points."""
+        return self.store.facet(collection, field, self._own(where), deadline, limit=limit)
 
     def _own(self, where: tuple[Condition, ...]) -> tuple[Condition, ...]:
         return (AnyOf(self.field, (self.tenant,)), *where)

@@ -24,7 +24,7 @@ from chunkproof.models import (
 from chunkproof.models.filters import parse_time
 from chunkproof.retrieval.integrity import compare, compare_with_hash, digest
 from chunkproof.retrieval.lookup import Lookup, find_point, find_points
-from chunkproof.retrieval.payload import Chunk
+from chunkproof.retrieval.payload import Chunk, PayloadMap
 from chunkproof.retrieval.services import Services
 from chunkproof.trace import RequestTrace, State
 
@@ -50,7 +50,8 @@ def validate_chunk(
     trace.collection, trace.chunk_id = collection, request.chunk_id
     with trace.stage("search", State.SEARCHED) as watch:
         point = find_point(request.chunk_id, collection, services=services, deadline=deadline)
-    result = _validate(request, services.payloads.chunk_of(point), watch.ms())
+        payloads = services.payloads_of(collection, deadline)
+    result = _validate(request, point.id, payloads.chunk_of(point), watch.ms())
     trace.matches = result.matches
     trace.mismatch_kind = result.mismatch.kind if result.mismatch else None
     return result
@@ -64,10 +65,11 @@ def validate_chunks(
     collection = services.resolve_collection(request.collection)
     trace.collection, trace.chunks = collection, len(request.chunks)
     with trace.stage("search", State.SEARCHED) as watch:
-        wanted: dict[str, PointId | None] = {chunk.chunk_id: None for chunk in request.chunks}
+        wanted = [chunk.chunk_id for chunk in request.chunks]
         found = find_points(wanted, collection, services=services, deadline=deadline)
+        payloads = services.payloads_of(collection, deadline)
     retrieval_ms = watch.ms()
-    results = tuple(_validate_one(chunk, found, services, retrieval_ms) for chunk in request.chunks)
+    results = tuple(_validate_one(chunk, found, payloads, retrieval_ms) for chunk in request.chunks)
     passed = sum(one.result is not None and one.result.validation_passed for one in results)
     errors = sum(one.result is None for one in results)
     trace.passed, trace.unjudged = passed, errors
@@ -81,17 +83,17 @@ def validate_chunks(
     )
 
 
-def _validate_one(request: ChunkOriginal, found: Lookup, services: Services, retrieval_ms: float) -> ChunkVerdict:
+def _validate_one(request: ChunkOriginal, found: Lookup, payloads: PayloadMap, retrieval_ms: float) -> ChunkVerdict:
     try:
         point = found.one(request.chunk_id)
-        result = _validate(request, services.payloads.chunk_of(point), retrieval_ms)
+        result = _validate(request, point.id, payloads.chunk_of(point), retrieval_ms)
     except (InvalidParameterError, ChunkNotFoundError, CorruptChunkError) as error:
         detail = ErrorDetail(code=error.code, message=error.message)
         return ChunkVerdict(chunk_id=request.chunk_id, status="error", error=detail)
     return ChunkVerdict(chunk_id=request.chunk_id, status="success", result=result)
 
 
-def _validate(request: ChunkOriginal, chunk: Chunk, retrieval_ms: float) -> ValidationResult:
+def _validate(request: ChunkOriginal, point_id: PointId, chunk: Chunk, retrieval_ms: float) -> ValidationResult:
     text = _check_text(chunk.text, request)
     proofs = [text.check, _check_content_hash(chunk)]
     if text.check.passed is None:
@@ -105,6 +107,7 @@ def _validate(request: ChunkOriginal, chunk: Chunk, retrieval_ms: float) -> Vali
     matches = text.check.passed if text.check.passed is not None else all(p.passed is not False for p in proofs)
     return ValidationResult(
         chunk_id=chunk.metadata.chunk_id,
+        point_id=point_id,
         matches=matches,
         validation_passed=matches and not failed,
         stored_text=chunk.text,

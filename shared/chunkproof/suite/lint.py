@@ -18,6 +18,7 @@ from chunkproof.models.json import Path, display_name
 from chunkproof.retrieval.filters import map_filters
 from chunkproof.retrieval.lookup import parse_point_id
 from chunkproof.retrieval.pages import read_page
+from chunkproof.retrieval.payload import PayloadMap
 from chunkproof.retrieval.services import Services
 from chunkproof.suite.cases import TestCase
 from chunkproof.suite.ids import ID_FIELDS, ids_of, stored_forms
@@ -76,7 +77,8 @@ class Linter:
         found: set[str] = set()
         for start in range(0, len(points), PAGE):
             page = self._services.store.fetch(collection, points[start : start + PAGE], self._deadline())
-            found |= {self._services.payloads.id_of(point) for point in page}
+            payloads = self._services.payloads_of(collection, self._deadline())
+            found |= {payloads.id_of(point) for point in page}
         return found & ids
 
     def _find_by_field(self, field: str, ids: set[str], collection: str) -> set[str]:
@@ -100,18 +102,14 @@ class Linter:
         while left:
             where = map_filters((AnyOf(field, tuple(left)),), collection, self._services, self._deadline())
             page = read_page(self._services.store, collection, self._deadline(), limit=PAGE, where=where)
-            seen = {key for point in page.points for key in self._read_ids(point)}
+            payloads = self._services.payloads_of(collection, self._deadline())
+            seen = {key for point in page.points for key in _read_ids(point, payloads)}
             shorter = [value for value in left if str(value) not in seen]
             found |= {str(value) for value in left} - {str(value) for value in shorter}
             if len(shorter) == len(left):
                 break
             left = shorter
         return found
-
-    def _read_ids(self, point: Point) -> tuple[str, ...]:
-        with suppress(CorruptChunkError):
-            return ids_of(self._services.payloads.chunk_of(point).metadata)
-        return ()
 
     def _check_search(self, index: int, case: TestCase) -> Iterator[Problem]:
         embedder = self._services.embedder
@@ -132,6 +130,12 @@ class Linter:
                 ("cases", index, "relevance_threshold"),
                 f"no result can reach relevance_threshold {case.relevance_threshold:g}: the best scores {best:.3f}",
             )
+
+
+def _read_ids(point: Point, payloads: PayloadMap) -> tuple[str, ...]:
+    with suppress(CorruptChunkError):
+        return ids_of(payloads.chunk_of(point).metadata)
+    return ()
 
 
 def _check_top_k(index: int, case: TestCase) -> Iterator[Problem]:

@@ -14,6 +14,7 @@ from chunkproof.retrieval.backend import Backend, LocalBackend
 from chunkproof.retrieval.filters import map_filters
 from chunkproof.retrieval.lookup import find_point
 from chunkproof.retrieval.pages import read_page
+from chunkproof.retrieval.payload import PayloadMap
 from chunkproof.retrieval.search import search
 from chunkproof.retrieval.vectors import cosine_with_text
 from chunkproof.suite.cases import TestCase
@@ -38,7 +39,8 @@ class StoreEvidence(ApiEvidence):
 
     def chunks(self, key: str, case: TestCase) -> Sequence[str]:
         """Look up the point id or payload id, else the document or URL."""
-        return [self._services.payloads.id_of(point) for point in self._points(key, case)]
+        points = self._points(key, case)
+        return [self._payloads(case).id_of(point) for point in points]
 
     def is_unreadable(self, key: str, case: TestCase) -> bool:
         """Read the payloads as a search does."""
@@ -57,7 +59,7 @@ class StoreEvidence(ApiEvidence):
 
     def measure_fit(self, key: str, case: TestCase) -> VectorFit | None:
         """Embed the texts of its chunks, and of some others, and compare them with the stored vectors."""
-        cosines = dict(self._cosines(self._points(key, case)))
+        cosines = dict(self._cosines(self._points(key, case), self._payloads(case)))
         if not cosines or self._services.embedder is None:
             return None
         worst = min(cosines, key=lambda chunk: cosines[chunk])
@@ -127,13 +129,16 @@ class StoreEvidence(ApiEvidence):
             page = read_page(
                 self._services.store, collection, self._deadline(), limit=COMPARED_CHUNKS, with_vector=name
             )
-            self._usual[collection] = dict(self._cosines(page.points))
+            self._usual[collection] = dict(self._cosines(page.points, self._payloads(case)))
         return self._usual[collection]
 
-    def _cosines(self, points: Sequence[Point]) -> Iterator[tuple[str, float]]:
+    def _payloads(self, case: TestCase) -> PayloadMap:
+        return self._services.payloads_of(self._services.resolve_collection(case.collection_name), self._deadline())
+
+    def _cosines(self, points: Sequence[Point], payloads: PayloadMap) -> Iterator[tuple[str, float]]:
         for point in points:
             if (found := cosine_with_text(point, self._services, self._deadline)) is not None:
-                yield self._services.payloads.id_of(point), found
+                yield payloads.id_of(point), found
 
     def _text(self, point: Point) -> str:
         with suppress(CorruptChunkError):

@@ -41,7 +41,7 @@ USABLE_INDEXES = {
 def required_indexes(conditions: tuple[Condition, ...]) -> Iterator[tuple[str, str]]:
     """Yield each field of the conditions, in Qdrant's notation, and the type of index to create for it."""
     for condition in fields_of(conditions):
-        key = _key(condition.field)
+        key = qdrant_key(condition.field)
         if isinstance(condition, Between):
             yield key, "datetime" if condition.is_about_time else "float"
         elif isinstance(condition, AnyOf):
@@ -67,9 +67,9 @@ def _condition(condition: Condition) -> Json:
         case HasId(ids):
             return {"has_id": list(ids)}
         case Absent(field):
-            return {"is_empty": {"key": _key(field)}}
+            return {"is_empty": {"key": qdrant_key(field)}}
         case AnyOf(field, values):
-            alternatives = list(_alternatives(_key(field), values))
+            alternatives = list(_alternatives(qdrant_key(field), values))
             return alternatives[0] if len(alternatives) == 1 else {"should": alternatives}
 
 
@@ -91,14 +91,14 @@ def _alternatives(key: str, values: tuple[Scalar, ...]) -> Iterator[Json]:
 def _range(condition: Between) -> Json:
     given = {bound: getattr(condition, bound) for bound in ("gte", "gt", "lte", "lt")}
     bounds = {bound: _bound(value) for bound, value in given.items() if value is not None}
-    return {"key": _key(condition.field), "range": bounds}
+    return {"key": qdrant_key(condition.field), "range": bounds}
 
 
 def _bound(value: float | datetime) -> float | str:
     return value.isoformat() if isinstance(value, datetime) else value
 
 
-def _key(field: str) -> str:
+def qdrant_key(field: str) -> str:
     """Return the path in Qdrant's notation, where a segment that is not a plain name is quoted."""
     return ".".join(map(_segment, field.split(".")))
 

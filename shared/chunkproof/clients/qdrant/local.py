@@ -2,7 +2,7 @@
 
 import pickle
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -130,6 +130,14 @@ class LocalStore(QdrantStore):
         """Return exactly how many points meet the conditions."""
         with self._translate_errors(collection):
             return self.client.count(collection, count_filter=_filter(where), exact=True).count
+
+    def facet(
+        self, collection: str, field: str, where: tuple[Condition, ...], deadline: Deadline, *, limit: int
+    ) -> Mapping[str, int] | None:
+        """Return the most frequent texts of a payload field, with the number of points that have each."""
+        with self._translate_errors(collection):
+            hits = self.client.facet(collection, field, facet_filter=_filter(where), limit=limit).hits
+        return {hit.value: hit.count for hit in hits if isinstance(hit.value, str)}
 
     def create(self, collection: str, size: int, deadline: Deadline) -> None:
         """Create a collection with one unnamed cosine vector; local mode has no indexes."""

@@ -98,6 +98,19 @@ class Count(TypedDict):
     count: int
 
 
+class FacetHit(TypedDict):
+    """A value of a payload field, and how many points have it."""
+
+    value: str | int | bool
+    count: int
+
+
+class Facet(TypedDict):
+    """The most frequent values of a payload field."""
+
+    hits: list[FacetHit]
+
+
 class WriteResult(TypedDict):
     """The outcome of a write."""
 
@@ -117,5 +130,6 @@ QUERY_RESULT = Response[QueryResult]
 RECORDS = Response[list[Record]]
 SCROLL_PAGE = Response[ScrollPage]
 COUNT = Response[Count]
+FACET = Response[Facet]
 CREATED = Response[bool]
 WRITE_RESULT = Response[WriteResult]

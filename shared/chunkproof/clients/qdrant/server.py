@@ -1,7 +1,7 @@
 """A Qdrant server or Qdrant Cloud, through the REST client of Qdrant's SDK."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
@@ -19,7 +19,7 @@ from chunkproof.clients.ports import (
 )
 from chunkproof.clients.qdrant import responses
 from chunkproof.clients.qdrant.failures import connection_error, rate_limit_error, response_error
-from chunkproof.clients.qdrant.filters import USABLE_INDEXES, Json, required_indexes, to_qdrant_filter
+from chunkproof.clients.qdrant.filters import USABLE_INDEXES, Json, qdrant_key, required_indexes, to_qdrant_filter
 from chunkproof.clients.qdrant.rest_client import load_rest_client
 from chunkproof.clients.qdrant.store import (
     SCORE_STEP,
@@ -130,6 +130,20 @@ class ServerStore(QdrantStore):
         with self._translate_errors(collection, deadline, where):
             found = self._request("POST", COLLECTION + "/points/count", responses.COUNT, collection, body)
         return int(found["count"])
+
+    def facet(
+        self, collection: str, field: str, where: tuple[Condition, ...], deadline: Deadline, *, limit: int
+    ) -> Mapping[str, int] | None:
+        """Return the most frequent texts of an indexed payload field; None without an index, or before Qdrant 1.12."""
+        body = {"key": qdrant_key(field), "limit": limit, "exact": True, **_filter_field(where)}
+        with self._translate_errors(collection, deadline):
+            try:
+                found = self._request("POST", COLLECTION + "/facet", responses.FACET, collection, body)
+            except self._sdk.UnexpectedResponse as error:
+                if error.status_code not in (400, 404, 405, 422):
+                    raise
+                return None
+        return {hit["value"]: hit["count"] for hit in found["hits"] if isinstance(hit["value"], str)}
 
     def create(self, collection: str, size: int, deadline: Deadline) -> None:
         """Create a collection with one unnamed cosine vector and an index on `chunk_id`."""
