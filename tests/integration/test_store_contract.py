@@ -438,12 +438,28 @@ def test_a_written_point_is_read_back_byte_for_byte(store: QdrantStore, collecti
 
 # errors
 
+
+def test_a_facet_counts_the_points_of_each_text_most_frequent_first(
+    store: QdrantStore, collection: str, deadline: Deadline
+) -> None:
+    values = ["a", "b", "b", "c", "c", "c", 5, None]
+    store.create(collection, 2, deadline)
+    points = [Point(n, {"chunk_id": value, "n": n % 2}, vector=(1.0, 0.0)) for n, value in enumerate(values)]
+    store.upsert(collection, points, "", deadline)
+    found = store.facet(collection, "chunk_id", (), deadline, limit=2)
+    assert found is not None
+    assert list(found.items()) == [("c", 3), ("b", 2)]
+    if store.facet(collection, "other", (), deadline, limit=2) is not None:
+        assert store.host == "memory" or "/" in store.host, "only a server needs an index"
+
+
 WrongCall = Callable[[QdrantStore, str, Deadline], object]
 READS_AND_WRITES: dict[str, WrongCall] = {
     "describe": lambda store, name, deadline: store.describe(name, deadline),
     "nearest": lambda store, name, deadline: store.nearest(NearestQuery(name, UNNAMED, (1.0, 0.0), 5), deadline),
     "fetch": lambda store, name, deadline: store.fetch(name, [1], deadline),
     "scroll": lambda store, name, deadline: store.scroll(name, deadline, limit=5),
+    "facet": lambda store, name, deadline: store.facet(name, "chunk_id", (), deadline, limit=5),
     "upsert": lambda store, name, deadline: store.upsert(name, [POINTS[0]], "", deadline),
 }
 

@@ -1,12 +1,14 @@
 """Validation of one chunk on real stores: which point an id means, and what the verdict rests on."""
 
-from hashlib import sha256
+from collections.abc import Callable
+from hashlib import md5, sha1, sha256
 from typing import Any
 
 import pytest
 
 from chunkproof.clients.ports import Page, Point, PointId
 from chunkproof.clients.qdrant.store import QdrantStore
+from chunkproof.deadline import Deadline
 from chunkproof.errors import (
     AmbiguousIdError,
     ChunkNotFoundError,
@@ -293,7 +295,7 @@ def test_a_content_hash_proves_the_text(either: QdrantStore, collection: str, di
 
 
 def test_a_content_hash_is_checked_next_to_the_original(either: QdrantStore, collection: str) -> None:
-    fill(either, collection, chunk(1, content_hash=sha("another")))
+    fill(either, collection, chunk(1, content_hash=sha("another")), chunk(2, content_hash=sha(TEXT)))
     result = check(make_services(either, collection), "1", original_text=TEXT)
     assert (result.matches, result.validation_passed) == (True, False)
     assert passed(result) == {"text": True, "content_hash": False, "metadata": True}
@@ -307,6 +309,88 @@ def test_a_content_hash_of_another_kind_does_not_apply(either: QdrantStore, coll
         assert passed(result)["content_hash"] is None
         assert details(result, "content_hash")
         assert result.validation_passed
+
+
+KINDS: dict[str, Callable[[str, str], str]] = {
+    "SHA-256 of text": lambda text, _url: sha(text),
+    "MD5 of text": lambda text, _url: md5(text.encode()).hexdigest(),
+    "SHA-1 of text": lambda text, _url: sha1(text.encode()).hexdigest(),
+    "SHA-256 of url and text": lambda text, url: sha(url + text),
+    "MD5 of url and text": lambda text, url: md5((url + text).encode()).hexdigest(),
+    "SHA-256 of text and a newline": lambda text, _url: sha(text + "\n"),
+    'SHA-256 of text and "None"': lambda text, _url: sha(text + "None"),
+}
+
+
+@pytest.mark.parametrize("digits", [16, 64])
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_kind_of_a_content_hash_is_found_from_the_first_points(
+    memory_store: QdrantStore, collection: str, kind: str, digits: int
+) -> None:
+    texts = {n: f"the text of chunk {n}" for n in range(1, 7)}
+    points = [chunk(n, text, content_hash=KINDS[kind](text, URL)[:digits]) for n, text in texts.items()]
+    damaged = chunk(7, "changed", content_hash=KINDS[kind]("as it was", URL)[:digits])
+    fill(memory_store, collection, *points, damaged)
+    services = make_services(memory_store, collection)
+    assert str(services.hashes(collection, Deadline(60_000)).content_hash) == kind
+    for number in texts:
+        assert check(services, str(number)).validation_passed
+    assert not check(services, "7").validation_passed
+    assert not check(services, "7", original_text="changed").validation_passed
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        lambda number: sha(f"source {number // 3}"),
+        lambda number: sha(f"something else {number}"),
+        lambda number: md5(f"path/{number}".encode()).hexdigest(),
+        lambda number: "0123456789abcdef" * 4,
+    ],
+    ids=["per source", "of other things", "MD5 of other things", "constant"],
+)
+def test_a_content_hash_of_anything_else_is_ignored_with_a_note(
+    either: QdrantStore, collection: str, stored: Callable[[int], str]
+) -> None:
+    fill(either, collection, *(chunk(n, f"text {n}", content_hash=stored(n)) for n in range(1, 10)))
+    services = make_services(either, collection)
+    for number in range(1, 10):
+        result = check(services, str(number), original_text=f"text {number}")
+        assert result.validation_passed
+        assert passed(result)["content_hash"] is None
+        assert str(details(result, "content_hash")).startswith("Ignored: ")
+    with pytest.raises(InvalidParameterError, match="There is nothing to compare chunk 1 with"):
+        check(services, "1")
+
+
+def test_a_hash_of_the_source_is_none_of_its_only_chunk(either: QdrantStore, collection: str) -> None:
+    single = [chunk(n, f"text {n}", content_hash=sha(f"text {n}")) for n in range(1, 5)]
+    fill(either, collection, *single, *(chunk(n, f"part {n}", content_hash=sha("parts")) for n in range(5, 8)))
+    services = make_services(either, collection)
+    assert all(check(services, str(n), original_text=f"part {n}").validation_passed for n in range(5, 8))
+
+
+def test_an_empty_stored_text_never_passes(either: QdrantStore, collection: str) -> None:
+    fill(either, collection, chunk(1, "", content_hash=sha("")), chunk(2, content_hash=sha(TEXT)))
+    services = make_services(either, collection)
+    for original in ({}, {"original_text": ""}, {"original_sha256": sha("")}):
+        result = check(services, "1", **original)
+        assert (result.validation_passed, result.mismatch_details) == (False, "The stored text is empty")
+    assert check(services, "1", original_text="").matches, "byte equality is what it is"
+
+
+@pytest.mark.parametrize(("newline", "hashed"), [("\n", False), ("\r\n", False), ("\n", True)])
+def test_one_trailing_newline_is_called_that(
+    memory_store: QdrantStore, collection: str, newline: str, hashed: bool
+) -> None:
+    fill(memory_store, collection, chunk(1), chunk(2, TEXT + newline))
+    services = make_services(memory_store, collection)
+    for chunk_id, original, whose in (("1", TEXT + newline, "the original"), ("2", TEXT, "the stored text")):
+        given = {"original_sha256": sha(original)} if hashed else {"original_text": original}
+        result = check(services, chunk_id, **given)
+        assert result.mismatch is not None
+        assert result.mismatch.kind == "whitespace"
+        assert result.mismatch_details == f"Whitespace differs: only one trailing newline, which {whose} has"
 
 
 def test_an_id_that_is_the_hash_of_url_and_text_proves_both(either: QdrantStore, collection: str) -> None:
@@ -378,5 +462,7 @@ def test_metadata_passes_or_says_what_is_wrong(
     services = make_services(memory_store, collection)
     result = check(services, "1", original_text=TEXT)
     assert (passed(result)["metadata"], details(result, "metadata")) == (problem is None, problem)
+    assert (result.matches, result.validation_passed) == (True, True), "without strict, it is a note"
+    result = check(services, "1", original_text=TEXT, strict=True)
     assert (result.matches, result.validation_passed) == (True, problem is None)
     assert len(ask(services, query_vector=[1.0, 0.0]).results) == 1, "a search returns such values as they are"

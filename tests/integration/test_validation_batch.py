@@ -82,7 +82,9 @@ def test_each_verdict_is_the_one_that_a_single_validation_gives(either: QdrantSt
     assert (found.total, found.passed, found.failed, found.errors) == (9, 1, 3, 5)
 
 
-def test_a_hundred_are_asked_for_in_two_calls(memory_store: QdrantStore, collection: str) -> None:
+def test_a_hundred_are_asked_for_in_one_call_after_which_the_sample_is_read(
+    memory_store: QdrantStore, collection: str
+) -> None:
     ids = [str(uuid4()) for _ in range(100)]
     fill(memory_store, collection, *(chunk(point_id) for point_id in ids))
     calls: list[str] = []
@@ -95,7 +97,7 @@ def test_a_hundred_are_asked_for_in_two_calls(memory_store: QdrantStore, collect
     services = make_services(Counted(), collection)  # type: ignore[arg-type]
     found = checks(services, *({"chunk_id": point_id, "original_text": "a text"} for point_id in ids))
     assert found.passed == 100
-    assert calls == ["fetch", "scroll"]
+    assert calls == ["fetch", "scroll", "scroll"]
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import click
+from rich.text import Text
 
 from chunkproof.errors import InvalidParameterError
-from chunkproof.models import ValidationResult
+from chunkproof.models import Check, TextPosition, ValidationResult
+from chunkproof.retrieval.integrity import AFTER, BEFORE
 from chunkproof_cli.connections import open_backend
 from chunkproof_cli.exits import FAILED
 from chunkproof_cli.options import api_option, common_options, explicit_collection, name_flags, parse_options
@@ -34,6 +36,7 @@ FLAGS = {"chunk_id": "CHUNK_ID", "original_text": "--original", "original_sha256
     help="File with the text that should be stored; - for standard input.",
 )
 @click.option("--sha256", metavar="HEX", help="SHA-256 of the text that should be stored.")
+@click.option("--strict", is_flag=True, help="Fail on wrong metadata too: no web address, a malformed timestamp, …")
 @common_options
 @api_option
 def validate(
@@ -41,11 +44,13 @@ def validate(
     original: str | None,
     original_file: str | None,
     sha256: str | None,
+    strict: bool,
     **common: Any,
 ) -> None:
     """Check that the stored text of CHUNK_ID equals its original, byte for byte.
 
-    Without an original, the text is compared with the hash stored with the chunk. Exit 1 when a check fails.
+    Without an original, the text is compared with the hash stored with the chunk. Exit 1 when it differs; with
+    --strict, also when the metadata is wrong.
     """
     if sum(source is not None for source in (original, original_file, sha256)) > 1:
         raise click.UsageError("Use only one of --original, --original-file and --sha256.")
@@ -55,13 +60,14 @@ def validate(
         "collection": explicit_collection(options),
         "original_text": original if original_file is None else read_original(original_file),
         "original_sha256": sha256,
+        "strict": strict or None,  # not sent unless set: a stack before 1.1 does not know it
     }
     with open_backend(options) as backend, name_flags(FLAGS):
         result = backend.validate({name: value for name, value in fields.items() if value is not None})
     if options.json:
         print_json(result)
     else:
-        print_validation(result)
+        print_validation(result, strict=strict)
     sys.exit(0 if result.validation_passed else FAILED)
 
 
@@ -77,10 +83,26 @@ def read_original(name: str) -> str:
         raise InvalidParameterError(f"--original-file {name}: not UTF-8 at byte {error.start}") from None
 
 
-def print_validation(result: ValidationResult) -> None:
+def quote_excerpt(excerpt: str, difference: TextPosition | None) -> str:
+    """Quote an excerpt with its characters escaped, so that look-alikes differ; its own ellipses stay outside."""
+    char = difference.char if difference else 0
+    cut_before = char > BEFORE
+    text = excerpt[1:] if cut_before else excerpt
+    cut_after = len(text) > min(char, BEFORE) + AFTER
+    return ("…" if cut_before else "") + ascii(text[:-1] if cut_after else text) + ("…" if cut_after else "")
+
+
+def _verdict(check: Check, strict: bool) -> Text:
+    """Return the verdict of a check; wrong metadata is only a note unless it decides."""
+    is_note = check.name == "metadata" and check.passed is False and not strict
+    return Text("note", style="yellow") if is_note else verdict_text(check.passed)
+
+
+def print_validation(result: ValidationResult, *, strict: bool = False) -> None:
     """Print the checks as a table, then the difference."""
-    checks = ((check.name, verdict_text(check.passed), check.details or "") for check in result.checks)
-    print_title(f"Chunk {result.chunk_id}")
+    checks = ((check.name, _verdict(check, strict), check.details or "") for check in result.checks)
+    point = "" if str(result.point_id) in ("None", result.chunk_id) else f" (point {result.point_id})"
+    print_title(f"Chunk {result.chunk_id}{point}")
     print_table(("check", "verdict", "details"), checks)
     if mismatch := result.mismatch:
         at = mismatch.first_difference
@@ -91,10 +113,12 @@ def print_validation(result: ValidationResult) -> None:
                 "first difference",
                 f"byte {at.byte}, char {at.char}, line {at.line}, column {at.column}" if at else "unknown",
             ),
-            ("stored", f"{mismatch.stored_bytes} bytes: {mismatch.stored_excerpt!a}"),
+            ("stored", f"{mismatch.stored_bytes} bytes: {quote_excerpt(mismatch.stored_excerpt, at)}"),
             (
                 "original",
-                f"{original}: {mismatch.original_excerpt!a}" if mismatch.original_excerpt is not None else original,
+                original
+                if mismatch.original_excerpt is None
+                else f"{original}: {quote_excerpt(mismatch.original_excerpt, at)}",
             ),
         ]
         print_table(("difference", "value"), lines)

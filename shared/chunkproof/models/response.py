@@ -20,7 +20,7 @@ class SearchResult(Model):
     rank: int = Field(ge=1)
     text: str
     similarity_score: float = Field(ge=0.0, le=1.0)
-    point_id: int | str | None = Field(None, description="Id of the point in Qdrant; null from a stack before 1.1")
+    point_id: int | str | None = Field(None, exclude_if=is_none, description="Id of the point in Qdrant")
     metadata: ChunkMetadata | SourceMetadata
     payload: dict[str, JsonValue] | None = Field(None, exclude_if=is_none)
     vector: tuple[float, ...] | None = Field(None, exclude_if=is_none)

@@ -9,7 +9,7 @@ from pydantic import Field, field_validator
 
 from chunkproof.errors import InvalidParameterError
 from chunkproof.models.base import BrokenRules, Model, Request, check_name
-from chunkproof.models.response import ErrorDetail
+from chunkproof.models.response import ErrorDetail, is_none
 
 MAX_ID = 1000
 MAX_CHUNKS = 100
@@ -58,6 +58,9 @@ class OfCollection(Request):
     """A request about one collection."""
 
     collection: str | None = Field(None, description="Which collection; the deployment's own by default")
+    strict: bool = Field(
+        False, description="Whether wrong metadata (no web address, a malformed time) fails a validation; else a note"
+    )
 
     @field_validator("collection")
     @classmethod
@@ -140,7 +143,10 @@ class Mismatch(Model):
 
 
 class Check(Model):
-    """The result of one check; `passed` is null when it does not apply to this chunk."""
+    """The result of one check; `passed` is null when it does not apply to this chunk.
+
+    `metadata` decides only with `strict`.
+    """
 
     name: str
     passed: bool | None
@@ -151,7 +157,7 @@ class ValidationResult(Model):
     """Whether the stored text is the original, byte for byte, and what else was checked."""
 
     chunk_id: str
-    point_id: int | str | None = Field(None, description="Id of the point in Qdrant; null from a stack before 1.1")
+    point_id: int | str | None = Field(None, exclude_if=is_none, description="Id of the point in Qdrant")
     matches: bool
     validation_passed: bool
     stored_text: str
@@ -175,7 +181,7 @@ class ValidationResults(Model):
     """A result for every chunk of the request, in the same order."""
 
     total: int
-    passed: int = Field(description="Chunks whose every check passed")
+    passed: int = Field(description="Chunks that passed: text and hashes and, with strict, metadata")
     failed: int = Field(description="Chunks with a failed check")
     errors: int = Field(description="Chunks without a result: not found, ambiguous, unreadable")
     results: tuple[ChunkVerdict, ...]

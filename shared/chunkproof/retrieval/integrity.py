@@ -187,6 +187,9 @@ def _invisibles(text: str) -> str:
 def _whitespace(stored: str, original: str) -> str | None:
     if _WHITESPACE.sub("", stored) != _WHITESPACE.sub("", original):
         return None
+    for text, longer, whose in ((stored, original, "the original"), (original, stored, "the stored text")):
+        if longer in (f"{text}\n", f"{text}\r\n"):
+            return f"Whitespace differs: only one trailing newline, which {whose} has"
     kept, wanted = (len(text) - len(_WHITESPACE.sub("", text)) for text in (stored, original))
     if kept == wanted:
         return "Whitespace differs: the same amount, other characters or places"

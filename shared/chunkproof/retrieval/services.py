@@ -18,6 +18,7 @@ from chunkproof.errors import (
 )
 from chunkproof.retrieval.chunk_ids import count_ids, read_ids
 from chunkproof.retrieval.embedding import QueryEmbedder
+from chunkproof.retrieval.hashes import Hashes, recognise_hashes
 from chunkproof.retrieval.pages import read_first
 from chunkproof.retrieval.payload import PayloadMap
 from chunkproof.retrieval.tenants import TenantStore
@@ -52,6 +53,7 @@ class Services:
     _vector_configs: dict[str, VectorConfig] = field(init=False, default_factory=dict)
     _samples: dict[str, Sample] = field(init=False, default_factory=dict)
     _payload_maps: dict[str, PayloadMap] = field(init=False, default_factory=dict)
+    _hashes: dict[str, Hashes] = field(init=False, default_factory=dict)
     _tenants: OrderedDict[str, "Services"] = field(init=False, default_factory=OrderedDict)
     _lock: Lock = field(init=False, default_factory=Lock)
 
@@ -124,6 +126,17 @@ class Services:
             self._payload_maps[collection] = own
         return own
 
+    def hashes(self, collection: str, deadline: Deadline) -> Hashes:
+        """Return what the hashes in this collection's payloads are made from."""
+        known = self._hashes.get(collection)
+        if known is not None:
+            return known
+        sample = self.sample(collection, deadline)
+        found = recognise_hashes(self.payloads_of(collection, deadline), sample.payloads)
+        if sample.payloads:
+            self._hashes[collection] = found
+        return found
+
     def remembers(self, collection: str) -> bool:
         """Whether something is remembered of the collection, which could be out of date."""
         return collection in self._vector_configs or collection in self._samples
@@ -133,6 +146,7 @@ class Services:
         self._vector_configs.pop(collection, None)
         self._samples.pop(collection, None)
         self._payload_maps.pop(collection, None)
+        self._hashes.pop(collection, None)
 
     def has_changed(self, collection: str, deadline: Deadline) -> bool:
         """Ask the store again, and say whether the vector config differs from the one that was remembered."""

@@ -1,12 +1,10 @@
 """`POST /validate-chunk` and `/validate-chunks`: is the stored text the original?"""
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from hashlib import sha256
 from urllib.parse import urlsplit
 
-from chunkproof.clients.ports import PointId
+from chunkproof.clients.ports import Point
 from chunkproof.deadline import Deadline
 from chunkproof.errors import ChunkNotFoundError, CorruptChunkError, InvalidParameterError
 from chunkproof.models import (
@@ -22,23 +20,34 @@ from chunkproof.models import (
     ValidationResults,
 )
 from chunkproof.models.filters import parse_time
-from chunkproof.retrieval.integrity import compare, compare_with_hash, digest
+from chunkproof.retrieval.hashes import MIN_DIGITS, Hashes, HashKind, hash_digits
+from chunkproof.retrieval.integrity import compare, compare_with_hash
 from chunkproof.retrieval.lookup import Lookup, find_point, find_points
 from chunkproof.retrieval.payload import Chunk, PayloadMap
 from chunkproof.retrieval.services import Services
 from chunkproof.trace import RequestTrace, State
 
 MAX_TITLE = 500
-_HASH = re.compile(r"[0-9a-f]{16,64}", re.I)
-_SHA256 = re.compile(r"[0-9a-f]{64}", re.I)
+EMPTY = "The stored text is empty"
 
 
 @dataclass(frozen=True, slots=True)
 class _TextCheck:
-    """The result of comparing the text with the original, if one was given."""
+    """The result of comparing the text with the original; `matches` is None when none was given."""
 
     check: Check
+    matches: bool | None = None
     mismatch: Mismatch | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """How the chunks of a collection are read, and whether their metadata can fail a validation."""
+
+    payloads: PayloadMap
+    hashes: Hashes
+    strict: bool
+    retrieval_ms: float
 
 
 def validate_chunk(
@@ -50,8 +59,8 @@ def validate_chunk(
     trace.collection, trace.chunk_id = collection, request.chunk_id
     with trace.stage("search", State.SEARCHED) as watch:
         point = find_point(request.chunk_id, collection, services=services, deadline=deadline)
-        payloads = services.payloads_of(collection, deadline)
-    result = _validate(request, point.id, payloads.chunk_of(point), watch.ms())
+        payloads, hashes = services.payloads_of(collection, deadline), services.hashes(collection, deadline)
+    result = _validate(request, point, _Reading(payloads, hashes, request.strict, watch.ms()))
     trace.matches = result.matches
     trace.mismatch_kind = result.mismatch.kind if result.mismatch else None
     return result
@@ -67,9 +76,9 @@ def validate_chunks(
     with trace.stage("search", State.SEARCHED) as watch:
         wanted = [chunk.chunk_id for chunk in request.chunks]
         found = find_points(wanted, collection, services=services, deadline=deadline)
-        payloads = services.payloads_of(collection, deadline)
-    retrieval_ms = watch.ms()
-    results = tuple(_validate_one(chunk, found, payloads, retrieval_ms) for chunk in request.chunks)
+        payloads, hashes = services.payloads_of(collection, deadline), services.hashes(collection, deadline)
+    reading = _Reading(payloads, hashes, request.strict, watch.ms())
+    results = tuple(_validate_one(chunk, found, reading) for chunk in request.chunks)
     passed = sum(one.result is not None and one.result.validation_passed for one in results)
     errors = sum(one.result is None for one in results)
     trace.passed, trace.unjudged = passed, errors
@@ -79,43 +88,44 @@ def validate_chunks(
         failed=len(results) - passed - errors,
         errors=errors,
         results=results,
-        retrieval_time_ms=retrieval_ms,
+        retrieval_time_ms=reading.retrieval_ms,
     )
 
 
-def _validate_one(request: ChunkOriginal, found: Lookup, payloads: PayloadMap, retrieval_ms: float) -> ChunkVerdict:
+def _validate_one(request: ChunkOriginal, found: Lookup, reading: _Reading) -> ChunkVerdict:
     try:
-        point = found.one(request.chunk_id)
-        result = _validate(request, point.id, payloads.chunk_of(point), retrieval_ms)
+        result = _validate(request, found.one(request.chunk_id), reading)
     except (InvalidParameterError, ChunkNotFoundError, CorruptChunkError) as error:
         detail = ErrorDetail(code=error.code, message=error.message)
         return ChunkVerdict(chunk_id=request.chunk_id, status="error", error=detail)
     return ChunkVerdict(chunk_id=request.chunk_id, status="success", result=result)
 
 
-def _validate(request: ChunkOriginal, point_id: PointId, chunk: Chunk, retrieval_ms: float) -> ValidationResult:
+def _validate(request: ChunkOriginal, point: Point, reading: _Reading) -> ValidationResult:
+    chunk = reading.payloads.chunk_of(point)
     text = _check_text(chunk.text, request)
-    proofs = [text.check, _check_content_hash(chunk)]
-    if text.check.passed is None:
-        proofs.append(_check_id_hash(chunk))
+    proofs = [text.check, _check_content_hash(chunk, reading.hashes)]
+    if text.matches is None:
+        proofs.append(_check_id_hash(chunk, reading.hashes.chunk_id))
     if all(proof.passed is None for proof in proofs):
         raise InvalidParameterError(
             f"There is nothing to compare chunk {request.chunk_id} with: give original_text or original_sha256"
         )
-    checks = (*proofs, _check_metadata(chunk.metadata))
-    failed = [check for check in checks if check.passed is False]
-    matches = text.check.passed if text.check.passed is not None else all(p.passed is not False for p in proofs)
+    metadata = _check_metadata(chunk.metadata)
+    deciding = [*proofs, metadata] if reading.strict else proofs
+    failed = [check for check in deciding if check.passed is False]
+    matches = text.matches if text.matches is not None else all(p.passed is not False for p in proofs)
     return ValidationResult(
         chunk_id=chunk.metadata.chunk_id,
-        point_id=point_id,
+        point_id=point.id,
         matches=matches,
-        validation_passed=matches and not failed,
+        validation_passed=not failed,
         stored_text=chunk.text,
         original_text=request.original_text,
-        mismatch_details=None if matches else failed[0].details,
+        mismatch_details=failed[0].details if failed and (not matches or not chunk.text) else None,
         mismatch=text.mismatch,
-        checks=checks,
-        retrieval_time_ms=retrieval_ms,
+        checks=(*proofs, metadata),
+        retrieval_time_ms=reading.retrieval_ms,
     )
 
 
@@ -125,31 +135,42 @@ def _check_text(stored: str, request: ChunkOriginal) -> _TextCheck:
     elif request.original_sha256 is not None:
         found = compare_with_hash(stored, request.original_sha256)
     else:
-        return _TextCheck(Check(name="text", passed=None, details="No original was given"))
-    mismatch, details = found or (None, None)
-    return _TextCheck(Check(name="text", passed=found is None, details=details), mismatch)
+        return _TextCheck(
+            Check(name="text", passed=None, details="No original was given")
+            if stored
+            else Check(name="text", passed=False, details=EMPTY)
+        )
+    mismatch, details = found or (None, None if stored else EMPTY)
+    return _TextCheck(Check(name="text", passed=details is None, details=details), found is None, mismatch)
 
 
-def _check_content_hash(chunk: Chunk) -> Check:
-    stored = chunk.metadata.content_hash
-    if stored is None:
-        return Check(name="content_hash", passed=None, details="The payload has none")
-    if not isinstance(stored, str) or not _HASH.fullmatch(stored):
-        return Check(name="content_hash", passed=None, details="Not a SHA-256 of 16 to 64 hexadecimal digits")
-    passed = digest(chunk.text).startswith(stored.lower())
+def _check_content_hash(chunk: Chunk, hashes: Hashes) -> Check:
+    """Check the stored hash if the collection's first points show what it is a hash of."""
+    stored, kind = chunk.metadata.content_hash, hashes.content_hash
+    digits = hash_digits(stored)
+    reason = (
+        "The payload has none"
+        if stored is None
+        else f"Ignored: not a hash of {MIN_DIGITS} hexadecimal digits or more"
+        if digits is None
+        else "Ignored: chunks with different texts have the same one, so it is a hash of their source"
+        if hashes.is_per_source
+        else "Ignored: in the collection's first points it is not a SHA-256, SHA-1 or MD5 of the text"
+    )
+    if kind is None or digits is None:
+        return Check(name="content_hash", passed=None, details=reason)
+    passed = kind.fits(digits, chunk.text, chunk.metadata.url)
     details = None if passed else "The stored text is not the one that content_hash was made from"
     return Check(name="content_hash", passed=passed, details=details)
 
 
-def _check_id_hash(chunk: Chunk) -> Check:
-    """Check an id that is a SHA-256 of url and text, which proves both where no original is given."""
-    chunk_id, url = chunk.metadata.chunk_id, chunk.metadata.url
-    # In `id`, Haystack keeps a SHA-256 of something else.
-    own = chunk.id_path is not None and chunk.id_path.endswith("chunk_id")
-    if not own or not _SHA256.fullmatch(chunk_id) or not isinstance(url, str):
+def _check_id_hash(chunk: Chunk, kind: HashKind | None) -> Check:
+    """Check an id that is a hash of url and text, which proves both where no original is given."""
+    digits = hash_digits(chunk.metadata.chunk_id) if chunk.id_path is not None else None
+    if kind is None or digits is None:
         return Check(name="chunk_id", passed=None, details="The id is not a SHA-256 of url and text")
-    passed = sha256((url + chunk.text).encode()).hexdigest() == chunk_id.lower()
-    details = None if passed else "The id is a SHA-256, but not of the stored url and text"
+    passed = kind.fits(digits, chunk.text, chunk.metadata.url)
+    details = None if passed else f"The id is a {kind.algorithm}, but not of the stored {kind.form}"
     return Check(name="chunk_id", passed=passed, details=details)
 
 

@@ -26,7 +26,7 @@ def response_error(
 ) -> ChunkproofError:
     """Return the error for a response whose status is not a success."""
     wait = retry_after(headers)
-    if status == 404 and collection and _is_from_qdrant(content):
+    if status == 404 and collection and is_from_qdrant(content):
         return CollectionNotFoundError(collection)
     if status == 429:
         return rate_limit_error(host, wait)
@@ -63,7 +63,7 @@ def connection_error(host: str, cause: BaseException | None) -> ChunkproofError:
     return VectorStoreUnavailableError(host, "The server at this address does not speak Qdrant's API")
 
 
-def _is_from_qdrant(content: bytes) -> bool:
+def is_from_qdrant(content: bytes) -> bool:
     """Whether a response comes from Qdrant, and not from another server at that address."""
     try:
         return "status" in json.loads(content)

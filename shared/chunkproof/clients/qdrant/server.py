@@ -18,7 +18,7 @@ from chunkproof.clients.ports import (
     PointId,
 )
 from chunkproof.clients.qdrant import responses
-from chunkproof.clients.qdrant.failures import connection_error, rate_limit_error, response_error
+from chunkproof.clients.qdrant.failures import connection_error, is_from_qdrant, rate_limit_error, response_error
 from chunkproof.clients.qdrant.filters import USABLE_INDEXES, Json, qdrant_key, required_indexes, to_qdrant_filter
 from chunkproof.clients.qdrant.rest_client import load_rest_client
 from chunkproof.clients.qdrant.store import (
@@ -140,7 +140,8 @@ class ServerStore(QdrantStore):
             try:
                 found = self._request("POST", COLLECTION + "/facet", responses.FACET, collection, body)
             except self._sdk.UnexpectedResponse as error:
-                if error.status_code not in (400, 404, 405, 422):
+                has_no_facets = error.status_code in (404, 405) and not is_from_qdrant(error.content)
+                if not has_no_facets and error.status_code not in (400, 422):
                     raise
                 return None
         return {hit["value"]: hit["count"] for hit in found["hits"] if isinstance(hit["value"], str)}
