@@ -64,7 +64,7 @@ def test_equal_texts_match(text):
             "Whitespace differs: stored has 1 whitespace characters, the original 2",
         ),
         ("whitespace", "a b", "a\tb", "Whitespace differs: the same amount, other characters or places"),
-        ("whitespace", "abc", "abc\n", "Whitespace differs: stored has 0 whitespace characters, the original 1"),
+        ("whitespace", "abc", "abc\n", "Whitespace differs: only one trailing newline, which the original has"),
         ("whitespace", "a\u2028b", "a\nb", None),
         (
             "invisible_characters", "\ufeffabc", "abc",
