@@ -1,5 +1,6 @@
 """`chunkproof serve` as a process: the same handlers and results, over HTTP."""
 
+import asyncio
 import gzip
 import json
 import re
@@ -13,6 +14,7 @@ from typing import Any
 
 import httpx
 import pytest
+from mcp import Client
 
 from chunkproof_cli.commands.serve import _open_listener
 
@@ -284,3 +286,12 @@ def test_the_body_of_an_answer_does_not_wait_until_its_headers_are_acknowledged(
         connection, _ = listener.accept()
         with connection:
             assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+def test_agents_find_the_tools_over_http(server: Serving) -> None:
+    async def search() -> Any:
+        async with Client(f"{server.url}/mcp") as client:
+            return await client.call_tool("search", {"query": "How do I take a backup?", "top_k": 2})
+
+    found = asyncio.run(search())
+    assert [result["rank"] for result in found.structured_content["results"]] == [1, 2]

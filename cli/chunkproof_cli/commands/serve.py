@@ -4,17 +4,21 @@ import logging
 import os
 import socket
 import sys
-from typing import Any
+from importlib.util import find_spec
+from typing import Any, Literal
 
 import click
 import uvicorn
 
 from chunkproof.errors import InvalidParameterError
+from chunkproof.retrieval.services import Services
 from chunkproof.runtime import container
+from chunkproof.runtime.local import local_backend
 from chunkproof.settings import Settings
+from chunkproof_cli.commands.mcp import list_allowed
 from chunkproof_cli.connections import connect
 from chunkproof_cli.exits import discard_stdout
-from chunkproof_cli.local.gateway import Gateway
+from chunkproof_cli.local.gateway import MCP_PATH, AsgiApp, Gateway
 from chunkproof_cli.local.handlers import FUNCTIONS, load_function
 from chunkproof_cli.options import common_options, parse_options, reject_api
 from chunkproof_cli.output import print_note
@@ -64,9 +68,22 @@ def serve(host: str, port: int, logs: bool, **common: Any) -> None:
             load_function(name)
         listener = _open_listener(host, port)
         address = f"http://{host}:{listener.getsockname()[1]}"
-        config = uvicorn.Config(Gateway(), log_level="warning", lifespan="off", access_log=False)
-        print_note(f"Serving {connection.store.host} at {address}, documentation at /docs; stop with Ctrl-C")
+        mcp_app = _build_mcp_app(connection.services, host)
+        lifespan: Literal["on", "off"] = "on" if mcp_app else "off"
+        config = uvicorn.Config(Gateway(mcp_app), log_level="warning", lifespan=lifespan, access_log=False)
+        tools = ", tools for agents at /mcp" if mcp_app else ""
+        print_note(f"Serving {connection.store.host} at {address}, documentation at /docs{tools}; stop with Ctrl-C")
         uvicorn.Server(config).run(sockets=[listener])
+
+
+def _build_mcp_app(services: Services, host: str) -> AsgiApp | None:
+    """Make the application behind `/mcp`, where the protocol's SDK is installed and callers need no tenant."""
+    if services.settings.tenant_field is not None or find_spec("mcp") is None:
+        return None
+    from chunkproof_cli.mcp_server import build_server
+
+    server = build_server(local_backend(services), lambda: list_allowed(services))
+    return server.streamable_http_app(streamable_http_path=MCP_PATH, host=host, stateless_http=True)
 
 
 def _open_listener(host: str, port: int) -> socket.socket:

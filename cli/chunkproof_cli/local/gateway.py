@@ -27,6 +27,8 @@ log = logging.getLogger("gateway")
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
+MCP_PATH = "/mcp"
 
 
 @dataclass
@@ -52,13 +54,20 @@ class LambdaContext:
 
 
 class Gateway:
-    """An ASGI application. Each request runs in a thread of its own, as in Lambda in a container of its own."""
+    """An ASGI application. Each request runs in a thread of its own, as in Lambda in a container of its own.
 
-    def __init__(self) -> None:
+    `mcp_app` is another one, which serves `/mcp`.
+    """
+
+    def __init__(self, mcp_app: AsgiApp | None = None) -> None:
         self._limiter = CapacityLimiter(CONCURRENCY)
+        self._mcp_app = mcp_app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
+        if self._mcp_app is not None and (scope["type"] == "lifespan" or scope.get("path") == MCP_PATH):
+            await self._mcp_app(scope, receive, send)
+            return
         if scope["type"] != "http":
             return
         started = monotonic()

@@ -1,0 +1,74 @@
+"""`chunkproof mcp`."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import click
+
+from chunkproof.errors import NotConfiguredError
+from chunkproof.retrieval.backend import Backend
+from chunkproof.retrieval.services import Services
+from chunkproof.runtime.local import local_backend, new_deadline
+from chunkproof_cli.connections import open_api_client, open_services
+from chunkproof_cli.options import Options, api_option, common_options, parse_options
+
+EXAMPLES = """\b
+Examples:
+  chunkproof mcp --collection handbook            # an agent starts this command and speaks over its streams
+  claude mcp add docs -- chunkproof mcp           # for example
+  QDRANT_URL=https://… chunkproof mcp
+  chunkproof serve                                # the same tools over HTTP, at /mcp
+"""
+
+
+@click.command(epilog=EXAMPLES)
+@click.option("--tenant", metavar="NAME", help="Show only this tenant's chunks; needed where tenants are configured.")
+@common_options
+@api_option
+def mcp(tenant: str | None, **common: Any) -> None:
+    """Serve search, validation and collection info to agents (Model Context Protocol, over standard streams)."""
+    options = parse_options(**common)
+    build_server = import_server_builder()
+    with _open_backend(options, tenant) as (backend, list_collections):
+        build_server(backend, list_collections).run("stdio")
+
+
+def import_server_builder() -> Callable[[Backend, Callable[[], list[str]]], Any]:
+    """Import the protocol's SDK, which is an extra."""
+    try:
+        from chunkproof_cli.mcp_server import build_server
+    except ImportError:
+        raise NotConfiguredError("The MCP server is not installed: pip install 'chunkproof[mcp]'") from None
+    return build_server
+
+
+def list_allowed(services: Services) -> list[str]:
+    """List the collections of the store that the deployment allows."""
+    allowed = services.settings.allowed_collections
+    names = services.store.collections(new_deadline(services.settings))
+    return [name for name in names if not allowed or name in {*allowed, services.settings.collection}]
+
+
+@contextmanager
+def _open_backend(options: Options, tenant: str | None) -> Iterator[tuple[Backend, Callable[[], list[str]]]]:
+    if options.api is not None:
+        with open_api_client(options.api) as client:
+            yield client, lambda: [options.collection] if options.collection else []
+        return
+    with open_services(options) as opened:
+        services = services_for(opened, options.collection, tenant)
+        yield local_backend(services), lambda: list_allowed(services)
+
+
+def services_for(services: Services, collection: str | None, tenant: str | None) -> Services:
+    """Return the services with the default collection and the tenant that were chosen."""
+    if collection is not None:
+        services.settings = services.settings.model_copy(update={"collection": collection})
+    if services.settings.tenant_field is None:
+        if tenant is not None:
+            raise NotConfiguredError("--tenant needs CHUNKPROOF_TENANT_FIELD, which is not set")
+        return services
+    if tenant is None:
+        raise NotConfiguredError("CHUNKPROOF_TENANT_FIELD is set: name the tenant with --tenant")
+    return services.for_tenant(tenant)

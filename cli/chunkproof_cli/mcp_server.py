@@ -1,0 +1,134 @@
+"""A server of the Model Context Protocol: search, validation and collection info as tools for agents."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any, TypeVar
+
+from mcp.server import MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
+from mcp.types import ToolAnnotations
+from pydantic import Field, ValidationError
+
+from chunkproof import __version__
+from chunkproof.errors import ChunkproofError
+from chunkproof.models import CollectionInfo, RetrievalResponse, ValidationResult
+from chunkproof.retrieval.backend import Backend
+from chunkproof.suite.case_runner import run_case
+from chunkproof.suite.cases import TestCase
+from chunkproof.suite.diagnosis import Diagnoser
+from chunkproof.suite.outcome import TestStatus
+from chunkproof.suite.store_evidence import collect_evidence
+
+INSTRUCTIONS = (
+    "Search a collection of text chunks by meaning, check that a stored chunk equals its original byte for byte, "
+    "and find out why an expected chunk is not among the results. All tools only read."
+)
+Result = TypeVar("Result")
+Tool = Callable[..., Any]
+
+Collection = Annotated[str | None, Field(description="Collection to use; leave it out for the default one.")]
+Filters = Annotated[
+    dict[str, Any] | None,
+    Field(
+        description='Conditions on payload fields, all of which must hold: {"field": value}, {"field": [any, of]}, '
+        '{"field": {"gte": 1}}, {"not": {...}}.'
+    ),
+]
+
+
+def build_server(backend: Backend, list_collections: Callable[[], list[str]]) -> MCPServer[Any]:
+    """Make a server whose tools run against this backend, with its limits, errors and deadline."""
+    server: MCPServer[Any] = MCPServer(
+        "chunkproof", version=__version__, instructions=INSTRUCTIONS, log_level="WARNING"
+    )
+    read_only = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
+
+    @server.tool(annotations=read_only)
+    def search(
+        query: Annotated[str, Field(description="The question, as a user would ask it.")],
+        top_k: Annotated[int, Field(description="At most this many results.")] = 5,
+        similarity_threshold: Annotated[float, Field(description="Least score of a result, 0 to 1.")] = 0.0,
+        filters: Filters = None,
+        collection: Collection = None,
+    ) -> RetrievalResponse:
+        """Find the stored chunks nearest in meaning to a query, best first, with score, source and the stored text."""
+        request = {
+            "query_text": query,
+            "top_k": top_k,
+            "similarity_threshold": similarity_threshold,
+            "filters": filters or {},
+        }
+        with _tool_errors():
+            return backend.search(_in_collection(request, collection))
+
+    @server.tool(annotations=read_only)
+    def validate_chunk(
+        chunk_id: Annotated[str, Field(description="chunk_id or point id of a search result.")],
+        original_text: Annotated[str | None, Field(description="What the text should be, exactly.")] = None,
+        original_sha256: Annotated[str | None, Field(description="SHA-256 of what the text should be.")] = None,
+        collection: Collection = None,
+    ) -> ValidationResult:
+        """Check that a stored chunk equals its original byte for byte; if not, say what differs and why.
+
+        Without an original, the hash in the chunk's own payload is checked.
+        """
+        given = {"chunk_id": chunk_id, "original_text": original_text, "original_sha256": original_sha256}
+        request = {name: value for name, value in given.items() if value is not None}
+        with _tool_errors():
+            return backend.validate(_in_collection(request, collection))
+
+    @server.tool(annotations=read_only)
+    def describe_collection(collection: Collection = None) -> CollectionInfo:
+        """Describe a collection: vector size, number of points, payload fields and how they are read."""
+        with _tool_errors():
+            return backend.collection(collection)
+
+    @server.tool(name="list_collections", annotations=read_only)
+    def list_names() -> list[str]:
+        """List the collections that can be searched."""
+        with _tool_errors():
+            return list_collections()
+
+    @server.tool(annotations=read_only)
+    def explain_missing_chunk(
+        query: Annotated[str, Field(description="The question that should find the chunk.")],
+        expected: Annotated[str, Field(description="Id of the chunk or document that should be found, or its URL.")],
+        top_k: Annotated[int, Field(description="Among how many results it should be.")] = 10,
+        filters: Filters = None,
+        collection: Collection = None,
+    ) -> str:
+        """Explain why an expected chunk is not among the results: deleted, changed, filtered out, ranked too low, …"""
+        with _tool_errors():
+            case = TestCase(
+                name="explain",
+                query_text=query,
+                expected_doc_ids=(expected,),
+                top_k=top_k,
+                filters=filters or {},
+                collection_name=collection,
+            )
+            result = run_case(case, backend.search)
+            if result.status is TestStatus.ERROR:
+                raise ToolError(f"{result.error_code}: {result.error_message}")
+            if result.status is TestStatus.PASSED:
+                return f"{expected} is among the first {top_k} results."
+            causes = Diagnoser(collect_evidence(backend)).find_causes(result)
+        return "\n".join(f"{cause.cause.value}: {cause.message}" for cause in causes)
+
+    return server
+
+
+def _in_collection(request: dict[str, Any], collection: str | None) -> dict[str, Any]:
+    return {**request, "collection": collection} if collection else request
+
+
+@contextmanager
+def _tool_errors() -> Iterator[None]:
+    """Report an error of the contract to the agent with its code and messages."""
+    try:
+        yield
+    except ChunkproofError as error:
+        raise ToolError(f"{error.code}: {error}") from None
+    except ValidationError as error:  # of a test case, which is built from the tool's arguments
+        reasons = "; ".join(str(detail["msg"]) for detail in error.errors(include_input=False, include_url=False))
+        raise ToolError(f"INVALID_REQUEST: {reasons}") from None

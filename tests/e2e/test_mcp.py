@@ -1,0 +1,125 @@
+"""Agents use the tools over the protocol, with the SDK's own client."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import Client, StdioServerParameters
+
+from chunkproof.errors import NotConfiguredError
+from chunkproof.runtime.local import local_backend, open_connection
+from chunkproof.settings import Settings
+from chunkproof_cli.commands.mcp import list_allowed, services_for
+from chunkproof_cli.mcp_server import build_server
+
+from support.cloud import Host, handbook_host
+from support.qdrant_server import NoServerError
+
+ADDRESS = "127.0.0.1"
+SERVER = [sys.executable, "-m", "chunkproof_cli", "mcp", "--collection", "handbook"]
+
+
+@pytest.fixture(scope="module")
+def host() -> Any:
+    try:
+        with handbook_host(ADDRESS) as host:
+            yield host
+    except NoServerError as error:
+        pytest.skip(str(error))
+
+
+def over_stdio(host: Host, call: Callable[[Client], Awaitable[Any]], *options: str) -> Any:
+    """Start the command as an agent does, and let the client call it."""
+    environment = {**os.environ, **host.variables(ADDRESS)}
+    command = [*SERVER, *options]
+    return talk(StdioServerParameters(command=command[0], args=command[1:], env=environment), call)
+
+
+def talk(server: Any, call: Callable[[Client], Awaitable[Any]]) -> Any:
+    async def run() -> Any:
+        async with Client(server) as client:
+            return await call(client)
+
+    return asyncio.run(asyncio.wait_for(run(), 60))
+
+
+def call(
+    host: Host, tool: str, *, tenant: str | None = None, variables: dict[str, str] | None = None, **given: Any
+) -> Any:
+    """Call a tool of a server in this process."""
+    settings = Settings.from_env({**host.variables(ADDRESS), **(variables or {})})
+    with open_connection(settings, Path("unused")) as connection:
+        services = services_for(connection.services, None, tenant)
+        server = build_server(local_backend(services), lambda: list_allowed(services))
+        return talk(server, lambda client: client.call_tool(tool, given))
+
+
+def test_a_client_lists_the_tools_with_descriptions_an_agent_can_use(host: Host) -> None:
+    tools = {tool.name: tool for tool in over_stdio(host, lambda client: client.list_tools()).tools}
+    assert set(tools) == {
+        "search", "validate_chunk", "describe_collection", "list_collections", "explain_missing_chunk",
+    }  # fmt: skip
+    for tool in tools.values():
+        assert tool.description
+        assert tool.annotations is not None
+        assert tool.annotations.read_only_hint
+        for name, schema in tool.input_schema["properties"].items():
+            assert schema.get("description"), f"{tool.name}.{name}"
+
+
+def test_a_search_returns_ranked_chunks_of_the_server(host: Host) -> None:
+    arguments = {"query": "How do I take a backup?", "top_k": 3}
+    found = over_stdio(host, lambda client: client.call_tool("search", arguments))
+    assert not found.is_error
+    results = found.structured_content["results"]
+    assert [result["rank"] for result in results] == [1, 2, 3]
+    assert "backup" in results[0]["text"].lower()
+
+
+def test_a_chunk_is_validated_and_a_wrong_original_named(host: Host) -> None:
+    best = call(host, "search", query="How do I take a backup?", top_k=1).structured_content["results"][0]
+    chunk = best["metadata"]["chunk_id"]
+    good = call(host, "validate_chunk", chunk_id=chunk, original_text=best["text"])
+    assert good.structured_content["matches"] is True
+    cut = call(host, "validate_chunk", chunk_id=chunk, original_text=best["text"] + " more")
+    assert cut.structured_content["mismatch"]["kind"] == "truncated"
+
+
+def test_why_a_chunk_is_not_found_is_explained(host: Host) -> None:
+    found = call(host, "explain_missing_chunk", query="How do I take a backup?", expected="no-such-chunk")
+    assert found.content[0].text.startswith("not in collection: ")
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "code"),
+    [
+        ("search", {"query": "x", "top_k": 0}, "INVALID_REQUEST: top_k must be between 1 and 1000"),
+        ("search", {"query": "x", "collection": "other"}, "COLLECTION_NOT_FOUND: Collection other not found"),
+        ("validate_chunk", {"chunk_id": "none", "original_text": "x"}, "CHUNK_NOT_FOUND: Chunk none not found"),
+        ("describe_collection", {"collection": "other"}, "COLLECTION_NOT_FOUND: Collection other not found"),
+    ],
+)
+def test_errors_have_the_codes_and_messages_of_the_api(
+    host: Host, tool: str, arguments: dict[str, Any], code: str
+) -> None:
+    found = call(host, tool, **arguments)
+    assert found.is_error
+    assert code in found.content[0].text
+
+
+def test_only_allowed_collections_are_listed_and_searched(host: Host) -> None:
+    allowed = {"CHUNKPROOF_ALLOWED_COLLECTIONS": "another"}
+    listed = call(host, "list_collections", variables=allowed)
+    assert listed.structured_content == {"result": ["handbook"]}
+
+
+def test_tenants_see_their_own_chunks_only(host: Host) -> None:
+    tenants = {"CHUNKPROOF_TENANT_CLAIM": "org", "CHUNKPROOF_TENANT_FIELD": "tenant"}
+    found = call(host, "search", tenant="acme", variables=tenants, query="How do I take a backup?")
+    assert found.structured_content["results"] == []
+    with pytest.raises(NotConfiguredError, match="--tenant"):
+        call(host, "search", variables=tenants, query="How do I take a backup?")
