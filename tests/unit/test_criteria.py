@@ -6,6 +6,7 @@ import pytest
 
 from chunkproof.suite.criteria import CriteriaInput, Criterion, judge_criteria
 from chunkproof.suite.latency import Spread, StageLatency, percentile, summarize_times
+from chunkproof.suite.limits import CriteriaLimits
 from chunkproof.suite.outcome import RetrievedChunk, TestCaseResult, TestStatus
 
 from support.suites import answer, case, chunk
@@ -62,6 +63,49 @@ def test_a_criterion_has_its_figure_and_verdict(
 ) -> None:
     found = criteria(**measured)[key]
     assert (found.figure, found.verdict) == (figure, verdict)
+
+
+@pytest.mark.parametrize(
+    ("key", "measured"),
+    [
+        ("SC-001", {"lookups_ms": [300.0]}),
+        ("SC-002", {"latency": [stage("total", avg_ms=300)]}),
+        ("SC-003", {"results": [result(TestStatus.PASSED, "a"), result(TestStatus.PASSED, "b")]}),
+        ("SC-004", {"results": [result(TestStatus.PASSED, "a"), result(TestStatus.FAILED)]}),
+        ("SC-005", {"error_codes": ["RATE_LIMITED", "INTERNAL"]}),
+        ("SC-006", {"runs": 2, "results": [result(TestStatus.PASSED, "a")] * 2, "differing": ["case"]}),
+        ("stage-embedding", {"latency": [stage("embedding", max_ms=300)]}),
+        ("stage-search", {"latency": [stage("search", p95_ms=300)]}),
+        ("stage-format", {"latency": [stage("format", p95_ms=300)]}),
+        ("stage-total", {"latency": [stage("total", p95_ms=300)]}),
+    ],
+)
+def test_every_limit_can_be_set(key: str, measured: dict[str, Any]) -> None:
+    strict, loose = (40.0, 60.0) if criteria()[key].unit == "%" else (301.0, 300.0)
+    verdicts = [
+        criteria(**measured, limits=CriteriaLimits.model_validate({key: limit}))[key].verdict
+        for limit in (strict, loose)
+    ]
+    assert verdicts == ["met", "not met"]
+
+
+def test_latency_is_not_judged_on_an_embedded_store() -> None:
+    found = criteria(lookups_ms=[500.0], latency=[stage("total", avg_ms=9000)], judge_latency=False)
+    assert {one.verdict for one in found.values() if one.is_latency} == {"not judged"}
+    assert found["SC-001"].details == (
+        "measured only on a served or deployed store; --judge-latency judges the embedded one"
+    )
+    assert found["SC-003"].verdict == "met"
+
+
+def test_a_pass_rate_stays_open_only_where_unjudged_cases_could_decide_it() -> None:
+    states = [TestStatus.PASSED] * 8 + [TestStatus.FAILED, TestStatus.ERROR]
+    results = [result(state, "a") for state in states]
+    verdicts = {
+        limit: criteria(results=results, limits=CriteriaLimits.model_validate({"SC-004": limit}))["SC-004"].verdict
+        for limit in (80.0, 90.0, 95.0)
+    }
+    assert verdicts == {80.0: "met", 90.0: "not judged", 95.0: "not met"}
 
 
 def test_ninety_five_per_cent_need_an_expected_document_in_the_top_five() -> None:

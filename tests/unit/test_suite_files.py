@@ -8,6 +8,7 @@ import pytest
 from chunkproof.errors import InvalidParameterError
 from chunkproof.suite.files.document import BrokenFileError
 from chunkproof.suite.files.read import Source, read_source
+from chunkproof.suite.problems import Problem
 
 GOOD = """\
 name: docs
@@ -91,6 +92,81 @@ def test_every_problem_has_its_line(tmp_path: Path) -> None:
         "suite.yaml:18: filters.tags must not be null",
         "suite.yaml:19: cases[4] must be an object",
     ]
+
+
+def test_a_problem_within_a_list_filter_or_limit_has_the_line_of_the_item(tmp_path: Path) -> None:
+    text = """\
+name: docs
+limits:
+  SC-001: 0
+  SC-04: 3
+cases:
+  - name: "a \u2028 b"
+    query_text: robot
+    expected_doc_ids:
+      - x
+      - y
+      - x
+    expected_keywords:
+      - fine
+      - "..."
+    filters:
+      url: null
+      tags:
+        - fine
+        - null
+      position: {gte: soon}
+"""
+    with pytest.raises(BrokenFileError) as broken:
+        read_source(suite_of(tmp_path, text))
+    assert list(broken.value.messages) == [
+        "suite.yaml:3: limits.SC-001 must be above 0.0",
+        "suite.yaml:4: SC-04 is not a known field; did you mean SC-004?",
+        "suite.yaml:11: expected_doc_ids names x twice",
+        "suite.yaml:14: expected_keywords: ... has no word in it",
+        "suite.yaml:16: filters.url must not be null",
+        "suite.yaml:19: filters.tags[1] must not be null",
+        "suite.yaml:20: filters.position.gte must be a number or an ISO 8601 date",
+    ]
+
+
+def test_json_that_ends_too_early_is_reported_at_that_line(tmp_path: Path) -> None:
+    with pytest.raises(BrokenFileError, match=r"s\.json:3: the file is not valid JSON"):
+        read_source(suite_of(tmp_path, '{"name": "x",\n "cases": [\n  {"name" "a"}]}', "s.json"))
+
+
+def test_a_value_that_a_case_inherits_has_the_line_where_it_is_set(tmp_path: Path) -> None:
+    text = """\
+name: docs
+collection: handbook
+defaults:
+  top_k: 1
+cases:
+  - name: a
+    query_text: robot
+    expected_doc_ids: [x]
+  - name: b
+    query_text: robot
+    collection: other
+    expected_doc_ids: [x]
+"""
+    found = read_source(suite_of(tmp_path, text))
+    places = (("cases", 0, "top_k"), ("cases", 0, "collection_name"), ("cases", 1, "collection_name"), ("cases", 1))
+    assert [str(found.locate(Problem(path, "?"))) for path in places] == [
+        "suite.yaml:4: ? (case a)",
+        "suite.yaml:2: ?",
+        "suite.yaml:11: ?",
+        "suite.yaml:9: ?",
+    ]
+
+
+def test_limits_are_read_and_written_by_their_ids(tmp_path: Path) -> None:
+    text = GOOD + "limits: {SC-001: 250, SC-004: 90.5, stage-total: 3000}\n"
+    suite = read_source(suite_of(tmp_path, text)).suite
+    assert (suite.limits.lookup, suite.limits.passed, suite.limits.stage_total) == (250, 90.5, 3000)
+    assert suite.limits.search == 500  # the contract's
+    again = read_source(suite_of(tmp_path, suite.to_json(), "suite.json")).suite
+    assert again == suite
 
 
 def test_json_problems_have_their_lines_too(tmp_path: Path) -> None:
@@ -186,8 +262,8 @@ def test_a_beir_folder_is_a_suite_of_its_judged_queries(tmp_path: Path) -> None:
         ("q2", "second", "any", {"d9": 1}),
     ]
     assert [str(f) for f in found.findings] == ["queries.jsonl:3: query q3 has no judgments"]
-    assert found.place(("cases", 1, "judgments", "d9")) == ("test.tsv", 4)
-    assert found.place(("cases", 1, "query_text")) == ("queries.jsonl", 2)
+    assert str(found.locate(Problem(("cases", 1, "judgments", "d9"), "?"))) == "test.tsv:4: ?"
+    assert str(found.locate(Problem(("cases", 1, "query_text"), "?"))) == "queries.jsonl:2: ?"
 
 
 def test_a_query_that_another_split_judges_is_not_missing_judgments(tmp_path: Path) -> None:

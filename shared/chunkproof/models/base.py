@@ -129,11 +129,12 @@ class Request(Model):
 
 
 class BrokenRules(ValueError):  # noqa: N818 - not an error of its own, a carrier of messages
-    """Raised by a validator with messages that are ready to be shown."""
+    """Raised by a validator with messages that are ready to be shown; `at` has the item that each is about."""
 
-    def __init__(self, *messages: str) -> None:
+    def __init__(self, *messages: str, at: Sequence[int] = ()) -> None:
         super().__init__(*messages)
         self.messages = messages
+        self.at = at
 
 
 def unknown_field(name: str, known: Sequence[str]) -> str:

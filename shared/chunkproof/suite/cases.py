@@ -118,15 +118,18 @@ class TestCase(_Shared):
     @field_validator("expected_doc_ids")
     @classmethod
     def _ids_are_unique(cls, ids: tuple[str, ...]) -> tuple[str, ...]:
-        if twice := [display_name(key) for key, count in Counter(ids).items() if count > 1]:
-            raise BrokenRules(*(f"expected_doc_ids names {key} twice" for key in twice))
+        twice = [key for key, count in Counter(ids).items() if count > 1]
+        if twice:
+            again = [ids.index(key, ids.index(key) + 1) for key in twice]
+            raise BrokenRules(*(f"expected_doc_ids names {display_name(key)} twice" for key in twice), at=again)
         return ids
 
     @field_validator("expected_keywords")
     @classmethod
     def _keywords_have_words(cls, keywords: tuple[str, ...]) -> tuple[str, ...]:
-        if empty := [display_name(keyword) for keyword in keywords if not has_a_word(keyword)]:
-            raise BrokenRules(*(f"expected_keywords: {keyword} has no word in it" for keyword in empty))
+        if empty := {n: display_name(keyword) for n, keyword in enumerate(keywords) if not has_a_word(keyword)}:
+            messages = (f"expected_keywords: {keyword} has no word in it" for keyword in empty.values())
+            raise BrokenRules(*messages, at=list(empty))
         return keywords
 
     @model_validator(mode="after")
@@ -267,7 +270,8 @@ def _list_problems(error: ValidationError) -> Iterator[Problem]:
         if isinstance(detail.get("input"), Faulty):
             continue  # reported as a fault already
         if isinstance(raised, BrokenRules):
-            yield from (Problem(path, message) for message in raised.messages)
+            paths = [(*path, item) for item in raised.at] or [path] * len(raised.messages)
+            yield from map(Problem, paths, raised.messages)
         elif detail["type"] == "extra_forbidden":
             yield Problem(path, unknown_field(str(path[-1]), _known_fields(path)))
         else:

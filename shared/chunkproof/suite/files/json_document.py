@@ -1,7 +1,7 @@
 """Read JSON with the line of each of its parts."""
 
 from bisect import bisect_right
-from json import JSONDecoder
+from json import JSONDecodeError, JSONDecoder
 
 from chunkproof.errors import InvalidParameterError
 from chunkproof.models.json import MAX_DEPTH, Path, read_json
@@ -15,10 +15,21 @@ def read_json_document(text: str, name: str) -> Document:
     try:
         value = read_json(text, "the file")
     except InvalidParameterError as error:
-        raise BrokenFileError([Finding(name, 1, error.message)]) from None
+        raise BrokenFileError([Finding(name, _line_of_fault(text), error.message)]) from None
     scanner = _Scanner(text, name)
     scanner.scan(0, ())
     return Document(value, scanner.lines)
+
+
+def _line_of_fault(text: str) -> int:
+    """Return the line where the text stops being JSON."""
+    try:
+        JSONDecoder().decode(text)
+    except JSONDecodeError as error:
+        return error.lineno
+    except RecursionError:
+        pass
+    return 1
 
 
 class _Scanner:

@@ -7,7 +7,6 @@ from typing import Any
 
 from chunkproof.errors import InvalidParameterError, NotConfiguredError
 from chunkproof.models.base import Limits
-from chunkproof.models.json import Path
 from chunkproof.suite.cases import Suite, read_suite
 from chunkproof.suite.files import qrels as judging
 from chunkproof.suite.files.document import BrokenFileError, Document, Finding, read_text
@@ -16,7 +15,7 @@ from chunkproof.suite.files.qrels import Qrels
 from chunkproof.suite.files.queries import Query, read_queries, read_topics
 from chunkproof.suite.problems import BrokenSuiteError, Problem
 
-Place = tuple[str, int]
+Locate = Callable[[Problem], Finding]
 
 
 @dataclass(frozen=True)
@@ -31,16 +30,11 @@ class Source:
 
 @dataclass(frozen=True)
 class SuiteFile:
-    """A suite that can be run, the place of each of its parts, and warnings about it."""
+    """A suite that can be run, the function that adds file and line to a problem of it, and warnings about it."""
 
     suite: Suite
-    place: Callable[[Path], Place]
+    locate: Locate
     findings: tuple[Finding, ...] = ()
-
-    def locate(self, problem: Problem) -> Finding:
-        """Return a problem of the suite with its file and line."""
-        file, line = self.place(problem.path)
-        return Finding(file, line, problem.message, problem.fatal)
 
 
 class BrokenSuiteFileError(BrokenFileError):
@@ -64,7 +58,7 @@ def read_source(source: Source) -> SuiteFile:
     text = read_text(source.path)
     name = source.path.name
     document = read_json_document(text, name) if source.path.suffix == ".json" else _read_yaml(text, name)
-    return _check(_set_top_k(document.value, source.top_k), lambda path: (name, document.line_of(path)))
+    return _check(_set_top_k(document.value, source.top_k), lambda problem: document.locate(problem, name))
 
 
 def _read_yaml(text: str, name: str) -> Document:
@@ -83,41 +77,43 @@ def _set_top_k(document: Any, top_k: int | None) -> Any:
     return document
 
 
-def _check(document: Any, place: Callable[[Path], Place], findings: Sequence[Finding] = ()) -> SuiteFile:
+def _check(document: Any, locate: Locate, findings: Sequence[Finding] = ()) -> SuiteFile:
     fatal = [found for found in findings if found.fatal]
     try:
         suite = read_suite(document)
     except BrokenSuiteError as error:
-        broken = [Finding(*place(problem.path), problem.message) for problem in error.problems]
+        broken = map(locate, error.problems)
         raise BrokenSuiteFileError(
-            _sort([*findings, *broken]), _drop_broken_parts(document, place, error.problems)
+            _sort([*findings, *broken]), _drop_broken_parts(document, locate, error.problems)
         ) from None
-    found = SuiteFile(suite, place, tuple(findings))
+    found = SuiteFile(suite, locate, tuple(findings))
     if fatal:
         raise BrokenSuiteFileError(_sort(findings), found)
     return found
 
 
-def _drop_broken_parts(document: Any, place: Callable[[Path], Place], problems: Sequence[Problem]) -> SuiteFile | None:
+def _drop_broken_parts(document: Any, locate: Locate, problems: Sequence[Problem]) -> SuiteFile | None:
     """Return the suite without its invalid fields, or without their cases where that is not enough."""
     cases = document.get("cases") if isinstance(document, dict) else None
     if not isinstance(cases, list):
         return None
-    known = {name: value for name, value in document.items() if name in Suite.model_fields}
+    known = {name: value for name, value in document.items() if name in Suite.model_fields and name != "limits"}
     repaired = {n: _drop_faulty_fields(case, n, problems) for n, case in enumerate(cases)}
     kept = [n for n, case in repaired.items() if case is not None and _can_be_read(known, case)]
     if not kept:
         return None
 
-    def place_in_file(path: Path) -> Place:
+    def locate_in_file(problem: Problem) -> Finding:
+        path = problem.path
         index = path[1] if path[:1] == ("cases",) and len(path) > 1 else None
-        return place(("cases", kept[index], *path[2:]) if isinstance(index, int) else path)
+        moved = ("cases", kept[index], *path[2:]) if isinstance(index, int) else path
+        return locate(replace(problem, path=moved))
 
     try:
         suite = read_suite({"name": "suite", **known, "cases": [repaired[n] for n in kept]})
     except BrokenSuiteError:
         return None
-    return SuiteFile(suite, place_in_file)
+    return SuiteFile(suite, locate_in_file)
 
 
 def _drop_faulty_fields(case: Any, number: int, problems: Sequence[Problem]) -> dict[str, Any] | None:
@@ -188,16 +184,17 @@ def _build_suite(
         ],
     }
 
-    def place(path: Path) -> Place:
-        query = judged[path[1]] if len(path) > 1 and isinstance(path[1], int) else None
-        if query is None:
-            return file.name, 1
-        if path[2:3] == ("judgments",) and len(path) > 3:
-            return qrels.file.name, qrels.by_query[query.id][str(path[3])].line
-        return file.name, query.line
+    def locate(problem: Problem) -> Finding:
+        path, name, line = problem.path, file.name, 1
+        if len(path) > 1 and isinstance(path[1], int):
+            query = judged[path[1]]
+            name, line = file.name, query.line
+            if path[2:3] == ("judgments",) and len(path) > 3:
+                name, line = qrels.file.name, qrels.by_query[query.id][str(path[3])].line
+        return Finding(name, line, problem.message, problem.fatal)
 
     findings = [*findings, *qrels.findings, *_find_unused(queries, file, qrels)]
-    return _check(document, place, findings)
+    return _check(document, locate, findings)
 
 
 def _find_unused(queries: list[Query], file: File, qrels: Qrels) -> Iterator[Finding]:

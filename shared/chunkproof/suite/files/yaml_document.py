@@ -1,6 +1,7 @@
 """Read YAML with JSON's types (`no` and `2026-01-01` are strings) and with the line of each part."""
 
 import re
+from bisect import bisect_left
 from collections.abc import Hashable
 from math import isfinite
 from typing import Any
@@ -25,14 +26,14 @@ def read_yaml(text: str, name: str) -> Document:
         root = yaml.compose(text, Loader=_Parser)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        line = min(mark.line + 1, text.count("\n") + 1) if mark else 1
+        line = _line(text, mark) if mark else 1
         raise BrokenFileError([Finding(name, line, f"not valid YAML: {error.problem}")]) from None
     except yaml.YAMLError as error:
         reason = str(error).splitlines()[0]
         raise BrokenFileError([Finding(name, 1, f"not valid YAML: {reason}")]) from None
     if root is None:
         return Document(None, {})
-    reader = _Reader(name)
+    reader = _Reader(name, text)
     return Document(reader.value(root, ()), reader.lines)
 
 
@@ -42,20 +43,25 @@ def _check_depth(text: str, name: str) -> None:
     for event in yaml.parse(text, Loader=_Parser):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > MAX_DEPTH:
-            line = event.start_mark.line + 1
+            line = _line(text, event.start_mark)
             raise BrokenFileError([Finding(name, line, f"nested deeper than {MAX_DEPTH} levels")])
+
+
+def _line(text: str, mark: yaml.Mark) -> int:
+    return text.count("\n", 0, mark.index) + 1
 
 
 class _Reader:
     """Converts nodes into plain values and notes their lines."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, text: str) -> None:
         self.lines: dict[Path, int] = {}
         self._name = name
+        self._ends = [found.start() for found in re.finditer("\n", text)]
         self._nodes = 0
 
     def value(self, node: yaml.Node, path: Path) -> Any:
-        line = node.start_mark.line + 1
+        line = self._line(node)
         self.lines.setdefault(path, line)
         self._nodes += 1
         if self._nodes > MAX_NODES or len(path) > MAX_DEPTH:
@@ -74,14 +80,18 @@ class _Reader:
             key = self._key(key_node)
             if key in fields:
                 twice.append(key)
-            self.lines[(*path, key)] = key_node.start_mark.line + 1
+            self.lines[(*path, key)] = self._line(key_node)
             fields[key] = self.value(value_node, (*path, key))
         fields.names = tuple(dict.fromkeys(twice))
         return fields if twice else dict(fields)
 
+    def _line(self, node: yaml.Node) -> int:
+        """Count lines as editors do; to YAML, U+0085, U+2028 and U+2029 end a line too."""
+        return bisect_left(self._ends, node.start_mark.index) + 1
+
     def _key(self, node: yaml.Node) -> str:
         if not isinstance(node, yaml.ScalarNode):
-            raise BrokenFileError([Finding(self._name, node.start_mark.line + 1, "a name must be a text")])
+            raise BrokenFileError([Finding(self._name, self._line(node), "a name must be a text")])
         return str(node.value)
 
 
