@@ -7,7 +7,7 @@ from chunkproof.clients.qdrant.store import QdrantStore
 from chunkproof.deadline import Deadline
 
 from support.cohere_server import CohereServer
-from support.commands import Command
+from support.commands import Command, small_disk
 from support.qdrant_server import QdrantServer
 
 
@@ -31,6 +31,33 @@ def test_loading_twice_gives_the_same_collection(chunkproof: Command, handbook_f
         assert run.code == 0
         assert run.json == {"collection": "c", "chunks": 41, "embedding_model": "all-MiniLM-L6-v2"}
     assert points(tmp_path / "d", "c") == 41
+
+
+@pytest.mark.parametrize("size", [4_000, 40_000, 100_000], ids=["vectors", "store", "later in the store"])
+def test_on_a_full_disk_loading_stops_with_a_message_and_can_be_run_again(
+    chunkproof: Command, handbook_file: Path, tmp_path: Path, size: int
+) -> None:
+    given = ("load", handbook_file, "--collection", "c", "--data", tmp_path / "d")
+    with small_disk(size):
+        run = chunkproof(*given)
+    assert run.code == 3
+    assert "Run the same command again" in run.err
+    assert "Traceback" not in run.err
+    assert chunkproof(*given).code == 0
+    assert points(tmp_path / "d", "c") == 41
+
+
+def test_a_store_that_another_user_can_change_is_not_opened(
+    chunkproof: Command, handbook_file: Path, tmp_path: Path
+) -> None:
+    given = ("--collection", "c", "--data", tmp_path / "d")
+    assert chunkproof("load", handbook_file, *given).code == 0
+    (tmp_path / "d").chmod(0o777)
+    for command in (("load", handbook_file), ("search", "robot"), ("doctor",)):
+        run = chunkproof(*command, *given)
+        assert run.code == 2
+        assert f"--data {tmp_path / 'd'} is not opened" in run.err
+        assert "other users can write" in run.err
 
 
 def test_one_bad_line_is_named_and_nothing_is_written(chunkproof: Command, tmp_path: Path) -> None:

@@ -11,6 +11,10 @@ from typing import Any
 
 import pytest
 
+from chunkproof.suite.report import read_report
+from chunkproof.suite.run import InterruptedRun
+from chunkproof_cli.commands import suite_run
+
 from support.cohere_server import KEY
 from support.commands import Command
 from support.handbook import loaded_handbook
@@ -316,6 +320,26 @@ def test_an_interruption_leaves_a_file_that_resume_continues_from(
         other = chunkproof("suite", "run", write(GOOD), "--api", api.url, *resume)
         assert other.code == 2
         assert "is a report of another suite, or the cases have changed" in other.err
+
+
+def test_two_interrupted_runs_of_one_suite_leave_a_file_each(
+    chunkproof: Command, write: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    suite = write(*({"name": f"c{n}", "query_text": f"q{n}", "expected_doc_ids": ["a"]} for n in range(3)))
+    with stub_api() as api:
+        report = read_report(chunkproof("suite", "run", suite, "--api", api.url, "--json").out.encode(), "report")
+
+    def interrupt(*_: object, **__: object) -> None:
+        raise InterruptedRun(report)
+
+    monkeypatch.setattr(suite_run, "_execute", interrupt)
+    first, second = (chunkproof("suite", "run", suite, "--api", api.url) for _ in range(2))
+    assert "--resume try.partial.json" in first.err
+    assert "--resume try.partial-2.json" in second.err
+    again = chunkproof("suite", "run", suite, "--api", api.url, "--resume", "try.partial-2.json")
+    assert "--resume try.partial-2.json" in again.err
+    assert sorted(file.name for file in tmp_path.glob("*.partial*.json")) == ["try.partial-2.json", "try.partial.json"]
 
 
 def test_exact_search_needs_the_store_itself(chunkproof: Command, write: Any) -> None:

@@ -1,9 +1,11 @@
 """The result of running a command."""
 
 import json
+import resource
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,3 +41,14 @@ main()"""
     run = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
     assert run.returncode in (0, 1), run.stderr
     return set(run.stderr.splitlines()[-1].split())
+
+
+@contextmanager
+def small_disk(size: int) -> Iterator[None]:
+    """Let no file grow beyond this many bytes, as on a disk that is full."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

@@ -1,20 +1,31 @@
 """`chunkproof audit`."""
 
+import os
+import re
 import sys
 import tempfile
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import click
 
 from chunkproof.audit.findings import FAULTS
-from chunkproof.audit.manifest_files import hash_manifest, open_manifest, size_in_megabytes
+from chunkproof.audit.manifest_files import (
+    find_manifest,
+    hash_manifest,
+    manifest_name,
+    open_manifest,
+    size_in_megabytes,
+)
 from chunkproof.audit.prepare import SORTED_FILE, SortedManifest, prepare
 from chunkproof.audit.report import AuditReport
 from chunkproof.audit.run import FINDINGS_FILE, Audit, Plan
 from chunkproof.audit.state import LOG_NAMES, STATE_FILE, Progress, load_state
 from chunkproof.errors import ChunkproofError, InvalidParameterError
+from chunkproof.files import LOCK_FILE, LockedError, lock_folder, make_private_folder, private_files
 from chunkproof.retrieval.services import Services
 from chunkproof_cli.aws.audits import audit_in_cloud
 from chunkproof_cli.commands.audit_options import Count, Kinds, OptionalCount
@@ -33,15 +44,17 @@ from chunkproof_cli.reports.audit import EXTENSIONS, write_reports
 from chunkproof_cli.reports.audit.terminal import print_report
 from chunkproof_cli.reports.outputs import check_outputs
 
-# In the order in which they are removed: the state last, so that the folder is recognized until then.
+# In the order in which they are removed: without a state there is nothing to resume, and by its lock the folder is
+# recognized until the end.
 OWN_FILES = (
+    STATE_FILE,
+    f"{STATE_FILE}.new",
+    SORTED_FILE,
     *(f"{name}.log" for name in LOG_NAMES),
     "sample.sorted",
     "vectors.sorted",
     FINDINGS_FILE,
-    f"{STATE_FILE}.new",
-    SORTED_FILE,
-    STATE_FILE,
+    LOCK_FILE,
 )
 EXAMPLES = """\b
 Examples:
@@ -49,6 +62,7 @@ Examples:
   chunkproof audit manifest.jsonl --collection handbook
   chunkproof audit manifest.jsonl --vectors=200 -o audit.html -o findings.jsonl
   chunkproof audit manifest.jsonl --sample 1000 --fail-on mismatch,missing
+  chunkproof audit - --collection handbook < manifest.jsonl
   chunkproof audit manifest.jsonl.gz --stack chunkproof-prod
 """
 
@@ -77,7 +91,7 @@ Examples:
     "--state",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
-    help="Folder for the state of the audit while it runs; default: MANIFEST.audit.",
+    help="Folder for the state of the audit while it runs; by default beside MANIFEST, named after the collection.",
 )
 @click.option(
     "--fail-on",
@@ -95,42 +109,59 @@ def audit(manifest: str, outputs: tuple[Path, ...], fail_on: tuple[str, ...], st
     Each chunk is a match, mismatch, missing, duplicate, metadata_mismatch or unverifiable; stored points that
     are not in the manifest are orphans. Exit 1 when anything is wrong.
 
-    After Ctrl-C, or when the server stops responding, --resume continues where the audit stopped.
+    MANIFEST may be - for standard input. After Ctrl-C, a full disk, or when the server stops responding, --resume
+    continues where the audit stopped.
     """
     check_outputs(outputs, EXTENSIONS)
     options = {name: rest.pop(name) for name in ("partial", "sample", "vectors", "resume", "restart", "state")}
-    if not Path(manifest).is_file() and not (stack and manifest.startswith("s3://")):
-        raise InvalidParameterError(f"{manifest}: no such file")
     given = parse_options(**rest)
-    with tempfile.TemporaryDirectory() as own:
-        if stack is None:
-            folder = options["state"] or Path(f"{manifest}.audit")
-            _check_folder(folder, outputs)
-            report = _audit_here(Path(manifest), folder, options, given)
-        else:
-            _check_for_cloud(options)
-            folder = Path(own)
-            report = audit_in_cloud(stack, manifest, explicit_collection(given), folder)
-        try:
-            write_reports(report, outputs, folder / FINDINGS_FILE)
-        except OSError:
-            if stack is None:
+    if stack is None:
+        report = _audit_here(find_manifest(manifest), options, given, outputs)
+    else:
+        _check_for_cloud(options)
+        report = _audit_in_cloud(stack, manifest, given, outputs)
+    sys.exit(FAILED if report.count(fail_on) else 0)
+
+
+def _audit_here(manifest: Path, options: dict[str, Any], given: Options, outputs: tuple[Path, ...]) -> AuditReport:
+    if options["resume"] and options["restart"]:
+        raise click.UsageError("Give --resume or --restart, not both.")
+    plan = Plan(options["partial"], options["sample"], options["vectors"])
+    with open_services(given) as services:
+        collection = given.collection or services.settings.collection
+        folder = options["state"] or _default_folder(manifest, services, collection)
+        with _lock_state(folder, outputs):
+            resumes = _check_resume(folder, options["resume"], options["restart"])
+            with private_files():
+                report = run_audit(manifest, folder, plan, services=services, collection=collection, resume=resumes)
+            try:
+                _deliver(report, outputs, folder / FINDINGS_FILE, given)
+            except BrokenPipeError:
+                clear_folder(folder)
+                raise
+            except OSError:
                 print_note("The audit is done, but its report could not be written: --resume writes it.")
-            raise
-        clear_folder(folder)
+                raise
+            clear_folder(folder)
+    return report
+
+
+def _audit_in_cloud(stack: str, manifest: str, given: Options, outputs: tuple[Path, ...]) -> AuditReport:
+    if not manifest.startswith("s3://") and not find_manifest(manifest).is_file():
+        raise InvalidParameterError(f"With --stack, MANIFEST must be a file or s3://BUCKET/KEY, not {manifest}")
+    with tempfile.TemporaryDirectory() as folder:
+        report = audit_in_cloud(stack, manifest, explicit_collection(given), Path(folder))
+        _deliver(report, outputs, Path(folder) / FINDINGS_FILE, given)
+    return report
+
+
+def _deliver(report: AuditReport, outputs: tuple[Path, ...], findings: Path, given: Options) -> None:
+    write_reports(report, outputs, findings)
     if given.json:
         print_json(report)
     else:
         print_report(report)
-    sys.exit(FAILED if report.count(fail_on) else 0)
-
-
-def _audit_here(manifest: Path, folder: Path, options: dict[str, Any], given: Options) -> AuditReport:
-    plan = Plan(options["partial"], options["sample"], options["vectors"])
-    resumes = _check_resume(folder, options["resume"], options["restart"])
-    with open_services(given) as services:
-        collection = given.collection or services.settings.collection
-        return run_audit(manifest, folder, plan, services=services, collection=collection, resume=resumes)
+    sys.stdout.flush()
 
 
 def _check_for_cloud(options: dict[str, Any]) -> None:
@@ -147,38 +178,74 @@ def run_audit(
     with ExitStack() as bars:
         bar = _Bar(bars)
         audit = Audit(folder, services, collection, plan, bar)
-        audit.check()
-        if resume:
-            prepared, state = audit.resume(hash_manifest(manifest))
-        else:
-            prepared = _prepare(manifest, folder)
-            state = audit.start(prepared)
         try:
-            return audit.run(prepared, state, manifest.name)
-        except (KeyboardInterrupt, ChunkproofError):
+            audit.check()
+            if resume:
+                prepared, state = audit.resume(hash_manifest(manifest))
+            else:
+                prepared = _prepare(manifest, folder)
+                state = audit.start(prepared)
+        except BaseException:
+            if not resume:
+                clear_folder(folder)  # there is nothing to resume yet
+            raise
+        try:
+            return audit.run(prepared, state, manifest_name(manifest))
+        except (KeyboardInterrupt, ChunkproofError, OSError) as error:
             bars.close()
-            print_note(f"Stopped after {bar.compared:,} of {prepared.chunks:,} chunks; continue with --resume.")
+            if not isinstance(error, InvalidParameterError):
+                print_note(f"Stopped after {bar.compared:,} of {prepared.chunks:,} chunks; continue with --resume.")
+            if isinstance(error, OSError):
+                raise OSError(error.errno, error.strerror, error.filename or str(folder)) from None
             raise
 
 
 def _prepare(manifest: Path, folder: Path) -> SortedManifest:
+    make_private_folder(folder)
+    size = size_in_megabytes(manifest)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InvalidParameterError(f"--state {folder}: {error.strerror}") from None
-    try:
-        size = size_in_megabytes(manifest)
         with open_manifest(manifest) as lines, progress_bar("Sorting (MB)", size) as done:
-            return prepare(lines, manifest.name, folder, lambda count: done(count / 1e6))
-    except BaseException:
-        clear_folder(folder)  # there is nothing to resume yet
-        raise
+            return prepare(lines, manifest_name(manifest), folder, lambda count: done(count / 1e6))
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        print_note("The manifest could not be sorted; --state names a folder on another disk.")
+        raise OSError(error.errno, error.strerror, str(folder)) from None
+
+
+def _default_folder(manifest: Path, services: Services, collection: str) -> Path:
+    """Name the folder after the manifest, the collection and where that is, so that no two audits share it."""
+    is_embedded = services.settings.qdrant_url is None
+    host = os.path.realpath(services.store.host) if is_embedded else services.store.host
+    place = sha256(f"{host}\n{collection}".encode()).hexdigest()[:8]
+    name = manifest_name(manifest)
+    beside = manifest if name == manifest.name else Path(name.replace(" ", "-"))
+    shown = re.sub(r"[^\w.-]+", "-", collection)[:40]
+    return beside.with_name(f"{beside.name}.{shown}-{place}.audit")
+
+
+@contextmanager
+def _lock_state(folder: Path, outputs: tuple[Path, ...]) -> Iterator[None]:
+    """Keep the folder for this audit alone; a crash releases it."""
+    _check_folder(folder, outputs)
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(lock_folder(folder))
+        except LockedError:
+            raise InvalidParameterError(
+                f"{folder} is in use by another audit: wait for it, or name another folder with --state"
+            ) from None
+        except OSError as error:
+            raise InvalidParameterError(f"--state {folder}: {error.strerror}") from None
+        yield
 
 
 def _check_folder(folder: Path, outputs: tuple[Path, ...]) -> None:
     """Refuse a folder with other files, and reports in it: it is emptied when the audit is done."""
-    found = {file.name for file in folder.iterdir()} if folder.is_dir() else set()
-    if others := sorted(found if found.isdisjoint((STATE_FILE, SORTED_FILE)) else found - set(OWN_FILES)):
+    found: set[str] = set()
+    with suppress(FileNotFoundError, NotADirectoryError):
+        found = {file.name for file in folder.iterdir()}
+    if others := sorted(found if found.isdisjoint((STATE_FILE, SORTED_FILE, LOCK_FILE)) else found - set(OWN_FILES)):
         raise InvalidParameterError(
             f"{folder} holds other files ({others[0]}): name a folder for this audit alone with --state"
         )
@@ -187,19 +254,25 @@ def _check_folder(folder: Path, outputs: tuple[Path, ...]) -> None:
 
 
 def clear_folder(folder: Path) -> None:
-    """Remove the files of an audit, and the folder if it is empty then."""
-    for name in OWN_FILES:
+    """Remove the files of an audit, and the folder if it is empty then and no link.
+
+    What cannot be removed is left: it must not cost a finished audit its report.
+    """
+    with suppress(OSError):
+        _remove_files(folder, OWN_FILES)
+        if not folder.is_symlink():
+            folder.rmdir()
+
+
+def _remove_files(folder: Path, names: Sequence[str]) -> None:
+    for name in names:
         (folder / name).unlink(missing_ok=True)
-    if folder.is_dir() and not any(folder.iterdir()):
-        folder.rmdir()
 
 
 def _check_resume(folder: Path, resume: bool, restart: bool) -> bool:
     """Return whether to resume; refuse to overwrite an interrupted audit without --restart."""
-    if resume and restart:
-        raise click.UsageError("Give --resume or --restart, not both.")
     if restart:
-        clear_folder(folder)
+        _remove_files(folder, OWN_FILES[:-1])
         return False
     left = load_state(folder)
     if left is None:

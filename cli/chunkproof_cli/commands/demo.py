@@ -14,6 +14,7 @@ import click
 
 from chunkproof.clients.ports import Point
 from chunkproof.deadline import Deadline
+from chunkproof.files import write_file
 from chunkproof.models import ChunkValidation, SearchQuery
 from chunkproof.retrieval.lookup import find_point
 from chunkproof.retrieval.search import search
@@ -86,7 +87,7 @@ def _export(chunks: Path | None, suite: Path | None) -> None:
     if chunks:
         write_chunks(chunks, sample_chunks())
     if suite:
-        suite.write_bytes(sample_suite().read_bytes())
+        write_file(suite, sample_suite().read_bytes().decode())
 
 
 class _Demo:

@@ -10,6 +10,7 @@ from typing import TextIO
 
 import click
 
+from chunkproof.files import write_file
 from chunkproof.settings import Settings
 from chunkproof_cli.exits import FAILED
 from chunkproof_cli.latency.report import LatencyReport
@@ -97,7 +98,7 @@ def latency(
     check_outputs(outputs, FORMATS)
     report = _report_log(logs, since, slo) if logs is not None else _report_stack(str(stack), since, slo)
     for path in outputs:
-        path.write_text(FORMATS[path.suffix](report), "utf-8")
+        write_file(path, FORMATS[path.suffix](report))
     if wants_json:
         print_json(report)
     else:

@@ -2,10 +2,12 @@
 
 from collections.abc import Iterable
 from pathlib import Path
+from tempfile import gettempdir
 from typing import Any
 
 import click
 
+from chunkproof.errors import UnavailableError
 from chunkproof.runtime.local import Connection
 from chunkproof_cli.connections import connect
 from chunkproof_cli.files.chunks import ChunkRecord, check_chunks
@@ -52,5 +54,11 @@ def load_chunks(chunks: Iterable[ChunkRecord], count: int, collection: str, conn
     """Embed and write the chunks, with a progress bar."""
     settings = connection.services.settings
     loader = Loader(connection.store, connection.embedder, collection, settings.vector_name)
-    with progress_bar("Embedding and writing", 2 * count) as advance:
-        loader.load(chunks, advance)
+    try:
+        with progress_bar("Embedding and writing", 2 * count) as advance:
+            loader.load(chunks, advance)
+    except (UnavailableError, OSError) as error:
+        print_note("Stopped before all chunks were stored. Run the same command again: it replaces what is stored.")
+        if isinstance(error, OSError):  # of the file that holds the vectors until they are written
+            raise OSError(error.errno, error.strerror, error.filename or gettempdir()) from None
+        raise

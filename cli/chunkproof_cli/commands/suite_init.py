@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from chunkproof.files import write_new_file
 from chunkproof.runtime.local import new_deadline
 from chunkproof.suite.files.yaml_document import read_yaml
 from chunkproof_cli.connections import open_services
@@ -75,5 +76,8 @@ def init(from_collection: bool, count: int, output: Path | None, **common: Any) 
         click.echo(text, nl=False)
     if output is None:
         return
-    output.write_text(text, "utf-8", newline="\n")
+    try:
+        write_new_file(output, text)
+    except FileExistsError:
+        raise click.BadParameter(f"{output} exists", param_hint="-o") from None
     print_note(f"{cases} cases are in {output}; chunkproof suite run {output} runs them")

@@ -6,14 +6,16 @@ import shlex
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import click
 
 from chunkproof.errors import InvalidParameterError
+from chunkproof.files import write_new_file
 from chunkproof.retrieval.backend import LocalBackend
 from chunkproof.settings import Settings
 from chunkproof.suite.cases import assign_collection
@@ -260,7 +262,7 @@ def _run_here(
             report = name_baseline(compare(later, report, Path(str(first.name)), how["tolerate"]), report)
         return report
     except InterruptedRun as stopped:
-        _save_interrupted(stopped.report, outputs)
+        _save_interrupted(stopped.report, outputs, how["resume"])
         sys.exit(INTERRUPTED)
 
 
@@ -340,14 +342,29 @@ def _interrupt_on_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _save_interrupted(report: SuiteReport, outputs: tuple[Path, ...]) -> None:
+def _save_interrupted(report: SuiteReport, outputs: tuple[Path, ...], resumed: Path | None) -> None:
     """Write the partial report, and print how to resume."""
-    name = re.sub(r"[^\w.-]+", "-", report.suite.name).strip("-.") or "suite"
-    file = next((file for file in outputs if file.suffix == ".json"), Path(f"{name}.partial.json"))
+    chosen = next((file for file in outputs if file.suffix == ".json"), None)
     try:
-        write_reports(report, (file,))
+        if chosen is not None:
+            write_reports(report, (chosen,))
+        file = chosen or _write_beside_others(report, resumed)
     except OSError as error:
-        raise InvalidParameterError(f"{file}: {error.strerror}") from None
+        raise InvalidParameterError(f"{error.filename}: {error.strerror}; name another file with -o") from None
     finished = sum(result.status.is_judged for result in report.result.test_results)
     print_note(f"Interrupted after {finished} of {report.result.total_tests} cases. To resume, add:")
     print_note(f"  --resume {shlex.quote(str(file))}")
+
+
+def _write_beside_others(report: SuiteReport, resumed: Path | None) -> Path:
+    """Write to a new file in the current folder, or to the resumed one: another run may leave its own there."""
+    name = re.sub(r"[^\w.-]+", "-", report.suite.name).strip("-.") or "suite"
+    for number in count(1):
+        file = Path(f"{name}.partial{f'-{number}' if number > 1 else ''}.json")
+        if resumed is not None and file.exists() and file.samefile(resumed):
+            write_reports(report, (file,))
+            break
+        with suppress(FileExistsError):
+            write_new_file(file, report.canonical_json())
+            break
+    return file

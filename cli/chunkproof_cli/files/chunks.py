@@ -11,6 +11,7 @@ from pydantic import ConfigDict, Field, field_validator
 from chunkproof.audit.manifest import number_lines
 from chunkproof.clients.ports import PointId
 from chunkproof.errors import InvalidParameterError
+from chunkproof.files import replace_file
 from chunkproof.models import Request, read_json
 from chunkproof.models.base import BrokenRules
 from chunkproof.models.filters import parse_time
@@ -157,5 +158,5 @@ def _from_beir(document: Any) -> Any:
 
 def write_chunks(path: Path, chunks: Iterator[dict[str, Any]]) -> None:
     """Write the chunks to a `chunks.jsonl`."""
-    with path.open("w", encoding="utf-8", newline="\n") as file:
-        file.writelines(json.dumps(chunk, ensure_ascii=False) + "\n" for chunk in chunks)
+    with replace_file(path) as file:
+        file.writelines(json.dumps(chunk, ensure_ascii=False).encode() + b"\n" for chunk in chunks)

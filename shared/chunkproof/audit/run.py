@@ -5,6 +5,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from secrets import token_hex
 
 from chunkproof.audit.by_id import audit_by_id
 from chunkproof.audit.match import match_open_ids
@@ -13,7 +14,7 @@ from chunkproof.audit.reader import Reader
 from chunkproof.audit.report import AuditReport, Findings, build_report
 from chunkproof.audit.scan import finish_scan, scan
 from chunkproof.audit.session import Run
-from chunkproof.audit.state import AuditSpec, Logs, Progress, load_state, save_state
+from chunkproof.audit.state import AuditSpec, Logs, Progress, create_state, load_state
 from chunkproof.audit.vectors import check_vectors
 from chunkproof.deadline import Deadline
 from chunkproof.errors import InvalidParameterError, NotConfiguredError
@@ -60,7 +61,7 @@ class Audit:
         """Save the state of an audit that has done nothing yet."""
         spec = self._spec(manifest.sha256, manifest.entries, manifest.chunks)
         progress = Progress(spec=spec, manifest_bytes=manifest.path.stat().st_size)
-        save_state(self.folder, progress)
+        create_state(self.folder, progress)
         return progress
 
     def resume(self, manifest_sha256: str) -> tuple[SortedManifest, Progress]:
@@ -81,8 +82,8 @@ class Audit:
             raise InvalidParameterError(
                 f"{path} has changed since the audit was interrupted: start again with --restart"
             )
-        progress = progress.model_copy(update={"resumed": progress.resumed + 1})
-        save_state(self.folder, progress)
+        progress = progress.model_copy(update={"resumed": progress.resumed + 1, "process": token_hex(8)})
+        create_state(self.folder, progress)
         return SortedManifest(path, spec.entries, spec.chunks, spec.manifest_sha256), progress
 
     def run(self, manifest: SortedManifest, progress: Progress, name: str) -> AuditReport:

@@ -2,7 +2,9 @@
 
 import json
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from secrets import token_hex
 from typing import IO
 
 from pydantic import Field
@@ -32,6 +34,7 @@ class Progress(Model):
     """How far an audit is. What the logs hold beyond `log_lengths` was written after this state, and is cut off."""
 
     spec: AuditSpec
+    process: str = Field(default_factory=lambda: token_hex(8), description="Which process writes this state")
     manifest_bytes: int = 0
     phase: str = "read"
     next_point: int | str | None = None
@@ -84,23 +87,35 @@ class Logs:
             yield from file
 
     def close(self) -> None:
-        """Close the files."""
-        for file in self._files.values():
-            file.close()
+        """Close the files; on a full disk each of them can fail, and the others are closed all the same."""
+        with ExitStack() as closing:
+            for file in self._files.values():
+                closing.callback(file.close)
 
 
-def save_state(folder: Path, progress: Progress) -> None:
-    """Replace the state atomically."""
+def create_state(folder: Path, progress: Progress) -> None:
+    """Save the first state of a process: of a new audit, or of one that it resumes."""
     new = folder / f"{STATE_FILE}.new"
     new.write_text(progress.to_json(), "utf-8")
     new.replace(folder / STATE_FILE)
+
+
+def save_state(folder: Path, progress: Progress) -> None:
+    """Replace the state atomically; refuse if it is not this process's own any more."""
+    found = load_state(folder)
+    if found is None or found.process != progress.process:
+        raise InvalidParameterError(
+            f"{folder} was removed or taken over by another audit while this one ran: "
+            "start again, with a folder of its own (--state)"
+        )
+    create_state(folder, progress)
 
 
 def load_state(folder: Path) -> Progress | None:
     """Load the state that an interrupted audit left here; None when there is none."""
     try:
         return Progress.model_validate(json.loads((folder / STATE_FILE).read_text("utf-8")), strict=False)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except ValueError:
         raise InvalidParameterError(

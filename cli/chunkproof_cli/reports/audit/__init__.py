@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from chunkproof.audit.report import AuditReport
+from chunkproof.files import replace_file, write_file
 from chunkproof_cli.reports.audit.junit import render_audit_junit
 from chunkproof_cli.reports.audit.markdown import render_audit_markdown
 from chunkproof_cli.reports.audit.page import render_audit_page
@@ -25,9 +26,10 @@ def write_reports(report: AuditReport, files: tuple[Path, ...], findings: Path |
     """Write each file in the format of its extension; `.jsonl` has every finding, one per line."""
     for file in files:
         if file.suffix == FINDINGS and findings is not None:
-            shutil.copyfile(findings, file)
+            with findings.open("rb") as source, replace_file(file) as target:
+                shutil.copyfileobj(source, target)
         else:
-            file.write_text(FORMATS[file.suffix](report), "utf-8", newline="\n")
+            write_file(file, FORMATS[file.suffix](report))
 
 
 def read_audit_report(file: Path) -> AuditReport | None:

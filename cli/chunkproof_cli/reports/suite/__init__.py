@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from chunkproof.files import write_file
 from chunkproof.suite.report import SuiteReport
 from chunkproof_cli.reports.suite.junit import render_suite_junit
 from chunkproof_cli.reports.suite.markdown import render_suite_markdown
@@ -22,4 +23,4 @@ def write_reports(report: SuiteReport, files: tuple[Path, ...], earlier: Sequenc
     """Write each file in the format of its extension; a page also shows the earlier reports."""
     for file in files:
         made = render_suite_page(report, earlier) if file.suffix == ".html" else FORMATS[file.suffix](report)
-        file.write_text(made, "utf-8", newline="\n")
+        write_file(file, made)

@@ -3,7 +3,7 @@
 import pickle
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from chunkproof.clients.ports import (
     PointId,
 )
 from chunkproof.clients.qdrant.filters import to_qdrant_filter
+from chunkproof.clients.qdrant.local_folder import check_folder, create_metadata, restrict_unpickling
 from chunkproof.clients.qdrant.store import (
     SCORE_STEP,
     QdrantStore,
@@ -28,7 +29,10 @@ from chunkproof.clients.qdrant.store import (
 )
 from chunkproof.deadline import Deadline
 from chunkproof.errors import CollectionNotFoundError, VectorStoreRefusedError, VectorStoreUnavailableError
+from chunkproof.files import LockedError, lock_folder, private_files
 from chunkproof.models.filters import Condition
+
+restrict_unpickling()
 
 # What local mode raises on files that are damaged or not its own.
 UNREADABLE = (
@@ -48,14 +52,24 @@ class LocalStore(QdrantStore):
 
     def __init__(self, path: Path | None) -> None:
         super().__init__("memory" if path is None else str(path))
+        self._lock = ExitStack()
+        if path is None:
+            self.client = QdrantClient(":memory:")
+            return
+        check_folder(path)
         try:
-            self.client = QdrantClient(":memory:") if path is None else QdrantClient(path=str(path))
-        except RuntimeError:
+            self._lock.enter_context(lock_folder(path))
+            with private_files():
+                create_metadata(path)
+                self.client = QdrantClient(path=str(path))
+        except (LockedError, RuntimeError):
+            self._lock.close()
             raise VectorStoreUnavailableError(
                 self.host,
                 "another process has this folder open; wait for it or choose another folder with --data",
             ) from None
         except UNREADABLE as error:
+            self._lock.close()
             raise VectorStoreUnavailableError(self.host, f"the folder cannot be read as a store: {error}") from None
 
     def collections(self, deadline: Deadline) -> list[str]:
@@ -143,7 +157,7 @@ class LocalStore(QdrantStore):
         """Create a collection with one unnamed cosine vector; local mode has no indexes."""
         check_collection_name(collection)
         params = models.VectorParams(size=size, distance=models.Distance.COSINE)
-        with self._translate_errors(""):
+        with self._translate_errors(""), private_files():
             self.client.create_collection(collection, vectors_config=params)
 
     def upsert(self, collection: str, points: Sequence[Point], vector_name: str, deadline: Deadline) -> None:
@@ -162,6 +176,7 @@ class LocalStore(QdrantStore):
     def close(self) -> None:
         """Close the folder, so that another process can open it."""
         self.client.close()
+        self._lock.close()
 
     @contextmanager
     def _translate_errors(self, collection: str) -> Iterator[None]:
@@ -171,6 +186,9 @@ class LocalStore(QdrantStore):
             yield
         except ValueError:  # local mode raises nothing more specific
             raise VectorStoreRefusedError(self.host, f"The request does not fit collection {collection}") from None
+        except (OSError, sqlite3.Error) as error:
+            reason = error.strerror if isinstance(error, OSError) else str(error)
+            raise VectorStoreUnavailableError(self.host, f"the folder cannot be written: {reason}") from None
 
 
 def _filter(conditions: tuple[Condition, ...]) -> models.Filter | None:

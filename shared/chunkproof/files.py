@@ -1,0 +1,126 @@
+"""Files that are complete or absent, folders that one process uses at a time, and files that only their owner reads."""
+
+import fcntl
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from errno import EEXIST
+from pathlib import Path
+from secrets import token_hex
+from typing import IO
+
+LOCK_FILE = ".chunkproof.lock"
+# Another process may remove the folder between two steps of locking it; then it is made again.
+LOCK_ATTEMPTS = 20
+
+
+class LockedError(Exception):
+    """Another process uses the folder."""
+
+
+@contextmanager
+def replace_file(path: Path) -> Iterator[IO[bytes]]:
+    """Write a file that appears, or replaces the old one, only when all of it is on disk.
+
+    An existing file keeps its permissions, and a link its target. What cannot be replaced is written directly: a
+    device, a pipe, a file in a folder that this user cannot write to.
+    """
+    target = Path(os.path.realpath(path))
+    before = target.stat() if target.exists() else None
+    if before is not None and not (stat.S_ISREG(before.st_mode) and os.access(target.parent, os.W_OK)):
+        with target.open("wb") as file:
+            yield file
+        return
+    part = target.with_name(f".{token_hex(8)}.part")
+    try:
+        with part.open("xb") as file:
+            if before is not None:
+                part.chmod(stat.S_IMODE(before.st_mode))
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(target)
+    except OSError as error:
+        if error.filename in (None, str(part)):
+            raise OSError(error.errno, error.strerror, str(path)) from None
+        raise
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def write_file(path: Path, text: str) -> None:
+    """Write a text as UTF-8 with `replace_file`."""
+    with replace_file(path) as file:
+        file.write(text.encode())
+
+
+def write_new_file(path: Path, text: str) -> None:
+    """Write a text as UTF-8 to a file that must not exist yet; raise `FileExistsError` if it does."""
+    part = path.with_name(f".{token_hex(8)}.part")
+    try:
+        write_file(part, text)
+        try:
+            os.link(part, path)  # unlike a rename, it fails if another process was faster
+        except OSError:
+            if path.exists():
+                raise FileExistsError(EEXIST, os.strerror(EEXIST), str(path)) from None
+            part.replace(path)  # the file system has no links
+    finally:
+        part.unlink(missing_ok=True)
+
+
+@contextmanager
+def lock_folder(folder: Path) -> Iterator[None]:
+    """Make the folder if it does not exist, and let no other process lock it; raise `LockedError` if one has.
+
+    The system releases the lock when the process ends, however it ends. Its owner may remove the folder.
+    """
+    lock = _lock(folder)
+    try:
+        yield
+    finally:
+        os.close(lock)
+
+
+def _lock(folder: Path) -> int:
+    path = folder / LOCK_FILE
+    failure: Exception = LockedError()
+    for _ in range(LOCK_ATTEMPTS):
+        try:
+            make_private_folder(folder)
+            lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        except (FileNotFoundError, FileExistsError) as error:
+            failure = error
+            continue
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # The file may have been removed, with its folder, by the process that had the lock before.
+            if os.path.samestat(os.fstat(lock), path.stat()):
+                return lock
+        except BlockingIOError:
+            os.close(lock)
+            raise LockedError from None
+        except FileNotFoundError:
+            pass
+        except OSError:
+            os.close(lock)
+            raise
+        os.close(lock)
+    raise failure
+
+
+def make_private_folder(folder: Path) -> None:
+    """Make the folder, and its parents, for this user alone, if it does not exist."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, exist_ok=True)
+
+
+@contextmanager
+def private_files() -> Iterator[None]:
+    """Let only this user read the files and folders that the process makes meanwhile."""
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
