@@ -85,6 +85,15 @@ def test_a_body_may_come_compressed_and_without_a_content_type(http: httpx.Clien
     assert (answer.status_code, answer.json()["query"]) == (200, QUESTION)
 
 
+def test_a_compressed_body_comes_as_bytes_and_never_as_json(http: httpx.Client) -> None:
+    packed = gzip.compress(json.dumps({"query_text": QUESTION, "top_k": 1}).encode())
+    headers = {"content-encoding": "gzip", "content-type": "application/octet-stream"}
+    assert http.post("/search", content=packed, headers=headers).status_code == 200
+    answer = http.post("/search", content=packed, headers={**headers, "content-type": "application/json"})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "INVALID_REQUEST")
+    assert answer.json()["errors"][0].endswith("send it as content-type application/octet-stream")
+
+
 def test_a_long_query_comes_back_code_point_for_code_point(http: httpx.Client) -> None:
     query = "e\u0301 é\u00a0" * 2_000
     answer = http.post("/search", json={"query_text": query})

@@ -101,7 +101,7 @@ def test_a_text_body_is_text(kind: str) -> None:
     [
         ([("content-type", "application/octet-stream")], b"{}"),
         ([], b"{}"),
-        ([("content-type", "application/json"), ("content-encoding", "gzip")], b"\x1f\x8b\x08"),
+        ([("content-type", "application/octet-stream"), ("content-encoding", "gzip")], b"\x1f\x8b\x08"),
         ([("content-type", "application/json")], b"\xff\xfe"),
     ],
 )
@@ -109,6 +109,12 @@ def test_any_other_body_is_base64(headers: list[tuple[str, str]], body: bytes) -
     event = build_event(scope("POST", "/search", headers=headers), body)
     assert event["isBase64Encoded"] is True
     assert base64.b64decode(event["body"], validate=True) == body
+
+
+def test_gzip_sent_as_json_is_taken_for_text_as_http_api_does() -> None:
+    headers = [("content-type", "application/json"), ("content-encoding", "gzip")]
+    event = build_event(scope("POST", "/search", headers=headers), b"\x1f\x8b\x08")
+    assert (event["body"], event["isBase64Encoded"]) == ("\x1f\ufffd\x08", False)
 
 
 def test_the_path_is_decoded_as_http_api_does_it() -> None:

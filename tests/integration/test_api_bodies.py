@@ -72,6 +72,18 @@ def test_a_gzip_body_is_unpacked(encoding: str) -> None:
     assert found(send_bytes(gzip.compress(GOOD), {"content-encoding": encoding})) == FOUND
 
 
+@pytest.mark.parametrize("kind", ["application/json", "application/octet-stream", ""])
+def test_a_gzip_body_in_base64_is_unpacked_whatever_its_content_type(kind: str) -> None:
+    assert found(send_bytes(gzip.compress(GOOD), {**GZIP, "content-type": kind})) == FOUND
+
+
+def test_a_gzip_body_that_a_gateway_took_for_text_is_read_if_no_byte_was_lost() -> None:
+    packed = gzip.compress(GOOD)
+    assert found(send(packed.decode("latin-1"), GZIP)) == FOUND
+    (message,) = refused(send(packed.decode("utf-8", "replace"), GZIP))
+    assert message.endswith("send it as content-type application/octet-stream")
+
+
 @pytest.mark.parametrize("encoding", ["identity", ""])
 def test_no_encoding_is_an_encoding(encoding: str) -> None:
     assert found(send(GOOD.decode(), {"content-encoding": encoding})) == FOUND

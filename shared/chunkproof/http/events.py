@@ -98,7 +98,7 @@ def _body(event: Event, headers: Mapping[str, str]) -> str:
         raise InvalidParameterError("The request body is not valid base64 or UTF-8") from None
     encoding = headers.get("content-encoding", "").strip().lower() or "identity"
     if encoding == "gzip":
-        content = _decompress_body(content)
+        content = _decompress_body(content if event.get("isBase64Encoded") else _read_damaged_gzip(body))
     elif encoding != "identity":
         raise InvalidParameterError("content-encoding must be gzip or identity")
     if len(content) > MAX_REQUEST_BYTES:
@@ -107,6 +107,16 @@ def _body(event: Event, headers: Mapping[str, str]) -> str:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
         raise InvalidParameterError(f"The request body is not UTF-8 at byte {error.start}") from None
+
+
+def _read_damaged_gzip(body: str) -> bytes:
+    """Return the bytes of a gzip body that a gateway took for text, if they can still be known."""
+    try:
+        return body.encode("latin-1")  # one character for each byte
+    except UnicodeEncodeError:
+        raise InvalidParameterError(
+            "The gateway took the gzip body for text and damaged it: send it as content-type application/octet-stream"
+        ) from None
 
 
 def _decompress_body(content: bytes) -> bytes:
