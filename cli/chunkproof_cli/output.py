@@ -23,9 +23,13 @@ from rich.table import Table
 from rich.text import Text
 
 from chunkproof.models import Model
+from chunkproof.models.json import cut_middle
 
 # C0, DEL and C1 control the terminal; bidirectional marks change the order in which a line reads.
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+# Only ASCII: many scripts write whole sentences without a space.
+_LONG_WORD = re.compile("[!-~]{65,}")
 
 
 class _StdoutConsole(Console):
@@ -83,6 +87,11 @@ def shorten(text: str, longest: int = 220) -> str:
     """Return the text as one line of at most `longest` characters."""
     line = " ".join(text.split())
     return line if len(line) <= longest else line[: longest - 1] + "…"
+
+
+def cut_words(text: str) -> str:
+    """Cut the middle out of each over-long id or path in a text, for a cell of a table."""
+    return _LONG_WORD.sub(lambda found: cut_middle(found[0]), text)
 
 
 def print_json(result: Model | dict[str, Any]) -> None:

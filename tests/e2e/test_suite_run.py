@@ -177,6 +177,22 @@ def test_failing_with_nothing_failing_runs_nothing_and_ends_with_0(
     assert (other.code, "has no case in common with suite try" in other.err) == (2, True)
 
 
+def test_an_over_long_name_or_id_is_cut_in_tables_and_in_the_last_line(
+    handbook: Command, write: Any, tmp_path: Path
+) -> None:
+    path, name = f"/srv/{'deep/' * 60}end.md", f"begin-{'n' * 300}-end"
+    run = handbook("suite", "run", write({**BAD, "name": name, "expected_doc_ids": [path]}), "-o", tmp_path / "r.json")
+    assert run.code == 1
+    table, _, rest = run.out.partition("Why")
+    assert max(map(len, table.splitlines())) <= 100
+    assert len(table.splitlines()) < 15  # one row, which is not folded over a page
+    assert "end.md" in table.replace("\n", "")
+    last = rest.strip().splitlines()[-1]
+    assert "failed: begin-nnn" in last
+    assert last.count("n" * 30) <= 2
+    assert json.loads((tmp_path / "r.json").read_text("utf-8"))["result"]["test_results"][0]["name"] == name
+
+
 def test_a_report_is_rendered_later_from_its_json(handbook: Command, write: Any, tmp_path: Path) -> None:
     handbook("suite", "run", write(GOOD, BAD), "-o", tmp_path / "r.json", "-o", tmp_path / "r.md")
     run = handbook("report", tmp_path / "r.json", "-o", tmp_path / "again.md", "-o", tmp_path / "again.json")

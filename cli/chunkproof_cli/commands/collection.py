@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from chunkproof.models import CollectionInfo
+from chunkproof.models.json import cut_middle
 from chunkproof_cli.connections import open_backend
 from chunkproof_cli.options import api_option, common_options, explicit_collection, parse_options
 from chunkproof_cli.output import print_json, print_table, print_title
@@ -42,7 +43,7 @@ def print_info(info: CollectionInfo) -> None:
     mapped = {path: field for field, path in info.payload_map.items()}
     lines = [
         (
-            field.name,
+            cut_middle(field.name),
             field.type,
             f"{field.share:.0%}",
             "yes" if field.indexed else "no",

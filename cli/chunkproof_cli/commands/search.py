@@ -7,6 +7,7 @@ from rich.text import Text
 
 from chunkproof.errors import InvalidParameterError
 from chunkproof.models import RetrievalResponse, read_json
+from chunkproof.models.json import cut_middle
 from chunkproof_cli.connections import open_backend
 from chunkproof_cli.options import api_option, common_options, explicit_collection, name_flags, parse_options
 from chunkproof_cli.output import print_json, print_line, print_table, safe_text, shorten
@@ -109,9 +110,9 @@ def print_results(response: RetrievalResponse) -> None:
                         "bold",
                     ),
                     "\n",
-                    safe_text(result.metadata.chunk_id, "cyan"),
+                    safe_text(cut_middle(result.metadata.chunk_id), "cyan"),
                     "\n",
-                    safe_text(result.metadata.url or "", "dim"),
+                    safe_text(cut_middle(str(result.metadata.url or "")), "dim"),
                 ),
                 shorten(result.text),
             )

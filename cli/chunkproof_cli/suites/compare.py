@@ -17,13 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chunkproof.errors import InvalidParameterError
+from chunkproof.models.json import cut_middle
 from chunkproof.suite.cases import TestCase
 from chunkproof.suite.comparison import Comparison, Gate, MetricChange
 from chunkproof.suite.criteria import IN_TOP_5, PASS_RATE, Verdict
 from chunkproof.suite.metrics import average
 from chunkproof.suite.outcome import TestCaseResult, TestStatus
 from chunkproof.suite.report import SuiteReport
-from chunkproof.suite.verdict import cut_middle, name_some
+from chunkproof.suite.verdict import name_some
 
 SHARE_PASSED = "pass rate"
 # Few and chosen in advance: among two dozen metrics, one always falls by chance. They share the 5 %.

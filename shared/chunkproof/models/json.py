@@ -73,6 +73,14 @@ def display_name(name: str, longest: int = 60) -> str:
     return printable if len(printable) <= longest else printable[: longest - 1] + "…"
 
 
+def cut_middle(text: str, longest: int = 64) -> str:
+    """Cut the middle out of a long id or path: its beginning and its end say more. A SHA-256 stays whole."""
+    if len(text) <= longest:
+        return text
+    end = (longest - 1) // 2
+    return f"{text[: longest - 1 - end]}…{text[-end:]}"
+
+
 def has_lone_surrogate(text: str) -> bool:
     """Whether the text cannot be encoded as UTF-8."""
     try:

@@ -15,13 +15,13 @@ from chunkproof.errors import (
     error_classes,
 )
 from chunkproof.models import Model
+from chunkproof.models.json import cut_middle
 from chunkproof.suite.comparison import Comparison, Gate
 from chunkproof.suite.criteria import PASS_RATE, Criterion, Verdict
 from chunkproof.suite.outcome import TestCaseResult, TestStatus
 
 FAILED, WRONG_INPUT, COULD_NOT_JUDGE = 1, 2, 3
 NAMED = 5
-LONGEST_NAME = 60
 
 
 class Outcome(StrEnum):
@@ -74,14 +74,6 @@ def name_some(names: Sequence[str]) -> str:
     """Join the first names, each cut where it is too long, and say how many are left out."""
     more = len(names) - NAMED
     return ", ".join(cut_middle(name) for name in names[:NAMED]) + (f" and {more} more" if more > 0 else "")
-
-
-def cut_middle(text: str, longest: int = LONGEST_NAME) -> str:
-    """Cut the middle out of a long name or path: its beginning and its end say more."""
-    if len(text) <= longest:
-        return text
-    end = (longest - 1) // 2
-    return f"{text[: longest - 1 - end]}…{text[-end:]}"
 
 
 def _count(results: Sequence[TestCaseResult]) -> str:

@@ -3,6 +3,7 @@
 from rich.text import Text
 
 from chunkproof.audit.report import AuditReport
+from chunkproof.models.json import cut_middle
 from chunkproof_cli.output import print_line, print_table, print_title, shorten
 from chunkproof_cli.reports.audit import figures
 
@@ -15,7 +16,8 @@ def print_report(report: AuditReport) -> None:
     if listed:
         print_title("Findings")
         lines = (
-            (one.chunk_id, Text(one.kind.value, "bold red"), shorten(figures.describe_finding(one))) for one in listed
+            (cut_middle(one.chunk_id), Text(one.kind.value, "bold red"), shorten(figures.describe_finding(one)))
+            for one in listed
         )
         print_table(("chunk", "kind", "what is wrong"), lines)
         if more := figures.findings_left_out(report, len(listed)):

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
+from chunkproof.models.json import cut_middle
 from chunkproof_cli.latency.report import Bucket, Group, LatencyReport
 from chunkproof_cli.output import print_line, print_table, print_title, safe_text, stdout_console
 from chunkproof_cli.reports.latency import wording
@@ -38,7 +39,7 @@ def _print_group(group: Group, target_ms: int) -> None:
     stages = ((item.starts, item.stage, *wording.time_cells(item)) for item in group.stages)
     print_table(("starts", "stage (ms)", *wording.HEADS), stages)
     if len(group.routes) > 1:
-        most = ((item.route, *wording.time_cells(item)) for item in group.routes[:MOST_ROUTES])
+        most = ((cut_middle(item.route), *wording.time_cells(item)) for item in group.routes[:MOST_ROUTES])
         print_table(("route (total, ms)", *wording.HEADS), most)
     if len(group.routes) > MOST_ROUTES:
         print_line(f"and {plural(len(group.routes) - MOST_ROUTES, 'other route')}: --json has all")

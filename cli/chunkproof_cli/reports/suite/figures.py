@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 
+from chunkproof.models.json import cut_middle
 from chunkproof.suite.comparison import Comparison
 from chunkproof.suite.outcome import TestCaseResult
 from chunkproof.suite.report import ApproximationSummary, SuiteReport
-from chunkproof.suite.verdict import cut_middle
 
 Row = tuple[str, ...]
 CHANGE_HEAD: Row = ("metric", "before", "now", "difference", "interval", "beyond chance")

@@ -2,12 +2,13 @@
 
 from rich.text import Text
 
+from chunkproof.models.json import cut_middle
 from chunkproof.suite.comparison import Comparison
 from chunkproof.suite.criteria import Verdict
 from chunkproof.suite.outcome import TestCaseResult, TestStatus
 from chunkproof.suite.report import SuiteReport
 from chunkproof.suite.verdict import Outcome
-from chunkproof_cli.output import print_line, print_table, print_title, safe_text, shorten, verdict_text
+from chunkproof_cli.output import cut_words, print_line, print_table, print_title, safe_text, shorten, verdict_text
 from chunkproof_cli.reports.suite import figures
 from chunkproof_cli.reports.wording import and_more
 
@@ -25,7 +26,10 @@ def print_report(report: SuiteReport) -> None:
     not_passed = [r for r in report.result.test_results if r.status is not TestStatus.PASSED]
     if not_passed:
         print_title("Not passed")
-        lines = ((case.name, _state(case), shorten(figures.explain_result(case))) for case in not_passed[:SHOWN_CASES])
+        lines = (
+            (cut_middle(case.name), _state(case), shorten(cut_words(figures.explain_result(case))))
+            for case in not_passed[:SHOWN_CASES]
+        )
         print_table(("case", "state", "why"), lines)
         if more := and_more(len(not_passed), SHOWN_CASES):
             print_line(more)
