@@ -181,6 +181,10 @@ dashboard: $(VENV)/.dev ## Draw the layout of the CloudWatch dashboard, into doc
 costs: $(VENV)/.dev ## Print what a stack costs in a month, item by item (PARAMS="Suite=true", REQUESTS=100000)
 	@$(RUN) tools.costs --parameters '$(PARAMS)' $(if $(REQUESTS),--requests $(REQUESTS))
 
+.PHONY: dist
+dist: $(VENV)/.dev ## Build wheel and source distribution into dist/, the same bytes every time
+	@$(RUN) tools.dist
+
 .PHONY: lock
 lock: $(VENV)/.dev ## Pin the dependencies again from pyproject.toml
 	$(RUN) tools.pins

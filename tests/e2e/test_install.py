@@ -1,0 +1,88 @@
+"""The built wheel and source distribution, installed into empty virtualenvs."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.cloud import handbook_host
+from support.qdrant_server import NoServerError
+from support.template import ROOT
+from tools.dist import build
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    return build(tmp_path_factory.mktemp("dist"))
+
+
+def install(file: Path, folder: Path, extras: str = "") -> Path:
+    """Install a distribution as a user would, with the tested versions of what it needs; return its bin folder."""
+    uv = [sys.executable, "-m", "uv", "--quiet"]
+    subprocess.run([*uv, "venv", "--python", sys.executable, str(folder)], check=True)
+    wanted = [f"chunkproof{extras} @ {file.as_uri()}", "--constraint", str(ROOT / "tests" / "requirements.txt")]
+    subprocess.run([*uv, "pip", "install", "--python", str(folder / "bin" / "python"), *wanted], check=True)
+    return folder / "bin"
+
+
+def run(bin_folder: Path, *arguments: str, cwd: Path, **variables: str) -> "subprocess.CompletedProcess[str]":
+    """Run the installed command with nothing of this checkout in its environment."""
+    environment = {"PATH": os.defpath, "HOME": str(cwd), **variables}
+    command = [str(bin_folder / "chunkproof"), *arguments]
+    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False, timeout=300)
+
+
+@pytest.fixture(scope="module")
+def from_wheel(built: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    (wheel,) = (file for file in built if file.suffix == ".whl")
+    return install(wheel, tmp_path_factory.mktemp("wheel") / "venv", "[local,mcp]")
+
+
+@pytest.fixture(scope="module")
+def from_source(built: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    (source,) = (file for file in built if file.name.endswith(".tar.gz"))
+    return install(source, tmp_path_factory.mktemp("source") / "venv")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[dict[str, str]]:
+    try:
+        with handbook_host() as host:
+            yield host.variables()
+    except NoServerError as error:
+        pytest.skip(str(error))
+
+
+def test_a_build_gives_the_same_bytes_again(built: list[Path], tmp_path: Path) -> None:
+    assert [file.read_bytes() for file in build(tmp_path)] == [file.read_bytes() for file in built]
+
+
+def test_the_wheel_shows_the_demo_with_the_local_model(from_wheel: Path, tmp_path: Path) -> None:
+    shown = run(from_wheel, "demo", cwd=tmp_path)
+    assert shown.returncode == 0, shown.stdout + shown.stderr
+    assert "42 of 42" in shown.stdout
+
+
+def test_both_examine_a_collection_of_a_server(
+    from_wheel: Path, from_source: Path, server: dict[str, str], tmp_path: Path
+) -> None:
+    for installed in (from_wheel, from_source):
+        shown = run(installed, "doctor", cwd=tmp_path, **server)
+        assert shown.returncode == 0, shown.stdout + shown.stderr
+
+
+def test_without_the_local_model_the_message_names_the_extra(from_source: Path, tmp_path: Path) -> None:
+    (tmp_path / "chunks.jsonl").write_text('{"chunk_id": "a", "text": "a text", "url": "https://a.example"}\n', "utf-8")
+    shown = run(from_source, "load", "chunks.jsonl", cwd=tmp_path)
+    assert (shown.returncode, shown.stdout) == (3, "")
+    assert "pip install 'chunkproof[local]'" in shown.stderr
+    assert "Traceback" not in shown.stderr
+
+
+def test_without_the_protocols_sdk_the_message_names_the_extra(from_source: Path, tmp_path: Path) -> None:
+    shown = run(from_source, "mcp", cwd=tmp_path)
+    assert shown.returncode == 3
+    assert "pip install 'chunkproof[mcp]'" in shown.stderr
