@@ -1,0 +1,152 @@
+"""The stacks as CloudFormation gets them: SAM's transform applied, with the stages, versions and permissions it makes.
+
+cfn-lint does not expand SAM's resources, so that a check of the written template never sees these.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.template import (
+    QDRANT_URL,
+    ROOT,
+    TEMPLATE,
+    Stack,
+    stack,
+    strings,
+    template,
+    transform,
+    whole_stack,
+)
+
+EVERYTHING = {
+    "SecretArn": "arn:aws:secretsmanager:us-east-1:123456789012:secret:keys-AbCdEf",
+    "SecretKmsKeyArn": "arn:aws:kms:us-east-1:123456789012:key/0f0f0f0f-0000-4000-8000-000000000000",
+    "KmsKeyArn": "arn:aws:kms:us-east-1:123456789012:key/0f0f0f0f-0000-4000-8000-000000000001",
+    "TracingLayerArn": "arn:aws:lambda:us-east-1:901920570463:layer:aws-otel-python-arm64-ver-1-32-0:2",
+    "SubnetIds": "subnet-1,subnet-2",
+    "SecurityGroupIds": "sg-1",
+    "ReservedConcurrency": "20",
+    "GradualRollout": "true",
+    "SnapStart": "PublishedVersions",
+    "Audit": "true",
+    "Suite": "true",
+    "AlarmEmail": "on-call@example.com",
+}
+VARIANTS: dict[str, dict[str, str]] = {
+    "default": {},
+    "everything": EVERYTHING,
+    "tokens": {"JwtIssuer": "https://issuer.example", "JwtAudience": "search", "PublicHealth": "true"},
+}
+# Regions of each partition in which a stack is meant to work; cfn-lint knows which resources a region has.
+REGIONS = ("us-east-1", "eu-central-1", "ap-southeast-2", "cn-north-1", "us-gov-west-1")
+# SAM resolves some parameters itself, and writes some `Fn::Sub` without a variable. SnapStart, which is off unless a
+# parameter turns it on, is not in every region (docs/guides/deploy.md says so).
+IGNORED = ("W2001", "W1020", "E2530")
+
+variants = pytest.mark.parametrize("parameters", VARIANTS.values(), ids=VARIANTS)
+
+
+def write_transformed(path: Path, parameters: dict[str, str], into: Path) -> Path:
+    """Write the transformed template, nested ones as `sam package` names them."""
+    written = template(path)
+    given = {"QdrantUrl": QDRANT_URL, **parameters} if path == TEMPLATE else {}
+    made = transform(written, given)
+    for resource in made["Resources"].values():
+        if resource["Type"] == "AWS::CloudFormation::Stack":
+            resource["Properties"]["TemplateURL"] = "https://s3.us-east-1.amazonaws.com/packaged/nested.template"
+    file = into / f"{path.parent.name}.json"
+    file.write_text(json.dumps(made, indent=1, default=str), "utf-8")
+    return file
+
+
+def cfn_lint(file: Path) -> str:
+    command = [
+        str(Path(sys.executable).with_name("cfn-lint")),
+        *("--format", "parseable", "--regions", *REGIONS, "--ignore-checks", *IGNORED, "--", str(file)),
+    ]
+    env = {"PATH": os.environ["PATH"], "HOME": str(file.parent)}  # without the settings of this machine
+    run = subprocess.run(command, cwd=file.parent, env=env, capture_output=True, text=True, check=False)
+    return run.stdout + run.stderr
+
+
+@variants
+def test_cfn_lint_finds_nothing_in_the_transformed_stack(parameters: dict[str, str], tmp_path: Path) -> None:
+    assert cfn_lint(write_transformed(TEMPLATE, parameters, tmp_path)) == ""
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.glob("functions/*/template.yaml")), ids=lambda p: p.parent.name)
+def test_cfn_lint_finds_nothing_in_a_transformed_nested_stack(path: Path, tmp_path: Path) -> None:
+    assert cfn_lint(write_transformed(path, {}, tmp_path)) == ""
+
+
+def test_cfn_lint_finds_a_mistake_in_what_sam_makes(tmp_path: Path) -> None:
+    file = write_transformed(TEMPLATE, {}, tmp_path)
+    made = json.loads(file.read_text("utf-8"))
+    made["Resources"]["SearchFunctionAliaslive"]["Properties"]["FunctionVersion"] = {"Fn::GetAtt": ["Gone", "Version"]}
+    file.write_text(json.dumps(made), "utf-8")
+    assert "Gone" in cfn_lint(file)
+
+
+# What SAM makes
+
+
+@variants
+def test_every_route_calls_the_alias_and_only_this_api_may(parameters: dict[str, str]) -> None:
+    found = stack(**parameters)
+    aliases = {f"${{{name}}}" for name in found.of_type("Lambda::Alias")}
+    uris = set(re.findall(r"functions/([^/]+)/invocations", json.dumps(found.api)))
+    assert uris == aliases
+    permissions = found.of_type("Lambda::Permission").values()
+    assert {permission["FunctionName"] for permission in permissions} == aliases
+    for permission in permissions:
+        assert permission["Action"] == "lambda:InvokeFunction"
+        assert ":${Api}/" in permission["SourceArn"]
+
+
+@variants
+def test_the_stage_throttles_logs_and_deploys_itself(parameters: dict[str, str]) -> None:
+    stage = stack(**parameters).only("ApiGatewayV2::Stage")
+    assert (stage["StageName"], stage["AutoDeploy"]) == ("$default", True)
+    assert {"ThrottlingRateLimit", "ThrottlingBurstLimit"} <= set(stage["DefaultRouteSettings"])
+    assert stage["AccessLogSettings"]["DestinationArn"] == "${AccessLogs.Arn}"
+
+
+@variants
+def test_every_alias_has_a_version_and_no_version_is_left_behind(parameters: dict[str, str]) -> None:
+    found = stack(**parameters)
+    served = {alias["FunctionVersion"] for alias in found.of_type("Lambda::Alias").values()}
+    assert served == {f"${{{name}.Version}}" for name in found.of_type("Lambda::Version")}
+    for name in found.of_type("Lambda::Version"):
+        assert found.resources[name]["DeletionPolicy"] == "Delete"
+
+
+def test_nothing_is_bound_to_one_partition() -> None:
+    found: Stack = whole_stack(**{k: v for k, v in EVERYTHING.items() if not v.startswith("arn:")})
+    own = {name: made for name, made in found.resources.items() if name != "CodeDeployServiceRole"}  # SAM knows where
+    assert not [text for text in strings(own) if "arn:aws:" in text]
+    for file in ROOT.glob("functions/*/*.asl.json"):
+        resources = re.findall(r'"Resource": "([^"]+)"', file.read_text("utf-8"))
+        assert resources
+        assert all(name.startswith("arn:${Partition}:states:::") for name in resources), file
+
+
+def test_names_fit_the_limits_of_aws() -> None:
+    # The longest stack name that is advised, as the longest name of a resource allows it.
+    limits: dict[str, tuple[str, int]] = {
+        "StepFunctions::StateMachine": ("StateMachineName", 80),
+        "SQS::Queue": ("QueueName", 80),
+        "Lambda::Function": ("FunctionName", 64),
+        "Scheduler::Schedule": ("Name", 64),
+    }
+    found = whole_stack(Audit="true", Suite="true")
+    for kind, (key, limit) in limits.items():
+        for made in found.of_type(kind).values():
+            name: Any = made.get(key, "")
+            assert len(name.replace("${AWS::StackName}", "s" * 40)) <= limit, name
