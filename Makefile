@@ -19,6 +19,7 @@ SAM_VENV ?= .venv-sam
 SAM ?= $(or $(shell command -v sam),$(SAM_VENV)/bin/sam)
 SCAN_VENV ?= .venv-scan
 SITE_VENV ?= .venv-site
+STATES_VENV ?= .venv-states
 BUILD ?= .aws-sam/build
 ENV ?= default
 PARAMS ?=
@@ -90,6 +91,10 @@ test-load: $(VENV)/.dev ## Send requests from many clients while Qdrant is kille
 .PHONY: test-fuzz
 test-fuzz: $(VENV)/.dev ## Send thousands of odd requests: no 500, every response as documented (FUZZ=2000 of each kind)
 	@$(RUN) checks.fuzz --examples $(or $(FUZZ),2000)
+
+.PHONY: test-states
+test-states: python313 $(VENV)/.dev $(STATES_VENV)/.ready ## Take every path of both state machines in a second interpreter, and validate them (weekly)
+	@$(RUN) checks.state_machines --python $(STATES_VENV)/bin/python
 
 .PHONY: suite-oracle
 suite-oracle: $(VENV)/.dev ## Compare our retrieval metrics with trec_eval's on 1,000 documents (about a minute)
@@ -221,6 +226,12 @@ $(SAM_VENV)/bin/sam $(SCAN_VENV)/bin/checkov $(SITE_VENV)/bin/mkdocs:
 	@echo "Installing $(@F) into $(@D:/bin=) (once, about a minute)" >&2
 	@$(PYTHON) -m venv $(@D:/bin=)
 	@$(@D)/python -m $(INSTALL) --no-deps --require-hashes -r $<
+	@touch $@
+
+$(STATES_VENV)/.ready: tests/requirements-states.txt
+	@echo "Installing LocalStack into $(STATES_VENV) (once, some minutes)" >&2
+	@$(PYTHON313) -m venv $(STATES_VENV)
+	@$(STATES_VENV)/bin/python -m $(INSTALL) --no-deps --require-hashes -r $<
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/pyvenv.cfg tests/requirements.txt pyproject.toml

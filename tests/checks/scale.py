@@ -19,7 +19,7 @@ PAYLOAD_BYTES = 2_200  # a chunk as JSON
 SHARD_ENTRIES = 5_000
 STATES_PER_SHARD = 3  # start, Shard, Audited
 REQUESTS_PER_SHARD = 7  # to S3: plan, shard, findings, result; merging reads two, Split wrote one
-MERGED_SHARDS_S = 25  # not measured: two small objects each, one after the other, at S3's usual 20 ms
+MERGED_SHARDS_S = 150  # tests/integration/test_merge_time.py: 200 shards, 20 ms for each of two small objects
 LONGEST_STEP_S = 900  # Lambda's limit, for Split and Merge
 MARGIN = 0.8
 

@@ -26,7 +26,7 @@ from chunkproof.audit.prepare import prepare
 from chunkproof.audit.report import AuditReport, Findings, build_report
 from chunkproof.audit.run import FINDINGS_FILE, Audit, Plan
 from chunkproof.audit.state import AuditSpec, Progress
-from chunkproof.clients.job_folder import MAX_SHARDS, JobFolder
+from chunkproof.clients.job_folder import MAX_SHARDS, JobFolder, map_in_parallel
 from chunkproof.clients.s3 import Bucket, parse_address
 from chunkproof.errors import ChunkproofError, InvalidParameterError
 from chunkproof.models import Model
@@ -165,15 +165,12 @@ class ShardAudit:
         """Return the address of the report."""
         return self._folder.address("report.json")
 
-    def read_result(self, shard: int) -> ShardResult | None:
-        """Read the result of a shard; None when it has none."""
+    def read_result(self, shard: int) -> tuple[int, ShardResult | None, bytes]:
+        """Read the result of a shard, None when it has none, and its findings as they are stored."""
         content = self._folder.read_if_exists(f"results/{shard:05d}.json")
-        return None if content is None else ShardResult.model_validate_json(content)
-
-    def read_findings(self, shard: int) -> Iterator[Finding]:
-        """Read the findings of a shard that was audited."""
-        content = self._folder.read(f"findings/{shard:05d}.jsonl")
-        return map(Finding.model_validate_json, content.splitlines())
+        if content is None:
+            return shard, None, b""
+        return shard, ShardResult.model_validate_json(content), self._folder.read(f"findings/{shard:05d}.jsonl")
 
     def read_failure(self, shard: int) -> str:
         """Read why a shard has no result."""
@@ -199,10 +196,13 @@ class ShardAudit:
                     _append(folder, shard, buffers.pop(shard))
         for shard, rest in buffers.items():
             _append(folder, shard, rest)
-        for shard in sorted(counts):
+
+        def upload(shard: int) -> tuple[int, int]:
             packed = gzip.compress((folder / str(shard)).read_bytes(), compresslevel=5, mtime=0)
             self._folder.write(f"shards/{shard:05d}.jsonl.gz", packed)
-            yield shard, counts[shard]
+            return shard, counts[shard]
+
+        return map_in_parallel(upload, sorted(counts))
 
     def _upload(self, name: str, file: Path) -> None:
         self._folder.bucket.upload(self._folder.key(name), file)
@@ -218,17 +218,16 @@ class _MergedShards:
 
     def lines(self) -> Iterator[bytes]:
         """Yield each finding as a log line."""
-        for shard in self._audit.read_shards():
-            for finding in self._read(shard):
+        for found in map_in_parallel(self._audit.read_result, self._audit.read_shards()):
+            for finding in self._read(*found):
                 yield finding.to_log_line()
 
-    def _read(self, shard: int) -> Iterable[Finding]:
-        result = self._audit.read_result(shard)
+    def _read(self, shard: int, result: ShardResult | None, findings: bytes) -> Iterable[Finding]:
         if result is not None:
             self.entries += result.entries
             self.chunks += result.chunks
             self.changed += result.changed
-            return self._audit.read_findings(shard)
+            return map(Finding.model_validate_json, findings.splitlines())
         prepared = prepare(self._audit.read_lines(shard), f"shard {shard}", self._folder)
         self.entries += prepared.entries
         self.chunks += prepared.chunks

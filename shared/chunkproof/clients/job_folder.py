@@ -1,17 +1,22 @@
 """The objects of one sharded job in S3, under one prefix."""
 
 import json
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
-from chunkproof.clients.s3 import Bucket
+from chunkproof.clients.s3 import CONNECTIONS, Bucket
 from chunkproof.errors import NotFoundError
 
 # A Distributed Map reads an array of any size; its results, two bytes a shard, must fit in 256 KiB.
 MAX_SHARDS = 20_000
 SHARDS = "shards.json"
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,3 +65,18 @@ class JobFolder:
         """Read why a shard has no result."""
         content = self.read_if_exists(f"errors/{shard:05d}.json")
         return "it did not finish" if content is None else str(json.loads(content)["error"])
+
+
+def map_in_parallel(function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+    """Yield the function's results in the order of the items, while the next few are under way.
+
+    One object after the other, 20,000 shards would take longer than Lambda lets a function run.
+    """
+    pending: deque[Future[Result]] = deque()
+    with ThreadPoolExecutor(CONNECTIONS) as pool:
+        for item in items:
+            pending.append(pool.submit(function, item))
+            if len(pending) == 2 * CONNECTIONS:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()

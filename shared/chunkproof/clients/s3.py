@@ -10,6 +10,8 @@ from typing import Any
 from chunkproof.errors import InvalidParameterError, NotFoundError, UnavailableError
 
 SCHEME = "s3://"
+# Requests at the same time, each with a connection of its own.
+CONNECTIONS = 16
 
 
 class ObjectStoreError(UnavailableError):
@@ -84,5 +86,6 @@ def parse_address(address: str) -> tuple[Bucket, str]:
 @cache
 def _client() -> Any:
     import boto3
+    from botocore.config import Config
 
-    return boto3.client("s3")
+    return boto3.client("s3", config=Config(max_pool_connections=CONNECTIONS))

@@ -12,11 +12,12 @@ retried shard continues its earlier attempt: verdicts are kept, cases that faile
     runs/ID/report.json          the canonical report
 """
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from chunkproof.clients.job_folder import JobFolder
+from chunkproof.clients.job_folder import JobFolder, map_in_parallel
 from chunkproof.clients.s3 import Bucket, parse_address
 from chunkproof.errors import (
     ChunkproofError,
@@ -115,8 +116,7 @@ class ShardedSuite:
         inspect_collections(cases, backend)
         size = request.shard_cases
         parts = [cases[start : start + size] for start in range(0, len(cases), size)]
-        for number, part in enumerate(parts):
-            self._folder.write(f"shards/{number:05d}.json", _Cases(cases=tuple(part)).to_json())
+        deque(map_in_parallel(self._write_cases, enumerate(parts)), maxlen=0)
         self._folder.write("suite.json", suite.to_json())
         plan = ShardPlan(
             run_id=self._id,
@@ -155,7 +155,8 @@ class ShardedSuite:
         """Write one report on all cases; those of a failed shard are in error, with the reason."""
         plan = self.plan()
         suite = Suite.model_validate_json(self._folder.read("suite.json"))
-        results = [result for shard in self._folder.read_shards() for result in self._final_results(shard)]
+        shards = map_in_parallel(self._final_results, self._folder.read_shards())
+        results = [result for shard in shards for result in shard]
         whole = RunPlan(
             suite,
             plan.source,
@@ -208,6 +209,10 @@ class ShardedSuite:
             mark_as_error(result, error) if result.status is TestStatus.PENDING else result
             for result in self._load_results(shard)
         ]
+
+    def _write_cases(self, numbered: tuple[int, Sequence[TestCase]]) -> None:
+        number, cases = numbered
+        self._folder.write(f"shards/{number:05d}.json", _Cases(cases=tuple(cases)).to_json())
 
     def _write(self, shard: int, results: list[TestCaseResult]) -> None:
         self._folder.write(f"results/{shard:05d}.json", _Results(results=tuple(results)).to_json())

@@ -1,0 +1,94 @@
+"""A merge of as many shards as an audit or a suite may have ends within the time that Lambda gives a function."""
+
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import boto3
+import pytest
+from checks import scale
+from moto import mock_aws
+
+from chunkproof.audit.shards import ShardAudit, ShardPlan, ShardResult
+from chunkproof.clients import s3
+from chunkproof.clients.job_folder import MAX_SHARDS, JobFolder, map_in_parallel
+from chunkproof.clients.s3 import CONNECTIONS, Bucket
+
+BUCKET, SHARDS = "merged", 200
+REQUEST_S = 0.02  # what a request to S3 usually takes from Lambda
+
+
+@pytest.fixture
+def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[JobFolder]:
+    for variable in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(variable, "testing")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    s3._client.cache_clear()
+    with mock_aws():
+        boto3.client("s3").create_bucket(Bucket=BUCKET)
+        yield JobFolder(Bucket(BUCKET), "audits/a")
+    s3._client.cache_clear()
+
+
+def slow_down(patch: pytest.MonkeyPatch) -> None:
+    read = Bucket.read
+
+    def slow_read(bucket: Bucket, key: str) -> bytes:
+        time.sleep(REQUEST_S)
+        return read(bucket, key)
+
+    patch.setattr(Bucket, "read", slow_read)
+
+
+def test_a_merge_of_the_most_shards_fits_into_lambdas_limit(folder: JobFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder.write_shards([{"shard": number} for number in range(SHARDS)])
+    plan = ShardPlan(
+        audit_id="a",
+        bucket=BUCKET,
+        shards_key="-",
+        manifest="s3://merged/manifest.jsonl",
+        collection="c",
+        sha256="0" * 64,
+        entries=SHARDS * 10,
+        shards=SHARDS,
+        started_at=datetime.now(UTC),
+    )
+    folder.write("plan.json", plan.to_json())
+    for number in range(SHARDS):
+        result = ShardResult(shard=number, entries=10, chunks=10, seconds=1.0, changed=0)
+        folder.write(f"results/{number:05d}.json", result.to_json())
+        folder.write(f"findings/{number:05d}.jsonl", b"")
+    slow_down(monkeypatch)
+    began = time.monotonic()
+    report = ShardAudit(Bucket(BUCKET), "a").merge("qdrant.example")
+    taken = time.monotonic() - began
+    print(f"{SHARDS / taken:.0f} shards a second")
+    assert report.manifest.entries == SHARDS * 10
+    assert taken < SHARDS * 2 * REQUEST_S, "not one object after the other"
+    assert taken / SHARDS * MAX_SHARDS < scale.LONGEST_STEP_S * scale.MARGIN
+
+
+def test_results_are_in_order_and_few_are_under_way() -> None:
+    begun: list[int] = []
+
+    def double(number: int) -> int:
+        begun.append(number)
+        time.sleep(0.001 * (number % 3))
+        return 2 * number
+
+    results = map_in_parallel(double, range(500))
+    assert next(results) == 0
+    assert len(begun) <= 2 * CONNECTIONS
+    assert list(results) == [2 * number for number in range(1, 500)]
+
+
+def test_a_failure_is_raised_in_its_place() -> None:
+    def refuse(number: int) -> int:
+        if number == 3:
+            raise OSError("gone")
+        return number
+
+    results = map_in_parallel(refuse, range(10))
+    assert [next(results) for _ in range(3)] == [0, 1, 2]
+    with pytest.raises(OSError, match="gone"):
+        next(results)
