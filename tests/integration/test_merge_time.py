@@ -6,13 +6,14 @@ from datetime import UTC, datetime
 
 import boto3
 import pytest
-from checks import scale
 from moto import mock_aws
 
 from chunkproof.audit.shards import ShardAudit, ShardPlan, ShardResult
 from chunkproof.clients import s3
 from chunkproof.clients.job_folder import MAX_SHARDS, JobFolder, map_in_parallel
 from chunkproof.clients.s3 import CONNECTIONS, Bucket
+
+from checks import scale
 
 BUCKET, SHARDS = "merged", 200
 REQUEST_S = 0.02  # what a request to S3 usually takes from Lambda
