@@ -67,10 +67,13 @@ class InvalidParameterError(ChunkproofError):
     code, status = "INVALID_REQUEST", HTTPStatus.BAD_REQUEST
 
     @classmethod
-    def listing(cls, problems: Sequence[str]) -> "InvalidParameterError":
-        """Make one error of all problems, without repetitions; beyond a limit they are only counted."""
+    def listing(cls, problems: Sequence[str], more: int = 0) -> "InvalidParameterError":
+        """Make one error of all problems, without repetitions; beyond a limit they are only counted.
+
+        `more` problems were counted and not described.
+        """
         distinct = list(dict.fromkeys(problems))
-        more = len(distinct) - MAX_MESSAGES
+        more += max(0, len(distinct) - MAX_MESSAGES)
         return cls(*distinct[:MAX_MESSAGES], *([f"… and {more} more"] if more > 0 else []))
 
 

@@ -18,7 +18,7 @@ from chunkproof.errors import (
     RequestTooLargeError,
     ResponseTooLargeError,
 )
-from chunkproof.models.json import read_json
+from chunkproof.models.json import MAX_VALUES, read_json
 
 # Lambda's limits for the whole event and the whole proxy response as JSON, escapes and base64 included.
 MAX_REQUEST_BYTES = 6_291_456
@@ -60,7 +60,7 @@ def read_claim(event: Event, name: str) -> str:
 def read_fields(event: Event) -> dict[str, Any]:
     """Return the body's fields for an error response; empty when the body cannot be read."""
     try:
-        document = read_json(_body(event, _headers(event)))
+        document = read_json(_body(event, _headers(event)), max_values=MAX_VALUES)
     except (InvalidParameterError, RequestTooLargeError):
         return {}
     return document if isinstance(document, dict) else {}

@@ -41,7 +41,7 @@ from chunkproof.http.events import (
 )
 from chunkproof.models import ExecutionMetadata, Model, Request, RetrievalResponse, SearchQuery, read_json
 from chunkproof.models.base import MAX_NAME
-from chunkproof.models.json import BODY, has_lone_surrogate
+from chunkproof.models.json import BODY, MAX_VALUES, has_lone_surrogate
 from chunkproof.retrieval.services import Services
 from chunkproof.runtime.container import LAMBDA_DEADLINE_MS, lambda_deadline, services, settings
 from chunkproof.runtime.telemetry import Telemetry, logger, span_writer
@@ -67,6 +67,9 @@ class Call:
     deadline: Deadline
     trace: RequestTrace
     watch: Stopwatch
+    # The body as parsed, for an error response; None until a route reads it.
+    document: Any = None
+    is_read: bool = False
 
 
 class _PerThread(threading.local):
@@ -183,7 +186,9 @@ class Api(APIGatewayHttpResolver):
         if isinstance(kind, type) and issubclass(kind, Request):
             if not self.current_event.body:
                 raise InvalidParameterError(f"{BODY} is required")
-            request = kind.parse(read_json(self.current_event.body), settings().limits)
+            self.call.is_read = True
+            self.call.document = read_json(self.current_event.body, max_values=MAX_VALUES)
+            request = kind.parse(self.call.document, settings().limits)
             if isinstance(request, SearchQuery):  # known from here on, whatever fails next
                 self.trace.query_id, self.trace.top_k = request.query_id, request.top_k
             return request
@@ -266,7 +271,7 @@ class Api(APIGatewayHttpResolver):
         self._telemetry.emit(self.trace, self.call.event, self.call.context, in_force, circuits)
 
     def _respond_with_error(self, error: ChunkproofError) -> Response[str]:
-        trace, fields = self.trace, read_fields(self.call.event)
+        trace, fields = self.trace, self._read_fields()
         trace.code, trace.reasons = error.code, error.messages
         if self.call.event.get("rawPath") == SEARCH_PATH:
             self._record_what_was_sent(fields)
@@ -303,6 +308,12 @@ class Api(APIGatewayHttpResolver):
             if trace.embedding_model is None and "query_vector" not in fields:
                 embedder = services().embedder
                 trace.embedding_model = embedder.model if embedder else None
+
+    def _read_fields(self) -> dict[str, Any]:
+        """Return the body's fields; a large body is not parsed twice."""
+        if not self.call.is_read:
+            return read_fields(self.call.event)
+        return self.call.document if isinstance(self.call.document, dict) else {}
 
     def _error_headers(self, error: ChunkproofError) -> dict[str, str | list[str]]:
         headers: dict[str, str | list[str]] = {}

@@ -14,10 +14,12 @@ from pydantic import (
     model_validator,
 )
 
-from chunkproof.errors import InvalidParameterError
-from chunkproof.models.json import BODY, display_name, find_faults, format_path, has_lone_surrogate
+from chunkproof.errors import MAX_MESSAGES, InvalidParameterError
+from chunkproof.models.json import BODY, Faults, Path, display_name, format_path, has_lone_surrogate
 
 MAX_NAME = 255
+# Several times as many as any request has.
+MAX_FIELDS = 100
 
 
 class Model(BaseModel):
@@ -83,17 +85,23 @@ class Request(Model):
         reading = Reading.of(info)
         if not isinstance(document, dict):
             raise InvalidParameterError(f"{reading.subject} must be a JSON object")
-        found = find_faults(document, reading.subject)
-        problems = [fault.message for fault in found]
+        if len(document) > MAX_FIELDS and cls.model_config.get("extra") == "forbid":
+            raise InvalidParameterError(f"{reading.subject} has {len(document):,} fields; {MAX_FIELDS} are the most")
+        faults = Faults(document, reading.subject)
+        problems = [fault.message for fault in faults.listed]
+        if faults.more:
+            raise InvalidParameterError.listing(problems, faults.more)
+        more = 0
         fields = cls._canonical(document, problems)
         try:
             request = validate({**cls.defaults(reading.limits), **fields})
         except ValidationError as error:
-            faulty = {(cls.aliases.get(str(first), first), *rest) for first, *rest in (f.path for f in found)}
-            problems += cls._messages(error, without=faulty)
+            faulty = {(cls.aliases.get(str(first), first), *rest) for first, *rest in (f.path for f in faults.listed)}
+            found, more = cls._messages(error, without=faulty)
+            problems += found
         problems += cls.broken_rules(fields)
-        if problems:
-            raise InvalidParameterError.listing(problems)
+        if problems or more:
+            raise InvalidParameterError.listing(problems, more)
         return request
 
     @classmethod
@@ -112,34 +120,61 @@ class Request(Model):
         return fields
 
     @classmethod
-    def _messages(cls, error: ValidationError, without: set[tuple[str | int, ...]]) -> list[str]:
+    def _messages(cls, error: ValidationError, without: set[tuple[str | int, ...]]) -> tuple[list[str], int]:
+        """Return the messages, and the number of problems that are only counted."""
         messages: list[str] = []
-        for detail in error.errors():
+        more = 0
+        for detail in error.errors(include_url=False, include_input=False):
             loc = detail["loc"]
-            if any(loc[: len(path)] == path for path in without):
+            if any(loc[:length] in without for length in range(len(loc) + 1)):
                 continue
             raised = detail.get("ctx", {}).get("error")
             if isinstance(raised, BrokenRules):
                 messages += raised.messages
+                more += raised.more
             elif detail["type"] == "extra_forbidden":
                 messages.append(unknown_field(str(loc[-1]), [*cls.model_fields, *cls.aliases]))
             else:
                 messages.append(describe_error(detail))
-        return messages
+        return messages, more
 
 
 class BrokenRules(ValueError):  # noqa: N818 - not an error of its own, a carrier of messages
-    """Raised by a validator with messages that are ready to be shown; `at` has the item that each is about."""
+    """Raised by a validator with messages that are ready to be shown.
 
-    def __init__(self, *messages: str, at: Sequence[int] = ()) -> None:
+    `at` has the item that each is about. `more` problems are only counted.
+    """
+
+    def __init__(self, *messages: str, at: Sequence[int] = (), more: int = 0) -> None:
         super().__init__(*messages)
         self.messages = messages
         self.at = at
+        self.more = more
+
+
+class Problems:
+    """Collects what is wrong with a value: the first places are described, the others counted."""
+
+    def __init__(self) -> None:
+        self.messages: list[str] = []
+        self.more = 0
+
+    def add(self, path: Path, why: str) -> None:
+        """Add a problem at this place."""
+        if len(self.messages) < MAX_MESSAGES:
+            self.messages.append(f"{format_path(path)} {why}")
+        else:
+            self.more += 1
+
+    def raise_any(self) -> None:
+        """Raise `BrokenRules` if there are problems."""
+        if self.messages:
+            raise BrokenRules(*self.messages, more=self.more)
 
 
 def unknown_field(name: str, known: Sequence[str]) -> str:
     """Return the message for an unknown field, with the known one that it resembles."""
-    near = get_close_matches(name, known, n=1)
+    near = get_close_matches(name, known, n=1) if len(name) <= MAX_NAME else []
     return f"{display_name(name)} is not a known field" + (f"; did you mean {near[0]}?" if near else "")
 
 

@@ -6,14 +6,16 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from chunkproof.models.base import BrokenRules
-from chunkproof.models.json import Faulty, Path, format_path
+from chunkproof.models.base import BrokenRules, Problems
+from chunkproof.models.json import Faulty, Path
 
 Scalar = str | int | float | bool
 BOUNDS = ("gte", "gt", "lte", "lt")
 INT64 = 2**63
 MAX_CONDITIONS = 100
 MAX_VALUES = 1_000
+# Beyond so many times the limits, filters are refused before each of their problems is described.
+CLOSELY = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,20 +86,35 @@ def parse_filters(value: Any) -> tuple[Condition, ...]:
         return value or ()
     if not isinstance(value, Mapping):
         raise BrokenRules("filters must be an object")
-    problems: list[str] = []
-    conditions = tuple(_conditions(value, ("filters",), problems))
-    problems += _excess(conditions)
-    if problems:
-        raise BrokenRules(*problems)
-    return conditions
+    conditions, values = _count(value)
+    if conditions > CLOSELY * MAX_CONDITIONS or values > CLOSELY * MAX_VALUES:
+        raise BrokenRules(*_excess(conditions, values))
+    problems = Problems()
+    found = tuple(_conditions(value, ("filters",), problems))
+    fields = list(fields_of(found))
+    named = sum(len(condition.values) for condition in fields if isinstance(condition, AnyOf))
+    problems.messages += _excess(len(fields), named)
+    problems.raise_any()
+    return found
 
 
-def _excess(conditions: tuple[Condition, ...]) -> Iterator[str]:
+def _count(value: Mapping[str, Any]) -> tuple[int, int]:
+    """Count conditions and values, repeated ones too, without looking at any."""
+    conditions = values = 0
+    for name, wanted in value.items():
+        if isinstance(wanted, Mapping):
+            inner = _count(wanted) if name == "not" else (1, 0)
+            conditions, values = conditions + inner[0], values + inner[1]
+        else:
+            conditions += 1
+            values += len(wanted) if isinstance(wanted, list) else 1
+    return conditions, values
+
+
+def _excess(conditions: int, values: int) -> Iterator[str]:
     """Check the limits on the number of conditions and values."""
-    fields = list(fields_of(conditions))
-    values = sum(len(condition.values) for condition in fields if isinstance(condition, AnyOf))
-    if len(fields) > MAX_CONDITIONS:
-        yield f"filters must have at most {MAX_CONDITIONS} conditions, not {len(fields)}"
+    if conditions > MAX_CONDITIONS:
+        yield f"filters must have at most {MAX_CONDITIONS} conditions, not {conditions}"
     if values > MAX_VALUES:
         yield f"filters must name at most {MAX_VALUES} values, not {values}"
 
@@ -116,7 +133,7 @@ def fields_of(conditions: tuple[Condition, ...]) -> Iterator[AnyOf | Between | A
             yield condition
 
 
-def _conditions(value: Mapping[str, Any], path: Path, problems: list[str]) -> Iterator[Condition]:
+def _conditions(value: Mapping[str, Any], path: Path, problems: Problems) -> Iterator[Condition]:
     for name, wanted in value.items():
         here = (*path, name)
         if isinstance(wanted, Faulty):
@@ -125,22 +142,23 @@ def _conditions(value: Mapping[str, Any], path: Path, problems: list[str]) -> It
             if isinstance(wanted, Mapping) and wanted:
                 yield Not(tuple(_conditions(wanted, here, problems)))
             else:
-                problems.append(f"{format_path(here)} must be an object with at least one condition")
+                problems.add(here, "must be an object with at least one condition")
         elif not is_payload_path(name):
-            problems.append(f"{format_path(here)} is not a payload path: use names joined by dots")
+            problems.add(here, "is not a payload path: use names joined by dots")
         elif isinstance(wanted, Mapping):
             yield from _between(name, wanted, here, problems)
         else:
             yield from _any_of(name, wanted, here, problems)
 
 
-def _any_of(name: str, wanted: Any, here: Path, problems: list[str]) -> Iterator[AnyOf]:
+def _any_of(name: str, wanted: Any, here: Path, problems: Problems) -> Iterator[AnyOf]:
     listed = isinstance(wanted, list)
     values = wanted if listed else [wanted]
     wrong = [(i, why) for i, v in enumerate(values) if (why := _wrong_value(v))]
-    problems += [f"{format_path((*here, i) if listed else here)} {why}" for i, why in wrong]
+    for index, why in wrong:
+        problems.add((*here, index) if listed else here, why)
     if listed and not values:
-        problems.append(f"{format_path(here)} must name at least one value")
+        problems.add(here, "must name at least one value")
     if values and not wrong:
         # By type too: to Python, True and 1.0 are the same as 1.
         yield AnyOf(name, tuple({(type(value), value): value for value in values}.values()))
@@ -156,18 +174,20 @@ def _wrong_value(value: Any) -> str | None:
     return None
 
 
-def _between(name: str, wanted: Mapping[str, Any], here: Path, problems: list[str]) -> Iterator[Between]:
+def _between(name: str, wanted: Mapping[str, Any], here: Path, problems: Problems) -> Iterator[Between]:
     unknown = [bound for bound in wanted if bound not in BOUNDS]
-    problems += [f"{format_path((*here, bound))} is not one of {', '.join(BOUNDS)}" for bound in unknown]
+    for bound in unknown:
+        problems.add((*here, bound), f"is not one of {', '.join(BOUNDS)}")
     if not wanted:
-        problems.append(f"{format_path(here)} must have at least one of {', '.join(BOUNDS)}")
+        problems.add(here, f"must have at least one of {', '.join(BOUNDS)}")
     if any(isinstance(value, Faulty) for value in wanted.values()):
         return  # reported by find_faults
     bounds = {bound: _bound(wanted[bound]) for bound in BOUNDS if bound in wanted}
     wrong = [bound for bound, parsed in bounds.items() if parsed is None]
-    problems += [f"{format_path((*here, bound))} must be a number or an ISO 8601 date" for bound in wrong]
+    for bound in wrong:
+        problems.add((*here, bound), "must be a number or an ISO 8601 date")
     if len({isinstance(parsed, datetime) for parsed in bounds.values() if parsed is not None}) > 1:
-        problems.append(f"{format_path(here)} mixes numbers and dates")
+        problems.add(here, "mixes numbers and dates")
     elif bounds and not wrong and not unknown:
         yield Between(name, **bounds)
 

@@ -8,11 +8,13 @@ from uuid import uuid4
 
 from pydantic import BeforeValidator, ConfigDict, Field, ValidationInfo, WithJsonSchema, field_validator
 
-from chunkproof.models.base import MAX_NAME, BrokenRules, Limits, Reading, Request, check_name
+from chunkproof.models.base import MAX_NAME, BrokenRules, Limits, Problems, Reading, Request, check_name
 from chunkproof.models.filters import Condition, parse_filters, parse_time
+from chunkproof.models.json import Faulty
 
 DEFAULT_TOP_K = 5
 FLOAT32_MAX = 3.4028235e38
+MAX_DIMENSION = 65_536  # Qdrant's own limit
 
 
 def _time(value: Any) -> Any:
@@ -24,6 +26,23 @@ def _time(value: Any) -> Any:
 def _no_overflow(value: Any) -> Any:
     """An integer too large for a float is still a number: out of range rather than of the wrong type."""
     return 2.0 if isinstance(value, int) and not isinstance(value, bool) and abs(value) > 1 else value
+
+
+def _vector(value: Any) -> Any:
+    """Check a vector's size and its items, which pydantic would describe one by one."""
+    if not isinstance(value, list):
+        return value
+    if len(value) > MAX_DIMENSION:
+        raise BrokenRules(f"query_vector must have at most {MAX_DIMENSION} numbers, not {len(value)}")
+    if set(map(type, value)) == {float}:
+        return value
+    problems = Problems()
+    for index, item in enumerate(value):
+        if type(item) not in (float, int) and not isinstance(item, Faulty):
+            problems.add(("query_vector", index), "must be a number")
+    problems.raise_any()
+    # An integer too large for a float is still a number: out of range rather than of the wrong type.
+    return [min(max(item, -2 * FLOAT32_MAX), 2 * FLOAT32_MAX) if type(item) is int else item for item in value]
 
 
 Filters = Annotated[
@@ -64,7 +83,7 @@ class SearchQuery(Request):
     }
 
     query_text: str | None = Field(None, description="The question to embed; required unless query_vector is given")
-    query_vector: tuple[float, ...] | None = Field(
+    query_vector: Annotated[tuple[float, ...] | None, BeforeValidator(_vector)] = Field(
         None, strict=False, description="An embedding instead of a text, of the collection's dimension"
     )
     top_k: int = Field(DEFAULT_TOP_K, description="At most this many results")
