@@ -1,4 +1,4 @@
-"""The steps of docs/guides/ci.md, run exactly as they are there: a first run, an equal one, a worse one."""
+"""The shell steps of the GitHub Action and of docs/guides/ci.md, run exactly as they are there."""
 
 import json
 import os
@@ -13,16 +13,17 @@ import pytest
 import yaml
 
 from support.stub_api import stub_api
+from support.template import ROOT
 
-PAGE = (Path(__file__).parents[2] / "docs" / "guides" / "ci.md").read_text("utf-8")
-WORKFLOW: dict[str, Any] = yaml.safe_load(re.findall(r"```yaml\n(.*?)```", PAGE, re.S)[0])
-STEPS = {step["name"]: step["run"] for step in WORKFLOW["jobs"]["suite"]["steps"] if "run" in step}
+PAGE = (ROOT / "docs" / "guides" / "ci.md").read_text("utf-8")
+ACTION: dict[str, Any] = yaml.safe_load((ROOT / "action.yml").read_text("utf-8"))
+STEPS = {step["name"]: step for step in ACTION["runs"]["steps"] if "run" in step}
 # Replaces GitHub's command: keeps one artefact, and records its arguments.
 GH = """#!/bin/sh
 echo "$@" >> "$KEPT/asked"
 case "$1 $2" in
-  "run list") [ -f "$KEPT/report.json" ] && echo 7 ;;
-  "run download") mkdir -p baseline && cp "$KEPT/report.json" baseline/ ;;
+  "run list") [ -f "$KEPT/suite.json" ] && echo 7 ;;
+  "run download") mkdir -p chunkproof-baseline && cp "$KEPT/suite.json" chunkproof-baseline/ ;;
 esac
 exit 0
 """
@@ -42,11 +43,22 @@ class Runner:
             tool.chmod(0o755)
         path = f"{tools}:{os.environ['PATH']}"
         self._env = dict(os.environ) | {"PATH": path, "KEPT": str(self.kept), "PULL_REQUEST": "12"}
-        self._env["CHUNKPROOF_API"] = api
+        self._env |= {"CHUNKPROOF_API": api, "GITHUB_WORKFLOW": "retrieval", "RUNNER_TEMP": str(folder)}
 
-    def __call__(self, name: str) -> "subprocess.CompletedProcess[str]":
-        command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", STEPS[name]]
-        return subprocess.run(command, cwd=self.folder, env=self._env, capture_output=True, text=True, check=False)
+    def __call__(self, name: str, **inputs: str) -> "subprocess.CompletedProcess[str]":
+        """Run a step of the action with these inputs, the others as they are by default."""
+        step = STEPS[name]
+        given = {key: value["default"] for key, value in ACTION["inputs"].items()} | inputs
+        values = {
+            variable: re.sub(r"\$\{\{ inputs\.([a-z-]+) \}\}", lambda found: given[found[1]], value)
+            for variable, value in step.get("env", {}).items()
+        }
+        return self.shell(step["run"], **{**values, "PULL_REQUEST": "12"})
+
+    def shell(self, script: str, **variables: str) -> "subprocess.CompletedProcess[str]":
+        command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script]
+        environment = {**self._env, **variables}
+        return subprocess.run(command, cwd=self.folder, env=environment, capture_output=True, text=True, check=False)
 
     def write(self, expected: str) -> None:
         """Write a suite of eight cases that expect this chunk."""
@@ -67,30 +79,61 @@ def test_the_first_run_has_no_baseline_an_equal_one_passes_and_a_worse_one_fails
 ) -> None:
     runner.write("a")
     assert runner("Baseline").returncode == 0
-    first = runner("Suite")
+    first = runner("Suite", suite="suite.yaml")
     assert first.returncode == 0, first.stdout + first.stderr
     assert "Gate" not in first.stdout
-    report = json.loads((tmp_path / "report.json").read_text("utf-8"))
+    reports = tmp_path / "chunkproof-report"
+    report = json.loads((reports / "suite.json").read_text("utf-8"))
 
-    (tmp_path / "report.json").rename(runner.kept / "report.json")  # the artefact of main
+    (reports / "suite.json").rename(runner.kept / "suite.json")  # the artefact of main
     assert runner("Baseline").returncode == 0
-    equal = runner("Suite")
+    equal = runner("Suite", suite="suite.yaml")
     assert equal.returncode == 0
     assert equal.stdout.strip().splitlines()[-1].startswith("Gate passed")
 
     runner.write("b")
     for case in report["result"]["test_results"]:  # what is expected now was found then
         case |= {"expected_doc_ids": ["b"]}
-    (runner.kept / "report.json").write_text(json.dumps(report), "utf-8")
+    (runner.kept / "suite.json").write_text(json.dumps(report), "utf-8")
     assert runner("Baseline").returncode == 0
-    worse = runner("Suite")
+    worse = runner("Suite", suite="suite.yaml")
     assert worse.returncode == 1
     assert worse.stdout.strip().splitlines()[-1].startswith("Gate FAILED: no case passes: 8 of 8 fail; 8 newly")
     assert runner("Comment").returncode == 0
     asked = (runner.kept / "asked").read_text().splitlines()
-    assert asked[-1] == "pr comment 12 --body-file report.md --edit-last --create-if-none"
-    assert "Gate FAILED" in (tmp_path / "report.md").read_text("utf-8")
-    assert (tmp_path / "report.html").stat().st_size > 10_000
+    assert asked[-1] == f"pr comment 12 --body-file {tmp_path}/chunkproof.md --edit-last --create-if-none"
+    assert "Gate FAILED" in (tmp_path / "chunkproof.md").read_text("utf-8")
+    assert (reports / "suite.html").stat().st_size > 10_000
+    assert (reports / "suite.xml").is_file()
+
+
+def test_the_action_audits_a_collection(runner: Runner, tmp_path: Path) -> None:
+    chunks = tmp_path / "chunks.jsonl"
+    chunks.write_text('{"chunk_id": "a", "text": "a text", "url": "https://a.example"}\n', "utf-8")
+    data = f"--data {tmp_path / 'data'} --collection docs"
+    set_up = f"unset CHUNKPROOF_API; chunkproof load {chunks} {data}; chunkproof manifest {chunks} -o m.jsonl"
+    made = runner.shell(set_up)
+    assert made.returncode == 0, made.stdout + made.stderr
+    audit = runner("Audit", manifest="m.jsonl", **{"audit-options": data})
+    assert audit.returncode == 0, audit.stdout + audit.stderr
+    assert (tmp_path / "chunkproof-report" / "audit.xml").is_file()
+
+
+def test_the_shell_example_keeps_its_baseline(runner: Runner, tmp_path: Path) -> None:
+    (script,) = re.findall(r"```sh\n(.*?)```", PAGE, re.S)
+    runner.write("a")
+    for _ in range(2):
+        shown = runner.shell(script)
+        assert shown.returncode == 0, shown.stdout + shown.stderr
+    assert shown.stdout.strip().splitlines()[-1].startswith("Gate passed")
+    runner.write("b")
+    assert runner.shell(script).returncode == 1
+
+
+def test_every_input_is_used_and_every_step_gets_values_by_its_environment() -> None:
+    text = (ROOT / "action.yml").read_text("utf-8")
+    assert set(re.findall(r"inputs\.([a-z-]+)", text)) == set(ACTION["inputs"])
+    assert not [name for name, step in STEPS.items() if "${{" in step["run"]], "an input could inject code"
 
 
 def test_the_policies_are_json_and_the_role_may_do_one_thing() -> None:
