@@ -679,6 +679,13 @@ def test_an_answer_over_the_target_is_warned_of_and_counted(
         assert figures["TargetMissed"] == 0.0
 
 
+def test_a_fast_failure_is_neither_within_the_target_nor_beyond_it(deployed: Deploy, written: CapturedOutput) -> None:
+    with deployed():
+        _, line, figures = told(post("/search", {"query_text": " "}), written)
+    assert line["status"] == 400
+    assert "TargetMissed" not in figures
+
+
 def test_the_target_holds_for_what_the_gateway_waited(deployed: Deploy, written: CapturedOutput) -> None:
     with deployed():
         _, _, figures = told(at(int(time.time() * 1000) - 2_100), written)

@@ -102,6 +102,18 @@ def test_the_target_applies_to_the_time_that_the_caller_waited() -> None:
     assert (report.requests, report.missed, report.within_target_percent) == (4, 2, 50.0)
 
 
+def test_a_failed_request_is_never_within_the_target() -> None:
+    report = report_on(
+        logged(1.0), logged(1.0, status=404), logged(1.0, status=503), logged(3_000.0, status=429), slo=50.0
+    )
+    assert (report.requests, report.missed, report.left_out, report.within_target_percent) == (4, 1, 2, 50.0)
+    assert verdict_line(report) == (
+        "50.00 % within the target of 2,000 ms (1 of 2), 2 failed requests left out: meets the SLO of 50 %"
+    )
+    nothing = report_on(logged(1.0, status=404), slo=50.0)
+    assert "0.00 % within the target of 2,000 ms (0 of 0), 1 failed request left out: BELOW" in verdict_line(nothing)
+
+
 def test_errors_are_counted_by_code_and_the_most_frequent_comes_first() -> None:
     (group,) = report_on(
         logged(1),

@@ -77,6 +77,7 @@ def _group(requests: Sequence[LoggedRequest], target_ms: int) -> Group:
         name="all routes",
         requests=len(requests),
         missed=sum(request.waited_ms > target_ms for request in requests),
+        left_out=sum(request.is_left_out(target_ms) for request in requests),
         cold_starts=sum(request.cold_start for request in requests),
         errors=dict(codes.most_common()),
         stages=tuple(_stages(requests)),

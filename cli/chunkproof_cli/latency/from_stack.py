@@ -142,6 +142,7 @@ def _queries(dimensions: tuple[tuple[str, str], ...], window: Window) -> Iterato
     for metric in METRICS.values():
         for stat in (COUNT, *PERCENTILES, MAXIMUM):
             yield _query(metric, dimensions, stat, window.seconds)
+    yield _query("TargetMissed", dimensions, COUNT, window.seconds)
     for metric in ("TargetMissed", "ColdStart", "Errors", *(f"Errors.{code}" for code in CODES)):
         yield _query(metric, dimensions, SUM, window.seconds)
     for metric in (METRICS["gateway"], METRICS["total"]):
@@ -154,6 +155,7 @@ def _group(name: str, metrics: Metrics) -> Group:
         name=name,
         requests=metrics.count(METRICS["total"], COUNT),
         missed=metrics.count("TargetMissed"),
+        left_out=max(0, metrics.count(METRICS["total"], COUNT) - metrics.count("TargetMissed", COUNT)),
         cold_starts=metrics.count("ColdStart"),
         errors=_errors(metrics),
         stages=tuple(_stages(metrics)),

@@ -59,6 +59,10 @@ class LoggedRequest(BaseModel):
         """Time that the caller waited: since API Gateway received the request, if it did."""
         return self.total_ms if self.gateway_ms is None else self.gateway_ms
 
+    def is_left_out(self, target_ms: int) -> bool:
+        """Whether it failed in time: then it is neither within the target nor beyond it."""
+        return self.status >= 400 and self.waited_ms <= target_ms
+
 
 @dataclass
 class LogReader:

@@ -54,6 +54,7 @@ class Group(Model):
     name: str
     requests: int
     missed: int
+    left_out: int = 0
     cold_starts: int
     errors: dict[str, int]
     stages: tuple[StageTimes, ...]
@@ -82,12 +83,16 @@ class Source(Model):
 
 
 class LatencyReport(Model):
-    """The report as `--json` prints it. A request is within the target if its caller waited no longer."""
+    """The report as `--json` prints it. A request is within the target if it succeeded and its caller waited no longer.
+
+    `left_out` counts the requests that failed in time: they are neither within the target nor beyond it.
+    """
 
     source: Source
     target_ms: int
     requests: int
     missed: int
+    left_out: int
     within_target_percent: float
     slo: Slo | None
     groups: tuple[Group, ...]
@@ -96,7 +101,9 @@ class LatencyReport(Model):
     def of(cls, groups: Sequence[Group], source: Source, target_ms: int, slo: float | None) -> Self:
         """Sum up groups that have at least one request between them."""
         requests, missed = sum(g.requests for g in groups), sum(g.missed for g in groups)
-        share = Decimal(100 * (requests - missed)) / requests
+        left_out = sum(g.left_out for g in groups)
+        # Without a request that counts, no share is within the target.
+        share = Decimal(100 * (requests - left_out - missed)) / max(1, requests - left_out)
         # As decimals: 999 of 1000 are exactly 99.9 percent, which a float is not.
         met = None if slo is None else Slo(percent=slo, met=share >= Decimal(str(slo)))
         return cls(
@@ -104,6 +111,7 @@ class LatencyReport(Model):
             target_ms=target_ms,
             requests=requests,
             missed=missed,
+            left_out=left_out,
             within_target_percent=float(share),
             slo=met,
             groups=tuple(groups),

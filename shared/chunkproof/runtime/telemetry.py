@@ -131,7 +131,9 @@ def _metrics(trace: RequestTrace, settings: Settings) -> Iterator[metrics.Figure
             yield name, MetricUnit.Milliseconds, trace.stages_ms[stage]
     if trace.gateway_ms is not None:
         yield "GatewayLatency", MetricUnit.Milliseconds, trace.gateway_ms
-    yield "TargetMissed", MetricUnit.Count, _missed_target(trace, settings)
+    late = _missed_target(trace, settings)
+    if late or _status(trace) < 400:  # a fast failure is neither within the target nor beyond it
+        yield "TargetMissed", MetricUnit.Count, late
     yield "ColdStart", MetricUnit.Count, bool(trace.cold_start)
     yield "Errors", MetricUnit.Count, _status(trace) >= 400
     yield "Faults", MetricUnit.Count, _status(trace) >= 500

@@ -25,8 +25,11 @@ def summary_lines(report: LatencyReport) -> Iterator[str]:
 
 def verdict_line(report: LatencyReport) -> str:
     """Say which share is within the target, and whether that meets the SLO."""
-    within = report.requests - report.missed
-    share = f"{format_percent(report)} within the target of {report.target_ms:,} ms ({within:,} of {report.requests:,})"
+    counted = report.requests - report.left_out
+    share = f"{format_percent(report)} within the target of {report.target_ms:,} ms"
+    share += f" ({counted - report.missed:,} of {counted:,})"
+    if report.left_out:
+        share += f", {plural(report.left_out, 'failed request')} left out"
     if report.slo is None:
         return share
     return f"{share}: {'meets' if report.slo.met else 'BELOW'} the SLO of {report.slo.percent:g} %"
