@@ -1,0 +1,292 @@
+"""The roles of a stack allow exactly the calls that are made with them: nothing is missing, nothing is spare.
+
+Calls of the functions are recorded while their real handlers run on simulated AWS services; what a state machine calls
+is in its definition. AWS documents the rest, such as what Lambda itself does with a function's role.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+import boto3
+import pytest
+from botocore.client import BaseClient
+from botocore.exceptions import ClientError
+from moto import mock_aws
+
+from chunkproof.clients import s3, secrets
+from chunkproof.clients.ports import InputType, Point
+from chunkproof.clients.qdrant.store import QdrantStore
+from chunkproof.clients.secrets import Keys
+from chunkproof.clients.transport import DeadlineTransport
+from chunkproof.deadline import Deadline
+from chunkproof.errors import ChunkproofError, NotFoundError
+from chunkproof.runtime import container
+from chunkproof.settings import Settings
+from chunkproof_cli.local.handlers import load_function
+
+from support.chunks import SECONDS_60, fill, make_services
+from support.qdrant_server import QdrantServer
+from support.sdk import sdk
+from support.states import Context, definition
+from support.template import ROOT, Stack, nested_stack, stack
+from support.words import Words
+
+BUCKET = "bucket-of-a-test"
+KEY = "arn:aws:kms:eu-central-1:123456789012:key/0f0f0f0f-0000-4000-8000-000000000001"
+SECRET_KEY = "arn:aws:kms:eu-central-1:123456789012:key/0f0f0f0f-0000-4000-8000-000000000002"
+SECRET = "arn:aws:secretsmanager:eu-central-1:123456789012:secret:keys-AbCdEf"
+# IAM's action for an operation, where their names differ.
+ACTIONS = {
+    "s3:HeadObject": "s3:GetObject",
+    "s3:CreateMultipartUpload": "s3:PutObject",
+    "s3:UploadPart": "s3:PutObject",
+    "s3:CompleteMultipartUpload": "s3:PutObject",
+}
+# What Lambda does with a function's role, for a function that has a log group, subnets or a key for its settings.
+BY_LAMBDA = {"logs:CreateLogStream", "logs:PutLogEvents", "ec2:DescribeSubnets"}
+
+EVERYTHING = {
+    "KmsKeyArn": KEY,
+    "SecretArn": SECRET,
+    "SecretKmsKeyArn": SECRET_KEY,
+    "SubnetIds": "subnet-1",
+    "SecurityGroupIds": "sg-1",
+    "Audit": "true",
+    "Suite": "true",
+}
+
+
+@dataclass(frozen=True)
+class Call:
+    """An action on a resource, as IAM sees it."""
+
+    action: str
+    resource: str
+
+
+class Recorder:
+    """The calls of boto3 while this is in use."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.calls: set[Call] = set()
+        make = BaseClient._make_api_call  # type: ignore[attr-defined]
+
+        def record(client: Any, operation: str, given: dict[str, Any]) -> Any:
+            name = f"{client.meta.service_model.service_name}:{operation}"
+            self.calls.add(Call(ACTIONS.get(name, name), _resource(given)))
+            try:
+                return make(client, operation, given)
+            except ClientError as error:
+                # Without s3:ListBucket, a missing object is a 403, and not a 404.
+                if name == "s3:GetObject" and error.response["Error"]["Code"] == "NoSuchKey":
+                    self.calls.add(Call("s3:ListBucket", given["Bucket"]))
+                raise
+
+        patch.setattr(BaseClient, "_make_api_call", record)
+
+
+def _resource(given: dict[str, Any]) -> str:
+    return f"{given['Bucket']}/{given['Key']}" if "Key" in given else str(given.get("SecretId", given.get("Bucket")))
+
+
+@dataclass(frozen=True)
+class Grant:
+    """One action that a statement allows, on resources that match a pattern."""
+
+    action: str
+    pattern: str
+
+    def allows(self, call: Call) -> bool:
+        return self.action == call.action and fnmatchcase(call.resource, self.pattern)
+
+
+def grants(found: Stack, role: str, bucket: str = "") -> set[Grant]:
+    """What a role allows by policies of these stacks; the bucket has the name that it has in tests."""
+    made = found.of_type("IAM::Role")[role]
+    own = stack(**EVERYTHING).of_type("IAM::ManagedPolicy").values()
+    attached = list(own) if any("ReadKeys" in arn for arn in made.get("ManagedPolicyArns", [])) else []
+    return {
+        Grant(action, resource.replace(f"${{{bucket}.Arn}}", BUCKET))
+        for policy in (*made["Policies"], *attached)
+        for statement in policy["PolicyDocument"]["Statement"]
+        for action in _listed(statement["Action"])
+        for resource in _listed(statement["Resource"])
+    }
+
+
+def _listed(value: Any) -> list[str]:
+    return [value] if isinstance(value, str) else value
+
+
+def differences(granted: Iterable[Grant], calls: Iterable[Call]) -> list[str]:
+    """What is called and not allowed, and what is allowed and never called."""
+    granted, calls = set(granted), set(calls)
+    return [
+        *(f"missing: {call}" for call in calls if not any(grant.allows(call) for grant in granted)),
+        *(f"spare: {grant}" for grant in granted if not any(grant.allows(call) for call in calls)),
+    ]
+
+
+def with_key(calls: set[Call], key: str) -> set[Call]:
+    """The calls, and those of S3 in the caller's name for a bucket with a key."""
+    made = {"s3:GetObject": "kms:Decrypt", "s3:PutObject": "kms:GenerateDataKey"}
+    return calls | {Call(made[call.action], key) for call in calls if call.action in made}
+
+
+def by_lambda(granted: set[Grant]) -> set[Call]:
+    """The calls of Lambda, on what the role names; the settings of a function are decrypted with their key."""
+    own = {Call(grant.action, grant.pattern) for grant in granted if grant.action in BY_LAMBDA}
+    assert {call.action for call in own} == BY_LAMBDA
+    return own | {Call("kms:Decrypt", KEY)}
+
+
+@pytest.fixture
+def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorder]:
+    """Simulated services, with a bucket; calls are recorded."""
+    for variable in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(variable, "testing")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    s3._client.cache_clear()
+    secrets.clear_secret_cache()
+    with mock_aws():
+        boto3.client("s3").create_bucket(Bucket=BUCKET)
+        yield Recorder(monkeypatch)
+    s3._client.cache_clear()
+    secrets.clear_secret_cache()
+
+
+@pytest.fixture
+def read_keys(aws: Recorder) -> set[Call]:
+    """The calls that reading the keys takes, and Secrets Manager's own with the key of the secret."""
+    made = boto3.client("secretsmanager").create_secret(
+        Name="keys", SecretString=json.dumps({"COHERE_API_KEY": "c", "QDRANT_API_KEY": "q"})
+    )
+    aws.calls.clear()
+    keys = Keys(Settings.from_env({"CHUNKPROOF_SECRET_ARN": made["ARN"]}))
+    assert keys.for_qdrant() == {"api-key": "q"}
+    assert keys.for_cohere() == {"authorization": "Bearer c"}
+    calls = {Call(call.action, SECRET) for call in aws.calls}
+    aws.calls.clear()
+    return calls | {Call("kms:Decrypt", SECRET_KEY)}
+
+
+@pytest.fixture
+def collection_of_three(served_qdrant: QdrantServer, collection: str) -> Iterator[str]:
+    store = QdrantStore.open_server(served_qdrant.url, DeadlineTransport())
+    embedder = Words()
+    texts = [f"pump {n}" for n in range(3)]
+    vectors = embedder.embed(texts, InputType.DOCUMENT, Deadline(SECONDS_60))
+    points = [Point(n, {"chunk_id": f"c{n}", "text": text}, vector=tuple(vectors[n])) for n, text in enumerate(texts)]
+    fill(store, collection, *points, size=embedder.dimension)
+    with container.override(make_services(store, collection, embedder, DEADLINE_MS="20000")):
+        yield collection
+    sdk(store).delete_collection(collection)
+    store.close()
+
+
+def step(name: str, event: dict[str, Any], *, fails: type[ChunkproofError] | None = None) -> None:
+    """Run one step of an application with its real handler."""
+    run: Callable[[dict[str, Any], Any], Any] = load_function(name).lambda_handler
+    event = {"bucket": BUCKET, **event}
+    if fails:
+        with pytest.raises(fails):
+            run(event, Context(function_name=f"stack-{name}"))
+    else:
+        run(event, Context(function_name=f"stack-{name}"))
+
+
+def test_every_client_of_aws_in_the_product_is_one_that_is_recorded_here() -> None:
+    sources = [file.read_text("utf-8") for folder in ("shared", "functions") for file in (ROOT / folder).rglob("*.py")]
+    used = {name for text in sources for name in re.findall(r"\.(?:client|resource)\(\s*\"([a-z0-9-]+)\"", text)}
+    assert used == {"s3", "secretsmanager"}
+
+
+@pytest.mark.parametrize("role", ["SearchRole", "ValidateChunkRole"])
+def test_the_functions_of_the_api_may_do_what_they_do(role: str, read_keys: set[Call]) -> None:
+    granted = grants(stack(**EVERYTHING), role)
+    assert differences(granted, read_keys | by_lambda(granted)) == []
+
+
+@pytest.mark.server
+def test_the_function_of_audits_may_do_what_it_does(
+    aws: Recorder, read_keys: set[Call], collection_of_three: str
+) -> None:
+    lines = [json.dumps({"chunk_id": f"c{n}", "original_text": f"pump {n}"}) for n in range(12)]
+    boto3.client("s3").put_object(Bucket=BUCKET, Key="manifests/m.jsonl", Body="\n".join(lines).encode())
+    aws.calls.clear()
+    address, audit = f"s3://{BUCKET}/manifests/m.jsonl", {"audit_id": "a"}
+    split = {**audit, "step": "split", "manifest": address, "collection": collection_of_three, "shard_entries": "2"}
+    step("audit", split)
+    step("audit", {**split, "manifest": f"{address}.gone"}, fails=NotFoundError)
+    step("audit", {**audit, "step": "shard", "shard": 0})
+    step("audit", {**audit, "step": "merge"})  # the other shards have no result
+    granted = grants(nested_stack("AuditApplication", **EVERYTHING), "AuditFunctionRole", "AuditBucket")
+    assert differences(granted, with_key(aws.calls, KEY) | read_keys | by_lambda(granted)) == []
+
+
+@pytest.mark.server
+@pytest.mark.usefixtures("collection_of_three")
+def test_the_function_of_suites_may_do_what_it_does(aws: Recorder, read_keys: set[Call]) -> None:
+    suite = {"name": "s", "cases": [{"name": "one", "query_text": "pump 1", "expected_doc_ids": ["c1"]}]}
+    boto3.client("s3").put_object(Bucket=BUCKET, Key="suite.json", Body=json.dumps(suite).encode())
+    aws.calls.clear()
+    run = {"run_id": "r"}
+    split = {**run, "step": "split", "suite": f"s3://{BUCKET}/suite.json", "collection": "", "source": ""}
+    step("suite", {**split, "shard_cases": "1"})
+    step("suite", {**run, "step": "shard", "shard": 0})
+    step("suite", {**run, "step": "merge"})
+    granted = grants(nested_stack("SuiteApplication", **EVERYTHING), "SuiteFunctionRole", "SuiteBucket")
+    assert differences(granted, with_key(aws.calls, KEY) | read_keys | by_lambda(granted)) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "shards"), [("audit", f"{BUCKET}/audits/a/shards.json"), ("suite", f"{BUCKET}/runs/r/shards.json")]
+)
+def test_a_state_machine_may_do_what_its_definition_says(name: str, shards: str) -> None:
+    own = {"audit": "ShardEntries", "suite": "ShardCases"}[name]
+    filled = {"Function": "f", "Bucket": BUCKET, "MaxConcurrency": "1", "RetrySeconds": "1", own: "1"}
+    written = definition(name, filled)
+    resources = set(re.findall(r'"Resource": "arn:aws:states:::([^"]+)"', written))
+    assert resources == {"lambda:invoke", "s3:getObject"}
+    assert '"Mode": "DISTRIBUTED"' in written
+    title = name.capitalize()
+    arn = "arn:${AWS::Partition}:states:${AWS::Region}:${AWS::AccountId}"
+    calls = {
+        Call("lambda:InvokeFunction", f"${{{title}Function.Arn}}"),
+        Call("s3:GetObject", shards),
+        Call("kms:Decrypt", KEY),
+        # AWS documents these for a Distributed Map: its shards are executions of the same machine.
+        Call("states:StartExecution", f"{arn}:stateMachine:${{AWS::StackName}}-{name}"),
+        Call("states:DescribeExecution", f"{arn}:execution:${{AWS::StackName}}-{name}/Shards:x"),
+        Call("states:StopExecution", f"{arn}:execution:${{AWS::StackName}}-{name}/Shards:x"),
+    }
+    found = nested_stack(f"{title}Application", **EVERYTHING)
+    assert differences(grants(found, f"{title}StatesRole", f"{title}Bucket"), calls) == []
+
+
+@pytest.mark.parametrize(
+    ("parameters", "also"),
+    [
+        ({}, {Call("sqs:SendMessage", "${SuiteNotStarted.Arn}"), Call("kms:Decrypt", KEY)}),
+        ({"SuiteSchedule": ""}, set[Call]()),
+    ],
+    ids=["schedule", "deployments only"],
+)
+def test_what_starts_a_suite_may_start_it_and_report_a_failure(parameters: dict[str, str], also: set[Call]) -> None:
+    found = nested_stack("SuiteApplication", **{**EVERYTHING, **parameters})
+    calls = {Call("states:StartExecution", "${SuiteStateMachine}"), *also}
+    assert differences(grants(found, "SuiteStarterRole"), calls) == []
+    services = found.of_type("IAM::Role")["SuiteStarterRole"]["AssumeRolePolicyDocument"]["Statement"][0]
+    assert ("scheduler.amazonaws.com" in services["Principal"]["Service"]) == bool(also)
+
+
+def test_a_missing_and_a_spare_permission_are_found() -> None:
+    allowed = {Grant("s3:GetObject", "b/*"), Grant("s3:PutObject", "b/runs/*")}
+    assert differences(allowed, {Call("s3:GetObject", "b/x"), Call("s3:PutObject", "b/suite.json")}) == [
+        "missing: Call(action='s3:PutObject', resource='b/suite.json')",
+        "spare: Grant(action='s3:PutObject', pattern='b/runs/*')",
+    ]
