@@ -4,6 +4,7 @@ ChunkproofError
 ├── InvalidParameterError          INVALID_REQUEST       400
 │   ├── QueryTooLongError          QUERY_TOO_LONG
 │   ├── DimensionMismatchError     DIMENSION_MISMATCH
+│   ├── EmbeddingSizeError         DIMENSION_MISMATCH
 │   ├── AmbiguousIdError           AMBIGUOUS_ID
 │   ├── IndexRequiredError         INDEX_REQUIRED
 │   └── UnsupportedDistanceError   UNSUPPORTED_DISTANCE
@@ -17,8 +18,7 @@ ChunkproofError
 ├── RateLimitedError               RATE_LIMITED          429
 ├── UnavailableError                                     503
 │   ├── EmbeddingError             EMBEDDING_FAILED
-│   │   ├── EmbeddingTimeoutError  EMBEDDING_TIMEOUT
-│   │   └── EmbeddingSizeError
+│   │   └── EmbeddingTimeoutError  EMBEDDING_TIMEOUT
 │   ├── VectorStoreUnavailableError  QDRANT_UNAVAILABLE
 │   │   ├── VectorStoreTimeoutError  QDRANT_TIMEOUT
 │   │   └── VectorStoreRefusedError
@@ -90,6 +90,18 @@ class DimensionMismatchError(InvalidParameterError):
 
     def __init__(self, given: int, collection: str, expected: int) -> None:
         super().__init__(f"query_vector has {given} dimensions, collection {collection} has {expected}")
+
+
+class EmbeddingSizeError(InvalidParameterError):
+    """The embedder's vectors do not have the collection's dimension: another model made the collection."""
+
+    code = "DIMENSION_MISMATCH"
+
+    def __init__(self, model: str, made: int, collection: str, expected: int) -> None:
+        super().__init__(
+            f"{model} makes {made} values, collection {collection} stores {expected}: "
+            "set CHUNKPROOF_MODEL to the model that made the collection"
+        )
 
 
 class AmbiguousIdError(InvalidParameterError):
@@ -189,10 +201,6 @@ class EmbeddingTimeoutError(EmbeddingError):
     """The embedder did not respond within the time left."""
 
     code = "EMBEDDING_TIMEOUT"
-
-
-class EmbeddingSizeError(EmbeddingError):
-    """The embedder's vectors do not have the collection's size; the message names both."""
 
 
 class VectorStoreUnavailableError(UnavailableError):

@@ -1,11 +1,16 @@
 import json
+from hashlib import md5
 from pathlib import Path
 from typing import Any
 
 import pytest
 from qdrant_client import models
 
+from chunkproof.clients.local_model import MiniLm
+from chunkproof.clients.ports import Description, InputType
 from chunkproof.clients.qdrant.store import QdrantStore
+from chunkproof.deadline import Deadline
+from chunkproof_cli.doctor.tuning import check_vector_index
 
 from support.cohere_server import CohereServer
 from support.commands import Command
@@ -123,9 +128,10 @@ def test_failed_checks_come_with_a_remedy(chunkproof: Command, tmp_path: Path) -
     failed = {f["check"]: f["remedy"] for f in run.json["findings"] if f["level"] == "FAIL"}
     assert failed == {
         "distance": "Create the collection again with Cosine distance",
-        "text": 'Name its field: CHUNKPROOF_PAYLOAD_MAP=\'{"text": "…"}\'',
+        "text": 'Set CHUNKPROOF_PAYLOAD_MAP=\'{"text": "body"}\'',
+        "vectors": "Set COHERE_API_KEY, and CHUNKPROOF_MODEL to the model that made the collection",
     }
-    assert run.json["verdict"] == "Verdict: collection c does not fit yet (distance, text)."
+    assert run.json["verdict"] == "Verdict: collection c does not fit yet (distance, text, vectors)."
 
 
 def test_an_empty_collection_is_not_ready(chunkproof: Command, tmp_path: Path) -> None:
@@ -144,13 +150,17 @@ def test_stale_vectors_fail(handbook: Command, tmp_path: Path) -> None:
     assert findings(run)["vectors"] == "FAIL"
 
 
-def test_vectors_of_another_size_are_reported_as_not_compared(chunkproof: Command, tmp_path: Path) -> None:
+def test_a_collection_that_the_embedder_cannot_search_is_not_ready(chunkproof: Command, tmp_path: Path) -> None:
     point = models.PointStruct(id=1, vector=[1.0, 0.0, 0.0], payload={"text": "A"})
     make(tmp_path / "d", [point], models.Distance.COSINE)
     run = chunkproof("doctor", "--data", tmp_path / "d", "--json")
-    assert run.code == 0
-    note = next(f for f in run.json["findings"] if f["check"] == "vectors")
-    assert note["message"] == "Not compared: all-MiniLM-L6-v2 makes 384 values, the collection stores 3"
+    assert run.code == 1
+    failed = next(f for f in run.json["findings"] if f["check"] == "vectors")
+    assert failed["level"] == "FAIL"
+    assert failed["message"].startswith("all-MiniLM-L6-v2 makes 384 values, the collection stores 3")
+    searched = chunkproof("search", "anything", "--data", tmp_path / "d", "--collection", "c")
+    assert searched.code == 2
+    assert "all-MiniLM-L6-v2 makes 384 values, collection c stores 3: set CHUNKPROOF_MODEL" in searched.err
 
 
 def test_a_vector_of_zeros_fails(chunkproof: Command, tmp_path: Path) -> None:
@@ -184,5 +194,157 @@ def test_a_model_of_another_size_fails_after_one_call(
     run = chunkproof("doctor", "--data", tmp_path / "d", "--json")
     assert run.code == 1
     failed = next(f for f in run.json["findings"] if f["check"] == "vectors")
-    assert "embed-english-v3.0 makes 1024 values, the collection stores 3" in failed["message"]
+    assert "embed-english-v3.0 makes 1024 values, collection c stores 3" in failed["message"]
     assert len(cohere_api.requests) == 1
+
+
+# what the collection holds
+
+SENTENCES = [f"Sentence {number} says what chunk {number} of this collection is about." for number in range(1, 31)]
+
+
+def embedded(texts: list[str]) -> list[list[float]]:
+    return MiniLm().embed(texts, InputType.DOCUMENT, Deadline(60_000))
+
+
+def make_embedded(folder: Path, payloads: list[dict[str, Any]], texts: list[str]) -> None:
+    vectors = embedded(texts)
+    points = [
+        models.PointStruct(id=number, vector=vector, payload=payload)
+        for number, (vector, payload) in enumerate(zip(vectors, payloads, strict=True), start=1)
+    ]
+    make(folder, points, models.Distance.COSINE, size=384)
+
+
+def remedy(run: Any, check: str) -> str:
+    return str(next(f["remedy"] for f in run.json["findings"] if f["check"] == check))
+
+
+@pytest.mark.parametrize(
+    ("path", "payload"),
+    [
+        ("body", lambda text: {"body": text, "kind": "page", "n": 3}),
+        ("record.note", lambda text: {"record": {"note": text, "by": "someone"}, "path": "a/b/c" * 40}),
+        ("blob_json.inner.words", lambda text: {"blob_json": json.dumps({"inner": {"words": text}, "v": "1 0"})}),
+        ("body", lambda text: {"body": text, "raw": "QUJD" * 200, "summary": "the same for all of these chunks " * 9}),
+    ],
+    ids=["flat", "nested", "in a JSON string", "beside encoded bytes and a constant"],
+)
+def test_the_field_of_an_unknown_pipeline_is_proposed_as_a_line_to_paste(
+    chunkproof: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, payload: Any
+) -> None:
+    make_embedded(tmp_path / "d", [payload(text) for text in SENTENCES[:5]], SENTENCES[:5])
+    run = chunkproof("doctor", "--data", tmp_path / "d", "--json")
+    assert run.code == 1
+    setting = json.dumps({"text": path})
+    assert remedy(run, "text") == f"Set CHUNKPROOF_PAYLOAD_MAP='{setting}'"
+    assert f"CHUNKPROOF_PAYLOAD_MAP='{setting}'" in run.json["set"]
+    assert [row["text"] for row in run.json["samples"]] == SENTENCES[:3]
+    assert "Sentence 1" in chunkproof("doctor", "--data", tmp_path / "d").out
+    monkeypatch.setenv("CHUNKPROOF_PAYLOAD_MAP", setting)
+    assert chunkproof("doctor", "--data", tmp_path / "d").code == 0
+
+
+def test_a_proposal_keeps_the_rows_that_are_set_already(
+    chunkproof: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_embedded(
+        tmp_path / "d", [{"body": text, "link": "https://a.example"} for text in SENTENCES[:5]], SENTENCES[:5]
+    )
+    monkeypatch.setenv("CHUNKPROOF_PAYLOAD_MAP", '{"url": "link"}')
+    run = chunkproof("doctor", "--data", tmp_path / "d", "--json")
+    assert run.json["proposed_payload_map"] == {"url": "link", "text": "body"}
+
+
+def test_a_known_name_with_something_else_in_it_is_questioned(chunkproof: Command, tmp_path: Path) -> None:
+    make_embedded(tmp_path / "d", [{"data": "2025-01-01", "body": text} for text in SENTENCES[:5]], SENTENCES[:5])
+    run = chunkproof("doctor", "--data", tmp_path / "d", "--json")
+    assert findings(run)["text"] == "note"
+    assert remedy(run, "text") == 'If that is the text, set CHUNKPROOF_PAYLOAD_MAP=\'{"text": "body"}\''
+
+
+def test_points_without_payloads_have_no_field_to_propose(chunkproof: Command, tmp_path: Path) -> None:
+    make_embedded(tmp_path / "d", [{} for _ in SENTENCES[:5]], SENTENCES[:5])
+    run = chunkproof("doctor", "--data", tmp_path / "d", "--json")
+    assert run.code == 1
+    assert remedy(run, "text") == "Store each chunk's text in the payload: search returns it from there"
+
+
+def test_texts_stored_twice_are_counted_with_the_call_that_deletes_them(chunkproof: Command, tmp_path: Path) -> None:
+    texts = SENTENCES[:5] * 2
+    make_embedded(tmp_path / "d", [{"text": text, "url": "https://a.example"} for text in texts], texts)
+    run = chunkproof("doctor", "--data", tmp_path / "d", "--json")
+    assert run.code == 0
+    note = next(f for f in run.json["findings"] if f["check"] == "duplicate texts")
+    assert note["message"].startswith("5 texts are stored more than once, 5 points too many")
+    assert note["remedy"] == 'client.delete("c", points_selector=[6, 7, 8, 9, 10])'
+
+
+def test_ids_that_several_points_share_are_reported(chunkproof: Command, tmp_path: Path) -> None:
+    payloads = [{"text": text, "id": f"doc-{number % 2}"} for number, text in enumerate(SENTENCES[:6])]
+    make_embedded(tmp_path / "d", payloads, SENTENCES[:6])
+    run = chunkproof("doctor", "--data", tmp_path / "d", "--json")
+    note = next(f for f in run.json["findings"] if f["check"] == "shared ids")
+    assert note["message"].startswith("id holds ids that several points share (2 ids, 6 points)")
+
+
+def test_the_kind_of_hash_is_named_and_another_one_is_noted(chunkproof: Command, tmp_path: Path) -> None:
+    hashed = [{"text": text, "hash": md5(text.encode()).hexdigest()} for text in SENTENCES[:5]]
+    make_embedded(tmp_path / "a", hashed, SENTENCES[:5])
+    assert chunkproof("doctor", "--data", tmp_path / "a", "--json").json["content_hash"] == "MD5 of text"
+    assert "MD5 of text" in chunkproof("doctor", "--data", tmp_path / "a").out
+    other = [{"text": text, "content_hash": "0123456789abcdef" * 4} for text in SENTENCES[:5]]
+    make_embedded(tmp_path / "b", other, SENTENCES[:5])
+    run = chunkproof("doctor", "--data", tmp_path / "b", "--json")
+    assert (run.json["content_hash"], findings(run)["content_hash"]) == (None, "note")
+
+
+@pytest.mark.server
+def test_vectors_indexes_and_sparse_vectors_are_checked_with_the_calls_that_mend_them(
+    chunkproof: Command,
+    served_qdrant: QdrantServer,
+    server_store: QdrantStore,
+    collection: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    client = sdk(server_store)
+    client.create_collection(
+        collection,
+        vectors_config={"dense": models.VectorParams(size=384, distance=models.Distance.COSINE)},
+        sparse_vectors_config={"words": models.SparseVectorParams()},
+        quantization_config=models.ScalarQuantization(scalar=models.ScalarQuantizationConfig(type="int8")),
+    )
+    points = [
+        models.PointStruct(id=number, vector={"dense": vector}, payload={"text": text, "lang": "en"})
+        for number, (vector, text) in enumerate(zip(embedded(SENTENCES), SENTENCES, strict=True), start=1)
+    ]
+    bare = models.PointStruct(id=99, vector={}, payload={"text": "no vector was made for this one"})
+    client.upsert(collection, [*points, bare], wait=True)
+    suite = tmp_path / "suite.yaml"
+    suite.write_text(
+        "name: filtered\ncases:\n  - {name: a, query_text: x, filters: {lang: en}, expected_keywords: [x]}\n"
+    )
+    monkeypatch.setenv("QDRANT_URL", served_qdrant.url)
+    run = chunkproof("doctor", "--collection", collection, "--suite", suite, "--json")
+    assert run.code == 0, run.out
+    notes = {f["check"]: f for f in run.json["findings"] if f["level"] == "note"}
+    assert notes["points without vectors"]["message"].startswith("1 of 31 points have no vector")
+    assert "scalar" in notes["quantization"]["message"]
+    assert "modifier=Modifier.IDF" in notes["IDF modifier"]["remedy"]
+    assert '"avg_len": 11' in notes["BM25 avg_len"]["remedy"]
+    assert notes["suite filter"]["remedy"] == (
+        f'create_payload_index("{collection}", field_name="lang", field_schema="keyword")'
+    )
+    client.create_payload_index(collection, "lang", models.PayloadSchemaType.KEYWORD, wait=True)
+    again = chunkproof("doctor", "--collection", collection, "--suite", suite, "--json")
+    assert "suite filter" not in findings(again)
+
+
+@pytest.mark.parametrize(
+    ("points", "indexed", "noted"),
+    [(100, 0, False), (100, 50, True), (50_000, 0, True), (50_000, 44_000, True), (50_000, 49_000, False)],
+)
+def test_an_unindexed_share_is_noted_where_it_costs_time(points: int, indexed: int, noted: bool) -> None:
+    description = Description("c", (), points, indexed, "green", {})
+    assert [found.name for found in check_vector_index(description)] == ["vector index"] * noted

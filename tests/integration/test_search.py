@@ -17,7 +17,7 @@ from chunkproof.errors import (
     CollectionNotFoundError,
     CorruptChunkError,
     DimensionMismatchError,
-    EmbeddingError,
+    EmbeddingSizeError,
     NotConfiguredError,
 )
 from chunkproof.models import RetrievalResponse
@@ -287,15 +287,16 @@ def test_a_query_vector_of_another_size_names_both_sizes(either: QdrantStore, co
     assert (caught.value.code, caught.value.status) == ("DIMENSION_MISMATCH", 400)
 
 
-def test_an_embedding_of_another_size_is_a_failure_that_names_both(
+def test_an_embedding_of_another_size_is_a_dimension_mismatch_that_names_both(
     either: QdrantStore, collection: str, compass: CohereEmbedder
 ) -> None:
     fill(either, collection, Point(1, {"text": "x"}, vector=(1.0, 0.0, 0.0)), size=3)
-    with pytest.raises(EmbeddingError) as caught:
+    with pytest.raises(EmbeddingSizeError) as caught:
         ask(make_services(either, collection, compass), query_text="east")
-    assert (caught.value.code, caught.value.status) == ("EMBEDDING_FAILED", 503)
+    assert (caught.value.code, caught.value.status) == ("DIMENSION_MISMATCH", 400)
     assert caught.value.message == (
-        f"Failed to embed query: embed-english-v3.0 returned 2 values, collection {collection} stores 3"
+        f"embed-english-v3.0 makes 2 values, collection {collection} stores 3: "
+        "set CHUNKPROOF_MODEL to the model that made the collection"
     )
 
 

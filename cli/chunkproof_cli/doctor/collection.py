@@ -1,8 +1,8 @@
 """Check a collection without changing it."""
 
-from collections.abc import Callable, Iterator, Mapping
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any
 
 from chunkproof.clients.ports import Point, VectorConfig
@@ -14,15 +14,28 @@ from chunkproof.errors import (
     InvalidParameterError,
     UnsupportedDistanceError,
 )
-from chunkproof.models import CollectionInfo
+from chunkproof.models import CollectionInfo, SearchQuery
 from chunkproof.retrieval.collection import collection_info, find_mapping
 from chunkproof.retrieval.pages import read_first
-from chunkproof.retrieval.payload import lies_in_json_string
+from chunkproof.retrieval.payload import PayloadMap, lies_in_json_string
+from chunkproof.retrieval.search import search
 from chunkproof.retrieval.services import SAMPLE_POINTS, Services
+from chunkproof.retrieval.text_fields import TextField, describe_texts, propose_text_field
 from chunkproof.retrieval.vectors import AGREES, SIMILAR, cosine_with_text
+from chunkproof.suite.cases import Suite
+from chunkproof_cli.doctor.content import check_copies, check_hashes, check_missing_vectors
+from chunkproof_cli.doctor.result import CheckResult, Level
+from chunkproof_cli.doctor.tuning import (
+    check_quantization,
+    check_sparse_vectors,
+    check_suite_filters,
+    check_vector_index,
+)
 
 SAMPLE_ROWS = 3
 COMPARED_CHUNKS = 5
+# A field with texts so many times longer, or so much more varied, is more likely the text.
+MUCH_LONGER = 5
 FILTERED_FIELDS = ("url", "document_id", "timestamp")
 _MODELS_BY_SIZE = {
     384: "all-MiniLM-L6-v2, bge-small or another small model",
@@ -31,24 +44,6 @@ _MODELS_BY_SIZE = {
     1536: "Cohere embed-v4.0 or OpenAI text-embedding-3-small",
     3072: "OpenAI text-embedding-3-large",
 }
-
-
-class Level(StrEnum):
-    """The result of a check: passed, worth knowing, or failed."""
-
-    OK = "ok"
-    NOTE = "note"
-    FAIL = "FAIL"
-
-
-@dataclass(frozen=True)
-class CheckResult:
-    """The result of one check, and how to fix what it found."""
-
-    level: Level
-    name: str
-    message: str
-    remedy: str = ""
 
 
 @dataclass
@@ -64,6 +59,8 @@ class DoctorReport:
     shares: dict[str, float] = field(default_factory=dict)
     checks: list[CheckResult] = field(default_factory=list)
     suggested_settings: list[str] = field(default_factory=list)
+    proposed_map: dict[str, Any] = field(default_factory=dict)
+    content_hash: str | None = None
 
     @property
     def passed(self) -> bool:
@@ -90,6 +87,8 @@ class DoctorReport:
             "verdict": self.verdict,
             "info": self.info.model_dump(mode="json") if self.info else None,
             "payload_map": dict(self.mapping),
+            "proposed_payload_map": self.proposed_map or None,
+            "content_hash": self.content_hash,
             "samples": self.rows,
             "shares": self.shares,
             "findings": [
@@ -100,16 +99,22 @@ class DoctorReport:
         }
 
 
-def check_collection(name: str | None, services: Services, deadline: Callable[[], Deadline]) -> DoctorReport:
-    """Check the named collection, or the only one there is."""
+def check_collection(
+    name: str | None, services: Services, deadline: Callable[[], Deadline], suites: Sequence[Suite] = ()
+) -> DoctorReport:
+    """Check the named collection, or the only one there is, and the filters of these suites."""
     report = DoctorReport(services.store.host, services.store.collections(deadline()))
     report.collection = _choose_collection(name, services, report.collections)
     report.info = collection_info(report.collection, services=services, deadline=deadline())
     page = read_first(services.store, report.collection, deadline(), limit=SAMPLE_POINTS)
     payloads = [dict(point.payload) for point in page.points]
     report.mapping = find_mapping(payloads, services.payloads)
+    better = _propose_text(report.mapping.get("text"), payloads)
+    report.proposed_map = {**_configured_rows(services), "text": better.path} if better else {}
+    # As they would be read with the proposed map, if there is one.
+    reading = PayloadMap({**services.settings.payload_map, "text": (better.path,)}) if better else services.payloads
     report.rows = [
-        {field: services.payloads.value(field, payload) for field in report.mapping}
+        {field: reading.value(field, payload) for field in find_mapping(payloads, reading)}
         for payload in payloads[:SAMPLE_ROWS]
     ]
     report.shares = {
@@ -117,13 +122,24 @@ def check_collection(name: str | None, services: Services, deadline: Callable[[]
         for field in ("text", "url", "document_title", "content_hash")
         if payloads
     }
+    kind = services.hashes(report.collection, deadline()).content_hash
+    report.content_hash = str(kind) if kind else None
+    description = services.store.describe(report.collection, deadline())
     report.checks = [
         *_check_size(report.info),
         *_check_distance(report.collection, services, deadline()),
-        *_check_payload(report.shares),
+        *_check_payload(report, better),
+        *check_hashes(report.collection, report.shares.get("content_hash", 0.0), services, deadline()),
+        *check_copies(report.info, services, deadline),
         *_check_indexes(report, page.points, services),
+        *check_vector_index(description),
+        *check_quantization(description),
+        *check_sparse_vectors(description, page.points, services),
+        *(found for suite in suites for found in check_suite_filters(suite, description, services, deadline)),
         *_check_vectors(report, page.points, services, deadline),
     ]
+    if report.passed:
+        report.checks += _check_search(report, page.points, services, deadline)
     report.suggested_settings = list(_suggest_settings(report, services))
     return report
 
@@ -165,14 +181,42 @@ def _check_distance(collection: str, services: Services, deadline: Deadline) -> 
         yield CheckResult(Level.OK, "distance", f"{config.distance}: scores are cosine similarities")
 
 
-def _check_payload(shares: Mapping[str, float]) -> Iterator[CheckResult]:
+def _configured_rows(services: Services) -> dict[str, Any]:
+    """Return the rows of the configured payload map, as they are written in JSON."""
+    rows = services.settings.payload_map
+    return {name: paths[0] if len(paths) == 1 else list(paths) for name, paths in rows.items()}
+
+
+def _propose_text(current: str | None, payloads: Sequence[dict[str, Any]]) -> TextField | None:
+    """Return a field that holds the text more likely than the one that is read now; None when that one will do."""
+    found = propose_text_field(payloads)
+    if current is None or found is None or found.path == current:
+        return found if current is None else None
+    reading = PayloadMap({"text": (current,)})
+    texts = [text for payload in payloads if isinstance(text := reading.value("text", payload), str) and text]
+    now = describe_texts(current, texts) if texts else None
+    return found if now is None or found.chars * found.variety > MUCH_LONGER * now.chars * now.variety else None
+
+
+def _check_payload(report: DoctorReport, better: TextField | None) -> Iterator[CheckResult]:
+    shares = report.shares
     texts = shares.get("text", 0.0)
+    setting = f"CHUNKPROOF_PAYLOAD_MAP='{json.dumps(report.proposed_map, ensure_ascii=False)}'"
     if shares and texts == 0.0:
+        looks = f"; {better.path} looks like it ({better.chars} characters each)" if better else ""
         yield CheckResult(
             Level.FAIL,
             "text",
-            "The sampled payloads have no text field that Chunkproof knows",
-            'Name its field: CHUNKPROOF_PAYLOAD_MAP=\'{"text": "…"}\'',
+            f"The sampled payloads have no text field that Chunkproof knows{looks}",
+            f"Set {setting}" if better else "Store each chunk's text in the payload: search returns it from there",
+        )
+    elif shares and better:
+        yield CheckResult(
+            Level.NOTE,
+            "text",
+            f"The text is read from {report.mapping['text']}, but {better.path} has longer and more varied texts "
+            f"({better.chars} characters each)",
+            f"If that is the text, set {setting}",
         )
     elif shares:
         level = Level.OK if texts == 1.0 else Level.NOTE
@@ -233,14 +277,15 @@ def _check_vectors(
     model, size = services.embedder.model, services.embedder.dimension
     if size is not None and size != report.info.vector_size:
         yield CheckResult(
-            Level.NOTE,
+            Level.FAIL,
             "vectors",
-            f"Not compared: {model} makes {size} values, the collection stores {report.info.vector_size}",
+            f"{model} makes {size} values, the collection stores {report.info.vector_size}: no search by text works",
             "Set COHERE_API_KEY, and CHUNKPROOF_MODEL to the model that made the collection",
         )
         return
     try:
         config = services.vector_config(report.collection, deadline())
+        yield from check_missing_vectors(report.info, config.name, services, deadline())
         cosines = list(_compute_cosines(report.collection, points, config, services, deadline))
     except EmbeddingSizeError as error:
         remedy = "Set CHUNKPROOF_MODEL to the model that made the collection"
@@ -284,8 +329,31 @@ def _compute_cosines(
 ) -> Iterator[float]:
     ids = [point.id for point in points[:COMPARED_CHUNKS]]
     for point in services.store.fetch(collection, ids, deadline(), with_vector=config.name):
-        if (cosine := cosine_with_text(point, services, deadline)) is not None:
+        if (cosine := cosine_with_text(point, collection, services, deadline)) is not None:
             yield cosine
+
+
+def _check_search(
+    report: DoctorReport, points: tuple[Point, ...], services: Services, deadline: Callable[[], Deadline]
+) -> Iterator[CheckResult]:
+    """Search with the beginning of a stored text: a collection is ready when that works."""
+    texts = (services.payloads.value("text", point.payload) for point in points)
+    question = next((" ".join(text.split()[:10]) for text in texts if isinstance(text, str) and text.strip()), "")
+    if not question or services.embedder is None:
+        return
+    query = SearchQuery.parse({"query_text": question[:200], "collection": report.collection, "top_k": 1})
+    try:
+        found = search(query, services=services, deadline=deadline()).results
+    except ChunkproofError as error:
+        yield CheckResult(Level.FAIL, "search", f"A search for a stored text fails: {error}")
+        return
+    if not found:
+        yield CheckResult(
+            Level.FAIL,
+            "search",
+            "A search for a stored text finds nothing",
+            "Compare the models: set CHUNKPROOF_MODEL to the one that made the collection",
+        )
 
 
 def _suggest_settings(report: DoctorReport, services: Services) -> Iterator[str]:
@@ -294,5 +362,7 @@ def _suggest_settings(report: DoctorReport, services: Services) -> Iterator[str]
         yield f"CHUNKPROOF_COLLECTION={report.collection}"
     if settings.qdrant_url is not None:
         yield f"QDRANT_URL={settings.qdrant_url}"
+    if report.proposed_map and not report.shares.get("text"):
+        yield f"CHUNKPROOF_PAYLOAD_MAP='{json.dumps(report.proposed_map, ensure_ascii=False)}'"
     if report.info and len(report.info.vectors) > 1 and settings.vector_name:
         yield f"CHUNKPROOF_VECTOR_NAME={settings.vector_name}"

@@ -6,7 +6,8 @@ from chunkproof.errors import ChunkproofError, ForbiddenError, NotFoundError
 from chunkproof.models.health import DependencyHealth, Health
 from chunkproof_cli.aws.stack import find_stack
 from chunkproof_cli.connections import open_api_client
-from chunkproof_cli.doctor.collection import CheckResult, DoctorReport, Level
+from chunkproof_cli.doctor.collection import DoctorReport
+from chunkproof_cli.doctor.result import CheckResult, Level
 
 REMEDIES = {
     "Qdrant": "Check QdrantUrl, the key in the secret, and that the functions' network reaches it",

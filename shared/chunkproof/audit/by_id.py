@@ -9,9 +9,10 @@ from chunkproof.audit.findings import (
     missing_finding,
     unverifiable_finding,
 )
-from chunkproof.audit.prepare import ExpectedChunk
+from chunkproof.audit.prepare import ExpectedChunk, encode_id
 from chunkproof.audit.reader import BATCH_SIZE
 from chunkproof.audit.session import Run
+from chunkproof.clients.ports import Point
 from chunkproof.retrieval.lookup import Lookup, parse_point_id
 
 
@@ -43,12 +44,20 @@ def _judge(expected: ExpectedChunk, found: Lookup, run: Run) -> Finding | None:
     payloads = run.reader.services.payloads
     points = found.points.get(expected.chunk_id, [])
     if len(points) > 1 and (point_id := parse_point_id(expected.chunk_id)) is not None:
-        # A document's id can be the id of its first point: then the points that share it have other ids.
-        shown = run.reader.payloads
-        points = [point for point in points if point.id == point_id or shown.id_of(point) == expected.chunk_id]
+        points = [point for point in points if point.id == point_id or not _is_another(point, run)]
     if len(points) > 1:
         return duplicate_finding(expected.entry, {point.id: point for point in points}, len(points), payloads)
     if points:
         return judge(expected, points[0], payloads)
     entry = expected.entry
     return unverifiable_finding(entry, found.blocked_by.message) if found.blocked_by else missing_finding(entry)
+
+
+def _is_another(point: Point, run: Run) -> bool:
+    """Whether a point that was found by the id in its payload is another chunk, which has the id of its point.
+
+    A document's id may be the id of its first point, or the manifest may have the chunk under its point id.
+    """
+    if run.reader.services.payloads.id_path(point.payload) in run.reader.payloads.shared_paths:
+        return True
+    return any(run.manifest.find({encode_id(str(point.id)).encode()}))

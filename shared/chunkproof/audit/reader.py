@@ -49,8 +49,14 @@ class Reader:
 
     @cached_property
     def payloads(self) -> PayloadMap:
-        """How to read the collection: with point ids where several points share the id in their payloads."""
-        return self.services.payloads_of(self.collection, Deadline(CALL_MS))
+        """How to read the collection: with point ids where several points share the id in their payloads.
+
+        Findings only show these ids, so that an audit does not stop when they cannot be found out.
+        """
+        try:
+            return self.retry(lambda name: self.services.payloads_of(name, Deadline(CALL_MS)), self.collection)
+        except (UnavailableError, RateLimitedError):
+            return self.services.payloads
 
     def pages(self, start: PointId | None) -> Iterator[Page]:
         """Yield the collection from this point on; a thread reads a page or two ahead."""

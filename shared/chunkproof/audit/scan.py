@@ -66,9 +66,13 @@ class _Join:
             self._consume()
         if not claimed_own:
             # Claimed by its point id alone, its payload id may still be another chunk of the manifest.
-            if claimed and str(point.id) in (own_id, self._run.reader.payloads.id_of(point)):
+            if claimed and (own_id == str(point.id) or self._has_shared_id(point)):
                 return
             self._run.log_stray(own_id, point.id, claimed=claimed)
+
+    def _has_shared_id(self, point: Point) -> bool:
+        """Whether the id in the payload is not the chunk's but, most likely, its document's."""
+        return self._services.payloads.id_path(point.payload) in self._run.reader.payloads.shared_paths
 
     def skip_to(self, key: str | None) -> None:
         """Log the chunks expected before this key, or all that are left, as absent."""

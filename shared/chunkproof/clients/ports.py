@@ -5,7 +5,7 @@ Only the client that implements a protocol imports the SDK behind it, and it tra
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
 
@@ -74,6 +74,7 @@ class Description:
     """A collection's vectors, indexes and counts, as the store reports them.
 
     `indexed_fields` maps a payload field to the type of its index. With `needs_indexes`, filters may use only those.
+    `sparse_vectors` maps the name of a sparse vector to its modifier. `quantization` is how vectors are compressed.
     """
 
     name: str
@@ -83,6 +84,8 @@ class Description:
     status: str
     indexed_fields: Mapping[str, str]
     needs_indexes: bool = False
+    sparse_vectors: Mapping[str, str | None] = field(default_factory=dict)
+    quantization: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,7 +77,14 @@ class HasId:
     ids: tuple[int | str, ...]
 
 
-Condition = AnyOf | Between | Absent | Either | All | Not | HasId
+@dataclass(frozen=True, slots=True)
+class HasVector:
+    """The point has the vector of this name."""
+
+    name: str
+
+
+Condition = AnyOf | Between | Absent | Either | All | Not | HasId | HasVector
 
 
 def parse_filters(value: Any) -> tuple[Condition, ...]:
@@ -129,7 +136,7 @@ def fields_of(conditions: tuple[Condition, ...]) -> Iterator[AnyOf | Between | A
     for condition in conditions:
         if isinstance(condition, Not | Either | All):
             yield from fields_of(condition.conditions)
-        elif not isinstance(condition, HasId):
+        elif not isinstance(condition, HasId | HasVector):
             yield condition
 
 

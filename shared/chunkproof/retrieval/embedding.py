@@ -61,9 +61,7 @@ class QueryEmbedder:
         vector, embedded_at = kept
         if len(vector) != size:
             self._forget(key)  # do not cache a wrong size: the service may be right next time
-            raise EmbeddingSizeError(
-                f"{self.embedder.model} returned {len(vector)} values, collection {collection} stores {size}"
-            )
+            raise EmbeddingSizeError(self.embedder.model, len(vector), collection, size)
         if not cached:
             self._remember(key, kept)
         return QueryEmbedding(vector, cached, watch.ms(), embedded_at)

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from chunkproof.deadline import Deadline
 from chunkproof.errors import InvalidParameterError
-from chunkproof.models.filters import Absent, All, AnyOf, Between, Condition, Either, HasId, Not
+from chunkproof.models.filters import Absent, All, AnyOf, Between, Condition, Either, HasId, HasVector, Not
 from chunkproof.retrieval.payload import PayloadMap, lies_in_json_string
 from chunkproof.retrieval.services import Sample, Services
 
@@ -25,7 +25,7 @@ def _map_condition(condition: Condition, sample: Sample, payloads: PayloadMap) -
             return Not(tuple(_map_condition(c, sample, payloads) for c in inner))
         case Either(inner) | All(inner):
             return type(condition)(tuple(_map_condition(c, sample, payloads) for c in inner))
-        case HasId():
+        case HasId() | HasVector():
             return condition
         case AnyOf() | Between() | Absent():
             paths = _paths_of(condition.field, sample, payloads)

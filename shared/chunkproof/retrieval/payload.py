@@ -129,7 +129,7 @@ class PayloadMap:
         LlamaIndex puts a node's metadata before its text, using templates that it stores with the node.
         """
         text = self.text_of(point)
-        node = _parsed(point.payload.get("_node_content"))
+        node = parse_json_object(point.payload.get("_node_content"))
         if not isinstance(node, Mapping) or not isinstance(node.get("metadata"), Mapping):
             return text
         excluded = node.get("excluded_embed_metadata_keys")
@@ -298,7 +298,7 @@ def _at(path: str, payload: Mapping[str, Any]) -> Any:
     value: Any = payload
     for step in path.split("."):
         if isinstance(value, str):
-            value = _parsed(value)
+            value = parse_json_object(value)
         if not isinstance(value, Mapping) or step not in value:
             return None
         value = value[step]
@@ -313,7 +313,8 @@ def _reached(path: str, payload: Mapping[str, Any]) -> Any:
     return value
 
 
-def _parsed(text: Any) -> Any:
+def parse_json_object(text: Any) -> Any:
+    """Parse a string that holds a JSON object; None for anything else."""
     if not isinstance(text, str) or not text.lstrip().startswith("{"):
         return None
     try:

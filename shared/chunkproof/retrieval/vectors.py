@@ -19,7 +19,9 @@ AGREES = 0.99
 SIMILAR = 0.90
 
 
-def cosine_with_text(point: Point, services: Services, deadline: Callable[[], Deadline]) -> float | None:
+def cosine_with_text(
+    point: Point, collection: str, services: Services, deadline: Callable[[], Deadline]
+) -> float | None:
     """Embed the text of a point and return the cosine with its vector.
 
     None when they cannot be compared: the point came without a vector, or has no text that the model can embed.
@@ -35,9 +37,7 @@ def cosine_with_text(point: Point, services: Services, deadline: Callable[[], De
     except (CorruptChunkError, QueryTooLongError):
         return None
     if len(fresh) != len(point.vector):
-        raise EmbeddingSizeError(
-            f"{embedder.model} makes {len(fresh)} values, the collection stores {len(point.vector)}"
-        )
+        raise EmbeddingSizeError(embedder.model, len(fresh), collection, len(point.vector))
     return cosine(fresh, point.vector)
 
 

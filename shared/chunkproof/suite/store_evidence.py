@@ -59,7 +59,7 @@ class StoreEvidence(ApiEvidence):
 
     def measure_fit(self, key: str, case: TestCase) -> VectorFit | None:
         """Embed the texts of its chunks, and of some others, and compare them with the stored vectors."""
-        cosines = dict(self._cosines(self._points(key, case), self._payloads(case)))
+        cosines = dict(self._cosines(self._points(key, case), case))
         if not cosines or self._services.embedder is None:
             return None
         worst = min(cosines, key=lambda chunk: cosines[chunk])
@@ -129,15 +129,16 @@ class StoreEvidence(ApiEvidence):
             page = read_page(
                 self._services.store, collection, self._deadline(), limit=COMPARED_CHUNKS, with_vector=name
             )
-            self._usual[collection] = dict(self._cosines(page.points, self._payloads(case)))
+            self._usual[collection] = dict(self._cosines(page.points, case))
         return self._usual[collection]
 
     def _payloads(self, case: TestCase) -> PayloadMap:
         return self._services.payloads_of(self._services.resolve_collection(case.collection_name), self._deadline())
 
-    def _cosines(self, points: Sequence[Point], payloads: PayloadMap) -> Iterator[tuple[str, float]]:
+    def _cosines(self, points: Sequence[Point], case: TestCase) -> Iterator[tuple[str, float]]:
+        payloads, collection = self._payloads(case), self._services.resolve_collection(case.collection_name)
         for point in points:
-            if (found := cosine_with_text(point, self._services, self._deadline)) is not None:
+            if (found := cosine_with_text(point, collection, self._services, self._deadline)) is not None:
                 yield payloads.id_of(point), found
 
     def _text(self, point: Point) -> str:

@@ -13,6 +13,7 @@ from chunkproof.models.filters import (
     Condition,
     Either,
     HasId,
+    HasVector,
     Not,
     Scalar,
     fields_of,
@@ -66,6 +67,8 @@ def _condition(condition: Condition) -> Json:
             return _range(condition)
         case HasId(ids):
             return {"has_id": list(ids)}
+        case HasVector(name):
+            return {"has_vector": name}
         case Absent(field):
             return {"is_empty": {"key": qdrant_key(field)}}
         case AnyOf(field, values):

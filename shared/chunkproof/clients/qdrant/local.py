@@ -80,7 +80,7 @@ class LocalStore(QdrantStore):
         """Return the current vectors, indexes and counts of a collection."""
         with self._translate_errors(collection):
             info = self.client.get_collection(collection)
-        params = info.config.params.model_dump(mode="json", include={"vectors"})
+        params = info.config.params.model_dump(mode="json", include={"vectors", "sparse_vectors"})
         return Description(
             name=collection,
             vectors=tuple(dense_vector_configs(params["vectors"])),
@@ -88,6 +88,9 @@ class LocalStore(QdrantStore):
             indexed_vectors_count=info.indexed_vectors_count or 0,
             status=info.status.value,
             indexed_fields={},
+            sparse_vectors={
+                name: (sparse or {}).get("modifier") for name, sparse in (params.get("sparse_vectors") or {}).items()
+            },
         )
 
     def nearest(self, query: NearestQuery, deadline: Deadline) -> list[Point]:

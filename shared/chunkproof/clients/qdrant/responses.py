@@ -33,6 +33,7 @@ class Params(TypedDict):
     """The dense vectors: one without a name, or several by name; absent when all vectors are sparse."""
 
     vectors: NotRequired[Vector | dict[str, Vector] | None]
+    sparse_vectors: NotRequired[dict[str, Any] | None]
 
 
 class StrictMode(TypedDict):
@@ -47,6 +48,7 @@ class Config(TypedDict):
 
     params: Params
     strict_mode_config: NotRequired[StrictMode | None]
+    quantization_config: NotRequired[dict[str, Any] | None]
 
 
 class Index(TypedDict):

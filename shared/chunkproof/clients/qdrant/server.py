@@ -69,6 +69,11 @@ class ServerStore(QdrantStore):
             status=info["status"],
             indexed_fields={name: index["data_type"] for name, index in info["payload_schema"].items()},
             needs_indexes=bool(strict.get("enabled") and strict.get("unindexed_filtering_retrieve") is False),
+            sparse_vectors={
+                name: (params or {}).get("modifier")
+                for name, params in (info["config"]["params"].get("sparse_vectors") or {}).items()
+            },
+            quantization=next(iter(info["config"].get("quantization_config") or ()), None),
         )
 
     def nearest(self, query: NearestQuery, deadline: Deadline) -> list[Point]:
