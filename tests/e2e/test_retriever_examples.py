@@ -3,8 +3,8 @@
 Those of a framework run in an environment of its own, which has the framework and what Chunkproof needs:
 `TEST_RETRIEVER_ENVIRONMENTS` names the folder with the virtual environments `langchain`, `llamaindex` and `haystack`.
 
-    langchain:   pip install "chunkproof[local]" langchain-qdrant langchain-cohere
-    llamaindex:  pip install "chunkproof[local]" llama-index-vector-stores-qdrant llama-index-embeddings-cohere
+    langchain:   pip install "chunkproof[local]" langchain-qdrant
+    llamaindex:  pip install "chunkproof[local]" llama-index-vector-stores-qdrant
     haystack:    pip install "chunkproof[local]" qdrant-haystack cohere-haystack
 """
 
