@@ -13,10 +13,13 @@ const [pipeline, file, url, modules] = process.argv.slice(2);
 const require = createRequire(join(modules, "index.js"));
 const load = (name) => import(pathToFileURL(require.resolve(name)).href);
 const vectors = JSON.parse(readFileSync(file, "utf-8"));
-const texts = Object.keys(vectors);
+const texts = Object.keys(vectors).filter((text) => !text.startsWith("title: "));
 const whole = (text) => texts.some((part) => text !== part && text.startsWith(`${part}\n\n`));
 // A splitter may trim a chunk, and a store embeds a word to learn the size.
 const find = (text) => vectors[text] ?? vectors[texts.find((part) => part.trim() === text.trim()) ?? texts[0]];
+const fail = (text) => {
+  throw new Error(`no vector of ${JSON.stringify(text)}`);
+};
 const sources = texts.filter(whole).map((text, number) => ({
   text,
   url: `https://docs.example.com/pages/${number}`,
@@ -51,8 +54,7 @@ const writers = {
       await load("llamaindex");
     class Stub extends BaseEmbedding {
       async getTextEmbedding(text) {
-        // Metadata precedes the text that is embedded.
-        return vectors[texts.find((part) => !whole(part) && text.includes(part))];
+        return vectors[text] ?? fail(text);
       }
     }
     Settings.embedModel = new Stub();

@@ -93,7 +93,7 @@ def write_mem0(url: str, collection: str, embed: Embed) -> None:
 
 def write_agno(url: str, collection: str, embed: Embed) -> None:
     """Insert files into a `Knowledge` with a Qdrant vector database."""
-    from agno.knowledge.chunking.recursive import RecursiveChunking
+    from agno.knowledge.chunking.document import DocumentChunking
     from agno.knowledge.embedder.base import Embedder
     from agno.knowledge.knowledge import Knowledge
     from agno.knowledge.reader.text_reader import TextReader
@@ -110,7 +110,7 @@ def write_agno(url: str, collection: str, embed: Embed) -> None:
     for source in SOURCES:
         file = Path(tempfile.mkdtemp()) / f"{source.title}.txt"
         file.write_bytes(source.text.encode())
-        reader = TextReader(chunking_strategy=RecursiveChunking(chunk_size=420, overlap=0))
+        reader = TextReader(chunking_strategy=DocumentChunking(chunk_size=420, overlap=0))
         knowledge.insert(name=source.title, path=str(file), metadata={"url": source.url}, reader=reader)
 
 
@@ -296,10 +296,16 @@ EXPORTED = ("langchainjs", "llamaindexts", "mastra")
 
 
 def write_vectors(file: Path) -> None:
-    """Embed every chunk, and every whole source, with the local model."""
+    """Embed every chunk, and every whole source, with the local model; also as LlamaIndexTS embeds them."""
     from generate_frameworks import dense
 
     texts = [text for source in SOURCES for text in (*source.chunks, source.text)]
+    # LlamaIndexTS embeds a node's metadata with its text.
+    texts += [
+        f"title: Page {number}\nurl: https://docs.example.com/pages/{number}\n\n{text}"
+        for number, source in enumerate(SOURCES)
+        for text in (*source.chunks, source.text)
+    ]
     file.write_text(json.dumps(dict(zip(texts, dense(texts), strict=True))), encoding="utf-8")
 
 
@@ -314,7 +320,7 @@ def save(http: httpx.Client, name: str, versions: dict[str, str]) -> None:
 
 
 def find_vector(text: str, known: dict[str, list[float]]) -> list[float]:
-    """Return the text's vector; for one that a pipeline has changed or cut, that of the chunk with most of its words."""
+    """Return the text's vector; where a pipeline changed the text, that of the chunk with most of its words."""
     words = set(text.split())
     return known.get(text) or known[max(known, key=lambda chunk: len(words & set(chunk.split())) / len(chunk))]
 
