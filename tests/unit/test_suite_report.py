@@ -189,6 +189,7 @@ def test_junit_skips_cases_that_were_not_run() -> None:
 
     with pytest.raises(InterruptedRun) as stopped:
         run_suite(RunPlan(made, "s", made.cases), Backend(answers))
+    assert (stopped.value.report.verdict.exit_code, stopped.value.report.verdict.outcome) == (3, "not judged")
     text = FORMATS[".xml"](stopped.value.report)
     xmlschema.XMLSchema(DATA / "junit.xsd").validate(ET.fromstring(text))
     assert len(ET.fromstring(text).findall(".//skipped")) == 1
@@ -218,3 +219,23 @@ def test_text_starts_with_the_summary_and_adds_the_criteria() -> None:
     text = FORMATS[".txt"](found)
     assert text.startswith(found.validation.to_summary())
     assert "SC-006 Cases with the same verdict in every run: – (100 %) – not judged: one run" in text
+
+
+def test_every_format_names_the_criterion_that_decided_the_exit_code() -> None:
+    made = suite(
+        *({"name": f"c{n}", "query_text": "q", "expected_doc_ids": ["a"]} for n in range(5)), limits={"SC-001": 5}
+    )
+    found = run_suite(RunPlan(made, "suite.yaml", made.cases), Backend(lambda _: answer(chunk("a"))))
+    line = "5 of 5 cases passed, 0 failed; SC-001 not met: 7 ms, limit 5 ms"
+    assert (found.verdict.exit_code, found.verdict.line) == (1, line)
+    for extension in (".json", ".txt", ".md", ".xml", ".html"):
+        assert line in FORMATS[extension](found), extension
+    ignored = found.without_latency()
+    assert (ignored.verdict.exit_code, ignored.verdict.line) == (0, f"{line} (ignored)")
+
+
+def test_the_verdict_names_failed_cases_and_error_codes() -> None:
+    assert mixed().verdict.line == (
+        "1 of 3 cases passed, 1 failed, 1 could not be judged; failed: bad; not judged: QDRANT_UNAVAILABLE; "
+        "SC-003 not met: 50 %, limit 95 %"
+    )

@@ -208,7 +208,8 @@ def run(
     how["judge_latency"] = judge_latency or any(key in LATENCY_IDS for key, _ in limits)
     _print_findings(found)
     if baseline and earlier:
-        check_baseline(found.suite.name, found.suite.cases, earlier, baseline)
+        selected = Selection(how["names"], how["tags"]).select(found.suite)
+        check_baseline(found.suite.name, selected, earlier, baseline)
     if stack:
         collection = choose_collection(found, given, in_stack=True)
         report = run_in_cloud(stack, found.suite, source_name(source.path), collection)

@@ -105,10 +105,10 @@ def _gate_code(gate: Gate, results: Sequence[TestCaseResult]) -> int:
 
 
 def _error_code(results: Sequence[TestCaseResult]) -> int:
-    """Return 2 if all errors are of wrong input, 3 if some are of a service, 0 without errors."""
+    """Return 2 if all errors are of wrong input, 3 if some are not or a case was not run, 0 without errors."""
     wrong = InvalidParameterError, NotFoundError, ForbiddenError, RequestTooLargeError, ResponseTooLargeError
     wrong_codes = {kind.code for base in wrong for kind in error_classes(base)} - {ChunkNotFoundError.code}
-    codes = {result.error_code for result in results if result.status is TestStatus.ERROR}
+    codes = {result.error_code for result in results if not result.status.is_judged}
     if not codes:
         return 0
     return WRONG_INPUT if codes <= wrong_codes else COULD_NOT_JUDGE
