@@ -1,6 +1,7 @@
 """A click group that imports a command only when it runs."""
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
 
@@ -30,6 +31,17 @@ class LazyGroup(click.Group):
         module = import_module(f"chunkproof_cli.commands.{self._prefix}{name}")
         command: click.Command = getattr(module, name)
         return command
+
+    def resolve_command(
+        self, context: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; suggest one that resembles an unknown name."""
+        name = args[0]
+        if name not in self.summaries and not name.startswith("-"):
+            near = get_close_matches(name, self.summaries, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            context.fail(f"No such command {name!r}.{hint}")
+        return super().resolve_command(context, args)
 
     def format_commands(self, _context: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the table of commands from the summaries."""

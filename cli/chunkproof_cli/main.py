@@ -96,7 +96,7 @@ def _print_error(error: ChunkproofError) -> None:
 
     for message in error.messages:
         click.echo(escape_controls(message), err=True)
-    if isinstance(error, CollectionNotFoundError):
+    if isinstance(error, CollectionNotFoundError) and len(error.messages) == 1:
         click.echo("Name one with --collection or CHUNKPROOF_COLLECTION; chunkproof doctor lists them.", err=True)
     if "--json" in sys.argv:
         detail = {"code": error.code, "message": error.message}

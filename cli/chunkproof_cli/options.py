@@ -26,16 +26,26 @@ class Options:
 
 def common_options(command: Command) -> Command:
     """Add `--collection`, `--data` and `--json`; `parse_options` makes one `Options` of them."""
+    add_json = click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")
+    decorated: Command = store_options(add_json(command))
+    return decorated
+
+
+def store_options(command: Command) -> Command:
+    """Add `--collection` and `--data`, for a command that prints no result."""
     decorated: Any = command
     for option in (
-        click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output."),
         click.option(
             "--data",
             type=click.Path(path_type=Path, file_okay=False),
             metavar="DIR",
             help="Folder of the embedded store, which is used when QDRANT_URL is not set.",
         ),
-        click.option("--collection", metavar="NAME", help="Name of the collection; CHUNKPROOF_COLLECTION by default."),
+        click.option(
+            "--collection",
+            metavar="NAME",
+            help="Name of the collection; CHUNKPROOF_COLLECTION by default, else the store's only one.",
+        ),
     ):
         decorated = option(decorated)
     return decorated  # type: ignore[no-any-return]
@@ -97,10 +107,10 @@ def reject_api(reason: str) -> Callable[[Command], Command]:
         if url is not None:
             raise click.BadParameter(reason, param_hint="--api")
 
-    return click.option("--api", metavar="URL", callback=refuse, expose_value=False, help=f"Not available: {reason}.")
+    return click.option("--api", metavar="URL", callback=refuse, expose_value=False, hidden=True)
 
 
-def parse_options(collection: str | None, data: Path | None, as_json: bool, api: str | None = None) -> Options:
+def parse_options(collection: str | None, data: Path | None, as_json: bool = False, api: str | None = None) -> Options:
     """Return the common options, with defaults for those that are not set."""
     if collection is not None and not collection.strip():
         raise click.BadParameter("it is empty; name a collection", param_hint="--collection")

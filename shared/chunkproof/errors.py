@@ -154,8 +154,9 @@ class CollectionNotFoundError(NotFoundError):
 
     code = "COLLECTION_NOT_FOUND"
 
-    def __init__(self, name: str) -> None:
-        super().__init__(f"Collection {name} not found")
+    def __init__(self, name: str, hint: str | None = None) -> None:
+        super().__init__(f"Collection {name} not found", *([hint] if hint else []))
+        self.name = name
 
 
 class MethodNotAllowedError(ChunkproofError):

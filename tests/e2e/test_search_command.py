@@ -34,7 +34,7 @@ def test_an_unknown_collection_is_not_mistaken_for_no_hits(handbook: Command) ->
     run = handbook("search", "anything", "--collection", "handbok", "--json")
     assert run.code == 2
     assert run.json["error"] == {"code": "COLLECTION_NOT_FOUND", "message": "Collection handbok not found"}
-    assert "chunkproof doctor lists them" in run.err
+    assert "Did you mean handbook?" in run.err
 
 
 def test_a_question_longer_than_the_model_reads_is_refused(handbook: Command) -> None:

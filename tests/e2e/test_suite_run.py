@@ -266,7 +266,7 @@ def test_a_service_that_is_down_ends_with_3_and_no_failed_case(
     assert [case["status"] for case in run.json["result"]["test_results"]] == ["error", "error"]
     assert run.json["validation"]["connection_status"] == "failed"
     assert run.json["result"]["failed"] == 0
-    assert "1 failed calls were retried by the transport, each once" in run.err
+    assert "2 failed calls were retried by the transport, each once" in run.err
     assert 'failures="0" errors="2"' in (tmp_path / "r.xml").read_text()
 
 

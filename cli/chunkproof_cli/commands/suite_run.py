@@ -211,7 +211,7 @@ def run(
         selected = Selection(how["names"], how["tags"]).select(found.suite)
         check_baseline(found.suite.name, selected, earlier, baseline)
     if stack:
-        collection = choose_collection(found, given, in_stack=True)
+        collection = choose_collection(found, given)
         report = run_in_cloud(stack, found.suite, source_name(source.path), collection)
     else:
         try:

@@ -6,7 +6,6 @@ from typing import Any, TypeVar
 
 import click
 
-from chunkproof.settings import Settings
 from chunkproof.suite.files.read import Source, SuiteFile
 from chunkproof_cli.files.objects import FileOrObject
 from chunkproof_cli.options import Options, explicit_collection
@@ -39,11 +38,10 @@ def pop_source(options: dict[str, Any]) -> Source:
     return Source(options.pop("path"), options.pop("split"), options.pop("qrels"), options.pop("top_k"))
 
 
-def choose_collection(found: SuiteFile, given: Options, *, in_stack: bool = False) -> str | None:
+def choose_collection(found: SuiteFile, given: Options) -> str | None:
     """Return the collection of cases that name none: the option's, the suite's, else the setting's.
 
-    None leaves the choice to the stack.
+    None leaves the choice to the backend: the setting of a stack, or the only collection of a store.
     """
     named = given.collection or found.suite.collection
-    remote = in_stack or given.api
-    return named or (explicit_collection(given) if remote else Settings.from_env().collection)
+    return named or explicit_collection(given)
