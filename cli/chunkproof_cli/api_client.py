@@ -30,10 +30,14 @@ from chunkproof_cli.output import escape_controls
 Response = TypeVar("Response", bound=Model)
 
 
-class ApiUnavailableError(UnavailableError):
+class ApiUnavailableError(UnavailableError, ConnectionError):
     """The API could not be reached, or its response is not one of Chunkproof's."""
 
     code = "API_UNAVAILABLE"
+
+
+class ApiTimeoutError(ApiUnavailableError, TimeoutError):
+    """The API did not respond in time."""
 
 
 class ApiClient:
@@ -95,7 +99,7 @@ class ApiClient:
                 headers=self._add_credentials(method, path, content, headers),
             )
         except httpx.TimeoutException:
-            raise ApiUnavailableError(f"{self._url} did not answer in time") from None
+            raise ApiTimeoutError(f"{self._url} did not answer in time") from None
         except httpx.TransportError as error:
             raise ApiUnavailableError(f"{self._url} could not be reached ({_describe(error)}); check --api") from None
         except httpx.HTTPError:

@@ -1,4 +1,128 @@
-"""Chunkproof: retrieval that proves it returns what was stored."""
+"""Chunkproof: retrieval that proves it returns what was stored.
+
+    import chunkproof
+
+    with chunkproof.connect(collection="handbook") as proof:
+        for result in proof.search("How do I rotate a key?").results:
+            print(result.rank, result.similarity_score, result.metadata.url)
+
+What `__all__` lists is stable; docs/python.md describes it. Names are imported when they are first used, because a
+Lambda function imports this package and needs few of them.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 CONTRACT_VERSION = "1.0"
+
+if TYPE_CHECKING:
+    from chunkproof.audit.report import AuditReport
+    from chunkproof.client import Chunkproof, connect
+    from chunkproof.errors import (
+        AmbiguousIdError,
+        ChunkNotFoundError,
+        ChunkproofError,
+        CollectionNotFoundError,
+        DimensionMismatchError,
+        EmbeddingError,
+        EmbeddingTimeoutError,
+        IndexRequiredError,
+        InvalidParameterError,
+        NotConfiguredError,
+        QueryTooLongError,
+        RateLimitedError,
+        VectorStoreTimeoutError,
+        VectorStoreUnavailableError,
+    )
+    from chunkproof.models import (
+        ChunkMetadata,
+        CollectionInfo,
+        ExecutionMetadata,
+        RetrievalQuery,
+        RetrievalResponse,
+        SearchQuery,
+        SearchResult,
+        ValidationResult,
+    )
+    from chunkproof.models.retrieval_result import RetrievalResult
+    from chunkproof.settings import Settings
+    from chunkproof.suite.cases import Suite
+    from chunkproof.suite.judge import MissingDocumentError, PerformanceError, RelevanceError
+    from chunkproof.suite.outcome import TestCaseResult as TestCase
+    from chunkproof.suite.outcome import TestStatus
+    from chunkproof.suite.report import SuiteReport, TestSuiteResult
+    from chunkproof.suite.validation_report import ValidationReport
+
+__all__ = [
+    "CONTRACT_VERSION",
+    "AmbiguousIdError",
+    "AuditReport",
+    "ChunkMetadata",
+    "ChunkNotFoundError",
+    "Chunkproof",
+    "ChunkproofError",
+    "CollectionInfo",
+    "CollectionNotFoundError",
+    "DimensionMismatchError",
+    "EmbeddingError",
+    "EmbeddingTimeoutError",
+    "ExecutionMetadata",
+    "IndexRequiredError",
+    "InvalidParameterError",
+    "MissingDocumentError",
+    "NotConfiguredError",
+    "PerformanceError",
+    "QueryTooLongError",
+    "RateLimitedError",
+    "RelevanceError",
+    "RetrievalQuery",
+    "RetrievalResponse",
+    "RetrievalResult",
+    "SearchQuery",
+    "SearchResult",
+    "Settings",
+    "Suite",
+    "SuiteReport",
+    "TestCase",
+    "TestStatus",
+    "TestSuiteResult",
+    "ValidationReport",
+    "ValidationResult",
+    "VectorStoreTimeoutError",
+    "VectorStoreUnavailableError",
+    "__version__",
+    "connect",
+]
+
+_ELSEWHERE = {
+    "AuditReport": "audit.report",
+    "Chunkproof": "client",
+    "connect": "client",
+    "MissingDocumentError": "suite.judge",
+    "PerformanceError": "suite.judge",
+    "RelevanceError": "suite.judge",
+    "RetrievalResult": "models.retrieval_result",
+    "Settings": "settings",
+    "Suite": "suite.cases",
+    "SuiteReport": "suite.report",
+    "TestStatus": "suite.outcome",
+    "TestSuiteResult": "suite.report",
+    "ValidationReport": "suite.validation_report",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name == "TestCase":  # with status and results; a suite file's cases have neither
+        value = import_module("chunkproof.suite.outcome").TestCaseResult
+    else:
+        module = _ELSEWHERE.get(name, "errors" if name.endswith("Error") else "models")
+        value = getattr(import_module(f"{__name__}.{module}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -18,7 +18,8 @@ ChunkproofError
 ├── RateLimitedError               RATE_LIMITED          429
 ├── UnavailableError                                     503
 │   ├── EmbeddingError             EMBEDDING_FAILED
-│   │   └── EmbeddingTimeoutError  EMBEDDING_TIMEOUT
+│   │   ├── EmbeddingTimeoutError  EMBEDDING_TIMEOUT
+│   │   └── EmbeddingConnectionError
 │   ├── VectorStoreUnavailableError  QDRANT_UNAVAILABLE
 │   │   ├── VectorStoreTimeoutError  QDRANT_TIMEOUT
 │   │   └── VectorStoreRefusedError
@@ -27,6 +28,8 @@ ChunkproofError
 │       └── SettingsError
 ├── CorruptChunkError              CORRUPT_CHUNK         500
 └── InternalError                  INTERNAL              500
+
+A wrong value is also a `ValueError`, a lost connection a `ConnectionError` and a timeout a `TimeoutError`.
 """
 
 from collections.abc import Sequence
@@ -43,7 +46,8 @@ class ChunkproofError(Exception):
     status: ClassVar[HTTPStatus] = HTTPStatus.INTERNAL_SERVER_ERROR
 
     def __init__(self, *messages: str, retry_after: float | None = None) -> None:
-        super().__init__(*messages)
+        # Not super(): of some kinds the next class is OSError, which takes two arguments for an errno and its meaning.
+        Exception.__init__(self, *messages)
         self.messages: tuple[str, ...] = messages or ("Internal server error",)
         self.retry_after = retry_after
 
@@ -61,7 +65,7 @@ def error_classes(kind: type[ChunkproofError] = ChunkproofError) -> list[type[Ch
     return [kind, *(deeper for child in kind.__subclasses__() for deeper in error_classes(child))]
 
 
-class InvalidParameterError(ChunkproofError):
+class InvalidParameterError(ChunkproofError, ValueError):
     """The request breaks a rule; each broken rule has its own message."""
 
     code, status = "INVALID_REQUEST", HTTPStatus.BAD_REQUEST
@@ -198,13 +202,17 @@ class EmbeddingError(UnavailableError):
         super().__init__(f"Failed to embed query: {reason}", retry_after=retry_after)
 
 
-class EmbeddingTimeoutError(EmbeddingError):
+class EmbeddingTimeoutError(EmbeddingError, TimeoutError):
     """The embedder did not respond within the time left."""
 
     code = "EMBEDDING_TIMEOUT"
 
 
-class VectorStoreUnavailableError(UnavailableError):
+class EmbeddingConnectionError(EmbeddingError, ConnectionError):
+    """The embedder could not be reached, or closed the connection."""
+
+
+class VectorStoreUnavailableError(UnavailableError, ConnectionError):
     """Qdrant could not be reached, or failed."""
 
     code = "QDRANT_UNAVAILABLE"
@@ -213,7 +221,7 @@ class VectorStoreUnavailableError(UnavailableError):
         super().__init__(f"Qdrant service unavailable at {host}", reason, retry_after=retry_after)
 
 
-class VectorStoreTimeoutError(VectorStoreUnavailableError):
+class VectorStoreTimeoutError(VectorStoreUnavailableError, TimeoutError):
     """Qdrant did not respond within the time left."""
 
     code = "QDRANT_TIMEOUT"
@@ -235,7 +243,7 @@ class NotConfiguredError(UnavailableError):
     code = "NOT_CONFIGURED"
 
 
-class SettingsError(NotConfiguredError):
+class SettingsError(NotConfiguredError, ValueError):
     """A setting has a value that is not allowed; the message names the variable."""
 
 

@@ -27,7 +27,8 @@ def result(**fields: object) -> SearchResult:
 
 
 def success(*results: SearchResult) -> dict[str, object]:
-    response = RetrievalResponse(query="q", query_id="id", status="success", results=results, execution=EXECUTION)
+    execution = EXECUTION.model_copy(update={"result_count": len(results)})
+    response = RetrievalResponse(query="q", query_id="id", status="success", results=results, execution=execution)
     return json.loads(response.to_json())
 
 

@@ -23,7 +23,7 @@ from chunkproof.suite.files.read import SuiteFile, read_source
 from chunkproof.suite.limits import LATENCY_IDS, CriteriaLimits
 from chunkproof.suite.outcome import TestCaseResult
 from chunkproof.suite.report import SuiteReport
-from chunkproof.suite.run import InterruptedRun, RunPlan, run_suite
+from chunkproof.suite.run import SERVER_JOBS, InterruptedRun, RunPlan, run_suite
 from chunkproof_cli.aws.suites import run_in_cloud
 from chunkproof_cli.commands.suite_source import choose_collection, pop_source, source_options
 from chunkproof_cli.files.objects import FileOrObject, source_name
@@ -52,7 +52,6 @@ from chunkproof_cli.suites.compare import Tolerance, check_baseline, compare
 from chunkproof_cli.suites.diagnose import make_diagnoser
 from chunkproof_cli.suites.select import NothingFailingError, Selection, load_report, resume
 
-SERVER_JOBS = 4
 SHOWN_FINDINGS = 5
 INTERRUPTED = 130
 # Options that only a run in this process supports.

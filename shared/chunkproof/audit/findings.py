@@ -12,6 +12,7 @@ from chunkproof.audit.prepare import ExpectedChunk, encode_id, format_line
 from chunkproof.clients.ports import Point, PointId
 from chunkproof.errors import CorruptChunkError
 from chunkproof.models import Mismatch, Model
+from chunkproof.models.base import AS_STORED
 from chunkproof.models.json import display_name
 from chunkproof.retrieval.integrity import compare, compare_with_hash
 from chunkproof.retrieval.payload import PayloadMap
@@ -62,6 +63,8 @@ FAULTS = tuple(kind for kind in Kind if kind not in (Kind.MATCH, Kind.VECTOR_OK)
 
 class MetadataDifference(Model):
     """A field that differs from the manifest; `stored` is null when the field is not stored."""
+
+    model_config = AS_STORED
 
     field: str
     stored: JsonValue

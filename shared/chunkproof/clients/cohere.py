@@ -22,6 +22,7 @@ from chunkproof.clients.transport import DirectClient, UpstreamResponseTooLargeE
 from chunkproof.deadline import Deadline
 from chunkproof.errors import (
     ChunkproofError,
+    EmbeddingConnectionError,
     EmbeddingError,
     EmbeddingTimeoutError,
     QueryTooLongError,
@@ -102,9 +103,15 @@ class CohereEmbedder:
         except httpx.TimeoutException:
             raise EmbeddingTimeoutError(f"{self._host} did not answer in time") from None
         except httpx.ConnectError:
-            raise EmbeddingError(f"{self._host} could not be reached; check the network and COHERE_BASE_URL") from None
+            raise EmbeddingConnectionError(
+                f"{self._host} could not be reached; check the network and COHERE_BASE_URL"
+            ) from None
         except httpx.TransportError:
-            raise EmbeddingError(f"{self._host} closed the connection before the response was complete") from None
+            raise EmbeddingConnectionError(
+                f"{self._host} closed the connection before the response was complete"
+            ) from None
+        except ChunkproofError:  # the key could not be read
+            raise
         except MALFORMED:
             raise EmbeddingError(f"{self._host} sent a response that is not an embedding") from None
 

@@ -4,7 +4,7 @@ from chunkproof.models.base import Limits, Model, Request
 from chunkproof.models.chunk import ChunkMetadata, SourceMetadata
 from chunkproof.models.collection import CollectionInfo, PayloadField, VectorInfo
 from chunkproof.models.json import read_json
-from chunkproof.models.query import SearchQuery
+from chunkproof.models.query import RetrievalQuery, SearchQuery
 from chunkproof.models.response import ErrorDetail, ExecutionMetadata, RetrievalResponse, SearchResult
 from chunkproof.models.validation import (
     Check,
@@ -35,6 +35,7 @@ __all__ = [
     "Model",
     "PayloadField",
     "Request",
+    "RetrievalQuery",
     "RetrievalResponse",
     "SearchQuery",
     "SearchResult",

@@ -1,13 +1,16 @@
 """What all models of the contract share."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any, ClassVar, Self
+from math import isclose
+from typing import Annotated, Any, ClassVar, Self, TypeVar
 
 from pydantic import (
     BaseModel,
     ConfigDict,
+    Field,
     ModelWrapValidatorHandler,
     ValidationError,
     ValidationInfo,
@@ -15,21 +18,34 @@ from pydantic import (
 )
 
 from chunkproof.errors import MAX_MESSAGES, InvalidParameterError
-from chunkproof.models.json import BODY, Faults, Path, display_name, format_path, has_lone_surrogate
+from chunkproof.models.json import BODY, Faults, Path, display_name, format_path, has_lone_surrogate, read_json
 
 MAX_NAME = 255
 # Several times as many as any request has.
 MAX_FIELDS = 100
+Item = TypeVar("Item")
+# Python callers may pass any sequence; the items are as strict as ever.
+Items = Annotated[tuple[Item, ...], Field(strict=False)]
+Milliseconds = Annotated[float, Field(ge=0.0)]
+Count = Annotated[int, Field(ge=0)]
+
+AS_STORED = ConfigDict(allow_inf_nan=True)
 
 
 class Model(BaseModel):
     """Frozen and strict: `"5"` is no integer, `true` is not 1, an unknown field is an error."""
 
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+    # NaN and infinities have no JSON. Models of stored values set `AS_STORED`, and write null for them.
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
 
     def to_json(self) -> str:
         """The model as it goes over the wire."""
         return self.model_dump_json()
+
+
+def require_all(schema: dict[str, Any]) -> None:
+    """Document every field as present: defaults are for Python callers, and responses have them all."""
+    schema["required"] = list(schema["properties"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +73,17 @@ class Reading:
 class Request(Model):
     """A model that a caller sends: every broken rule is reported, each with a message of the contract."""
 
+    # Requests have messages of their own for such numbers.
+    model_config = ConfigDict(allow_inf_nan=True)
+
     aliases: ClassVar[Mapping[str, str]] = {}
+
+    def __init__(self, **fields: Any) -> None:
+        with _unwrapped():
+            super().__init__(**fields)
+
+    # To pydantic this is its own `__init__`: models are still made without calling it.
+    __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
 
     @classmethod
     def defaults(cls, _limits: Limits) -> Mapping[str, object]:
@@ -70,6 +96,18 @@ class Request(Model):
         return []
 
     @classmethod
+    def model_validate(cls, obj: Any, **options: Any) -> Self:
+        """Read the request from a dict; `InvalidParameterError` lists all of its problems."""
+        with _unwrapped():
+            return super().model_validate(obj, **options)
+
+    @classmethod
+    def model_validate_json(cls, json_data: str | bytes | bytearray, **options: Any) -> Self:
+        """Read the request from JSON; `InvalidParameterError` lists all of its problems."""
+        text = bytes(json_data) if isinstance(json_data, bytearray) else json_data
+        return cls.model_validate(read_json(text), **options)
+
+    @classmethod
     def parse(cls, document: object, limits: Limits | None = None, subject: str = BODY) -> Self:
         """Read the request from a JSON document; `InvalidParameterError` lists all of its problems."""
         return cls.model_validate(document, context=Reading(limits or Limits(), subject))
@@ -79,7 +117,6 @@ class Request(Model):
     def _all_problems_at_once(
         cls, document: Any, validate: ModelWrapValidatorHandler[Self], info: ValidationInfo
     ) -> Self:
-        # Callers get our exception, which pydantic lets through: it is not a ValueError.
         if isinstance(document, cls):
             return document
         reading = Reading.of(info)
@@ -129,14 +166,26 @@ class Request(Model):
             if any(loc[:length] in without for length in range(len(loc) + 1)):
                 continue
             raised = detail.get("ctx", {}).get("error")
-            if isinstance(raised, BrokenRules):
+            if isinstance(raised, BrokenRules | InvalidParameterError):
                 messages += raised.messages
-                more += raised.more
+                more += getattr(raised, "more", 0)
             elif detail["type"] == "extra_forbidden":
                 messages.append(unknown_field(str(loc[-1]), [*cls.model_fields, *cls.aliases]))
             else:
                 messages.append(describe_error(detail))
         return messages, more
+
+
+@contextmanager
+def _unwrapped() -> Iterator[None]:
+    """Raise the contract's error itself: pydantic wraps it, as any ValueError of a validator."""
+    try:
+        yield
+    except ValidationError as error:
+        raised = error.errors()[0].get("ctx", {}).get("error")
+        if isinstance(raised, InvalidParameterError):
+            raise raised from None
+        raise
 
 
 class BrokenRules(ValueError):  # noqa: N818 - not an error of its own, a carrier of messages
@@ -170,6 +219,12 @@ class Problems:
         """Raise `BrokenRules` if there are problems."""
         if self.messages:
             raise BrokenRules(*self.messages, more=self.more)
+
+
+def check_shown(name: str, shown: float, computed: float) -> None:
+    """Refuse a figure that does not follow from the fields that it is computed from."""
+    if not isclose(shown, computed, rel_tol=1e-6, abs_tol=1e-6):
+        raise BrokenRules(f"{name} must be {computed:g}, as the other fields have it, not {shown:g}")
 
 
 def unknown_field(name: str, known: Sequence[str]) -> str:

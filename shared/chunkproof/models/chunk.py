@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field, JsonValue, WithJsonSchema
 
-from chunkproof.models.base import Model
+from chunkproof.models.base import AS_STORED, Model
 
 # Any JSON value. Most are of the first types, which pydantic checks without calling Python.
 Stored = Annotated[str | bool | int | float | JsonValue | None, Field(union_mode="left_to_right"), WithJsonSchema({})]
@@ -12,6 +12,8 @@ Stored = Annotated[str | bool | int | float | JsonValue | None, Field(union_mode
 
 class SourceMetadata(Model):
     """The id and the source of a chunk."""
+
+    model_config = AS_STORED
 
     chunk_id: str = Field(description="The id to use in /validate-chunk")
     url: Stored = Field(None, description="Source of the document")

@@ -2,9 +2,9 @@
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
-from chunkproof.models.base import Model
+from chunkproof.models.base import Count, Items, Model, require_all
 
 
 class VectorInfo(Model):
@@ -27,13 +27,22 @@ class PayloadField(Model):
 class CollectionInfo(Model):
     """A collection's vectors and counts, and how its payloads are read."""
 
+    model_config = ConfigDict(json_schema_extra=require_all)
+
     name: str
-    vector_size: int
+    vector_size: Count
     distance_metric: str
-    points_count: int
-    indexed_vectors_count: int
-    indexed: bool
+    points_count: Count
+    indexed_vectors_count: Count
+    indexed: bool = Field(default_factory=lambda known: is_indexed(**known))
     status: Literal["green", "yellow", "red", "grey"]
-    vectors: tuple[VectorInfo, ...]
-    payload_fields: tuple[PayloadField, ...]
-    payload_map: dict[str, str] = Field(description="Canonical field → the payload path it is read from")
+    vectors: Items[VectorInfo] = ()
+    payload_fields: Items[PayloadField] = ()
+    payload_map: dict[str, str] = Field(
+        default_factory=dict, description="Canonical field → the payload path it is read from"
+    )
+
+
+def is_indexed(*, points_count: int, indexed_vectors_count: int, **_: object) -> bool:
+    """Whether a collection has points, and each is in the index."""
+    return 0 < points_count <= indexed_vectors_count

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from math import isfinite
 from typing import Any
 
 from chunkproof.models.base import BrokenRules, Problems
@@ -105,6 +106,22 @@ def parse_filters(value: Any) -> tuple[Condition, ...]:
     return found
 
 
+def format_filters(conditions: tuple[Condition, ...]) -> dict[str, Any]:
+    """Write conditions of a caller as `parse_filters` reads them."""
+    written: dict[str, Any] = {}
+    for condition in conditions:
+        if isinstance(condition, Not):
+            written["not"] = format_filters(condition.conditions)
+        elif isinstance(condition, AnyOf):
+            written[condition.field] = condition.values[0] if len(condition.values) == 1 else list(condition.values)
+        elif isinstance(condition, Between):
+            bounds = {bound: getattr(condition, bound) for bound in BOUNDS}
+            written[condition.field] = {bound: value for bound, value in bounds.items() if value is not None}
+        else:
+            raise TypeError(f"a caller's filters have no {type(condition).__name__}")
+    return written
+
+
 def _count(value: Mapping[str, Any]) -> tuple[int, int]:
     """Count conditions and values, repeated ones too, without looking at any."""
     conditions = values = 0
@@ -176,6 +193,8 @@ def _wrong_value(value: Any) -> str | None:
         return "must not be null"
     if not isinstance(value, str | int | float | bool):
         return None if isinstance(value, Faulty) else "must be a string, a number, true or false"
+    if isinstance(value, float) and not isfinite(value):
+        return "must be a finite number"
     if isinstance(value, int) and not -INT64 <= value < INT64:
         return "must fit in 64 bits"
     return None
@@ -204,10 +223,10 @@ def _bound(value: Any) -> float | datetime | None:
         return parse_time(value)
     if isinstance(value, int | float) and not isinstance(value, bool):
         try:
-            return float(value)
+            return float(value) if isfinite(value) else None
         except OverflowError:
             return None
-    return None
+    return value.replace(tzinfo=value.tzinfo or UTC) if isinstance(value, datetime) else None
 
 
 def parse_time(text: str) -> datetime | None:

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from chunkproof.models.base import Model
+from chunkproof.models.base import Milliseconds, Model
 from chunkproof.models.response import is_none
 
 
@@ -12,7 +12,7 @@ class DependencyHealth(Model):
     """The state of one dependency."""
 
     status: Literal["ok", "down"]
-    latency_ms: float
+    latency_ms: Milliseconds
     message: str | None = Field(None, description="Why it is down")
     circuit: Literal["closed", "open", "half-open"] | None = Field(
         None, description="The circuit breaker: open after repeated failures, when no calls are made"

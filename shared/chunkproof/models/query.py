@@ -6,10 +6,18 @@ from math import isfinite
 from typing import Annotated, Any, ClassVar
 from uuid import uuid4
 
-from pydantic import BeforeValidator, ConfigDict, Field, ValidationInfo, WithJsonSchema, field_validator
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    ValidationInfo,
+    WithJsonSchema,
+    field_validator,
+)
 
 from chunkproof.models.base import MAX_NAME, BrokenRules, Limits, Problems, Reading, Request, check_name
-from chunkproof.models.filters import Condition, parse_filters, parse_time
+from chunkproof.models.filters import Condition, format_filters, parse_filters, parse_time
 from chunkproof.models.json import Faulty
 
 DEFAULT_TOP_K = 5
@@ -18,9 +26,10 @@ MAX_DIMENSION = 65_536  # Qdrant's own limit
 
 
 def _time(value: Any) -> Any:
-    if isinstance(value, str) and (time := parse_time(value)) is None:
+    """Read a time; without an offset it is in UTC."""
+    if isinstance(value, str) and (value := parse_time(value)) is None:
         raise BrokenRules("created_at must be an ISO 8601 date and time")
-    return time if isinstance(value, str) else value
+    return value.replace(tzinfo=UTC) if isinstance(value, datetime) and value.tzinfo is None else value
 
 
 def _no_overflow(value: Any) -> Any:
@@ -30,7 +39,7 @@ def _no_overflow(value: Any) -> Any:
 
 def _vector(value: Any) -> Any:
     """Check a vector's size and its items, which pydantic would describe one by one."""
-    if not isinstance(value, list):
+    if not isinstance(value, list | tuple):
         return value
     if len(value) > MAX_DIMENSION:
         raise BrokenRules(f"query_vector must have at most {MAX_DIMENSION} numbers, not {len(value)}")
@@ -48,6 +57,7 @@ def _vector(value: Any) -> Any:
 Filters = Annotated[
     tuple[Condition, ...],
     BeforeValidator(parse_filters),
+    PlainSerializer(format_filters, when_used="json"),
     WithJsonSchema({"type": "object", "additionalProperties": True}),
 ]
 
@@ -153,3 +163,12 @@ class SearchQuery(Request):
     @classmethod
     def _names_are_not_blank(cls, name: str | None, info: ValidationInfo) -> str | None:
         return check_name(name, str(info.field_name))
+
+
+class RetrievalQuery(SearchQuery):
+    """A search query as Python code writes it: None means the default."""
+
+    @classmethod
+    def _canonical(cls, document: dict[str, Any], problems: list[str]) -> dict[str, Any]:
+        given = {name: value for name, value in document.items() if value is not None}
+        return super()._canonical(given, problems)

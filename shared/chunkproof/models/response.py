@@ -5,10 +5,10 @@ from datetime import datetime
 from functools import partial
 from typing import Literal
 
-from pydantic import Field, JsonValue
+from pydantic import Field, JsonValue, model_validator
 
 from chunkproof.errors import ChunkproofError
-from chunkproof.models.base import Model
+from chunkproof.models.base import AS_STORED, BrokenRules, Count, Items, Milliseconds, Model
 from chunkproof.models.chunk import ChunkMetadata, SourceMetadata
 
 is_none = partial(operator.is_, None)
@@ -17,13 +17,16 @@ is_none = partial(operator.is_, None)
 class SearchResult(Model):
     """One chunk, with the stored text byte for byte."""
 
+    model_config = AS_STORED
+
     rank: int = Field(ge=1)
     text: str
     similarity_score: float = Field(ge=0.0, le=1.0)
     point_id: int | str | None = Field(None, exclude_if=is_none, description="Id of the point in Qdrant")
-    metadata: ChunkMetadata | SourceMetadata
+    # In this order, what has only an id and a URL is read back as it was written.
+    metadata: SourceMetadata | ChunkMetadata
     payload: dict[str, JsonValue] | None = Field(None, exclude_if=is_none)
-    vector: tuple[float, ...] | None = Field(None, exclude_if=is_none)
+    vector: Items[float] | None = Field(None, exclude_if=is_none)
 
 
 class ForeignResult(SearchResult):
@@ -37,13 +40,13 @@ class ForeignResult(SearchResult):
 class ExecutionMetadata(Model):
     """How a search was executed and how long each stage took."""
 
-    latency_ms: int = Field(ge=0)
-    result_count: int = Field(ge=0)
+    latency_ms: Count
+    result_count: Count
     threshold_applied: float
-    skipped: int = Field(0, description="Points found but left out because they have no readable text")
+    skipped: Count = Field(0, description="Points found but left out because they have no readable text")
     query_embedded_at: datetime | None = None
-    embedding_time_ms: float = 0.0
-    qdrant_query_time_ms: int | None = Field(None, description="Round trip as the client sees it")
+    embedding_time_ms: Milliseconds = 0.0
+    qdrant_query_time_ms: Count | None = Field(None, description="Round trip as the client sees it")
     requested_top_k: int | None = None
     collection: str | None = None
     embedding_model: str | None = None
@@ -64,10 +67,22 @@ class RetrievalResponse(Model):
     query: str | None
     query_id: str | None
     status: Literal["success", "error"]
-    results: tuple[SearchResult, ...]
+    results: Items[SearchResult]
     execution: ExecutionMetadata
-    errors: tuple[str, ...] = ()
+    errors: Items[str] = ()
     error: ErrorDetail | None = Field(None, exclude_if=is_none)
+
+    @model_validator(mode="after")
+    def _adds_up(self) -> "RetrievalResponse":
+        if self.status == "success" and (self.errors or self.error):
+            raise BrokenRules("a success has no errors")
+        if self.status == "error" and (self.results or not self.errors):
+            raise BrokenRules("an error has no results and at least one message in errors")
+        if self.execution.result_count != len(self.results):
+            raise BrokenRules(
+                f"result_count is {self.execution.result_count}, but there are {len(self.results)} results"
+            )
+        return self
 
     @classmethod
     def from_error(

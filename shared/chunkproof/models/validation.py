@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Literal
 
-from pydantic import Field, field_validator
+from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from chunkproof.errors import InvalidParameterError
-from chunkproof.models.base import BrokenRules, Model, Request, check_name
+from chunkproof.models.base import BrokenRules, Count, Items, Milliseconds, Model, Request, check_name, require_all
 from chunkproof.models.response import ErrorDetail, is_none
 
 MAX_ID = 1000
@@ -156,6 +156,8 @@ class Check(Model):
 class ValidationResult(Model):
     """Whether the stored text is the original, byte for byte, and what else was checked."""
 
+    model_config = ConfigDict(json_schema_extra=require_all)
+
     chunk_id: str
     point_id: int | str | None = Field(None, exclude_if=is_none, description="Id of the point in Qdrant")
     matches: bool
@@ -164,8 +166,16 @@ class ValidationResult(Model):
     original_text: str | None
     mismatch_details: str | None
     mismatch: Mismatch | None
-    checks: tuple[Check, ...]
-    retrieval_time_ms: float
+    checks: Items[Check] = ()
+    retrieval_time_ms: Milliseconds
+
+    @model_validator(mode="after")
+    def _adds_up(self) -> "ValidationResult":
+        if self.validation_passed and not self.matches:
+            raise BrokenRules("validation_passed is true only where matches is")
+        if not self.matches and not self.mismatch_details:
+            raise BrokenRules("mismatch_details must say what differs where matches is false")
+        return self
 
 
 class ChunkVerdict(Model):
@@ -176,13 +186,27 @@ class ChunkVerdict(Model):
     result: ValidationResult | None = None
     error: ErrorDetail | None = None
 
+    @model_validator(mode="after")
+    def _adds_up(self) -> "ChunkVerdict":
+        if (self.status == "success") != (self.error is None):
+            raise BrokenRules("a success has no error, and an error has one")
+        if (self.status == "success") != (self.result is not None):
+            raise BrokenRules("a success has a result, and an error has none")
+        return self
+
 
 class ValidationResults(Model):
     """A result for every chunk of the request, in the same order."""
 
-    total: int
-    passed: int = Field(description="Chunks that passed: text and hashes and, with strict, metadata")
-    failed: int = Field(description="Chunks with a failed check")
-    errors: int = Field(description="Chunks without a result: not found, ambiguous, unreadable")
-    results: tuple[ChunkVerdict, ...]
-    retrieval_time_ms: float
+    total: Count
+    passed: Count = Field(description="Chunks that passed: text and hashes and, with strict, metadata")
+    failed: Count = Field(description="Chunks with a failed check")
+    errors: Count = Field(description="Chunks without a result: not found, ambiguous, unreadable")
+    results: Items[ChunkVerdict]
+    retrieval_time_ms: Milliseconds
+
+    @model_validator(mode="after")
+    def _adds_up(self) -> "ValidationResults":
+        if not self.total == self.passed + self.failed + self.errors == len(self.results):
+            raise BrokenRules("total must be passed + failed + errors, and the number of results")
+        return self

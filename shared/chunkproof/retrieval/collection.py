@@ -40,7 +40,6 @@ def collection_info(
         distance_metric=_METRICS.get(config.distance, config.distance),
         points_count=description.points_count,
         indexed_vectors_count=description.indexed_vectors_count,
-        indexed=description.points_count > 0 and description.indexed_vectors_count >= description.points_count,
         status=cast(Literal["green", "yellow", "red", "grey"], description.status),
         vectors=tuple(
             VectorInfo(name=v.name, size=v.size, distance_metric=_METRICS.get(v.distance, v.distance))

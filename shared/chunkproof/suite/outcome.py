@@ -1,11 +1,13 @@
 """The result of a case."""
 
 from enum import StrEnum
-from typing import ClassVar
+from typing import Annotated, Any, ClassVar
 
-from pydantic import Field, JsonValue
+from pydantic import BeforeValidator, Field, JsonValue
 
 from chunkproof.models import Model, SearchResult
+from chunkproof.models.base import AS_STORED, Items, Milliseconds
+from chunkproof.models.retrieval_result import RetrievalResult
 from chunkproof.retrieval.integrity import digest
 from chunkproof.suite.cases import TestCase
 
@@ -32,7 +34,9 @@ class TestStatus(StrEnum):
 class RetrievedChunk(Model):
     """A search result as a report keeps it: its chunk, its source, the beginning of its text."""
 
-    rank: int
+    model_config = AS_STORED
+
+    rank: int = Field(ge=1)
     chunk_id: str
     similarity_score: float
     document_id: JsonValue = None
@@ -60,6 +64,27 @@ class RetrievedChunk(Model):
             stands_for=stands_for,
         )
 
+    @classmethod
+    def from_retrieval_result(cls, result: RetrievalResult) -> "RetrievedChunk":
+        """Shorten a result that a caller made."""
+        text = result.chunk_text or ""
+        chunk_id = result.metadata.get("chunk_id")
+        return cls(
+            rank=result.rank,
+            chunk_id=chunk_id if isinstance(chunk_id, str) else str(result.id or ""),
+            similarity_score=result.similarity_score,
+            document_id=result.metadata.get("document_id", result.source_url),
+            url=result.source_url,
+            document_title=result.page_title,
+            excerpt=text[:EXCERPT_CHARS],
+            text_sha256=digest(text),
+            complete=bool(text and result.source_url and result.page_title),
+        )
+
+
+def _shorten(result: Any) -> Any:
+    return RetrievedChunk.from_retrieval_result(result) if isinstance(result, RetrievalResult) else result
+
 
 class Unmet(Model):
     """An expectation that was not met; `kind` is the name of the error class (docs/contract.md)."""
@@ -72,10 +97,10 @@ class Unmet(Model):
 class CaseTiming(Model):
     """How long the search took: `latency_ms` as the caller saw it, the stages as the response states them."""
 
-    latency_ms: float
-    embedding_ms: float
-    search_ms: float
-    format_ms: float = Field(description="The rest of the latency that the response states")
+    latency_ms: Milliseconds
+    embedding_ms: Milliseconds
+    search_ms: Milliseconds
+    format_ms: Milliseconds = Field(description="The rest of the latency that the response states")
     embedding_cached: bool
     cold: bool = Field(description="First search of its collection in this run")
 
@@ -122,8 +147,8 @@ class TestCaseResult(TestCase):
 
     __test__: ClassVar[bool] = False
 
-    status: TestStatus = TestStatus.PENDING
-    actual_results: tuple[RetrievedChunk, ...] | None = None
+    status: TestStatus = Field(TestStatus.PENDING, strict=False)
+    actual_results: Items[Annotated[RetrievedChunk, BeforeValidator(_shorten)]] | None = None
     error_message: str | None = Field(None, description="Why it failed or could not be judged")
     error_code: str | None = Field(None, description="Code of the error that kept it from being judged")
     unmet: tuple[Unmet, ...] = ()

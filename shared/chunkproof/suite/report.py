@@ -3,20 +3,22 @@
 from collections.abc import Sequence
 from hashlib import sha256
 from math import fsum
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
-from pydantic import Field, ValidationError, computed_field
+from pydantic import ConfigDict, Field, ValidationError, computed_field, model_validator
+from pydantic_core import from_json, to_json
 
 from chunkproof import __version__
 from chunkproof.errors import InvalidParameterError
 from chunkproof.models import Model
+from chunkproof.models.base import BrokenRules, Count, Items, Milliseconds, check_shown, require_all
 from chunkproof.suite.cases import Suite
 from chunkproof.suite.comparison import Comparison
 from chunkproof.suite.criteria import Criterion
 from chunkproof.suite.latency import StageLatency, summarize_times
 from chunkproof.suite.metrics import average
 from chunkproof.suite.outcome import TestCaseResult, TestStatus
-from chunkproof.suite.validation_report import ValidationReport
+from chunkproof.suite.validation_report import ForeignValidationReport, ValidationReport
 from chunkproof.suite.verdict import RunVerdict, judge_run
 
 FORMAT_VERSION = "1.0"
@@ -25,39 +27,49 @@ FORMAT_VERSION = "1.0"
 class PerformanceMetrics(Model):
     """Latency of the warm searches, or of all where none is warm."""
 
-    avg_retrieval_time_ms: float = 0.0
-    p50_retrieval_time_ms: float = 0.0
-    p95_retrieval_time_ms: float = 0.0
-    max_retrieval_time_ms: float = 0.0
+    avg_retrieval_time_ms: Milliseconds = 0.0
+    p50_retrieval_time_ms: Milliseconds = 0.0
+    p95_retrieval_time_ms: Milliseconds = 0.0
+    max_retrieval_time_ms: Milliseconds = 0.0
 
 
 class TestSuiteResult(Model):
     """The result of a suite: counts, cases, latency and retrieval metrics (docs/contract.md)."""
 
+    model_config = ConfigDict(json_schema_extra=require_all)
+
     __test__: ClassVar[bool] = False
 
-    total_tests: int
-    passed: int
-    failed: int
-    errors: int
-    execution_time_ms: float
-    test_results: tuple[TestCaseResult, ...]
-    performance_metrics: PerformanceMetrics
-    metrics: dict[str, float] = Field(description="Mean over the cases that name relevant documents")
-    metric_queries: dict[str, int] = Field(description="How many cases each mean is over")
+    total_tests: Count
+    passed: Count
+    failed: Count
+    errors: Count
+    execution_time_ms: Milliseconds
+    test_results: Items[TestCaseResult]
+    performance_metrics: PerformanceMetrics = Field(default_factory=PerformanceMetrics, strict=False)
+    metrics: dict[str, float] = Field(
+        default_factory=dict, description="Mean over the cases that name relevant documents"
+    )
+    metric_queries: dict[str, int] = Field(default_factory=dict, description="How many cases each mean is over")
     timestamp: str
+    pass_rate: float = Field(
+        default_factory=lambda known: _percentage(known["passed"], known["total_tests"]),
+        description="Percentage of the cases that passed; 0 without cases",
+    )
+    failure_rate: float = Field(
+        default_factory=lambda known: _percentage(known["failed"], known["total_tests"]),
+        description="Percentage of the cases that failed; 0 without cases",
+    )
 
-    @computed_field  # type: ignore[prop-decorator]
-    @property
-    def pass_rate(self) -> float:
-        """Percentage of the cases that passed; 0 without cases."""
-        return self.passed / self.total_tests * 100 if self.total_tests else 0.0
-
-    @computed_field  # type: ignore[prop-decorator]
-    @property
-    def failure_rate(self) -> float:
-        """Percentage of the cases that failed; 0 without cases."""
-        return self.failed / self.total_tests * 100 if self.total_tests else 0.0
+    @model_validator(mode="after")
+    def _adds_up(self) -> "TestSuiteResult":
+        finished = self.passed + self.failed + self.errors
+        unfinished = sum(result.status in (TestStatus.PENDING, TestStatus.RUNNING) for result in self.test_results)
+        if not finished <= self.total_tests <= finished + unfinished:
+            raise BrokenRules("total_tests must be passed + failed + errors, and the cases that are not finished")
+        check_shown("pass_rate", self.pass_rate, _percentage(self.passed, self.total_tests))
+        check_shown("failure_rate", self.failure_rate, _percentage(self.failed, self.total_tests))
+        return self
 
     @classmethod
     def of(cls, results: Sequence[TestCaseResult], *, execution_time_ms: float, timestamp: str) -> "TestSuiteResult":
@@ -76,6 +88,10 @@ class TestSuiteResult(Model):
             metric_queries=counts,
             timestamp=timestamp,
         )
+
+
+def _percentage(part: int, whole: int) -> float:
+    return part / whole * 100 if whole else 0.0
 
 
 class SuiteIdentity(Model):
@@ -107,12 +123,23 @@ class SuiteReport(Model):
     suite: SuiteIdentity
     complete: bool = Field(description="False when it was interrupted; pending cases can be run with --resume")
     result: TestSuiteResult
-    validation: ValidationReport
+    validation: ValidationReport | ForeignValidationReport
     latency: tuple[StageLatency, ...]
     criteria: tuple[Criterion, ...]
     approximation: ApproximationSummary | None = None
     runs: int = 1
     comparison: Comparison | None = Field(None, description="With the baseline, where one was given")
+
+    @classmethod
+    def model_validate_json(cls, json_data: str | bytes | bytearray, **options: Any) -> Self:
+        """Read a report from JSON; its verdict is decided anew."""
+        try:
+            document = from_json(json_data)
+        except ValueError:
+            document = None  # pydantic says what is wrong with it
+        if isinstance(document, dict) and document.pop("verdict", None) is not None:
+            json_data = to_json(document)
+        return super().model_validate_json(json_data, **options)
 
     @computed_field(description="The exit code and what decided it")  # type: ignore[prop-decorator]
     @property

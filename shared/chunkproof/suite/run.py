@@ -32,6 +32,7 @@ from chunkproof.suite.report import (
 from chunkproof.suite.validation_report import CollectionStats, ConnectionStatus, build_validation_report
 
 LOOKUPS = 10
+SERVER_JOBS = 4  # searches at a time
 # Of the store, and of a stack in front of it.
 NO_CONNECTION = {VectorStoreUnavailableError.code, VectorStoreTimeoutError.code, "API_UNAVAILABLE"}
 WRONG_INPUT = (InvalidParameterError, NotFoundError, ForbiddenError)

@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from datetime import datetime
 from math import fsum
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field, computed_field
+from pydantic import ConfigDict, Field, model_validator
 
 from chunkproof.models import CollectionInfo, Model
+from chunkproof.models.base import BrokenRules, Count, Items, check_shown, require_all
 from chunkproof.suite.outcome import TestCaseResult, TestStatus
 
 _LINE = "=" * 60
@@ -16,14 +17,26 @@ ConnectionStatus = Literal["connected", "failed", "timeout"]
 
 
 class CollectionStats(Model):
-    """What the validation report says about the collection."""
+    """What the validation report says about the collection: fields of its own, and any other that is given.
+
+    Its fields can be read as those of a dict, too.
+    """
+
+    model_config = ConfigDict(extra="allow")
 
     collection_name: str = "N/A"
-    vector_count: int = 0
-    vector_dim: int = 0
+    vector_count: Count = 0
+    vector_dim: Count = 0
     distance: str = "N/A"
     indexed: bool = False
     collection_exists: bool = False
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return the field of this name, or the default."""
+        return dict(self).get(name, default)
+
+    def __getitem__(self, name: str) -> Any:
+        return dict(self)[name]
 
     @classmethod
     def of(cls, info: CollectionInfo) -> "CollectionStats":
@@ -44,31 +57,40 @@ class ValidationReport(Model):
     `failed_queries` counts the cases that could not be judged; a case that failed is listed in `errors`.
     """
 
+    model_config = ConfigDict(json_schema_extra=require_all)
+
     run_id: str
-    total_queries: int
-    successful_queries: int
-    failed_queries: int
-    avg_similarity_score: float = Field(description="0 to 1, unless a retriever scores on another scale")
+    total_queries: Count
+    successful_queries: Count
+    failed_queries: Count
+    avg_similarity_score: float = Field(ge=0.0, le=1.0)
     avg_query_time: float = Field(ge=0.0, description="Seconds")
     metadata_completeness: float = Field(ge=0.0, le=1.0, description="Share of results with text, URL and title")
-    total_results_retrieved: int
+    total_results_retrieved: Count
     connection_status: ConnectionStatus
-    collection_stats: CollectionStats
-    errors: tuple[str, ...]
+    collection_stats: CollectionStats = Field(strict=False)
+    errors: Items[str]
     started_at: datetime
     completed_at: datetime
 
-    @computed_field  # type: ignore[prop-decorator]
-    @property
-    def duration_seconds(self) -> float:
-        """Seconds from start to end."""
-        return (self.completed_at - self.started_at).total_seconds()
+    duration_seconds: float = Field(
+        default_factory=lambda known: _duration(**known), description="Seconds from start to end"
+    )
+    success_rate: float = Field(
+        default_factory=lambda known: _success_rate(**known),
+        description="Share of the queries that could be judged; 0 without queries",
+    )
 
-    @computed_field  # type: ignore[prop-decorator]
-    @property
-    def success_rate(self) -> float:
-        """Share of the queries that could be judged; 0 without queries."""
-        return self.successful_queries / self.total_queries if self.total_queries else 0.0
+    @model_validator(mode="after")
+    def _adds_up(self) -> "ValidationReport":
+        if self.total_queries != self.successful_queries + self.failed_queries:
+            raise BrokenRules("total_queries must be successful_queries + failed_queries")
+        fields = dict(self)
+        if (duration := _duration(**fields)) < 0:
+            raise BrokenRules("completed_at must not be before started_at")
+        check_shown("duration_seconds", self.duration_seconds, duration)
+        check_shown("success_rate", self.success_rate, _success_rate(**fields))
+        return self
 
     def to_summary(self) -> str:
         """Return the report as plain text."""
@@ -112,6 +134,22 @@ class ValidationReport(Model):
         return "\n\n".join(["\n".join(head), *body]) + f"\n{_LINE}"
 
 
+class ForeignValidationReport(ValidationReport):
+    """The report of a retriever whose scores have a scale of their own."""
+
+    avg_similarity_score: float
+
+
+def _duration(*, started_at: datetime, completed_at: datetime, **_: object) -> float:
+    if (started_at.tzinfo is None) != (completed_at.tzinfo is None):
+        raise BrokenRules("started_at and completed_at must both have an offset, or neither")
+    return (completed_at - started_at).total_seconds()
+
+
+def _success_rate(*, successful_queries: int, total_queries: int, **_: object) -> float:
+    return successful_queries / total_queries if total_queries else 0.0
+
+
 def format_section(title: str, *lines: str) -> str:
     """Format a section in the layout of the summary."""
     return "\n".join([title, _LINE, *lines])
@@ -131,12 +169,14 @@ def build_validation_report(
     retrieved = [chunk for result in ran for chunk in result.actual_results or ()]
     times = [result.timing.latency_ms / 1000 for result in ran if result.timing]
     failed = sum(result.status is TestStatus.ERROR for result in ran)
-    return ValidationReport(
+    score = _mean([chunk.similarity_score for chunk in retrieved])
+    kind = ValidationReport if 0.0 <= score <= 1.0 else ForeignValidationReport
+    return kind(
         run_id=run_id,
         total_queries=len(ran),
         successful_queries=len(ran) - failed,
         failed_queries=failed,
-        avg_similarity_score=_mean([chunk.similarity_score for chunk in retrieved]),
+        avg_similarity_score=score,
         avg_query_time=_mean(times),
         metadata_completeness=_mean([float(chunk.complete) for chunk in retrieved]) if retrieved else 1.0,
         total_results_retrieved=len(retrieved),

@@ -28,7 +28,12 @@ from chunkproof.clients.qdrant.store import (
     vector_selector,
 )
 from chunkproof.deadline import Deadline
-from chunkproof.errors import CollectionNotFoundError, VectorStoreRefusedError, VectorStoreUnavailableError
+from chunkproof.errors import (
+    ChunkproofError,
+    CollectionNotFoundError,
+    VectorStoreRefusedError,
+    VectorStoreUnavailableError,
+)
 from chunkproof.files import LockedError, lock_folder, private_files
 from chunkproof.models.filters import Condition
 
@@ -187,6 +192,8 @@ class LocalStore(QdrantStore):
             raise CollectionNotFoundError(collection)
         try:
             yield
+        except ChunkproofError:
+            raise  # some are a ValueError
         except ValueError:  # local mode raises nothing more specific
             raise VectorStoreRefusedError(self.host, f"The request does not fit collection {collection}") from None
         except (OSError, sqlite3.Error) as error:

@@ -206,6 +206,8 @@ class ServerStore(QdrantStore):
             raise connection_error(self.host, error.source) from None
         except self._sdk.ResourceExhaustedResponse as error:  # a 429
             raise rate_limit_error(self.host, error.retry_after_s) from None
+        except ChunkproofError:
+            raise  # some are a ValueError
         except (ValueError, RecursionError) as error:  # not JSON, or nested too deep
             raise connection_error(self.host, error) from None
 

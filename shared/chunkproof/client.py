@@ -1,0 +1,270 @@
+"""Chunkproof for Python code: search, validate, run suites and audit, in a notebook, a script or a web framework."""
+
+import asyncio
+import json
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from os import PathLike, fspath
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from pydantic import SecretStr
+
+from chunkproof.audit.manifest_files import open_manifest
+from chunkproof.audit.prepare import prepare
+from chunkproof.audit.report import AuditReport
+from chunkproof.audit.run import Audit, Plan
+from chunkproof.clients.ports import Embedder
+from chunkproof.clients.secrets import check_key
+from chunkproof.errors import InvalidParameterError, NotConfiguredError
+from chunkproof.models import CollectionInfo, RetrievalResponse, SearchQuery, ValidationResult
+from chunkproof.runtime.local import Connection, default_data_folder, local_backend, open_connection
+from chunkproof.settings import Settings, is_http_url
+from chunkproof.suite.cases import Suite, TestCase, assign_collection, read_suite
+from chunkproof.suite.diagnosis import Diagnoser
+from chunkproof.suite.files.read import Source, read_source
+from chunkproof.suite.outcome import TestCaseResult
+from chunkproof.suite.report import SuiteReport
+from chunkproof.suite.run import SERVER_JOBS, RunPlan, run_suite
+from chunkproof.suite.store_evidence import collect_evidence
+
+FilePath = str | PathLike[str]
+AnySuite = FilePath | Suite | Mapping[str, Any] | Iterable[TestCase | Mapping[str, Any]]
+AnyManifest = FilePath | Iterable[Mapping[str, Any]]
+
+
+def connect(
+    url: str | None = None,
+    api_key: str | None = None,
+    *,
+    collection: str | None = None,
+    data: FilePath | None = None,
+    embedder: Embedder | Literal["cohere", "local"] | None = None,
+    settings: Settings | None = None,
+) -> "Chunkproof":
+    """Open a store and an embedder; use the result in a `with` block, or call its `close`.
+
+    - `connect()` opens what the environment names (`QDRANT_URL`, `COHERE_API_KEY`, …), else the local store and model;
+    - `connect("http://localhost:6333", "key")` opens the Qdrant server at this URL, with its key;
+    - `connect(data="folder")` opens the embedded store in this folder.
+
+    `collection` is the one to use where a call names none; `embedder` is `"cohere"`, `"local"`, or an object with
+    the methods of `chunkproof.clients.ports.Embedder`. Everything else comes from `settings`, else the environment.
+    """
+    if url is not None and data is not None:
+        raise InvalidParameterError("Give url or data, not both: a server, or the folder of an embedded store")
+    if url is not None and not is_http_url(url):
+        raise InvalidParameterError("url must be an http or https URL")
+    if api_key is not None and url is None:
+        raise InvalidParameterError("api_key is the key of the server at url: give both")
+    if api_key is not None:
+        try:
+            check_key("api_key", api_key)
+        except NotConfiguredError as error:
+            raise InvalidParameterError(*error.messages) from None
+    if isinstance(embedder, str) and embedder not in ("cohere", "local"):
+        raise InvalidParameterError("embedder must be cohere, local or an object that embeds")
+    if collection is not None and not collection.strip():
+        raise InvalidParameterError("collection cannot be empty")
+    changes: dict[str, Any] = {}
+    if url is not None or data is not None:
+        changes["qdrant_url"] = url.rstrip("/") if url else None
+    if url is not None:  # a key of the environment belongs to the server of the environment
+        changes["qdrant_api_key"] = SecretStr(api_key) if api_key else None
+    if collection is not None:
+        changes["collection"] = collection
+    if isinstance(embedder, str):
+        changes["embedder"], embedder = embedder, None
+    in_force = (settings or Settings.from_env()).model_copy(update=changes)
+    with ExitStack() as stack:
+        folder = Path() if in_force.qdrant_url else Path(data) if data is not None else default_data_folder()
+        connection = stack.enter_context(open_connection(in_force, folder, embedder))
+        return Chunkproof(connection, stack.pop_all())
+
+
+class Chunkproof:
+    """A store and an embedder, opened by `connect`; rules, limits and errors are those of the API."""
+
+    def __init__(self, connection: Connection, opened: ExitStack) -> None:
+        self._services = connection.services
+        self._backend = local_backend(connection.services)
+        self._opened = opened
+
+    @property
+    def settings(self) -> Settings:
+        """The settings in force."""
+        return self._services.settings
+
+    def search(
+        self,
+        query: str | Sequence[float] | SearchQuery,
+        *,
+        top_k: int | None = None,
+        threshold: float | None = None,
+        filters: Mapping[str, Any] | None = None,
+        collection: str | None = None,
+        **fields: Any,
+    ) -> RetrievalResponse:
+        """Return the chunks nearest to a text, a vector, or a whole query; the best five unless `top_k` is given.
+
+        `threshold` is the least score of a result, inclusive. `fields` are any others of `POST /search`, such as
+        `with_payload=True`.
+        """
+        request: dict[str, Any] = {}
+        if isinstance(query, SearchQuery):
+            request = {name: value for name, value in json.loads(query.to_json()).items() if value is not None}
+        elif isinstance(query, str):
+            request["query_text"] = query
+        else:
+            request["query_vector"] = [float(value) for value in query]
+        given = {"top_k": top_k, "similarity_threshold": threshold, "filters": filters, "collection": collection}
+        request |= {name: value for name, value in given.items() if value is not None} | fields
+        return self._backend.search(request)
+
+    def validate(
+        self,
+        chunk_id: str | int,
+        original: str | None = None,
+        *,
+        sha256: str | None = None,
+        strict: bool = False,
+        collection: str | None = None,
+    ) -> ValidationResult:
+        """Compare a stored chunk with its original, byte for byte: a text, its SHA-256, else the chunk's own hash."""
+        request: dict[str, Any] = {"chunk_id": str(chunk_id) if isinstance(chunk_id, int) else chunk_id}
+        given = {"original_text": original, "original_sha256": sha256, "collection": collection}
+        request |= {name: value for name, value in given.items() if value is not None}
+        return self._backend.validate(request | ({"strict": True} if strict else {}))
+
+    def collection(self, name: str | None = None) -> CollectionInfo:
+        """Describe a collection: its vectors and counts, and how its payloads are read."""
+        return self._backend.collection(name)
+
+    def run_suite(
+        self,
+        suite: AnySuite,
+        *,
+        collection: str | None = None,
+        top_k: int | None = None,
+        repeat: int = 1,
+        exact: bool = False,
+        on_result: Callable[[TestCaseResult], None] | None = None,
+    ) -> SuiteReport:
+        """Run a suite, judge the success criteria and diagnose the cases that failed.
+
+        `suite` is a YAML or JSON file, a BEIR folder, a dict like such a file, or test cases. `exact` also searches
+        without the index, and reports what the index misses.
+        """
+        if repeat < 1:
+            raise InvalidParameterError("repeat must be at least 1")
+        read, source = _read_suite(suite, top_k)
+        served = self.settings.qdrant_url is not None
+        plan = RunPlan(
+            read,
+            source,
+            assign_collection(read.cases, collection or read.collection or self.settings.collection),
+            jobs=SERVER_JOBS if served else 1,  # the embedded store runs one search at a time
+            repeat=repeat,
+            latency_target_ms=self.settings.latency_target_ms,
+            judge_latency=served,
+        )
+        return run_suite(
+            plan,
+            self._backend,
+            exact_search=self._backend.search_exactly if exact else None,
+            on_result=on_result,
+            diagnoser=Diagnoser(collect_evidence(self._backend), source),
+        )
+
+    def audit(
+        self,
+        manifest: AnyManifest,
+        *,
+        collection: str | None = None,
+        partial: bool = False,
+        sample: int | None = None,
+        vectors: int | bool | None = None,
+    ) -> AuditReport:
+        """Compare every chunk of a manifest with what is stored, byte for byte, and list what else is stored.
+
+        `manifest` is a file, or its lines as dicts with `chunk_id` and `original_text` or `original_sha256`.
+        `partial` and `sample` read only the chunks that are listed or drawn; `vectors` embeds that many texts again
+        (True: all) and compares the vectors.
+        """
+        for name, count in (("sample", sample), ("vectors", vectors)):
+            if count is not None and not isinstance(count, bool) and count < 1:
+                raise InvalidParameterError(f"{name} must be at least 1")
+        checked = (0 if vectors else None) if isinstance(vectors, bool) else vectors
+        with tempfile.TemporaryDirectory() as folder, _open_manifest(manifest) as (lines, name):
+            where = self._services.resolve_collection(collection)
+            audit = Audit(Path(folder), self._services, where, Plan(partial, sample, checked))
+            audit.check()
+            prepared = prepare(lines, name, Path(folder))
+            return audit.run(prepared, audit.start(prepared), name)
+
+    async def asearch(self, query: str | Sequence[float] | SearchQuery, **fields: Any) -> RetrievalResponse:
+        """Search in a thread, with the arguments of `search`."""
+        return await asyncio.to_thread(self.search, query, **fields)
+
+    async def avalidate(self, chunk_id: str | int, original: str | None = None, **fields: Any) -> ValidationResult:
+        """Validate in a thread, with the arguments of `validate`."""
+        return await asyncio.to_thread(self.validate, chunk_id, original, **fields)
+
+    async def acollection(self, name: str | None = None) -> CollectionInfo:
+        """Describe a collection in a thread."""
+        return await asyncio.to_thread(self.collection, name)
+
+    def close(self) -> None:
+        """Close the store and the connections."""
+        self._opened.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        await asyncio.to_thread(self.close)
+
+    def __repr__(self) -> str:
+        return f"<Chunkproof {self._services.store.host}, collection {self.settings.collection}>"
+
+
+def _read_suite(suite: AnySuite, top_k: int | None) -> tuple[Suite, str]:
+    """Return the suite and what its report calls its source."""
+    if isinstance(suite, str | PathLike):
+        return read_source(Source(Path(suite), top_k=top_k)).suite, fspath(suite)
+    document: dict[str, Any]
+    if isinstance(suite, Suite):
+        document = suite.model_dump(mode="json", exclude_unset=True)
+    elif isinstance(suite, Mapping):
+        document = dict(suite)
+    else:
+        document = {"name": "cases", "cases": [_as_document(case) for case in suite]}
+    if top_k is not None:
+        document["defaults"] = {**document.get("defaults", {}), "top_k": top_k}
+    read = read_suite(document)
+    return read, read.name
+
+
+def _as_document(case: TestCase | Mapping[str, Any]) -> dict[str, Any]:
+    """Return a case as a suite file has it, without the result of an earlier run."""
+    if not isinstance(case, TestCase):
+        return dict(case)
+    return case.model_dump(mode="json", include=set(TestCase.model_fields), exclude_unset=True)
+
+
+@contextmanager
+def _open_manifest(manifest: AnyManifest) -> Iterator[tuple[Iterable[bytes], str]]:
+    """Yield the lines of a manifest and its name."""
+    if isinstance(manifest, str | PathLike):
+        with open_manifest(Path(manifest)) as lines:
+            yield lines, Path(manifest).name
+        return
+    yield (json.dumps(entry, ensure_ascii=False).encode() + b"\n" for entry in manifest), "manifest"

@@ -1,0 +1,478 @@
+"""The code examples of the documents that the contract comes from, with Chunkproof's own classes."""
+
+import uuid
+from datetime import datetime
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from chunkproof import (
+    CollectionInfo,
+    InvalidParameterError,
+    RetrievalQuery,
+    RetrievalResult,
+    TestCase,
+    TestStatus,
+    TestSuiteResult,
+    ValidationReport,
+)
+
+COLLECTION_STATS = {
+    "collection_name": "documentation",
+    "vector_count": 312,
+    "vector_dim": 1024,
+    "distance": "COSINE",
+}
+SUMMARY = """\
+============================================================
+RAG Retrieval Validation Report
+============================================================
+Run ID: val-2025-12-27-001
+Started: 2025-12-27 14:30:00
+Completed: 2025-12-27 14:30:08
+Duration: 8.2s
+
+CONNECTION STATUS
+============================================================
+Status: connected
+Collection: documentation
+Vector Count: 312
+Vector Dimensions: 1024
+Distance Metric: COSINE
+
+QUERY METRICS
+============================================================
+Total Queries: 3
+Successful: 3
+Failed: 0
+Success Rate: 100.0%
+
+RETRIEVAL QUALITY
+============================================================
+Total Results Retrieved: 15
+Avg Similarity Score: 0.687
+Avg Query Time: 2.73s
+
+METADATA VALIDATION
+============================================================
+Metadata Completeness: 100.0%
+
+STATUS
+============================================================
+✅ All validations passed successfully!
+============================================================"""
+
+
+def validation_report(**fields: Any) -> ValidationReport:
+    return ValidationReport(
+        **{
+            "run_id": "val-2025-12-27-001",
+            "total_queries": 10,
+            "successful_queries": 9,
+            "failed_queries": 1,
+            "avg_similarity_score": 0.73,
+            "avg_query_time": 1.2,
+            "metadata_completeness": 1.0,
+            "total_results_retrieved": 45,
+            "connection_status": "connected",
+            "collection_stats": COLLECTION_STATS,
+            "errors": ["Query 'What is the weather?' failed: Cohere API timeout"],
+            "started_at": datetime(2025, 12, 27, 14, 30, 0),
+            "completed_at": datetime(2025, 12, 27, 14, 30, 15),
+            **fields,
+        }
+    )
+
+
+# queries
+
+
+def test_a_query_has_the_defaults_of_the_documents():
+    query1 = RetrievalQuery(query_text="How do I get started?")
+    query2 = RetrievalQuery(query_text="What is authentication?", top_k=10, similarity_threshold=0.5)
+
+    assert (query1.top_k, query1.similarity_threshold) == (5, 0.0)
+    assert uuid.UUID(query1.query_id)
+    assert isinstance(query1.created_at, datetime)
+    assert (query2.top_k, query2.similarity_threshold) == (10, 0.5)
+
+
+def test_a_query_by_vector_takes_the_other_documents_names():
+    query = RetrievalQuery(
+        collection_name="textbook_embeddings",
+        query_vector=[0.1, 0.2] * 511 + [0.3, 0.5],
+        top_k=10,
+        score_threshold=0.7,
+        filters={"source_url": "https://example.com/chapter1"},
+        with_vectors=False,
+        with_payload=True,
+    )
+
+    assert (query.collection, query.similarity_threshold, query.with_payload) == ("textbook_embeddings", 0.7, True)
+    assert len(query.query_vector) == 1024
+
+
+def test_none_leaves_a_threshold_and_filters_at_their_defaults():
+    query = RetrievalQuery(query_text="test", score_threshold=None, filters=None)
+
+    assert (query.similarity_threshold, query.filters) == (0.0, ())
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"query_text": ""},
+        {"query_text": "   "},
+        {"query_text": "test", "top_k": -5},
+        {"query_text": "test", "top_k": 0},
+        {"query_text": "test", "similarity_threshold": 1.5},
+        {"query_text": "test", "score_threshold": -0.1},
+        {"query_text": "test", "top_k": "5"},
+        {"query_text": "test", "limit": 5},
+        {},
+    ],
+)
+def test_a_wrong_query_raises_a_value_error(wrong):
+    for make in (lambda: RetrievalQuery(**wrong), lambda: RetrievalQuery.model_validate(wrong)):
+        with pytest.raises(ValueError) as raised:  # noqa: PT011 - the class is the point
+            make()
+        assert isinstance(raised.value, InvalidParameterError)
+
+
+def validate_retrieval_query(query: RetrievalQuery) -> None:
+    if not query.query_text.strip():
+        raise ValueError("query_text cannot be empty")
+    if query.top_k <= 0:
+        raise ValueError(f"top_k must be positive, got {query.top_k}")
+    if not 0.0 <= query.similarity_threshold <= 1.0:
+        raise ValueError(f"similarity_threshold must be in [0.0, 1.0], got {query.similarity_threshold}")
+
+
+def test_a_query_that_can_be_made_passes_the_documents_own_check():
+    validate_retrieval_query(RetrievalQuery(query_text="How do I get started?"))
+
+
+# results
+
+
+def test_a_result_has_the_fields_of_both_documents():
+    metadata = {
+        "chunk_size": 380,
+        "content_type": "text",
+        "has_code": True,
+        "ingested_at": "2025-12-27T10:30:00Z",
+        "content_hash": "abc123def456",
+        "embedding_model": "embed-english-v3.0",
+    }
+    result = RetrievalResult(
+        query_id="a1b2c3d4",
+        chunk_text="To get started, first install the dependencies...",
+        source_url="https://docs.example.com/getting-started",
+        page_title="Getting Started Guide",
+        section_heading="Installation",
+        breadcrumb="Docs > Getting Started > Installation",
+        chunk_index=2,
+        similarity_score=0.87,
+        metadata=metadata,
+        rank=1,
+    )
+
+    assert (result.similarity_score, result.score) == (0.87, 0.87)
+    assert result.metadata == result.payload == metadata
+    assert (result.page_title, result.chunk_index, result.rank) == ("Getting Started Guide", 2, 1)
+
+
+def test_a_result_of_a_point_reads_text_and_url_from_the_payload():
+    result = RetrievalResult(
+        id="uuid-1234-5678",
+        score=0.92,
+        vector=None,
+        payload={
+            "content": "ROS 2 is a robot operating system framework...",
+            "source_url": "https://example.com/ros2-intro",
+            "chunk_id": 3,
+            "chunk_index": 2,
+            "total_chunks": 10,
+            "timestamp": "2025-12-10T15:30:00",
+            "embedding_model": "embed-multilingual-v3.0",
+        },
+        retrieval_time_ms=45.2,
+    )
+
+    assert (result.id, result.score, result.retrieval_time_ms) == ("uuid-1234-5678", 0.92, 45.2)
+    assert result.chunk_text == "ROS 2 is a robot operating system framework..."
+    assert (result.source_url, result.chunk_index) == ("https://example.com/ros2-intro", 2)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"chunk_text": ""},
+        {"source_url": "getting started"},
+        {"score": 1.5},
+        {"score": -0.1},
+        {"rank": 0},
+        {"chunk_index": -1},
+        {"retrieval_time_ms": -1.0},
+    ],
+)
+def test_a_wrong_result_raises_a_value_error(wrong):
+    with pytest.raises(ValueError):  # noqa: PT011
+        RetrievalResult(**{"id": 1, "score": 0.5, "payload": {}} | wrong)
+
+
+# test cases and suites
+
+
+def case(**fields: Any) -> TestCase:
+    return TestCase(
+        **{
+            "name": "test_ros2_basics_query",
+            "query_text": "What is ROS 2 and how does it work?",
+            "collection_name": "textbook_embeddings",
+            "expected_doc_ids": ["doc_ros2_intro", "doc_ros2_architecture"],
+            "expected_keywords": ["ROS 2", "robot", "operating system", "framework"],
+            "relevance_threshold": 0.7,
+            "top_k": 5,
+            "status": "pending",
+            "actual_results": None,
+            "error_message": None,
+            **fields,
+        }
+    )
+
+
+def test_a_test_case_has_a_status_and_no_results_before_it_runs():
+    test_case = case()
+
+    assert test_case.status is TestStatus.PENDING
+    assert (test_case.actual_results, test_case.error_message) == (None, None)
+
+
+def test_a_test_case_takes_results_that_its_caller_made():
+    found = RetrievalResult(id="uuid-1", score=0.9, payload={"content": "ROS 2", "source_url": "https://example.com"})
+    [kept] = case(status=TestStatus.PASSED, actual_results=[found]).actual_results
+
+    assert (kept.chunk_id, kept.similarity_score, kept.excerpt) == ("uuid-1", 0.9, "ROS 2")
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"status": "done"}, {"relevance_threshold": 1.5}, {"top_k": 0}, {"query_text": ""}, {"name": ""}]
+)
+def test_a_wrong_test_case_raises_a_value_error(wrong):
+    with pytest.raises(ValueError):  # noqa: PT011
+        case(**wrong)
+
+
+def suite_result(**fields: Any) -> TestSuiteResult:
+    return TestSuiteResult(
+        **{
+            "total_tests": 10,
+            "passed": 9,
+            "failed": 1,
+            "errors": 0,
+            "execution_time_ms": 5432.1,
+            "test_results": [case(), case(name="another")],
+            "performance_metrics": {
+                "avg_retrieval_time_ms": 234.5,
+                "p95_retrieval_time_ms": 450.2,
+                "max_retrieval_time_ms": 502.8,
+            },
+            "timestamp": "2025-12-12T14:30:00",
+            **fields,
+        }
+    )
+
+
+def test_a_suite_result_computes_its_rates():
+    result = suite_result()
+
+    assert (result.pass_rate, result.failure_rate) == (90.0, 10.0)
+    assert result.performance_metrics.p95_retrieval_time_ms == 450.2
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"passed": 10}, {"failed": -1}, {"execution_time_ms": -0.1}, {"pass_rate": 100.0}, {"total_tests": 13}]
+)
+def test_a_suite_result_whose_counts_do_not_add_up_raises_a_value_error(wrong):
+    with pytest.raises(ValueError):  # noqa: PT011
+        suite_result(**wrong)
+
+
+def test_collection_info_needs_six_fields():
+    collection_info = CollectionInfo(
+        name="textbook_embeddings",
+        vector_size=1024,
+        distance_metric="Cosine",
+        points_count=5432,
+        indexed_vectors_count=5432,
+        status="green",
+    )
+
+    assert collection_info.indexed
+    with pytest.raises(ValueError):  # noqa: PT011
+        CollectionInfo(**collection_info.model_dump() | {"points_count": -1})
+
+
+# reports
+
+
+def test_a_report_computes_duration_and_success_rate():
+    report = validation_report()
+
+    assert (report.duration_seconds, report.success_rate) == (15.0, 0.9)
+    assert report.collection_stats["vector_count"] == report.collection_stats.get("vector_count") == 312
+    assert (
+        "\nERRORS\n" + "=" * 60 + "\nQuery 'What is the weather?' failed: Cohere API timeout\n" in report.to_summary()
+    )
+
+
+def test_the_summary_has_the_exact_layout():
+    report = validation_report(
+        total_queries=3,
+        successful_queries=3,
+        failed_queries=0,
+        avg_similarity_score=0.687,
+        avg_query_time=2.73,
+        total_results_retrieved=15,
+        errors=[],
+        completed_at=datetime(2025, 12, 27, 14, 30, 8, 200_000),
+    )
+
+    assert report.to_summary() == SUMMARY
+
+
+def test_a_report_without_results_is_complete_and_scores_nothing():
+    report = validation_report(total_results_retrieved=0, avg_similarity_score=0.0, metadata_completeness=1.0)
+
+    assert "Metadata Completeness: 100.0%" in report.to_summary()
+
+
+def test_a_report_of_failures_only_has_a_success_rate_of_zero():
+    errors = [f"Query {number} failed: timeout" for number in range(10)]
+    report = validation_report(
+        total_queries=10, successful_queries=0, failed_queries=10, success_rate=0.0, errors=errors
+    )
+
+    assert report.success_rate == 0.0
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"failed_queries": 2},
+        {"avg_similarity_score": 1.1},
+        {"avg_query_time": -1.0},
+        {"metadata_completeness": 1.01},
+        {"connection_status": "unknown"},
+        {"completed_at": datetime(2025, 12, 27, 14, 29)},
+        {"success_rate": 1.0},
+        {"total_results_retrieved": -1},
+    ],
+)
+def test_a_report_that_the_rules_forbid_raises_a_value_error(wrong):
+    with pytest.raises(ValueError):  # noqa: PT011
+        validation_report(**wrong)
+
+
+# the whole flow
+
+
+def qdrant_result_to_retrieval_result(scored_point: Any, query_id: str, rank: int) -> RetrievalResult:
+    payload = scored_point.payload
+    return RetrievalResult(
+        query_id=query_id,
+        chunk_text=payload["chunk_text"],
+        source_url=payload["source_url"],
+        page_title=payload["page_title"],
+        section_heading=payload.get("section_heading"),
+        breadcrumb=payload.get("breadcrumb"),
+        chunk_index=payload["chunk_index"],
+        similarity_score=scored_point.score,
+        metadata=payload,
+        rank=rank,
+    )
+
+
+def aggregate_results_to_report(
+    results: list[RetrievalResult],
+    queries: list[RetrievalQuery],
+    connection_stats: dict[str, Any],
+    errors: list[str],
+    started_at: datetime,
+    completed_at: datetime,
+) -> ValidationReport:
+    total_queries = len(queries)
+    failed_queries = len(errors)
+    similarity_scores = [r.similarity_score for r in results]
+    required_fields = ["chunk_text", "source_url", "page_title"]
+    complete_count = sum(1 for r in results if all(getattr(r, field, None) for field in required_fields))
+    return ValidationReport(
+        run_id=str(uuid.uuid4()),
+        total_queries=total_queries,
+        successful_queries=total_queries - failed_queries,
+        failed_queries=failed_queries,
+        avg_similarity_score=sum(similarity_scores) / len(similarity_scores) if similarity_scores else 0.0,
+        avg_query_time=(completed_at - started_at).total_seconds() / total_queries,
+        metadata_completeness=complete_count / len(results) if results else 1.0,
+        total_results_retrieved=len(results),
+        connection_status=connection_stats.get("status", "unknown"),
+        collection_stats=connection_stats,
+        errors=errors,
+        started_at=started_at,
+        completed_at=completed_at,
+    )
+
+
+def search(query: RetrievalQuery) -> list[Any]:
+    """A store that knows two chunks, and fails at a question about the weather."""
+    if "weather" in query.query_text:
+        raise TimeoutError("Cohere API timeout")
+    return [
+        SimpleNamespace(
+            id=f"uuid-{number}",
+            score=score,
+            payload={
+                "chunk_text": "To get started...",
+                "source_url": "https://docs.example.com/start",
+                "page_title": "Getting Started",
+                "section_heading": "Installation",
+                "breadcrumb": "Docs > Getting Started",
+                "chunk_index": number,
+            },
+        )
+        for number, score in enumerate((0.9, 0.5))
+    ]
+
+
+def test_the_complete_validation_flow_runs():
+    queries = [
+        RetrievalQuery(query_text="How do I get started?"),
+        RetrievalQuery(query_text="What is authentication?"),
+        RetrievalQuery(query_text="What is the weather?"),
+    ]
+    all_results: list[RetrievalResult] = []
+    errors: list[str] = []
+    started_at = datetime(2025, 12, 27, 14, 30)
+    for query in queries:
+        try:
+            for rank, scored_point in enumerate(search(query), start=1):
+                all_results.append(qdrant_result_to_retrieval_result(scored_point, query.query_id, rank))
+        except Exception as e:  # noqa: BLE001 - as the document has it
+            errors.append(f"Query '{query.query_text}' failed: {e!s}")
+
+    report = aggregate_results_to_report(
+        results=all_results,
+        queries=queries,
+        connection_stats={**COLLECTION_STATS, "status": "connected"},
+        errors=errors,
+        started_at=started_at,
+        completed_at=datetime(2025, 12, 27, 14, 30, 6),
+    )
+
+    assert (report.successful_queries, report.total_results_retrieved) == (2, 4)
+    assert report.avg_similarity_score == pytest.approx(0.7)
+    assert report.avg_query_time == 2.0
+    assert report.errors == ("Query 'What is the weather?' failed: Cohere API timeout",)
+    assert "Success Rate: 66.7%" in report.to_summary()
