@@ -130,6 +130,10 @@ test-built: python313 ## Run unit and integration tests on the built layer and L
 rehearse: python313 $(VENV)/.dev $(SAM) ## Deploy, use and delete a stack as documented, against a simulated AWS account
 	CHUNKPROOF_SAM=$(abspath $(SAM)) PYTHON313=$(PYTHON313) $(BIN)/python -m pytest tests/e2e/test_deploying.py
 
+.PHONY: smoke
+smoke: $(VENV)/.dev ## Try a deployed stack and print a table: alarm, cold start, gzip, rollback, audit, suite (STACK=name, STEPS=some)
+	@$(RUN) tools.smoke --stack '$(STACK)' $(if $(STEPS),--steps $(STEPS))
+
 .PHONY: package
 package: build ## Put layer, functions, state machines, templates and OpenAPI file into dist/, for Terraform and CDK
 	@$(RUN) tools.package --build $(BUILD) --architecture $(ARCH)
