@@ -52,8 +52,20 @@ def ids(query, top_k):
 def keyword_only(*, question, k=5):
     return [("a", 17.5), ("b", 3.25)]
 
+import asyncio
+lock = asyncio.Lock()
+
 async def later(query):
+    async with lock:  # belongs to one loop
+        await asyncio.sleep(0)
+        return ["a", "b"]
+
+def prints(query):
+    print("searching", query)
     return ["a", "b"]
+
+def exits(query):
+    raise SystemExit("no key")
 
 def make():
     return ids
@@ -94,7 +106,7 @@ def message(run: Run, name: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "name", ["ids", "keyword_only", "later", "make", "langchain", "llama", "haystack", "langchain.invoke"]
+    "name", ["ids", "keyword_only", "later", "prints", "make", "langchain", "llama", "haystack", "langchain.invoke"]
 )
 def test_python_retrievers_pass_the_suite(name: str, folder: Path, chunkproof: Command) -> None:
     run = chunkproof("suite", "run", "suite.json", "--retriever", f"own_rag:{name}", "--json")
@@ -115,6 +127,12 @@ def test_a_missing_document_fails_and_scores_keep_their_scale(folder: Path, chun
     by_id = {one["id"]: one for one in run.json["criteria"]}
     assert by_id["SC-001"]["details"] == "no collection was given beside the retriever"
     assert by_id["stage-embedding"]["verdict"] == "not judged"
+
+
+def test_a_retriever_that_exits_does_not_end_the_run(folder: Path, chunkproof: Command) -> None:
+    run = chunkproof("suite", "run", "suite.json", "--retriever", "own_rag:exits", "--json")
+    assert (run.code, states(run)) == (3, {"q1": "error", "q2": "error"})
+    assert message(run, "q1").startswith("SystemExit: no key")
 
 
 def test_only_the_first_top_k_results_count(folder: Path, chunkproof: Command) -> None:
@@ -287,8 +305,16 @@ def test_two_retrievers_are_compared_in_one_report(folder: Path, chunkproof: Com
     (change,) = (one for one in found["changes"] if one["name"] == "recall@3")
     assert (change["before"], change["after"]) == (1.0, 0.5)
     assert change["low"] < -0.5 < change["high"]
-    assert "own_rag:ids" in (folder / "r.html").read_text("utf-8")
+    assert all(name in (folder / "r.html").read_text("utf-8") for name in ("own_rag:ids", "own_rag:first_only"))
     assert r"own\_rag:ids" in (folder / "r.md").read_text("utf-8")
+
+
+def test_every_format_names_the_retriever(folder: Path, chunkproof: Command) -> None:
+    outputs = ("-o", "r.html", "-o", "r.txt")
+    run = chunkproof("suite", "run", "suite.json", "--retriever", "own_rag:ids", *outputs)
+    assert run.out.splitlines()[-1].startswith("try by own_rag:ids: 2 of 2 cases passed, 0 failed, in ")
+    assert "2 of 2 cases passed, 0 failed by own_rag:ids." in (folder / "r.html").read_text("utf-8")
+    assert "Retriever: own_rag:ids" in (folder / "r.txt").read_text("utf-8")
 
 
 def test_a_retriever_is_compared_with_an_earlier_report(folder: Path, chunkproof: Command) -> None:

@@ -6,7 +6,7 @@ import shlex
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -276,7 +276,10 @@ def _check_cloud_options(how: dict[str, Any], given: Options) -> None:
 
 def _execute(plan: RunPlan, given: Options, how: dict[str, Any], choice: Choice) -> SuiteReport:
     quietly, exact = show_warnings_once("chunkproof.retrieval.search"), how["exact"]
-    with _interrupt_on_sigterm(), quietly, _report_retries(), open_choice(choice, given, plan.cases) as backend:
+    # What a retriever prints must not mix with the report.
+    printed = redirect_stdout(sys.stderr) if choice.name else nullcontext()
+    opened = open_choice(choice, given, plan.cases)
+    with _interrupt_on_sigterm(), quietly, printed, _report_retries(), opened as backend:
         plan = adapt_plan(plan, backend, how["jobs"], judge_latency=how["judge_latency"])
         exact_search = backend.search_exactly if isinstance(backend, LocalBackend) else None
         if exact and exact_search is None:

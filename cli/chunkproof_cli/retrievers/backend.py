@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from threading import Lock
 from typing import Any, Protocol
 
 from chunkproof.deadline import Stopwatch
@@ -47,6 +48,7 @@ class RetrieverBackend:
         self.name, self.store = name, store
         self.jobs, self.is_live, self.is_served = retriever.jobs, retriever.is_live, retriever.is_served
         self._retriever, self._mapper = retriever, mapper
+        self._lock = Lock()
         self._with_keywords = {case.query_text for case in cases if case.expected_keywords}
 
     def search(self, request: dict[str, Any]) -> RetrievalResponse:
@@ -111,6 +113,8 @@ class RetrieverBackend:
         lookup = {"chunk_id": found.metadata.chunk_id, "original_sha256": NO_SHA256}
         where = {"collection": request["collection"]} if request.get("collection") else {}
         try:
-            return Found(found.metadata, self.store.validate(lookup | where).stored_text, found.score)
+            with self._lock:  # an embedded store serves one thread at a time
+                stored = self.store.validate(lookup | where).stored_text
+            return Found(found.metadata, stored, found.score)
         except ChunkproofError:
             return found

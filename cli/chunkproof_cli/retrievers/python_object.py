@@ -8,8 +8,9 @@ import asyncio
 import importlib
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
+from threading import Lock, Thread
 from traceback import extract_tb
 from typing import Any
 
@@ -37,19 +38,34 @@ class PythonRetriever:
         if inspect.isfunction(target) and not _parameters(target):
             target = _make(target, name)  # a factory
         self._call = _choose_call(target, mapper, name)
+        # One loop for all calls: what async clients hold belongs to the loop that they were first used in.
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._lock = Lock()
 
     def retrieve(self, request: Mapping[str, Any]) -> Any:
         """Call it; an exception is a `RetrieverError` with its class, message and line."""
         try:
             answer = self._call(request)
-            return asyncio.run(_wait_for(answer)) if inspect.isawaitable(answer) else answer
+            return self._wait_for(answer) if inspect.isawaitable(answer) else answer
         except ChunkproofError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise RetrieverError(describe_exception(error)) from error
 
+    def _wait_for(self, answer: Awaitable[Any]) -> Any:
+        with self._lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                self._thread = Thread(target=self._loop.run_forever, daemon=True)
+                self._thread.start()
+        return asyncio.run_coroutine_threadsafe(_as_coroutine(answer), self._loop).result()
+
     def close(self) -> None:
-        """Do nothing: the object belongs to its module."""
+        """Stop the loop of asynchronous calls; the object itself belongs to its module."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
 
 
 def import_target(name: str) -> Any:
@@ -60,7 +76,7 @@ def import_target(name: str) -> Any:
         sys.path.insert(0, here)
     try:
         target: Any = importlib.import_module(module_name)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise InvalidParameterError(
             f"--retriever {name}: {module_name} cannot be imported: {describe_exception(error)}"
         ) from error
@@ -83,7 +99,7 @@ def describe_exception(error: BaseException) -> str:
 def _make(factory: Callable[[], Any], name: str) -> Any:
     try:
         return factory()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise InvalidParameterError(f"--retriever {name}: {describe_exception(error)}") from error
 
 
@@ -158,5 +174,5 @@ def _fill_pipeline(pipeline: Any, request: Mapping[str, Any]) -> dict[str, dict[
     return filled
 
 
-async def _wait_for(answer: Any) -> Any:
+async def _as_coroutine(answer: Awaitable[Any]) -> Any:
     return await answer

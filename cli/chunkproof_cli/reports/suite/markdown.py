@@ -26,7 +26,8 @@ def render_suite_markdown(report: SuiteReport) -> str:
 def _head(report: SuiteReport) -> str:
     verdict, stats = report.verdict, report.validation.collection_stats
     name, passed, rest = escape_text(stats.collection_name), *verdict.counts.split(", ", 1)
-    where = f" on {name} ({stats.vector_count:,} vectors)" if stats.collection_exists else ""
+    where = f" by {escape_text(report.suite.retriever)}" if report.suite.retriever else ""
+    where += f" on {name} ({stats.vector_count:,} vectors)" if stats.collection_exists else ""
     parts = [f"## {_MARK_OF[verdict.outcome]} {escape_text(report.suite.name)}"]
     parts.append(f"**{passed}**, {rest}{where}.")
     if report.comparison or verdict.details:

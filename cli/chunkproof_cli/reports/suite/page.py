@@ -29,7 +29,8 @@ def render_suite_page(report: SuiteReport, earlier: Sequence[SuiteReport] = ()) 
 
 def _header(report: SuiteReport) -> Iterator[kit.Html]:
     verdict, stats = report.verdict, report.validation.collection_stats
-    where = f" on {stats.collection_name} ({stats.vector_count:,} vectors)" if stats.collection_exists else ""
+    where = f" by {report.suite.retriever}" if report.suite.retriever else ""
+    where += f" on {stats.collection_name} ({stats.vector_count:,} vectors)" if stats.collection_exists else ""
     yield kit.element("a", "To the cases", href="#cases", class_="skip")
     if report.comparison:
         yield kit.verdict(verdict.line, _CLASSES[verdict.outcome])

@@ -46,7 +46,8 @@ def print_report(report: SuiteReport) -> None:
     if report.comparison:
         _print_comparison(report.comparison)
     verdict, seconds = report.verdict, report.result.execution_time_ms / 1000
-    counts = f"{report.suite.name}: {verdict.counts}, in {seconds:.1f} s"
+    by = f" by {report.suite.retriever}" if report.suite.retriever else ""
+    counts = f"{report.suite.name}{by}: {verdict.counts}, in {seconds:.1f} s"
     if report.comparison:
         print_line(counts)  # without a colour: the gate decides
         print_line(verdict.line, _STYLES[verdict.outcome])

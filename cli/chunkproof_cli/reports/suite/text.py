@@ -11,6 +11,7 @@ def render_suite_text(report: SuiteReport) -> str:
     result = report.result
     counts = [
         f"Suite: {report.suite.name}",
+        *([f"Retriever: {report.suite.retriever}"] if report.suite.retriever else []),
         f"Passed: {result.passed} of {result.total_tests} ({result.pass_rate:.1f}%)",
         f"Failed: {result.failed}",
         f"Not judged: {figures.count_not_judged(report)}",
