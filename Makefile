@@ -96,6 +96,11 @@ test-fuzz: $(VENV)/.dev ## Send thousands of odd requests: no 500, every respons
 test-states: python313 $(VENV)/.dev $(STATES_VENV)/.ready ## Take every path of both state machines in a second interpreter, and validate them (weekly)
 	@$(RUN) checks.state_machines --python $(STATES_VENV)/bin/python
 
+.PHONY: attack
+attack: $(VENV)/.dev ## Attack it with seeded generators (SECONDS=300, SEED=1, PARTS=kills or PARTS=concurrency:100,kills:200)
+	@$(RUN) checks.attack --seconds $(or $(SECONDS),300) $(if $(SEED),--seed $(SEED)) \
+	  $(if $(filter $(COMPARED),$(PARTS)),,--parts $(PARTS))
+
 .PHONY: suite-oracle
 suite-oracle: $(VENV)/.dev ## Compare our retrieval metrics with trec_eval's on 1,000 documents (about a minute)
 	@$(RUN) checks.suite_oracle
