@@ -1,18 +1,19 @@
 """Embed chunks and write them to a collection. Nothing is written before everything is embedded."""
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from enum import StrEnum
 from itertools import islice
 from tempfile import TemporaryFile
 from typing import IO, TypeVar
 
-from chunkproof.clients.ports import Embedder, InputType, Point, WritableStore
+from chunkproof.clients.ports import Embedder, InputType, Point, Vector, WritableStore
 from chunkproof.clients.qdrant.store import is_invalid_collection_name
 from chunkproof.deadline import Deadline
-from chunkproof.errors import CollectionNotFoundError, InvalidParameterError
+from chunkproof.errors import CollectionNotFoundError, InvalidParameterError, QueryTooLongError
 from chunkproof.retrieval.embedding import check_embeddings
 from chunkproof.retrieval.services import choose_vector
-from chunkproof_cli.files.chunks import ChunkRecord
+from chunkproof_cli.files.chunks import USE_FLAGS, ChunkRecord
 
 WRITE_BATCH = 256
 CALL_MS = 60_000
@@ -25,14 +26,35 @@ def _ignore(_count: int) -> None:
     """Report no progress."""
 
 
-class Loader:
-    """Embeds chunks and writes them. Chunks with the same id are replaced: a second run changes nothing."""
+class TooLong(StrEnum):
+    """What to do with a text that is longer than the model reads."""
 
-    def __init__(self, store: WritableStore, embedder: Embedder, collection: str, vector_name: str | None) -> None:
+    REFUSE = "refuse"
+    TRUNCATE = "truncate"
+    SKIP = "skip"
+
+
+class Loader:
+    """Embeds chunks and writes them. Chunks with the same id are replaced: a second run changes nothing.
+
+    `too_long` lists the chunks that were truncated or skipped. The text of a truncated chunk is stored whole; only
+    its beginning is embedded.
+    """
+
+    def __init__(
+        self,
+        store: WritableStore,
+        embedder: Embedder,
+        collection: str,
+        vector_name: str | None,
+        if_too_long: TooLong = TooLong.REFUSE,
+    ) -> None:
         self._store = store
         self._embedder = embedder
         self._collection = collection
         self._vector_name = vector_name
+        self._if_too_long = if_too_long
+        self.too_long: dict[str, None] = {}
 
     def load(self, records: Iterable[ChunkRecord], advance: Advance = _ignore) -> None:
         """Embed everything, then write everything; `advance` is called for each batch of both steps."""
@@ -45,19 +67,61 @@ class Loader:
         """Spool one 32-bit vector per chunk and return their size. A failure leaves the collection unchanged."""
         size = 0
         for batch in split_batches(records, self._embedder.max_batch):
-            texts = [record.text for record in batch]
-            vectors = check_embeddings(self._embedder.embed(texts, InputType.DOCUMENT, Deadline(CALL_MS)), len(texts))
-            size = len(vectors[0])
-            for vector in vectors:
+            for vector in self._embed_batch([(record.chunk_id, record.text) for record in batch]):
+                size = len(vector)
                 spool.write(array("f", vector).tobytes())
             advance(len(batch))
+        if not size:
+            raise InvalidParameterError(f"Every text is longer than {self._embedder.model} reads: use --truncate")
         return size
+
+    def _embed_batch(self, chunks: Sequence[tuple[str, str]]) -> Iterator[Vector]:
+        """Yield a vector for each id and text, but for skipped ones."""
+        fitting = [(chunk_id, fit) for chunk_id, text in chunks if (fit := self._fit(chunk_id, text)) is not None]
+        if not fitting:
+            return
+        texts = [text for _, text in fitting]
+        try:
+            vectors = self._embedder.embed(texts, InputType.DOCUMENT, Deadline(CALL_MS))
+        except QueryTooLongError:
+            # A service counts tokens only when it is called: find the texts that it refuses.
+            if len(fitting) == 1:
+                yield from self._embed_refused(*fitting[0])
+                return
+            half = len(fitting) // 2
+            yield from self._embed_batch(fitting[:half])
+            yield from self._embed_batch(fitting[half:])
+        else:
+            yield from check_embeddings(vectors, len(texts))
+
+    def _embed_refused(self, chunk_id: str, text: str) -> Iterator[Vector]:
+        if self._if_too_long is TooLong.REFUSE:
+            raise InvalidParameterError(
+                f"The text of chunk {chunk_id} is longer than {self._embedder.model} reads", USE_FLAGS
+            )
+        self.too_long[chunk_id] = None
+        if self._if_too_long is TooLong.TRUNCATE:
+            yield from self._embed_batch([(chunk_id, text[: len(text) * 3 // 4])])
+
+    def _fit(self, chunk_id: str, text: str) -> str | None:
+        """Return the text to embed, as far as the embedder can count its tokens by itself; None to skip it."""
+        if self._if_too_long is TooLong.REFUSE or not self._embedder.excess(text):
+            return text
+        self.too_long[chunk_id] = None
+        if self._if_too_long is TooLong.SKIP:
+            return None
+        fits, excess = 0, len(text)
+        while excess - fits > 1:
+            middle = (fits + excess) // 2
+            fits, excess = (fits, middle) if self._embedder.excess(text[:middle]) else (middle, excess)
+        return text[:fits]
 
     def _write(self, records: Iterable[ChunkRecord], spool: IO[bytes], size: int, advance: Advance) -> None:
         """Write the chunks with their spooled vectors; create the collection if it does not exist."""
         vector_name = self._prepare_collection(size)
         spool.seek(0)
-        for batch in split_batches(records, WRITE_BATCH):
+        skipped = self.too_long if self._if_too_long is TooLong.SKIP else {}
+        for batch in split_batches((record for record in records if record.chunk_id not in skipped), WRITE_BATCH):
             points = [
                 Point(
                     id=record.point_id,

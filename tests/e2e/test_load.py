@@ -87,6 +87,7 @@ def test_one_bad_line_is_named_and_nothing_is_written(chunkproof: Command, tmp_p
         "chunks.jsonl:7: timestamp must be an ISO 8601 date and time",
         "chunks.jsonl:8: content_hash is not the SHA-256 of text (16 hex digits or more)",
         "chunks.jsonl:9: text has a lone surrogate, which is not valid Unicode",
+        "Shorten texts that are too long, or use --truncate to embed only their beginning, or --skip-too-long",
     ]
     assert chunkproof("collection", "c").code == 2
 
@@ -232,3 +233,58 @@ def test_an_invalid_collection_name_is_wrong_input(chunkproof: Command, handbook
     run = chunkproof("load", handbook_file, "--collection", name)
     assert run.code == 2
     assert run.err == f"--collection {name}: not a valid collection name\n"
+
+
+LONG = "robot " * 400
+
+
+def test_a_text_that_is_too_long_is_truncated_for_the_embedding_only(chunkproof: Command, tmp_path: Path) -> None:
+    file = write(tmp_path / "chunks.jsonl", {"chunk_id": "a", "text": "short"}, {"chunk_id": "b", "text": LONG})
+    run = chunkproof("load", file, "--collection", "c", "--truncate", "--json")
+    assert (run.code, run.json["chunks"], run.json["truncated"]) == (0, 2, ["b"])
+    assert chunkproof("validate", "b", "--original", LONG, "--collection", "c").code == 0, "it is stored whole"
+    assert chunkproof("search", "robot robot", "--collection", "c", "--json").json["results"][0]["text"] == LONG
+    shown = chunkproof("load", file, "--collection", "c", "--truncate").out
+    assert "1 truncated, longer than all-MiniLM-L6-v2 reads: b" in shown
+
+
+def test_a_text_that_is_too_long_is_skipped_on_request(chunkproof: Command, tmp_path: Path) -> None:
+    chunks = [{"chunk_id": f"c{n}", "text": LONG if n % 3 == 0 else f"text {n}"} for n in range(1, 9)]
+    file = write(tmp_path / "chunks.jsonl", *chunks)
+    run = chunkproof("load", file, "--collection", "c", "--skip-too-long", "--json")
+    assert (run.code, run.json["chunks"], run.json["skipped"]) == (0, 6, ["c3", "c6"])
+    for chunk in chunks:
+        code = chunkproof("validate", chunk["chunk_id"], "--original", chunk["text"], "--collection", "c").code
+        assert code == (1 if chunk["text"] == LONG else 0)
+
+
+def test_a_file_of_texts_that_are_all_too_long_is_refused(chunkproof: Command, tmp_path: Path) -> None:
+    file = write(tmp_path / "chunks.jsonl", {"chunk_id": "a", "text": LONG})
+    run = chunkproof("load", file, "--collection", "c", "--skip-too-long")
+    assert run.code == 2
+    assert "Every text is longer than all-MiniLM-L6-v2 reads: use --truncate" in run.err
+
+
+@pytest.mark.parametrize(("flag", "stored"), [(None, None), ("--truncate", 100), ("--skip-too-long", 98)])
+def test_a_service_that_counts_tokens_itself_is_asked_for_ever_smaller_parts(
+    chunkproof: Command,
+    tmp_path: Path,
+    cohere_api: CohereServer,
+    monkeypatch: pytest.MonkeyPatch,
+    flag: str | None,
+    stored: int | None,
+) -> None:
+    monkeypatch.setenv("COHERE_API_KEY", cohere_api.key)
+    monkeypatch.setenv("COHERE_BASE_URL", cohere_api.url)
+    texts = {f"c{n}": "robot " * 900 if n in (7, 61) else f"text {n}" for n in range(100)}
+    file = write(tmp_path / "chunks.jsonl", *({"chunk_id": key, "text": text} for key, text in texts.items()))
+    run = chunkproof("load", file, "--collection", "c", "--json", *([flag] if flag else []))
+    if stored is None:
+        assert run.code == 2
+        assert "The text of chunk c7 is longer than embed-english-v3.0 reads" in run.err
+        assert "--truncate" in run.err
+        assert "--skip-too-long" in run.err
+    else:
+        assert (run.code, run.json["chunks"]) == (0, stored)
+        assert run.json["truncated" if flag == "--truncate" else "skipped"] == ["c7", "c61"]
+        assert chunkproof("validate", "c99", "--original", texts["c99"], "--collection", "c").code == 0

@@ -134,3 +134,36 @@ def test_a_name_that_is_no_path_for_the_store_is_refused_as_such(server_store: Q
     with pytest.raises(InvalidParameterError) as caught:
         texts(make_services(server_store, collection), {"a\\b": "v"})
     assert caught.value.code == "INVALID_REQUEST"
+
+
+def test_a_filter_on_a_field_that_no_point_has_says_so(either: QdrantStore, collection: str) -> None:
+    fill(either, collection, point(1, {"language": "en"}), point(2, {"tags": [{"name": "a"}]}))
+    services = make_services(either, collection)
+    notes = {
+        "langage": (f"No point of collection {collection} has the field langage; did you mean language?",),
+        "xyz": (f"No point of collection {collection} has the field xyz",),
+        "url": (f"No point of collection {collection} has the field url",),
+        "language": (),
+        "tags[].name": (),
+    }
+    for field, expected in notes.items():
+        answer = ask(services, query_vector=EAST, filters={field: "de"})
+        assert (answer.status, answer.results, answer.notes) == ("success", (), expected)
+    assert "notes" not in ask(services, query_vector=EAST, filters={"language": "en"}).model_dump()
+
+
+def test_a_field_that_only_a_later_point_has_is_not_called_absent(either: QdrantStore, collection: str) -> None:
+    many = (point(number, {}) for number in range(1, 151))
+    fill(either, collection, *many, point(200, {"rare": "yes"}))
+    services = make_services(either, collection)
+    assert ask(services, query_vector=EAST, filters={"rare": "no"}).notes == ()
+    assert ask(services, query_vector=EAST, filters={"other": "no"}).notes == (
+        f"No point of collection {collection} has the field other",
+    )
+
+
+def test_a_filter_on_chunk_id_takes_the_point_ids_that_results_show(either: QdrantStore, collection: str) -> None:
+    fill(either, collection, *(point(number, {"id": "the document"}) for number in (1, 2, 3)))
+    services = make_services(either, collection)
+    assert texts(services, {"chunk_id": ["1", "3"]}) == ["1", "3"]
+    assert texts(services, {"not": {"chunk_id": "1"}}) == ["2", "3"]

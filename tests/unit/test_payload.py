@@ -292,3 +292,36 @@ def test_metadata_nested_beyond_what_an_answer_can_carry_is_corrupt():
 
     with pytest.raises(CorruptChunkError, match="metadata nested too deeply"):
         chunk({"text": "x", "section_headers": deep})
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "payload", "text", "url"),
+    [
+        ("mem0", {"data": "T", "hash": "h", "user_id": "u"}, "T", None),
+        ("Spring AI", {"doc_content": "T", "source": "a.pdf"}, "T", "a.pdf"),
+        ("LangChain4j", {"text_segment": "T", "file_name": "a.txt", "index": "0"}, "T", "a.txt"),
+        (
+            "Kernel Memory",
+            {"id": "d=1//p=2", "payload": '{"text": "T", "url": "https://a.example"}'},
+            "T",
+            "https://a.example",
+        ),
+        ("Semantic Kernel", {"Text": "T", "Key": "k"}, "T", None),
+        ("Semantic Kernel, legacy", {"_text": "T", "_description": "d"}, "T", None),
+        ("Roo Code", {"codeChunk": "T", "filePath": "src/a.py", "startLine": 1}, "T", "src/a.py"),
+        ("AG2", {"_content": "T", "metadata": {}}, "T", None),
+        (
+            "Unstructured",
+            {"text": "T", "metadata-data_source-url": "s3://a/b", "metadata-filename": "b"},
+            "T",
+            "s3://a/b",
+        ),
+        ("n8n", {"content": "T", "metadata": {"source": "blob", "blobType": "text/plain"}}, "T", None),
+        ("Flowise with a file", {"content": "T", "metadata": {"source": "Blob", "file_name": "a.txt"}}, "T", "a.txt"),
+        ("Agno", {"content": "T", "meta_data": {"url": "https://a.example"}}, "T", "https://a.example"),
+        ("LightRAG", {"content": "T", "full_doc_id": "doc-1", "file_path": "a.md"}, "T", "a.md"),
+    ],
+)
+def test_what_a_pipeline_writes_is_read(pipeline, payload, text, url):
+    assert chunk(payload).text == text, pipeline
+    assert chunk(payload).metadata.url == url

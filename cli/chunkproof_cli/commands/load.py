@@ -11,14 +11,16 @@ from chunkproof.errors import UnavailableError
 from chunkproof.runtime.local import Connection
 from chunkproof_cli.connections import connect
 from chunkproof_cli.files.chunks import ChunkRecord, check_chunks
-from chunkproof_cli.loading import Loader
+from chunkproof_cli.loading import Loader, TooLong
 from chunkproof_cli.options import common_options, parse_options, reject_api
 from chunkproof_cli.output import print_json, print_line, print_note, progress_bar
 
+MAX_NAMED = 20
+_WORDS = {TooLong.TRUNCATE: "truncated", TooLong.SKIP: "skipped"}
 EXAMPLES = """\b
 Examples:
   chunkproof load chunks.jsonl --collection handbook
-  chunkproof load beir/scifact --collection scifact
+  chunkproof load beir/scifact --collection scifact --truncate
 
 \b
 A line of chunks.jsonl:
@@ -28,35 +30,64 @@ A line of chunks.jsonl:
 
 @click.command(epilog=EXAMPLES)
 @click.argument("path", type=click.Path(path_type=Path))
+@click.option(
+    "--truncate",
+    "if_too_long",
+    flag_value=TooLong.TRUNCATE.value,
+    help="Embed only the beginning of texts that are longer than the model reads; they are stored whole.",
+)
+@click.option(
+    "--skip-too-long",
+    "if_too_long",
+    flag_value=TooLong.SKIP.value,
+    help="Leave out chunks whose text is longer than the model reads.",
+)
 @common_options
 @reject_api("the API is read-only; load writes to QDRANT_URL, or to the embedded store")
-def load(path: Path, **common: Any) -> None:
+def load(path: Path, if_too_long: str | None, **common: Any) -> None:
     """Embed the chunks of PATH (chunks.jsonl, or a BEIR folder) and write them to a collection.
 
-    Every line is checked first: if one is invalid, nothing is written. A chunk replaces the stored chunk with
-    the same id, so loading twice, or again after an interruption, gives the same collection.
+    Every line is checked first: if one is invalid, or longer than the model reads, nothing is written. A chunk
+    replaces the stored chunk with the same id, so loading twice, or again after an interruption, gives the same
+    collection.
     """
     options = parse_options(**common)
     with connect(options) as connection:
-        chunks = check_chunks(path, connection.embedder.excess)
+        rule = TooLong(if_too_long or TooLong.REFUSE)
+        chunks = check_chunks(path, connection.embedder.excess if rule is TooLong.REFUSE else lambda _text: None)
         name = options.collection or connection.services.settings.collection
-        load_chunks(chunks, chunks.count, name, connection)
+        too_long = load_chunks(chunks, chunks.count, name, connection, rule)
+        stored = chunks.count - (len(too_long) if rule is TooLong.SKIP else 0)
         if chunks.extra_fields:
             print_note(f"Extra fields stored with the chunks: {', '.join(chunks.extra_fields)}")
         if options.json:
             model = connection.embedder.model
-            print_json({"collection": name, "chunks": chunks.count, "embedding_model": model})
+            listed = {} if rule is TooLong.REFUSE else {_WORDS[rule]: too_long}
+            print_json({"collection": name, "chunks": stored, "embedding_model": model, **listed})
         else:
-            print_line(f"{chunks.count} chunks of {path} are in collection {name} of {connection.store.host}.")
+            print_line(f"{stored} chunks of {path} are in collection {name} of {connection.store.host}.")
+            if too_long:
+                more = ", …" if len(too_long) > MAX_NAMED else ""
+                print_line(
+                    f"{len(too_long)} {_WORDS[rule]}, longer than {connection.embedder.model} reads: "
+                    f"{', '.join(too_long[:MAX_NAMED])}{more}"
+                )
 
 
-def load_chunks(chunks: Iterable[ChunkRecord], count: int, collection: str, connection: Connection) -> None:
-    """Embed and write the chunks, with a progress bar."""
+def load_chunks(
+    chunks: Iterable[ChunkRecord],
+    count: int,
+    collection: str,
+    connection: Connection,
+    if_too_long: TooLong = TooLong.REFUSE,
+) -> list[str]:
+    """Embed and write the chunks, with a progress bar; return the ids of those that were too long."""
     settings = connection.services.settings
-    loader = Loader(connection.store, connection.embedder, collection, settings.vector_name)
+    loader = Loader(connection.store, connection.embedder, collection, settings.vector_name, if_too_long)
     try:
         with progress_bar("Embedding and writing", 2 * count) as advance:
             loader.load(chunks, advance)
+        return list(loader.too_long)
     except (UnavailableError, OSError) as error:
         print_note("Stopped before all chunks were stored. Run the same command again: it replaces what is stored.")
         if isinstance(error, OSError):  # of the file that holds the vectors until they are written

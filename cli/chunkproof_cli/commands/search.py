@@ -121,6 +121,8 @@ def print_results(response: RetrievalResponse) -> None:
         print_table(("#", "score", "chunk", "text"), lines)
     else:
         print_line("No chunk matches.")
+        for note in response.notes:
+            print_line(note, "yellow")
     skipped = f", {execution.skipped} without readable text left out" if execution.skipped else ""
     print_line(
         f"{execution.result_count} of at most {execution.requested_top_k} results from {execution.collection} "

@@ -19,6 +19,7 @@ from chunkproof.retrieval.integrity import digest
 from chunkproof.retrieval.lookup import point_id_for
 
 SHOWN_PROBLEMS = 20
+USE_FLAGS = "Shorten texts that are too long, or use --truncate to embed only their beginning, or --skip-too-long"
 LINE = "The line"  # what messages call a line of the file
 
 
@@ -101,10 +102,12 @@ def check_chunks(path: Path, excess: Callable[[str], str | None]) -> ChunkFile:
     problems: list[str] = []
     seen: dict[PointId, int] = {}
     extra: dict[str, None] = {}
+    is_too_long = False
     for number, line in _read_lines(source):
         try:
             record = _parse_line(line, _is_beir(source))
             record_problems = [f"text is too long: {why}"] if (why := excess(record.text)) else []
+            is_too_long |= bool(why)
             if (first := seen.setdefault(record.point_id, number)) != number:
                 record_problems.append(f"chunk_id {record.chunk_id} is already on line {first}")
             extra |= dict.fromkeys(record.model_extra or ())
@@ -113,7 +116,8 @@ def check_chunks(path: Path, excess: Callable[[str], str | None]) -> ChunkFile:
         problems += [f"{source.name}:{number}: {problem}" for problem in record_problems]
     if problems:
         more = len(problems) - SHOWN_PROBLEMS
-        raise InvalidParameterError(*problems[:SHOWN_PROBLEMS], *([f"… and {more} more"] if more > 0 else []))
+        further = [f"… and {more} more"] if more > 0 else []
+        raise InvalidParameterError(*problems[:SHOWN_PROBLEMS], *further, *([USE_FLAGS] if is_too_long else []))
     if not seen:
         raise InvalidParameterError(f"{source}: the file has no chunks")
     return ChunkFile(source, len(seen), tuple(extra))

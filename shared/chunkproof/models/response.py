@@ -70,6 +70,7 @@ class RetrievalResponse(Model):
     results: Items[SearchResult]
     execution: ExecutionMetadata
     errors: Items[str] = ()
+    notes: Items[str] = Field((), exclude_if=operator.not_, description="Why there may be no results")
     error: ErrorDetail | None = Field(None, exclude_if=is_none)
 
     @model_validator(mode="after")

@@ -1,12 +1,26 @@
 """Map a caller's filters to the payload fields of a collection."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 
 from chunkproof.deadline import Deadline
 from chunkproof.errors import InvalidParameterError
-from chunkproof.models.filters import Absent, All, AnyOf, Between, Condition, Either, HasId, HasVector, Not
-from chunkproof.retrieval.payload import PayloadMap, lies_in_json_string
+from chunkproof.models.filters import (
+    Absent,
+    All,
+    AnyOf,
+    Between,
+    Condition,
+    Either,
+    HasId,
+    HasVector,
+    Not,
+    fields_of,
+)
+from chunkproof.retrieval.chunk_ids import SMALL_COLLECTION
+from chunkproof.retrieval.lookup import parse_point_id
+from chunkproof.retrieval.payload import PayloadMap, flatten, lies_in_json_string
 from chunkproof.retrieval.services import Sample, Services
 
 
@@ -29,12 +43,43 @@ def _map_condition(condition: Condition, sample: Sample, payloads: PayloadMap) -
             return condition
         case AnyOf() | Between() | Absent():
             paths = _paths_of(condition.field, sample, payloads)
+            if condition.field == "chunk_id" and isinstance(condition, AnyOf) and not _has_ids(sample, payloads):
+                ids = (parse_point_id(value) for value in condition.values if isinstance(value, str))
+                points = HasId(tuple(point_id for point_id in ids if point_id is not None))
+                return Either((replace(condition, field=paths[0]), *([points] if points.ids else [])))
             # A path counts only where those before it have no value, as in the metadata of a result.
             moved = [
                 (*(Absent(higher) for higher in paths[:rank]), replace(condition, field=path))
                 for rank, path in enumerate(paths)
             ]
             return moved[0][0] if len(moved) == 1 else Either(tuple(All(together) for together in moved))
+
+
+def find_absent_fields(
+    conditions: tuple[Condition, ...], collection: str, services: Services, deadline: Deadline
+) -> Iterator[str]:
+    """Yield a sentence for each field of the conditions that no point has, as far as that can be found out quickly."""
+    sample, payloads = services.sample(collection, deadline), services.payloads_of(collection, deadline)
+    names = sorted({name for payload in sample.payloads for name, _ in flatten(payload)})
+    for field in dict.fromkeys(condition.field for condition in fields_of(conditions) if condition.field != "chunk_id"):
+        paths = _paths_of(field, sample, payloads)
+        is_list = "[" in field  # only the store reads paths into lists
+        if is_list or any(payloads.stated(path, one) is not None for path in paths for one in sample.payloads):
+            continue
+        is_small = sample.is_complete or services.store.describe(collection, deadline).points_count <= SMALL_COLLECTION
+        if is_small and not sample.is_complete:
+            having = Not(tuple(Absent(path) for path in paths))
+            if services.store.count(collection, (having,), deadline):
+                continue
+        points = (
+            f"No point of collection {collection}" if is_small else f"None of the first {len(sample.payloads)} points"
+        )
+        near = get_close_matches(field, names, n=1)
+        yield f"{points} has the field {field}" + (f"; did you mean {near[0]}?" if near else "")
+
+
+def _has_ids(sample: Sample, payloads: PayloadMap) -> bool:
+    return bool(payloads.id_paths_in(sample.payloads))
 
 
 def _paths_of(field: str, sample: Sample, payloads: PayloadMap) -> Sequence[str]:

@@ -2,12 +2,14 @@
 
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from math import hypot, isinf
 
 from chunkproof.clients.ports import NearestQuery, Point, Vector, VectorConfig
 from chunkproof.deadline import Deadline
 from chunkproof.errors import (
+    ChunkproofError,
     CollectionNotFoundError,
     CorruptChunkError,
     DimensionMismatchError,
@@ -16,7 +18,7 @@ from chunkproof.errors import (
 )
 from chunkproof.models import ExecutionMetadata, RetrievalResponse, SearchQuery, SearchResult, SourceMetadata
 from chunkproof.retrieval.embedding import QueryEmbedding
-from chunkproof.retrieval.filters import map_filters
+from chunkproof.retrieval.filters import find_absent_fields, map_filters
 from chunkproof.retrieval.payload import Chunk, PayloadMap
 from chunkproof.retrieval.services import Services
 from chunkproof.trace import LOW_SCORE, RequestTrace, State
@@ -107,6 +109,10 @@ def _search(
         [(result.metadata.chunk_id, result.similarity_score) for result in results],
         in_full=services.settings.log_queries,
     )
+    notes: tuple[str, ...] = ()
+    if query.filters and not points:
+        with trace.stage("search"), suppress(ChunkproofError):
+            notes = tuple(find_absent_fields(query.filters, collection, services, deadline))
     return RetrievalResponse(
         query=query.query_text,
         query_id=query.query_id,
@@ -126,6 +132,7 @@ def _search(
             embedding_cached=embedding.cached if embedding else False,
             timestamp=datetime.now(UTC),
         ),
+        notes=notes,
     )
 
 
