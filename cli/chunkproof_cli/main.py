@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from chunkproof import __version__
+from chunkproof import __version__, log_safety
 from chunkproof.errors import ChunkproofError, CollectionNotFoundError
 from chunkproof_cli.exits import COULD_NOT_JUDGE, discard_stdout, exit_code
 from chunkproof_cli.lazy_group import LazyGroup
@@ -58,6 +58,7 @@ def main() -> None:
     if sys.stdout is None or sys.stderr is None:
         sys.exit(COULD_NOT_JUDGE)  # no stream to report to
     _prepare_streams()
+    log_safety.install()
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s", stream=sys.stderr)
     # qdrant-client advises a server for large embedded collections; the documentation says so once.
     warnings.filterwarnings("ignore", module="qdrant_client.*")

@@ -93,7 +93,7 @@ def _setting(variable: str, default: Any, description: str, allowed: str, **rule
 class Settings(BaseModel):
     """Every setting: its variable, default, meaning and allowed values (docs/reference/settings.md is generated)."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, hide_input_in_errors=True)
 
     qdrant_url: Url | None = _setting(
         "QDRANT_URL",

@@ -9,6 +9,7 @@ import socket
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -304,3 +305,54 @@ def test_agents_find_the_tools_over_http(server: Serving) -> None:
 
     found = asyncio.run(search())
     assert [result["rank"] for result in found.structured_content["results"]] == [1, 2]
+
+
+# clients that do not behave
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("evil.example", 403),
+        ("evil.example:8080", 403),
+        ("localhost.evil.example", 403),
+        ("localhost", 200),
+        ("LOCALHOST:1", 200),
+        ("127.0.0.1:8080", 200),
+        ("[::1]:8080", 200),
+        ("app.localhost", 200),
+    ],
+)
+def test_only_requests_to_its_own_name_or_an_address_are_served(http, host, status):
+    assert http.get("/health", headers={"host": host}).status_code == status
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        b"POST /search HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\nabc\r\n",
+        b"POST /search HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabc",
+        b"POST /search HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{",
+        b"POST /search HTTP/1.1\r\nHost: localhost\r\nContent-Length: x\r\n\r\n{",
+        b"\x00\x01\x02\r\n\r\n",
+    ],
+)
+def test_what_is_not_http_leaves_no_traceback(server, http, request_):
+    with socket.create_connection(("127.0.0.1", server.port)) as client:
+        client.sendall(request_)
+        client.settimeout(0.3)
+        with suppress(TimeoutError):
+            client.recv(1000)
+
+    assert http.get("/health").status_code == 200
+    assert "Traceback" not in server.written
+
+
+def test_ctrl_c_does_not_wait_for_the_rest_of_a_request(loaded_handbook, tmp_path):
+    with serving(loaded_handbook, tmp_path) as running, socket.create_connection(("127.0.0.1", running.port)) as client:
+        client.sendall(b"POST /search HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{")
+        time.sleep(0.3)
+        running.process.send_signal(signal.SIGINT)
+
+        assert running.process.wait(timeout=20) is not None
+        assert "Traceback" not in running.written

@@ -211,7 +211,7 @@ def test_a_bug_leaves_a_trace_one_line_and_one_set_of_metrics(backend: Api, writ
     assert emf.problems(metrics) == []
     assert emf.figures(metrics)["Faults"] == 1.0
     (trace,) = written.saying("unexpected failure")
-    assert "RuntimeError: something is wrong" in trace["exception"]
+    assert trace["exception"].endswith("RuntimeError")  # without its message, which could quote stored text
 
 
 def test_a_line_names_the_request_as_lambda_and_the_gateway_do(deployed: Deploy, written: CapturedOutput) -> None:

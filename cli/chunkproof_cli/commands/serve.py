@@ -31,6 +31,10 @@ Examples:
 """
 
 
+# Ctrl-C waits for requests that are being served, and not for the rest of a request that never comes.
+SHUTDOWN_SECONDS = 3
+
+
 @click.command(epilog=EXAMPLES)
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option(
@@ -70,10 +74,22 @@ def serve(host: str, port: int, logs: bool, **common: Any) -> None:
         address = f"http://{host}:{listener.getsockname()[1]}"
         mcp_app = _build_mcp_app(connection.services, host)
         lifespan: Literal["on", "off"] = "on" if mcp_app else "off"
-        config = uvicorn.Config(Gateway(mcp_app), log_level="warning", lifespan=lifespan, access_log=False)
+        logging.getLogger("uvicorn.error").addFilter(_is_worth_reading)
+        config = uvicorn.Config(
+            Gateway(mcp_app, host),
+            log_level="warning",
+            lifespan=lifespan,
+            access_log=False,
+            timeout_graceful_shutdown=SHUTDOWN_SECONDS,
+        )
         tools = ", tools for agents at /mcp" if mcp_app else ""
         print_note(f"Serving {connection.store.host} at {address}, documentation at /docs{tools}; stop with Ctrl-C")
         uvicorn.Server(config).run(sockets=[listener])
+
+
+def _is_worth_reading(record: logging.LogRecord) -> bool:
+    """Whether a line of uvicorn says more than that a client did not finish its request."""
+    return not record.getMessage().startswith(("Cancel ", "Invalid HTTP request"))
 
 
 def _build_mcp_app(services: Services, host: str) -> AsgiApp | None:

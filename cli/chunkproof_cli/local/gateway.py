@@ -3,11 +3,14 @@
 import base64
 import json
 import logging
+import re
 import time
+from asyncio import CancelledError
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.resources import files
+from ipaddress import ip_address
 from time import monotonic
 from typing import Any
 from urllib.parse import parse_qsl, unquote
@@ -29,6 +32,10 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 MCP_PATH = "/mcp"
+
+
+class ClientGoneError(Exception):
+    """The client closed the connection, or sent something that is not HTTP, before the body was complete."""
 
 
 @dataclass
@@ -56,22 +63,29 @@ class LambdaContext:
 class Gateway:
     """An ASGI application. Each request runs in a thread of its own, as in Lambda in a container of its own.
 
-    `mcp_app` is another one, which serves `/mcp`.
+    `mcp_app` is another one, which serves `/mcp`. `host` is the name that it listens on.
     """
 
-    def __init__(self, mcp_app: AsgiApp | None = None) -> None:
+    def __init__(self, mcp_app: AsgiApp | None = None, host: str = "localhost") -> None:
         self._limiter = CapacityLimiter(CONCURRENCY)
         self._mcp_app = mcp_app
+        self._host = host
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
+        if scope["type"] == "http" and not is_own_host(_host_header(scope), self._host):
+            await _send(_gateway_error(403, "Forbidden"), send)
+            return
         if self._mcp_app is not None and (scope["type"] == "lifespan" or scope.get("path") == MCP_PATH):
             await self._mcp_app(scope, receive, send)
             return
         if scope["type"] != "http":
             return
         started = monotonic()
-        body = await _read_body(receive)
+        try:
+            body = await _read_body(receive)
+        except (ClientGoneError, CancelledError):  # nothing can be sent any more
+            return
         if body is None:
             response = _gateway_error(413, "Request Entity Too Large")
         elif (page := _find_page(scope)) is not None:
@@ -85,6 +99,26 @@ class Gateway:
         # The path is logged still encoded: decoded, it could control the terminal or forge a log line.
         path = scope["raw_path"].decode("ascii", "backslashreplace")
         log.info("%s %s %s %.0f ms", scope["method"], path, response["statusCode"], ms)
+
+
+def is_own_host(header: str, own: str) -> bool:
+    """Whether a `Host` header names this server: by an address, as localhost, or as it was started.
+
+    A page of another site can give its own name the address of this server and read what it serves (DNS rebinding);
+    it cannot change the name that the browser sends.
+    """
+    name = re.sub(r":[0-9]*$", "", header.strip()).strip("[]").rstrip(".").lower()
+    if name in ("", "localhost", own.lower()) or name.endswith(".localhost"):
+        return True
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _host_header(scope: Scope) -> str:
+    return next((value.decode("latin-1") for name, value in scope["headers"] if name.lower() == b"host"), "")
 
 
 def build_event(scope: Scope, body: bytes) -> dict[str, Any]:
@@ -171,6 +205,8 @@ async def _read_body(receive: Receive) -> bytes | None:
     chunks, size, more = [], 0, True
     while more:
         message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGoneError
         chunk = message.get("body", b"")
         size += len(chunk)
         if size <= MAX_BODY_BYTES:

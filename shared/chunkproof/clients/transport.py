@@ -1,6 +1,7 @@
 """The HTTP transport that both SDKs use: deadline, keys, retries, circuit breaker and response limits."""
 
 import logging
+import re
 import ssl
 import zlib
 from collections.abc import Callable, Mapping
@@ -22,8 +23,12 @@ from chunkproof.decompress import GZIP_OR_DEFLATE, DecompressedTooLargeError, de
 from chunkproof.errors import NotConfiguredError
 
 KEEPALIVE_S = 30.0
+# A longer wait is passed on as this: no caller waits for days because a server says so.
+MAX_RETRY_AFTER_S = 3_600.0
 # Ten times what Lambda can return: room for a thousand vectors with texts, and far below a function's memory.
 MAX_RESPONSE_BYTES = 64 * 1024 * 1024
+# Objects and lists: a thousand points have fewer, and Python takes microseconds for each.
+MAX_CONTAINERS = 300_000
 KEY_REFUSED_STATUSES = frozenset({401, 403})
 
 Header = tuple[bytes, bytes]
@@ -220,10 +225,20 @@ def _to_httpx(status: int, headers: list[Header], body: bytes, limit: int) -> tu
         body = _decompress_body(encoding, body, limit)
         kept = [pair for pair in kept if pair[0].lower() != b"content-length"]
         kept.append((b"content-length", b"%d" % len(body)))
+    if _count_containers(body) > MAX_CONTAINERS and _count_containers(_STRING.sub(b"", body)) > MAX_CONTAINERS:
+        raise UpstreamResponseTooLargeError(f"more than {MAX_CONTAINERS:,} objects and lists")
     wait = retry_after({"retry-after": read[b"retry-after"].decode("latin-1")})
     if wait is not None:  # the SDKs read whole seconds only, and no dates
         kept.append((b"retry-after", b"%d" % ceil(wait)))
     return httpx.Response(status, headers=kept, stream=httpx.ByteStream(body)), wait
+
+
+def _count_containers(body: bytes) -> int:
+    return body.count(b"{") + body.count(b"[")
+
+
+# A string of JSON; every character is looked at once, because the closing quote is optional.
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 
 
 def _response_limit() -> int:
@@ -283,13 +298,14 @@ def host_of(url: str) -> str:
 
 
 def retry_after(headers: Mapping[str, str] | None) -> float | None:
-    """Return the seconds to wait, from a `retry-after` header in seconds or as a date."""
+    """Return the seconds to wait, an hour at most, from a `retry-after` header in seconds or as a date."""
     value = {name.lower(): text for name, text in (headers or {}).items()}.get("retry-after", "").strip()
     if not value:
         return None
     try:
         if value.replace(".", "", 1).isdecimal():
-            return float(value) if isfinite(float(value)) else None
-        return max(0.0, (parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds())
+            return min(MAX_RETRY_AFTER_S, float(value)) if isfinite(float(value)) else None
+        wait = (parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds()
+        return min(MAX_RETRY_AFTER_S, max(0.0, wait))
     except (ValueError, TypeError, OverflowError):
         return None

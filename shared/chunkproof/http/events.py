@@ -33,7 +33,7 @@ def normalize_event(event: Event) -> dict[str, Any]:
 
     `NotConfiguredError` for another kind of event, such as one of payload format 1.0.
     """
-    if "rawPath" not in event or "http" not in (event.get("requestContext") or {}):
+    if not _is_from_http_api(event):
         raise NotConfiguredError(
             "The event is not an HTTP API's in payload format 2.0: check the gateway's integration"
         )
@@ -48,10 +48,25 @@ def normalize_event(event: Event) -> dict[str, Any]:
     return plain
 
 
+def _is_from_http_api(event: Event) -> bool:
+    """Whether the parts that are read have the types that an HTTP API gives them."""
+    context = event.get("requestContext")
+    http = context.get("http") if isinstance(context, Mapping) else None
+    texts = (event.get("rawPath"), http.get("method"), http.get("path")) if isinstance(http, Mapping) else (None,)
+    parameters = event.get("pathParameters") or {}
+    objects = (event.get("headers") or {}, parameters, event.get("queryStringParameters") or {})
+    return (
+        all(isinstance(text, str) for text in texts)
+        and all(isinstance(value, Mapping) for value in objects)
+        and isinstance(parameters.get("name", ""), str)
+    )
+
+
 def read_claim(event: Event, name: str) -> str:
     """Return a claim of the caller's token, which API Gateway has verified; `ForbiddenError` without it."""
-    authorizer = (event.get("requestContext") or {}).get("authorizer") or {}
-    claim = ((authorizer.get("jwt") or {}).get("claims") or {}).get(name)
+    claim: Any = event
+    for step in ("requestContext", "authorizer", "jwt", "claims", name):
+        claim = claim.get(step) if isinstance(claim, Mapping) else None
     if not isinstance(claim, str) or not claim.strip():
         raise ForbiddenError(f"The token has no claim {name}, which says whose chunks may be seen")
     return claim
@@ -85,7 +100,8 @@ def fit_to_lambda_limit(response: ProxyResponse, event: Event) -> ProxyResponse:
 
 
 def _headers(event: Event) -> dict[str, str]:
-    return {str(name).lower(): str(value) for name, value in (event.get("headers") or {}).items()}
+    headers = event.get("headers")
+    return {str(name).lower(): str(value) for name, value in headers.items()} if isinstance(headers, Mapping) else {}
 
 
 def _body(event: Event, headers: Mapping[str, str]) -> str:

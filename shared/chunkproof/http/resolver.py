@@ -222,6 +222,7 @@ class Api(APIGatewayHttpResolver):
         """Serve one request: the Lambda handler."""
         watch = Stopwatch()
         trace = RequestTrace(_span_writer())
+        event = event if isinstance(event, Mapping) else {}  # someone's test invocation
         self._thread.call = Call(event, context, Deadline(LAMBDA_DEADLINE_MS), trace, watch)
         logger.thread_safe_clear_keys()
         logger.thread_safe_append_keys(request_id=getattr(context, "aws_request_id", None))
@@ -243,12 +244,14 @@ class Api(APIGatewayHttpResolver):
             return fit_to_lambda_limit(self._add_headers(response), event)
         except ChunkproofError as error:  # outside of any route
             failed = self._respond_with_error(error)
-            response = {
-                "statusCode": failed.status_code,
-                "headers": dict(failed.headers),
-                "body": failed.body,
-                "isBase64Encoded": False,
-            }
+        except Exception as error:  # noqa: BLE001 - an event that no gateway sends must not end the process
+            failed = self._respond_to_bug(error)
+        response = {
+            "statusCode": failed.status_code,
+            "headers": dict(failed.headers),
+            "body": failed.body,
+            "isBase64Encoded": False,
+        }
         return self._add_headers(response)
 
     def _add_headers(self, response: ProxyResponse) -> ProxyResponse:

@@ -36,7 +36,7 @@ class Model(BaseModel):
     """Frozen and strict: `"5"` is no integer, `true` is not 1, an unknown field is an error."""
 
     # NaN and infinities have no JSON. Models of stored values set `AS_STORED`, and write null for them.
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
 
     def to_json(self) -> str:
         """The model as it goes over the wire."""

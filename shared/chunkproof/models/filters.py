@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from math import isfinite
 from typing import Any
 
@@ -236,6 +236,9 @@ def parse_time(text: str) -> datetime | None:
     try:
         time = datetime.fromisoformat(text)
     except ValueError:
+        return None
+    offset = time.utcoffset()
+    if offset is not None and offset % timedelta(minutes=1):  # Python reads seconds there, ISO 8601 has none
         return None
     return time if time.tzinfo else time.replace(tzinfo=UTC)
 

@@ -8,6 +8,7 @@ from chunkproof.clients.ports import InputType
 from chunkproof.deadline import Deadline, Stopwatch
 from chunkproof.errors import ChunkproofError
 from chunkproof.models.health import DependencyHealth, Health
+from chunkproof.retrieval.embedding import check_embeddings
 from chunkproof.retrieval.services import Services
 
 if TYPE_CHECKING:
@@ -22,7 +23,10 @@ def check_health(*, services: Services | None = None, deadline: Deadline) -> Hea
     # Half of the time each, so that both are asked even when one does not respond.
     half = Deadline(deadline.remaining_ms() / 2)
     qdrant = _check(lambda: services.store.collections(half), services.circuits.get("qdrant"))
-    embedding = _check(lambda: embedder.embed(["ping"], InputType.QUERY, deadline), services.circuits.get("cohere"))
+    embedding = _check(
+        lambda: check_embeddings(embedder.embed(["ping"], InputType.QUERY, deadline), 1),
+        services.circuits.get("cohere"),
+    )
     is_ok = qdrant.status == embedding.status == "ok"
     return Health(
         status="ok" if is_ok else "down",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from aws_lambda_powertools import Logger
 from aws_lambda_powertools.metrics import MetricUnit
 
+from chunkproof import log_safety
 from chunkproof.runtime import metrics
 from chunkproof.runtime.metrics import SERVICE
 from chunkproof.settings import Settings
@@ -31,6 +32,7 @@ STAGE_METRICS = {
 }
 CIRCUIT_METRICS = {"qdrant": "QdrantCircuitOpen", "cohere": "CohereCircuitOpen"}
 
+log_safety.install()
 logger = Logger(service=SERVICE)
 
 

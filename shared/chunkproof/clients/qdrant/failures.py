@@ -59,7 +59,8 @@ def connection_error(host: str, cause: BaseException | None) -> ChunkproofError:
         return VectorStoreUnavailableError(host, "The connection failed; check QDRANT_URL")
     if isinstance(cause, httpx.TransportError):
         return VectorStoreUnavailableError(host, "The connection was closed before the response was complete")
-    log.warning("the response is not Qdrant's", exc_info=cause)
+    # Only the class: the message of a validation error quotes the response.
+    log.warning("the response is not Qdrant's", extra={"cause": type(cause).__name__})
     return VectorStoreUnavailableError(host, "The server at this address does not speak Qdrant's API")
 
 

@@ -1,12 +1,24 @@
 """The parts of a Qdrant server's responses that are read. The SDK validates a response against these types."""
 
-from typing import Any, Generic, NotRequired, TypeVar
+from typing import Annotated, Any, Generic, NotRequired, TypeVar
 
+from pydantic import ConfigDict, FailFast
 from typing_extensions import TypedDict  # pydantic wants this one before Python 3.12
 
 PointId = int | str
 Payload = dict[str, Any]
 Result = TypeVar("Result")
+Item = TypeVar("Item")
+
+
+class _FailFast(FailFast):
+    """The SDK keeps what it builds for a type in a dictionary."""
+
+    __hash__ = object.__hash__
+
+
+# One wrong item shows that the response is not Qdrant's; describing millions of them would take seconds.
+Items = Annotated[list[Item], _FailFast()]
 
 
 class CollectionName(TypedDict):
@@ -18,7 +30,7 @@ class CollectionName(TypedDict):
 class CollectionList(TypedDict):
     """All collections of the server."""
 
-    collections: list[CollectionName]
+    collections: Items[CollectionName]
 
 
 class Vector(TypedDict):
@@ -84,13 +96,13 @@ class ScoredPoint(Record):
 class QueryResult(TypedDict):
     """The results of a search."""
 
-    points: list[ScoredPoint]
+    points: Items[ScoredPoint]
 
 
 class ScrollPage(TypedDict):
     """A page of points."""
 
-    points: list[Record]
+    points: Items[Record]
     next_page_offset: NotRequired[PointId | None]
 
 
@@ -122,6 +134,8 @@ class WriteResult(TypedDict):
 class Response(TypedDict, Generic[Result]):
     """The envelope of every response."""
 
+    __pydantic_config__ = ConfigDict(hide_input_in_errors=True)  # type: ignore[misc]
+
     result: Result
 
 
@@ -129,7 +143,7 @@ class Response(TypedDict, Generic[Result]):
 COLLECTION_LIST = Response[CollectionList]
 COLLECTION_INFO = Response[CollectionInfo]
 QUERY_RESULT = Response[QueryResult]
-RECORDS = Response[list[Record]]
+RECORDS = Response[Items[Record]]
 SCROLL_PAGE = Response[ScrollPage]
 COUNT = Response[Count]
 FACET = Response[Facet]

@@ -1,0 +1,60 @@
+"""Keep keys, headers and stored text out of log lines, whichever library writes them and at every level."""
+
+import logging
+from types import TracebackType
+from typing import Any
+
+from chunkproof.errors import ChunkproofError
+
+# They log requests and responses below WARNING: botocore the body of a secret, httpcore the headers.
+LIBRARIES = frozenset(
+    {"botocore", "boto3", "s3transfer", "urllib3", "httpcore", "httpx", "cohere", "qdrant_client", "hpack", "asyncio"}
+)
+NOT_LOGGED = "not logged: it may show keys or stored text"
+
+ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
+
+
+def install() -> None:
+    """Make every log record of this process safe. Handlers, formatters and levels stay as they are.
+
+    A logged exception keeps its class and its traceback, and loses its message: libraries quote the input there.
+    Messages of `ChunkproofError` are written for callers and stay.
+    """
+    make_record = logging.getLogRecordFactory()
+    if not getattr(make_record, "is_safe", False):
+        logging.setLogRecordFactory(_SafeFactory(make_record))
+
+
+class _SafeFactory:
+    is_safe = True
+
+    def __init__(self, make_record: Any) -> None:
+        self._make_record = make_record
+
+    def __call__(self, *given: Any, **options: Any) -> logging.LogRecord:
+        record: logging.LogRecord = self._make_record(*given, **options)
+        if isinstance(record.exc_info, tuple) and isinstance(record.exc_info[1], BaseException):
+            error = without_message(record.exc_info[1])
+            record.exc_info = (type(error), error, error.__traceback__)
+        if record.levelno < logging.WARNING and record.name.partition(".")[0] in LIBRARIES:
+            record.msg, record.args = NOT_LOGGED, ()
+        elif isinstance(record.args, tuple) and any(isinstance(value, BaseException) for value in record.args):
+            record.args = tuple(
+                without_message(value) if isinstance(value, BaseException) else value for value in record.args
+            )
+        return record
+
+
+def without_message(error: BaseException, depth: int = 0) -> BaseException:
+    """Return an exception with the same class name and traceback, and the same chain of causes, but no message."""
+    name = type(error).__name__
+    kind: type[Exception] = type(name, (Exception,), {"__module__": type(error).__module__, "__qualname__": name})
+    safe = kind(*error.messages) if isinstance(error, ChunkproofError) else kind()
+    safe.__traceback__ = error.__traceback__
+    if depth < 10:
+        cause, context = error.__cause__, error.__context__
+        safe.__cause__ = None if cause is None else without_message(cause, depth + 1)
+        safe.__context__ = None if context is None else without_message(context, depth + 1)
+    safe.__suppress_context__ = error.__suppress_context__  # setting a cause sets it
+    return safe
