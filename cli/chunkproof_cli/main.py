@@ -28,6 +28,7 @@ SUMMARIES = {
     "manifest": "Write a manifest of what should be stored, for `chunkproof audit`.",
     "audit": "Compare every chunk of MANIFEST with what is stored, byte for byte, and list what else is stored.",
     "serve": "Run the Lambda handlers behind a local HTTP gateway, with Swagger UI at /docs.",
+    "sandbox": "Run what the Lambda functions need on this machine, for `sam local`.",
     "mcp": "Serve search, validation and collection info to agents (Model Context Protocol, over standard streams).",
     "latency": "Show how long requests took, stage by stage, and how many were within the target.",
     "secret": "Store the keys of Qdrant and Cohere in Secrets Manager, where a deployed stack reads them.",

@@ -5,6 +5,7 @@ import os
 import platform
 import shutil
 import subprocess
+import sys
 import textwrap
 import tomllib
 from collections.abc import Iterator
@@ -308,6 +309,24 @@ def test_a_function_imports_no_more_than_its_budget(layer: Path, runtime: Path, 
     budget = BUDGET["functions"][function]
     assert imported["packages"] == budget["packages"]
     assert imported["modules"] <= budget["modules"]
+
+
+def test_without_an_architecture_the_layer_runs_on_both_processors(tmp_path: Path) -> None:
+    built = build(tmp_path, "x86_64 arm64")
+    libraries = {file.name for file in built.rglob("*.so")}
+    machines = ("x86_64", "aarch64")
+    assert libraries == {f"_pydantic_core.cpython-313-{machine}-linux-gnu.so" for machine in machines}
+    assert [file.name for file in built.iterdir()] == ["python"]
+    makefile = (ROOT / "shared" / "Makefile").read_text("utf-8")
+    assert "\nARCHITECTURE ?= x86_64 arm64\n" in makefile
+
+
+def test_an_unknown_architecture_stops_the_build() -> None:
+    make = ["make", "--silent", "-C", str(ROOT / "shared"), "build-SharedLayer"]
+    environment = {**os.environ, "ARCHITECTURE": "riscv64", "PYTHON313": sys.executable}
+    run = subprocess.run(make, env=environment, capture_output=True, text=True, check=False)
+    assert run.returncode != 0
+    assert "ARCHITECTURE must be arm64 or x86_64, not 'riscv64'" in run.stderr
 
 
 def test_without_python_313_a_build_stops_with_the_remedy() -> None:

@@ -6,6 +6,7 @@ Needs Docker, a build in .aws-sam/local (`make invoke` leaves one) and `CHUNKPRO
 import asyncio
 import json
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -19,10 +20,11 @@ import httpx
 import pytest
 
 from chunkproof_cli.local.gateway import build_event
+from chunkproof_cli.local.sandbox import EMBED_PORT
 
-from checks.invoke import HOST_NAME, differences, sam_options
+from checks.invoke import HOST_NAME, ROOT, differences, sam_options
 from support.cloud import Host, handbook_host
-from support.commands import Command
+from support.commands import Command, readme_commands
 from support.qdrant_server import free_port
 
 SAM = os.environ.get("CHUNKPROOF_SAM")
@@ -141,6 +143,51 @@ def test_routes_reach_their_functions(api: str, method: str, path: str, body: An
     answer = httpx.request(method, api + path, json=body, timeout=60)
     assert answer.status_code == status
     assert answer.json()
+
+
+# the commands of the README, word for word
+
+
+@pytest.fixture(scope="module")
+def shell() -> dict[str, str]:
+    """The environment of a user's shell: sam and chunkproof on the path, and AWS's image."""
+    path = os.pathsep.join((str(Path(str(SAM)).parent), str(Path(sys.executable).parent), os.environ["PATH"]))
+    environment = {**os.environ, "PATH": path}
+    if image := os.environ.get("LAMBDA_IMAGE"):  # this machine cannot pull AWS's: another image has its name
+        subprocess.run(["docker", "tag", image, "public.ecr.aws/lambda/python:3.13-x86_64"], check=True)
+        environment["SAM_SKIP_PULL_IMAGE"] = "1"
+    return environment
+
+
+@contextmanager
+def in_background(command: str, environment: dict[str, str], url: str) -> Iterator[None]:
+    with tempfile.TemporaryFile() as log:
+        process = subprocess.Popen(shlex.split(command), env=environment, cwd=ROOT, stdout=log, stderr=log)
+        try:
+            _wait(url, process)
+            yield
+        finally:
+            process.terminate()
+            process.wait(30)
+
+
+def test_the_commands_of_the_readme_work_as_they_are_written(shell: dict[str, str]) -> None:
+    sandbox, build, *invocations, start, curl = readme_commands()
+
+    def run(command: str) -> str:
+        done = subprocess.run(command, shell=True, env=shell, cwd=ROOT, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr[-2000:]
+        return done.stdout.strip()
+
+    with in_background(sandbox, shell, f"http://127.0.0.1:{EMBED_PORT}"):
+        run(build)
+        answers = [json.loads(run(command).splitlines()[-1]) for command in invocations]
+        assert [answer["statusCode"] for answer in answers] == [200, 200]
+        found, validated = (json.loads(answer["body"]) for answer in answers)
+        assert found["results"][0]["metadata"]["chunk_id"] == "vectordb-hnsw-01"
+        assert validated["matches"] is True
+        with in_background(start, shell, "http://127.0.0.1:3000"):
+            assert json.loads(run(curl))["status"] == "success"
 
 
 class Recorder:

@@ -6,17 +6,21 @@ from typing import Any
 
 import pytest
 
+from chunkproof.clients.qdrant.store import QdrantStore
+from chunkproof.clients.transport import DeadlineTransport
 from chunkproof.deadline import Deadline
 from chunkproof.models import SearchQuery
 from chunkproof.retrieval.search import search
 from chunkproof.runtime import container
 from chunkproof_cli.local.gateway import LambdaContext
+from chunkproof_cli.local.sandbox import OTHER_MODEL, OTHER_SIZE
 
 from support import openapi
 from support.api import EVENTS, Reply, committed_event, invoke, new_process
 from support.cohere_server import KEY, CohereServer
 from support.handbook import COLLECTION, chunks, loaded_handbook
 from support.qdrant_server import QdrantServer
+from support.sdk import sdk
 
 pytestmark = pytest.mark.server
 NAMES = sorted(file.name for file in EVENTS.glob("*.json"))
@@ -29,8 +33,20 @@ def cohere(served_qdrant: QdrantServer) -> Iterator[CohereServer]:
         yield api
 
 
+@pytest.fixture(scope="module")
+def _other_model(served_qdrant: QdrantServer) -> Iterator[None]:
+    """A collection whose vectors have another size than the embedder's, as the sandbox has one."""
+    store = QdrantStore.open_server(served_qdrant.url, DeadlineTransport())
+    store.create(OTHER_MODEL, OTHER_SIZE, Deadline(60_000))
+    yield
+    sdk(store).delete_collection(OTHER_MODEL)
+    store.close()
+
+
 @pytest.fixture(autouse=True)
-def _deployed(cohere: CohereServer, served_qdrant: QdrantServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _deployed(
+    cohere: CohereServer, _other_model: None, served_qdrant: QdrantServer, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
     monkeypatch.setenv("QDRANT_URL", served_qdrant.url)
     monkeypatch.setenv("COHERE_API_KEY", KEY)
     monkeypatch.setenv("COHERE_BASE_URL", cohere.url)
@@ -66,7 +82,7 @@ def test_there_is_an_event_for_every_route() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_an_event_is_answered_with_the_status_in_its_name(name: str) -> None:
-    assert answer(name).status == int(name.split(".")[1].split("-", maxsplit=1)[0])
+    assert answer(name).status == (int(name.split(".")[1].split("-", maxsplit=1)[0]) if name.count(".") > 1 else 200)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -99,6 +115,16 @@ def test_a_failure_is_the_contracts_envelope(name: str) -> None:
 
 
 # search
+
+
+def test_a_collection_of_another_model_is_a_failure_of_the_embedder_that_names_both_sizes() -> None:
+    reply = answer("search.503-other-model.json")
+    assert reply.code == "EMBEDDING_FAILED"
+    assert "returned 384 values, collection other-model stores 8" in reply.errors[0]
+
+
+def test_a_query_given_as_a_vector_finds_what_its_text_finds() -> None:
+    assert found(answer("search.200-query-vector.json"))[0][0] == found(answer("search.json"))[0][0]
 
 
 @pytest.mark.parametrize("name", ["search.200.json", "search.200-filtered.json", "search.200-no-match.json"])

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+ROOT = Path(__file__).resolve().parents[2]
 FULL = Path("/dev/full")
 needs_full = pytest.mark.skipif(not FULL.exists(), reason="needs a device that is always full")
 
@@ -52,3 +53,10 @@ def small_disk(size: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def readme_commands() -> list[str]:
+    """The commands of the README that run the functions in containers, in their order."""
+    blocks = (ROOT / "README.md").read_text("utf-8").split("```")[1::2]
+    (block,) = (block for block in blocks if "chunkproof sandbox" in block)
+    return [line.split("  #")[0].strip() for line in block.strip().splitlines()]
