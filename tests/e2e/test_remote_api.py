@@ -402,11 +402,11 @@ def test_a_proxy_that_cannot_be_used_is_named(
 def test_certificates_that_cannot_be_read_are_named(chunkproof: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     tls_context.cache_clear()
     monkeypatch.setenv("SSL_CERT_FILE", "/nothing/here")
-    told = "The certificates of SSL_CERT_FILE or SSL_CERT_DIR cannot be read: No such file or directory\n"
+    expected = "The certificates of SSL_CERT_FILE or SSL_CERT_DIR cannot be read: No such file or directory\n"
     for arguments in (["--api", refusing_address()], []):
         monkeypatch.setenv("QDRANT_URL", "https://127.0.0.1:1")
         run = chunkproof("search", "a query", *arguments)
-        assert (run.code, run.err) == (3, told)
+        assert (run.code, run.err) == (3, expected)
 
 
 def test_an_untrusted_certificate_is_reported(chunkproof: Command, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -315,7 +315,7 @@ def test_a_limit_is_quoted_as_the_deployment_sets_it(
     assert refused(send('{"query_text": "a", "top_k": 1001}')) == ["top_k must be between 1 and 1000"]
 
 
-def test_every_problem_is_told_at_once() -> None:
+def test_every_problem_is_reported_at_once() -> None:
     reply = send(json.dumps({"query_text": " ", "top_k": "5", "similarity_threshold": 1.5, "k": 1}))
     assert refused(reply) == [
         "query_text cannot be empty",

@@ -120,7 +120,7 @@ def test_an_embedder_that_does_not_answer_in_time_is_a_timeout(
     assert reply.json["execution"]["embedding_time_ms"] == 0.0
 
 
-def test_deep_health_of_two_silent_dependencies_is_told_within_the_budget(
+def test_deep_health_of_two_silent_dependencies_keeps_to_the_deadline(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with silent_server() as qdrant, silent_server() as cohere:

@@ -258,7 +258,7 @@ def test_of_several_chunks_each_has_its_own_verdict() -> None:
     assert unknown["error"] == {"code": "CHUNK_NOT_FOUND", "message": "Chunk no-such-chunk not found"}
 
 
-def test_a_text_that_only_looks_the_same_is_told_by_its_kind() -> None:
+def test_a_text_that_only_looks_the_same_has_its_kind() -> None:
     body = answer("validate-chunk.200-mismatch.json").json
     assert (body["matches"], body["validation_passed"]) == (False, False)
     assert body["mismatch"]["kind"] == "unicode_normalization"

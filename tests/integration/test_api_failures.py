@@ -174,7 +174,7 @@ def test_a_limit_of_the_embedder_is_passed_on_with_the_time_to_wait(
 
 @pytest.fixture
 def broken() -> Api:
-    """A door whose routes fail in their own ways."""
+    """An API whose routes fail in their own ways."""
     app = Api()
 
     @app.post("/search")
@@ -222,7 +222,7 @@ def test_the_time_to_wait_is_in_whole_seconds(broken: Api) -> None:
         ("DELETE", "/collections/docs", "GET"),
     ],
 )
-def test_another_method_is_told_what_is_allowed(method: str, path: str, allowed: str) -> None:
+def test_another_method_gets_the_allowed_ones(method: str, path: str, allowed: str) -> None:
     reply = invoke(request(method, path))
     assert (reply.status, reply.code) == (405, "METHOD_NOT_ALLOWED")
     assert reply.headers["allow"] == allowed

@@ -1,4 +1,4 @@
-"""What is told of a collection."""
+"""`GET /collections/{name}`: what it says about a collection."""
 
 import json
 from typing import Any
@@ -24,7 +24,7 @@ def either(request: pytest.FixtureRequest) -> QdrantStore:
     return chosen
 
 
-def told(store: QdrantStore, collection: str, **settings: str) -> CollectionInfo:
+def describe(store: QdrantStore, collection: str, **settings: str) -> CollectionInfo:
     return collection_info(collection, services=make_services(store, collection, **settings), deadline=Deadline(60_000))
 
 
@@ -32,9 +32,9 @@ def points(*payloads: dict[str, Any]) -> list[Point]:
     return [Point(n, payload, vector=(1.0, 0.0)) for n, payload in enumerate(payloads, start=1)]
 
 
-def test_shape_and_counts_are_told(either: QdrantStore, collection: str) -> None:
+def test_vectors_and_counts_are_shown(either: QdrantStore, collection: str) -> None:
     fill(either, collection, *points({"text": "a"}, {"text": "b"}))
-    info = json.loads(told(either, collection).to_json())
+    info = json.loads(describe(either, collection).to_json())
     assert set(info) == {
         "name",
         "vector_size",
@@ -60,7 +60,7 @@ def test_a_distance_is_named_as_people_write_it(
 ) -> None:
     params = models.VectorParams(size=2, distance=models.Distance(distance))
     sdk(either).create_collection(collection, vectors_config=params)
-    info = told(either, collection)
+    info = describe(either, collection)
     assert info.distance_metric == shown
     assert [vector.distance_metric for vector in info.vectors] == [shown]
 
@@ -83,7 +83,7 @@ def test_payload_fields_have_types_and_shares(either: QdrantStore, collection: s
             {"text": "d"},
         ),
     )
-    fields = {field.name: (field.type, field.share) for field in told(either, collection).payload_fields}
+    fields = {field.name: (field.type, field.share) for field in describe(either, collection).payload_fields}
     assert fields == {
         "text": ("string", 1.0),
         "n": ("integer or number or string", 0.75),
@@ -99,11 +99,11 @@ def test_payload_fields_have_types_and_shares(either: QdrantStore, collection: s
 def test_indexed_fields_are_marked(server_store: QdrantStore, collection: str) -> None:
     fill(server_store, collection, *points({"chunk_id": "c", "language": "en", "meta": {"url": "u"}}))
     sdk(server_store).create_payload_index(collection, "meta.url", field_schema="keyword", wait=True)
-    marked = {field.name: field.indexed for field in told(server_store, collection).payload_fields}
+    marked = {field.name: field.indexed for field in describe(server_store, collection).payload_fields}
     assert marked == {"chunk_id": True, "language": False, "meta.url": True}
 
 
-def test_the_mapping_in_force_is_told(either: QdrantStore, collection: str) -> None:
+def test_the_mapping_in_force_is_shown(either: QdrantStore, collection: str) -> None:
     fill(
         either,
         collection,
@@ -113,7 +113,7 @@ def test_the_mapping_in_force_is_told(either: QdrantStore, collection: str) -> N
             {"text": "c", "url": "v"},
         ),
     )
-    assert told(either, collection).payload_map == {
+    assert describe(either, collection).payload_map == {
         "text": "content",
         "url": "source_url",
         "position": "chunk_index",
@@ -123,16 +123,16 @@ def test_the_mapping_in_force_is_told(either: QdrantStore, collection: str) -> N
 
 def test_a_payload_map_is_part_of_the_mapping(either: QdrantStore, collection: str) -> None:
     fill(either, collection, *points({"body": "a", "text": "b"}))
-    assert told(either, collection, PAYLOAD_MAP='{"text": "body"}').payload_map == {"text": "body"}
+    assert describe(either, collection, PAYLOAD_MAP='{"text": "body"}').payload_map == {"text": "body"}
 
 
 def test_an_empty_collection_has_no_fields(either: QdrantStore, collection: str) -> None:
     fill(either, collection)
-    info = told(either, collection)
+    info = describe(either, collection)
     assert (info.points_count, info.indexed, info.payload_fields, info.payload_map) == (0, False, (), {})
 
 
-def test_several_vectors_are_all_told_and_the_setting_chooses_the_size(either: QdrantStore, collection: str) -> None:
+def test_several_vectors_are_all_shown_and_the_setting_chooses_the_size(either: QdrantStore, collection: str) -> None:
     sdk(either).create_collection(
         collection,
         vectors_config={
@@ -141,7 +141,7 @@ def test_several_vectors_are_all_told_and_the_setting_chooses_the_size(either: Q
         },
         sparse_vectors_config={"words": models.SparseVectorParams()},
     )
-    info = told(either, collection, VECTOR_NAME="body")
+    info = describe(either, collection, VECTOR_NAME="body")
     assert (info.vector_size, info.distance_metric) == (3, "Euclidean")
     assert {(v.name, v.size, v.distance_metric) for v in info.vectors} == {
         ("title", 2, "Cosine"),
@@ -160,7 +160,7 @@ def test_the_counts_are_those_of_now(either: QdrantStore, collection: str) -> No
 
 def test_an_unknown_or_forbidden_collection_is_not_found(either: QdrantStore, collection: str) -> None:
     with pytest.raises(CollectionNotFoundError):
-        told(either, collection)
+        describe(either, collection)
     fill(either, collection)
     services = make_services(either, "own", ALLOWED_COLLECTIONS="own")
     with pytest.raises(CollectionNotFoundError):

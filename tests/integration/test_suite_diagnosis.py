@@ -143,7 +143,7 @@ def test_a_keyword_missing_from_a_changed_text_is_diagnosed_as_text_changed(loca
     assert never.message == "Keyword 'valve' is in none of the 4 results; the expected texts are as they were stored"
 
 
-def test_what_should_not_be_there_and_what_was_slow_are_told_too(local: LocalBackend) -> None:
+def test_unwanted_results_and_slow_searches_are_diagnosed_too(local: LocalBackend) -> None:
     [unwanted] = causes(local, expect_no_results=True, relevance_threshold=0.1)
     assert unwanted.cause is Cause.UNWANTED_RESULT
     [slow] = causes(local, expected_doc_ids=["pumps"], max_latency_ms=1e-6)

@@ -116,7 +116,7 @@ def written(capsys: pytest.CaptureFixture[str]) -> Iterator[CapturedOutput]:
         yield made
 
 
-def told(event: Event, written: CapturedOutput) -> tuple[Reply, Line, dict[str, float]]:
+def serve_and_read(event: Event, written: CapturedOutput) -> tuple[Reply, Line, dict[str, float]]:
     """The answer, the one line that tells of it, and its metrics."""
     written.clear()
     reply = invoke(event, LambdaContext())
@@ -159,7 +159,7 @@ def test_each_request_leaves_one_line_and_one_set_of_metrics(
 ) -> None:
     event, status, code = OUTCOMES[name]
     with deployed():
-        reply, line, figures = told(event, written)
+        reply, line, figures = serve_and_read(event, written)
     assert reply.status == line["status"] == status
     assert line.get("code") == code
     assert line.get("reasons") == (reply.errors if code else None)
@@ -170,7 +170,7 @@ def test_each_request_leaves_one_line_and_one_set_of_metrics(
 
 def test_a_deployment_without_settings_leaves_them_too(written: CapturedOutput) -> None:
     with new_process():
-        reply, line, figures = told(SEARCH, written)
+        reply, line, figures = serve_and_read(SEARCH, written)
     assert (reply.status, line["code"], figures["Errors.NOT_CONFIGURED"]) == (503, "NOT_CONFIGURED", 1.0)
     assert line["reasons"] == ["QDRANT_URL is not set: it must be an http or https URL"]
 
@@ -180,13 +180,13 @@ def test_a_deployment_with_a_wrong_setting_leaves_them_too(
 ) -> None:
     monkeypatch.setenv("CHUNKPROOF_MAX_TOP_K", "many")
     with new_process():
-        reply, line, _ = told(SEARCH, written)
+        reply, line, _ = serve_and_read(SEARCH, written)
     assert (reply.status, line["code"], line["state"]) == (503, "NOT_CONFIGURED", "received")
 
 
 @pytest.fixture
 def backend() -> Api:
-    """A door whose routes do what they should not."""
+    """An API whose routes do what they should not."""
     app = Api()
 
     @app.post("/search")
@@ -218,7 +218,7 @@ def test_a_line_names_the_request_as_lambda_and_the_gateway_do(deployed: Deploy,
     event = deepcopy(SEARCH)
     event["requestContext"]["requestId"] = "JKJaXmPLvHcESHA="
     with deployed():
-        reply, line, _ = told(event, written)
+        reply, line, _ = serve_and_read(event, written)
     assert line["request_id"] == reply.headers["x-request-id"]
     assert (line["correlation_id"], line["route"]) == ("JKJaXmPLvHcESHA=", "POST /search")
     assert (line["service"], line["query_id"], line["collection"]) == ("chunkproof", "q-1", "docs")
@@ -297,17 +297,17 @@ def test_metrics_that_cloudwatch_would_not_take_are_noticed(name: str) -> None:
 
 def test_a_search_is_measured_by_what_it_found(deployed: Deploy, written: CapturedOutput) -> None:
     with deployed():
-        _, first, figures = told(SEARCH, written)
+        _, first, figures = serve_and_read(SEARCH, written)
         assert (figures["ResultCount"], figures["TopScore"], figures["EmbeddingCacheHit"]) == (2.0, 1.0, 0.0)
         assert (first["result_count"], first["top_score"], first["embedding_cached"]) == (2, 1.0, False)
         assert (first["skipped"], first["top_k"]) == (0, 5)
-        _, _, figures = told(SEARCH, written)
+        _, _, figures = serve_and_read(SEARCH, written)
         assert figures["EmbeddingCacheHit"] == 1.0
 
 
 def test_a_search_without_a_match_has_no_top_score(deployed: Deploy, written: CapturedOutput) -> None:
     with deployed():
-        _, _, figures = told(post("/search", {"query_text": QUERY, "collection": "empty"}), written)
+        _, _, figures = serve_and_read(post("/search", {"query_text": QUERY, "collection": "empty"}), written)
     assert figures["ResultCount"] == 0.0
     assert "TopScore" not in figures
 
@@ -325,30 +325,30 @@ def test_a_validation_is_measured_by_what_it_found(
 ) -> None:
     event = post("/validate-chunk", {"chunk_id": "1", "original_text": original})
     with deployed():
-        _, line, figures = told(event, written)
+        _, line, figures = serve_and_read(event, written)
     assert figures["ChunkMismatch"] == mismatch
     assert {name for name in figures if name.startswith("ChunkMismatch.")} == kinds
     assert (line["chunk_id"], line["matches"]) == ("1", not mismatch)
 
 
-def test_circuits_are_told_of(deployed: Deploy, written: CapturedOutput) -> None:
+def test_circuits_are_logged(deployed: Deploy, written: CapturedOutput) -> None:
     with deployed() as services:
-        _, line, figures = told(HEALTH, written)
+        _, line, figures = serve_and_read(HEALTH, written)
         assert line["circuits"] == {"qdrant": "closed", "cohere": "closed"}
         assert (figures["QdrantCircuitOpen"], figures["CohereCircuitOpen"]) == (0.0, 0.0)
         services.circuits["qdrant"].record(failed=True)
-        _, line, figures = told(HEALTH, written)
+        _, line, figures = serve_and_read(HEALTH, written)
     assert line["circuits"] == {"qdrant": "open", "cohere": "closed"}
     assert (figures["QdrantCircuitOpen"], figures["CohereCircuitOpen"]) == (1.0, 0.0)
 
 
-def test_a_cold_start_is_told_once_for_each_function(
+def test_a_cold_start_is_logged_once_for_each_function(
     deployed: Deploy, written: CapturedOutput, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     functions = {name: handlers.load_function.__wrapped__(name) for name in handlers.FUNCTIONS}
     monkeypatch.setattr(handlers, "load_function", functions.__getitem__)
     with deployed():
-        seen = [told(event, written) for event in (SEARCH, SEARCH, HEALTH, VALIDATE, VALIDATE)]
+        seen = [serve_and_read(event, written) for event in (SEARCH, SEARCH, HEALTH, VALIDATE, VALIDATE)]
     assert [line["cold_start"] for _, line, _ in seen] == [True, False, False, True, False]
     assert [figures["ColdStart"] for *_, figures in seen] == [1.0, 0.0, 0.0, 1.0, 0.0]
 
@@ -368,7 +368,7 @@ def test_a_cold_start_is_told_once_for_each_function(
 )
 def test_each_route_has_its_stages(deployed: Deploy, written: CapturedOutput, event: Event, stages: set[str]) -> None:
     with deployed():
-        _, line, figures = told(event, written)
+        _, line, figures = serve_and_read(event, written)
     taken = line["stages_ms"]
     assert (set(taken), line["state"]) == (stages, "returned")
     assert all(ms >= 0 for ms in taken.values())
@@ -387,7 +387,7 @@ def test_each_route_has_its_stages(deployed: Deploy, written: CapturedOutput, ev
 def test_time_is_counted_to_the_stage_that_took_it(deployed: Deploy, written: CapturedOutput, store: Store) -> None:
     store.seconds = 0.2
     with deployed():
-        _, line, _ = told(SEARCH, written)
+        _, line, _ = serve_and_read(SEARCH, written)
     taken = line["stages_ms"]
     assert taken["search"] >= 200 > max(taken["validate"], taken["embed"], taken["format"])
     assert taken["total"] >= 200
@@ -428,13 +428,13 @@ STATES: dict[str, tuple[Event, Callable[[CohereServer, Store], None], str, str]]
 
 
 @pytest.mark.parametrize("name", STATES)
-def test_a_failure_tells_how_far_the_request_came(
+def test_a_failure_shows_how_far_the_request_came(
     deployed: Deploy, written: CapturedOutput, api: CohereServer, store: Store, name: str
 ) -> None:
     event, fail, code, state = STATES[name]
     fail(api, store)
     with deployed():
-        _, line, _ = told(event, written)
+        _, line, _ = serve_and_read(event, written)
     assert (line["code"], line["state"]) == (code, state)
 
 
@@ -447,7 +447,7 @@ def test_a_failure_after_embedding_keeps_the_time_of_the_embedding(
     store.is_down = True
     event = post("/search", {"query_text": QUERY, "top_k": 7})
     with deployed():
-        reply, line, _ = told(event, written)
+        reply, line, _ = serve_and_read(event, written)
     execution = reply.json["execution"]
     assert reply.code == "QDRANT_UNAVAILABLE"
     assert execution["embedding_time_ms"] == line["stages_ms"]["embed"] > 0
@@ -461,7 +461,7 @@ def test_a_failure_to_embed_has_no_time_of_an_embedding(
 ) -> None:
     failing_embedder(api, store)
     with deployed():
-        reply, line, _ = told(post("/search", {"query_text": "Do they snore?"}), written)
+        reply, line, _ = serve_and_read(post("/search", {"query_text": "Do they snore?"}), written)
     execution = reply.json["execution"]
     assert (execution["embedding_time_ms"], execution["query_embedded_at"]) == (0.0, None)
     assert (execution["requested_top_k"], execution["collection"], execution["embedding_model"]) == (5, "docs", "m")
@@ -483,7 +483,7 @@ def test_a_refused_search_has_what_was_sent_and_an_id_that_the_log_has(
     deployed: Deploy, written: CapturedOutput, event: Event, top_k: int | None, collection: str
 ) -> None:
     with deployed(ALLOWED_COLLECTIONS="*"):
-        reply, line, _ = told(event, written)
+        reply, line, _ = serve_and_read(event, written)
     execution = reply.json["execution"]
     assert (execution["requested_top_k"], execution["collection"], execution["embedding_model"]) == (
         top_k,
@@ -495,14 +495,14 @@ def test_a_refused_search_has_what_was_sent_and_an_id_that_the_log_has(
 
 def test_the_model_is_not_named_where_a_vector_was_given(deployed: Deploy, written: CapturedOutput) -> None:
     with deployed():
-        reply, _, _ = told(post("/search", {"query_vector": [1.0, 0.0, 0.0]}), written)
+        reply, _, _ = serve_and_read(post("/search", {"query_vector": [1.0, 0.0, 0.0]}), written)
     assert (reply.code, reply.json["execution"]["embedding_model"]) == ("DIMENSION_MISMATCH", None)
 
 
 @pytest.mark.parametrize("name", OUTCOMES)
 def test_every_answer_has_its_stages_in_server_timing(deployed: Deploy, written: CapturedOutput, name: str) -> None:
     with deployed():
-        reply, line, _ = told(OUTCOMES[name][0], written)
+        reply, line, _ = serve_and_read(OUTCOMES[name][0], written)
     timing = [part.split(";dur=") for part in reply.headers["server-timing"].split(", ")]
     stages = line["stages_ms"]
     order = [stage for stage in ("validate", "embed", "search", "format", "total") if stage in stages]
@@ -530,7 +530,7 @@ def test_the_text_of_a_query_is_not_logged(
     deployed: Deploy, written: CapturedOutput, event: Event, code: str | None
 ) -> None:
     with deployed():
-        _, line, _ = told(event, written)
+        _, line, _ = serve_and_read(event, written)
     assert line.get("code") == code
     for word in ("tapirs", "odzko", "sleep"):
         assert word not in written.text
@@ -540,23 +540,23 @@ def test_the_text_of_a_query_is_not_logged(
 
 def test_the_text_of_a_query_is_logged_where_that_is_wanted(deployed: Deploy, written: CapturedOutput) -> None:
     with deployed(LOG_QUERIES="true"):
-        _, line, _ = told(SEARCH, written)
+        _, line, _ = serve_and_read(SEARCH, written)
     assert line["query_text"] == QUERY
     assert QUERY not in json.dumps(written.metrics, ensure_ascii=False)
 
 
 def test_ids_and_scores_of_results_are_logged_where_queries_are(deployed: Deploy, written: CapturedOutput) -> None:
     with deployed(LOG_QUERIES="true"):
-        _, line, _ = told(SEARCH, written)
+        _, line, _ = serve_and_read(SEARCH, written)
         assert line["results"] == [{"chunk_id": "1", "score": 1.0}, {"chunk_id": "2", "score": pytest.approx(0.8)}]
     with deployed():
-        _, line, _ = told(SEARCH, written)
+        _, line, _ = serve_and_read(SEARCH, written)
         assert "results" not in line
 
 
 def test_a_query_given_as_a_vector_has_no_text_to_log(deployed: Deploy, written: CapturedOutput) -> None:
     with deployed(LOG_QUERIES="true"):
-        _, line, figures = told(post("/search", {"query_vector": [1.0, 0.0]}), written)
+        _, line, figures = serve_and_read(post("/search", {"query_vector": [1.0, 0.0]}), written)
     assert not {"query_text", "query_chars", "query_sha256"} & set(line)
     assert "EmbeddingCacheHit" not in figures
 
@@ -612,7 +612,7 @@ def at(epoch: object) -> Event:
 
 def test_the_time_since_the_gateway_had_the_request_is_measured(deployed: Deploy, written: CapturedOutput) -> None:
     with deployed():
-        _, line, figures = told(at(int(time.time() * 1000) - 1_500), written)
+        _, line, figures = serve_and_read(at(int(time.time() * 1000) - 1_500), written)
     assert 1_499 <= figures["GatewayLatency"] < 10_000
     assert line["gateway_ms"] == figures["GatewayLatency"]
 
@@ -626,7 +626,7 @@ def test_a_time_that_no_gateway_just_gave_is_not_measured(
     deployed: Deploy, written: CapturedOutput, epoch: object
 ) -> None:
     with deployed():
-        _, line, figures = told(at(epoch), written)
+        _, line, figures = serve_and_read(at(epoch), written)
     assert "GatewayLatency" not in figures
     assert line.get("gateway_ms") is None
 
@@ -637,7 +637,7 @@ def test_a_time_that_no_gateway_just_gave_is_not_measured(
 def test_a_request_like_any_other_warns_of_nothing(deployed: Deploy, written: CapturedOutput) -> None:
     with deployed():
         for event in (SEARCH, VALIDATE, INFO, HEALTH):
-            told(event, written)
+            serve_and_read(event, written)
             assert written.warnings == []
 
 
@@ -651,7 +651,7 @@ def test_a_slow_embedding_is_warned_of(deployed: Deploy, written: CapturedOutput
         embedder = CohereEmbedder(transport, model="m", base_url=slow.url)
         given = Settings.from_env({"CHUNKPROOF_COLLECTION": "docs", "CHUNKPROOF_DEADLINE_MS": "20000"})
         with container.override(Services(given, store, embedder)):
-            reply, line, figures = told(SEARCH, written)
+            reply, line, figures = serve_and_read(SEARCH, written)
         embedder.close()
     (warning,) = written.saying("Embedding took over 1000 ms")
     assert (warning["request_id"], warning["query_id"]) == (reply.headers["x-request-id"], "q-1")
@@ -661,7 +661,7 @@ def test_a_slow_embedding_is_warned_of(deployed: Deploy, written: CapturedOutput
 def test_a_slow_search_is_warned_of(deployed: Deploy, written: CapturedOutput, store: Store) -> None:
     store.seconds = 0.51
     with deployed():
-        told(SEARCH, written)
+        serve_and_read(SEARCH, written)
     assert "Search took over 500 ms" in written.warnings
     assert "Embedding took over 1000 ms" not in written.warnings
 
@@ -671,24 +671,24 @@ def test_an_answer_over_the_target_is_warned_of_and_counted(
 ) -> None:
     store.seconds = 0.03
     with deployed(LATENCY_TARGET_MS="20"):
-        _, _, figures = told(SEARCH, written)
+        _, _, figures = serve_and_read(SEARCH, written)
         assert written.warnings == ["Total time is over the target of 20 ms"]
         assert figures["TargetMissed"] == 1.0
     with deployed():
-        _, _, figures = told(SEARCH, written)
+        _, _, figures = serve_and_read(SEARCH, written)
         assert figures["TargetMissed"] == 0.0
 
 
 def test_a_fast_failure_is_neither_within_the_target_nor_beyond_it(deployed: Deploy, written: CapturedOutput) -> None:
     with deployed():
-        _, line, figures = told(post("/search", {"query_text": " "}), written)
+        _, line, figures = serve_and_read(post("/search", {"query_text": " "}), written)
     assert line["status"] == 400
     assert "TargetMissed" not in figures
 
 
 def test_the_target_holds_for_what_the_gateway_waited(deployed: Deploy, written: CapturedOutput) -> None:
     with deployed():
-        _, _, figures = told(at(int(time.time() * 1000) - 2_100), written)
+        _, _, figures = serve_and_read(at(int(time.time() * 1000) - 2_100), written)
     assert written.warnings == ["Total time is over the target of 2000 ms"]
     assert figures["TargetMissed"] == 1.0
 
@@ -708,7 +708,7 @@ def test_a_low_top_score_is_warned_of(
     name = f"one-{vector[0]}"
     fill(shared_store, name, POINTS[0])
     with deployed():
-        told(post("/search", {"query_vector": vector, "collection": name}), written)
+        serve_and_read(post("/search", {"query_vector": vector, "collection": name}), written)
     assert written.warnings == warnings
 
 
@@ -718,25 +718,25 @@ def test_low_scores_after_a_good_one_are_warned_of(
     far = [Point(n, {"text": f"far {n}", **PAYLOAD}, vector=(0.0, 1.0)) for n in (3, 4)]
     fill(shared_store, "mixed", *POINTS, *far)
     with deployed():
-        told(post("/search", {"query_vector": [1.0, 0.0], "collection": "mixed"}), written)
+        serve_and_read(post("/search", {"query_vector": [1.0, 0.0], "collection": "mixed"}), written)
     (warning,) = written.saying("Some results score under 0.3")
     assert (warning["level"], warning["results"]) == ("WARNING", 2)
 
 
 def test_no_match_is_no_low_score(deployed: Deploy, written: CapturedOutput) -> None:
     with deployed():
-        told(post("/search", {"query_text": QUERY, "collection": "empty"}), written)
+        serve_and_read(post("/search", {"query_text": QUERY, "collection": "empty"}), written)
     assert written.warnings == []
 
 
-# when telling fails
+# when telemetry fails
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
     [("top_score", '"high"'), ("result_count", '"many"')],
 )
-def test_a_failure_to_tell_does_not_fail_the_request(
+def test_a_telemetry_error_does_not_fail_the_request(
     backend: Api, written: CapturedOutput, name: str, value: str
 ) -> None:
     reply = Reply(backend.handler(get("/facts", name=name, value=value), LambdaContext()))
@@ -745,7 +745,7 @@ def test_a_failure_to_tell_does_not_fail_the_request(
     assert "Traceback" in line["exception"]
 
 
-def test_after_a_failure_to_tell_the_next_request_is_told_of(backend: Api, written: CapturedOutput) -> None:
+def test_after_a_telemetry_error_the_next_request_is_logged(backend: Api, written: CapturedOutput) -> None:
     backend.handler(get("/facts", name="top_score", value='"high"'), LambdaContext())
     written.clear()
     backend.handler(get("/facts", name="top_score", value="0.5"), LambdaContext())

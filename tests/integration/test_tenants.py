@@ -231,12 +231,12 @@ def test_anothers_chunk_is_as_unknown_as_one_that_does_not_exist(chunk_id: str) 
     assert (theirs.status, theirs.code) == (404, "CHUNK_NOT_FOUND")
     assert theirs.errors == [f"Chunk {chunk_id} not found"]
 
-    def told(reply: Reply, asked: str) -> str:
+    def mask_id(reply: Reply, asked: str) -> str:
         """All that is said, but for the id that was asked for and the time."""
         body = {**reply.json, "execution": None}
         return repr(body).replace(asked, "ID")
 
-    assert told(theirs, chunk_id) == told(missing, "no-such-chunk")
+    assert mask_id(theirs, chunk_id) == mask_id(missing, "no-such-chunk")
 
 
 @pytest.mark.parametrize(
@@ -299,10 +299,10 @@ def test_a_collection_shows_only_the_fields_of_the_callers_own_chunks(library: s
     assert info("c", library)["payload_map"] == {}
 
 
-def test_vectors_are_told_to_be_indexed_only_if_all_of_the_collections_are(library: str) -> None:
+def test_vectors_count_as_indexed_only_if_all_of_the_collection_are(library: str) -> None:
     for tenant, own in OWN.items():
-        told = info(tenant, library)
-        assert told["indexed_vectors_count"] in (0, len(own))
+        described = info(tenant, library)
+        assert described["indexed_vectors_count"] in (0, len(own))
 
 
 def test_a_canonical_name_means_the_field_of_the_callers_own_chunks(shelf: Shelf) -> None:
@@ -440,7 +440,7 @@ def test_qdrants_own_words_are_payload_fields_like_any_other(shelf: Shelf, name:
 # what is remembered
 
 
-def test_whether_a_query_was_embedded_before_tells_nothing_of_another_tenant(
+def test_a_cached_embedding_reveals_nothing_about_another_tenant(
     memory_store: QdrantStore,
 ) -> None:
     fill(memory_store, "docs", *POINTS)
@@ -593,9 +593,7 @@ def check_world(shelf: Shelf, world: World, filters: dict[str, Any]) -> None:
 
 @given(worlds(), filters_of_callers)
 @examples(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
-def test_whatever_is_stored_and_asked_nobody_gets_a_chunk_of_another(
-    in_memory: Shelf, world: World, filters: dict[str, Any]
-) -> None:
+def test_no_tenant_gets_a_chunk_of_another(in_memory: Shelf, world: World, filters: dict[str, Any]) -> None:
     check_world(in_memory, world, filters)
 
 
@@ -603,7 +601,7 @@ def test_whatever_is_stored_and_asked_nobody_gets_a_chunk_of_another(
 @pytest.mark.parametrize("is_strict", [False, True], ids=["server", "strict"])
 @given(worlds(), filters_of_callers)
 @examples(deadline=None, max_examples=12, suppress_health_check=[HealthCheck.too_slow])
-def test_whatever_is_stored_on_a_server_and_asked_nobody_gets_a_chunk_of_another(
+def test_no_tenant_gets_a_chunk_of_another_from_a_server(
     on_server: dict[bool, Shelf], is_strict: bool, world: World, filters: dict[str, Any]
 ) -> None:
     check_world(on_server[is_strict], world, filters)

@@ -177,7 +177,7 @@ def test_any_finite_number_is_a_bound(number):
 
 
 @pytest.mark.parametrize("filters", ['{"a": {"gte": NaN}}', '{"not": NaN}'])
-def test_a_faulty_value_is_left_to_whoever_found_it(filters):
+def test_a_faulty_value_is_left_to_find_faults(filters):
     parse_filters(read_json(filters))
 
 
@@ -271,7 +271,7 @@ def test_a_repeated_value_counts_once_and_a_bound_not_at_all():
     assert len(parse_filters(filters)) == 2
 
 
-def test_what_is_too_much_is_told_together_with_what_is_wrong():
+def test_exceeded_limits_are_reported_with_the_other_problems():
     filters = {**flat(101), "tags": list(range(1_000)), "wrong": None}
 
     assert problems(filters) == (

@@ -170,7 +170,7 @@ def test_one_lost_character_of_a_megabyte_is_a_truncation():
     )
 
 
-def test_a_megabyte_of_lines_with_other_endings_is_told():
+def test_a_megabyte_of_lines_with_other_endings_is_recognised():
     kind, details = kind_and_details("line\n" * 200_000, "line\r\n" * 200_000)
 
     assert kind == "line_endings"

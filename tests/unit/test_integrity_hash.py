@@ -150,7 +150,7 @@ def test_damage_that_cannot_be_undone_is_different_with_nothing_said_of_the_orig
     }
 
 
-def test_an_empty_stored_text_is_told_without_the_original():
+def test_an_empty_stored_text_is_named_without_the_original():
     mismatch, details = compare_with_hash("", digest("something"))
 
     assert (mismatch.kind, details) == ("empty", "Stored text is empty")

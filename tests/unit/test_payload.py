@@ -214,7 +214,7 @@ def test_canonical_names_are_those_of_the_table():
         ("a.b", {}, False),
     ],
 )
-def test_a_path_through_a_json_string_is_told(path, payload, inside):
+def test_a_path_through_a_json_string_is_recognised(path, payload, inside):
     assert lies_in_json_string(path, payload) is inside
 
 

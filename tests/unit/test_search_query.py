@@ -324,7 +324,7 @@ def test_any_json_object_is_a_query_or_the_callers_mistake(document):
     assert (query.query_text is None) != (query.query_vector is None)
 
 
-def test_a_top_k_that_nobody_gave_follows_a_lower_limit():
+def test_a_default_top_k_follows_a_lower_limit():
     assert SearchQuery.parse({"query_text": "x"}, Limits(max_top_k=3)).top_k == 3
     assert SearchQuery.parse({"query_text": "x"}).top_k == 5
     with pytest.raises(InvalidParameterError, match="top_k must be between 1 and 3"):
