@@ -87,8 +87,8 @@ def test_the_output_of_the_handlers_is_read_back(chunkproof: Command, log: Path,
         "GET /collections/none": 1,
     }
     counts = {row["stage"]: row["count"] for row in group["stages"] if row["starts"] == "all"}
-    # A rejected request does not finish validation, a vector needs no embedding, and only results are formatted.
-    assert counts == {"validate": 6, "search": 5, "format": 4, "total": 7}
+    # A rejected request was validated too, a vector needs no embedding, and only results are formatted.
+    assert counts == {"validate": 7, "search": 5, "format": 4, "total": 7}
     lines = [json.loads(line) for line in written.splitlines()]
     totals = sorted(line["stages_ms"]["total"] for line in lines if line.get("message") == "request")
     (total,) = (row for row in group["stages"] if (row["starts"], row["stage"]) == ("all", "total"))
