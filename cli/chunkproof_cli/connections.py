@@ -1,21 +1,24 @@
 """Open the backend of a command: a store and an embedder in this process, or a deployed stack."""
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from difflib import get_close_matches
 
-from chunkproof.deadline import Deadline
-from chunkproof.errors import ChunkproofError, CollectionNotFoundError
+from chunkproof.errors import CollectionNotFoundError
 from chunkproof.retrieval.backend import Backend
 from chunkproof.retrieval.services import Services
-from chunkproof.runtime.local import Connection, local_backend, open_connection
+from chunkproof.runtime.local import (
+    Connection,
+    list_collections,
+    local_backend,
+    only_collection,
+    open_connection,
+)
 from chunkproof.settings import Settings
 from chunkproof_cli.api_client import ApiClient
 from chunkproof_cli.options import Options, explicit_collection, name_flags
 
 API_DEADLINE_MS = 30_000
-# The names only help to choose a collection: a store that does not respond must not be waited for twice.
-LISTING_DEADLINE_MS = 2_000
 
 
 @contextmanager
@@ -50,23 +53,12 @@ def open_services(options: Options) -> Iterator[Services]:
     """Open the services of a local command that only reads; the only collection of a store is the default."""
     with connect(options) as connection:
         services = connection.services
-        if explicit_collection(options) is None and (only := _only_collection(services)) is not None:
+        if explicit_collection(options) is None and (only := only_collection(services)) is not None:
             services.settings = services.settings.model_copy(update={"collection": only})
         try:
             yield services
         except CollectionNotFoundError as error:
-            raise CollectionNotFoundError(error.name, _suggest(error.name, _list_collections(services))) from None
-
-
-def _only_collection(services: Services) -> str | None:
-    names = _list_collections(services)
-    return names[0] if len(names) == 1 else None
-
-
-def _list_collections(services: Services) -> list[str]:
-    with suppress(ChunkproofError):  # the command itself reports a store that cannot be reached
-        return services.store.collections(Deadline(LISTING_DEADLINE_MS))
-    return []
+            raise CollectionNotFoundError(error.name, _suggest(error.name, list_collections(services))) from None
 
 
 def _suggest(name: str, names: list[str]) -> str | None:

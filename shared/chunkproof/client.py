@@ -20,7 +20,7 @@ from chunkproof.clients.ports import Embedder
 from chunkproof.clients.secrets import check_key
 from chunkproof.errors import InvalidParameterError, NotConfiguredError
 from chunkproof.models import CollectionInfo, RetrievalResponse, SearchQuery, ValidationResult
-from chunkproof.runtime.local import Connection, default_data_folder, local_backend, open_connection
+from chunkproof.runtime.local import Connection, default_data_folder, local_backend, only_collection, open_connection
 from chunkproof.settings import Settings, is_http_url
 from chunkproof.suite.cases import Suite, TestCase, assign_collection, read_suite
 from chunkproof.suite.diagnosis import Diagnoser
@@ -50,8 +50,9 @@ def connect(
     - `connect("http://localhost:6333", "key")` opens the Qdrant server at this URL, with its key;
     - `connect(data="folder")` opens the embedded store in this folder.
 
-    `collection` is the one to use where a call names none; `embedder` is `"cohere"`, `"local"`, or an object with
-    the methods of `chunkproof.clients.ports.Embedder`. Everything else comes from `settings`, else the environment.
+    `collection` is the one to use where a call names none, by default the only one of the store. `embedder` is
+    `"cohere"`, `"local"`, or an object with the methods of `chunkproof.clients.ports.Embedder`. Everything else comes
+    from `settings`, else the environment.
     """
     if url is not None and data is not None:
         raise InvalidParameterError("Give url or data, not both: a server, or the folder of an embedded store")
@@ -89,6 +90,8 @@ class Chunkproof:
 
     def __init__(self, connection: Connection, opened: ExitStack) -> None:
         self._services = connection.services
+        # Until the first call that names no collection: then a store with one collection decides.
+        self._is_undecided = connection.services.settings.collection == Settings.model_fields["collection"].default
         self._backend = local_backend(connection.services)
         self._opened = opened
 
@@ -119,9 +122,9 @@ class Chunkproof:
             request["query_text"] = query
         else:
             request["query_vector"] = [float(value) for value in query]
-        given = {"top_k": top_k, "similarity_threshold": threshold, "filters": filters, "collection": collection}
+        given = {"top_k": top_k, "similarity_threshold": threshold, "filters": filters}
         request |= {name: value for name, value in given.items() if value is not None} | fields
-        return self._backend.search(request)
+        return self._backend.search(self._in_collection(request, collection))
 
     def validate(
         self,
@@ -134,13 +137,13 @@ class Chunkproof:
     ) -> ValidationResult:
         """Compare a stored chunk with its original, byte for byte: a text, its SHA-256, else the chunk's own hash."""
         request: dict[str, Any] = {"chunk_id": str(chunk_id) if isinstance(chunk_id, int) else chunk_id}
-        given = {"original_text": original, "original_sha256": sha256, "collection": collection}
+        given = {"original_text": original, "original_sha256": sha256, "strict": strict or None}
         request |= {name: value for name, value in given.items() if value is not None}
-        return self._backend.validate(request | ({"strict": True} if strict else {}))
+        return self._backend.validate(self._in_collection(request, collection))
 
     def collection(self, name: str | None = None) -> CollectionInfo:
         """Describe a collection: its vectors and counts, and how its payloads are read."""
-        return self._backend.collection(name)
+        return self._backend.collection(name or self._default_collection())
 
     def run_suite(
         self,
@@ -164,7 +167,7 @@ class Chunkproof:
         plan = RunPlan(
             read,
             source,
-            assign_collection(read.cases, collection or read.collection or self.settings.collection),
+            assign_collection(read.cases, collection or read.collection or self._default_collection()),
             jobs=SERVER_JOBS if served else 1,  # the embedded store runs one search at a time
             repeat=repeat,
             latency_target_ms=self.settings.latency_target_ms,
@@ -198,7 +201,7 @@ class Chunkproof:
                 raise InvalidParameterError(f"{name} must be at least 1")
         checked = (0 if vectors else None) if isinstance(vectors, bool) else vectors
         with tempfile.TemporaryDirectory() as folder, _open_manifest(manifest) as (lines, name):
-            where = self._services.resolve_collection(collection)
+            where = self._services.resolve_collection(collection or self._default_collection())
             audit = Audit(Path(folder), self._services, where, Plan(partial, sample, checked))
             audit.check()
             prepared = prepare(lines, name, Path(folder))
@@ -215,6 +218,19 @@ class Chunkproof:
     async def acollection(self, name: str | None = None) -> CollectionInfo:
         """Describe a collection in a thread."""
         return await asyncio.to_thread(self.collection, name)
+
+    def _in_collection(self, request: dict[str, Any], collection: str | None) -> dict[str, Any]:
+        """Return the request with its collection: the given one, its own, else the default."""
+        if collection is None and ("collection" in request or "collection_name" in request):
+            return request
+        return request | {"collection": self._default_collection() if collection is None else collection}
+
+    def _default_collection(self) -> str:
+        if self._is_undecided:
+            if only := only_collection(self._services):
+                self._services.settings = self.settings.model_copy(update={"collection": only})
+            self._is_undecided = False
+        return self.settings.collection
 
     def close(self) -> None:
         """Close the store and the connections."""

@@ -242,6 +242,15 @@ def test_the_environment_names_the_store_and_its_data_is_local_without(monkeypat
         assert repr(proof) == "<Chunkproof localhost:1, collection books>"
 
 
+def test_the_only_collection_of_a_store_is_the_default(data):
+    with chunkproof.connect(data=data) as proof:
+        assert proof.collection().name == COLLECTION
+    with chunkproof.connect(data=data) as proof:
+        assert proof.search(QUESTION, top_k=1).execution.collection == COLLECTION
+        with pytest.raises(chunkproof.CollectionNotFoundError):
+            proof.search(QUESTION, collection="another")
+
+
 def test_the_key_of_the_environment_is_not_sent_to_another_server(monkeypatch):
     monkeypatch.setenv("QDRANT_API_KEY", "secret")
     with chunkproof.connect("http://localhost:1") as proof:

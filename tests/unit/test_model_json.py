@@ -31,7 +31,7 @@ from chunkproof.models.validation import (
 from chunkproof.suite.cases import CaseDefaults, Suite, TestCase, _Shared
 from chunkproof.suite.outcome import TestCaseResult, TestStatus
 from chunkproof.suite.report import PerformanceMetrics, TestSuiteResult
-from chunkproof.suite.validation_report import CollectionStats, ValidationReport
+from chunkproof.suite.validation_report import CollectionStats, ForeignValidationReport, ValidationReport
 
 for found in pkgutil.walk_packages(chunkproof.__path__, "chunkproof."):
     importlib.import_module(found.name)
@@ -178,9 +178,17 @@ def _verdicts(verdicts: list[ChunkVerdict], time: float) -> ValidationResults:
     )
 
 
-def _report(values: dict[str, Any], successful: int, failed: int, seconds: float) -> ValidationReport:
+def _report(
+    kind: type[ValidationReport], values: dict[str, Any], successful: int, failed: int, seconds: float
+) -> ValidationReport:
     counts = {"successful_queries": successful, "failed_queries": failed, "total_queries": successful + failed}
-    return ValidationReport(**values | counts | {"completed_at": values["started_at"] + timedelta(seconds=seconds)})
+    return kind(**values | counts | {"completed_at": values["started_at"] + timedelta(seconds=seconds)})
+
+
+def _reports(kind: type[ValidationReport], scores: st.SearchStrategy[float]) -> st.SearchStrategy[ValidationReport]:
+    computed = ("successful_queries", "failed_queries", "total_queries", "completed_at", "duration_seconds")
+    chosen = fields(kind, **dict.fromkeys((*computed, "success_rate"), OMITTED), avg_similarity_score=scores)
+    return st.builds(_report, st.just(kind), chosen, COUNTS, COUNTS, st.floats(0, 1e6))
 
 
 def _suite_result(values: dict[str, Any]) -> TestSuiteResult:
@@ -274,18 +282,8 @@ RECIPES: dict[type[Model], Any] = {
         fields(CollectionStats),
         st.dictionaries(NAME.map("x_{}".format), TEXT, max_size=2),
     ),
-    ValidationReport: lambda: st.builds(
-        _report,
-        fields(
-            ValidationReport,
-            **dict.fromkeys(("successful_queries", "failed_queries", "total_queries", "completed_at")),
-            duration_seconds=OMITTED,
-            success_rate=OMITTED,
-        ),
-        COUNTS,
-        COUNTS,
-        st.floats(0, 1e6),
-    ),
+    ValidationReport: lambda: _reports(ValidationReport, SHARES),
+    ForeignValidationReport: lambda: _reports(ForeignValidationReport, st.floats(1.5, 99)),
     TestSuiteResult: lambda: fields(
         TestSuiteResult,
         **dict.fromkeys(("total_tests", "passed", "failed", "errors", "pass_rate", "failure_rate")),

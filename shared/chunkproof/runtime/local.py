@@ -1,7 +1,7 @@
 """A store and an embedder for a terminal, a notebook or a script: those of the settings, else local ones."""
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from chunkproof.clients.local_model import local_model
 from chunkproof.clients.ports import Embedder
 from chunkproof.deadline import Deadline
-from chunkproof.errors import InvalidParameterError, NotConfiguredError
+from chunkproof.errors import ChunkproofError, InvalidParameterError, NotConfiguredError
 from chunkproof.retrieval.backend import LocalBackend
 from chunkproof.retrieval.services import Services
 from chunkproof.runtime.container import cohere_embedder, qdrant_store
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from chunkproof.clients.qdrant.store import QdrantStore
 
 LOCAL_DEADLINE_MS = 10_000
+# The names only help to choose a collection: a store that does not respond must not be waited for twice.
+LISTING_DEADLINE_MS = 2_000
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,19 @@ def local_backend(services: Services) -> LocalBackend:
 def new_deadline(settings: Settings) -> Deadline:
     """Start the time limit of one request."""
     return Deadline(settings.deadline_ms or LOCAL_DEADLINE_MS)
+
+
+def only_collection(services: Services) -> str | None:
+    """Return the collection of a store that has one; None when it has none or several."""
+    names = list_collections(services)
+    return names[0] if len(names) == 1 else None
+
+
+def list_collections(services: Services) -> list[str]:
+    """Return the names of all collections; none when the store cannot be reached, which the next call will report."""
+    with suppress(ChunkproofError):
+        return services.store.collections(Deadline(LISTING_DEADLINE_MS))
+    return []
 
 
 def default_data_folder() -> Path:
