@@ -81,6 +81,9 @@ def broken(query):
 def many(query):
     return [*"vwxyz", "a", "b"]
 
+def filtered(query, filters=None):
+    return ["a"] if filters == {"year": 2024} else []
+
 number = 7
 """
 
@@ -285,6 +288,30 @@ def test_a_case_that_the_results_cannot_judge_is_an_error(
     (folder / "suite.json").write_text(json.dumps({"name": "try", "cases": [case]}))
     run = chunkproof("suite", "run", "suite.json", "--retriever", "own_rag:ids", "--json")
     assert (run.code, states(run), message(run, "q")) == (3, {"q": "error"}, reason)
+
+
+@pytest.mark.parametrize(
+    ("retriever", "mapping", "status"),
+    [
+        ("own_rag:filtered", None, "passed"),
+        ("own_rag:ids", None, "error"),
+        ("own_rag:langchain", None, "error"),
+        ("own_rag:haystack", None, "error"),
+        ("own_rag:filtered", '{"request": {"query": "{query_text}", "filters": "{filters}"}}', "passed"),
+        ("own_rag:filtered", '{"request": {"query": "{query_text}"}}', "error"),
+    ],
+)
+def test_filters_of_a_case_reach_the_retriever_or_it_cannot_be_judged(
+    retriever: str, mapping: str | None, status: str, folder: Path, chunkproof: Command
+) -> None:
+    case = {"name": "q", "query_text": "one", "expected_doc_ids": ["a"], "filters": {"year": 2024}}
+    (folder / "suite.json").write_text(json.dumps({"name": "try", "cases": [case]}))
+    options = ("--retriever-map", mapping) if mapping else ()
+    run = chunkproof("suite", "run", "suite.json", "--retriever", retriever, *options, "--json")
+    assert states(run) == {"q": status}
+    assert (run.code, "which the retriever does not take" in message(run, "q")) == (
+        (0, False) if status == "passed" else (3, True)
+    )
 
 
 def test_a_recorded_run_has_no_latency_to_judge(folder: Path, chunkproof: Command) -> None:

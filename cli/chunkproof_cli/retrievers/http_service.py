@@ -27,12 +27,14 @@ class HttpRetriever:
             raise InvalidParameterError(f"--retriever {url}: not an http or https URL")
         self._url, self._mapper = url, mapper
         in_url = "{query_text}" in url and mapper.request is None
+        self._has_default_body = mapper.request is None and not in_url
         self._method = mapper.method or ("GET" if in_url else "POST")
         headers = {"user-agent": "chunkproof", **mapper.fill_headers()}
         self._http = httpx.Client(timeout=mapper.timeout_s, verify=tls_context(), headers=headers)
 
     def retrieve(self, request: Mapping[str, Any]) -> Any:
         """Send the query, and return the JSON of the response."""
+        self._mapper.check_filters(request, taken=self._has_default_body or "{filters}" in self._url)
         return read_json(self.send(fill_url(self._url, request), self._fill(request)))
 
     def _fill(self, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -42,6 +44,7 @@ class HttpRetriever:
             return {}
         else:
             content = {"query": request["query_text"], "top_k": request["top_k"]}
+            content |= {"filters": request["filters"]} if request.get("filters") else {}
         return {"params" if self._method == "GET" else "json": content}
 
     def send(self, url: str, content: dict[str, Any], headers: Mapping[str, str] | None = None) -> httpx.Response:

@@ -1,5 +1,6 @@
 """How requests to a retriever are made and its responses are read: a small mapping, in a file or as inline JSON."""
 
+import json
 import os
 import re
 from collections.abc import Mapping
@@ -36,6 +37,16 @@ class Mapper:
     results: JsonPath | None = None
     fields: Mapping[str, JsonPath] = field(default_factory=dict)
     timeout_s: float = 30.0
+
+    def check_filters(self, request: Mapping[str, Any], *, taken: bool) -> None:
+        """Raise `RetrieverError` when a case has filters that neither the retriever nor the template takes.
+
+        Without its filters, a search is another one: its results would say nothing about the case.
+        """
+        if request.get("filters") and not taken and "{filters}" not in json.dumps(self.request):
+            raise RetrieverError(
+                f"The case has filters, which the retriever does not take; put {{filters}} into request of {FLAG}"
+            )
 
     def fill(self, request: Mapping[str, Any]) -> Any:
         """Return the request template with the values of a case."""

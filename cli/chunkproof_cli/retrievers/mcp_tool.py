@@ -65,6 +65,8 @@ class McpRetriever:
         with self._lock:
             if self._schema is None:
                 self._schema = self._start()
+            properties = self._schema.get("properties", {})
+            self._mapper.check_filters(request, taken=self._mapper.request is None and "filters" in properties)
             given = self._mapper.fill(request) if self._mapper.request is not None else self._choose(request)
             answer = self._call("tools/call", {"name": self._tool, "arguments": given})
         texts = [part["text"] for part in answer.get("content") or [] if isinstance(part.get("text"), str)]
@@ -100,6 +102,7 @@ class McpRetriever:
             )
         given = {query: request["query_text"]}
         given |= {name: request["top_k"] for name in TOP_K_NAMES if name in properties}
+        given |= {"filters": request["filters"]} if request.get("filters") else {}
         if "collection_name" in required and request.get("collection"):
             given["collection_name"] = request["collection"]
         return given

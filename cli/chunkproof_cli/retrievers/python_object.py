@@ -106,16 +106,22 @@ def _make(factory: Callable[[], Any], name: str) -> Any:
 def _choose_call(target: Any, mapper: Mapper, name: str) -> Callable[[Mapping[str, Any]], Any]:
     """Return how to call the target with a request."""
     if _is_pipeline(target):
-        return lambda request: target.run(mapper.fill(request) or _fill_pipeline(target, request))
+        return lambda request: _run_pipeline(target, mapper, request)
     function = target if inspect.isroutine(target) else _find_method(target)
     if function is None:
         raise InvalidParameterError(
             f"--retriever {name}: {type(target).__name__} is no retriever; name a function that takes the query, "
             f"or an object with one of the methods {', '.join(METHODS)}"
         )
-    if mapper.request is not None:
-        return lambda request: _call_with(function, mapper.fill(request))
-    return lambda request: _call_by_signature(function, request)
+    takes_filters = mapper.request is None and any(p.name == "filters" for p in _parameters(function))
+
+    def call(request: Mapping[str, Any]) -> Any:
+        mapper.check_filters(request, taken=takes_filters)
+        if mapper.request is not None:
+            return _call_with(function, mapper.fill(request))
+        return _call_by_signature(function, request)
+
+    return call
 
 
 def _find_method(target: Any) -> Callable[..., Any] | None:
@@ -153,6 +159,11 @@ def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
 def _is_pipeline(target: Any) -> bool:
     """Whether it is a pipeline of Haystack, whose components take their inputs by name."""
     return callable(getattr(target, "run", None)) and callable(getattr(target, "inputs", None))
+
+
+def _run_pipeline(pipeline: Any, mapper: Mapper, request: Mapping[str, Any]) -> Any:
+    mapper.check_filters(request, taken=False)
+    return pipeline.run(mapper.fill(request) if mapper.request is not None else _fill_pipeline(pipeline, request))
 
 
 def _fill_pipeline(pipeline: Any, request: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
