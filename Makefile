@@ -237,7 +237,7 @@ $(SAM_VENV)/bin/sam $(SCAN_VENV)/bin/checkov $(SITE_VENV)/bin/mkdocs:
 	@$(@D)/python -m $(INSTALL) --no-deps --require-hashes -r $<
 	@touch $@
 
-$(STATES_VENV)/.ready: tests/requirements-states.txt
+$(STATES_VENV)/.ready: tests/checks/localstack.txt
 	@echo "Installing LocalStack into $(STATES_VENV) (once, some minutes)" >&2
 	@$(PYTHON313) -m venv $(STATES_VENV)
 	@$(STATES_VENV)/bin/python -m $(INSTALL) --no-deps --require-hashes -r $<

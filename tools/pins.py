@@ -73,8 +73,8 @@ CONTENDERS = {
         "haystack": [],
     }.items()
 }
-# An emulator for `make test-states`, which is not part of the gate either.
-CONTENDERS["tests/requirements-states.txt"] = ("3.13", ["tests/requirements-states.in", "--no-universal"])
+# An emulator for `make test-states`, which nothing else installs either.
+CONTENDERS["tests/checks/localstack.txt"] = ("3.13", ["tests/checks/localstack.in", "--no-universal"])
 
 
 def requirements() -> dict[str, object]:

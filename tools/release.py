@@ -29,7 +29,7 @@ def digest(root: Path, parameters: str = "", architecture: str = "arm64", enviro
     Parameters of the command line replace all those of the environment in samconfig.toml, as they do for SAM.
     """
     reaching = parameters_of_functions(read_template(root / "template.yaml"))
-    given = _parse(shlex.split(parameters)) if parameters.strip() else _configured(root / CONFIG, environment)
+    given = _parse(_split(parameters)) if parameters.strip() else _configured(root / CONFIG, environment)
     relevant = sorted((name, value) for name, value in given.items() if name in reaching)
     found = sha256(f"{architecture}\0{relevant}".encode())
     for file in _files(root):
@@ -110,7 +110,14 @@ def _configured(file: Path, environment: str) -> dict[str, str]:
     """Parameters of an environment of samconfig.toml, where they are a list or one text."""
     config = tomllib.loads(file.read_text("utf-8"))
     given = config.get(environment, {}).get("deploy", {}).get("parameters", {}).get("parameter_overrides", [])
-    return _parse(shlex.split(given) if isinstance(given, str) else given)
+    return _parse(_split(given) if isinstance(given, str) else given)
+
+
+def _split(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError:  # a quotation mark that is part of a value: the shell has removed those around it
+        return text.split()
 
 
 def _parse(overrides: Iterable[str]) -> dict[str, str]:

@@ -110,6 +110,10 @@ def test_parameters_are_read_as_sam_reads_them(project: Path) -> None:
     assert release.digest(project) == same
 
 
+def test_a_quotation_mark_in_a_value_is_no_problem(project: Path) -> None:
+    assert release.digest(project, "VectorName=it's") != release.digest(project, "VectorName=its")
+
+
 def test_environments_have_parameters_of_their_own(project: Path) -> None:
     same = configured(project, "MemorySize=512")
     assert configured(project, "MemorySize=512", environment="prod") == same
