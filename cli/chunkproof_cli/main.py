@@ -94,10 +94,10 @@ def _run() -> None:
 
 
 def _print_error(error: ChunkproofError) -> None:
-    from chunkproof_cli.output import escape_controls, print_json  # rich and pydantic: not for --help
+    from chunkproof_cli.output import escape_line, print_json  # rich and pydantic: not for --help
 
     for message in error.messages:
-        click.echo(escape_controls(message), err=True)
+        click.echo(escape_line(message), err=True)
     if isinstance(error, CollectionNotFoundError) and len(error.messages) == 1:
         click.echo("Name one with --collection or CHUNKPROOF_COLLECTION; chunkproof doctor lists them.", err=True)
     if "--json" in sys.argv:

@@ -25,8 +25,11 @@ from rich.text import Text
 from chunkproof.models import Model
 from chunkproof.models.json import cut_middle
 
-# C0, DEL and C1 control the terminal; bidirectional marks change the order in which a line reads.
-_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+# C0, DEL and C1 control the terminal; bidirectional marks change the order in which a line reads; the others
+# end a line without being a newline.
+_ACTIVE = "\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
+_CONTROLS = re.compile(f"[{_ACTIVE}]")
+_IN_A_LINE = re.compile(f"[\n\t{_ACTIVE}]")
 
 # Only ASCII: many scripts write whole sentences without a space.
 _LONG_WORD = re.compile("[!-~]{65,}")
@@ -50,12 +53,12 @@ def _stderr_console() -> Console:
 
 def print_line(text: object = "", style: str = "") -> None:
     """Print one line of a result on standard output; the terminal wraps it, so that it can be copied whole."""
-    stdout_console().print(safe_text(text, style), soft_wrap=True)
+    stdout_console().print(safe_line(text, style), soft_wrap=True)
 
 
 def print_note(message: str) -> None:
     """Print a line that is not a result on standard error."""
-    _stderr_console().print(safe_text(message), soft_wrap=True)
+    _stderr_console().print(safe_line(message), soft_wrap=True)
 
 
 def print_title(text: str) -> None:
@@ -78,9 +81,31 @@ def safe_text(value: object, style: str = "") -> Text:
     return value if isinstance(value, Text) else Text(escape_controls(str(value)), style=style)
 
 
+def safe_line(value: object, style: str = "") -> Text:
+    """Return the value as one line of text without markup and control characters; a `Text` as it is."""
+    return value if isinstance(value, Text) else Text(escape_line(str(value)), style=style)
+
+
 def escape_controls(text: str) -> str:
-    """Replace each control or bidirectional character by its code, such as ‹1B›."""
-    return _CONTROLS.sub(lambda found: f"‹{ord(found[0]):02X}›", text)
+    """Replace each control or bidirectional character by its code, such as ‹1B›; newlines and tabs stay.
+
+    For text of several lines on a terminal, in text and HTML.
+    """
+    return _CONTROLS.sub(_code, text)
+
+
+def escape_line(text: str) -> str:
+    """Replace newlines and tabs too: stored text in a line cannot add another line below it."""
+    return _IN_A_LINE.sub(_code, text)
+
+
+def escape_json(text: str) -> str:
+    """Replace what a terminal would act on in JSON by its escape, which means the same."""
+    return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def _code(found: re.Match[str]) -> str:
+    return f"‹{ord(found[0]):02X}›"
 
 
 def shorten(text: str, longest: int = 220) -> str:
@@ -95,11 +120,11 @@ def cut_words(text: str) -> str:
 
 
 def print_json(result: Model | dict[str, Any]) -> None:
-    """Print indented JSON. C1 control characters are escaped too, which `json` does not do."""
+    """Print indented JSON, in which nothing acts on a terminal."""
     document = result.model_dump(mode="json") if isinstance(result, Model) else result
     is_utf8 = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
     text = json.dumps(document, ensure_ascii=not is_utf8, indent=2)
-    click.echo(re.sub("[\x7f-\x9f]", lambda found: f"\\u{ord(found[0]):04x}", text))
+    click.echo(escape_json(text))
 
 
 def verdict_text(passed: bool | None) -> Text:

@@ -14,7 +14,7 @@ from chunkproof_cli.commands.suite_source import choose_collection, pop_source, 
 from chunkproof_cli.connections import open_services
 from chunkproof_cli.exits import FAILED
 from chunkproof_cli.options import common_options, parse_options, reject_api
-from chunkproof_cli.output import escape_controls, print_json, show_warnings_once
+from chunkproof_cli.output import escape_line, print_json, show_warnings_once
 
 EXAMPLES = """\b
 Examples:
@@ -54,7 +54,7 @@ def lint(offline: bool, **options: Any) -> None:
         print_json({"findings": [asdict(finding) for finding in findings]})
     else:
         for finding in findings:
-            click.echo(escape_controls(str(finding)))
+            click.echo(escape_line(str(finding)))
         if not findings and found is not None:
             click.echo(f"{source.path}: {len(found.suite.cases)} cases, no problems")
     sys.exit(FAILED if findings else 0)

@@ -8,6 +8,8 @@ from datetime import datetime
 from typing import Literal
 from xml.etree import ElementTree as ET
 
+from chunkproof_cli.output import escape_controls
+
 # Characters that XML 1.0 does not allow, not even escaped.
 _INVALID = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -61,7 +63,7 @@ def render_junit(
     _add(suite, "system-out")
     _add(suite, "system-err")
     ET.indent(root)
-    return f'<?xml version="1.0" encoding="UTF-8"?>\n{ET.tostring(root, encoding="unicode")}\n'
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{escape_controls(ET.tostring(root, encoding="unicode"))}\n'
 
 
 def _add(parent: ET.Element, tag: str, **attributes: str) -> ET.Element:

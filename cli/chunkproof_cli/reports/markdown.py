@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Sequence
 
+from chunkproof_cli.output import escape_controls, escape_line
 from chunkproof_cli.reports.wording import and_more
 
 MOST_CHARS = 65_000  # GitHub takes 65,536 in a comment
@@ -12,7 +13,7 @@ _ACTIVE = re.compile(r"([\\`*_{}\[\]<>()#+!|~@&])")
 
 def escape_text(value: object, longest: int = LONGEST_CELL) -> str:
     """Write a text as data: one line in which nothing acts as Markdown, HTML or a mention."""
-    line = " ".join(str(value).split())
+    line = escape_line(" ".join(str(value).split()))
     line = line if len(line) <= longest else line[: longest - 1] + "…"
     return _ACTIVE.sub(r"\\\1", line).replace("\\@", "@\u200b")
 
@@ -31,5 +32,5 @@ def table_of_first(most: int, head: Iterable[str], rows: Sequence[Iterable[objec
 
 def join_parts(parts: Iterable[str]) -> str:
     """Join paragraphs, cut at the end of a line where a comment would be too long."""
-    text = "\n\n".join(parts) + "\n"
+    text = escape_controls("\n\n".join(parts)) + "\n"
     return text if len(text) <= MOST_CHARS else text[: MOST_CHARS - 40].rpartition("\n")[0] + "\n\n…\n"

@@ -93,10 +93,15 @@ def _log(trace: RequestTrace, event: Mapping[str, Any], settings: Settings) -> N
     write = logger.error if _status(trace) >= 500 else logger.info
     write(
         "request",
-        correlation_id=(event.get("requestContext") or {}).get("requestId"),
-        route=event.get("routeKey"),
+        correlation_id=_loggable((event.get("requestContext") or {}).get("requestId")),
+        route=_loggable(event.get("routeKey")),
         **trace.log_fields(),
     )
+
+
+def _loggable(value: Any) -> Any:
+    """Return what a log line can carry: a lone surrogate has no UTF-8."""
+    return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
 
 
 def _warnings(trace: RequestTrace, settings: Settings) -> Iterator[str]:

@@ -95,12 +95,14 @@ class ValidationReport(Model):
     def to_summary(self) -> str:
         """Return the report as plain text."""
         stats = self.collection_stats
-        last = ("ERRORS", *self.errors) if self.errors else ("STATUS", "✅ All validations passed successfully!")
+        # A query may have several lines; a line of the report is one of its own.
+        errors = (" ".join(error.splitlines()) for error in self.errors)
+        last = ("ERRORS", *errors) if self.errors else ("STATUS", "✅ All validations passed successfully!")
         sections = [
             (
                 "CONNECTION STATUS",
                 f"Status: {self.connection_status}",
-                f"Collection: {stats.collection_name}",
+                f"Collection: {' '.join(stats.collection_name.splitlines())}",
                 f"Vector Count: {stats.vector_count:,}",
                 f"Vector Dimensions: {stats.vector_dim}",
                 f"Distance Metric: {stats.distance}",

@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 
 from chunkproof.audit.report import AuditReport
-from chunkproof_cli.output import escape_controls, shorten
+from chunkproof_cli.output import escape_line, shorten
 from chunkproof_cli.reports.audit import figures
 
 
 def render_audit_text(report: AuditReport) -> str:
     """Render the verdict, then the counts, then the findings."""
-    return "".join(escape_controls(line) + "\n" for line in _lines(report))
+    return "".join(escape_line(line) + "\n" for line in _lines(report))
 
 
 def _lines(report: AuditReport) -> Iterator[str]:

@@ -8,7 +8,7 @@ from chunkproof.suite.criteria import Verdict
 from chunkproof.suite.outcome import TestCaseResult, TestStatus
 from chunkproof.suite.report import SuiteReport
 from chunkproof.suite.verdict import Outcome
-from chunkproof_cli.output import cut_words, print_line, print_table, print_title, safe_text, shorten, verdict_text
+from chunkproof_cli.output import cut_words, print_line, print_table, print_title, safe_line, shorten, verdict_text
 from chunkproof_cli.reports.suite import figures
 from chunkproof_cli.reports.wording import and_more
 
@@ -70,7 +70,7 @@ def _print_diagnosis(report: SuiteReport) -> None:
         return
     print_title("Why")
     for name, cause, message, command in causes[:SHOWN_CASES]:
-        print_line(Text.assemble(safe_text(f"  {name}: "), safe_text(cause, "bold"), safe_text(f". {message}")))
+        print_line(Text.assemble(safe_line(f"  {name}: "), safe_line(cause, "bold"), safe_line(f". {message}")))
         if command:
             print_line(f"    {command}", "cyan")
     if more := and_more(len(causes), SHOWN_CASES):

@@ -2,6 +2,7 @@
 
 from chunkproof.suite.report import SuiteReport
 from chunkproof.suite.validation_report import format_section
+from chunkproof_cli.output import escape_controls, escape_line
 from chunkproof_cli.reports.suite import figures
 from chunkproof_cli.reports.suite.figures import Row
 
@@ -16,31 +17,35 @@ def render_suite_text(report: SuiteReport) -> str:
         f"Failed: {result.failed}",
         f"Not judged: {figures.count_not_judged(report)}",
     ]
-    sections = [format_section("TEST SUITE", *counts)]
+    sections = [_section("TEST SUITE", *counts)]
     if causes := [
         line
         for name, cause, message, command in figures.diagnosis_rows(report)
         for line in (f"{name}: {cause}. {message}", *([f"  {command}"] if command else []))
     ]:
-        sections.append(format_section("DIAGNOSIS", *causes))
+        sections.append(_section("DIAGNOSIS", *causes))
     if result.metrics:
         head, rows = figures.metric_table(report)
-        sections.append(format_section("METRICS", *(_align(row) for row in (head, *rows))))
+        sections.append(_section("METRICS", *(_align(row) for row in (head, *rows))))
     if report.approximation:
-        sections.append(format_section("APPROXIMATION", figures.approximation_line(report.approximation)))
+        sections.append(_section("APPROXIMATION", figures.approximation_line(report.approximation)))
     if latency := list(figures.latency_rows(report)):
-        sections.append(format_section("LATENCY (ms)", *(_align(row) for row in (figures.LATENCY_HEAD, *latency))))
+        sections.append(_section("LATENCY (ms)", *(_align(row) for row in (figures.LATENCY_HEAD, *latency))))
     criteria = [
         f"{one.id} {one.title}: {one.shown_figure} ({one.limit}) – {one.verdict}"
         + (f": {one.details}" if one.details else "")
         for one in report.criteria
     ]
-    sections.append(format_section("SUCCESS CRITERIA", *criteria))
+    sections.append(_section("SUCCESS CRITERIA", *criteria))
     if found := report.comparison:
         changes = [_align(row) for row in (figures.CHANGE_HEAD[:4], *(row[:4] for row in figures.change_rows(found)))]
-        sections.append(format_section("BASELINE", *changes, *figures.comparison_lines(found)))
-    sections.append(format_section("VERDICT", report.verdict.line, f"Exit code: {report.verdict.exit_code}"))
-    return "\n\n".join([report.validation.to_summary(), *sections]) + "\n"
+        sections.append(_section("BASELINE", *changes, *figures.comparison_lines(found)))
+    sections.append(_section("VERDICT", report.verdict.line, f"Exit code: {report.verdict.exit_code}"))
+    return escape_controls("\n\n".join([report.validation.to_summary(), *sections])) + "\n"
+
+
+def _section(title: str, *lines: str) -> str:
+    return format_section(title, *map(escape_line, lines))
 
 
 def _align(row: Row) -> str:
