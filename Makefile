@@ -125,7 +125,7 @@ invoke: $(VENV)/.dev ## Run every sample event in a Lambda container, against a 
 	@$(RUN) checks.invoke --sam $(SAM) --template .aws-sam/local/template.yaml
 
 .PHONY: test-sam
-test-sam: $(VENV)/.dev $(SAM) ## Test the build of `make invoke` behind `sam local start-api`
+test-sam: $(VENV)/.dev $(SAM) ## Test the commands of the README with `sam local`, and the build of `make invoke` behind its gateway
 	CHUNKPROOF_SAM=$(abspath $(SAM)) $(BIN)/python -m pytest tests/e2e/test_sam_local.py
 
 .PHONY: test-built
