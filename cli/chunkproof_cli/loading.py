@@ -10,7 +10,12 @@ from typing import IO, TypeVar
 from chunkproof.clients.ports import Embedder, InputType, Point, Vector, WritableStore
 from chunkproof.clients.qdrant.store import is_invalid_collection_name
 from chunkproof.deadline import Deadline
-from chunkproof.errors import CollectionNotFoundError, InvalidParameterError, QueryTooLongError
+from chunkproof.errors import (
+    CollectionNotFoundError,
+    InvalidParameterError,
+    QueryTooLongError,
+    VectorStoreUnavailableError,
+)
 from chunkproof.retrieval.embedding import check_embeddings
 from chunkproof.retrieval.services import choose_vector
 from chunkproof_cli.files.chunks import USE_FLAGS, ChunkRecord
@@ -143,7 +148,12 @@ class Loader:
     def _prepare_collection(self, size: int) -> str:
         name = self._find_vector(size)
         if name is None:
-            self._store.create(self._collection, size, Deadline(CALL_MS))
+            try:
+                self._store.create(self._collection, size, Deadline(CALL_MS))
+            except VectorStoreUnavailableError:
+                name = self._find_vector(size)
+                if name is None:  # otherwise another load created it at the same moment
+                    raise
         return name or ""
 
     def _find_vector(self, size: int) -> str | None:

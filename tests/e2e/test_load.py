@@ -288,3 +288,25 @@ def test_a_service_that_counts_tokens_itself_is_asked_for_ever_smaller_parts(
         assert (run.code, run.json["chunks"]) == (0, stored)
         assert run.json["truncated" if flag == "--truncate" else "skipped"] == ["c7", "c61"]
         assert chunkproof("validate", "c99", "--original", texts["c99"], "--collection", "c").code == 0
+
+
+@pytest.mark.server
+def test_two_loads_may_create_the_collection_at_the_same_moment(
+    chunkproof: Command,
+    handbook_file: Path,
+    served_qdrant: QdrantServer,
+    server_store: QdrantStore,
+    collection: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("QDRANT_URL", served_qdrant.url)
+    create = type(server_store).create
+
+    def create_after_another(store: QdrantStore, name: str, size: int, deadline: Deadline) -> None:
+        create(server_store, name, size, deadline)
+        create(store, name, size, deadline)
+
+    monkeypatch.setattr(type(server_store), "create", create_after_another)
+    run = chunkproof("load", handbook_file, "--collection", collection)
+    assert run.code == 0, run.err
+    assert server_store.describe(collection, Deadline(1_000)).points_count == 41

@@ -10,6 +10,7 @@ from chunkproof.clients.local_model import local_model
 from chunkproof.clients.ports import Embedder
 from chunkproof.deadline import Deadline
 from chunkproof.errors import ChunkproofError, InvalidParameterError, NotConfiguredError
+from chunkproof.files import make_private_folder
 from chunkproof.retrieval.backend import LocalBackend
 from chunkproof.retrieval.services import Services
 from chunkproof.runtime.container import cohere_embedder, qdrant_store
@@ -85,7 +86,7 @@ def _open_embedded_store(folder: Path) -> "QdrantStore":
     from chunkproof.clients.qdrant.store import QdrantStore  # takes a second to import
 
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_private_folder(folder)
     except OSError as error:
         raise InvalidParameterError(f"data folder {folder}: {error.strerror}") from None
     return QdrantStore.open_local(folder)
