@@ -195,7 +195,7 @@ def run_audit(
             bars.close()
             if not isinstance(error, InvalidParameterError):
                 print_note(f"Stopped after {bar.compared:,} of {prepared.chunks:,} chunks; continue with --resume.")
-            if isinstance(error, OSError):
+            if isinstance(error, OSError) and not isinstance(error, ChunkproofError):  # of the state on disk
                 raise OSError(error.errno, error.strerror, error.filename or str(folder)) from None
             raise
 

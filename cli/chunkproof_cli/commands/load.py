@@ -90,6 +90,6 @@ def load_chunks(
         return list(loader.too_long)
     except (UnavailableError, OSError) as error:
         print_note("Stopped before all chunks were stored. Run the same command again: it replaces what is stored.")
-        if isinstance(error, OSError):  # of the file that holds the vectors until they are written
+        if not isinstance(error, UnavailableError):  # of the file that holds the vectors until they are written
             raise OSError(error.errno, error.strerror, error.filename or gettempdir()) from None
         raise

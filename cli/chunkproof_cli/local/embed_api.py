@@ -30,10 +30,10 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             texts = [str(text) for text in json.loads(content)["texts"]]
             vectors = local_model().embed(texts, InputType.QUERY, Deadline(EMBED_MS))
+        except ChunkproofError as error:  # first: some are a ValueError
+            return self._send(400, {"message": f"too many tokens: {error.message}"})
         except (ValueError, KeyError, TypeError):
             return self._send(400, {"message": "invalid request: texts must be a list of strings"})
-        except ChunkproofError as error:
-            return self._send(400, {"message": f"too many tokens: {error.message}"})
         embedded = {"id": "sandbox", "embeddings": {"float": vectors}, "texts": texts}
         return self._send(200, {**embedded, "response_type": "embeddings_by_type"})
 
