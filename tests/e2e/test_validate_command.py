@@ -1,3 +1,4 @@
+import json
 import unicodedata
 from hashlib import sha256
 from pathlib import Path
@@ -78,3 +79,39 @@ def test_an_unknown_chunk_fails_and_an_unreadable_original_is_wrong_input(handbo
 def test_only_one_original_is_allowed(handbook: Command) -> None:
     assert handbook("validate", "x", "--original", "a", "--sha256", "0" * 64).code == 2
     assert "64 hexadecimal digits" in handbook("validate", "x", "--sha256", "abc").err
+
+
+def test_an_excerpt_shows_its_own_ellipses_and_escapes_the_text(handbook: Command, tmp_path: Path) -> None:
+    text = "The height “of” a robot arm is measured from the floor… to the flange, in every pose that it can take."
+    file = tmp_path / "chunks.jsonl"
+    file.write_text(json.dumps({"chunk_id": "a", "text": text}), "utf-8")
+    assert handbook("load", file, "--collection", "excerpts").code == 0
+    run = handbook("validate", "a", "--original", text.replace("floor…", "flooR…"), "--collection", "excerpts")
+    assert run.code == 1
+    assert "…'m the floor\\u2026 to the flange, in every pos'…" in run.out
+    assert "…'m the flooR\\u2026 to the flange, in every pos'…" in run.out
+
+
+def test_metadata_is_a_note_unless_strict(handbook: Command, tmp_path: Path) -> None:
+    file = tmp_path / "chunks.jsonl"
+    file.write_text(json.dumps({"chunk_id": "a", "text": "A chunk of a file.", "url": "manual.pdf"}), "utf-8")
+    assert handbook("load", file, "--collection", "files").code == 0
+    given = ("validate", "a", "--original", "A chunk of a file.", "--collection", "files")
+    run = handbook(*given)
+    assert run.code == 0
+    assert "note" in run.out
+    assert "The stored text is the original, byte for byte." in run.out
+    strict = handbook(*given, "--strict", "--json")
+    assert (strict.code, strict.json["matches"], strict.json["validation_passed"]) == (1, True, False)
+    assert strict.json["point_id"] == point_id_for("a")
+
+
+def test_with_nothing_to_compare_with_the_flags_are_named(handbook: Command, tmp_path: Path) -> None:
+    store = QdrantStore.open_local(tmp_path / "bare")
+    store.create("bare", 2, Deadline(10_000))
+    store.upsert("bare", [Point(1, {"text": "x"}, vector=(1.0, 0.0))], "", Deadline(10_000))
+    store.close()
+    run = handbook("validate", "1", "--collection", "bare", "--data", tmp_path / "bare")
+    assert run.code == 2
+    assert "give --original or --sha256" in run.err
+    assert "original_text" not in run.err
