@@ -26,6 +26,7 @@ _INVISIBLE = re.compile("[\u00ad\u034f\u061c\u180e\u200b-\u200f\u202a-\u202e\u20
 # Normalizing sorts a run of n combining marks in n² steps. Languages need a few marks in a row, and Unicode's
 # stream-safe text format (UAX #15) allows 30; a text of nothing but longer runs would take minutes.
 LONG_RUN = 4
+STREAM_SAFE = 30
 MAX_SORTING_STEPS = 1_000_000
 _WHITESPACE = re.compile(r"\s+")
 _LINE_END = re.compile(r"\r\n?")
@@ -124,6 +125,11 @@ def _long_runs() -> re.Pattern[str]:
         or (unicodedata.decomposition(char) and unicodedata.combining(unicodedata.normalize("NFKD", char)[0]))
     ]
     return re.compile(f"[{''.join(marks)}]{{{LONG_RUN},}}")
+
+
+def shorten_runs(text: str) -> str:
+    """Return the text with at most 30 combining marks in a row, so that normalizing it takes linear time."""
+    return text if text.isascii() else _long_runs().sub(lambda run: run[0][:STREAM_SAFE], text)
 
 
 def _can_normalize(text: str) -> bool:

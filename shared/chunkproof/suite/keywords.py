@@ -3,6 +3,8 @@
 import re
 import unicodedata
 
+from chunkproof.retrieval.integrity import shorten_runs
+
 # Scripts without spaces between words.
 _UNSPACED = ("CJK", "HIRAGANA", "KATAKANA", "HALFWIDTH KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR")
 # Combining classes of marks that belong to a letter in Indic scripts: vowel signs, nukta, virama.
@@ -30,7 +32,8 @@ def has_a_word(keyword: str) -> bool:
 
 
 def _fold(text: str, ignore_accents: bool) -> str:
-    apart = unicodedata.normalize("NFD", unicodedata.normalize("NFD", text).casefold())
+    safe = shorten_runs(text)  # a stored text may be nothing but marks
+    apart = unicodedata.normalize("NFD", unicodedata.normalize("NFD", safe).casefold())
     if ignore_accents:
         apart = "".join(c for c in apart if unicodedata.combining(c) in _NO_ACCENTS)
     return unicodedata.normalize("NFC", apart)
