@@ -2,7 +2,7 @@
 
 A deployment points at a collection that already exists, so each canonical field is looked for under
 the names that pipelines use. First match wins; a dot reaches into an object, and into a JSON *string*
-by parsing it; every name is also tried under `metadata.` and `meta.`.
+by parsing it; every name is also tried under `metadata.`, `meta.` and `meta_data.`.
 """
 
 import json
