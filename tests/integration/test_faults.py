@@ -68,7 +68,7 @@ EXPECTED: dict[str, dict[str, tuple[str, int, int]]] = {
         **common(FAILED, LATE),
         "embeddings missing": (*FAILED, 1),
         "no embeddings": (*FAILED, 1),
-        "wrong dimension": (*FAILED, 1),
+        "wrong dimension": ("DIMENSION_MISMATCH", 400, 1),
         "an embedding with NaN": (*FAILED, 1),
         "an embedding without values": (*FAILED, 1),
         "an embedding of nulls": (*FAILED, 1),
