@@ -61,7 +61,7 @@ class Stage:
         """Run a command to its end."""
         ended = start(folder, kind, *arguments, env={"QDRANT_URL": self.url} if self.uses_server(kind) else {}).wait()
         self.slowest = max(self.slowest, ended.seconds)
-        self.durations[kind] = max(self.durations.get(kind, 0.0), ended.seconds)
+        self.durations[kind] = ended.seconds
         return ended
 
     def kill(self, folder: Path, kind: str, *arguments: object, how: signal.Signals = signal.SIGKILL) -> Ended:
