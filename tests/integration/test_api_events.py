@@ -117,10 +117,15 @@ def test_a_failure_is_the_contracts_envelope(name: str) -> None:
 # search
 
 
-def test_a_collection_of_another_model_is_a_failure_of_the_embedder_that_names_both_sizes() -> None:
-    reply = answer("search.503-other-model.json")
-    assert reply.code == "EMBEDDING_FAILED"
-    assert "returned 384 values, collection other-model stores 8" in reply.errors[0]
+def test_a_collection_of_another_model_is_a_mismatch_that_names_both_sizes() -> None:
+    reply = answer("search.400-other-model.json")
+    assert reply.code == "DIMENSION_MISMATCH"
+    assert "384" in reply.errors[0]
+    assert "collection other-model" in reply.errors[0]
+
+
+def test_an_embedder_that_is_down_is_a_503() -> None:
+    assert answer("search.503-embedder-down.json").code == "EMBEDDING_FAILED"
 
 
 def test_a_query_given_as_a_vector_finds_what_its_text_finds() -> None:

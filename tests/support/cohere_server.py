@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
+from chunkproof_cli.local.embed_api import FAILING_QUERY
+
 from support.recording_server import CannedResponse, listening
 
 Embed = Callable[[str], list[float]]
@@ -57,6 +59,8 @@ def cohere_server(embed: Embed | None = None, host: str = "127.0.0.1", port: int
             if self.headers.get("authorization") != f"Bearer {KEY}":
                 return _error(401, "invalid api token")
             texts = request["texts"]
+            if FAILING_QUERY in texts:
+                return _error(503, "service unavailable")
             if len(texts) > 96:
                 return _error(400, "invalid request: number of texts must be at most 96")
             counts = [len(text.split()) for text in texts]

@@ -14,6 +14,8 @@ from chunkproof.errors import ChunkproofError
 
 KEY = "sandbox"
 EMBED_MS = 60_000
+# The query of events/search.503-embedder-down.json, which shows what a caller gets while Cohere is down.
+FAILING_QUERY = "Embed this while the service is down"
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -29,6 +31,8 @@ class _Handler(BaseHTTPRequestHandler):
             return self._send(401, {"message": "invalid api token"})
         try:
             texts = [str(text) for text in json.loads(content)["texts"]]
+            if FAILING_QUERY in texts:
+                return self._send(503, {"message": "service unavailable"})
             vectors = local_model().embed(texts, InputType.QUERY, Deadline(EMBED_MS))
         except ChunkproofError as error:  # first: some are a ValueError
             return self._send(400, {"message": f"too many tokens: {error.message}"})

@@ -19,7 +19,7 @@ from chunkproof_cli.local.embed_api import KEY, run_embed_api
 from chunkproof_cli.local.qdrant_server import run_qdrant
 
 COLLECTION = "handbook"
-# Its vectors have another size than the model's, so that a search by text fails: events/search.503-other-model.json.
+# Its vectors have another size than the model's, so that a search by text fails: events/search.400-other-model.json.
 OTHER_MODEL, OTHER_SIZE = "other-model", 8
 QDRANT_PORT, EMBED_PORT = 16333, 16334
 LOAD_MS = 60_000
