@@ -92,16 +92,12 @@ test-load: $(VENV)/.dev ## Send requests from many clients while Qdrant is kille
 test-fuzz: $(VENV)/.dev ## Send thousands of odd requests: no 500, every response as documented (FUZZ=2000 of each kind)
 	@$(RUN) checks.fuzz --examples $(or $(FUZZ),2000)
 
-.PHONY: attack
-attack: $(VENV)/.dev ## Attack it with seeded generators and print what held (SECONDS=300, SEED=number to repeat)
-	@$(RUN) checks.attack --seconds $(or $(SECONDS),300) $(if $(SEED),--seed $(SEED))
-
 .PHONY: test-states
 test-states: python313 $(VENV)/.dev $(STATES_VENV)/.ready ## Take every path of both state machines in a second interpreter, and validate them (weekly)
 	@$(RUN) checks.state_machines --python $(STATES_VENV)/bin/python
 
 .PHONY: attack
-attack: $(VENV)/.dev ## Attack it with seeded generators (SECONDS=300, SEED=1, PARTS=kills or PARTS=concurrency:100,kills:200)
+attack: $(VENV)/.dev ## Attack it with seeded generators and print what held (SECONDS=300, SEED=1, PARTS=concurrency:100,kills:200)
 	@$(RUN) checks.attack --seconds $(or $(SECONDS),300) $(if $(SEED),--seed $(SEED)) \
 	  $(if $(filter $(COMPARED),$(PARTS)),,--parts $(PARTS))
 

@@ -27,18 +27,23 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=300, help="How long to attack, for all kinds together.")
     parser.add_argument("--seed", type=int, default=None, help="Repeat an earlier run.")
-    parser.add_argument("--kinds", nargs="*", choices=list(KINDS), default=list(KINDS))
+    parser.add_argument("--parts", default=",".join(KINDS), help="Some kinds; concurrency:100,kills:200 counts them.")
     parser.add_argument("--record", action="store_true", help="Write the slowest floods to slowest.json.")
     given = parser.parse_args()
     seed = time.time_ns() % 1_000_000 if given.seed is None else given.seed
-    whole = sum(KINDS[kind] for kind in given.kinds)
+    parts = {kind: number for kind, _, number in (part.partition(":") for part in given.parts.split(","))}
+    if unknown := [kind for kind in parts if kind not in KINDS]:
+        parser.error(f"--parts: no attack is called {unknown[0]}; there are {', '.join(KINDS)}")
+    whole = sum(KINDS[kind] for kind in parts)
     slipped = False
     with silence_handlers() as say:
         say(f"seed {seed}, {given.seconds:.0f} seconds")
         say(f"{'kind':<22}{'tried':>9}{'held':>9}{'slowest':>11}")
-        for kind in given.kinds:
-            options = {"record": given.record} if kind == "floods" else {}
-            seconds = given.seconds * KINDS[kind] / whole
+        for kind, number in parts.items():
+            options: dict[str, int] = {"record": given.record} if kind == "floods" else {}
+            if number:
+                options["most"] = int(number)
+            seconds = float("inf") if number else given.seconds * KINDS[kind] / whole
             result: Result = import_module(f"checks.attack.{kind}").run(seed, seconds, **options)
             say(f"{result.kind:<22}{result.tried:>9,}{result.held:>9,}{result.slowest:>9.3f} s")
             for detail in result.details[:10]:
