@@ -7,7 +7,6 @@ import time
 import boto3
 import pytest
 from moto import mock_aws
-from pydantic import ValidationError
 
 from chunkproof import log_safety
 from chunkproof.clients.qdrant.store import QdrantStore
@@ -115,7 +114,7 @@ def test_botocore_logs_no_secret_and_no_signature(lines):
     ],
 )
 def test_validation_errors_do_not_quote_their_input(make):
-    with pytest.raises(ValidationError) as failed:
+    with pytest.raises(ValueError, match=r".+") as failed:  # also pydantic's own
         make()
 
     assert STORED not in str(failed.value)

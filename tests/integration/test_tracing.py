@@ -40,7 +40,7 @@ def test_each_stage_is_a_span_of_its_own_duration(memory_store: QdrantStore, exp
     exported.clear()
     search(memory_store, TRACING="true")
     spans = exported.get_finished_spans()
-    assert [span.name for span in spans] == ["validate", "search", "search", "format"]
+    assert [span.name for span in spans] == ["validate", "search", "search", "search", "format"]
     for span in spans:
         assert span.start_time is not None
         assert span.end_time is not None

@@ -33,7 +33,8 @@ def _verdict(report: LatencyReport) -> Text:
 
 
 def _print_group(group: Group, target_ms: int) -> None:
-    print_title(f"\n{wording.group_heading(group)}")
+    print_line("")
+    print_title(wording.group_heading(group))
     if not group.requests:
         return
     stages = ((item.starts, item.stage, *wording.time_cells(item)) for item in group.stages)
