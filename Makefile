@@ -225,7 +225,7 @@ $(VENV)/pyvenv.cfg:
 $(VENV)/.cli: $(VENV)/pyvenv.cfg cli/requirements.txt pyproject.toml
 	@echo "Installing what the command needs (once, about a minute)" >&2
 	@$(BIN)/python -m $(INSTALL) --no-deps --require-hashes -r cli/requirements.txt
-	@$(BIN)/python -m $(INSTALL) --no-deps -e .
+	@$(BIN)/python -m $(INSTALL) --no-deps --no-build-isolation -e .
 	@touch $@
 
 $(SAM_VENV)/bin/sam: tests/requirements-sam.txt
@@ -246,5 +246,5 @@ $(STATES_VENV)/.ready: tests/checks/localstack.txt
 $(VENV)/.dev: $(VENV)/pyvenv.cfg tests/requirements.txt pyproject.toml
 	@echo "Installing what the tests need (once, about a minute)" >&2
 	@$(BIN)/python -m $(INSTALL) --no-deps --require-hashes -r tests/requirements.txt
-	@$(BIN)/python -m $(INSTALL) --no-deps -e .
+	@$(BIN)/python -m $(INSTALL) --no-deps --no-build-isolation -e .
 	@touch $@ $(VENV)/.cli

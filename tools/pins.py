@@ -43,10 +43,18 @@ NOT_IN_THE_LAYER = {
 }
 # In this order: the smaller sets follow the versions of the largest. Tools with a virtualenv of their own stand apart.
 FILES = {
-    "tests/requirements.txt": ("3.11", ["pyproject.toml", "--all-extras"]),
+    "tests/requirements.txt": ("3.11", ["pyproject.toml", "--all-extras", "--group", "pyproject.toml:build"]),
     "cli/requirements.txt": (
         "3.11",
-        ["pyproject.toml", "--extra", "local", "--constraint", "tests/requirements.txt"],
+        [
+            "pyproject.toml",
+            "--extra",
+            "local",
+            "--group",
+            "pyproject.toml:build",
+            "--constraint",
+            "tests/requirements.txt",
+        ],
     ),
     "shared/requirements.txt": (
         "3.13",
