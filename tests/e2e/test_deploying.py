@@ -18,10 +18,11 @@ from pathlib import Path
 
 import pytest
 
+from chunkproof_cli.local.embed_api import KEY
+
 from checks.invoke import differences
 from support.account import Account, account
 from support.cloud import Host, handbook_host
-from support.cohere_server import KEY
 from support.handbook import COLLECTION
 from support.http_api import HttpApis
 from support.python313 import python313
