@@ -1,5 +1,6 @@
 """Fixtures on real parts: Qdrant embedded and served, Cohere's SDK on a loopback server."""
 
+import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -107,3 +108,13 @@ def cohere_api() -> Iterator[CohereServer]:
     """A loopback server that speaks Cohere's API."""
     with cohere_server() as server:
         yield server
+
+
+@pytest.fixture(autouse=True)
+def _logs_enabled() -> None:
+    """Undo what another test, or a library that it started, did to the functions' logger."""
+    logging.disable(logging.NOTSET)
+    logger = logging.getLogger("chunkproof")
+    logger.disabled = False
+    if logger.level > logging.INFO:
+        logger.setLevel(logging.INFO)
