@@ -20,6 +20,9 @@ ChunkproofError
 │   ├── EmbeddingError             EMBEDDING_FAILED
 │   │   ├── EmbeddingTimeoutError  EMBEDDING_TIMEOUT
 │   │   └── EmbeddingConnectionError
+│   ├── RerankError                RERANK_FAILED
+│   │   ├── RerankTimeoutError     RERANK_TIMEOUT
+│   │   └── RerankConnectionError
 │   ├── VectorStoreUnavailableError  QDRANT_UNAVAILABLE
 │   │   ├── VectorStoreTimeoutError  QDRANT_TIMEOUT
 │   │   └── VectorStoreRefusedError
@@ -210,6 +213,25 @@ class EmbeddingTimeoutError(EmbeddingError, TimeoutError):
 
 class EmbeddingConnectionError(EmbeddingError, ConnectionError):
     """The embedder could not be reached, or closed the connection."""
+
+
+class RerankError(UnavailableError):
+    """The reranker failed, or its response is not a ranking; only a request that requires reranking gets it."""
+
+    code = "RERANK_FAILED"
+
+    def __init__(self, reason: str, *, retry_after: float | None = None) -> None:
+        super().__init__(f"Failed to rerank: {reason}", retry_after=retry_after)
+
+
+class RerankTimeoutError(RerankError, TimeoutError):
+    """The reranker did not respond within its share of the time left."""
+
+    code = "RERANK_TIMEOUT"
+
+
+class RerankConnectionError(RerankError, ConnectionError):
+    """The reranker could not be reached, or closed the connection."""
 
 
 class VectorStoreUnavailableError(UnavailableError, ConnectionError):

@@ -47,7 +47,7 @@ def test_the_installed_qdrant_client_has_the_classes_that_the_store_uses(name: s
 
 
 def test_the_installed_cohere_has_the_http_client_that_the_embedder_uses() -> None:
-    message = misfit("cohere", "clients/cohere.py")
+    message = misfit("cohere", "clients/cohere_api.py")
     taken = inspect.signature(SyncClientWrapper).parameters
     assert {"token", "base_url", "max_retries", "httpx_client"} <= taken.keys(), message
     taken = inspect.signature(ApiError).parameters

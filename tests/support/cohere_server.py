@@ -1,4 +1,4 @@
-"""A loopback HTTP server with Cohere's embed API (v2), so that tests run the SDK's own code."""
+"""A loopback HTTP server with Cohere's embed and rerank APIs (v2), so that tests run the SDK's own code."""
 
 import hashlib
 import json
@@ -13,8 +13,10 @@ from chunkproof_cli.local.embed_api import FAILING_QUERY
 from support.recording_server import CannedResponse, listening
 
 Embed = Callable[[str], list[float]]
+Relevance = Callable[[str, str], float]
 KEY = "test-cohere-s3cr3t-3f1c9a"
 MAX_TOKENS = 512
+RERANK_PATH = "/v2/rerank"
 
 
 def hashed(size: int) -> Embed:
@@ -29,18 +31,34 @@ def hashed(size: int) -> Embed:
     return embed
 
 
+def shared_words(query: str, document: str) -> float:
+    """Return the share of the query's words that the document has."""
+    words = set(query.lower().split())
+    return len(words & set(document.lower().split())) / len(words)
+
+
 @dataclass
 class CohereServer:
-    """The server's URL, the requests so far, and the responses to send next instead of embeddings."""
+    """The server's URL, the requests so far, and the responses to send next instead of its own.
+
+    `rerank_responses` are those to requests for reranking only.
+    """
 
     url: str
     key: str = KEY
     requests: list[dict[str, Any]] = field(default_factory=list)
     responses: list[CannedResponse] = field(default_factory=list)
+    rerank_responses: list[CannedResponse] = field(default_factory=list)
+
+    def reranks(self) -> list[dict[str, Any]]:
+        """Return the requests for reranking so far."""
+        return [request for request in self.requests if request["path"] == RERANK_PATH]
 
 
 @contextmanager
-def cohere_server(embed: Embed | None = None, host: str = "127.0.0.1", port: int = 0) -> Iterator[CohereServer]:
+def cohere_server(
+    embed: Embed | None = None, host: str = "127.0.0.1", port: int = 0, relevance: Relevance = shared_words
+) -> Iterator[CohereServer]:
     """Run a server that embeds each text in 1024 values by default, and counts words as tokens."""
     vector_of = embed or hashed(1024)
 
@@ -51,13 +69,29 @@ def cohere_server(embed: Embed | None = None, host: str = "127.0.0.1", port: int
         def do_POST(self) -> None:
             request = json.loads(self.rfile.read(int(self.headers["content-length"])))
             server.requests.append({"path": self.path, **request})
-            self._send(server.responses.pop(0) if server.responses else self._respond(request))
+            canned = server.rerank_responses if self.path == RERANK_PATH else server.responses
+            self._send(canned.pop(0) if canned else self._respond(request))
 
         def _respond(self, request: dict[str, Any]) -> CannedResponse:
-            if self.path != "/v2/embed":
+            if self.path not in ("/v2/embed", RERANK_PATH):
                 return _error(404, "not found")
             if self.headers.get("authorization") != f"Bearer {KEY}":
                 return _error(401, "invalid api token")
+            return self._embed(request) if self.path == "/v2/embed" else self._rerank(request)
+
+        def _rerank(self, request: dict[str, Any]) -> CannedResponse:
+            if not request["model"].startswith("rerank-"):
+                return _error(404, f"model '{request['model']}' not found")
+            scores = [relevance(request["query"], document) for document in request["documents"]]
+            best = sorted(range(len(scores)), key=lambda index: -scores[index])
+            body = {
+                "id": "9b3e",
+                "results": [{"index": index, "relevance_score": scores[index]} for index in best],
+                "meta": {"api_version": {"version": "2"}, "billed_units": {"search_units": 1}},
+            }
+            return CannedResponse(200, json.dumps(body).encode(), {"content-type": "application/json"})
+
+        def _embed(self, request: dict[str, Any]) -> CannedResponse:
             texts = request["texts"]
             if FAILING_QUERY in texts:
                 return _error(503, "service unavailable")

@@ -1,4 +1,4 @@
-"""The protocols of the clients: `Embedder`, `VectorStore` and `WritableStore`, and the values they exchange.
+"""The protocols of the clients: `Embedder`, `Reranker`, `VectorStore` and `WritableStore`, and what they exchange.
 
 Only the client that implements a protocol imports the SDK behind it, and it translates the SDK's exceptions into
 `chunkproof.errors`.
@@ -47,6 +47,25 @@ class Embedder(Protocol):
 
     def embed(self, texts: Sequence[str], input_type: InputType, deadline: Deadline) -> list[list[float]]:
         """Return one vector per text."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Relevance:
+    """A reranker's score for each document, in their order.
+
+    `maybe_cut` counts the documents that may be longer than the model reads, so that their end did not count.
+    """
+
+    scores: tuple[float, ...]
+    maybe_cut: int = 0
+
+
+class Reranker(Protocol):
+    """Scores how relevant documents are to a query, by reading each together with the query."""
+
+    def rerank(self, query: str, documents: Sequence[str], model: str, deadline: Deadline) -> Relevance:
+        """Return one finite score per document, higher for more relevant; otherwise raise a `RerankError`."""
         ...
 
 
