@@ -38,10 +38,10 @@ def open_api_client(url: str) -> ApiClient:
 
 
 @contextmanager
-def open_backend(options: Options) -> Iterator[Backend]:
+def open_backend(options: Options, settings: Settings | None = None) -> Iterator[Backend]:
     """Open what a command runs against: the API at `--api`, else this process."""
     if options.api is None:
-        with open_services(options) as services:
+        with open_services(options, settings) as services:
             yield local_backend(services)
         return
     with open_api_client(options.api) as api_client:
@@ -49,9 +49,9 @@ def open_backend(options: Options) -> Iterator[Backend]:
 
 
 @contextmanager
-def open_services(options: Options) -> Iterator[Services]:
+def open_services(options: Options, settings: Settings | None = None) -> Iterator[Services]:
     """Open the services of a local command that only reads; the only collection of a store is the default."""
-    with connect(options) as connection:
+    with connect(options, settings) as connection:
         services = connection.services
         if explicit_collection(options) is None and (only := only_collection(services)) is not None:
             services.settings = services.settings.model_copy(update={"collection": only})

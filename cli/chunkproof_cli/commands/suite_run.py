@@ -49,6 +49,7 @@ from chunkproof_cli.retrievers.options import (
     retriever_options,
 )
 from chunkproof_cli.suites.compare import Tolerance, check_baseline, compare
+from chunkproof_cli.suites.compare_command import comparison_options, pop_comparison, run_comparison
 from chunkproof_cli.suites.diagnose import make_diagnoser
 from chunkproof_cli.suites.select import NothingFailingError, Selection, load_report, resume
 
@@ -79,6 +80,7 @@ Examples:
   chunkproof suite run beir/scifact --collection scifact --exact
   chunkproof suite run topics.txt --qrels qrels.txt -k 100
   chunkproof suite run suite.yaml --stack chunkproof-prod -o report.html
+  chunkproof suite run suite.yaml --compare configs.yaml --max-latency 200 -o compared.html
   chunkproof suite run suite.yaml --retriever my_rag:search --collection handbook
   chunkproof suite run suite.yaml --retriever http://localhost:8080/query --retriever-map mapping.yaml
   chunkproof suite run suite.yaml --retriever old.run --retriever my_rag:search -o report.html
@@ -170,6 +172,7 @@ class LimitType(click.ParamType[tuple[str, float]]):
     help="Run it in AWS, with the state machine of a deployed stack, and fetch the report.",
 )
 @retriever_options
+@comparison_options
 @common_options
 @api_option
 def run(
@@ -191,16 +194,20 @@ def run(
     """
     how = {name: options.pop(name) for name in HERE_ONLY}
     source, baseline = pop_source(options), options.pop("baseline")
+    comparison = pop_comparison(options, outputs, source_name(source.path))
     given = parse_options(**options)
+    if comparison:
+        _check_comparison_options({**how, "baseline": baseline, "stack": stack, "limits": limits, "tolerate": tolerate})
+        found = read_source(source)
+        cases = Selection(how["names"], how["tags"]).select(found.suite)
+        run_comparison(comparison, replace(found, suite=found.suite.model_copy(update={"cases": tuple(cases)})), given)
+        return
     check_outputs(outputs, FORMATS)
-    if tolerate is not None and baseline is None and len(how["retrievers"]) < 2:
-        raise click.UsageError("--tolerate needs --baseline: without one, there is nothing to be worse than.")
     if ignore_latency and judge_latency:
         raise click.UsageError("--ignore-latency and --judge-latency contradict each other: give one of them.")
+    _check_baseline_options(how, baseline, tolerate)
     if stack:
         _check_cloud_options(how, given)
-    if baseline and len(how["retrievers"]) > 1:
-        raise click.UsageError("Two --retriever are compared with each other: leave --baseline out.")
     earlier = load_report(baseline) if baseline else None
     found = _set_limits(read_source(source), limits)
     how["tolerate"] = tolerate or 0
@@ -266,12 +273,28 @@ def _run_here(
         sys.exit(INTERRUPTED)
 
 
+def _check_baseline_options(how: dict[str, Any], baseline: Path | None, tolerate: Tolerance | None) -> None:
+    if tolerate is not None and baseline is None and len(how["retrievers"]) < 2:
+        raise click.UsageError("--tolerate needs --baseline: without one, there is nothing to be worse than.")
+    if baseline and len(how["retrievers"]) > 1:
+        raise click.UsageError("Two --retriever are compared with each other: leave --baseline out.")
+
+
 def _check_cloud_options(how: dict[str, Any], given: Options) -> None:
     """Refuse options that a run in AWS does not support: it runs all cases once, by the index."""
     given_options = {**how, "repeat": how["repeat"] > 1}
     unsupported = [option for name, option in HERE_ONLY.items() if given_options[name]] + ["--api"] * bool(given.api)
     if unsupported:
         raise click.UsageError(f"With --stack, {', '.join(unsupported)} cannot be given: the whole suite is run, once.")
+
+
+def _check_comparison_options(given: dict[str, Any]) -> None:
+    """Refuse options of a single run: a comparison runs each case once under each configuration."""
+    options = {**HERE_ONLY, "baseline": "--baseline", "stack": "--stack", "limits": "--limit", "tolerate": "--tolerate"}
+    allowed = {"names", "tags"}
+    set_ones = {**given, "repeat": given["repeat"] > 1}
+    if refused := [option for name, option in options.items() if name not in allowed and set_ones[name]]:
+        raise click.UsageError(f"With --compare, {', '.join(refused)} cannot be given.")
 
 
 def _execute(plan: RunPlan, given: Options, how: dict[str, Any], choice: Choice) -> SuiteReport:

@@ -62,7 +62,7 @@ def compare(report: SuiteReport, baseline: SuiteReport, file: Path, tolerate: To
         baseline_timestamp=baseline.result.timestamp,
         tolerance=str(tolerate or "none"),
         cases=len(pairs),
-        changes=tuple(_measure_changes(pairs)),
+        changes=tuple(measure_changes(pairs)),
         newly_failing=tuple(new.name for old, new in pairs if _is_passed(old) > _is_passed(new)),
         newly_passing=tuple(new.name for old, new in pairs if _is_passed(old) < _is_passed(new)),
         failing_unpaired=tuple(r.name for r in results if r.name in left_out and r.status is TestStatus.FAILED),
@@ -108,7 +108,8 @@ def _sum_by_signs(changed: Floats) -> Floats:
     return np.concatenate([*((block * 2.0 - 1.0) @ changed for block in drawn), observed])
 
 
-def _measure_changes(pairs: Sequence[Pair]) -> Iterator[MetricChange]:
+def measure_changes(pairs: Sequence[Pair]) -> Iterator[MetricChange]:
+    """Compare the pass rate and each metric over the cases that have it in both results."""
     verdicts = [(float(_is_passed(old)), float(_is_passed(new))) for old, new in pairs]
     if verdicts:
         yield _measure_change(SHARE_PASSED, verdicts)

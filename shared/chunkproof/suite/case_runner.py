@@ -141,24 +141,25 @@ class CaseRunner:
         waiting = [n for n, result in enumerate(self.results) if result.status is TestStatus.PENDING]
         first = {self.results[n].collection_name: n for n in reversed(waiting)}.values()
         for index in sorted(first):
-            self._run(index, cold=True)
+            self.run(index, cold=True)
         self._run_all([n for n in waiting if n not in first])
         return self.results
 
     def _run_all(self, indexes: Sequence[int]) -> None:
         if self._jobs == 1:
             for index in indexes:
-                self._run(index)
+                self.run(index)
             return
         with ThreadPoolExecutor(self._jobs) as pool:
             try:
-                for finished in as_completed([pool.submit(self._run, index) for index in indexes]):
+                for finished in as_completed([pool.submit(self.run, index) for index in indexes]):
                     finished.result()
             except BaseException:
                 pool.shutdown(wait=True, cancel_futures=True)
                 raise
 
-    def _run(self, index: int, *, cold: bool = False) -> None:
+    def run(self, index: int, *, cold: bool = False) -> None:
+        """Run one case, unless the service is down."""
         if self._should_stop is not None and self._should_stop():
             return
         case = self.results[index]

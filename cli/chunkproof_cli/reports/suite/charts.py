@@ -94,7 +94,7 @@ def _scores(cases: Sequence[TestCaseResult]) -> Chart:
         "Scores",
         f"The first result scores {ordered[0]:.2f} to {ordered[-1]:.2f}, half of the {len(best)} cases "
         f"{ordered[len(ordered) // 2]:.2f} or more.",
-        _draw(spec),
+        draw(spec),
         ("score from", "to", "verdict", "cases"),
         [(f"{v['from']:.2f}", f"{v['to']:.2f}", v["state"], v["cases"]) for v in values],
     )
@@ -149,7 +149,7 @@ def _latency(report: SuiteReport) -> Chart:
         + (f"over the limit: {', '.join(over)}." if over else "every stage is within its limit.")
         if "total" in dict(measured)
         else "No search was measured end to end.",
-        _draw(spec),
+        draw(spec),
         ("stage", "median ms", "95th percentile", "longest", "limit"),
         [(stage, *(f"{ms:.1f}" for ms in found), f"{limits.get(stage) or 0:g}") for stage, found in times.items()],
     )
@@ -181,7 +181,7 @@ def _ranks(cases: Sequence[TestCaseResult]) -> Chart:
         "Rank of the expected document",
         f"First in {ranks[1]} of {len(cases)} cases, in the first five in "
         f"{sum(count for rank, count in ranks.items() if rank and rank <= 5)}, nowhere in {ranks[None]}.",
-        _draw(spec),
+        draw(spec),
         ("rank", "cases"),
         [(value["rank"], value["cases"]) for value in values if value["cases"]],
     )
@@ -244,10 +244,11 @@ def _trend(
     last = {name: value for _, name, value in values}
     change = ", ".join(f"{name} {first[name]:.3g} → {last[name]:.3g}" for name in names)
     rows = [(f"{at:%Y-%m-%d %H:%M}", name, f"{value:.4g}") for at, name, value in values]
-    return Chart(title, f"{runs} runs: {change} {unit}".strip() + ".", _draw(spec), ("run", "metric", "value"), rows)
+    return Chart(title, f"{runs} runs: {change} {unit}".strip() + ".", draw(spec), ("run", "metric", "value"), rows)
 
 
-def _draw(spec: dict[str, Any]) -> Html:
+def draw(spec: dict[str, Any]) -> Html:
+    """Draw a Vega-Lite chart as SVG, in the colours of the page."""
     import vl_convert  # 0.1 s to load, and only pages need it
 
     whole = {"width": WIDTH, "height": HEIGHT, "padding": 10, "background": None, "config": _CONFIG, **spec}

@@ -45,7 +45,7 @@ def _header(report: SuiteReport) -> Iterator[kit.Html]:
 
 def _sections(report: SuiteReport, earlier: Sequence[SuiteReport]) -> Iterator[kit.Html]:
     yield kit.tiles(_tile_figures(report))
-    if drawn := [_figure(chart) for chart in charts(report, earlier)]:
+    if drawn := [figure(chart) for chart in charts(report, earlier)]:
         yield kit.section("Charts", kit.element("div", *drawn, class_="charts"))
     if report.comparison:
         lines = (kit.element("li", line) for line in figures.comparison_lines(report.comparison))
@@ -64,7 +64,8 @@ def _tile_figures(report: SuiteReport) -> Iterator[tuple[str, str]]:
     yield "95th percentile", f"{result.performance_metrics.p95_retrieval_time_ms:.0f} ms"
 
 
-def _figure(chart: Chart) -> kit.Html:
+def figure(chart: Chart) -> kit.Html:
+    """Show a chart with its summary, and its figures as a table to unfold."""
     as_table = kit.scrolling(chart.title, kit.table(chart.head, chart.rows))
     return kit.element(
         "figure",

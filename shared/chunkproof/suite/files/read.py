@@ -16,6 +16,7 @@ from chunkproof.suite.files.queries import Query, read_queries, read_topics
 from chunkproof.suite.problems import BrokenSuiteError, Problem
 
 Locate = Callable[[Problem], Finding]
+DOCUMENTS = (".yaml", ".yml", ".json")
 
 
 @dataclass(frozen=True)
@@ -51,14 +52,18 @@ def read_source(source: Source) -> SuiteFile:
         return _read_trec(source)
     if source.path.is_dir():
         return _read_beir(source)
-    if source.path.suffix not in (".yaml", ".yml", ".json"):
+    if source.path.suffix not in DOCUMENTS:
         raise InvalidParameterError(
             f"{source.path}: a suite is a .yaml or .json file, a BEIR folder, or TREC topics with --qrels"
         )
-    text = read_text(source.path)
-    name = source.path.name
-    document = read_json_document(text, name) if source.path.suffix == ".json" else _read_yaml(text, name)
+    document, name = read_document(source.path), source.path.name
     return _check(_set_top_k(document.value, source.top_k), lambda problem: document.locate(problem, name))
+
+
+def read_document(file: File) -> Document:
+    """Read a .yaml or .json file with the line of each of its parts."""
+    text = read_text(file)
+    return read_json_document(text, file.name) if file.suffix == ".json" else _read_yaml(text, file.name)
 
 
 def _read_yaml(text: str, name: str) -> Document:

@@ -1,0 +1,229 @@
+"""`suite run --compare` and `suite tune`: configurations are read, run in turns, compared and chosen among."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chunkproof.errors import InvalidParameterError, VectorStoreUnavailableError
+from chunkproof.models import RetrievalResponse
+from chunkproof_cli.reports.configurations import FORMATS
+from chunkproof_cli.suites.configuration_report import ConfigurationReport
+from chunkproof_cli.suites.configuration_run import SuiteName, compare_runs, run_configurations
+from chunkproof_cli.suites.configurations import Configuration, read_configurations
+from chunkproof_cli.suites.prices import Prices, Usage, cost_per_thousand
+from chunkproof_cli.suites.tune import candidates, split_cases, tune
+
+from support.suites import answer, chunk, suite
+
+FOUND, SECOND, LOST = (
+    answer(chunk("a", 0.8)),
+    answer(chunk("x", 0.8), chunk("a", 0.6)),
+    answer(chunk("x", 0.6)),
+)
+
+
+def cases(count: int) -> Any:
+    return suite(
+        *({"name": f"c{n}", "query_text": f"q{n}", "expected_doc_ids": ["a"]} for n in range(count)),
+        defaults={"collection_name": "docs"},
+    ).cases
+
+
+def configuration(name: str, **search: Any) -> Configuration:
+    return Configuration(name=name, search=search)
+
+
+def by_top_k(answers: dict[int, RetrievalResponse]) -> Any:
+    """A search whose answer depends on the configuration's top_k."""
+    return lambda request: answers[request["top_k"]]
+
+
+def compared(
+    answers: dict[int, RetrievalResponse], count: int = 20, max_latency_ms: float | None = None
+) -> ConfigurationReport:
+    configurations = [configuration(f"k {k}", top_k=k) for k in answers]
+    runs = run_configurations(configurations, cases(count), by_top_k(answers))
+    return compare_runs(runs, SuiteName("sample", "suite.yaml"), Prices(), None, max_latency_ms)
+
+
+def write(folder: Path, text: str) -> Path:
+    file = folder / "configs.yaml"
+    file.write_text(text, "utf-8")
+    return file
+
+
+def test_configurations_are_read_with_prices_and_search_fields(tmp_path: Path) -> None:
+    found = read_configurations(
+        write(
+            tmp_path,
+            "configurations:\n  - name: dense\n  - name: deep\n    search: {top_k: 50, filters: {lang: en}}\n"
+            "prices:\n  embedding: {my-model: 0.5}\n",
+        )
+    )
+    assert [one.name for one in found.configurations] == ["dense", "deep"]
+    request = found.configurations[1].request({"query_text": "q", "top_k": 5, "filters": {"year": 2026}})
+    assert request == {"query_text": "q", "top_k": 50, "filters": {"year": 2026, "lang": "en"}}
+    assert found.prices.embedding == {"my-model": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("text", "messages"),
+    [
+        ("configurations:\n  - name: one\n", ["configs.yaml:1: a comparison takes 2 to 20 configurations"]),
+        (
+            "configurations:\n  - name: one\n  - name: one\n",
+            ["configs.yaml:3: name one is used by an earlier configuration"],
+        ),
+        (
+            "configurations:\n  - name: one\n  - name: two\n    search: {query_text: x}\n",
+            ["configs.yaml:4: search.query_text cannot be set: it belongs to a case"],
+        ),
+        (
+            "configurations:\n  - name: one\n  - name: two\n    search: {top_k: 0}\n",
+            ["configs.yaml:4: two: top_k must be between 1 and 1000"],
+        ),
+        ("- name: one\n", ["configs.yaml: it must have a list `configurations`, each with a name and `search`"]),
+    ],
+)
+def test_every_problem_of_the_file_has_its_line(tmp_path: Path, text: str, messages: list[str]) -> None:
+    with pytest.raises(InvalidParameterError) as caught:
+        read_configurations(write(tmp_path, text))
+    assert [message.removeprefix(f"{tmp_path}/") for message in caught.value.messages] == messages
+
+
+def test_an_unknown_field_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InvalidParameterError, match=r"serch.*search"):
+        read_configurations(write(tmp_path, "configurations:\n  - {name: one, serch: {}}\n  - name: two\n"))
+
+
+def test_configurations_take_turns_at_each_case_in_a_rotating_order() -> None:
+    asked: list[tuple[str, int]] = []
+
+    def search(request: dict[str, Any]) -> RetrievalResponse:
+        asked.append((request["query_text"], request["top_k"]))
+        return FOUND
+
+    run_configurations([configuration("a", top_k=1), configuration("b", top_k=2)], cases(3), search)
+    assert asked == [("q0", 1), ("q0", 2), ("q1", 2), ("q1", 1), ("q2", 1), ("q2", 2)]
+
+
+def test_a_better_configuration_beyond_chance_is_chosen() -> None:
+    report = compared({10: LOST, 20: FOUND})
+    change = report.results[1].change_of("ndcg@10")
+    assert change is not None
+    assert (change.difference, change.low > 0) == (1.0, True)
+    assert (report.metric, report.choice.name) == ("ndcg@10", "k 20")
+    assert "better than every other" in report.choice.reason
+
+
+def test_what_chance_explains_does_not_decide_and_the_cheaper_one_is_chosen() -> None:
+    """One case of twenty differs: no reason to pay more for."""
+    answers = {10: FOUND, 20: FOUND}
+    configurations = [
+        Configuration(name="dear", search={"top_k": 10}, cost_per_thousand=2.0),
+        Configuration(name="cheap", search={"top_k": 20}, cost_per_thousand=0.1),
+    ]
+
+    def search(request: dict[str, Any]) -> RetrievalResponse:
+        return SECOND if (request["query_text"], request["top_k"]) == ("q3", 20) else answers[request["top_k"]]
+
+    runs = run_configurations(configurations, cases(20), search)
+    report = compare_runs(runs, SuiteName("sample", "suite.yaml"), Prices(), None, None)
+    assert report.results[0].metrics["ndcg@10"] > report.results[1].metrics["ndcg@10"]
+    assert report.choice.name == "cheap"
+    assert "dear has 1.000, which chance explains over 20 cases, and costs more" in report.choice.reason
+
+
+def test_no_configuration_within_the_latency_limit_is_no_choice() -> None:
+    report = compared({10: FOUND, 20: FOUND}, max_latency_ms=1e-9)
+    assert report.choice.name is None
+    assert "no configuration is within 1e-09 ms" in report.choice.reason
+
+
+def test_a_configuration_that_could_not_be_judged_is_never_chosen() -> None:
+    def search(request: dict[str, Any]) -> RetrievalResponse:
+        if request["top_k"] == 20:
+            raise VectorStoreUnavailableError("db", "gone")
+        return LOST
+
+    runs = run_configurations([configuration("a", top_k=10), configuration("b", top_k=20)], cases(8), search)
+    report = compare_runs(runs, SuiteName("sample", "suite.yaml"), Prices(), None, None)
+    assert (report.choice.name, report.results[1].errors) == ("a", 8)
+    assert "gone" in str(report.results[1].error)
+
+
+def test_every_format_names_the_choice_and_escapes_names() -> None:
+    report = compared({10: LOST, 20: FOUND}).model_copy(update={"suite": "<b>*x*</b>"})
+    for extension, render in FORMATS.items():
+        assert "k 20" in render(report), extension
+        assert extension == ".json" or "<b>" not in render(report)
+    read = ConfigurationReport.model_validate_json(report.canonical_json())
+    assert read == report
+    assert json.loads(report.canonical_json())["choice"]["name"] == "k 20"
+
+
+def test_costs_are_list_prices_of_what_the_searches_used() -> None:
+    usage = Usage(query_chars=40, embedding_model="embed-v4.0", rerank_model="rerank-v3.5", candidates=150)
+    cost, details = cost_per_thousand([usage], 100.0, Prices())
+    # 10 tokens × 0.12 / million × 1,000; two units of 100 documents × 2 / 1,000 × 1,000; Lambda for 0.1 s × 1,000
+    assert cost == pytest.approx(0.0012 + 4.0 + 0.00133334 + 0.0002)
+    assert details == "embedding 0.0012, rerank 4.0000, Lambda 0.0015"
+    unknown, reason = cost_per_thousand([Usage(40, "new-model", None, 0)], 100.0, Prices())
+    assert (unknown, reason) == (None, "no price is known for new-model: set it under prices")
+    known, _ = cost_per_thousand([Usage(40, "new-model", None, 0)], 0.0, Prices(embedding={"new-model": 1.0}))
+    assert known == pytest.approx(0.01 + 0.0002)
+
+
+def test_tuning_chooses_by_one_half_and_measures_on_the_other() -> None:
+    """Only a text weight of 0.7 finds the documents."""
+    seen: dict[str, set[str]] = {}
+
+    def search(request: dict[str, Any]) -> RetrievalResponse:
+        weight = request.get("fusion", {}).get("weights", {}).get("text")
+        seen.setdefault(str(weight), set()).add(request["query_text"])
+        return FOUND if weight == 0.7 else LOST
+
+    halves = split_cases(cases(20), "ndcg@10")
+    report = tune(halves, search, suite="sample", metric="ndcg@10")
+    assert report.best.configuration.search["fusion"] == {
+        "method": "rrf",
+        "weights": {"dense": 0.3, "text": 0.7},
+        "k": 2,
+    }
+    assert (report.best.chosen_on, report.best.measured_on) == (1.0, 1.0)
+    assert set(report.against) == {"dense", "text", "hybrid, text weight 0.5, k 60"}
+    assert report.is_proved
+    measuring = {case.query_text for case in halves.measuring}
+    assert not seen["0.2"] & measuring  # no other weight was tried on the half that measures
+    assert seen["0.7"] >= measuring
+
+
+def test_of_equal_weights_the_even_ones_are_chosen() -> None:
+    report = tune(split_cases(cases(12), "mrr@10"), lambda _: FOUND, suite="sample", metric="mrr@10")
+    assert "text weight 0.5" in report.best.configuration.name
+    assert not report.is_proved
+
+
+def test_halves_do_not_depend_on_the_order_of_the_cases() -> None:
+    halves, again = split_cases(cases(15), "mrr@10"), split_cases(cases(15)[::-1], "mrr@10")
+    assert halves == again
+    assert {case.name for case in halves.choosing}.isdisjoint(case.name for case in halves.measuring)
+    with pytest.raises(InvalidParameterError, match="at least 10 cases"):
+        split_cases(cases(9), "mrr@10")
+
+
+def test_a_leg_that_the_collection_lacks_ends_tuning_with_the_reason() -> None:
+    def search(request: dict[str, Any]) -> RetrievalResponse:
+        if request["mode"] != "dense":
+            raise InvalidParameterError("Collection docs has no text leg")
+        return FOUND
+
+    with pytest.raises(InvalidParameterError, match="could not be judged: Collection docs has no text leg"):
+        tune(split_cases(cases(12), "mrr@10"), search, suite="sample", metric="mrr@10")
+
+
+def test_every_candidate_is_tried_once() -> None:
+    names = [one.name for one in candidates()]
+    assert len(names) == len(set(names)) == 29
