@@ -12,6 +12,7 @@ from chunkproof.clients.qdrant.store import is_invalid_collection_name
 from chunkproof.deadline import Deadline
 from chunkproof.errors import (
     CollectionNotFoundError,
+    EmbeddingSizeError,
     InvalidParameterError,
     QueryTooLongError,
     VectorStoreUnavailableError,
@@ -53,7 +54,10 @@ class Loader:
         collection: str,
         vector_name: str | None,
         if_too_long: TooLong = TooLong.REFUSE,
+        *,
+        setting: str = "CHUNKPROOF_MODEL",
     ) -> None:
+        self._setting = f"--collection to another one, or {setting}"
         self._store = store
         self._embedder = embedder
         self._collection = collection
@@ -164,10 +168,7 @@ class Loader:
             return None
         config = choose_vector(description.vectors, self._vector_name, self._collection)
         if config.size != size:
-            raise InvalidParameterError(
-                f"{self._embedder.model} makes vectors of {size} values, collection {self._collection} stores "
-                f"{config.size}: name another collection with --collection, or set CHUNKPROOF_MODEL to its model"
-            )
+            raise EmbeddingSizeError(self._embedder.model, size, self._collection, config.size, self._setting)
         return config.name
 
 

@@ -104,10 +104,12 @@ class EmbeddingSizeError(InvalidParameterError):
 
     code = "DIMENSION_MISMATCH"
 
-    def __init__(self, model: str, made: int, collection: str, expected: int) -> None:
+    def __init__(
+        self, model: str, made: int, collection: str, expected: int, setting: str = "CHUNKPROOF_MODEL"
+    ) -> None:
         super().__init__(
             f"{model} makes {made} values, collection {collection} stores {expected}: "
-            "set CHUNKPROOF_MODEL to the model that made the collection"
+            f"set {setting} to the model that made the collection"
         )
 
 

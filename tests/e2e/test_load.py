@@ -181,7 +181,7 @@ def test_a_collection_of_another_size_is_refused_before_any_work(
     store.close()
     run = chunkproof("load", handbook_file, "--collection", "c", "--data", tmp_path / "d")
     assert run.code == 2
-    assert "makes vectors of 384 values, collection c stores 3" in run.err
+    assert "makes 384 values, collection c stores 3" in run.err
 
 
 @pytest.mark.server

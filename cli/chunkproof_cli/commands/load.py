@@ -54,22 +54,22 @@ def load(path: Path, if_too_long: str | None, **common: Any) -> None:
     options = parse_options(**common)
     with connect(options) as connection:
         rule = TooLong(if_too_long or TooLong.REFUSE)
-        chunks = check_chunks(path, connection.embedder.excess if rule is TooLong.REFUSE else lambda _text: None)
         name = options.collection or connection.services.settings.collection
+        embedder = connection.services.require_embedder(name)
+        chunks = check_chunks(path, embedder.excess if rule is TooLong.REFUSE else lambda _text: None)
         too_long = load_chunks(chunks, chunks.count, name, connection, rule)
         stored = chunks.count - (len(too_long) if rule is TooLong.SKIP else 0)
         if chunks.extra_fields:
             print_note(f"Extra fields stored with the chunks: {', '.join(chunks.extra_fields)}")
         if options.json:
-            model = connection.embedder.model
             listed = {} if rule is TooLong.REFUSE else {_WORDS[rule]: too_long}
-            print_json({"collection": name, "chunks": stored, "embedding_model": model, **listed})
+            print_json({"collection": name, "chunks": stored, "embedding_model": embedder.model, **listed})
         else:
             print_line(f"{stored} chunks of {path} are in collection {name} of {connection.store.host}.")
             if too_long:
                 more = ", …" if len(too_long) > MAX_NAMED else ""
                 print_line(
-                    f"{len(too_long)} {_WORDS[rule]}, longer than {connection.embedder.model} reads: "
+                    f"{len(too_long)} {_WORDS[rule]}, longer than {embedder.model} reads: "
                     f"{', '.join(too_long[:MAX_NAMED])}{more}"
                 )
 
@@ -82,8 +82,15 @@ def load_chunks(
     if_too_long: TooLong = TooLong.REFUSE,
 ) -> list[str]:
     """Embed and write the chunks, with a progress bar; return the ids of those that were too long."""
-    settings = connection.services.settings
-    loader = Loader(connection.store, connection.embedder, collection, settings.vector_name, if_too_long)
+    services = connection.services
+    loader = Loader(
+        connection.store,
+        services.require_embedder(collection),
+        collection,
+        services.settings.vector_name,
+        if_too_long,
+        setting=services.model_setting(collection),
+    )
     try:
         with progress_bar("Embedding and writing", 2 * count) as advance:
             loader.load(chunks, advance)

@@ -267,14 +267,17 @@ def _check_vectors(
     report: DoctorReport, points: tuple[Point, ...], services: Services, deadline: Callable[[], Deadline]
 ) -> Iterator[CheckResult]:
     """Check whether the configured embedder made the stored vectors, or say why that is unknown."""
-    if report.info is None or not points or not report.collection or services.embedder is None:
+    if report.info is None or not points or not report.collection:
+        return
+    embedder = services.embedder_of(report.collection)
+    if embedder is None:
         return
     models = _find_stored_models(points, services)
     likely = " and ".join(models) or _MODELS_BY_SIZE.get(report.info.vector_size, "unknown")
     yield CheckResult(
         Level.OK, "likely model", likely + (" (from the payload)" if models else " (from the vector size)")
     )
-    model, size = services.embedder.model, services.embedder.dimension
+    model, size = embedder.model, embedder.dimension
     if size is not None and size != report.info.vector_size:
         yield CheckResult(
             Level.FAIL,
@@ -339,7 +342,7 @@ def _check_search(
     """Search with the beginning of a stored text: a collection is ready when that works."""
     texts = (services.payloads.value("text", point.payload) for point in points)
     question = next((" ".join(text.split()[:10]) for text in texts if isinstance(text, str) and text.strip()), "")
-    if not question or services.embedder is None:
+    if not question or not report.collection or services.embedder_of(report.collection) is None:
         return
     query = SearchQuery.parse({"query_text": question[:200], "collection": report.collection, "top_k": 1})
     try:

@@ -17,7 +17,7 @@ from chunkproof.audit.session import Run
 from chunkproof.audit.state import AuditSpec, Logs, Progress, create_state, load_state
 from chunkproof.audit.vectors import check_vectors
 from chunkproof.deadline import Deadline
-from chunkproof.errors import InvalidParameterError, NotConfiguredError
+from chunkproof.errors import InvalidParameterError
 from chunkproof.retrieval.services import Services, choose_vector
 
 DESCRIBE_MS = 10_000
@@ -53,8 +53,7 @@ class Audit:
         """Raise what would stop the audit, before it starts."""
         description = self.services.store.describe(self.collection, Deadline(DESCRIBE_MS))
         if self.plan.vectors is not None:
-            if self.services.embedder is None:
-                raise NotConfiguredError("No embedder is configured: set COHERE_API_KEY")
+            self.services.require_embedder(self.collection)
             choose_vector(description.vectors, self.services.settings.vector_name, self.collection)
 
     def start(self, manifest: SortedManifest) -> Progress:
@@ -109,11 +108,12 @@ class Audit:
                     check_vectors(run, draw_sample(manifest, size, "vectors"))
                 run.save(phase="report")
             findings = Findings(self.folder / FINDINGS_FILE, logs.read("findings"), self.folder)
-        model = self.services.embedder.model if self.services.embedder else None
+        embedder = self.services.embedder_of(self.collection)
+        model = embedder.model if embedder else None
         return build_report(run.progress, findings, name=name, model=model, started_at=started_at)
 
     def _spec(self, manifest_sha256: str, entries: int, chunks: int) -> AuditSpec:
-        embedder = self.services.embedder if self.plan.vectors is not None else None
+        embedder = self.services.embedder_of(self.collection) if self.plan.vectors is not None else None
         return AuditSpec(
             collection=self.collection,
             host=self.services.store.host,

@@ -18,7 +18,7 @@ from chunkproof.audit.reader import CALL_MS, Reader
 from chunkproof.audit.session import Run
 from chunkproof.clients.ports import InputType, Point, Vector, VectorConfig
 from chunkproof.deadline import Deadline
-from chunkproof.errors import CorruptChunkError, InvalidParameterError, NotConfiguredError, QueryTooLongError
+from chunkproof.errors import CorruptChunkError, InvalidParameterError, QueryTooLongError
 from chunkproof.models.json import display_name
 from chunkproof.retrieval.embedding import check_embeddings
 from chunkproof.retrieval.services import choose_vector
@@ -79,9 +79,8 @@ class _Check:
 
     def __init__(self, reader: Reader, sample: SortedManifest) -> None:
         services = reader.services
-        if services.embedder is None:
-            raise NotConfiguredError("No embedder is configured: set COHERE_API_KEY")
-        self._reader, self._embedder, self._payloads = reader, services.embedder, services.payloads
+        self._reader, self._payloads = reader, services.payloads
+        self._embedder = services.require_embedder(reader.collection)
         description = services.store.describe(reader.collection, Deadline(CALL_MS))
         self._config: VectorConfig = choose_vector(
             description.vectors, services.settings.vector_name, reader.collection

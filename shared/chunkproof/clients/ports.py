@@ -4,7 +4,7 @@ Only the client that implements a protocol imports the SDK behind it, and it tra
 `chunkproof.errors`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
@@ -28,7 +28,7 @@ class Embedder(Protocol):
 
     @property
     def model(self) -> str:
-        """Name of the model, as recorded in payloads."""
+        """Name of the model of documents, as recorded in payloads; queries may have a `query_model` of their own."""
         ...
 
     @property
@@ -48,6 +48,17 @@ class Embedder(Protocol):
     def embed(self, texts: Sequence[str], input_type: InputType, deadline: Deadline) -> list[list[float]]:
         """Return one vector per text."""
         ...
+
+
+def query_model(embedder: Embedder) -> str:
+    """Return the model that queries are embedded with: an embedder may have a `query_model` beside its `model`."""
+    return getattr(embedder, "query_model", None) or embedder.model
+
+
+def embedder_identity(embedder: Embedder) -> Hashable:
+    """Return what tells its vectors from those of another: its `identity` (service, models, size, prefixes), if any."""
+    named = (type(embedder).__qualname__, embedder.model, query_model(embedder), embedder.dimension)
+    return getattr(embedder, "identity", None) or named
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from aws_lambda_powertools.event_handler import APIGatewayHttpResolver, Response
 from aws_lambda_powertools.event_handler.exceptions import NotFoundError as RouteNotFoundError
 from aws_lambda_powertools.utilities.data_classes import APIGatewayProxyEventV2
 
+from chunkproof.clients.ports import query_model
 from chunkproof.deadline import Deadline, Stopwatch
 from chunkproof.errors import (
     ChunkproofError,
@@ -309,8 +310,8 @@ class Api(APIGatewayHttpResolver):
                 fields.get("collection", fields.get("collection_name", settings().collection))
             )
             if trace.embedding_model is None and "query_vector" not in fields:
-                embedder = services().embedder
-                trace.embedding_model = embedder.model if embedder else None
+                embedder = services().embedder_of(trace.collection or "")
+                trace.embedding_model = query_model(embedder) if embedder else None
 
     def _read_fields(self) -> dict[str, Any]:
         """Return the body's fields; a large body is not parsed twice."""

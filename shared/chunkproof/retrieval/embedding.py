@@ -2,20 +2,20 @@
 
 import math
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from copy import copy
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from threading import Lock
 
-from chunkproof.clients.ports import Embedder, InputType, Vector
+from chunkproof.clients.ports import Embedder, InputType, Vector, embedder_identity, query_model
 from chunkproof.deadline import Deadline, Stopwatch
 from chunkproof.errors import EmbeddingError, EmbeddingSizeError
 
 # Embeddings are unit vectors, so no value is beyond 1 but for rounding.
 LARGEST_VALUE = 1.0 + 1e-3
 
-Key = tuple[str, str, str, int | None, str]
+Key = tuple[str, Hashable, str, int | None, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +29,13 @@ class QueryEmbedding:
 
 
 class QueryEmbedder:
-    """Embeds queries and caches the latest ones by tenant, model, input type, dimension and exact text."""
+    """Embeds queries and caches the latest ones by tenant, embedder, input type, dimension and exact text."""
 
     def __init__(self, embedder: Embedder, cache_entries: int) -> None:
         self.embedder = embedder
         self._capacity = cache_entries
         self._owner = ""
+        self._setting = "CHUNKPROOF_MODEL"
         self._kept: OrderedDict[Key, tuple[Vector, datetime]] = OrderedDict()
         self._lock = Lock()
 
@@ -47,10 +48,22 @@ class QueryEmbedder:
         own._owner = tenant
         return own
 
+    def for_embedder(self, embedder: Embedder, setting: str) -> "QueryEmbedder":
+        """Return one with the same cache for another embedder, which this setting names."""
+        other = copy(self)
+        other.embedder, other._setting = embedder, setting
+        return other
+
+    @property
+    def model(self) -> str:
+        """The model that queries are embedded with."""
+        return query_model(self.embedder)
+
     def embed(self, text: str, size: int, collection: str, deadline: Deadline) -> QueryEmbedding:
         """Return the query's vector; `EmbeddingSizeError` when it is not of the size that the collection stores."""
         watch = Stopwatch()
-        key = (self._owner, self.embedder.model, InputType.QUERY.value, self.embedder.dimension, text)
+        identity = embedder_identity(self.embedder)
+        key = (self._owner, identity, InputType.QUERY.value, self.embedder.dimension, text)
         kept = self._recall(key)
         if kept is None:
             vectors = self.embedder.embed([text], InputType.QUERY, deadline)
@@ -61,7 +74,7 @@ class QueryEmbedder:
         vector, embedded_at = kept
         if len(vector) != size:
             self._forget(key)  # do not cache a wrong size: the service may be right next time
-            raise EmbeddingSizeError(self.embedder.model, len(vector), collection, size)
+            raise EmbeddingSizeError(self.model, len(vector), collection, size, self._setting)
         if not cached:
             self._remember(key, kept)
         return QueryEmbedding(vector, cached, watch.ms(), embedded_at)

@@ -19,7 +19,7 @@ def check_health(*, services: Services | None = None, deadline: Deadline) -> Hea
     """Report that this process responds; with services, also whether Qdrant and the embedder do."""
     if services is None:
         return Health(status="ok", contract_version=CONTRACT_VERSION)
-    embedder = services.query_embedder().embedder
+    embedder = services.require_embedder(services.settings.collection)
     # Half of the time each, so that both are asked even when one does not respond.
     half = Deadline(deadline.remaining_ms() / 2)
     qdrant = _check(lambda: services.store.collections(half), services.circuits.get("qdrant"))

@@ -6,7 +6,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from math import hypot, isinf
 
-from chunkproof.clients.ports import NearestQuery, Point, Vector, VectorConfig
+from chunkproof.clients.ports import Embedder, NearestQuery, Point, Vector, VectorConfig, query_model
 from chunkproof.deadline import Deadline
 from chunkproof.errors import (
     ChunkproofError,
@@ -43,10 +43,10 @@ def search(
     trace = trace or RequestTrace()
     trace.query_id, trace.created_at = query.query_id, query.created_at
     trace.collection, trace.top_k = query.collection, query.top_k
-    if query.query_text is not None and services.embedder is not None:
-        trace.embedding_model = services.embedder.model
     trace.record_query(query.query_text, in_full=services.settings.log_queries)
     trace.collection = collection = services.resolve_collection(query.collection)
+    if query.query_text is not None and services.embedder_of(collection) is not None:
+        trace.embedding_model = services.query_embedder(collection).model
     if query.query_text is not None and len(query.query_text) < SHORT_QUERY:
         log.warning("Query is very short", extra={"query_id": query.query_id, "chars": len(query.query_text)})
     remembered = services.remembers(collection)
@@ -80,7 +80,7 @@ def _search(
     embedding, trace.query_embedded_at = None, None
     if query.query_vector is None:
         with trace.stage("embed", State.EMBEDDED):
-            embedder = services.query_embedder()
+            embedder = services.query_embedder(collection)
             embedding = embedder.embed(query.query_text or "", config.size, collection, deadline)
             trace.query_embedded_at, trace.embedding_cached = embedding.embedded_at, embedding.cached
     nearest = NearestQuery(
@@ -100,8 +100,8 @@ def _search(
         payloads = _payload_map(points, collection, services, deadline)
     chunks = _read_chunks(points, payloads)
     trace.state = State.FILTERED
-    model = services.embedder.model if services.embedder and embedding else None
-    _warn_of_other_models([chunk for chunk, _ in chunks], model)
+    model = services.query_embedder(collection).model if embedding else None
+    _warn_of_other_models([chunk for chunk, _ in chunks], services.embedder_of(collection) if embedding else None)
     results = _rank(chunks, query)
     _warn_of_low_scores(results, query.query_id)
     trace.skipped = len(points) - len(results)
@@ -217,7 +217,9 @@ def _warn_of_low_scores(results: Sequence[SearchResult], query_id: str) -> None:
         log.warning("Some results score under %s", LOW_SCORE, extra={"query_id": query_id, "results": low})
 
 
-def _warn_of_other_models(chunks: Sequence[Chunk], model: str | None) -> None:
+def _warn_of_other_models(chunks: Sequence[Chunk], embedder: Embedder | None) -> None:
+    if embedder is None:
+        return
     stored = {str(chunk.metadata.embedding_model) for chunk in chunks if chunk.metadata.embedding_model}
-    for other in sorted(stored - {model}) if model else ():
-        log.warning("Chunks were embedded with another model", extra={"stored": other, "query": model})
+    for other in sorted(stored - {embedder.model, query_model(embedder)}):
+        log.warning("Chunks were embedded with another model", extra={"stored": other, "query": query_model(embedder)})

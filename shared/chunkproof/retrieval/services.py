@@ -48,7 +48,9 @@ class Services:
     store: VectorStore
     embedder: Embedder | None
     circuits: Mapping[str, "CircuitBreaker"] = field(default_factory=dict)
-    queries: QueryEmbedder | None = field(init=False)
+    # Of collections whose embedder is another one.
+    embedders: Mapping[str, Embedder] = field(default_factory=dict)
+    _queries: QueryEmbedder | None = field(init=False)
     payloads: PayloadMap = field(init=False)
     _vector_configs: dict[str, VectorConfig] = field(init=False, default_factory=dict)
     _samples: dict[str, Sample] = field(init=False, default_factory=dict)
@@ -58,7 +60,7 @@ class Services:
     _lock: Lock = field(init=False, default_factory=Lock)
 
     def __post_init__(self) -> None:
-        self.queries = QueryEmbedder(self.embedder, self.settings.cache_entries) if self.embedder else None
+        self._queries = QueryEmbedder(self.embedder, self.settings.cache_entries) if self.embedder else None
         self.payloads = PayloadMap(self.settings.payload_map)
 
     def for_tenant(self, tenant: str) -> "Services":
@@ -69,7 +71,7 @@ class Services:
             own = self._tenants.pop(tenant, None)
             if own is None:
                 own = replace(self, store=TenantStore(self.store, self.settings.tenant_field, tenant))
-                own.queries = self.queries.for_tenant(tenant) if self.queries else None
+                own._queries = self._queries.for_tenant(tenant) if self._queries else None
                 own._vector_configs = self._vector_configs  # the vector config is shared across tenants
             self._tenants[tenant] = own
             while len(self._tenants) > MAX_TENANTS:
@@ -84,11 +86,28 @@ class Services:
             raise CollectionNotFoundError(resolved)
         return resolved
 
-    def query_embedder(self) -> QueryEmbedder:
-        """Return the embedder of queries; `NotConfiguredError` says how to get one."""
-        if self.queries is None:
+    def embedder_of(self, collection: str) -> Embedder | None:
+        """Return the embedder of a collection: its own, or that of all others."""
+        return self.embedders.get(collection, self.embedder)
+
+    def require_embedder(self, collection: str) -> Embedder:
+        """Return the embedder of a collection; `NotConfiguredError` says how to get one."""
+        embedder = self.embedder_of(collection)
+        if embedder is None:
             raise NotConfiguredError("No embedder is configured: set COHERE_API_KEY")
-        return self.queries
+        return embedder
+
+    def query_embedder(self, collection: str) -> QueryEmbedder:
+        """Return the embedder of a collection's queries; `NotConfiguredError` says how to get one."""
+        embedder = self.require_embedder(collection)
+        if self._queries is None or embedder is not self.embedder:
+            shared = self._queries or QueryEmbedder(embedder, self.settings.cache_entries)
+            return shared.for_embedder(embedder, self.model_setting(collection))
+        return self._queries
+
+    def model_setting(self, collection: str) -> str:
+        """Return the setting that names the model of a collection."""
+        return f"CHUNKPROOF_MODELS ({collection})" if collection in self.embedders else "CHUNKPROOF_MODEL"
 
     def vector_config(self, collection: str, deadline: Deadline) -> VectorConfig:
         """Return the dense vector to search by; the store is asked once, because it does not change."""

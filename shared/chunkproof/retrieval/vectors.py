@@ -26,7 +26,7 @@ def cosine_with_text(
 
     None when they cannot be compared: the point came without a vector, or has no text that the model can embed.
     """
-    embedder = services.embedder
+    embedder = services.embedder_of(collection)
     if embedder is None or point.vector is None:
         return None
     try:
@@ -37,7 +37,8 @@ def cosine_with_text(
     except (CorruptChunkError, QueryTooLongError):
         return None
     if len(fresh) != len(point.vector):
-        raise EmbeddingSizeError(embedder.model, len(fresh), collection, len(point.vector))
+        setting = services.model_setting(collection)
+        raise EmbeddingSizeError(embedder.model, len(fresh), collection, len(point.vector), setting)
     return cosine(fresh, point.vector)
 
 

@@ -112,7 +112,7 @@ class Linter:
         return found
 
     def _check_search(self, index: int, case: TestCase) -> Iterator[Problem]:
-        embedder = self._services.embedder
+        embedder = self._services.embedder_of(self._services.resolve_collection(case.collection_name))
         excess = embedder.excess(case.query_text) if embedder else None
         if excess:
             yield _warning(("cases", index, "query_text"), f"query_text is too long: {excess}")

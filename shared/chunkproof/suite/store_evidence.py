@@ -60,11 +60,12 @@ class StoreEvidence(ApiEvidence):
     def measure_fit(self, key: str, case: TestCase) -> VectorFit | None:
         """Embed the texts of its chunks, and of some others, and compare them with the stored vectors."""
         cosines = dict(self._cosines(self._points(key, case), case))
-        if not cosines or self._services.embedder is None:
+        embedder = self._services.embedder_of(self._services.resolve_collection(case.collection_name))
+        if not cosines or embedder is None:
             return None
         worst = min(cosines, key=lambda chunk: cosines[chunk])
         others = [cosine for chunk, cosine in self._usual_cosines(case).items() if chunk != worst]
-        return VectorFit(worst, cosines[worst], median(others) if others else 1.0, self._services.embedder.model)
+        return VectorFit(worst, cosines[worst], median(others) if others else 1.0, embedder.model)
 
     def ranking(self, case: TestCase, *, exact: bool) -> Ranking:
         """Search as deep as the settings allow."""
