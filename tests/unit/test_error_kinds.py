@@ -2,7 +2,10 @@
 
 import pytest
 
+from chunkproof.clients.local_model import MiniLm
 from chunkproof.errors import ChunkproofError, VectorStoreTimeoutError, VectorStoreUnavailableError
+from chunkproof.retrieval.services import Services
+from chunkproof.settings import Settings
 from chunkproof_cli.commands.load import load_chunks
 from chunkproof_cli.loading import Loader
 
@@ -13,10 +16,7 @@ def test_a_store_that_is_lost_while_loading_is_reported_as_such(kind, monkeypatc
         raise kind("localhost:6333", "The connection failed")
 
     class Connection:
-        class services:  # noqa: N801
-            class settings:  # noqa: N801
-                vector_name = None
-
+        services = Services(Settings.from_env({}), None, MiniLm())
         store = embedder = None
 
     monkeypatch.setattr(Loader, "load", lose)
