@@ -9,7 +9,7 @@ import pytest
 from qdrant_client import models
 
 from chunkproof.clients.cohere import CohereEmbedder
-from chunkproof.clients.ports import Description, NearestQuery, Page, Point, PointId, VectorConfig
+from chunkproof.clients.ports import Description, Features, Page, Point, PointId, StoreQuery, VectorConfig
 from chunkproof.clients.qdrant.store import QdrantStore
 from chunkproof.clients.transport import DeadlineTransport
 from chunkproof.deadline import Deadline
@@ -165,10 +165,15 @@ class RoundedUp:
     def describe(self, collection: str, _deadline: Deadline) -> Description:
         return Description(collection, (VectorConfig("", 2, "Cosine"),), 2, 0, "green", frozenset())
 
-    def nearest(self, _query: NearestQuery, _deadline: Deadline) -> list[Point]:
+    def features(self, _deadline: Deadline) -> Features:
+        return Features("a store of one answer")
+
+    def search(self, _queries: Sequence[StoreQuery], _deadline: Deadline) -> list[list[Point]]:
         return [
-            Point("b", {"text": "second by id"}, score=1.0000001),
-            Point("a", {"text": "first by id"}, score=1.0),
+            [
+                Point("b", {"text": "second by id"}, score=1.0000001),
+                Point("a", {"text": "first by id"}, score=1.0),
+            ]
         ]
 
     def fetch(

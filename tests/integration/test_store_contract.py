@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from qdrant_client import models
 
-from chunkproof.clients.ports import NearestQuery, Point, PointId, VectorConfig
+from chunkproof.clients.ports import Point, PointId, VectorConfig
 from chunkproof.clients.qdrant.store import QdrantStore
 from chunkproof.clients.transport import DeadlineTransport
 from chunkproof.deadline import Deadline
 from chunkproof.errors import ChunkproofError, CollectionNotFoundError
 from chunkproof.models.filters import parse_filters
 
-from support.chunks import fill
+from support.chunks import UNNAMED, fill, nearest
 from support.sdk import sdk
 
 FOUR = "550e8400-e29b-41d4-a716-446655440000"
@@ -82,7 +82,6 @@ INDEXES = {
     "tags[]": "keyword",
     "parts[].page": "integer",
 }
-UNNAMED = VectorConfig("", 2, "Cosine")
 
 
 @dataclass
@@ -97,8 +96,7 @@ class Library:
         return [point.id for point in page]
 
     def nearest(self, vector: tuple[float, float] = (1.0, 0.0), **rest: Any) -> list[Point]:
-        query = NearestQuery(self.collection, UNNAMED, vector, **{"limit": 10, **rest})
-        return self.store.nearest(query, Deadline(60_000))
+        return nearest(self.store, self.collection, vector, **rest)
 
 
 @pytest.fixture(
@@ -169,12 +167,12 @@ def test_no_more_points_than_the_limit_are_returned(library: Library) -> None:
 
 def test_vectors_are_returned_only_if_requested(library: Library) -> None:
     assert all(point.vector is None for point in library.nearest())
-    assert library.nearest(with_vectors=True)[1].vector == pytest.approx((0.8, 0.6))
+    assert library.nearest(with_vector="")[1].vector == pytest.approx((0.8, 0.6))
 
 
 def test_a_stored_vector_of_zeros_scores_zero(store: QdrantStore, collection: str, deadline: Deadline) -> None:
     fill(store, collection, Point(1, {}, vector=(0.0, 0.0)), Point(2, {}, vector=(0.6, 0.8)))
-    found = store.nearest(NearestQuery(collection, UNNAMED, (1.0, 0.0), limit=10), deadline)
+    found = nearest(store, collection, (1.0, 0.0))
     assert [(point.id, round(point.score, 6)) for point in found] == [(2, 0.6), (1, 0.0)]
 
 
@@ -190,7 +188,7 @@ def test_a_named_vector_is_searched_and_returned_by_its_name(
     )
     store.upsert(collection, [Point(1, {"text": "x"}, vector=(0.0, 0.6, 0.8))], "body", deadline)
     body = VectorConfig("body", 3, "Cosine")
-    found = store.nearest(NearestQuery(collection, body, (0.0, 0.0, 1.0), limit=5, with_vectors=True), deadline)
+    found = nearest(store, collection, (0.0, 0.0, 1.0), config=body, with_vector="body")
     assert found[0].score == pytest.approx(0.8)
     assert found[0].vector == pytest.approx((0.0, 0.6, 0.8))
     assert store.fetch(collection, [1], deadline, with_vector="body")[0].vector == pytest.approx((0, 0.6, 0.8))
@@ -208,7 +206,7 @@ def test_the_unnamed_vector_is_returned_without_the_sparse_one(
     )
     vector: Any = {"": [0.6, 0.8], "words": models.SparseVector(indices=[3], values=[1.0])}
     sdk(store).upsert(collection, [models.PointStruct(id=1, vector=vector, payload={})], wait=True)
-    found = store.nearest(NearestQuery(collection, UNNAMED, (1.0, 0.0), limit=5, with_vectors=True), deadline)
+    found = nearest(store, collection, (1.0, 0.0), with_vector="")
     assert found[0].vector == pytest.approx((0.6, 0.8))
     assert store.fetch(collection, [1], deadline, with_vector="")[0].vector == pytest.approx((0.6, 0.8))
 
@@ -456,7 +454,7 @@ def test_a_facet_counts_the_points_of_each_text_most_frequent_first(
 WrongCall = Callable[[QdrantStore, str, Deadline], object]
 READS_AND_WRITES: dict[str, WrongCall] = {
     "describe": lambda store, name, deadline: store.describe(name, deadline),
-    "nearest": lambda store, name, deadline: store.nearest(NearestQuery(name, UNNAMED, (1.0, 0.0), 5), deadline),
+    "search": lambda store, name, deadline: nearest(store, name, (1.0, 0.0), deadline=deadline),
     "fetch": lambda store, name, deadline: store.fetch(name, [1], deadline),
     "scroll": lambda store, name, deadline: store.scroll(name, deadline, limit=5),
     "facet": lambda store, name, deadline: store.facet(name, "chunk_id", (), deadline, limit=5),
@@ -486,11 +484,9 @@ WRONG_USE: dict[str, WrongCall] = {
     "vector of another size": lambda store, name, deadline: store.upsert(
         name, [Point(9, {}, vector=(1.0,))], "", deadline
     ),
-    "query of another size": lambda store, name, deadline: store.nearest(
-        NearestQuery(name, UNNAMED, (1.0, 0.0, 0.0), 5), deadline
-    ),
-    "unknown vector": lambda store, name, deadline: store.nearest(
-        NearestQuery(name, VectorConfig("other", 2, "Cosine"), (1.0, 0.0), 5), deadline
+    "query of another size": lambda store, name, deadline: nearest(store, name, (1.0, 0.0, 0.0), deadline=deadline),
+    "unknown vector": lambda store, name, deadline: nearest(
+        store, name, (1.0, 0.0), config=VectorConfig("other", 2, "Cosine"), deadline=deadline
     ),
 }
 

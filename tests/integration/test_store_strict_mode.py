@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 from qdrant_client import models
 
-from chunkproof.clients.ports import NearestQuery, Point, VectorConfig
+from chunkproof.clients.ports import Point, VectorConfig
 from chunkproof.clients.qdrant.store import QdrantStore
 from chunkproof.deadline import Deadline
 from chunkproof.errors import IndexRequiredError, RateLimitedError
 from chunkproof.models.filters import parse_filters
 
+from support.chunks import nearest
 from support.sdk import sdk
 
 pytestmark = pytest.mark.server
@@ -56,9 +57,7 @@ def test_the_error_of_a_filter_without_an_index_names_the_field_and_the_call(
     where = parse_filters({"language": "en"})
     calls: list[Callable[[], object]] = [
         lambda: server_store.scroll(name, deadline, limit=5, where=where),
-        lambda: server_store.nearest(
-            NearestQuery(name, VectorConfig("", 2, "Cosine"), (1.0, 0.0), 5, where=where), deadline
-        ),
+        lambda: nearest(server_store, name, (1.0, 0.0), where=where),
     ]
     for call in calls:
         with pytest.raises(IndexRequiredError) as caught:
@@ -137,11 +136,10 @@ def test_an_index_of_another_type_is_not_reported_as_unavailable(
 
 def test_only_strict_mode_requires_an_index(server_store: QdrantStore, collection: str, deadline: Deadline) -> None:
     server_store.create(collection, 2, deadline)
-    of_another_size = NearestQuery(
-        collection, VectorConfig("", 3, "Cosine"), (1.0, 0.0, 0.0), 5, where=parse_filters({"pages": 10})
-    )
+    of_another_size = VectorConfig("", 3, "Cosine")
+    where = parse_filters({"pages": 10})
     try:
-        server_store.nearest(of_another_size, deadline)
+        nearest(server_store, collection, (1.0, 0.0, 0.0), config=of_another_size, where=where)
     except IndexRequiredError as error:
         pytest.fail(f"nothing is missing here, yet: {error}")
     except Exception:  # noqa: BLE001 - whatever else it is

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from datetime import datetime
@@ -13,7 +13,7 @@ from uuid import UUID
 import pytest
 
 from chunkproof.clients.cohere import CohereEmbedder
-from chunkproof.clients.ports import NearestQuery, Point
+from chunkproof.clients.ports import Point, StoreQuery
 from chunkproof.clients.qdrant.local import LocalStore
 from chunkproof.clients.resilience import CircuitBreaker
 from chunkproof.clients.transport import DeadlineTransport
@@ -52,11 +52,11 @@ class Store(LocalStore):
     seconds = 0.0
     is_down = False
 
-    def nearest(self, query: NearestQuery, deadline: Deadline) -> list[Point]:
+    def search(self, queries: Sequence[StoreQuery], deadline: Deadline) -> list[list[Point]]:
         time.sleep(self.seconds)
         if self.is_down:
             raise VectorStoreUnavailableError("memory", "It is down")
-        return super().nearest(query, deadline)
+        return super().search(queries, deadline)
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from chunkproof.clients.ports import Embedder, Point, VectorStore
+from chunkproof.clients.ports import DenseLeg, Embedder, Point, StoreQuery, Vector, VectorConfig, VectorStore
 from chunkproof.clients.qdrant.store import QdrantStore
 from chunkproof.deadline import Deadline
 from chunkproof.models import ChunkValidation, RetrievalResponse, SearchQuery, ValidationResult
@@ -12,6 +12,7 @@ from chunkproof.retrieval.validate import validate_chunk
 from chunkproof.settings import Settings
 
 SECONDS_60 = 60_000
+UNNAMED = VectorConfig("", 2, "Cosine")
 
 
 def make_services(store: VectorStore, collection: str, embedder: Embedder | None = None, **settings: str) -> Services:
@@ -25,6 +26,22 @@ def fill(store: QdrantStore, collection: str, *points: Point, size: int = 2) -> 
     store.create(collection, size, Deadline(SECONDS_60))
     if points:
         store.upsert(collection, points, "", Deadline(SECONDS_60))
+
+
+def nearest(
+    store: VectorStore,
+    collection: str,
+    vector: Vector,
+    *,
+    config: VectorConfig = UNNAMED,
+    limit: int = 10,
+    score_threshold: float = 0.0,
+    deadline: Deadline | None = None,
+    **rest: Any,
+) -> list[Point]:
+    """The points nearest to a vector."""
+    leg = DenseLeg(config, vector, score_threshold)
+    return store.search([StoreQuery(collection, limit, leg, **rest)], deadline or Deadline(SECONDS_60))[0]
 
 
 def ask(services: Services, **request: Any) -> RetrievalResponse:

@@ -7,13 +7,15 @@ Only the client that implements a protocol imports the SDK behind it, and it tra
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from chunkproof.deadline import Deadline
 from chunkproof.models.filters import Condition
 
 PointId = int | str
 Vector = Sequence[float]
+# The sparse vector that `create` makes for text search.
+TEXT_VECTOR = "bm25"
 
 
 class InputType(StrEnum):
@@ -81,13 +83,34 @@ class Reranker(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Scores:
+    """The scores of one search result by kind, and its rank (from 1) among the candidates of each leg.
+
+    `dense` is the cosine, also of a result that only the text leg found. A rank is None where that leg did not
+    find the point, and so is `text`. `fused` is None unless both legs were searched.
+    """
+
+    dense: float | None = None
+    text: float | None = None
+    fused: float | None = None
+    dense_rank: int | None = None
+    text_rank: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Point:
-    """A stored point. `score` is set by a search, `vector` when it was requested."""
+    """A stored point.
+
+    A search sets `score`, by which it ranks; with a text leg also `scores`, and with grouping `group`, the value
+    that the results of a group have in common. `vector` is set when it was requested.
+    """
 
     id: PointId
     payload: Mapping[str, Any]
     score: float = 0.0
     vector: tuple[float, ...] | None = None
+    scores: Scores | None = None
+    group: PointId | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +128,7 @@ class Description:
 
     `indexed_fields` maps a payload field to the type of its index. With `needs_indexes`, filters may use only those.
     `sparse_vectors` maps the name of a sparse vector to its modifier. `quantization` is how vectors are compressed.
+    `text_fields` are the payload fields with a text index that ranks by BM25.
     """
 
     name: str
@@ -116,23 +140,95 @@ class Description:
     needs_indexes: bool = False
     sparse_vectors: Mapping[str, str | None] = field(default_factory=dict)
     quantization: str | None = None
+    text_fields: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class NearestQuery:
-    """A search for the points nearest to a vector, with scores of at least `score_threshold`.
+class Features:
+    """What a store can do beyond dense search; a server's version decides.
 
-    `exact` compares the vector with every point instead of using the index.
+    `bm25`: it makes the sparse vector of a text. `text_index`: it ranks by BM25 over an indexed payload field, and
+    with `any_field` over one without an index. `rrf_k`, `rrf_weights`: the parameters that its RRF takes.
+    """
+
+    store: str
+    bm25: bool = False
+    text_index: bool = False
+    any_field: bool = False
+    rrf_k: bool = False
+    rrf_weights: bool = False
+    mmr: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DenseLeg:
+    """Search by a vector, for points with cosines of at least `score_threshold`.
+
+    `exact` compares the vector with every point instead of using the index; `hnsw_ef` is how many candidates the
+    index keeps while searching. `rescore` computes scores from the original vectors of a quantized collection,
+    after selecting `oversampling` times as many candidates. None leaves the choice to the store.
+    """
+
+    config: VectorConfig
+    vector: Vector
+    score_threshold: float = 0.0
+    exact: bool = False
+    hnsw_ef: int | None = None
+    rescore: bool | None = None
+    oversampling: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TextLeg:
+    """Search by BM25: over a sparse vector, or else over the text index of a payload field."""
+
+    text: str
+    sparse_vector: str | None = None
+    field: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fusion:
+    """How two legs become one ranking.
+
+    `rrf` adds `1 / (k + rank)` of each leg, where `rank` counts from 0 and `k` is the store's own (Qdrant: 2) if
+    None. With weights, of the dense and the text leg, it is `1 / ((rank + 1) / weight + k - 1)`. `dbsf` adds the
+    scores, each scaled to three standard deviations around the mean of its leg, and takes no parameters.
+    """
+
+    method: Literal["rrf", "dbsf"] = "rrf"
+    k: int | None = None
+    weights: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Grouping:
+    """At most `size` results for each value of a payload field; points without the field are left out."""
+
+    field: str
+    size: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class StoreQuery:
+    """A search with a dense leg, a text leg, or both, whose candidates (so many of each) are then fused.
+
+    `where` applies to every leg. With `diversity` (0 to 1), which needs a dense leg alone, results are selected
+    among the candidates by maximal marginal relevance. `with_vector` names the dense vector to return.
+
+    With both legs, a `score_threshold` above 0 applies to all results, also those that only the text leg found.
     """
 
     collection: str
-    vector_config: VectorConfig
-    vector: Vector
     limit: int
-    score_threshold: float = 0.0
+    dense: DenseLeg | None = None
+    text: TextLeg | None = None
     where: tuple[Condition, ...] = ()
-    with_vectors: bool = False
-    exact: bool = False
+    with_vector: str | None = None
+    fusion: Fusion = Fusion()
+    candidates: int = 0
+    grouping: Grouping | None = None
+    diversity: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,8 +255,15 @@ class VectorStore(Protocol):
         """Return the current vectors, indexes and counts of a collection."""
         ...
 
-    def nearest(self, query: NearestQuery, deadline: Deadline) -> list[Point]:
-        """Return the nearest points, best first. A score equal to the threshold is included."""
+    def features(self, deadline: Deadline) -> Features:
+        """Return what the store can do; a server is asked once."""
+        ...
+
+    def search(self, queries: Sequence[StoreQuery], deadline: Deadline) -> list[list[Point]]:
+        """Return the results of each query, best first. A score equal to the threshold is included.
+
+        Queries of one collection are one request, except those with grouping. If one fails, all do.
+        """
         ...
 
     def fetch(
@@ -199,10 +302,25 @@ class VectorStore(Protocol):
 class WritableStore(VectorStore, Protocol):
     """A store that `load` can fill."""
 
-    def create(self, collection: str, size: int, deadline: Deadline) -> None:
-        """Create a collection with one unnamed cosine vector and an index on `chunk_id`."""
+    def create(self, collection: str, size: int, deadline: Deadline, *, text_search: bool = False) -> None:
+        """Create a collection with one unnamed cosine vector and an index on `chunk_id`.
+
+        With `text_search`, the payload field `text` can be searched by its words: a store that makes sparse vectors
+        adds one named `TEXT_VECTOR`, others index the field where they need an index.
+        """
         ...
 
-    def upsert(self, collection: str, points: Sequence[Point], vector_name: str, deadline: Deadline) -> None:
-        """Write points and replace those with the same id; they are searchable when it returns."""
+    def upsert(
+        self,
+        collection: str,
+        points: Sequence[Point],
+        vector_name: str,
+        deadline: Deadline,
+        *,
+        text_vector: str | None = None,
+    ) -> None:
+        """Write points and replace those with the same id; they are searchable when it returns.
+
+        `text_vector` names a sparse vector to fill with the BM25 vector of the payload field `text`.
+        """
         ...

@@ -6,7 +6,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from math import hypot, isinf
 
-from chunkproof.clients.ports import Embedder, NearestQuery, Point, Vector, VectorConfig, query_model
+from chunkproof.clients.ports import DenseLeg, Embedder, Point, StoreQuery, Vector, VectorConfig, query_model
 from chunkproof.deadline import Deadline
 from chunkproof.errors import (
     ChunkproofError,
@@ -83,18 +83,15 @@ def _search(
             embedder = services.query_embedder(collection)
             embedding = embedder.embed(query.query_text or "", config.size, collection, deadline)
             trace.query_embedded_at, trace.embedding_cached = embedding.embedded_at, embedding.cached
-    nearest = NearestQuery(
+    nearest = StoreQuery(
         collection=collection,
-        vector_config=config,
-        vector=_query_vector(embedding, query, config),
         limit=query.top_k,
-        score_threshold=query.similarity_threshold,
+        dense=DenseLeg(config, _query_vector(embedding, query, config), query.similarity_threshold, exact=exact),
         where=where,
-        with_vectors=query.with_vectors,
-        exact=exact,
+        with_vector=config.name if query.with_vectors else None,
     )
     with trace.stage("search", State.SEARCHED) as watch:
-        points = services.store.nearest(nearest, deadline)
+        points = services.store.search([nearest], deadline)[0]
     search_ms = watch.ms()
     with trace.stage("search"):
         payloads = _payload_map(points, collection, services, deadline)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from chunkproof.clients.ports import Description, NearestQuery, Page, Point, PointId, VectorStore
+from chunkproof.clients.ports import Description, Features, Page, Point, PointId, StoreQuery, VectorStore
 from chunkproof.deadline import Deadline
 from chunkproof.models.filters import AnyOf, Condition, HasId
 
@@ -37,9 +37,13 @@ class TenantStore:
         is_indexed = found.indexed_vectors_count >= found.points_count
         return replace(found, points_count=own, indexed_vectors_count=own if is_indexed else 0)
 
-    def nearest(self, query: NearestQuery, deadline: Deadline) -> list[Point]:
-        """Return the tenant's nearest points."""
-        return self.store.nearest(replace(query, where=self._own(query.where)), deadline)
+    def features(self, deadline: Deadline) -> Features:
+        """Return what the store can do."""
+        return self.store.features(deadline)
+
+    def search(self, queries: Sequence[StoreQuery], deadline: Deadline) -> list[list[Point]]:
+        """Search the tenant's points: a query's `where` applies to each of its legs."""
+        return self.store.search([replace(query, where=self._own(query.where)) for query in queries], deadline)
 
     def fetch(
         self, collection: str, ids: Sequence[PointId], deadline: Deadline, *, with_vector: str | None = None

@@ -4,22 +4,25 @@ import pickle
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from qdrant_client import QdrantClient, models
 
 from chunkproof.clients.ports import (
+    DenseLeg,
     Description,
-    NearestQuery,
+    Features,
     Page,
     Point,
     PointId,
+    StoreQuery,
 )
-from chunkproof.clients.qdrant.filters import to_qdrant_filter
+from chunkproof.clients.qdrant.filters import Json, qdrant_key, to_qdrant_filter
 from chunkproof.clients.qdrant.local_folder import check_folder, create_metadata, restrict_unpickling
+from chunkproof.clients.qdrant.queries import flatten_groups, group_search, rank_points, score_searches, searches_of
 from chunkproof.clients.qdrant.store import (
-    SCORE_STEP,
     QdrantStore,
     build_point,
     check_collection_name,
@@ -98,22 +101,34 @@ class LocalStore(QdrantStore):
             },
         )
 
-    def nearest(self, query: NearestQuery, deadline: Deadline) -> list[Point]:
-        """Return the nearest points, best first, scores equal to the threshold included."""
-        using = query.vector_config.name
+    def features(self, deadline: Deadline) -> Features:
+        """Return what local mode can do: it ranks any payload field by its words, and makes no sparse vectors."""
+        return Features(
+            store="Qdrant's local mode", text_index=True, any_field=True, rrf_k=True, rrf_weights=True, mmr=True
+        )
+
+    def search(self, queries: Sequence[StoreQuery], deadline: Deadline) -> list[list[Point]]:
+        """Return the results of each query, best first."""
+        return [self._search(query) for query in queries]
+
+    def _search(self, query: StoreQuery) -> list[Point]:
+        if query.dense:  # without an index there is nothing to tune, and the SDK would warn
+            leg = query.dense
+            query = replace(query, dense=DenseLeg(leg.config, leg.vector, leg.score_threshold))
         with self._translate_errors(query.collection):
-            response = self.client.query_points(
-                query.collection,
-                query=list(query.vector),
-                using=using or None,
-                query_filter=_filter(query.where),
-                limit=query.limit,
-                score_threshold=query.score_threshold - SCORE_STEP,
-                with_payload=True,
-                with_vectors=vector_selector(using if query.with_vectors else None),
-            )
-        points = [_point(found, using, found.score) for found in response.points]
-        return [point for point in points if point.score >= query.score_threshold]
+            if query.text and query.text.field is not None:
+                index = models.TextIndexParams(type=models.TextIndexType.TEXT, scoring=True)
+                self.client.create_payload_index(query.collection, qdrant_key(query.text.field), index)
+            if query.grouping is None:
+                return rank_points(query, self._run(query, searches_of(query)))
+            groups = self.client.query_points_groups(query.collection, **_group_arguments(query)).groups
+            found = [(group.id, _points(group.hits, query)) for group in groups]
+            return rank_points(query, [flatten_groups(found), *self._run(query, score_searches(query))])
+
+    def _run(self, query: StoreQuery, searches: Sequence[Json]) -> list[list[Point]]:
+        requests = [models.QueryRequest.model_validate(search) for search in searches]
+        results = self.client.query_batch_points(query.collection, requests) if requests else []
+        return [_points(result.points, query) for result in results]
 
     def fetch(
         self, collection: str, ids: Sequence[PointId], deadline: Deadline, *, with_vector: str | None = None
@@ -161,14 +176,22 @@ class LocalStore(QdrantStore):
             hits = self.client.facet(collection, field, facet_filter=_filter(where), limit=limit).hits
         return {hit.value: hit.count for hit in hits if isinstance(hit.value, str)}
 
-    def create(self, collection: str, size: int, deadline: Deadline) -> None:
-        """Create a collection with one unnamed cosine vector; local mode has no indexes."""
+    def create(self, collection: str, size: int, deadline: Deadline, *, text_search: bool = False) -> None:
+        """Create a collection with one unnamed cosine vector; local mode has no indexes, and searches any text."""
         check_collection_name(collection)
         params = models.VectorParams(size=size, distance=models.Distance.COSINE)
         with self._translate_errors(""), private_files():
             self.client.create_collection(collection, vectors_config=params)
 
-    def upsert(self, collection: str, points: Sequence[Point], vector_name: str, deadline: Deadline) -> None:
+    def upsert(
+        self,
+        collection: str,
+        points: Sequence[Point],
+        vector_name: str,
+        deadline: Deadline,
+        *,
+        text_vector: str | None = None,
+    ) -> None:
         """Write points and replace those with the same id; they are searchable when it returns."""
         structs = [
             models.PointStruct(
@@ -204,6 +227,18 @@ class LocalStore(QdrantStore):
 def _filter(conditions: tuple[Condition, ...]) -> models.Filter | None:
     built = to_qdrant_filter(conditions)
     return None if built is None else models.Filter.model_validate(built)
+
+
+def _group_arguments(query: StoreQuery) -> Json:
+    """Return the arguments of `query_points_groups`, whose names are not those of the request."""
+    request = models.QueryGroupsRequest.model_validate(group_search(query))
+    renamed = {"filter": "query_filter", "params": "search_params", "with_vector": "with_vectors"}
+    given = {name: getattr(request, name) for name in request.model_fields_set}
+    return {renamed.get(name, name): value for name, value in given.items()}
+
+
+def _points(found: Sequence[Any], query: StoreQuery) -> list[Point]:
+    return [_point(point, query.with_vector or "", point.score) for point in found]
 
 
 def _point(found: Any, vector_name: str, score: float = 0.0) -> Point:

@@ -67,6 +67,7 @@ class Index(TypedDict):
     """The index of a payload field."""
 
     data_type: str
+    params: NotRequired[dict[str, Any] | None]
 
 
 class CollectionInfo(TypedDict):
@@ -97,6 +98,25 @@ class QueryResult(TypedDict):
     """The results of a search."""
 
     points: Items[ScoredPoint]
+
+
+class Group(TypedDict):
+    """The results that have one value of a payload field in common."""
+
+    id: PointId
+    hits: Items[ScoredPoint]
+
+
+class GroupResult(TypedDict):
+    """The results of a search with grouping."""
+
+    groups: Items[Group]
+
+
+class Greeting(TypedDict):
+    """What a server says of itself, without the envelope."""
+
+    version: str
 
 
 class ScrollPage(TypedDict):
@@ -143,6 +163,8 @@ class Response(TypedDict, Generic[Result]):
 COLLECTION_LIST = Response[CollectionList]
 COLLECTION_INFO = Response[CollectionInfo]
 QUERY_RESULT = Response[QueryResult]
+QUERY_RESULTS = Response[Items[QueryResult]]
+GROUP_RESULT = Response[GroupResult]
 RECORDS = Response[Items[Record]]
 SCROLL_PAGE = Response[ScrollPage]
 COUNT = Response[Count]

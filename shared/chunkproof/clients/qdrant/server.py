@@ -1,6 +1,6 @@
 """A Qdrant server or Qdrant Cloud, through the REST client of Qdrant's SDK."""
 
-import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -11,18 +11,29 @@ from pydantic_core import to_json
 
 from chunkproof import __version__
 from chunkproof.clients.ports import (
+    TEXT_VECTOR,
     Description,
-    NearestQuery,
+    Features,
     Page,
     Point,
     PointId,
+    StoreQuery,
 )
 from chunkproof.clients.qdrant import responses
 from chunkproof.clients.qdrant.failures import connection_error, is_from_qdrant, rate_limit_error, response_error
-from chunkproof.clients.qdrant.filters import USABLE_INDEXES, Json, qdrant_key, required_indexes, to_qdrant_filter
+from chunkproof.clients.qdrant.filters import USABLE_INDEXES, Json, qdrant_key, required_indexes
+from chunkproof.clients.qdrant.queries import (
+    are_finite,
+    bm25_vector,
+    filter_field,
+    flatten_groups,
+    group_search,
+    rank_points,
+    score_searches,
+    searches_of,
+)
 from chunkproof.clients.qdrant.rest_client import load_rest_client
 from chunkproof.clients.qdrant.store import (
-    SCORE_STEP,
     QdrantStore,
     build_point,
     check_collection_name,
@@ -33,7 +44,7 @@ from chunkproof.clients.qdrant.store import (
 from chunkproof.clients.transport import host_of
 from chunkproof.deadline import Deadline
 from chunkproof.errors import ChunkproofError, CollectionNotFoundError, IndexRequiredError
-from chunkproof.models.filters import Condition
+from chunkproof.models.filters import AnyOf, Condition
 
 DEFAULT_PORT = 6333
 COLLECTION = "/collections/{name}"
@@ -46,6 +57,7 @@ class ServerStore(QdrantStore):
     def __init__(self, url: str, transport: httpx.BaseTransport) -> None:
         super().__init__(host_of(url))
         self.url = _base_url(url)
+        self._features: Features | None = None
         self._sdk = load_rest_client()
         self._client = self._sdk.ApiClient(self.url, transport=transport, headers=HEADERS, trust_env=False)
 
@@ -74,28 +86,72 @@ class ServerStore(QdrantStore):
                 for name, params in (info["config"]["params"].get("sparse_vectors") or {}).items()
             },
             quantization=next(iter(info["config"].get("quantization_config") or ()), None),
+            text_fields=tuple(
+                name
+                for name, index in info["payload_schema"].items()
+                if index["data_type"] == "text" and (index.get("params") or {}).get("scoring")
+            ),
         )
 
-    def nearest(self, query: NearestQuery, deadline: Deadline) -> list[Point]:
-        """Return the nearest points, best first, scores equal to the threshold included."""
-        using = query.vector_config.name
-        body = {
-            "query": query.vector,
-            "limit": query.limit,
-            # A server returns only scores strictly above the threshold.
-            "score_threshold": query.score_threshold - SCORE_STEP,
-            "with_payload": True,
-            "with_vector": vector_selector(using if query.with_vectors else None),
-            **({"using": using} if using else {}),
-            **_filter_field(query.where),
-            **({"params": {"exact": True}} if query.exact else {}),
-        }
-        with self._translate_errors(query.collection, deadline, query.where):
-            found = self._request("POST", COLLECTION + "/points/query", responses.QUERY_RESULT, query.collection, body)
-        if not all(math.isfinite(point["score"]) for point in found["points"]):
+    def features(self, deadline: Deadline) -> Features:
+        """Return what the server's version can do; it is asked once."""
+        if self._features is None:
+            with self._translate_errors("", deadline):
+                greeting = self._client.request(type_=responses.Greeting, method="GET", url="/")
+            self._features = _features_of(greeting["version"])
+        return self._features
+
+    def search(self, queries: Sequence[StoreQuery], deadline: Deadline) -> list[list[Point]]:
+        """Return the results of each query, best first; queries of one collection are one request."""
+        found: dict[int, list[Point]] = {}
+        together: dict[str, list[int]] = {}
+        for number, query in enumerate(queries):
+            if query.grouping:
+                found[number] = self._search_groups(query, deadline)
+            else:
+                together.setdefault(query.collection, []).append(number)
+        for collection, numbers in together.items():
+            batch = [queries[number] for number in numbers]
+            found |= zip(numbers, self._search_batch(collection, batch, deadline), strict=True)
+        return [found[number] for number in range(len(queries))]
+
+    def _search_batch(self, collection: str, queries: Sequence[StoreQuery], deadline: Deadline) -> list[list[Point]]:
+        searches = [searches_of(query) for query in queries]
+        where = tuple(condition for query in queries for condition in query.where)
+        with self._translate_errors(collection, deadline, where):
+            results = iter(self._run(collection, [one for own in searches for one in own]))
+        found = []
+        for query, own in zip(queries, searches, strict=True):
+            found.append(rank_points(query, [self._points(next(results), query) for _ in own]))
+        return found
+
+    def _search_groups(self, query: StoreQuery, deadline: Deadline) -> list[Point]:
+        body = group_search(query)
+        grouped_by = AnyOf(query.grouping.field, ("",)) if query.grouping else None
+        where = (*query.where, grouped_by) if grouped_by else query.where
+        with self._translate_errors(query.collection, deadline, where):
+            path = COLLECTION + "/points/query/groups"
+            groups = self._request("POST", path, responses.GROUP_RESULT, query.collection, body)["groups"]
+            scores = self._run(query.collection, searches) if (searches := score_searches(query)) else []
+        points = flatten_groups([(group["id"], self._points(group["hits"], query)) for group in groups])
+        return rank_points(query, [points, *(self._points(found, query) for found in scores)])
+
+    def _run(self, collection: str, searches: Sequence[Json]) -> list[Any]:
+        """Send the searches as one request, and return the points of each."""
+        if len(searches) == 1:
+            path = COLLECTION + "/points/query"
+            return [self._request("POST", path, responses.QUERY_RESULT, collection, searches[0])["points"]]
+        path, body = COLLECTION + "/points/query/batch", {"searches": searches}
+        results = self._request("POST", path, responses.QUERY_RESULTS, collection, body)
+        if len(results) != len(searches):
+            raise ValueError("there is not one result for each search")
+        return [result["points"] for result in results]
+
+    def _points(self, found: Any, query: StoreQuery) -> list[Point]:
+        points = [_point(point, query.with_vector or "", point["score"]) for point in found]
+        if not are_finite(points):
             raise connection_error(self.host, ValueError("a score is not a finite number"))
-        points = [_point(point, using, point["score"]) for point in found["points"]]
-        return [point for point in points if point.score >= query.score_threshold]
+        return points
 
     def fetch(
         self, collection: str, ids: Sequence[PointId], deadline: Deadline, *, with_vector: str | None = None
@@ -122,7 +178,7 @@ class ServerStore(QdrantStore):
             "with_payload": True,
             "with_vector": vector_selector(with_vector),
             **({} if start is None else {"offset": start}),
-            **_filter_field(where),
+            **filter_field(where),
         }
         with self._translate_errors(collection, deadline, where):
             found = self._request("POST", COLLECTION + "/points/scroll", responses.SCROLL_PAGE, collection, body)
@@ -131,7 +187,7 @@ class ServerStore(QdrantStore):
 
     def count(self, collection: str, where: tuple[Condition, ...], deadline: Deadline) -> int:
         """Return exactly how many points meet the conditions."""
-        body = {"exact": True, **_filter_field(where)}
+        body = {"exact": True, **filter_field(where)}
         with self._translate_errors(collection, deadline, where):
             found = self._request("POST", COLLECTION + "/points/count", responses.COUNT, collection, body)
         return int(found["count"])
@@ -140,7 +196,7 @@ class ServerStore(QdrantStore):
         self, collection: str, field: str, where: tuple[Condition, ...], deadline: Deadline, *, limit: int
     ) -> Mapping[str, int] | None:
         """Return the most frequent texts of an indexed payload field; None without an index, or before Qdrant 1.12."""
-        body = {"key": qdrant_key(field), "limit": limit, "exact": True, **_filter_field(where)}
+        body = {"key": qdrant_key(field), "limit": limit, "exact": True, **filter_field(where)}
         with self._translate_errors(collection, deadline):
             try:
                 found = self._request("POST", COLLECTION + "/facet", responses.FACET, collection, body)
@@ -151,26 +207,35 @@ class ServerStore(QdrantStore):
                 return None
         return {hit["value"]: hit["count"] for hit in found["hits"] if isinstance(hit["value"], str)}
 
-    def create(self, collection: str, size: int, deadline: Deadline) -> None:
-        """Create a collection with one unnamed cosine vector and an index on `chunk_id`."""
+    def create(self, collection: str, size: int, deadline: Deadline, *, text_search: bool = False) -> None:
+        """Create a collection with one unnamed cosine vector, an index on `chunk_id`, and a sparse vector if wanted."""
         check_collection_name(collection)
-        vectors = {"vectors": {"size": size, "distance": "Cosine"}}
+        config: Json = {"vectors": {"size": size, "distance": "Cosine"}}
+        if text_search:
+            config["sparse_vectors"] = {TEXT_VECTOR: {"modifier": "idf"}}
         index = {"field_name": "chunk_id", "field_schema": "keyword"}
         with self._translate_errors("", deadline):
-            self._request("PUT", COLLECTION, responses.CREATED, collection, vectors)
+            self._request("PUT", COLLECTION, responses.CREATED, collection, config)
             self._request("PUT", COLLECTION + "/index?wait=true", responses.WRITE_RESULT, collection, index)
 
-    def upsert(self, collection: str, points: Sequence[Point], vector_name: str, deadline: Deadline) -> None:
+    def upsert(
+        self,
+        collection: str,
+        points: Sequence[Point],
+        vector_name: str,
+        deadline: Deadline,
+        *,
+        text_vector: str | None = None,
+    ) -> None:
         """Write points and replace those with the same id; they are searchable when it returns."""
-        structs = [
-            {
-                "id": point.id,
-                "vector": {vector_name: point.vector or ()} if vector_name else point.vector or (),
-                "payload": point.payload,
-            }
-            for point in points
-        ]
-        body = {"points": structs}
+
+        def vectors(point: Point) -> Any:
+            dense = point.vector or ()
+            if text_vector is None:
+                return {vector_name: dense} if vector_name else dense
+            return {vector_name: dense, text_vector: bm25_vector(str(point.payload["text"]))}
+
+        body = {"points": [{"id": point.id, "vector": vectors(point), "payload": point.payload} for point in points]}
         with self._translate_errors(collection, deadline):
             self._request("PUT", COLLECTION + "/points?wait=true", responses.WRITE_RESULT, collection, body)
 
@@ -237,8 +302,18 @@ def _base_url(url: str) -> str:
     return f"{parts.scheme}://{host_of(url)}{'' if parts.port else f':{DEFAULT_PORT}'}{parts.path}"
 
 
-def _filter_field(where: tuple[Condition, ...]) -> Json:
-    return {"filter": to_qdrant_filter(where)} if where else {}
+def _features_of(version: str) -> Features:
+    """Return what a server of this version can do, or any recent one if it is not a version."""
+    numbers = re.match(r"(\d+)\.(\d+)\.(\d+)", version)
+    release = tuple(map(int, numbers.groups())) if numbers else (1, 16, 0)
+    return Features(
+        store=f"Qdrant {version}",
+        bm25=release >= (1, 15, 3),
+        text_index=release >= (1, 20, 0),
+        rrf_k=release >= (1, 16, 0),
+        rrf_weights=release >= (1, 17, 0),  # 1.16 ignores them
+        mmr=release >= (1, 15, 0),
+    )
 
 
 def _point(found: Any, vector_name: str, score: float = 0.0) -> Point:

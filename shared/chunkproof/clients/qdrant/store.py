@@ -77,12 +77,12 @@ def vector_selector(name: str | None) -> bool | list[str]:
 def build_point(
     point_id: int | str, payload: Mapping[str, Any] | None, vectors: Any, vector_name: str, score: float = 0.0
 ) -> Point:
-    """Build a `Point` with the named one of the returned vectors, and with a rounded score."""
+    """Build a `Point` with the named one of the returned vectors."""
     vector = vectors.get(vector_name) if isinstance(vectors, dict) else vectors
-    return Point(point_id, payload or {}, _round_score(float(score)), None if vector is None else tuple(vector))
+    return Point(point_id, payload or {}, float(score), None if vector is None else tuple(vector))
 
 
-def _round_score(score: float) -> float:
+def round_cosine(score: float) -> float:
     """Return 1.0 for scores such as 0.9999999 and 1.0000001, which identical vectors get."""
     if not math.isfinite(score):  # local mode's score for a vector of zeros
         return 0.0
