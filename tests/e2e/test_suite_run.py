@@ -113,6 +113,38 @@ def test_a_broken_expectation_ends_with_1(handbook: Command, write: Any) -> None
     assert run.json["suite"]["collection"] == "handbook"
 
 
+CONFIGURATIONS = """
+configurations:
+  - name: as it is
+  - name: strict
+    search: {similarity_threshold: 0.99}
+"""
+
+
+def test_configurations_are_compared_and_one_is_chosen(handbook: Command, write: Any, tmp_path: Path) -> None:
+    (tmp_path / "configs.yaml").write_text(CONFIGURATIONS, "utf-8")
+    page, markdown = tmp_path / "compared.html", tmp_path / "compared.md"
+    suite = write(*(GOOD | {"name": f"accents-{n}"} for n in range(8)))
+    run = handbook("suite", "run", suite, "--compare", tmp_path / "configs.yaml", "-o", page, "-o", markdown)
+    assert run.code == 0, run.err
+    last = run.out.strip().splitlines()[-1]
+    assert re.fullmatch(r"Choose as it is: ndcg@10 1\.000, .* better than every other .* by more than chance\.", last)
+    assert "<svg" in page.read_text("utf-8")
+    assert "| strict | 0 of 8 |" in markdown.read_text("utf-8")
+    slow = handbook("suite", "run", suite, "--compare", tmp_path / "configs.yaml", "--max-latency", "0.001", "--json")
+    assert (slow.code, slow.json["choice"]["name"]) == (1, None)
+    for options, message in (
+        (["--baseline", "x.json", "--repeat", "2"], "With --compare, --repeat, --baseline cannot be given"),
+        (["--metric", "ndcg@11"], "ndcg@11 is not a metric"),
+        (["-o", "x.xml"], "the extension must be one of .json, .md, .html"),
+    ):
+        refused = handbook("suite", "run", suite, "--compare", tmp_path / "configs.yaml", *options)
+        assert refused.code == 2
+        assert message in " ".join(refused.err.split())
+    alone = handbook("suite", "run", suite, "--max-latency", "5")
+    assert (alone.code, "need --compare" in alone.err) == (2, True)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
