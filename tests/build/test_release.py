@@ -59,7 +59,7 @@ def configured(project: Path, *parameters: str, environment: str = "default") ->
     "parameter",
     [
         "MemorySize=2048",
-        "SecretArn=arn:aws:secretsmanager:x",  # through a condition too
+        "SecretArn=arn:aws:secretsmanager:us-east-1:123456789012:secret:keys-AbCdEf",  # through a condition too
         "SubnetIds=subnet-1,subnet-2",
         "LogQueries=true",
         "EnvironmentName=prod",

@@ -59,6 +59,27 @@ def test_every_state_leads_somewhere_and_every_failure_is_retried_with_a_backoff
 
 
 @applications
+def test_a_step_is_given_up_soon_after_lambda_would_have_stopped_it(name: str) -> None:
+    allowed = int(application(name).only("Lambda::Function")["Timeout"])
+    outer = states(name)
+    for task in (outer["Split"], outer["Merge"], outer["Shards"]["ItemProcessor"]["States"]["Shard"]):
+        assert allowed < task["TimeoutSeconds"] <= allowed + 60
+
+
+@applications
+def test_reports_outlive_the_stack_but_a_failed_first_deployment_leaves_no_bucket(name: str) -> None:
+    (bucket,) = (r for r in application(name).resources.values() if r["Type"] == "AWS::S3::Bucket")
+    assert (bucket["DeletionPolicy"], bucket["UpdateReplacePolicy"]) == ("RetainExceptOnCreate", "Retain")
+
+
+@applications
+def test_only_state_machines_of_this_account_may_use_the_role(name: str) -> None:
+    role = application(name).of_type("IAM::Role")[f"{name.capitalize()}StatesRole"]
+    (statement,) = role["AssumeRolePolicyDocument"]["Statement"]
+    assert list(statement["Condition"]["StringEquals"]) == ["aws:SourceAccount"]
+
+
+@applications
 @pytest.mark.parametrize("parameters", [{}, {"KmsKeyArn": KEY}], ids=["as delivered", "with a key"])
 def test_every_role_has_only_the_permissions_it_needs(name: str, parameters: dict[str, str]) -> None:
     documents = [role["Policies"] for role in application(name, **parameters).of_type("IAM::Role").values()]

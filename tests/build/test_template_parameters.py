@@ -28,6 +28,7 @@ from support.template import (
 
 PARAMETERS: dict[str, dict[str, Any]] = template()["Parameters"]
 FUNCTIONS = ("SearchFunction", "ValidateChunkFunction")
+CHINESE_SECRET = "arn:aws-cn:secretsmanager:cn-north-1:123456789012:secret:keys-AbCdEf"
 NOT_FOR_LAMBDA = {"CHUNKPROOF_TOKEN"}  # what a terminal sends to a deployed stack
 SETTING_OF_PARAMETER = {
     "Collection": "collection",
@@ -115,6 +116,8 @@ def test_the_address_of_qdrant_is_all_that_must_be_given() -> None:
         ("QdrantUrl", "https://CHANGE-ME.cloud.qdrant.io:6333"),
         ("SecretArn", "a-name"),
         ("SecretArn", "arn:aws:ssm:eu-central-1:123456789012:parameter/keys"),
+        # Without the six characters, the policy would not match the secret.
+        ("SecretArn", "arn:aws:secretsmanager:eu-central-1:123456789012:secret:keys"),
         ("SecretKmsKeyArn", "alias/keys"),
         ("SecretKmsKeyArn", "arn:aws:kms:eu-central-1:123456789012:alias/keys"),
         ("JwtIssuer", "http://issuer.example"),
@@ -291,7 +294,7 @@ def test_only_an_asterisk_alone_allows_every_collection(
         ("EmbeddingModel", "embed-v4.0", "model", "embed-v4.0"),
         ("EmbeddingDimension", "512", "dimension", 512),
         ("CohereBaseUrl", "https://cohere.example", "cohere_base_url", "https://cohere.example"),
-        ("SecretArn", "arn:aws-cn:secretsmanager:x", "secret_arn", "arn:aws-cn:secretsmanager:x"),
+        ("SecretArn", CHINESE_SECRET, "secret_arn", CHINESE_SECRET),
         ("MinQueryChars", "3", "min_query_chars", 3),
         ("MaxQueryChars", "2000", "max_query_chars", 2000),
         ("MaxTopK", "20", "max_top_k", 20),

@@ -259,10 +259,12 @@ def test_a_state_machine_may_do_what_its_definition_says(name: str, shards: str)
         Call("lambda:InvokeFunction", f"${{{title}Function.Arn}}"),
         Call("s3:GetObject", shards),
         Call("kms:Decrypt", KEY),
-        # AWS documents these for a Distributed Map: its shards are executions of the same machine.
+        # AWS documents these for a Distributed Map: its shards are executions of the same machine, under a label.
         Call("states:StartExecution", f"{arn}:stateMachine:${{AWS::StackName}}-{name}"),
         Call("states:DescribeExecution", f"{arn}:execution:${{AWS::StackName}}-{name}/Shards:x"),
         Call("states:StopExecution", f"{arn}:execution:${{AWS::StackName}}-{name}/Shards:x"),
+        Call("states:DescribeExecution", f"{arn}:execution:${{AWS::StackName}}-{name}:x"),
+        Call("states:StopExecution", f"{arn}:execution:${{AWS::StackName}}-{name}:x"),
     }
     found = nested_stack(f"{title}Application", **EVERYTHING)
     assert differences(grants(found, f"{title}StatesRole", f"{title}Bucket"), calls) == []

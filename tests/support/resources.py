@@ -98,7 +98,7 @@ class Maker:
         before = self._before.get(logical)
         kind = planned["Type"]
         name = before.name if before else self._name(logical, kind, properties)
-        resource = Resource(kind, name, properties, planned.get("DeletionPolicy") == "Retain")
+        resource = Resource(kind, name, properties, planned.get("DeletionPolicy", "").startswith("Retain"))
         self._made[logical] = resource
         if kind == "AWS::Lambda::Version":
             # One is never changed: another release is a version of another logical id.
