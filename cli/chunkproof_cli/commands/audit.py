@@ -4,15 +4,16 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import click
 
-from chunkproof.audit.findings import FAULTS
+from chunkproof.audit.findings import FAILING
 from chunkproof.audit.manifest_files import (
     find_manifest,
     hash_manifest,
@@ -20,17 +21,19 @@ from chunkproof.audit.manifest_files import (
     open_manifest,
     size_in_megabytes,
 )
-from chunkproof.audit.prepare import SORTED_FILE, SortedManifest, prepare
+from chunkproof.audit.prepare import MOVED_FILE, SORTED_FILE, SortedManifest, prepare
 from chunkproof.audit.report import AuditReport
 from chunkproof.audit.run import FINDINGS_FILE, Audit, Plan
 from chunkproof.audit.state import LOG_NAMES, STATE_FILE, Progress, load_state
 from chunkproof.errors import ChunkproofError, InvalidParameterError
 from chunkproof.files import LOCK_FILE, LockedError, lock_folder, make_private_folder, private_files
+from chunkproof.retrieval.repeated import RepeatedResults
 from chunkproof.retrieval.services import Services
 from chunkproof_cli.aws.audits import audit_in_cloud
-from chunkproof_cli.commands.audit_options import Count, Kinds, OptionalCount
+from chunkproof_cli.commands.audit_options import NEAR_DUPLICATE, Count, Kinds, OptionalValues, Similarity
 from chunkproof_cli.connections import open_services
 from chunkproof_cli.exits import FAILED
+from chunkproof_cli.files.objects import FileOrObject
 from chunkproof_cli.options import (
     Options,
     common_options,
@@ -50,11 +53,23 @@ OWN_FILES = (
     STATE_FILE,
     f"{STATE_FILE}.new",
     SORTED_FILE,
+    MOVED_FILE,
     *(f"{name}.log" for name in LOG_NAMES),
     "sample.sorted",
     "vectors.sorted",
     FINDINGS_FILE,
     LOCK_FILE,
+)
+OPTIONS = (
+    "partial",
+    "sample",
+    "vectors",
+    "match_by",
+    "near_duplicates",
+    "queries",
+    "resume",
+    "restart",
+    "state",
 )
 EXAMPLES = """\b
 Examples:
@@ -62,12 +77,13 @@ Examples:
   chunkproof audit manifest.jsonl --collection handbook
   chunkproof audit manifest.jsonl --vectors=200 -o audit.html -o findings.jsonl
   chunkproof audit manifest.jsonl --sample 1000 --fail-on mismatch,missing
+  chunkproof audit manifest.jsonl --queries suite.yaml --near-duplicates
   chunkproof audit - --collection handbook < manifest.jsonl
   chunkproof audit manifest.jsonl.gz --stack chunkproof-prod
 """
 
 
-@click.command(cls=OptionalCount, epilog=EXAMPLES)
+@click.command(cls=OptionalValues, epilog=EXAMPLES)
 @click.argument("manifest")
 @output_option("Write a report: .json, .jsonl (all findings), .xml (JUnit), .md, .txt or .html.")
 @click.option("--partial", is_flag=True, help="The manifest lists only some of the chunks: read only those, by id.")
@@ -79,6 +95,28 @@ Examples:
     flag_value="all",
     metavar="[=N]",
     help="Embed the stored text of N chunks (or all) again and compare with the stored vector.",
+)
+@click.option(
+    "--match",
+    "match_by",
+    type=click.Choice(["text", "id"]),
+    default="text",
+    show_default=True,
+    help="How to find a chunk whose id is not stored: by its text under another id, or not at all.",
+)
+@click.option(
+    "--near-duplicates",
+    type=Similarity(),
+    is_flag=False,
+    flag_value=str(NEAR_DUPLICATE),
+    metavar="[=SHARE]",
+    help=f"Also list stored texts that have this share of their word sequences in common; {NEAR_DUPLICATE} by default.",
+)
+@click.option(
+    "--queries",
+    type=FileOrObject(),
+    metavar="SUITE",
+    help="Search for the queries of a suite, and report how much of the results repeated texts take.",
 )
 @click.option(
     "--stack",
@@ -96,8 +134,8 @@ Examples:
 @click.option(
     "--fail-on",
     type=Kinds(),
-    default=tuple(kind.value for kind in FAULTS),
-    show_default="any fault",
+    default=tuple(kind.value for kind in FAILING),
+    show_default="any fault but near_duplicate",
     metavar="KIND,…",
     help="Exit 1 only for findings of these kinds.",
 )
@@ -106,14 +144,15 @@ Examples:
 def audit(manifest: str, outputs: tuple[Path, ...], fail_on: tuple[str, ...], stack: str | None, **rest: Any) -> None:
     """Compare every chunk of MANIFEST with what is stored, byte for byte, and list what else is stored.
 
-    Each chunk is a match, mismatch, missing, duplicate, metadata_mismatch or unverifiable; stored points that
-    are not in the manifest are orphans. Exit 1 when anything is wrong.
+    Each chunk is a match, mismatch, missing, duplicate, duplicate_text, metadata_mismatch or unverifiable; stored
+    points that are not in the manifest are orphans. A chunk whose id is not stored is looked for by its text, so
+    collections with random ids can be audited. Exit 1 when anything is wrong.
 
     MANIFEST may be - for standard input. After Ctrl-C, a full disk, or when the server stops responding, --resume
     continues where the audit stopped.
     """
     check_outputs(outputs, EXTENSIONS)
-    options = {name: rest.pop(name) for name in ("partial", "sample", "vectors", "resume", "restart", "state")}
+    options = {name: rest.pop(name) for name in OPTIONS}
     given = parse_options(**rest)
     if stack is None:
         report = _audit_here(find_manifest(manifest), options, given, outputs)
@@ -126,7 +165,8 @@ def audit(manifest: str, outputs: tuple[Path, ...], fail_on: tuple[str, ...], st
 def _audit_here(manifest: Path, options: dict[str, Any], given: Options, outputs: tuple[Path, ...]) -> AuditReport:
     if options["resume"] and options["restart"]:
         raise click.UsageError("Give --resume or --restart, not both.")
-    plan = Plan(options["partial"], options["sample"], options["vectors"])
+    plan = _make_plan(options)
+    count_repeated = _prepare_queries(options["queries"]) if options["queries"] else None
     with open_services(given) as services:
         collection = given.collection or services.settings.collection
         folder = options["state"] or _default_folder(manifest, services, collection)
@@ -134,6 +174,8 @@ def _audit_here(manifest: Path, options: dict[str, Any], given: Options, outputs
             resumes = _check_resume(folder, options["resume"], options["restart"])
             with private_files():
                 report = run_audit(manifest, folder, plan, services=services, collection=collection, resume=resumes)
+            if count_repeated:
+                report = report.model_copy(update={"queries": count_repeated(services, collection)})
             try:
                 _deliver(report, outputs, folder / FINDINGS_FILE, given)
             except BrokenPipeError:
@@ -144,6 +186,28 @@ def _audit_here(manifest: Path, options: dict[str, Any], given: Options, outputs
                 raise
             clear_folder(folder)
     return report
+
+
+def _prepare_queries(file: Path) -> Callable[[Services, str], RepeatedResults]:
+    """Read the suite before the audit starts; return what searches for its queries."""
+    # An audit without --queries needs none of these.
+    from chunkproof.suite.files.read import Source, read_source
+    from chunkproof_cli.suites.repeated import count_repeated_results
+
+    return partial(count_repeated_results, read_source(Source(file)).suite)
+
+
+def _make_plan(options: dict[str, Any]) -> Plan:
+    plan = Plan(
+        options["partial"],
+        options["sample"],
+        options["vectors"],
+        options["match_by"],
+        options["near_duplicates"],
+    )
+    if plan.is_by_ids and plan.near_duplicates is not None:
+        raise click.UsageError("--near-duplicates reads the whole collection: leave --partial and --sample out.")
+    return plan
 
 
 def _audit_in_cloud(stack: str, manifest: str, given: Options, outputs: tuple[Path, ...]) -> AuditReport:
@@ -165,7 +229,8 @@ def _deliver(report: AuditReport, outputs: tuple[Path, ...], findings: Path, giv
 
 
 def _check_for_cloud(options: dict[str, Any]) -> None:
-    if unfit := [f"--{name}" for name, value in options.items() if value not in (None, False)]:
+    given = {**options, "match_by": None}
+    if unfit := [f"--{name.replace('_', '-')}" for name, value in given.items() if value not in (None, False)]:
         raise click.UsageError(
             f"With --stack, {', '.join(unfit)} cannot be given: it audits all chunks of the manifest, by id."
         )

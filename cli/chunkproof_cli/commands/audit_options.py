@@ -1,10 +1,14 @@
 """Types of the options of `chunkproof audit`."""
 
+import re
 from typing import Any
 
 import click
 
 from chunkproof.audit.findings import FAULTS
+
+# From this similarity on, two stored texts are near duplicates.
+NEAR_DUPLICATE = 0.8
 
 
 class Kinds(click.ParamType[tuple[str, ...]]):
@@ -42,19 +46,36 @@ class Count(click.ParamType[int]):
         return count
 
 
-class OptionalCount(click.Command):
-    """A command where `--vectors` takes the next word as its value only if that is a number or `all`.
+class Similarity(click.ParamType[float]):
+    """A share of texts in common, above 0 and at most 1."""
+
+    name = "similarity"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the number."""
+        try:
+            share = float(value)
+        except ValueError:
+            share = 0.0
+        if not 0 < share <= 1:
+            self.fail(f"{value} is not a similarity above 0 and up to 1, such as 0.8", param, ctx)
+        return share
+
+
+class OptionalValues(click.Command):
+    """A command where some options take the next word as their value only if it looks like one.
 
     Otherwise click would take the manifest in `chunkproof audit --vectors manifest.jsonl` as the value.
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Write out `--vectors=all` where the option has no value, then parse."""
-        after = [*args[1:], ""]
-        is_flag = [
-            word == "--vectors" and not (next_.isdecimal() or next_ == "all")
-            for word, next_ in zip(args, after, strict=True)
-        ]
-        return super().parse_args(
-            ctx, [f"{word}=all" if flag else word for word, flag in zip(args, is_flag, strict=True)]
-        )
+        """Write out the default, as in `--vectors=all`, where the option has no value, then parse."""
+        return super().parse_args(ctx, list(map(_write_out_default, args, [*args[1:], ""])))
+
+
+def _write_out_default(word: str, next_word: str) -> str:
+    if word == "--vectors" and not (next_word.isdecimal() or next_word == "all"):
+        return "--vectors=all"
+    if word == "--near-duplicates" and not re.fullmatch(r"[0-9]*\.?[0-9]+", next_word):
+        return f"--near-duplicates={NEAR_DUPLICATE}"
+    return word

@@ -8,6 +8,9 @@ findings    compare one expected chunk with one stored point
 session     what the phases of a running audit share
 scan        compare the manifest with the whole collection, in one pass
 match       resolve what the scan left open: chunks on other points, ids on several points, orphans
+content     match by text what the ids left over: random ids, the same text under several ids
+nearest     match the rest with the nearest text, for the kind of mismatch
+near_duplicates   stored texts that are nearly the same
 by_id       compare the chunks of a partial manifest, read by their ids
 vectors     compare stored vectors with the text embedded again
 state       progress on disk, so that an interrupted audit can be resumed

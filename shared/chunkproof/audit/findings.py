@@ -1,9 +1,9 @@
 """Compare one expected chunk with one stored point."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from hashlib import sha256
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 from pydantic import Field, JsonValue
 
@@ -21,13 +21,14 @@ MAX_VALUE_CHARS = 80
 
 
 class Kind(StrEnum):
-    """The class of a chunk; the second group is about its vector."""
+    """The class of a chunk; the second group is about its vector, the third about two stored texts."""
 
     MATCH = "match"
     MISMATCH = "mismatch"
     MISSING = "missing"
     ORPHAN = "orphan"
     DUPLICATE = "duplicate"
+    DUPLICATE_TEXT = "duplicate_text"
     METADATA_MISMATCH = "metadata_mismatch"
     UNVERIFIABLE = "unverifiable"
 
@@ -39,6 +40,8 @@ class Kind(StrEnum):
     UNEXPLAINED_VECTOR = "unexplained_vector"
     UNVERIFIABLE_VECTOR = "unverifiable_vector"
 
+    NEAR_DUPLICATE = "near_duplicate"
+
 
 # Every chunk of the manifest is in exactly one of these classes.
 CHUNK_KINDS = (
@@ -46,6 +49,7 @@ CHUNK_KINDS = (
     Kind.MISMATCH,
     Kind.MISSING,
     Kind.DUPLICATE,
+    Kind.DUPLICATE_TEXT,
     Kind.METADATA_MISMATCH,
     Kind.UNVERIFIABLE,
 )
@@ -58,7 +62,11 @@ VECTOR_KINDS = (
     Kind.UNEXPLAINED_VECTOR,
     Kind.UNVERIFIABLE_VECTOR,
 )
+# Classes that only a scan of the whole collection can find.
+SCAN_KINDS = (Kind.ORPHAN, Kind.DUPLICATE_TEXT)
 FAULTS = tuple(kind for kind in Kind if kind not in (Kind.MATCH, Kind.VECTOR_OK))
+# What an audit fails on by default: texts that are nearly the same may be meant.
+FAILING = tuple(kind for kind in FAULTS if kind is not Kind.NEAR_DUPLICATE)
 
 
 class MetadataDifference(Model):
@@ -82,6 +90,9 @@ class Finding(Model):
     mismatch: Mismatch | None = None
     metadata: tuple[MetadataDifference, ...] = ()
     cosine: float | None = Field(None, description="Stored vector against the text embedded again")
+    matched_by: Literal["text", "nearest_text"] | None = Field(
+        None, description="How the chunk was found; null for its id"
+    )
 
     def to_log_line(self) -> bytes:
         """Write the finding as a line that sorts by chunk id."""
@@ -97,7 +108,7 @@ def judge(expected: ExpectedChunk, point: Point, payloads: PayloadMap) -> Findin
             kind=kind,
             details=details,
             point_ids=(point.id,),
-            source=payloads.source_of(point.payload) or _find_source(expected.entry),
+            source=payloads.source_of(point.payload) or find_source(expected.entry),
             **more,
         )
 
@@ -119,19 +130,19 @@ def judge(expected: ExpectedChunk, point: Point, payloads: PayloadMap) -> Findin
     return None
 
 
-def missing_finding(entry: Entry) -> Finding:
+def missing_finding(entry: Entry, details: str = "No point has this id") -> Finding:
     """The finding for a chunk that no point has."""
     return Finding(
         chunk_id=entry.chunk_id,
         kind=Kind.MISSING,
-        details="No point has this id",
-        source=_find_source(entry),
+        details=details,
+        source=find_source(entry),
     )
 
 
 def unverifiable_finding(entry: Entry, why: str) -> Finding:
     """The finding for a chunk that could not be read."""
-    return Finding(chunk_id=entry.chunk_id, kind=Kind.UNVERIFIABLE, details=why, source=_find_source(entry))
+    return Finding(chunk_id=entry.chunk_id, kind=Kind.UNVERIFIABLE, details=why, source=find_source(entry))
 
 
 def duplicate_finding(entry: Entry, points: Mapping[PointId, Point], count: int, payloads: PayloadMap) -> Finding:
@@ -152,22 +163,46 @@ def duplicate_finding(entry: Entry, points: Mapping[PointId, Point], count: int,
         kind=Kind.DUPLICATE,
         details=details,
         point_ids=shown_ids,
-        source=payloads.source_of(first.payload) or _find_source(entry),
+        source=payloads.source_of(first.payload) or find_source(entry),
     )
 
 
-def orphan_finding(point: Point, payloads: PayloadMap) -> Finding:
-    """The finding for a stored point that is not in the manifest."""
+def duplicate_text_finding(entry: Entry, point_ids: Sequence[PointId], copies: int, expected: int) -> Finding:
+    """The finding for a text that more points have than the manifest has entries for."""
+    times = "once" if expected == 1 else f"{expected:,} times"
     return Finding(
-        chunk_id=payloads.id_of(point),
-        kind=Kind.ORPHAN,
-        details="Stored, but not in the manifest",
-        point_ids=(point.id,),
-        source=payloads.source_of(point.payload),
+        chunk_id=entry.chunk_id,
+        kind=Kind.DUPLICATE_TEXT,
+        details=f"{copies:,} points have this text; the manifest has it {times}",
+        point_ids=tuple(point_ids)[:2],
+        source=find_source(entry),
     )
 
 
-def _find_source(entry: Entry) -> str | None:
+class Stray(NamedTuple):
+    """A stored point that no entry of the manifest has the id of."""
+
+    point_id: PointId
+    chunk_id: str
+    source: str | None
+
+    @classmethod
+    def from_point(cls, point: Point, payloads: PayloadMap) -> "Stray":
+        """Keep what findings need."""
+        return cls(point.id, payloads.id_of(point), payloads.source_of(point.payload))
+
+    def to_orphan(self, details: str = "Stored, but not in the manifest") -> Finding:
+        """The finding for a stored point that is not in the manifest."""
+        return Finding(
+            chunk_id=self.chunk_id,
+            kind=Kind.ORPHAN,
+            details=details,
+            point_ids=(self.point_id,),
+            source=self.source,
+        )
+
+
+def find_source(entry: Entry) -> str | None:
     """Return the document that the manifest names, if it does."""
     found = ((entry.metadata or {}).get(name) for name in ("url", "document_id"))
     return next((value for value in found if isinstance(value, str) and value), None)

@@ -6,7 +6,7 @@ from heapq import merge
 from itertools import groupby, islice
 from json import loads
 
-from chunkproof.audit.findings import Finding, duplicate_finding, judge, missing_finding, orphan_finding
+from chunkproof.audit.findings import duplicate_finding, judge
 from chunkproof.audit.prepare import ExpectedChunk, format_line
 from chunkproof.audit.reader import BATCH_SIZE
 from chunkproof.audit.session import Run
@@ -46,16 +46,15 @@ def match_open_ids(run: Run) -> None:
         points = run.reader.fetch(list(wanted))
         suspects: list[tuple[ExpectedChunk, Point]] = []
         for each in batch:
-            for finding in _resolve(each, points, run, suspects):
-                run.log_finding(finding)
-        changed = run.recheck(suspects, on_gone=lambda expected: run.log_finding(missing_finding(expected.entry)))
+            _resolve(each, points, run, suspects)
+        changed = run.recheck(suspects, on_gone=run.log_missing)
         run.save(matched=run.progress.matched + len(batch), changed=run.progress.changed + changed)
-    run.save(phase="vectors")
+    run.save(phase="content")
 
 
 def _resolve(
     open_id: _OpenId, points: dict[PointId, Point], run: Run, suspects: list[tuple[ExpectedChunk, Point]]
-) -> Iterator[Finding]:
+) -> None:
     services, expected = run.reader.services, open_id.expected
     found = {
         point_id: points[point_id]
@@ -70,16 +69,16 @@ def _resolve(
     if expected is None:
         for point_id, claimed in open_id.points:
             if point_id in found and not claimed:
-                yield orphan_finding(found[point_id], run.reader.payloads)
+                run.log_unclaimed(found[point_id])
     elif len(found) > 1:
         count = len(found) + open_id.unnamed_points
-        yield duplicate_finding(expected.entry, found, count, services.payloads)
+        run.log_finding(duplicate_finding(expected.entry, found, count, services.payloads))
     elif open_id.is_absent and found:
         point = next(iter(found.values()))
         if judge(expected, point, services.payloads):
             suspects.append((expected, point))
     elif open_id.is_absent:
-        yield missing_finding(expected.entry)
+        run.log_missing(expected)
 
 
 def _collect_open_ids(run: Run) -> Iterator[_OpenId]:

@@ -16,14 +16,19 @@ from chunkproof.audit.sort import Sorter, merge_neighbours
 from chunkproof.clients.ports import PointId
 
 SORTED_FILE = "manifest.sorted"
+MOVED_FILE = "moved.sorted"
 # A read from a file lets the read-ahead thread run for milliseconds: few, large reads are faster.
 BUFFER = 1024 * 1024
 COLUMNS = 6
 CONFLICT = b"!"
+# The chunk is on the point of its key, under another id.
+MOVED = b"~"
 
 
 class ExpectedChunk(NamedTuple):
     """A chunk of the manifest; `conflict` when the manifest has it twice with different content.
+
+    `moved` when it was found on its point by its text, which has another id.
 
     What every comparison needs has a column of its own in the line. The entry is parsed only where more is needed,
     which halves the time of an audit.
@@ -35,6 +40,7 @@ class ExpectedChunk(NamedTuple):
     sha256: str
     metadata: Mapping[str, Any] | None
     line: bytes
+    moved: bool = False
 
     @property
     def point_id(self) -> PointId:
@@ -57,6 +63,7 @@ class ExpectedChunk(NamedTuple):
             sha256.decode(),
             from_json(metadata) if metadata else None,
             line,
+            conflict == MOVED,
         )
 
 
@@ -154,6 +161,33 @@ def draw_sample(manifest: SortedManifest, size: int, name: str) -> SortedManifes
     with manifest.path.open("rb") as lines, path.open("wb") as file:
         file.writelines(line for line in lines if _hash_id(line) <= -largest[0])
     return replace(manifest, path=path, chunks=size)
+
+
+def move_chunks(manifest: SortedManifest, pairs: Iterable[bytes]) -> SortedManifest:
+    """Return the manifest with each chunk that was matched by its text on the point where it is.
+
+    A pair is the byte where the chunk's line starts, and its point.
+    """
+    by_offset = Sorter(manifest.path.parent)
+    for each in pairs:
+        by_offset.add(each)
+    if not by_offset.count:
+        return manifest
+    path = manifest.path.with_name(MOVED_FILE)
+    moved = iter(by_offset)
+    pair: bytes | None = next(moved, None)
+    offset = 0
+    with manifest.path.open("rb", buffering=BUFFER) as lines, path.open("wb", buffering=BUFFER) as file:
+        for line in lines:
+            if pair is not None and int(pair.partition(b"\t")[0]) == offset:
+                _, chunk_id, _, rest = line.split(b"\t", 3)
+                key = point_key(from_json(pair.partition(b"\t")[2])).encode()
+                file.write(b"\t".join((key, chunk_id, MOVED, rest)))
+                pair = next(moved, None)
+            else:
+                file.write(line)
+            offset += len(line)
+    return replace(manifest, path=path)
 
 
 def _hash_id(line: bytes) -> int:

@@ -1,8 +1,9 @@
 """Read a collection for hours: ahead of the comparison, and with retries while the server is in trouble."""
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import cached_property, partial
+from itertools import islice
 from queue import Full, Queue
 from threading import Event, Thread
 from typing import TypeVar
@@ -63,11 +64,12 @@ class Reader:
         with closing(_read_ahead(self._pages(start), self._stopped)) as pages:
             yield from pages
 
-    def fetch(self, ids: Sequence[PointId]) -> dict[PointId, Point]:
+    def fetch(self, ids: Sequence[PointId], with_vector: str | None = None) -> dict[PointId, Point]:
         """Fetch the points that exist among these ids."""
+        fetch = partial(self._fetch, with_vector=with_vector)
         found: dict[PointId, Point] = {}
         for first in range(0, len(ids), BATCH_SIZE):
-            for points in self.retry(partial(_in_halves, self._fetch), ids[first : first + BATCH_SIZE]):
+            for points in self.retry(partial(_in_halves, fetch), ids[first : first + BATCH_SIZE]):
                 found |= {point.id: point for point in points}
         return found
 
@@ -133,8 +135,15 @@ class Reader:
         self._page_size = min(PAGE_SIZE, self._page_size * 2)
         return page
 
-    def _fetch(self, ids: Sequence[PointId]) -> list[Point]:
-        return self.services.store.fetch(self.collection, ids, Deadline(CALL_MS))
+    def _fetch(self, ids: Sequence[PointId], with_vector: str | None) -> list[Point]:
+        return self.services.store.fetch(self.collection, ids, Deadline(CALL_MS), with_vector=with_vector)
+
+
+def in_batches(items: Iterable[T], size: int = BATCH_SIZE) -> Iterator[list[T]]:
+    """Yield the items in lists of this size, the last one shorter."""
+    rest = iter(items)
+    while batch := list(islice(rest, size)):
+        yield batch
 
 
 def _in_halves(call: Callable[[Sequence[T]], Result], items: Sequence[T]) -> list[Result]:

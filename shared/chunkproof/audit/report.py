@@ -11,13 +11,14 @@ from typing import Literal
 
 from pydantic import Field
 
-from chunkproof.audit.findings import CHUNK_KINDS, VECTOR_KINDS, Finding, Kind
+from chunkproof.audit.findings import CHUNK_KINDS, SCAN_KINDS, VECTOR_KINDS, Finding, Kind
 from chunkproof.audit.prepare import encode_id, format_line
 from chunkproof.audit.sampling import CONFIDENCE, upper_bound
 from chunkproof.audit.sort import Sorter, merge_neighbours
 from chunkproof.audit.state import AuditSpec, Progress
 from chunkproof.errors import InternalError
 from chunkproof.models import Model
+from chunkproof.retrieval.repeated import RepeatedResults
 
 MAX_FINDINGS = 1_000
 MAX_SOURCES = 50
@@ -59,6 +60,16 @@ class VectorFacts(Model):
     kinds: dict[str, int]
 
 
+class MatchFacts(Model):
+    """How the chunks of the manifest were found, and how often texts are stored."""
+
+    by_id: int
+    by_text: int = Field(description="No point has their id; a point with the same text does")
+    by_nearest_text: int = Field(description="Neither id nor text is stored; they are compared with the nearest text")
+    repeated_texts: int = Field(description="Texts that several points have")
+    extra_points: int = Field(description="Points beyond the first one of each text")
+
+
 class RunFacts(Model):
     """How the audit ran."""
 
@@ -84,6 +95,10 @@ class AuditReport(Model):
     mismatch_kinds: dict[str, int]
     sources: tuple[SourceCount, ...] = Field(description="The documents with the most findings")
     sources_total: int
+    matching: MatchFacts | None = Field(None, description="Only after a complete scan")
+    queries: RepeatedResults | None = Field(
+        None, description="What duplicates take of the results of a suite's queries"
+    )
     sample: SampleFacts | None = None
     vectors: VectorFacts | None = None
     findings_total: int
@@ -93,6 +108,11 @@ class AuditReport(Model):
     def canonical_json(self) -> str:
         """Write the report in its canonical form."""
         return self.model_dump_json(indent=2) + "\n"
+
+    @property
+    def faults(self) -> int:
+        """All findings but those that are only noted: texts that are nearly the same."""
+        return self.findings_total - self.kinds.get(Kind.NEAR_DUPLICATE, 0)
 
     def count(self, kinds: Iterable[str]) -> int:
         """Count the findings of these kinds."""
@@ -155,8 +175,12 @@ def build_report(
     if progress.compared != audited or faulty > audited:
         raise InternalError(f"The audit is incomplete: {progress.compared} of {audited} chunks were compared")
     counts = {kind: kinds[kind] for kind in CHUNK_KINDS} | {Kind.MATCH: audited - faulty}
-    if not spec.by_ids:
-        counts[Kind.ORPHAN] = kinds[Kind.ORPHAN]
+    if spec.by_ids:
+        del counts[Kind.DUPLICATE_TEXT]
+    else:
+        counts |= {kind: kinds[kind] for kind in SCAN_KINDS}
+    if spec.near_duplicates is not None:
+        counts[Kind.NEAR_DUPLICATE] = kinds[Kind.NEAR_DUPLICATE]
     return AuditReport(
         collection=spec.collection,
         host=spec.host,
@@ -175,6 +199,7 @@ def build_report(
         mismatch_kinds=dict(findings.mismatch_kinds.most_common()),
         sources=findings.sources,
         sources_total=findings.sources_total,
+        matching=_match_facts(progress),
         sample=_sample_facts(spec, faulty, audited),
         vectors=_vector_facts(progress, kinds, model),
         findings_total=findings.total,
@@ -186,6 +211,19 @@ def build_report(
             resumed=progress.resumed,
             changed=progress.changed,
         ),
+    )
+
+
+def _match_facts(progress: Progress) -> MatchFacts | None:
+    spec = progress.spec
+    if spec.by_ids or spec.match_by != "text":
+        return None
+    return MatchFacts(
+        by_id=spec.chunks - progress.missing_ids,
+        by_text=progress.by_text,
+        by_nearest_text=progress.by_nearest_text,
+        repeated_texts=progress.repeated_texts,
+        extra_points=progress.extra_points,
     )
 
 
@@ -220,7 +258,7 @@ def _merge_findings(lines: Iterable[bytes], folder: Path) -> Iterator[Finding]:
 
 def _merge_two(left: Finding, right: Finding) -> Finding:
     """Merge two findings of a chunk; on several points it is a duplicate, whatever else is wrong."""
-    first, second = (left, right) if left.kind is Kind.DUPLICATE else (right, left)
+    first, second = (left, right) if left.kind in (Kind.DUPLICATE, Kind.DUPLICATE_TEXT) else (right, left)
     details = first.details if first.details == second.details else f"{first.details}; {second.details}"
     points = tuple(dict.fromkeys((*first.point_ids, *second.point_ids)))[:2]
     return first.model_copy(

@@ -6,10 +6,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from secrets import token_hex
+from typing import Literal
 
 from chunkproof.audit.by_id import audit_by_id
+from chunkproof.audit.content import match_by_content
 from chunkproof.audit.match import match_open_ids
-from chunkproof.audit.prepare import SORTED_FILE, SortedManifest, draw_sample
+from chunkproof.audit.near_duplicates import find_near_duplicates
+from chunkproof.audit.prepare import SORTED_FILE, SortedManifest, draw_sample, move_chunks
 from chunkproof.audit.reader import Reader
 from chunkproof.audit.report import AuditReport, Findings, build_report
 from chunkproof.audit.scan import finish_scan, scan
@@ -26,11 +29,17 @@ FINDINGS_FILE = "findings.jsonl"
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How to audit: by ids or by a complete scan, the sample size, the number of vectors to check (0: all)."""
+    """How to audit: by ids or by a complete scan, the sample size, the number of vectors to check (0: all).
+
+    Chunks whose ids are not stored are matched by their text, unless `match_by` is `id`. `near_duplicates` is the
+    similarity from which two stored texts are reported.
+    """
 
     by_ids: bool = False
     sample: int | None = None
     vectors: int | None = None
+    match_by: Literal["text", "id"] = "text"
+    near_duplicates: float | None = None
 
     @property
     def is_by_ids(self) -> bool:
@@ -102,10 +111,17 @@ class Audit:
                 finish_scan(run)
             if run.progress.phase == "match":
                 match_open_ids(run)
+            if run.progress.phase == "content":
+                match_by_content(run)
+            if run.progress.phase == "near_duplicates":
+                if self.plan.near_duplicates is not None:
+                    find_near_duplicates(run, self.plan.near_duplicates)
+                run.save(phase="vectors")
             if run.progress.phase == "vectors":
                 if self.plan.vectors is not None:
                     size = self.plan.vectors or manifest.chunks
-                    check_vectors(run, draw_sample(manifest, size, "vectors"))
+                    moved = move_chunks(manifest, logs.read("pairs"))
+                    check_vectors(run, draw_sample(moved, size, "vectors"))
                 run.save(phase="report")
             findings = Findings(self.folder / FINDINGS_FILE, logs.read("findings"), self.folder)
         embedder = self.services.embedder_of(self.collection)
@@ -124,4 +140,6 @@ class Audit:
             sample=self.plan.sample,
             vectors=self.plan.vectors,
             model=embedder.model if embedder else None,
+            match_by=self.plan.match_by,
+            near_duplicates=self.plan.near_duplicates,
         )

@@ -2,15 +2,17 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from chunkproof.audit.findings import Finding, judge
+from chunkproof.audit.findings import Finding, Stray, judge, missing_finding
 from chunkproof.audit.prepare import ExpectedChunk, SortedManifest, encode_id, format_line
 from chunkproof.audit.reader import Reader
 from chunkproof.audit.state import Logs, Progress, save_state
 from chunkproof.clients.ports import Point, PointId
+from chunkproof.errors import CorruptChunkError
 
 
 @dataclass
@@ -41,12 +43,37 @@ class Run:
         """
         self.logs.add("strays", format_line(encode_id(chunk_id), [chunk_id, point_id, claimed]))
 
+    @property
+    def matches_by_text(self) -> bool:
+        """Whether chunks whose ids are not stored are looked for by their texts."""
+        return self.progress.spec.match_by == "text"
+
+    def log_missing(self, expected: ExpectedChunk) -> None:
+        """Log a chunk whose id no point has; its text may be stored under another id."""
+        if not self.matches_by_text:
+            self.log_finding(missing_finding(expected.entry))
+            return
+        line = expected.line.decode()
+        self.logs.add("missing", format_line(encode_id(expected.chunk_id), line))
+
+    def log_unclaimed(self, point: Point) -> None:
+        """Log a point whose id the manifest does not have; its text may be a chunk of the manifest."""
+        stray = Stray.from_point(point, self.reader.payloads)
+        try:
+            text = self.reader.services.payloads.utf8_of(point) if self.matches_by_text else None
+        except CorruptChunkError:
+            text = None
+        if text is None:
+            self.log_finding(stray.to_orphan())
+        else:
+            self.logs.add("unclaimed", format_line(sha256(text).hexdigest(), stray))
+
     def save(self, **changes: Any) -> None:
         """Record that everything up to here is done."""
         now = monotonic()
         seconds, self._saved_at = self.progress.seconds + now - self._saved_at, now
         update = {**changes, "log_lengths": self.logs.flush(), "seconds": seconds}
-        if changes.get("phase") == "vectors":
+        if changes.get("phase") == "vectors" and not self.progress.reading_seconds:
             update["reading_seconds"] = seconds
         self.progress = self.progress.model_copy(update=update)
         save_state(self.folder, self.progress)

@@ -13,7 +13,7 @@ from chunkproof.errors import InvalidParameterError
 from chunkproof.models import Model
 
 STATE_FILE = "state.json"
-LOG_NAMES = ("findings", "absent", "strays")
+LOG_NAMES = ("findings", "absent", "strays", "missing", "unclaimed", "pairs")
 
 
 class AuditSpec(Model):
@@ -28,6 +28,8 @@ class AuditSpec(Model):
     sample: int | None = None
     vectors: int | None = None
     model: str | None = None
+    match_by: str = "text"
+    near_duplicates: float | None = None
 
 
 class Progress(Model):
@@ -45,6 +47,12 @@ class Progress(Model):
     compared: int = 0
     points: int = 0
     changed: int = 0
+    missing_ids: int = 0
+    by_text: int = 0
+    by_nearest_text: int = 0
+    repeated_texts: int = 0
+    extra_points: int = 0
+    near_duplicates: int = 0
     vectors_ok: int = 0
     vectors_checked: int = 0
     seconds: float = 0.0

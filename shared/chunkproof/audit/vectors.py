@@ -21,6 +21,7 @@ from chunkproof.deadline import Deadline
 from chunkproof.errors import CorruptChunkError, InvalidParameterError, QueryTooLongError
 from chunkproof.models.json import display_name
 from chunkproof.retrieval.embedding import check_embeddings
+from chunkproof.retrieval.lookup import Lookup
 from chunkproof.retrieval.services import choose_vector
 from chunkproof.retrieval.vectors import SAME, cosine
 
@@ -98,11 +99,15 @@ class _Check:
         return [self._judge(subject) for subject in self._read(chunks)]
 
     def _read(self, chunks: Sequence[ExpectedChunk]) -> list[_Subject]:
-        point_ids = {chunk.chunk_id: chunk.point_id for chunk in chunks}
-        found = self._reader.find(point_ids, with_vector=self._config.name)
+        point_ids = {chunk.chunk_id: chunk.point_id for chunk in chunks if not chunk.moved}
+        found = self._reader.find(point_ids, with_vector=self._config.name) if point_ids else Lookup({})
+        moved = self._reader.fetch([chunk.point_id for chunk in chunks if chunk.moved], self._config.name)
         read: list[tuple[ExpectedChunk, Point, str]] = []
         for chunk in chunks:
-            for point in found.points.get(chunk.chunk_id, [])[:1]:
+            points = found.points.get(chunk.chunk_id, [])[:1]
+            if chunk.moved:
+                points = [moved[chunk.point_id]] if chunk.point_id in moved else []
+            for point in points:
                 try:
                     read.append((chunk, point, self._payloads.embedded_text(point)))
                 except CorruptChunkError:

@@ -57,7 +57,7 @@ def compare_with_hash(stored: str, original_sha256: str) -> tuple[Mismatch, str]
     """
     if digest(stored) == original_sha256:
         return None
-    for candidate in _possible_originals(stored):
+    for candidate in possible_originals(stored):
         if digest(candidate) == original_sha256:
             return compare(stored, candidate)
     return Mismatch(
@@ -178,6 +178,11 @@ def _endings(text: str) -> str:
     return ", ".join(f"{count} {name}" for name, count in counts.items() if count) or "none"
 
 
+def remove_invisible(text: str) -> str:
+    """Return the text without byte order marks, zero-width characters and soft hyphens."""
+    return text if text.isascii() else _INVISIBLE.sub("", text)
+
+
 def _invisible(stored: str, original: str) -> str | None:
     if _INVISIBLE.sub("", stored) != _INVISIBLE.sub("", original):
         return None
@@ -215,7 +220,7 @@ def _case(stored: str, original: str) -> str | None:
 
 
 def _html(stored: str, original: str) -> str | None:
-    plain_stored, plain_original = _unescape(stored), _unescape(original)
+    plain_stored, plain_original = unescape_html(stored), unescape_html(original)
     if plain_stored == original:
         return "Stored text is HTML-escaped"
     if stored == plain_original:
@@ -225,7 +230,8 @@ def _html(stored: str, original: str) -> str | None:
     return None
 
 
-def _unescape(text: str) -> str:
+def unescape_html(text: str) -> str:
+    """Return the text with its HTML entities decoded."""
     try:
         return html.unescape(text)
     except ValueError:  # a character reference of thousands of digits
@@ -293,7 +299,8 @@ _CAUSES: tuple[tuple[MismatchKind, Callable[[str, str], str | None]], ...] = (
 )
 
 
-def _possible_originals(stored: str) -> Iterator[str]:
+def possible_originals(stored: str) -> Iterator[str]:
+    """Yield what the text was before the usual damage, if it has any."""
     if _can_normalize(stored):
         yield from (unicodedata.normalize(form, stored) for form in FORMS)
     yield from (_LINE_END.sub("\n", stored), _LINE_END.sub("\n", stored).replace("\n", "\r\n"))
@@ -306,7 +313,7 @@ def _possible_originals(stored: str) -> Iterator[str]:
         " " + stored,
     )
     yield from ("\ufeff" + stored, stored.removeprefix("\ufeff"), _INVISIBLE.sub("", stored))
-    yield from (_unescape(stored), html.escape(stored), html.escape(stored, quote=False))
+    yield from (unescape_html(stored), html.escape(stored), html.escape(stored, quote=False))
     for codec in CODECS:
         try:
             yield _reread(stored, codec).decode()

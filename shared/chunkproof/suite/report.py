@@ -12,6 +12,7 @@ from chunkproof import __version__
 from chunkproof.errors import InvalidParameterError
 from chunkproof.models import Model
 from chunkproof.models.base import BrokenRules, Count, Items, Milliseconds, check_shown, require_all
+from chunkproof.retrieval.repeated import RepeatedResults, count_repeated
 from chunkproof.suite.cases import Suite
 from chunkproof.suite.comparison import Comparison
 from chunkproof.suite.criteria import Criterion
@@ -127,6 +128,7 @@ class SuiteReport(Model):
     latency: tuple[StageLatency, ...]
     criteria: tuple[Criterion, ...]
     approximation: ApproximationSummary | None = None
+    repeated: RepeatedResults | None = Field(None, description="Results that repeat the text of a better one")
     runs: int = 1
     comparison: Comparison | None = Field(None, description="With the baseline, where one was given")
 
@@ -194,6 +196,12 @@ def summarize_approximation(results: Sequence[TestCaseResult]) -> ApproximationS
         lowest=min(recalls),
         missed_by_index=sum(bool(one.missed_by_index) for one in found),
     )
+
+
+def summarize_repeated(results: Sequence[TestCaseResult]) -> RepeatedResults | None:
+    """Count results that repeat a text; None where no result has one, as of a retriever that returns ids."""
+    found = [[one.text_sha256 for one in result.actual_results or () if one.excerpt] for result in results]
+    return count_repeated(found) if any(found) else None
 
 
 def _measure_performance(results: Sequence[TestCaseResult]) -> PerformanceMetrics:

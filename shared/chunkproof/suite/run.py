@@ -28,6 +28,7 @@ from chunkproof.suite.report import (
     TestSuiteResult,
     fingerprint,
     summarize_approximation,
+    summarize_repeated,
 )
 from chunkproof.suite.validation_report import CollectionStats, ConnectionStatus, build_validation_report
 
@@ -196,6 +197,7 @@ class _SuiteRun:
             latency=latency,
             criteria=criteria.judge_criteria(given),
             approximation=summarize_approximation(results),
+            repeated=summarize_repeated(results),
             runs=1 + len(self._repeats),
         )
 

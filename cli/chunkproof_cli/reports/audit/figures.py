@@ -5,7 +5,7 @@ from math import floor
 
 from chunkproof.audit.findings import Finding, Kind
 from chunkproof.audit.report import AuditReport
-from chunkproof_cli.reports.wording import and_more
+from chunkproof_cli.reports.wording import and_more, describe_repeated
 
 GOOD = (Kind.MATCH, Kind.VECTOR_OK)
 
@@ -13,14 +13,39 @@ GOOD = (Kind.MATCH, Kind.VECTOR_OK)
 def headline(report: AuditReport) -> str:
     """Say the verdict in a sentence."""
     matches = report.kinds[Kind.MATCH]
-    if matches == report.audited and not report.findings_total:
-        return f"All {report.audited:,} chunks are stored as they should be, byte for byte."
-    more = ""
+    how = _explain_matching(report)
+    is_complete = matches == report.audited and not report.faults
+    more = ", byte for byte" if is_complete else ""
+    if copied := report.kinds.get(Kind.DUPLICATE_TEXT, 0):
+        more += f"; {copied:,} {_has_or_have(copied)} their text on more points than the manifest expects"
     if orphans := report.kinds.get(Kind.ORPHAN, 0):
-        more = f"; {orphans:,} {_is_or_are(orphans, 'stored point')} not in the manifest"
+        more += f"; {orphans:,} {_is_or_are(orphans, 'stored point')} not in the manifest"
     if wrong := report.vectors.checked - report.vectors.kinds[Kind.VECTOR_OK] if report.vectors else 0:
         more += f"; {wrong:,} {_is_or_are(wrong, 'vector')} not confirmed to match the stored text"
-    return f"{matches:,} of {report.audited:,} chunks are stored as they should be{more}."
+    if near := report.kinds.get(Kind.NEAR_DUPLICATE, 0):
+        more += f"; {near:,} {_is_or_are(near, 'stored text')} nearly the same as another one"
+    whole = f"All {report.audited:,}" if is_complete else f"{matches:,} of {report.audited:,}"
+    return f"{whole} chunks are stored as they should be{more}{how}."
+
+
+def _explain_matching(report: AuditReport) -> str:
+    """Say how chunks were found whose ids are not stored, and what to do where they were not looked for."""
+    found = report.matching
+    if found is None:
+        none_found = report.kinds[Kind.MISSING] == report.audited
+        return "; no id of the manifest is stored: audit the whole collection to match by text" if none_found else ""
+    parts = []
+    if found.by_text:
+        parts.append(f"{found.by_text:,} {_is_or_are(found.by_text, 'chunk')} stored under other ids, matched by text")
+    if found.by_nearest_text:
+        parts.append(f"{found.by_nearest_text:,} compared with the nearest text")
+    if found.repeated_texts and not report.kinds.get(Kind.DUPLICATE_TEXT):
+        parts.append(f"{found.repeated_texts:,} {_is_or_are(found.repeated_texts, 'text')} stored more than once")
+    return "".join(f"; {part}" for part in parts)
+
+
+def _has_or_have(count: int) -> str:
+    return "has" if count == 1 else "have"
 
 
 def _is_or_are(count: int, what: str) -> str:
@@ -37,6 +62,17 @@ def facts(report: AuditReport) -> Iterator[tuple[str, str]]:
         yield "read", f"all {report.points:,} points of the collection"
     else:
         yield "read", f"{report.audited:,} chunks by their ids; orphans were not looked for"
+    if found := report.matching:
+        yield (
+            "matched",
+            f"{found.by_id:,} by id, {found.by_text:,} by text under another id, "
+            f"{found.by_nearest_text:,} by the nearest text",
+        )
+        if found.repeated_texts:
+            extra = f"{found.extra_points:,} {_is_or_are(found.extra_points, 'point')} more than texts need"
+            yield "repeated", f"{found.repeated_texts:,} texts are stored more than once; {extra}"
+    if queries := report.queries:
+        yield "queries", describe_repeated(queries)
     yield "coverage", f"{describe_coverage(report)} of the chunks could be judged"
     if sample := report.sample:
         yield (

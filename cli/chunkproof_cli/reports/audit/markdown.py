@@ -10,7 +10,7 @@ SHOWN = 50
 def render_audit_markdown(report: AuditReport) -> str:
     """Render the verdict, then the counts, then the findings."""
     parts = [
-        f"## {'❌' if report.findings_total else '✅'} Audit of {escape_text(report.collection)}",
+        f"## {'❌' if report.faults else '✅'} Audit of {escape_text(report.collection)}",
         figures.headline(report),
         table(("kind", "chunks"), ((kind, f"{count:,}") for kind, count in figures.kind_rows(report))),
         table(("audit", ""), figures.facts(report)),

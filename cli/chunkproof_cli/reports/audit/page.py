@@ -13,7 +13,7 @@ SHOWN_SOURCES = 20
 
 def render_audit_page(report: AuditReport) -> str:
     """Render the report as one file."""
-    state = "failed" if report.findings_total else "passed"
+    state = "failed" if report.faults else "passed"
     header = (
         kit.verdict(figures.headline(report), state),
         kit.element("p", f"{report.run.started_at:%Y-%m-%d %H:%M} UTC", class_="dim"),

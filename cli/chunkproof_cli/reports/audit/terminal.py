@@ -25,7 +25,7 @@ def print_report(report: AuditReport) -> None:
     print_title("Chunks by kind")
     print_table(("kind", "chunks"), ((_kind(k, n), f"{n:,}") for k, n in figures.kind_rows(report)))
     print_table(("audit", ""), figures.facts(report))
-    print_line(figures.headline(report), "bold red" if report.findings_total else "green")
+    print_line(figures.headline(report), "bold red" if report.faults else "green")
 
 
 def _kind(kind: str, count: int) -> Text:

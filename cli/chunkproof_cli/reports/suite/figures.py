@@ -6,6 +6,7 @@ from chunkproof.models.json import cut_middle
 from chunkproof.suite.comparison import Comparison
 from chunkproof.suite.outcome import TestCaseResult
 from chunkproof.suite.report import ApproximationSummary, SuiteReport
+from chunkproof_cli.reports.wording import describe_repeated
 
 Row = tuple[str, ...]
 CHANGE_HEAD: Row = ("metric", "before", "now", "difference", "interval", "beyond chance")
@@ -91,3 +92,8 @@ def approximation_line(found: ApproximationSummary) -> str:
         f"ANN recall {found.ann_recall:.4f} over {found.queries} queries, lowest {found.lowest:.4f}; "
         f"in {found.missed_by_index} cases only the exact search found an expected id"
     )
+
+
+def repeated_line(report: SuiteReport) -> str | None:
+    """Say what repeated texts take of the results; None when they take nothing."""
+    return describe_repeated(report.repeated) if report.repeated and report.repeated.repeated else None

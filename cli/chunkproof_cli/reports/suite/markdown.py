@@ -75,3 +75,5 @@ def _metrics(report: SuiteReport) -> Iterator[str]:
         yield "### Metrics\n\n" + table(*figures.metric_table(report))
     if report.approximation:
         yield figures.approximation_line(report.approximation) + "."
+    if line := figures.repeated_line(report):
+        yield f"{line}."

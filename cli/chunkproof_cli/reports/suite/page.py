@@ -53,6 +53,8 @@ def _sections(report: SuiteReport, earlier: Sequence[SuiteReport]) -> Iterator[k
         yield kit.section("Baseline", kit.scrolling("Baseline", changes), kit.element("ul", *lines))
     yield case_section(report)
     yield kit.section("Criteria", kit.scrolling("Criteria", _criteria(report)))
+    if line := figures.repeated_line(report):
+        yield kit.section("Repeated texts", kit.element("p", f"{line}."))
     if report.result.metrics:
         yield kit.section("Metrics", kit.scrolling("Metrics", kit.table(*figures.metric_table(report))))
 

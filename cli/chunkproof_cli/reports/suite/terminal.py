@@ -85,6 +85,8 @@ def _print_figures(report: SuiteReport) -> None:
         print_table(head, lines)
     if report.approximation:
         print_line(figures.approximation_line(report.approximation))
+    if line := figures.repeated_line(report):
+        print_line(line)
     if found := list(figures.latency_rows(report)):
         print_title("Latency in milliseconds")
         print_table(figures.LATENCY_HEAD, found)

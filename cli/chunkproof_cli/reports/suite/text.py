@@ -29,6 +29,8 @@ def render_suite_text(report: SuiteReport) -> str:
         sections.append(_section("METRICS", *(_align(row) for row in (head, *rows))))
     if report.approximation:
         sections.append(_section("APPROXIMATION", figures.approximation_line(report.approximation)))
+    if line := figures.repeated_line(report):
+        sections.append(_section("REPEATED TEXTS", line))
     if latency := list(figures.latency_rows(report)):
         sections.append(_section("LATENCY (ms)", *(_align(row) for row in (figures.LATENCY_HEAD, *latency))))
     criteria = [
