@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -371,6 +372,55 @@ def test_an_interruption_leaves_a_file_that_resume_continues_from(
         other = chunkproof("suite", "run", write(GOOD), "--api", api.url, *resume)
         assert other.code == 2
         assert "is a report of another suite, or the cases have changed" in other.err
+
+
+@pytest.mark.parametrize("request_to_end", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_after_the_last_case_does_not_lose_the_report(
+    chunkproof: Command, write: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request_to_end: signal.Signals
+) -> None:
+    suite = write({"name": "c", "query_text": "q", "expected_doc_ids": ["a"]})
+    run_suite, write_reports = suite_run.run_suite, suite_run.write_reports
+
+    def run_and_signal(*given: Any, **options: Any) -> Any:
+        report = run_suite(*given, **options)
+        os.kill(os.getpid(), request_to_end)
+        return report
+
+    def signal_and_write(*given: Any) -> None:
+        os.kill(os.getpid(), request_to_end)
+        write_reports(*given)
+
+    monkeypatch.setattr(suite_run, "run_suite", run_and_signal)
+    monkeypatch.setattr(suite_run, "write_reports", signal_and_write)
+    with stub_api() as api:
+        run = chunkproof("suite", "run", suite, "--api", api.url, "--ignore-latency", "-o", tmp_path / "report.json")
+
+    assert run.code == 0
+    assert json.loads((tmp_path / "report.json").read_text("utf-8"))["complete"] is True
+
+
+def test_a_second_signal_does_not_lose_what_an_interrupted_run_leaves(
+    chunkproof: Command, write: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    suite = write(*({"name": f"c{n}", "query_text": f"q{n}", "expected_doc_ids": ["a"]} for n in range(3)))
+    write_reports = suite_run.write_reports
+
+    def signal_and_write(*given: Any) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        write_reports(*given)
+
+    def interrupt(_result: object) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(suite_run, "write_reports", signal_and_write)
+    monkeypatch.setattr(suite_run, "progress_bar", lambda *_: nullcontext(interrupt))
+    with stub_api() as api:
+        run = chunkproof("suite", "run", suite, "--api", api.url, "--jobs", "1", "-o", tmp_path / "report.json")
+
+    assert run.code == 130
+    assert "Interrupted after 1 of 3 cases" in run.err
+    statuses = json.loads((tmp_path / "report.json").read_text("utf-8"))["result"]["test_results"]
+    assert [case["status"] for case in statuses] == ["passed", "pending", "pending"]
 
 
 def test_two_interrupted_runs_of_one_suite_leave_a_file_each(

@@ -121,8 +121,15 @@ def test_anything_else_is_no_payload_path(path):
     assert problem.endswith(" is not a payload path: use names joined by dots")
 
 
+def test_a_name_of_more_than_a_thousand_characters_is_no_payload_path():
+    assert parse_filters({"n" * 1000: 1}) == (AnyOf("n" * 1000, (1,)),)
+    assert problems({"n" * 1001: 1}) == (
+        "filters." + "n" * 59 + "… is not a payload path: it has more than 1000 characters",
+    )
+
+
 def test_a_refused_name_is_shown_bounded_and_harmless():
-    assert problems({"\x1b[31m" + "n" * 1000: 1}) == (
+    assert problems({"\x1b[31m" + "n" * 900: 1}) == (
         "filters.�[31m" + "n" * 54 + "… is not a payload path: use names joined by dots",
     )
 

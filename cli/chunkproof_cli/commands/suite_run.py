@@ -3,7 +3,6 @@
 import logging
 import re
 import shlex
-import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
@@ -27,6 +26,7 @@ from chunkproof.suite.run import SERVER_JOBS, InterruptedRun, RunPlan, run_suite
 from chunkproof_cli.aws.suites import run_in_cloud
 from chunkproof_cli.commands.suite_source import choose_collection, pop_source, source_options
 from chunkproof_cli.files.objects import FileOrObject, source_name
+from chunkproof_cli.interrupts import Interrupts, handle_interrupts
 from chunkproof_cli.options import (
     Options,
     api_option,
@@ -216,20 +216,21 @@ def run(
     if baseline and earlier:
         selected = Selection(how["names"], how["tags"]).select(found.suite)
         check_baseline(found.suite.name, selected, earlier, baseline)
-    if stack:
-        collection = choose_collection(found, given)
-        report = run_in_cloud(stack, found.suite, source_name(source.path), collection)
-    else:
+    with nullcontext(Interrupts()) if stack else handle_interrupts() as interrupts:
         try:
-            report = _run_here(found, source_name(source.path), given, how, outputs)
+            if stack:
+                collection = choose_collection(found, given)
+                report = run_in_cloud(stack, found.suite, source_name(source.path), collection)
+            else:
+                report = _run_here(found, source_name(source.path), given, how, outputs, interrupts=interrupts)
         except NothingFailingError as nothing:
             print_json({"message": nothing.message}) if given.json else print_line(nothing.message)
             return
-    if ignore_latency:
-        report = report.without_latency()
-    if baseline and earlier:
-        report = compare(report, earlier, baseline, tolerate or 0)
-    write_reports(report, outputs)
+        if ignore_latency:
+            report = report.without_latency()
+        if baseline and earlier:
+            report = compare(report, earlier, baseline, tolerate or 0)
+        write_reports(report, outputs)
     if given.json:
         print_json(report)
     else:
@@ -244,7 +245,13 @@ def _set_limits(found: SuiteFile, limits: tuple[tuple[str, float], ...]) -> Suit
 
 
 def _run_here(
-    found: SuiteFile, source: str, given: Options, how: dict[str, Any], outputs: tuple[Path, ...]
+    found: SuiteFile,
+    source: str,
+    given: Options,
+    how: dict[str, Any],
+    outputs: tuple[Path, ...],
+    *,
+    interrupts: Interrupts,
 ) -> SuiteReport:
     selection = Selection(how["names"], how["tags"], how["failing"])
     searched = not how["retrievers"] or has_store(given)
@@ -263,9 +270,10 @@ def _run_here(
     )
     try:
         first, *others = choose_retrievers(how["retrievers"], how["mappings"])
-        report = _execute(plan, given, how, first)
+        report = _execute(plan, given, how, first, interrupts)
         for choice in others:
-            later = _execute(plan, given, how, choice)
+            interrupts.release()
+            later = _execute(plan, given, how, choice, interrupts)
             report = name_baseline(compare(later, report, Path(str(first.name)), how["tolerate"]), report)
         return report
     except InterruptedRun as stopped:
@@ -297,12 +305,12 @@ def _check_comparison_options(given: dict[str, Any]) -> None:
         raise click.UsageError(f"With --compare, {', '.join(refused)} cannot be given.")
 
 
-def _execute(plan: RunPlan, given: Options, how: dict[str, Any], choice: Choice) -> SuiteReport:
+def _execute(plan: RunPlan, given: Options, how: dict[str, Any], choice: Choice, interrupts: Interrupts) -> SuiteReport:
     quietly, exact = show_warnings_once("chunkproof.retrieval.search"), how["exact"]
     # What a retriever prints must not mix with the report.
     printed = redirect_stdout(sys.stderr) if choice.name else nullcontext()
     opened = open_choice(choice, given, plan.cases)
-    with _interrupt_on_sigterm(), quietly, printed, _report_retries(), opened as backend:
+    with quietly, printed, _report_retries(), opened as backend:
         plan = adapt_plan(plan, backend, how["jobs"], judge_latency=how["judge_latency"])
         exact_search = backend.search_exactly if isinstance(backend, LocalBackend) else None
         if exact and exact_search is None:
@@ -317,6 +325,7 @@ def _execute(plan: RunPlan, given: Options, how: dict[str, Any], choice: Choice)
                 exact_search=exact_search if exact else None,
                 on_result=lambda _: done(1),
                 diagnoser=make_diagnoser(backend, given, plan.source),
+                on_complete=interrupts.hold,
             )
 
 
@@ -352,20 +361,6 @@ def _report_retries() -> Iterator[None]:
         log.setLevel(level)
         if retries.count:
             print_note(f"{retries.count} failed calls were retried by the transport, each once")
-
-
-@contextmanager
-def _interrupt_on_sigterm() -> Iterator[None]:
-    """Treat SIGTERM as an interruption, like Ctrl-C."""
-
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _save_interrupted(report: SuiteReport, outputs: tuple[Path, ...], resumed: Path | None) -> None:

@@ -21,6 +21,9 @@ from chunkproof.errors import MAX_MESSAGES, InvalidParameterError
 from chunkproof.models.json import BODY, Faults, Path, display_name, format_path, has_lone_surrogate, read_json
 
 MAX_NAME = 255
+# Finding the name that resembles another one takes time in proportion to all of these.
+MAX_COMPARED_NAME = 100
+MAX_COMPARED_NAMES = 500
 # Several times as many as any request has.
 MAX_FIELDS = 100
 Item = TypeVar("Item")
@@ -229,8 +232,16 @@ def check_shown(name: str, shown: float, computed: float) -> None:
 
 def unknown_field(name: str, known: Sequence[str]) -> str:
     """Return the message for an unknown field, with the known one that it resembles."""
-    near = get_close_matches(name, known, n=1) if len(name) <= MAX_NAME else []
-    return f"{display_name(name)} is not a known field" + (f"; did you mean {near[0]}?" if near else "")
+    near = find_nearest(name, known)
+    return f"{display_name(name)} is not a known field" + (f"; did you mean {near}?" if near else "")
+
+
+def find_nearest(name: str, known: Sequence[str]) -> str | None:
+    """Return the known name that resembles this one, if any: names of usual length, and not too many, are compared."""
+    if len(name) > MAX_COMPARED_NAME:
+        return None
+    usual = [other for other in known[:MAX_COMPARED_NAMES] if len(other) <= MAX_COMPARED_NAME]
+    return next(iter(get_close_matches(name, usual, n=1)), None)
 
 
 def describe_error(detail: Any) -> str:

@@ -15,6 +15,7 @@ BOUNDS = ("gte", "gt", "lte", "lt")
 INT64 = 2**63
 MAX_CONDITIONS = 100
 MAX_VALUES = 1_000
+MAX_PATH_CHARS = 1_000
 # Beyond so many times the limits, filters are refused before each of their problems is described.
 CLOSELY = 10
 
@@ -167,6 +168,8 @@ def _conditions(value: Mapping[str, Any], path: Path, problems: Problems) -> Ite
                 yield Not(tuple(_conditions(wanted, here, problems)))
             else:
                 problems.add(here, "must be an object with at least one condition")
+        elif len(name) > MAX_PATH_CHARS:
+            problems.add(here, f"is not a payload path: it has more than {MAX_PATH_CHARS} characters")
         elif not is_payload_path(name):
             problems.add(here, "is not a payload path: use names joined by dots")
         elif isinstance(wanted, Mapping):

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from difflib import get_close_matches
+from itertools import islice
 
 from chunkproof.deadline import Deadline
 from chunkproof.errors import InvalidParameterError
+from chunkproof.models.base import find_nearest
 from chunkproof.models.filters import (
     Absent,
     All,
@@ -22,6 +23,9 @@ from chunkproof.retrieval.chunk_ids import SMALL_COLLECTION
 from chunkproof.retrieval.lookup import parse_point_id
 from chunkproof.retrieval.payload import PayloadMap, flatten, lies_in_json_string
 from chunkproof.retrieval.services import Sample, Services
+
+# Each may take calls to the store.
+MAX_EXPLAINED_FIELDS = 5
 
 
 def map_filters(
@@ -61,7 +65,8 @@ def find_absent_fields(
     """Yield a sentence for each field of the conditions that no point has, as far as that can be found out quickly."""
     sample, payloads = services.sample(collection, deadline), services.payloads_of(collection, deadline)
     names = sorted({name for payload in sample.payloads for name, _ in flatten(payload)})
-    for field in dict.fromkeys(condition.field for condition in fields_of(conditions) if condition.field != "chunk_id"):
+    fields = dict.fromkeys(condition.field for condition in fields_of(conditions) if condition.field != "chunk_id")
+    for field in islice(fields, MAX_EXPLAINED_FIELDS):
         paths = _paths_of(field, sample, payloads)
         is_list = "[" in field  # only the store reads paths into lists
         if is_list or any(payloads.stated(path, one) is not None for path in paths for one in sample.payloads):
@@ -74,8 +79,8 @@ def find_absent_fields(
         points = (
             f"No point of collection {collection}" if is_small else f"None of the first {len(sample.payloads)} points"
         )
-        near = get_close_matches(field, names, n=1)
-        yield f"{points} has the field {field}" + (f"; did you mean {near[0]}?" if near else "")
+        near = find_nearest(field, names)
+        yield f"{points} has the field {field}" + (f"; did you mean {near}?" if near else "")
 
 
 def _has_ids(sample: Sample, payloads: PayloadMap) -> bool:

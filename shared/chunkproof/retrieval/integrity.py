@@ -6,37 +6,35 @@ texts of kind `unicode_normalization` are equal after that normalization.
 
 import html
 import re
-import sys
 import unicodedata
 from collections.abc import Callable, Iterator
-from functools import cache
+from contextlib import suppress
 from hashlib import sha256
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 from chunkproof.models import Mismatch, MismatchKind, TextPosition
+from chunkproof.retrieval import text_blocks
+from chunkproof.retrieval.text_blocks import Budget, Form, NotNormalizableError, OutOfTimeError, are_equal
 
 Text = TypeVar("Text", str, bytes)
-Form = Literal["NFC", "NFD", "NFKC", "NFKD"]
 BEFORE, AFTER = 10, 30
 FORMS: tuple[Form, ...] = ("NFC", "NFD", "NFKC", "NFKD")
 # Single-byte codecs that UTF-8 is most often misread as; cp1252 as browsers and databases do it.
 CODECS = ("cp1252", "latin-1", "cp437", "cp850", "mac_roman", "cp1251", "iso8859-15")
 
 _INVISIBLE = re.compile("[\u00ad\u034f\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff]")
-# Normalizing sorts a run of n combining marks in n² steps. Languages need a few marks in a row, and Unicode's
-# stream-safe text format (UAX #15) allows 30; a text of nothing but longer runs would take minutes.
-LONG_RUN = 4
-STREAM_SAFE = 30
-MAX_SORTING_STEPS = 1_000_000
 _WHITESPACE = re.compile(r"\s+")
-_LINE_END = re.compile(r"\r\n?")
+NOT_SEARCHED = "the texts are too long to find the cause in the time that is left"
 
 
-def compare(stored: str, original: str) -> tuple[Mismatch, str] | None:
-    """Return None when the texts are equal, else the mismatch and a sentence about it."""
+def compare(stored: str, original: str, budget: Budget | None = None) -> tuple[Mismatch, str] | None:
+    """Return None when the texts are equal, else the mismatch and a sentence about it.
+
+    The budget limits the search for a cause: when it is used up, the kind is `different` and the sentence says so.
+    """
     if stored == original:
         return None
-    kind, details = _cause(stored, original)
+    kind, details = _cause(stored, original, budget or Budget())
     difference = first_difference(stored, original)
     return Mismatch(
         kind=kind,
@@ -50,16 +48,22 @@ def compare(stored: str, original: str) -> tuple[Mismatch, str] | None:
     ), details
 
 
-def compare_with_hash(stored: str, original_sha256: str) -> tuple[Mismatch, str] | None:
+def compare_with_hash(stored: str, original_sha256: str, budget: Budget | None = None) -> tuple[Mismatch, str] | None:
     """Compare with the hash of the original.
 
-    The usual damage is undone and hashed again, which can still find the original and with it the cause.
+    The usual damage is undone and hashed again, which can still find the original and with it the cause, as far as
+    the budget allows.
     """
     if digest(stored) == original_sha256:
         return None
-    for candidate in possible_originals(stored):
-        if digest(candidate) == original_sha256:
-            return compare(stored, candidate)
+    budget = budget or Budget()
+    details = "The SHA-256 of the stored text differs from the original's"
+    try:
+        for candidate in possible_originals(stored, budget):
+            if digest(candidate) == original_sha256:
+                return compare(stored, candidate, budget)
+    except OutOfTimeError:
+        details = f"{details}; {NOT_SEARCHED}"
     return Mismatch(
         kind=MismatchKind.EMPTY if not stored else MismatchKind.DIFFERENT,
         first_difference=None,
@@ -69,7 +73,7 @@ def compare_with_hash(stored: str, original_sha256: str) -> tuple[Mismatch, str]
         original_bytes=None,
         stored_sha256=digest(stored),
         original_sha256=original_sha256,
-    ), "Stored text is empty" if not stored else "The SHA-256 of the stored text differs from the original's"
+    ), "Stored text is empty" if not stored else details
 
 
 def digest(text: str) -> str:
@@ -102,72 +106,56 @@ def _excerpt(text: str, char: int) -> str:
     return ("…" if start else "") + text[start:end] + ("…" if end < len(text) else "")
 
 
-def _cause(stored: str, original: str) -> tuple[MismatchKind, str]:
+def _cause(stored: str, original: str, budget: Budget) -> tuple[MismatchKind, str]:
     if not stored:
         return MismatchKind.EMPTY, f"Stored text is empty; the original has {len(original)} characters"
-    for kind, explain in _CAUSES:
-        if details := explain(stored, original):
-            return kind, details
+    addition = ""
+    try:
+        for kind, explain in _CAUSES:
+            if details := explain(stored, original, budget):
+                return kind, details
+    except OutOfTimeError:
+        if details := _truncation(stored, original, budget):
+            return MismatchKind.TRUNCATED, details
+        if details := _extension(stored, original, budget):
+            return MismatchKind.EXTENDED, details
+        addition = f"; {NOT_SEARCHED}"
     position = first_difference(stored, original)
     return MismatchKind.DIFFERENT, (
         f"Stored text differs from line {position.line}, column {position.column} on "
-        f"({len(stored)} characters, the original has {len(original)})"
+        f"({len(stored)} characters, the original has {len(original)}){addition}"
     )
 
 
-@cache
-def _long_runs() -> re.Pattern[str]:
-    """Match a long run of combining marks (non-starters, according to Python's Unicode database)."""
-    marks = [
-        char
-        for char in map(chr, range(sys.maxunicode + 1))
-        if unicodedata.combining(char)
-        or (unicodedata.decomposition(char) and unicodedata.combining(unicodedata.normalize("NFKD", char)[0]))
-    ]
-    return re.compile(f"[{''.join(marks)}]{{{LONG_RUN},}}")
+def _normalization(stored: str, original: str, budget: Budget) -> str | None:
+    forms = _equal_forms("NFC", stored, original, budget)
+    return f"Unicode normalization differs: {forms}" if forms else None
 
 
-def shorten_runs(text: str) -> str:
-    """Return the text with at most 30 combining marks in a row, so that normalizing it takes linear time."""
-    return text if text.isascii() else _long_runs().sub(lambda run: run[0][:STREAM_SAFE], text)
+def _compatibility(stored: str, original: str, budget: Budget) -> str | None:
+    forms = _equal_forms("NFKC", stored, original, budget)
+    return f"Unicode compatibility normalization differs: {forms}" if forms else None
 
 
-def _can_normalize(text: str) -> bool:
-    """Whether normalizing takes time in proportion to the length of the text."""
-    if text.isascii():
-        return True
-    steps = 0
-    for run in _long_runs().finditer(text):
-        steps += (run.end() - run.start()) ** 2
-        if steps > MAX_SORTING_STEPS:
-            return False
-    return True
-
-
-def _normalization(stored: str, original: str) -> str | None:
-    if not (_can_normalize(stored) and _can_normalize(original)):
+def _equal_forms(form: Form, stored: str, original: str, budget: Budget) -> str | None:
+    """Name the forms of two texts that normalizing makes equal."""
+    if stored.isascii() and original.isascii():
         return None
-    if unicodedata.normalize("NFC", stored) != unicodedata.normalize("NFC", original):
-        return None
-    return f"Unicode normalization differs: stored is {_form(stored)}, the original {_form(original)}"
+    try:
+        if are_equal(text_blocks.normalize(form, stored), text_blocks.normalize(form, original), budget):
+            return f"stored is {_form(stored, budget)}, the original {_form(original, budget)}"
+    except NotNormalizableError:
+        pass
+    return None
 
 
-def _compatibility(stored: str, original: str) -> str | None:
-    if not (_can_normalize(stored) and _can_normalize(original)):
-        return None
-    if unicodedata.normalize("NFKC", stored) != unicodedata.normalize("NFKC", original):
-        return None
-    forms = f"stored is {_form(stored)}, the original {_form(original)}"
-    return f"Unicode compatibility normalization differs: {forms}"
-
-
-def _form(text: str) -> str:
-    forms = [form for form in FORMS if unicodedata.is_normalized(form, text)]
+def _form(text: str, budget: Budget) -> str:
+    forms = [form for form in FORMS if text_blocks.is_normalized(form, text, budget)]
     return " and ".join(forms) if forms else "in no normal form"
 
 
-def _line_endings(stored: str, original: str) -> str | None:
-    if _LINE_END.sub("\n", stored) != _LINE_END.sub("\n", original):
+def _line_endings(stored: str, original: str, budget: Budget) -> str | None:
+    if not are_equal(text_blocks.unify_line_ends(stored), text_blocks.unify_line_ends(original), budget):
         return None
     return f"Line endings differ: stored has {_endings(stored)}, the original {_endings(original)}"
 
@@ -183,8 +171,8 @@ def remove_invisible(text: str) -> str:
     return text if text.isascii() else _INVISIBLE.sub("", text)
 
 
-def _invisible(stored: str, original: str) -> str | None:
-    if _INVISIBLE.sub("", stored) != _INVISIBLE.sub("", original):
+def _invisible(stored: str, original: str, budget: Budget) -> str | None:
+    if not are_equal(text_blocks.remove(_INVISIBLE, stored), text_blocks.remove(_INVISIBLE, original), budget):
         return None
     return f"Invisible characters differ: stored has {_invisibles(stored)}, the original {_invisibles(original)}"
 
@@ -195,8 +183,8 @@ def _invisibles(text: str) -> str:
     return f"{len(found)} ({', '.join(names[:3])}{', …' if len(names) > 3 else ''})" if found else "none"
 
 
-def _whitespace(stored: str, original: str) -> str | None:
-    if _WHITESPACE.sub("", stored) != _WHITESPACE.sub("", original):
+def _whitespace(stored: str, original: str, budget: Budget) -> str | None:
+    if not are_equal(text_blocks.remove(_WHITESPACE, stored), text_blocks.remove(_WHITESPACE, original), budget):
         return None
     for text, longer, whose in ((stored, original, "the original"), (original, stored, "the stored text")):
         if longer in (f"{text}\n", f"{text}\r\n"):
@@ -207,68 +195,54 @@ def _whitespace(stored: str, original: str) -> str | None:
     return f"Whitespace differs: stored has {kept} whitespace characters, the original {wanted}"
 
 
-def _case(stored: str, original: str) -> str | None:
+def _case(stored: str, original: str, budget: Budget) -> str | None:
     # Not casefold, which equates ß and ss; upper() turns ß into SS, which is a change of case.
-    changed = (
-        original.upper(),
-        original.lower(),
-        original.title(),
-        original.capitalize(),
-        original.swapcase(),
-    )
-    return "Only upper and lower case differ" if stored.lower() == original.lower() or stored in changed else None
+    budget.spend(len(stored) + len(original))
+    if stored.lower() == original.lower():
+        return "Only upper and lower case differ"
+    for change in (str.upper, str.lower, str.title, str.capitalize, str.swapcase):
+        budget.spend(len(original))
+        if stored == change(original):
+            return "Only upper and lower case differ"
+    return None
 
 
-def _html(stored: str, original: str) -> str | None:
-    plain_stored, plain_original = unescape_html(stored), unescape_html(original)
-    if plain_stored == original:
+def _html(stored: str, original: str, budget: Budget) -> str | None:
+    unescape = text_blocks.unescape
+    if are_equal(unescape(stored), text_blocks.blocks(original), budget):
         return "Stored text is HTML-escaped"
-    if stored == plain_original:
+    if are_equal(text_blocks.blocks(stored), unescape(original), budget):
         return "Stored text has the original's HTML entities replaced"
-    if plain_stored == plain_original:
+    if are_equal(unescape(stored), unescape(original), budget):
         return "Stored text and original are HTML-escaped differently"
     return None
 
 
-def unescape_html(text: str) -> str:
-    """Return the text with its HTML entities decoded."""
-    try:
-        return html.unescape(text)
-    except ValueError:  # a character reference of thousands of digits
-        return text
+def _mojibake(stored: str, original: str, budget: Budget) -> str | None:
+    misread = text_blocks.misread
 
+    def is_stored(blocks: Iterator[str]) -> bool:
+        return are_equal(blocks, text_blocks.blocks(stored), budget)
 
-def _mojibake(stored: str, original: str) -> str | None:
     for codec in CODECS:
-        if _misread(original, codec) == stored:
-            return f"Stored text is the original's UTF-8 read as {codec}"
-        if _misread(stored, codec) == original:
-            return f"The original is UTF-8 read as {codec}; the stored text was repaired"
+        with suppress(UnicodeDecodeError):
+            if is_stored(misread(original, codec)):
+                return f"Stored text is the original's UTF-8 read as {codec}"
+        with suppress(UnicodeDecodeError):
+            if are_equal(misread(stored, codec), text_blocks.blocks(original), budget):
+                return f"The original is UTF-8 read as {codec}; the stored text was repaired"
     for codec in ("ascii", *CODECS):
-        if original.encode().decode(codec, "replace") == stored:
+        if is_stored(misread(original, codec, "replace")):
             return f"Stored text is the original's UTF-8 read as {codec}, with � for what it lacks"
-        if original.encode(codec, "replace").decode(codec) == stored:
+        if is_stored(text_blocks.squeeze_through(original, codec)):
             return f"Stored text went through {codec}, with ? for what it lacks"
     return None
 
 
-def _misread(text: str, codec: str) -> str | None:
-    if codec == "cp1252":
-        return text.encode().decode("latin-1").translate(_CP1252)
-    try:
-        return text.encode().decode(codec)
-    except UnicodeDecodeError:
-        return None
+_FROM_CP1252 = {ord(char): byte for byte, char in text_blocks.CP1252.items()}
 
 
-# Bytes that cp1252 leaves undefined come out as the control characters of latin-1.
-_CP1252 = {byte: bytes([byte]).decode("cp1252", "ignore") or chr(byte) for byte in range(0x80, 0xA0)}
-
-
-_FROM_CP1252 = {ord(char): byte for byte, char in _CP1252.items()}
-
-
-def _truncation(stored: str, original: str) -> str | None:
+def _truncation(stored: str, original: str, _budget: Budget) -> str | None:
     if original.startswith(stored):
         return f"Stored text truncated: {len(stored)} of {len(original)} characters kept"
     if original.endswith(stored):
@@ -276,7 +250,7 @@ def _truncation(stored: str, original: str) -> str | None:
     return None
 
 
-def _extension(stored: str, original: str) -> str | None:
+def _extension(stored: str, original: str, _budget: Budget) -> str | None:
     if stored.startswith(original):
         return f"Stored text extended: {len(stored) - len(original)} characters after the original's {len(original)}"
     if stored.endswith(original):
@@ -285,7 +259,7 @@ def _extension(stored: str, original: str) -> str | None:
 
 
 # Specific causes before general ones: a lost trailing newline is also a truncation, but not the other way round.
-_CAUSES: tuple[tuple[MismatchKind, Callable[[str, str], str | None]], ...] = (
+_CAUSES: tuple[tuple[MismatchKind, Callable[[str, str, Budget], str | None]], ...] = (
     (MismatchKind.UNICODE_NORMALIZATION, _normalization),
     (MismatchKind.LINE_ENDINGS, _line_endings),
     (MismatchKind.INVISIBLE_CHARACTERS, _invisible),
@@ -299,26 +273,28 @@ _CAUSES: tuple[tuple[MismatchKind, Callable[[str, str], str | None]], ...] = (
 )
 
 
-def possible_originals(stored: str) -> Iterator[str]:
+def possible_originals(stored: str, budget: Budget | None = None) -> Iterator[str]:
     """Yield what the text was before the usual damage, if it has any."""
-    if _can_normalize(stored):
-        yield from (unicodedata.normalize(form, stored) for form in FORMS)
-    yield from (_LINE_END.sub("\n", stored), _LINE_END.sub("\n", stored).replace("\n", "\r\n"))
-    yield from (
-        stored.strip(),
-        stored.rstrip("\r\n"),
-        stored + "\n",
-        stored + "\r\n",
-        stored + " ",
-        " " + stored,
-    )
-    yield from ("\ufeff" + stored, stored.removeprefix("\ufeff"), _INVISIBLE.sub("", stored))
-    yield from (unescape_html(stored), html.escape(stored), html.escape(stored, quote=False))
+    budget = budget or Budget()
+
+    def whole(changed: Iterator[str]) -> str:
+        return text_blocks.join(changed, budget)
+
+    for form in FORMS:
+        with suppress(NotNormalizableError):
+            yield whole(text_blocks.normalize(form, stored))
+    with_lf = whole(text_blocks.unify_line_ends(stored))
+    yield from (with_lf, with_lf.replace("\n", "\r\n"))
+    yield from (stored.strip(), stored.rstrip("\r\n"))
+    yield from (stored + "\n", stored + "\r\n", stored + " ", " " + stored)
+    yield from ("\ufeff" + stored, stored.removeprefix("\ufeff"))
+    yield whole(text_blocks.remove(_INVISIBLE, stored))
+    yield whole(text_blocks.unescape(stored))
+    yield from (html.escape(stored), html.escape(stored, quote=False))
     for codec in CODECS:
-        try:
+        budget.spend(len(stored))
+        with suppress(UnicodeError):
             yield _reread(stored, codec).decode()
-        except UnicodeError:
-            continue
 
 
 def _reread(text: str, codec: str) -> bytes:

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from hashlib import sha256
 from heapq import nsmallest
 
-from chunkproof.retrieval.integrity import remove_invisible, shorten_runs, unescape_html
+from chunkproof.retrieval.integrity import remove_invisible
+from chunkproof.retrieval.text_blocks import shorten_runs, unescape_html
 
 # Words, or characters where words are not separated, of one shingle.
 SHINGLE_WORDS = 4

@@ -25,6 +25,7 @@ from chunkproof.retrieval.integrity import compare, compare_with_hash
 from chunkproof.retrieval.lookup import Lookup, find_point, find_points
 from chunkproof.retrieval.payload import Chunk, PayloadMap
 from chunkproof.retrieval.services import Services
+from chunkproof.retrieval.text_blocks import Budget
 from chunkproof.trace import RequestTrace, State
 
 MAX_TITLE = 500
@@ -42,12 +43,13 @@ class _TextCheck:
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """How the chunks of a collection are read, and whether their metadata can fail a validation."""
+    """How the chunks of a collection are read and judged; `budget` limits the search for causes."""
 
     payloads: PayloadMap
     hashes: Hashes
     strict: bool
     retrieval_ms: float
+    budget: Budget
 
 
 def validate_chunk(
@@ -60,7 +62,7 @@ def validate_chunk(
     with trace.stage("search", State.SEARCHED) as watch:
         point = find_point(request.chunk_id, collection, services=services, deadline=deadline)
         payloads, hashes = services.payloads_of(collection, deadline), services.hashes(collection, deadline)
-    result = _validate(request, point, _Reading(payloads, hashes, request.strict, watch.ms()))
+    result = _validate(request, point, _Reading(payloads, hashes, request.strict, watch.ms(), Budget(deadline)))
     trace.matches = result.matches
     trace.mismatch_kind = result.mismatch.kind if result.mismatch else None
     return result
@@ -77,7 +79,7 @@ def validate_chunks(
         wanted = [chunk.chunk_id for chunk in request.chunks]
         found = find_points(wanted, collection, services=services, deadline=deadline)
         payloads, hashes = services.payloads_of(collection, deadline), services.hashes(collection, deadline)
-    reading = _Reading(payloads, hashes, request.strict, watch.ms())
+    reading = _Reading(payloads, hashes, request.strict, watch.ms(), Budget(deadline))
     results = tuple(_validate_one(chunk, found, reading) for chunk in request.chunks)
     passed = sum(one.result is not None and one.result.validation_passed for one in results)
     errors = sum(one.result is None for one in results)
@@ -103,7 +105,7 @@ def _validate_one(request: ChunkOriginal, found: Lookup, reading: _Reading) -> C
 
 def _validate(request: ChunkOriginal, point: Point, reading: _Reading) -> ValidationResult:
     chunk = reading.payloads.chunk_of(point)
-    text = _check_text(chunk.text, request)
+    text = _check_text(chunk.text, request, reading.budget)
     proofs = [text.check, _check_content_hash(chunk, reading.hashes)]
     if text.matches is None:
         proofs.append(_check_id_hash(chunk, reading.hashes.chunk_id))
@@ -129,11 +131,11 @@ def _validate(request: ChunkOriginal, point: Point, reading: _Reading) -> Valida
     )
 
 
-def _check_text(stored: str, request: ChunkOriginal) -> _TextCheck:
+def _check_text(stored: str, request: ChunkOriginal, budget: Budget) -> _TextCheck:
     if request.original_text is not None:
-        found = compare(stored, request.original_text)
+        found = compare(stored, request.original_text, budget)
     elif request.original_sha256 is not None:
-        found = compare_with_hash(stored, request.original_sha256)
+        found = compare_with_hash(stored, request.original_sha256, budget)
     else:
         return _TextCheck(
             Check(name="text", passed=None, details="No original was given")

@@ -3,7 +3,7 @@
 import re
 import unicodedata
 
-from chunkproof.retrieval.integrity import shorten_runs
+from chunkproof.retrieval.text_blocks import shorten_runs
 
 # Scripts without spaces between words.
 _UNSPACED = ("CJK", "HIRAGANA", "KATAKANA", "HALFWIDTH KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR")

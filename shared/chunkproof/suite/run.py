@@ -1,6 +1,6 @@
 """Run a suite: inspect its collections, run its cases, judge the criteria, write the report."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from uuid import uuid4
@@ -99,12 +99,14 @@ def run_suite(
     exact_search: Search | None = None,
     on_result: OnResult | None = None,
     diagnoser: Diagnoser | None = None,
+    on_complete: Callable[[], None] = lambda: None,
 ) -> SuiteReport:
     """Run every case, judge the criteria and diagnose the failed cases.
 
-    A collection that does not exist is raised at once; a store that is down leaves every case in error.
+    A collection that does not exist is raised at once; a store that is down leaves every case in error. An
+    interruption before `on_complete` is called raises `InterruptedRun` with the report so far.
     """
-    return _SuiteRun(plan, backend, exact_search, on_result, diagnoser).report()
+    return _SuiteRun(plan, backend, exact_search, on_result, diagnoser).report(on_complete)
 
 
 class _SuiteRun:
@@ -126,7 +128,7 @@ class _SuiteRun:
         self._repeats: list[CaseRunner] = []
         self._inspection = Inspection("failed", CollectionStats())
 
-    def report(self) -> SuiteReport:
+    def report(self, on_complete: Callable[[], None]) -> SuiteReport:
         try:
             inspected = self._plan.cases if self._plan.has_collection else ()
             self._inspection = inspect_collections(inspected, self._backend)
@@ -138,7 +140,9 @@ class _SuiteRun:
                 self._repeat()
                 if self._diagnoser:
                     self._first.results = self._diagnoser.diagnose(self._first.results)
-            return self._build_report(complete=True)
+            report = self._build_report(complete=True)
+            on_complete()
+            return report
         except KeyboardInterrupt:
             raise InterruptedRun(self._build_report(complete=False)) from None
 
