@@ -25,6 +25,8 @@ SUMMARIES = {
     "collection": "Show what the collection NAME holds and how its payloads are read.",
     "suite": "Test what a collection returns: run, check, start or publish a suite of cases.",
     "report": "Render the canonical report FILE of a suite or an audit in other formats.",
+    "why": "Find out why an expected chunk is not among the results of TEXT, and what would bring it back.",
+    "snapshot": "Keep what a collection holds now, to find out later what changed and what it cost.",
     "manifest": "Write a manifest of what should be stored, for `chunkproof audit`.",
     "audit": "Compare every chunk of MANIFEST with what is stored, byte for byte, and list what else is stored.",
     "serve": "Run the Lambda handlers behind a local HTTP gateway, with Swagger UI at /docs.",

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from chunkproof.errors import VectorStoreUnavailableError
-from chunkproof.suite.outcome import Cause, Diagnosis
+from chunkproof.suite.outcome import Diagnosis
 from chunkproof.suite.report import SuiteReport
 from chunkproof.suite.run import RunPlan, run_suite
+from chunkproof.why.report import Cause
 from chunkproof_cli.reports.suite import FORMATS, write_reports
 from chunkproof_cli.reports.suite.case_table import UNFOLDED_WHEN_PASSED
 from chunkproof_cli.suites.compare import compare

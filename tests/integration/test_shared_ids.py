@@ -14,7 +14,7 @@ from chunkproof.clients.qdrant.store import QdrantStore
 from chunkproof.deadline import Deadline
 from chunkproof.errors import AmbiguousIdError
 from chunkproof.retrieval.services import SAMPLE_POINTS, Services
-from chunkproof.suite.ids import ids_of
+from chunkproof.why.ids import ids_of
 from chunkproof_cli.commands.manifest import snapshot, write_manifest
 from chunkproof_cli.suites.starter import build_starter
 

@@ -16,8 +16,9 @@ from chunkproof.runtime.local import local_backend
 from chunkproof.suite.case_runner import run_case
 from chunkproof.suite.diagnosis import MAX_CASES, Diagnoser
 from chunkproof.suite.evidence import ApiEvidence, VectorFit
-from chunkproof.suite.outcome import Cause, Diagnosis, TestStatus
+from chunkproof.suite.outcome import Diagnosis, TestStatus
 from chunkproof.suite.store_evidence import collect_evidence
+from chunkproof.why.report import Cause
 from chunkproof_cli.main import cli
 
 from support.chunks import fill, make_services

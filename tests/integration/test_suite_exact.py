@@ -12,10 +12,11 @@ from chunkproof.clients.qdrant.store import QdrantStore
 from chunkproof.deadline import Deadline
 from chunkproof.runtime.local import local_backend
 from chunkproof.suite.diagnosis import Diagnoser
-from chunkproof.suite.outcome import Cause, TestStatus
+from chunkproof.suite.outcome import TestStatus
 from chunkproof.suite.report import SuiteReport
 from chunkproof.suite.run import RunPlan, run_suite
 from chunkproof.suite.store_evidence import collect_evidence
+from chunkproof.why.report import Cause
 from chunkproof_cli.reports.suite.figures import explain_result
 
 from support.chunks import make_services

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from chunkproof.errors import InvalidParameterError, VectorStoreUnavailableError
 from chunkproof.suite.comparison import Comparison, Gate
-from chunkproof.suite.outcome import Cause, Diagnosis
+from chunkproof.suite.outcome import Diagnosis
 from chunkproof.suite.report import SuiteReport, read_report
 from chunkproof.suite.run import RunPlan, run_suite
+from chunkproof.why.report import Cause
 from chunkproof_cli.reports.suite import FORMATS
 from chunkproof_cli.suites.compare import CHANCE, LEAST_CHANGES, Tolerance, chance_margin, compare
 

@@ -18,9 +18,10 @@ from chunkproof.models import RetrievalResponse
 from chunkproof.suite import case_runner
 from chunkproof.suite.case_runner import GIVE_UP_AFTER, CaseRunner, run_case
 from chunkproof.suite.diagnosis import Diagnoser
-from chunkproof.suite.outcome import Cause, TestCaseResult, TestStatus
+from chunkproof.suite.outcome import TestCaseResult, TestStatus
 from chunkproof.suite.report import SuiteReport
 from chunkproof.suite.run import InterruptedRun, RunPlan, run_suite
+from chunkproof.why.report import Cause
 from chunkproof_cli.api_client import rebuild_error
 
 from support.suites import Answer, Backend, answer, case, chunk, suite

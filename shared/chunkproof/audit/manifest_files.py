@@ -91,7 +91,7 @@ def _decompress(stream: IO[bytes]) -> Any:
     if magic.startswith(GZIP_MAGIC):
         return gzip.open(stream, "rb")
     if magic == ZSTD_MAGIC:
-        return _import_zstd().open(stream, "rb")
+        return import_zstd().open(stream, "rb")
     return nullcontext(stream)
 
 
@@ -117,13 +117,14 @@ def _compress(target: IO[bytes], suffix: str) -> Any:
         # Without a date and a name, the same chunks always make the same file.
         return gzip.GzipFile("", "wb", compresslevel=6, fileobj=target, mtime=0)
     if suffix in (".zst", ".zstd"):
-        return _import_zstd().open(target, "wb")
+        return import_zstd().open(target, "wb")
     return nullcontext(target)
 
 
-def _import_zstd() -> Any:
+def import_zstd() -> Any:
+    """Return the module for zstd: Python's own from 3.14 on."""
     try:
-        from compression import zstd  # Python 3.14 has it
+        from compression import zstd
     except ImportError:
         from backports import zstd
     return zstd

@@ -59,9 +59,9 @@ class Reader:
         except (UnavailableError, RateLimitedError):
             return self.services.payloads
 
-    def pages(self, start: PointId | None) -> Iterator[Page]:
+    def pages(self, start: PointId | None, with_vector: str | None = None) -> Iterator[Page]:
         """Yield the collection from this point on; a thread reads a page or two ahead."""
-        with closing(_read_ahead(self._pages(start), self._stopped)) as pages:
+        with closing(_read_ahead(self._pages(start, with_vector), self._stopped)) as pages:
             yield from pages
 
     def fetch(self, ids: Sequence[PointId], with_vector: str | None = None) -> dict[PointId, Point]:
@@ -115,23 +115,25 @@ class Reader:
             self._fast_fields = (None if description.points_count <= SMALL_COLLECTION else indexed,)
         return self._fast_fields[0]
 
-    def _pages(self, start: PointId | None) -> Iterator[Page]:
+    def _pages(self, start: PointId | None, with_vector: str | None) -> Iterator[Page]:
         while True:
-            page = self.retry(self._next_page, start)
+            page = self.retry(partial(self._next_page, with_vector=with_vector), start)
             yield page
             if page.next_id is None:
                 return
             start = page.next_id
 
-    def _next_page(self, start: PointId | None) -> Page:
+    def _next_page(self, start: PointId | None, with_vector: str | None) -> Page:
         try:
-            page = self.services.store.scroll(self.collection, Deadline(CALL_MS), limit=self._page_size, start=start)
+            page = self.services.store.scroll(
+                self.collection, Deadline(CALL_MS), limit=self._page_size, start=start, with_vector=with_vector
+            )
         except (ResponseTooLargeError, VectorStoreTimeoutError):
             if self._page_size == 1:
                 raise
             # Chunks may be a megabyte each: a whole page of them does not fit into a response.
             self._page_size = max(1, self._page_size // 4)
-            return self._next_page(start)
+            return self._next_page(start, with_vector)
         self._page_size = min(PAGE_SIZE, self._page_size * 2)
         return page
 

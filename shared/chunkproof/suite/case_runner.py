@@ -14,7 +14,6 @@ from chunkproof.errors import ChunkproofError, InternalError, RateLimitedError, 
 from chunkproof.models import RetrievalResponse, SearchResult
 from chunkproof.models.response import ForeignResult
 from chunkproof.suite.cases import TestCase
-from chunkproof.suite.ids import ids_of
 from chunkproof.suite.judge import find_unmet, match_judged_ids, measure_case
 from chunkproof.suite.outcome import (
     Approximation,
@@ -24,6 +23,7 @@ from chunkproof.suite.outcome import (
     TestStatus,
     Unmet,
 )
+from chunkproof.why.ids import ids_of
 
 Search = Callable[[dict[str, Any]], RetrievalResponse]
 OnResult = Callable[[TestCaseResult], None]

@@ -10,7 +10,8 @@ from chunkproof.errors import ChunkproofError
 from chunkproof.suite.case_runner import call_backend
 from chunkproof.suite.evidence import Evidence, Ranking
 from chunkproof.suite.judge import SHOWN_IDS, find_low_scores
-from chunkproof.suite.outcome import CaseTiming, Cause, Diagnosis, RetrievedChunk, TestCaseResult, TestStatus
+from chunkproof.suite.outcome import CaseTiming, Diagnosis, RetrievedChunk, TestCaseResult, TestStatus
+from chunkproof.why.report import Cause
 
 # Each costs a few searches; with more failures than this, all of them probably have the same cause.
 MAX_CASES = 100

@@ -14,7 +14,7 @@ from chunkproof.models import SearchResult, ValidationResult
 from chunkproof.retrieval.backend import Backend
 from chunkproof.retrieval.vectors import SIMILAR
 from chunkproof.suite.cases import TestCase
-from chunkproof.suite.ids import ID_FIELDS, ids_of
+from chunkproof.why.ids import ID_FIELDS, ids_of
 
 # Of a document with more chunks, only the first ones are examined.
 MAX_CHUNKS = 20

@@ -5,10 +5,10 @@ from typing import TypeVar
 
 from chunkproof.models import SearchResult
 from chunkproof.suite.cases import TestCase
-from chunkproof.suite.ids import ids_of
 from chunkproof.suite.keywords import contains
 from chunkproof.suite.metrics import evaluate
 from chunkproof.suite.outcome import RetrievedChunk
+from chunkproof.why.ids import ids_of
 
 SHOWN_IDS = 5
 

@@ -21,8 +21,8 @@ from chunkproof.retrieval.pages import read_page
 from chunkproof.retrieval.payload import PayloadMap
 from chunkproof.retrieval.services import Services
 from chunkproof.suite.cases import TestCase
-from chunkproof.suite.ids import ID_FIELDS, ids_of, stored_forms
 from chunkproof.suite.problems import Problem
+from chunkproof.why.ids import ID_FIELDS, ids_of, stored_forms
 
 PAGE = 200
 

@@ -10,6 +10,7 @@ from chunkproof.models.base import AS_STORED, Items, Milliseconds
 from chunkproof.models.retrieval_result import RetrievalResult
 from chunkproof.retrieval.integrity import digest
 from chunkproof.suite.cases import TestCase
+from chunkproof.why.report import Cause
 
 EXCERPT_CHARS = 200
 
@@ -112,24 +113,6 @@ class Approximation(Model):
     missed_by_index: tuple[str, ...] = Field(
         (), description="Expected ids that only the exact search found within top_k"
     )
-
-
-class Cause(StrEnum):
-    """Why an expectation is not met."""
-
-    NOT_IN_COLLECTION = "not in collection"
-    TEXT_CHANGED = "text changed"
-    UNREADABLE = "unreadable"
-    FILTERED_OUT = "filtered out"
-    MISSED_BY_INDEX = "missed by index"
-    MISSED_BY_RETRIEVER = "missed by retriever"
-    STALE_VECTOR = "stale vector"
-    BEYOND_TOP_K = "beyond top_k"
-    BELOW_THRESHOLD = "below threshold"
-    KEYWORD_MISSING = "keyword missing"
-    UNWANTED_RESULT = "unwanted result"
-    TOO_SLOW = "too slow"
-    NOT_LOOKED_INTO = "not looked into"
 
 
 class Diagnosis(Model):

@@ -19,7 +19,7 @@ from chunkproof.retrieval.search import search
 from chunkproof.retrieval.vectors import cosine_with_text
 from chunkproof.suite.cases import TestCase
 from chunkproof.suite.evidence import MAX_CHUNKS, ApiEvidence, Evidence, Ranking, VectorFit
-from chunkproof.suite.ids import ID_FIELDS, stored_forms
+from chunkproof.why.ids import ID_FIELDS, stored_forms
 
 # How many chunks the usual cosine of a collection is the median of.
 COMPARED_CHUNKS = 8

@@ -6,7 +6,8 @@ from chunkproof.models.chunk import SourceMetadata
 from chunkproof.models.filters import Scalar
 
 # The most specific first.
-ID_FIELDS = ("chunk_id", "document_id", "url")
+DOCUMENT_FIELDS = ("document_id", "url")
+ID_FIELDS = ("chunk_id", *DOCUMENT_FIELDS)
 # Longer ones do not fit into the 64-bit integers of a payload.
 MAX_DIGITS = 18
 

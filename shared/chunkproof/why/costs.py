@@ -1,0 +1,109 @@
+"""What a change costs, and the command that makes it."""
+
+import shlex
+from collections.abc import Sequence
+from typing import Any
+
+from chunkproof.deadline import Stopwatch
+from chunkproof.models import SearchQuery
+from chunkproof.models.filters import format_filters
+from chunkproof.why.changes import Change
+from chunkproof.why.replay import Replay
+from chunkproof.why.report import Cause
+from chunkproof.why.scenario import Outcome
+from chunkproof.why.wording import Commands
+
+# What the search itself is changed for; the others change what is stored.
+OF_THE_SEARCH = frozenset((Cause.FILTERED_OUT, Cause.BELOW_THRESHOLD, Cause.BEYOND_TOP_K))
+
+FIXED_COSTS: dict[Cause | None, str] = {
+    Cause.FIELD_RENAMED: "one payload to write",
+    Cause.VALUE_CHANGED: "one payload to write",
+    Cause.ID_CHANGED: "the expectation to update",
+    Cause.UNREADABLE: "one payload to write, or CHUNKPROOF_PAYLOAD_MAP to set",
+}
+
+
+class Costs:
+    """Estimates costs with the store: points that a filter leaves out, the time of an exact search."""
+
+    def __init__(self, replay: Replay, query: SearchQuery, commands: Commands) -> None:
+        self._replay = replay
+        self._query = query
+        self._commands = commands
+
+    def estimate(self, change: Change, outcome: Outcome) -> str:
+        """Say what a change costs."""
+        if change.undoes in FIXED_COSTS:
+            return FIXED_COSTS[change.undoes]
+        if change.undoes is Cause.FILTERED_OUT:
+            return self._cost_of_filter(change)
+        if change.undoes is Cause.MISSED_BY_INDEX:
+            return self._cost_of_index()
+        if change.undoes is Cause.BELOW_THRESHOLD:
+            ranked = self._replay.ranking(tuple(self._query.filters)).points
+            more = sum((outcome.score or 0) <= p.score < self._query.similarity_threshold for p in ranked)
+            return f"up to {more:,} more results pass at {_round_down(outcome.score or 0.0):g}"
+        if change.undoes is Cause.BEYOND_TOP_K:
+            return f"{(outcome.rank or 0) - self._query.top_k:,} more results in each response"
+        if change.undoes is Cause.DUPLICATES:
+            distinct = self._replay.distinct(tuple(self._query.filters), 0, frozenset())
+            return f"{len(distinct.duplicates):,} near-duplicates to delete"
+        if change.is_for_all:
+            return f"{self._replay.context.points_count:,} texts to embed, or another model for queries"
+        return "one text to embed and one point to write"
+
+    def _cost_of_filter(self, change: Change) -> str:
+        context = self._replay.context
+        kept = tuple(c for n, c in enumerate(self._query.filters) if n != change.field)
+        now = context.store.count(
+            context.collection, self._replay.map(tuple(self._query.filters)), context.new_deadline()
+        )
+        then = context.store.count(context.collection, self._replay.map(kept), context.new_deadline())
+        return f"{then - now:,} more chunks are searched ({then:,} instead of {now:,})"
+
+    def _cost_of_index(self) -> str:
+        times = []
+        for exact in (False, True):
+            watch = Stopwatch()
+            where, space = self._replay.map(tuple(self._query.filters)), self._replay.spaces[0]
+            self._replay.nearest(where, space.query, self._query.top_k, exact=exact)
+            times.append(watch.ms())
+        return f"a better index takes more memory; an exact search took {times[1]:.1f} ms instead of {times[0]:.1f}"
+
+    def command(self, changes: Sequence[Change], outcome: Outcome, question: Any) -> str:
+        """Return the command that makes the changes, or that shows their effect where the pipeline must make them."""
+        causes = {change.undoes for change in changes}
+        if Cause.MISSED_BY_INDEX in causes:
+            body = '{"hnsw_config": {"m": 16, "ef_construct": 200}}'
+            path = f"$QDRANT_URL/collections/{self._commands.collection}"
+            return f'curl -X PATCH "{path}" -H "content-type: application/json" -d {shlex.quote(body)}'
+        if causes <= OF_THE_SEARCH:
+            return self._search(changes, outcome)
+        options = [f"--expect {shlex.quote(question.expected)}", f"-k {self._query.top_k}"]
+        if self._query.similarity_threshold:
+            options.append(f"--threshold {self._query.similarity_threshold:g}")
+        options += self._commands.filter_options()
+        if question.snapshot is not None:
+            options.append(f"--snapshot {shlex.quote(str(question.snapshot.path))}")
+        why = self._commands.command("why", " ".join([*options, "--fix fix.json"]), self._query.query_text)
+        path = f"$QDRANT_URL/collections/{self._commands.collection}/points/batch?wait=true"
+        return f'{why}; curl -X POST "{path}" -H "content-type: application/json" -d @fix.json'
+
+    def _search(self, changes: Sequence[Change], outcome: Outcome) -> str:
+        given: dict[str, Any] = {}
+        dropped = {change.field for change in changes if change.undoes is Cause.FILTERED_OUT}
+        if dropped:
+            kept = () if None in dropped else [c for n, c in enumerate(self._query.filters) if n not in dropped]
+            given["filters"] = format_filters(tuple(kept))
+        for change in changes:
+            if change.undoes is Cause.BELOW_THRESHOLD:
+                given["threshold"] = _round_down(outcome.score or 0.0)
+            if change.undoes is Cause.BEYOND_TOP_K:
+                given["top_k"] = outcome.rank or self._query.top_k
+        return self._commands.search(**given)
+
+
+def _round_down(score: float) -> float:
+    """Return a threshold that this score meets, with two decimals."""
+    return max(0.0, int(score * 100) / 100)

@@ -1,0 +1,334 @@
+"""Explain why an expected chunk is not among the results: try changes until the smallest that suffices is found."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import combinations
+from typing import Any
+
+from chunkproof.audit.snapshot import Snapshot
+from chunkproof.clients.ports import Embedder, PointId
+from chunkproof.deadline import Deadline
+from chunkproof.errors import InvalidParameterError
+from chunkproof.models import RetrievalResponse, SearchQuery, SearchResult
+from chunkproof.models.filters import format_filters
+from chunkproof.retrieval.search import search
+from chunkproof.retrieval.services import Services
+from chunkproof.retrieval.vectors import SIMILAR
+from chunkproof.why.changes import Change, list_changes, raise_top_k
+from chunkproof.why.context import Context
+from chunkproof.why.costs import Costs
+from chunkproof.why.fit import Fit, FitCheck
+from chunkproof.why.fix import FixWriter
+from chunkproof.why.ids import ids_of
+from chunkproof.why.replay import Replay, Space, embed_query
+from chunkproof.why.report import Cause, Explanation, Row, WhyReport, WhyVerdict
+from chunkproof.why.scenario import Evaluator, Outcome, Scenario
+from chunkproof.why.target import Target, find_target
+from chunkproof.why.texts import contains_passage
+from chunkproof.why.wording import Commands, describe_cause
+
+AS_IT_IS = "as it is"
+LARGEST_SET = 3
+
+
+@dataclass(frozen=True)
+class Question:
+    """A search as `POST /search` takes it, and what it should find."""
+
+    request: dict[str, Any]
+    expected: str
+    snapshot: Snapshot | None = None
+    where: str = ""
+    other_models: Sequence[Embedder] = ()
+    on_step: Callable[[str], None] = field(default=lambda _step: None)
+
+
+def explain(question: Question, *, services: Services, new_deadline: Callable[[], Deadline]) -> Explanation:
+    """Search, and if the expected chunk is not found, find the smallest change that brings it into top_k.
+
+    Nothing is written. Each change is tried on the store's own rankings, with the chunk put in where its score would
+    place it.
+    """
+    if not question.expected.strip():
+        raise InvalidParameterError("expected cannot be empty: name a chunk, a document, a URL or a text")
+    query = SearchQuery.parse(question.request, services.settings.limits)
+    if query.query_text is None:
+        raise InvalidParameterError("query_text is required: a vector cannot be embedded anew")
+    return _Run(question, query, services, new_deadline).explain()
+
+
+class _Run:
+    def __init__(
+        self, question: Question, query: SearchQuery, services: Services, new_deadline: Callable[[], Deadline]
+    ) -> None:
+        self._question = question
+        self._query = query
+        self._services = services
+        self._new_deadline = new_deadline
+        self._context = Context(services, services.resolve_collection(query.collection), new_deadline)
+        self._notes: list[str] = []
+
+    def explain(self) -> Explanation:
+        self._step("searching")
+        response = search(self._query, services=self._services, deadline=self._new_deadline())
+        self._step("looking the expected chunk up")
+        target = self._target
+        self._notes += target.notes
+        found = self._find_result(response, target)
+        if found is not None:
+            return Explanation(self._report_found(found))
+        if not target.chunks:
+            return Explanation(self._report_unknown())
+        return self._explain_lost(response)
+
+    @cached_property
+    def _target(self) -> Target:
+        return find_target(self._question.expected, self._context, self._question.snapshot)
+
+    def _find_result(self, response: RetrievalResponse, target: Target) -> SearchResult | None:
+        for result in response.results:
+            if result.point_id in target.point_ids or self._question.expected in ids_of(result.metadata):
+                return result
+            if target.by_text and contains_passage(result.text, self._question.expected):
+                return result
+        return None
+
+    def _report_found(self, found: SearchResult) -> WhyReport:
+        name = found.metadata.chunk_id
+        line = f"Found: {name} is at rank {found.rank} ({found.similarity_score:.3f}), within top_k {self._query.top_k}"
+        row = Row(change=AS_IT_IS, rank=found.rank, score=found.similarity_score, found=True)
+        verdict = WhyVerdict(found=True, rank=found.rank, score=found.similarity_score, line=line)
+        return self._build((row,), verdict, tried=1)
+
+    def _report_unknown(self) -> WhyReport:
+        expected, collection = self._question.expected, self._context.collection
+        why = f"{expected} is not in {collection}: no chunk, document or URL has this id"
+        if self._question.snapshot is not None:
+            why += ", nor does the snapshot"
+        row = Row(change=AS_IT_IS, found=False, detail="it is not stored")
+        verdict = WhyVerdict(
+            found=False,
+            causes=(Cause.NOT_IN_COLLECTION,),
+            line=f"Lost: {why}",
+            command=self._commands.command("validate", "", expected),
+        )
+        if self._question.snapshot is None:
+            self._notes.append("A snapshot from before would show whether it was deleted, or split differently")
+        return self._build((row,), verdict, tried=1)
+
+    def _explain_lost(self, response: RetrievalResponse) -> Explanation:
+        present, evaluator = self._present, self._evaluator
+        now = evaluator.evaluate(present)
+        last = response.results[-1].similarity_score if response.results else None
+        rows = [
+            Row(change=AS_IT_IS, rank=now.rank, score=now.score, found=False, detail=now.reason or _describe_last(last))
+        ]
+        for change in (*self._changes, raise_top_k()):
+            self._step(change.label)
+            outcome = evaluator.evaluate(change.apply(present))
+            rows.append(_make_row(change, outcome))
+        self._step("combining changes")
+        chosen = self._find_smallest()
+        if len(chosen) > 1:
+            together = " and ".join(change.label for change in chosen)
+            rows.append(_make_row(replace(chosen[0], label=together, undoes=None, evidence=None), self._try(chosen)))
+        verdict = self._decide(chosen, now)
+        self._add_hints()
+        report = self._build(tuple(rows), verdict, tried=evaluator.tried)
+        fix = FixWriter(self._replay, self._target, evaluator).write(chosen, self._combine(chosen)) if chosen else None
+        return Explanation(report, fix)
+
+    @cached_property
+    def _present(self) -> Scenario:
+        return Scenario(tuple(self._query.filters), self._query.similarity_threshold, self._query.top_k)
+
+    @cached_property
+    def _fit_check(self) -> FitCheck:
+        return FitCheck(self._context, self._context.embedder)
+
+    @cached_property
+    def _is_foreign(self) -> bool:
+        """Whether the whole collection is embedded with another model."""
+        return self._context.embedder is not None and self._fit_check.is_foreign
+
+    @cached_property
+    def _own_check(self) -> FitCheck:
+        """The check with the model that the collection is embedded with, where it is one of the other models."""
+        if self._is_foreign:
+            for other in self._question.other_models:
+                check = FitCheck(self._context, other)
+                if check.usual >= SIMILAR:
+                    return check
+        return self._fit_check
+
+    @cached_property
+    def _fits(self) -> dict[PointId, Fit]:
+        """How well the vectors of the expected chunks fit their texts."""
+        if self._is_foreign and self._own_check is self._fit_check:
+            return {}
+        chunks = [chunk for chunk in self._target.chunks if chunk.point is not None]
+        return {c.point.id: self._own_check.judge(c.point, c.former_text) for c in chunks if c.point is not None}
+
+    @cached_property
+    def _replay(self) -> Replay:
+        return Replay(self._context, list(self._list_spaces()), self._query.top_k)
+
+    def _list_spaces(self) -> Iterator[Space]:
+        text, context = self._query.query_text or "", self._context
+        asked = self._services.query_embedder(context.collection).embed(
+            text, context.config.size, context.collection, self._new_deadline()
+        )
+        yield Space("the model in use", context.embedder, asked.vector)
+        if not self._is_foreign or context.embedder is None:
+            return
+        own = self._own_check.embedder
+        if own is not None and own is not context.embedder:
+            vector = embed_query(context, text, own)
+            if vector is not None and len(vector) == context.config.size:
+                yield Space(own.model, own, vector)
+                return
+        yield Space(context.embedder.model, context.embedder, asked.vector, is_anew=True)
+
+    @cached_property
+    def _evaluator(self) -> Evaluator:
+        return Evaluator(self._replay, self._target, self._fits, is_foreign=self._is_foreign)
+
+    @cached_property
+    def _changes(self) -> list[Change]:
+        return list_changes(self._present, self._target, self._replay, self._fits, is_foreign=self._is_foreign)
+
+    def _find_smallest(self) -> tuple[Change, ...]:
+        """Return the smallest set of changes that brings the chunk back; a larger top_k is tried after pairs."""
+        proving = [change for change in self._changes if change.undoes is not None]
+        larger = raise_top_k()
+        sets: Iterator[tuple[Change, ...]] = (
+            *combinations(proving, 1),
+            *combinations(proving, 2),
+            (larger,),
+            *((change, larger) for change in proving),
+            *combinations(proving, LARGEST_SET),
+        ).__iter__()
+        return next((chosen for chosen in sets if self._try(chosen).found), ())
+
+    def _try(self, changes: Sequence[Change]) -> Outcome:
+        return self._evaluator.evaluate(self._combine(changes))
+
+    def _combine(self, changes: Sequence[Change]) -> Scenario:
+        scenario = self._present
+        for change in changes:
+            scenario = change.apply(scenario)
+        return scenario
+
+    def _decide(self, chosen: tuple[Change, ...], now: Outcome) -> WhyVerdict:
+        if not chosen:
+            return self._decide_unexplained(now)
+        outcome = self._try(chosen)
+        name = outcome.chunk.name if outcome.chunk else self._question.expected
+        causes = tuple(dict.fromkeys(change.undoes for change in chosen if change.undoes is not None))
+        said = [
+            describe_cause(change.undoes, name, self._context.collection, change.evidence or self._describe(change))
+            for change in chosen
+            if change.undoes is not None
+        ]
+        costs = Costs(self._replay, self._query, self._commands)
+        then = " and ".join(change.label for change in chosen)
+        line = f"Lost: {'; '.join(said)}; {then}, it is at rank {outcome.rank} ({outcome.score or 0:.3f})"
+        return WhyVerdict(
+            found=False,
+            causes=causes,
+            changes=tuple(change.label for change in chosen),
+            rank=outcome.rank,
+            score=outcome.score,
+            line=line,
+            cost="; ".join(costs.estimate(change, outcome) for change in chosen),
+            command=costs.command(chosen, outcome, self._question),
+        )
+
+    def _describe(self, change: Change) -> str | None:
+        """Say what the chunk has in the field of a dropped filter."""
+        if change.undoes is not Cause.FILTERED_OUT or change.field is None:
+            return None
+        condition = self._present.filters[change.field]
+        stored = next((chunk for chunk in self._target.chunks if chunk.point is not None), None)
+        name = getattr(condition, "field", None)
+        if stored is None or stored.point is None or name is None:
+            return None
+        value = self._context.payloads.stated(name, stored.point.payload)
+        return f"{name} is {value if value is not None else 'not there'}"
+
+    def _decide_unexplained(self, now: Outcome) -> WhyVerdict:
+        chunk = next(iter(self._target.chunks), None)
+        if chunk is not None and chunk.point is None and not any(c.point for c in self._target.chunks):
+            cause = Cause.DELETED if chunk.former is not None else Cause.NOT_IN_COLLECTION
+            if chunk.former is not None and chunk.former_text is None and chunk.former_vector is None:
+                said = describe_cause(cause, chunk.name, self._context.collection, None)
+                line = (
+                    f"Lost: {said}; the snapshot keeps neither its text nor its vector, so that it cannot be put back"
+                )
+                return WhyVerdict(found=False, causes=(cause,), line=line)
+        tried = f"{len(self._changes) + 1} changes and their combinations were tried"
+        reason = f": {now.reason}" if now.reason else ""
+        line = f"Lost: unexplained{reason}; {tried}, and none brings it into top_k {self._query.top_k}"
+        return WhyVerdict(found=False, causes=(Cause.UNEXPLAINED,), line=line)
+
+    def _add_hints(self) -> None:
+        """Say what could not be tried."""
+        changed = [c for c in self._target.chunks if c.has_changed_text and c.former_text is None]
+        if changed:
+            self._notes.append(
+                f"The text of {changed[0].name} differs from the snapshot, which keeps only its hash: "
+                "chunkproof snapshot --texts would let the former text be tried"
+            )
+        if self._context.embedder is None:
+            self._notes.append("No text could be embedded anew: no embedder is configured")
+        if any(space.is_anew for space in self._replay.spaces) and not self._replay.ranking((), 1).is_whole:
+            self._notes.append("The collection is too large to embed it anew: only its first chunks were")
+
+    @property
+    def _commands(self) -> Commands:
+        query = self._query
+        return Commands(
+            query_text=query.query_text or "",
+            collection=self._context.collection,
+            top_k=query.top_k,
+            threshold=query.similarity_threshold,
+            filters=format_filters(query.filters),
+            where=self._question.where,
+        )
+
+    def _build(self, rows: tuple[Row, ...], verdict: WhyVerdict, *, tried: int) -> WhyReport:
+        snapshot = self._question.snapshot
+        return WhyReport(
+            query_text=self._query.query_text or "",
+            expected=self._question.expected,
+            collection=self._context.collection,
+            top_k=self._query.top_k,
+            similarity_threshold=self._query.similarity_threshold,
+            filters=self._query.model_dump(mode="json")["filters"],
+            chunks=tuple(chunk.name for chunk in self._target.chunks),
+            snapshot=f"{snapshot.path.name} of {snapshot.header.created_at}" if snapshot else None,
+            rows=rows,
+            verdict=verdict,
+            notes=tuple(self._notes),
+            tried=tried,
+        )
+
+    def _step(self, step: str) -> None:
+        self._question.on_step(step)
+
+
+def _describe_last(score: float | None) -> str | None:
+    return None if score is None else f"the last result scores {score:.3f}"
+
+
+def _make_row(change: Change, outcome: Outcome) -> Row:
+    detail = "; ".join(part for part in (change.evidence, outcome.reason) if part)
+    return Row(
+        change=change.label,
+        cause=change.undoes,
+        rank=outcome.rank,
+        score=outcome.score,
+        found=outcome.found and change.undoes is not Cause.BEYOND_TOP_K,
+        detail=detail or None,
+    )

@@ -1,0 +1,134 @@
+"""Snapshots: what they keep, that an interrupted one goes on, and that a damaged one is refused."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chunkproof.audit.manifest_files import import_zstd
+from chunkproof.audit.reader import Reader
+from chunkproof.audit.snapshot import Snapshot, SnapshotWriter, hash_vector
+from chunkproof.clients.ports import Page, Point
+from chunkproof.clients.qdrant.store import QdrantStore
+from chunkproof.errors import InvalidParameterError
+from chunkproof.retrieval.integrity import digest
+
+from support.chunks import fill, make_services
+from support.words import Words
+
+
+def write(reader: Reader, file: Path, **options: Any) -> int:
+    return SnapshotWriter(file, reader, **options).write()
+
+
+@pytest.fixture
+def reader(store: QdrantStore, collection: str) -> Reader:
+    """Three points: one with metadata, one with a number as its id, one without a text."""
+    payload = {"chunk_id": "pumps", "text": "how a pump moves water", "url": "https://docs.example.com/p"}
+    points = [
+        Point(1, {**payload, "metadata": {"lang": "en", "long": "x" * 300}, "tags": ["a", "b"]}, vector=(1.0, 0.0)),
+        Point(2, {"text": "the water of a river", "document_id": 7}, vector=(0.0, 1.0)),
+        Point(3, {"chunk_id": "empty"}, vector=(0.6, 0.8)),
+    ]
+    fill(store, collection, *points)
+    return Reader(make_services(store, collection, Words()), collection)
+
+
+def test_a_snapshot_keeps_hashes_and_fields_that_filters_use(reader: Reader, tmp_path: Path) -> None:
+    file = tmp_path / "before.snapshot"
+    assert write(reader, file) == 3
+    snapshot = Snapshot(file)
+    first, second, third = snapshot.entries()
+    assert (first.point_id, first.chunk_id, first.text, first.vector) == (1, "pumps", None, None)
+    assert first.text_sha256 == digest("how a pump moves water")
+    assert first.vector_sha256 == hash_vector((1.0, 0.0))
+    assert first.payload["metadata.lang"] == "en"
+    assert first.payload["tags"] == ["a", "b"]
+    assert not {"metadata.long", "text"} & set(first.payload)
+    assert (second.chunk_id, second.document_id) == ("2", "7")
+    assert third.text_sha256 is None
+    assert (snapshot.header.collection, snapshot.header.model) == (reader.collection, "words")
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_texts_and_vectors_are_kept_in_full_on_request(reader: Reader, tmp_path: Path) -> None:
+    file = tmp_path / "before.snapshot"
+    write(reader, file, texts=True, vectors=True)
+    [found] = Snapshot(file).find("https://docs.example.com/p")
+    assert (found.text, found.vector) == ("how a pump moves water", (1.0, 0.0))
+    assert Snapshot(file).find_text("the water of a river")[0].point_id == 2
+    assert [Snapshot(file).find(key)[0].point_id for key in ("1", "pumps", "7")] == [1, 1, 2]
+    assert Snapshot(file).find("elsewhere") == ()
+
+
+def test_an_interrupted_snapshot_goes_on_and_has_the_same_lines(
+    reader: Reader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, broken = tmp_path / "whole.snapshot", tmp_path / "broken.snapshot"
+    write(reader, whole, texts=True)
+    monkeypatch.setattr("chunkproof.audit.reader.PAGE_SIZE", 1)
+    for most in (1, 2):
+        again = Reader(reader.services, reader.collection)
+        pages = again.pages
+
+        def first_pages(start: Any, with_vector: Any = None, pages: Any = pages, most: int = most) -> Iterator[Page]:
+            for number, page in enumerate(pages(start, with_vector)):
+                if number == most:
+                    raise KeyboardInterrupt
+                yield page
+
+        monkeypatch.setattr(again, "pages", first_pages)
+        try:
+            write(again, broken, texts=True)
+        except KeyboardInterrupt:
+            assert not broken.exists()
+    assert list(Snapshot(broken).entries()) == list(Snapshot(whole).entries())
+    (tmp_path / ".other.snapshot.partial").mkdir()
+    state = {"header": {**Snapshot(whole).header.model_dump(), "texts": False}, "length": 1, "points": 1}
+    (tmp_path / ".other.snapshot.partial" / "state.json").write_text(json.dumps(state))
+    with pytest.raises(InvalidParameterError, match="texts"):
+        write(reader, tmp_path / "other.snapshot", texts=True)
+    assert write(reader, tmp_path / "other.snapshot", texts=True, restart=True) == 3
+
+
+def test_two_processes_do_not_write_the_same_snapshot(reader: Reader, tmp_path: Path) -> None:
+    holder = (
+        "import sys, time; from pathlib import Path; from chunkproof.files import lock_folder\n"
+        "with lock_folder(Path(sys.argv[1])): print('locked', flush=True); time.sleep(60)"
+    )
+    folder = tmp_path / ".before.snapshot.partial"
+    with subprocess.Popen([sys.executable, "-c", holder, str(folder)], stdout=subprocess.PIPE, env=os.environ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"locked\n"
+        with pytest.raises(InvalidParameterError, match="another process"):
+            write(reader, tmp_path / "before.snapshot")
+        other.kill()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "cannot be decompressed"),
+        (b"not zstd at all", "cannot be decompressed"),
+        (import_zstd().compress(b'{"format": "another"}\n'), "is not a snapshot"),
+    ],
+)
+def test_another_file_is_not_read_as_a_snapshot(tmp_path: Path, content: bytes, message: str) -> None:
+    file = tmp_path / "other"
+    file.write_bytes(content)
+    with pytest.raises(InvalidParameterError, match=message):
+        list(Snapshot(file).entries())
+
+
+def test_a_snapshot_that_was_cut_is_refused(reader: Reader, tmp_path: Path) -> None:
+    file = tmp_path / "before.snapshot"
+    write(reader, file)
+    lines = import_zstd().decompress(file.read_bytes()).splitlines(keepends=True)
+    file.write_bytes(import_zstd().compress(b"".join(lines[:-1])))
+    with pytest.raises(InvalidParameterError, match="not complete"):
+        list(Snapshot(file).entries())

@@ -1,0 +1,232 @@
+"""`why`: each cause is named by the change that undoes it, and nothing is written."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chunkproof.audit.reader import Reader
+from chunkproof.audit.snapshot import Snapshot, SnapshotWriter
+from chunkproof.clients.ports import InputType, Point
+from chunkproof.clients.qdrant.store import QdrantStore
+from chunkproof.deadline import Deadline
+from chunkproof.errors import InvalidParameterError
+from chunkproof.retrieval.services import Services
+from chunkproof.why.explain import Question, explain
+from chunkproof.why.report import Cause, WhyReport
+
+from support.audit_faults import unrelated
+from support.chunks import fill, make_services
+from support.sdk import sdk
+from support.words import Words
+
+PUMPS = "A pump moves water from the deep well to the tank. Its valve opens when the pressure in the tank falls."
+OTHERS = (
+    "Stars shine at night because hydrogen fuses in their core.",
+    "Bread rises when yeast eats sugar and makes gas.",
+    "The river floods the meadow in spring, and farmers wait.",
+    "A violin has four strings and a hollow body of spruce.",
+    "Chess players open with the king's pawn or the queen's pawn.",
+    "Glass is molten sand that cools without crystals.",
+    "The tank of a tram is not needed: its power comes from a wire.",
+    "Goats climb steep rocks to reach salt.",
+    "A pump for bicycles presses air into a tyre.",
+    "Rain water is collected in a barrel below the roof.",
+)
+QUESTION = "which valve opens when the pressure of water in the tank falls"
+Plant = Callable[[QdrantStore, str], None]
+
+
+def vector(text: str) -> tuple[float, ...]:
+    return tuple(Words().embed([text], InputType.DOCUMENT, Deadline(1000))[0])
+
+
+def point(number: int, text: str, **payload: Any) -> Point:
+    fields = {"chunk_id": f"c{number}", "text": text, "url": f"https://docs.example.com/{number}", "lang": "en"}
+    return Point(number, {**fields, **payload}, vector=vector(text))
+
+
+def put(store: QdrantStore, collection: str, *points: Point) -> None:
+    store.upsert(collection, points, "", Deadline(60_000))
+
+
+@pytest.fixture
+def services(memory_store: QdrantStore, collection: str) -> Services:
+    """Eleven chunks, the first of which answers the question."""
+    points = [point(n, text) for n, text in enumerate((PUMPS, *OTHERS), start=1)]
+    fill(memory_store, collection, *points, size=Words.dimension)
+    return make_services(memory_store, collection, Words())
+
+
+@pytest.fixture
+def before(services: Services, collection: str, tmp_path: Path) -> Snapshot:
+    """What the collection holds before a fault is planted."""
+    file = tmp_path / "before.snapshot"
+    SnapshotWriter(file, Reader(services, collection), texts=True, vectors=True).write()
+    return Snapshot(file)
+
+
+def ask(
+    services: Services, snapshot: Snapshot | None = None, expected: str = "c1", other_models: Any = (), **request: Any
+) -> WhyReport:
+    asked = {"query_text": QUESTION, "top_k": 2, **request}
+    question = Question(asked, expected, snapshot, other_models=other_models)
+    return explain(question, services=services, new_deadline=lambda: Deadline(60_000)).report
+
+
+def read(services: Services, collection: str) -> list[tuple[Any, Any, list[float]]]:
+    """All points; local mode normalizes vectors again when it searches, so their last digits do not count."""
+    points = services.store.scroll(collection, Deadline(60_000), limit=100, with_vector="").points
+    return [(p.id, p.payload, [round(value, 5) for value in p.vector or ()]) for p in points]
+
+
+def rewrite(**changes: Any) -> Plant:
+    def plant(store: QdrantStore, collection: str) -> None:
+        original = point(1, PUMPS)
+        text = changes.get("text", PUMPS)
+        payload = {**original.payload, **changes}
+        put(store, collection, Point(1, {k: v for k, v in payload.items() if v is not None}, vector=vector(text)))
+
+    return plant
+
+
+def with_vector(values: tuple[float, ...]) -> Plant:
+    return lambda store, collection: put(store, collection, replace(point(1, PUMPS), vector=values))
+
+
+def delete(store: QdrantStore, collection: str) -> None:
+    sdk(store).delete(collection, [1])
+
+
+def split(store: QdrantStore, collection: str) -> None:
+    delete(store, collection)
+    first, second = PUMPS.split(". ")
+    put(store, collection, point(21, first), point(22, second))
+
+
+def move(store: QdrantStore, collection: str) -> None:
+    delete(store, collection)
+    put(store, collection, point(31, PUMPS))
+
+
+def flood(store: QdrantStore, collection: str) -> None:
+    copies = [
+        point(n, f"Question {n}: {QUESTION}? Ask which valve opens when the pressure falls.") for n in (41, 42, 43)
+    ]
+    put(store, collection, *copies)
+
+
+NEW = "Goats climb steep rocks. Stars shine at night. Seven bakers bake bread with yeast and sugar."
+CASES: dict[Cause, tuple[Plant | None, dict[str, Any]]] = {
+    Cause.FILTERED_OUT: (None, {"filters": {"lang": "de"}}),
+    Cause.BELOW_THRESHOLD: (None, {"similarity_threshold": 0.95}),
+    Cause.TEXT_CHANGED: (rewrite(text=NEW), {}),
+    Cause.STALE_VECTOR: (with_vector(vector(NEW)), {}),
+    Cause.OTHER_MODEL: (with_vector(tuple(unrelated(Words.dimension))), {}),
+    Cause.DELETED: (delete, {}),
+    Cause.SPLIT_DIFFERENTLY: (split, {}),
+    Cause.ID_CHANGED: (move, {}),
+    Cause.DUPLICATES: (flood, {}),
+    Cause.FIELD_RENAMED: (rewrite(lang=None, language="en"), {"filters": {"lang": "en"}}),
+    Cause.VALUE_CHANGED: (rewrite(lang="de"), {"filters": {"lang": "en"}}),
+}
+
+
+@pytest.mark.parametrize("cause", CASES)
+def test_a_single_cause_is_named(services: Services, before: Snapshot, collection: str, cause: Cause) -> None:
+    plant, request = CASES[cause]
+    healthy = {**request, "filters": {"lang": "en"}, "similarity_threshold": 0.0}
+    assert ask(services, before, **healthy).verdict.found
+    if plant is not None:
+        plant(services.store, collection)  # type: ignore[arg-type]
+        services.forget(collection)
+    stored = read(services, collection)
+    found = ask(services, before, **request)
+    assert found.verdict.causes == (cause,), found.verdict.line
+    assert len(found.verdict.changes) == 1
+    assert found.verdict.rank is not None
+    assert found.verdict.rank <= 2
+    assert read(services, collection) == stored
+
+
+def test_two_causes_take_a_pair_of_changes(services: Services, before: Snapshot, collection: str) -> None:
+    with_vector(vector(NEW))(services.store, collection)  # type: ignore[arg-type]
+    found = ask(services, before, filters={"lang": "de"})
+    assert set(found.verdict.causes) == {Cause.STALE_VECTOR, Cause.FILTERED_OUT}
+    assert found.rows[-1].change == "with its text embedded anew and without the filter on lang"
+    assert found.rows[-1].rank == 1
+    assert not any(row.found for row in found.rows[:-1])
+
+
+def test_a_chunk_that_is_found_needs_no_cause(services: Services) -> None:
+    found = ask(services)
+    assert (found.verdict.found, found.verdict.causes, found.verdict.rank) == (True, (), 1)
+
+
+def test_a_chunk_that_others_outrank_is_no_fault(services: Services, before: Snapshot) -> None:
+    found = ask(services, before, expected="c9", query_text="stars shine at night and bread rises in the core")
+    assert found.verdict.causes == (Cause.BEYOND_TOP_K,)
+    assert found.verdict.rank is not None
+    assert f"-k {found.verdict.rank} " in (found.verdict.command or "")
+
+
+def test_an_unknown_id_is_not_in_the_collection(services: Services, before: Snapshot) -> None:
+    found = ask(services, before, expected="c99")
+    assert found.verdict.causes == (Cause.NOT_IN_COLLECTION,)
+    assert "nor does the snapshot" in found.verdict.line
+
+
+def test_an_expected_text_is_found_inside_a_chunk_even_if_its_vector_is_wrong(
+    services: Services, collection: str
+) -> None:
+    passage = "Its valve opens when  the pressure in the tank falls"
+    assert ask(services, expected=passage).verdict.found
+    with_vector(vector(NEW))(services.store, collection)  # type: ignore[arg-type]
+    found = ask(services, expected=passage)
+    assert (found.chunks, found.verdict.causes) == (("c1",), (Cause.STALE_VECTOR,))
+
+
+def test_a_text_that_is_not_stored_is_ranked_as_if_it_were(services: Services, collection: str) -> None:
+    delete(services.store, collection)  # type: ignore[arg-type]
+    found = ask(services, expected=PUMPS)
+    assert found.verdict.causes == (Cause.NOT_IN_COLLECTION,)
+    assert found.verdict.rank == 1
+
+
+def test_a_collection_of_another_model_is_named_as_one(services: Services, collection: str) -> None:
+    class Turned(Words):
+        model = "turned"
+
+        def _vector(self, text: str) -> list[float]:
+            values = super()._vector(text)
+            return [-value for value in values[::-1]]
+
+    points = services.store.scroll(collection, Deadline(60_000), limit=100).points
+    turned = Turned()
+    moved = [
+        replace(p, vector=tuple(turned.embed([p.payload["text"]], InputType.DOCUMENT, Deadline(1))[0])) for p in points
+    ]
+    put(services.store, collection, *moved)  # type: ignore[arg-type]
+    anew = ask(services)
+    assert anew.verdict.causes == (Cause.OTHER_MODEL,)
+    assert anew.verdict.changes == ("with every text embedded anew by words",)
+    asked = ask(services, other_models=[turned])
+    assert (asked.verdict.changes, asked.verdict.rank) == (("asked with turned",), 1)
+
+
+def test_a_snapshot_of_hashes_shows_a_deletion_but_cannot_undo_it(
+    services: Services, collection: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "hashes.snapshot"
+    SnapshotWriter(file, Reader(services, collection)).write()
+    delete(services.store, collection)  # type: ignore[arg-type]
+    found = ask(services, Snapshot(file))
+    assert found.verdict.causes == (Cause.DELETED,)
+    assert "cannot be put back" in found.verdict.line
+
+
+def test_an_empty_expectation_is_refused(services: Services) -> None:
+    with pytest.raises(InvalidParameterError, match="expected cannot be empty"):
+        ask(services, expected=" ")
