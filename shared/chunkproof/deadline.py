@@ -64,6 +64,11 @@ def run_with_timeout(call: Callable[[], Result], seconds: float) -> Result:
     The call runs in a thread of its own, where no deadline is enforced. A call that takes longer goes on in its
     thread, and its result is dropped.
     """
+    return start(call).result(seconds)
+
+
+def start(call: Callable[[], Result]) -> "Future[Result]":
+    """Run a call in a thread of its own, where no deadline is enforced yet."""
     outcome: Future[Result] = Future()
 
     def run() -> None:
@@ -73,7 +78,7 @@ def run_with_timeout(call: Callable[[], Result], seconds: float) -> Result:
             outcome.set_exception(error)
 
     Thread(target=run, daemon=True).start()
-    return outcome.result(seconds)
+    return outcome
 
 
 class Stopwatch:

@@ -7,6 +7,7 @@ ChunkproofError
 │   ├── EmbeddingSizeError         DIMENSION_MISMATCH
 │   ├── AmbiguousIdError           AMBIGUOUS_ID
 │   ├── IndexRequiredError         INDEX_REQUIRED
+│   ├── TextIndexRequiredError     INDEX_REQUIRED
 │   └── UnsupportedDistanceError   UNSUPPORTED_DISTANCE
 ├── ForbiddenError                 FORBIDDEN             403
 ├── NotFoundError                  NOT_FOUND             404
@@ -129,6 +130,12 @@ class IndexRequiredError(InvalidParameterError):
             f"Collection {collection} needs a payload index on {field} to filter by it: "
             f'create_payload_index("{collection}", field_name="{field}", field_schema="{schema}")'
         )
+
+
+class TextIndexRequiredError(InvalidParameterError):
+    """The collection has nothing that could be searched by words; the message names the call that makes it."""
+
+    code = "INDEX_REQUIRED"
 
 
 class UnsupportedDistanceError(InvalidParameterError):

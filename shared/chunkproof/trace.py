@@ -9,9 +9,12 @@ from dataclasses import dataclass, field, fields
 from datetime import datetime
 from enum import StrEnum
 from hashlib import sha256
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from chunkproof.deadline import Stopwatch
+
+if TYPE_CHECKING:
+    from chunkproof.clients.ports import Scores
 
 # Stages in the order of a request, as `Server-Timing` shows them.
 STAGES = ("validate", "embed", "search", "rerank", "format", "total")
@@ -62,6 +65,8 @@ class RequestTrace:
     query_sha256: str | None = None
     query_text: str | None = None
     top_k: int | None = None
+    mode: str | None = None
+    queries: int | None = None
     embedding_model: str | None = None
     query_embedded_at: datetime | None = None
     chunk_id: str | None = None
@@ -71,6 +76,8 @@ class RequestTrace:
     result_count: int | None = None
     skipped: int | None = None
     top_score: float | None = None
+    dense_results: int | None = None
+    text_results: int | None = None
     results: Sequence[Mapping[str, object]] | None = None
     embedding_cached: bool | None = None
     matches: bool | None = None
@@ -108,13 +115,19 @@ class RequestTrace:
         if in_full:
             self.query_text = text
 
-    def record_results(self, results: Sequence[tuple[str, float]], *, in_full: bool) -> None:
-        """Record the scores, best first; the ids as well only where the deployment logs queries."""
+    def record_results(self, results: Sequence[tuple[str, float | None]], *, in_full: bool) -> None:
+        """Record the cosines, best result first; the ids as well only where the deployment logs queries."""
         self.result_count = len(results)
         self.top_score = results[0][1] if results else None
         if in_full:
             logged = results[:MAX_LOGGED_RESULTS]
             self.results = [{"chunk_id": chunk_id, "score": score} for chunk_id, score in logged]
+
+    def record_legs(self, scores: "Sequence[Scores]") -> None:
+        """Record how many results each leg found, if there was a text leg."""
+        if self.mode in ("text", "hybrid"):
+            self.dense_results = sum(one.dense_rank is not None for one in scores)
+            self.text_results = sum(one.text_rank is not None for one in scores)
 
     def server_timing(self, total_ms: float) -> str:
         """Return the stages so far as the value of a `Server-Timing` header."""

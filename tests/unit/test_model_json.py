@@ -17,6 +17,7 @@ from chunkproof.audit.manifest import ManifestLine
 from chunkproof.models.base import Model, Request
 from chunkproof.models.chunk import ChunkMetadata, SourceMetadata
 from chunkproof.models.query import RetrievalQuery, SearchQuery
+from chunkproof.models.ranking import FusionOptions, IndexParams, Mode, Weights
 from chunkproof.models.response import ErrorDetail, ExecutionMetadata, RetrievalResponse, SearchResult
 from chunkproof.models.retrieval_result import RetrievalResult
 from chunkproof.models.validation import (
@@ -221,12 +222,33 @@ QUERY: dict[str, Any] = {
     "filters": FILTERS,
     "query_id": NAME,
     "created_at": TIMES | st.datetimes(datetime(1970, 1, 1)),
+    "mode": st.just(Mode.HYBRID),
+    "fusion": st.deferred(lambda: st.none() | instances(FusionOptions)),
+    "params": st.deferred(lambda: st.none() | instances(IndexParams)),
+    "group_by": NAME,
+    "group_size": st.none() | st.integers(1, 100),
+    "diversity": OMITTED,
+    "cursor": OMITTED,
+}
+OF_A_VECTOR = {
+    **dict.fromkeys(("query_text", "mode", "fusion", "group_by", "group_size"), OMITTED),
+    "diversity": SHARES,
 }
 VECTORS = st.lists(st.floats(-1, 1, width=32), min_size=1, max_size=4).filter(any)
 ORIGINAL: dict[str, Any] = {"chunk_id": NAME, "original_text": st.none() | TEXT, "original_sha256": OMITTED}
 RECIPES: dict[type[Model], Any] = {
     SearchQuery: of(SearchQuery, **QUERY),
-    RetrievalQuery: of(RetrievalQuery, **QUERY | {"query_text": OMITTED, "query_vector": VECTORS}),
+    RetrievalQuery: of(RetrievalQuery, **QUERY | OF_A_VECTOR | {"query_vector": VECTORS}),
+    Weights: of(Weights, dense=st.floats(0.1, 1000), text=st.floats(0, 1000)),
+    FusionOptions: of(
+        FusionOptions,
+        method=st.just("rrf"),
+        k=st.none() | st.integers(1, 10_000),
+        candidates=st.none() | st.integers(1, 1000),
+    ),
+    IndexParams: of(
+        IndexParams, hnsw_ef=st.none() | st.integers(1, 10_000), oversampling=st.none() | st.floats(1, 100)
+    ),
     OfCollection: of(OfCollection, collection=st.none() | NAME),
     ChunkOriginal: of(ChunkOriginal, **ORIGINAL),
     ChunkValidation: of(

@@ -213,8 +213,9 @@ class Grouping:
 class StoreQuery:
     """A search with a dense leg, a text leg, or both, whose candidates (so many of each) are then fused.
 
-    `where` applies to every leg. With `diversity` (0 to 1), which needs a dense leg alone, results are selected
-    among the candidates by maximal marginal relevance. `with_vector` names the dense vector to return.
+    `where` applies to every leg. Without `candidates`, each leg has as many as the limit. With `diversity` (0 to 1),
+    which needs a dense leg alone, results are selected among the candidates by maximal marginal relevance.
+    `with_vector` names the dense vector to return.
 
     With both legs, a `score_threshold` above 0 applies to all results, also those that only the text leg found.
     """

@@ -1,6 +1,6 @@
 """A search request."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from math import isfinite
 from typing import Annotated, Any, ClassVar
@@ -17,12 +17,15 @@ from pydantic import (
 )
 
 from chunkproof.models.base import MAX_NAME, BrokenRules, Limits, Problems, Reading, Request, check_name
-from chunkproof.models.filters import Condition, format_filters, parse_filters, parse_time
+from chunkproof.models.filters import Condition, format_filters, is_payload_path, parse_filters, parse_time
 from chunkproof.models.json import Faulty
+from chunkproof.models.ranking import FusionOptions, IndexParams, Mode, parse_mode, parse_nested
 
 DEFAULT_TOP_K = 5
 FLOAT32_MAX = 3.4028235e38
 MAX_DIMENSION = 65_536  # Qdrant's own limit
+MAX_GROUP_SIZE = 100
+MAX_CURSOR = 40_000
 
 
 def _time(value: Any) -> Any:
@@ -70,8 +73,13 @@ def _document_rules(schema: dict[str, Any]) -> None:
     properties["top_k"] |= {"minimum": 1, "maximum": hard.max_top_k}
     properties["similarity_threshold"] |= {"minimum": 0.0, "maximum": 1.0}
     properties["filters"]["default"] = {}
-    for name in ("query_text", "query_vector", "collection"):  # null is the same as nothing
-        properties[name] |= properties[name].pop("anyOf")[0]
+    properties["group_by"] |= {"minLength": 1, "maxLength": MAX_NAME}
+    properties["group_size"] |= {"minimum": 1, "maximum": MAX_GROUP_SIZE}
+    properties["diversity"] |= {"minimum": 0.0, "maximum": 1.0}
+    properties["cursor"] |= {"minLength": 1, "maxLength": MAX_CURSOR}
+    for one in properties.values():  # null is the same as nothing
+        if "anyOf" in one:
+            one.update(one.pop("anyOf")[0])
     for name in ("collection", "query_id"):
         properties[name] |= {"minLength": 1, "maxLength": MAX_NAME}
     for alias, name in SearchQuery.aliases.items():
@@ -105,6 +113,25 @@ class SearchQuery(Request):
     include_metadata: bool = Field(True, description="False leaves only chunk_id and url in metadata")
     with_payload: bool = Field(False, description="Add each result's raw payload")
     with_vectors: bool = Field(False, description="Add each result's vector")
+    mode: Annotated[Mode | None, BeforeValidator(parse_mode)] = Field(
+        None, description="What is compared: meanings (dense, the default), words (text), or both (hybrid)"
+    )
+    fusion: Annotated[FusionOptions | None, BeforeValidator(parse_nested("fusion", FusionOptions))] = Field(
+        None, description="Of mode hybrid: how both rankings become one"
+    )
+    params: Annotated[IndexParams | None, BeforeValidator(parse_nested("params", IndexParams))] = Field(
+        None, description="How the index is searched; by default as the collection is configured"
+    )
+    group_by: str | None = Field(
+        None, description="A field, such as document_id, of which each value has at most group_size results"
+    )
+    group_size: int | None = Field(None, description="Most results for each value of group_by, 1 by default")
+    diversity: Annotated[float | None, BeforeValidator(_no_overflow)] = Field(
+        None, description="Prefer results that differ from each other, from 0 (not at all) to 1 (above all else): MMR"
+    )
+    cursor: str | None = Field(
+        None, description='"start" for the first of several pages, then the next_cursor of the page before'
+    )
     query_id: str = Field(default_factory=lambda: str(uuid4()), description="Returned in the response and logged")
     created_at: Annotated[datetime, BeforeValidator(_time)] = Field(default_factory=lambda: datetime.now(UTC))
 
@@ -118,8 +145,8 @@ class SearchQuery(Request):
         """Require a text or a vector, and not both."""
         text, vector = fields.get("query_text"), fields.get("query_vector")
         if text is not None and vector is not None:
-            return ["Give query_text or query_vector, not both"]
-        return ["query_text is required"] if text is None and vector is None else []
+            return ["Give query_text or query_vector, not both", *_conflicts(fields)]
+        return [*(["query_text is required"] if text is None and vector is None else []), *_conflicts(fields)]
 
     @field_validator("query_text")
     @classmethod
@@ -159,10 +186,61 @@ class SearchQuery(Request):
             raise BrokenRules("similarity_threshold must be between 0.0 and 1.0")
         return threshold
 
+    @field_validator("group_by")
+    @classmethod
+    def _group_is_a_field(cls, name: str | None) -> str | None:
+        if name is not None and not (is_payload_path(name) and len(name) <= MAX_NAME):
+            raise BrokenRules("group_by must name a payload field")
+        return name
+
+    @field_validator("group_size")
+    @classmethod
+    def _group_size_is_within_limits(cls, size: int | None) -> int | None:
+        if size is not None and not 1 <= size <= MAX_GROUP_SIZE:
+            raise BrokenRules(f"group_size must be between 1 and {MAX_GROUP_SIZE}")
+        return size
+
+    @field_validator("diversity")
+    @classmethod
+    def _diversity_is_a_share(cls, diversity: float | None) -> float | None:
+        if diversity is not None and not 0.0 <= diversity <= 1.0:
+            raise BrokenRules("diversity must be between 0.0 and 1.0")
+        return diversity
+
+    @field_validator("cursor")
+    @classmethod
+    def _cursor_is_not_too_long(cls, cursor: str | None) -> str | None:
+        if cursor is not None and not 1 <= len(cursor) <= MAX_CURSOR:
+            raise BrokenRules('cursor must be "start" or the next_cursor of a response')
+        return cursor
+
     @field_validator("collection", "query_id")
     @classmethod
     def _names_are_not_blank(cls, name: str | None, info: ValidationInfo) -> str | None:
         return check_name(name, str(info.field_name))
+
+
+def _conflicts(fields: Mapping[str, object]) -> Iterator[str]:
+    """Yield why fields cannot be given together."""
+    mode = fields.get("mode") or Mode.DENSE
+    given = {name for name, value in fields.items() if value is not None}
+    if mode in (Mode.TEXT, Mode.HYBRID) and "query_vector" in given:
+        yield f"mode {mode} searches by words and needs query_text, not query_vector"
+    if mode == Mode.TEXT and fields.get("similarity_threshold") not in (None, 0, 0.0):
+        yield "similarity_threshold applies to the cosine similarity, which mode text does not compute"
+    if mode == Mode.TEXT and "params" in given:
+        yield "params are of the index of vectors, which mode text does not search"
+    if mode != Mode.HYBRID and "fusion" in given:
+        yield "fusion needs mode hybrid: only there are two rankings"
+    if mode != Mode.DENSE and "diversity" in given:
+        yield "diversity compares the vectors of results and needs mode dense"
+    if "group_size" in given and "group_by" not in given:
+        yield "group_size needs group_by"
+    for name, why in (("group_by", "grouped"), ("diversity", "diverse")):
+        if name in given and "cursor" in given:
+            yield f"cursor and {name} cannot be combined: the {why} results are one page"
+    if {"group_by", "diversity"} <= given:
+        yield "group_by and diversity cannot be combined"
 
 
 class RetrievalQuery(SearchQuery):

@@ -10,6 +10,7 @@ from pydantic import Field, JsonValue, model_validator
 from chunkproof.errors import ChunkproofError
 from chunkproof.models.base import AS_STORED, BrokenRules, Count, Items, Milliseconds, Model
 from chunkproof.models.chunk import ChunkMetadata, SourceMetadata
+from chunkproof.models.ranking import FusionInForce, Mode, ResultScores, TextSearch
 
 is_none = partial(operator.is_, None)
 
@@ -21,7 +22,11 @@ class SearchResult(Model):
 
     rank: int = Field(ge=1)
     text: str
-    similarity_score: float = Field(ge=0.0, le=1.0)
+    similarity_score: float = Field(
+        ge=0.0, le=1.0, description="Cosine similarity; 0 where it was not computed, which scores shows"
+    )
+    scores: ResultScores | None = Field(None, exclude_if=is_none, description="In modes text and hybrid")
+    group: int | str | None = Field(None, exclude_if=is_none, description="Value of the field that group_by names")
     point_id: int | str | None = Field(None, exclude_if=is_none, description="Id of the point in Qdrant")
     # In this order, what has only an id and a URL is read back as it was written.
     metadata: SourceMetadata | ChunkMetadata
@@ -52,6 +57,9 @@ class ExecutionMetadata(Model):
     embedding_model: str | None = None
     embedding_cached: bool = False
     timestamp: datetime
+    mode: Mode | None = Field(None, exclude_if=is_none, description="As the request has it")
+    text_search: TextSearch | None = Field(None, exclude_if=is_none, description="In modes text and hybrid")
+    fusion: FusionInForce | None = Field(None, exclude_if=is_none, description="In mode hybrid")
 
 
 class ErrorDetail(Model):
@@ -72,6 +80,9 @@ class RetrievalResponse(Model):
     errors: Items[str] = ()
     notes: Items[str] = Field((), exclude_if=operator.not_, description="Why there may be no results")
     error: ErrorDetail | None = Field(None, exclude_if=is_none)
+    next_cursor: str | None = Field(
+        None, exclude_if=is_none, description="Cursor of the next page, if the request has a cursor and there is one"
+    )
 
     @model_validator(mode="after")
     def _adds_up(self) -> "RetrievalResponse":

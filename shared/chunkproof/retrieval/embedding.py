@@ -10,7 +10,7 @@ from threading import Lock
 
 from chunkproof.clients.ports import Embedder, InputType, Vector, embedder_identity, query_model
 from chunkproof.deadline import Deadline, Stopwatch
-from chunkproof.errors import EmbeddingError, EmbeddingSizeError
+from chunkproof.errors import ChunkproofError, EmbeddingError, EmbeddingSizeError, QueryTooLongError
 
 # Embeddings are unit vectors, so no value is beyond 1 but for rounding.
 LARGEST_VALUE = 1.0 + 1e-3
@@ -61,23 +61,66 @@ class QueryEmbedder:
 
     def embed(self, text: str, size: int, collection: str, deadline: Deadline) -> QueryEmbedding:
         """Return the query's vector; `EmbeddingSizeError` when it is not of the size that the collection stores."""
+        embedding = self.embed_any_size(text, deadline)
+        self.check_size(text, embedding, size, collection)
+        return embedding
+
+    def embed_any_size(self, text: str, deadline: Deadline) -> QueryEmbedding:
+        """Return the query's vector, of which `check_size` has yet to find that it fits the collection."""
         watch = Stopwatch()
-        identity = embedder_identity(self.embedder)
-        key = (self._owner, identity, InputType.QUERY.value, self.embedder.dimension, text)
-        kept = self._recall(key)
-        if kept is None:
-            vectors = self.embedder.embed([text], InputType.QUERY, deadline)
-            kept = (check_embeddings(vectors, 1)[0], datetime.now(UTC))
-            cached = False
+        kept = self._recall(self._key(text))
+        if kept is not None:
+            return QueryEmbedding(kept[0], True, watch.ms(), kept[1])
+        vectors = self.embedder.embed([text], InputType.QUERY, deadline)
+        return self._keep(text, check_embeddings(vectors, 1)[0], watch)
+
+    def embed_all(self, texts: Sequence[str], deadline: Deadline) -> list["QueryEmbedding | ChunkproofError"]:
+        """Return the vector of each query, or its error, with one call for those that are not cached.
+
+        A text that is too long fails alone; then the others take more calls.
+        """
+        watch = Stopwatch()
+        found: dict[str, QueryEmbedding | ChunkproofError] = {}
+        for text in texts:
+            if kept := self._recall(self._key(text)):
+                found[text] = QueryEmbedding(kept[0], True, watch.ms(), kept[1])
+        missing = list(dict.fromkeys(text for text in texts if text not in found))
+        for start in range(0, len(missing), self.embedder.max_batch):
+            self._embed_missing(missing[start : start + self.embedder.max_batch], found, deadline)
+        return [found[text] for text in texts]
+
+    def _embed_missing(
+        self, texts: Sequence[str], found: dict[str, "QueryEmbedding | ChunkproofError"], deadline: Deadline
+    ) -> None:
+        watch = Stopwatch()
+        try:
+            vectors = check_embeddings(self.embedder.embed(texts, InputType.QUERY, deadline), len(texts))
+        except QueryTooLongError as error:
+            if len(texts) == 1:
+                found[texts[0]] = error
+                return
+            half = len(texts) // 2
+            self._embed_missing(texts[:half], found, deadline)
+            self._embed_missing(texts[half:], found, deadline)
+        except ChunkproofError as error:
+            found |= dict.fromkeys(texts, error)
         else:
-            cached = True
-        vector, embedded_at = kept
-        if len(vector) != size:
-            self._forget(key)  # do not cache a wrong size: the service may be right next time
-            raise EmbeddingSizeError(self.model, len(vector), collection, size, self._setting)
-        if not cached:
-            self._remember(key, kept)
-        return QueryEmbedding(vector, cached, watch.ms(), embedded_at)
+            found |= {text: self._keep(text, vector, watch) for text, vector in zip(texts, vectors, strict=True)}
+
+    def check_size(self, text: str, embedding: QueryEmbedding, size: int, collection: str) -> None:
+        """Raise `EmbeddingSizeError` for a vector that is not of the size that the collection stores."""
+        if len(embedding.vector) != size:
+            self._forget(self._key(text))  # do not cache a wrong size: the service may be right next time
+            raise EmbeddingSizeError(self.model, len(embedding.vector), collection, size, self._setting)
+
+    def _key(self, text: str) -> Key:
+        identity = embedder_identity(self.embedder)
+        return (self._owner, identity, InputType.QUERY.value, self.embedder.dimension, text)
+
+    def _keep(self, text: str, vector: Vector, watch: Stopwatch) -> QueryEmbedding:
+        kept = (vector, datetime.now(UTC))
+        self._remember(self._key(text), kept)
+        return QueryEmbedding(vector, False, watch.ms(), kept[1])
 
     def _recall(self, key: Key) -> tuple[Vector, datetime] | None:
         with self._lock:

@@ -37,6 +37,14 @@ def map_filters(
     return tuple(_map_condition(condition, sample, payloads) for condition in conditions)
 
 
+def map_field(field: str, parameter: str, collection: str, services: Services, deadline: Deadline) -> str:
+    """Return the path under which most payloads of this collection keep a field; `parameter` is the one to name."""
+    sample, payloads = services.sample(collection, deadline), services.payloads_of(collection, deadline)
+    paths = _paths_of(field, sample, payloads, parameter)
+    usual = payloads.usual_path(field, sample.payloads) if payloads.is_canonical(field) else None
+    return usual if usual is not None and usual in paths else paths[0]
+
+
 def _map_condition(condition: Condition, sample: Sample, payloads: PayloadMap) -> Condition:
     match condition:
         case Not(inner):
@@ -87,17 +95,18 @@ def _has_ids(sample: Sample, payloads: PayloadMap) -> bool:
     return bool(payloads.id_paths_in(sample.payloads))
 
 
-def _paths_of(field: str, sample: Sample, payloads: PayloadMap) -> Sequence[str]:
+def _paths_of(field: str, sample: Sample, payloads: PayloadMap, parameter: str | None = None) -> Sequence[str]:
     if field == "chunk_id":
         return payloads.id_paths_in(sample.payloads) or payloads.id_paths[:1] or [field]
     if not payloads.is_canonical(field):
         return [field]
     paths = payloads.paths_in(field, sample.payloads)
     if not paths and field == "document_id":  # results show a shared id in its place, else the URL
-        return payloads.shared_paths or _paths_of("url", sample, payloads)
+        return payloads.shared_paths or _paths_of("url", sample, payloads, parameter)
     reachable = [path for path in paths if not any(lies_in_json_string(path, p) for p in sample.payloads)]
     if paths and not reachable:
+        name = parameter or f"filters.{field}"
         raise InvalidParameterError(
-            f"filters.{field} cannot be used: this collection keeps it inside a JSON string ({paths[0]})"
+            f"{name} cannot be used: this collection keeps it inside a JSON string ({paths[0]})"
         )
     return reachable or [payloads.first_path(field)]

@@ -8,7 +8,7 @@ from math import fsum
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from chunkproof.clients.ports import Embedder, PointId, VectorConfig, VectorStore
+from chunkproof.clients.ports import Embedder, PointId, TextLeg, VectorConfig, VectorStore
 from chunkproof.deadline import Deadline
 from chunkproof.errors import (
     CollectionNotFoundError,
@@ -56,6 +56,8 @@ class Services:
     _samples: dict[str, Sample] = field(init=False, default_factory=dict)
     _payload_maps: dict[str, PayloadMap] = field(init=False, default_factory=dict)
     _hashes: dict[str, Hashes] = field(init=False, default_factory=dict)
+    # How collections are searched by words (retrieval/legs.py).
+    text_legs: dict[str, TextLeg] = field(init=False, default_factory=dict)
     _tenants: OrderedDict[str, "Services"] = field(init=False, default_factory=OrderedDict)
     _lock: Lock = field(init=False, default_factory=Lock)
 
@@ -160,12 +162,21 @@ class Services:
         """Whether something is remembered of the collection, which could be out of date."""
         return collection in self._vector_configs or collection in self._samples
 
+    def knows(self, collection: str, *, payloads: bool, text: bool) -> bool:
+        """Whether a search need not ask about the collection first: its vectors, payloads, or text index."""
+        return (
+            collection in self._vector_configs
+            and (not payloads or collection in self._samples)
+            and (not text or collection in self.text_legs)
+        )
+
     def forget(self, collection: str) -> None:
         """Drop what is remembered of a collection, which may have been deleted or recreated."""
         self._vector_configs.pop(collection, None)
         self._samples.pop(collection, None)
         self._payload_maps.pop(collection, None)
         self._hashes.pop(collection, None)
+        self.text_legs.pop(collection, None)
 
     def has_changed(self, collection: str, deadline: Deadline) -> bool:
         """Ask the store again, and say whether the vector config differs from the one that was remembered."""

@@ -127,7 +127,7 @@ def _cosine(point: Point) -> float:
 
 
 def _candidates(query: StoreQuery) -> int:
-    return max(query.candidates, query.limit)
+    return query.candidates or query.limit
 
 
 def _limit(query: StoreQuery) -> int:
