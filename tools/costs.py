@@ -11,6 +11,7 @@ Examples:
 import argparse
 import json
 import logging
+import re
 import shlex
 import tomllib
 from collections.abc import Iterator
@@ -30,6 +31,9 @@ LOG_BYTES = 4_000
 # Metrics that only errors, mismatches and suites emit.
 OCCASIONAL = ("Errors.", "ChunkMismatch")
 GB = 1024**3
+# Of one check of canaries: what Lambda charges for, a cold start included, and the states that are entered.
+CANARY_SECONDS, CANARY_TRANSITIONS = 5, 4
+DAY_OF = {"minute": 24 * 60, "hour": 24, "day": 1}
 
 
 @dataclass(frozen=True)
@@ -50,9 +54,30 @@ def idle_items(found: Stack) -> Iterator[Item]:
     yield _counted("composite alarms", len(found.of_type("CloudWatch::CompositeAlarm")), month["composite_alarm"])
     yield _counted("KMS keys", len(found.of_type("KMS::Key")), month["kms_key"])
     yield _counted("secrets (made by `make secret`)", 1, month["secret"])
+    yield from canary_items(found)
     snapshots = [f for f in found.of_type("Lambda::Function").values() if "SnapStart" in f]
     memory = sum(int(function["MemorySize"]) for function in snapshots) / 1024
     yield _counted("GB of SnapStart snapshots", memory, month["snapshot_gb"])
+
+
+def canary_items(found: Stack) -> Iterator[Item]:
+    """What checks of canaries cost: two metrics, and the runs of the state machine and its function."""
+    schedule = found.of_type("Scheduler::Schedule").get("CanaryTimer")
+    if schedule is None:
+        return
+    function = found.of_type("Lambda::Function")["SuiteFunction"]
+    (architecture,) = function["Architectures"]
+    seconds = CANARY_SECONDS * int(function["MemorySize"]) / 1024
+    run = seconds * PRICES["gigabyte_second"][f"lambda_{architecture}"]
+    run += (CANARY_TRANSITIONS * PRICES["million"]["state_transition"] + PRICES["million"]["lambda_request"]) / 1e6
+    yield _counted("custom metrics of canaries", 2, PRICES["month"]["custom_metric"])
+    yield _counted("checks of canaries", runs_a_month(schedule["ScheduleExpression"]), run)
+
+
+def runs_a_month(schedule: str) -> int:
+    """How often a schedule starts something in 30 days; a cron expression is taken as once a day."""
+    rate = re.fullmatch(r"rate\((\d+) (minute|hour|day)s?\)", schedule)
+    return 30 * DAY_OF[rate[2]] // int(rate[1]) if rate else 30
 
 
 def steady_items(found: Stack, requests: int) -> Iterator[Item]:

@@ -29,6 +29,7 @@ SUMMARIES = {
     "snapshot": "Keep what a collection holds now, to find out later what changed and what it cost.",
     "manifest": "Write a manifest of what should be stored, for `chunkproof audit`.",
     "audit": "Compare every chunk of MANIFEST with what is stored, byte for byte, and list what else is stored.",
+    "canary": "Notice when the weights behind a model's name change, by embedding fixed texts again.",
     "serve": "Run the Lambda handlers behind a local HTTP gateway, with Swagger UI at /docs.",
     "sandbox": "Run what the Lambda functions need on this machine, for `sam local`.",
     "mcp": "Serve search, validation and collection info to agents (Model Context Protocol, over standard streams).",

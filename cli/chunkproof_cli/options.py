@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import isnan
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -108,6 +109,13 @@ def reject_api(reason: str) -> Callable[[Command], Command]:
             raise click.BadParameter(reason, param_hint="--api")
 
     return click.option("--api", metavar="URL", callback=refuse, expose_value=False, hidden=True)
+
+
+def reject_nan(_context: click.Context, _option: click.Parameter, given: float | None) -> float | None:
+    """Refuse nan, which no range of numbers excludes."""
+    if given is not None and isnan(given):
+        raise click.BadParameter("nan is not a number")
+    return given
 
 
 def parse_options(collection: str | None, data: Path | None, as_json: bool = False, api: str | None = None) -> Options:

@@ -1,10 +1,14 @@
-"""Steps of a suite run in AWS: split the cases, run a shard, merge the results."""
+"""Steps of a suite run in AWS: split the cases, run a shard, merge the results. And the check of canaries."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from chunkproof.clients.job_folder import JobFolder
 from chunkproof.clients.s3 import Bucket
+from chunkproof.errors import InvalidParameterError
 from chunkproof.retrieval.backend import LocalBackend
+from chunkproof.retrieval.canary import TOLERANCE, check_canaries, record_canaries
+from chunkproof.runtime import canary_metrics
 from chunkproof.runtime.container import lambda_deadline, services, settings
 from chunkproof.runtime.suite_metrics import emit
 from chunkproof.suite.diagnosis import Diagnoser
@@ -21,6 +25,8 @@ Output = dict[str, Any]
 
 def lambda_handler(event: Event, context: Any) -> Output:
     """Run one step of the state machine. Errors are raised, so that Step Functions retries and shows them."""
+    if event["step"] == "canary":
+        return _canary(event, context)
     suite = ShardedSuite(Bucket(event["bucket"]), event["run_id"])
     backend = LocalBackend(services(), lambda: lambda_deadline(context))
     return STEPS[event["step"]](suite, backend, event, context)
@@ -58,6 +64,20 @@ def _merge(suite: ShardedSuite, backend: LocalBackend, _event: Event, context: A
         "failed": result.failed,
         "errors": result.errors,
     }
+
+
+def _canary(event: Event, context: Any) -> Output:
+    given, records = event["canary"], JobFolder(Bucket(event["bucket"]), "canaries")
+    match given:
+        case {"action": "record"}:
+            found = record_canaries(services(), records)
+        case {"action": "check"}:
+            tolerance, record_missing = given.get("tolerance", TOLERANCE), given.get("record_missing", False)
+            found = check_canaries(services(), records, tolerance=tolerance, record_missing=record_missing)
+        case _:
+            raise InvalidParameterError('canary must be an object whose action is "check" or "record"')
+    canary_metrics.emit(found, settings().environment, context.function_name)
+    return {"canaries": [canary.model_dump(mode="json") for canary in found]}
 
 
 STEPS: Mapping[str, Callable[[ShardedSuite, LocalBackend, Event, Any], Output]] = {

@@ -28,6 +28,21 @@ def test_snapshots_are_charged_by_memory_for_each_function() -> None:
     assert usd(costs.idle_items(found))["GB of SnapStart snapshots"] == pytest.approx(4 * 3.90, abs=0.01)
 
 
+def test_canaries_cost_two_metrics_and_their_runs() -> None:
+    found = usd(costs.idle_items(whole_stack(Suite="true", Canary="true", CanarySchedule="rate(1 hour)")))
+    # 720 runs of 5 s at 1769 MB on arm64 and of 4 states: 0.083 and 0.072 USD.
+    assert (found["custom metrics of canaries"], found["checks of canaries"]) == (0.60, 0.16)
+    assert not any("canaries" in name for name in usd(costs.idle_items(whole_stack(Suite="true"))))
+
+
+@pytest.mark.parametrize(
+    ("schedule", "runs"),
+    [("rate(6 hours)", 120), ("rate(1 day)", 30), ("rate(15 minutes)", 2880), ("cron(0 6 * * ? *)", 30)],
+)
+def test_runs_are_counted_from_the_schedule(schedule: str, runs: int) -> None:
+    assert costs.runs_a_month(schedule) == runs
+
+
 def test_requests_add_what_they_use() -> None:
     found = usd(costs.steady_items(whole_stack(), 1_000_000))
     assert (found["million API requests"], found["million Lambda requests"]) == (1.00, 0.20)

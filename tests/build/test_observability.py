@@ -38,7 +38,7 @@ from support.template import (
     values_under,
 )
 
-WORKS_IN_SHARDS = {"Audit": "true", "Suite": "true"}
+WORKS_IN_SHARDS = {"Audit": "true", "Suite": "true", "Canary": "true"}
 NESTED = ROOT / "functions" / "observability" / "template.yaml"
 TOPIC = "arn:aws:sns:eu-central-1:123456789012:on-call"
 SEARCH, VALIDATION = "${SearchFunction}", "${ValidateChunkFunction}"
@@ -226,6 +226,7 @@ def test_every_alarm_notifies_the_topic_when_it_starts_and_ends() -> None:
         "PassRateAlarm",
         "AuditFailedAlarm",
         "SuiteFailedAlarm",
+        "CanaryAlarm",
         "SuiteNotStartedAlarm",
     }
     for found in alarms.values():
@@ -312,6 +313,7 @@ def test_missing_data_is_handled_on_purpose_and_the_template_says_why() -> None:
     assert {name: every[name]["TreatMissingData"] for name in set(every) - set(alarms)} == {
         "AuditFailedAlarm": "notBreaching",
         "SuiteFailedAlarm": "notBreaching",
+        "CanaryAlarm": "ignore",  # the last verdict stands
         "SuiteNotStartedAlarm": "ignore",  # a message stays, its metric does not
     }
 
@@ -467,8 +469,17 @@ def test_an_execution_that_fails_and_a_run_that_cannot_start_raise_an_alarm() ->
         assert returned(found[name])["Expression"] == "SUM([failed, late, aborted])"
         assert (found[name]["ComparisonOperator"], found[name]["Threshold"]) == ("GreaterThanThreshold", 0)
     by_hand = {"SuiteSchedule": "", "SuiteAfterDeployment": "false"}
-    without = observability_stack(**WORKS_IN_SHARDS, **by_hand).of_type("CloudWatch::Alarm")
-    assert set(found) - set(without) == {"SuiteNotStartedAlarm"}
+    with_canaries = observability_stack(**WORKS_IN_SHARDS, **by_hand).of_type("CloudWatch::Alarm")
+    assert set(with_canaries) == set(found)
+    without = observability_stack(Audit="true", Suite="true", **by_hand).of_type("CloudWatch::Alarm")
+    assert set(found) - set(without) == {"SuiteNotStartedAlarm", "CanaryAlarm"}
+
+
+def test_a_model_that_changed_raises_the_alarm() -> None:
+    found = alarm("CanaryAlarm", **WORKS_IN_SHARDS)
+    assert (found["MetricName"], found["Statistic"]) == ("CanaryChanged", "Maximum")
+    assert (found["ComparisonOperator"], found["Threshold"]) == ("GreaterThanThreshold", 0)
+    assert {"Name": "function", "Value": SUITE_FUNCTION} in found["Dimensions"]
 
 
 @pytest.mark.parametrize("name", ["audit", "suite"])
@@ -555,6 +566,11 @@ def test_every_kind_of_mismatch_is_shown() -> None:
 def test_the_quality_of_suites_is_shown() -> None:
     assert names_by_function("Suite quality") == {SUITE_FUNCTION: {"PassRate", "RecallAt5", "MrrAt10"}}
     assert names_by_function("Suite: searches (ms)") == {SUITE_FUNCTION: {"SuiteP95Latency"}}
+
+
+def test_the_drift_of_canaries_is_shown() -> None:
+    title = "Canaries: drift of the embeddings of fixed texts"
+    assert names_by_function(title) == {SUITE_FUNCTION: {"CanaryDrift", "CanaryChanged"}}
 
 
 def test_the_function_that_runs_suites_has_the_name_that_is_looked_for() -> None:

@@ -14,8 +14,9 @@ from chunkproof.clients.qdrant.store import QdrantStore
 from chunkproof.clients.resilience import CircuitBreaker
 from chunkproof.clients.transport import DeadlineTransport
 from chunkproof.http.resolver import Api
+from chunkproof.retrieval.canary import Canary
 from chunkproof.retrieval.services import Services
-from chunkproof.runtime import container
+from chunkproof.runtime import canary_metrics, container
 from chunkproof.runtime.suite_metrics import emit
 from chunkproof.settings import Settings
 from chunkproof.suite.run import RunPlan, run_suite
@@ -113,11 +114,13 @@ def written(deployed: Services, capsys: pytest.CaptureFixture[str]) -> Iterator[
 
 @pytest.fixture
 def of_a_run(capsys: pytest.CaptureFixture[str]) -> set[Metric]:
-    """What a run of a suite emits: one case that found what it expected."""
+    """What a run of a suite emits, of one case that found what it expected, and a check of canaries."""
     asked = suite({"name": "a", "query_text": "q", "expected_doc_ids": ["a"]})
     report = run_suite(RunPlan(asked, "s.json", asked.cases), Backend(lambda _: answer(chunk("a"))))
+    canary = Canary(collections=("docs",), model="m", query_model="m", state="same", dimension=2, drift=0.0)
     with capture_stdout(capsys) as output:
         emit(report, "dev", SUITE_FUNCTION)
+        canary_metrics.emit([canary], "dev", SUITE_FUNCTION)
         return emitted_metrics(output.metrics)
 
 
@@ -192,8 +195,10 @@ def test_a_metric_of_a_function_that_does_not_emit_it_is_found(emits: set[Metric
     ]
 
 
-def test_a_run_of_a_suite_emits_its_four_figures(of_a_run: set[Metric]) -> None:
+def test_a_run_of_a_suite_and_a_check_of_canaries_emit_their_figures(of_a_run: set[Metric]) -> None:
     assert sorted(metric.name for metric in of_a_run) == [
+        "CanaryChanged",
+        "CanaryDrift",
         "MrrAt10",
         "PassRate",
         "RecallAt5",

@@ -8,8 +8,9 @@ from support.template import ROOT, stack, template
 PAGE = (ROOT / "docs" / "guides" / "operate.md").read_text("utf-8")
 SECTIONS = dict(re.findall(r"^### (.+?)\n(.*?)(?=^##|\Z)", PAGE, re.M | re.S))
 STACK = "${AWS::StackName}"
-NOT_IN_LOGS = {"suite-not-started"}  # EventBridge says why in the message
-WITH_EVERYTHING = observability_stack(Audit="true", Suite="true")
+# EventBridge says why in the message; the queries look at logs of the API's functions, not of the suite's.
+NOT_IN_LOGS = {"suite-not-started", "canary-changed"}
+WITH_EVERYTHING = observability_stack(Audit="true", Suite="true", Canary="true")
 
 
 def names(kind: str) -> dict[str, str]:
@@ -93,6 +94,7 @@ def test_parameters_in_the_table_have_the_defaults_of_the_template() -> None:
 def test_a_parameter_that_the_page_advises_exists() -> None:
     advised = set(re.findall(r"`([A-Z][a-z]+(?:[A-Z][a-z0-9]*)+)(?:=\w+)?`", PAGE))
     others = {"PassRate", "DashboardName", "AuditIncomplete", "SuiteIncomplete"}
+    others |= {"CanaryDrift", "CanaryChanged", "CanaryRecords"}
     assert advised - others <= set(template()["Parameters"])
     assert "SnapStart" in advised
 

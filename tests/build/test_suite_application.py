@@ -7,7 +7,7 @@ from chunkproof.settings import Settings
 from chunkproof.suite.shards import PUBLISHED
 from chunkproof_cli.local.handlers import load_function
 
-from support.template import Stack, nested_stack, stack
+from support.template import Stack, broken_rules, nested_stack, stack
 
 APPLICATION = "SuiteApplication"
 INPUT = {"suite": f"s3://${{SuiteBucket}}/{PUBLISHED}", "collection": "", "source": ""}
@@ -78,6 +78,27 @@ def test_either_can_be_left_out_and_without_both_nothing_waits_for_them() -> Non
     assert counts == {"both": [1, 1, 1], "schedule": [1, 0, 1], "deployment": [0, 1, 1], "none": [0, 0, 0]}
 
 
+def test_canaries_have_a_schedule_of_their_own_and_record_at_first() -> None:
+    found = application(Canary="true", CanarySchedule="rate(1 hour)", **by_hand)
+    schedule = found.only("Scheduler::Schedule")
+    assert (schedule["Name"], schedule["ScheduleExpression"]) == ("${AWS::StackName}-canary", "rate(1 hour)")
+    target = schedule["Target"]
+    assert target["Arn"] == "${SuiteStateMachine}"
+    assert json.loads(target["Input"]) == {"canary": {"action": "check", "record_missing": True}}
+    assert target["DeadLetterConfig"] == {"Arn": "${SuiteNotStarted.Arn}"}
+    assert len(application(Canary="true").of_type("Scheduler::Schedule")) == 2
+    assert application(**by_hand).of_type("Scheduler::Schedule") == {}
+
+
+def test_canaries_need_suites_and_are_an_output_of_the_stack() -> None:
+    (broken,) = broken_rules(Canary="true")
+    assert broken.startswith("With Canary, Suite must be true")
+    assert broken_rules(Canary="true", Suite="true") == []
+    outputs = stack(Canary="true", Suite="true").outputs
+    assert outputs["CanaryRecords"]["Value"] == "s3://${SuiteApplication.Outputs.BucketName}/canaries/"
+    assert "CanaryRecords" not in stack(Suite="true").outputs
+
+
 # What is kept, and who may do what
 
 
@@ -85,7 +106,7 @@ def test_the_function_may_not_change_the_suite_that_it_runs() -> None:
     role: dict[str, Any] = application().of_type("IAM::Role")["SuiteFunctionRole"]
     statements = [one for policy in role["Policies"] for one in policy["PolicyDocument"]["Statement"]]
     (writing,) = (one for one in statements if "s3:PutObject" in one["Action"])
-    assert writing["Resource"] == "${SuiteBucket.Arn}/runs/*"
+    assert writing["Resource"] == ["${SuiteBucket.Arn}/runs/*"]
 
 
 def test_its_objects_have_versions_and_expire_but_for_the_published_suite() -> None:

@@ -58,6 +58,8 @@ CHANGED = {
     "SuiteConcurrency": "2",
     "SuiteShardCases": "20",
     "SuiteKeptDays": "30",
+    "Canary": "true",
+    "CanarySchedule": "rate(1 hour)",
     "Observability": "false",
     "SloPercent": "99.9",
     "MinPassRate": "80",

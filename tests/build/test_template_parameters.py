@@ -330,7 +330,7 @@ def test_every_value_of_the_environment_is_text(function: str) -> None:
 
 @pytest.mark.parametrize("name", template()["Outputs"])
 def test_an_output_is_described_and_refers_to_what_exists(name: str) -> None:
-    found = stack(Audit="true", Suite="true")
+    found = stack(Audit="true", Suite="true", Canary="true")
     output = found.outputs[name]
     assert output["Description"].strip()
     assert output["Value"]

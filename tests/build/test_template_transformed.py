@@ -37,6 +37,7 @@ EVERYTHING = {
     "SnapStart": "PublishedVersions",
     "Audit": "true",
     "Suite": "true",
+    "Canary": "true",
     "AlarmEmail": "on-call@example.com",
 }
 VARIANTS: dict[str, dict[str, str]] = {
@@ -145,7 +146,7 @@ def test_names_fit_the_limits_of_aws() -> None:
         "Lambda::Function": ("FunctionName", 64),
         "Scheduler::Schedule": ("Name", 64),
     }
-    found = whole_stack(Audit="true", Suite="true")
+    found = whole_stack(Audit="true", Suite="true", Canary="true")
     for kind, (key, limit) in limits.items():
         for made in found.of_type(kind).values():
             name: Any = made.get(key, "")

@@ -62,6 +62,7 @@ class Case:
     split: list[Answer] = field(default_factory=list)
     shard: list[Answer] = field(default_factory=list)
     merge: list[Answer] = field(default_factory=list)
+    canary: list[Answer] = field(default_factory=list)
 
     @property
     def responses(self) -> dict[str, list[Answer]]:
@@ -70,7 +71,13 @@ class Case:
         plan = returns({own: "a", "bucket": BUCKET, "shards_key": f"{self.machine}.json"})
         done = returns({"finished": True})
         good = returns({"coverage": 1} if self.machine == "audit" else {"errors": 0})
-        return {"Split": self.split or [plan], "Shard": self.shard or [done], "Merge": self.merge or [good]}
+        steps = {"Split": self.split or [plan], "Shard": self.shard or [done], "Merge": self.merge or [good]}
+        return steps if self.machine == "audit" else {**steps, "Canary": self.canary or [returns({"canaries": []})]}
+
+    @property
+    def input(self) -> dict[str, Any]:
+        """What the execution is started with."""
+        return {"canary": {"action": "check"}} if self.canary else INPUT[self.machine]
 
 
 def plan(machine: str) -> Answer:
@@ -93,6 +100,10 @@ CASES = [
     ),
     Case("unfinished-shard", "suite", "SUCCEEDED", shard=[returns({"finished": False}), returns({"finished": True})]),
     Case("not-published", "suite", "SUCCEEDED", split=[throws("NotPublishedError")]),
+    # No other step is taken: it would fail.
+    Case("canaries", "suite", "SUCCEEDED", canary=[returns({"canaries": []})], split=[throws("Boom")]),
+    Case("flaky-canaries", "suite", "SUCCEEDED", canary=[throws("Boom")] * 2 + [returns({"canaries": []})]),
+    Case("broken-canaries", "suite", "FAILED", "Boom", canary=[throws("Boom")]),
 ]
 
 
@@ -178,7 +189,7 @@ def run_cases(url: str) -> Iterator[tuple[Case, str]]:
         machines[name] = states.create_state_machine(name=name, definition=text, roleArn=role)["stateMachineArn"]
     for case in CASES:
         started = states.start_execution(
-            stateMachineArn=f"{machines[case.machine]}#{case.name}", input=json.dumps(INPUT[case.machine])
+            stateMachineArn=f"{machines[case.machine]}#{case.name}", input=json.dumps(case.input)
         )
         ended = _wait(states, started["executionArn"])
         found = (ended["status"], ended.get("error"))

@@ -181,7 +181,7 @@ def test_a_log_without_requests_is_an_error_that_describes_a_request_line(
         (("--logs", "-", "--since", "0h"), "is not a time such as 30m, 3h, 2d or 1w"),
         (("--logs", "-", "--since", "456d"), "CloudWatch keeps metrics for 455d"),
         (("--logs", "-", "--slo", "101"), "101"),
-        (("--logs", "-", "--slo", "nan"), "nan is not a percentage"),
+        (("--logs", "-", "--slo", "nan"), "nan is not a number"),
         (("--logs", "-", "--api", "https://a.example"), "times are in a stack's metrics (--stack)"),
     ],
 )

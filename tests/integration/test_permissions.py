@@ -57,6 +57,7 @@ EVERYTHING = {
     "SecurityGroupIds": "sg-1",
     "Audit": "true",
     "Suite": "true",
+    "Canary": "true",
 }
 
 
@@ -230,7 +231,8 @@ def test_the_function_of_audits_may_do_what_it_does(
 
 @pytest.mark.server
 @pytest.mark.usefixtures("collection_of_three")
-def test_the_function_of_suites_may_do_what_it_does(aws: Recorder, read_keys: set[Call]) -> None:
+@pytest.mark.parametrize("canary", ["true", "false"])
+def test_the_function_of_suites_may_do_what_it_does(aws: Recorder, read_keys: set[Call], canary: str) -> None:
     suite = {"name": "s", "cases": [{"name": "one", "query_text": "pump 1", "expected_doc_ids": ["c1"]}]}
     boto3.client("s3").put_object(Bucket=BUCKET, Key="suite.json", Body=json.dumps(suite).encode())
     aws.calls.clear()
@@ -239,7 +241,11 @@ def test_the_function_of_suites_may_do_what_it_does(aws: Recorder, read_keys: se
     step("suite", {**split, "shard_cases": "1"})
     step("suite", {**run, "step": "shard", "shard": 0})
     step("suite", {**run, "step": "merge"})
-    granted = grants(nested_stack("SuiteApplication", **EVERYTHING), "SuiteFunctionRole", "SuiteBucket")
+    if canary == "true":
+        step("suite", {"step": "canary", "canary": {"action": "check", "record_missing": True}})
+        step("suite", {"step": "canary", "canary": {"action": "check"}})
+    found = nested_stack("SuiteApplication", **{**EVERYTHING, "Canary": canary})
+    granted = grants(found, "SuiteFunctionRole", "SuiteBucket")
     assert differences(granted, with_key(aws.calls, KEY) | read_keys | by_lambda(granted)) == []
 
 
@@ -274,9 +280,10 @@ def test_a_state_machine_may_do_what_its_definition_says(name: str, shards: str)
     ("parameters", "also"),
     [
         ({}, {Call("sqs:SendMessage", "${SuiteNotStarted.Arn}"), Call("kms:Decrypt", KEY)}),
-        ({"SuiteSchedule": ""}, set[Call]()),
+        ({"SuiteSchedule": ""}, {Call("sqs:SendMessage", "${SuiteNotStarted.Arn}"), Call("kms:Decrypt", KEY)}),
+        ({"SuiteSchedule": "", "Canary": "false"}, set[Call]()),
     ],
-    ids=["schedule", "deployments only"],
+    ids=["schedule", "canaries only", "deployments only"],
 )
 def test_what_starts_a_suite_may_start_it_and_report_a_failure(parameters: dict[str, str], also: set[Call]) -> None:
     found = nested_stack("SuiteApplication", **{**EVERYTHING, **parameters})

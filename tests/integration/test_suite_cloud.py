@@ -12,6 +12,7 @@ from chunkproof.clients.qdrant.store import QdrantStore
 from chunkproof.clients.transport import DeadlineTransport
 from chunkproof.deadline import Deadline
 from chunkproof.errors import EmbeddingError, VectorStoreUnavailableError
+from chunkproof.retrieval.canary import TEXTS
 from chunkproof.retrieval.integrity import digest
 from chunkproof.retrieval.services import Services
 from chunkproof.runtime import container
@@ -22,6 +23,8 @@ from chunkproof.suite.diagnosis import Diagnoser
 from chunkproof.suite.report import SuiteReport, read_report
 from chunkproof.suite.run import RunPlan, run_suite
 from chunkproof.suite.store_evidence import collect_evidence
+from chunkproof_cli.aws import canaries
+from chunkproof_cli.aws.stack import Stack
 
 from support.chunks import SECONDS_60, fill, make_services
 from support.qdrant_server import QdrantServer
@@ -310,9 +313,88 @@ def test_a_suite_that_is_too_large_is_rejected(cloud: Cloud, monkeypatch: pytest
     assert "has 22 cases, more than 21: run it in parts" in found["cause"]
 
 
+class Retrained(Embedder):
+    """Another model under the same name: it reads words backwards."""
+
+    def embed(self, texts: Any, input_type: InputType, deadline: Deadline) -> list[list[float]]:
+        return super().embed([text[::-1] for text in texts], input_type, deadline)
+
+
+def canary_metrics(written: str) -> list[tuple[float, float]]:
+    lines = [json.loads(line) for line in written.splitlines() if "CanaryDrift" in line]
+    assert {line["function"] for line in lines} <= {"stack-suite"}
+    return [(round(line["CanaryDrift"][0], 6), line["CanaryChanged"][0]) for line in lines]
+
+
+@pytest.mark.server
+def test_other_weights_under_the_same_name_are_a_metric_and_a_log_line(
+    cloud: Cloud, services: Services, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scheduled = {"canary": {"action": "check", "record_missing": True}}
+    for _ in range(2):  # the first run records
+        assert cloud.execute(scheduled)["status"] == "SUCCEEDED"
+    assert canary_metrics(capsys.readouterr().out) == [(0.0, 0.0), (0.0, 0.0)]
+
+    services.embedder = Retrained()
+    output = json.loads(cloud.execute(scheduled)["output"])
+    (found,) = output["canaries"]
+    assert (found["state"], found["model"]) == ("changed", "words")
+    written = capsys.readouterr().out
+    ((drift, changed),) = canary_metrics(written)
+    assert (drift, changed) == (round(found["drift"], 6), 1.0)
+    (line,) = (json.loads(line) for line in written.splitlines() if '"canary"' in line)
+    assert (line["level"], line["model"], line["state"]) == ("WARNING", "words", "changed")
+    assert line["texts"][0]["text"] in TEXTS
+    assert cloud.calls == {("canary", None): 3}
+
+    assert cloud.execute({"canary": {"action": "record"}})["status"] == "SUCCEEDED"
+    assert canary_metrics(capsys.readouterr().out) == [(0.0, 0.0)]  # so that the alarm is over
+    assert json.loads(cloud.execute(scheduled)["output"])["canaries"][0]["state"] == "same"
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("given", [True, {}, {"action": "forget"}])
+def test_a_wrong_request_for_canaries_fails_at_once(cloud: Cloud, given: Any) -> None:
+    found = cloud.execute({"canary": given})
+    assert (found["error"], cloud.calls) == ("InvalidParameterError", {("canary", None): 1})
+    assert '"check" or "record"' in json.loads(found["cause"])["errorMessage"]
+
+
+@pytest.mark.server
+def test_an_embedder_that_is_down_is_asked_again_and_is_not_a_change(cloud: Cloud, services: Services) -> None:
+    assert isinstance(services.embedder, Embedder)
+    cloud.execute({"canary": {"action": "record"}})
+    services.embedder.failures = {"pump": 2}
+    found = cloud.execute({"canary": {"action": "check"}})
+    assert json.loads(found["output"])["canaries"][0]["state"] == "same"
+    assert cloud.calls["canary", None] == 4
+
+
+@pytest.mark.server
+def test_the_command_records_and_checks_the_canaries_of_a_stack(chunkproof: Any, services: Services) -> None:
+    code, _, err = chunkproof("canary", "check", "--stack", "prod")
+    assert (code, "chunkproof canary record --stack prod" in err) == (3, True)
+    code, _, err = chunkproof("canary", "record", "--stack", "prod")
+    assert (code, f"Recorded words of {services.settings.collection}, 64 values" in err) == (0, True)
+    code, out, _ = chunkproof("canary", "check", "--stack", "prod")
+    assert (code, "drift 0.000000" in out) == (0, True)
+    services.embedder = Retrained()
+    code, out, _ = chunkproof("canary", "check", "--stack", "prod", "--json")
+    assert (code, json.loads(out[out.index("{\n") :])["canaries"][0]["state"]) == (1, "changed")
+
+
+@pytest.mark.server
+def test_the_command_says_how_a_stack_gets_canaries(chunkproof: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(canaries, "find_stack", lambda name: Stack(name, "CREATE_COMPLETE", {}, {}))
+    code, _, err = chunkproof("canary", "check", "--stack", "prod")
+    assert (code, "deploy it with Suite=true and Canary=true" in err) == (2, True)
+
+
 @pytest.fixture
 def chunkproof(cloud: Cloud, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
     """The command, where stack `prod` has this state machine."""
+    found = Stack("prod", "CREATE_COMPLETE", {"CanaryRecords": f"s3://{BUCKET}/canaries/"}, {})
+    monkeypatch.setattr(canaries, "find_stack", lambda _name: found)
     return command("Suite", monkeypatch, capsys)
 
 

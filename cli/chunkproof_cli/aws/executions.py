@@ -33,7 +33,7 @@ class Machine:
             raise InvalidParameterError(f"Stack {stack} has no {kind.lower()}: deploy it with {kind}=true")
         return cls(kind.lower(), outputs[f"{kind}StateMachineArn"], Bucket(outputs[f"{kind}BucketName"]))
 
-    def start(self, name: str, given: dict[str, str]) -> str:
+    def start(self, name: str, given: dict[str, Any]) -> str:
         """Start an execution with this name, and return its ARN."""
         with translate_aws_errors("states:StartExecution"):
             run = aws_client("stepfunctions").start_execution(
@@ -41,14 +41,14 @@ class Machine:
             )
         return str(run["executionArn"])
 
-    def wait_for(self, run: str, incomplete: str) -> None:
-        """Wait for the end of an execution, showing its progress; raise its failure.
+    def wait_for(self, run: str, incomplete: str | None = None) -> str:
+        """Wait for the end of an execution, showing its progress; return its output, or raise its failure.
 
-        An execution that failed as `incomplete` has a report nevertheless, and raises nothing.
+        An execution that failed as `incomplete` has a report nevertheless, no output, and raises nothing.
         """
         ended = _poll(aws_client("stepfunctions"), run)
-        if ended["status"] == "SUCCEEDED" or ended.get("error") == incomplete:
-            return
+        if ended["status"] == "SUCCEEDED" or (incomplete and ended.get("error") == incomplete):
+            return str(ended.get("output") or "")
         why = _parse_cause(ended.get("cause"))
         if ended.get("error") in INPUT_ERRORS:
             raise InvalidParameterError(why)

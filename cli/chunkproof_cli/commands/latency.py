@@ -4,7 +4,6 @@ import re
 import sys
 from collections.abc import Callable
 from datetime import timedelta
-from math import isnan
 from pathlib import Path
 from typing import TextIO
 
@@ -14,7 +13,7 @@ from chunkproof.files import write_file
 from chunkproof.settings import Settings
 from chunkproof_cli.exits import FAILED
 from chunkproof_cli.latency.report import LatencyReport
-from chunkproof_cli.options import output_option, reject_api
+from chunkproof_cli.options import output_option, reject_api, reject_nan
 from chunkproof_cli.output import print_json, print_note
 from chunkproof_cli.reports.latency.page import render_latency_page
 from chunkproof_cli.reports.latency.terminal import print_report
@@ -49,12 +48,6 @@ def _parse_since(_context: click.Context, _option: click.Parameter, given: str |
     return since
 
 
-def _reject_nan(_context: click.Context, _option: click.Parameter, given: float | None) -> float | None:
-    if given is not None and isnan(given):
-        raise click.BadParameter("nan is not a percentage")
-    return given
-
-
 @click.command(epilog=EXAMPLES)
 @click.option("--stack", metavar="NAME", help="Read the metrics of this stack from CloudWatch.")
 @click.option(
@@ -72,7 +65,7 @@ def _reject_nan(_context: click.Context, _option: click.Parameter, given: float 
 @click.option(
     "--slo",
     type=click.FloatRange(0, 100),
-    callback=_reject_nan,
+    callback=reject_nan,
     metavar="PERCENT",
     help="Exit 1 when fewer requests than this are within the target.",
 )
