@@ -23,7 +23,7 @@ SUMMARIES = {
     "search": "Find the stored chunks nearest to TEXT.",
     "validate": "Check that the stored text of CHUNK_ID equals its original, byte for byte.",
     "collection": "Show what the collection NAME holds and how its payloads are read.",
-    "suite": "Test what a collection returns: run, check, start or publish a suite of cases.",
+    "suite": "Test what a collection returns: run, check, start, tune or publish a suite of cases.",
     "report": "Render the canonical report FILE of a suite or an audit in other formats.",
     "why": "Find out why an expected chunk is not among the results of TEXT, and what would bring it back.",
     "snapshot": "Keep what a collection holds now, to find out later what changed and what it cost.",
