@@ -24,6 +24,7 @@ from chunkproof.audit.manifest_files import (
 from chunkproof.audit.prepare import MOVED_FILE, SORTED_FILE, SortedManifest, prepare
 from chunkproof.audit.report import AuditReport
 from chunkproof.audit.run import FINDINGS_FILE, Audit, Plan
+from chunkproof.audit.source_coverage import SourceCoverage
 from chunkproof.audit.state import LOG_NAMES, STATE_FILE, Progress, load_state
 from chunkproof.errors import ChunkproofError, InvalidParameterError
 from chunkproof.files import LOCK_FILE, LockedError, lock_folder, make_private_folder, private_files
@@ -32,7 +33,7 @@ from chunkproof.retrieval.services import Services
 from chunkproof_cli.aws.audits import audit_in_cloud
 from chunkproof_cli.commands.audit_options import NEAR_DUPLICATE, Count, Kinds, OptionalValues, Similarity
 from chunkproof_cli.connections import open_services
-from chunkproof_cli.exits import FAILED
+from chunkproof_cli.exits import COULD_NOT_JUDGE, FAILED
 from chunkproof_cli.files.objects import FileOrObject
 from chunkproof_cli.options import (
     Options,
@@ -67,6 +68,8 @@ OPTIONS = (
     "match_by",
     "near_duplicates",
     "queries",
+    "sources",
+    "min_coverage",
     "resume",
     "restart",
     "state",
@@ -78,6 +81,7 @@ Examples:
   chunkproof audit manifest.jsonl --vectors=200 -o audit.html -o findings.jsonl
   chunkproof audit manifest.jsonl --sample 1000 --fail-on mismatch,missing
   chunkproof audit manifest.jsonl --queries suite.yaml --near-duplicates
+  chunkproof audit manifest.jsonl --sources docs/ -o coverage.html
   chunkproof audit - --collection handbook < manifest.jsonl
   chunkproof audit manifest.jsonl.gz --stack chunkproof-prod
 """
@@ -117,6 +121,20 @@ Examples:
     type=FileOrObject(),
     metavar="SUITE",
     help="Search for the queries of a suite, and report how much of the results repeated texts take.",
+)
+@click.option(
+    "--sources",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    metavar="FOLDER",
+    help="Locate the chunks in these documents (text, Markdown, HTML, PDF), and report what is in no chunk.",
+)
+@click.option(
+    "--min-coverage",
+    type=click.FloatRange(0, 100),
+    default=99.0,
+    show_default=True,
+    metavar="PERCENT",
+    help="With --sources: exit 1 if less of the documents is in chunks.",
 )
 @click.option(
     "--stack",
@@ -159,7 +177,7 @@ def audit(manifest: str, outputs: tuple[Path, ...], fail_on: tuple[str, ...], st
     else:
         _check_for_cloud(options)
         report = _audit_in_cloud(stack, manifest, given, outputs)
-    sys.exit(FAILED if report.count(fail_on) else 0)
+    sys.exit(_choose_exit_code(report, fail_on))
 
 
 def _audit_here(manifest: Path, options: dict[str, Any], given: Options, outputs: tuple[Path, ...]) -> AuditReport:
@@ -176,6 +194,9 @@ def _audit_here(manifest: Path, options: dict[str, Any], given: Options, outputs
                 report = run_audit(manifest, folder, plan, services=services, collection=collection, resume=resumes)
             if count_repeated:
                 report = report.model_copy(update={"queries": count_repeated(services, collection)})
+            if sources := options["sources"]:
+                found = _measure_coverage(sources, options["min_coverage"] / 100, services, collection)
+                report = report.model_copy(update={"source_coverage": found})
             try:
                 _deliver(report, outputs, folder / FINDINGS_FILE, given)
             except BrokenPipeError:
@@ -195,6 +216,23 @@ def _prepare_queries(file: Path) -> Callable[[Services, str], RepeatedResults]:
     from chunkproof_cli.suites.repeated import count_repeated_results
 
     return partial(count_repeated_results, read_source(Source(file)).suite)
+
+
+def _measure_coverage(sources: Path, least: float, services: Services, collection: str) -> SourceCoverage:
+    """Locate the chunks of the collection in the documents of a folder."""
+    # An audit without --sources needs none of these.
+    from chunkproof_cli.sources.documents import Folder
+    from chunkproof_cli.sources.manifests import locate_in_folder, read_texts
+
+    with read_texts(services, collection) as texts:
+        return locate_in_folder(texts, Folder(sources), least)[1]
+
+
+def _choose_exit_code(report: AuditReport, fail_on: tuple[str, ...]) -> int:
+    coverage = report.source_coverage
+    if report.count(fail_on) or (coverage and not coverage.is_enough):
+        return FAILED
+    return COULD_NOT_JUDGE if coverage and coverage.unread else 0
 
 
 def _make_plan(options: dict[str, Any]) -> Plan:
@@ -229,7 +267,7 @@ def _deliver(report: AuditReport, outputs: tuple[Path, ...], findings: Path, giv
 
 
 def _check_for_cloud(options: dict[str, Any]) -> None:
-    given = {**options, "match_by": None}
+    given = {**options, "match_by": None, "min_coverage": None}
     if unfit := [f"--{name.replace('_', '-')}" for name, value in given.items() if value not in (None, False)]:
         raise click.UsageError(
             f"With --stack, {', '.join(unfit)} cannot be given: it audits all chunks of the manifest, by id."

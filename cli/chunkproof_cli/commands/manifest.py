@@ -4,6 +4,7 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ from chunkproof_cli.exits import FAILED
 from chunkproof_cli.files.chunks import ChunkRecord, check_chunks
 from chunkproof_cli.options import common_options, parse_options, reject_api
 from chunkproof_cli.output import print_json, print_line, print_note, progress_bar
+from chunkproof_cli.sources.manifests import Shape
+from chunkproof_cli.sources.origin import Choice, Origin, open_origin
 
 MAX_SHOWN_UNREADABLE = 20
 DEFAULT_METADATA = "url"
@@ -31,6 +34,10 @@ EXAMPLES = """\b
 Examples:
   chunkproof manifest chunks.jsonl -o manifest.jsonl
   chunkproof manifest --collection handbook --hash -o before.jsonl.gz
+  chunkproof manifest --from docs/ --collection handbook -o manifest.jsonl
+  chunkproof manifest --from record_manager_cache.sqlite --collection handbook -o manifest.jsonl
+  chunkproof manifest --from storage/docstore.json -o manifest.jsonl
+  chunkproof manifest --from https://old.example.com:6333/collections/handbook -o manifest.jsonl
 
 \b
 A line of a manifest:
@@ -50,6 +57,21 @@ A line of a manifest:
     help="File to write; .gz and .zst are compressed.",
 )
 @click.option(
+    "--from",
+    "origin",
+    metavar="SOURCE",
+    help="Make it from a folder of documents, the SQLite database of LangChain's record manager, a LlamaIndex "
+    "docstore.json, or another collection: its name or URL.",
+)
+@click.option("--namespace", metavar="NAME", help="With a record manager: the namespace, where it has several.")
+@click.option(
+    "--from-api-key",
+    metavar="KEY",
+    envvar="CHUNKPROOF_FROM_API_KEY",
+    show_envvar=True,
+    help="With the URL of another collection: the key of its server.",
+)
+@click.option(
     "--hash",
     "hashed",
     is_flag=True,
@@ -64,22 +86,39 @@ A line of a manifest:
 )
 @common_options
 @reject_api("a manifest is made from the collection itself; set QDRANT_URL")
-def manifest(chunks: Path | None, output: Path, hashed: bool, metadata: str, **common: Any) -> None:
+def manifest(
+    chunks: Path | None, output: Path, hashed: bool, metadata: str, origin: str | None, **options: Any
+) -> None:
     """Write a manifest of what should be stored, for `chunkproof audit`.
 
     With CHUNKS (chunks.jsonl, or a BEIR folder), it lists what the collection should hold. Without, it is a
     snapshot of the collection as it is now, to compare with later. Lines are sorted by point id.
+
+    With --from, it is made from what you have. Of a folder of documents (text, Markdown, HTML, PDF), the chunks of the
+    collection are located in them; those in no document are left out.
     """
-    given = parse_options(**common)
+    namespace, from_api_key = options.pop("namespace"), options.pop("from_api_key")
+    given = parse_options(**options)
+    if chunks is not None and origin is not None:
+        raise click.UsageError("Give CHUNKS or --from, not both.")
+    if namespace is not None and origin is None:
+        raise click.UsageError("--namespace is for the record manager of --from.")
     if not output.parent.is_dir():
         raise click.BadParameter(f"{output.parent}: no such folder", param_hint="-o")
     fields = [name.strip() for name in metadata.split(",") if name.strip()] if metadata != "none" else []
     unreadable: list[str] = []
+    found: Origin | None = None
     seen: set[str] = set()
     if chunks is not None:
         source = check_chunks(chunks, lambda _text: None)
         entries = (make_entry(record, fields, hashed=hashed) for record in source)
         count = write_manifest(_collect_fields(entries, seen), output)
+    elif origin is not None:
+        choice = Choice(origin, namespace, from_api_key)
+        shape = Shape(fields, hashed)
+        copy = partial(snapshot, fields=fields, hashed=hashed, done=lambda _count: None, unreadable=unreadable)
+        with open_origin(choice, given, shape, copy) as found:
+            count = write_manifest(_collect_fields(found.entries, seen), output)
     else:
         with open_services(given) as services:
             collection = given.collection or services.settings.collection
@@ -89,7 +128,7 @@ def manifest(chunks: Path | None, output: Path, hashed: bool, metadata: str, **c
                 count = write_manifest(_collect_fields(stored, seen), output)
     if metadata != DEFAULT_METADATA and (unseen := [name for name in fields if name not in seen]):
         print_note(f"--metadata: no chunk has {' or '.join(unseen)}; an audit will not compare it")
-    _print_result(output, count, unreadable, as_json=given.json)
+    _print_result(output, count, unreadable, found, as_json=given.json)
 
 
 def write_manifest(entries: Iterable[Entry], output: Path) -> int:
@@ -168,9 +207,13 @@ def _build_entry(
     )
 
 
-def _print_result(output: Path, count: int, unreadable: list[str], *, as_json: bool) -> None:
+def _print_result(output: Path, count: int, unreadable: list[str], found: Origin | None, *, as_json: bool) -> None:
+    coverage = found.notes.coverage if found else None
+    for note in found.notes.notes if found else ():
+        print_note(note)
     if as_json:
-        print_json({"manifest": str(output), "chunks": count, "unreadable": unreadable})
+        more = {"source_coverage": coverage.model_dump(mode="json")} if coverage else {}
+        print_json({"manifest": str(output), "chunks": count, "unreadable": unreadable, **more})
     else:
         print_line(f"{count} chunks are in {output}.")
     if unreadable:

@@ -93,7 +93,8 @@ class _Texts:
         with self._run.manifest.path.open("rb", buffering=BUFFER) as file:
             for line in file:
                 _, chunk_id, _, sha256, _ = line.split(b"\t", 4)
-                by_text.add(b"%b\tentry\t%b\t%d\n" % (sha256, chunk_id, offset))
+                if sha256:  # otherwise the text is unknown
+                    by_text.add(b"%b\tentry\t%b\t%d\n" % (sha256, chunk_id, offset))
                 offset += len(line)
         for line in self._run.logs.read("unclaimed"):
             sha256, _, fields = line.partition(b"\t")

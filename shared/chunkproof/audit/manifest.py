@@ -7,7 +7,7 @@ from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from gzip import BadGzipFile
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import JsonValue, field_validator
 from pydantic_core import from_json
@@ -28,13 +28,17 @@ _SHA256 = re.compile(r"[0-9a-f]{64}", re.I)
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One chunk as it should be stored; `point_id` is set where it is not the point that `load` would use."""
+    """One chunk as it should be stored; `point_id` is set where it is not the point that `load` would use.
+
+    Of one that is only `present`, the text is unknown: any will do.
+    """
 
     chunk_id: str
     original_text: str | None = None
     original_sha256: str | None = None
     metadata: Mapping[str, Any] | None = None
     point_id: PointId | None = None
+    present: bool | None = None
 
     @property
     def expected_point_id(self) -> PointId:
@@ -43,8 +47,10 @@ class Entry:
 
     @property
     def sha256(self) -> str:
-        """The SHA-256 of the original, given or computed."""
-        return self.original_sha256 or digest(self.original_text or "")
+        """The SHA-256 of the original, given or computed; empty where the text is unknown."""
+        if self.original_text is None:
+            return self.original_sha256 or ""
+        return digest(self.original_text)
 
     def has_same_content_as(self, other: "Entry") -> bool:
         """Whether both expect the same text and metadata."""
@@ -64,13 +70,16 @@ class ManifestLine(Request):
     point_id: int | str | None = None
     original_text: str | None = None
     original_sha256: str | None = None
+    present: Literal[True] | None = None
     metadata: dict[str, JsonValue] | None = None
 
     @classmethod
     def broken_rules(cls, fields: Mapping[str, object]) -> list[str]:
         """Require exactly one original to compare with."""
-        given = [name for name in ("original_text", "original_sha256") if fields.get(name) is not None]
-        return [] if len(given) == 1 else ["Give original_text or original_sha256, one of them"]
+        given = [name for name in ("original_text", "original_sha256", "present") if fields.get(name) is not None]
+        if len(given) == 1:
+            return []
+        return ["Give original_text or original_sha256, one of them; present: true where the text is unknown"]
 
     @field_validator("chunk_id")
     @classmethod
@@ -158,4 +167,5 @@ def _make_entry(fields: Mapping[str, Any]) -> Entry:
         original_sha256=sha256.lower() if sha256 else None,
         metadata=fields.get("metadata") or None,
         point_id=None if point_id is None else parse_point_id(str(point_id)),
+        present=fields.get("present"),
     )

@@ -102,7 +102,8 @@ def match_nearest(run: Run, leftovers: Leftovers, *, ids_overlap: bool) -> int:
                 run.log_finding(finding)
     for number, (_, expected) in enumerate(leftovers.read_missing()):
         if not matched_chunks[number]:
-            run.log_finding(missing_finding(expected.entry, "No point has this id, and none has this text"))
+            details = "No point has this id, and none has this text" if expected.sha256 else "No point has this id"
+            run.log_finding(missing_finding(expected.entry, details))
     for number, stray in enumerate(leftovers.read_strays()):
         if not matched_strays[number]:
             run.log_finding(stray.to_orphan())
@@ -131,7 +132,8 @@ def _find_candidates(run: Run, leftovers: Leftovers) -> Iterator[_Pair]:
     for number, (offset, expected) in enumerate(leftovers.read_missing()):
         text = expected.entry.original_text
         has_hashes |= text is None
-        for key in [f"h{expected.sha256}"] if text is None else sketch_keys(text):
+        hashed = [f"h{expected.sha256}"] if expected.sha256 else []
+        for key in hashed if text is None else sketch_keys(text):
             by_key.add(format_line(f"{key}\tchunk", [number, offset]))
     for number, stray, text in _read_texts(run, leftovers):
         originals = {f"h{digest(each)}" for each in possible_originals(text)} if has_hashes else ()
@@ -185,7 +187,7 @@ def _compare(expected: ExpectedChunk, point: Point, run: Run) -> tuple[float, Fi
         ):
             return 0.0, None
     finding = judge(expected, point, run.reader.services.payloads)
-    if finding is None or finding.kind is not Kind.MISMATCH or finding.mismatch is None:
+    if not expected.sha256 or finding is None or finding.kind is not Kind.MISMATCH or finding.mismatch is None:
         return 0.0, None
     details = f"Nearest text, under the id {point.id}: {finding.details}"
     finding = finding.model_copy(update={"matched_by": "nearest_text", "details": details})

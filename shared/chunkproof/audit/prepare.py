@@ -69,12 +69,16 @@ class ExpectedChunk(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SortedManifest:
-    """A checked manifest, sorted by point id, in a file; entries are its lines, chunks the different ids."""
+    """A checked manifest, sorted by point id, in a file; entries are its lines, chunks the different ids.
+
+    Of the `presence_only` chunks, the text is unknown.
+    """
 
     path: Path
     entries: int
     chunks: int
     sha256: str
+    presence_only: int = 0
 
     def read(self, offset: int = 0) -> Iterator[tuple[int, ExpectedChunk]]:
         """Yield each chunk from this byte on, with the offset of the next one."""
@@ -136,14 +140,15 @@ def prepare(
         if has_point_ids:  # then entries of one id may be at several points, and not next to each other
             by_id = _sort_by_second_column(merged, folder)
             merged = _sort_by_second_column(_merge_by_id(by_id, column=0), folder)
-        path, chunks = folder / SORTED_FILE, 0
+        path, chunks, presence_only = folder / SORTED_FILE, 0, 0
         with path.open("wb", buffering=BUFFER) as file:
             for line in merged:
                 file.write(line)
                 chunks += 1
+                presence_only += not line.split(b"\t", 4)[3]
     finally:
         by_point.close()
-    return SortedManifest(path, by_point.count, chunks, digest.hexdigest())
+    return SortedManifest(path, by_point.count, chunks, digest.hexdigest(), presence_only)
 
 
 def draw_sample(manifest: SortedManifest, size: int, name: str) -> SortedManifest:

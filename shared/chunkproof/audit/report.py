@@ -15,6 +15,7 @@ from chunkproof.audit.findings import CHUNK_KINDS, SCAN_KINDS, VECTOR_KINDS, Fin
 from chunkproof.audit.prepare import encode_id, format_line
 from chunkproof.audit.sampling import CONFIDENCE, upper_bound
 from chunkproof.audit.sort import Sorter, merge_neighbours
+from chunkproof.audit.source_coverage import SourceCoverage
 from chunkproof.audit.state import AuditSpec, Progress
 from chunkproof.errors import InternalError
 from chunkproof.models import Model
@@ -33,6 +34,9 @@ class ManifestFacts(Model):
     entries: int
     chunks: int
     repeated: int = Field(description="Entries beyond the first one of their chunk")
+    presence_only: int = Field(
+        0, description="Chunks whose text the manifest does not know: only their ids are compared"
+    )
 
 
 class SourceCount(Model):
@@ -96,6 +100,7 @@ class AuditReport(Model):
     sources: tuple[SourceCount, ...] = Field(description="The documents with the most findings")
     sources_total: int
     matching: MatchFacts | None = Field(None, description="Only after a complete scan")
+    source_coverage: SourceCoverage | None = Field(None, description="Of the source documents, where they were given")
     queries: RepeatedResults | None = Field(
         None, description="What duplicates take of the results of a suite's queries"
     )
@@ -190,6 +195,7 @@ def build_report(
             entries=spec.entries,
             chunks=spec.chunks,
             repeated=spec.entries - spec.chunks,
+            presence_only=spec.presence_only,
         ),
         complete_scan=not spec.by_ids,
         audited=audited,

@@ -67,7 +67,7 @@ class Audit:
 
     def start(self, manifest: SortedManifest) -> Progress:
         """Save the state of an audit that has done nothing yet."""
-        spec = self._spec(manifest.sha256, manifest.entries, manifest.chunks)
+        spec = self._spec(manifest.sha256, manifest.entries, manifest.chunks, manifest.presence_only)
         progress = Progress(spec=spec, manifest_bytes=manifest.path.stat().st_size)
         create_state(self.folder, progress)
         return progress
@@ -78,7 +78,7 @@ class Audit:
         if progress is None:
             raise InvalidParameterError(f"{self.folder} holds no interrupted audit to resume")
         spec = progress.spec
-        now = self._spec(manifest_sha256, spec.entries, spec.chunks)
+        now = self._spec(manifest_sha256, spec.entries, spec.chunks, spec.presence_only)
         differing = [name for name in AuditSpec.model_fields if getattr(now, name) != getattr(spec, name)]
         if differing:
             raise InvalidParameterError(
@@ -92,7 +92,8 @@ class Audit:
             )
         progress = progress.model_copy(update={"resumed": progress.resumed + 1, "process": token_hex(8)})
         create_state(self.folder, progress)
-        return SortedManifest(path, spec.entries, spec.chunks, spec.manifest_sha256), progress
+        manifest = SortedManifest(path, spec.entries, spec.chunks, spec.manifest_sha256, spec.presence_only)
+        return manifest, progress
 
     def run(self, manifest: SortedManifest, progress: Progress, name: str) -> AuditReport:
         """Run what is left, write all findings to `findings.jsonl` in the folder, and return the report.
@@ -128,7 +129,7 @@ class Audit:
         model = embedder.model if embedder else None
         return build_report(run.progress, findings, name=name, model=model, started_at=started_at)
 
-    def _spec(self, manifest_sha256: str, entries: int, chunks: int) -> AuditSpec:
+    def _spec(self, manifest_sha256: str, entries: int, chunks: int, presence_only: int) -> AuditSpec:
         embedder = self.services.embedder_of(self.collection) if self.plan.vectors is not None else None
         return AuditSpec(
             collection=self.collection,
@@ -142,4 +143,5 @@ class Audit:
             model=embedder.model if embedder else None,
             match_by=self.plan.match_by,
             near_duplicates=self.plan.near_duplicates,
+            presence_only=presence_only,
         )

@@ -59,6 +59,7 @@ class ShardResult(Model):
     chunks: int
     seconds: float
     changed: int
+    presence_only: int = 0
 
 
 class ShardAudit:
@@ -120,6 +121,7 @@ class ShardAudit:
             chunks=report.manifest.chunks,
             seconds=report.run.seconds,
             changed=report.run.changed,
+            presence_only=report.manifest.presence_only,
         )
         self._folder.write(f"results/{shard:05d}.json", result.to_json())
         return result
@@ -138,6 +140,7 @@ class ShardAudit:
                 entries=merged.entries,
                 chunks=merged.chunks,
                 by_ids=True,
+                presence_only=merged.presence_only,
             )
             seconds = (datetime.now(UTC) - plan.started_at).total_seconds()
             progress = Progress(
@@ -214,7 +217,7 @@ class _MergedShards:
     def __init__(self, audit: ShardAudit, folder: Path) -> None:
         self._audit = audit
         self._folder = folder
-        self.entries = self.chunks = self.changed = 0
+        self.entries = self.chunks = self.changed = self.presence_only = 0
 
     def lines(self) -> Iterator[bytes]:
         """Yield each finding as a log line."""
@@ -227,6 +230,7 @@ class _MergedShards:
             self.entries += result.entries
             self.chunks += result.chunks
             self.changed += result.changed
+            self.presence_only += result.presence_only
             return map(Finding.model_validate_json, findings.splitlines())
         prepared = prepare(self._audit.read_lines(shard), f"shard {shard}", self._folder)
         self.entries += prepared.entries

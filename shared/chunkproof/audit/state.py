@@ -30,6 +30,7 @@ class AuditSpec(Model):
     model: str | None = None
     match_by: str = "text"
     near_duplicates: float | None = None
+    presence_only: int = 0
 
 
 class Progress(Model):

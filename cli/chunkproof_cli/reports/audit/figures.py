@@ -5,9 +5,15 @@ from math import floor
 
 from chunkproof.audit.findings import Finding, Kind
 from chunkproof.audit.report import AuditReport
+from chunkproof_cli.reports.audit.coverage import coverage_line
 from chunkproof_cli.reports.wording import and_more, describe_repeated
 
 GOOD = (Kind.MATCH, Kind.VECTOR_OK)
+
+
+def has_failed(report: AuditReport) -> bool:
+    """Whether something is wrong with the chunks, or with what they cover of their sources."""
+    return bool(report.faults) or bool(report.source_coverage and not report.source_coverage.is_enough)
 
 
 def headline(report: AuditReport) -> str:
@@ -24,6 +30,8 @@ def headline(report: AuditReport) -> str:
         more += f"; {wrong:,} {_is_or_are(wrong, 'vector')} not confirmed to match the stored text"
     if near := report.kinds.get(Kind.NEAR_DUPLICATE, 0):
         more += f"; {near:,} {_is_or_are(near, 'stored text')} nearly the same as another one"
+    if coverage := report.source_coverage:
+        how += f"; {coverage_line(coverage)}"
     whole = f"All {report.audited:,}" if is_complete else f"{matches:,} of {report.audited:,}"
     return f"{whole} chunks are stored as they should be{more}{how}."
 
@@ -71,6 +79,8 @@ def facts(report: AuditReport) -> Iterator[tuple[str, str]]:
         if found.repeated_texts:
             extra = f"{found.extra_points:,} {_is_or_are(found.extra_points, 'point')} more than texts need"
             yield "repeated", f"{found.repeated_texts:,} texts are stored more than once; {extra}"
+    if coverage := report.source_coverage:
+        yield "sources", f"{coverage.folder}: {coverage_line(coverage)}"
     if queries := report.queries:
         yield "queries", describe_repeated(queries)
     yield "coverage", f"{describe_coverage(report)} of the chunks could be judged"

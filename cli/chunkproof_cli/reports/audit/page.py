@@ -7,13 +7,14 @@ from chunkproof.audit.report import AuditReport
 from chunkproof_cli.output import shorten
 from chunkproof_cli.reports import html_kit as kit
 from chunkproof_cli.reports.audit import figures
+from chunkproof_cli.reports.audit.coverage import coverage_sections
 
 SHOWN_SOURCES = 20
 
 
 def render_audit_page(report: AuditReport) -> str:
     """Render the report as one file."""
-    state = "failed" if report.faults else "passed"
+    state = "failed" if figures.has_failed(report) else "passed"
     header = (
         kit.verdict(figures.headline(report), state),
         kit.element("p", f"{report.run.started_at:%Y-%m-%d %H:%M} UTC", class_="dim"),
@@ -39,6 +40,8 @@ def _sections(report: AuditReport) -> Iterator[kit.Html]:
     sources = [(shorten(one.source), one.findings, False) for one in report.sources[:SHOWN_SOURCES]]
     title = f"Findings by source ({report.sources_total:,})"
     yield from _chart(title, ("source", "relative to the largest", "findings"), sources)
+    if report.source_coverage:
+        yield from coverage_sections(report.source_coverage)
     if report.findings:
         yield kit.section("Findings", *_findings(report))
 

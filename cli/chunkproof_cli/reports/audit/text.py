@@ -4,7 +4,9 @@ from collections.abc import Iterator
 
 from chunkproof.audit.report import AuditReport
 from chunkproof_cli.output import escape_line, shorten
-from chunkproof_cli.reports.audit import figures
+from chunkproof_cli.reports.audit import coverage, figures
+
+SHOWN = 20
 
 
 def render_audit_text(report: AuditReport) -> str:
@@ -24,6 +26,11 @@ def _lines(report: AuditReport) -> Iterator[str]:
         yield ""
         yield f"Sources with findings ({report.sources_total:,}):"
         yield from (f"{one.findings:>12,} {shorten(one.source)}" for one in report.sources)
+    if found := report.source_coverage:
+        yield ""
+        yield f"Coverage of the sources: {coverage.coverage_line(found)}"
+        yield from ("  " + "  ".join(row) for row in coverage.passage_rows(found, len(found.documents) * SHOWN))
+        yield from ("  " + "  ".join(row) for row in coverage.chunk_rows(found, len(found.listed)))
     if report.findings:
         yield ""
         yield "Findings:"

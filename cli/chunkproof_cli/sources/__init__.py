@@ -1,0 +1,1 @@
+"""What people have instead of a manifest: folders of documents, and what frameworks keep of an ingestion."""

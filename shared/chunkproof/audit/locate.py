@@ -1,0 +1,299 @@
+"""Locate chunks in the documents that they were made from.
+
+A chunk is looked for by its letters and digits alone: whitespace, punctuation, markup, accents and case do not count,
+so that a cleaned text is found too. Where it is found, the comparison with the original passage says whether it is
+verbatim, and otherwise what differs. Documents are indexed by every twelfth sequence of twelve letters, which is in
+every passage of at least 23 letters; the time is linear in the length of the texts, and limited for texts that repeat
+themselves.
+"""
+
+import re
+import unicodedata
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from chunkproof.models import MismatchKind
+from chunkproof.retrieval.integrity import compare
+
+SEED = 12
+# Of a sequence that occurs more often, the first places are compared.
+MAX_PLACES = 64
+MAX_PLACES_OF_PART = 8
+# A passage in common counts from this length on; shorter ones occur by chance.
+LEAST_PART = 24
+# A chunk is a changed passage, and not a text of its own, from this share in common on.
+LEAST_SHARE = 0.5
+# All searches for texts shorter than two seeds may read this many letters together.
+MAX_SHORT_SEARCH = 5_000_000_000
+MARKUP = "markup"
+_WORD = re.compile(r"[^\W_]+")
+# The targets of links, which a renderer of Markdown leaves out.
+_TARGET = re.compile(r"(?<=\])\([^()\s]{0,2000}\)|(?<=\])\[[^\[\]\n]{0,200}\]")
+
+
+@dataclass(frozen=True)
+class Letters:
+    """The letters and digits of a text, in one case and without accents, and where each one comes from."""
+
+    text: str
+    offsets: "array[int]"
+
+    @classmethod
+    def of(cls, text: str) -> "Letters":
+        """Take the letters of a text; what a renderer of Markdown hides is left out."""
+        parts: list[str] = []
+        offsets: array[int] = array("I")
+        at = 0
+        for start, end in _find_hidden(text):
+            if start >= at:
+                _add_letters(text, at, start, parts, offsets)
+                at = end
+        _add_letters(text, at, len(text), parts, offsets)
+        return cls("".join(parts), offsets)
+
+
+def _find_hidden(text: str) -> list[tuple[int, int]]:
+    """Find comments and the targets of links, in order."""
+    found = [found.span() for found in _TARGET.finditer(text)] if "](" in text or "][" in text else []
+    start = text.find("<!--")
+    while start >= 0 and (end := text.find("-->", start)) >= 0:
+        found.append((start, end + 3))
+        start = text.find("<!--", end)
+    return sorted(found)
+
+
+def _add_letters(text: str, start: int, end: int, parts: list[str], offsets: "array[int]") -> None:
+    for word in _WORD.finditer(text, start, end):
+        run = word[0]
+        if run.isascii():
+            parts.append(run.lower())
+            offsets.extend(range(word.start(), word.end()))
+            continue
+        for at, char in enumerate(run, start=word.start()):
+            plain = _fold(char)
+            parts.append(plain)
+            offsets.extend([at] * len(plain))
+
+
+@lru_cache(maxsize=10_000)
+def _fold(char: str) -> str:
+    folded = unicodedata.normalize("NFKD", char).casefold()
+    return "".join(each for each in unicodedata.normalize("NFKD", folded) if each.isalnum())
+
+
+@dataclass
+class Document:
+    """A source document, and the parts of its letters that chunks cover, as start and end."""
+
+    name: str
+    text: str
+    letters: Letters = field(init=False)
+    covered: list[tuple[int, int]] = field(default_factory=list)
+    chunks: int = 0
+
+    def __post_init__(self) -> None:
+        self.letters = Letters.of(self.text)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A passage of a document: start and end among its letters."""
+
+    document: Document
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Located:
+    """Where a chunk was found; `kind` is what differs from the original, None for a verbatim one.
+
+    `share` of its letters are there: below 1, it is a changed passage.
+    """
+
+    places: tuple[Place, ...]
+    share: float
+    kind: str | None
+    details: str = ""
+
+
+class Index:
+    """Documents to locate chunks in."""
+
+    def __init__(self, documents: Sequence[Document]) -> None:
+        self._documents = documents
+        self._places: dict[str, list[tuple[int, int]]] = {}
+        self._short_search = 0
+        for number, document in enumerate(documents):
+            letters = document.letters.text
+            for at in range(0, len(letters) - SEED + 1, SEED):
+                places = self._places.setdefault(letters[at : at + SEED], [])
+                if len(places) < MAX_PLACES:
+                    places.append((number, at))
+
+    def locate(self, text: str, source: str | None = None) -> Located | None:
+        """Find a chunk, first in the document that it names; None when it is in none."""
+        letters = Letters.of(text)
+        if not letters.text:
+            return None
+        if whole := _prefer_own(list(self._find_whole(letters.text)), source):
+            kind, details = _compare_whole(text, letters, whole[0])
+            return Located(tuple(whole), 1.0, kind, details)
+        parts = list(self._find_parts(letters.text))
+        share = sum(place.end - place.start for place in parts) / len(letters.text)
+        if share < LEAST_SHARE:
+            return None
+        kind, details = _compare_parts(text, letters, parts)
+        return Located(tuple(parts), share, kind, details)
+
+    def _find_whole(self, letters: str) -> Iterator[Place]:
+        if len(letters) < 2 * SEED - 1:
+            yield from self._find_short(letters)
+            return
+        seen: set[tuple[int, int]] = set()
+        for first in range(SEED):
+            for number, at in self._places.get(letters[first : first + SEED], ()):
+                start = at - first
+                if start < 0 or (number, start) in seen:
+                    continue
+                seen.add((number, start))
+                document = self._documents[number]
+                if document.letters.text.startswith(letters, start):
+                    yield Place(document, start, start + len(letters))
+
+    def _find_short(self, letters: str) -> Iterator[Place]:
+        """Find a text that may lie between two seeds, by reading the documents."""
+        for document in self._documents:
+            whole, start = document.letters.text, -1
+            for _ in range(MAX_PLACES):
+                if self._short_search > MAX_SHORT_SEARCH:
+                    return
+                before, start = start, whole.find(letters, start + 1)
+                self._short_search += (len(whole) if start < 0 else start) - before
+                if start < 0:
+                    break
+                yield Place(document, start, start + len(letters))
+
+    def _find_parts(self, letters: str) -> Iterator[Place]:
+        """Find the longest passages in common, from the start of the text on."""
+        at = done = 0
+        while at <= len(letters) - SEED:
+            best: tuple[int, int, int, Document] | None = None
+            for number, place in self._places.get(letters[at : at + SEED], ())[:MAX_PLACES_OF_PART]:
+                document = self._documents[number]
+                whole = document.letters.text
+                # Further back, a seed before this one would have been found.
+                back = min(at - done, place, SEED)
+                before = _common_suffix(letters[at - back : at], whole[place - back : place])
+                after = _common_prefix(letters, at, whole, place)
+                if best is None or before + after > best[0]:
+                    best = (before + after, place - before, at + after, document)
+            if best is None or best[0] < LEAST_PART:
+                at += 1
+                continue
+            length, start, at, document = best
+            done = at
+            yield Place(document, start, start + length)
+
+
+def cover(located: Located) -> None:
+    """Mark the passages of a chunk as covered in their documents."""
+    for place in located.places:
+        place.document.covered.append((place.start, place.end))
+    for document in {id(place.document): place.document for place in located.places}.values():
+        document.chunks += 1
+
+
+def merge_intervals(intervals: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Join intervals that overlap or touch."""
+    merged: list[tuple[int, int]] = []
+    for start, end in sorted(intervals):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((start, end))
+    return merged
+
+
+def _prefer_own(places: list[Place], source: str | None) -> list[Place]:
+    own = [place for place in places if source and is_same_document(source, place.document.name)]
+    return own or places
+
+
+def is_same_document(source: str, name: str) -> bool:
+    """Whether a chunk's URL or path names this file: its path ends alike, with or without the extension."""
+    path = source.partition("#")[0].partition("?")[0].replace("\\", "/").rstrip("/")
+    stem = name.rpartition(".")[0] or name
+    return any(path == each or path.endswith(f"/{each}") for each in (name, stem, f"{stem}.html"))
+
+
+def _compare_whole(text: str, letters: Letters, place: Place) -> tuple[str | None, str]:
+    """Compare a chunk with the passage that has the same letters."""
+    offsets, original = place.document.letters.offsets, place.document.text
+    lead, trail = letters.offsets[0], len(text) - letters.offsets[-1] - 1
+    start, end = offsets[place.start] - lead, offsets[place.end - 1] + 1 + trail
+    passage = original[max(0, start) : end]
+    if passage == text:
+        return None, ""
+    found = compare(text, passage)
+    if found is None:
+        return None, ""
+    kind = found[0].kind
+    if kind in (MismatchKind.DIFFERENT, MismatchKind.TRUNCATED, MismatchKind.EXTENDED):
+        return MARKUP, "Punctuation or markup differs; letters and digits are the same"
+    return kind.value, found[1]
+
+
+def _compare_parts(text: str, letters: Letters, parts: Sequence[Place]) -> tuple[str, str]:
+    first, last = parts[0], parts[-1]
+    if first.document is last.document and first.start < last.end:
+        whole, offsets, original = first.document.letters.text, first.document.letters.offsets, first.document.text
+        start, end = offsets[first.start], offsets[last.end - 1] + 1
+        # Punctuation before the first and after the last letter belongs to the passage if the chunk has it there.
+        if letters.text.startswith(whole[first.start : first.start + LEAST_PART]):
+            start = max(0, start - letters.offsets[0])
+        if letters.text.endswith(whole[last.end - LEAST_PART : last.end]):
+            end += len(text) - letters.offsets[-1] - 1
+        if end - start < 2 * len(text) and (found := compare(text, original[start:end])):
+            return found[0].kind.value, found[1]
+    return MismatchKind.DIFFERENT.value, f"{len(parts)} passages of the sources are in it, with other text between"
+
+
+def _common_prefix(left: str, left_at: int, right: str, right_at: int) -> int:
+    """Return how many characters are equal from there on, in time proportional to them."""
+    same, step = 0, 2 * SEED
+    while step:
+        part = left[left_at + same : left_at + same + step]
+        if len(part) == step and right.startswith(part, right_at + same):
+            same, step = same + step, 2 * step
+        else:
+            step //= 2
+    return same
+
+
+def _common_suffix(left: str, right: str) -> int:
+    same = 0
+    while same < min(len(left), len(right)) and left[-1 - same] == right[-1 - same]:
+        same += 1
+    return same
+
+
+def find_gaps(document: Document) -> list[tuple[int, int]]:
+    """Return the parts of a document's letters that no chunk covers."""
+    gaps: list[tuple[int, int]] = []
+    at = 0
+    for start, end in merge_intervals(document.covered):
+        if start > at:
+            gaps.append((at, start))
+        at = max(at, end)
+    if at < len(document.letters.text):
+        gaps.append((at, len(document.letters.text)))
+    return gaps
+
+
+def line_of(starts: Sequence[int], offset: int) -> int:
+    """Return the line of a character; `starts` are the offsets of the line ends before it."""
+    return bisect_left(starts, offset) + 1

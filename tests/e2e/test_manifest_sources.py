@@ -1,0 +1,232 @@
+"""Manifests from what people have, and the coverage of source documents."""
+
+import json
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chunkproof.clients.ports import Point
+from chunkproof.clients.qdrant.store import QdrantStore
+from chunkproof.deadline import Deadline
+from chunkproof_cli.reports.audit import FORMATS
+from chunkproof_cli.sources.documents import extract_text
+
+from support.commands import Command
+from support.pipelines import FOLDER, pipeline, write
+from support.qdrant_server import QdrantServer
+
+GUIDE = "# Set up\n\nBolt the base to a table, then connect the controller with the red cable.\n"
+NOTES = "<html><head><title>T</title><script>var hidden;</script></head><body><p>Move each joint to its mark.</p>"
+NOTES += "<p>Never &lt;b&gt; open the housing while it is powered!</p></body></html>"
+WARNING = "Never <b> open the housing while it is powered!"
+
+
+def store_texts(tmp_path: Path, texts: dict[str, str], name: str = "docs") -> None:
+    store = QdrantStore.open_local(tmp_path / "data-home" / "chunkproof")
+    store.create(name, 2, Deadline(10_000))
+    points = [
+        Point(number, {"chunk_id": chunk_id, "text": text}, vector=(1.0, 0.0))
+        for number, (chunk_id, text) in enumerate(texts.items())
+    ]
+    store.upsert(name, points, "", Deadline(10_000))
+    store.close()
+
+
+def store_pipeline(tmp_path: Path, name: str) -> list[dict[str, Any]]:
+    store = QdrantStore.open_local(tmp_path / "data-home" / "chunkproof")
+    write(store, name, name, with_indexes=False)
+    store.close()
+    return pipeline(name)["points"]
+
+
+def read_lines(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text("utf-8").splitlines()]
+
+
+@pytest.fixture
+def documents(tmp_path: Path) -> Path:
+    folder = tmp_path / "sources"
+    (folder / "deep").mkdir(parents=True)
+    (folder / "guide.md").write_bytes(b"\xef\xbb\xbf" + GUIDE.replace("\n", "\r\n").encode())
+    (folder / "deep" / "notes.html").write_text(NOTES)
+    (folder / "picture.png").write_bytes(b"\x89PNG")
+    (folder / ".hidden.md").write_text("never read")
+    return folder
+
+
+def test_chunks_are_located_in_a_folder_and_the_audit_reports_coverage_in_every_format(
+    chunkproof: Command, documents: Path, tmp_path: Path
+) -> None:
+    texts = {
+        "guide-1": "Set up Bolt the base to a table, then connect the controller with the red cable.",
+        "notes-1": "Move each joint to its mark.",
+        "old-1": "<script>alert(1)</script> A page that was removed from the sources last year.",
+    }
+    store_texts(tmp_path, texts)
+    manifest = tmp_path / "manifest.jsonl"
+    run = chunkproof("manifest", "--from", documents, "--collection", "docs", "-o", manifest, "--json")
+    assert run.code == 0
+    assert [line["chunk_id"] for line in read_lines(manifest)] == ["guide-1", "notes-1"]
+    coverage = run.json["source_coverage"]
+    assert (coverage["documents_total"], coverage["stale"], coverage["verbatim"]) == (2, 1, 1)
+    assert coverage["not_verbatim"] == {"whitespace": 1}
+    assert "1 chunks are in no source and not in the manifest" in run.err
+
+    files = [tmp_path / f"report{suffix}" for suffix in FORMATS]
+    outputs = [word for file in files for word in ("-o", file)]
+    audit = chunkproof("audit", manifest, "--collection", "docs", "--sources", documents, *outputs, "--json")
+    assert audit.code == 1
+    found = audit.json["source_coverage"]
+    assert [(p["line"], p["excerpt"]) for p in found["documents"][0]["passages"]] == [(4, WARNING[:-1])]
+    assert found["documents"][0]["name"] == "deep/notes.html"
+    letters = sum(char.isalnum() for char in GUIDE + extract_text(NOTES))
+    assert (found["characters"], found["covered"]) == (letters, letters - sum(map(str.isalnum, WARNING)))
+    for file in files[1:]:
+        shown = file.read_text("utf-8")
+        assert "<script" not in shown or file.suffix in (".txt",), file
+        assert "1 chunk in no source" in shown, file
+    page = (tmp_path / "report.html").read_text("utf-8")
+    assert "<mark>Never &lt;b&gt; open the housing while it is powered</mark>" in page
+
+
+def test_an_audit_whose_sources_are_covered_passes_and_less_coverage_can_be_allowed(
+    chunkproof: Command, documents: Path, tmp_path: Path
+) -> None:
+    store_texts(tmp_path, {"guide": GUIDE, "notes": "Move each joint to its mark."})
+    manifest = tmp_path / "m.jsonl"
+    assert chunkproof("manifest", "--collection", "docs", "-o", manifest).code == 0
+    audit = ("audit", manifest, "--collection", "docs", "--sources", documents)
+    assert chunkproof(*audit).code == 1
+    assert chunkproof(*audit, "--min-coverage", "60").code == 0
+    (documents / "deep" / "broken.pdf").write_bytes(b"%PDF-1.4 nothing")
+    unread = chunkproof(*audit, "--min-coverage", "60")
+    assert unread.code == 3
+    assert "1 file not read" in unread.out
+
+
+def test_the_text_of_a_pdf_is_located(chunkproof: Command, tmp_path: Path) -> None:
+    folder = tmp_path / "pdf"
+    folder.mkdir()
+    (folder / "paper.pdf").write_bytes(make_pdf("Dense vectors find passages that mean the same in other words."))
+    store_texts(tmp_path, {"p": "Dense vectors find passages that mean the same in other words."})
+    run = chunkproof("manifest", "--from", folder, "--collection", "docs", "-o", tmp_path / "m.jsonl", "--json")
+    assert (run.code, run.json["source_coverage"]["share"], run.json["source_coverage"]["stale"]) == (0, 1.0, 0)
+
+
+def make_pdf(line: str) -> bytes:
+    """Write a PDF of one page by hand."""
+    content = f"BT /F1 12 Tf 72 720 Td ({line}) Tj ET".encode()
+    parts = [
+        b"<</Type/Catalog/Pages 2 0 R>>",
+        b"<</Type/Pages/Kids[3 0 R]/Count 1>>",
+        b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 612 792]/Contents 4 0 R/Resources<</Font<</F1 5 0 R>>>>>>",
+        b"<</Length %d>>stream\n%b\nendstream" % (len(content), content),
+        b"<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>",
+    ]
+    written, places = b"%PDF-1.4\n", []
+    for number, part in enumerate(parts, start=1):
+        places.append(len(written))
+        written += b"%d 0 obj%b\nendobj\n" % (number, part)
+    table = b"".join(b"%010d 00000 n \n" % place for place in places)
+    end = b"xref\n0 6\n0000000000 65535 f \n%btrailer<</Size 6/Root 1 0 R>>\nstartxref\n%d\n%%%%EOF" % (
+        table,
+        len(written),
+    )
+    return written + end
+
+
+def test_records_of_langchain_make_a_manifest_with_texts_that_their_keys_prove(
+    chunkproof: Command, tmp_path: Path
+) -> None:
+    points = store_pipeline(tmp_path, "langchain_indexed")
+    database = tmp_path / "records.sqlite"
+    with sqlite3.connect(database) as connection:
+        connection.executescript((FOLDER / "record_manager.sql").read_text("utf-8"))
+        connection.execute(
+            "INSERT INTO upsertion_record VALUES ('u', ?, 'qdrant/indexed', 'x', 1)",
+            ("7e7b9a53-36d1-4d9b-a1f6-8a5ad8f46a11",),
+        )
+    connection.close()
+    manifest = tmp_path / "m.jsonl"
+    here = ("--collection", "langchain_indexed")
+    run = chunkproof("manifest", "--from", database, *here, "-o", manifest)
+    assert run.code == 0
+    assert "6 of 7 records have their text proved by their key; 1 are in the manifest by their id alone" in run.err
+    texts = {line["chunk_id"]: line.get("original_text") for line in read_lines(manifest)}
+    assert {str(p["id"]): p["payload"]["page_content"] for p in points} == {k: v for k, v in texts.items() if v}
+    audit = chunkproof("audit", manifest, *here, "--json")
+    assert audit.json["kinds"]["match"] == 6
+    assert audit.json["manifest"]["presence_only"] == 1
+    assert [(f["chunk_id"][:8], f["kind"]) for f in audit.json["findings"]] == [("7e7b9a53", "missing")]
+    several = chunkproof("manifest", "--from", database, *here, "--namespace", "other", "-o", manifest)
+    assert (several.code, "namespaces qdrant/indexed" in several.err) == (2, True)
+
+
+def test_nodes_of_a_llamaindex_docstore_make_a_manifest(chunkproof: Command, tmp_path: Path) -> None:
+    stored = json.loads((FOLDER / "docstore.json").read_text("utf-8"))
+    nodes = {
+        key: value["__data__"]["text_resource"]["text"]
+        if "text_resource" in value["__data__"]
+        else value["__data__"]["text"]
+        for key, value in stored["docstore/data"].items()
+        if "-node-" in key
+    }
+    assert len(nodes) == 4
+    manifest = tmp_path / "m.jsonl"
+    run = chunkproof("manifest", "--from", FOLDER / "docstore.json", "-o", manifest)
+    assert run.code == 0
+    assert {line["chunk_id"]: line["original_text"] for line in read_lines(manifest)} == nodes
+    store_texts(tmp_path, nodes)
+    assert chunkproof("audit", manifest, "--collection", "docs", "--fail-on", "mismatch,missing,orphan").code == 0
+
+
+def test_documents_of_a_docstore_without_nodes_are_sources(chunkproof: Command, tmp_path: Path) -> None:
+    stored = json.loads((FOLDER / "docstore.json").read_text("utf-8"))
+    data = {key: value for key, value in stored["docstore/data"].items() if "-node-" not in key}
+    (tmp_path / "storage").mkdir()
+    (tmp_path / "storage" / "docstore.json").write_text(json.dumps({"docstore/data": data}))
+    store_texts(
+        tmp_path, {"a": next(iter(data.values()))["__data__"]["text"], "b": "Nothing of this is in a document."}
+    )
+    run = chunkproof("manifest", "--from", tmp_path / "storage", "--collection", "docs", "-o", tmp_path / "m", "--json")
+    assert run.code == 0
+    assert (run.json["chunks"], run.json["source_coverage"]["stale"]) == (1, 1)
+    assert run.json["source_coverage"]["without_chunks"] == len(data) - 1
+
+
+@pytest.mark.server
+def test_another_collection_makes_a_manifest_by_name_and_by_url(
+    chunkproof: Command, served_qdrant: QdrantServer, collection: str, tmp_path: Path
+) -> None:
+    from chunkproof.clients.transport import DeadlineTransport
+
+    remote = QdrantStore.open_server(served_qdrant.url, DeadlineTransport())
+    write(remote, collection, "langchain_dense", with_indexes=False)
+    remote.close()
+    store_pipeline(tmp_path, "langchain_dense")
+    by_url, by_name = tmp_path / "url.jsonl", tmp_path / "name.jsonl"
+    address = f"{served_qdrant.url}/collections/{collection}"
+    assert chunkproof("manifest", "--from", address, "-o", by_url).code == 0
+    assert chunkproof("manifest", "--from", "langchain_dense", "-o", by_name).code == 0
+    assert by_url.read_bytes() == by_name.read_bytes()
+    assert chunkproof("audit", by_url, "--collection", "langchain_dense").code == 0
+    wrong = chunkproof("manifest", "--from", f"{served_qdrant.url}/nothing", "-o", by_url)
+    assert (wrong.code, "/collections/NAME" in wrong.err) == (2, True)
+
+
+def test_what_is_no_source_is_refused_with_what_would_be(chunkproof: Command, tmp_path: Path) -> None:
+    store_texts(tmp_path, {"a": "b"})
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "some.json").write_text("{}")
+    output = ("-o", tmp_path / "m.jsonl")
+    for source, message in {
+        "empty": "has no document to read: .txt",
+        "some.json": "is not a LlamaIndex docstore",
+        "gone.sqlite": "no such file or folder",
+    }.items():
+        run = chunkproof("manifest", "--from", tmp_path / source, "--collection", "docs", *output)
+        assert (run.code, message in run.err) == (2, True), run.err
+    assert chunkproof("manifest", tmp_path / "some.json", "--from", "docs", *output).code == 2
+    assert chunkproof("manifest", "--from", "unknown", *output).code == 2
