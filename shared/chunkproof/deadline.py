@@ -31,6 +31,12 @@ class Deadline:
         limited.max_response_bytes = max_bytes
         return limited
 
+    def less(self, ms: float) -> "Deadline":
+        """Return a deadline that is so many milliseconds earlier, for a call after which something else must follow."""
+        earlier = copy(self)
+        earlier.budget_ms = self.budget_ms - ms
+        return earlier
+
     def elapsed_ms(self) -> float:
         """Milliseconds since the request arrived."""
         return (monotonic() - self._started) * 1000

@@ -12,6 +12,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from chunkproof.errors import SettingsError
 from chunkproof.models import ChunkMetadata, Limits
+from chunkproof.models.extras import MODEL_NAME, MODEL_PATTERN
 from chunkproof.models.filters import is_payload_path
 
 _HOST = re.compile(r"[A-Za-z0-9._-]+")
@@ -161,6 +162,27 @@ class Settings(BaseModel):
         ge=1,
         le=65536,
     )
+    rerank: Literal["requested", "always", "never"] = _setting(
+        "CHUNKPROOF_RERANK",
+        "requested",
+        "Whether results are reranked: when a request asks for it, always unless it says `rerank: false`, or never.",
+        "`requested`, `always` or `never`",
+    )
+    rerank_model: str = _setting(
+        "CHUNKPROOF_RERANK_MODEL",
+        "rerank-v3.5",
+        "Cohere's reranking model, unless a request names one.",
+        MODEL_NAME,
+        pattern=MODEL_PATTERN,
+    )
+    rerank_candidates: int = _setting(
+        "CHUNKPROOF_RERANK_CANDIDATES",
+        50,
+        "Results of a search that are reranked, unless a request says otherwise.",
+        "1 to 1000",
+        ge=1,
+        le=1_000,
+    )
     min_query_chars: int = _setting(
         "CHUNKPROOF_MIN_QUERY_CHARS", 1, "Minimum length of a query.", "1 to 10000", ge=1, le=10_000
     )
@@ -266,4 +288,9 @@ class Settings(BaseModel):
     @cached_property
     def limits(self) -> Limits:
         """The limits that requests are checked against."""
-        return Limits(self.min_query_chars, self.max_query_chars, self.max_top_k)
+        return Limits(
+            self.min_query_chars,
+            self.max_query_chars,
+            self.max_top_k,
+            max(self.max_top_k, self.rerank_candidates),
+        )

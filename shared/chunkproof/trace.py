@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from chunkproof.clients.ports import Scores
 
 # Stages in the order of a request, as `Server-Timing` shows them.
-STAGES = ("validate", "embed", "search", "rerank", "format", "total")
+STAGES = ("validate", "embed", "search", "rerank", "highlight", "format", "total")
 # A result under this score is probably not relevant (docs/contract.md).
 LOW_SCORE = 0.3
 # With more results than this, a log line could become longer than CloudWatch takes.
@@ -80,6 +80,8 @@ class RequestTrace:
     text_results: int | None = None
     results: Sequence[Mapping[str, object]] | None = None
     embedding_cached: bool | None = None
+    rerank: str | None = None
+    rerank_reason: str | None = None
     matches: bool | None = None
     mismatch_kind: str | None = None
     passed: int | None = None

@@ -76,6 +76,7 @@ WHOLE = {"search: whole request (ms)": SEARCH, "validate-chunk: whole request (m
 STAGES = {
     "EmbeddingLatency": "Stage: embed (ms)",
     "QdrantLatency": "Stage: search in Qdrant (ms)",
+    "RerankLatency": "Stage: rerank (ms)",
     "ValidationLatency": "Stage: validate the request (ms)",
     "FormatLatency": "Stage: format the answer (ms)",
 }
@@ -518,7 +519,7 @@ def test_a_stage_is_shown_against_its_target_and_warning_threshold(name: str, ti
         assert metric is not None
         assert metric.name == name
         shown.setdefault(dict(metric.dimensions)["function"], set()).add(options["stat"])
-    functions = {SEARCH} if name == "EmbeddingLatency" else {SEARCH, VALIDATION}
+    functions = {SEARCH} if name in ("EmbeddingLatency", "RerankLatency") else {SEARCH, VALIDATION}
     assert shown == dict.fromkeys(functions, PERCENTILES)
 
 

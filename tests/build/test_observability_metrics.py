@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from chunkproof.clients.cohere import CohereEmbedder
+from chunkproof.clients.cohere_rerank import CohereReranker
 from chunkproof.clients.ports import Point
 from chunkproof.clients.qdrant.store import QdrantStore
 from chunkproof.clients.resilience import CircuitBreaker
@@ -51,6 +52,7 @@ QUESTION = {"query_text": "Where does the tapir sleep?", "query_id": "q-1"}
 REQUESTS: list[tuple[Event, str]] = [
     (post("/search", QUESTION), SEARCH),
     (post("/search", QUESTION), SEARCH),
+    (post("/search", {**QUESTION, "rerank": True, "highlight": True, "explain": True}), SEARCH),
     (post("/search", {"query_text": " ", "top_k": 0}), SEARCH),
     (post("/search", {**QUESTION, "collection": "none"}), SEARCH),
     (post("/search", {**QUESTION, "collection": "unreadable"}), SEARCH),
@@ -91,11 +93,12 @@ def deployed() -> Iterator[Services]:
     payload = {"url": "https://a.example", "document_title": "A"}
     fill(store, "docs", Point(1, {"text": TEXT, **payload}, vector=(1.0, 0.0)))
     fill(store, "unreadable", Point(1, payload, vector=(1.0, 0.0)))
-    circuits = {name: CircuitBreaker(name) for name in ("qdrant", "cohere")}
+    circuits = {name: CircuitBreaker(name) for name in ("qdrant", "cohere", "rerank")}
     with cohere_server(lambda _: [1.0, 0.0]) as api:
         transport = DeadlineTransport(lambda: {"authorization": f"Bearer {KEY}"})
         embedder = CohereEmbedder(transport, model="m", base_url=api.url)
-        yield Services(settings, store, embedder, circuits)
+        reranker = CohereReranker(transport, base_url=api.url)
+        yield Services(settings, store, embedder, circuits, reranker=reranker)
         embedder.close()
         store.close()
 

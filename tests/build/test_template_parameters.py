@@ -38,6 +38,9 @@ SETTING_OF_PARAMETER = {
     "MaxTopK": "max_top_k",
     "LatencyTargetMs": "latency_target_ms",
     "CacheEntries": "cache_entries",
+    "Rerank": "rerank",
+    "RerankModel": "rerank_model",
+    "RerankCandidates": "rerank_candidates",
 }
 EXTENSION = "arn:aws:lambda:eu-central-1:187925254637:layer:AWS-Parameters-and-Secrets-Lambda-Extension-Arm64:18"
 TOKENS = {"JwtIssuer": "https://issuer.example", "JwtAudience": "search"}

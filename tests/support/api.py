@@ -118,4 +118,5 @@ def new_process() -> Iterator[None]:
             built: Any = container.services()
             built.store.close()
             built.embedder.close()
+            built.reranker.close()
         container.reset()

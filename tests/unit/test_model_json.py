@@ -16,6 +16,7 @@ import chunkproof
 from chunkproof.audit.manifest import ManifestLine
 from chunkproof.models.base import Model, Request
 from chunkproof.models.chunk import ChunkMetadata, SourceMetadata
+from chunkproof.models.extras import LegScore, RerankOptions
 from chunkproof.models.query import RetrievalQuery, SearchQuery
 from chunkproof.models.ranking import FusionOptions, IndexParams, Mode, Weights
 from chunkproof.models.response import ErrorDetail, ExecutionMetadata, RetrievalResponse, SearchResult
@@ -229,8 +230,11 @@ QUERY: dict[str, Any] = {
     "group_size": st.none() | st.integers(1, 100),
     "diversity": OMITTED,
     "cursor": OMITTED,
+    "rerank": st.sampled_from([None, False]),
+    "neighbours": st.integers(0, 5),
 }
 OF_A_VECTOR = {
+    "highlight": OMITTED,
     **dict.fromkeys(("query_text", "mode", "fusion", "group_by", "group_size"), OMITTED),
     "diversity": SHARES,
 }
@@ -239,6 +243,10 @@ ORIGINAL: dict[str, Any] = {"chunk_id": NAME, "original_text": st.none() | TEXT,
 RECIPES: dict[type[Model], Any] = {
     SearchQuery: of(SearchQuery, **QUERY),
     RetrievalQuery: of(RetrievalQuery, **QUERY | OF_A_VECTOR | {"query_vector": VECTORS}),
+    RerankOptions: of(
+        RerankOptions, model=st.sampled_from([None, "rerank-v3.5"]), candidates=st.none() | st.integers(1, 1000)
+    ),
+    LegScore: of(LegScore, rank=st.none() | st.integers(1, 99)),
     Weights: of(Weights, dense=st.floats(0.1, 1000), text=st.floats(0, 1000)),
     FusionOptions: of(
         FusionOptions,

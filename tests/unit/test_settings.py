@@ -41,6 +41,9 @@ DEFAULTS = {
     # Beyond it: which deployment a metric is of, and whether stages are traced.
     "CHUNKPROOF_ENVIRONMENT": "local",
     "CHUNKPROOF_TRACING": False,
+    "CHUNKPROOF_RERANK": "requested",
+    "CHUNKPROOF_RERANK_MODEL": "rerank-v3.5",
+    "CHUNKPROOF_RERANK_CANDIDATES": 50,
 }
 ALLOWED_MAP = (
     'JSON such as {"text": "body.raw"}, for: text, chunk_id, url, document_id, position, timestamp, '
@@ -223,7 +226,7 @@ def test_the_limits_in_force_are_those_of_the_settings():
         }
     )
 
-    assert read.limits == Limits(min_query_chars=3, max_query_chars=1000, max_top_k=20)
+    assert read.limits == Limits(min_query_chars=3, max_query_chars=1000, max_top_k=20, max_candidates=50)
     assert Settings.from_env({}).limits == Limits()
 
 

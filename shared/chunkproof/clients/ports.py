@@ -267,6 +267,14 @@ class VectorStore(Protocol):
         """
         ...
 
+    def sample_scores(self, query: StoreQuery, deadline: Deadline) -> list[float]:
+        """Return the scores of random points for the query's dense leg, at most `limit`, in no particular order.
+
+        A store in this process takes all points if it has few, so that the same query has the same scores. None
+        where the store cannot draw points.
+        """
+        ...
+
     def fetch(
         self, collection: str, ids: Sequence[PointId], deadline: Deadline, *, with_vector: str | None = None
     ) -> list[Point]:

@@ -1,9 +1,11 @@
 """What all models of the contract share."""
 
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import partial
 from math import isclose
 from typing import Annotated, Any, ClassVar, Self, TypeVar
 
@@ -34,6 +36,9 @@ Count = Annotated[int, Field(ge=0)]
 
 AS_STORED = ConfigDict(allow_inf_nan=True)
 
+# For fields that are left out of a response when they do not apply.
+is_none = partial(operator.is_, None)
+
 
 class Model(BaseModel):
     """Frozen and strict: `"5"` is no integer, `true` is not 1, an unknown field is an error."""
@@ -58,6 +63,7 @@ class Limits:
     min_query_chars: int = 1
     max_query_chars: int = 10_000
     max_top_k: int = 1_000
+    max_candidates: int = 1_000
 
 
 @dataclass(frozen=True, slots=True)

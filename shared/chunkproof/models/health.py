@@ -4,8 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from chunkproof.models.base import Milliseconds, Model
-from chunkproof.models.response import is_none
+from chunkproof.models.base import Milliseconds, Model, is_none
 
 
 class DependencyHealth(Model):

@@ -17,6 +17,7 @@ from pydantic import (
 )
 
 from chunkproof.models.base import MAX_NAME, BrokenRules, Limits, Problems, Reading, Request, check_name
+from chunkproof.models.extras import NeighbourCount, Rerank, addition_conflicts
 from chunkproof.models.filters import Condition, format_filters, is_payload_path, parse_filters, parse_time
 from chunkproof.models.json import Faulty
 from chunkproof.models.ranking import FusionOptions, IndexParams, Mode, parse_mode, parse_nested
@@ -79,7 +80,8 @@ def _document_rules(schema: dict[str, Any]) -> None:
     properties["cursor"] |= {"minLength": 1, "maxLength": MAX_CURSOR}
     for one in properties.values():  # null is the same as nothing
         if "anyOf" in one:
-            one.update(one.pop("anyOf")[0])
+            kinds = [kind for kind in one.pop("anyOf") if kind != {"type": "null"}]
+            one.update(kinds[0] if len(kinds) == 1 else {"anyOf": kinds})
     for name in ("collection", "query_id"):
         properties[name] |= {"minLength": 1, "maxLength": MAX_NAME}
     for alias, name in SearchQuery.aliases.items():
@@ -132,6 +134,12 @@ class SearchQuery(Request):
     cursor: str | None = Field(
         None, description='"start" for the first of several pages, then the next_cursor of the page before'
     )
+    rerank: Rerank = Field(
+        None, description="Order the results by a model that reads query and text together; true takes the defaults"
+    )
+    highlight: bool = Field(False, description="Add the sentence of each result nearest to the query, and its words")
+    neighbours: NeighbourCount = Field(0, description="Add so many chunks before and after each result in its document")
+    explain: bool = Field(False, description="Add how each result got its rank, and what scores random chunks have")
     query_id: str = Field(default_factory=lambda: str(uuid4()), description="Returned in the response and logged")
     created_at: Annotated[datetime, BeforeValidator(_time)] = Field(default_factory=lambda: datetime.now(UTC))
 
@@ -241,6 +249,7 @@ def _conflicts(fields: Mapping[str, object]) -> Iterator[str]:
             yield f"cursor and {name} cannot be combined: the {why} results are one page"
     if {"group_by", "diversity"} <= given:
         yield "group_by and diversity cannot be combined"
+    yield from addition_conflicts(fields, DEFAULT_TOP_K)
 
 
 class RetrievalQuery(SearchQuery):

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import Field, field_validator
 
 from chunkproof.errors import InvalidParameterError
-from chunkproof.models.base import BrokenRules, Model, Request
+from chunkproof.models.base import BrokenRules, Model, Request, is_none
 from chunkproof.models.json import Faulty
 
 MAX_CANDIDATES = 1_000
@@ -103,6 +103,9 @@ class ResultScores(Model):
     dense: float | None = Field(description="Cosine similarity, which similarity_score and similarity_threshold mean")
     text: float | None = Field(description="BM25; it has no upper bound, and only its order means something")
     fused: float | None = Field(None, description="By which a hybrid search ranks; comparable within one response only")
+    rerank: float | None = Field(
+        None, exclude_if=is_none, description="Relevance, by which reranked results are ordered"
+    )
 
 
 class FusionInForce(Model):

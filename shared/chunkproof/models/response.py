@@ -2,17 +2,15 @@
 
 import operator
 from datetime import datetime
-from functools import partial
 from typing import Literal
 
 from pydantic import Field, JsonValue, model_validator
 
 from chunkproof.errors import ChunkproofError
-from chunkproof.models.base import AS_STORED, BrokenRules, Count, Items, Milliseconds, Model
+from chunkproof.models.base import AS_STORED, BrokenRules, Count, Items, Milliseconds, Model, is_none
 from chunkproof.models.chunk import ChunkMetadata, SourceMetadata
+from chunkproof.models.extras import Highlight, Neighbours, QueryExplanation, RerankExecution, ResultExplanation
 from chunkproof.models.ranking import FusionInForce, Mode, ResultScores, TextSearch
-
-is_none = partial(operator.is_, None)
 
 
 class SearchResult(Model):
@@ -25,13 +23,16 @@ class SearchResult(Model):
     similarity_score: float = Field(
         ge=0.0, le=1.0, description="Cosine similarity; 0 where it was not computed, which scores shows"
     )
-    scores: ResultScores | None = Field(None, exclude_if=is_none, description="In modes text and hybrid")
+    scores: ResultScores | None = Field(None, exclude_if=is_none, description="In modes text and hybrid, and reranked")
     group: int | str | None = Field(None, exclude_if=is_none, description="Value of the field that group_by names")
     point_id: int | str | None = Field(None, exclude_if=is_none, description="Id of the point in Qdrant")
     # In this order, what has only an id and a URL is read back as it was written.
     metadata: SourceMetadata | ChunkMetadata
     payload: dict[str, JsonValue] | None = Field(None, exclude_if=is_none)
     vector: Items[float] | None = Field(None, exclude_if=is_none)
+    highlight: Highlight | None = Field(None, exclude_if=is_none)
+    neighbours: Neighbours | None = Field(None, exclude_if=is_none)
+    explain: ResultExplanation | None = Field(None, exclude_if=is_none)
 
 
 class ForeignResult(SearchResult):
@@ -60,6 +61,7 @@ class ExecutionMetadata(Model):
     mode: Mode | None = Field(None, exclude_if=is_none, description="As the request has it")
     text_search: TextSearch | None = Field(None, exclude_if=is_none, description="In modes text and hybrid")
     fusion: FusionInForce | None = Field(None, exclude_if=is_none, description="In mode hybrid")
+    rerank: RerankExecution | None = Field(None, exclude_if=is_none, description="If reranking was requested")
 
 
 class ErrorDetail(Model):
@@ -78,7 +80,12 @@ class RetrievalResponse(Model):
     results: Items[SearchResult]
     execution: ExecutionMetadata
     errors: Items[str] = ()
-    notes: Items[str] = Field((), exclude_if=operator.not_, description="Why there may be no results")
+    notes: Items[str] = Field(
+        (),
+        exclude_if=operator.not_,
+        description="Why there may be no results, or something that was asked for is missing",
+    )
+    explain: QueryExplanation | None = Field(None, exclude_if=is_none)
     error: ErrorDetail | None = Field(None, exclude_if=is_none)
     next_cursor: str | None = Field(
         None, exclude_if=is_none, description="Cursor of the next page, if the request has a cursor and there is one"

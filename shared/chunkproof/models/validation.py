@@ -8,8 +8,18 @@ from typing import Literal
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from chunkproof.errors import InvalidParameterError
-from chunkproof.models.base import BrokenRules, Count, Items, Milliseconds, Model, Request, check_name, require_all
-from chunkproof.models.response import ErrorDetail, is_none
+from chunkproof.models.base import (
+    BrokenRules,
+    Count,
+    Items,
+    Milliseconds,
+    Model,
+    Request,
+    check_name,
+    is_none,
+    require_all,
+)
+from chunkproof.models.response import ErrorDetail
 
 MAX_ID = 1000
 MAX_CHUNKS = 100

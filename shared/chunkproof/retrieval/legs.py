@@ -19,11 +19,13 @@ from chunkproof.clients.ports import (
 from chunkproof.deadline import Deadline
 from chunkproof.errors import InvalidParameterError, TextIndexRequiredError
 from chunkproof.models import SearchQuery
+from chunkproof.models.extras import RerankOptions
 from chunkproof.models.filters import Condition, HasId, Not
 from chunkproof.models.ranking import DEFAULT_K, FusionInForce, IndexParams, Mode, TextSearch
 from chunkproof.retrieval.cursor import MAX_PAGED, read_cursor, write_cursor
 from chunkproof.retrieval.filters import map_field, map_filters
 from chunkproof.retrieval.payload import lies_in_json_string
+from chunkproof.retrieval.reranking import choose_rerank
 from chunkproof.retrieval.services import Services
 
 # Candidates of each leg, and of a diverse selection, unless the request says how many.
@@ -48,6 +50,7 @@ class Plan:
     seen: tuple[PointId, ...] = ()
     tenant: str = ""
     notes: tuple[str, ...] = ()
+    rerank: RerankOptions | None = None
 
     @property
     def mode(self) -> Mode:
@@ -65,6 +68,8 @@ class Plan:
     @property
     def limit(self) -> int:
         """How many points to request: with a cursor one more, to know whether another page follows."""
+        if self.rerank is not None and self.rerank.candidates is not None:
+            return self.rerank.candidates
         if self.query.cursor is None:
             return self.query.top_k
         again = len(self.seen) if self.mode is Mode.HYBRID else 0
@@ -150,11 +155,23 @@ def plan_search(
     mode = query.mode or Mode.DENSE
     tenant = getattr(services.store, "tenant", "")
     seen = read_cursor(query, collection, tenant)
+    rerank = choose_rerank(query, services)
     needs_config = mode is not Mode.TEXT or query.with_vectors
     config = services.vector_config(collection, deadline) if needs_config else None
     where = map_filters(query.filters, collection, services, deadline) if query.filters else ()
     grouping, notes = _grouping(query, collection, services, deadline) if query.group_by else (None, ())
-    plan = Plan(query, collection, config, where, grouping=grouping, exact=exact, seen=seen, tenant=tenant, notes=notes)
+    plan = Plan(
+        query,
+        collection,
+        config,
+        where,
+        grouping=grouping,
+        exact=exact,
+        seen=seen,
+        tenant=tenant,
+        notes=notes,
+        rerank=rerank,
+    )
     if mode is Mode.DENSE and query.diversity is None:
         return plan
     features = services.store.features(deadline)

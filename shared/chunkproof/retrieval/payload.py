@@ -180,11 +180,18 @@ class PayloadMap:
 
     def _shared_id(self, payload: Mapping[str, Any]) -> str | None:
         """Return the id that this point shares with others: most likely its document's."""
+        path = self.shared_path(payload)
+        return None if path is None else id_at(path, payload)
+
+    def shared_path(self, payload: Mapping[str, Any]) -> str | None:
+        """Return the path of the id that this point shares with others, if it has one."""
         for path in self.shared_paths:
-            if (value := id_at(path, payload)) is not None:
-                return value
-        values = (id_at(path, payload) for path in self.id_paths) if self._repeated else ()
-        return next((value for value in values if value is not None and self._is_repeated(value)), None)
+            if id_at(path, payload) is not None:
+                return path
+        for path in self.id_paths if self._repeated else ():
+            if (value := id_at(path, payload)) is not None and self._is_repeated(value):
+                return path
+        return None
 
     def id_paths_in(self, payloads: Iterable[Mapping[str, Any]]) -> list[str]:
         """Return the paths under which these payloads keep their ids, in order of precedence."""

@@ -3,7 +3,7 @@
 import logging
 from concurrent.futures import wait
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from math import hypot, isinf
 
@@ -14,10 +14,12 @@ from chunkproof.errors import (
     CollectionNotFoundError,
     DimensionMismatchError,
     EmbeddingSizeError,
+    ResponseTooLargeError,
     VectorStoreRefusedError,
 )
-from chunkproof.models import ExecutionMetadata, RetrievalResponse, SearchQuery
+from chunkproof.models import ExecutionMetadata, RetrievalResponse, SearchQuery, SearchResult
 from chunkproof.models.ranking import Mode
+from chunkproof.retrieval.additions import Completed, Completion
 from chunkproof.retrieval.embedding import QueryEmbedding
 from chunkproof.retrieval.filters import find_absent_fields
 from chunkproof.retrieval.legs import Plan, plan_search
@@ -26,6 +28,8 @@ from chunkproof.retrieval.services import Services
 from chunkproof.trace import RequestTrace, State
 
 SHORT_QUERY = 5
+# Candidates for reranking that are larger cannot be read and sent on within a request.
+MAX_CANDIDATE_BYTES = 16 * 1024 * 1024
 
 log = logging.getLogger(__name__)
 
@@ -92,7 +96,7 @@ def _search(
 ) -> RetrievalResponse:
     plan, embedding = _plan_and_embed(query, collection, services, deadline, trace, exact=exact)
     with trace.stage("search", State.SEARCHED) as watch:
-        points = services.store.search([plan.store_query(query_vector(plan, embedding))], deadline)[0]
+        points = _find_points(plan, query_vector(plan, embedding), services, deadline)
     return respond(Hits(plan, embedding, points, watch.ms()), services, deadline, trace)
 
 
@@ -126,6 +130,16 @@ def _plan_and_embed(
     return plan, embedding
 
 
+def _find_points(plan: Plan, vector: Vector | None, services: Services, deadline: Deadline) -> list[Point]:
+    """Return the points found, fewer candidates for reranking where these are too large to be read in time."""
+    wanted, top_k = plan.store_query(vector), plan.query.top_k
+    if plan.rerank is not None and wanted.limit > top_k:
+        with suppress(ResponseTooLargeError):
+            return services.store.search([wanted], deadline.limit_responses(MAX_CANDIDATE_BYTES))[0]
+        wanted = replace(wanted, limit=top_k)
+    return services.store.search([wanted], deadline)[0]
+
+
 def needs_embedding(query: SearchQuery) -> bool:
     """Whether the query's text has to be embedded."""
     return query.query_text is not None and query.mode is not Mode.TEXT
@@ -147,15 +161,15 @@ def respond(hits: Hits, services: Services, deadline: Deadline, trace: RequestTr
     embedder = services.embedder_of(collection) if embedding else None
     if embedder is not None:
         warn_of_other_models(chunks, {embedder.model, query_model(embedder)}, query_model(embedder))
-    results = rank(chunks, query)
-    # What reorders or completes results comes here: they are ranked, and nothing has been recorded yet.
+    completed = _complete(rank(chunks, query), hits, services, deadline, trace)
+    results = completed.results
     if plan.mode is not Mode.TEXT:
         warn_of_low_scores(results, query.query_id)
-    trace.skipped = len(points) - len(results)
+    trace.skipped = len(points) - len(chunks)
     cosines = [(one.metadata.chunk_id, one.scores.dense if one.scores else one.similarity_score) for one in results]
     trace.record_results(cosines, in_full=services.settings.log_queries)
     trace.record_legs([point.scores for point in points if point.scores])
-    notes = list(plan.notes)
+    notes = [*plan.notes, *completed.notes]
     if query.filters and not points:
         with trace.stage("search"), suppress(ChunkproofError):
             notes += find_absent_fields(query.filters, collection, services, deadline)
@@ -180,10 +194,28 @@ def respond(hits: Hits, services: Services, deadline: Deadline, trace: RequestTr
             mode=query.mode,
             text_search=plan.text_search,
             fusion=plan.fusion_in_force,
+            rerank=completed.rerank,
         ),
         notes=tuple(notes),
+        explain=completed.explanation,
         next_cursor=plan.next_cursor(hits.points),
     )
+
+
+def _complete(
+    results: tuple[SearchResult, ...], hits: Hits, services: Services, deadline: Deadline, trace: RequestTrace
+) -> Completed:
+    plan, embedding = hits.plan, hits.embedding
+    completion = Completion(
+        plan.query,
+        plan.store_query(query_vector(plan, embedding)),
+        {point.id: point for point in hits.points},
+        {"embed": embedding.time_ms if embedding else 0.0, "search": hits.time_ms},
+        services,
+        deadline,
+        trace,
+    )
+    return completion.complete(results, plan.rerank)
 
 
 def query_vector(plan: Plan, embedding: QueryEmbedding | None) -> Vector | None:

@@ -8,7 +8,7 @@ from math import fsum
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from chunkproof.clients.ports import Embedder, PointId, TextLeg, VectorConfig, VectorStore
+from chunkproof.clients.ports import Embedder, PointId, Reranker, TextLeg, VectorConfig, VectorStore
 from chunkproof.deadline import Deadline
 from chunkproof.errors import (
     CollectionNotFoundError,
@@ -50,6 +50,7 @@ class Services:
     circuits: Mapping[str, "CircuitBreaker"] = field(default_factory=dict)
     # Of collections whose embedder is another one.
     embedders: Mapping[str, Embedder] = field(default_factory=dict)
+    reranker: Reranker | None = None
     _queries: QueryEmbedder | None = field(init=False)
     payloads: PayloadMap = field(init=False)
     _vector_configs: dict[str, VectorConfig] = field(init=False, default_factory=dict)

@@ -45,6 +45,10 @@ class TenantStore:
         """Search the tenant's points: a query's `where` applies to each of its legs."""
         return self.store.search([replace(query, where=self._own(query.where)) for query in queries], deadline)
 
+    def sample_scores(self, query: StoreQuery, deadline: Deadline) -> list[float]:
+        """Return the scores of the tenant's own points."""
+        return self.store.sample_scores(replace(query, where=self._own(query.where)), deadline)
+
     def fetch(
         self, collection: str, ids: Sequence[PointId], deadline: Deadline, *, with_vector: str | None = None
     ) -> list[Point]:

@@ -13,6 +13,7 @@ from chunkproof.settings import Settings
 
 if TYPE_CHECKING:
     from chunkproof.clients.cohere import CohereEmbedder
+    from chunkproof.clients.cohere_rerank import CohereReranker
     from chunkproof.clients.qdrant.store import QdrantStore
     from chunkproof.clients.resilience import CircuitBreaker
 
@@ -67,13 +68,14 @@ def _build_services() -> Services:
     from chunkproof.clients.resilience import CircuitBreaker
 
     Keys(_read_settings()).prepare()
-    circuits = {name: CircuitBreaker(name) for name in ("qdrant", "cohere")}
+    circuits = {name: CircuitBreaker(name) for name in ("qdrant", "cohere", "rerank")}
     return Services(
         _read_settings(),
         # Within a region, compressing a response takes longer than transferring it.
         qdrant_store(_read_settings(), circuits["qdrant"], compressed=False),
         cohere_embedder(_read_settings(), circuits["cohere"]),
         circuits,
+        reranker=cohere_reranker(_read_settings(), circuits["rerank"]),
     )
 
 
@@ -105,3 +107,13 @@ def cohere_embedder(settings: Settings, breaker: "CircuitBreaker | None" = None)
         dimension=settings.dimension,
         base_url=settings.cohere_base_url,
     )
+
+
+def cohere_reranker(settings: Settings, breaker: "CircuitBreaker | None" = None) -> "CohereReranker":
+    """Cohere's reranking models, with the same key; its failures do not stop embeddings."""
+    from chunkproof.clients.cohere_rerank import CohereReranker
+    from chunkproof.clients.transport import DeadlineTransport
+
+    keys = Keys(settings)
+    transport = DeadlineTransport(keys.for_cohere, expire_key=keys.expire, breaker=breaker)
+    return CohereReranker(transport, base_url=settings.cohere_base_url)

@@ -13,7 +13,7 @@ from chunkproof.errors import ChunkproofError, InvalidParameterError, NotConfigu
 from chunkproof.files import make_private_folder
 from chunkproof.retrieval.backend import LocalBackend
 from chunkproof.retrieval.services import Services
-from chunkproof.runtime.container import cohere_embedder, qdrant_store
+from chunkproof.runtime.container import cohere_embedder, cohere_reranker, qdrant_store
 from chunkproof.settings import Settings
 
 if TYPE_CHECKING:
@@ -49,7 +49,11 @@ def open_connection(settings: Settings, folder: Path, embedder: Embedder | None 
                     raise NotConfiguredError("CHUNKPROOF_EMBEDDER is cohere, but COHERE_API_KEY is not set")
                 embedder = cohere = cohere_embedder(settings)
                 stack.callback(cohere.close)
-        yield Connection(Services(settings, store, embedder), store, embedder)
+        reranker = None
+        if settings.cohere_api_key is not None or settings.secret_arn is not None:
+            reranker = cohere_reranker(settings)
+            stack.callback(reranker.close)
+        yield Connection(Services(settings, store, embedder, reranker=reranker), store, embedder)
 
 
 def local_backend(services: Services) -> LocalBackend:

@@ -28,9 +28,14 @@ STAGE_METRICS = {
     "validate": "ValidationLatency",
     "embed": "EmbeddingLatency",
     "search": "QdrantLatency",
+    "rerank": "RerankLatency",
     "format": "FormatLatency",
 }
-CIRCUIT_METRICS = {"qdrant": "QdrantCircuitOpen", "cohere": "CohereCircuitOpen"}
+CIRCUIT_METRICS = {
+    "qdrant": "QdrantCircuitOpen",
+    "cohere": "CohereCircuitOpen",
+    "rerank": "RerankCircuitOpen",
+}
 
 log_safety.install()
 logger = Logger(service=SERVICE)
@@ -149,12 +154,18 @@ def _metrics(trace: RequestTrace, settings: Settings) -> Iterator[metrics.Figure
     for circuit, name in CIRCUIT_METRICS.items():
         if circuit in (trace.circuits or {}):
             yield name, MetricUnit.Count, (trace.circuits or {})[circuit] != "closed"
+    yield from _result_metrics(trace)
+
+
+def _result_metrics(trace: RequestTrace) -> Iterator[metrics.Figure]:
     if trace.result_count is not None:
         yield "ResultCount", MetricUnit.Count, trace.result_count
     if trace.top_score is not None:
         yield "TopScore", MetricUnit.NoUnit, trace.top_score
     if trace.embedding_cached is not None:
         yield "EmbeddingCacheHit", MetricUnit.Count, trace.embedding_cached
+    if trace.rerank is not None:
+        yield "RerankSkipped", MetricUnit.Count, trace.rerank == "skipped"
     if trace.matches is not None:
         yield "ChunkMismatch", MetricUnit.Count, not trace.matches
     if trace.mismatch_kind is not None:

@@ -21,13 +21,21 @@ from chunkproof.clients.ports import (
 )
 from chunkproof.clients.qdrant.filters import Json, qdrant_key, to_qdrant_filter
 from chunkproof.clients.qdrant.local_folder import check_folder, create_metadata, restrict_unpickling
-from chunkproof.clients.qdrant.queries import flatten_groups, group_search, rank_points, score_searches, searches_of
+from chunkproof.clients.qdrant.queries import (
+    flatten_groups,
+    group_search,
+    rank_points,
+    sample_search,
+    score_searches,
+    searches_of,
+)
 from chunkproof.clients.qdrant.store import (
     QdrantStore,
     build_point,
     check_collection_name,
     dense_vector_configs,
     is_invalid_collection_name,
+    round_cosine,
     vector_selector,
 )
 from chunkproof.deadline import Deadline
@@ -53,6 +61,9 @@ UNREADABLE = (
     sqlite3.Error,
     pickle.UnpicklingError,
 )
+
+# So many points are scored in some ten milliseconds.
+MAX_SCORED = 10_000
 
 
 class LocalStore(QdrantStore):
@@ -124,6 +135,15 @@ class LocalStore(QdrantStore):
             groups = self.client.query_points_groups(query.collection, **_group_arguments(query)).groups
             found = [(group.id, _points(group.hits, query)) for group in groups]
             return rank_points(query, [flatten_groups(found), *self._run(query, score_searches(query))])
+
+    def sample_scores(self, query: StoreQuery, deadline: Deadline) -> list[float]:
+        """Return the scores of all points if they are few, else of random ones."""
+        points = self.count(query.collection, query.where, deadline)
+        if of_all := points <= MAX_SCORED:
+            query = replace(query, limit=max(1, points))
+        with self._translate_errors(query.collection):
+            found = self._run(query, [sample_search(query, of_all=of_all)])[0]
+        return [round_cosine(point.score) for point in found]
 
     def _run(self, query: StoreQuery, searches: Sequence[Json]) -> list[list[Point]]:
         requests = [models.QueryRequest.model_validate(search) for search in searches]

@@ -69,6 +69,21 @@ def group_search(query: StoreQuery) -> Json:
     }
 
 
+def sample_search(query: StoreQuery, *, of_all: bool = False) -> Json:
+    """Return the search for the scores of random points, or of all (up to the limit), for the dense leg."""
+    if query.dense is None:
+        raise ValueError("the query has no dense leg")
+    bare = {"limit": query.limit, "with_payload": False, "with_vector": False}
+    search = {
+        "query": query.dense.vector,
+        **({"using": query.dense.config.name} if query.dense.config.name else {}),
+        **filter_field(query.where),
+        **bare,
+    }
+    drawn = {"query": {"sample": "random"}, "limit": query.limit, **filter_field(query.where)}
+    return search if of_all else {**search, "prefetch": [drawn]}
+
+
 def flatten_groups(groups: Sequence[tuple[PointId, Sequence[Point]]]) -> list[Point]:
     """Return the points of all groups, best first, each once.
 

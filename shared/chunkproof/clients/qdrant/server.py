@@ -29,6 +29,7 @@ from chunkproof.clients.qdrant.queries import (
     flatten_groups,
     group_search,
     rank_points,
+    sample_search,
     score_searches,
     searches_of,
 )
@@ -39,6 +40,7 @@ from chunkproof.clients.qdrant.store import (
     check_collection_name,
     dense_vector_configs,
     is_invalid_collection_name,
+    round_cosine,
     vector_selector,
 )
 from chunkproof.clients.transport import host_of
@@ -135,6 +137,12 @@ class ServerStore(QdrantStore):
             scores = self._run(query.collection, searches) if (searches := score_searches(query)) else []
         points = flatten_groups([(group["id"], self._points(group["hits"], query)) for group in groups])
         return rank_points(query, [points, *(self._points(found, query) for found in scores)])
+
+    def sample_scores(self, query: StoreQuery, deadline: Deadline) -> list[float]:
+        """Return the scores of random points; the server draws them (from Qdrant 1.11 on)."""
+        with self._translate_errors(query.collection, deadline, query.where):
+            found = self._run(query.collection, [sample_search(query)])[0]
+        return [round_cosine(point.score) for point in self._points(found, query)]
 
     def _run(self, collection: str, searches: Sequence[Json]) -> list[Any]:
         """Send the searches as one request, and return the points of each."""

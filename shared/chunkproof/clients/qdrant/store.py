@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chunkproof.clients.ports import Point, VectorConfig, WritableStore
+from chunkproof.clients.ports import Point, StoreQuery, VectorConfig, WritableStore
+from chunkproof.deadline import Deadline
 from chunkproof.errors import InvalidParameterError
 from chunkproof.models.base import MAX_NAME
 
@@ -44,6 +45,10 @@ class QdrantStore(WritableStore, ABC):
         from chunkproof.clients.qdrant.local import LocalStore
 
         return LocalStore(path)
+
+    def sample_scores(self, query: StoreQuery, deadline: Deadline) -> list[float]:
+        """Return no scores: this kind of store draws no points."""
+        return []
 
     @abstractmethod
     def close(self) -> None:
