@@ -192,8 +192,9 @@ dashboard: $(VENV)/.dev ## Draw the layout of the CloudWatch dashboard, into doc
 	@$(RUN) tools.dashboard
 
 .PHONY: costs
-costs: $(VENV)/.dev ## Print what a stack costs in a month, item by item (PARAMS="Suite=true", REQUESTS=100000)
-	@$(RUN) tools.costs --parameters '$(PARAMS)' $(if $(REQUESTS),--requests $(REQUESTS))
+costs: $(VENV)/.dev ## Print what a stack costs in a month (PARAMS="Suite=true", REQUESTS=100000), or a store (STORES=1, CHUNKS=100000)
+	@$(if $(STORES),$(RUN) tools.store_costs $(if $(CHUNKS),--chunks $(CHUNKS)) $(if $(DIMENSION),--dimension $(DIMENSION)),\
+	  $(RUN) tools.costs --parameters '$(PARAMS)' $(if $(REQUESTS),--requests $(REQUESTS)))
 
 .PHONY: dist
 dist: $(VENV)/.dev ## Build wheel and source distribution into dist/, the same bytes every time
