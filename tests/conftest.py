@@ -90,7 +90,15 @@ def folder_store(tmp_path: Path) -> Iterator[QdrantStore]:
     store.close()
 
 
-@pytest.fixture(params=["memory", "folder", pytest.param("server", marks=pytest.mark.server)])
+@pytest.fixture
+def edge_store(tmp_path: Path) -> Iterator[QdrantStore]:
+    """A store of Qdrant's engine in a folder."""
+    store = QdrantStore.open_edge(tmp_path / "edge")
+    yield store
+    store.close()
+
+
+@pytest.fixture(params=["memory", "folder", "edge", pytest.param("server", marks=pytest.mark.server)])
 def store(request: pytest.FixtureRequest) -> QdrantStore:
     """Every kind of store in turn."""
     chosen: QdrantStore = request.getfixturevalue(f"{request.param}_store")

@@ -104,6 +104,7 @@ class Library:
     params=[
         "memory",
         "folder",
+        "edge",
         pytest.param("server", marks=pytest.mark.server),
         pytest.param("strict", marks=pytest.mark.server),
     ],
@@ -130,6 +131,8 @@ def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 def _open_store(request: pytest.FixtureRequest, folder: Path) -> QdrantStore:
     if request.param in ("server", "strict"):
         return QdrantStore.open_server(request.getfixturevalue("served_qdrant").url, DeadlineTransport())
+    if request.param == "edge":
+        return QdrantStore.open_edge(folder)
     return QdrantStore.open_local(folder if request.param == "folder" else None)
 
 

@@ -46,6 +46,13 @@ class QdrantStore(WritableStore, ABC):
 
         return LocalStore(path)
 
+    @staticmethod
+    def open_edge(path: Path) -> "QdrantStore":
+        """Open a store of Qdrant's engine in this folder, which several processes can read."""
+        from chunkproof.clients.qdrant.edge import EdgeStore
+
+        return EdgeStore(path)
+
     def sample_scores(self, query: StoreQuery, deadline: Deadline) -> list[float]:
         """Return no scores: this kind of store draws no points."""
         return []
