@@ -40,6 +40,8 @@ NOT_IN_THE_LAYER = {
     # What only the command line uses.
     *("click", "colorama", "platformdirs", "rich", "markdown-it-py", "mdurl", "pygments", "uvicorn"),
     *("vl-convert-python", "backports-zstd"),
+    # The embedded store, 35 MB.
+    "qdrant-edge-py",
 }
 # In this order: the smaller sets follow the versions of the largest. Tools with a virtualenv of their own stand apart.
 FILES = {

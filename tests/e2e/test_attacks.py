@@ -2,7 +2,7 @@
 
 import pytest
 
-from checks.attack import concurrency, kills
+from checks.attack import concurrency, kills, shards
 from support.qdrant_server import QdrantServer
 
 
@@ -24,5 +24,11 @@ def test_killed_commands_lose_nothing_and_leave_nothing_half_written(
     monkeypatch.setenv("TEST_QDRANT_URL", served_qdrant.url)
     monkeypatch.setattr(kills, "CHUNKS", 1_000)
     found = kills.run(seed=5, seconds=60, most=6)
+    assert found.details == ()
+    assert found.tried == found.held > 0
+
+
+def test_killed_writers_of_an_edge_collection_leave_every_write_whole() -> None:
+    found = shards.run(seed=5, seconds=60, most=4)
     assert found.details == ()
     assert found.tried == found.held > 0

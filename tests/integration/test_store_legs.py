@@ -61,16 +61,18 @@ class Shelf:
         return StoreQuery(COLLECTION, limit, dense, words, **rest)
 
 
-@pytest.fixture(scope="module", params=["memory", pytest.param("server", marks=pytest.mark.server)])
-def shelf(request: pytest.FixtureRequest) -> Iterator[Shelf]:
-    """The same points in every kind of store, searchable by words in the way that the store has."""
+@pytest.fixture(scope="module", params=["memory", "edge", "indexed", pytest.param("server", marks=pytest.mark.server)])
+def shelf(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shelf]:
+    """The same points in every kind of store, searchable by words in each way that the store has."""
     if request.param == "memory":
         store = QdrantStore.open_local(None)
+    elif request.param in ("edge", "indexed"):
+        store = QdrantStore.open_edge(tmp_path_factory.mktemp("shelf"))
     else:
         store = QdrantStore.open_server(request.getfixturevalue("served_qdrant").url, DeadlineTransport())
     deadline = Deadline(60_000)
     store.create(COLLECTION, 2, deadline, text_search=True)
-    makes_vectors = store.features(deadline).bm25
+    makes_vectors = store.features(deadline).bm25 and request.param != "indexed"
     store.upsert(COLLECTION, POINTS, "", deadline, text_vector=TEXT_VECTOR if makes_vectors else None)
     yield Shelf(store, TextLeg("", sparse_vector=TEXT_VECTOR) if makes_vectors else TextLeg("", field="text"))
     store.close()

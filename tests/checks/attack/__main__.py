@@ -19,7 +19,8 @@ KINDS = {
     "tenants": 0.1,
     "outputs": 0.05,
     "concurrency": 0.2,
-    "kills": 0.2,
+    "kills": 0.15,
+    "shards": 0.05,
 }
 
 

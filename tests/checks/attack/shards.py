@@ -17,8 +17,8 @@ from typing import Any
 
 import qdrant_edge as edge
 
-from chunkproof.clients.ports import NearestQuery, Point, PointId, VectorConfig
-from chunkproof.clients.qdrant import edge as edge_module
+from chunkproof.clients.ports import DenseLeg, Point, PointId, StoreQuery, VectorConfig
+from chunkproof.clients.qdrant import edge_shard
 from chunkproof.clients.qdrant.edge import EdgeStore
 from chunkproof.deadline import Deadline
 from chunkproof.errors import ChunkproofError, CollectionNotFoundError
@@ -79,7 +79,7 @@ def _kill_writer(folder: Path, written: int, after: float) -> int:
 
 
 def _write(folder: Path, written: int, acknowledge: Connection) -> None:
-    edge_module.OPTIMIZE_FROM_BYTES = 0
+    edge_shard.OPTIMIZE_FROM_BYTES = 0
     store, deadline = EdgeStore(folder), Deadline(60_000)
     acknowledge.send(written)
     if COLLECTION not in store.collections(deadline):
@@ -144,6 +144,6 @@ def _check_indexes(store: EdgeStore, expected: dict[PointId, Point], deadline: D
     for point in list(expected.values())[::40]:
         assert point.vector is not None
         for exact in (True, False):
-            query = NearestQuery(COLLECTION, VECTOR, point.vector, limit=1, exact=exact)
-            (nearest,) = store.nearest(query, deadline)
+            query = StoreQuery(COLLECTION, 1, DenseLeg(VECTOR, point.vector, exact=exact))
+            ((nearest,),) = store.search([query], deadline)
             assert (nearest.id, nearest.score) == (point.id, 1.0), f"point {point.id} has another vector"

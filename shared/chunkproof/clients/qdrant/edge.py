@@ -1,56 +1,54 @@
 """Qdrant Edge: Qdrant's engine in this process, with one shard for each collection in a folder."""
 
-import json
-import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from threading import Condition as ThreadCondition
 from typing import Any
 from uuid import UUID
 
 import qdrant_edge as edge
-from pydantic_core import to_json
 
 from chunkproof.clients.ports import (
+    TEXT_VECTOR,
     Description,
-    NearestQuery,
+    Features,
     Page,
     Point,
     PointId,
+    StoreQuery,
 )
 from chunkproof.clients.qdrant.edge_filters import to_edge_filter
-from chunkproof.clients.qdrant.edge_folder import (
-    FIRST_SHARD,
-    CollectionLock,
-    Journal,
-    ShardCopies,
-    ShardFolder,
-    disk_usage,
-)
+from chunkproof.clients.qdrant.edge_folder import FIRST_SHARD, ShardFolder
+from chunkproof.clients.qdrant.edge_queries import bm25_vector, build_request, group_points
+from chunkproof.clients.qdrant.edge_shard import Shard
 from chunkproof.clients.qdrant.filters import Json, qdrant_key
+from chunkproof.clients.qdrant.queries import (
+    MAX_SCORED,
+    main_search,
+    rank_points,
+    sample_search,
+    score_searches,
+    searches_of,
+)
 from chunkproof.clients.qdrant.store import (
-    SCORE_STEP,
     QdrantStore,
     build_point,
     check_collection_name,
     dense_vector_configs,
     is_invalid_collection_name,
+    round_cosine,
 )
 from chunkproof.deadline import Deadline
 from chunkproof.errors import (
     ChunkproofError,
     CollectionNotFoundError,
-    InvalidParameterError,
     VectorStoreRefusedError,
     VectorStoreUnavailableError,
 )
 from chunkproof.files import LockedError, private_files
 from chunkproof.models.filters import Condition
 
-CONFIG = "edge_config.json"
-# Below, a collection is searched and opened fast enough as it was written.
-OPTIMIZE_FROM_BYTES = 20_000_000
 # How the engine's messages begin when it refuses a request; any other failure is one of the folder.
 REFUSALS = ("Vector dimension error", "Not existing vector name", "Wrong input", "Bad request", "Conversion")
 
@@ -64,7 +62,7 @@ class EdgeStore(QdrantStore):
             self._folder = ShardFolder(path)
         except OSError as error:
             raise VectorStoreUnavailableError(self.host, f"the folder cannot be used: {error.strerror}") from None
-        self._shards: dict[str, _Shard] = {}
+        self._shards: dict[str, Shard] = {}
 
     def collections(self, deadline: Deadline) -> list[str]:
         """Return all names, sorted."""
@@ -84,25 +82,41 @@ class EdgeStore(QdrantStore):
             indexed_fields={key: _type_name(index.data_type) for key, index in info.payload_schema.items()},
             sparse_vectors={name: params.get("modifier") for name, params in config["sparse_vectors"].items()},
             quantization=next(iter(config.get("quantization_config") or ()), None),
+            text_fields=tuple(
+                key for key, index in info.payload_schema.items() if getattr(index.params, "scoring", None)
+            ),
         )
 
-    def nearest(self, query: NearestQuery, deadline: Deadline) -> list[Point]:
-        """Return the nearest points, best first, scores equal to the threshold included."""
-        using = query.vector_config.name
-        request = edge.QueryRequest(
-            limit=query.limit,
-            query=edge.Query.Nearest(list(query.vector), using=using),
-            filter=to_edge_filter(query.where),
-            # The engine returns only scores strictly above the threshold.
-            score_threshold=query.score_threshold - SCORE_STEP,
-            with_payload=True,
-            with_vector=_vector_selector(using if query.with_vectors else None),
-            params=edge.SearchParams(exact=query.exact),
-        )
+    def features(self, deadline: Deadline) -> Features:
+        """Return what the engine can do."""
+        return Features(store="Qdrant Edge", bm25=True, text_index=True, rrf_k=True, rrf_weights=True, mmr=True)
+
+    def search(self, queries: Sequence[StoreQuery], deadline: Deadline) -> list[list[Point]]:
+        """Return the results of each query, best first."""
+        return [self._search(query) for query in queries]
+
+    def _search(self, query: StoreQuery) -> list[Point]:
         with self._reading(query.collection) as shard:
-            found = shard.engine.query(request)
-        points = [_point(record, using, record.score) for record in found]
-        return [point for point in points if point.score >= query.score_threshold]
+            if query.grouping is None:
+                return rank_points(query, _run(shard.engine, searches_of(query), query))
+            main = main_search(query)
+            points = group_points(
+                lambda limit: _run(shard.engine, [{**main, "limit": limit}], query)[0],
+                query.limit,
+                query.grouping,
+                shard.engine.info().points_count,
+            )
+            return rank_points(query, [points, *_run(shard.engine, score_searches(query), query)])
+
+    def sample_scores(self, query: StoreQuery, deadline: Deadline) -> list[float]:
+        """Return the scores of all points if they are few, else of random ones."""
+        points = self.count(query.collection, query.where, deadline)
+        if of_all := points <= MAX_SCORED:
+            query = replace(query, limit=max(1, points))
+        with self._reading(query.collection) as shard:
+            search = {**sample_search(query, of_all=of_all), "params": {"exact": of_all}}
+            found = _run(shard.engine, [search], query)[0]
+        return [round_cosine(point.score) for point in found]
 
     def fetch(
         self, collection: str, ids: Sequence[PointId], deadline: Deadline, *, with_vector: str | None = None
@@ -132,7 +146,10 @@ class EdgeStore(QdrantStore):
         )
         with self._reading(collection) as shard:
             found, next_id = shard.engine.scroll(request)
-        return Page(tuple(_point(record, with_vector or "") for record in found), _plain_id(next_id))
+        return Page(
+            tuple(_point(record, with_vector or "") for record in found),
+            None if next_id is None else _plain_id(next_id),
+        )
 
     def count(self, collection: str, where: tuple[Condition, ...], deadline: Deadline) -> int:
         """Return exactly how many points meet the conditions."""
@@ -151,12 +168,15 @@ class EdgeStore(QdrantStore):
             hits = shard.engine.facet(request).hits
         return {hit.value: hit.count for hit in hits if isinstance(hit.value, str)}
 
-    def create(self, collection: str, size: int, deadline: Deadline) -> None:
-        """Create a collection with one unnamed cosine vector, an index on `chunk_id` and one of the words in `text`."""
+    def create(self, collection: str, size: int, deadline: Deadline, *, text_search: bool = False) -> None:
+        """Create a collection with one unnamed cosine vector, an index on `chunk_id` and one of the words in `text`.
+
+        So its texts can be searched by their words without `text_search`, which adds a sparse vector as on a server.
+        """
         vectors = {"": edge.EdgeVectorParams(size=size, distance=edge.Distance.Cosine)}
-        words = edge.TextIndexParams(tokenizer=edge.TokenizerType.Multilingual, lowercase=True, scoring=True)
-        indexes = {"chunk_id": edge.KeywordIndexParams(), "text": words}
-        self.create_shard(collection, edge.EdgeConfig(vectors=vectors, wal_enabled=False), indexes)
+        sparse = {TEXT_VECTOR: edge.EdgeSparseVectorParams(modifier=edge.Modifier.Idf)} if text_search else {}
+        config = edge.EdgeConfig(vectors=vectors, sparse_vectors=sparse, wal_enabled=False)
+        self.create_shard(collection, config, {"chunk_id": edge.KeywordIndexParams(), "text": word_index()})
 
     def create_shard(self, collection: str, config: edge.EdgeConfig, indexes: Mapping[str, Any]) -> None:
         """Create a collection with this configuration, which must be without the engine's write-ahead log."""
@@ -173,13 +193,26 @@ class EdgeStore(QdrantStore):
             except FileExistsError:
                 raise VectorStoreRefusedError(self.host, f"Collection {collection} exists already") from None
 
-    def upsert(self, collection: str, points: Sequence[Point], vector_name: str, deadline: Deadline) -> None:
+    def upsert(
+        self,
+        collection: str,
+        points: Sequence[Point],
+        vector_name: str,
+        deadline: Deadline,
+        *,
+        text_vector: str | None = None,
+    ) -> None:
         """Write points and replace those with the same id; they are on disk and searchable when it returns."""
-        structs = [
-            {"id": point.id, "vector": {vector_name: list(point.vector or ())}, "payload": dict(point.payload)}
-            for point in points
-        ]
-        self.write(collection, structs)
+
+        def vectors(point: Point) -> Json:
+            dense = {vector_name: list(point.vector or ())}
+            if text_vector is None:
+                return dense
+            return {**dense, text_vector: bm25_vector(str(point.payload["text"]), is_query=False)}
+
+        self.write(
+            collection, [{"id": point.id, "vector": vectors(point), "payload": dict(point.payload)} for point in points]
+        )
 
     def write(self, collection: str, structs: Sequence[Json]) -> None:
         """Write points as Qdrant's REST API takes them, with all of their vectors by name."""
@@ -187,9 +220,7 @@ class EdgeStore(QdrantStore):
             with self._reading(collection):
                 return
         with self._writing(collection) as shard:
-            shard.check_vectors(structs)
-            operation = edge.UpdateOperation.upsert_points([_to_edge_point(struct) for struct in structs])
-            shard.apply(structs, operation)
+            shard.write(structs)
 
     def optimize(self, collection: str) -> None:
         """Build the indexes of what was written, so that searching and opening are fast; large ones take minutes.
@@ -208,25 +239,26 @@ class EdgeStore(QdrantStore):
 
     def close(self) -> None:
         """Close the collections, so that other processes can write to them."""
-        while self._shards:
-            self._shards.popitem()[1].close()
+        with private_files():
+            while self._shards:
+                self._shards.popitem()[1].close()
 
     @contextmanager
-    def _reading(self, collection: str) -> Iterator["_Shard"]:
+    def _reading(self, collection: str) -> Iterator[Shard]:
         with self._translate_errors(), self._shard(collection).reading() as shard:
             yield shard
 
     @contextmanager
-    def _writing(self, collection: str) -> Iterator["_Shard"]:
+    def _writing(self, collection: str) -> Iterator[Shard]:
         with self._translate_errors(), private_files(), self._shard(collection).writing() as shard:
             yield shard
 
-    def _shard(self, collection: str) -> "_Shard":
+    def _shard(self, collection: str) -> Shard:
         if (shard := self._shards.get(collection)) is None:
             folder = None if is_invalid_collection_name(collection) else self._folder.find(collection)
             if folder is None:
                 raise CollectionNotFoundError(collection)
-            shard = self._shards.setdefault(collection, _Shard(folder))
+            shard = self._shards.setdefault(collection, Shard(folder))
         return shard
 
     @contextmanager
@@ -250,168 +282,23 @@ class EdgeStore(QdrantStore):
             raise VectorStoreUnavailableError(self.host, f"the folder cannot be used: {_first_line(error)}") from None
 
 
-class _Shard:
-    """A collection that this process has open: shared with other processes until it is written to."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._lock = CollectionLock(folder)
-        self._journal = Journal(folder)
-        self._copies = ShardCopies(folder)
-        self._engine: edge.EdgeShard | None = None
-        self._is_writable = False
-        self._readers = 0
-        self._idle = ThreadCondition()
-
-    @property
-    def engine(self) -> edge.EdgeShard:
-        """The open shard."""
-        assert self._engine is not None
-        return self._engine
-
-    @property
-    def config(self) -> Json:
-        """The configuration that the engine keeps in a file."""
-        config: Json = json.loads((self._copies.current / CONFIG).read_bytes())
-        return {"sparse_vectors": {}, **config}
-
-    @contextmanager
-    def reading(self) -> Iterator["_Shard"]:
-        """Open it to read; other threads can do the same."""
-        with self._idle:
-            if self._engine is None:
-                self._open()
-            self._readers += 1
-        try:
-            yield self
-        finally:
-            with self._idle:
-                self._readers -= 1
-                self._idle.notify_all()
-
-    @contextmanager
-    def writing(self) -> Iterator["_Shard"]:
-        """Open it to write, which no other thread or process then does; it stays writable until it is closed."""
-        with self._idle:
-            self._idle.wait_for(lambda: self._readers == 0)
-            if not self._is_writable:
-                # Another process may have written meanwhile, so the engine reads everything again.
-                self.close_engine()
-                self._lock.acquire(exclusive=True)
-                self._copies.remove_abandoned()
-                self._open_engine()
-                self._is_writable = True
-            yield self
-
-    def apply(self, structs: Sequence[Json], operation: edge.UpdateOperation) -> None:
-        """Write points so that all are on disk, or are written when the collection is opened again."""
-        with self._journal.recording(to_json(structs)):
-            self.engine.update(operation)
-            self.engine.flush()
-
-    def optimize(self) -> None:
-        """Build the indexes in a copy that replaces the shard."""
-        if disk_usage(self._copies.current) < OPTIMIZE_FROM_BYTES:
-            return
-        self.close_engine()
-        try:
-            with self._copies.changing_copy() as copy:
-                engine = edge.EdgeShard.load(str(copy))
-                engine.optimize()
-                engine.flush()
-                engine.close()
-        finally:
-            self._open_engine()
-
-    def check_vectors(self, structs: Sequence[Json]) -> None:
-        """Raise `ValueError` for a vector that does not fit, before anything is written."""
-        config = self.config
-        sizes = {name: params["size"] for name, params in config["vectors"].items()}
-        for struct in structs:
-            for name, vector in struct["vector"].items():
-                if isinstance(vector, Mapping):
-                    if name not in config["sparse_vectors"]:
-                        raise ValueError(f"no sparse vector is named {name!r}")
-                    continue
-                if name not in sizes:
-                    raise ValueError(f"no vector is named {name!r}")
-                for row in vector if vector and isinstance(vector[0], Sequence) else [vector]:
-                    if len(row) != sizes[name]:
-                        raise ValueError(f"a vector of {len(row)} values instead of {sizes[name]}")
-                    if not all(map(math.isfinite, row)):
-                        raise ValueError("a vector has a value that is not a finite number")
-
-    def close(self) -> None:
-        """Close it and let other processes write."""
-        with self._idle:
-            self._idle.wait_for(lambda: self._readers == 0)
-            self.close_engine()
-            self._lock.release()
-            self._is_writable = False
-
-    def close_engine(self) -> None:
-        """Close the engine's files, and keep the lock."""
-        if self._engine is not None:
-            self._engine.close()
-            self._engine = None
-
-    def _open(self) -> None:
-        with ExitStack() as failed:
-            failed.callback(self._lock.release)
-            self._lock.acquire(exclusive=False)
-            if self._journal.exists():
-                self._recover()
-            self._open_engine()
-            failed.pop_all()
-
-    def _recover(self) -> None:
-        """Repeat the write that was interrupted, unless another process is faster."""
-        try:
-            self._lock.acquire(exclusive=True)
-        except LockedError:
-            self._lock.acquire(exclusive=False)
-            if self._journal.exists():
-                raise
-        else:
-            self._open_engine()
-            self.close_engine()
-            self._lock.acquire(exclusive=False)
-
-    def _open_engine(self) -> None:
-        """Open the engine's files; repeat a write that was interrupted, if the lock is exclusive."""
-        self._engine = edge.EdgeShard.load(str(self._copies.current))
-        if self._journal.exists():
-            self._repeat(self._journal.read_points())
-            self._journal.clear()
-
-    def _repeat(self, structs: Sequence[Json]) -> None:
-        """Write points of which some may be half-written.
-
-        The engine numbers its operations, and leaves out a point that has the number of the operation already. An
-        interrupted operation and the next one have the same number, so another operation has to come between: the
-        points are deleted first.
-        """
-        points = [_to_edge_point(struct) for struct in structs]
-        self.engine.update(edge.UpdateOperation.delete_points([point.id for point in points]))
-        self.engine.update(edge.UpdateOperation.upsert_points(points))
-        self.engine.flush()
+def word_index() -> edge.TextIndexParams:
+    """Return the index that ranks texts by their words, in any language."""
+    return edge.TextIndexParams(tokenizer=edge.TokenizerType.Multilingual, lowercase=True, scoring=True)
 
 
-def _to_edge_point(struct: Json) -> edge.Point:
-    vectors = {
-        name: edge.SparseVector(vector["indices"], vector["values"]) if isinstance(vector, Mapping) else vector
-        for name, vector in struct["vector"].items()
-    }
-    return edge.Point(struct["id"], vectors, struct["payload"])
+def _run(engine: edge.EdgeShard, searches: Sequence[Json], query: StoreQuery) -> list[list[Point]]:
+    if not searches:
+        return []
+    found = engine.query_batch(edge.QueryBatchRequest([build_request(search) for search in searches]))
+    return [[_point(point, query.with_vector or "", point.score) for point in points] for points in found]
 
 
 def _point(found: Any, vector_name: str, score: float = 0.0) -> Point:
-    point_id = _plain_id(found.id)
-    assert point_id is not None
-    return build_point(point_id, found.payload, found.vector, vector_name, score)
+    return build_point(_plain_id(found.id), found.payload, found.vector, vector_name, score)
 
 
-def _plain_id(point_id: Any) -> PointId | None:
+def _plain_id(point_id: UUID | PointId) -> PointId:
     return str(point_id) if isinstance(point_id, UUID) else point_id
 
 

@@ -11,11 +11,13 @@ from chunkproof.models.filters import Condition
 def to_edge_filter(conditions: tuple[Condition, ...]) -> edge.Filter | None:
     """Return a filter that requires all conditions; None when there are none."""
     built = to_qdrant_filter(conditions)
-    return None if built is None else _filter(built)
+    return None if built is None else build_filter(built)
 
 
-def _filter(built: Json) -> edge.Filter:
-    return edge.Filter(**{clause: [_condition(condition) for condition in built[clause]] for clause in built})
+def build_filter(built: Json) -> edge.Filter:
+    """Return the filter for Qdrant's JSON, as `to_qdrant_filter` makes it."""
+    clauses: dict[str, Any] = {clause: [_condition(condition) for condition in built[clause]] for clause in built}
+    return edge.Filter(**clauses)
 
 
 def _condition(built: Json) -> Any:
@@ -29,7 +31,7 @@ def _condition(built: Json) -> Any:
         return edge.FieldCondition(built["key"], match=_match(built["match"]))
     if "range" in built:
         return edge.FieldCondition(built["key"], range=_range(built["range"]))
-    return _filter(built)
+    return build_filter(built)
 
 
 def _match(built: Json) -> Any:
@@ -51,7 +53,7 @@ class _NumpyBool:
     boolean of numpy for a boolean, and recognise it by the name of its class.
     """
 
-    def __init__(self, value: bool) -> None:  # noqa: FBT001 - a wrapper of one
+    def __init__(self, value: bool) -> None:
         self._value = value
 
     def __bool__(self) -> bool:

@@ -51,6 +51,7 @@ class ShardFolder:
     def __init__(self, folder: Path) -> None:
         self._root = folder / SHARDS
         _check_owner(self._root)
+        make_private_folder(folder)
         make_private_folder(self._root)
 
     def names(self) -> list[str]:
@@ -158,14 +159,15 @@ class CollectionLock:
         if self._file is None:
             flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
             self._file = os.open(self._path, flags, 0o600)
-        _wait_for(lambda: self._flock(fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH), wait_s)
+        file, how = self._file, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH
 
-    def _flock(self, how: int) -> None:
-        assert self._file is not None
-        try:
-            fcntl.flock(self._file, how | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise LockedError from None
+        def lock() -> None:
+            try:
+                fcntl.flock(file, how | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise LockedError from None
+
+        _wait_for(lock, wait_s)
 
     def release(self) -> None:
         """Unlock."""
@@ -214,7 +216,7 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def disk_usage(folder: Path) -> int:
+def allocated_bytes(folder: Path) -> int:
     """Return how many bytes the files of a folder take on disk."""
     return sum(path.stat().st_blocks * 512 for path in folder.rglob("*") if path.is_file())
 

@@ -22,6 +22,7 @@ from chunkproof.clients.ports import (
 from chunkproof.clients.qdrant.filters import Json, qdrant_key, to_qdrant_filter
 from chunkproof.clients.qdrant.local_folder import check_folder, create_metadata, restrict_unpickling
 from chunkproof.clients.qdrant.queries import (
+    MAX_SCORED,
     flatten_groups,
     group_search,
     rank_points,
@@ -61,9 +62,6 @@ UNREADABLE = (
     sqlite3.Error,
     pickle.UnpicklingError,
 )
-
-# So many points are scored in some ten milliseconds.
-MAX_SCORED = 10_000
 
 
 class LocalStore(QdrantStore):

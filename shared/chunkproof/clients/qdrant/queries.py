@@ -14,6 +14,9 @@ from chunkproof.clients.qdrant.filters import Json, qdrant_key, to_qdrant_filter
 from chunkproof.clients.qdrant.store import SCORE_STEP, round_cosine, vector_selector
 from chunkproof.models.filters import Condition
 
+# A store in this process scores so many points in some ten milliseconds.
+MAX_SCORED = 10_000
+
 
 def bm25_vector(text: str) -> Json:
     """Return what the server replaces by the sparse vector of a text."""

@@ -1,0 +1,276 @@
+"""An Edge store's folder: several processes, interrupted writes, permissions, names, and what the engine refuses."""
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from chunkproof.clients.ports import Point
+from chunkproof.clients.qdrant import edge_folder, edge_shard
+from chunkproof.clients.qdrant.edge import EdgeStore
+from chunkproof.deadline import Deadline
+from chunkproof.errors import (
+    ChunkproofError,
+    CollectionNotFoundError,
+    InvalidParameterError,
+    VectorStoreRefusedError,
+    VectorStoreUnavailableError,
+)
+from chunkproof.models.filters import parse_filters
+
+from support.chunks import fill, nearest
+from support.commands import small_disk
+
+POINTS = tuple(Point(n, {"text": f"text {n}", "n": n}, vector=(1.0, n / 10)) for n in range(1, 6))
+READ = """
+import sys
+from pathlib import Path
+from chunkproof.clients.qdrant.edge import EdgeStore
+from chunkproof.deadline import Deadline
+store = EdgeStore(Path(sys.argv[1]))
+print(store.count("c", (), Deadline(10_000)), flush=True)
+if sys.argv[2:] == ["write"]:
+    store.write("c", [{"id": 99, "vector": {"": [1.0, 0.0]}, "payload": {}}])
+    print("written", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[EdgeStore]:
+    opened = EdgeStore(tmp_path)
+    fill(opened, "c", *POINTS)
+    opened.close()
+    yield opened
+    opened.close()
+
+
+@contextmanager
+def process(folder: Path, *arguments: str) -> Iterator["subprocess.Popen[str]"]:
+    """Another process that has the collection open."""
+    command = [sys.executable, "-c", READ, str(folder), *arguments]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "5\n"
+        if arguments:
+            assert other.stdout.readline() == "written\n"
+        yield other
+        other.communicate()
+
+
+# several processes
+
+
+def test_several_processes_read_a_collection_at_once(store: EdgeStore, tmp_path: Path, deadline: Deadline) -> None:
+    with process(tmp_path), process(tmp_path):
+        assert [point.id for point in nearest(store, "c", (1.0, 0.1), limit=1)] == [1]
+        assert store.count("c", (), deadline) == 5
+
+
+def test_a_collection_that_another_process_reads_is_not_written(
+    store: EdgeStore, tmp_path: Path, deadline: Deadline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(edge_folder, "LOCK_WAIT_S", 0.05)
+    with process(tmp_path), pytest.raises(VectorStoreUnavailableError, match="another process"):
+        store.upsert("c", POINTS[:1], "", deadline)
+    store.upsert("c", POINTS[:1], "", deadline)
+    assert store.count("c", (), deadline) == 5
+
+
+def test_a_collection_that_another_process_writes_is_not_read(
+    store: EdgeStore, tmp_path: Path, deadline: Deadline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(edge_folder, "LOCK_WAIT_S", 0.05)
+    with process(tmp_path, "write"), pytest.raises(VectorStoreUnavailableError, match="another process"):
+        store.count("c", (), deadline)
+    assert store.count("c", (), deadline) == 6
+
+
+def test_other_collections_can_be_read_while_one_is_written(
+    store: EdgeStore, tmp_path: Path, deadline: Deadline
+) -> None:
+    fill(store, "other", *POINTS)
+    store.close()
+    with process(tmp_path, "write"):
+        assert store.collections(deadline) == ["c", "other"]
+        assert store.count("other", (), deadline) == 5
+
+
+def test_threads_share_a_store(store: EdgeStore, deadline: Deadline) -> None:
+    def use(number: int) -> int:
+        if number % 5 == 0:
+            store.upsert("c", [Point(100 + number, {"n": number}, vector=(0.0, 1.0))], "", deadline)
+        return len(nearest(store, "c", (1.0, 0.1), limit=3))
+
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(use, range(40))) == [3] * 40
+    assert store.count("c", (), deadline) == 13
+
+
+# interrupted writes
+
+
+def test_an_interrupted_write_is_complete_after_opening(store: EdgeStore, tmp_path: Path, deadline: Deadline) -> None:
+    points = [{"id": 2, "vector": {"": [0.0, 1.0]}, "payload": {"n": 20}}, {"id": 9, "vector": {"": [1.0, 0.0]}}]
+    points[1]["payload"] = {"n": 90}
+    journal = tmp_path / "shards" / "c" / "journal"
+    journal.write_text(json.dumps(points), "utf-8")
+    found = store.scroll("c", deadline, limit=10, with_vector="").points
+    assert {point.id: point.payload["n"] for point in found} == {1: 1, 2: 20, 3: 3, 4: 4, 5: 5, 9: 90}
+    assert found[1].vector == (0.0, 1.0)
+    assert not journal.exists()
+
+
+def test_a_write_that_the_disk_has_no_room_for_changes_nothing(
+    store: EdgeStore, deadline: Deadline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(edge_shard, "SPARE_BYTES", 1 << 60)
+    with pytest.raises(VectorStoreUnavailableError, match="No space left"):
+        store.upsert("c", [Point(7, {}, vector=(1.0, 0.0))], "", deadline)
+    monkeypatch.undo()
+    assert store.count("c", (), deadline) == 5
+
+
+def test_a_failed_write_is_reported_and_what_was_stored_stays(store: EdgeStore, deadline: Deadline) -> None:
+    points = [Point(n, {"text": "x" * 1_000}, vector=(1.0, 0.0)) for n in range(10, 200)]
+    with small_disk(50_000), pytest.raises(VectorStoreUnavailableError, match="cannot be used"):
+        store.upsert("c", points, "", deadline)
+    assert store.count("c", (), deadline) == 5
+    store.upsert("c", points, "", deadline)
+    assert store.count("c", (), deadline) == 195
+
+
+def test_indexes_are_built_in_a_copy_that_replaces_the_shard(
+    store: EdgeStore, tmp_path: Path, deadline: Deadline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(edge_shard, "OPTIMIZE_FROM_BYTES", 0)
+    folder = tmp_path / "shards" / "c"
+    before = [path.name for path in folder.glob("shard-*")]
+    (folder / "shard-abandoned").mkdir()
+    store.optimize("c")
+    (after,) = folder.glob("shard-*")
+    assert [after.name] != before
+    assert [point.id for point in store.scroll("c", deadline, limit=9).points] == [1, 2, 3, 4, 5]
+
+
+def test_what_an_interrupted_creation_left_is_removed(store: EdgeStore, tmp_path: Path, deadline: Deadline) -> None:
+    left = tmp_path / "shards" / ".0123456789abcdef.part"
+    (left / "shard-0").mkdir(parents=True)
+    assert store.collections(deadline) == ["c"]
+    store.create("d", 2, deadline)
+    assert not left.exists()
+    assert store.collections(deadline) == ["c", "d"]
+
+
+# what the engine refuses
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        Point(7, {}, vector=(1.0,)),
+        Point(7, {}, vector=(1.0, float("nan"))),
+        Point(7, {}, vector=(1.0, float("inf"))),
+        Point(7, {"x": "\ud800"}, vector=(1.0, 0.0)),
+        Point(7, {"x": float("nan")}, vector=(1.0, 0.0)),
+        Point("no-uuid", {}, vector=(1.0, 0.0)),
+        Point(-1, {}, vector=(1.0, 0.0)),
+    ],
+    ids=repr,
+)
+def test_a_batch_with_a_point_that_does_not_fit_changes_nothing(
+    store: EdgeStore, deadline: Deadline, point: Point
+) -> None:
+    with pytest.raises(VectorStoreRefusedError):
+        store.upsert("c", [Point(8, {}, vector=(1.0, 0.0)), point], "", deadline)
+    assert store.count("c", (), deadline) == 5
+
+
+def test_an_unknown_vector_is_refused(store: EdgeStore, deadline: Deadline) -> None:
+    with pytest.raises(VectorStoreRefusedError, match="no vector is named 'title'"):
+        store.upsert("c", [Point(8, {}, vector=(1.0, 0.0))], "title", deadline)
+    with pytest.raises(VectorStoreRefusedError, match="no sparse vector is named 'words'"):
+        store.write("c", [{"id": 1, "vector": {"words": {"indices": [1], "values": [1.0]}}, "payload": {}}])
+
+
+def test_a_collection_cannot_be_created_twice(store: EdgeStore, deadline: Deadline) -> None:
+    with pytest.raises(VectorStoreRefusedError, match="exists already"):
+        store.create("c", 2, deadline)
+    assert store.count("c", (), deadline) == 5
+
+
+def test_a_removed_collection_is_not_found(store: EdgeStore, tmp_path: Path, deadline: Deadline) -> None:
+    store.drop("c")
+    with pytest.raises(CollectionNotFoundError):
+        store.count("c", (), deadline)
+    assert not (tmp_path / "shards" / "c").exists()
+    fill(store, "c", *POINTS[:2])
+    assert store.count("c", parse_filters({"n": {"gte": 2}}), deadline) == 1
+
+
+def test_a_damaged_shard_is_an_error_that_names_the_folder(
+    store: EdgeStore, tmp_path: Path, deadline: Deadline
+) -> None:
+    (segment,) = (tmp_path / "shards" / "c").glob("shard-*/segments/*/segment.json")
+    segment.write_bytes(b"{")
+    with pytest.raises(VectorStoreUnavailableError) as caught:
+        store.count("c", (), deadline)
+    assert str(tmp_path) in str(caught.value)
+
+
+# names and permissions
+
+
+@pytest.mark.parametrize("name", ["Handbook", "handbook", "with space", "größe", "x" * 255, "ü" * 200, "a.b", "-", "~"])
+def test_every_collection_name_has_a_folder_of_its_own(store: EdgeStore, deadline: Deadline, name: str) -> None:
+    fill(store, name, *POINTS[:1])
+    fill(store, f"{name[:-1]}é", *POINTS[:2])
+    assert store.count(name, (), deadline) == 1
+    assert sorted(store.collections(deadline)) == sorted(["c", name, f"{name[:-1]}é"])
+
+
+def test_only_the_owner_can_read_a_store(tmp_path: Path, deadline: Deadline) -> None:
+    before = os.umask(0o002)
+    try:
+        store = EdgeStore(tmp_path / "data")
+        fill(store, "c", *POINTS)
+        store.close()
+        paths = [path for path in (tmp_path / "data" / "shards").rglob("*") if path.exists()]
+        modes = {path: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "data", *paths)}
+        assert {path: mode for path, mode in modes.items() if mode & 0o077} == {}
+    finally:
+        os.umask(before)
+
+
+def test_a_folder_that_another_user_can_write_to_is_refused(store: EdgeStore, tmp_path: Path) -> None:
+    (tmp_path / "shards").chmod(0o777)
+    with pytest.raises(InvalidParameterError, match="other users can write to"):
+        EdgeStore(tmp_path)
+    (tmp_path / "shards").chmod(0o700)
+    (tmp_path / "shards" / "c").chmod(0o770)
+    with pytest.raises(InvalidParameterError, match="other users can write to"):
+        EdgeStore(tmp_path).count("c", (), Deadline(1_000))
+
+
+def test_a_link_in_place_of_the_shards_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "shards").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(InvalidParameterError, match="is not a folder"):
+        EdgeStore(tmp_path)
+
+
+def test_a_record_that_cannot_be_read_is_named(store: EdgeStore, tmp_path: Path, deadline: Deadline) -> None:
+    record = tmp_path / "shards" / "c" / "collection.json"
+    record.write_text('{"format": 9, "name": "c"}', "utf-8")
+    with pytest.raises(ChunkproofError, match="another version of Chunkproof"):
+        store.collections(deadline)
+    record.write_text("{", "utf-8")
+    with pytest.raises(ChunkproofError, match=r"collection\.json is damaged"):
+        store.collections(deadline)
