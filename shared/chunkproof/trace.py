@@ -86,6 +86,7 @@ class RequestTrace:
     mismatch_kind: str | None = None
     passed: int | None = None
     unjudged: int | None = None
+    failed_queries: int | None = None
 
     _stage_start: Stopwatch = field(default_factory=Stopwatch)
 

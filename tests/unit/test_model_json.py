@@ -232,6 +232,7 @@ QUERY: dict[str, Any] = {
     "cursor": OMITTED,
     "rerank": st.sampled_from([None, False]),
     "neighbours": st.integers(0, 5),
+    "queries": OMITTED,
 }
 OF_A_VECTOR = {
     "highlight": OMITTED,

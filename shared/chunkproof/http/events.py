@@ -176,6 +176,8 @@ def _size(response: ProxyResponse) -> int:
 def _advice(response: ProxyResponse) -> str:
     document = json.loads(response["body"])
     results = document.get("results")
+    if document.get("responses"):
+        return "send fewer queries at a time, or lower top_k"
     if not results:
         return "compare by original_sha256"
 

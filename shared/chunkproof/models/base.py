@@ -86,6 +86,8 @@ class Request(Model):
     model_config = ConfigDict(allow_inf_nan=True)
 
     aliases: ClassVar[Mapping[str, str]] = {}
+    # Fields with documents of their own, in which faults are looked for when they are read.
+    read_later: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, **fields: Any) -> None:
         with _unwrapped():
@@ -133,7 +135,7 @@ class Request(Model):
             raise InvalidParameterError(f"{reading.subject} must be a JSON object")
         if len(document) > MAX_FIELDS and cls.model_config.get("extra") == "forbid":
             raise InvalidParameterError(f"{reading.subject} has {len(document):,} fields; {MAX_FIELDS} are the most")
-        faults = Faults(document, reading.subject)
+        faults = Faults(document, reading.subject, without=cls.read_later)
         problems = [fault.message for fault in faults.listed]
         if faults.more:
             raise InvalidParameterError.listing(problems, faults.more)

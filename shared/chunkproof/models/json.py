@@ -75,14 +75,18 @@ def find_faults(document: Any, subject: str = BODY) -> list[Fault]:
 class Faults:
     """The faults of a document: the first ones with their places in `listed`, and how many `more` there are.
 
+    Values of the document's fields in `without` are not looked at.
     `InvalidParameterError` for a document that is nested too deeply.
     """
 
-    def __init__(self, document: Any, subject: str, max_listed: int = MAX_MESSAGES) -> None:
+    def __init__(
+        self, document: Any, subject: str, max_listed: int = MAX_MESSAGES, without: frozenset[str] = frozenset()
+    ) -> None:
         self.listed: list[Fault] = []
         self.more = 0
         self._subject = subject
         self._max_listed = max_listed
+        self._without = without
         self._look_at(document, ())
 
     def _look_at(self, value: Any, path: Path) -> None:
@@ -114,7 +118,7 @@ class Faults:
         for name, item in fields.items():
             if has_lone_surrogate(name):
                 self._add((*path, name), "has a lone surrogate, which is not valid Unicode")
-            if type(item) not in _SOUND:
+            if type(item) not in _SOUND and not (name in self._without and not path):
                 self._look_at(item, (*path, name))
 
     def _add(self, path: Path, why: str) -> None:

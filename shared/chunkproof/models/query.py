@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from math import isfinite
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Self
 from uuid import uuid4
 
 from pydantic import (
@@ -17,9 +17,10 @@ from pydantic import (
 )
 
 from chunkproof.models.base import MAX_NAME, BrokenRules, Limits, Problems, Reading, Request, check_name
+from chunkproof.models.batch import MAX_QUERIES, check_queries
 from chunkproof.models.extras import NeighbourCount, Rerank, addition_conflicts
 from chunkproof.models.filters import Condition, format_filters, is_payload_path, parse_filters, parse_time
-from chunkproof.models.json import Faulty
+from chunkproof.models.json import BODY, Faulty
 from chunkproof.models.ranking import FusionOptions, IndexParams, Mode, parse_mode, parse_nested
 
 DEFAULT_TOP_K = 5
@@ -86,7 +87,7 @@ def _document_rules(schema: dict[str, Any]) -> None:
         properties[name] |= {"minLength": 1, "maxLength": MAX_NAME}
     for alias, name in SearchQuery.aliases.items():
         properties[alias] = {**properties[name], "description": f"Alias of {name}", "deprecated": True}
-    schema["oneOf"] = [{"required": [name]} for name in ("query_text", "text", "query_vector")]
+    schema["oneOf"] = [{"required": [name]} for name in ("query_text", "text", "query_vector", "queries")]
 
 
 class SearchQuery(Request):
@@ -140,8 +141,27 @@ class SearchQuery(Request):
     highlight: bool = Field(False, description="Add the sentence of each result nearest to the query, and its words")
     neighbours: NeighbourCount = Field(0, description="Add so many chunks before and after each result in its document")
     explain: bool = Field(False, description="Add how each result got its rank, and what scores random chunks have")
+    queries: Annotated[tuple[Any, ...] | None, BeforeValidator(check_queries)] = Field(
+        None,
+        strict=False,
+        description="Several queries instead of one, each a text or an object with the fields of this one; "
+        "fields beside it apply to all of them",
+        json_schema_extra={
+            "items": {"anyOf": [{"type": "string"}, {"type": "object", "additionalProperties": True}]},
+            "minItems": 1,
+            "maxItems": MAX_QUERIES,
+        },
+    )
     query_id: str = Field(default_factory=lambda: str(uuid4()), description="Returned in the response and logged")
     created_at: Annotated[datetime, BeforeValidator(_time)] = Field(default_factory=lambda: datetime.now(UTC))
+
+    # What is wrong with one of several queries does not fail the others.
+    read_later: ClassVar[frozenset[str]] = frozenset({"queries"})
+
+    @classmethod
+    def parse(cls, document: object, limits: Limits | None = None, subject: str = BODY) -> Self:
+        """Read the request from a JSON document: an object, or a list of queries."""
+        return super().parse({"queries": document} if isinstance(document, list) else document, limits, subject)
 
     @classmethod
     def defaults(cls, limits: Limits) -> Mapping[str, object]:
@@ -150,8 +170,14 @@ class SearchQuery(Request):
 
     @classmethod
     def broken_rules(cls, fields: Mapping[str, object]) -> list[str]:
-        """Require a text or a vector, and not both."""
+        """Require a text, a vector or several queries, and only one of them."""
         text, vector = fields.get("query_text"), fields.get("query_vector")
+        if fields.get("queries") is not None:
+            given = [name for name in ("query_text", "query_vector", "cursor") if fields.get(name) is not None]
+            return [
+                *(f"{name} belongs into one of the queries, not beside them" for name in given),
+                *_conflicts(fields),
+            ]
         if text is not None and vector is not None:
             return ["Give query_text or query_vector, not both", *_conflicts(fields)]
         return [*(["query_text is required"] if text is None and vector is None else []), *_conflicts(fields)]

@@ -87,6 +87,9 @@ class RetrievalResponse(Model):
     )
     explain: QueryExplanation | None = Field(None, exclude_if=is_none)
     error: ErrorDetail | None = Field(None, exclude_if=is_none)
+    responses: "Items[RetrievalResponse] | None" = Field(
+        None, exclude_if=is_none, description="One for each of several queries, in their order; results is empty then"
+    )
     next_cursor: str | None = Field(
         None, exclude_if=is_none, description="Cursor of the next page, if the request has a cursor and there is one"
     )

@@ -57,6 +57,10 @@ def search(
     With `exact`, the query is compared with every point instead of asking the index.
     """
     trace = trace or RequestTrace()
+    if query.queries is not None:
+        from chunkproof.retrieval.batch import search_all
+
+        return search_all(query, services=services, deadline=deadline, trace=trace, exact=exact)
     collection = begin(query, services, trace)
     remembered = services.remembers(collection)
     try:
