@@ -53,6 +53,9 @@ def written(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
         with container.override(Services(settings, store, embedder, circuits)):
             for event in (
                 post("/search", {"query_text": "Where is one?"}),
+                post("/search", {"query_text": "Where is one?", "mode": "hybrid"}),
+                post("/search", {"query_text": "Where is one?", "mode": "text"}),
+                post("/search", {"queries": ["Where is one?", ""]}),
                 post("/validate-chunk", {"chunk_id": "1", "original_text": "another"}),
                 get("/collections/none"),
             ):

@@ -31,12 +31,18 @@ def query_documents(request: Any, limits: Limits) -> list[Any]:
     """
     shared = request.model_dump_json(include=request.model_fields_set - _OF_THE_REQUEST)
     documents = [_complete(one, json.loads(shared), request.aliases) for one in request.queries]
-    default = request.defaults(limits)["top_k"]
-    wanted = [one.get("top_k", default) if isinstance(one, dict) else default for one in documents]
-    total = sum(count for count in wanted if isinstance(count, int))
+    total = sum(_wanted(one, request.defaults(limits)["top_k"]) for one in documents)
     if total > limits.max_top_k:
         raise BrokenRules(f"the queries want {total:,} results together; {limits.max_top_k:,} are the most")
     return documents
+
+
+def _wanted(one: Any, default: int) -> int:
+    """Return how many results, or candidates for reranking, a query wants; what is wrong there is found later."""
+    fields = one if isinstance(one, dict) else {}
+    rerank = fields.get("rerank")
+    numbers = (fields.get("top_k", default), rerank.get("candidates") if isinstance(rerank, dict) else 0)
+    return max(number if type(number) is int else 0 for number in numbers)
 
 
 def _complete(one: Any, shared: dict[str, Any], aliases: Mapping[str, str]) -> Any:

@@ -143,9 +143,21 @@ class Plan:
         """Return the cursor of the page after this one, if there is one."""
         if self.query.cursor is None:
             return None
-        ids = (*self.seen, *(point.id for point in self.page(found)))
-        is_last = {*ids} >= {point.id for point in found} or len(ids) >= MAX_PAGED
+        ids = self._shown(found)
+        is_last = not self._has_more(found) or len(ids) >= MAX_PAGED
         return None if is_last else write_cursor(ids, self.query, self.collection, self.tenant)
+
+    def page_notes(self, found: Sequence[Point]) -> list[str]:
+        """Say so if the pages end before the results do."""
+        if self.query.cursor is None or not self._has_more(found) or len(self._shown(found)) < MAX_PAGED:
+            return []
+        return [f"Pages end after {MAX_PAGED:,} results: narrow the query, or filter"]
+
+    def _shown(self, found: Sequence[Point]) -> tuple[PointId, ...]:
+        return (*self.seen, *(point.id for point in self.page(found)))
+
+    def _has_more(self, found: Sequence[Point]) -> bool:
+        return not {*self._shown(found)} >= {point.id for point in found}
 
 
 def plan_search(

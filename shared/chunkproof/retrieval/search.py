@@ -172,8 +172,9 @@ def respond(hits: Hits, services: Services, deadline: Deadline, trace: RequestTr
     trace.skipped = len(points) - len(chunks)
     cosines = [(one.metadata.chunk_id, one.scores.dense if one.scores else one.similarity_score) for one in results]
     trace.record_results(cosines, in_full=services.settings.log_queries)
-    trace.record_legs([point.scores for point in points if point.scores])
-    notes = [*plan.notes, *completed.notes]
+    shown = {one.point_id for one in results}
+    trace.record_legs([point.scores for point in points if point.scores and point.id in shown])
+    notes = [*plan.notes, *completed.notes, *plan.page_notes(hits.points)]
     if query.filters and not points:
         with trace.stage("search"), suppress(ChunkproofError):
             notes += find_absent_fields(query.filters, collection, services, deadline)

@@ -31,6 +31,8 @@ STAGE_METRICS = {
     "rerank": "RerankLatency",
     "format": "FormatLatency",
 }
+# Besides QdrantLatency, which has the searches of all modes.
+MODE_METRICS = {"text": "TextLatency", "hybrid": "HybridLatency"}
 CIRCUIT_METRICS = {
     "qdrant": "QdrantCircuitOpen",
     "cohere": "CohereCircuitOpen",
@@ -154,19 +156,28 @@ def _metrics(trace: RequestTrace, settings: Settings) -> Iterator[metrics.Figure
     for circuit, name in CIRCUIT_METRICS.items():
         if circuit in (trace.circuits or {}):
             yield name, MetricUnit.Count, (trace.circuits or {})[circuit] != "closed"
-    yield from _result_metrics(trace)
+    yield from _search_metrics(trace)
+    if trace.matches is not None:
+        yield "ChunkMismatch", MetricUnit.Count, not trace.matches
+    if trace.mismatch_kind is not None:
+        yield f"ChunkMismatch.{trace.mismatch_kind}", MetricUnit.Count, 1
 
 
-def _result_metrics(trace: RequestTrace) -> Iterator[metrics.Figure]:
+def _search_metrics(trace: RequestTrace) -> Iterator[metrics.Figure]:
     if trace.result_count is not None:
         yield "ResultCount", MetricUnit.Count, trace.result_count
+    if trace.mode in MODE_METRICS and "search" in trace.stages_ms:
+        yield MODE_METRICS[trace.mode], MetricUnit.Milliseconds, trace.stages_ms["search"]
+    if trace.dense_results is not None:
+        yield "DenseResults", MetricUnit.Count, trace.dense_results
+    if trace.text_results is not None:
+        yield "TextResults", MetricUnit.Count, trace.text_results
+    if trace.queries is not None:
+        yield "Queries", MetricUnit.Count, trace.queries
+        yield "FailedQueries", MetricUnit.Count, trace.failed_queries or 0
     if trace.top_score is not None:
         yield "TopScore", MetricUnit.NoUnit, trace.top_score
     if trace.embedding_cached is not None:
         yield "EmbeddingCacheHit", MetricUnit.Count, trace.embedding_cached
     if trace.rerank is not None:
         yield "RerankSkipped", MetricUnit.Count, trace.rerank == "skipped"
-    if trace.matches is not None:
-        yield "ChunkMismatch", MetricUnit.Count, not trace.matches
-    if trace.mismatch_kind is not None:
-        yield f"ChunkMismatch.{trace.mismatch_kind}", MetricUnit.Count, 1
