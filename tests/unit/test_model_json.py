@@ -272,6 +272,7 @@ RECIPES: dict[type[Model], Any] = {
         point_id=st.none() | st.integers(0, 2**64 - 1) | st.uuids().map(str),
         original_text=st.just("text"),
         original_sha256=OMITTED,
+        present=OMITTED,
         metadata=st.none() | st.dictionaries(st.sampled_from(["url", "document_title"]), TEXT),
     ),
     RetrievalResult: of(
