@@ -97,7 +97,7 @@ test-states: python313 $(VENV)/.dev $(STATES_VENV)/.ready ## Take every path of 
 	@$(RUN) checks.state_machines --python $(STATES_VENV)/bin/python
 
 .PHONY: attack
-attack: $(VENV)/.dev ## Attack it with seeded generators and print what held (SECONDS=300, SEED=1, PARTS=concurrency:100,kills:200,shards:100)
+attack: $(VENV)/.dev ## Attack it with seeded generators and print what held (SECONDS=300, SEED=1, PARTS=floods,kills:200)
 	@$(RUN) checks.attack --seconds $(or $(SECONDS),300) $(if $(SEED),--seed $(SEED)) \
 	  $(if $(filter $(COMPARED),$(PARTS)),,--parts $(PARTS))
 

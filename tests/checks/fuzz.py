@@ -16,8 +16,9 @@ from chunkproof_cli.files.chunks import ChunkRecord
 from chunkproof_cli.loading import Loader
 from chunkproof_cli.local.corpus import sample_chunks
 
-from support.fuzzing import in_memory_handlers, operations, send_anything, send_by_schema
+from support.fuzzing import operations, send_anything, send_by_schema
 from support.handbook import COLLECTION
+from support.memory_handlers import in_memory_handlers
 from support.quiet import silence_handlers
 from support.serving import serving
 

@@ -1,34 +1,55 @@
-"""The attacks of `make attack` on files that runs share, with small numbers."""
+"""The attacks of `make attack`, with small numbers."""
+
+import time
+from importlib import import_module
 
 import pytest
 
-from checks.attack import concurrency, kills, shards
+from checks.attack import concurrency, kills
+from checks.attack.__main__ import KINDS
+from checks.attack.attack import GRACE, MORE_SECONDS, Attack
 from support.qdrant_server import QdrantServer
 
+# How often each kind is tried. Floods have a test of their own.
+NUMBERS = {
+    "originals": 5,
+    "events": 40,
+    "marks": 1,
+    "tenants": 60,
+    "outputs": 200,
+    "faults": 4,
+    "sockets": 15,
+    "concurrency": 3,
+    "kills": 6,
+    "shards": 4,
+}
+
+
+def test_every_kind_is_tried_here_or_in_the_test_of_floods() -> None:
+    assert {*NUMBERS, "floods"} == set(KINDS)
+
 
 @pytest.mark.server
-def test_audits_at_the_same_time_give_the_reports_that_they_give_alone(
-    served_qdrant: QdrantServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("kind", NUMBERS)
+def test_what_is_attacked_holds(kind: str, served_qdrant: QdrantServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TEST_QDRANT_URL", served_qdrant.url)
     monkeypatch.setattr(concurrency, "CHUNKS", 1_000)
-    found = concurrency.run(seed=5, seconds=60, most=3)
-    assert found.details == ()
-    assert found.tried == found.held > 0
-
-
-@pytest.mark.server
-def test_killed_commands_lose_nothing_and_leave_nothing_half_written(
-    served_qdrant: QdrantServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TEST_QDRANT_URL", served_qdrant.url)
     monkeypatch.setattr(kills, "CHUNKS", 1_000)
-    found = kills.run(seed=5, seconds=60, most=6)
-    assert found.details == ()
-    assert found.tried == found.held > 0
+    attack = Attack(kind, seed=5, most=NUMBERS[kind])
+
+    import_module(f"checks.attack.{kind}").run(attack)
+
+    assert attack.details == []
+    assert attack.tried == attack.held >= NUMBERS[kind]
 
 
-def test_killed_writers_of_an_edge_collection_leave_every_write_whole() -> None:
-    found = shards.run(seed=5, seconds=60, most=4)
-    assert found.details == ()
-    assert found.tried == found.held > 0
+def test_a_kind_that_goes_on_for_too_long_is_stopped_and_keeps_its_count() -> None:
+    attack, started = Attack("slow", seed=1, seconds=0.0), time.monotonic()
+
+    with attack.limit_time():
+        attack.note(0.1)
+        attack.note(0.2, "slipped")
+        time.sleep(60)
+
+    assert time.monotonic() - started < MORE_SECONDS * GRACE + 5
+    assert (attack.tried, attack.held, attack.slowest, attack.details) == (2, 1, 0.2, ["slipped"])

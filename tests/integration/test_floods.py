@@ -11,7 +11,7 @@ from chunkproof.models import SearchQuery
 from chunkproof.models.json import MAX_VALUES, read_json
 
 from support.floods import PLACES, Flood, floods, random_flood, send
-from support.fuzzing import in_memory_handlers
+from support.memory_handlers import in_memory_handlers
 
 # Coverage follows every line, which multiplies the time.
 SECONDS = 0.5 if sys.gettrace() is None else 3.0

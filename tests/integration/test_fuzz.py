@@ -1,6 +1,7 @@
 """Any bytes and any JSON as a body: never a 500, never an answer that breaks its schema."""
 
-from support.fuzzing import in_memory_handlers, send_anything
+from support.fuzzing import send_anything
+from support.memory_handlers import in_memory_handlers
 
 
 def test_any_body_is_answered_as_the_document_promises() -> None:

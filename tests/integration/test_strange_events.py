@@ -15,7 +15,7 @@ from chunkproof_cli.local.handlers import FUNCTIONS, load_function
 
 from support.api import LambdaContext, committed_event
 from support.chunks import make_services
-from support.fuzzing import in_memory_handlers
+from support.memory_handlers import in_memory_handlers
 
 STRANGE: tuple[Any, ...] = (None, [], "x", 5, True, {}, [[]], {"http": None}, {"a": [1]}, ["name"], "\ud800", 1e400)
 

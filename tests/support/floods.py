@@ -1,12 +1,17 @@
 """Requests that repeat one small thing until the body has as many bytes as Lambda lets through."""
 
+import base64
+import gzip
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
+from functools import cache
 from random import Random
 from time import thread_time
 from typing import Any
 
 from chunkproof.http.events import MAX_REQUEST_BYTES
+from chunkproof.models import ChunkValidation, ChunkValidations, SearchQuery
 
 from support.api import Reply, invoke, request
 
@@ -16,26 +21,61 @@ NUMBER = "#"  # in a unit, stands for the number of the repetition
 
 @dataclass(frozen=True)
 class Flood:
-    """A body: `before`, then as many copies of `unit` as fit, joined by commas or nothing, then `after`."""
+    """A body: `before`, then as many copies of `unit` as fit, joined by commas or nothing, then `after`.
+
+    With `close`, the units are nested: as many copies of `close` follow `core`. `encoding` is how the body is sent:
+    "plain", "gzip", "bomb" (gzip of as many bytes, which hold a thousand times as much) or "members" (a gzip of
+    nothing, as often as it fits).
+    """
 
     route: str
     before: str
     unit: str
     after: str
     joint: str = ","
+    core: str = ""
+    close: str = ""
+    encoding: str = "plain"
 
     def body(self, size: int = MAX_REQUEST_BYTES) -> str:
         """Return the body with about so many bytes, and not more."""
-        room = size - len(self.before.encode()) - len(self.after.encode())
-        width = len(self.joint) + len(self.unit.replace(NUMBER, "0000000").encode())
+        room = size - len(self.before.encode()) - len(self.after.encode()) - len(self.core.encode())
+        width = len(self.joint) + len((self.unit + self.close).replace(NUMBER, "0000000").encode())
         count = max(1, room // width)
         units = (self.unit.replace(NUMBER, f"{n:07}") for n in range(count)) if NUMBER in self.unit else ()
         inner = self.joint.join(units) if units else (self.unit + self.joint) * (count - 1) + self.unit
-        return f"{self.before}{inner}{self.after}"
+        return f"{self.before}{inner}{self.core}{self.close * count}{self.after}"
+
+    def event(self, size: int = MAX_REQUEST_BYTES) -> dict[str, Any]:
+        """Return the event with about so many bytes."""
+        if self.encoding == "plain":
+            return request("POST", self.route, self.body(size))
+        if self.encoding == "gzip":
+            content = gzip.compress(self.body(size).encode("utf-8", "surrogatepass"), compresslevel=1)
+        elif self.encoding == "bomb":
+            content = _bomb(size * 3 // 4)
+        else:
+            content = gzip.compress(b"") * (size * 3 // 4 // len(gzip.compress(b"")))
+        encoded = base64.b64encode(content).decode()
+        return request("POST", self.route, encoded, {"content-encoding": "gzip"}, isBase64Encoded=True)
 
     def as_json(self) -> dict[str, str]:
         """The flood for a record file."""
         return asdict(self)
+
+
+@cache
+def _bomb(size: int) -> bytes:
+    """Return gzip of about so many bytes; each holds a thousand spaces."""
+    packer = zlib.compressobj(9, zlib.DEFLATED, zlib.MAX_WBITS | 16)
+    block, parts, length = b" " * 2**20, [], 0
+    while length < size:
+        parts.append(packer.compress(block) + packer.flush(zlib.Z_FULL_FLUSH))
+        length += len(parts[-1])
+        if len(parts) > 4:  # the blocks are alike from here on
+            parts += [parts[-1]] * ((size - length) // len(parts[-1]))
+            break
+    return b"".join(parts) + packer.flush()
 
 
 PLACES: Mapping[str, tuple[str, str, str, str]] = {
@@ -61,13 +101,15 @@ PLACES: Mapping[str, tuple[str, str, str, str]] = {
     "hash": (ONE, '{"chunk_id":"1","original_sha256":"', '"}', ""),
     "validation names": (ONE, '{"chunk_id":"1",', "}", ","),
 }
+# The least that a request needs besides the field that is flooded.
+LEAST = {SEARCH: '"query_text":"a"', ONE: '"chunk_id":"1"', MANY: '"chunks":[{"chunk_id":"1"}]'}
+MODELS = {SEARCH: SearchQuery, ONE: ChunkValidation, MANY: ChunkValidations}
 VALUES = (
     "NaN", "-Infinity", "1e999", "-1e999", "1", "0", "1.5", "1e-9", "null", "true", '""', '"a"', '"\\ud800"',
-    '"\\u0041"', "[]", "{}", "[[]]", "[NaN]", '{"a":1}', '{"a":1,"a":1}', '{"a":NaN}', '{"\\ud800":1}', "9" * 401,
-    "9" * 400, "0." + "1" * 300, "1" * 200 + "e-200", "[" * 33 + "]" * 33, "[" * 31 + "]" * 31,
-    '{"a":' * 30 + "1" + "}" * 30,
-    '{"chunk_id":""}', '{"chunk_id":"1","original_sha256":"x"}', '{"gte":"x"}',
-    '"2020-13-01"', '"' + "é" * 20 + '"', '[1,"a",NaN]',
+    '"\\u0041"', '"\\ud83d\\ude00"', '"\\u0000"', "-0", "1e-400", "[]", "{}", "[[]]", "[NaN]", '{"a":1}',
+    '{"a":1,"a":1}', '{"a":NaN}', '{"\\ud800":1}', "9" * 401, "9" * 400, "0." + "1" * 300, "1" * 200 + "e-200",
+    "[" * 33 + "]" * 33, "[" * 31 + "]" * 31, '{"a":' * 30 + "1" + "}" * 30, '{"chunk_id":""}',
+    '{"chunk_id":"1","original_sha256":"x"}', '{"gte":"x"}', '"2020-13-01"', '"' + "é" * 20 + '"', '[1,"a",NaN]',
 )  # fmt: skip
 MEMBERS = tuple(f'"{name}":{value}' for name in ("n#", "a", "\\ud800", "not", "gte", "x.", "top-k") for value in
                 ("1", "NaN", "[]", "{}", '{"x":1}', '{"n#":null}', "null", '["a",[]]'))  # fmt: skip
@@ -93,21 +135,65 @@ TEXTS = (
 TOKENS = ("[", '{"a":', '"', "\\", "1", "-", ".", "e", ",", " ", "nul", '"a"', "]", "{", "\ufeff", "[[],")
 
 
+@cache
+def places() -> Mapping[str, tuple[str, str, str, str]]:
+    """The places above, and a list, an object, a text and a number in every field of the requests, nested ones too."""
+    found = dict(PLACES)
+    for route, model in MODELS.items():
+        schema = model.model_json_schema()
+        for path in _paths(schema, schema.get("$defs", {})):
+            inside = "".join(f'"{name}":{{' for name in path[:-1])
+            before = "{" + ("" if f'"{path[0]}"' in LEAST[route] else LEAST[route] + ",") + f'{inside}"{path[-1]}":'
+            after = "}" * len(path)
+            name = f"{route} {'.'.join(path)}"
+            found |= {
+                f"{name} list": (route, f"{before}[", f"]{after}", ","),
+                f"{name} object": (route, f"{before}{{", f"}}{after}", ","),
+                f"{name} text": (route, f'{before}"', f'"{after}', ""),
+                f"{name} number": (route, before, after, ""),
+            }
+    return found
+
+
+def _paths(schema: Mapping[str, Any], shared: Mapping[str, Any], depth: int = 3) -> Iterator[tuple[str, ...]]:
+    """List the fields of a JSON schema, with those of the objects in them."""
+    for name, field in schema.get("properties", {}).items():
+        yield (name,)
+        options = [field, *field.get("anyOf", ()), *field.get("oneOf", ())]
+        for option in options if depth else ():
+            inner = shared.get(str(option.get("$ref", "")).rpartition("/")[2], option)
+            if inner is not field or "properties" in inner:
+                yield from ((name, *path) for path in _paths(inner, shared, depth - 1))
+
+
+NESTED = (
+    ('{"not":', "1", "}"), ('{"not":', "{}", "}"), ("[", "", "]"), ('{"a":', "1", "}"),
+    ('{"not":{"f":1,"not":', "{}", "}}"), ('[{"a":', "1", "}]"), ('{"filters":', "{}", "}"),
+)  # fmt: skip
+
+
 def floods() -> Iterator[Flood]:
-    """Every place with every unit that fits there."""
-    for place, (route, before, after, joint) in PLACES.items():
+    """Every place with every unit that fits there; nested units; compressed bodies."""
+    for place, (route, before, after, joint) in places().items():
         if joint:
             takes_members = before.endswith(("{", ","))
             units: tuple[str, ...] = MEMBERS if takes_members else VALUES
         else:
-            units = TOKENS if place == "open" else ("0", "9", "1") if place in ("number", "fraction") else TEXTS
+            is_number = place.endswith(("number", "fraction"))
+            units = TOKENS if place == "open" else ("0", "9", "1", "-", "1e", ".1") if is_number else TEXTS
         for unit in units:
             yield Flood(route, before, unit, after, joint)
+    for unit, core, close in NESTED:
+        for before, after in (('{"query_text":"a","filters":', "}"), ("", ""), ('{"query_vector":', "}")):
+            yield Flood(SEARCH, before, unit, after, "", core, close)
+    for encoding in ("bomb", "members"):
+        yield Flood(SEARCH, "", "", "", " ", encoding=encoding)
+    yield Flood(SEARCH, '{"query_vector":[', "NaN", "]}", encoding="gzip")
 
 
 def random_flood(random: Random) -> Flood:
     """A place at random, and a unit put together at random from smaller ones."""
-    route, before, after, joint = random.choice(list(PLACES.values()))
+    route, before, after, joint = random.choice(list(places().values()))
 
     def value(depth: int) -> str:
         kind = random.randrange(6)
@@ -125,13 +211,12 @@ def random_flood(random: Random) -> Flood:
         unit = f'"{random.choice(["n#", "a", "not", "gte", "x."])}":{value(2)}'
     else:
         unit = value(2)
-    return Flood(route, before, unit, after, joint)
+    return Flood(route, before, unit, after, joint, encoding=random.choice(("plain", "plain", "plain", "gzip")))
 
 
 def send(flood: Flood, size: int = MAX_REQUEST_BYTES) -> tuple[Reply, float, int]:
     """Send the flood to the handlers; return the reply, the seconds of processor time, and the bytes sent."""
-    body = flood.body(size)
-    event: dict[str, Any] = request("POST", flood.route, body)
+    event = flood.event(size)
     started = thread_time()
     reply = invoke(event)
-    return reply, thread_time() - started, len(body.encode("utf-8", "surrogatepass"))
+    return reply, thread_time() - started, len(event["body"].encode("utf-8", "surrogatepass"))

@@ -3,8 +3,7 @@
 import base64
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
 import schemathesis
@@ -17,20 +16,13 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from chunkproof.clients.cohere import CohereEmbedder
-from chunkproof.clients.ports import Point
-from chunkproof.clients.qdrant.store import QdrantStore
-from chunkproof.clients.transport import DeadlineTransport
 from chunkproof.models import ChunkValidation, SearchQuery
-from chunkproof.runtime import container
 
 from support import openapi
 from support.api import invoke, request
-from support.chunks import fill, make_services
-from support.cohere_server import KEY, cohere_server, hashed
+from support.memory_handlers import SIZE
 
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
-SIZE = 8
 ROUTES = ("/search", "/validate-chunk", "/validate-chunks")
 FIELDS = sorted({*SearchQuery.model_fields, *SearchQuery.aliases, *ChunkValidation.model_fields, "chunks"})
 PLAUSIBLE: Mapping[str, st.SearchStrategy[Any]] = {
@@ -110,22 +102,6 @@ def events(draw: st.DrawFn) -> dict[str, Any]:
         return request("POST", path, body, headers, isBase64Encoded=draw(st.booleans()))
     document = draw(json_values if kind == "json" else near_requests(path))
     return request("POST", path, json.dumps(document, ensure_ascii=draw(st.booleans())), headers)
-
-
-@contextmanager
-def in_memory_handlers() -> Iterator[None]:
-    """Let the handlers use three chunks in memory."""
-    store, embed = QdrantStore.open_local(None), hashed(SIZE)
-    texts = ("one", "two", "three")
-    points = [Point(n, {"text": t, "url": "u"}, vector=tuple(embed(t))) for n, t in enumerate(texts, 1)]
-    fill(store, "docs", *points, size=SIZE)
-    with cohere_server(embed) as api:
-        transport = DeadlineTransport(lambda: {"authorization": f"Bearer {KEY}"})
-        embedder = CohereEmbedder(transport, model="m", base_url=api.url)
-        with container.override(make_services(store, "docs", embedder, DEADLINE_MS="60000")):
-            yield
-        embedder.close()
-    store.close()
 
 
 def limit_examples(examples: int) -> settings:

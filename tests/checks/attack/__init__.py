@@ -1,4 +1,4 @@
 """Attacks on the product with generators of their own: one module per kind, each with a function `run`.
 
-`run(seed, seconds)` attacks until the time is over and returns a `Result`. The same seed makes the same attempts.
+`run(attack)` makes attempts as long as `attack.goes_on()` and notes each. The same seed makes the same attempts.
 """

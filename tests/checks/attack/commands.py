@@ -16,12 +16,13 @@ import tokenizers  # noqa: F401
 import chunkproof_cli.commands.audit
 import chunkproof_cli.commands.load
 import chunkproof_cli.commands.manifest
+import chunkproof_cli.commands.serve
 import chunkproof_cli.commands.suite_run  # noqa: F401
 from chunkproof.clients.local_model import local_model
 from chunkproof.clients.qdrant import local, server  # noqa: F401
 from chunkproof_cli.main import main
 
-KILLED = -signal.SIGKILL
+_running: set[int] = set()
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,7 @@ class Process:
 
     def wait(self) -> "Ended":
         _, status = os.waitpid(self.pid, 0)
+        _running.discard(self.pid)
         out, err = ((self.folder / f"{self.name}.{kind}").read_text("utf-8") for kind in ("out", "err"))
         return Ended(os.waitstatus_to_exitcode(status), out, err, time.monotonic() - self.started)
 
@@ -59,6 +61,7 @@ def start(folder: Path, name: str, *arguments: object, env: Mapping[str, str] | 
     sys.stderr.flush()
     pid = os.fork()
     if pid:
+        _running.add(pid)
         return Process(pid, folder, name, started)
     code = 70
     try:
@@ -68,6 +71,7 @@ def start(folder: Path, name: str, *arguments: object, env: Mapping[str, str] | 
         os.chdir(folder)
         os.environ.update(env or {})
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         local_model.cache_clear()  # a loaded model does not survive a fork
         sys.argv = ["chunkproof", *map(str, arguments)]
         main()
@@ -80,3 +84,11 @@ def start(folder: Path, name: str, *arguments: object, env: Mapping[str, str] | 
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         os._exit(code)
+
+
+def stop_all() -> None:
+    """Kill the commands that still run, when an attack ends before they do."""
+    for pid in tuple(_running):
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        _running.discard(pid)

@@ -18,12 +18,13 @@ from uuid import uuid4
 from chunkproof.clients.qdrant.store import QdrantStore
 from chunkproof.clients.transport import DeadlineTransport
 
-from checks.attack.commands import Ended, start
-from checks.attack.result import Result
+from checks.attack.attack import Attack
+from checks.attack.commands import Ended, start, stop_all
 from support.audits import fill, planted
 from support.qdrant_server import qdrant_server
 
 CHUNKS = 4_000
+FEW_CHUNKS = 1_000  # when there is little time
 LONGEST_PAUSE = 1.0
 SHARED_FOLDER = 0.25
 REFUSED = 2
@@ -38,21 +39,17 @@ class Stage:
     expected: dict[str, dict[str, Any]]
 
 
-def run(seed: int, seconds: float, most: int | None = None) -> Result:
-    """Start pairs of audits until the time is over, or as many as given."""
-    rng, end = random.Random(seed), time.monotonic() + seconds
-    tried = held = 0
-    slowest, details = 0.0, []
-    with _stage(seed) as stage:
-        while time.monotonic() < end and (most is None or tried < 2 * most):
-            with tempfile.TemporaryDirectory() as name:
-                for ended, wrong in _run_pair(rng, stage, Path(name)):
-                    tried += 1
-                    held += wrong is None
-                    slowest = max(slowest, ended.seconds)
-                    if wrong is not None:
-                        details.append(f"audit {tried}: {wrong}")
-    return Result("concurrency", tried, held, slowest, tuple(details))
+def run(attack: Attack) -> None:
+    """Start pairs of audits, as many as given; each audit is an attempt."""
+    attack.most = attack.most and 2 * attack.most
+    try:
+        with _stage(attack.seed, CHUNKS if attack.is_counted else FEW_CHUNKS) as stage:
+            while attack.goes_on():
+                with tempfile.TemporaryDirectory() as name:
+                    for ended, wrong in _run_pair(attack.rng, stage, Path(name)):
+                        attack.note(ended.seconds, wrong and f"audit {attack.tried + 1}: {wrong}")
+    finally:
+        stop_all()
 
 
 def _run_pair(rng: random.Random, stage: Stage, folder: Path) -> Iterator[tuple[Ended, str | None]]:
@@ -90,9 +87,9 @@ def without_run(report: dict[str, Any]) -> dict[str, Any]:
 
 
 @contextmanager
-def _stage(seed: int) -> Iterator[Stage]:
-    made = planted(CHUNKS, faults_of_each=5, seed=seed)
-    whole = planted(CHUNKS, faults_of_each=0, seed=seed)
+def _stage(seed: int, chunks: int) -> Iterator[Stage]:
+    made = planted(chunks, faults_of_each=5, seed=seed)
+    whole = planted(chunks, faults_of_each=0, seed=seed)
     suffix = uuid4().hex[:8]
     with qdrant_server() as server, tempfile.TemporaryDirectory() as name:
         store = QdrantStore.open_server(server.url, DeadlineTransport())
@@ -107,6 +104,6 @@ def _stage(seed: int) -> Iterator[Stage]:
             alone = start(Path(name), collection, *given, env={"QDRANT_URL": server.url}).wait()
             stage.expected[full_name] = without_run(json.loads(alone.out))
         kinds = [report["kinds"] for report in stage.expected.values()]
-        if not (kinds[0]["match"] == CHUNKS > kinds[1]["match"]):
+        if not (kinds[0]["match"] == chunks > kinds[1]["match"]):
             raise RuntimeError(f"undisturbed audits do not find what was planted: {kinds}")
         yield stage

@@ -10,28 +10,22 @@ from typing import Any
 from chunkproof_cli.local.gateway import LambdaContext
 from chunkproof_cli.local.handlers import FUNCTIONS, load_function
 
-from checks.attack.result import Result
+from checks.attack.attack import Attack
 from support.api import EVENTS
-from support.fuzzing import in_memory_handlers
+from support.memory_handlers import in_memory_handlers
 
 STRANGE: tuple[Any, ...] = (None, [], "x", 5, True, {}, [[]], {"http": None}, {"a": [1]}, "\ud800", 1e400, "é" * 300)
 
 
-def run(seed: int, seconds: float) -> Result:
-    """Change committed events at random until the time is over."""
-    rng, end = random.Random(seed), time.monotonic() + seconds
+def run(attack: Attack) -> None:
+    """Change committed events at random."""
     committed = [json.loads(file.read_text("utf-8")) for file in sorted(EVENTS.glob("*.json"))]
-    tried, slowest, slips = 0, 0.0, []
     with in_memory_handlers():
-        while time.monotonic() < end or not tried:
-            event = _change(deepcopy(rng.choice(committed)), rng)
+        while attack.goes_on():
+            event = _change(deepcopy(attack.rng.choice(committed)), attack.rng)
             started = time.thread_time()
-            why = _slip(event, rng.choice(FUNCTIONS))
-            slowest = max(slowest, time.thread_time() - started)
-            tried += 1
-            if why:
-                slips.append(f"{why}: {event!r}"[:500])
-    return Result("strange events", tried, tried - len(slips), slowest, tuple(slips))
+            why = _slip(event, attack.rng.choice(FUNCTIONS))
+            attack.note(time.thread_time() - started, f"{why}: {event!r}"[:500] if why else None)
 
 
 def _change(event: Any, rng: random.Random) -> Any:

@@ -27,13 +27,14 @@ from chunkproof.suite.report import read_report
 from chunkproof_cli.files.chunks import write_chunks
 from chunkproof_cli.local.corpus import sample_chunks, sample_suite
 
-from checks.attack.commands import Ended, start
+from checks.attack.attack import Attack
+from checks.attack.commands import Ended, start, stop_all
 from checks.attack.concurrency import without_run
-from checks.attack.result import Result
 from support.audits import fill, planted
 from support.qdrant_server import qdrant_server
 
 CHUNKS = 3_000
+FEW_CHUNKS = 1_000  # when there is little time
 MOST_KILLS = 3
 OLD = b"an older file\n"
 HERE = ("--collection", "handbook", "--data", "store")
@@ -46,21 +47,23 @@ class SlippedError(Exception):
 
 @dataclass
 class Stage:
-    """A server with a collection, a folder with a local store, and what undisturbed runs give."""
+    """A server with a collection, a folder with local stores, and what undisturbed runs give.
 
-    url: str
+    What a command needs is prepared before it is first attacked.
+    """
+
     home: Path
     rng: random.Random
+    chunks: int
+    url: str = ""
     expected: dict[str, Any] = field(default_factory=dict)
     durations: dict[str, float] = field(default_factory=dict)
-    slowest: float = 0.0
-    kills: int = 0
+    kills: list[float] = field(default_factory=list)
     collection: str = field(default_factory=lambda: f"killed-{uuid4().hex[:8]}")
 
     def run(self, folder: Path, kind: str, *arguments: object) -> Ended:
         """Run a command to its end."""
         ended = start(folder, kind, *arguments, env={"QDRANT_URL": self.url} if self.uses_server(kind) else {}).wait()
-        self.slowest = max(self.slowest, ended.seconds)
         self.durations[kind] = ended.seconds
         return ended
 
@@ -71,7 +74,8 @@ class Stage:
         time.sleep(self.rng.uniform(0, self.durations[kind]))
         process.kill(how)
         ended = process.wait()
-        self.kills += ended.code in (-how, INTERRUPTED)  # otherwise it had ended before
+        if ended.code in (-how, INTERRUPTED):  # otherwise it had ended before
+            self.kills.append(ended.seconds)
         return ended
 
     def kill_some_times(self, folder: Path, kind: str, *arguments: object) -> Iterator[Ended]:
@@ -84,20 +88,35 @@ class Stage:
         return kind in ("audit", "manifest")
 
 
-def run(seed: int, seconds: float, most: int | None = None) -> Result:
-    """Kill commands until the time is over, or as many times as given."""
-    end = time.monotonic() + seconds
-    details: list[str] = []
-    with _stage(seed) as stage:
-        for kind in cycle(ATTEMPTS):
-            if time.monotonic() >= end or (most is not None and stage.kills >= most):
-                break
-            with tempfile.TemporaryDirectory() as name:
-                try:
-                    ATTEMPTS[kind](stage, Path(name))
-                except (SlippedError, ChunkproofError, ValueError, OSError) as error:
-                    details.append(f"after kill {stage.kills}, {kind}: {type(error).__name__} {error}")
-    return Result("kills", stage.kills, stage.kills - len(details), stage.slowest, tuple(details))
+def run(attack: Attack) -> None:
+    """Kill commands; each kill is an attempt."""
+    kinds = attack.rng.sample(list(ATTEMPTS), len(ATTEMPTS))
+    kinds.sort(key=lambda kind: ATTEMPTS[kind][0] is not _prepare_collection)  # which needs the least preparation
+    try:
+        with _stage(attack.rng, CHUNKS if attack.is_counted else FEW_CHUNKS) as stage:
+            for kind in cycle(kinds):
+                if not attack.goes_on():
+                    break
+                stage.kills.clear()
+                wrong = _try(stage, kind)
+                for seconds in stage.kills[1:]:
+                    attack.note(seconds)
+                if stage.kills or wrong:
+                    attack.note(max(stage.kills, default=0.0), wrong)
+    finally:
+        stop_all()
+
+
+def _try(stage: Stage, kind: str) -> str | None:
+    """Kill a command some times; return what is wrong afterwards."""
+    prepare, attempt = ATTEMPTS[kind]
+    with tempfile.TemporaryDirectory() as name:
+        try:
+            prepare(stage)
+            attempt(stage, Path(name))
+        except (SlippedError, ChunkproofError, ValueError, OSError) as error:
+            return f"{kind}: {type(error).__name__} {error}"
+    return None
 
 
 def _load(stage: Stage, folder: Path) -> None:
@@ -186,15 +205,6 @@ def _suite(stage: Stage, folder: Path) -> None:
     _check(_read_verdicts(file) == stage.expected["suite"], "another report")
 
 
-ATTEMPTS: dict[str, Callable[[Stage, Path], None]] = {
-    "load": _load,
-    "audit": _audit,
-    "snapshot": _manifest,
-    "suite": _suite,
-    "load into a new store": _load_new,
-}
-
-
 def _check(holds: bool, otherwise: str) -> None:
     if not holds:
         raise SlippedError(otherwise)
@@ -219,30 +229,65 @@ def _read_verdicts(file: Path) -> dict[str, tuple[str, tuple[str, ...]]]:
 
 
 @contextmanager
-def _stage(seed: int) -> Iterator[Stage]:
-    """Make collections, stores and files, and run every command undisturbed."""
-    made = planted(CHUNKS, faults_of_each=5, seed=seed)
-    chunks = list(sample_chunks())[:24]
+def _stage(rng: random.Random, chunks: int) -> Iterator[Stage]:
     with qdrant_server() as server, tempfile.TemporaryDirectory() as name:
-        stage = Stage(server.url, Path(name), random.Random(seed))
-        served = QdrantStore.open_server(server.url, DeadlineTransport())
-        fill(served, stage.collection, made.points)
-        served.close()
-        home, expected = stage.home, stage.expected
-        (home / "manifest.jsonl").write_bytes(b"".join(made.manifest()))
-        (home / "suite.yaml").write_bytes(sample_suite().read_bytes())
-        write_chunks(home / "few.jsonl", iter(chunks[:12]))
-        write_chunks(home / "chunks.jsonl", iter(chunks))
-        for file, copy, key in (("few.jsonl", "half", "half"), ("chunks.jsonl", "whole", "load")):
-            stage.run(home, "load", "load", file, *HERE)
-            shutil.copytree(home / "store", home / copy)
-            expected[key] = _read_store(home / copy)
-        audited = stage.run(home, "audit", "audit", "manifest.jsonl", "--collection", stage.collection, "--json")
-        expected["audit"] = without_run(json.loads(audited.out))
-        ended = stage.run(home, "manifest", "manifest", "--collection", stage.collection, "-o", "snapshot.jsonl.gz")
-        expected["manifest"] = (home / "snapshot.jsonl.gz").read_bytes()
-        expected["manifest code"] = ended.code
-        _check(len(gzip.decompress(expected["manifest"]).splitlines()) > CHUNKS // 2, "no snapshot")
-        ended = stage.run(home, "suite", "suite", "run", "suite.yaml", *HERE, "-o", "report.json", "--ignore-latency")
-        expected["suite"], expected["suite code"] = _read_verdicts(home / "report.json"), ended.code
-        yield stage
+        yield Stage(Path(name), rng, chunks, server.url)
+
+
+def _prepare_stores(stage: Stage) -> None:
+    """Load half of the chunks into a local store, and then all of them."""
+    if "load" in stage.expected:
+        return
+    home, chunks = stage.home, list(sample_chunks())[:24]
+    write_chunks(home / "few.jsonl", iter(chunks[:12]))
+    write_chunks(home / "chunks.jsonl", iter(chunks))
+    for file, copy, key in (("few.jsonl", "half", "half"), ("chunks.jsonl", "whole", "load")):
+        _check_run(stage.run(home, "load", "load", file, *HERE))
+        shutil.copytree(home / "store", home / copy)
+        stage.expected[key] = _read_store(home / copy)
+
+
+def _prepare_suite(stage: Stage) -> None:
+    """Run the suite undisturbed."""
+    if "suite" in stage.expected:
+        return
+    _prepare_stores(stage)
+    (stage.home / "suite.yaml").write_bytes(sample_suite().read_bytes())
+    given = ("suite", "run", "suite.yaml", *HERE, "-o", "report.json", "--ignore-latency")
+    ended = _check_run(stage.run(stage.home, "suite", *given))
+    stage.expected |= {"suite": _read_verdicts(stage.home / "report.json"), "suite code": ended.code}
+
+
+def _prepare_collection(stage: Stage) -> None:
+    """Fill a collection with faults; audit it, and write its manifest, undisturbed."""
+    if "audit" in stage.expected:
+        return
+    made = planted(stage.chunks, faults_of_each=5, seed=stage.rng.randrange(1_000))
+    served = QdrantStore.open_server(stage.url, DeadlineTransport())
+    fill(served, stage.collection, made.points)
+    served.close()
+    (stage.home / "manifest.jsonl").write_bytes(b"".join(made.manifest()))
+    named = ("--collection", stage.collection)
+    audited = _check_run(stage.run(stage.home, "audit", "audit", "manifest.jsonl", *named, "--json"))
+    ended = _check_run(stage.run(stage.home, "manifest", "manifest", *named, "-o", "snapshot.jsonl.gz"))
+    snapshot = (stage.home / "snapshot.jsonl.gz").read_bytes()
+    _check(len(gzip.decompress(snapshot).splitlines()) > stage.chunks // 2, "no snapshot")
+    stage.expected |= {
+        "audit": without_run(json.loads(audited.out)),
+        "manifest": snapshot,
+        "manifest code": ended.code,
+    }
+
+
+def _check_run(ended: Ended) -> Ended:
+    _check(ended.code in (0, 1), f"undisturbed: exit {ended.code}: {ended.err[-300:]}")
+    return ended
+
+
+ATTEMPTS: dict[str, tuple[Callable[[Stage], None], Callable[[Stage, Path], None]]] = {
+    "load": (_prepare_stores, _load),
+    "load into a new store": (_prepare_stores, _load_new),
+    "audit": (_prepare_collection, _audit),
+    "snapshot": (_prepare_collection, _manifest),
+    "suite": (_prepare_suite, _suite),
+}

@@ -1,24 +1,22 @@
 """Long runs of combining marks, drawn from the whole character database, as stored and as original text."""
 
-import random
 import sys
 import time
 import unicodedata
 
 from chunkproof.retrieval.integrity import compare, compare_with_hash, digest
 
-from checks.attack.result import Result
+from checks.attack.attack import Attack
 
 MAX_SECONDS = 3.0
 LENGTH = 300_000
 
 
-def run(seed: int, seconds: float) -> Result:
-    """Compare texts of nothing but marks until the time is over."""
-    rng, end = random.Random(seed), time.monotonic() + seconds
+def run(attack: Attack) -> None:
+    """Compare texts of nothing but marks."""
+    rng = attack.rng
     marks = [char for char in map(chr, range(sys.maxunicode + 1)) if _is_mark(char)]
-    tried, slowest, slips = 0, 0.0, []
-    while time.monotonic() < end or not tried:
+    while attack.goes_on():
         few = "".join(rng.choices(marks, k=rng.choice((1, 2, 2, 3, 10, 500))))
         starter = rng.choice(("", "a", "e", "\u0f40"))
         text = (starter + few * (1 + LENGTH // len(few)))[:LENGTH]
@@ -27,10 +25,7 @@ def run(seed: int, seconds: float) -> Result:
         compare("x" + text, text)
         compare_with_hash(text, digest("x"))
         spent = time.thread_time() - started
-        tried, slowest = tried + 1, max(slowest, spent)
-        if spent > MAX_SECONDS:
-            slips.append(f"{spent:.1f} s for runs of {few[:10]!a}")
-    return Result("combining marks", tried, tried - len(slips), slowest, tuple(slips))
+        attack.note(spent, f"{spent:.1f} s for runs of {few[:10]!a}" if spent > MAX_SECONDS else None)
 
 
 def _is_mark(char: str) -> bool:

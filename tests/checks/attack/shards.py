@@ -24,7 +24,7 @@ from chunkproof.deadline import Deadline
 from chunkproof.errors import ChunkproofError, CollectionNotFoundError
 from chunkproof.models.filters import parse_filters
 
-from checks.attack.result import Result
+from checks.attack.attack import Attack
 
 COLLECTION = "killed"
 IDS = 400
@@ -37,24 +37,23 @@ OPTIMIZERS = edge.EdgeOptimizersConfig(indexing_threshold=20, deleted_threshold=
 State = dict[PointId, tuple[object, tuple[float, ...]]]
 
 
-def run(seed: int, seconds: float, most: int | None = None) -> Result:
-    """Kill writers until the time is over, or as many times as given."""
-    end, rng = time.monotonic() + seconds, random.Random(seed)
-    kills, slowest, details = 0, 0.0, []
-    while time.monotonic() < end and (most is None or kills < most):
+def run(attack: Attack) -> None:
+    """Kill writers; each kill is an attempt."""
+    while attack.goes_on():
         with tempfile.TemporaryDirectory() as name:
             written = 0
-            for _ in range(rng.randint(1, 6)):
-                acknowledged = _kill_writer(Path(name), written, rng.uniform(0, LONGEST_S))
-                kills += 1
+            for _ in range(attack.rng.randint(1, 6)):
+                acknowledged = _kill_writer(Path(name), written, attack.rng.uniform(0, LONGEST_S))
                 begun = time.monotonic()
                 try:
                     written = _check(Path(name), acknowledged)
                 except (ChunkproofError, AssertionError) as error:
-                    details.append(f"kill {kills}, after write {acknowledged}: {type(error).__name__} {error}")
+                    wrong = f"kill {attack.tried + 1}, after write {acknowledged}: {type(error).__name__} {error}"
+                    attack.note(time.monotonic() - begun, wrong)
                     break
-                slowest = max(slowest, time.monotonic() - begun)
-    return Result("shards", kills, kills - len(details), slowest, tuple(details))
+                attack.note(time.monotonic() - begun)
+                if not attack.goes_on():
+                    break
 
 
 def _kill_writer(folder: Path, written: int, after: float) -> int:
@@ -66,10 +65,12 @@ def _kill_writer(folder: Path, written: int, after: float) -> int:
     send.close()
     acknowledged = written
     with closing(receive):
-        receive.poll(60)
-        time.sleep(after)
-        process.kill()
-        process.join()
+        try:
+            receive.poll(60)
+            time.sleep(after)
+        finally:
+            process.kill()
+            process.join()
         try:
             while receive.poll():
                 acknowledged = receive.recv()
