@@ -1,6 +1,7 @@
 """Keep keys, headers and stored text out of log lines, whichever library writes them and at every level."""
 
 import logging
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
 
@@ -8,7 +9,10 @@ from chunkproof.errors import ChunkproofError
 
 # They log requests and responses below WARNING: botocore the body of a secret, httpcore the headers.
 LIBRARIES = frozenset(
-    {"botocore", "boto3", "s3transfer", "urllib3", "httpcore", "httpx", "cohere", "qdrant_client", "hpack", "asyncio"}
+    {
+        *("botocore", "boto3", "s3transfer", "urllib3", "httpcore", "httpx", "h2", "hpack", "asyncio"),
+        *("cohere", "openai", "qdrant_client", "mcp", "grpc", "requests"),
+    }
 )
 NOT_LOGGED = "not logged: it may show keys or stored text"
 
@@ -39,11 +43,25 @@ class _SafeFactory:
             record.exc_info = (type(error), error, error.__traceback__)
         if record.levelno < logging.WARNING and record.name.partition(".")[0] in LIBRARIES:
             record.msg, record.args = NOT_LOGGED, ()
-        elif isinstance(record.args, tuple) and any(isinstance(value, BaseException) for value in record.args):
-            record.args = tuple(
-                without_message(value) if isinstance(value, BaseException) else value for value in record.args
-            )
+        else:
+            record.msg, record.args = _without_messages(record.msg), _without_messages(record.args)
         return record
+
+
+def _without_messages(value: Any, depth: int = 0) -> Any:
+    """Replace the exceptions in the arguments of a log line, in lists and objects too."""
+    if isinstance(value, BaseException):
+        return without_message(value)
+    if depth < 6:
+        if isinstance(value, Mapping) and any(map(_may_hold_errors, value.values())):
+            return {name: _without_messages(item, depth + 1) for name, item in value.items()}
+        if isinstance(value, list | tuple | set) and any(map(_may_hold_errors, value)):
+            return tuple(_without_messages(item, depth + 1) for item in value)
+    return value
+
+
+def _may_hold_errors(value: Any) -> bool:
+    return isinstance(value, BaseException | Mapping | list | tuple | set)
 
 
 def without_message(error: BaseException, depth: int = 0) -> BaseException:

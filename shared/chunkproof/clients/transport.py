@@ -29,6 +29,7 @@ MAX_RETRY_AFTER_S = 3_600.0
 MAX_RESPONSE_BYTES = 64 * 1024 * 1024
 # Objects and lists: a thousand points have fewer, and Python takes microseconds for each.
 MAX_CONTAINERS = 300_000
+MAX_NAMES = 600_000
 KEY_REFUSED_STATUSES = frozenset({401, 403})
 
 Header = tuple[bytes, bytes]
@@ -225,12 +226,22 @@ def _to_httpx(status: int, headers: list[Header], body: bytes, limit: int) -> tu
         body = _decompress_body(encoding, body, limit)
         kept = [pair for pair in kept if pair[0].lower() != b"content-length"]
         kept.append((b"content-length", b"%d" % len(body)))
-    if _count_containers(body) > MAX_CONTAINERS and _count_containers(_STRING.sub(b"", body)) > MAX_CONTAINERS:
-        raise UpstreamResponseTooLargeError(f"more than {MAX_CONTAINERS:,} objects and lists")
+    _check_number_of_values(body)
     wait = retry_after({"retry-after": read[b"retry-after"].decode("latin-1")})
     if wait is not None:  # the SDKs read whole seconds only, and no dates
         kept.append((b"retry-after", b"%d" % ceil(wait)))
     return httpx.Response(status, headers=kept, stream=httpx.ByteStream(body)), wait
+
+
+def _check_number_of_values(body: bytes) -> None:
+    """Refuse what would take seconds to parse: each object, list and name costs a microsecond or two."""
+    if _count_containers(body) <= MAX_CONTAINERS and body.count(b":") <= MAX_NAMES:  # those in strings included
+        return
+    without_strings = _STRING.sub(b"", body)
+    if _count_containers(without_strings) > MAX_CONTAINERS:
+        raise UpstreamResponseTooLargeError(f"more than {MAX_CONTAINERS:,} objects and lists")
+    if without_strings.count(b":") > MAX_NAMES:
+        raise UpstreamResponseTooLargeError(f"more than {MAX_NAMES:,} fields")
 
 
 def _count_containers(body: bytes) -> int:
