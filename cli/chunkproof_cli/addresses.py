@@ -10,7 +10,8 @@ import click
 from pydantic import SecretStr
 
 from chunkproof.retrieval.services import Services
-from chunkproof.settings import Settings, is_http_url
+from chunkproof.settings import Settings
+from chunkproof.urls import is_http_url
 from chunkproof_cli.connections import connect, open_services
 from chunkproof_cli.options import Options
 

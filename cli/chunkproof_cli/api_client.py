@@ -24,7 +24,7 @@ from chunkproof.errors import (
 from chunkproof.models import CollectionInfo, Model, RetrievalResponse, ValidationResult
 from chunkproof.models.health import Health
 from chunkproof.models.json import find_faults
-from chunkproof.settings import is_http_url
+from chunkproof.urls import is_http_url
 from chunkproof_cli.output import escape_controls
 
 Response = TypeVar("Response", bound=Model)

@@ -24,9 +24,12 @@ API_DEADLINE_MS = 30_000
 @contextmanager
 def connect(options: Options, settings: Settings | None = None) -> Iterator[Connection]:
     """Open the configured store and embedder, or the local ones; close them at the end."""
+    settings = settings or Settings.from_env()
+    if options.embedder is not None:
+        settings = settings.with_embedder(options.embedder)
     with ExitStack() as stack:
         with name_flags({"data folder": "--data"}):
-            connection = stack.enter_context(open_connection(settings or Settings.from_env(), options.data))
+            connection = stack.enter_context(open_connection(settings, options.data))
         yield connection
 
 

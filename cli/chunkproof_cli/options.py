@@ -23,6 +23,7 @@ class Options:
     data: Path
     json: bool
     api: str | None = None
+    embedder: str | None = None
 
 
 def common_options(command: Command) -> Command:
@@ -61,6 +62,30 @@ def api_option(command: Command) -> Command:
         show_envvar=True,
         help="Use the API of a deployed stack. Requests carry CHUNKPROOF_TOKEN as bearer token if it is set, and "
         "are otherwise signed with your AWS credentials.",
+    )
+    decorated: Command = option(command)
+    return decorated
+
+
+def embedder_option(command: Command) -> Command:
+    """Add `--embedder` to a command that embeds texts."""
+
+    def check(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:
+        if value is None:
+            return None
+        from chunkproof.embedder_config import ALLOWED_PROVIDERS, is_provider
+
+        if not is_provider(value):
+            raise click.BadParameter(f"{value} is none of {ALLOWED_PROVIDERS}", param_hint="--embedder")
+        return value
+
+    option = click.option(
+        "--embedder",
+        metavar="NAME",
+        callback=check,
+        help="Embed with cohere, bedrock, openai or local, or with a function of yours, module:function, which is "
+        "imported from the current folder or the environment and run. For every collection; by default "
+        "CHUNKPROOF_MODELS and CHUNKPROOF_EMBEDDER decide.",
     )
     decorated: Command = option(command)
     return decorated
@@ -118,13 +143,27 @@ def reject_nan(_context: click.Context, _option: click.Parameter, given: float |
     return given
 
 
-def parse_options(collection: str | None, data: Path | None, as_json: bool = False, api: str | None = None) -> Options:
+def parse_options(
+    collection: str | None,
+    data: Path | None,
+    as_json: bool = False,
+    api: str | None = None,
+    embedder: str | None = None,
+) -> Options:
     """Return the common options, with defaults for those that are not set."""
+    if api is not None and embedder is not None:
+        raise click.BadParameter("the deployed stack embeds, with its own settings", param_hint="--embedder")
     if collection is not None and not collection.strip():
         raise click.BadParameter("it is empty; name a collection", param_hint="--collection")
     from chunkproof.runtime.local import default_data_folder  # options are read by commands that need no store
 
-    return Options(collection, data or default_data_folder(), as_json, api)
+    return Options(collection, data or default_data_folder(), as_json, api, embedder)
+
+
+def reject_embedder(options: Options, option: str) -> None:
+    """Refuse `--embedder` together with an option that leaves embedding to something else."""
+    if options.embedder is not None:
+        raise click.BadParameter(f"it has no effect with {option}, which embeds by itself", param_hint="--embedder")
 
 
 def explicit_collection(options: Options) -> str | None:

@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from os import PathLike, fspath
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 from pydantic import SecretStr
 
@@ -18,10 +18,11 @@ from chunkproof.audit.report import AuditReport
 from chunkproof.audit.run import Audit, Plan
 from chunkproof.clients.ports import Embedder
 from chunkproof.clients.secrets import check_key
+from chunkproof.embedder_config import is_provider
 from chunkproof.errors import InvalidParameterError, NotConfiguredError
 from chunkproof.models import CollectionInfo, RetrievalResponse, SearchQuery, ValidationResult
 from chunkproof.runtime.local import Connection, default_data_folder, local_backend, only_collection, open_connection
-from chunkproof.settings import Settings, is_http_url
+from chunkproof.settings import Settings
 from chunkproof.suite.cases import Suite, TestCase, assign_collection, read_suite
 from chunkproof.suite.diagnosis import Diagnoser
 from chunkproof.suite.files.read import Source, read_source
@@ -29,6 +30,7 @@ from chunkproof.suite.outcome import TestCaseResult
 from chunkproof.suite.report import SuiteReport
 from chunkproof.suite.run import SERVER_JOBS, RunPlan, run_suite
 from chunkproof.suite.store_evidence import collect_evidence
+from chunkproof.urls import is_http_url
 
 FilePath = str | PathLike[str]
 AnySuite = FilePath | Suite | Mapping[str, Any] | Iterable[TestCase | Mapping[str, Any]]
@@ -41,7 +43,7 @@ def connect(
     *,
     collection: str | None = None,
     data: FilePath | None = None,
-    embedder: Embedder | Literal["cohere", "local"] | None = None,
+    embedder: Embedder | Callable[[list[str]], Any] | str | None = None,
     settings: Settings | None = None,
 ) -> "Chunkproof":
     """Open a store and an embedder; use the result in a `with` block, or call its `close`.
@@ -51,8 +53,9 @@ def connect(
     - `connect(data="folder")` opens the embedded store in this folder.
 
     `collection` is the one to use where a call names none, by default the only one of the store. `embedder` is
-    `"cohere"`, `"local"`, or an object with the methods of `chunkproof.clients.ports.Embedder`. Everything else comes
-    from `settings`, else the environment.
+    `"cohere"`, `"bedrock"`, `"openai"`, `"local"` or `"module:function"`; or a function that takes a list of texts and
+    returns a vector for each; or an object with the methods of `chunkproof.clients.ports.Embedder`. It then serves
+    every collection. Everything else comes from `settings`, else the environment.
     """
     if url is not None and data is not None:
         raise InvalidParameterError("Give url or data, not both: a server, or the folder of an embedded store")
@@ -65,8 +68,10 @@ def connect(
             check_key("api_key", api_key)
         except NotConfiguredError as error:
             raise InvalidParameterError(*error.messages) from None
-    if isinstance(embedder, str) and embedder not in ("cohere", "local"):
-        raise InvalidParameterError("embedder must be cohere, local or an object that embeds")
+    if isinstance(embedder, str) and not is_provider(embedder):
+        raise InvalidParameterError(
+            "embedder must be cohere, bedrock, openai, local, module:function, a function or an object that embeds"
+        )
     if collection is not None and not collection.strip():
         raise InvalidParameterError("collection cannot be empty")
     changes: dict[str, Any] = {}
@@ -76,12 +81,17 @@ def connect(
         changes["qdrant_api_key"] = SecretStr(api_key) if api_key else None
     if collection is not None:
         changes["collection"] = collection
-    if isinstance(embedder, str):
-        changes["embedder"], embedder = embedder, None
     in_force = (settings or Settings.from_env()).model_copy(update=changes)
+    own: Embedder | None = None
+    if isinstance(embedder, str):
+        in_force = in_force.with_embedder(embedder)
+    elif embedder is not None:
+        from chunkproof.clients.python_embedder import wrap_embedder
+
+        own = wrap_embedder(embedder)
     with ExitStack() as stack:
         folder = Path() if in_force.qdrant_url else Path(data) if data is not None else default_data_folder()
-        connection = stack.enter_context(open_connection(in_force, folder, embedder))
+        connection = stack.enter_context(open_connection(in_force, folder, own))
         return Chunkproof(connection, stack.pop_all())
 
 

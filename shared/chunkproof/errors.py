@@ -101,16 +101,21 @@ class DimensionMismatchError(InvalidParameterError):
 
 
 class EmbeddingSizeError(InvalidParameterError):
-    """The embedder's vectors do not have the collection's dimension: another model made the collection."""
+    """The embedder's vectors do not have the collection's dimension: another model made the collection.
+
+    Without a collection: they do not have the dimension that was asked for.
+    """
 
     code = "DIMENSION_MISMATCH"
 
     def __init__(
-        self, model: str, made: int, collection: str, expected: int, setting: str = "CHUNKPROOF_MODEL"
+        self, model: str, made: int, collection: str | None, expected: int, setting: str = "CHUNKPROOF_MODEL"
     ) -> None:
         super().__init__(
             f"{model} makes {made} values, collection {collection} stores {expected}: "
             f"set {setting} to the model that made the collection"
+            if collection
+            else f"{model} makes {made} values where {expected} were asked for: check {setting}"
         )
 
 

@@ -6,18 +6,27 @@ import re
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Annotated, Any, Literal
-from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
 
+from chunkproof.embedder_config import ALLOWED_PROVIDERS, FIELD_NAMES, EmbedderConfig, is_provider, parse_models
 from chunkproof.errors import SettingsError
 from chunkproof.models import ChunkMetadata, Limits
 from chunkproof.models.extras import MODEL_NAME, MODEL_PATTERN
 from chunkproof.models.filters import is_payload_path
+from chunkproof.urls import Url
 
-_HOST = re.compile(r"[A-Za-z0-9._-]+")
-_ODD = re.compile(r"[\s\x00-\x1f\x7f\ud800-\udfff]")
 CANONICAL_FIELDS = ("text", *ChunkMetadata.model_fields)
+# The settings that an embedder has fields for.
+_EMBEDDER_FIELDS = {
+    "model": "CHUNKPROOF_MODEL",
+    "query_model": "CHUNKPROOF_QUERY_MODEL",
+    "dimension": "CHUNKPROOF_DIMENSION",
+    "query_prefix": "CHUNKPROOF_QUERY_PREFIX",
+    "document_prefix": "CHUNKPROOF_DOCUMENT_PREFIX",
+    "max_tokens": "CHUNKPROOF_MAX_TOKENS",
+    "same_space": "CHUNKPROOF_SAME_SPACE",
+}
 
 
 def _comma_separated(value: Any) -> Any:
@@ -55,33 +64,14 @@ def _payload_path(path: str) -> str:
     return path
 
 
-def is_http_url(url: str) -> bool:
-    """Whether the HTTP clients accept the URL; they would each refuse it in their own way, and late."""
-    try:
-        parts = urlsplit(url)
-        host = parts.hostname or ""
-        is_host = ":" in host or _HOST.fullmatch(_ascii(host)) is not None
-        return parts.scheme in ("http", "https") and is_host and parts.port != 0 and not _ODD.search(url)
-    except ValueError:
-        return False
+def _provider(value: str) -> str:
+    if not is_provider(value):
+        raise ValueError("no such provider")
+    return value
 
 
-def _ascii(host: str) -> str:
-    """Return the host name in ASCII; `ValueError` when it is not a host name."""
-    if host.isascii():
-        return host.encode("idna").decode()  # finds empty and overlong labels
-    import idna  # what the HTTP clients use; rarely needed
-
-    return idna.encode(host, strict=True, std3_rules=True).decode()
-
-
-def _http_url(url: str) -> str:
-    if not is_http_url(url):
-        raise ValueError("not an http or https address")
-    return url.rstrip("/")
-
-
-Url = Annotated[str, AfterValidator(_http_url)]
+Provider = Annotated[str, AfterValidator(_provider)]
+Models = Annotated[dict[str, EmbedderConfig], BeforeValidator(parse_models)]
 PayloadPath = Annotated[str, AfterValidator(_payload_path)]
 Names = Annotated[tuple[str, ...], BeforeValidator(_comma_separated)]
 PayloadRows = Annotated[dict[str, tuple[str, ...]], BeforeValidator(_payload_map), AfterValidator(_known_fields)]
@@ -109,10 +99,32 @@ class Settings(BaseModel):
     cohere_base_url: Url | None = _setting(
         "COHERE_BASE_URL", None, "Another address that speaks Cohere's API.", "an http or https URL"
     )
+    openai_api_key: SecretStr | None = _setting(
+        "OPENAI_API_KEY", None, "Key for OpenAI, or for the service at `OPENAI_BASE_URL` if that wants one.", "text"
+    )
+    openai_base_url: Url | None = _setting(
+        "OPENAI_BASE_URL",
+        None,
+        "Address of a service that speaks OpenAI's API (vLLM, TEI, Ollama, LM Studio, Voyage), up to `/v1`.",
+        "an http or https URL",
+    )
+    bedrock_url: Url | None = _setting(
+        "AWS_ENDPOINT_URL_BEDROCK_RUNTIME",
+        None,
+        "Another address of Amazon Bedrock, such as a VPC endpoint.",
+        "an http or https URL",
+    )
+    bedrock_region: str | None = _setting(
+        "CHUNKPROOF_BEDROCK_REGION",
+        None,
+        "Region of Amazon Bedrock. Unset: the region of the AWS settings.",
+        "a region such as us-east-1",
+        pattern=r"^[a-z]{2}(-[a-z]+)+-[0-9]+$",
+    )
     secret_arn: str | None = _setting(
         "CHUNKPROOF_SECRET_ARN",
         None,
-        "Secrets Manager secret that holds `QDRANT_API_KEY` and `COHERE_API_KEY` as JSON.",
+        "Secrets Manager secret that holds `QDRANT_API_KEY`, `COHERE_API_KEY` and `OPENAI_API_KEY` as JSON.",
         "an ARN or a name",
     )
     secrets_port: int | None = _setting(
@@ -147,17 +159,28 @@ class Settings(BaseModel):
         "Which dense vector, where a collection has several.",
         "a vector's name",
     )
-    embedder: Literal["cohere", "local"] | None = _setting(
+    embedder: Provider | None = _setting(
         "CHUNKPROOF_EMBEDDER",
         None,
-        "Where queries are embedded. Unset: `cohere` when its key is set or in Lambda, else `local`.",
-        "`cohere` or `local`",
+        "Where texts are embedded. Unset: `cohere` when its key is set or in Lambda, else `local`.",
+        ALLOWED_PROVIDERS,
     )
-    model: str = _setting("CHUNKPROOF_MODEL", "embed-english-v3.0", "Cohere's embedding model.", "a model's name")
+    model: str = _setting(
+        "CHUNKPROOF_MODEL",
+        "embed-english-v3.0",
+        "The embedding model: the default is one of Cohere's; `bedrock` and `openai` need it to be set.",
+        "a model's name",
+    )
+    query_model: str | None = _setting(
+        "CHUNKPROOF_QUERY_MODEL",
+        None,
+        "Model of queries, where it differs from the documents' and shares their space. Unset: `CHUNKPROOF_MODEL`.",
+        "a model's name",
+    )
     dimension: int | None = _setting(
         "CHUNKPROOF_DIMENSION",
         None,
-        "Size of embeddings to ask for, where the model offers several (embed-v4 on).",
+        "Size of embeddings to ask for, where the model offers several (Cohere's from embed-v4 on).",
         "1 to 65536",
         ge=1,
         le=65536,
@@ -182,6 +205,38 @@ class Settings(BaseModel):
         "1 to 1000",
         ge=1,
         le=1_000,
+    )
+    query_prefix: str = _setting(
+        "CHUNKPROOF_QUERY_PREFIX",
+        "",
+        "Text that the model expects before a query, such as `query: ` (not with Cohere's API or the local model).",
+        "text",
+    )
+    document_prefix: str = _setting(
+        "CHUNKPROOF_DOCUMENT_PREFIX",
+        "",
+        "Text that the model expects before a document, such as `passage: `.",
+        "text",
+    )
+    max_tokens: int | None = _setting(
+        "CHUNKPROOF_MAX_TOKENS",
+        None,
+        "Tokens that the model of an OpenAI-compatible service reads. Longer texts are tested for being cut.",
+        "1 or more",
+        ge=1,
+    )
+    same_space: Names = _setting(
+        "CHUNKPROOF_SAME_SPACE",
+        (),
+        "Further names or models whose stored vectors are comparable: no warning about another model.",
+        "model names, comma-separated",
+    )
+    models: Models = _setting(
+        "CHUNKPROOF_MODELS",
+        {},
+        "Embedders of single collections, by name; the others use the settings above.",
+        'JSON such as {"docs": {"provider": "openai", "model": "text-embedding-3-small"}}, with the fields '
+        + ", ".join(FIELD_NAMES),
     )
     min_query_chars: int = _setting(
         "CHUNKPROOF_MIN_QUERY_CHARS", 1, "Minimum length of a query.", "1 to 10000", ge=1, le=10_000
@@ -253,6 +308,9 @@ class Settings(BaseModel):
         "a payload path such as `metadata.tenant`",
     )
 
+    # The keys that `CHUNKPROOF_MODELS` names, by variable.
+    other_keys: dict[str, SecretStr] = Field(default={}, exclude=True)
+
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None) -> "Settings":
         """Read the settings; an empty variable counts as unset. `SettingsError` lists every wrong value."""
@@ -262,18 +320,47 @@ class Settings(BaseModel):
         try:
             settings = cls.model_validate({name: given[name] for name in cls.variables() if name in given})
         except ValidationError as error:
-            raise SettingsError(*dict.fromkeys(cls._message(detail["loc"][0]) for detail in error.errors())) from None
+            found = [message for detail in error.errors() for message in cls._messages(detail)]
+            raise SettingsError(*dict.fromkeys(found)) from None
 
         if settings.min_query_chars > settings.max_query_chars:
             raise SettingsError("CHUNKPROOF_MIN_QUERY_CHARS must not be above CHUNKPROOF_MAX_QUERY_CHARS")
         if (settings.tenant_claim is None) != (settings.tenant_field is None):
             raise SettingsError("CHUNKPROOF_TENANT_CLAIM and CHUNKPROOF_TENANT_FIELD must be set together")
-        return settings
+        if settings.embedder is not None:
+            settings.default_embedder(settings.embedder)  # a wrong value is refused at the start
+        names = {config.key for config in settings.models.values() if config.key}
+        keys = {name: SecretStr(given[name]) for name in sorted(names) if name in given}
+        return settings.model_copy(update={"other_keys": keys}) if keys else settings
+
+    def with_embedder(self, provider: str) -> "Settings":
+        """Return the same settings with this embedder for every collection."""
+        return self.model_copy(update={"embedder": provider, "models": {}})
+
+    def default_embedder(self, provider: str) -> EmbedderConfig:
+        """Return the embedder of collections that have none of their own, with this provider.
+
+        `SettingsError` for a setting that does not fit the provider.
+        """
+        addresses = {"cohere": self.cohere_base_url, "openai": self.openai_base_url, "bedrock": self.bedrock_url}
+        given: dict[str, Any] = {name: getattr(self, name) for name in _EMBEDDER_FIELDS}
+        given |= {"base_url": addresses.get(provider), "region": self.bedrock_region if provider == "bedrock" else None}
+        if provider != "cohere" and "model" not in self.model_fields_set:
+            given["model"] = None
+        if provider == "local":  # as long as there is a local model, a model's name and size have not been an error
+            given |= {"model": None, "query_model": None, "dimension": None}
+        try:
+            return EmbedderConfig.model_validate({"provider": provider, "place": "CHUNKPROOF_EMBEDDER", **given})
+        except ValidationError as error:
+            reason = str(error.errors()[0].get("ctx", {}).get("error", "it does not fit"))
+            for name, variable in _EMBEDDER_FIELDS.items():
+                reason = re.sub(rf"^{name}\b", variable, reason)
+            raise SettingsError(f"CHUNKPROOF_EMBEDDER is {provider}: {reason}") from None
 
     @classmethod
     def variables(cls) -> dict[str, str]:
         """Map each variable to the field that it sets."""
-        return {field.alias or name: name for name, field in cls.model_fields.items()}
+        return {field.alias: name for name, field in cls.model_fields.items() if field.alias}
 
     @classmethod
     def allowed_values(cls, variable: str) -> str:
@@ -282,8 +369,11 @@ class Settings(BaseModel):
         return str(extra["allowed"]) if isinstance(extra, dict) else ""
 
     @classmethod
-    def _message(cls, variable: Any) -> str:
-        return f"{variable} must be {cls.allowed_values(str(variable))}"
+    def _messages(cls, detail: Any) -> list[str]:
+        variable = str(detail["loc"][0])
+        if variable == "CHUNKPROOF_MODELS" and detail["type"] == "value_error":
+            return str(detail["ctx"]["error"]).splitlines()  # with the place of each
+        return [f"{variable} must be {cls.allowed_values(variable)}"]
 
     @cached_property
     def limits(self) -> Limits:

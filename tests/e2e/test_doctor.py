@@ -129,7 +129,7 @@ def test_failed_checks_come_with_a_remedy(chunkproof: Command, tmp_path: Path) -
     assert failed == {
         "distance": "Create the collection again with Cosine distance",
         "text": 'Set CHUNKPROOF_PAYLOAD_MAP=\'{"text": "body"}\'',
-        "vectors": "Set COHERE_API_KEY, and CHUNKPROOF_MODEL to the model that made the collection",
+        "vectors": "Set CHUNKPROOF_EMBEDDER and CHUNKPROOF_MODEL to the model that made the collection",
     }
     assert run.json["verdict"] == "Verdict: collection c does not fit yet (distance, text, vectors)."
 

@@ -1,34 +1,93 @@
-"""The contract of `Embedder`, tested with Cohere on a loopback server and with the local model."""
+"""The contract of `Embedder`, tested with every service on a loopback server, the local model and a function."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
 
 import pytest
 
+from chunkproof.clients.bedrock import BedrockEmbedder
 from chunkproof.clients.cohere import CohereEmbedder
 from chunkproof.clients.local_model import MiniLm
-from chunkproof.clients.ports import Embedder, InputType
+from chunkproof.clients.openai_api import OpenAiEmbedder
+from chunkproof.clients.ports import Embedder, InputType, query_model
+from chunkproof.clients.python_embedder import open_python_embedder
 from chunkproof.clients.transport import DeadlineTransport
 from chunkproof.deadline import Deadline
+from chunkproof.embedder_config import EmbedderConfig
 from chunkproof.errors import QueryTooLongError
 
-from support.cohere_server import KEY, cohere_server
+from support.bedrock_server import CREDENTIALS, REGION, bedrock_server
+from support.cohere_server import KEY, cohere_server, hashed
+from support.openai_server import KEY as OPENAI_KEY
+from support.openai_server import openai_server
 
 TEXTS = ["How do robots see?", "Ein Satz auf Deutsch: Größe.", "How do robots see?", "🤖", "a"]
 
 
-@pytest.fixture(scope="module", params=["cohere", "minilm"])
-def embedder(request: pytest.FixtureRequest) -> Iterator[Embedder]:
-    if request.param == "minilm":
-        yield MiniLm()
-        return
+def bearer(key: str) -> DeadlineTransport:
+    return DeadlineTransport(lambda: {"authorization": f"Bearer {key}"})
+
+
+@contextmanager
+def cohere(**fields: Any) -> Iterator[Embedder]:
     with cohere_server() as server:
-        made = CohereEmbedder(
-            DeadlineTransport(lambda: {"authorization": f"Bearer {KEY}"}),
-            model="embed-english-v3.0",
-            base_url=server.url,
-        )
+        yield CohereEmbedder(bearer(KEY), base_url=server.url, **fields)
+
+
+@contextmanager
+def openai(habits: dict[str, Any] | None = None, **fields: Any) -> Iterator[Embedder]:
+    with openai_server(**habits or {}) as server:
+        yield OpenAiEmbedder(bearer(OPENAI_KEY), base_url=server.url, model="text-embedding-3-small", **fields)
+
+
+@contextmanager
+def bedrock(model: str, size: int, length: float = 1.0) -> Iterator[Embedder]:
+    with pytest.MonkeyPatch.context() as patch, bedrock_server(hashed(size), length) as server:
+        for name, value in CREDENTIALS.items():
+            patch.setenv(name, value)
+        made = BedrockEmbedder(DeadlineTransport(), base_url=server.url, region=REGION, model=model)
+        embed(made, "the credentials are read once")  # tests have others in their environment
         yield made
-        made.close()
+
+
+@contextmanager
+def function() -> Iterator[Embedder]:
+    yield open_python_embedder(EmbedderConfig(provider=f"{__name__}:embed_words"), from_here=True)
+
+
+def embed_words(texts: list[str]) -> list[list[float]]:
+    """Embed texts of up to 512 words, in vectors of any length."""
+    for text in texts:
+        if len(text.split()) > 512:
+            raise QueryTooLongError(f"{__name__}:embed_words reads 512 words")
+    return [[3.0 * value for value in hashed(64)(text)] for text in texts]
+
+
+EMBEDDERS = {
+    "cohere": lambda: cohere(model="embed-english-v3.0"),
+    "cohere, two models": lambda: cohere(model="embed-v5.0-pro", query_model="embed-v5.0-fast"),
+    "minilm": lambda: nullcontext(MiniLm()),
+    "openai": openai,
+    "openai, base64": lambda: openai(encoding="base64"),
+    "openai, 256 values": lambda: openai(dimension=256),
+    "openai, another order": lambda: openai({"in_reverse": True}),
+    "openai, a service that cuts texts": lambda: openai({"cuts": True}, max_tokens=512),
+    "openai, a service of small batches": lambda: openai({"max_batch": 2}),
+    "openai, vectors of any length": lambda: openai({"length": 17.0}),
+    "cohere on bedrock": lambda: bedrock("cohere.embed-english-v3", 1024),
+    "titan": lambda: bedrock("amazon.titan-embed-text-v2:0", 1024),
+    "titan, first version": lambda: bedrock("amazon.titan-embed-text-v1", 1536, length=12.5),
+    "a function": function,
+}
+
+
+@pytest.fixture(scope="module", params=EMBEDDERS)
+def embedder(request: pytest.FixtureRequest) -> Iterator[Embedder]:
+    with EMBEDDERS[request.param]() as made:
+        yield made
+        if hasattr(made, "close"):
+            made.close()
 
 
 def embed(embedder: Embedder, *texts: str, as_: InputType = InputType.QUERY) -> list[list[float]]:
@@ -66,7 +125,13 @@ def test_a_text_longer_than_the_model_reads_is_refused_and_never_truncated(embed
     with pytest.raises(QueryTooLongError) as caught:
         embed(embedder, "short", "word " * 600, as_=as_)
     assert caught.value.code == "QUERY_TOO_LONG"
-    assert embedder.model in caught.value.message
+    assert (query_model(embedder) if as_ is InputType.QUERY else embedder.model) in caught.value.message
+    assert embed(embedder, "word " * 200, as_=as_)
+
+
+def test_as_many_texts_as_a_batch_may_have_are_embedded(embedder: Embedder) -> None:
+    texts = [f"text {n}" for n in range(embedder.max_batch)]
+    assert len(embed(embedder, *texts, as_=InputType.DOCUMENT)) == embedder.max_batch
 
 
 def test_vectors_have_the_stated_dimension(embedder: Embedder) -> None:

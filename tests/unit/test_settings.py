@@ -10,7 +10,8 @@ from chunkproof.clients.qdrant.store import QdrantStore
 from chunkproof.clients.transport import DeadlineTransport
 from chunkproof.errors import SettingsError
 from chunkproof.models import Limits
-from chunkproof.settings import Settings, is_http_url
+from chunkproof.settings import Settings
+from chunkproof.urls import is_http_url
 
 # The contract's list.
 DEFAULTS = {
@@ -19,6 +20,10 @@ DEFAULTS = {
     "QDRANT_API_KEY": None,
     "COHERE_API_KEY": None,
     "COHERE_BASE_URL": None,
+    "OPENAI_API_KEY": None,
+    "OPENAI_BASE_URL": None,
+    "AWS_ENDPOINT_URL_BEDROCK_RUNTIME": None,
+    "CHUNKPROOF_BEDROCK_REGION": None,
     "CHUNKPROOF_SECRET_ARN": None,
     "CHUNKPROOF_SECRETS_PORT": None,
     "AWS_SESSION_TOKEN": None,
@@ -27,7 +32,13 @@ DEFAULTS = {
     "CHUNKPROOF_VECTOR_NAME": None,
     "CHUNKPROOF_EMBEDDER": None,
     "CHUNKPROOF_MODEL": "embed-english-v3.0",
+    "CHUNKPROOF_QUERY_MODEL": None,
     "CHUNKPROOF_DIMENSION": None,
+    "CHUNKPROOF_QUERY_PREFIX": "",
+    "CHUNKPROOF_DOCUMENT_PREFIX": "",
+    "CHUNKPROOF_MAX_TOKENS": None,
+    "CHUNKPROOF_SAME_SPACE": (),
+    "CHUNKPROOF_MODELS": {},
     "CHUNKPROOF_MIN_QUERY_CHARS": 1,
     "CHUNKPROOF_MAX_QUERY_CHARS": 10_000,
     "CHUNKPROOF_MAX_TOP_K": 1_000,
@@ -45,6 +56,7 @@ DEFAULTS = {
     "CHUNKPROOF_RERANK_MODEL": "rerank-v3.5",
     "CHUNKPROOF_RERANK_CANDIDATES": 50,
 }
+ALLOWED_EMBEDDER = "`cohere`, `bedrock`, `openai`, `local`, or `module:function` for a function of your own"
 ALLOWED_MAP = (
     'JSON such as {"text": "body.raw"}, for: text, chunk_id, url, document_id, position, timestamp, '
     "document_title, section_heading, section_headers, breadcrumb, total_chunks, tokens, content_type, "
@@ -93,6 +105,11 @@ def test_an_empty_variable_counts_as_unset(variable):
         ("CHUNKPROOF_VECTOR_NAME", "dense", "dense"),
         ("CHUNKPROOF_EMBEDDER", "cohere", "cohere"),
         ("CHUNKPROOF_EMBEDDER", "local", "local"),
+        ("CHUNKPROOF_EMBEDDER", "my_models.minilm:embed", "my_models.minilm:embed"),
+        ("CHUNKPROOF_QUERY_MODEL", "embed-v5.0-fast", "embed-v5.0-fast"),
+        ("CHUNKPROOF_QUERY_PREFIX", "query: ", "query: "),
+        ("CHUNKPROOF_SAME_SPACE", "a, b", ("a", "b")),
+        ("OPENAI_BASE_URL", "http://localhost:11434/v1/", "http://localhost:11434/v1"),
         ("CHUNKPROOF_MODEL", "embed-v4.0", "embed-v4.0"),
         ("CHUNKPROOF_DIMENSION", "1", 1),
         ("CHUNKPROOF_DIMENSION", "65536", 65536),
@@ -111,7 +128,7 @@ def test_a_good_value_is_read(variable, text, read):
     assert value(variable, text) == read
 
 
-@pytest.mark.parametrize("variable", ["QDRANT_API_KEY", "COHERE_API_KEY"])
+@pytest.mark.parametrize("variable", ["QDRANT_API_KEY", "COHERE_API_KEY", "OPENAI_API_KEY"])
 def test_a_key_is_read_and_never_shown(variable):
     read = Settings.from_env({variable: "s3cret"})
 
@@ -131,8 +148,12 @@ def test_a_key_is_read_and_never_shown(variable):
         ("QDRANT_URL", "http://[::1", "an http or https URL"),
         ("COHERE_BASE_URL", "http://host/a b", "an http or https URL"),
         ("COHERE_BASE_URL", "api.cohere.com", "an http or https URL"),
-        ("CHUNKPROOF_EMBEDDER", "openai", "`cohere` or `local`"),
-        ("CHUNKPROOF_EMBEDDER", "Cohere", "`cohere` or `local`"),
+        ("CHUNKPROOF_EMBEDDER", "Cohere", ALLOWED_EMBEDDER),
+        ("CHUNKPROOF_EMBEDDER", "voyage", ALLOWED_EMBEDDER),
+        ("CHUNKPROOF_EMBEDDER", "module:", ALLOWED_EMBEDDER),
+        ("CHUNKPROOF_EMBEDDER", "my/file.py:embed", ALLOWED_EMBEDDER),
+        ("CHUNKPROOF_MAX_TOKENS", "0", "1 or more"),
+        ("CHUNKPROOF_BEDROCK_REGION", "Frankfurt", "a region such as us-east-1"),
         ("CHUNKPROOF_DIMENSION", "0", "1 to 65536"),
         ("CHUNKPROOF_DIMENSION", "65537", "1 to 65536"),
         ("CHUNKPROOF_MIN_QUERY_CHARS", "0", "1 to 10000"),
@@ -178,7 +199,7 @@ def test_several_wrong_values_are_refused_at_once():
         QDRANT_URL="localhost", CHUNKPROOF_MAX_TOP_K="0", CHUNKPROOF_EMBEDDER="x", CHUNKPROOF_MODEL="fine"
     ) == (
         "QDRANT_URL must be an http or https URL",
-        "CHUNKPROOF_EMBEDDER must be `cohere` or `local`",
+        f"CHUNKPROOF_EMBEDDER must be {ALLOWED_EMBEDDER}",
         "CHUNKPROOF_MAX_TOP_K must be 1 to 1000",
     )
 
@@ -263,7 +284,10 @@ def test_any_text_in_any_variable_is_a_setting_or_a_named_mistake(variable, text
     else:
         return
 
-    assert messages == (f"{variable} must be {Settings.allowed_values(variable)}",)
+    if variable == "CHUNKPROOF_MODELS":  # each message names the collection
+        assert all(message.startswith(variable) for message in messages)
+    else:
+        assert messages == (f"{variable} must be {Settings.allowed_values(variable)}",)
 
 
 @given(st.text(st.characters(exclude_categories=()), min_size=1, max_size=30))

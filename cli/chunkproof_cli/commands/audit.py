@@ -38,10 +38,12 @@ from chunkproof_cli.files.objects import FileOrObject
 from chunkproof_cli.options import (
     Options,
     common_options,
+    embedder_option,
     explicit_collection,
     output_option,
     parse_options,
     reject_api,
+    reject_embedder,
 )
 from chunkproof_cli.output import print_json, print_note, progress_bar
 from chunkproof_cli.reports.audit import EXTENSIONS, write_reports
@@ -158,6 +160,7 @@ Examples:
     help="Exit 1 only for findings of these kinds.",
 )
 @common_options
+@embedder_option
 @reject_api("an audit reads the collection itself; set QDRANT_URL")
 def audit(manifest: str, outputs: tuple[Path, ...], fail_on: tuple[str, ...], stack: str | None, **rest: Any) -> None:
     """Compare every chunk of MANIFEST with what is stored, byte for byte, and list what else is stored.
@@ -176,6 +179,7 @@ def audit(manifest: str, outputs: tuple[Path, ...], fail_on: tuple[str, ...], st
         report = _audit_here(find_manifest(manifest), options, given, outputs)
     else:
         _check_for_cloud(options)
+        reject_embedder(given, "--stack")
         report = _audit_in_cloud(stack, manifest, given, outputs)
     sys.exit(_choose_exit_code(report, fail_on))
 

@@ -15,7 +15,7 @@ from chunkproof_cli.doctor.result import Level
 from chunkproof_cli.doctor.stack import check_api, check_stack
 from chunkproof_cli.exits import FAILED
 from chunkproof_cli.files.objects import FileOrObject
-from chunkproof_cli.options import api_option, common_options, parse_options
+from chunkproof_cli.options import api_option, common_options, embedder_option, parse_options
 from chunkproof_cli.output import print_json, print_line, print_table, print_title, safe_text, shorten
 
 EXAMPLES = """\b
@@ -38,6 +38,7 @@ _STYLES = {Level.OK: "green", Level.NOTE: "yellow", Level.FAIL: "bold red"}
     help="A suite whose filters are checked for payload indexes. May be repeated.",
 )
 @common_options
+@embedder_option
 @api_option
 def doctor(stack: str | None, suites: tuple[Any, ...], **common: Any) -> None:
     """Check a collection without changing it: what works, what does not, and how to fix it.

@@ -12,7 +12,7 @@ from chunkproof.runtime.local import Connection
 from chunkproof_cli.connections import connect
 from chunkproof_cli.files.chunks import ChunkRecord, check_chunks
 from chunkproof_cli.loading import Loader, TooLong
-from chunkproof_cli.options import common_options, parse_options, reject_api
+from chunkproof_cli.options import common_options, embedder_option, parse_options, reject_api
 from chunkproof_cli.output import print_json, print_line, print_note, progress_bar
 
 MAX_NAMED = 20
@@ -43,6 +43,7 @@ A line of chunks.jsonl:
     help="Leave out chunks whose text is longer than the model reads.",
 )
 @common_options
+@embedder_option
 @reject_api("the API is read-only; load writes to QDRANT_URL, or to the embedded store")
 def load(path: Path, if_too_long: str | None, **common: Any) -> None:
     """Embed the chunks of PATH (chunks.jsonl, or a BEIR folder) and write them to a collection.

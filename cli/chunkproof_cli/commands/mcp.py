@@ -11,7 +11,7 @@ from chunkproof.retrieval.backend import Backend
 from chunkproof.retrieval.services import Services
 from chunkproof.runtime.local import local_backend, new_deadline
 from chunkproof_cli.connections import open_api_client, open_services
-from chunkproof_cli.options import Options, api_option, parse_options, store_options
+from chunkproof_cli.options import Options, api_option, embedder_option, parse_options, store_options
 
 EXAMPLES = """\b
 Examples:
@@ -25,6 +25,7 @@ Examples:
 @click.command(epilog=EXAMPLES)
 @click.option("--tenant", metavar="NAME", help="Show only this tenant's chunks; needed where tenants are configured.")
 @store_options
+@embedder_option
 @api_option
 def mcp(tenant: str | None, **common: Any) -> None:
     """Serve search, validation and collection info to agents (Model Context Protocol, over standard streams)."""

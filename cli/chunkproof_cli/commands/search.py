@@ -9,7 +9,14 @@ from chunkproof.errors import InvalidParameterError
 from chunkproof.models import RetrievalResponse, read_json
 from chunkproof.models.json import cut_middle
 from chunkproof_cli.connections import open_backend
-from chunkproof_cli.options import api_option, common_options, explicit_collection, name_flags, parse_options
+from chunkproof_cli.options import (
+    api_option,
+    common_options,
+    embedder_option,
+    explicit_collection,
+    name_flags,
+    parse_options,
+)
 from chunkproof_cli.output import print_json, print_line, print_table, safe_text, shorten
 
 EXAMPLES = """\b
@@ -41,6 +48,7 @@ FLAGS = {
     help='Only chunks with this value; may be repeated. VALUE may be JSON: 3, "3", true, ["a", "b"], {"gte": 1}.',
 )
 @common_options
+@embedder_option
 @api_option
 def search(
     text: str,

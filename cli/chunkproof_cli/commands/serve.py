@@ -20,7 +20,7 @@ from chunkproof_cli.connections import connect
 from chunkproof_cli.exits import discard_stdout
 from chunkproof_cli.local.gateway import MCP_PATH, AsgiApp, Gateway
 from chunkproof_cli.local.handlers import FUNCTIONS, load_function
-from chunkproof_cli.options import parse_options, reject_api, store_options
+from chunkproof_cli.options import embedder_option, parse_options, reject_api, store_options
 from chunkproof_cli.output import print_note
 
 EXAMPLES = """\b
@@ -50,6 +50,7 @@ SHUTDOWN_SECONDS = 3
     help="Print the functions' log lines on a terminal too; a pipe or a file always gets them.",
 )
 @store_options
+@embedder_option
 @reject_api("serve is itself an API, for QDRANT_URL or the embedded store")
 def serve(host: str, port: int, logs: bool, **common: Any) -> None:
     """Run the Lambda handlers behind a local HTTP gateway, with Swagger UI at /docs.

@@ -9,7 +9,7 @@ from chunkproof.files import write_new_file
 from chunkproof.runtime.local import new_deadline
 from chunkproof.suite.files.yaml_document import read_yaml
 from chunkproof_cli.connections import open_services
-from chunkproof_cli.options import common_options, parse_options, reject_api
+from chunkproof_cli.options import common_options, embedder_option, parse_options, reject_api
 from chunkproof_cli.output import print_json, print_note
 from chunkproof_cli.suites.starter import build_starter, to_yaml
 
@@ -53,6 +53,7 @@ cases:
     help="Write the suite here.",
 )
 @common_options
+@embedder_option
 @reject_api("it reads the store itself")
 def init(from_collection: bool, count: int, output: Path | None, **common: Any) -> None:
     """Write a starter suite: a template, or cases made from your own collection.

@@ -13,7 +13,7 @@ from chunkproof.suite.lint import Linter
 from chunkproof_cli.commands.suite_source import choose_collection, pop_source, source_options
 from chunkproof_cli.connections import open_services
 from chunkproof_cli.exits import FAILED
-from chunkproof_cli.options import common_options, parse_options, reject_api
+from chunkproof_cli.options import common_options, embedder_option, parse_options, reject_api
 from chunkproof_cli.output import escape_line, print_json, show_warnings_once
 
 EXAMPLES = """\b
@@ -27,6 +27,7 @@ Examples:
 @source_options
 @click.option("--offline", is_flag=True, help="Check only the file, not the collection.")
 @common_options
+@embedder_option
 @reject_api("it reads the store itself")
 def lint(offline: bool, **options: Any) -> None:
     """List all problems of SUITE, each with its line.

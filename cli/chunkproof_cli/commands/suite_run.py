@@ -31,6 +31,7 @@ from chunkproof_cli.options import (
     Options,
     api_option,
     common_options,
+    embedder_option,
     output_option,
     parse_options,
     tolerate_option,
@@ -174,6 +175,7 @@ class LimitType(click.ParamType[tuple[str, float]]):
 @retriever_options
 @comparison_options
 @common_options
+@embedder_option
 @api_option
 def run(
     *,

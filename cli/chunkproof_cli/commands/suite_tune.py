@@ -12,7 +12,7 @@ from chunkproof.suite.files.read import read_source
 from chunkproof.suite.run import inspect_collections
 from chunkproof_cli.commands.suite_source import choose_collection, pop_source, source_options
 from chunkproof_cli.connections import open_backend
-from chunkproof_cli.options import api_option, common_options, output_option, parse_options
+from chunkproof_cli.options import api_option, common_options, embedder_option, output_option, parse_options
 from chunkproof_cli.output import print_json, print_line, print_table, progress_bar, show_warnings_once
 from chunkproof_cli.reports.configurations.figures import describe_change
 from chunkproof_cli.reports.outputs import check_outputs
@@ -34,6 +34,7 @@ Examples:
 @click.option("--metric", type=MeasureType(), default="ndcg@10", show_default=True, help="What to choose by.")
 @output_option("Write the result: .json, or .yaml with configurations for `suite run --compare`.")
 @common_options
+@embedder_option
 @api_option
 def tune(metric: str, outputs: tuple[Path, ...], **options: Any) -> None:
     """Search for the weights of hybrid search on half of the cases of SUITE.

@@ -7,7 +7,7 @@ import httpx
 
 from chunkproof.clients.transport import tls_context
 from chunkproof.errors import InvalidParameterError, RateLimitedError
-from chunkproof.settings import is_http_url
+from chunkproof.urls import is_http_url
 from chunkproof_cli.output import escape_controls, shorten
 from chunkproof_cli.retrievers.errors import RetrieverError, RetrieverUnavailableError
 from chunkproof_cli.retrievers.mapping import Mapper, fill_url

@@ -5,20 +5,17 @@ No framework is imported. An object is called by the method that its framework g
 """
 
 import asyncio
-import importlib
 import inspect
-import sys
 from collections.abc import Awaitable, Callable, Mapping
-from pathlib import Path
 from threading import Lock, Thread
-from traceback import extract_tb
 from typing import Any
 
+from chunkproof.clients.python_target import describe_exception, import_target
 from chunkproof.errors import ChunkproofError, InvalidParameterError
-from chunkproof_cli.output import shorten
 from chunkproof_cli.retrievers.errors import RetrieverError
 from chunkproof_cli.retrievers.mapping import Mapper
 
+OPTION = "--retriever"
 QUERY_NAMES = ("query_text", "query", "question", "text", "q", "prompt", "input")
 TOP_K_NAMES = ("top_k", "k", "limit", "n", "n_results", "num_results", "max_results")
 PASSED_ON = ("filters", "collection")
@@ -34,7 +31,7 @@ class PythonRetriever:
     is_served = False
 
     def __init__(self, name: str, mapper: Mapper) -> None:
-        target = import_target(name)
+        target = import_target(name, OPTION)
         if inspect.isfunction(target) and not _parameters(target):
             target = _make(target, name)  # a factory
         self._call = _choose_call(target, mapper, name)
@@ -66,34 +63,6 @@ class PythonRetriever:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
             self._loop.close()
-
-
-def import_target(name: str) -> Any:
-    """Import what `module:attribute` names; `InvalidParameterError` says what is missing."""
-    module_name, _, path = name.partition(":")
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
-    try:
-        target: Any = importlib.import_module(module_name)
-    except (Exception, SystemExit) as error:
-        raise InvalidParameterError(
-            f"--retriever {name}: {module_name} cannot be imported: {describe_exception(error)}"
-        ) from error
-    for step in path.split("."):
-        try:
-            target = getattr(target, step)
-        except AttributeError:
-            raise InvalidParameterError(f"--retriever {name}: {module_name} has no {path}") from None
-    return target
-
-
-def describe_exception(error: BaseException) -> str:
-    """Return the class, the shortened message, and the line of the caller's code that raised it."""
-    frames = [frame for frame in extract_tb(error.__traceback__) if not frame.filename.startswith("<frozen")]
-    at = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
-    message = shorten(str(error))
-    return f"{type(error).__name__}{': ' if message else ''}{message}{at}"
 
 
 def _make(factory: Callable[[], Any], name: str) -> Any:

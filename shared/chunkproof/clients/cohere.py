@@ -1,49 +1,37 @@
 """Cohere's embedding models."""
 
-import re
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import httpx
 
-from chunkproof.clients.cohere_api import CohereApi, Endpoint
+from chunkproof.clients.cohere_api import CohereApi
+from chunkproof.clients.embedding_api import embed_endpoint, model_for, too_long
 from chunkproof.clients.ports import InputType
 from chunkproof.deadline import Deadline
-from chunkproof.errors import (
-    EmbeddingConnectionError,
-    EmbeddingError,
-    EmbeddingTimeoutError,
-    QueryTooLongError,
-)
-
-EMBED = Endpoint(
-    "v2/embed",
-    returns="embedding",
-    failed=EmbeddingError,
-    timed_out=EmbeddingTimeoutError,
-    disconnected=EmbeddingConnectionError,
-    wrong_request="CHUNKPROOF_MODEL and CHUNKPROOF_DIMENSION",
-)
-# Cohere has no error code for it, only messages such as "too many tokens: …" and "… exceeds the token limit".
-_TOO_LONG = re.compile(r"too many tokens|token.{0,40}(limit|exceed|maximum)|exceed.{0,40}token|too long", re.I)
+from chunkproof.embedder_config import EmbedderConfig
 
 
 class CohereEmbedder:
-    """An `Embedder` that uses Cohere's API, and never lets it truncate a text."""
+    """An `Embedder` that uses Cohere's API, and never lets it truncate a text.
 
+    Queries may have a model of their own: `embed-v5.0-pro` and `embed-v5.0-fast` share one space.
+    """
+
+    service = "cohere"
     max_batch = 96
 
-    def __init__(
-        self,
-        transport: httpx.BaseTransport,
-        *,
-        model: str,
-        dimension: int | None = None,
-        base_url: str | None = None,
-    ) -> None:
-        self.model = model
-        self.dimension = dimension
-        self._api = CohereApi(transport, base_url)
+    def __init__(self, transport: httpx.BaseTransport, config: EmbedderConfig | None = None, **fields: Any) -> None:
+        """Take a config, or its fields such as `model="embed-v4.0"`."""
+        self._config = config = config or EmbedderConfig(provider="cohere", **fields)
+        self.model = model_for(config, InputType.DOCUMENT)
+        self.query_model = model_for(config, InputType.QUERY)
+        self.dimension = config.dimension
+        self.same_space = config.same_space
+        self._api = CohereApi(transport, config.base_url)
+        self.identity: Hashable = ("cohere", self._api.url, self.model, self.query_model, self.dimension)
+        key = config.key or "COHERE_API_KEY"
+        self._endpoint = embed_endpoint("v2/embed", config, refused=f"the key; check {key}", address="COHERE_BASE_URL")
 
     def excess(self, _text: str) -> str | None:
         """Return None: only Cohere can count its tokens, when it is called."""
@@ -51,9 +39,10 @@ class CohereEmbedder:
 
     def embed(self, texts: Sequence[str], input_type: InputType, deadline: Deadline) -> list[list[float]]:
         """Return one vector per text."""
+        model = model_for(self._config, input_type)
         size: dict[str, Any] = {} if self.dimension is None else {"output_dimension": self.dimension}
         body = {
-            "model": self.model,
+            "model": model,
             "texts": list(texts),
             "input_type": input_type.value,
             "embedding_types": ["float"],
@@ -61,14 +50,13 @@ class CohereEmbedder:
             **size,
         }
         return self._api.post(
-            EMBED, body, deadline, lambda answer: list(answer["embeddings"]["float"]), refusal=self._refusal
+            self._endpoint,
+            body,
+            deadline,
+            lambda answer: list(answer["embeddings"]["float"]),
+            refusal=lambda status, text: too_long(status, text, model) if status in (400, 422) else None,
         )
 
     def close(self) -> None:
         """Close the connections."""
         self._api.close()
-
-    def _refusal(self, status: int, text: str) -> QueryTooLongError | None:
-        if status in (400, 422) and _TOO_LONG.search(text):
-            return QueryTooLongError(f"query_text is longer than {self.model} reads; shorten it")
-        return None

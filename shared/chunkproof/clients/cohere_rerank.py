@@ -5,7 +5,8 @@ from typing import Any
 
 import httpx
 
-from chunkproof.clients.cohere_api import CohereApi, Endpoint
+from chunkproof.clients.cohere_api import CohereApi
+from chunkproof.clients.http_api import Endpoint
 from chunkproof.clients.ports import Relevance
 from chunkproof.deadline import Deadline
 from chunkproof.errors import RerankConnectionError, RerankError, RerankTimeoutError

@@ -43,11 +43,24 @@ class Keys:
 
     def for_cohere(self) -> Mapping[str, str]:
         """Return the header with Cohere's key, which is required."""
-        key = self._key("COHERE_API_KEY", self._settings.cohere_api_key)
-        if not key:
+        return self.bearer("COHERE_API_KEY", required=True)
+
+    def bearer(self, name: str, *, required: bool) -> Mapping[str, str]:
+        """Return the header with the key of this name; none if it is neither set nor required."""
+        key = self._key(name, self._setting(name))
+        if not key and required:
             where = f"in the {SOURCE}" if self._settings.secret_arn else "set"
-            raise NotConfiguredError(f"COHERE_API_KEY is not {where}")
-        return {"authorization": f"Bearer {key}"}
+            raise NotConfiguredError(f"{name} is not {where}")
+        return {"authorization": f"Bearer {key}"} if key else {}
+
+    def has(self, name: str) -> bool:
+        """Whether the environment has the key of this name."""
+        return self._setting(name) is not None
+
+    def _setting(self, name: str) -> SecretStr | None:
+        settings = self._settings
+        named = {"COHERE_API_KEY": settings.cohere_api_key, "OPENAI_API_KEY": settings.openai_api_key}
+        return named.get(name) or settings.other_keys.get(name)
 
     def prepare(self) -> None:
         """Import what reading the secret needs, before the first request; opens no socket."""

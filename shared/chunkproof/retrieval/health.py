@@ -25,7 +25,7 @@ def check_health(*, services: Services | None = None, deadline: Deadline) -> Hea
     qdrant = _check(lambda: services.store.collections(half), services.circuits.get("qdrant"))
     embedding = _check(
         lambda: check_embeddings(embedder.embed(["ping"], InputType.QUERY, deadline), 1),
-        services.circuits.get("cohere"),
+        services.circuits.get(getattr(embedder, "service", "")),
     )
     is_ok = qdrant.status == embedding.status == "ok"
     return Health(

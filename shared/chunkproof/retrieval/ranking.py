@@ -3,7 +3,8 @@
 import logging
 from collections.abc import Sequence
 
-from chunkproof.clients.ports import Point
+from chunkproof.clients.known_models import can_compare
+from chunkproof.clients.ports import Embedder, Point, query_model
 from chunkproof.deadline import Deadline
 from chunkproof.errors import CorruptChunkError
 from chunkproof.models import SearchQuery, SearchResult, SourceMetadata
@@ -102,8 +103,8 @@ def warn_of_low_scores(results: Sequence[SearchResult], query_id: str) -> None:
         log.warning("Some results score under %s", LOW_SCORE, extra={"query_id": query_id, "results": low})
 
 
-def warn_of_other_models(chunks: Sequence[Found], known: set[str], model: str) -> None:
-    """Warn of chunks whose stored model is none of those that fit the query's model."""
+def warn_of_other_models(chunks: Sequence[Found], embedder: Embedder) -> None:
+    """Warn of chunks whose stored model shares no space with the query's."""
     stored = {str(chunk.metadata.embedding_model) for chunk, _ in chunks if chunk.metadata.embedding_model}
-    for other in sorted(stored - known):
-        log.warning("Chunks were embedded with another model", extra={"stored": other, "query": model})
+    for other in sorted(name for name in stored if not can_compare(embedder, name)):
+        log.warning("Chunks were embedded with another model", extra={"stored": other, "query": query_model(embedder)})

@@ -164,7 +164,7 @@ def respond(hits: Hits, services: Services, deadline: Deadline, trace: RequestTr
     trace.state = State.FILTERED
     embedder = services.embedder_of(collection) if embedding else None
     if embedder is not None:
-        warn_of_other_models(chunks, {embedder.model, query_model(embedder)}, query_model(embedder))
+        warn_of_other_models(chunks, embedder)
     completed = _complete(rank(chunks, query), hits, services, deadline, trace)
     results = completed.results
     if plan.mode is not Mode.TEXT:

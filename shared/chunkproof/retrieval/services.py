@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from chunkproof.clients.ports import Embedder, PointId, Reranker, TextLeg, VectorConfig, VectorStore
 from chunkproof.deadline import Deadline
+from chunkproof.embedder_config import place_of
 from chunkproof.errors import (
     CollectionNotFoundError,
     InvalidParameterError,
@@ -110,7 +111,7 @@ class Services:
 
     def model_setting(self, collection: str) -> str:
         """Return the setting that names the model of a collection."""
-        return f"CHUNKPROOF_MODELS ({collection})" if collection in self.embedders else "CHUNKPROOF_MODEL"
+        return place_of(collection) if collection in self.embedders else "CHUNKPROOF_MODEL"
 
     def vector_config(self, collection: str, deadline: Deadline) -> VectorConfig:
         """Return the dense vector to search by; the store is asked once, because it does not change."""

@@ -9,10 +9,10 @@ from chunkproof.clients.secrets import Keys, clear_secret_cache
 from chunkproof.deadline import Deadline
 from chunkproof.errors import NotConfiguredError
 from chunkproof.retrieval.services import Services
+from chunkproof.runtime.embedders import CollectionEmbedders, EmbedderBuilder
 from chunkproof.settings import Settings
 
 if TYPE_CHECKING:
-    from chunkproof.clients.cohere import CohereEmbedder
     from chunkproof.clients.cohere_rerank import CohereReranker
     from chunkproof.clients.qdrant.store import QdrantStore
     from chunkproof.clients.resilience import CircuitBreaker
@@ -68,15 +68,16 @@ def _build_services() -> Services:
     from chunkproof.clients.resilience import CircuitBreaker
 
     Keys(_read_settings()).prepare()
-    circuits = {name: CircuitBreaker(name) for name in ("qdrant", "cohere", "rerank")}
-    return Services(
-        _read_settings(),
-        # Within a region, compressing a response takes longer than transferring it.
-        qdrant_store(_read_settings(), circuits["qdrant"], compressed=False),
-        cohere_embedder(_read_settings(), circuits["cohere"]),
-        circuits,
-        reranker=cohere_reranker(_read_settings(), circuits["rerank"]),
-    )
+    circuits = {"qdrant": CircuitBreaker("qdrant")}
+    # Within a region, compressing a response takes longer than transferring it.
+    store = qdrant_store(_read_settings(), circuits["qdrant"], compressed=False)
+    builder = EmbedderBuilder(_read_settings(), circuits)
+    embedder = builder.default(_read_settings().embedder or "cohere")
+    embedders = CollectionEmbedders(_read_settings().models, builder)
+    embedders.build_all()
+    circuits["rerank"] = CircuitBreaker("rerank")
+    reranker = cohere_reranker(_read_settings(), circuits["rerank"])
+    return Services(_read_settings(), store, embedder, circuits, embedders, reranker=reranker)
 
 
 def qdrant_store(
@@ -91,22 +92,6 @@ def qdrant_store(
     keys = Keys(settings)
     transport = DeadlineTransport(keys.for_qdrant, expire_key=keys.expire, breaker=breaker, compressed=compressed)
     return QdrantStore.open_server(settings.qdrant_url, transport)
-
-
-def cohere_embedder(settings: Settings, breaker: "CircuitBreaker | None" = None) -> "CohereEmbedder":
-    """Cohere's model, with the key from `COHERE_API_KEY` or the secret."""
-    from chunkproof.clients.cohere import CohereEmbedder
-    from chunkproof.clients.transport import DeadlineTransport
-
-    if settings.embedder == "local":
-        raise NotConfiguredError("CHUNKPROOF_EMBEDDER is local, which only a terminal has: set it to cohere")
-    keys = Keys(settings)
-    return CohereEmbedder(
-        DeadlineTransport(keys.for_cohere, expire_key=keys.expire, breaker=breaker),
-        model=settings.model,
-        dimension=settings.dimension,
-        base_url=settings.cohere_base_url,
-    )
 
 
 def cohere_reranker(settings: Settings, breaker: "CircuitBreaker | None" = None) -> "CohereReranker":

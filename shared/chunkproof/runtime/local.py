@@ -1,19 +1,19 @@
 """A store and an embedder for a terminal, a notebook or a script: those of the settings, else local ones."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chunkproof.clients.local_model import local_model
 from chunkproof.clients.ports import Embedder
 from chunkproof.deadline import Deadline
-from chunkproof.errors import ChunkproofError, InvalidParameterError, NotConfiguredError
+from chunkproof.errors import ChunkproofError, InvalidParameterError
 from chunkproof.files import make_private_folder
 from chunkproof.retrieval.backend import LocalBackend
 from chunkproof.retrieval.services import Services
-from chunkproof.runtime.container import cohere_embedder, cohere_reranker, qdrant_store
+from chunkproof.runtime.container import cohere_reranker, qdrant_store
+from chunkproof.runtime.embedders import CollectionEmbedders, EmbedderBuilder
 from chunkproof.settings import Settings
 
 if TYPE_CHECKING:
@@ -37,23 +37,23 @@ class Connection:
 def open_connection(settings: Settings, folder: Path, embedder: Embedder | None = None) -> Iterator[Connection]:
     """Open the configured store, else the embedded one in the folder; close it at the end.
 
-    Without an embedder of the caller's own, it is the one that the settings name.
+    Without an embedder of the caller's own, which then serves every collection, they are those that the settings name.
     """
     with ExitStack() as stack:
         store = qdrant_store(settings) if settings.qdrant_url else _open_embedded_store(folder)
         stack.callback(store.close)
+        embedders: Mapping[str, Embedder] = {}
         if embedder is None:
-            embedder = local_model()
-            if (settings.embedder or ("cohere" if settings.cohere_api_key else "local")) == "cohere":
-                if settings.cohere_api_key is None and settings.secret_arn is None:
-                    raise NotConfiguredError("CHUNKPROOF_EMBEDDER is cohere, but COHERE_API_KEY is not set")
-                embedder = cohere = cohere_embedder(settings)
-                stack.callback(cohere.close)
+            builder = EmbedderBuilder(settings)
+            stack.callback(builder.close)
+            embedder = builder.default(settings.embedder or ("cohere" if settings.cohere_api_key else "local"))
+            embedders = CollectionEmbedders(settings.models, builder)
         reranker = None
         if settings.cohere_api_key is not None or settings.secret_arn is not None:
             reranker = cohere_reranker(settings)
             stack.callback(reranker.close)
-        yield Connection(Services(settings, store, embedder, reranker=reranker), store, embedder)
+        services = Services(settings, store, embedder, embedders=embedders, reranker=reranker)
+        yield Connection(services, store, embedder)
 
 
 def local_backend(services: Services) -> LocalBackend:

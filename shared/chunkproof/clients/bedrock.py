@@ -1,0 +1,245 @@
+"""Embedding models of Amazon Bedrock, by boto3: Cohere's and Amazon's Titan. There is no key: the role may call them.
+
+boto3 builds, signs and parses; the shared transport sends. botocore lets a handler of its event `before-send` answer
+a request, so deadline, retries, circuit breaker and size limits are those of every other service.
+"""
+
+import json
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from io import BytesIO
+from threading import Lock
+from typing import Any
+
+import httpx
+
+from chunkproof.clients.embedding_api import (
+    add_prefix,
+    check_size,
+    embed_endpoint,
+    model_for,
+    to_unit_length,
+    too_long,
+)
+from chunkproof.clients.http_api import Call
+from chunkproof.clients.ports import InputType
+from chunkproof.clients.transport import DirectClient, host_of
+from chunkproof.deadline import Deadline, run_with_timeout
+from chunkproof.embedder_config import EmbedderConfig, bedrock_family
+from chunkproof.errors import ChunkproofError, EmbeddingTimeoutError, NotConfiguredError, RateLimitedError
+
+REFUSED = "the call; the role needs bedrock:InvokeModel, and the account access to the model"
+# Titan takes one text in a call: so many calls are made at a time.
+TITAN_CALLS = 8
+_LIMITED = ("Throttling", "TooManyRequests", "ServiceQuotaExceeded")
+_UNKNOWN_MODEL = ("model identifier is invalid", "on-demand throughput isn", "inference profile")
+
+
+class BedrockEmbedder:
+    """An `Embedder` that calls `InvokeModel` of Amazon Bedrock, and never lets it truncate a text."""
+
+    service = "bedrock"
+
+    def __init__(self, transport: httpx.BaseTransport, config: EmbedderConfig | None = None, **fields: Any) -> None:
+        """Take a config, or its fields such as `model="amazon.titan-embed-text-v2:0"`."""
+        self._config = config = config or EmbedderConfig(provider="bedrock", **fields)
+        self.model = model_for(config, InputType.DOCUMENT)
+        self.query_model = model_for(config, InputType.QUERY)
+        self.dimension = config.dimension
+        self.same_space = config.same_space
+        self.document_prefix = config.document_prefix
+        self.max_batch = min(_family(self.model).max_batch, _family(self.query_model).max_batch)
+        self.identity: Hashable = (
+            *("bedrock", config.region, config.base_url, self.model, self.query_model, self.dimension),
+            *(config.query_prefix, config.document_prefix),
+        )
+        self._http = DirectClient(transport)
+        self._endpoint = embed_endpoint(
+            "invoke", config, refused=REFUSED, address="AWS_ENDPOINT_URL_BEDROCK_RUNTIME and CHUNKPROOF_BEDROCK_REGION"
+        )
+        self._lock = Lock()
+
+    def prepare(self) -> None:
+        """Import boto3 and load its description of Bedrock, before the first request; opens no socket.
+
+        No credentials are looked up yet: under SnapStart they come from an HTTP endpoint, and not before the restore.
+        """
+        from botocore.exceptions import BotoCoreError
+
+        try:
+            self._make_client(aws_access_key_id="unused", aws_secret_access_key="unused")  # noqa: S106
+        except BotoCoreError:
+            return  # such as no region: the first call will report it
+
+    def excess(self, _text: str) -> str | None:
+        """Return None: only Bedrock can count its tokens, when it is called."""
+        return None
+
+    def embed(self, texts: Sequence[str], input_type: InputType, deadline: Deadline) -> list[list[float]]:
+        """Return one vector per text, of length 1."""
+        model = model_for(self._config, input_type)
+        sent = add_prefix(texts, self._config, input_type)
+        client = self._connect(deadline)
+        vectors = _family(model).embed(self, client, model, sent, (input_type, deadline))
+        check_size(vectors, self._config, model)
+        return [to_unit_length(vector) for vector in vectors]
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def invoke(
+        self, client: Any, model: str, body: dict[str, Any], read: Callable[[Any], Any], deadline: Deadline
+    ) -> Any:
+        """Call the model and return what `read` takes from its response."""
+
+        def send() -> httpx.Response:
+            from botocore.exceptions import BotoCoreError, ClientError
+
+            try:
+                answer = client.invoke_model(
+                    modelId=model, body=json.dumps(body), contentType="application/json", accept="application/json"
+                )
+                return httpx.Response(200, content=answer["body"].read())
+            except ClientError as error:
+                return _to_response(error.response)
+            except BotoCoreError as error:  # such as a session token that cannot be refreshed
+                raise NotConfiguredError(f"Amazon Bedrock cannot be called ({type(error).__name__})") from None
+
+        host = host_of(client.meta.endpoint_url)
+        return Call(self._endpoint, host, model).run(
+            send, read, deadline, lambda status, text: self._refuse(status, text, model, host)
+        )
+
+    def _refuse(self, status: int, text: str, model: str, host: str) -> ChunkproofError | None:
+        if text.startswith(_LIMITED):
+            return RateLimitedError(f"{host} limits the rate of embeddings; try again later")
+        if status == 400 and any(part in text for part in _UNKNOWN_MODEL):
+            return self._endpoint.failed(f"{host} does not know the model {model}; check {self._config.model_setting}")
+        return too_long(status, text, model)
+
+    def _connect(self, deadline: Deadline) -> Any:
+        """Return the client, with credentials that are valid: looking them up takes no timeout, and may call AWS."""
+        from botocore.exceptions import BotoCoreError
+
+        try:
+            return run_with_timeout(self._client_with_credentials, max(0.05, deadline.remaining_ms() / 1000))
+        except TimeoutError:
+            raise EmbeddingTimeoutError("the AWS credentials could not be looked up in time") from None
+        except BotoCoreError as error:
+            names = {"NoRegionError": "no region is set: set CHUNKPROOF_BEDROCK_REGION or AWS_REGION"}
+            reason = names.get(type(error).__name__, type(error).__name__)
+            raise NotConfiguredError(f"Amazon Bedrock cannot be called: {reason}") from None
+
+    def _client_with_credentials(self) -> Any:
+        with self._lock:
+            client, credentials = self._client
+            if credentials is None:
+                del self._client
+                raise NotConfiguredError("Amazon Bedrock cannot be called: there are no AWS credentials")
+            credentials.get_frozen_credentials()  # refreshes them if that is due
+            return client
+
+    @cached_property
+    def _session(self) -> Any:
+        import boto3
+
+        return boto3.Session(region_name=self._config.region)
+
+    @cached_property
+    def _client(self) -> tuple[Any, Any]:
+        client = self._make_client()
+        client.meta.events.register("before-send.bedrock-runtime", self._send)
+        return client, self._session.get_credentials()
+
+    def _make_client(self, **credentials: str) -> Any:
+        from botocore.config import Config
+
+        config = Config(retries={"total_max_attempts": 1})
+        address = self._config.base_url
+        return self._session.client("bedrock-runtime", endpoint_url=address, config=config, **credentials)
+
+    def _send(self, request: Any, **_event: Any) -> Any:
+        """Send what boto3 has signed through the shared transport."""
+        from botocore.awsrequest import AWSResponse
+
+        headers = {
+            name: value.decode() if isinstance(value, bytes) else value for name, value in request.headers.items()
+        }
+        response = self._http.request(request.method, request.url, content=request.body, headers=headers)
+        return AWSResponse(request.url, response.status_code, response.headers, _Body(response.content))
+
+
+class _Body(BytesIO):
+    """The body of a response, as botocore reads it."""
+
+    def stream(self, **_options: Any) -> Iterator[bytes]:
+        while part := self.read(65_536):
+            yield part
+
+
+class _CohereFamily:
+    max_batch = 96
+
+    @staticmethod
+    def embed(
+        bedrock: BedrockEmbedder, client: Any, model: str, texts: list[str], how: tuple[InputType, Deadline]
+    ) -> list[list[float]]:
+        input_type, deadline = how
+        body: dict[str, Any] = {
+            "texts": texts,
+            "input_type": input_type.value,
+            "truncate": "NONE",
+            "embedding_types": ["float"],
+        }
+        if bedrock.dimension is not None:
+            body["output_dimension"] = bedrock.dimension
+        found: list[list[float]] = bedrock.invoke(client, model, body, _read_cohere, deadline)
+        return found
+
+
+def _read_cohere(answer: Any) -> list[list[float]]:
+    """Read the vectors by type, as they are requested, or the plain list of older models."""
+    vectors = answer["embeddings"]
+    return list(vectors["float"] if isinstance(vectors, dict) else vectors)
+
+
+class _TitanFamily:
+    max_batch = 16
+
+    @staticmethod
+    def embed(
+        bedrock: BedrockEmbedder, client: Any, model: str, texts: list[str], how: tuple[InputType, Deadline]
+    ) -> list[list[float]]:
+        _, deadline = how
+        # The first version takes the text alone, and its vectors have any length.
+        options: dict[str, Any] = {} if "text-v1" in model else {"normalize": True}
+        if bedrock.dimension is not None:
+            options["dimensions"] = bedrock.dimension
+
+        def embed_one(text: str) -> list[float]:
+            body = {"inputText": text, **options}
+            vector: list[float] = bedrock.invoke(
+                client, model, body, lambda answer: list(answer["embedding"]), deadline
+            )
+            return vector
+
+        if len(texts) == 1:
+            return [embed_one(texts[0])]
+        with ThreadPoolExecutor(TITAN_CALLS) as pool:
+            return list(pool.map(embed_one, texts))
+
+
+def _family(model: str) -> type[_CohereFamily] | type[_TitanFamily]:
+    return _CohereFamily if bedrock_family(model) == "cohere.embed" else _TitanFamily
+
+
+def _to_response(answer: Any) -> httpx.Response:
+    """Make a response of the error that boto3 read: code and message, status, and how long to wait."""
+    error, meta = answer.get("Error", {}), answer.get("ResponseMetadata", {})
+    wait = meta.get("HTTPHeaders", {}).get("retry-after")
+    text = f"{error.get('Code', '')}: {error.get('Message', '')}"
+    status = meta.get("HTTPStatusCode") or 500
+    # A response of 200 whose body is no JSON is an error to boto3 as well.
+    return httpx.Response(status if status >= 400 else 502, text=text, headers={"retry-after": wait} if wait else {})
