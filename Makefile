@@ -50,6 +50,10 @@ demo: $(VENV)/.cli ## Load a sample handbook, search it, validate a good and a c
 audit-demo: $(VENV)/.dev ## Audit the sample handbook with one fault of each kind planted (REPORT=audit-demo.html)
 	@$(RUN) checks.audit_demo --report $(or $(REPORT),audit-demo.html)
 
+.PHONY: diff-demo
+diff-demo: $(VENV)/.dev ## Compare the sample handbook embedded by two models, with the sample suite (REPORT=diff.html)
+	@$(RUN) checks.diff_demo $(if $(REPORT),--report $(REPORT))
+
 .PHONY: walk
 walk: $(VENV)/.dev ## Trace one warm search and one validation: the files and functions they cross, in order
 	@$(RUN) tools.walk

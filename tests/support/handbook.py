@@ -33,6 +33,11 @@ def chunks(*documents: str) -> list[ChunkRecord]:
     return [ChunkRecord.parse(c) for c in sample_chunks() if c["document_id"] in (documents or DOCUMENTS)]
 
 
+def all_chunks() -> list[ChunkRecord]:
+    """Return all chunks of the handbook."""
+    return [ChunkRecord.parse(chunk) for chunk in sample_chunks()]
+
+
 @contextmanager
 def loaded_handbook(url: str) -> Iterator[CohereServer]:
     """Load the handbook into the server at this URL until the block ends; yield its embedding API."""

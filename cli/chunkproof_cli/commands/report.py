@@ -38,14 +38,14 @@ Examples:
 def report(
     files: tuple[Path, ...], outputs: tuple[Path, ...], baseline: Path | None, tolerate: "Tolerance | None"
 ) -> None:
-    """Render the canonical report FILE of a suite or an audit in other formats.
+    """Render the canonical report FILE of a suite, an audit or a diff in other formats.
 
     FILE may be s3://BUCKET/KEY, as a deployed stack writes it. Of several suite reports, the latest is
     rendered, and .html shows the trend.
     """
     if tolerate is not None and baseline is None:
         raise click.UsageError("--tolerate needs --baseline: without one, there is nothing to be worse than.")
-    if len(files) > 1 or baseline or not _render_audit(files[0], outputs):
+    if len(files) > 1 or baseline or not (_render_audit(files[0], outputs) or _render_diff(files[0], outputs)):
         _render_suite(files, outputs, baseline, tolerate or 0)
 
 
@@ -61,6 +61,22 @@ def _render_audit(file: Path, outputs: tuple[Path, ...]) -> bool:
     if not outputs:
         print_report(audit)
     write_reports(audit, outputs)
+    _confirm(outputs)
+    return True
+
+
+def _render_diff(file: Path, outputs: tuple[Path, ...]) -> bool:
+    """Render a diff report; False when the file holds something else."""
+    from chunkproof_cli.reports.diff import FORMATS, read_diff_report, write_reports
+    from chunkproof_cli.reports.diff.terminal import print_report
+
+    diff = read_diff_report(file)
+    if diff is None:
+        return False
+    check_outputs(outputs, FORMATS)
+    if not outputs:
+        print_report(diff)
+    write_reports(diff, outputs)
     _confirm(outputs)
     return True
 

@@ -1,0 +1,1 @@
+"""Compare two collections: texts, metadata, vectors, and what they return for the queries of a suite."""

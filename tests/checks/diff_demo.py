@@ -1,0 +1,43 @@
+"""Compare the sample handbook embedded by two models that packages carry, and print the verdict."""
+
+import argparse
+from importlib.resources import as_file
+from pathlib import Path
+
+from chunkproof.audit.reader import Reader
+from chunkproof.clients.local_model import local_model
+from chunkproof.clients.qdrant.store import QdrantStore
+from chunkproof.retrieval.services import Services
+from chunkproof.settings import Settings
+from chunkproof.suite.files.read import Source, read_source
+from chunkproof_cli.diffs.run import Rules, run_diff
+from chunkproof_cli.loading import Loader
+from chunkproof_cli.local.corpus import sample_suite
+from chunkproof_cli.reports.diff import write_reports
+from chunkproof_cli.reports.diff.terminal import print_report
+
+from support.handbook import all_chunks
+from support.wordllama_model import WordLlamaEmbedder
+
+
+def main() -> None:
+    """Load the handbook twice and compare."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--report", type=Path, help="write the report as .html, .md, .json, .txt or .xml")
+    given = parser.parse_args()
+    store, wordllama = QdrantStore.open_local(None), WordLlamaEmbedder()
+    Loader(store, local_model(), "minilm", None).load(all_chunks())
+    Loader(store, wordllama, "wordllama", None).load(all_chunks())
+    services = Services(Settings.from_env({}), store, local_model(), embedders={"wordllama": wordllama})
+    with as_file(sample_suite()) as file:
+        suite = read_source(Source(file)).suite
+    readers = Reader(services, "minilm"), Reader(services, "wordllama")
+    report = run_diff(readers, ["url", "position"], suite, Rules(allowed=("vectors",)))
+    print_report(report)
+    if given.report:
+        write_reports(report, (given.report,))
+    store.close()
+
+
+if __name__ == "__main__":
+    main()
