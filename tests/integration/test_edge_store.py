@@ -274,3 +274,62 @@ def test_a_record_that_cannot_be_read_is_named(store: EdgeStore, tmp_path: Path,
     record.write_text("{", "utf-8")
     with pytest.raises(ChunkproofError, match=r"collection\.json is damaged"):
         store.collections(deadline)
+
+
+# folders from elsewhere
+
+
+@pytest.mark.parametrize("shard", ["../../../elsewhere", "/tmp", "shard-0/../shard-0", "shard-", "", None, 5])
+def test_a_record_cannot_name_a_shard_outside_of_its_folder(store: EdgeStore, tmp_path: Path, shard: object) -> None:
+    store.close()
+    record = {"format": 1, "name": "c", "shard": shard}
+    (tmp_path / "shards" / "c" / "collection.json").write_text(json.dumps(record), "utf-8")
+    opened = EdgeStore(tmp_path)
+    with pytest.raises(InvalidParameterError, match=r"collection\.json is damaged"):
+        opened.count("c", (), Deadline(1_000))
+    with pytest.raises(InvalidParameterError, match=r"collection\.json is damaged"):
+        opened.upsert("c", POINTS[:1], "", Deadline(1_000))
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe", "writable"])
+def test_a_file_of_a_shard_that_is_not_the_users_own_is_refused(store: EdgeStore, tmp_path: Path, kind: str) -> None:
+    store.close()
+    shard = tmp_path / "shards" / "c" / "shard-0"
+    target = next(path for path in sorted(shard.rglob("*")) if path.is_file())
+    if kind == "writable":
+        target.chmod(0o666)
+    else:
+        target.rename(tmp_path / "elsewhere")
+        target.symlink_to(tmp_path / "elsewhere") if kind == "link" else os.mkfifo(target, 0o600)
+    with pytest.raises(
+        InvalidParameterError, match="other users can write to" if kind == "writable" else "is not a file"
+    ):
+        EdgeStore(tmp_path).count("c", (), Deadline(1_000))
+
+
+def test_a_link_in_place_of_a_shard_is_refused(store: EdgeStore, tmp_path: Path) -> None:
+    store.close()
+    shard = tmp_path / "shards" / "c" / "shard-0"
+    shard.rename(tmp_path / "elsewhere")
+    shard.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(InvalidParameterError, match="is not a folder"):
+        EdgeStore(tmp_path).count("c", (), Deadline(1_000))
+
+
+def test_a_record_that_is_a_pipe_is_not_waited_for(store: EdgeStore, tmp_path: Path) -> None:
+    store.close()
+    record = tmp_path / "shards" / "c" / "collection.json"
+    record.unlink()
+    os.mkfifo(record, 0o600)
+    with pytest.raises(InvalidParameterError, match=r"collection\.json is damaged"):
+        EdgeStore(tmp_path).collections(Deadline(1_000))
+
+
+@pytest.mark.parametrize("journal", ["{", "5", "[5]", '[{"id": 1}]', "null", '{"id": 1}'])
+def test_a_damaged_journal_is_named(store: EdgeStore, tmp_path: Path, journal: str) -> None:
+    store.close()
+    path = tmp_path / "shards" / "c" / "journal"
+    path.write_text(journal, "utf-8")
+    path.chmod(0o600)
+    with pytest.raises(InvalidParameterError, match="journal is damaged"):
+        EdgeStore(tmp_path).count("c", (), Deadline(1_000))

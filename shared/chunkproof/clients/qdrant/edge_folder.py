@@ -38,6 +38,8 @@ COPY_BYTES = 1 << 20
 LOCK_WAIT_S = 1.0
 _STEP_S = 0.02
 _PLAIN_NAME = re.compile(r"[a-z0-9_-]{1,100}")
+_SHARD_NAME = re.compile(r"shard-[0-9a-f]{1,8}")
+MAX_RECORD_BYTES = 10_000
 
 
 def has_shards(folder: Path) -> bool:
@@ -64,6 +66,9 @@ class ShardFolder:
         if _read_name(path) != collection:
             return None
         _check_owner(path)
+        for parent, folders, files in os.walk(path):  # of a folder from elsewhere, links and pipes are refused
+            for name in (*folders, *files):
+                _check_owner(Path(parent, name), is_folder=name in folders)
         return path
 
     @contextmanager
@@ -125,7 +130,10 @@ class ShardCopies:
     @property
     def current(self) -> Path:
         """The folder with the engine's files."""
-        return self._folder / str(json.loads((self._folder / RECORD).read_bytes())["shard"])
+        name = json.loads((self._folder / RECORD).read_bytes()).get("shard")
+        if not isinstance(name, str) or not _SHARD_NAME.fullmatch(name):  # another one could lead out of the folder
+            raise _damaged(self._folder)
+        return self._folder / name
 
     @contextmanager
     def changing_copy(self) -> Iterator[Path]:
@@ -189,8 +197,13 @@ class Journal:
 
     def read_points(self) -> list[dict[str, Any]]:
         """Return the points of the interrupted write."""
-        points: list[dict[str, Any]] = json.loads(self._path.read_bytes())
-        return points
+        try:
+            points: list[dict[str, Any]] = json.loads(self._path.read_bytes())
+            if all({"id", "vector", "payload"} <= point.keys() for point in points):
+                return points
+        except (ValueError, TypeError, AttributeError):
+            pass
+        raise InvalidParameterError(f"data folder: {self._path} is damaged; remove {self._folder} and load it again")
 
     @contextmanager
     def recording(self, write: bytes) -> Iterator[None]:
@@ -258,13 +271,17 @@ def _read_name(path: Path) -> str | None:
     if path.name.startswith("."):
         return None
     try:
-        record = json.loads((path / RECORD).read_bytes())
+        found = (path / RECORD).lstat()
     except (FileNotFoundError, NotADirectoryError):
         return None
+    if not stat.S_ISREG(found.st_mode) or found.st_size > MAX_RECORD_BYTES:
+        raise _damaged(path)
+    try:
+        record = json.loads((path / RECORD).read_bytes())
     except ValueError:
         record = None
     if not isinstance(record, dict) or not isinstance(record.get("name"), str):
-        raise InvalidParameterError(f"data folder: {path / RECORD} is damaged; remove {path} and load it again")
+        raise _damaged(path)
     if record.get("format") != FORMAT:
         raise InvalidParameterError(
             f"data folder: {path} was written by another version of Chunkproof (format {record.get('format')})"
@@ -272,14 +289,18 @@ def _read_name(path: Path) -> str | None:
     return str(record["name"])
 
 
-def _check_owner(path: Path) -> None:
-    """Refuse a folder whose content another user may have made or can change."""
+def _damaged(folder: Path) -> InvalidParameterError:
+    return InvalidParameterError(f"data folder: {folder / RECORD} is damaged; remove {folder} and load it again")
+
+
+def _check_owner(path: Path, *, is_folder: bool = True) -> None:
+    """Refuse a folder or file whose content another user may have made or can change."""
     try:
         found = path.lstat()
     except FileNotFoundError:
         return
-    if not stat.S_ISDIR(found.st_mode):
-        problem = f"{path} is not a folder"
+    if not (stat.S_ISDIR(found.st_mode) if is_folder else stat.S_ISREG(found.st_mode)):
+        problem = f"{path} is not a {'folder' if is_folder else 'file'}"
     elif found.st_uid != os.geteuid():
         problem = f"{path} belongs to another user; if you trust its content, make it yours with chown"
     elif found.st_mode & 0o022:
