@@ -239,12 +239,24 @@ def check_suite(smoke: Smoke) -> str:
     return _run_command("suite run", "suite.json", json.dumps({"name": "smoke", "cases": [case]}), smoke.stack.name)
 
 
+def check_canaries(smoke: Smoke) -> str:
+    """The vectors of fixed texts, recorded and then compared."""
+    if "CanaryRecords" not in smoke.stack.outputs:
+        raise SkippedError("deploy with Suite=true and Canary=true")
+    _run_chunkproof("canary record", [], smoke.stack.name)
+    return _run_chunkproof("canary check", [], smoke.stack.name)
+
+
 def _run_command(command: str, name: str, content: str, stack: str) -> str:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, name)
         file.write_text(content, "utf-8")
-        run = [sys.executable, "-m", "chunkproof_cli", *command.split(), str(file), "--stack", stack]
-        done = subprocess.run(run, capture_output=True, text=True, check=False)
+        return _run_chunkproof(command, [str(file)], stack)
+
+
+def _run_chunkproof(command: str, arguments: list[str], stack: str) -> str:
+    run = [sys.executable, "-m", "chunkproof_cli", *command.split(), *arguments, "--stack", stack]
+    done = subprocess.run(run, capture_output=True, text=True, check=False)
     if done.returncode:
         raise FailedError(f"chunkproof {command} exited with {done.returncode}: {done.stderr.strip()[-200:]}")
     return f"chunkproof {command} --stack {stack}: exit code 0"
@@ -258,6 +270,7 @@ STEPS: dict[str, Callable[[Smoke], str]] = {
     "alarm": check_alarm,
     "audit": check_audit,
     "suite": check_suite,
+    "canary": check_canaries,
     "rollback": check_rollback,
 }
 

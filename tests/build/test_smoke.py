@@ -74,6 +74,7 @@ def test_a_release_that_is_not_taken_back_fails(monkeypatch: pytest.MonkeyPatch)
         ("rollback", "deploy with GradualRollout=true"),
         ("audit", "deploy with Audit=true"),
         ("suite", "deploy with Suite=true"),
+        ("canary", "deploy with Suite=true and Canary=true"),
     ],
 )
 def test_a_step_without_its_part_of_the_stack_is_skipped_with_the_parameter(step: str, advice: str) -> None:

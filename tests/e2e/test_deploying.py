@@ -154,7 +154,7 @@ def test_the_smoke_test_of_the_first_deployment_passes(deployed: Workplace) -> N
     verdicts = {name: verdict for name, (verdict, _, _) in rows.items() if name != "step"}
     assert verdicts == {
         **dict.fromkeys(["stack", "api", "gzip", "cold-start", "alarm"], "ok"),
-        **dict.fromkeys(["audit", "suite"], "skipped"),  # this stack has neither yet
+        **dict.fromkeys(["audit", "suite", "canary"], "skipped"),  # this stack has none of them yet
     }
     assert "as application/octet-stream: 200" in rows["gzip"][2]
     assert "1 without SnapStart: 812 to 812 ms" in rows["cold-start"][2]
@@ -261,7 +261,7 @@ def test_parameters_that_do_not_go_together_are_refused_with_the_reason(deployed
 def test_audits_and_suites_come_with_a_parameter_and_commands_find_them(deployed: Workplace) -> None:
     empty = r"""SuiteSchedule='\"\"'"""  # as the guide writes an empty value
     assert f'PARAMS="{empty}"' in (ROOT / "docs" / "guides" / "deploy.md").read_text("utf-8")
-    parameters = " ".join([*deployed.parameters, "Audit=true", "Suite=true", empty])
+    parameters = " ".join([*deployed.parameters, "Audit=true", "Suite=true", "Canary=true", empty])
     deployed.run(f'make deploy PARAMS="{parameters}"', typed="y\n")
     assert deployed.stack.parameters["SuiteSchedule"] == ""
     outputs = deployed.stack.outputs
@@ -270,6 +270,7 @@ def test_audits_and_suites_come_with_a_parameter_and_commands_find_them(deployed
     deployed.run(f"chunkproof suite publish {suite} --stack chunkproof")
     kept = deployed.aws.client("s3").list_objects_v2(Bucket=outputs["SuiteBucketName"])["Contents"]
     assert [item["Key"] for item in kept] == ["suite.json"]
+    assert outputs["CanaryRecords"] == f"s3://{outputs['SuiteBucketName']}/canaries/"
 
 
 def test_deleting_leaves_what_the_guide_says(deployed: Workplace) -> None:
