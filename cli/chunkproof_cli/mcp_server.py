@@ -44,19 +44,32 @@ def build_server(backend: Backend, list_collections: Callable[[], list[str]]) ->
     read_only = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
 
     @server.tool(annotations=read_only)
-    def search(
+    def search(  # noqa: PLR0913, PLR0917 - an agent sees the parameters
         query: Annotated[str, Field(description="The question, as a user would ask it.")],
         top_k: Annotated[int, Field(description="At most this many results.")] = 5,
         similarity_threshold: Annotated[float, Field(description="Least score of a result, 0 to 1.")] = 0.0,
         filters: Filters = None,
         collection: Collection = None,
+        rerank: Annotated[bool, Field(description="Order the results by a reranking model, if there is one.")] = False,
+        highlight: Annotated[
+            bool, Field(description="Add the sentence of each result that is nearest to the query.")
+        ] = False,
+        neighbours: Annotated[
+            int, Field(description="Add so many chunks before and after each result in its document, 0 to 5.")
+        ] = 0,
+        explain: Annotated[
+            bool, Field(description="Add how each result got its rank, and how its score compares with random chunks.")
+        ] = False,
     ) -> RetrievalResponse:
         """Find the stored chunks nearest in meaning to a query, best first, with score, source and the stored text."""
+        added = {"rerank": rerank, "highlight": highlight, "neighbours": neighbours, "explain": explain}
         request = {
             "query_text": query,
             "top_k": top_k,
             "similarity_threshold": similarity_threshold,
             "filters": filters or {},
+            # Only what is asked for: an older stack knows no other fields.
+            **{name: value for name, value in added.items() if value},
         }
         with _tool_errors():
             return backend.search(_in_collection(request, collection))

@@ -8,6 +8,15 @@ from rich.text import Text
 from chunkproof.errors import InvalidParameterError
 from chunkproof.models import RetrievalResponse, read_json
 from chunkproof.models.json import cut_middle
+from chunkproof_cli.commands.search_additions import FLAGS as ADDITION_FLAGS
+from chunkproof_cli.commands.search_additions import (
+    addition_options,
+    format_scores,
+    format_text,
+    print_additions,
+    read_additions,
+    require_text,
+)
 from chunkproof_cli.connections import open_backend
 from chunkproof_cli.options import (
     api_option,
@@ -17,13 +26,15 @@ from chunkproof_cli.options import (
     name_flags,
     parse_options,
 )
-from chunkproof_cli.output import print_json, print_line, print_table, safe_text, shorten
+from chunkproof_cli.output import print_json, print_line, print_table, safe_text
 
 EXAMPLES = """\b
 Examples:
   chunkproof search "how do I tune a PID loop"
   chunkproof search "backups" -k 3 --threshold 0.4 --filter document_id=vectordb-operations
   chunkproof search "backups" --filter 'position={"lt": 5}' --json
+  chunkproof search "backups" --highlight --neighbours 1 --explain
+  chunkproof search "backups" --rerank rerank-v3.5 --candidates 100
 """
 
 
@@ -33,11 +44,12 @@ FLAGS = {
     "similarity_threshold": "--threshold",
     "filters.": "--filter ",
     "filters": "--filter",
+    **ADDITION_FLAGS,
 }
 
 
 @click.command(epilog=EXAMPLES)
-@click.argument("text")
+@click.argument("text", required=False, metavar="TEXT")
 @click.option("-k", "--top-k", type=int, help="Maximum number of results; 5 by default.")
 @click.option("--threshold", type=float, default=0.0, show_default=True, help="Minimum score of a result, 0 to 1.")
 @click.option(
@@ -47,20 +59,23 @@ FLAGS = {
     metavar="FIELD=VALUE",
     help='Only chunks with this value; may be repeated. VALUE may be JSON: 3, "3", true, ["a", "b"], {"gte": 1}.',
 )
+@addition_options
 @common_options
 @embedder_option
 @api_option
 def search(
-    text: str,
+    text: str | None,
     top_k: int | None,
     threshold: float,
     filters: tuple[str, ...],
-    **common: Any,
+    **given: Any,
 ) -> None:
     """Find the stored chunks nearest to TEXT."""
-    options = parse_options(**common)
+    added = {name: given.pop(name) for name in ("rerank", "candidates", "highlight", "neighbours", "explain")}
+    options = parse_options(**given)
     request: dict[str, Any] = {
-        "query_text": text,
+        "query_text": require_text(text, added["rerank"]),
+        **read_additions(**added),
         "similarity_threshold": threshold,
         "filters": parse_filters(filters),
     }
@@ -111,7 +126,7 @@ def print_results(response: RetrievalResponse) -> None:
         lines = (
             (
                 str(result.rank),
-                f"{result.similarity_score:.3f}",
+                format_scores(result),
                 Text.assemble(
                     safe_text(
                         getattr(result.metadata, "section_heading", None) or _find_title(result.metadata),
@@ -122,15 +137,15 @@ def print_results(response: RetrievalResponse) -> None:
                     "\n",
                     safe_text(cut_middle(str(result.metadata.url or "")), "dim"),
                 ),
-                shorten(result.text),
+                format_text(result),
             )
             for result in response.results
         )
         print_table(("#", "score", "chunk", "text"), lines)
     else:
         print_line("No chunk matches.")
-        for note in response.notes:
-            print_line(note, "yellow")
+    for note in response.notes:
+        print_line(note, "yellow")
     skipped = f", {execution.skipped} without readable text left out" if execution.skipped else ""
     print_line(
         f"{execution.result_count} of at most {execution.requested_top_k} results from {execution.collection} "
@@ -138,6 +153,7 @@ def print_results(response: RetrievalResponse) -> None:
         f"search {execution.qdrant_query_time_ms}){skipped}",
         "dim",
     )
+    print_additions(response)
 
 
 def _find_title(metadata: Any) -> str:

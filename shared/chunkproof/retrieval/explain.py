@@ -24,6 +24,8 @@ from chunkproof.retrieval.services import Services
 SAMPLE_SIZE = 200
 # Qdrant's own, where a request has none.
 DEFAULT_RRF_K = 2
+# The same chunk can have two scores that differ by so much, when it is found by the index and drawn at random.
+ROUNDING = 1e-6
 # Nothing is asked any more when less time than this is left.
 MIN_MS = 50.0
 
@@ -148,8 +150,8 @@ def _explain_result(ranked: Ranked, query: StoreQuery, random_scores: Sequence[f
 
 def locate(score: float, random_scores: Sequence[float]) -> Confidence:
     """Return where the score lies among others, which are in ascending order."""
-    below = bisect_left(random_scores, score)
-    ties = bisect_right(random_scores, score) - below
+    below = bisect_left(random_scores, score - ROUNDING)
+    ties = bisect_right(random_scores, score + ROUNDING) - below
     percentile = 100 * (below + ties / 2) / len(random_scores)
     return Confidence(percentile=round(percentile, 2), sample_size=len(random_scores))
 
