@@ -62,6 +62,7 @@ def common(failed: tuple[str, int], late: tuple[str, int]) -> dict[str, tuple[st
 
 
 MISSING = ("COLLECTION_NOT_FOUND", 404)
+NOT_RERANKED = ("marked RERANK_FAILED", 200, 1)
 TOO_LARGE = ("RESPONSE_TOO_LARGE", 413, 1)
 EXPECTED: dict[str, dict[str, tuple[str, int, int]]] = {
     "cohere": {
@@ -73,6 +74,29 @@ EXPECTED: dict[str, dict[str, tuple[str, int, int]]] = {
         "an embedding without values": (*FAILED, 1),
         "an embedding of nulls": (*FAILED, 1),
         "an embedding of zeros": (*FAILED, 1),
+    },
+    # The answer is that of the search, and says so.
+    "rerank": {
+        **{
+            name: (code if code == "-" else f"marked {code}", 200, calls)
+            for name, (code, _, calls) in common(("RERANK_FAILED", 503), ("RERANK_TIMEOUT", 503)).items()
+        },
+        "results missing": NOT_RERANKED,
+        "no results": NOT_RERANKED,
+        "a wrong index": NOT_RERANKED,
+        "a negative index": NOT_RERANKED,
+        "an index twice": NOT_RERANKED,
+        "one result too many": NOT_RERANKED,
+        "a score of NaN": NOT_RERANKED,
+        "a score of null": NOT_RERANKED,
+    },
+    "rerank, required": {
+        "connection refused": ("RERANK_FAILED", 503, 0),
+        "half-open silence": ("RERANK_TIMEOUT", 503, 1),
+        "garbage": ("RERANK_FAILED", 503, 2),
+        "status 429, retry in 7 s": (*LIMITED, 1),
+        "status 500": ("RERANK_FAILED", 503, 2),
+        "a score of NaN": ("RERANK_FAILED", 503, 1),
     },
     "qdrant": {
         **common(DOWN, SILENT),
@@ -120,6 +144,8 @@ EXPECTED: dict[str, dict[str, tuple[str, int, int]]] = {
 HINTS = {
     "EMBEDDING_FAILED": "Failed to embed query: ",
     "EMBEDDING_TIMEOUT": "Failed to embed query: ",
+    "RERANK_FAILED": "Failed to rerank: ",
+    "RERANK_TIMEOUT": "Failed to rerank: ",
     "QDRANT_UNAVAILABLE": "Qdrant service unavailable at 127.0.0.1:",
     "QDRANT_TIMEOUT": "Qdrant service unavailable at 127.0.0.1:",
     "COLLECTION_NOT_FOUND": "Collection faults not found",
@@ -160,10 +186,11 @@ def test_a_fault_has_its_error_code_in_time_and_the_next_request_succeeds(
 
 
 def assert_words(row: Row, name: str) -> None:
-    if row.code == "-":
-        return
     reply: Reply = row.reply
+    if row.status == 200:
+        assert "http://" not in reply.text
+        return
     assert reply.errors[0].startswith(HINTS.get(row.code, ""))
     assert reply.headers.get("retry-after") == ("7" if "retry" in name else None)
-    for secret in (KEY, "/v2/embed", "/points", "http://", "Traceback"):
+    for secret in (KEY, "/v2/embed", "/v2/rerank", "/points", "http://", "Traceback"):
         assert secret not in reply.text

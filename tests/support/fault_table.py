@@ -17,7 +17,7 @@ from support.api import Reply, invoke, new_process, post
 from support.chunks import fill
 from support.cohere_server import KEY, cohere_server, hashed
 from support.fault_proxy import FaultProxy, fault_proxy
-from support.faults import FAULTS
+from support.faults import FAULTS, Dependency
 from support.qdrant_server import QdrantServer, qdrant_server
 from support.sdk import sdk
 
@@ -28,9 +28,23 @@ MARGIN_MS = 300
 QUERY = "What breaks next?"
 ROUTES: Mapping[str, tuple[str, dict[str, Any]]] = {
     "cohere": ("/search", {"query_text": QUERY}),
+    "rerank": ("/search", {"query_text": QUERY, "rerank": True}),
+    "rerank, required": ("/search", {"query_text": QUERY, "rerank": {"required": True}}),
     "qdrant": ("/search", {"query_text": QUERY}),
     "qdrant by id": ("/validate-chunk", {"chunk_id": "1", "original_text": "one"}),
 }
+
+
+# Of a required reranking; the others differ only in that they do not fail the request.
+REQUIRED = (
+    "connection refused",
+    "half-open silence",
+    "garbage",
+    "status 429, retry in 7 s",
+    "status 500",
+    "a score of NaN",
+)
+MARKED = "marked "
 
 
 @dataclass(frozen=True)
@@ -102,18 +116,27 @@ def _environment(**variables: str) -> Iterator[None]:
 def fault_names() -> Iterator[tuple[str, str]]:
     """Every dependency and fault, in the table's order."""
     for dependency in ROUTES:
-        service = "cohere" if dependency == "cohere" else "qdrant"
-        yield from ((dependency, name) for name in FAULTS[service])
-        if service == "qdrant":
+        names = REQUIRED if dependency == "rerank, required" else FAULTS[_service(dependency)]
+        yield from ((dependency, name) for name in names)
+        if _service(dependency) == "qdrant":
             yield from ((dependency, name) for name in EVENTS)
+
+
+def _service(dependency: str) -> Dependency:
+    if dependency.startswith("rerank"):
+        return "rerank"
+    return "cohere" if dependency == "cohere" else "qdrant"
 
 
 def run_fault(setup: Setup, dependency: str, name: str) -> Row:
     """Send a healthy request in a new process, one with the fault in force, and one after it."""
     path, body = ROUTES[dependency]
-    proxy = setup.cohere if dependency == "cohere" else setup.qdrant
+    service = _service(dependency)
+    proxy = setup.qdrant if service == "qdrant" else setup.cohere
+    # Reranking has the same address as embedding: of the same query, the embedding is cached.
+    is_same = path != "/search" or service == "rerank"
     with new_process():
-        warm = invoke(post(path, body if path != "/search" else {"query_text": "Is all well?"}))
+        warm = invoke(post(path, body if is_same else {"query_text": "Is all well?"}))
         assert warm.status == 200, warm.text
         start, end = _actions(setup, proxy, dependency, name)
         start()
@@ -124,8 +147,14 @@ def run_fault(setup: Setup, dependency: str, name: str) -> Row:
         after = invoke(post(path, body))
     content = reply.json
     ms = content["execution"]["latency_ms"] if "execution" in content else content["retrieval_time_ms"]
-    code = content["error"]["code"] if "error" in content else "-"
-    return Row(code, reply.status, ms, calls, after.status == 200, reply)
+    code = content["error"]["code"] if "error" in content else _mark(reply) or "-"
+    return Row(code, reply.status, ms, calls, after.status == 200 and _mark(after) is None, reply)
+
+
+def _mark(reply: Reply) -> str | None:
+    """Return why an answer was not reranked, if it should have been."""
+    rerank = reply.json.get("execution", {}).get("rerank") or {}
+    return MARKED + rerank["reason"] if rerank.get("status") == "skipped" else None
 
 
 Action = Callable[[], object]
@@ -135,7 +164,7 @@ def _actions(setup: Setup, proxy: FaultProxy, dependency: str, name: str) -> tup
     if name in EVENTS:
         start, end = EVENTS[name]
         return lambda: start(setup), lambda: end(setup)
-    fault = FAULTS["cohere" if dependency == "cohere" else "qdrant"][name]
+    fault = FAULTS[_service(dependency)][name]
     return lambda: proxy.inject(fault), lambda: proxy.inject(None)
 
 

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal
 
 from support.fault_proxy import JSON, Call, Fault, Response
 
-Dependency = Literal["cohere", "qdrant"]
+Dependency = Literal["cohere", "rerank", "qdrant"]
 Change = Callable[[Any], Any]
 
 MEBIBYTE = 2**20
@@ -214,6 +214,16 @@ def _first(change: Change) -> Transformed:
     return _embeddings(lambda embeddings: [change(embeddings[0]), *embeddings[1:]])
 
 
+def _ranking(change: Change) -> Transformed:
+    """Changes the list of results in Cohere's response to a request for reranking."""
+    return Transformed(lambda response: response | {"results": change(response["results"])})
+
+
+def _first_result(**fields: Any) -> Transformed:
+    """Changes the first result of a ranking."""
+    return _ranking(lambda results: [results[0] | fields, *results[1:]])
+
+
 def _points(change: Change) -> Transformed:
     """Changes the points in Qdrant's response to a query, a scroll or a fetch by id."""
 
@@ -262,6 +272,18 @@ FAULTS: Mapping[Dependency, Mapping[str, Fault]] = {
         "an embedding without values": _first(lambda _: []),
         "an embedding of nulls": _first(lambda values: [None for _ in values]),
         "an embedding of zeros": _first(lambda values: [0.0 for _ in values]),
+    },
+    "rerank": {
+        **ANY_SERVICE,
+        **_statuses(cohere_error),
+        "results missing": Transformed(_without("results")),
+        "no results": _ranking(lambda _: []),
+        "a wrong index": _first_result(index=77),
+        "a negative index": _first_result(index=-1),
+        "an index twice": _ranking(lambda results: [results[0], results[0], *results[2:]]),
+        "one result too many": _ranking(lambda results: [*results, results[0]]),
+        "a score of NaN": _first_result(relevance_score=math.nan),
+        "a score of null": _first_result(relevance_score=None),
     },
     "qdrant": {
         **ANY_SERVICE,
