@@ -132,6 +132,17 @@ def test_a_query_given_as_a_vector_finds_what_its_text_finds() -> None:
     assert found(answer("search.200-query-vector.json"))[0][0] == found(answer("search.json"))[0][0]
 
 
+def test_the_explained_event_is_reranked_and_has_all_additions() -> None:
+    body = answer("search.200-explained.json").json
+    assert (body["execution"]["rerank"]["status"], body["execution"]["rerank"]["candidates"]) == ("applied", 5)
+    assert body["explain"]["random_scores"]["sample_size"] > 10
+    for result in body["results"]:
+        assert {"scores", "highlight", "neighbours", "explain"} <= set(result)
+        sentence = result["highlight"]["sentence"]
+        assert result["text"][sentence["start"] : sentence["end"]] == sentence["text"]
+        assert result["explain"]["confidence"]["percentile"] > 50
+
+
 @pytest.mark.parametrize("name", ["search.200.json", "search.200-filtered.json", "search.200-no-match.json"])
 def test_a_search_finds_what_the_use_case_finds(name: str) -> None:
     asked = SearchQuery.parse(json.loads(committed_event(name)["body"]))
