@@ -54,6 +54,10 @@ audit-demo: $(VENV)/.dev ## Audit the sample handbook with one fault of each kin
 diff-demo: $(VENV)/.dev ## Compare the sample handbook embedded by two models, with the sample suite (REPORT=diff.html)
 	@$(RUN) checks.diff_demo $(if $(REPORT),--report $(REPORT))
 
+.PHONY: why-demo
+why-demo: $(VENV)/.dev ## Plant five faults in the sample handbook and print why each question is lost
+	@$(RUN) checks.why_demo
+
 .PHONY: walk
 walk: $(VENV)/.dev ## Trace one warm search and one validation: the files and functions they cross, in order
 	@$(RUN) tools.walk
@@ -108,6 +112,10 @@ attack: $(VENV)/.dev ## Attack it with seeded generators and print what held (SE
 .PHONY: suite-oracle
 suite-oracle: $(VENV)/.dev ## Compare our retrieval metrics with trec_eval's on 1,000 documents (about a minute)
 	@$(RUN) checks.suite_oracle
+
+.PHONY: why-oracle
+why-oracle: $(VENV)/.dev ## Plant faults in 1,000 chunks, singly and in pairs, and print which causes `why` names (EACH=10, PAIRS=3)
+	@$(RUN) checks.why_oracle --each $(or $(EACH),10) --pairs $(or $(PAIRS),3) $(if $(SEED),--seed $(SEED))
 
 ##@ Build and deploy
 

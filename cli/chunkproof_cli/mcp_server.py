@@ -12,12 +12,14 @@ from pydantic import Field, ValidationError
 from chunkproof import __version__
 from chunkproof.errors import ChunkproofError
 from chunkproof.models import CollectionInfo, RetrievalResponse, ValidationResult
-from chunkproof.retrieval.backend import Backend
+from chunkproof.retrieval.backend import Backend, LocalBackend
 from chunkproof.suite.case_runner import run_case
 from chunkproof.suite.cases import TestCase
 from chunkproof.suite.diagnosis import Diagnoser
 from chunkproof.suite.outcome import TestStatus
 from chunkproof.suite.store_evidence import collect_evidence
+from chunkproof.why.explain import Explainer, Question
+from chunkproof.why.report import WhyReport
 
 INSTRUCTIONS = (
     "Search a collection of text chunks by meaning, check that a stored chunk equals its original byte for byte, "
@@ -127,6 +129,33 @@ def build_server(backend: Backend, list_collections: Callable[[], list[str]]) ->
                 return f"{expected} is among the first {top_k} results."
             causes = Diagnoser(collect_evidence(backend)).find_causes(result)
         return "\n".join(f"{cause.cause.value}: {cause.message}" for cause in causes)
+
+    if isinstance(backend, LocalBackend):
+        explainer = Explainer(backend.services, backend.new_deadline)
+
+        @server.tool(annotations=read_only)
+        def why(
+            query: Annotated[str, Field(description="The question that should find the chunk.")],
+            expected: Annotated[str, Field(description="Id of the chunk or document, its URL, or a text that it has.")],
+            *,
+            top_k: Annotated[int, Field(description="Among how many results it should be.")] = 5,
+            similarity_threshold: Annotated[float, Field(description="Least score of a result, 0 to 1.")] = 0.0,
+            filters: Filters = None,
+            collection: Collection = None,
+        ) -> WhyReport:
+            """Find the smallest change that brings an expected chunk into the results, with all that was tried.
+
+            The search is repeated without each filter, without the threshold, without the index, with the chunk's text
+            embedded anew and with near-duplicates collapsed, one by one and in pairs. Nothing is written.
+            """
+            request = {
+                "query_text": query,
+                "top_k": top_k,
+                "similarity_threshold": similarity_threshold,
+                "filters": filters or {},
+            }
+            with _tool_errors():
+                return explainer.explain(Question(_in_collection(request, collection), expected)).report
 
     return server
 

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from chunkproof.suite.outcome import TestStatus
     from chunkproof.suite.report import SuiteReport, TestSuiteResult
     from chunkproof.suite.validation_report import ValidationReport
+    from chunkproof.why.report import WhyReport
 
 __all__ = [
     "CONTRACT_VERSION",
@@ -91,6 +92,7 @@ __all__ = [
     "ValidationResult",
     "VectorStoreTimeoutError",
     "VectorStoreUnavailableError",
+    "WhyReport",
     "__version__",
     "connect",
 ]
@@ -109,6 +111,7 @@ _ELSEWHERE = {
     "TestStatus": "suite.outcome",
     "TestSuiteResult": "suite.report",
     "ValidationReport": "suite.validation_report",
+    "WhyReport": "why.report",
 }
 
 

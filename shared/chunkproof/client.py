@@ -16,6 +16,7 @@ from chunkproof.audit.manifest_files import open_manifest
 from chunkproof.audit.prepare import prepare
 from chunkproof.audit.report import AuditReport
 from chunkproof.audit.run import Audit, Plan
+from chunkproof.audit.snapshot import Snapshot
 from chunkproof.clients.ports import Embedder
 from chunkproof.clients.secrets import check_key
 from chunkproof.embedder_config import is_provider
@@ -31,6 +32,8 @@ from chunkproof.suite.report import SuiteReport
 from chunkproof.suite.run import SERVER_JOBS, RunPlan, run_suite
 from chunkproof.suite.store_evidence import collect_evidence
 from chunkproof.urls import is_http_url
+from chunkproof.why.explain import Question, explain
+from chunkproof.why.report import WhyReport
 
 FilePath = str | PathLike[str]
 AnySuite = FilePath | Suite | Mapping[str, Any] | Iterable[TestCase | Mapping[str, Any]]
@@ -216,6 +219,25 @@ class Chunkproof:
             audit.check()
             prepared = prepare(lines, name, Path(folder))
             return audit.run(prepared, audit.start(prepared), name)
+
+    def why(
+        self,
+        query: str,
+        expect: str,
+        *,
+        snapshot: FilePath | None = None,
+        collection: str | None = None,
+        **fields: Any,
+    ) -> WhyReport:
+        """Find out why a search does not return what is expected, and the smallest change that brings it back.
+
+        `expect` is a chunk, point or document id, a URL, or a text that a chunk has. `snapshot` is a file of
+        `chunkproof snapshot` from before. `fields` are those of `POST /search`: `top_k`, `filters`, `threshold` and
+        others. Nothing is written.
+        """
+        before = Snapshot(Path(snapshot)) if snapshot is not None else None
+        question = Question(self._in_collection({"query_text": query, **fields}, collection), expect, before)
+        return explain(question, services=self._services, new_deadline=self._backend.new_deadline).report
 
     async def asearch(self, query: str | Sequence[float] | SearchQuery, **fields: Any) -> RetrievalResponse:
         """Search in a thread, with the arguments of `search`."""

@@ -61,7 +61,7 @@ def call(
 def test_a_client_lists_the_tools_with_descriptions_an_agent_can_use(host: Host) -> None:
     tools = {tool.name: tool for tool in over_stdio(host, lambda client: client.list_tools()).tools}
     assert set(tools) == {
-        "search", "validate_chunk", "describe_collection", "list_collections", "explain_missing_chunk",
+        "search", "validate_chunk", "describe_collection", "list_collections", "explain_missing_chunk", "why",
     }  # fmt: skip
     for tool in tools.values():
         assert tool.description
@@ -92,6 +92,12 @@ def test_a_chunk_is_validated_and_a_wrong_original_named(host: Host) -> None:
 def test_why_a_chunk_is_not_found_is_explained(host: Host) -> None:
     found = call(host, "explain_missing_chunk", query="How do I take a backup?", expected="no-such-chunk")
     assert found.content[0].text.startswith("not in collection: ")
+    chunk = call(host, "search", query="How do I take a backup?").structured_content["results"][0]["metadata"][
+        "chunk_id"
+    ]
+    lost = call(host, "why", query="How do I take a backup?", expected=chunk, similarity_threshold=0.99)
+    assert lost.structured_content["verdict"]["causes"] == ["below threshold"]
+    assert lost.structured_content["verdict"]["rank"] == 1
 
 
 @pytest.mark.parametrize(

@@ -92,8 +92,8 @@ def rewrite(**changes: Any) -> Plant:
     return plant
 
 
-def with_vector(values: tuple[float, ...]) -> Plant:
-    return lambda store, collection: put(store, collection, replace(point(1, PUMPS), vector=values))
+def with_vector(values: tuple[float, ...], **payload: Any) -> Plant:
+    return lambda store, collection: put(store, collection, replace(point(1, PUMPS, **payload), vector=values))
 
 
 def delete(store: QdrantStore, collection: str) -> None:
@@ -124,7 +124,7 @@ CASES: dict[Cause, tuple[Plant | None, dict[str, Any]]] = {
     Cause.BELOW_THRESHOLD: (None, {"similarity_threshold": 0.95}),
     Cause.TEXT_CHANGED: (rewrite(text=NEW), {}),
     Cause.STALE_VECTOR: (with_vector(vector(NEW)), {}),
-    Cause.OTHER_MODEL: (with_vector(tuple(unrelated(Words.dimension))), {}),
+    Cause.OTHER_MODEL: (with_vector(tuple(unrelated(Words.dimension)), embedding_model="letters"), {}),
     Cause.DELETED: (delete, {}),
     Cause.SPLIT_DIFFERENTLY: (split, {}),
     Cause.ID_CHANGED: (move, {}),

@@ -49,6 +49,7 @@ from chunkproof_cli.retrievers.options import (
     open_choice,
     retriever_options,
 )
+from chunkproof_cli.suites.blame import add_blame
 from chunkproof_cli.suites.compare import Tolerance, check_baseline, compare
 from chunkproof_cli.suites.compare_command import comparison_options, pop_comparison, run_comparison
 from chunkproof_cli.suites.diagnose import make_diagnoser
@@ -65,6 +66,8 @@ HERE_ONLY = {
     "repeat": "--repeat",
     "exact": "--exact",
     "jobs": "--jobs",
+    "blame": "--blame",
+    "snapshot": "--snapshot",
     "retrievers": "--retriever",
     "mappings": "--retriever-map",
 }
@@ -77,6 +80,7 @@ Examples:
   chunkproof suite run suite.yaml --failing report.json
   chunkproof suite run suite.yaml --baseline main.json -o report.md
   chunkproof suite run suite.yaml --baseline main.json --tolerate 2
+  chunkproof suite run suite.yaml --baseline main.json --blame --snapshot before.snapshot -o report.md
   chunkproof suite run suite.yaml --limit SC-001=250 --limit SC-004=90
   chunkproof suite run beir/scifact --collection scifact --exact
   chunkproof suite run topics.txt --qrels qrels.txt -k 100
@@ -136,6 +140,17 @@ class LimitType(click.ParamType[tuple[str, float]]):
     help="Compare with this report: exit 1 if a case newly fails; what failed there already does not count.",
 )
 @tolerate_option
+@click.option(
+    "--blame",
+    is_flag=True,
+    help="With --baseline: for each newly failing case, find the smallest change that brings its chunk back.",
+)
+@click.option(
+    "--snapshot",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    metavar="FILE",
+    help="With --blame: a snapshot from before (chunkproof snapshot), so that former texts and vectors are tried.",
+)
 @click.option(
     "--repeat",
     type=click.IntRange(1),
@@ -207,7 +222,7 @@ def run(
     check_outputs(outputs, FORMATS)
     if ignore_latency and judge_latency:
         raise click.UsageError("--ignore-latency and --judge-latency contradict each other: give one of them.")
-    _check_baseline_options(how, baseline, tolerate)
+    _check_baseline_options({**how, "api": given.api}, baseline, tolerate)
     if stack:
         _check_cloud_options(how, given)
     earlier = load_report(baseline) if baseline else None
@@ -232,6 +247,8 @@ def run(
             report = report.without_latency()
         if baseline and earlier:
             report = compare(report, earlier, baseline, tolerate or 0)
+        if how["blame"]:
+            report = add_blame(report, given, how["snapshot"])
         write_reports(report, outputs)
     if given.json:
         print_json(report)
@@ -284,6 +301,14 @@ def _run_here(
 
 
 def _check_baseline_options(how: dict[str, Any], baseline: Path | None, tolerate: Tolerance | None) -> None:
+    if how["blame"] and baseline is None:
+        raise click.UsageError("--blame needs --baseline: without one, nothing is newly lost.")
+    if how["blame"] and how["api"]:
+        raise click.UsageError("--blame needs the store itself: set QDRANT_URL instead of --api.")
+    if how["blame"] and how["retrievers"]:
+        raise click.UsageError("--blame repeats searches of the collection; it cannot repeat those of a --retriever.")
+    if how["snapshot"] and not how["blame"]:
+        raise click.UsageError("--snapshot is what --blame compares with: give both.")
     if tolerate is not None and baseline is None and len(how["retrievers"]) < 2:
         raise click.UsageError("--tolerate needs --baseline: without one, there is nothing to be worse than.")
     if baseline and len(how["retrievers"]) > 1:

@@ -54,6 +54,8 @@ def _facts(report: WhyReport) -> Iterator[tuple[str, str]]:
         yield "Cost", verdict.cost
     if verdict.command:
         yield "Command", verdict.command
+    if verdict.then:
+        yield "Then", verdict.then
 
 
 def render_text(report: WhyReport) -> str:

@@ -4,13 +4,12 @@ import json
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from glob import escape
 
 from chunkproof.errors import ChunkproofError
 from chunkproof.suite.case_runner import call_backend
 from chunkproof.suite.evidence import Evidence, Ranking
 from chunkproof.suite.judge import SHOWN_IDS, find_low_scores
-from chunkproof.suite.outcome import CaseTiming, Diagnosis, RetrievedChunk, TestCaseResult, TestStatus
+from chunkproof.suite.outcome import CaseTiming, Diagnosis, RetrievedChunk, TestCaseResult, TestStatus, find_returned
 from chunkproof.why.report import Cause
 
 # Each costs a few searches; with more failures than this, all of them probably have the same cause.
@@ -68,27 +67,25 @@ class _CaseDiagnosis:
         if case.expect_no_results and self._results:
             yield self._diagnose_unwanted(self._results[0])
             return
-        missing = [key for key in case.expected_doc_ids if not self._find_returned(key)]
+        missing = [key for key in case.expected_doc_ids if not find_returned(case, key)]
         if len(missing) == len(case.expected_doc_ids) or case.expect == "all":
             yield from map(self._diagnose_missing, missing[:SHOWN_IDS])
             if (more := len(missing) - SHOWN_IDS) > 0:
                 yield _not_diagnosed(f"{more} more expected ids are missing, and only {SHOWN_IDS} were looked into")
-        returned = [found for key in case.expected_doc_ids if (found := self._find_returned(key))]
+        returned = [found for key in case.expected_doc_ids if (found := find_returned(case, key))]
         yield from map(self._diagnose_low_score, find_low_scores(case, returned, self._results))
         if not missing:
             yield from self._diagnose_keywords()
         if case.timing and case.max_latency_ms and case.timing.latency_ms > case.max_latency_ms:
             yield self._diagnose_slow(case.timing)
 
-    def _find_returned(self, key: str) -> RetrievedChunk | None:
-        found = (
-            r for r in self._results if key in (r.chunk_id, _as_text(r.document_id), _as_text(r.url), r.stands_for)
-        )
-        return next(found, None)
-
     def _diagnose_missing(self, key: str) -> Diagnosis:
         """Return the first cause that holds; the most fundamental ones are tried first."""
         case, evidence = self._case, self._evidence
+        if not self._diagnoser.retriever and (explained := evidence.explain(key, case, self._diagnoser.where)):
+            verdict = explained.verdict
+            cause = verdict.causes[0] if verdict.causes else Cause.UNEXPLAINED
+            return _diagnosis(cause, key, verdict.line.removeprefix("Lost: "), verdict.command)
         chunks = evidence.chunks(key, case)
         if not chunks:
             message = f"{key} is not in {self._collection}: no chunk, document or URL has this id"
@@ -103,13 +100,9 @@ class _CaseDiagnosis:
             return self._diagnose_missed_by_retriever(key)
         found = self._exact_ranking().of(key)
         if found is not None and found.rank <= case.top_k:
-            how = "an exact search finds" if evidence.sees_store else "a deeper search finds"
-            message = f"{key} was missed by the index: {how} it at rank {found.rank} ({found.similarity_score:.3f})"
-            # Only the store itself can be searched exactly.
-            more = (
-                self._exact_run_command() if evidence.sees_store else self._search_command(self._exact_ranking().depth)
-            )
-            return _diagnosis(Cause.MISSED_BY_INDEX, key, message, more)
+            place = f"a deeper search finds it at rank {found.rank} ({found.similarity_score:.3f})"
+            more = self._search_command(self._exact_ranking().depth)
+            return _diagnosis(Cause.MISSED_BY_INDEX, key, f"{key} was missed by the index: {place}", more)
         place = self._describe_place(key)
         return self._diagnose_damage(key, place) or _diagnosis(
             Cause.BEYOND_TOP_K,
@@ -232,10 +225,6 @@ class _CaseDiagnosis:
         ]
         return self._command("search", " ".join([f"-k {depth}", *given]), self._case.query_text)
 
-    def _exact_run_command(self) -> str:
-        options = f"--exact --filter {shlex.quote(escape(self._case.name))}"
-        return self._command("suite run", options, self._diagnoser.source)
-
     def _command(self, name: str, options: str = "", argument: str | None = None) -> str:
         """Return the command, quoted for a shell."""
         at = f"--collection {shlex.quote(self._case.collection_name)}" if self._case.collection_name else ""
@@ -245,7 +234,7 @@ class _CaseDiagnosis:
         return " ".join(part for part in parts if part)
 
 
-def _diagnosis(cause: Cause, subject: str | None, message: str, command: str) -> Diagnosis:
+def _diagnosis(cause: Cause, subject: str | None, message: str, command: str | None) -> Diagnosis:
     return Diagnosis(cause=cause, subject=subject, message=message, command=command)
 
 
@@ -255,7 +244,3 @@ def _with_causes(result: TestCaseResult, causes: Sequence[Diagnosis]) -> TestCas
 
 def _not_diagnosed(reason: str, error_code: str | None = None) -> Diagnosis:
     return Diagnosis(cause=Cause.NOT_LOOKED_INTO, message=f"Not looked into: {reason}", error_code=error_code)
-
-
-def _as_text(value: object) -> str | None:
-    return None if value is None else str(value)

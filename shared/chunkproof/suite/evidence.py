@@ -15,6 +15,7 @@ from chunkproof.retrieval.backend import Backend
 from chunkproof.retrieval.vectors import SIMILAR
 from chunkproof.suite.cases import TestCase
 from chunkproof.why.ids import ID_FIELDS, ids_of
+from chunkproof.why.report import WhyReport
 
 # Of a document with more chunks, only the first ones are examined.
 MAX_CHUNKS = 20
@@ -98,6 +99,10 @@ class Evidence(Protocol):
         """Repeat the case's search, deeper; `exact` bypasses the index where that is possible."""
         ...
 
+    def explain(self, key: str, case: TestCase, where: str) -> WhyReport | None:
+        """Return what would bring a missing chunk back; None where only the store itself could show it."""
+        ...
+
 
 class ApiEvidence:
     """Evidence from the routes that every caller has."""
@@ -163,6 +168,10 @@ class ApiEvidence:
             except (InvalidParameterError, ResponseTooLargeError):
                 continue
         return Ranking(self._backend.search({**case.request(), "top_k": DEPTHS[-1]}).results, DEPTHS[-1])
+
+    def explain(self, _key: str, _case: TestCase, _where: str) -> WhyReport | None:
+        """Return None: a stack does not return vectors."""
+        return None
 
     def _validate(self, chunk: str, case: TestCase) -> ValidationResult:
         return self._backend.validate({"chunk_id": chunk, **_where(case)})

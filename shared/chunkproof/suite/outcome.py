@@ -150,3 +150,12 @@ class TestCaseResult(TestCase):
         """Whether one of the first five results is expected."""
         expected = set(self.expected_doc_ids)
         return any(chunk.stands_for in expected for chunk in (self.actual_results or ())[:5])
+
+
+def find_returned(case: TestCaseResult, key: str) -> RetrievedChunk | None:
+    """Return the first result that has this id, as a chunk, a document or a URL."""
+    for result in case.actual_results or ():
+        ids = (result.document_id, result.url)
+        if key in (result.chunk_id, result.stands_for, *(str(one) for one in ids if one is not None)):
+            return result
+    return None

@@ -13,6 +13,7 @@ from chunkproof.errors import InvalidParameterError
 from chunkproof.models import Model
 from chunkproof.models.base import BrokenRules, Count, Items, Milliseconds, check_shown, require_all
 from chunkproof.retrieval.repeated import RepeatedResults, count_repeated
+from chunkproof.suite.blame import Blame
 from chunkproof.suite.cases import Suite
 from chunkproof.suite.comparison import Comparison
 from chunkproof.suite.criteria import Criterion
@@ -131,6 +132,7 @@ class SuiteReport(Model):
     repeated: RepeatedResults | None = Field(None, description="Results that repeat the text of a better one")
     runs: int = 1
     comparison: Comparison | None = Field(None, description="With the baseline, where one was given")
+    blame: Blame | None = Field(None, description="With --blame: what brings the newly lost questions back")
 
     @classmethod
     def model_validate_json(cls, json_data: str | bytes | bytearray, **options: Any) -> Self:

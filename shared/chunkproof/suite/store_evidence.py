@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from chunkproof.clients.ports import Point
 from chunkproof.errors import AmbiguousIdError, ChunkNotFoundError, CorruptChunkError, IndexRequiredError
@@ -20,6 +20,10 @@ from chunkproof.retrieval.vectors import cosine_with_text
 from chunkproof.suite.cases import TestCase
 from chunkproof.suite.evidence import MAX_CHUNKS, ApiEvidence, Evidence, Ranking, VectorFit
 from chunkproof.why.ids import ID_FIELDS, stored_forms
+from chunkproof.why.report import WhyReport
+
+if TYPE_CHECKING:
+    from chunkproof.why.explain import Explainer
 
 # How many chunks the usual cosine of a collection is the median of.
 COMPARED_CHUNKS = 8
@@ -36,6 +40,7 @@ class StoreEvidence(ApiEvidence):
         self._deadline = backend.new_deadline
         self._found: dict[tuple[str, str], tuple[Point, ...]] = {}
         self._usual: dict[str, dict[str, float]] = {}
+        self._explainer: Explainer | None = None
 
     def chunks(self, key: str, case: TestCase) -> Sequence[str]:
         """Look up the point id or payload id, else the document or URL."""
@@ -73,6 +78,14 @@ class StoreEvidence(ApiEvidence):
         query = SearchQuery.parse({**case.request(), "top_k": limits.max_top_k}, limits)
         found = search(query, services=self._services, deadline=self._deadline(), exact=exact)
         return Ranking(found.results, limits.max_top_k)
+
+    def explain(self, key: str, case: TestCase, where: str) -> WhyReport | None:
+        """Try changes until one brings the chunk back."""
+        from chunkproof.why.explain import Explainer, Question  # only a failed case needs it
+
+        if self._explainer is None:
+            self._explainer = Explainer(self._services, self._deadline)
+        return self._explainer.explain(Question(case.request(), key, where=where)).report
 
     def _points(self, key: str, case: TestCase) -> tuple[Point, ...]:
         collection = self._services.resolve_collection(case.collection_name)

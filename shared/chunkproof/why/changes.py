@@ -8,7 +8,7 @@ from typing import Any
 from chunkproof.clients.ports import PointId
 from chunkproof.models.filters import AnyOf, Between, Condition, Either
 from chunkproof.models.json import display_name
-from chunkproof.retrieval.payload import flatten
+from chunkproof.retrieval.payload import PayloadMap, flatten
 from chunkproof.why.fit import Fit
 from chunkproof.why.replay import Replay
 from chunkproof.why.report import Cause
@@ -43,8 +43,8 @@ def list_changes(
 ) -> list[Change]:
     """List every change that applies, in the order of preference."""
     return [
-        *_put_back(target),
-        *_restore_text(target),
+        *_put_back(target, replay),
+        *_restore_text(target, replay),
         *_change_model(replay),
         *_embed_anew(target, fits, replay, is_foreign=is_foreign),
         *_make_readable(target),
@@ -62,35 +62,45 @@ def raise_top_k() -> Change:
     return Change("with a larger top_k", Cause.BEYOND_TOP_K, lambda s: replace(s, top_k=ANY_DEPTH))
 
 
-def _put_back(target: Target) -> Iterator[Change]:
+def _put_back(target: Target, replay: Replay) -> Iterator[Change]:
     gone = [chunk for chunk in target.chunks if chunk.point is None]
     if not gone:
         return
     apply: Callable[[Scenario], Scenario] = lambda s: replace(s, put_back=True)  # noqa: E731
     chunk = next((one for one in gone if one.parts), None) or next((one for one in gone if one.twin), None) or gone[0]
     if chunk.parts:
-        yield Change("with its text in one chunk, as before", Cause.SPLIT_DIFFERENTLY, apply, describe_parts(chunk))
+        yield Change(
+            "with its text in one chunk, as before",
+            Cause.SPLIT_DIFFERENTLY,
+            apply,
+            describe_parts(chunk, replay.context.payloads),
+        )
     elif chunk.twin is not None:
-        yield Change("under its former id", Cause.ID_CHANGED, apply)
+        yield Change("with it under its former id", Cause.ID_CHANGED, apply)
     elif chunk.former is not None:
-        yield Change("put back from the snapshot", Cause.DELETED, apply)
+        yield Change("with it put back from the snapshot", Cause.DELETED, apply)
     else:
         yield Change("if it were stored", Cause.NOT_IN_COLLECTION, apply)
 
 
-def describe_parts(chunk: TargetChunk) -> str:
+def describe_parts(chunk: TargetChunk, payloads: PayloadMap) -> str:
     """Name the chunks that hold a former text now."""
-    names = ", ".join(str(part.id) for part in chunk.parts[:3]) + (", …" if len(chunk.parts) > 3 else "")
+    names = ", ".join(payloads.id_of(part) for part in chunk.parts[:3]) + (", …" if len(chunk.parts) > 3 else "")
     return f"its text is in {names} now"
 
 
-def _restore_text(target: Target) -> Iterator[Change]:
+def _restore_text(target: Target, replay: Replay) -> Iterator[Change]:
     changed = [chunk for chunk in target.chunks if chunk.has_changed_text and chunk.former_text is not None]
     if not changed:
         return
     apply: Callable[[Scenario], Scenario] = lambda s: replace(s, former_text=True)  # noqa: E731
     if parted := next((chunk for chunk in changed if chunk.is_split), None):
-        yield Change("with its text in one chunk, as before", Cause.SPLIT_DIFFERENTLY, apply, describe_parts(parted))
+        yield Change(
+            "with its text in one chunk, as before",
+            Cause.SPLIT_DIFFERENTLY,
+            apply,
+            describe_parts(parted, replay.context.payloads),
+        )
     else:
         yield Change("with its former text", Cause.TEXT_CHANGED, apply)
 

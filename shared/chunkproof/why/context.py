@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from typing import Any, TypeVar
 
 from chunkproof.clients.ports import (
     DenseLeg,
@@ -22,6 +23,8 @@ from chunkproof.retrieval.pages import read_page
 from chunkproof.retrieval.payload import PayloadMap
 from chunkproof.retrieval.services import Services
 
+Made = TypeVar("Made")
+
 
 class Context:
     """A collection as `why` reads it. Nothing is ever written to it."""
@@ -32,6 +35,14 @@ class Context:
         self.new_deadline = new_deadline
         self.store = services.store
         self._embedded: dict[tuple[str, InputType, str], Vector | None] = {}
+        self._remembered: dict[str, Any] = {}
+
+    def remember(self, name: str, make: Callable[[], Made]) -> Made:
+        """Return what was made under this name before, else make it."""
+        if name not in self._remembered:
+            self._remembered[name] = make()
+        made: Made = self._remembered[name]
+        return made
 
     @cached_property
     def config(self) -> VectorConfig:

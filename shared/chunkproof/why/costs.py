@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Sequence
 from typing import Any
+from urllib.parse import quote
 
 from chunkproof.deadline import Stopwatch
 from chunkproof.models import SearchQuery
@@ -13,6 +14,11 @@ from chunkproof.why.report import Cause
 from chunkproof.why.scenario import Outcome
 from chunkproof.why.wording import Commands
 
+# What is put right by writing the chunk again.
+OF_A_CHUNK = frozenset(
+    (Cause.STALE_VECTOR, Cause.OTHER_MODEL, Cause.TEXT_CHANGED, Cause.DELETED, Cause.SPLIT_DIFFERENTLY)
+)
+WRITTEN = OF_A_CHUNK | {Cause.FIELD_RENAMED, Cause.VALUE_CHANGED, Cause.DUPLICATES}
 # What the search itself is changed for; the others change what is stored.
 OF_THE_SEARCH = frozenset((Cause.FILTERED_OUT, Cause.BELOW_THRESHOLD, Cause.BEYOND_TOP_K))
 
@@ -71,24 +77,45 @@ class Costs:
             times.append(watch.ms())
         return f"a better index takes more memory; an exact search took {times[1]:.1f} ms instead of {times[0]:.1f}"
 
-    def command(self, changes: Sequence[Change], outcome: Outcome, question: Any) -> str:
-        """Return the command that makes the changes, or that shows their effect where the pipeline must make them."""
+    def command(self, changes: Sequence[Change], outcome: Outcome, question: Any) -> str | None:
+        """Return the command that makes the changes, or that writes down what has to be written to the store."""
         causes = {change.undoes for change in changes}
-        if Cause.MISSED_BY_INDEX in causes:
-            body = '{"hnsw_config": {"m": 16, "ef_construct": 200}}'
-            path = f"$QDRANT_URL/collections/{self._commands.collection}"
-            return f'curl -X PATCH "{path}" -H "content-type: application/json" -d {shlex.quote(body)}'
         if causes <= OF_THE_SEARCH:
             return self._search(changes, outcome)
+        if causes == {Cause.MISSED_BY_INDEX}:
+            return self._send("PATCH", "", shlex.quote('{"hnsw_config": {"m": 16, "ef_construct": 200}}'))
+        if not causes & WRITTEN:
+            return self._commands.command("doctor")
         options = [f"--expect {shlex.quote(question.expected)}", f"-k {self._query.top_k}"]
         if self._query.similarity_threshold:
             options.append(f"--threshold {self._query.similarity_threshold:g}")
         options += self._commands.filter_options()
         if question.snapshot is not None:
             options.append(f"--snapshot {shlex.quote(str(question.snapshot.path))}")
-        why = self._commands.command("why", " ".join([*options, "--fix fix.json"]), self._query.query_text)
-        path = f"$QDRANT_URL/collections/{self._commands.collection}/points/batch?wait=true"
-        return f'{why}; curl -X POST "{path}" -H "content-type: application/json" -d @fix.json'
+        fix = f"--fix {self._fix_file}"
+        return self._commands.command("why", " ".join([*options, fix]), self._query.query_text)
+
+    def then(self, changes: Sequence[Change]) -> str | None:
+        """Return the command that sends what was written down."""
+        causes = {change.undoes for change in changes}
+        if not causes & WRITTEN or any(change.is_for_all for change in changes):
+            return None
+        if self._is_served:
+            return self._send("POST", "/points/batch?wait=true", f"@{self._fix_file}")
+        return self._commands.command("load", "", self._fix_file) if causes & OF_A_CHUNK else None
+
+    def _send(self, method: str, path: str, body: str) -> str:
+        url = f"$QDRANT_URL/collections/{quote(self._commands.collection)}{path}"
+        headers = '-H "content-type: application/json" -H "api-key: $QDRANT_API_KEY"'
+        return f'curl -X {method} "{url}" {headers} -d {body}'
+
+    @property
+    def _is_served(self) -> bool:
+        return self._replay.context.services.settings.qdrant_url is not None
+
+    @property
+    def _fix_file(self) -> str:
+        return "fix.json" if self._is_served else "fix.jsonl"
 
     def _search(self, changes: Sequence[Change], outcome: Outcome) -> str:
         given: dict[str, Any] = {}

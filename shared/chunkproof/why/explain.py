@@ -9,11 +9,13 @@ from typing import Any
 from chunkproof.audit.snapshot import Snapshot
 from chunkproof.clients.ports import Embedder, PointId
 from chunkproof.deadline import Deadline
-from chunkproof.errors import InvalidParameterError
-from chunkproof.models import RetrievalResponse, SearchQuery, SearchResult
+from chunkproof.errors import ChunkNotFoundError, CorruptChunkError, InvalidParameterError
+from chunkproof.models import ChunkValidation, RetrievalResponse, SearchQuery, SearchResult
 from chunkproof.models.filters import format_filters
+from chunkproof.models.json import display_name
 from chunkproof.retrieval.search import search
 from chunkproof.retrieval.services import Services
+from chunkproof.retrieval.validate import validate_chunk
 from chunkproof.retrieval.vectors import SIMILAR
 from chunkproof.why.changes import Change, list_changes, raise_top_k
 from chunkproof.why.context import Context
@@ -23,7 +25,7 @@ from chunkproof.why.fix import FixWriter
 from chunkproof.why.ids import ids_of
 from chunkproof.why.replay import Replay, Space, embed_query
 from chunkproof.why.report import Cause, Explanation, Row, WhyReport, WhyVerdict
-from chunkproof.why.scenario import Evaluator, Outcome, Scenario
+from chunkproof.why.scenario import Evaluator, Outcome, Scenario, name_condition
 from chunkproof.why.target import Target, find_target
 from chunkproof.why.texts import contains_passage
 from chunkproof.why.wording import Commands, describe_cause
@@ -44,30 +46,44 @@ class Question:
     on_step: Callable[[str], None] = field(default=lambda _step: None)
 
 
-def explain(question: Question, *, services: Services, new_deadline: Callable[[], Deadline]) -> Explanation:
-    """Search, and if the expected chunk is not found, find the smallest change that brings it into top_k.
+class Explainer:
+    """Explains questions of one store; what it learns about a collection serves the next question too."""
 
-    Nothing is written. Each change is tried on the store's own rankings, with the chunk put in where its score would
-    place it.
-    """
-    if not question.expected.strip():
-        raise InvalidParameterError("expected cannot be empty: name a chunk, a document, a URL or a text")
-    query = SearchQuery.parse(question.request, services.settings.limits)
-    if query.query_text is None:
-        raise InvalidParameterError("query_text is required: a vector cannot be embedded anew")
-    return _Run(question, query, services, new_deadline).explain()
+    def __init__(self, services: Services, new_deadline: Callable[[], Deadline]) -> None:
+        self._services = services
+        self._new_deadline = new_deadline
+        self._contexts: dict[str, Context] = {}
+
+    def explain(self, question: Question) -> Explanation:
+        """Search, and if the expected chunk is not found, find the smallest change that brings it into top_k.
+
+        Nothing is written. Each change is tried on the store's own rankings, with the chunk put in where its score
+        would place it.
+        """
+        if not question.expected.strip():
+            raise InvalidParameterError("expected cannot be empty: name a chunk, a document, a URL or a text")
+        query = SearchQuery.parse(question.request, self._services.settings.limits)
+        if query.query_text is None:
+            raise InvalidParameterError("query_text is required: a vector cannot be embedded anew")
+        collection = self._services.resolve_collection(query.collection)
+        if collection not in self._contexts:
+            self._contexts[collection] = Context(self._services, collection, self._new_deadline)
+        return _Run(question, query, self._contexts[collection]).explain()
+
+
+def explain(question: Question, *, services: Services, new_deadline: Callable[[], Deadline]) -> Explanation:
+    """Explain one question; an `Explainer` serves several."""
+    return Explainer(services, new_deadline).explain(question)
 
 
 class _Run:
-    def __init__(
-        self, question: Question, query: SearchQuery, services: Services, new_deadline: Callable[[], Deadline]
-    ) -> None:
+    def __init__(self, question: Question, query: SearchQuery, context: Context) -> None:
         self._question = question
         self._query = query
-        self._services = services
-        self._new_deadline = new_deadline
-        self._context = Context(services, services.resolve_collection(query.collection), new_deadline)
+        self._context = context
+        self._services, self._new_deadline = context.services, context.new_deadline
         self._notes: list[str] = []
+        self._last_score: float | None = None
 
     def explain(self) -> Explanation:
         self._step("searching")
@@ -120,10 +136,8 @@ class _Run:
     def _explain_lost(self, response: RetrievalResponse) -> Explanation:
         present, evaluator = self._present, self._evaluator
         now = evaluator.evaluate(present)
-        last = response.results[-1].similarity_score if response.results else None
-        rows = [
-            Row(change=AS_IT_IS, rank=now.rank, score=now.score, found=False, detail=now.reason or _describe_last(last))
-        ]
+        self._last_score = response.results[-1].similarity_score if response.results else None
+        rows = [Row(change=AS_IT_IS, rank=now.rank, score=now.score, found=False, detail=now.reason)]
         for change in (*self._changes, raise_top_k()):
             self._step(change.label)
             outcome = evaluator.evaluate(change.apply(present))
@@ -145,7 +159,7 @@ class _Run:
 
     @cached_property
     def _fit_check(self) -> FitCheck:
-        return FitCheck(self._context, self._context.embedder)
+        return self._context.remember("fit", lambda: FitCheck(self._context, self._context.embedder))
 
     @cached_property
     def _is_foreign(self) -> bool:
@@ -157,7 +171,7 @@ class _Run:
         """The check with the model that the collection is embedded with, where it is one of the other models."""
         if self._is_foreign:
             for other in self._question.other_models:
-                check = FitCheck(self._context, other)
+                check = self._context.remember(f"fit {other.model}", lambda: FitCheck(self._context, other))  # noqa: B023
                 if check.usual >= SIMILAR:
                     return check
         return self._fit_check
@@ -231,6 +245,8 @@ class _Run:
             for change in chosen
             if change.undoes is not None
         ]
+        if causes == (Cause.BEYOND_TOP_K,) and (damage := self._find_changed()):
+            causes, said = (Cause.TEXT_CHANGED,), [damage]
         costs = Costs(self._replay, self._query, self._commands)
         then = " and ".join(change.label for change in chosen)
         line = f"Lost: {'; '.join(said)}; {then}, it is at rank {outcome.rank} ({outcome.score or 0:.3f})"
@@ -243,19 +259,36 @@ class _Run:
             line=line,
             cost="; ".join(costs.estimate(change, outcome) for change in chosen),
             command=costs.command(chosen, outcome, self._question),
+            then=costs.then(chosen),
         )
 
+    def _find_changed(self) -> str | None:
+        """Say that a text no longer matches the hash in its payload: what it was is not known, so nothing undoes it."""
+        for chunk in self._target.chunks:
+            if chunk.point is None or chunk.former is not None:
+                continue
+            try:
+                request = ChunkValidation.parse({"chunk_id": chunk.name, "collection": self._context.collection})
+                found = validate_chunk(request, services=self._services, deadline=self._new_deadline())
+            except (InvalidParameterError, CorruptChunkError, ChunkNotFoundError):
+                continue
+            if not found.matches:
+                return f"the text of {chunk.name} no longer matches its hash: {found.mismatch_details}"
+        return None
+
     def _describe(self, change: Change) -> str | None:
-        """Say what the chunk has in the field of a dropped filter."""
+        """Say what a change of the search rests on."""
+        if change.undoes is Cause.BEYOND_TOP_K:
+            last = f"; the last result scores {self._last_score:.3f}" if self._last_score is not None else ""
+            return f"it is beyond top_k {self._query.top_k}{last}"
         if change.undoes is not Cause.FILTERED_OUT or change.field is None:
             return None
-        condition = self._present.filters[change.field]
-        stored = next((chunk for chunk in self._target.chunks if chunk.point is not None), None)
-        name = getattr(condition, "field", None)
-        if stored is None or stored.point is None or name is None:
-            return None
-        value = self._context.payloads.stated(name, stored.point.payload)
-        return f"{name} is {value if value is not None else 'not there'}"
+        name = name_condition(self._query.filters[change.field])
+        stored = next((chunk.point for chunk in self._target.chunks if chunk.point is not None), None)
+        if stored is None:
+            return name
+        value = self._context.payloads.stated(name, stored.payload)
+        return f"{name} (stored: {'nothing' if value is None else display_name(str(value))})"
 
     def _decide_unexplained(self, now: Outcome) -> WhyVerdict:
         chunk = next(iter(self._target.chunks), None)
@@ -316,10 +349,6 @@ class _Run:
 
     def _step(self, step: str) -> None:
         self._question.on_step(step)
-
-
-def _describe_last(score: float | None) -> str | None:
-    return None if score is None else f"the last result scores {score:.3f}"
 
 
 def _make_row(change: Change, outcome: Outcome) -> Row:

@@ -20,6 +20,8 @@ RELATED = 3.0
 # Cosines of unrelated directions have a standard deviation of 1/sqrt(size); six of them are no coincidence.
 NEAR = 6.0
 NEIGHBOURS = 4
+# With fewer texts to compare with, where vectors lie shows nothing.
+LEAST_SAMPLE = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,10 @@ class FitCheck:
         if former is not None and cosine(vector, former) >= SIMILAR:
             return True
         fresh = [own for _, own in self._sample]
-        if not fresh or fsum(cosine(vector, own) ** 2 for own in fresh) / len(fresh) * len(vector) >= RELATED:
+        if (
+            len(fresh) < LEAST_SAMPLE
+            or fsum(cosine(vector, own) ** 2 for own in fresh) / len(fresh) * len(vector) >= RELATED
+        ):
             return True
         return any(self._is_near(other, vector) for other in self._neighbours(point, vector))
 

@@ -61,7 +61,10 @@ class WhyVerdict(Model):
     score: float | None = Field(None, description="Its score then")
     line: str = Field(description="The verdict in one sentence")
     cost: str | None = Field(None, description="What the change costs")
-    command: str | None = Field(None, description="The command that makes the change")
+    command: str | None = Field(
+        None, description="The command that makes the change, or that writes down what has to be written for it"
+    )
+    then: str | None = Field(None, description="The command that sends what was written down to the store")
 
 
 class WhyReport(Model):

@@ -1,6 +1,6 @@
 """Find what an expectation means: chunks that are stored, that a snapshot shows were stored, or a text."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from chunkproof.audit.snapshot import Snapshot, SnapshotEntry
@@ -11,10 +11,11 @@ from chunkproof.models.json import cut_middle
 from chunkproof.retrieval.filters import map_filters
 from chunkproof.retrieval.integrity import digest
 from chunkproof.retrieval.lookup import Finder, find_point, point_id_for
+from chunkproof.retrieval.near_text import shingles
 from chunkproof.retrieval.payload import PayloadMap
 from chunkproof.why.context import Context
 from chunkproof.why.ids import DOCUMENT_FIELDS, stored_forms
-from chunkproof.why.texts import contains_passage, find_cover
+from chunkproof.why.texts import FEWEST_SHINGLES, contains_passage, find_cover
 
 # Of a document with more chunks, only the first ones are examined.
 MAX_CHUNKS = 20
@@ -22,6 +23,8 @@ NEIGHBOURS = 60
 PAGE = 500
 # A text is looked for in so many points at most, where searching for it does not find it.
 MAX_SCANNED = 100_000
+# Of a larger collection, only chunks near to a text are compared with it.
+MAX_COMPARED = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,31 +170,41 @@ def _add_former(chunk: TargetChunk, context: Context, snapshot: Snapshot | None)
 def find_pieces(chunk: TargetChunk, context: Context, snapshot: Snapshot | None) -> TargetChunk:
     """Find stored chunks that hold the former text of a chunk that is gone or has another text."""
     text = chunk.former_text
-    vector = chunk.former_vector or (context.embed(text) if text else None)
-    if vector is None:
-        return chunk
-    near = [
-        p
-        for p in context.nearest(vector, NEIGHBOURS, with_vectors=True)
-        if chunk.point is None or p.id != chunk.point.id
-    ]
-    if snapshot is not None:
-        snapshot.prefetch(str(point.id) for point in near)
-    new = [point for point in near if not _was_there(point, context, snapshot)]
     hashed = chunk.former.text_sha256 if chunk.former else digest(text or "")
-    if chunk.point is None:
+    for candidates in _list_candidates(chunk, context):
+        others = [point for point in candidates if chunk.point is None or point.id != chunk.point.id]
+        if snapshot is not None:
+            snapshot.prefetch(str(point.id) for point in others)
+        new = [point for point in others if not _was_there(point, context, snapshot)]
         twin = next((point for point in new if digest(context.text_of(point)) == hashed), None)
-        if twin is not None:
+        if chunk.point is None and twin is not None:
             return replace(chunk, twin=twin)
-    if text is None:
-        return chunk
-    others = [*new, *([chunk.point] if chunk.point is not None else [])]
-    cover = find_cover(text, [context.text_of(point) for point in others])
-    parts = tuple(others[index] for index in cover.parts)
-    # A text that was only shortened or extended has no part in another chunk.
-    if not cover.is_whole or (chunk.point is not None and not any(part.id != chunk.point.id for part in parts)):
-        return chunk
-    return replace(chunk, parts=parts)
+        pieces = [*new, *([chunk.point] if chunk.point is not None else [])]
+        cover = find_cover(text or "", [context.text_of(point) for point in pieces])
+        parts = tuple(pieces[index] for index in cover.parts)
+        # A text that was only shortened or extended has no part in another chunk.
+        if cover.is_whole and (chunk.point is None or any(part.id != chunk.point.id for part in parts)):
+            return replace(chunk, parts=parts)
+    return chunk
+
+
+def _list_candidates(chunk: TargetChunk, context: Context) -> Iterator[list[Point]]:
+    """Yield chunks that may hold a former text: the nearest ones; else those that share words with it, anywhere."""
+    text = chunk.former_text
+    vector = chunk.former_vector or (context.embed(text) if text else None)
+    if vector is not None:
+        yield context.nearest(vector, NEIGHBOURS, with_vectors=True)
+    if text is None or context.points_count > MAX_COMPARED:
+        return
+    # The nearest ones are of no use in a collection of another model.
+    wanted, start, sharing = shingles(text), None, []
+    while True:
+        page = context.scroll(PAGE, start=start)
+        sharing += [point for point in page.points if len(wanted & shingles(context.text_of(point))) >= FEWEST_SHINGLES]
+        start = page.next_id
+        if start is None:
+            break
+    yield sharing
 
 
 def _was_there(point: Point, context: Context, snapshot: Snapshot | None) -> bool:

@@ -58,12 +58,12 @@ def describe_cause(cause: Cause, name: str, collection: str, evidence: str | Non
         Cause.OTHER_MODEL: f"the vector of {shown} is another model's",
         Cause.FIELD_RENAMED: f"a field of {shown} was renamed: {evidence}",
         Cause.VALUE_CHANGED: f"a field of {shown} that the filter names has another value",
-        Cause.FILTERED_OUT: f"{shown} is stored, but a filter excludes it",
+        Cause.FILTERED_OUT: f"{shown} is stored, but the filter on {evidence or 'some fields'} excludes it",
         Cause.MISSED_BY_INDEX: f"{shown} was missed by the index",
         Cause.DUPLICATES: f"near-duplicates take the places before {shown}",
         Cause.BELOW_THRESHOLD: f"{shown} scores less than the threshold",
         Cause.BEYOND_TOP_K: f"{shown} is outranked: other chunks are nearer to the question",
     }
     sentence = sentences[cause]
-    in_sentence = cause in (Cause.SPLIT_DIFFERENTLY, Cause.FIELD_RENAMED)
+    in_sentence = cause in (Cause.SPLIT_DIFFERENTLY, Cause.FIELD_RENAMED, Cause.FILTERED_OUT)
     return sentence if in_sentence or not evidence else f"{sentence} ({evidence})"

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from chunkproof.models.json import cut_middle
+from chunkproof.suite.blame import Blame
 from chunkproof.suite.comparison import Comparison
 from chunkproof.suite.outcome import TestCaseResult
 from chunkproof.suite.report import ApproximationSummary, SuiteReport
@@ -33,6 +34,24 @@ def diagnosis_rows(report: SuiteReport) -> Iterator[Row]:
     for case in report.result.test_results:
         for found in case.diagnosis:
             yield case.name, found.cause.value, found.message, found.command or ""
+
+
+BLAME_HEAD = ("case", "expected", "cause", "what brings it back", "cost", "command")
+
+
+def blame_rows(blame: Blame) -> Iterator[Row]:
+    """List each newly lost expectation: its cause, what brings it back, what that costs and the command."""
+    for one in blame.cases:
+        causes = " and ".join(cause.value for cause in one.causes) or "none"
+        command = "; ".join(part for part in (one.command, one.then) if part)
+        yield one.name, one.expected, causes, one.line.removeprefix("Lost: "), one.cost or "", command
+    for name, reason in blame.not_blamed.items():
+        yield name, "", "not blamed", reason, "", ""
+
+
+def blame_summary(blame: Blame) -> str:
+    """Say how many questions are lost and what brings them back, and what was compared with."""
+    return f"{blame.summary}." + (f" Compared with {blame.snapshot}." if blame.snapshot else "")
 
 
 def change_rows(found: Comparison) -> Iterator[Row]:

@@ -17,7 +17,7 @@ LONGEST_VERDICT = 5_000
 
 def render_suite_markdown(report: SuiteReport) -> str:
     """Render the verdict, then the cases that did not pass, then the figures."""
-    parts = [_head(report), *_comparison(report), *_cases(report), *_diagnosis(report)]
+    parts = [_head(report), *_comparison(report), *_blame(report), *_cases(report), *_diagnosis(report)]
     parts += [_criteria(report), *_metrics(report)]
     parts.append("### Latency (ms)\n\n" + table(figures.LATENCY_HEAD, figures.latency_rows(report)))
     return join_parts(parts)
@@ -40,6 +40,14 @@ def _comparison(report: SuiteReport) -> Iterator[str]:
         changes = table(figures.CHANGE_HEAD, figures.change_rows(report.comparison))
         lines = "\n".join(f"- {escape_text(line)}" for line in figures.comparison_lines(report.comparison))
         yield f"### Compared with the baseline\n\n{changes}\n\n{lines}"
+
+
+def _blame(report: SuiteReport) -> Iterator[str]:
+    if report.blame:
+        summary = escape_text(figures.blame_summary(report.blame), LONGEST_VERDICT)
+        rows = list(figures.blame_rows(report.blame))
+        shown = f"\n\n{table_of_first(SHOWN_CASES, figures.BLAME_HEAD, rows)}" if rows else ""
+        yield f"### Blame\n\n**{summary}**{shown}"
 
 
 def _cases(report: SuiteReport) -> Iterator[str]:

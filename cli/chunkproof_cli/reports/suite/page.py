@@ -51,6 +51,10 @@ def _sections(report: SuiteReport, earlier: Sequence[SuiteReport]) -> Iterator[k
         lines = (kit.element("li", line) for line in figures.comparison_lines(report.comparison))
         changes = kit.table(figures.CHANGE_HEAD, figures.change_rows(report.comparison))
         yield kit.section("Baseline", kit.scrolling("Baseline", changes), kit.element("ul", *lines))
+    if report.blame:
+        rows = list(figures.blame_rows(report.blame))
+        shown = kit.scrolling("Blame", kit.table(figures.BLAME_HEAD, rows)) if rows else None
+        yield kit.section("Blame", kit.element("p", figures.blame_summary(report.blame)), shown)
     yield case_section(report)
     yield kit.section("Criteria", kit.scrolling("Criteria", _criteria(report)))
     if line := figures.repeated_line(report):

@@ -3,6 +3,7 @@
 from rich.text import Text
 
 from chunkproof.models.json import cut_middle
+from chunkproof.suite.blame import Blame
 from chunkproof.suite.comparison import Comparison
 from chunkproof.suite.criteria import Verdict
 from chunkproof.suite.outcome import TestCaseResult, TestStatus
@@ -45,6 +46,8 @@ def print_report(report: SuiteReport) -> None:
     )
     if report.comparison:
         _print_comparison(report.comparison)
+    if report.blame:
+        _print_blame(report.blame)
     verdict, seconds = report.verdict, report.result.execution_time_ms / 1000
     by = f" by {report.suite.retriever}" if report.suite.retriever else ""
     counts = f"{report.suite.name}{by}: {verdict.counts}, in {seconds:.1f} s"
@@ -60,6 +63,22 @@ def _print_comparison(found: Comparison) -> None:
     print_table(figures.CHANGE_HEAD, figures.change_rows(found))
     for line in figures.comparison_lines(found):
         print_line(f"  {line}")
+    print_line()
+
+
+def _print_blame(blame: Blame) -> None:
+    """Print lines instead of a table, so that a command can be copied whole."""
+    print_title("Blame")
+    rows = list(figures.blame_rows(blame))
+    for name, _, cause, line, cost, command in rows[:SHOWN_CASES]:
+        print_line(Text.assemble(safe_line(f"  {name}: "), safe_line(cause, "bold"), safe_line(f". {line}")))
+        if cost:
+            print_line(f"    Cost: {cost}")
+        if command:
+            print_line(f"    {command}", "cyan")
+    if more := and_more(len(rows), SHOWN_CASES):
+        print_line(f"  {more}")
+    print_line(figures.blame_summary(blame), "bold")
     print_line()
 
 

@@ -42,6 +42,9 @@ def render_suite_text(report: SuiteReport) -> str:
     if found := report.comparison:
         changes = [_align(row) for row in (figures.CHANGE_HEAD[:4], *(row[:4] for row in figures.change_rows(found)))]
         sections.append(_section("BASELINE", *changes, *figures.comparison_lines(found)))
+    if report.blame:
+        lines = (f"{name}: {cause}. {line}" for name, _, cause, line, _, _ in figures.blame_rows(report.blame))
+        sections.append(_section("BLAME", figures.blame_summary(report.blame), *lines))
     sections.append(_section("VERDICT", report.verdict.line, f"Exit code: {report.verdict.exit_code}"))
     return escape_controls("\n\n".join([report.validation.to_summary(), *sections])) + "\n"
 

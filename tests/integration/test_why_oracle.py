@@ -1,0 +1,38 @@
+"""A small version of `make why-oracle`: faults are planted by other code than the one that looks for them."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from chunkproof.clients.local_model import local_model
+from chunkproof.clients.qdrant.store import QdrantStore
+
+from checks.why_oracle import Oracle
+from support.why_faults import FAULTS, IMPOSSIBLE, Embedding
+
+pytestmark = pytest.mark.server
+SEED = 5
+# An index of a few points misses nothing; `test_suite_exact.py` has a poor one.
+SINGLE = [name for name in FAULTS if name != "index"]
+PAIRS = [("stale vector", "filter"), ("text changed", "threshold"), ("deleted", "duplicates"), ("other model", "split")]
+
+
+@pytest.fixture(scope="module")
+def oracle(tmp_path_factory: pytest.TempPathFactory, served_qdrant: object) -> Iterator[Oracle]:
+    """The chunks on control and calibration of robots, and their questions."""
+    from chunkproof.clients.transport import DeadlineTransport
+
+    store = QdrantStore.open_server(served_qdrant.url, DeadlineTransport())  # type: ignore[attr-defined]
+    folder = Path(tmp_path_factory.mktemp("oracle"))
+    yield Oracle(store, folder, Embedding(local_model()), size=60, seed=SEED, documents="robotics-c")
+    store.close()
+
+
+@pytest.mark.parametrize("faults", [*((name,) for name in SINGLE), *PAIRS], ids=" and ".join)
+def test_a_planted_fault_is_named_and_nothing_else(oracle: Oracle, faults: tuple[str, ...]) -> None:
+    assert frozenset(faults) not in IMPOSSIBLE
+    [world] = oracle.draw(faults, 1)
+    found = oracle.judge(world)
+    assert found is not None
+    assert set(found.named) == set(faults), found.line
