@@ -15,6 +15,7 @@ from hypothesis import settings
 
 import chunkproof
 from chunkproof.clients.qdrant.store import QdrantStore
+from chunkproof.clients.s3 import Bucket
 from chunkproof.clients.transport import DeadlineTransport
 from chunkproof.deadline import Deadline
 from chunkproof.settings import Settings
@@ -126,3 +127,22 @@ def _logs_enabled() -> None:
     logger.disabled = False
     if logger.level > logging.INFO:
         logger.setLevel(logging.INFO)
+
+
+@pytest.fixture
+def s3_bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
+    """An empty bucket in a simulated S3."""
+    from moto import mock_aws  # half a second to import: not for every test file
+
+    from chunkproof.clients import s3
+
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "testing")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    with mock_aws():
+        import boto3
+
+        s3._client.cache_clear()
+        boto3.client("s3").create_bucket(Bucket="published")
+        yield s3.Bucket("published")
+        s3._client.cache_clear()

@@ -67,6 +67,10 @@ FILES = {
             *(f"--no-emit-package={name}" for name in sorted(NOT_IN_THE_LAYER)),
         ],
     ),
+    "shared/requirements-edge.txt": (
+        "3.13",
+        ["--group", "pyproject.toml:edge", "--constraint", "tests/requirements.txt"],
+    ),
     "tests/requirements-sam.txt": ("3.11", ["--group", "pyproject.toml:sam"]),
     "tests/requirements-scan.txt": ("3.11", ["--group", "pyproject.toml:scan"]),
     "tests/requirements-site.txt": ("3.11", ["--group", "pyproject.toml:site"]),

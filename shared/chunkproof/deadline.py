@@ -22,6 +22,11 @@ class Deadline:
         self.max_response_bytes: int | None = None
         self._started = monotonic()
 
+    @property
+    def started_at(self) -> float:
+        """When the request arrived, on the clock of `time.monotonic`."""
+        return self._started
+
     def limit_responses(self, max_bytes: int) -> "Deadline":
         """Return the same deadline, for calls whose responses have at most so many bytes.
 

@@ -92,6 +92,12 @@ class Settings(BaseModel):
         "Qdrant's address. Unset on a terminal: the embedded store.",
         "an http or https URL",
     )
+    published_bucket: str | None = _setting(
+        "CHUNKPROOF_PUBLISHED_BUCKET",
+        None,
+        "Bucket of published collections, which functions search instead of a Qdrant server (`Store=edge`).",
+        "a bucket's name",
+    )
     qdrant_api_key: SecretStr | None = _setting("QDRANT_API_KEY", None, "Key for Qdrant.", "text")
     cohere_api_key: SecretStr | None = _setting(
         "COHERE_API_KEY", None, "Key for Cohere; `CO_API_KEY` is read too.", "text"

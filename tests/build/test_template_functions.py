@@ -22,6 +22,8 @@ DIGEST, OTHER_DIGEST = "3b1f" * 16, "a07c" * 16
 # Another value for every parameter but the digest.
 CHANGED = {
     "EnvironmentName": "prod",
+    "Store": "edge",
+    "EphemeralStorage": "1024",
     "QdrantUrl": "https://elsewhere.example:6333",
     "Collection": "handbook",
     "AllowedCollections": "a,b",

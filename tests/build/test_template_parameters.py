@@ -17,7 +17,6 @@ from support.template import (
     TEMPLATE,
     RefusedError,
     broken_rules,
-    parameter_values,
     references,
     refusal,
     stack,
@@ -106,15 +105,30 @@ def test_a_default_keeps_the_parameters_own_rules(name: str) -> None:
 
 
 def test_the_address_of_qdrant_is_all_that_must_be_given() -> None:
-    assert [name for name in PARAMETERS if "Default" not in PARAMETERS[name]] == ["QdrantUrl"]
-    with pytest.raises(RefusedError, match="QdrantUrl must be given"):
-        parameter_values(template(), {})
+    assert all("Default" in parameter for parameter in PARAMETERS.values())
+    assert broken_rules(QdrantUrl="") == ["QdrantUrl must be the address of your Qdrant server; Store=edge needs none"]
+
+
+def test_without_a_server_there_is_a_bucket_of_published_collections_and_a_layer_with_the_engine() -> None:
+    found = stack(Store="edge", QdrantUrl="")
+    variables = found.of_type("Lambda::Function")["SearchFunction"]["Environment"]["Variables"]
+    assert (variables["QDRANT_URL"], variables["CHUNKPROOF_PUBLISHED_BUCKET"]) == ("", "${PublishedBucket}")
+    for function in found.of_type("Lambda::Function").values():
+        assert len(function["Layers"]) == 2
+    assert "PublishedBucket" not in stack().resources
+    assert broken_rules(Store="edge", QdrantUrl="") == []
+    (both,) = broken_rules(Store="edge", QdrantUrl=QDRANT_URL)
+    assert both.startswith("With Store=edge, QdrantUrl must be empty")
+    for application in ("Audit", "Suite"):
+        (refused,) = broken_rules(Store="edge", QdrantUrl="", **{application: "true"})
+        assert refused.startswith("With Store=edge, Audit and Suite must be false")
+    (disk,) = broken_rules(SnapStart="PublishedVersions", EphemeralStorage="1024")
+    assert disk.startswith("With SnapStart, EphemeralStorage must be 512")
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("QdrantUrl", ""),
         ("QdrantUrl", "qdrant.example:6333"),
         ("QdrantUrl", "https://CHANGE-ME.cloud.qdrant.io:6333"),
         ("SecretArn", "a-name"),
@@ -333,7 +347,8 @@ def test_every_value_of_the_environment_is_text(function: str) -> None:
 
 @pytest.mark.parametrize("name", template()["Outputs"])
 def test_an_output_is_described_and_refers_to_what_exists(name: str) -> None:
-    found = stack(Audit="true", Suite="true", Canary="true")
+    without_server = name == "PublishedBucketName"
+    found = stack(Store="edge", QdrantUrl="") if without_server else stack(Audit="true", Suite="true", Canary="true")
     output = found.outputs[name]
     assert output["Description"].strip()
     assert output["Value"]

@@ -7,10 +7,13 @@ same search in this process, or CloudWatch would reject the metrics that the con
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +27,7 @@ from chunkproof.settings import Settings
 from chunkproof_cli.output import print_table, print_title, safe_text, shorten
 
 from support import emf
-from support.cloud import Host, handbook_host
+from support.cloud import EdgeHost, Host, handbook_host, published_host
 
 ROOT = Path(__file__).resolve().parents[2]
 # A container reaches this machine by this name.
@@ -89,7 +92,8 @@ def _invoke(path: Path, sam: str, template: Path, options: list[str], host: Host
         str(path),
         *options,
     ]
-    command += ["--parameter-overrides", "QdrantUrl=http://unused"]
+    store = "Store=edge" if isinstance(host, EdgeHost) else "QdrantUrl=http://unused"
+    command += ["--parameter-overrides", store]
     run = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     print(run.stderr, file=sys.stderr)
     try:
@@ -118,10 +122,10 @@ def metric_problems(log: str) -> list[str]:
 
 def in_this_process(event: dict[str, Any], host: Host) -> dict[str, Any]:
     """The same search without container and gateway."""
-    from chunkproof.runtime.container import qdrant_store
+    from chunkproof.runtime.container import published_store, qdrant_store
 
     settings = Settings.from_env(host.variables())
-    store = qdrant_store(settings)
+    store = published_store(settings) if isinstance(host, EdgeHost) else qdrant_store(settings)
     try:
         query = SearchQuery.parse(json.loads(event["body"]))
         found = search(query, services=Services(settings, store, local_model()), deadline=Deadline(60_000))
@@ -139,6 +143,21 @@ def differences(left: dict[str, Any], right: dict[str, Any]) -> list[str]:
     if any(abs(a["similarity_score"] - b["similarity_score"]) > SCORE_STEP for a, b in pairs):
         return ["other scores than in this process"]
     return []
+
+
+@contextmanager
+def _with_s3(template: Path, host: EdgeHost) -> Iterator[Path]:
+    """A copy of the built template whose functions find S3 on this machine: AWS's own address cannot be declared."""
+    named = "POWERTOOLS_SERVICE_NAME: chunkproof"
+    text = re.sub(
+        rf"( +){named}", rf"\g<0>\n\1AWS_ENDPOINT_URL_S3: {host.s3_address(HOST_NAME)}", template.read_text("utf-8")
+    )
+    copy = template.with_name("template-edge.yaml")
+    copy.write_text(text, "utf-8")
+    try:
+        yield copy
+    finally:
+        copy.unlink()
 
 
 def print_report(invocations: list[Invocation]) -> None:
@@ -174,9 +193,14 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--sam", default="sam")
     arguments.add_argument("--template", type=Path, required=True)
+    arguments.add_argument("--store", choices=("server", "edge"), default="server")
     given = arguments.parse_args()
-    with handbook_host("0.0.0.0") as host:
-        invocations = invoke_all(given.sam, given.template, host)
+    if given.store == "edge":
+        with published_host("0.0.0.0") as host, _with_s3(given.template, host) as template:
+            invocations = invoke_all(given.sam, template, host)
+    else:
+        with handbook_host("0.0.0.0") as host:
+            invocations = invoke_all(given.sam, given.template, host)
     print_report(invocations)
     failed = sum(bool(invocation.problems) for invocation in invocations)
     print(f"{len(invocations) - failed} of {len(invocations)} events answered as promised")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from chunkproof.clients.local_model import MiniLm, local_model
-from chunkproof.clients.ports import Point
+from chunkproof.clients.ports import Point, WritableStore
 from chunkproof.clients.qdrant.store import QdrantStore
 from chunkproof.clients.transport import DeadlineTransport
 from chunkproof.deadline import Deadline
@@ -54,13 +54,19 @@ def run_sandbox(listen: str = "127.0.0.1", qdrant_port: int = 0, embed_port: int
         _check_port(listen, port, option)
     with run_qdrant(listen, qdrant_port or None) as qdrant, run_embed_api(listen, embed_port) as port:
         store = QdrantStore.open_server(qdrant.url, DeadlineTransport())
-        records = [ChunkRecord.parse(chunk) for chunk in sample_chunks()]
-        Loader(store, local_model(), COLLECTION, None).load(records)
-        store.create(OTHER_MODEL, OTHER_SIZE, Deadline(LOAD_MS))
-        payload = {"text": "This vector is another model's.", "url": "https://example.com"}
-        store.upsert(OTHER_MODEL, [Point(1, payload, vector=(1.0,) * OTHER_SIZE)], "", Deadline(LOAD_MS))
+        chunks = load_samples(store)
         store.close()
-        yield Sandbox(qdrant.url, f"http://127.0.0.1:{port}", len(records))
+        yield Sandbox(qdrant.url, f"http://127.0.0.1:{port}", chunks)
+
+
+def load_samples(store: WritableStore) -> int:
+    """Load the handbook, and a collection of another model; return the number of chunks in the handbook."""
+    records = [ChunkRecord.parse(chunk) for chunk in sample_chunks()]
+    Loader(store, local_model(), COLLECTION, None).load(records)
+    store.create(OTHER_MODEL, OTHER_SIZE, Deadline(LOAD_MS))
+    payload = {"text": "This vector is another model's.", "url": "https://example.com"}
+    store.upsert(OTHER_MODEL, [Point(1, payload, vector=(1.0,) * OTHER_SIZE)], "", Deadline(LOAD_MS))
+    return len(records)
 
 
 def _check_port(listen: str, port: int, option: str) -> None:

@@ -45,6 +45,21 @@ class Bucket:
         with self._translate_errors(key):
             _client().put_object(Bucket=self.name, Key=key, Body=content)
 
+    def exists(self, key: str) -> bool:
+        """Whether there is such an object."""
+        try:
+            with self._translate_errors(key):
+                _client().head_object(Bucket=self.name, Key=key)
+        except NotFoundError:
+            return False
+        return True
+
+    def list_keys(self, prefix: str) -> list[str]:
+        """Return the keys that begin with the prefix, in order."""
+        with self._translate_errors(prefix):
+            pages = _client().get_paginator("list_objects_v2").paginate(Bucket=self.name, Prefix=prefix)
+            return [item["Key"] for page in pages for item in page.get("Contents", ())]
+
     def upload(self, key: str, file: Path) -> None:
         """Create or replace an object from a file of any size."""
         with self._translate_errors(key):

@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from pathlib import Path
+from tempfile import gettempdir
 from typing import TYPE_CHECKING, Any
 
 from chunkproof.clients.secrets import Keys, clear_secret_cache
@@ -14,12 +16,15 @@ from chunkproof.settings import Settings
 
 if TYPE_CHECKING:
     from chunkproof.clients.cohere_rerank import CohereReranker
+    from chunkproof.clients.qdrant.published_store import PublishedStore
     from chunkproof.clients.qdrant.store import QdrantStore
     from chunkproof.clients.resilience import CircuitBreaker
 
 LAMBDA_DEADLINE_MS = 2_000
 # Kept back for turning a failure into a response before Lambda stops the function.
 RESERVE_MS = 100
+# Lambda gives the start of a function 10 seconds; what is not fetched by then goes on during requests.
+INIT_WAIT_S = 8.0
 
 _overrides: list[Services] = []
 
@@ -70,7 +75,7 @@ def _build_services() -> Services:
     Keys(_read_settings()).prepare()
     circuits = {"qdrant": CircuitBreaker("qdrant")}
     # Within a region, compressing a response takes longer than transferring it.
-    store = qdrant_store(_read_settings(), circuits["qdrant"], compressed=False)
+    store = published_store(_read_settings()) or qdrant_store(_read_settings(), circuits["qdrant"], compressed=False)
     builder = EmbedderBuilder(_read_settings(), circuits)
     embedder = builder.default(_read_settings().embedder or "cohere")
     embedders = CollectionEmbedders(_read_settings().models, builder)
@@ -78,6 +83,22 @@ def _build_services() -> Services:
     circuits["rerank"] = CircuitBreaker("rerank")
     reranker = cohere_reranker(_read_settings(), circuits["rerank"])
     return Services(_read_settings(), store, embedder, circuits, embedders, reranker=reranker)
+
+
+def published_store(settings: Settings) -> "PublishedStore | None":
+    """The collections in `CHUNKPROOF_PUBLISHED_BUCKET`, if it is set; the default one is fetched at once."""
+    if settings.published_bucket is None:
+        return None
+    from chunkproof.clients.published import PublishedCollections
+    from chunkproof.clients.qdrant.published_store import PublishedStore
+    from chunkproof.clients.s3 import Bucket
+
+    if settings.qdrant_url is not None:
+        raise NotConfiguredError("QDRANT_URL and CHUNKPROOF_PUBLISHED_BUCKET are both set: set one of them")
+    published = PublishedCollections(Bucket(settings.published_bucket))
+    store = PublishedStore(published, Path(gettempdir()) / "chunkproof-published")
+    store.prepare(settings.collection, INIT_WAIT_S)
+    return store
 
 
 def qdrant_store(

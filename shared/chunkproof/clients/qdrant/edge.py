@@ -52,6 +52,8 @@ from chunkproof.models.filters import Condition
 # How the engine's messages begin when it refuses a request; any other failure is one of the folder.
 REFUSALS = ("Vector dimension error", "Not existing vector name", "Wrong input", "Bad request", "Conversion")
 
+FEATURES = Features(store="Qdrant Edge", bm25=True, text_index=True, rrf_k=True, rrf_weights=True, mmr=True)
+
 
 class EdgeStore(QdrantStore):
     """A store in a folder, with indexes. Several processes can read a collection, or one can write to it."""
@@ -89,7 +91,7 @@ class EdgeStore(QdrantStore):
 
     def features(self, deadline: Deadline) -> Features:
         """Return what the engine can do."""
-        return Features(store="Qdrant Edge", bm25=True, text_index=True, rrf_k=True, rrf_weights=True, mmr=True)
+        return FEATURES
 
     def search(self, queries: Sequence[StoreQuery], deadline: Deadline) -> list[list[Point]]:
         """Return the results of each query, best first."""

@@ -24,7 +24,7 @@ from secrets import token_hex
 from time import monotonic, sleep
 from typing import Any
 
-from chunkproof.errors import InvalidParameterError
+from chunkproof.errors import CollectionNotFoundError, InvalidParameterError
 from chunkproof.files import LockedError, lock_folder, make_private_folder, private_files, replace_file, write_file
 
 SHARDS = "shards"
@@ -45,6 +45,28 @@ MAX_RECORD_BYTES = 10_000
 def has_shards(folder: Path) -> bool:
     """Whether the data folder has an Edge store."""
     return (folder / SHARDS).is_dir()
+
+
+def shard_path(folder: Path, collection: str) -> Path:
+    """Return where the files of a collection are in a data folder."""
+    return folder / SHARDS / _folder_name(collection)
+
+
+@contextmanager
+def locked_files(folder: Path, collection: str) -> Iterator[tuple[Path, list[Path]]]:
+    """Return the folder of a collection and the files that make it up; no process can write to it meanwhile."""
+    found = ShardFolder(folder).find(collection)
+    if found is None:
+        raise CollectionNotFoundError(collection)
+    lock = CollectionLock(found)
+    try:
+        lock.acquire(exclusive=False)
+        shard = ShardCopies(found).current
+        yield found, [found / RECORD, *(path for path in shard.rglob("*") if path.is_file())]
+    except LockedError:
+        raise InvalidParameterError(f"Another process writes to collection {collection}: try again later") from None
+    finally:
+        lock.release()
 
 
 class ShardFolder:

@@ -1,0 +1,117 @@
+"""`chunkproof publish`."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from chunkproof.clients.published import Pointer, PublishedCollections, Version
+from chunkproof.clients.s3 import Bucket
+from chunkproof.errors import InvalidParameterError
+from chunkproof_cli.aws.stack import find_stack
+from chunkproof_cli.exits import FAILED
+from chunkproof_cli.options import parse_options, reject_api
+from chunkproof_cli.output import print_json, print_line, print_note, print_table, progress_bar
+from chunkproof_cli.publishing import Limits, find_misfit, listed
+
+EXAMPLES = """\b
+Examples:
+  chunkproof pull docs                                    # a copy of a server's collection on this machine
+  chunkproof publish docs --stack chunkproof-edge
+  chunkproof publish docs --stack chunkproof-edge --list
+  chunkproof publish docs --stack chunkproof-edge --rollback
+  chunkproof publish docs --stack chunkproof-edge --version 3fa9c1d2
+"""
+
+
+@click.command(epilog=EXAMPLES)
+@click.argument("collection", metavar="COLLECTION")
+@click.option("--stack", metavar="NAME", help="The deployed stack, with the parameter Store=edge.")
+@click.option("--bucket", metavar="NAME", help="The bucket of published collections, instead of a stack's.")
+@click.option("--dry-run", is_flag=True, help="Only say how large it is, and whether the functions have room for it.")
+@click.option("--list", "lists", is_flag=True, help="List the versions that were published, the latest first.")
+@click.option("--rollback", is_flag=True, help="Put the version before the current one in force again.")
+@click.option("--version", "version", metavar="HASH", help="Put this version in force; its first digits suffice.")
+@click.option(
+    "--data",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Folder of the embedded store that has the collection.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")
+@reject_api("a stack is named with --stack")
+def publish(collection: str, stack: str | None, bucket: str | None, **options: Any) -> None:
+    """Publish COLLECTION of the embedded store to the bucket that the functions of a stack search.
+
+    Functions change to a new version between two requests, within a minute, when all of it is fetched and checked.
+    Versions are never changed: rolling back moves one pointer. Exit 1 if the functions have no room for it.
+    """
+    given = parse_options(collection, options["data"], options["as_json"])
+    if (stack is None) == (bucket is None):
+        raise click.UsageError("Name where to publish: give either --stack or --bucket.")
+    if sum(bool(options[name]) for name in ("dry_run", "lists", "rollback", "version")) > 1:
+        raise click.UsageError("Give only one of --dry-run, --list, --rollback and --version.")
+    found = find_stack(stack) if stack else None
+    if found is not None and "PublishedBucketName" not in found.outputs:
+        raise InvalidParameterError(f"Stack {stack} searches a server: deploy it with Store=edge to publish to it")
+    published = PublishedCollections(Bucket(found.outputs["PublishedBucketName"] if found else str(bucket)))
+    if options["lists"]:
+        _list(published, collection, as_json=given.json)
+        return
+    if options["rollback"] or options["version"]:
+        _report(_move(published, collection, options["version"]), collection, as_json=given.json)
+        return
+    with listed(given.data, collection) as (folder, version):
+        misfit = find_misfit(version, Limits.of(found.parameters) if found else Limits())
+        print_note(f"{collection}: {version.points:,} points, {version.stored_bytes / 1e6:,.1f} MB to fetch and keep")
+        if misfit:
+            print_line(misfit, "bold red")
+            sys.exit(FAILED)
+        if options["dry_run"]:
+            _print_dry_run(version, as_json=given.json)
+            return
+        with progress_bar("Uploading", version.stored_bytes) as done:
+            pointer = published.publish(folder, version, done)
+    _report(pointer, collection, as_json=given.json)
+
+
+def _move(published: PublishedCollections, collection: str, prefix: str | None) -> Pointer:
+    pointer = published.pointer(collection)
+    if prefix is None and not pointer.earlier:
+        raise InvalidParameterError(f"Collection {collection} was published once: there is no earlier version")
+    return published.point_to(collection, published.find_version(collection, prefix or pointer.earlier[0]).digest)
+
+
+def _list(published: PublishedCollections, collection: str, *, as_json: bool) -> None:
+    pointer = published.pointer(collection)
+    versions = [(digest, published.version(digest)) for digest in (pointer.version, *pointer.earlier)]
+    if as_json:
+        rows = [{"version": digest, "points": one.points, "bytes": one.stored_bytes} for digest, one in versions]
+        print_json({"collection": collection, "published_at": pointer.published_at, "versions": rows})
+        return
+    print_table(
+        ("version", "points", "MB", ""),
+        (
+            (digest[:12], f"{one.points:,}", f"{one.stored_bytes / 1e6:,.1f}", _mark(digest, pointer))
+            for digest, one in versions
+        ),
+    )
+
+
+def _mark(digest: str, pointer: Pointer) -> str:
+    return f"in force since {pointer.published_at}" if digest == pointer.version else ""
+
+
+def _print_dry_run(version: Version, *, as_json: bool) -> None:
+    if as_json:
+        print_json({"version": version.digest, "points": version.points, "bytes": version.stored_bytes, "fits": True})
+    else:
+        print_line("The functions have room for it. Nothing was published.", "green")
+
+
+def _report(pointer: Pointer, collection: str, *, as_json: bool) -> None:
+    if as_json:
+        print_json({"collection": collection, "version": pointer.version, "published_at": pointer.published_at})
+    else:
+        print_line(f"Version {pointer.version[:12]} of {collection} is in force.", "green")

@@ -1,0 +1,266 @@
+"""Collections published to a bucket, as files that a function fetches instead of asking a server.
+
+    parts/SHA256              a piece of a file, under its own hash: never changed, and shared by versions
+    versions/SHA256.json      the files of one version of a collection, under the hash of this list
+    collections/NAME.json     the version in force: replaced in one step, and the last thing that is written
+
+A function that reads a collection therefore sees one version or another, never parts of two.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from errno import ENXIO
+from hashlib import sha256
+from pathlib import Path, PurePosixPath
+from secrets import token_hex
+from urllib.parse import quote, unquote
+
+from chunkproof.clients.job_folder import map_in_parallel
+from chunkproof.clients.s3 import Bucket
+from chunkproof.errors import CollectionNotFoundError, CorruptChunkError, InvalidParameterError, NotFoundError
+from chunkproof.files import make_private_folder
+
+FORMAT = 1
+# Large enough that requests do not count, small enough that sixteen at a time share the bandwidth.
+PART_BYTES = 8 << 20
+EARLIER_VERSIONS = 20
+# The list of files beside those that were fetched: the next version reuses what did not change.
+PARTS_FILE = ".version.json"
+COLLECTIONS, SUFFIX = "collections/", ".json"
+Progress = Callable[[int], None]
+
+
+class DamagedVersionError(CorruptChunkError):
+    """What was fetched is not what was published."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A piece of a file; what lies between pieces is empty."""
+
+    offset: int
+    length: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedFile:
+    """A file of a collection's folder."""
+
+    path: str
+    size: int
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """The files of one version of a collection."""
+
+    collection: str
+    points: int
+    files: tuple[PublishedFile, ...]
+
+    def to_json(self) -> bytes:
+        """Return the list of files, always the same bytes for the same files."""
+        return json.dumps({"format": FORMAT, **asdict(self)}, sort_keys=True, separators=(",", ":")).encode()
+
+    @property
+    def digest(self) -> str:
+        """The version's name: the hash of its list of files."""
+        return sha256(self.to_json()).hexdigest()
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes to fetch, and to keep on disk."""
+        return sum(part.length for file in self.files for part in file.parts)
+
+    @classmethod
+    def from_json(cls, content: bytes) -> "Version":
+        """Read a list of files; a path may not lead out of the folder."""
+        document = json.loads(content)
+        if document.pop("format") != FORMAT:
+            raise InvalidParameterError(
+                "The collection was published by another version of Chunkproof: update this one"
+            )
+        files = tuple(
+            PublishedFile(file["path"], file["size"], tuple(Part(**part) for part in file["parts"]))
+            for file in document.pop("files")
+        )
+        for file in files:
+            if PurePosixPath(file.path).is_absolute() or ".." in PurePosixPath(file.path).parts or "\0" in file.path:
+                raise DamagedVersionError(f"A published path leads out of its folder: {file.path!r}")
+        return cls(**document, files=files)
+
+
+@dataclass(frozen=True, slots=True)
+class Pointer:
+    """Which version of a collection is in force, and which were before, latest first."""
+
+    version: str
+    published_at: str
+    earlier: tuple[str, ...] = ()
+
+
+def list_version(folder: Path, paths: Iterable[Path], collection: str, points: int) -> Version:
+    """List these files of a folder, in parts; holes and zeros are left out."""
+    files = tuple(
+        PublishedFile(path.relative_to(folder).as_posix(), path.stat().st_size, tuple(_list_parts(path)))
+        for path in sorted(paths)
+    )
+    return Version(collection, points, files)
+
+
+def _list_parts(path: Path) -> Iterator[Part]:
+    with path.open("rb") as file:
+        for start, end in _data_ranges(file.fileno(), path.stat().st_size):
+            for offset in range(start, end, PART_BYTES):
+                data = os.pread(file.fileno(), min(PART_BYTES, end - offset), offset)
+                if data.strip(b"\0"):
+                    yield Part(offset, len(data), sha256(data).hexdigest())
+
+
+def _data_ranges(file: int, size: int) -> Iterator[tuple[int, int]]:
+    """Yield the ranges of a file that are not holes: the engine's files are large pages that are mostly empty."""
+    offset = 0
+    while offset < size:
+        try:
+            start = os.lseek(file, offset, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == ENXIO:  # only a hole is left
+                return
+            yield offset, size  # a file system without holes
+            return
+        offset = os.lseek(file, start, os.SEEK_HOLE)
+        yield start, offset
+
+
+@dataclass(frozen=True)
+class PublishedCollections:
+    """The published collections of one bucket."""
+
+    bucket: Bucket
+
+    def names(self) -> list[str]:
+        """Return the names of all collections, sorted."""
+        keys = self.bucket.list_keys(COLLECTIONS)
+        return sorted(unquote(key.removeprefix(COLLECTIONS).removesuffix(SUFFIX)) for key in keys)
+
+    def pointer(self, collection: str) -> Pointer:
+        """Return which version is in force."""
+        try:
+            document = json.loads(self.bucket.read(_pointer_key(collection)))
+        except NotFoundError:
+            raise CollectionNotFoundError(collection) from None
+        return Pointer(document["version"], document["published_at"], tuple(document["earlier"]))
+
+    def version(self, digest: str) -> Version:
+        """Return the files of a version; the list itself is checked against its hash."""
+        content = self.bucket.read(_version_key(digest))
+        if sha256(content).hexdigest() != digest:
+            raise DamagedVersionError(f"The list of files of version {digest[:12]} was changed after it was published")
+        return Version.from_json(content)
+
+    def publish(self, folder: Path, version: Version, on_bytes: Progress) -> Pointer:
+        """Upload what the bucket lacks, then put the version in force."""
+        wanted = {part.sha256: (file.path, part) for file in version.files for part in file.parts}
+
+        def upload(item: tuple[str, Part]) -> int:
+            path, part = item
+            key = _part_key(part.sha256)
+            if not self.bucket.exists(key):
+                with (folder / path).open("rb") as file:
+                    data = os.pread(file.fileno(), part.length, part.offset)
+                if sha256(data).hexdigest() != part.sha256:
+                    raise InvalidParameterError(f"{path} was changed while it was published: publish it again")
+                self.bucket.write(key, data)
+            return part.length
+
+        for length in map_in_parallel(upload, wanted.values()):
+            on_bytes(length)
+        self.bucket.write(_version_key(version.digest), version.to_json())
+        return self.point_to(version.collection, version.digest)
+
+    def point_to(self, collection: str, digest: str) -> Pointer:
+        """Put a version in force: one object, replaced in one step."""
+        try:
+            before: Pointer | None = self.pointer(collection)
+        except CollectionNotFoundError:
+            before = None
+        past = () if before is None else (before.version, *before.earlier)
+        earlier = tuple(one for one in dict.fromkeys(past) if one != digest)[:EARLIER_VERSIONS]
+        pointer = Pointer(digest, datetime.now(UTC).isoformat(timespec="seconds"), earlier)
+        self.bucket.write(_pointer_key(collection), json.dumps(asdict(pointer)).encode())
+        return pointer
+
+    def find_version(self, collection: str, prefix: str) -> Version:
+        """Return the version whose hash begins with this, among those that are or were in force."""
+        pointer = self.pointer(collection)
+        found = [one for one in (pointer.version, *pointer.earlier) if one.startswith(prefix)]
+        if len(found) != 1:
+            known = ", ".join(one[:12] for one in (pointer.version, *pointer.earlier))
+            raise InvalidParameterError(f"{prefix} is not one version of {collection}: they are {known}")
+        return self.version(found[0])
+
+    def fetch(self, version: Version, target: Path, reuse: Path | None = None) -> None:
+        """Fetch a version into a folder that appears when all of it is there and checked.
+
+        Parts that another version already has on this machine, in `reuse`, are copied instead of fetched.
+        """
+        make_private_folder(target.parent)
+        partial = target.with_name(f".{token_hex(8)}.part")
+        try:
+            for file in version.files:
+                path = partial / file.path
+                make_private_folder(path.parent)
+                path.touch(mode=0o600)
+                os.truncate(path, file.size)
+            present = _index_parts(reuse) if reuse is not None else {}
+            work = [(partial / file.path, part) for file in version.files for part in file.parts]
+            for _ in map_in_parallel(lambda item: self._write_part(*item, present), work):
+                pass
+            (partial / PARTS_FILE).write_bytes(version.to_json())
+            partial.replace(target)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+
+    def _write_part(self, path: Path, part: Part, present: dict[str, tuple[Path, Part]]) -> None:
+        data = _read_local(present, part) or self.bucket.read(_part_key(part.sha256))
+        if len(data) != part.length or sha256(data).hexdigest() != part.sha256:
+            raise DamagedVersionError(f"A part of {path.name} is not what was published: publish the collection again")
+        with path.open("r+b") as file:
+            os.pwrite(file.fileno(), data, part.offset)
+
+
+def _index_parts(folder: Path) -> dict[str, tuple[Path, Part]]:
+    """Return where each part of a fetched version is on this machine."""
+    try:
+        version = Version.from_json((folder / PARTS_FILE).read_bytes())
+    except (OSError, ValueError, LookupError):
+        return {}
+    return {part.sha256: (folder / file.path, part) for file in version.files for part in file.parts}
+
+
+def _read_local(present: dict[str, tuple[Path, Part]], part: Part) -> bytes | None:
+    """Return a part from this machine; None if it is not here, or was changed since it was fetched."""
+    if part.sha256 not in present:
+        return None
+    path, known = present[part.sha256]
+    with path.open("rb") as file:
+        data = os.pread(file.fileno(), known.length, known.offset)
+    return data if sha256(data).hexdigest() == part.sha256 else None
+
+
+def _part_key(digest: str) -> str:
+    return f"parts/{digest}"
+
+
+def _version_key(digest: str) -> str:
+    return f"versions/{digest}.json"
+
+
+def _pointer_key(collection: str) -> str:
+    return f"{COLLECTIONS}{quote(collection, safe='')}{SUFFIX}"
