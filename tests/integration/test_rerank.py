@@ -277,6 +277,26 @@ def test_candidates_that_are_too_large_to_read_are_left_out_and_the_results_rera
     assert (answer.execution.rerank.candidates, answer.execution.rerank.maybe_cut) == (2, 2)
 
 
+def test_each_of_several_queries_is_reranked_and_a_silent_reranker_leaves_time_for_all(
+    services: Services, api: CohereServer
+) -> None:
+    request = {"queries": ["reset", "robot", "arm"], "top_k": 1, "rerank": True}
+    trace = RequestTrace()
+    answer = search(SearchQuery.parse(request), services=services, deadline=Deadline(60_000), trace=trace)
+    assert [ids(one) for one in answer.responses or ()] == [["c4"], ["c2"], ["c3"]]
+    assert (trace.rerank, trace.stages_ms["rerank"] > 0) == ("applied", True)
+    with silent_server() as url:
+        services.reranker = silent = CohereReranker(DeadlineTransport(), base_url=url)
+        deadline = Deadline(1_200)
+        answer = search(SearchQuery.parse(request), services=services, deadline=deadline, trace=trace)
+        assert deadline.remaining_ms() > 0
+        silent.close()
+    assert [ids(one) for one in answer.responses or ()] == [["c1"], ["c1"], ["c1"]]
+    marks = [one.execution.rerank.status for one in answer.responses or () if one.execution.rerank]
+    assert marks == ["skipped"] * 3
+    assert (trace.rerank, trace.rerank_reason) == ("skipped", "RERANK_TIMEOUT")
+
+
 # the request
 
 

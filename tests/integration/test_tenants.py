@@ -564,6 +564,8 @@ def _point(draw: st.DrawFn, number: int, field: str, owners: list[str]) -> Point
         "pages": draw(st.integers(0, 2)),
         "free": draw(st.booleans()),
         "published": "2026-01-01T00:00:00Z",
+        "document_id": "d",
+        "position": number if isinstance(number, int) else 0,
         **({"meta": {name: value}} if parent else {name: value}),
     }
     return point(number, f"text {number}", **payload)
@@ -585,10 +587,23 @@ def check_world(shelf: Shelf, world: World, filters: dict[str, Any]) -> None:
             assert texts == world.own & {result["text"] for result in of_all.json["results"]}
         else:
             assert (shelf.is_strict, of_all.code) == (True, "INDEX_REQUIRED")
+        check_additions(search(world.caller, neighbours=2, explain=True), world)
         for each in world.points:
             status = 200 if each.payload["text"] in world.own else 404
             ids = (str(each.id), each.payload["chunk_id"])
             assert [validate(world.caller, chunk_id).status for chunk_id in ids] == [status] * 2
+
+
+def check_additions(reply: Reply, world: World) -> None:
+    """Neighbours, counts and random chunks are the caller's own."""
+    assert reply.status == 200, reply.text
+    for result in reply.json["results"]:
+        around = result.get("neighbours") or {"before": [], "after": []}
+        assert {one["text"] for one in (*around["before"], *around["after"])} <= world.own
+    explained = reply.json["explain"]
+    assert explained["points"] == len(world.own)
+    if explained["random_scores"] is not None:
+        assert explained["random_scores"]["sample_size"] == len(world.own)
 
 
 @given(worlds(), filters_of_callers)

@@ -1,7 +1,11 @@
-"""Complete the results of a search: rerank them, and add neighbours, highlights and an explanation."""
+"""Complete the results of a search: rerank them, and add neighbours, highlights and an explanation.
+
+What makes the additions is imported when a request asks for them: most do not, and every cold start would wait.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from chunkproof.clients.ports import InputType, Point, PointId, StoreQuery, Vector
 from chunkproof.deadline import Deadline
@@ -9,12 +13,13 @@ from chunkproof.models import SearchQuery, SearchResult
 from chunkproof.models.extras import QueryExplanation, RerankExecution, RerankOptions
 from chunkproof.models.ranking import ResultScores
 from chunkproof.retrieval.embedding import check_embeddings
-from chunkproof.retrieval.explain import Ranked, explain
-from chunkproof.retrieval.highlights import SentenceEmbedder, highlight_texts
-from chunkproof.retrieval.neighbours import DocumentReader, find_neighbours
 from chunkproof.retrieval.reranking import MIN_CALL_MS, RESERVE_MS, rerank_texts
 from chunkproof.retrieval.services import Services
 from chunkproof.trace import RequestTrace
+
+if TYPE_CHECKING:
+    from chunkproof.retrieval.explain import Ranked
+    from chunkproof.retrieval.highlights import SentenceEmbedder
 
 # Sentences that are embedded for one request, whatever the embedder takes.
 MAX_SENTENCES = 96
@@ -34,7 +39,8 @@ class Completed:
 class Completion:
     """Completes the results of one search, which sent `searched` to the store and got these points.
 
-    `times_ms` are those of the steps so far.
+    `times_ms` are those of the steps so far. If other queries of the request follow, no call takes more than half of
+    the time left.
     """
 
     query: SearchQuery
@@ -44,6 +50,7 @@ class Completion:
     services: Services
     deadline: Deadline
     trace: RequestTrace
+    others_follow: bool = False
 
     def complete(self, results: Sequence[SearchResult], rerank: RerankOptions | None) -> Completed:
         """Return the results in their final order, at most `top_k` of them, with all that the request asks for."""
@@ -92,7 +99,7 @@ class Completion:
             rerank,
             services=self.services,
             deadline=self.deadline,
-            reserve_ms=RESERVE_MS * (1 + sum(following)),
+            reserve_ms=self._reserve_ms(1 + sum(following)),
         )
         if reranked.scores is None:
             return results, reranked.execution
@@ -103,11 +110,20 @@ class Completion:
         ]
         return ordered, reranked.execution
 
-    def _ranked(self, result: SearchResult, before: Mapping[PointId | None, int]) -> Ranked:
+    def _reserve_ms(self, steps: int) -> float:
+        """Return the milliseconds to keep back for so many steps that follow, and for other queries."""
+        least = RESERVE_MS * steps
+        return max(least, self.deadline.remaining_ms() / 2) if self.others_follow else least
+
+    def _ranked(self, result: SearchResult, before: Mapping[PointId | None, int]) -> "Ranked":
+        from chunkproof.retrieval.explain import Ranked
+
         point = self.points[result.point_id if result.point_id is not None else ""]
         return Ranked(point, before[result.point_id], result.scores.rerank if result.scores else None)
 
-    def _add_neighbours(self, ranked: Sequence[Ranked], added: Sequence[dict[str, object]]) -> tuple[str, ...]:
+    def _add_neighbours(self, ranked: Sequence["Ranked"], added: Sequence[dict[str, object]]) -> tuple[str, ...]:
+        from chunkproof.retrieval.neighbours import DocumentReader, find_neighbours
+
         collection = self.searched.collection
         payloads = self.services.payloads_of(collection, self.deadline)
         points = [one.point for one in ranked]
@@ -118,6 +134,8 @@ class Completion:
         return found.notes
 
     def _add_highlights(self, results: Sequence[SearchResult], added: Sequence[dict[str, object]]) -> None:
+        from chunkproof.retrieval.highlights import highlight_texts
+
         texts = [result.text for result in results]
         for highlight, fields in zip(
             highlight_texts(texts, self.query.query_text or "", self._sentence_embedder()), added, strict=True
@@ -125,18 +143,22 @@ class Completion:
             fields["highlight"] = highlight
 
     def _add_explanations(
-        self, ranked: Sequence[Ranked], added: Sequence[dict[str, object]], times_ms: Mapping[str, float]
+        self, ranked: Sequence["Ranked"], added: Sequence[dict[str, object]], times_ms: Mapping[str, float]
     ) -> QueryExplanation:
+        from chunkproof.retrieval.explain import explain
+
         deadline = self.deadline.less(RESERVE_MS / 2)
         explained = explain(self.searched, ranked, services=self.services, deadline=deadline, times_ms=times_ms)
         for explanation, fields in zip(explained.results, added, strict=True):
             fields["explain"] = explanation
         return explained.query
 
-    def _sentence_embedder(self) -> SentenceEmbedder | None:
+    def _sentence_embedder(self) -> "SentenceEmbedder | None":
         """Return what embeds sentences as the collection's texts are; None without a vector of the query, or time."""
+        from chunkproof.retrieval.highlights import SentenceEmbedder
+
         embedder = self.services.embedder_of(self.searched.collection)
-        limited = self.deadline.less(RESERVE_MS)
+        limited = self.deadline.less(self._reserve_ms(1))
         if embedder is None or self.searched.dense is None or limited.remaining_ms() < MIN_CALL_MS:
             return None
 

@@ -180,9 +180,9 @@ def _search(queries: Sequence[_One], services: Services, deadline: Deadline, *, 
             one.error = error
     else:
         time_ms = watch.ms()
-        for (one, plan), points in zip(ready, found, strict=True):
+        for number, ((one, plan), points) in enumerate(zip(ready, found, strict=True), start=1):
             with one.step():
-                hits = Hits(plan, one.embedding, points, time_ms)
+                hits = Hits(plan, one.embedding, points, time_ms, others_follow=number < len(ready))
                 one.response = respond(hits, services, deadline, one.trace)
 
 
@@ -227,6 +227,12 @@ def _record(trace: RequestTrace, queries: Sequence[_One], responses: Sequence[Re
     trace.collection = _common(one.collection for one in queries)
     trace.embedding_model = _common(one.trace.embedding_model for one in queries)
     trace.mode = _common(one.query.mode for one in queries if one.query)
+    for stage in ("rerank", "highlight"):  # within the search of all
+        if taken := [one.trace.stages_ms[stage] for one in queries if stage in one.trace.stages_ms]:
+            trace.stages_ms[stage] = round(sum(taken), 3)
+            trace.stages_ms["search"] = round(max(0.0, trace.stages_ms["search"] - sum(taken)), 3)
+    states = [(one.trace.rerank, one.trace.rerank_reason) for one in queries if one.trace.rerank]
+    trace.rerank, trace.rerank_reason = max(states, default=(None, None), key=lambda state: state[0] == "skipped")
     cached = [one.embedding.cached for one in queries if one.embedding]
     trace.embedding_cached = all(cached) if cached else None
 

@@ -36,12 +36,16 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Hits:
-    """What the store found for a plan and the query's embedding, and how long the round trip took."""
+    """What the store found for a plan and the query's embedding, and how long the round trip took.
+
+    `others_follow` when there are other queries in the request, which need time too.
+    """
 
     plan: Plan
     embedding: QueryEmbedding | None
     points: list[Point]
     time_ms: float
+    others_follow: bool = False
 
 
 def search(
@@ -219,6 +223,7 @@ def _complete(
         services,
         deadline,
         trace,
+        hits.others_follow,
     )
     return completion.complete(results, plan.rerank)
 
