@@ -27,6 +27,7 @@ from chunkproof_cli.aws import canaries
 from chunkproof_cli.aws.stack import Stack
 
 from support.chunks import SECONDS_60, fill, make_services
+from support.log_lines import CapturedOutput, capture_stdout
 from support.qdrant_server import QdrantServer
 from support.sdk import sdk
 from support.states import BUCKET, Cloud, command, deployed
@@ -320,9 +321,11 @@ class Retrained(Embedder):
         return super().embed([text[::-1] for text in texts], input_type, deadline)
 
 
-def canary_metrics(written: str) -> list[tuple[float, float]]:
-    lines = [json.loads(line) for line in written.splitlines() if "CanaryDrift" in line]
-    assert {line["function"] for line in lines} <= {"stack-suite"}
+def canary_metrics(written: CapturedOutput) -> list[tuple[float, float]]:
+    """The metrics of canaries since the last call."""
+    lines = written.metrics
+    written.clear()
+    assert {line["function"] for line in lines} == {"stack-suite"}
     return [(round(line["CanaryDrift"][0], 6), line["CanaryChanged"][0]) for line in lines]
 
 
@@ -331,25 +334,23 @@ def test_other_weights_under_the_same_name_are_a_metric_and_a_log_line(
     cloud: Cloud, services: Services, capsys: pytest.CaptureFixture[str]
 ) -> None:
     scheduled = {"canary": {"action": "check", "record_missing": True}}
-    for _ in range(2):  # the first run records
-        assert cloud.execute(scheduled)["status"] == "SUCCEEDED"
-    assert canary_metrics(capsys.readouterr().out) == [(0.0, 0.0), (0.0, 0.0)]
+    with capture_stdout(capsys) as written:
+        for _ in range(2):  # the first run records
+            assert cloud.execute(scheduled)["status"] == "SUCCEEDED"
+        assert canary_metrics(written) == [(0.0, 0.0), (0.0, 0.0)]
 
-    services.embedder = Retrained()
-    output = json.loads(cloud.execute(scheduled)["output"])
-    (found,) = output["canaries"]
-    assert (found["state"], found["model"]) == ("changed", "words")
-    written = capsys.readouterr().out
-    ((drift, changed),) = canary_metrics(written)
-    assert (drift, changed) == (round(found["drift"], 6), 1.0)
-    (line,) = (json.loads(line) for line in written.splitlines() if '"canary"' in line)
-    assert (line["level"], line["model"], line["state"]) == ("WARNING", "words", "changed")
-    assert line["texts"][0]["text"] in TEXTS
-    assert cloud.calls == {("canary", None): 3}
+        services.embedder = Retrained()
+        (found,) = json.loads(cloud.execute(scheduled)["output"])["canaries"]
+        assert (found["state"], found["model"]) == ("changed", "words")
+        (line,) = written.saying("canary")
+        assert (line["level"], line["model"], line["state"]) == ("WARNING", "words", "changed")
+        assert line["texts"][0]["text"] in TEXTS
+        assert canary_metrics(written) == [(round(found["drift"], 6), 1.0)]
+        assert cloud.calls == {("canary", None): 3}
 
-    assert cloud.execute({"canary": {"action": "record"}})["status"] == "SUCCEEDED"
-    assert canary_metrics(capsys.readouterr().out) == [(0.0, 0.0)]  # so that the alarm is over
-    assert json.loads(cloud.execute(scheduled)["output"])["canaries"][0]["state"] == "same"
+        assert cloud.execute({"canary": {"action": "record"}})["status"] == "SUCCEEDED"
+        assert canary_metrics(written) == [(0.0, 0.0)]  # so that the alarm is over
+        assert json.loads(cloud.execute(scheduled)["output"])["canaries"][0]["state"] == "same"
 
 
 @pytest.mark.server
