@@ -38,14 +38,15 @@ Examples:
 def report(
     files: tuple[Path, ...], outputs: tuple[Path, ...], baseline: Path | None, tolerate: "Tolerance | None"
 ) -> None:
-    """Render the canonical report FILE of a suite, an audit or a diff in other formats.
+    """Render the canonical report FILE of a suite, an audit, a diff or an absence in other formats.
 
     FILE may be s3://BUCKET/KEY, as a deployed stack writes it. Of several suite reports, the latest is
     rendered, and .html shows the trend.
     """
     if tolerate is not None and baseline is None:
         raise click.UsageError("--tolerate needs --baseline: without one, there is nothing to be worse than.")
-    if len(files) > 1 or baseline or not (_render_audit(files[0], outputs) or _render_diff(files[0], outputs)):
+    others = (_render_audit, _render_diff, _render_absence)
+    if len(files) > 1 or baseline or not any(render(files[0], outputs) for render in others):
         _render_suite(files, outputs, baseline, tolerate or 0)
 
 
@@ -77,6 +78,21 @@ def _render_diff(file: Path, outputs: tuple[Path, ...]) -> bool:
     if not outputs:
         print_report(diff)
     write_reports(diff, outputs)
+    _confirm(outputs)
+    return True
+
+
+def _render_absence(file: Path, outputs: tuple[Path, ...]) -> bool:
+    """Render a report of absence; False when the file holds something else."""
+    from chunkproof_cli.reports.absence import FORMATS, print_report, read_absence_report, write_reports
+
+    absence = read_absence_report(file)
+    if absence is None:
+        return False
+    check_outputs(outputs, FORMATS)
+    if not outputs:
+        print_report(absence)
+    write_reports(absence, outputs)
     _confirm(outputs)
     return True
 

@@ -149,6 +149,10 @@ class Index:
         kind, details = _compare_parts(text, letters, parts)
         return Located(tuple(parts), share, kind, details)
 
+    def find_passages(self, text: str) -> list[Place]:
+        """Find the passages of the documents that are in a text, word for word, from 24 letters on."""
+        return list(self._find_parts(Letters.of(text).text))
+
     def _find_whole(self, letters: str) -> Iterator[Place]:
         if len(letters) < 2 * SEED - 1:
             yield from self._find_short(letters)

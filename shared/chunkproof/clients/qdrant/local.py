@@ -93,6 +93,10 @@ class LocalStore(QdrantStore):
         """Return all names, sorted."""
         return sorted(found.name for found in self.client.get_collections().collections)
 
+    def aliases(self, deadline: Deadline) -> dict[str, str]:
+        """Return the other names of collections, with the collection of each."""
+        return {each.alias_name: each.collection_name for each in self.client.get_aliases().aliases}
+
     def describe(self, collection: str, deadline: Deadline) -> Description:
         """Return the current vectors, indexes and counts of a collection."""
         with self._translate_errors(collection):

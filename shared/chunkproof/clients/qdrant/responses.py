@@ -33,6 +33,19 @@ class CollectionList(TypedDict):
     collections: Items[CollectionName]
 
 
+class Alias(TypedDict):
+    """Another name of a collection."""
+
+    alias_name: str
+    collection_name: str
+
+
+class AliasList(TypedDict):
+    """All aliases of the server."""
+
+    aliases: Items[Alias]
+
+
 class Vector(TypedDict):
     """Configuration of a dense vector; with a `multivector_config` there is one vector per token."""
 
@@ -161,6 +174,7 @@ class Response(TypedDict, Generic[Result]):
 
 # Built once: parametrizing a generic type is slow.
 COLLECTION_LIST = Response[CollectionList]
+ALIAS_LIST = Response[AliasList]
 COLLECTION_INFO = Response[CollectionInfo]
 QUERY_RESULT = Response[QueryResult]
 QUERY_RESULTS = Response[Items[QueryResult]]

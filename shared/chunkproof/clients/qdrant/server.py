@@ -69,6 +69,12 @@ class ServerStore(QdrantStore):
             found = self._request("GET", "/collections", responses.COLLECTION_LIST)
         return sorted(collection["name"] for collection in found["collections"])
 
+    def aliases(self, deadline: Deadline) -> dict[str, str]:
+        """Return the other names of collections, with the collection of each."""
+        with self._translate_errors("", deadline):
+            found = self._request("GET", "/aliases", responses.ALIAS_LIST)
+        return {each["alias_name"]: each["collection_name"] for each in found["aliases"]}
+
     def describe(self, collection: str, deadline: Deadline) -> Description:
         """Return the current vectors, indexes and counts of a collection."""
         with self._translate_errors(collection, deadline):

@@ -53,6 +53,10 @@ class QdrantStore(WritableStore, ABC):
 
         return EdgeStore(path)
 
+    def aliases(self, deadline: Deadline) -> dict[str, str]:
+        """Return the other names of collections, with the collection of each; this kind of store has none."""
+        return {}
+
     def sample_scores(self, query: StoreQuery, deadline: Deadline) -> list[float]:
         """Return no scores: this kind of store draws no points."""
         return []

@@ -1,0 +1,193 @@
+"""What was deleted is proved absent, or found: by id, text, near text, URL and search, in every collection."""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chunkproof.audit.absence import choose_sentences
+from chunkproof.clients.ports import Point
+from chunkproof.clients.qdrant.store import QdrantStore
+from chunkproof.clients.transport import DeadlineTransport
+from chunkproof.deadline import Deadline
+
+from support.commands import Command, Run
+from support.qdrant_server import QdrantServer
+from support.sdk import sdk
+
+SECRET = (
+    "Jane Doe of 12 Elm Street ordered a gripper on 3 May and returned it two weeks later. "
+    "She asked for a refund by phone, and the agent noted that her sister would collect the parcel."
+)
+FORMATS = (".json", ".txt", ".md", ".html")
+
+
+def add(tmp_path: Path, collection: str, *points: Point, size: int = 384) -> None:
+    store = QdrantStore.open_local(tmp_path / "data-home" / "chunkproof")
+    if collection not in store.collections(Deadline(10_000)):
+        store.create(collection, size, Deadline(10_000))
+    store.upsert(collection, points, "", Deadline(10_000))
+    store.close()
+
+
+def point(point_id: int | str, size: int = 384, **payload: Any) -> Point:
+    return Point(point_id, payload, vector=(1.0, *[0.0] * (size - 1)))
+
+
+def manifest(tmp_path: Path, *lines: dict[str, Any]) -> Path:
+    file = tmp_path / "deleted.jsonl"
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return file
+
+
+def ways(run: Run) -> list[tuple[str, str, str | None]]:
+    return [
+        (hit["how"], hit["collection"], hit["field"]) for subject in run.json["subjects"] for hit in subject["hits"]
+    ]
+
+
+def test_what_is_nowhere_is_absent_and_the_dated_reports_do_not_repeat_it(handbook: Command, tmp_path: Path) -> None:
+    deleted = manifest(tmp_path, {"chunk_id": "people/jane-1", "original_text": SECRET})
+    files = [tmp_path / f"erasure{suffix}" for suffix in FORMATS]
+    outputs = [word for file in files for word in ("-o", file)]
+    url = ("--url", "https://docs.example.com/people/jane")
+    run = handbook("absent", deleted, *url, "--text", "Jane Doe", *outputs, "--json")
+    assert run.code == 0, run.out
+    assert run.json["verdict"].startswith("ABSENT: none of 3 is stored in 1 collections (41 points).")
+    (checked,) = run.json["collections"]
+    assert (checked["name"], checked["read"], checked["searches"]) == ("handbook", 41, 4)
+    again = tmp_path / "again.html"
+    assert handbook("report", tmp_path / "erasure.json", "-o", again).code == 0
+    assert again.read_bytes() == (tmp_path / "erasure.html").read_bytes()
+    for file in files:
+        shown = file.read_text("utf-8")
+        assert "Elm Street" not in shown
+        assert f"{datetime.now(UTC):%Y-%m-%d}" in shown
+        assert "snapshots and backups of the server" in shown
+        assert "people/jane" in shown.replace("\\", "")
+
+
+@pytest.mark.parametrize(
+    ("payload", "how", "field"),
+    [
+        ({"text": SECRET}, "exact text", "text"),
+        ({"page_content": SECRET.upper().replace(" ", "  ")}, "near-duplicate text", "text"),
+        ({"text": f"From the archive. {SECRET[:110]} The rest is lost."}, "passage", "text"),
+        ({"text": "Something else.", "notes": {"old": [SECRET]}}, "exact text", "notes.old[]"),
+        ({"text": "Redacted.", "chunk_id": "people/jane-1"}, "id", None),
+        ({"text": "Redacted.", "url": "https://docs.example.com/people/jane/#top"}, "url", "url"),
+    ],
+    ids=["exact", "near", "passage", "nested", "id", "url"],
+)
+def test_a_remainder_in_another_collection_is_found(
+    handbook: Command, tmp_path: Path, payload: dict[str, Any], how: str, field: str | None
+) -> None:
+    add(tmp_path, "other", point(5, **payload))
+    deleted = manifest(tmp_path, {"chunk_id": "people/jane-1", "original_text": SECRET})
+    run = handbook("absent", deleted, "--url", "https://docs.example.com/people/jane", "--json")
+    assert run.code == 1
+    assert ways(run) == [(how, "other", field)]
+    assert run.json["verdict"] == "FOUND: 1 of 2 are still stored, 1 times."
+
+
+def test_a_short_text_is_found_inside_of_others_and_its_vector_under_another_text(
+    handbook: Command, tmp_path: Path
+) -> None:
+    from chunkproof.clients.local_model import local_model
+    from chunkproof.clients.ports import InputType
+
+    vector = tuple(local_model().embed([SECRET], InputType.DOCUMENT, Deadline(60_000))[0])
+    add(tmp_path, "other", Point(5, {"text": "Removed."}, vector=vector), point(6, text="Call Jane  DOE, please."))
+    letter = tmp_path / "letter.txt"
+    letter.write_text(SECRET + "\n")
+    run = handbook("absent", "--text-file", letter, "--text", "Jane Doe", "--json")
+    assert run.code == 1
+    assert sorted(ways(run)) == [("passage", "other", "text"), ("vector", "other", None)]
+
+
+def test_a_number_that_another_chunk_has_as_its_id_is_no_remainder(handbook: Command, tmp_path: Path) -> None:
+    add(tmp_path, "other", point(7, text="Another text altogether."))
+    deleted = manifest(tmp_path, {"chunk_id": "7", "original_text": SECRET})
+    assert handbook("absent", deleted).code == 0
+
+
+def test_what_cannot_be_checked_is_not_proved(handbook: Command, tmp_path: Path) -> None:
+    add(tmp_path, "small", point(1, size=3, text="Vectors of another model."), size=3)
+    run = handbook("absent", "--text", SECRET, "--json")
+    assert run.code == 3
+    assert run.json["verdict"].startswith("NOT PROVED: nothing was found")
+    assert "small could not be searched" in run.json["not_checked"][0]
+    hashed = manifest(tmp_path, {"chunk_id": "x", "original_sha256": "0" * 64})
+    unknown = handbook("absent", hashed, "--collection", "handbook", "--json")
+    assert unknown.code == 3
+    assert "only hashes or ids" in unknown.json["not_checked"][0]
+    assert "other collections than handbook" in unknown.json["out_of_reach"][0]
+
+
+def test_chunks_of_the_handbook_are_found_until_they_are_deleted(
+    handbook: Command, handbook_file: Path, tmp_path: Path
+) -> None:
+    everything = tmp_path / "all.jsonl"
+    assert handbook("manifest", handbook_file, "-o", everything).code == 0
+    lines = everything.read_bytes().splitlines(keepends=True)
+    some = tmp_path / "some.jsonl"
+    some.write_bytes(b"".join(lines[:3]))
+    before = handbook("absent", some, "--json")
+    assert (before.code, before.json["found"]) == (1, 3)
+    assert {how for how, _, _ in ways(before)} >= {"id", "exact text"}
+    store = QdrantStore.open_local(tmp_path / "data-home" / "chunkproof")
+    points = store.scroll("handbook", Deadline(10_000), limit=1_000).points
+    gone = {json.loads(line)["chunk_id"] for line in lines[:3]}
+    sdk(store).delete("handbook", [p.id for p in points if p.payload["chunk_id"] in gone])
+    store.close()
+    after = handbook("absent", some)
+    assert after.code == 0, after.out
+    assert "ABSENT: none of 3 is stored" in after.out
+
+
+@pytest.mark.server
+def test_aliases_of_a_server_are_named(
+    chunkproof: Command, served_qdrant: QdrantServer, collection: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from qdrant_client import QdrantClient, models
+
+    store = QdrantStore.open_server(served_qdrant.url, DeadlineTransport())
+    store.create(collection, 384, Deadline(10_000))
+    store.upsert(collection, [point(1, text=SECRET)], "", Deadline(10_000))
+    alias = f"{collection}-alias"
+    client = QdrantClient(served_qdrant.url, check_compatibility=False)
+    create = models.CreateAlias(collection_name=collection, alias_name=alias)
+    client.update_collection_aliases([models.CreateAliasOperation(create_alias=create)])
+    assert store.aliases(Deadline(10_000))[alias] == collection
+    monkeypatch.setenv("QDRANT_URL", served_qdrant.url)
+    run = chunkproof("absent", "--text", SECRET, "--collection", alias, "--json")
+    assert run.code == 1
+    assert run.json["collections"][0]["aliases"] == [alias]
+    client.delete_collection(collection)
+    client.close()
+    store.close()
+
+
+def test_wrong_usage_is_explained(handbook: Command, tmp_path: Path) -> None:
+    empty = tmp_path / "empty.txt"
+    empty.write_text(" ")
+    for words, message in {
+        (): "Name what must be gone",
+        ("--text", "!?"): "at least three letters",
+        ("--text-file", empty): "is empty",
+        ("--text", SECRET, "--collection", "nothing"): "Collection nothing not found",
+        ("--text", SECRET, "-o", "x.pdf"): ".pdf",
+    }.items():
+        run = handbook("absent", *words)
+        assert (run.code, message in run.err) == (2, True), run.err
+
+
+def test_the_longest_sentences_are_searched_for_in_their_order() -> None:
+    text = "A first sentence of some length here. Short. Another sentence that is a little longer.\n\nThe last one."
+    assert choose_sentences(text) == [
+        text,
+        "A first sentence of some length here.",
+        "Another sentence that is a little longer.",
+    ]
