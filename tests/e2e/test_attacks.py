@@ -13,6 +13,7 @@ from support.qdrant_server import QdrantServer
 # How often each kind is tried. Floods have a test of their own.
 NUMBERS = {
     "originals": 5,
+    "searches": 20,
     "events": 40,
     "marks": 1,
     "tenants": 60,

@@ -86,6 +86,54 @@ def test_no_report_of_a_suite_lets_stored_text_act(hostile, tmp_path):
             assert_safe(file.read_text("utf-8"), is_html=file.suffix in (".html", ".xml"))
 
 
+REPORTS = ("md", "txt", "html", "xml")
+
+
+def run_with_reports(command: Command, folder: Path, *arguments: object, kinds: tuple[str, ...] = REPORTS) -> Run:
+    """Run a command with a report of each kind, and check what it printed and wrote."""
+    files = [folder / f"report.{kind}" for kind in kinds]
+    ended = command(*arguments, *(part for file in files for part in ("-o", file)))
+    assert ended.code in (0, 1), ended.err
+    check(ended)
+    for file in files:
+        if file.exists():
+            assert_safe(file.read_text("utf-8"), is_html=file.suffix in (".html", ".xml"))
+    return ended
+
+
+@pytest.mark.parametrize("expected", [f"0 {HOSTILE}", f"absent {HOSTILE}", FORGED])
+def test_no_explanation_lets_stored_text_act(hostile, tmp_path, expected):
+    question = f"query {HOSTILE}"
+    given = ("why", question, "--expect", expected, "--collection", "hostile", "-k", 1)
+
+    run_with_reports(hostile, tmp_path, *given, kinds=("md", "txt", "html"))
+    check(hostile(*given, "--threshold", 0.99, "--json"))
+
+
+def test_no_snapshot_or_comparison_lets_stored_text_act(hostile, tmp_path):
+    other = [{"chunk_id": f"{n} {HOSTILE}", "text": f"other {HOSTILE}", "url": f"u {HOSTILE}"} for n in range(4)]
+    (tmp_path / "other.jsonl").write_text("".join(json.dumps(chunk) + "\n" for chunk in other), "utf-8")
+    check(hostile("load", tmp_path / "other.jsonl", "--collection", "other"))
+    case = {"name": f"case {HOSTILE}", "query_text": f"query {HOSTILE}", "expected_doc_ids": [f"0 {HOSTILE}"]}
+    suite = tmp_path / "suite.json"
+    suite.write_text(json.dumps({"name": f"suite {HOSTILE}", "cases": [case]}), "utf-8")
+    before = tmp_path / "before.snapshot"
+
+    check(hostile("snapshot", "--collection", "hostile", "--texts", "-o", before))
+    check(hostile("why", "q", "--expect", f"0 {HOSTILE}", "--collection", "hostile", "--snapshot", before))
+    ended = run_with_reports(hostile, tmp_path, "diff", "hostile", "other", "--queries", suite)
+    check(hostile("diff", "hostile", "other", "--json"))
+
+    assert ended.code == 1
+
+
+def test_no_list_of_repeated_texts_lets_stored_text_act(hostile, tmp_path):
+    manifest = tmp_path / "manifest.jsonl"
+    check(hostile("manifest", "--collection", "hostile", "-o", manifest))
+
+    run_with_reports(hostile, tmp_path, "audit", manifest, "--collection", "hostile", "--near-duplicates=0.5")
+
+
 def test_an_escaped_document_is_the_same_json():
     document = {"a": HOSTILE}
 

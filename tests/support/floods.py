@@ -145,14 +145,19 @@ def places() -> Mapping[str, tuple[str, str, str, str]]:
             inside = "".join(f'"{name}":{{' for name in path[:-1])
             before = "{" + ("" if f'"{path[0]}"' in LEAST[route] else LEAST[route] + ",") + f'{inside}"{path[-1]}":'
             after = "}" * len(path)
-            name = f"{route} {'.'.join(path)}"
-            found |= {
-                f"{name} list": (route, f"{before}[", f"]{after}", ","),
-                f"{name} object": (route, f"{before}{{", f"}}{after}", ","),
-                f"{name} text": (route, f'{before}"', f'"{after}', ""),
-                f"{name} number": (route, before, after, ""),
-            }
+            found |= _places_of_field(f"{route} {'.'.join(path)}", route, before, after)
+            if route == SEARCH and path[0] != "queries":
+                found |= _places_of_field(f"queries {'.'.join(path)}", route, f'{{"queries":[{before}', f"{after}]}}")
     return found
+
+
+def _places_of_field(name: str, route: str, before: str, after: str) -> dict[str, tuple[str, str, str, str]]:
+    return {
+        f"{name} list": (route, f"{before}[", f"]{after}", ","),
+        f"{name} object": (route, f"{before}{{", f"}}{after}", ","),
+        f"{name} text": (route, f'{before}"', f'"{after}', ""),
+        f"{name} number": (route, before, after, ""),
+    }
 
 
 def _paths(schema: Mapping[str, Any], shared: Mapping[str, Any], depth: int = 3) -> Iterator[tuple[str, ...]]:

@@ -14,13 +14,14 @@ from support.quiet import silence_handlers
 
 # The module of each kind, and its share of the time. Those that start commands come last: they fork.
 KINDS = {
-    "floods": 0.16,
+    "floods": 0.14,
     "originals": 0.08,
-    "events": 0.05,
-    "marks": 0.05,
-    "tenants": 0.08,
+    "searches": 0.08,
+    "events": 0.04,
+    "marks": 0.04,
+    "tenants": 0.06,
     "outputs": 0.03,
-    "faults": 0.12,
+    "faults": 0.1,
     "sockets": 0.1,
     "concurrency": 0.12,
     "kills": 0.15,

@@ -10,6 +10,7 @@ from pathlib import Path
 from chunkproof.http.events import MAX_REQUEST_BYTES
 
 from checks.attack.attack import Attack
+from support.api import Reply
 from support.floods import Flood, floods, random_flood, send
 from support.memory_handlers import in_memory_handlers
 
@@ -52,5 +53,13 @@ def judge(flood: Flood) -> tuple[float, str | None]:
         if spent >= MAX_SECONDS:
             reply, took, _ = send(flood, MAX_REQUEST_BYTES)
             spent = took
-    is_wrong = (reply.status >= 400 and spent >= MAX_SECONDS) or reply.status >= 500
+    is_wrong = (_is_refused(reply) and spent >= MAX_SECONDS) or reply.status >= 500
     return spent, f"{reply.status} after {spent:.2f} s: {flood}" if is_wrong else None
+
+
+def _is_refused(reply: Reply) -> bool:
+    """Whether the request is refused, or each of its queries."""
+    if reply.status >= 400:
+        return True
+    responses = reply.json.get("responses") or ()
+    return bool(responses) and all(response["status"] == "error" for response in responses)
