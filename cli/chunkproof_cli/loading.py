@@ -15,9 +15,11 @@ from chunkproof.errors import (
     EmbeddingSizeError,
     InvalidParameterError,
     QueryTooLongError,
+    TextIndexRequiredError,
     VectorStoreUnavailableError,
 )
 from chunkproof.retrieval.embedding import check_embeddings
+from chunkproof.retrieval.legs import choose_text_leg
 from chunkproof.retrieval.services import choose_vector
 from chunkproof_cli.files.chunks import USE_FLAGS, ChunkRecord
 
@@ -63,10 +65,15 @@ class Loader:
         self._collection = collection
         self._vector_name = vector_name
         self._if_too_long = if_too_long
+        self._hybrid = False
         self.too_long: dict[str, None] = {}
 
-    def load(self, records: Iterable[ChunkRecord], advance: Advance = _ignore) -> None:
-        """Embed everything, then write everything; `advance` is called for each batch of both steps."""
+    def load(self, records: Iterable[ChunkRecord], advance: Advance = _ignore, *, hybrid: bool = False) -> None:
+        """Embed everything, then write everything; `advance` is called for each batch of both steps.
+
+        With `hybrid`, a new collection can be searched by words too. One that can already needs no `hybrid`.
+        """
+        self._hybrid = hybrid
         self._check_collection()
         with TemporaryFile() as spool:
             size = self._embed(records, spool, advance)
@@ -128,6 +135,7 @@ class Loader:
     def _write(self, records: Iterable[ChunkRecord], spool: IO[bytes], size: int, advance: Advance) -> None:
         """Write the chunks with their spooled vectors; create the collection if it does not exist."""
         vector_name = self._prepare_collection(size)
+        text_vector = self._find_text_vector()
         spool.seek(0)
         skipped = self.too_long if self._if_too_long is TooLong.SKIP else {}
         for batch in split_batches((record for record in records if record.chunk_id not in skipped), WRITE_BATCH):
@@ -139,26 +147,42 @@ class Loader:
                 )
                 for record in batch
             ]
-            self._store.upsert(self._collection, points, vector_name, Deadline(CALL_MS))
+            self._store.upsert(self._collection, points, vector_name, Deadline(CALL_MS), text_vector=text_vector)
             advance(len(batch))
 
     def _check_collection(self) -> None:
         """Refuse a collection that cannot store these vectors, before any work is done."""
         if is_invalid_collection_name(self._collection):
             raise InvalidParameterError(f"--collection {self._collection}: not a valid collection name")
-        if self._embedder.dimension is not None:
-            self._find_vector(self._embedder.dimension)
+        if self._embedder.dimension is not None and self._find_vector(self._embedder.dimension) is not None:
+            self._find_text_vector()
 
     def _prepare_collection(self, size: int) -> str:
         name = self._find_vector(size)
         if name is None:
             try:
-                self._store.create(self._collection, size, Deadline(CALL_MS))
+                self._store.create(self._collection, size, Deadline(CALL_MS), text_search=self._hybrid)
             except VectorStoreUnavailableError:
                 name = self._find_vector(size)
                 if name is None:  # otherwise another load created it at the same moment
                     raise
         return name or ""
+
+    def _find_text_vector(self) -> str | None:
+        """Return the sparse vector to fill with the words of each text, if the collection has one."""
+        description = self._store.describe(self._collection, Deadline(CALL_MS))
+        if not self._hybrid and "idf" not in description.sparse_vectors.values():
+            return None
+        try:
+            leg = choose_text_leg(description, self._store.features(Deadline(CALL_MS)), ["text"])
+        except TextIndexRequiredError:
+            if self._hybrid:
+                raise InvalidParameterError(
+                    f"--hybrid: collection {self._collection} exists and cannot be searched by words; "
+                    "load into a new one with --collection"
+                ) from None
+            return None
+        return leg.sparse_vector
 
     def _find_vector(self, size: int) -> str | None:
         """Return the name of the vector to write; None when the collection does not exist yet."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from mcp.server import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
@@ -36,6 +36,16 @@ Filters = Annotated[
         '{"field": {"gte": 1}}, {"not": {...}}.'
     ),
 ]
+Mode = Annotated[
+    Literal["dense", "text", "hybrid"] | None,
+    Field(
+        description="What to compare: meanings (dense, the default), words (text), or both (hybrid), which also finds "
+        "exact names and codes."
+    ),
+]
+GroupBy = Annotated[
+    str | None, Field(description="A field, such as document_id, of which each value has at most one result.")
+]
 
 
 def build_server(backend: Backend, list_collections: Callable[[], list[str]]) -> MCPServer[Any]:
@@ -62,16 +72,42 @@ def build_server(backend: Backend, list_collections: Callable[[], list[str]]) ->
         explain: Annotated[
             bool, Field(description="Add how each result got its rank, and how its score compares with random chunks.")
         ] = False,
+        mode: Mode = None,
+        group_by: GroupBy = None,
+        cursor: Annotated[
+            str | None, Field(description='For pages of results: "start", then the next_cursor of the page before.')
+        ] = None,
     ) -> RetrievalResponse:
         """Find the stored chunks nearest in meaning to a query, best first, with score, source and the stored text."""
         added = {"rerank": rerank, "highlight": highlight, "neighbours": neighbours, "explain": explain}
+        ranking = {"mode": mode, "group_by": group_by, "cursor": cursor}
         request = {
             "query_text": query,
             "top_k": top_k,
             "similarity_threshold": similarity_threshold,
             "filters": filters or {},
             # Only what is asked for: an older stack knows no other fields.
-            **{name: value for name, value in added.items() if value},
+            **{name: value for name, value in {**added, **ranking}.items() if value},
+        }
+        with _tool_errors():
+            return backend.search(_in_collection(request, collection))
+
+    @server.tool(annotations=read_only)
+    def search_many(  # noqa: PLR0917 - an agent sees the parameters
+        queries: Annotated[list[str], Field(description="Up to 32 questions, which are searched for at once.")],
+        top_k: Annotated[int, Field(description="At most this many results for each of them.")] = 5,
+        filters: Filters = None,
+        collection: Collection = None,
+        mode: Mode = None,
+        group_by: GroupBy = None,
+    ) -> RetrievalResponse:
+        """Answer several queries at once: `responses` has a result or an error for each, in their order."""
+        ranking = {"mode": mode, "group_by": group_by}
+        request = {
+            "queries": queries,
+            "top_k": top_k,
+            "filters": filters or {},
+            **{name: value for name, value in ranking.items() if value is not None},
         }
         with _tool_errors():
             return backend.search(_in_collection(request, collection))

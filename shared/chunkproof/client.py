@@ -126,7 +126,7 @@ class Chunkproof:
         """Return the chunks nearest to a text, a vector, or a whole query; the best five unless `top_k` is given.
 
         `threshold` is the least score of a result, inclusive. `fields` are any others of `POST /search`, such as
-        `with_payload=True`.
+        `mode="hybrid"` or `with_payload=True`.
         """
         request: dict[str, Any] = {}
         if isinstance(query, SearchQuery):
@@ -138,6 +138,26 @@ class Chunkproof:
         given = {"top_k": top_k, "similarity_threshold": threshold, "filters": filters}
         request |= {name: value for name, value in given.items() if value is not None} | fields
         return self._backend.search(self._in_collection(request, collection))
+
+    def search_many(
+        self,
+        queries: Sequence[str | Mapping[str, Any]],
+        *,
+        top_k: int | None = None,
+        threshold: float | None = None,
+        filters: Mapping[str, Any] | None = None,
+        collection: str | None = None,
+        **fields: Any,
+    ) -> tuple[RetrievalResponse, ...]:
+        """Return a response for each of up to 32 queries, in their order, with one embedding call for all of them.
+
+        A query is a text, or a mapping with fields of `POST /search`; the arguments apply to all queries that do not
+        have their own. What fails one query does not fail the others: its response has the `status` "error".
+        """
+        request: dict[str, Any] = {"queries": [one if isinstance(one, str) else dict(one) for one in queries]}
+        given = {"top_k": top_k, "similarity_threshold": threshold, "filters": filters}
+        request |= {name: value for name, value in given.items() if value is not None} | fields
+        return self._backend.search(self._in_collection(request, collection)).responses or ()
 
     def validate(
         self,
@@ -242,6 +262,12 @@ class Chunkproof:
     async def asearch(self, query: str | Sequence[float] | SearchQuery, **fields: Any) -> RetrievalResponse:
         """Search in a thread, with the arguments of `search`."""
         return await asyncio.to_thread(self.search, query, **fields)
+
+    async def asearch_many(
+        self, queries: Sequence[str | Mapping[str, Any]], **fields: Any
+    ) -> tuple[RetrievalResponse, ...]:
+        """`search_many`, without blocking the event loop."""
+        return await asyncio.to_thread(self.search_many, queries, **fields)
 
     async def avalidate(self, chunk_id: str | int, original: str | None = None, **fields: Any) -> ValidationResult:
         """Validate in a thread, with the arguments of `validate`."""

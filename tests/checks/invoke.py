@@ -136,6 +136,9 @@ def in_this_process(event: dict[str, Any], host: Host) -> dict[str, Any]:
 
 def differences(left: dict[str, Any], right: dict[str, Any]) -> list[str]:
     """What two answers to the same search disagree on: ids, order, or scores beyond rounding."""
+    if "responses" in right:
+        pairs = zip(left.get("responses", []), right["responses"], strict=True)
+        return [problem for mine, other in pairs for problem in differences(mine, other)]
     ids = [[result["metadata"]["chunk_id"] for result in answer["results"]] for answer in (left, right)]
     if ids[0] != ids[1]:
         return [f"found {ids[0]}, in this process {ids[1]}"]

@@ -302,9 +302,9 @@ def test_two_loads_may_create_the_collection_at_the_same_moment(
     monkeypatch.setenv("QDRANT_URL", served_qdrant.url)
     create = type(server_store).create
 
-    def create_after_another(store: QdrantStore, name: str, size: int, deadline: Deadline) -> None:
-        create(server_store, name, size, deadline)
-        create(store, name, size, deadline)
+    def create_after_another(store: QdrantStore, name: str, size: int, deadline: Deadline, **options: bool) -> None:
+        create(server_store, name, size, deadline, **options)
+        create(store, name, size, deadline, **options)
 
     monkeypatch.setattr(type(server_store), "create", create_after_another)
     run = chunkproof("load", handbook_file, "--collection", collection)

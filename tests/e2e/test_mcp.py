@@ -61,7 +61,8 @@ def call(
 def test_a_client_lists_the_tools_with_descriptions_an_agent_can_use(host: Host) -> None:
     tools = {tool.name: tool for tool in over_stdio(host, lambda client: client.list_tools()).tools}
     assert set(tools) == {
-        "search", "validate_chunk", "describe_collection", "list_collections", "explain_missing_chunk", "why",
+        "search", "search_many", "validate_chunk", "describe_collection", "list_collections",
+        "explain_missing_chunk", "why",
     }  # fmt: skip
     for tool in tools.values():
         assert tool.description
@@ -69,6 +70,19 @@ def test_a_client_lists_the_tools_with_descriptions_an_agent_can_use(host: Host)
         assert tool.annotations.read_only_hint
         for name, schema in tool.input_schema["properties"].items():
             assert schema.get("description"), f"{tool.name}.{name}"
+
+
+def test_words_and_several_queries_are_searched(host: Host) -> None:
+    found = call(host, "search", query="hnsw_ef", mode="hybrid", group_by="document_id", top_k=3)
+    assert not found.is_error, found
+    results = found.structured_content["results"]
+    assert all(result["scores"]["fused"] for result in results)
+    assert len({result["group"] for result in results}) == len(results)
+    several = call(host, "search_many", queries=["How do I take a backup?", ""], top_k=1)
+    assert [one["status"] for one in several.structured_content["responses"]] == ["success", "error"]
+    page = call(host, "search", query="backup", top_k=1, cursor="start").structured_content
+    more = call(host, "search", query="backup", top_k=1, cursor=page["next_cursor"]).structured_content
+    assert page["results"][0]["point_id"] != more["results"][0]["point_id"]
 
 
 def test_a_search_returns_ranked_chunks_of_the_server(host: Host) -> None:

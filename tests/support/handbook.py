@@ -49,7 +49,7 @@ def loaded_handbook(url: str) -> Iterator[CohereServer]:
             model="embed-english-v3.0",
             base_url=api.url,
         )
-        Loader(store, embedder, COLLECTION, None).load(chunks())
+        Loader(store, embedder, COLLECTION, None).load(chunks(), hybrid=True)
         embedder.close()
         api.requests.clear()
         yield api

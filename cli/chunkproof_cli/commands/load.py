@@ -21,6 +21,7 @@ EXAMPLES = """\b
 Examples:
   chunkproof load chunks.jsonl --collection handbook
   chunkproof load beir/scifact --collection scifact --truncate
+  chunkproof load chunks.jsonl --collection handbook --hybrid
 
 \b
 A line of chunks.jsonl:
@@ -42,10 +43,15 @@ A line of chunks.jsonl:
     flag_value=TooLong.SKIP.value,
     help="Leave out chunks whose text is longer than the model reads.",
 )
+@click.option(
+    "--hybrid",
+    is_flag=True,
+    help="Make a collection that can be searched by words too (search --mode hybrid): Qdrant adds a BM25 vector.",
+)
 @common_options
 @embedder_option
 @reject_api("the API is read-only; load writes to QDRANT_URL, or to the embedded store")
-def load(path: Path, if_too_long: str | None, **common: Any) -> None:
+def load(path: Path, if_too_long: str | None, hybrid: bool, **common: Any) -> None:
     """Embed the chunks of PATH (chunks.jsonl, or a BEIR folder) and write them to a collection.
 
     Every line is checked first: if one is invalid, or longer than the model reads, nothing is written. A chunk
@@ -58,7 +64,7 @@ def load(path: Path, if_too_long: str | None, **common: Any) -> None:
         name = options.collection or connection.services.settings.collection
         embedder = connection.services.require_embedder(name)
         chunks = check_chunks(path, embedder.excess if rule is TooLong.REFUSE else lambda _text: None)
-        too_long = load_chunks(chunks, chunks.count, name, connection, rule)
+        too_long = load_chunks(chunks, chunks.count, name, connection, rule, hybrid=hybrid)
         stored = chunks.count - (len(too_long) if rule is TooLong.SKIP else 0)
         if chunks.extra_fields:
             print_note(f"Extra fields stored with the chunks: {', '.join(chunks.extra_fields)}")
@@ -81,6 +87,8 @@ def load_chunks(
     collection: str,
     connection: Connection,
     if_too_long: TooLong = TooLong.REFUSE,
+    *,
+    hybrid: bool = False,
 ) -> list[str]:
     """Embed and write the chunks, with a progress bar; return the ids of those that were too long."""
     services = connection.services
@@ -94,7 +102,7 @@ def load_chunks(
     )
     try:
         with progress_bar("Embedding and writing", 2 * count) as advance:
-            loader.load(chunks, advance)
+            loader.load(chunks, advance, hybrid=hybrid)
         return list(loader.too_long)
     except (UnavailableError, OSError) as error:
         print_note("Stopped before all chunks were stored. Run the same command again: it replaces what is stored.")

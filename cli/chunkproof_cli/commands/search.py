@@ -15,7 +15,16 @@ from chunkproof_cli.commands.search_additions import (
     format_text,
     print_additions,
     read_additions,
-    require_text,
+)
+from chunkproof_cli.commands.search_ranking import FLAGS as RANKING_FLAGS
+from chunkproof_cli.commands.search_ranking import (
+    RANKING,
+    failure_code,
+    print_next_page,
+    print_several,
+    ranking_options,
+    read_queries,
+    read_ranking,
 )
 from chunkproof_cli.connections import open_backend
 from chunkproof_cli.options import (
@@ -35,6 +44,8 @@ Examples:
   chunkproof search "backups" --filter 'position={"lt": 5}' --json
   chunkproof search "backups" --highlight --neighbours 1 --explain
   chunkproof search "backups" --rerank rerank-v3.5 --candidates 100
+  chunkproof search "ERR-4711-X" --mode hybrid --group-by document_id
+  chunkproof search "how do I take a backup" "how do I rotate the key" -k 3
 """
 
 
@@ -45,11 +56,12 @@ FLAGS = {
     "filters.": "--filter ",
     "filters": "--filter",
     **ADDITION_FLAGS,
+    **RANKING_FLAGS,
 }
 
 
 @click.command(epilog=EXAMPLES)
-@click.argument("text", required=False, metavar="TEXT")
+@click.argument("texts", nargs=-1, metavar="TEXT…")
 @click.option("-k", "--top-k", type=int, help="Maximum number of results; 5 by default.")
 @click.option("--threshold", type=float, default=0.0, show_default=True, help="Minimum score of a result, 0 to 1.")
 @click.option(
@@ -60,21 +72,25 @@ FLAGS = {
     help='Only chunks with this value; may be repeated. VALUE may be JSON: 3, "3", true, ["a", "b"], {"gte": 1}.',
 )
 @addition_options
+@ranking_options
 @common_options
 @embedder_option
 @api_option
 def search(
-    text: str | None,
+    texts: tuple[str, ...],
     top_k: int | None,
     threshold: float,
     filters: tuple[str, ...],
     **given: Any,
 ) -> None:
-    """Find the stored chunks nearest to TEXT."""
+    """Find the stored chunks nearest to TEXT, or to each of several texts."""
     added = {name: given.pop(name) for name in ("rerank", "candidates", "highlight", "neighbours", "explain")}
+    queries = read_queries(texts, given.pop("file"), added["rerank"])
+    ranking = read_ranking(**{name: given.pop(name) for name in RANKING})
     options = parse_options(**given)
     request: dict[str, Any] = {
-        "query_text": require_text(text, added["rerank"]),
+        **queries,
+        **ranking,
         **read_additions(**added),
         "similarity_threshold": threshold,
         "filters": parse_filters(filters),
@@ -87,8 +103,12 @@ def search(
         response = backend.search(request)
     if options.json:
         print_json(response)
+    elif response.responses is not None:
+        print_several(response.responses, print_results)
     else:
         print_results(response)
+    if code := failure_code(response.responses or ()):
+        raise SystemExit(code)
 
 
 def parse_filters(options: tuple[str, ...]) -> dict[str, Any]:
@@ -154,6 +174,7 @@ def print_results(response: RetrievalResponse) -> None:
         "dim",
     )
     print_additions(response)
+    print_next_page(response)
 
 
 def _find_title(metadata: Any) -> str:

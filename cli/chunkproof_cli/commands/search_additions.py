@@ -8,6 +8,7 @@ from rich.text import Text
 
 from chunkproof.models import RetrievalResponse, SearchResult
 from chunkproof.models.extras import Confidence, Highlight, LegScore, Neighbour, QueryExplanation
+from chunkproof_cli.commands.search_ranking import format_score
 from chunkproof_cli.output import escape_controls, print_line, print_title, safe_text, shorten
 
 # What --rerank alone stands for.
@@ -61,17 +62,9 @@ def read_additions(
     return fields | {name: True for name, value in flags.items() if value}
 
 
-def require_text(text: str | None, rerank: str | None) -> str:
-    """Return the text of a search; an error says if `--rerank` has taken it for a model."""
-    if text is None:
-        hint = f": --rerank took {rerank!r} for a model; write --rerank behind TEXT" if rerank else ""
-        raise click.UsageError(f"Missing argument 'TEXT'{hint}.")
-    return text
-
-
 def format_scores(result: SearchResult) -> Text:
     """Return the score of a result, and below it the reranker's."""
-    text = Text(f"{result.similarity_score:.3f}")
+    text = Text(format_score(result))
     if result.scores is not None and result.scores.rerank is not None:
         text.append(f"\nrerank\n{result.scores.rerank:.3f}", "bold")
     if result.explain is not None and result.explain.confidence is not None:

@@ -221,12 +221,12 @@ def find_text_leg(collection: str, services: Services, deadline: Deadline) -> Te
     if known is None:
         description = services.store.describe(collection, deadline)
         features = services.store.features(deadline)
-        known = _choose_text_leg(description, features, _text_paths(collection, services, deadline))
+        known = choose_text_leg(description, features, _text_paths(collection, services, deadline))
         services.text_legs[collection] = known
     return known
 
 
-def _choose_text_leg(description: Description, features: Features, text_paths: list[str]) -> TextLeg:
+def choose_text_leg(description: Description, features: Features, text_paths: list[str]) -> TextLeg:
     """Choose a sparse vector, else a text index, else any field where the store needs no index."""
     name = description.name
     bm25 = [vector for vector, modifier in description.sparse_vectors.items() if modifier == "idf"]
