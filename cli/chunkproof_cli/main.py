@@ -37,7 +37,7 @@ SUMMARIES = {
     "mcp": "Serve search, validation and collection info to agents (Model Context Protocol, over standard streams).",
     "latency": "Show how long requests took, stage by stage, and how many were within the target.",
     "publish": "Publish COLLECTION of the embedded store to the bucket that the functions of a stack search.",
-    "secret": "Store the keys of Qdrant and Cohere in Secrets Manager, where a deployed stack reads them.",
+    "secret": "Store the keys of Qdrant and embedding services in Secrets Manager, where a deployed stack reads them.",
 }
 
 

@@ -24,7 +24,18 @@ def test_a_shard_stops_well_before_its_function_does() -> None:
 
 
 def test_it_searches_with_the_settings_of_the_search_function() -> None:
-    parameters = {"EmbeddingModel": "embed-v4", "MaxTopK": "20", "DeadlineMs": "700", "VectorName": "dense"}
+    parameters = {
+        "Embedder": "openai",
+        "EmbeddingModel": "text-embedding-3-large",
+        "QueryModel": "text-embedding-3-large-q",
+        "QueryPrefix": "query: ",
+        "DocumentPrefix": "passage: ",
+        "OpenAiBaseUrl": "https://models.example/v1",
+        "Models": '{"faq": {"provider": "cohere", "model": "embed-v4.0"}}',
+        "MaxTopK": "20",
+        "DeadlineMs": "700",
+        "VectorName": "dense",
+    }
     found = application(**parameters).only("Lambda::Function")["Environment"]["Variables"]
     searching = stack(**parameters).of_type("Lambda::Function")["SearchFunction"]["Environment"]["Variables"]
     read, beside = Settings.from_env(found), Settings.from_env(searching)

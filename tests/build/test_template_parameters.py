@@ -41,6 +41,7 @@ SETTING_OF_PARAMETER = {
     "RerankModel": "rerank_model",
     "RerankCandidates": "rerank_candidates",
 }
+TITAN = "amazon.titan-embed-text-v2:0"
 EXTENSION = "arn:aws:lambda:eu-central-1:187925254637:layer:AWS-Parameters-and-Secrets-Lambda-Extension-Arm64:18"
 TOKENS = {"JwtIssuer": "https://issuer.example", "JwtAudience": "search"}
 
@@ -144,6 +145,10 @@ def test_without_a_server_there_is_a_bucket_of_published_collections_and_a_layer
         ("SnapStart", "none"),
         ("RolloutSteps", "AllAtOnce"),
         ("EmbeddingDimension", "-1"),
+        ("Embedder", "local"),
+        ("Embedder", "voyage"),
+        ("OpenAiBaseUrl", "models.example"),
+        ("BedrockRegion", "Ireland"),
         ("DeadlineMs", "29001"),
         ("MemorySize", "128"),
         ("LogRetentionDays", "0"),
@@ -215,6 +220,15 @@ def test_parameters_that_belong_together_break_no_rule(parameters: dict[str, str
             "With TenantClaim, JwtIssuer must name who issues the tokens; IAM signatures carry no claims",
         ),
         (
+            {"Embedder": "openai"},
+            "With another Embedder than cohere, EmbeddingModel must name a model that it has",
+        ),
+        (
+            {"Embedder": "bedrock", "EmbeddingModel": TITAN},
+            "With Embedder bedrock, BedrockModelArns must name the model, or its inference profile and the models "
+            "behind it",
+        ),
+        (
             {"SnapStart": "PublishedVersions", "SecretsExtensionArn": EXTENSION},
             "With SnapStart, SecretsExtensionArn must be empty; the extension needs AWS_SESSION_TOKEN, which such "
             "functions do not have",
@@ -251,7 +265,7 @@ def test_both_functions_have_the_same_environment() -> None:
 @functions
 def test_the_environment_holds_no_key(function: str) -> None:
     declared = environment(function, SecretArn="arn:aws:secretsmanager:eu-central-1:123456789012:secret:k-AbCdEf")
-    assert declared["QDRANT_API_KEY"] == declared["COHERE_API_KEY"] == ""
+    assert declared["QDRANT_API_KEY"] == declared["COHERE_API_KEY"] == declared["OPENAI_API_KEY"] == ""
     assert declared["CHUNKPROOF_SECRET_ARN"].endswith(":secret:k-AbCdEf")
 
 
@@ -310,6 +324,9 @@ def test_only_an_asterisk_alone_allows_every_collection(
         ("PayloadMap", '{"text": "body.raw"}', "payload_map", {"text": ("body.raw",)}),
         ("EmbeddingModel", "embed-v4.0", "model", "embed-v4.0"),
         ("EmbeddingDimension", "512", "dimension", 512),
+        ("QueryModel", "embed-v5.0-fast", "query_model", "embed-v5.0-fast"),
+        ("OpenAiBaseUrl", "https://models.example/v1", "openai_base_url", "https://models.example/v1"),
+        ("BedrockRegion", "eu-west-1", "bedrock_region", "eu-west-1"),
         ("CohereBaseUrl", "https://cohere.example", "cohere_base_url", "https://cohere.example"),
         ("SecretArn", CHINESE_SECRET, "secret_arn", CHINESE_SECRET),
         ("MinQueryChars", "3", "min_query_chars", 3),
@@ -324,6 +341,26 @@ def test_only_an_asterisk_alone_allows_every_collection(
 )
 def test_a_parameter_reaches_its_setting(parameter: str, value: str, field: str, setting: Any) -> None:
     assert getattr(settings(**{parameter: value}), field) == setting
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"Embedder": "openai", "EmbeddingModel": "nomic-embed-text", "OpenAiBaseUrl": "http://10.0.0.9:11434/v1"},
+        {"Embedder": "bedrock", "EmbeddingModel": TITAN, "BedrockModelArns": f"arn:aws:bedrock:eu-west-1::{TITAN}"},
+        {"Embedder": "my_layer.models:embed", "EmbeddingModel": "mine"},
+    ],
+)
+def test_another_embedder_reaches_the_settings_with_its_model_and_prefixes(parameters: dict[str, str]) -> None:
+    prefixes = {"QueryPrefix": "query: ", "DocumentPrefix": "passage: "}
+    config = settings(**parameters, **prefixes).default_embedder(parameters["Embedder"])
+    assert (config.provider, config.model) == (parameters["Embedder"], parameters["EmbeddingModel"])
+    assert (config.query_prefix, config.document_prefix) == ("query: ", "passage: ")
+
+
+def test_embedders_of_single_collections_reach_the_settings() -> None:
+    models = '{"faq": {"provider": "openai", "model": "text-embedding-3-small"}}'
+    assert settings(Models=models).models["faq"].model == "text-embedding-3-small"
 
 
 def test_claim_and_field_of_a_tenant_reach_their_settings_together() -> None:

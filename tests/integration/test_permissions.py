@@ -18,6 +18,7 @@ from botocore.exceptions import ClientError
 from moto import mock_aws
 
 from chunkproof.clients import s3, secrets
+from chunkproof.clients.bedrock import BedrockEmbedder
 from chunkproof.clients.ports import InputType, Point
 from chunkproof.clients.qdrant.store import QdrantStore
 from chunkproof.clients.secrets import Keys
@@ -28,6 +29,7 @@ from chunkproof.runtime import container
 from chunkproof.settings import Settings
 from chunkproof_cli.local.handlers import load_function
 
+from support.bedrock_server import CREDENTIALS, REGION, bedrock_server
 from support.chunks import SECONDS_60, fill, make_services
 from support.qdrant_server import QdrantServer
 from support.sdk import sdk
@@ -36,6 +38,7 @@ from support.template import ROOT, Stack, nested_stack, stack
 from support.words import Words
 
 BUCKET = "bucket-of-a-test"
+MODELS, MODEL = "arn:aws:bedrock:us-west-2::foundation-model", "amazon.titan-embed-text-v2:0"
 KEY = "arn:aws:kms:eu-central-1:123456789012:key/0f0f0f0f-0000-4000-8000-000000000001"
 SECRET_KEY = "arn:aws:kms:eu-central-1:123456789012:key/0f0f0f0f-0000-4000-8000-000000000002"
 SECRET = "arn:aws:secretsmanager:eu-central-1:123456789012:secret:keys-AbCdEf"
@@ -203,13 +206,41 @@ def step(name: str, event: dict[str, Any], *, fails: type[ChunkproofError] | Non
 def test_every_client_of_aws_in_the_product_is_one_that_is_recorded_here() -> None:
     sources = [file.read_text("utf-8") for folder in ("shared", "functions") for file in (ROOT / folder).rglob("*.py")]
     used = {name for text in sources for name in re.findall(r"\.(?:client|resource)\(\s*\"([a-z0-9-]+)\"", text)}
-    assert used == {"s3", "secretsmanager"}
+    assert used == {"s3", "secretsmanager", "bedrock-runtime"}
 
 
 @pytest.mark.parametrize("role", ["SearchRole", "ValidateChunkRole"])
 def test_the_functions_of_the_api_may_do_what_they_do(role: str, read_keys: set[Call]) -> None:
     granted = grants(stack(**EVERYTHING), role)
     assert differences(granted, read_keys | by_lambda(granted)) == []
+
+
+@pytest.fixture
+def embed_with_bedrock(aws: Recorder, monkeypatch: pytest.MonkeyPatch) -> set[Call]:
+    """The calls that embedding with Bedrock takes."""
+    for name, value in CREDENTIALS.items():
+        monkeypatch.setenv(name, value)
+    with bedrock_server() as server:
+        embedder = BedrockEmbedder(DeadlineTransport(), base_url=server.url, region=REGION, model=MODEL)
+        embedder.embed(["pump"], InputType.QUERY, Deadline(SECONDS_60))
+        embedder.close()
+    made = {Call("bedrock:InvokeModel", f"{MODELS}/{MODEL}")}
+    assert {call.action for call in aws.calls} == {"bedrock-runtime:InvokeModel"}
+    return made
+
+
+def test_only_what_embeds_may_call_models_and_only_those_that_are_named(
+    read_keys: set[Call], embed_with_bedrock: set[Call]
+) -> None:
+    given = {**EVERYTHING, "BedrockModelArns": f"{MODELS}/{MODEL}"}
+    granted = grants(stack(**given), "SearchRole")
+    assert differences(granted, read_keys | embed_with_bedrock | by_lambda(granted)) == []
+    granted = grants(stack(**given), "ValidateChunkRole")
+    assert differences(granted, read_keys | by_lambda(granted)) == []
+    own = grants(nested_stack("SuiteApplication", **given), "SuiteFunctionRole")
+    assert {grant for grant in own if "bedrock" in grant.action} == {Grant("bedrock:InvokeModel", f"{MODELS}/{MODEL}")}
+    without = grants(nested_stack("SuiteApplication", **EVERYTHING), "SuiteFunctionRole")
+    assert not [grant for grant in without if "bedrock" in grant.action]
 
 
 @pytest.mark.server

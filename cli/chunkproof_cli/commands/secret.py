@@ -1,6 +1,7 @@
 """`chunkproof secret`."""
 
 import json
+import re
 import sys
 
 import click
@@ -10,7 +11,8 @@ from chunkproof_cli.aws.stack import store_secret
 from chunkproof_cli.options import reject_api
 from chunkproof_cli.output import print_line
 
-KEYS = ("QDRANT_API_KEY", "COHERE_API_KEY")
+KEYS = ("QDRANT_API_KEY", "COHERE_API_KEY", "OPENAI_API_KEY")
+OTHER_KEY = re.compile(r"[A-Z][A-Z0-9_]*_API_KEY")
 
 
 @click.command()
@@ -18,10 +20,11 @@ KEYS = ("QDRANT_API_KEY", "COHERE_API_KEY")
 @click.option("--kms-key", metavar="ARN", help="Customer-managed key to encrypt it with.")
 @reject_api("keys are stored in Secrets Manager, not in a stack")
 def secret(name: str, kms_key: str | None) -> None:
-    """Store the keys of Qdrant and Cohere in Secrets Manager, where a deployed stack reads them.
+    """Store the keys of Qdrant and embedding services in Secrets Manager, where a deployed stack reads them.
 
-    The command prompts for the keys, or reads {"QDRANT_API_KEY": …, "COHERE_API_KEY": …} from standard input. Keys
-    are never taken from the command line, where other users and the shell's history could see them.
+    The command prompts for the keys, or reads {"QDRANT_API_KEY": …, "COHERE_API_KEY": …, "OPENAI_API_KEY": …} from
+    standard input, which may also have a key that CHUNKPROOF_MODELS names. Press Enter at a key that is not needed.
+    Keys are never taken from the command line, where other users and the shell's history could see them.
     """
     arn = store_secret(name, _prompt_for_keys() if sys.stdin.isatty() else _parse_keys(sys.stdin.read()), kms_key)
     print_line(arn)
@@ -38,6 +41,9 @@ def _parse_keys(text: str) -> dict[str, str]:
         keys = None
     if not isinstance(keys, dict) or not keys or not all(isinstance(value, str) for value in keys.values()):
         raise InvalidParameterError(f"Standard input must be a JSON object of strings with the keys {', '.join(KEYS)}")
-    if unknown := sorted(set(keys) - set(KEYS)):
-        raise InvalidParameterError(f"{unknown[0]} is not one of {', '.join(KEYS)}")
+    if unknown := sorted(name for name in keys if not OTHER_KEY.fullmatch(name)):
+        raise InvalidParameterError(
+            f"{unknown[0]} is neither one of {', '.join(KEYS)} nor a key that CHUNKPROOF_MODELS can name, "
+            "which ends in _API_KEY"
+        )
     return keys
