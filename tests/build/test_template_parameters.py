@@ -234,7 +234,17 @@ def test_parameters_that_belong_together_break_no_rule(parameters: dict[str, str
             "functions do not have",
         ),
     ],
-    ids=["no-audience", "no-digest", "no-group", "no-claim", "no-field", "no-issuer", "snapshot-and-extension"],
+    ids=[
+        "no-audience",
+        "no-digest",
+        "no-group",
+        "no-claim",
+        "no-field",
+        "no-issuer",
+        "no-model",
+        "no-models",
+        "snapshot-and-extension",
+    ],
 )
 def test_a_parameter_without_its_companion_breaks_a_rule(parameters: dict[str, str], message: str) -> None:
     assert broken_rules(**parameters) == [message]

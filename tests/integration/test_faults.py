@@ -1,4 +1,4 @@
-"""Every fault of both services through the real handlers: its error code, in time, and the recovery."""
+"""Every fault of every service through the real handlers: its error code, in time, and the recovery."""
 
 import os
 from collections.abc import Iterator
@@ -6,8 +6,10 @@ from collections.abc import Iterator
 import pytest
 
 from support.api import Reply
+from support.bedrock_server import ACCESS_KEY, SECRET_KEY, SESSION_TOKEN
 from support.cohere_server import KEY
 from support.fault_table import DEADLINE_MS, Row, Setup, fault_names, fault_setup, run_fault
+from support.openai_server import KEY as OPENAI_KEY
 from support.qdrant_server import NoServerError
 
 pytestmark = pytest.mark.server
@@ -20,7 +22,7 @@ LIMITED = ("RATE_LIMITED", 429)
 
 
 def common(failed: tuple[str, int], late: tuple[str, int]) -> dict[str, tuple[str, int, int]]:
-    """The outcomes of the faults that both services have, in the codes of one service."""
+    """The outcomes of the faults that every service has, in the codes of one service."""
     return {
         "latency": FINE,
         "connection refused": (*failed, 0),
@@ -64,17 +66,20 @@ def common(failed: tuple[str, int], late: tuple[str, int]) -> dict[str, tuple[st
 MISSING = ("COLLECTION_NOT_FOUND", 404)
 NOT_RERANKED = ("marked RERANK_FAILED", 200, 1)
 TOO_LARGE = ("RESPONSE_TOO_LARGE", 413, 1)
+EMBEDDER = {
+    **common(FAILED, LATE),
+    "embeddings missing": (*FAILED, 1),
+    "no embeddings": (*FAILED, 1),
+    "wrong dimension": ("DIMENSION_MISMATCH", 400, 1),
+    "an embedding with NaN": (*FAILED, 1),
+    "an embedding without values": (*FAILED, 1),
+    "an embedding of nulls": (*FAILED, 1),
+    "an embedding of zeros": (*FAILED, 1),
+}
 EXPECTED: dict[str, dict[str, tuple[str, int, int]]] = {
-    "cohere": {
-        **common(FAILED, LATE),
-        "embeddings missing": (*FAILED, 1),
-        "no embeddings": (*FAILED, 1),
-        "wrong dimension": ("DIMENSION_MISMATCH", 400, 1),
-        "an embedding with NaN": (*FAILED, 1),
-        "an embedding without values": (*FAILED, 1),
-        "an embedding of nulls": (*FAILED, 1),
-        "an embedding of zeros": (*FAILED, 1),
-    },
+    "cohere": EMBEDDER,
+    "openai": {**EMBEDDER, "wrong indexes": (*FAILED, 1)},
+    "bedrock": EMBEDDER,
     # The answer is that of the search, and says so.
     "rerank": {
         **{
@@ -192,5 +197,6 @@ def assert_words(row: Row, name: str) -> None:
         return
     assert reply.errors[0].startswith(HINTS.get(row.code, ""))
     assert reply.headers.get("retry-after") == ("7" if "retry" in name else None)
-    for secret in (KEY, "/v2/embed", "/v2/rerank", "/points", "http://", "Traceback"):
+    keys = (KEY, OPENAI_KEY, ACCESS_KEY, SECRET_KEY, SESSION_TOKEN)
+    for secret in (*keys, "/v2/embed", "/v2/rerank", "/v1", "/model", "/points", "http://", "Traceback"):
         assert secret not in reply.text

@@ -118,5 +118,7 @@ def new_process() -> Iterator[None]:
             built: Any = container.services()
             built.store.close()
             built.embedder.close()
+            for embedder in built.embedders.values():
+                embedder.close()
             built.reranker.close()
         container.reset()

@@ -3,31 +3,41 @@
 Nothing is patched: the proxies count the calls, and the times are those that the handlers report.
 """
 
+import json
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from chunkproof.clients.ports import Point
 from chunkproof.clients.qdrant.store import QdrantStore
 from chunkproof.clients.transport import DeadlineTransport
+from chunkproof.runtime import container
 
 from support.api import Reply, invoke, new_process, post
+from support.bedrock_server import CREDENTIALS, REGION, bedrock_server
 from support.chunks import fill
 from support.cohere_server import KEY, cohere_server, hashed
 from support.fault_proxy import FaultProxy, fault_proxy
 from support.faults import FAULTS, Dependency
+from support.openai_server import KEY as OPENAI_KEY
+from support.openai_server import openai_server
 from support.qdrant_server import QdrantServer, qdrant_server
 from support.sdk import sdk
 
 SIZE = 8
 COLLECTION = "faults"
+# Collections whose queries another service embeds.
+COLLECTIONS = {"openai": "faults-openai", "bedrock": "faults-bedrock"}
 DEADLINE_MS = 1_000
 MARGIN_MS = 300
 QUERY = "What breaks next?"
 ROUTES: Mapping[str, tuple[str, dict[str, Any]]] = {
     "cohere": ("/search", {"query_text": QUERY}),
+    "openai": ("/search", {"query_text": QUERY, "collection": COLLECTIONS["openai"]}),
+    "bedrock": ("/search", {"query_text": QUERY, "collection": COLLECTIONS["bedrock"]}),
     "rerank": ("/search", {"query_text": QUERY, "rerank": True}),
     "rerank, required": ("/search", {"query_text": QUERY, "rerank": {"required": True}}),
     "qdrant": ("/search", {"query_text": QUERY}),
@@ -65,12 +75,11 @@ class Row:
 
 @dataclass
 class Setup:
-    """A real Qdrant server and Cohere's API, each behind a proxy that the handlers' settings point to."""
+    """A real Qdrant server and the APIs of embedders, each behind a proxy that the handlers' settings point to."""
 
     server: QdrantServer
     store: QdrantStore
-    qdrant: FaultProxy
-    cohere: FaultProxy
+    proxies: Mapping[str, FaultProxy]
 
     def make_collection(self) -> None:
         embed = hashed(SIZE)
@@ -78,23 +87,48 @@ class Setup:
         points = [Point(n, {"text": t}, vector=tuple(embed(t))) for n, t in enumerate(texts, start=1)]
         fill(self.store, COLLECTION, *points, size=SIZE)
 
+    def make_other_collections(self) -> None:
+        for name in COLLECTIONS.values():
+            fill(self.store, name, Point(1, {"text": "one"}, vector=tuple(hashed(SIZE)("one"))), size=SIZE)
+
 
 @contextmanager
 def fault_setup() -> Iterator[Setup]:
     with ExitStack() as stack:
         server = stack.enter_context(qdrant_server())
         api = stack.enter_context(cohere_server(hashed(SIZE)))
-        qdrant = stack.enter_context(fault_proxy(server.url))
-        cohere = stack.enter_context(fault_proxy(api.url))
+        openai = stack.enter_context(openai_server(hashed(SIZE)))
+        bedrock = stack.enter_context(bedrock_server(hashed(SIZE)))
+        addresses = {"qdrant": server.url, "cohere": api.url, "bedrock": bedrock.url}
+        addresses["openai"] = openai.url.removesuffix("/v1")
+        proxies = {name: stack.enter_context(fault_proxy(url)) for name, url in addresses.items()}
         store = QdrantStore.open_server(server.url, DeadlineTransport())
         stack.callback(store.close)
-        setup = Setup(server, store, qdrant, cohere)
+        setup = Setup(server, store, proxies)
         setup.make_collection()
+        setup.make_other_collections()
+        models = {
+            COLLECTIONS["openai"]: {
+                "provider": "openai",
+                "model": "text-embedding-3-small",
+                "base_url": f"{proxies['openai'].url}/v1",
+                "key": "OPENAI_API_KEY",
+            },
+            COLLECTIONS["bedrock"]: {
+                "provider": "bedrock",
+                "model": "cohere.embed-english-v3",
+                "base_url": proxies["bedrock"].url,
+                "region": REGION,
+            },
+        }
         stack.enter_context(
             _environment(
-                QDRANT_URL=qdrant.url,
-                COHERE_BASE_URL=cohere.url,
+                **CREDENTIALS,
+                QDRANT_URL=proxies["qdrant"].url,
+                COHERE_BASE_URL=proxies["cohere"].url,
                 COHERE_API_KEY=KEY,
+                OPENAI_API_KEY=OPENAI_KEY,
+                CHUNKPROOF_MODELS=json.dumps(models),
                 CHUNKPROOF_COLLECTION=COLLECTION,
                 CHUNKPROOF_DEADLINE_MS=str(DEADLINE_MS),
             )
@@ -123,20 +157,20 @@ def fault_names() -> Iterator[tuple[str, str]]:
 
 
 def _service(dependency: str) -> Dependency:
-    if dependency.startswith("rerank"):
-        return "rerank"
-    return "cohere" if dependency == "cohere" else "qdrant"
+    """The service behind a row's dependency: Qdrant and the reranker have two."""
+    return cast(Dependency, re.split(r"\W", dependency)[0])
 
 
 def run_fault(setup: Setup, dependency: str, name: str) -> Row:
     """Send a healthy request in a new process, one with the fault in force, and one after it."""
     path, body = ROUTES[dependency]
     service = _service(dependency)
-    proxy = setup.qdrant if service == "qdrant" else setup.cohere
     # Reranking has the same address as embedding: of the same query, the embedding is cached.
+    proxy = setup.proxies["cohere" if service == "rerank" else service]
     is_same = path != "/search" or service == "rerank"
     with new_process():
-        warm = invoke(post(path, body if is_same else {"query_text": "Is all well?"}))
+        container.services()  # as a function builds them, before its first request
+        warm = invoke(post(path, body if is_same else {**body, "query_text": "Is all well?"}))
         assert warm.status == 200, warm.text
         start, end = _actions(setup, proxy, dependency, name)
         start()

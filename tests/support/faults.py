@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal
 
 from support.fault_proxy import JSON, Call, Fault, Response
 
-Dependency = Literal["cohere", "rerank", "qdrant"]
+Dependency = Literal["cohere", "openai", "bedrock", "rerank", "qdrant"]
 Change = Callable[[Any], Any]
 
 MEBIBYTE = 2**20
@@ -174,6 +174,18 @@ def cohere_error(status: int, message: str = "") -> Response:
     return Response(status, json.dumps(body).encode())
 
 
+def openai_error(status: int, message: str = "") -> Response:
+    """An error response of OpenAI."""
+    body = {"error": {"message": message or HTTPStatus(status).phrase, "type": "server_error", "code": None}}
+    return Response(status, json.dumps(body).encode())
+
+
+def bedrock_error(status: int, message: str = "") -> Response:
+    """An error response of Amazon Bedrock."""
+    body = json.dumps({"message": message or HTTPStatus(status).phrase}).encode()
+    return Response(status, body, (*JSON, ("x-amzn-errortype", "SomeException")))
+
+
 def qdrant_error(status: int, message: str = "") -> Response:
     """An error response of Qdrant: JSON, except for a wrong key."""
     if status == 401:
@@ -212,6 +224,15 @@ def _embeddings(change: Change) -> Transformed:
 def _first(change: Change) -> Transformed:
     """Changes the first embedding in Cohere's response."""
     return _embeddings(lambda embeddings: [change(embeddings[0]), *embeddings[1:]])
+
+
+def _data(change: Change) -> Transformed:
+    """Changes the vector of each embedding in OpenAI's response."""
+    return Transformed(
+        lambda response: (
+            response | {"data": [item | {"embedding": change(item["embedding"])} for item in response["data"]]}
+        )
+    )
 
 
 def _ranking(change: Change) -> Transformed:
@@ -261,17 +282,33 @@ ANY_SERVICE: Mapping[str, Fault] = {
     "a gzip bomb": GzipBomb(megabytes=1),
 }
 
+# Of Cohere's API, which Bedrock has for Cohere's models too.
+COHERE_EMBEDDINGS: Mapping[str, Fault] = {
+    "embeddings missing": Transformed(_without("embeddings")),
+    "no embeddings": _embeddings(lambda _: []),
+    "wrong dimension": _embeddings(lambda embeddings: [values[:-1] for values in embeddings]),
+    "an embedding with NaN": _first(lambda values: [math.nan, *values[1:]]),
+    "an embedding without values": _first(lambda _: []),
+    "an embedding of nulls": _first(lambda values: [None for _ in values]),
+    "an embedding of zeros": _first(lambda values: [0.0 for _ in values]),
+}
+
 FAULTS: Mapping[Dependency, Mapping[str, Fault]] = {
-    "cohere": {
+    "cohere": {**ANY_SERVICE, **_statuses(cohere_error), **COHERE_EMBEDDINGS},
+    "bedrock": {**ANY_SERVICE, **_statuses(bedrock_error), **COHERE_EMBEDDINGS},
+    "openai": {
         **ANY_SERVICE,
-        **_statuses(cohere_error),
-        "embeddings missing": Transformed(_without("embeddings")),
-        "no embeddings": _embeddings(lambda _: []),
-        "wrong dimension": _embeddings(lambda embeddings: [values[:-1] for values in embeddings]),
-        "an embedding with NaN": _first(lambda values: [math.nan, *values[1:]]),
-        "an embedding without values": _first(lambda _: []),
-        "an embedding of nulls": _first(lambda values: [None for _ in values]),
-        "an embedding of zeros": _first(lambda values: [0.0 for _ in values]),
+        **_statuses(openai_error),
+        "embeddings missing": Transformed(_without("data")),
+        "no embeddings": Transformed(lambda response: response | {"data": []}),
+        "wrong dimension": _data(lambda values: values[:-1]),
+        "an embedding with NaN": _data(lambda values: [math.nan, *values[1:]]),
+        "an embedding without values": _data(lambda _: []),
+        "an embedding of nulls": _data(lambda values: [None for _ in values]),
+        "an embedding of zeros": _data(lambda values: [0.0 for _ in values]),
+        "wrong indexes": Transformed(
+            lambda response: response | {"data": [item | {"index": 7} for item in response["data"]]}
+        ),
     },
     "rerank": {
         **ANY_SERVICE,

@@ -7,7 +7,7 @@ a request, so deadline, retries, circuit breaker and size limits are those of ev
 import json
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
+from functools import cache, cached_property
 from io import BytesIO
 from threading import Lock
 from typing import Any
@@ -144,8 +144,11 @@ class BedrockEmbedder:
     @cached_property
     def _session(self) -> Any:
         import boto3
+        import botocore.session
 
-        return boto3.Session(region_name=self._config.region)
+        session = botocore.session.Session()
+        session.register_component("data_loader", _load_descriptions())
+        return boto3.Session(region_name=self._config.region, botocore_session=session)
 
     @cached_property
     def _client(self) -> tuple[Any, Any]:
@@ -229,6 +232,14 @@ class _TitanFamily:
             return [embed_one(texts[0])]
         with ThreadPoolExecutor(TITAN_CALLS) as pool:
             return list(pool.map(embed_one, texts))
+
+
+@cache
+def _load_descriptions() -> Any:
+    """Return botocore's loader of service descriptions, which reads each file once: that takes longer than a call."""
+    from botocore.loaders import create_loader
+
+    return create_loader()
 
 
 def _family(model: str) -> type[_CohereFamily] | type[_TitanFamily]:

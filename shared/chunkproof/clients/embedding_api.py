@@ -19,7 +19,8 @@ from chunkproof.errors import (
 # is 512 tokens", "`inputs` must have less than 512 tokens", "the input length exceeds the context length".
 _TOO_LONG = re.compile(
     r"too many (input )?tokens|tokens?\b.{0,60}(limit|exceed|maximum)|(exceed|limit|maximum).{0,60}\btokens?"
-    r"|context (length|window|size)|less than \d+ tokens|too (long|large)|expected maxlength",
+    r"|context (length|window|size)|less than \d+ tokens|too long|(input|text|prompt|sequence).{0,40}too large"
+    r"|expected maxlength",
     re.IGNORECASE | re.DOTALL,
 )
 # What llama.cpp answers with 500.

@@ -35,9 +35,10 @@ STAGE_METRICS = {
 MODE_METRICS = {"text": "TextLatency", "hybrid": "HybridLatency"}
 CIRCUIT_METRICS = {
     "qdrant": "QdrantCircuitOpen",
-    "cohere": "CohereCircuitOpen",
     "rerank": "RerankCircuitOpen",
 }
+# Of an embedder, whichever service it calls: alarms and dashboards have known the first one's name from the start.
+EMBEDDER_CIRCUIT_METRIC = "CohereCircuitOpen"
 
 log_safety.install()
 logger = Logger(service=SERVICE)
@@ -153,9 +154,12 @@ def _metrics(trace: RequestTrace, settings: Settings) -> Iterator[metrics.Figure
     yield "Faults", MetricUnit.Count, _status(trace) >= 500
     if trace.code is not None:
         yield f"Errors.{trace.code}", MetricUnit.Count, 1
-    for circuit, name in CIRCUIT_METRICS.items():
-        if circuit in (trace.circuits or {}):
-            yield name, MetricUnit.Count, (trace.circuits or {})[circuit] != "closed"
+    open_circuits: dict[str, bool] = {}
+    for circuit, state in (trace.circuits or {}).items():
+        name = CIRCUIT_METRICS.get(circuit, EMBEDDER_CIRCUIT_METRIC)
+        open_circuits[name] = open_circuits.get(name, False) or state != "closed"
+    for name, is_open in open_circuits.items():
+        yield name, MetricUnit.Count, is_open
     yield from _search_metrics(trace)
     if trace.matches is not None:
         yield "ChunkMismatch", MetricUnit.Count, not trace.matches
