@@ -79,7 +79,7 @@ MISSING: list[tuple[dict[str, Any], Cause, str]] = [
     ({"expected_doc_ids": ["ponds"]}, Cause.NOT_IN_COLLECTION, "no chunk, document or URL has this id"),
     ({"expected_doc_ids": ["empty"]}, Cause.UNREADABLE, "empty is stored without a readable text"),
     (
-        {"expected_doc_ids": ["pumps"], "top_k": 1, "query_text": "river water"},
+        {"expected_doc_ids": ["pumps"], "top_k": 1, "query_text": "how deep is a well of water"},
         Cause.BEYOND_TOP_K,
         "beyond top_k 1",
     ),

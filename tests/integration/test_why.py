@@ -230,3 +230,52 @@ def test_a_snapshot_of_hashes_shows_a_deletion_but_cannot_undo_it(
 def test_an_empty_expectation_is_refused(services: Services) -> None:
     with pytest.raises(InvalidParameterError, match="expected cannot be empty"):
         ask(services, expected=" ")
+
+
+class Deaf(Words):
+    """Knows no codes: it embeds texts without the words that have digits."""
+
+    model = "deaf"
+
+    def _vector(self, text: str) -> list[float]:
+        return super()._vector(" ".join(word for word in text.split() if word.isalpha()))
+
+
+CODES = {
+    "c1": "Error E4711 is shown when the tank is empty, the valve is shut and the lamp on the left is red.",
+    "c2": "Which error is that? Errors of the pump.",
+    "c3": "What does that mean? The mean of errors.",
+    "c4": "What is an error code and which does what.",
+}
+
+
+@pytest.fixture
+def coded(memory_store: QdrantStore, collection: str) -> Services:
+    """Chunks of which one has a code that the embedder does not know."""
+    embedder = Deaf()
+    memory_store.create(collection, embedder.dimension, Deadline(60_000), text_search=True)
+    points = [
+        Point(
+            n,
+            {"chunk_id": name, "text": text},
+            vector=tuple(embedder.embed([text], InputType.DOCUMENT, Deadline(1))[0]),
+        )
+        for n, (name, text) in enumerate(CODES.items(), start=1)
+    ]
+    text_vector = next(iter(memory_store.describe(collection, Deadline(60_000)).sparse_vectors), None)
+    memory_store.upsert(collection, points, "", Deadline(60_000), text_vector=text_vector)
+    return make_services(memory_store, collection, embedder)
+
+
+def test_a_chunk_that_only_its_words_find_is_found_by_the_other_leg(coded: Services) -> None:
+    asked = {"query_text": "error E4711", "top_k": 1}
+    found = ask(coded, **asked)
+    assert found.verdict.causes == (Cause.OTHER_LEG,), found.verdict.line
+    assert found.verdict.changes[0].startswith("by words alone")
+    assert ask(coded, **asked, mode="text").verdict.found
+
+
+def test_a_search_by_words_is_repeated_as_a_whole(coded: Services) -> None:
+    filtered = ask(coded, query_text="E4711", top_k=1, mode="text", filters={"chunk_id": ["c2", "c3"]})
+    assert filtered.verdict.causes == (Cause.FILTERED_OUT,)
+    assert "Changes of stored chunks were tried with a search by meaning alone" in filtered.notes

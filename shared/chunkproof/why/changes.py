@@ -8,6 +8,8 @@ from typing import Any
 from chunkproof.clients.ports import PointId
 from chunkproof.models.filters import AnyOf, Between, Condition, Either
 from chunkproof.models.json import display_name
+from chunkproof.models.query import SearchQuery
+from chunkproof.models.ranking import Mode
 from chunkproof.retrieval.payload import PayloadMap, flatten
 from chunkproof.why.fit import Fit
 from chunkproof.why.replay import Replay
@@ -55,6 +57,30 @@ def list_changes(
         *_drop_threshold(present),
         *_restore_vector(target),
     ]
+
+
+def change_selection(query: SearchQuery) -> Iterator[Change]:
+    """Yield the search without what it adds to a ranking: reranking, groups, diversity."""
+    if query.rerank is not None:
+        yield Change("without reranking", Cause.RERANKED, _override(rerank=None))
+    if query.group_by is not None:
+        label = f"without grouping by {query.group_by}"
+        yield Change(label, Cause.LEFT_OUT, _override(group_by=None, group_size=None))
+    if query.diversity is not None:
+        yield Change("without diversity", Cause.LEFT_OUT, _override(diversity=None))
+
+
+def change_mode(query: SearchQuery, modes: Sequence[Mode]) -> Iterator[Change]:
+    """Yield the search in each other mode: by meaning, by words, by both."""
+    labels = {Mode.DENSE: "by meaning alone", Mode.TEXT: "by words alone", Mode.HYBRID: "by meaning and words"}
+    for mode in modes:
+        if mode is not (query.mode or Mode.DENSE):
+            label = f"{labels[mode]} (mode {mode})"
+            yield Change(label, Cause.OTHER_LEG, _override(mode=mode, fusion=None, diversity=None, params=None))
+
+
+def _override(**fields: Any) -> Callable[[Scenario], Scenario]:
+    return lambda s: replace(s, overrides=(*s.overrides, *fields.items()))
 
 
 def raise_top_k() -> Change:

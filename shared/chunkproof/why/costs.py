@@ -26,6 +26,9 @@ FIXED_COSTS: dict[Cause | None, str] = {
     Cause.FIELD_RENAMED: "one payload to write",
     Cause.VALUE_CHANGED: "one payload to write",
     Cause.ID_CHANGED: "the expectation to update",
+    Cause.OTHER_LEG: "another ranking for every query: a suite shows what it costs",
+    Cause.RERANKED: "the order of the reranking for every query",
+    Cause.LEFT_OUT: "results that resemble each other more",
     Cause.UNREADABLE: "one payload to write, or CHUNKPROOF_PAYLOAD_MAP to set",
 }
 
@@ -84,6 +87,8 @@ class Costs:
             return self._search(changes, outcome)
         if causes == {Cause.MISSED_BY_INDEX}:
             return self._send("PATCH", "", shlex.quote('{"hnsw_config": {"m": 16, "ef_construct": 200}}'))
+        if causes & {Cause.OTHER_LEG, Cause.RERANKED, Cause.LEFT_OUT}:
+            return None  # a field of POST /search
         if not causes & WRITTEN:
             return self._commands.command("doctor")
         options = [f"--expect {shlex.quote(question.expected)}", f"-k {self._query.top_k}"]

@@ -1,6 +1,7 @@
 """Explain why an expected chunk is not among the results: try changes until the smallest that suffices is found."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations
@@ -13,11 +14,12 @@ from chunkproof.errors import ChunkNotFoundError, CorruptChunkError, InvalidPara
 from chunkproof.models import ChunkValidation, RetrievalResponse, SearchQuery, SearchResult
 from chunkproof.models.filters import format_filters
 from chunkproof.models.json import display_name
+from chunkproof.models.ranking import Mode
 from chunkproof.retrieval.search import search
 from chunkproof.retrieval.services import Services
 from chunkproof.retrieval.validate import validate_chunk
 from chunkproof.retrieval.vectors import SIMILAR
-from chunkproof.why.changes import Change, list_changes, raise_top_k
+from chunkproof.why.changes import Change, change_mode, change_selection, list_changes, raise_top_k
 from chunkproof.why.context import Context
 from chunkproof.why.costs import Costs
 from chunkproof.why.fit import Fit, FitCheck
@@ -138,7 +140,7 @@ class _Run:
         now = evaluator.evaluate(present)
         self._last_score = response.results[-1].similarity_score if response.results else None
         rows = [Row(change=AS_IT_IS, rank=now.rank, score=now.score, found=False, detail=now.reason)]
-        for change in (*self._changes, raise_top_k()):
+        for change in (*self._changes, *self._modes, raise_top_k()):
             self._step(change.label)
             outcome = evaluator.evaluate(change.apply(present))
             rows.append(_make_row(change, outcome))
@@ -170,7 +172,7 @@ class _Run:
     def _own_check(self) -> FitCheck:
         """The check with the model that the collection is embedded with, where it is one of the other models."""
         if self._is_foreign:
-            for other in self._question.other_models:
+            for other in (*self._question.other_models, *self._services.embedders.values()):
                 check = self._context.remember(f"fit {other.model}", lambda: FitCheck(self._context, other))  # noqa: B023
                 if check.usual >= SIMILAR:
                     return check
@@ -206,11 +208,57 @@ class _Run:
 
     @cached_property
     def _evaluator(self) -> Evaluator:
-        return Evaluator(self._replay, self._target, self._fits, is_foreign=self._is_foreign)
+        return Evaluator(
+            self._replay,
+            self._target,
+            self._fits,
+            self._ask,
+            is_foreign=self._is_foreign,
+            is_plain=self._is_plain,
+        )
+
+    @property
+    def _is_plain(self) -> bool:
+        """Whether the search compares vectors and nothing else."""
+        query = self._query
+        return (query.mode or Mode.DENSE) is Mode.DENSE and not (query.rerank or query.group_by or query.diversity)
+
+    def _ask(self, scenario: Scenario) -> SearchResult | None:
+        """Repeat the search with the changes of a scenario, and return the expected result."""
+        most = self._services.settings.limits.max_top_k
+        changes = {
+            "filters": scenario.conditions,
+            "similarity_threshold": scenario.threshold,
+            "top_k": min(scenario.top_k, most),
+            **dict(scenario.overrides),
+        }
+        query = self._query.model_copy(update=changes)
+        found = search(query, services=self._services, deadline=self._new_deadline(), exact=scenario.exact)
+        return self._find_result(found, self._target)
 
     @cached_property
     def _changes(self) -> list[Change]:
-        return list_changes(self._present, self._target, self._replay, self._fits, is_foreign=self._is_foreign)
+        changes = list_changes(self._present, self._target, self._replay, self._fits, is_foreign=self._is_foreign)
+        return [*changes, *change_selection(self._query)]
+
+    @cached_property
+    def _modes(self) -> list[Change]:
+        """The search by other legs, as far as the collection has them; tried when no pair of other changes helps."""
+        if not any(chunk.point is not None for chunk in self._target.chunks):
+            return []
+        return list(change_mode(self._query, self._context.remember("modes", self._find_modes)))
+
+    def _find_modes(self) -> list[Mode]:
+        """Return the modes that the collection can be searched in."""
+        modes = [Mode.DENSE]
+        for mode in (Mode.TEXT, Mode.HYBRID):
+            query = self._query.model_copy(
+                update={"mode": mode, "top_k": 1, "rerank": None, "diversity": None, "fusion": None, "params": None}
+            )
+            with suppress(InvalidParameterError):
+                search(query, services=self._services, deadline=self._new_deadline())
+                modes.append(mode)
+        return modes
 
     def _find_smallest(self) -> tuple[Change, ...]:
         """Return the smallest set of changes that brings the chunk back; a larger top_k is tried after pairs."""
@@ -219,6 +267,7 @@ class _Run:
         sets: Iterator[tuple[Change, ...]] = (
             *combinations(proving, 1),
             *combinations(proving, 2),
+            *combinations(self._modes, 1),
             (larger,),
             *((change, larger) for change in proving),
             *combinations(proving, LARGEST_SET),
@@ -313,6 +362,8 @@ class _Run:
                 f"The text of {changed[0].name} differs from the snapshot, which keeps only its hash: "
                 "chunkproof snapshot --texts would let the former text be tried"
             )
+        if not self._is_plain:
+            self._notes.append("Changes of stored chunks were tried with a search by meaning alone")
         if self._context.embedder is None:
             self._notes.append("No text could be embedded anew: no embedder is configured")
         if any(space.is_anew for space in self._replay.spaces) and not self._replay.ranking((), 1).is_whole:

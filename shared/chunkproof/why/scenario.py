@@ -1,11 +1,12 @@
 """Where the expected chunk would be if the search, or the chunk, were another."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from chunkproof.clients.ports import Point, PointId, Vector
 from chunkproof.deadline import Deadline
+from chunkproof.models import SearchResult
 from chunkproof.models.filters import Condition, HasId, fields_of
 from chunkproof.why.fit import Fit
 from chunkproof.why.replay import Replay
@@ -20,7 +21,8 @@ class Scenario:
     """A search, and the state of the expected chunks in it; the defaults are how they are stored.
 
     `filters` has a place for each filter of the caller: None where it is dropped. Those in `mended` let the expected
-    chunks pass as their payload did before. `space` is an index into the spaces of the replay.
+    chunks pass as their payload did before. `space` is an index into the spaces of the replay. `overrides` are other
+    fields of the request, such as its mode.
     """
 
     filters: tuple[Condition | None, ...]
@@ -35,11 +37,18 @@ class Scenario:
     readable: bool = False
     mended: frozenset[int] = frozenset()
     space: int = 0
+    overrides: tuple[tuple[str, Any], ...] = ()
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
         """The filters that hold."""
         return tuple(condition for condition in self.filters if condition is not None)
+
+    @property
+    def is_of_the_search(self) -> bool:
+        """Whether nothing that is stored is another, so that the search itself can be repeated."""
+        changed = (self.collapsed, self.put_back, self.former_text, self.former_vector, self.fresh, self.readable)
+        return not any((*changed, self.mended, self.space))
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +71,18 @@ class Evaluator:
     """Evaluates scenarios of one question; each is evaluated once."""
 
     def __init__(
-        self, replay: Replay, target: Target, fits: Mapping[PointId, Fit], *, is_foreign: bool = False
+        self,
+        replay: Replay,
+        target: Target,
+        fits: Mapping[PointId, Fit],
+        ask: Callable[[Scenario], SearchResult | None],
+        *,
+        is_foreign: bool = False,
+        is_plain: bool = True,
     ) -> None:
         self._replay = replay
-        self._is_foreign = is_foreign
+        self._ask = ask
+        self._is_foreign, self._is_plain = is_foreign, is_plain
         self._context = replay.context
         self._target = target
         self._fits = fits
@@ -79,11 +96,22 @@ class Evaluator:
 
     def evaluate(self, scenario: Scenario) -> Outcome:
         """Return where the best of the expected chunks is."""
-        if scenario not in self._known:
+        if scenario not in self._known and scenario.is_of_the_search and (scenario.overrides or not self._is_plain):
+            self._known[scenario] = self._repeat(scenario)
+        elif scenario not in self._known:
             outcomes = [self._place(chunk, scenario) for chunk in self._target.chunks]
             absent = Outcome(None, None, None, False, "it is not stored")
             self._known[scenario] = min(outcomes, key=lambda outcome: outcome.order, default=absent)
         return self._known[scenario]
+
+    def _repeat(self, scenario: Scenario) -> Outcome:
+        """Repeat the whole search, which may use words, fuse rankings, rerank or group."""
+        found = self._ask(scenario)
+        if found is None:
+            return Outcome(None, None, None, False)
+        name = found.metadata.chunk_id
+        chunk = next((one for one in self._target.chunks if one.name == name), None)
+        return Outcome(chunk, found.rank, found.similarity_score, found.rank <= scenario.top_k)
 
     def _place(self, chunk: TargetChunk, scenario: Scenario) -> Outcome:
         if chunk.point is None and not scenario.put_back:

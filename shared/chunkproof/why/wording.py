@@ -61,6 +61,9 @@ def describe_cause(cause: Cause, name: str, collection: str, evidence: str | Non
         Cause.FILTERED_OUT: f"{shown} is stored, but the filter on {evidence or 'some fields'} excludes it",
         Cause.MISSED_BY_INDEX: f"{shown} was missed by the index",
         Cause.DUPLICATES: f"near-duplicates take the places before {shown}",
+        Cause.OTHER_LEG: f"what the search compares does not find {shown}",
+        Cause.RERANKED: f"the reranking puts {shown} behind others",
+        Cause.LEFT_OUT: f"{shown} is left out for results that are more different",
         Cause.BELOW_THRESHOLD: f"{shown} scores less than the threshold",
         Cause.BEYOND_TOP_K: f"{shown} is outranked: other chunks are nearer to the question",
     }
