@@ -91,9 +91,20 @@ def test_an_interrupted_snapshot_goes_on_and_has_the_same_lines(
     (tmp_path / ".other.snapshot.partial").mkdir()
     state = {"header": {**Snapshot(whole).header.model_dump(), "texts": False}, "length": 1, "points": 1}
     (tmp_path / ".other.snapshot.partial" / "state.json").write_text(json.dumps(state))
+    (tmp_path / ".other.snapshot.partial" / "part.zst").write_bytes(b"x")
     with pytest.raises(InvalidParameterError, match="texts"):
         write(reader, tmp_path / "other.snapshot", texts=True)
     assert write(reader, tmp_path / "other.snapshot", texts=True, restart=True) == 3
+
+
+def test_a_snapshot_that_was_killed_after_its_last_step_is_taken_again(reader: Reader, tmp_path: Path) -> None:
+    file, folder = tmp_path / "now.snapshot", tmp_path / ".now.snapshot.partial"
+    write(reader, file, texts=True)
+    folder.mkdir()
+    state = {"header": Snapshot(file).header.model_dump(), "length": 10, "points": 3}
+    (folder / "state.json").write_text(json.dumps(state))
+    assert write(reader, file, texts=True) == 3
+    assert not folder.exists()
 
 
 def test_two_processes_do_not_write_the_same_snapshot(reader: Reader, tmp_path: Path) -> None:

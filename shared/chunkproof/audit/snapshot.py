@@ -327,7 +327,7 @@ class SnapshotWriter:
     def _resume(self, now: Header) -> _State | None:
         """Return the state of an interrupted snapshot with the same options."""
         path, part = self.folder / STATE_FILE, self.folder / PART_FILE
-        if self.restart or not path.exists():
+        if self.restart or not path.exists() or not part.exists():  # without the part, the snapshot was complete
             return None
         try:
             state = _State.model_validate_json(path.read_bytes(), strict=False)
@@ -343,7 +343,7 @@ class SnapshotWriter:
                 f"The interrupted snapshot in {self.folder} has another {differing[0]}: "
                 "finish it with the same options, or start again with --restart"
             )
-        if not part.exists() or part.stat().st_size < state.length:
+        if part.stat().st_size < state.length:
             raise InvalidParameterError(f"{part} has changed since it was interrupted: start again with --restart")
         return state
 

@@ -17,6 +17,7 @@ import chunkproof_cli.commands.audit
 import chunkproof_cli.commands.load
 import chunkproof_cli.commands.manifest
 import chunkproof_cli.commands.serve
+import chunkproof_cli.commands.snapshot
 import chunkproof_cli.commands.suite_run  # noqa: F401
 from chunkproof.clients.local_model import local_model
 from chunkproof.clients.qdrant import local, server  # noqa: F401

@@ -1,4 +1,4 @@
-"""Commands that are killed at random points: load, audit, manifest and suite.
+"""Commands that are killed at random points: load, audit, manifest, snapshot and suite.
 
 After a kill nothing that was there before is lost, every file is the old one or a complete new one, and the same
 command, with `--resume` where it leaves something to resume, gives what an undisturbed run gives.
@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from chunkproof.audit.snapshot import Snapshot, SnapshotEntry
 from chunkproof.clients.qdrant.edge_folder import has_shards
 from chunkproof.clients.qdrant.store import QdrantStore
 from chunkproof.clients.transport import DeadlineTransport
@@ -86,7 +87,7 @@ class Stage:
 
     @staticmethod
     def uses_server(kind: str) -> bool:
-        return kind in ("audit", "manifest")
+        return kind in ("audit", "manifest", "snapshot")
 
 
 def run(attack: Attack) -> None:
@@ -173,15 +174,33 @@ def _check_audit(stage: Stage, folder: Path) -> None:
 
 
 def _manifest(stage: Stage, folder: Path) -> None:
-    file = folder / "snapshot.jsonl.gz"
+    file = folder / "manifest.jsonl.gz"
     file.write_bytes(OLD)
     given = ("manifest", "--collection", stage.collection, "-o", file.name)
     allowed = (OLD, stage.expected["manifest"])
     for _ in stage.kill_some_times(folder, "manifest", *given):
-        _check(file.read_bytes() in allowed, "a snapshot that is neither the old nor the new one")
+        _check(file.read_bytes() in allowed, "a manifest that is neither the old nor the new one")
     ended = stage.run(folder, "manifest", *given)
     _check(ended.code == stage.expected["manifest code"], f"exit {ended.code}: {ended.err[-300:]}")
-    _check(file.read_bytes() == stage.expected["manifest"], "another snapshot")
+    _check(file.read_bytes() == stage.expected["manifest"], "another manifest")
+
+
+def _snapshot(stage: Stage, folder: Path) -> None:
+    file = folder / "now.snapshot"
+    file.write_bytes(OLD)
+    given = ("snapshot", "--collection", stage.collection, "--texts", "-o", file.name)
+    for _ in stage.kill_some_times(folder, "snapshot", *given):
+        if file.read_bytes() != OLD:  # it was complete before it was killed
+            _check(_read_snapshot(file) == stage.expected["snapshot"], "another snapshot after a kill")
+    ended = stage.run(folder, "snapshot", *given)
+    _check(ended.code == 0, f"exit {ended.code}: {ended.err[-300:]}")
+    _check(_read_snapshot(file) == stage.expected["snapshot"], "another snapshot")
+    left = sorted(path.name for path in folder.iterdir() if path.name.startswith("."))
+    _check(not left, f"left {left}")
+
+
+def _read_snapshot(file: Path) -> list[SnapshotEntry]:
+    return list(Snapshot(file).entries())
 
 
 def _suite(stage: Stage, folder: Path) -> None:
@@ -270,13 +289,15 @@ def _prepare_collection(stage: Stage) -> None:
     (stage.home / "manifest.jsonl").write_bytes(b"".join(made.manifest()))
     named = ("--collection", stage.collection)
     audited = _check_run(stage.run(stage.home, "audit", "audit", "manifest.jsonl", *named, "--json"))
-    ended = _check_run(stage.run(stage.home, "manifest", "manifest", *named, "-o", "snapshot.jsonl.gz"))
-    snapshot = (stage.home / "snapshot.jsonl.gz").read_bytes()
-    _check(len(gzip.decompress(snapshot).splitlines()) > stage.chunks // 2, "no snapshot")
+    ended = _check_run(stage.run(stage.home, "manifest", "manifest", *named, "-o", "manifest.jsonl.gz"))
+    manifest = (stage.home / "manifest.jsonl.gz").read_bytes()
+    _check(len(gzip.decompress(manifest).splitlines()) > stage.chunks // 2, "no manifest")
+    _check_run(stage.run(stage.home, "snapshot", "snapshot", *named, "--texts", "-o", "now.snapshot"))
     stage.expected |= {
         "audit": without_run(json.loads(audited.out)),
-        "manifest": snapshot,
+        "manifest": manifest,
         "manifest code": ended.code,
+        "snapshot": _read_snapshot(stage.home / "now.snapshot"),
     }
 
 
@@ -289,6 +310,7 @@ ATTEMPTS: dict[str, tuple[Callable[[Stage], None], Callable[[Stage, Path], None]
     "load": (_prepare_stores, _load),
     "load into a new store": (_prepare_stores, _load_new),
     "audit": (_prepare_collection, _audit),
-    "snapshot": (_prepare_collection, _manifest),
+    "manifest": (_prepare_collection, _manifest),
+    "snapshot": (_prepare_collection, _snapshot),
     "suite": (_prepare_suite, _suite),
 }
