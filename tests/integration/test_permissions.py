@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Any
 
 import boto3
@@ -20,11 +21,12 @@ from moto import mock_aws
 from chunkproof.clients import s3, secrets
 from chunkproof.clients.bedrock import BedrockEmbedder
 from chunkproof.clients.ports import InputType, Point
+from chunkproof.clients.published import PublishedCollections, list_version
 from chunkproof.clients.qdrant.store import QdrantStore
 from chunkproof.clients.secrets import Keys
 from chunkproof.clients.transport import DeadlineTransport
 from chunkproof.deadline import Deadline
-from chunkproof.errors import ChunkproofError, NotFoundError
+from chunkproof.errors import ChunkproofError, CollectionNotFoundError, NotFoundError
 from chunkproof.runtime import container
 from chunkproof.settings import Settings
 from chunkproof_cli.local.handlers import load_function
@@ -45,6 +47,7 @@ SECRET = "arn:aws:secretsmanager:eu-central-1:123456789012:secret:keys-AbCdEf"
 # IAM's action for an operation, where their names differ.
 ACTIONS = {
     "s3:HeadObject": "s3:GetObject",
+    "s3:ListObjectsV2": "s3:ListBucket",
     "s3:CreateMultipartUpload": "s3:PutObject",
     "s3:UploadPart": "s3:PutObject",
     "s3:CompleteMultipartUpload": "s3:PutObject",
@@ -111,8 +114,9 @@ class Grant:
 def grants(found: Stack, role: str, bucket: str = "") -> set[Grant]:
     """What a role allows by policies of these stacks; the bucket has the name that it has in tests."""
     made = found.of_type("IAM::Role")[role]
-    own = stack(**EVERYTHING).of_type("IAM::ManagedPolicy").values()
-    attached = list(own) if any("ReadKeys" in arn for arn in made.get("ManagedPolicyArns", [])) else []
+    own = {**stack(**EVERYTHING).of_type("IAM::ManagedPolicy"), **found.of_type("IAM::ManagedPolicy")}
+    arns = made.get("ManagedPolicyArns", [])
+    attached = [policy for name, policy in own.items() if any(name in arn for arn in arns)]
     return {
         Grant(action, resource.replace(f"${{{bucket}.Arn}}", BUCKET))
         for policy in (*made["Policies"], *attached)
@@ -241,6 +245,25 @@ def test_only_what_embeds_may_call_models_and_only_those_that_are_named(
     assert {grant for grant in own if "bedrock" in grant.action} == {Grant("bedrock:InvokeModel", f"{MODELS}/{MODEL}")}
     without = grants(nested_stack("SuiteApplication", **EVERYTHING), "SuiteFunctionRole")
     assert not [grant for grant in without if "bedrock" in grant.action]
+
+
+@pytest.mark.parametrize("role", ["SearchRole", "ValidateChunkRole"])
+def test_functions_without_a_server_may_read_what_is_published_and_write_nothing(
+    role: str, aws: Recorder, read_keys: set[Call], tmp_path: Path
+) -> None:
+    folder, published = tmp_path / "docs", PublishedCollections(s3.Bucket(BUCKET))
+    folder.mkdir()
+    file = folder / "collection.json"
+    file.write_text("{}", "utf-8")
+    published.publish(folder, list_version(folder, [file], "docs", 1), lambda _: None)
+    aws.calls.clear()
+    assert published.names() == ["docs"]
+    published.fetch(published.version(published.pointer("docs").version), tmp_path / "fetched")
+    with pytest.raises(CollectionNotFoundError):
+        published.pointer("none")
+    shared = {name: value for name, value in EVERYTHING.items() if name not in ("Audit", "Suite", "Canary")}
+    granted = grants(stack(Store="edge", **{**shared, "QdrantUrl": ""}), role, "PublishedBucket")
+    assert differences(granted, with_key(aws.calls, KEY) | read_keys | by_lambda(granted)) == []
 
 
 @pytest.mark.server
