@@ -18,4 +18,5 @@ def test_the_deployers_permissions_cover_every_service_of_the_stack() -> None:
 
 def test_a_network_without_internet_has_its_endpoints_listed() -> None:
     section = PAGE.split("\n## In a VPC\n")[1].split("\n## ")[0]
-    assert set(re.findall(r"com\.amazonaws\.REGION\.(\w+)", section)) == {"secretsmanager", "s3", "xray"}
+    found = set(re.findall(r"com\.amazonaws\.REGION\.([\w-]+)", section))
+    assert found == {"secretsmanager", "s3", "bedrock-runtime", "xray"}
