@@ -182,6 +182,8 @@ def name_flags(flags: Mapping[str, str]) -> Iterator[None]:
     try:
         yield
     except InvalidParameterError as error:
-        fields = re.compile(rf"\b(?:{'|'.join(map(re.escape, flags))})")
+        # A name that ends with a dot is the beginning of longer ones; others are whole words.
+        names = "|".join(re.escape(name) + ("" if name.endswith(".") else r"\b") for name in flags)
+        fields = re.compile(rf"\b(?:{names})")
         error.messages = tuple(fields.sub(lambda found: flags[found[0]], text) for text in error.messages)
         raise

@@ -35,6 +35,9 @@ def test_it_searches_with_the_settings_of_the_search_function() -> None:
         "MaxTopK": "20",
         "DeadlineMs": "700",
         "VectorName": "dense",
+        "Rerank": "always",
+        "RerankModel": "rerank-v5.0-fast",
+        "RerankCandidates": "20",
     }
     found = application(**parameters).only("Lambda::Function")["Environment"]["Variables"]
     searching = stack(**parameters).of_type("Lambda::Function")["SearchFunction"]["Environment"]["Variables"]

@@ -122,15 +122,18 @@ def metric_problems(log: str) -> list[str]:
 
 def in_this_process(event: dict[str, Any], host: Host) -> dict[str, Any]:
     """The same search without container and gateway."""
-    from chunkproof.runtime.container import published_store, qdrant_store
+    from chunkproof.runtime.container import cohere_reranker, published_store, qdrant_store
 
     settings = Settings.from_env(host.variables())
     store = published_store(settings) if isinstance(host, EdgeHost) else qdrant_store(settings)
+    reranker = cohere_reranker(settings)
     try:
         query = SearchQuery.parse(json.loads(event["body"]))
-        found = search(query, services=Services(settings, store, local_model()), deadline=Deadline(60_000))
+        services = Services(settings, store, local_model(), reranker=reranker)
+        found = search(query, services=services, deadline=Deadline(60_000))
     finally:
         store.close()
+        reranker.close()
     return found.model_dump(mode="json")
 
 

@@ -52,8 +52,8 @@ def test_a_reranker_that_fails_leaves_the_results_and_says_so(handbook: Command,
 
 def test_without_a_key_the_error_names_it(handbook: Command) -> None:
     run = handbook(*QUERY, "--rerank")
-    assert run.code == 3
-    assert "No reranker is configured: set COHERE_API_KEY" in run.err
+    assert run.code == 2
+    assert "--rerank cannot be used: no reranker is configured; set COHERE_API_KEY" in run.err
 
 
 @pytest.mark.parametrize(

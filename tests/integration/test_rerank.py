@@ -14,7 +14,7 @@ from chunkproof.clients.qdrant.store import QdrantStore
 from chunkproof.clients.resilience import CircuitBreaker
 from chunkproof.clients.transport import DeadlineTransport
 from chunkproof.deadline import Deadline
-from chunkproof.errors import ChunkproofError, InvalidParameterError, NotConfiguredError
+from chunkproof.errors import ChunkproofError, InvalidParameterError
 from chunkproof.models import RetrievalResponse, SearchQuery
 from chunkproof.retrieval.search import search
 from chunkproof.retrieval.services import Services
@@ -133,6 +133,12 @@ def test_a_deployment_can_rerank_always_and_a_request_can_say_no(
 ) -> None:
     fill(memory_store, collection, *(point(n, text) for n, text in enumerate(TEXTS, 1)))
     for own in built(api.url, memory_store, collection, RERANK="always"):
+        reranker, own.reranker = own.reranker, None
+        marked = ask(own, query_text=QUERY, top_k=1)
+        assert ids(marked) == ["c1"]
+        assert marked.execution.rerank is not None
+        assert marked.execution.rerank.reason == "NOT_CONFIGURED"
+        own.reranker = reranker
         assert ids(ask(own, query_text=QUERY, top_k=1)) == ["c5"]
         assert ids(ask(own, query_text=QUERY, top_k=1, rerank=False)) == ["c1"]
         assert ids(ask(own, query_vector=[1.0, 0.0], top_k=1)) == ["c1"]
@@ -150,7 +156,7 @@ def test_a_deployment_that_never_reranks_refuses_to(
 
 def test_without_a_reranker_a_request_for_it_says_which_key_to_set(services: Services) -> None:
     services.reranker = None
-    with pytest.raises(NotConfiguredError, match="set COHERE_API_KEY"):
+    with pytest.raises(InvalidParameterError, match="no reranker is configured; set COHERE_API_KEY"):
         ask(services, query_text=QUERY, rerank=True)
 
 

@@ -30,6 +30,17 @@ PLAUSIBLE: Mapping[str, st.SearchStrategy[Any]] = {
     "query_vector": st.lists(st.floats(-1, 1), min_size=SIZE, max_size=SIZE),
     "top_k": st.integers(-1, 1100),
     "similarity_threshold": st.floats(-0.5, 1.5),
+    "rerank": st.booleans()
+    | st.fixed_dictionaries(
+        {},
+        optional={
+            "model": st.sampled_from(["rerank-v3.5", "other", ""]),
+            "candidates": st.integers(-1, 1100),
+        },
+    ),
+    "highlight": st.booleans(),
+    "neighbours": st.integers(-1, 6),
+    "explain": st.booleans(),
     "chunk_id": st.sampled_from(["1", "2", "3", "x", ""]),
     "original_text": st.text(max_size=40),
     "original_sha256": st.text("0123456789abcdefg", min_size=60, max_size=64),

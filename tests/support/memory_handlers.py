@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from chunkproof.clients.cohere import CohereEmbedder
+from chunkproof.clients.cohere_rerank import CohereReranker
 from chunkproof.clients.ports import Point
 from chunkproof.clients.qdrant.store import QdrantStore
 from chunkproof.clients.transport import DeadlineTransport
@@ -25,7 +26,9 @@ def in_memory_handlers() -> Iterator[None]:
     with cohere_server(embed) as api:
         transport = DeadlineTransport(lambda: {"authorization": f"Bearer {KEY}"})
         embedder = CohereEmbedder(transport, model="m", base_url=api.url)
-        with container.override(make_services(store, "docs", embedder, DEADLINE_MS="60000")):
+        services = make_services(store, "docs", embedder, DEADLINE_MS="60000")
+        services.reranker = CohereReranker(transport, base_url=api.url)
+        with container.override(services):
             yield
         embedder.close()
     store.close()

@@ -35,7 +35,7 @@ def choose_rerank(query: SearchQuery, services: Services) -> RerankOptions | Non
         raise InvalidParameterError("rerank cannot be used: this deployment does not rerank (CHUNKPROOF_RERANK)")
     options = query.rerank if isinstance(query.rerank, RerankOptions) else RerankOptions()
     if query.rerank and services.reranker is None:
-        raise NotConfiguredError("No reranker is configured: set COHERE_API_KEY")
+        raise InvalidParameterError("rerank cannot be used: no reranker is configured; set COHERE_API_KEY")
     count = options.candidates or max(query.top_k, settings.rerank_candidates)
     return options.model_copy(update={"candidates": count, "model": options.model or settings.rerank_model})
 
