@@ -185,7 +185,7 @@ def test_the_command_can_be_pasted(local: LocalBackend, collection: str) -> None
     command = cli.get_command(group, "search")
     assert command is not None
     parsed = command.make_context("search", arguments, parent=group).params
-    assert parsed["text"] == "-it's water"
+    assert parsed["texts"] == ("-it's water",)
     assert parsed["filters"] == ('not={"language": "de"}',)
     assert str(parsed["data"]) == "there"
 

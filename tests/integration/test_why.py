@@ -272,6 +272,7 @@ def test_a_chunk_that_only_its_words_find_is_found_by_the_other_leg(coded: Servi
     found = ask(coded, **asked)
     assert found.verdict.causes == (Cause.OTHER_LEG,), found.verdict.line
     assert found.verdict.changes[0].startswith("by words alone")
+    assert "--mode text" in (found.verdict.command or "")
     assert ask(coded, **asked, mode="text").verdict.found
 
 

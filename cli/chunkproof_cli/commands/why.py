@@ -10,6 +10,7 @@ import click
 
 from chunkproof.audit.snapshot import Snapshot
 from chunkproof.files import write_file
+from chunkproof.models.ranking import Mode
 from chunkproof.runtime.local import local_backend
 from chunkproof.why.explain import Question, explain
 from chunkproof.why.report import Fix
@@ -51,6 +52,11 @@ Examples:
 @click.option("--threshold", type=float, default=0.0, show_default=True, help="Minimum score of a result, 0 to 1.")
 @click.option(
     "--filter", "filters", multiple=True, metavar="FIELD=VALUE", help="Filter of the search, as for chunkproof search."
+)
+@click.option(
+    "--mode",
+    type=click.Choice(list(Mode)),
+    help="What the search compares: meanings (dense, the default), words (text), or both (hybrid).",
 )
 @click.option(
     "--snapshot",
@@ -107,9 +113,10 @@ def why(
 
 def _pop_request(text: str, given: dict[str, Any]) -> dict[str, Any]:
     """Take the options of the search out of the command's, and return them as `POST /search` has them."""
-    threshold, filters, top_k = given.pop("threshold"), given.pop("filters"), given.pop("top_k")
+    threshold, filters = given.pop("threshold"), given.pop("filters")
     request = {"query_text": text, "similarity_threshold": threshold, "filters": parse_filters(filters)}
-    return request if top_k is None else request | {"top_k": top_k}
+    optional = {name: given.pop(name) for name in ("top_k", "mode")}
+    return request | {name: value for name, value in optional.items() if value is not None}
 
 
 def _write_fix(fix: Fix | None, file: Path) -> None:

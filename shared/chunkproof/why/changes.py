@@ -5,7 +5,9 @@ from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from typing import Any
 
-from chunkproof.clients.ports import PointId
+from chunkproof.audit.snapshot import filterable_fields
+from chunkproof.clients.ports import Point, PointId
+from chunkproof.errors import IndexRequiredError
 from chunkproof.models.filters import AnyOf, Between, Condition, Either
 from chunkproof.models.json import display_name
 from chunkproof.models.query import SearchQuery
@@ -38,6 +40,7 @@ class Change:
     condition: Condition | None = None
     other_field: str | None = None
     is_for_all: bool = False
+    mode: str | None = None
 
 
 def list_changes(
@@ -76,7 +79,8 @@ def change_mode(query: SearchQuery, modes: Sequence[Mode]) -> Iterator[Change]:
     for mode in modes:
         if mode is not (query.mode or Mode.DENSE):
             label = f"{labels[mode]} (mode {mode})"
-            yield Change(label, Cause.OTHER_LEG, _override(mode=mode, fusion=None, diversity=None, params=None))
+            override = _override(mode=mode, fusion=None, diversity=None, params=None)
+            yield Change(label, Cause.OTHER_LEG, override, mode=mode.value)
 
 
 def _override(**fields: Any) -> Callable[[Scenario], Scenario]:
@@ -180,11 +184,10 @@ def _mend_fields(present: Scenario, target: Target, replay: Replay) -> Iterator[
             if chunk.point is None or replay.allows((condition,), chunk.point.id):
                 continue
             if other := _find_renamed(condition, chunk, replay):
-                either = Either((condition, replace(condition, field=other)))
                 yield Change(
                     f"with {condition.field} under its former name",
                     Cause.FIELD_RENAMED,
-                    lambda s, n=number, c=either: replace(s, filters=_replace(s.filters, n, c)),  # type: ignore[misc]
+                    _filter_by_either(number, condition, other, replay),
                     f"{condition.field} is {other} now",
                     field=number,
                     condition=condition,
@@ -204,6 +207,18 @@ def _mend_fields(present: Scenario, target: Target, replay: Replay) -> Iterator[
                 break
 
 
+def _filter_by_either(
+    number: int, condition: AnyOf | Between, other: str, replay: Replay
+) -> Callable[[Scenario], Scenario]:
+    """Filter by both names, as other chunks may have either; without an index on the new one, let the chunk pass."""
+    either = Either((condition, replace(condition, field=other)))
+    try:
+        replay.ranking((either,))
+    except IndexRequiredError:
+        return lambda s: replace(s, mended=s.mended | {number})
+    return lambda s: replace(s, filters=_replace(s.filters, number, either))
+
+
 def _find_renamed(condition: AnyOf | Between, chunk: TargetChunk, replay: Replay) -> str | None:
     """Return the field that holds what the filter asks for, where the chunk has no value under the filter's name."""
     point, payloads = chunk.point, replay.context.payloads
@@ -213,7 +228,7 @@ def _find_renamed(condition: AnyOf | Between, chunk: TargetChunk, replay: Replay
     if former is not None and not meets(former, replay.map((condition,))):
         return None  # it never met this filter
     for name, value in sorted(flatten(point.payload)):
-        if value is None or not replay.allows((replace(condition, field=name),), point.id):
+        if value is None or not _is_met(replace(condition, field=name), point, replay):
             continue
         if former is not None:
             # The snapshot decides: the field is new, and has a value that was under another name.
@@ -222,6 +237,13 @@ def _find_renamed(condition: AnyOf | Between, chunk: TargetChunk, replay: Replay
         elif _is_distinctive(condition) or _is_similar(condition.field, name):
             return name
     return None
+
+
+def _is_met(condition: Condition, point: Point, replay: Replay) -> bool:
+    try:
+        return replay.allows((condition,), point.id)
+    except IndexRequiredError:
+        return meets(filterable_fields(point.payload), (condition,))
 
 
 def _is_distinctive(condition: AnyOf | Between) -> bool:
@@ -252,7 +274,7 @@ def _replace(filters: Sequence[Condition | None], index: int, condition: Conditi
 
 
 def _search_exactly(replay: Replay) -> Iterator[Change]:
-    if replay.context.is_indexed:
+    if replay.context.is_indexed and replay.is_exact:
         yield Change("with an exact search", Cause.MISSED_BY_INDEX, lambda s: replace(s, exact=True))
 
 

@@ -1,6 +1,6 @@
 """What every step of `why` works with: one collection, its store and embedder, and embeddings made only once."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -14,6 +14,7 @@ from chunkproof.clients.ports import (
     StoreQuery,
     Vector,
     VectorConfig,
+    embedder_identity,
 )
 from chunkproof.deadline import Deadline
 from chunkproof.errors import CorruptChunkError, InvalidParameterError, QueryTooLongError
@@ -34,7 +35,7 @@ class Context:
         self.collection = collection
         self.new_deadline = new_deadline
         self.store = services.store
-        self._embedded: dict[tuple[str, InputType, str], Vector | None] = {}
+        self._embedded: dict[tuple[Hashable, InputType, str], Vector | None] = {}
         self._remembered: dict[str, Any] = {}
 
     def remember(self, name: str, make: Callable[[], Made]) -> Made:
@@ -129,11 +130,32 @@ class Context:
         embedder = embedder or self.embedder
         if embedder is None or not text.strip():
             return None
-        key = (embedder.model, input_type, text)
-        if key not in self._embedded:
-            try:
-                made = embedder.embed([text], input_type, self.new_deadline())
-                self._embedded[key] = check_embeddings(made, 1)[0]
-            except (QueryTooLongError, InvalidParameterError):
-                self._embedded[key] = None
-        return self._embedded[key]
+        self.embed_all([text], embedder, input_type)
+        return self._embedded[embedder_identity(embedder), input_type, text]
+
+    def embed_all(
+        self, texts: Sequence[str], embedder: Embedder | None = None, input_type: InputType = InputType.DOCUMENT
+    ) -> None:
+        """Embed texts in as few calls as possible; `embed` returns their vectors then."""
+        embedder = embedder or self.embedder
+        if embedder is None:
+            return
+        identity = embedder_identity(embedder)
+        new = [
+            text for text in dict.fromkeys(texts) if text.strip() and (identity, input_type, text) not in self._embedded
+        ]
+        for first in range(0, len(new), embedder.max_batch):
+            some = new[first : first + embedder.max_batch]
+            vectors = self._embed_batch(some, embedder, input_type)
+            self._embedded |= {(identity, input_type, text): one for text, one in zip(some, vectors, strict=True)}
+
+    def _embed_batch(self, texts: Sequence[str], embedder: Embedder, input_type: InputType) -> list[Vector | None]:
+        """Embed one batch; where a text is too long for the model, the others are embedded without it."""
+        try:
+            return list(check_embeddings(embedder.embed(texts, input_type, self.new_deadline()), len(texts)))
+        except (QueryTooLongError, InvalidParameterError):
+            if len(texts) == 1:
+                return [None]
+        half = len(texts) // 2
+        parts = (texts[:half], texts[half:])
+        return [vector for part in parts for vector in self._embed_batch(part, embedder, input_type)]

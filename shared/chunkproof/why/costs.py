@@ -20,7 +20,7 @@ OF_A_CHUNK = frozenset(
 )
 WRITTEN = OF_A_CHUNK | {Cause.FIELD_RENAMED, Cause.VALUE_CHANGED, Cause.DUPLICATES}
 # What the search itself is changed for; the others change what is stored.
-OF_THE_SEARCH = frozenset((Cause.FILTERED_OUT, Cause.BELOW_THRESHOLD, Cause.BEYOND_TOP_K))
+OF_THE_SEARCH = frozenset((Cause.FILTERED_OUT, Cause.BELOW_THRESHOLD, Cause.BEYOND_TOP_K, Cause.OTHER_LEG))
 
 FIXED_COSTS: dict[Cause | None, str] = {
     Cause.FIELD_RENAMED: "one payload to write",
@@ -87,11 +87,13 @@ class Costs:
             return self._search(changes, outcome)
         if causes == {Cause.MISSED_BY_INDEX}:
             return self._send("PATCH", "", shlex.quote('{"hnsw_config": {"m": 16, "ef_construct": 200}}'))
-        if causes & {Cause.OTHER_LEG, Cause.RERANKED, Cause.LEFT_OUT}:
-            return None  # a field of POST /search
+        if causes & {Cause.RERANKED, Cause.LEFT_OUT}:
+            return None  # the search without the option that is named
         if not causes & WRITTEN:
             return self._commands.command("doctor")
         options = [f"--expect {shlex.quote(question.expected)}", f"-k {self._query.top_k}"]
+        if self._query.mode:
+            options.append(f"--mode {self._query.mode.value}")
         if self._query.similarity_threshold:
             options.append(f"--threshold {self._query.similarity_threshold:g}")
         options += self._commands.filter_options()
@@ -131,6 +133,8 @@ class Costs:
         for change in changes:
             if change.undoes is Cause.BELOW_THRESHOLD:
                 given["threshold"] = _round_down(outcome.score or 0.0)
+            if change.undoes is Cause.OTHER_LEG:
+                given["mode"] = change.mode
             if change.undoes is Cause.BEYOND_TOP_K:
                 given["top_k"] = outcome.rank or self._query.top_k
         return self._commands.search(**given)

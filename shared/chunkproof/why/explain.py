@@ -362,6 +362,8 @@ class _Run:
                 f"The text of {changed[0].name} differs from the snapshot, which keeps only its hash: "
                 "chunkproof snapshot --texts would let the former text be tried"
             )
+        if not self._replay.is_exact:
+            self._notes.append("The store forbids exact searches: ranks are what the index finds")
         if not self._is_plain:
             self._notes.append("Changes of stored chunks were tried with a search by meaning alone")
         if self._context.embedder is None:
@@ -379,6 +381,7 @@ class _Run:
             threshold=query.similarity_threshold,
             filters=format_filters(query.filters),
             where=self._question.where,
+            mode=query.mode.value if query.mode else None,
         )
 
     def _build(self, rows: tuple[Row, ...], verdict: WhyVerdict, *, tried: int) -> WhyReport:

@@ -45,7 +45,9 @@ class FitCheck:
     @cached_property
     def _sample(self) -> list[tuple[Point, Vector]]:
         """Points with their texts embedded anew: always the same ones."""
-        fresh = ((point, self.embed(point)) for point in self._context.scroll(SAMPLE).points)
+        points = self._context.scroll(SAMPLE).points
+        self._context.embed_all([self._context.embedded_text_of(point) for point in points], self.embedder)
+        fresh = ((point, self.embed(point)) for point in points)
         return [(point, vector) for point, vector in fresh if vector is not None and point.vector]
 
     @cached_property

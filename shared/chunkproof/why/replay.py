@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from chunkproof.clients.ports import Embedder, InputType, Point, PointId, Vector
-from chunkproof.errors import ResponseTooLargeError
+from chunkproof.errors import ResponseTooLargeError, VectorStoreRefusedError
 from chunkproof.models.filters import Condition, HasId, Not
 from chunkproof.retrieval.filters import map_filters
 from chunkproof.retrieval.near_text import shingles
@@ -73,9 +73,11 @@ class Replay:
         self.context = context
         self.spaces = spaces
         self.top_k = top_k
-        self.searches = 0
+        # False where the store forbids exact searches: then rankings are what the index finds.
+        self.is_exact = True
+        self._depth = DEPTH
         self._rankings: dict[tuple[int, Where], Ranking] = {}
-        self._found: dict[tuple[Where, int], frozenset[PointId]] = {}
+        self._found: dict[tuple[Where, int, int], frozenset[PointId]] = {}
         self._allowed: dict[tuple[Where, PointId], bool] = {}
         self._anew: dict[PointId, Vector | None] = {}
         self._shingles: dict[PointId, set[int]] = {}
@@ -119,19 +121,24 @@ class Replay:
         return self._rankings[key]
 
     def _rank_stored(self, where: Where, query: Vector) -> Ranking:
-        depth = DEPTH
+        depth = self._depth
         while True:
             try:
-                points = self.nearest(where, query, depth, exact=True)
-                return Ranking(tuple(points), len(points) < depth)
-            except ResponseTooLargeError:
-                if depth <= self.top_k:
+                points = self.nearest(where, query, depth, exact=self.is_exact)
+            except (ResponseTooLargeError, VectorStoreRefusedError) as error:
+                # Strict mode may limit how many results a search has, and forbid exact ones.
+                if depth > self.top_k:
+                    depth = max(self.top_k, depth // 5)
+                elif self.is_exact and isinstance(error, VectorStoreRefusedError):
+                    self.is_exact, depth = False, self._depth
+                else:
                     raise
-                depth = max(self.top_k, depth // 5)
+            else:
+                self._depth = depth
+                return Ranking(tuple(points), len(points) < depth)
 
     def nearest(self, where: Where, query: Vector, limit: int, *, exact: bool) -> list[Point]:
         """Search the store, and order equal scores as a search does."""
-        self.searches += 1
         points = self.context.nearest(query, limit, where, exact=exact)
         return sorted(points, key=lambda point: (-point.score, self.context.payloads.id_of(point)))
 
@@ -141,6 +148,7 @@ class Replay:
         where, start, is_whole = self.map(conditions), None, True
         while len(ranked) < MAX_EMBEDDED:
             page = self.context.scroll(PAGE, where, start)
+            self.context.embed_all([self.context.embedded_text_of(point) for point in page.points], space.embedder)
             for point in page.points:
                 if point.id not in self._anew:
                     self._anew[point.id] = self.context.embed(self.context.embedded_text_of(point), space.embedder)
@@ -190,20 +198,24 @@ class Replay:
         """Whether a point nearly duplicates a text."""
         return are_near_duplicates(shingles(text), self._words(point))
 
-    def found_by_index(self, conditions: Where, limit: int, without: frozenset[PointId]) -> frozenset[PointId]:
+    def found_by_index(
+        self, conditions: Where, limit: int, without: frozenset[PointId], space: int = 0
+    ) -> frozenset[PointId]:
         """Search with the index, as callers do, and return the points found."""
         where = self.map(conditions)
         if without:
             where = (*where, Not((HasId(tuple(sorted(without, key=str))),)))
-        if (where, limit) not in self._found:
-            points = self.nearest(where, self.spaces[0].query, limit, exact=False)
-            self._found[where, limit] = frozenset(point.id for point in points)
-        return self._found[where, limit]
+        key = (where, limit, space)
+        if key not in self._found:
+            points = self.nearest(where, self.spaces[space].query, limit, exact=False)
+            self._found[key] = frozenset(point.id for point in points)
+        return self._found[key]
 
-    def index_recall(self, conditions: Where, without: frozenset[PointId]) -> float:
+    def index_recall(self, conditions: Where, without: frozenset[PointId], space: int = 0) -> float:
         """Return how much of the exact results the index finds."""
-        exact = [point.id for point in self.ranking(conditions).points if point.id not in without][: self.top_k]
-        found = self.found_by_index(conditions, self.top_k, without)
+        ranked = self.ranking(conditions, space).points
+        exact = [point.id for point in ranked if point.id not in without][: self.top_k]
+        found = self.found_by_index(conditions, self.top_k, without, space)
         return sum(point_id in found for point_id in exact) / len(exact) if exact else 1.0
 
     @cached_property

@@ -144,7 +144,7 @@ class Evaluator:
         rank = ranking.place(score, chunk.name, replay.names.of(ranking.points), without)
         if rank is None:
             return Outcome(chunk, None, score, False, f"it is beyond rank {len(ranking.points):,}")
-        if not scenario.exact and self._context.is_indexed and scenario.space == 0:
+        if not scenario.exact and self._context.is_indexed:
             limit = max(scenario.top_k, 1) if rank <= scenario.top_k else rank
             if not self._is_found_by_index(chunk, vector, scenario, without - own, min(limit, 10_000)):
                 return Outcome(chunk, None, score, False, "the index misses it")
@@ -155,10 +155,12 @@ class Evaluator:
     ) -> bool:
         """Search with the index; a vector that is not stored is taken to be found if others are."""
         conditions, replay = scenario.conditions, self._replay
+        # An index of vectors that are all made anew would be built with the same parameters.
+        space = 0 if replay.spaces[scenario.space].is_anew else scenario.space
         is_stored = chunk.point is not None and vector is chunk.point.vector and not scenario.mended
         if is_stored and chunk.point is not None:
-            return chunk.point.id in replay.found_by_index(conditions, limit, without)
-        return replay.index_recall(conditions, without) >= HEALTHY_INDEX
+            return chunk.point.id in replay.found_by_index(conditions, limit, without, space)
+        return replay.index_recall(conditions, without, space) >= HEALTHY_INDEX
 
     def _own_points(self, scenario: Scenario) -> frozenset[PointId]:
         """Return the points that the expected chunks take the place of."""

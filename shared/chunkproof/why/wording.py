@@ -20,6 +20,7 @@ class Commands:
     threshold: float
     filters: Mapping[str, Any]
     where: str = ""
+    mode: str | None = None
 
     def search(self, **changes: Any) -> str:
         """Return the search with other options."""
@@ -27,6 +28,8 @@ class Commands:
         options = [f"-k {now.top_k}"]
         if now.threshold:
             options.append(f"--threshold {now.threshold:g}")
+        if now.mode:
+            options.append(f"--mode {now.mode}")
         return self.command("search", " ".join([*options, *now.filter_options()]), self.query_text)
 
     def filter_options(self) -> list[str]:
