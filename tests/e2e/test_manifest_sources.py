@@ -196,6 +196,20 @@ def test_documents_of_a_docstore_without_nodes_are_sources(chunkproof: Command, 
     assert run.json["source_coverage"]["without_chunks"] == len(data) - 1
 
 
+@pytest.mark.parametrize("options", [(), ("--texts",)], ids=["hashes", "texts"])
+def test_a_snapshot_makes_the_manifest_of_the_collection_as_it_was(
+    chunkproof: Command, tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    store_texts(tmp_path, {"a": "One text.", "b": "Another text."})
+    before, manifest, direct = (tmp_path / name for name in ("before.snapshot", "m.jsonl", "direct.jsonl"))
+    here = ("--collection", "docs")
+    assert chunkproof("snapshot", *here, *options, "-o", before).code == 0
+    assert chunkproof("manifest", *here, *(() if options else ("--hash",)), "-o", direct).code == 0
+    assert chunkproof("manifest", "--from", before, "-o", manifest).code == 0
+    assert manifest.read_bytes() == direct.read_bytes()
+    assert chunkproof("audit", manifest, *here).code == 0
+
+
 @pytest.mark.server
 def test_another_collection_makes_a_manifest_by_name_and_by_url(
     chunkproof: Command, served_qdrant: QdrantServer, collection: str, tmp_path: Path

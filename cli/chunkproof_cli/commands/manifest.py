@@ -1,24 +1,14 @@
 """`chunkproof manifest`."""
 
 import sys
-import tempfile
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
-from functools import partial
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import click
 
-from chunkproof.audit.manifest import Entry, parse_checked_line
-from chunkproof.audit.manifest_files import create_manifest
-from chunkproof.audit.prepare import encode_id, point_key
+from chunkproof.audit.manifest import Entry
 from chunkproof.audit.reader import Reader
-from chunkproof.audit.sort import Sorter
-from chunkproof.errors import CorruptChunkError
-from chunkproof.retrieval.integrity import digest
-from chunkproof.retrieval.lookup import parse_point_id, point_id_for
 from chunkproof.runtime.local import new_deadline
 from chunkproof_cli.connections import open_services
 from chunkproof_cli.exits import FAILED
@@ -27,6 +17,7 @@ from chunkproof_cli.options import common_options, parse_options, reject_api
 from chunkproof_cli.output import print_json, print_line, print_note, progress_bar
 from chunkproof_cli.sources.manifests import Shape
 from chunkproof_cli.sources.origin import Choice, Origin, open_origin
+from chunkproof_cli.sources.snapshots import build_entry, snapshot, write_manifest
 
 MAX_SHOWN_UNREADABLE = 20
 DEFAULT_METADATA = "url"
@@ -37,6 +28,7 @@ Examples:
   chunkproof manifest --from docs/ --collection handbook -o manifest.jsonl
   chunkproof manifest --from record_manager_cache.sqlite --collection handbook -o manifest.jsonl
   chunkproof manifest --from storage/docstore.json -o manifest.jsonl
+  chunkproof manifest --from before.snapshot -o manifest.jsonl
   chunkproof manifest --from https://old.example.com:6333/collections/handbook -o manifest.jsonl
 
 \b
@@ -61,7 +53,7 @@ A line of a manifest:
     "origin",
     metavar="SOURCE",
     help="Make it from a folder of documents, the SQLite database of LangChain's record manager, a LlamaIndex "
-    "docstore.json, or another collection: its name or URL.",
+    "docstore.json, a snapshot, or another collection: its name or URL.",
 )
 @click.option("--namespace", metavar="NAME", help="With a record manager: the namespace, where it has several.")
 @click.option(
@@ -116,8 +108,7 @@ def manifest(
     elif origin is not None:
         choice = Choice(origin, namespace, from_api_key)
         shape = Shape(fields, hashed)
-        copy = partial(snapshot, fields=fields, hashed=hashed, done=lambda _count: None, unreadable=unreadable)
-        with open_origin(choice, given, shape, copy) as found:
+        with open_origin(choice, given, shape, unreadable) as found:
             count = write_manifest(_collect_fields(found.entries, seen), output)
     else:
         with open_services(given) as services:
@@ -131,21 +122,10 @@ def manifest(
     _print_result(output, count, unreadable, found, as_json=given.json)
 
 
-def write_manifest(entries: Iterable[Entry], output: Path) -> int:
-    """Write the entries sorted by point id, and return their number."""
-    with tempfile.TemporaryDirectory() as folder:
-        by_point = Sorter(Path(folder))
-        for entry in entries:
-            by_point.add(f"{point_key(entry.expected_point_id)}\t".encode() + entry.to_line())
-        with create_manifest(output) as file:
-            file.writelines(line.partition(b"\t")[2] for line in by_point)
-        return by_point.count
-
-
 def make_entry(record: ChunkRecord, fields: list[str], *, hashed: bool) -> Entry:
     """Make the manifest entry of a chunk that is to be loaded."""
     stored = record.model_dump(exclude_none=True, mode="json")
-    return _build_entry(record.chunk_id, record.text, {name: stored[name] for name in fields if name in stored}, hashed)
+    return build_entry(record.chunk_id, record.text, {name: stored[name] for name in fields if name in stored}, hashed)
 
 
 def _collect_fields(entries: Iterable[Entry], seen: set[str]) -> Iterator[Entry]:
@@ -153,58 +133,6 @@ def _collect_fields(entries: Iterable[Entry], seen: set[str]) -> Iterator[Entry]
     for entry in entries:
         seen.update(entry.metadata or ())
         yield entry
-
-
-def snapshot(reader: Reader, fields: list[str], hashed: bool, done: Any, unreadable: list[str]) -> Iterator[Entry]:
-    """Yield an entry for every point as it is stored now; ids of points without a readable text are collected.
-
-    Every entry has an id of its own: the point's where several points share the one in their payloads.
-    """
-    with tempfile.TemporaryDirectory() as folder:
-        by_id = Sorter(Path(folder))
-        for entry in _read_entries(reader, fields, hashed, done, unreadable):
-            by_id.add(f"{encode_id(entry.chunk_id)}\t".encode() + entry.to_line())
-        for _, lines in groupby(by_id, key=lambda line: line.partition(b"\t")[0]):
-            first, *others = (parse_checked_line(line.partition(b"\t")[2]) for line in lines)
-            if not others and _is_unmistakable(first):
-                yield first
-                continue
-            for entry in (first, *others):
-                yield replace(entry, chunk_id=str(entry.expected_point_id), point_id=None)
-
-
-def _is_unmistakable(entry: Entry) -> bool:
-    """Whether the chunk id cannot be the id of another point."""
-    return parse_point_id(entry.chunk_id) in (None, entry.expected_point_id)
-
-
-def _read_entries(reader: Reader, fields: list[str], hashed: bool, done: Any, unreadable: list[str]) -> Iterator[Entry]:
-    payloads = reader.payloads
-    for page in reader.pages(None):
-        for point in page.points:
-            chunk_id = payloads.id_of(point)
-            try:
-                text = payloads.text_of(point)
-            except CorruptChunkError:
-                unreadable.append(chunk_id)
-                continue
-            values = {name: payloads.stated(name, point.payload) for name in fields}
-            known = {name: value for name, value in values.items() if value is not None}
-            point_id = None if point_id_for(chunk_id) == point.id else point.id
-            yield _build_entry(chunk_id, text, known, hashed, point_id)
-        done(len(page.points))
-
-
-def _build_entry(
-    chunk_id: str, text: str, metadata: dict[str, Any], hashed: bool, point_id: int | str | None = None
-) -> Entry:
-    return Entry(
-        chunk_id,
-        original_text=None if hashed else text,
-        original_sha256=digest(text) if hashed else None,
-        metadata=metadata or None,
-        point_id=point_id,
-    )
 
 
 def _print_result(output: Path, count: int, unreadable: list[str], found: Origin | None, *, as_json: bool) -> None:

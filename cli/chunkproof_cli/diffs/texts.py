@@ -9,8 +9,8 @@ from chunkproof.audit.reader import Reader
 from chunkproof.audit.run import Audit
 from chunkproof.audit.state import Progress
 from chunkproof.errors import InvalidParameterError
-from chunkproof_cli.commands.manifest import snapshot, write_manifest
 from chunkproof_cli.diffs.report import TextDiff
+from chunkproof_cli.sources.snapshots import snapshot, write_manifest
 
 MAX_FINDINGS = 200
 MANIFEST = "a.jsonl"

@@ -9,6 +9,7 @@ from typing import Any
 
 from chunkproof.audit.manifest import Entry
 from chunkproof.audit.reader import Reader, in_batches
+from chunkproof.audit.snapshot import Snapshot
 from chunkproof.audit.source_coverage import CoverageRun, SourceCoverage, StoredTexts
 from chunkproof.errors import CorruptChunkError, InvalidParameterError
 from chunkproof.retrieval.integrity import digest
@@ -18,6 +19,7 @@ from chunkproof.runtime.local import new_deadline
 from chunkproof_cli.output import progress_bar
 from chunkproof_cli.sources.documents import Folder
 from chunkproof_cli.sources.frameworks import Node, Record, langchain_key
+from chunkproof_cli.sources.snapshots import separate_ids
 
 Documents = Iterable[tuple[str, str]]
 
@@ -48,6 +50,27 @@ class Shape:
             metadata={name: metadata[name] for name in self.fields if metadata.get(name) is not None} or None,
             point_id=None if point_id is None or point_id_for(chunk_id) == point_id else point_id,
         )
+
+
+def entries_of_snapshot(snapshot: Snapshot, shape: Shape, unreadable: list[str]) -> Iterator[Entry]:
+    """Yield an entry for each point of a snapshot: with its text where the snapshot keeps texts, else with its hash."""
+
+    def read() -> Iterator[Entry]:
+        for entry in snapshot.entries():
+            if entry.text_sha256 is None:
+                unreadable.append(entry.chunk_id)
+                continue
+            known = {**entry.payload, "document_id": entry.document_id, "url": entry.url}
+            has_text = entry.text is not None and not shape.hashed
+            yield Entry(
+                entry.chunk_id,
+                original_text=entry.text if has_text else None,
+                original_sha256=None if has_text else entry.text_sha256,
+                metadata={name: known[name] for name in shape.fields if known.get(name) is not None} or None,
+                point_id=None if point_id_for(entry.chunk_id) == entry.point_id else entry.point_id,
+            )
+
+    yield from separate_ids(read())
 
 
 def entries_of_docstore(nodes: list[Node], shape: Shape) -> Iterator[Entry]:

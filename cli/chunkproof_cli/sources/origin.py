@@ -5,8 +5,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from chunkproof.audit.manifest import Entry
+from chunkproof.audit.manifest import ZSTD_MAGIC, Entry
 from chunkproof.audit.reader import Reader
+from chunkproof.audit.snapshot import Snapshot
 from chunkproof.errors import InvalidParameterError
 from chunkproof.retrieval.services import Services
 from chunkproof.runtime.local import new_deadline
@@ -25,9 +26,11 @@ from chunkproof_cli.sources.manifests import (
     entries_of_docstore,
     entries_of_documents,
     entries_of_records,
+    entries_of_snapshot,
     locate_chunks,
     read_texts,
 )
+from chunkproof_cli.sources.snapshots import snapshot
 
 DOCSTORE = "docstore.json"
 
@@ -50,17 +53,21 @@ class Origin:
 
 
 @contextmanager
-def open_origin(
-    choice: Choice, given: Options, shape: Shape, snapshot: "Callable[[Reader], Iterator[Entry]]"
-) -> Iterator[Origin]:
-    """Open what `--from` names: a path that exists, else a collection."""
+def open_origin(choice: Choice, given: Options, shape: Shape, unreadable: list[str]) -> Iterator[Origin]:
+    """Open what `--from` names: a path that exists, else a collection.
+
+    Ids of points without a readable text are collected.
+    """
     path, found = Path(choice.name), Found()
     if not path.exists():
         address = parse_address(choice.name, "--from")
         if address.url is None and ("/" in choice.name or path.suffix in (".json", ".sqlite", ".db")):
             raise InvalidParameterError(f"--from {choice.name}: no such file or folder")
         with open_address(address, given, choice.api_key) as services:
-            yield Origin(snapshot(Reader(services, address.collection)), found)
+            reader = Reader(services, address.collection)
+            total = services.store.describe(address.collection, new_deadline(services.settings)).points_count
+            with progress_bar("Reading", total) as done:
+                yield Origin(snapshot(reader, shape.fields, shape.hashed, done, unreadable), found)
         return
     if path.is_dir() and (path / DOCSTORE).is_file():
         path /= DOCSTORE
@@ -69,6 +76,8 @@ def open_origin(
         folder.files()  # raises for a folder without documents, before anything is read
         with open_services(given) as services:
             yield from _locate(services, given, shape, found, (str(path), folder.read(), lambda: folder.unread))
+    elif is_zstd(path):
+        yield Origin(entries_of_snapshot(Snapshot(path), shape, unreadable), found)
     elif is_sqlite(path):
         records = read_records(path, choice.namespace)
         with open_services(given) as services:
@@ -83,6 +92,12 @@ def open_origin(
             return
         with open_services(given) as services:
             yield from _locate(services, given, shape, found, (str(path), documents_of_docstore(nodes), list))
+
+
+def is_zstd(path: Path) -> bool:
+    """Whether the file is compressed as a snapshot is."""
+    with path.open("rb") as file:
+        return file.read(len(ZSTD_MAGIC)) == ZSTD_MAGIC
 
 
 def _locate(
