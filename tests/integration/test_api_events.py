@@ -322,3 +322,41 @@ def test_deep_health_asks_both_dependencies(cohere: CohereServer) -> None:
     assert (body["qdrant"]["status"], body["embedder"]["status"]) == ("ok", "ok")
     assert (body["qdrant"]["message"], body["embedder"]["message"]) == (None, None)
     assert len(cohere.requests) == 1
+
+
+# modes and several queries
+
+
+def test_a_hybrid_search_states_its_scores() -> None:
+    body = answer("search.200-hybrid.json").json
+    assert body["execution"]["mode"] == "hybrid"
+    assert body["execution"]["text_search"] == {"by": "sparse_vector", "name": "bm25"}
+    assert [set(result["scores"]) for result in body["results"]] == [{"dense", "text", "fused"}] * 3
+    assert body["results"][0]["metadata"]["document_id"] == "vectordb-hnsw"
+
+
+def test_several_queries_have_a_response_each() -> None:
+    body = answer("search.200-queries.json").json
+    assert (body["status"], body["results"], len(body["responses"])) == ("success", [], 3)
+    backup, accents, blank = body["responses"]
+    assert [len(one["results"]) for one in (backup, accents, blank)] == [2, 2, 0]
+    assert accents["query_id"] == "accents"
+    assert accents["results"][0]["metadata"]["chunk_id"] == FIRST
+    assert blank["error"] == {"code": "INVALID_REQUEST", "message": "query_text cannot be empty"}
+
+
+def test_a_list_is_answered_for_every_query_and_not_for_the_first_alone() -> None:
+    body = answer("search.200-array.json").json
+    assert [one["results"][0]["metadata"]["document_id"] for one in body["responses"]] == [
+        "vectordb-operations",
+        "robotics-control",
+    ]
+
+
+def test_a_page_has_the_cursor_of_the_next() -> None:
+    event = committed_event("search.200-pages.json")
+    first = invoke(event).json
+    request = {**json.loads(event["body"]), "cursor": first["next_cursor"]}
+    second = invoke({**event, "body": json.dumps(request)}).json
+    ids = [result["metadata"]["chunk_id"] for page in (first, second) for result in page["results"]]
+    assert len(set(ids)) == 4

@@ -361,3 +361,13 @@ def test_the_query_is_embedded_while_the_collection_is_looked_at(shelf: QdrantSt
         assert ask(services, query_text=CODE, mode="hybrid").status == "success"
     finally:
         del services.store.describe
+
+
+def test_a_tenant_gets_no_score_in_which_others_words_count(shelf: QdrantStore) -> None:
+    own = make_services(shelf, COLLECTION, Eastern(), TENANT_CLAIM="org", TENANT_FIELD="document_id").for_tenant("a")
+    for mode in ("text", "hybrid"):
+        answer = ask(own, query_text=CODE, mode=mode)
+        assert 4 in ids(answer)
+        assert all(result.scores is not None and result.scores.text is None for result in answer.results)
+    error = problem(own, query_text=CODE, mode="hybrid", fusion={"method": "dbsf"})
+    assert error.message.startswith("fusion.method dbsf cannot be used with tenants")

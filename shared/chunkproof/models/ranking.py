@@ -101,7 +101,7 @@ class ResultScores(Model):
     """The scores of a result by kind; null where that leg did not find it."""
 
     dense: float | None = Field(description="Cosine similarity, which similarity_score and similarity_threshold mean")
-    text: float | None = Field(description="BM25; it has no upper bound, and only its order means something")
+    text: float | None = Field(description="BM25, which has no upper bound; null where the deployment has tenants")
     fused: float | None = Field(None, description="By which a hybrid search ranks; comparable within one response only")
     rerank: float | None = Field(
         None, exclude_if=is_none, description="Relevance, by which reranked results are ordered"

@@ -193,6 +193,10 @@ def plan_search(
         return plan
     leg = find_text_leg(collection, services, deadline)
     fusion = _fusion(query, features) if mode is Mode.HYBRID else Fusion()
+    if fusion.method == "dbsf" and tenant:
+        raise InvalidParameterError(
+            "fusion.method dbsf cannot be used with tenants: it adds scores in which the words of all tenants count"
+        )
     return replace(plan, text=replace(leg, text=query.query_text or ""), fusion=fusion)
 
 

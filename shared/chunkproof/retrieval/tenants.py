@@ -42,8 +42,12 @@ class TenantStore:
         return self.store.features(deadline)
 
     def search(self, queries: Sequence[StoreQuery], deadline: Deadline) -> list[list[Point]]:
-        """Search the tenant's points: a query's `where` applies to each of its legs."""
-        return self.store.search([replace(query, where=self._own(query.where)) for query in queries], deadline)
+        """Search the tenant's points: a query's `where` applies to each of its legs.
+
+        BM25 weighs a word by how many points of all tenants have it, so its scores are left out.
+        """
+        found = self.store.search([replace(query, where=self._own(query.where)) for query in queries], deadline)
+        return [[_without_text_score(point) for point in points] for points in found]
 
     def sample_scores(self, query: StoreQuery, deadline: Deadline) -> list[float]:
         """Return the scores of the tenant's own points."""
@@ -85,3 +89,7 @@ class TenantStore:
 
     def _own(self, where: tuple[Condition, ...]) -> tuple[Condition, ...]:
         return (AnyOf(self.field, (self.tenant,)), *where)
+
+
+def _without_text_score(point: Point) -> Point:
+    return replace(point, scores=replace(point.scores, text=None)) if point.scores else point
