@@ -123,6 +123,24 @@ EXPECTED: dict[str, dict[str, tuple[str, int, int]]] = {
         "server killed": (*DOWN, 2),
         "server killed and restarted": FINE,
     },
+    # Both legs are one request.
+    "qdrant, hybrid": {
+        "connection refused": (*DOWN, 0),
+        "half-open silence": (*SILENT, 1),
+        "slow drip": (*SILENT, 1),
+        "status 400": (*DOWN, 2),
+        "status 404": (*MISSING, 2),
+        "status 429, retry in 7 s": (*LIMITED, 1),
+        "result missing": (*DOWN, 1),
+        "result of the wrong type": (*DOWN, 1),
+        "points without score": (*DOWN, 1),
+        "score NaN": (*DOWN, 1),
+        "payload null": ("CORRUPT_CHUNK", 500, 1),
+        "collection dropped": (*MISSING, 2),
+        "collection made anew": FINE,
+        "server killed": (*DOWN, 2),
+        "server killed and restarted": FINE,
+    },
     # A chunk is looked up by its point id only: payloads have no id here.
     "qdrant by id": {
         **common(DOWN, SILENT),

@@ -7,6 +7,7 @@ import pytest
 from qdrant_client import models
 
 from chunkproof.clients.ports import TEXT_VECTOR, Embedder, InputType, Point, PointId
+from chunkproof.clients.qdrant.edge import EdgeStore
 from chunkproof.clients.qdrant.store import QdrantStore
 from chunkproof.clients.transport import DeadlineTransport
 from chunkproof.deadline import Deadline
@@ -60,14 +61,14 @@ def load(store: QdrantStore, collection: str, *, text_search: bool = True) -> No
     store.upsert(collection, POINTS, "", deadline, text_vector=TEXT_VECTOR if fills else None)
 
 
-@pytest.fixture(scope="module", params=["memory", pytest.param("server", marks=pytest.mark.server)])
-def shelf(request: pytest.FixtureRequest) -> Iterator[QdrantStore]:
-    """The same manual in every kind of store."""
-    if request.param == "memory":
-        store = QdrantStore.open_local(None)
-    else:
+@pytest.fixture(scope="module", params=["memory", "edge", pytest.param("server", marks=pytest.mark.server)])
+def shelf(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[QdrantStore]:
+    """The same manual in every kind of store: in the engine of this process with a text index alone."""
+    if request.param == "server":
         store = QdrantStore.open_server(request.getfixturevalue("served_qdrant").url, DeadlineTransport())
-    load(store, COLLECTION)
+    else:
+        store = EdgeStore(tmp_path_factory.mktemp("edge")) if request.param == "edge" else QdrantStore.open_local(None)
+    load(store, COLLECTION, text_search=request.param != "edge")
     yield store
     store.close()
 

@@ -129,9 +129,7 @@ def test_dbsf_adds_the_scaled_scores_of_both_legs(shelf: Shelf) -> None:
 
 
 def test_a_store_takes_weights_or_says_that_it_does_not(shelf: Shelf) -> None:
-    dense_only, text_only = (
-        shelf.one(fusion=Fusion(k=60, weights=weights)) for weights in ((1.0, 0.0), (0.0, 1.0))
-    )
+    dense_only, text_only = (shelf.one(fusion=Fusion(k=60, weights=weights)) for weights in ((1.0, 0.0), (0.0, 1.0)))
     if shelf.store.features(Deadline(60_000)).rrf_weights:
         assert ids(dense_only)[0] == 1
         assert ids(text_only)[:2] == [4, 5]

@@ -11,14 +11,15 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
 
-from chunkproof.clients.ports import Point
+from chunkproof.clients.ports import TEXT_VECTOR, Point
 from chunkproof.clients.qdrant.store import QdrantStore
 from chunkproof.clients.transport import DeadlineTransport
+from chunkproof.deadline import Deadline
 from chunkproof.runtime import container
 
 from support.api import Reply, invoke, new_process, post
 from support.bedrock_server import CREDENTIALS, REGION, bedrock_server
-from support.chunks import fill
+from support.chunks import SECONDS_60, fill
 from support.cohere_server import KEY, cohere_server, hashed
 from support.fault_proxy import FaultProxy, fault_proxy
 from support.faults import FAULTS, Dependency
@@ -41,6 +42,7 @@ ROUTES: Mapping[str, tuple[str, dict[str, Any]]] = {
     "rerank": ("/search", {"query_text": QUERY, "rerank": True}),
     "rerank, required": ("/search", {"query_text": QUERY, "rerank": {"required": True}}),
     "qdrant": ("/search", {"query_text": QUERY}),
+    "qdrant, hybrid": ("/search", {"query_text": QUERY, "mode": "hybrid"}),
     "qdrant by id": ("/validate-chunk", {"chunk_id": "1", "original_text": "one"}),
 }
 
@@ -53,6 +55,20 @@ REQUIRED = (
     "status 429, retry in 7 s",
     "status 500",
     "a score of NaN",
+)
+# Of a search with two legs, whose request and response have another form.
+HYBRID = (
+    "connection refused",
+    "half-open silence",
+    "slow drip",
+    "status 400",
+    "status 404",
+    "status 429, retry in 7 s",
+    "result missing",
+    "result of the wrong type",
+    "points without score",
+    "score NaN",
+    "payload null",
 )
 MARKED = "marked "
 
@@ -85,7 +101,8 @@ class Setup:
         embed = hashed(SIZE)
         texts = ("one", "two", "three")
         points = [Point(n, {"text": t}, vector=tuple(embed(t))) for n, t in enumerate(texts, start=1)]
-        fill(self.store, COLLECTION, *points, size=SIZE)
+        self.store.create(COLLECTION, SIZE, Deadline(SECONDS_60), text_search=True)
+        self.store.upsert(COLLECTION, points, "", Deadline(SECONDS_60), text_vector=TEXT_VECTOR)
 
     def make_other_collections(self) -> None:
         for name in COLLECTIONS.values():
@@ -150,10 +167,13 @@ def _environment(**variables: str) -> Iterator[None]:
 def fault_names() -> Iterator[tuple[str, str]]:
     """Every dependency and fault, in the table's order."""
     for dependency in ROUTES:
-        names = REQUIRED if dependency == "rerank, required" else FAULTS[_service(dependency)]
+        names = SELECTED.get(dependency, tuple(FAULTS[_service(dependency)]))
         yield from ((dependency, name) for name in names)
         if _service(dependency) == "qdrant":
             yield from ((dependency, name) for name in EVENTS)
+
+
+SELECTED = {"rerank, required": REQUIRED, "qdrant, hybrid": HYBRID}
 
 
 def _service(dependency: str) -> Dependency:

@@ -252,7 +252,11 @@ def _points(change: Change) -> Transformed:
         result = response["result"]
         if isinstance(result, dict) and "points" in result:
             return response | {"result": result | {"points": list(map(change, result["points"]))}}
-        return response | {"result": list(map(change, result))} if isinstance(result, list) else response
+        return response | {"result": list(map(inside, result))} if isinstance(result, list) else response
+
+    def inside(item: Any) -> Any:
+        """A point, or one of several results that have points."""
+        return item | {"points": list(map(change, item["points"]))} if "points" in item else change(item)
 
     return Transformed(changed)
 
