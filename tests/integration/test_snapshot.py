@@ -19,6 +19,7 @@ from chunkproof.errors import InvalidParameterError
 from chunkproof.retrieval.integrity import digest
 
 from support.chunks import fill, make_services
+from support.commands import FULL, needs_full
 from support.words import Words
 
 
@@ -105,6 +106,24 @@ def test_a_snapshot_that_was_killed_after_its_last_step_is_taken_again(reader: R
     (folder / "state.json").write_text(json.dumps(state))
     assert write(reader, file, texts=True) == 3
     assert not folder.exists()
+
+
+@needs_full
+def test_a_device_in_place_of_the_file_stays_a_device(reader: Reader, tmp_path: Path) -> None:
+    link = tmp_path / "full.snapshot"
+    link.symlink_to(FULL)
+    with pytest.raises(OSError, match="No space left"):
+        write(reader, link)
+    assert FULL.is_char_device()
+
+
+def test_a_snapshot_can_be_written_to_a_pipe(reader: Reader, tmp_path: Path) -> None:
+    pipe, copy = tmp_path / "pipe", tmp_path / "copy.snapshot"
+    os.mkfifo(pipe)
+    with subprocess.Popen(["cp", str(pipe), str(copy)]):
+        write(reader, pipe)
+    assert len(list(Snapshot(copy).entries())) == 3
+    assert pipe.is_fifo()
 
 
 def test_two_processes_do_not_write_the_same_snapshot(reader: Reader, tmp_path: Path) -> None:

@@ -60,9 +60,11 @@ def snapshot(output: Path | None, texts: bool, vectors: bool, restart: bool, **c
             )
             try:
                 count = writer.write()
-            except (KeyboardInterrupt, ChunkproofError) as error:
+            except (KeyboardInterrupt, ChunkproofError, OSError) as error:
                 if writer.folder.exists() and not isinstance(error, InvalidParameterError):
                     print_note("Stopped; the same command continues it.")
+                if isinstance(error, OSError) and error.filename is None:
+                    raise OSError(error.errno, error.strerror, str(file)) from None
                 raise
     kept = " and ".join(name for name, is_kept in (("texts", texts), ("vectors", vectors)) if is_kept)
     if given.json:

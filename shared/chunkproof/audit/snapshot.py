@@ -7,6 +7,7 @@ so that an interrupted snapshot goes on where it stopped.
 
 import json
 import os
+import shutil
 from array import array
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -26,7 +27,7 @@ from chunkproof.audit.reader import CALL_MS, Reader
 from chunkproof.clients.ports import Point, PointId, Vector
 from chunkproof.deadline import Deadline
 from chunkproof.errors import CorruptChunkError, InvalidParameterError
-from chunkproof.files import LOCK_FILE, LockedError, lock_folder, private_files
+from chunkproof.files import LOCK_FILE, LockedError, lock_folder, private_files, replace_file
 from chunkproof.models import Model
 from chunkproof.retrieval.integrity import digest
 from chunkproof.retrieval.payload import PayloadMap, flatten
@@ -283,12 +284,23 @@ class SnapshotWriter:
             file.write(zstd.compress(_to_line({"end": True, "points": state.points})))
             file.flush()
             os.fsync(file.fileno())
-        part.replace(os.path.realpath(self.output))
+        self._publish(part)
         for name in (STATE_FILE, LOCK_FILE):
             (self.folder / name).unlink(missing_ok=True)
         with suppress(OSError):
             self.folder.rmdir()
         return state.points
+
+    def _publish(self, part: Path) -> None:
+        """Move the file to its place in one step; a device, or a place on another disk, gets a copy."""
+        target = Path(os.path.realpath(self.output))
+        is_special = target.exists() and not target.is_file()
+        if is_special or target.parent.stat().st_dev != part.stat().st_dev:
+            with part.open("rb") as source, replace_file(self.output) as copy:
+                shutil.copyfileobj(source, copy)
+            part.unlink()
+        else:
+            part.replace(target)
 
     def _add_points(self, state: _State, file: Any) -> _State:
         zstd, payloads = import_zstd(), self.reader.payloads
