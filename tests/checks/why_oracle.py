@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import combinations
+from itertools import chain, combinations
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
@@ -79,7 +79,7 @@ class Judged:
 
     @property
     def is_right(self) -> bool:
-        return set(self.named) == set(self.planted)
+        return set(self.named) == set(self.planted) or (not self.planted and set(self.named) <= {UNEXPLAINED})
 
     @property
     def is_wrong(self) -> bool:
@@ -152,6 +152,14 @@ class Oracle:
         for pair in combinations(FAULTS, 2):
             if frozenset(pair) not in IMPOSSIBLE:
                 yield from self.draw(pair, pairs)
+
+    def healthy(self, count: int) -> Iterator[World]:
+        """Yield questions with a chunk that does not answer them: it is outranked, and nothing is to blame."""
+        for _ in range(count):
+            world, stored = self._rng.choice(self.worlds), self._rng.choice(list(self.points.values()))
+            other = replace(world, target=stored.payload["chunk_id"], text=stored.payload["text"])
+            if not is_found(other, self.embedding):
+                yield other
 
     def draw(self, names: tuple[str, ...], count: int) -> Iterator[World]:
         """Draw questions until the faults lose the chunk of so many."""
@@ -249,7 +257,7 @@ def print_matrix(judged: Sequence[Judged], title: str) -> None:
 def summarize(judged: Sequence[Judged], title: str) -> tuple[float, int]:
     """Print the shares; return the share named right and the number of wrong accusations."""
     right, wrong = sum(case.is_right for case in judged), sum(case.is_wrong for case in judged)
-    unexplained = sum(UNEXPLAINED in case.named or not case.named for case in judged)
+    unexplained = sum(not case.is_right and set(case.named) <= {UNEXPLAINED} for case in judged)
     partly = len(judged) - right - wrong - unexplained
     share = right / len(judged) if judged else 0.0
     seconds = sum(case.seconds for case in judged) / max(1, len(judged))
@@ -267,6 +275,7 @@ def main() -> int:
     parser.add_argument("--size", type=int, default=1000, help="chunks of the collection")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", help="only cases with this fault")
+    parser.add_argument("--without-snapshot", action="store_true", help="let `why` see only what is stored now")
     parser.add_argument("--embeddings", type=Path, help="file that keeps embeddings between runs (.npz)")
     given = parser.parse_args()
     logging.disable(logging.WARNING)
@@ -285,20 +294,21 @@ def main() -> int:
             flush=True,
         )
         judged: list[Judged] = []
-        for world in oracle.cases(given.each, given.pairs):
+        for world in chain(oracle.healthy(given.each), oracle.cases(given.each, given.pairs)):
             if given.only is None or given.only in world.planted:
-                found = oracle.judge(world)
+                found = oracle.judge(world, with_snapshot=not given.without_snapshot)
                 judged += [found] if found else []
                 if found and not found.is_right:
                     print(f"  {' + '.join(world.planted)} in {world.target}: {found.line}", flush=True)
         store.close()
-    single, pairs = ([case for case in judged if len(case.planted) == n] for n in (1, 2))
+    nothing, single, pairs = ([case for case in judged if len(case.planted) == n] for n in range(3))
     print_matrix(single, "Single faults: planted, seconds a case, named")
     print_matrix(pairs, "Pairs")
     print()
+    _, falsely = summarize(nothing, "Nothing planted, the chunk is only outranked")
     share, wrong = summarize(single, "Single faults")
     share_of_pairs, wrong_in_pairs = summarize(pairs, "Pairs")
-    is_reached = share >= 0.98 and share_of_pairs >= 0.9 and not wrong + wrong_in_pairs
+    is_reached = share >= 0.98 and share_of_pairs >= 0.9 and not falsely + wrong + wrong_in_pairs
     print("The aims (98 % singly, 90 % of pairs, no wrong accusation) are", "met." if is_reached else "NOT met.")
     return 0 if is_reached else 1
 
