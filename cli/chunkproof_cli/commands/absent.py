@@ -10,7 +10,8 @@ from typing import Any
 
 import click
 
-from chunkproof.audit.absence import OUT_OF_REACH, AbsenceReport, Search, Subject
+from chunkproof.audit.absence import Search, Subject
+from chunkproof.audit.absence_report import OUT_OF_REACH, AbsenceReport
 from chunkproof.audit.manifest import check_lines
 from chunkproof.audit.manifest_files import find_manifest, manifest_name, open_manifest
 from chunkproof.audit.reader import CALL_MS, Reader

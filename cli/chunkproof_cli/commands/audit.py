@@ -1,13 +1,10 @@
 """`chunkproof audit`."""
 
-import os
-import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +18,17 @@ from chunkproof.audit.manifest_files import (
     open_manifest,
     size_in_megabytes,
 )
-from chunkproof.audit.prepare import MOVED_FILE, SORTED_FILE, SortedManifest, prepare
+from chunkproof.audit.prepare import SortedManifest, prepare
 from chunkproof.audit.report import AuditReport
 from chunkproof.audit.run import FINDINGS_FILE, Audit, Plan
 from chunkproof.audit.source_coverage import SourceCoverage
-from chunkproof.audit.state import LOG_NAMES, STATE_FILE, Progress, load_state
+from chunkproof.audit.state import Progress
 from chunkproof.errors import ChunkproofError, InvalidParameterError
-from chunkproof.files import LOCK_FILE, LockedError, lock_folder, make_private_folder, private_files
+from chunkproof.files import make_private_folder, private_files
 from chunkproof.retrieval.repeated import RepeatedResults
 from chunkproof.retrieval.services import Services
 from chunkproof_cli.aws.audits import audit_in_cloud
+from chunkproof_cli.commands.audit_folder import check_resume, clear_folder, default_folder, lock_state
 from chunkproof_cli.commands.audit_options import NEAR_DUPLICATE, Count, Kinds, OptionalValues, Similarity
 from chunkproof_cli.connections import open_services
 from chunkproof_cli.exits import COULD_NOT_JUDGE, FAILED
@@ -50,19 +48,6 @@ from chunkproof_cli.reports.audit import EXTENSIONS, write_reports
 from chunkproof_cli.reports.audit.terminal import print_report
 from chunkproof_cli.reports.outputs import check_outputs
 
-# In the order in which they are removed: without a state there is nothing to resume, and by its lock the folder is
-# recognized until the end.
-OWN_FILES = (
-    STATE_FILE,
-    f"{STATE_FILE}.new",
-    SORTED_FILE,
-    MOVED_FILE,
-    *(f"{name}.log" for name in LOG_NAMES),
-    "sample.sorted",
-    "vectors.sorted",
-    FINDINGS_FILE,
-    LOCK_FILE,
-)
 OPTIONS = (
     "partial",
     "sample",
@@ -189,17 +174,18 @@ def _audit_here(manifest: Path, options: dict[str, Any], given: Options, outputs
         raise click.UsageError("Give --resume or --restart, not both.")
     plan = _make_plan(options)
     count_repeated = _prepare_queries(options["queries"]) if options["queries"] else None
+    measure_coverage = _prepare_sources(options["sources"]) if options["sources"] else None
     with open_services(given) as services:
         collection = given.collection or services.settings.collection
-        folder = options["state"] or _default_folder(manifest, services, collection)
-        with _lock_state(folder, outputs):
-            resumes = _check_resume(folder, options["resume"], options["restart"])
+        folder = options["state"] or default_folder(manifest, services, collection)
+        with lock_state(folder, outputs):
+            resumes = check_resume(folder, options["resume"], options["restart"])
             with private_files():
                 report = run_audit(manifest, folder, plan, services=services, collection=collection, resume=resumes)
             if count_repeated:
                 report = report.model_copy(update={"queries": count_repeated(services, collection)})
-            if sources := options["sources"]:
-                found = _measure_coverage(sources, options["min_coverage"] / 100, services, collection)
+            if measure_coverage:
+                found = measure_coverage(services, collection, options["min_coverage"] / 100)
                 report = report.model_copy(update={"source_coverage": found})
             try:
                 _deliver(report, outputs, folder / FINDINGS_FILE, given)
@@ -222,14 +208,20 @@ def _prepare_queries(file: Path) -> Callable[[Services, str], RepeatedResults]:
     return partial(count_repeated_results, read_source(Source(file)).suite)
 
 
-def _measure_coverage(sources: Path, least: float, services: Services, collection: str) -> SourceCoverage:
-    """Locate the chunks of the collection in the documents of a folder."""
+def _prepare_sources(path: Path) -> Callable[[Services, str, float], SourceCoverage]:
+    """Look at the folder before the audit starts; return what locates the chunks in its documents."""
     # An audit without --sources needs none of these.
     from chunkproof_cli.sources.documents import Folder
     from chunkproof_cli.sources.manifests import locate_in_folder, read_texts
 
-    with read_texts(services, collection) as texts:
-        return locate_in_folder(texts, Folder(sources), least)[1]
+    folder = Folder(path)
+    folder.files()
+
+    def measure(services: Services, collection: str, least: float) -> SourceCoverage:
+        with read_texts(services, collection) as texts:
+            return locate_in_folder(texts, folder, least)[1]
+
+    return measure
 
 
 def _choose_exit_code(report: AuditReport, fail_on: tuple[str, ...]) -> int:
@@ -318,80 +310,6 @@ def _prepare(manifest: Path, folder: Path) -> SortedManifest:
             raise
         print_note("The manifest could not be sorted; --state names a folder on another disk.")
         raise OSError(error.errno, error.strerror, str(folder)) from None
-
-
-def _default_folder(manifest: Path, services: Services, collection: str) -> Path:
-    """Name the folder after the manifest, the collection and where that is, so that no two audits share it."""
-    is_embedded = services.settings.qdrant_url is None
-    host = os.path.realpath(services.store.host) if is_embedded else services.store.host
-    place = sha256(f"{host}\n{collection}".encode()).hexdigest()[:8]
-    name = manifest_name(manifest)
-    beside = manifest if name == manifest.name else Path(name.replace(" ", "-"))
-    shown = re.sub(r"[^\w.-]+", "-", collection)[:40]
-    return beside.with_name(f"{beside.name}.{shown}-{place}.audit")
-
-
-@contextmanager
-def _lock_state(folder: Path, outputs: tuple[Path, ...]) -> Iterator[None]:
-    """Keep the folder for this audit alone; a crash releases it."""
-    _check_folder(folder, outputs)
-    with ExitStack() as stack:
-        try:
-            stack.enter_context(lock_folder(folder))
-        except LockedError:
-            raise InvalidParameterError(
-                f"{folder} is in use by another audit: wait for it, or name another folder with --state"
-            ) from None
-        except OSError as error:
-            raise InvalidParameterError(f"--state {folder}: {error.strerror}") from None
-        yield
-
-
-def _check_folder(folder: Path, outputs: tuple[Path, ...]) -> None:
-    """Refuse a folder with other files, and reports in it: it is emptied when the audit is done."""
-    found: set[str] = set()
-    with suppress(FileNotFoundError, NotADirectoryError):
-        found = {file.name for file in folder.iterdir()}
-    if others := sorted(found if found.isdisjoint((STATE_FILE, SORTED_FILE, LOCK_FILE)) else found - set(OWN_FILES)):
-        raise InvalidParameterError(
-            f"{folder} holds other files ({others[0]}): name a folder for this audit alone with --state"
-        )
-    if inside := [file for file in outputs if file.resolve().parent == folder.resolve()]:
-        raise InvalidParameterError(f"{inside[0]}: {folder} is for the state of the audit; write the report elsewhere")
-
-
-def clear_folder(folder: Path) -> None:
-    """Remove the files of an audit, and the folder if it is empty then and no link.
-
-    What cannot be removed is left: it must not cost a finished audit its report.
-    """
-    with suppress(OSError):
-        _remove_files(folder, OWN_FILES)
-        if not folder.is_symlink():
-            folder.rmdir()
-
-
-def _remove_files(folder: Path, names: Sequence[str]) -> None:
-    for name in names:
-        (folder / name).unlink(missing_ok=True)
-
-
-def _check_resume(folder: Path, resume: bool, restart: bool) -> bool:
-    """Return whether to resume; refuse to overwrite an interrupted audit without --restart."""
-    if restart:
-        _remove_files(folder, OWN_FILES[:-1])
-        return False
-    left = load_state(folder)
-    if left is None:
-        if resume:
-            print_note("There is no interrupted audit to resume; starting a new one.")
-        return False
-    if not resume:
-        raise InvalidParameterError(
-            f"{folder} holds an interrupted audit ({left.compared:,} of {left.spec.chunks:,} chunks): "
-            "continue it with --resume, or start again with --restart"
-        )
-    return True
 
 
 class _Bar:

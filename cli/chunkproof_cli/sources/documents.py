@@ -5,6 +5,7 @@ from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
+from importlib.util import find_spec
 from pathlib import Path
 
 from chunkproof.errors import InvalidParameterError
@@ -48,6 +49,8 @@ class Folder:
         if not found:
             known = ", ".join(READERS)
             raise InvalidParameterError(f"{self.path} has no document to read: {known}")
+        if pdf := next((file for file in found if file.suffix.lower() == ".pdf"), None):
+            _check_pypdf(pdf)
         return found
 
     def read(self) -> Iterator[tuple[str, str]]:
@@ -127,13 +130,16 @@ class _VisibleText(HTMLParser):
             self.parts.append(data)
 
 
+def _check_pypdf(file: Path) -> None:
+    if find_spec("pypdf") is None:
+        raise InvalidParameterError(f"{file}: reading PDF takes pypdf: pip install 'chunkproof[pdf]'")
+
+
 def read_pdf(file: Path) -> str:
     """Read the text of a PDF, page by page."""
-    try:
-        from pypdf import PdfReader
-        from pypdf.errors import PyPdfError
-    except ImportError:
-        raise InvalidParameterError(f"{file}: reading PDF takes pypdf: pip install 'chunkproof[pdf]'") from None
+    from pypdf import PdfReader
+    from pypdf.errors import PyPdfError
+
     try:
         pages = [page.extract_text() for page in PdfReader(file).pages]
     except PyPdfError as error:

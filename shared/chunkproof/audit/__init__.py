@@ -13,7 +13,7 @@ nearest     match the rest with the nearest text, for the kind of mismatch
 near_duplicates   stored texts that are nearly the same
 locate      locate chunks in the documents that they were made from
 source_coverage   which passages are in no chunk, and which chunks are in no document
-absence     check that what was deleted is stored nowhere any more
+absence     check that what was deleted is stored nowhere any more; absence_report is its report
 by_id       compare the chunks of a partial manifest, read by their ids
 vectors     compare stored vectors with the text embedded again
 state       progress on disk, so that an interrupted audit can be resumed

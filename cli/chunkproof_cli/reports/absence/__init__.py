@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from chunkproof.audit.absence import AbsenceReport
+from chunkproof.audit.absence_report import AbsenceReport
 from chunkproof.files import write_file
 from chunkproof_cli.output import escape_line, print_line, print_table, print_title
 from chunkproof_cli.reports import html_kit as kit
