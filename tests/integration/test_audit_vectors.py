@@ -1,5 +1,6 @@
 """The cause of a wrong vector is named only where a check shows it."""
 
+from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from chunkproof_cli.local.corpus import sample_chunks
 
 from support.audit_faults import Asymmetric, unrelated
 from support.audits import resume, run_audit, services_on
+from support.cohere_server import hashed
 from support.handbook import minilm
 
 TEXTS = [chunk["text"] for chunk in sample_chunks()][:20]
@@ -160,3 +162,77 @@ def test_vectors_cannot_be_checked_without_an_embedder(
     memory_store.create(collection, 4, Deadline(60_000))
     with pytest.raises(NotConfiguredError):
         run_audit([Entry("a", "x").to_line()], tmp_path, services_on(memory_store), collection, Plan(vectors=5))
+
+
+def with_fewer_bits(vector: Vector, cosine: float, seed: int) -> Vector:
+    """Return a vector with this cosine to the given one, as a lossy storage returns it."""
+    noise = [value - 0.5 for value in hashed(len(vector))(str(seed))]
+    along = sum(a * b for a, b in zip(vector, noise, strict=True))
+    across = [b - along * a for a, b in zip(vector, noise, strict=True)]
+    length = sum(value * value for value in across) ** 0.5
+    return [cosine * a + (1 - cosine**2) ** 0.5 * b / length for a, b in zip(vector, across, strict=True)]
+
+
+def test_vectors_that_are_stored_in_few_bits_are_not_stale(
+    memory_store: QdrantStore, collection: str, tmp_path: Path
+) -> None:
+    cosines = [0.9931 + 0.0002 * number for number in range(len(TEXTS))]
+    vectors = {n: with_fewer_bits(minilm(text), cosines[n], n) for n, text in enumerate(TEXTS)}
+    stale = with_fewer_bits(minilm(TEXTS[3]), 0.994, 99)
+    found = audit_vectors(memory_store, collection, tmp_path, {**vectors, 2: stale})
+    assert {chunk_id: finding.kind for chunk_id, finding in found.items()} == {"c2": Kind.STALE_VECTOR}
+    state = load_state(tmp_path)
+    assert state is not None
+    assert state.same_from == 0.99
+
+
+def test_a_few_vectors_near_their_texts_are_still_wrong(
+    memory_store: QdrantStore, collection: str, tmp_path: Path
+) -> None:
+    vectors = {n: with_fewer_bits(minilm(TEXTS[n]), 0.995, n) for n in range(5)}
+    found = audit_vectors(memory_store, collection, tmp_path, vectors)
+    assert sorted(found) == ["c0", "c1", "c2", "c3", "c4"]
+
+
+class OneSpace:
+    """Two models of one service, which make other vectors of a text that can be compared."""
+
+    max_batch = 8
+    dimension = 384
+    same_space = ()
+
+    def __init__(self, model: str = "embed-v5.0-pro", query_model: str = "embed-v5.0-fast") -> None:
+        self.model, self.query_model = model, query_model
+
+    def with_model(self, model: str) -> "OneSpace":
+        return OneSpace(model, model)
+
+    def excess(self, _text: str) -> str | None:
+        return None
+
+    def embed(self, texts: Sequence[str], input_type: InputType, _deadline: Deadline) -> list[list[float]]:
+        model = self.query_model if input_type is InputType.QUERY else self.model
+        return [hashed(384)(f"{model} {input_type} {text}") for text in texts]
+
+
+def test_a_vector_is_compared_with_the_model_of_its_space_that_made_it(
+    memory_store: QdrantStore, collection: str, tmp_path: Path
+) -> None:
+    embedder = OneSpace()
+    names = ["embed-v5.0-pro", "embed-v5.0-fast", None, "embed-v4.0"]
+    memory_store.create(collection, 384, Deadline(60_000))
+    points = []
+    for number, text in enumerate(TEXTS):
+        name = names[number % 4]
+        vector = embedder.with_model(name or embedder.model).embed([text], InputType.DOCUMENT, Deadline(1))[0]
+        if number == 9:
+            vector = embedder.embed([text], InputType.QUERY, Deadline(1))[0]
+        payload = {"chunk_id": f"c{number}", "text": text, "embedding_model": name}
+        points.append(Point(number, payload, vector=tuple(vector)))
+    memory_store.upsert(collection, points, "", Deadline(60_000))
+    lines = [Entry(f"c{number}", text).to_line() for number, text in enumerate(TEXTS)]
+    report = run_audit(lines, tmp_path, services_on(memory_store, embedder), collection, Plan(vectors=0))
+    wrong = {f.chunk_id: (f.kind, f.details) for f in report.findings}
+    other = (Kind.WRONG_MODEL, "The payload says embed-v4.0, queries are embedded by embed-v5.0-fast")
+    question = (Kind.WRONG_INPUT_TYPE, "Embedded as a question (search_query) by embed-v5.0-fast, not as a passage")
+    assert wrong == {"c9": question, **{f"c{number}": other for number in range(3, 20, 4)}}

@@ -62,6 +62,9 @@ class VectorFacts(Model):
     model: str
     checked: int
     kinds: dict[str, int]
+    same_from: float | None = Field(
+        None, description="Cosine from which a vector is that of its text; lower where vectors are stored in few bits"
+    )
 
 
 class MatchFacts(Model):
@@ -248,6 +251,7 @@ def _vector_facts(progress: Progress, kinds: Counter[Kind], model: str | None) -
         model=model,
         checked=sum(counts.values()),
         kinds={kind.value: count for kind, count in counts.items()},
+        same_from=progress.same_from,
     )
 
 

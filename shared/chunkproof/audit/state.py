@@ -56,6 +56,7 @@ class Progress(Model):
     near_duplicates: int = 0
     vectors_ok: int = 0
     vectors_checked: int = 0
+    same_from: float | None = None
     seconds: float = 0.0
     reading_seconds: float = 0.0
     resumed: int = 0

@@ -11,19 +11,21 @@ from dataclasses import dataclass
 from itertools import islice
 from math import atanh, fsum, sqrt
 from operator import mul
+from statistics import median
 
 from chunkproof.audit.findings import Finding, Kind
 from chunkproof.audit.prepare import ExpectedChunk, SortedManifest
 from chunkproof.audit.reader import CALL_MS, Reader
 from chunkproof.audit.session import Run
-from chunkproof.clients.ports import InputType, Point, Vector, VectorConfig
+from chunkproof.clients.known_models import can_compare, is_same_family
+from chunkproof.clients.ports import Embedder, InputType, Point, Vector, VectorConfig, query_model
 from chunkproof.deadline import Deadline
 from chunkproof.errors import CorruptChunkError, InvalidParameterError, QueryTooLongError
 from chunkproof.models.json import display_name
 from chunkproof.retrieval.embedding import check_embeddings
 from chunkproof.retrieval.lookup import Lookup
 from chunkproof.retrieval.services import choose_vector
-from chunkproof.retrieval.vectors import SAME, cosine
+from chunkproof.retrieval.vectors import AGREES, SAME, cosine
 
 # Lower than `SAME`: a text cut inside a token is embedded a little differently from one cut between two tokens.
 SAME_WHEN_CUT = 0.995
@@ -37,6 +39,9 @@ MIN_REFERENCES = 8
 # The lengths that pipelines cut texts to, in characters.
 CUTS = (8192, 8000, 4096, 4000, 2048, 2000, 1024, 1000, 512, 500, 256)
 BATCH = 96
+# Stored in few bits, and without the original vectors: cosines to them are 0.993 and more.
+LOSSY_QUANTIZATION = "turbo"
+MOST = 0.9
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +77,7 @@ def check_vectors(run: Run, sample: SortedManifest) -> None:
             vector_offset=batch[-1][0],
             vectors_checked=run.progress.vectors_checked + len(batch),
             vectors_ok=run.progress.vectors_ok + results.count(None),
+            same_from=check.same_from,
         )
 
 
@@ -86,13 +92,18 @@ class _Check:
         self._config: VectorConfig = choose_vector(
             description.vectors, services.settings.vector_name, reader.collection
         )
-        self._embedded_before: dict[str, Vector | None] = {}
+        self._embedded_before: dict[tuple[str, str], Vector | None] = {}
+        self._variants: dict[str, Embedder] = {}
         # Always the first ones, so that a resumed audit has the same references as an uninterrupted one.
         first = [chunk for _, chunk in islice(sample.read(), MAX_REFERENCES)]
         self._references = [subject for subject in self._read(first) if subject.fresh is not None]
         # They are in the sample themselves: no text is embedded twice for it.
-        self._embedded_before = {subject.text: subject.fresh for subject in self._references}
-        self._failing = [subject for subject in self._references if (subject.cosine or 0.0) < SAME]
+        self._embedded_before = {
+            (self._embedder_of(subject.point).model, subject.text): subject.fresh for subject in self._references
+        }
+        is_lossy = self._config.is_lossy or description.quantization == LOSSY_QUANTIZATION
+        self.same_from = AGREES if is_lossy else _find_precision([one.cosine or 0.0 for one in self._references])
+        self._failing = [subject for subject in self._references if (subject.cosine or 0.0) < self.same_from]
 
     def judge_all(self, chunks: Sequence[ExpectedChunk]) -> list[Finding | None]:
         """Judge the vector of each chunk that is stored; None where it fits its text."""
@@ -112,9 +123,26 @@ class _Check:
                     read.append((chunk, point, self._payloads.embedded_text(point)))
                 except CorruptChunkError:
                     continue  # the text has a finding of its own
-        new = list(dict.fromkeys(text for _, _, text in read if text not in self._embedded_before))
-        vectors = {**self._embedded_before, **dict(zip(new, self._embed_all(new), strict=True))}
-        return [_Subject(*one, vectors[one[2]]) for one in read]
+        vectors = dict(self._embedded_before)
+        wanted = [(self._embedder_of(point), text) for _, point, text in read]
+        for embedder in {embedder.model: embedder for embedder, _ in wanted}.values():
+            own = dict.fromkeys(text for other, text in wanted if other.model == embedder.model)
+            new = [text for text in own if (embedder.model, text) not in vectors]
+            keys = [(embedder.model, text) for text in new]
+            vectors |= zip(keys, self._embed_all(new, embedder=embedder), strict=True)
+        return [
+            _Subject(*one, vectors[embedder.model, text]) for one, (embedder, text) in zip(read, wanted, strict=True)
+        ]
+
+    def _embedder_of(self, point: Point) -> Embedder:
+        """Return the embedder of a point: where its payload names another model of the same space, one with that."""
+        named = self._payloads.value("embedding_model", point.payload)
+        own, make = self._embedder, getattr(self._embedder, "with_model", None)
+        if not isinstance(named, str) or make is None or not is_same_family(named, own.model):
+            return own
+        if named not in self._variants:
+            self._variants[named] = make(named)
+        return self._variants[named]
 
     def _judge(self, subject: _Subject) -> Finding | None:
         stored, fresh = subject.point.vector, subject.fresh
@@ -124,7 +152,7 @@ class _Check:
             sizes = f"{len(stored)} values are stored, {self._embedder.model} makes {len(fresh)}"
             return self._finding(subject, Kind.WRONG_MODEL, sizes, None)
         similarity = subject.cosine
-        if similarity is not None and similarity >= SAME:
+        if similarity is not None and similarity >= self.same_from:
             return None
         kind, cause = self._find_cause(subject, stored)
         return self._finding(subject, kind, cause, similarity)
@@ -143,26 +171,28 @@ class _Check:
 
     def _check_as_question(self, subject: _Subject, stored: Vector) -> tuple[Kind, str] | None:
         vector = self._embed_all([subject.text], InputType.QUERY)[0]
-        if vector is None or cosine(stored, vector) < SAME:
+        if vector is None or cosine(stored, vector) < self.same_from:
             return None
-        return Kind.WRONG_INPUT_TYPE, "Embedded as a question (search_query), not as a passage"
+        model = query_model(self._embedder)
+        by = "" if model == self._embedder.model else f" by {model}"
+        return Kind.WRONG_INPUT_TYPE, f"Embedded as a question (search_query){by}, not as a passage"
 
     def _check_original(self, subject: _Subject, stored: Vector) -> tuple[Kind, str] | None:
         original = subject.expected.entry.original_text
         if not original or original == subject.text:
             return None
-        vector = self._embed_all([original])[0]
-        if vector is None or cosine(stored, vector) < SAME:
+        vector = self._embed_all([original], embedder=self._embedder_of(subject.point))[0]
+        if vector is None or cosine(stored, vector) < self.same_from:
             return None
         return Kind.STALE_VECTOR, "It is the vector of the manifest's text; the stored text was changed later"
 
     def _check_named_model(self, subject: _Subject, _stored: Vector) -> tuple[Kind, str] | None:
         named = self._payloads.value("embedding_model", subject.point.payload)
-        if not isinstance(named, str) or named == self._embedder.model:
+        if not isinstance(named, str) or can_compare(self._embedder, named):
             return None
         return (
             Kind.WRONG_MODEL,
-            f"The payload says {display_name(named)}, queries are embedded by {self._embedder.model}",
+            f"The payload says {display_name(named)}, queries are embedded by {query_model(self._embedder)}",
         )
 
     def _check_cuts(self, subject: _Subject, stored: Vector) -> tuple[Kind, str] | None:
@@ -171,13 +201,13 @@ class _Check:
         if subject.fresh is None:
             cuts = [self._cut_to_fit(text), *cuts]
         for part, vector in zip(cuts, self._embed_all(cuts), strict=True):
-            if vector is not None and cosine(stored, vector) >= SAME_WHEN_CUT:
+            if vector is not None and cosine(stored, vector) >= min(SAME_WHEN_CUT, self.same_from):
                 return Kind.TRUNCATED_INPUT, f"Embedded from the first {len(part)} of {len(text)} characters"
         return None
 
     def _check_other_chunks(self, subject: _Subject, stored: Vector) -> tuple[Kind, str] | None:
         for other in self._others(subject, self._references):
-            if cosine(stored, other.fresh or ()) >= SAME:
+            if cosine(stored, other.fresh or ()) >= self.same_from:
                 return (
                     Kind.STALE_VECTOR,
                     f"It is the vector of another chunk's text: {display_name(other.chunk_id)}",
@@ -224,24 +254,27 @@ class _Check:
                 low = middle
         return text[:low]
 
-    def _embed_all(self, texts: Sequence[str], input_type: InputType = InputType.DOCUMENT) -> list[Vector | None]:
+    def _embed_all(
+        self, texts: Sequence[str], input_type: InputType = InputType.DOCUMENT, embedder: Embedder | None = None
+    ) -> list[Vector | None]:
         """Embed the texts; None for one that is blank or longer than the model accepts."""
+        embedder = embedder or self._embedder
         vectors: list[Vector | None] = []
-        size = self._embedder.max_batch
+        size = embedder.max_batch
         for first in range(0, len(texts), size):
             some = texts[first : first + size]
             try:
-                vectors += self._embed_batch(some, input_type)
+                vectors += self._embed_batch(some, input_type, embedder)
             except (QueryTooLongError, InvalidParameterError):
                 if len(some) == 1:
                     vectors.append(None)
                 else:
-                    vectors += [self._embed_all([text], input_type)[0] for text in some]
+                    vectors += [self._embed_all([text], input_type, embedder)[0] for text in some]
         return vectors
 
-    def _embed_batch(self, texts: Sequence[str], input_type: InputType) -> Sequence[Vector]:
+    def _embed_batch(self, texts: Sequence[str], input_type: InputType, embedder: Embedder) -> Sequence[Vector]:
         def embed(these: Sequence[str]) -> Sequence[Vector]:
-            return check_embeddings(self._embedder.embed(these, input_type, Deadline(CALL_MS)), len(these))
+            return check_embeddings(embedder.embed(these, input_type, Deadline(CALL_MS)), len(these))
 
         return self._reader.retry(embed, texts)
 
@@ -254,6 +287,18 @@ class _Check:
             source=self._payloads.source_of(subject.point.payload),
             cosine=None if similarity is None else round(similarity, 6),
         )
+
+
+def _find_precision(cosines: Sequence[float]) -> float:
+    """Return the cosine from which a vector is that of its text: less where the whole collection has fewer bits.
+
+    That is so where nearly all vectors are close to those of their texts, and most are not equal to them: changed
+    texts do not look like that.
+    """
+    close = [value for value in cosines if value >= AGREES]
+    if len(cosines) < MIN_REFERENCES or len(close) < MOST * len(cosines):
+        return SAME
+    return AGREES if median(close) < SAME else SAME
 
 
 def _correlation(left: Sequence[float], right: Sequence[float]) -> float:

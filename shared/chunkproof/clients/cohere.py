@@ -28,10 +28,16 @@ class CohereEmbedder:
         self.query_model = model_for(config, InputType.QUERY)
         self.dimension = config.dimension
         self.same_space = config.same_space
+        self._transport = transport
         self._api = CohereApi(transport, config.base_url)
         self.identity: Hashable = ("cohere", self._api.url, self.model, self.query_model, self.dimension)
         key = config.key or "COHERE_API_KEY"
         self._endpoint = embed_endpoint("v2/embed", config, refused=f"the key; check {key}", address="COHERE_BASE_URL")
+
+    def with_model(self, model: str) -> "CohereEmbedder":
+        """Return an embedder of both queries and documents with another model of the same service."""
+        fields = {"model": model, "query_model": None}
+        return CohereEmbedder(self._transport, self._config.model_copy(update=fields))
 
     def excess(self, _text: str) -> str | None:
         """Return None: only Cohere can count its tokens, when it is called."""

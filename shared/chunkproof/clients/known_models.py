@@ -111,9 +111,11 @@ KNOWN_MODELS = (
     _open("Qwen3-Embedding-8B", 4096, 32_000),
     KnownModel("wordllama", "module:function", (256, 64, 128, 512, 1024), 1_000_000),
 )
-# Models whose vectors can be compared with each other: of one family, or one model under several names.
+# Different models of a service whose vectors can be compared with each other.
+_FAMILIES = ({"embed-v5.0-pro", "embed-v5.0-fast"},)
+# The same, and models under several names.
 _SPACES = (
-    {"embed-v5.0-pro", "embed-v5.0-fast"},
+    *_FAMILIES,
     {"embed-english-v3.0", "embed-english-v3"},
     {"embed-multilingual-v3.0", "embed-multilingual-v3"},
     {"embed-v4.0", "embed-v4"},
@@ -147,6 +149,12 @@ def is_same_space(one: str, other: str) -> bool:
     """Whether vectors of the two models can be compared."""
     names = {plain_name(one), plain_name(other)}
     return len(names) == 1 or any(names <= space for space in _SPACES)
+
+
+def is_same_family(one: str, other: str) -> bool:
+    """Whether two different models of one service share a space: not one model under two names."""
+    names = {plain_name(one), plain_name(other)}
+    return len(names) == 2 and any(names <= family for family in _FAMILIES)
 
 
 def can_compare(embedder: Embedder, stored_model: str) -> bool:

@@ -115,11 +115,17 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class VectorConfig:
-    """A dense vector of a collection; the unnamed one has an empty name."""
+    """A dense vector of a collection; the unnamed one has an empty name. `datatype` is how its values are stored."""
 
     name: str
     size: int
     distance: str
+    datatype: str | None = None
+
+    @property
+    def is_lossy(self) -> bool:
+        """Whether values are stored in so few bits that a vector read back is visibly another."""
+        return self.datatype in ("uint8", "turbo4", "turbo8")
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from math import floor
 
 from chunkproof.audit.findings import Finding, Kind
 from chunkproof.audit.report import AuditReport
+from chunkproof.retrieval.vectors import SAME
 from chunkproof_cli.reports.audit.coverage import coverage_line
 from chunkproof_cli.reports.wording import and_more, describe_repeated
 
@@ -91,7 +92,9 @@ def facts(report: AuditReport) -> Iterator[tuple[str, str]]:
             f"{sample.upper_bound:.3%} ({sample.confidence:.0%} confidence)",
         )
     if vectors := report.vectors:
-        yield "vectors", f"{vectors.checked:,} texts embedded again by {vectors.model}"
+        is_lossy = vectors.same_from is not None and vectors.same_from < SAME
+        bits = f"; stored in few bits: equal from a cosine of {vectors.same_from}" if is_lossy else ""
+        yield "vectors", f"{vectors.checked:,} texts embedded again by {vectors.model}{bits}"
     if report.run.changed:
         yield "changed", f"{report.run.changed:,} chunks changed during the audit and were read again"
     yield "time", f"{report.run.seconds:,.1f} s, {report.run.chunks_per_second:,.0f} chunks a second"

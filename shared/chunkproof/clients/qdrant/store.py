@@ -82,7 +82,7 @@ def dense_vector_configs(vectors: Mapping[str, Any] | None) -> Iterator[VectorCo
     named = {} if not vectors else {"": vectors} if isinstance(vectors.get("size"), int) else vectors
     for name, params in named.items():
         if params.get("multivector_config") is None:  # a multivector has one vector per token
-            yield VectorConfig(name, params["size"], params["distance"])
+            yield VectorConfig(name, params["size"], params["distance"], params.get("datatype"))
 
 
 def vector_selector(name: str | None) -> bool | list[str]:
