@@ -281,7 +281,7 @@ def test_an_embedder_can_be_an_object(data):
         ({"url": "http://localhost:6333", "data": "folder"}, "Give url or data, not both"),
         ({"api_key": "key"}, "api_key is the key of the server at url"),
         ({"url": "http://localhost:6333", "api_key": "a key"}, "api_key has a character that no key can have"),
-        ({"embedder": "openai"}, "embedder must be cohere, local or an object"),
+        ({"embedder": "voyage"}, "embedder must be cohere, bedrock, openai, local, module:function, a function or an"),
         ({"collection": " "}, "collection cannot be empty"),
     ],
 )
