@@ -77,6 +77,20 @@ def test_importing_the_package_imports_nothing_heavy():
 # calls
 
 
+def test_additions_are_keyword_arguments_with_typed_results(proof):
+    response = proof.search(QUESTION, top_k=1, highlight=True, neighbours=1, explain=True)
+
+    result = response.results[0]
+    sentence = result.highlight.sentence
+    assert result.text[sentence.start : sentence.end] == sentence.text
+    assert result.neighbours.before or result.neighbours.after
+    assert result.explain.confidence.percentile > 90
+    assert response.explain.random_scores.sample_size == response.explain.points
+    with pytest.raises(ValueError, match="set COHERE_API_KEY"):
+        proof.search(QUESTION, rerank=True)
+    assert chunkproof.RetrievalResponse.model_validate_json(response.to_json()) == response
+
+
 def test_a_search_needs_only_a_text(proof):
     response = proof.search(QUESTION)
 
