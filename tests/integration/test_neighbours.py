@@ -8,7 +8,8 @@ from qdrant_client import models
 from chunkproof.clients.ports import Point
 from chunkproof.clients.qdrant.store import QdrantStore
 from chunkproof.deadline import Deadline
-from chunkproof.models import RetrievalResponse
+from chunkproof.errors import InvalidParameterError
+from chunkproof.models import RetrievalResponse, SearchQuery
 from chunkproof.retrieval.services import Services
 from chunkproof.settings import Settings
 
@@ -132,6 +133,13 @@ def test_a_document_with_more_chunks_than_are_read_is_noted(memory_store: Qdrant
     fill(memory_store, collection, *points)
     response = look(memory_store, collection)
     assert response.notes == ("neighbours may be incomplete: the documents have more than 500 chunks",)
+
+
+def test_neighbours_of_very_many_results_are_refused() -> None:
+    SearchQuery.parse({"query_text": "x", "top_k": 100, "neighbours": 5})
+    SearchQuery.parse({"query_text": "x", "top_k": 101, "neighbours": 0})
+    with pytest.raises(InvalidParameterError, match="neighbours can be had for at most 100 results: lower top_k"):
+        SearchQuery.parse({"query_text": "x", "top_k": 101, "neighbours": 1})
 
 
 def test_a_filter_of_the_search_does_not_hide_neighbours(store: QdrantStore, collection: str) -> None:

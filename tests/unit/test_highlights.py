@@ -166,6 +166,13 @@ def test_many_matches_are_counted_and_the_first_hundred_listed() -> None:
     assert (len(highlight.terms), highlight.terms_found) == (100, 1_000)
 
 
+def test_no_more_than_allowed_is_looked_at() -> None:
+    whole, part, none = highlight_texts(["a key"] * 3, "key", max_chars=8)
+    assert (whole.terms_found, whole.partial) == (1, False)
+    assert (part.terms_found, part.partial) == (0, True)
+    assert (none.terms_found, none.partial, none.sentence) == (0, True, None)
+
+
 HOSTILE = {
     "dots": "." * 99_999 + "x",
     "dots and quotes": '."' * 50_000,

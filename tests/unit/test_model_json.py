@@ -231,7 +231,7 @@ QUERY: dict[str, Any] = {
     "diversity": OMITTED,
     "cursor": OMITTED,
     "rerank": st.sampled_from([None, False]),
-    "neighbours": st.integers(0, 5),
+    "neighbours": st.just(0),
     "queries": OMITTED,
 }
 OF_A_VECTOR = {

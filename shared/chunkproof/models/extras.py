@@ -21,6 +21,8 @@ from chunkproof.models.json import Faulty
 MODEL_PATTERN = r"^[A-Za-z0-9._:/-]{1,100}$"
 MODEL_NAME = "1 to 100 letters, digits, dots, dashes, underscores, colons and slashes"
 MAX_NEIGHBOURS = 5
+# Neighbours of more results would be more than a response can carry.
+MAX_WITH_NEIGHBOURS = 100
 
 
 class RerankOptions(Model):
@@ -98,7 +100,9 @@ def addition_conflicts(fields: Mapping[str, object], default_top_k: int) -> Iter
             if fields.get(name) is not None:
                 yield f"rerank and {name} cannot be combined: {why}"
     candidates = rerank.get("candidates") if isinstance(rerank, Mapping) else getattr(rerank, "candidates", None)
-    top_k = fields.get("top_k", default_top_k)
+    top_k, neighbours = fields.get("top_k", default_top_k), fields.get("neighbours")
+    if type(neighbours) is int and neighbours > 0 and type(top_k) is int and top_k > MAX_WITH_NEIGHBOURS:
+        yield f"neighbours can be had for at most {MAX_WITH_NEIGHBOURS} results: lower top_k ({top_k})"
     if type(candidates) is int and type(top_k) is int and 1 <= candidates < top_k:
         yield f"rerank.candidates must be at least top_k ({top_k}), not {candidates}"
 

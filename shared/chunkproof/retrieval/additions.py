@@ -134,12 +134,15 @@ class Completion:
         return found.notes
 
     def _add_highlights(self, results: Sequence[SearchResult], added: Sequence[dict[str, object]]) -> None:
-        from chunkproof.retrieval.highlights import highlight_texts
+        from chunkproof.retrieval.highlights import MAX_CHARS, highlight_texts
 
-        texts = [result.text for result in results]
-        for highlight, fields in zip(
-            highlight_texts(texts, self.query.query_text or "", self._sentence_embedder()), added, strict=True
-        ):
+        # No deadline ends a computation, so that it is not begun too late, and short if other queries follow.
+        max_chars = MAX_CHARS // 4 if self.others_follow else MAX_CHARS
+        if self.deadline.remaining_ms() < RESERVE_MS:
+            max_chars = 0
+        texts, question = [result.text for result in results], self.query.query_text or ""
+        highlights = highlight_texts(texts, question, self._sentence_embedder(), max_chars=max_chars)
+        for highlight, fields in zip(highlights, added, strict=True):
             fields["highlight"] = highlight
 
     def _add_explanations(

@@ -44,16 +44,16 @@ class _Candidate:
 
 
 def highlight_texts(
-    texts: Sequence[str], question: str, embedder: SentenceEmbedder | None = None
+    texts: Sequence[str], question: str, embedder: SentenceEmbedder | None = None, *, max_chars: int = MAX_CHARS
 ) -> tuple[Highlight, ...]:
-    """Return a highlight for each text.
+    """Return a highlight for each text, of which at most `max_chars` characters are looked at in all.
 
     With an embedder, the sentence is the one with the highest cosine, found in one call: where the texts have more
     sentences than fit into it, those with the most terms of the question are compared. Without one, or if it fails,
     the sentence is the one with the most terms.
     """
     terms = read_terms(question)
-    left = MAX_CHARS
+    left = max_chars
     looked_at: list[str] = []
     for text in texts:
         looked_at.append(text[: min(left, MAX_CHARS_PER_TEXT)])
