@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from difflib import get_close_matches
 
+from chunkproof.clients.qdrant.transfer import Advance
 from chunkproof.errors import CollectionNotFoundError
 from chunkproof.retrieval.backend import Backend
 from chunkproof.retrieval.services import Services
@@ -17,6 +18,7 @@ from chunkproof.runtime.local import (
 from chunkproof.settings import Settings
 from chunkproof_cli.api_client import ApiClient
 from chunkproof_cli.options import Options, explicit_collection, name_flags
+from chunkproof_cli.output import print_note, progress_bar
 
 API_DEADLINE_MS = 30_000
 
@@ -29,8 +31,16 @@ def connect(options: Options, settings: Settings | None = None) -> Iterator[Conn
         settings = settings.with_embedder(options.embedder)
     with ExitStack() as stack:
         with name_flags({"data folder": "--data"}):
-            connection = stack.enter_context(open_connection(settings, options.data))
+            connection = stack.enter_context(open_connection(settings, options.data, progress=show_migration))
         yield connection
+
+
+@contextmanager
+def show_migration(label: str, steps: int) -> Iterator[Advance]:
+    """Show how far the move of an older folder to Qdrant Edge is."""
+    print_note(f"{label}, once; the old files are kept in the subfolder local-mode")
+    with progress_bar(label, steps) as advance:
+        yield advance
 
 
 def open_api_client(url: str) -> ApiClient:

@@ -78,7 +78,7 @@ def _store(folder: Path, size: int, say: Say) -> Path:
     say(f"Filling an embedded store with {size:,} chunks (once)")
     partial = data.with_name(f"{data.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
-    store = QdrantStore.open_local(partial)
+    store = QdrantStore.open_embedded(partial)
     store.create(COLLECTION, MiniLm.dimension, Deadline(60_000))
     vectors = corpus.unit_vectors(size, seed=3, size=MiniLm.dimension)
     for first in range(0, size, BATCH):

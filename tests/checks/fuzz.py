@@ -40,7 +40,7 @@ def main() -> int:
 
 
 def load_handbook(folder: Path) -> None:
-    store = QdrantStore.open_local(folder)
+    store = QdrantStore.open_embedded(folder)
     records = [ChunkRecord.parse(chunk) for chunk in sample_chunks()]
     Loader(store, local_model(), COLLECTION, None).load(records)
     store.close()

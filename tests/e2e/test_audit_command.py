@@ -39,7 +39,7 @@ def manifest(handbook: Command, handbook_file: Path, tmp_path: Path) -> Path:
 
 def change(tmp_path: Path, chunk_id: str, **payload: object) -> None:
     """Change a stored chunk directly in the store."""
-    store = QdrantStore.open_local(tmp_path / "data-home" / "chunkproof")
+    store = QdrantStore.open_embedded(tmp_path / "data-home" / "chunkproof")
     page = store.scroll("handbook", Deadline(10_000), limit=1_000, with_vector="")
     point = next(p for p in page.points if p.payload["chunk_id"] == chunk_id)
     changed = Point(point.id, {**point.payload, **payload}, vector=point.vector)

@@ -27,7 +27,7 @@ def manifest(handbook: Command, handbook_file: Path, tmp_path: Path) -> Path:
 
 def write_with_random_ids(tmp_path: Path, times: int) -> int:
     """Copy the handbook as LangChain would write it, this many times; return the number of chunks."""
-    store = QdrantStore.open_local(tmp_path / "data-home" / "chunkproof")
+    store = QdrantStore.open_embedded(tmp_path / "data-home" / "chunkproof")
     page = store.scroll("handbook", Deadline(10_000), limit=1_000, with_vector="")
     rng = random.Random(5)
     copies = [
@@ -98,7 +98,7 @@ def test_a_collection_written_twice_is_duplicates_in_every_report_and_its_querie
 def test_near_duplicates_are_listed_but_fail_only_on_request(handbook: Command, manifest: Path, tmp_path: Path) -> None:
     del manifest
     write_with_random_ids(tmp_path, times=1)
-    store = QdrantStore.open_local(tmp_path / "data-home" / "chunkproof")
+    store = QdrantStore.open_embedded(tmp_path / "data-home" / "chunkproof")
     point = store.scroll("random", Deadline(10_000), limit=1, with_vector="").points[0]
     changed = {**point.payload, "page_content": point.payload["page_content"] + " One more sentence."}
     store.upsert("random", [Point(7, changed, vector=point.vector)], "", Deadline(10_000))

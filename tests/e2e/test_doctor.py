@@ -113,7 +113,7 @@ def test_doctor_suggests_load_when_there_is_no_collection(chunkproof: Command) -
 
 
 def make(folder: Path, points: list[models.PointStruct], distance: models.Distance, size: int = 3) -> None:
-    store = QdrantStore.open_local(folder)
+    store = QdrantStore.open_embedded(folder)
     sdk(store).create_collection("c", vectors_config=models.VectorParams(size=size, distance=distance))
     if points:
         sdk(store).upsert("c", points)
@@ -172,7 +172,7 @@ def test_a_vector_of_zeros_fails(chunkproof: Command, tmp_path: Path) -> None:
 
 
 def test_several_vectors_are_a_finding_with_the_names_to_choose_from(chunkproof: Command, tmp_path: Path) -> None:
-    store = QdrantStore.open_local(tmp_path / "d")
+    store = QdrantStore.open_embedded(tmp_path / "d")
     params = models.VectorParams(size=3, distance=models.Distance.COSINE)
     sdk(store).create_collection("c", vectors_config={"title": params, "body": params})
     point = models.PointStruct(id=1, vector={"title": [1, 0, 0], "body": [1, 0, 0]}, payload={"text": "A"})

@@ -18,7 +18,7 @@ def write(path: Path, *lines: object) -> Path:
 
 
 def points(folder: Path, collection: str) -> int:
-    store = QdrantStore.open_local(folder)
+    store = QdrantStore.open_embedded(folder)
     try:
         return store.describe(collection, Deadline(1000)).points_count
     finally:
@@ -176,7 +176,7 @@ def test_a_path_without_chunks_is_reported(chunkproof: Command, tmp_path: Path, 
 def test_a_collection_of_another_size_is_refused_before_any_work(
     chunkproof: Command, tmp_path: Path, handbook_file: Path
 ) -> None:
-    store = QdrantStore.open_local(tmp_path / "d")
+    store = QdrantStore.open_embedded(tmp_path / "d")
     store.create("c", 3, Deadline(1000))
     store.close()
     run = chunkproof("load", handbook_file, "--collection", "c", "--data", tmp_path / "d")

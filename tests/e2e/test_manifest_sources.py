@@ -24,7 +24,7 @@ WARNING = "Never <b> open the housing while it is powered!"
 
 
 def store_texts(tmp_path: Path, texts: dict[str, str], name: str = "docs") -> None:
-    store = QdrantStore.open_local(tmp_path / "data-home" / "chunkproof")
+    store = QdrantStore.open_embedded(tmp_path / "data-home" / "chunkproof")
     store.create(name, 2, Deadline(10_000))
     points = [
         Point(number, {"chunk_id": chunk_id, "text": text}, vector=(1.0, 0.0))
@@ -35,7 +35,7 @@ def store_texts(tmp_path: Path, texts: dict[str, str], name: str = "docs") -> No
 
 
 def store_pipeline(tmp_path: Path, name: str) -> list[dict[str, Any]]:
-    store = QdrantStore.open_local(tmp_path / "data-home" / "chunkproof")
+    store = QdrantStore.open_embedded(tmp_path / "data-home" / "chunkproof")
     write(store, name, name, with_indexes=False)
     store.close()
     return pipeline(name)["points"]

@@ -108,7 +108,7 @@ def test_a_folder_in_use_by_another_process_is_named(handbook: Command, tmp_path
     folder = tmp_path / "shared"
     script = (
         "from chunkproof.clients.qdrant.store import QdrantStore; from pathlib import Path; import sys;"
-        "s = QdrantStore.open_local(Path(sys.argv[1])); print('open', flush=True); sys.stdin.read()"
+        "s = QdrantStore.open_embedded(Path(sys.argv[1])); print('open', flush=True); sys.stdin.read()"
     )
     holder = subprocess.Popen(
         [sys.executable, "-c", script, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

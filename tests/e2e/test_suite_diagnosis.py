@@ -32,7 +32,7 @@ CAUSES = {
 @pytest.fixture
 def damaged(handbook: Command, tmp_path: Path) -> Command:
     """The handbook with one chunk deleted, one cut, one re-embedded with another text and one field emptied."""
-    store = QdrantStore.open_local(tmp_path / "data-home" / "chunkproof")
+    store = QdrantStore.open_embedded(tmp_path / "data-home" / "chunkproof")
     services, deadline = make_services(store, "handbook"), Deadline(60_000)
 
     def change(chunk_id: str, made: Callable[[Point], Point]) -> None:

@@ -36,7 +36,7 @@ def test_a_silently_normalized_chunk_is_reported_with_the_first_different_byte(
     data = ("--collection", "handbook", "--data", tmp_path / "d")
     chunkproof("load", handbook_file, *data)
     store, deadline, point = (
-        QdrantStore.open_local(tmp_path / "d"),
+        QdrantStore.open_embedded(tmp_path / "d"),
         Deadline(10_000),
         point_id_for(CHUNK["chunk_id"]),
     )
@@ -107,7 +107,7 @@ def test_metadata_is_a_note_unless_strict(handbook: Command, tmp_path: Path) -> 
 
 
 def test_with_nothing_to_compare_with_the_flags_are_named(handbook: Command, tmp_path: Path) -> None:
-    store = QdrantStore.open_local(tmp_path / "bare")
+    store = QdrantStore.open_embedded(tmp_path / "bare")
     store.create("bare", 2, Deadline(10_000))
     store.upsert("bare", [Point(1, {"text": "x"}, vector=(1.0, 0.0))], "", Deadline(10_000))
     store.close()

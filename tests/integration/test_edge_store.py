@@ -37,7 +37,7 @@ from chunkproof.deadline import Deadline
 store = EdgeStore(Path(sys.argv[1]))
 print(store.count("c", (), Deadline(10_000)), flush=True)
 if sys.argv[2:] == ["write"]:
-    store.write("c", [{"id": 99, "vector": {"": [1.0, 0.0]}, "payload": {}}])
+    store.write_points("c", [{"id": 99, "vector": {"": [1.0, 0.0]}, "payload": {}}], Deadline(10_000))
     print("written", flush=True)
 sys.stdin.read()
 """
@@ -197,7 +197,9 @@ def test_an_unknown_vector_is_refused(store: EdgeStore, deadline: Deadline) -> N
     with pytest.raises(VectorStoreRefusedError, match="no vector is named 'title'"):
         store.upsert("c", [Point(8, {}, vector=(1.0, 0.0))], "title", deadline)
     with pytest.raises(VectorStoreRefusedError, match="no sparse vector is named 'words'"):
-        store.write("c", [{"id": 1, "vector": {"words": {"indices": [1], "values": [1.0]}}, "payload": {}}])
+        store.write_points(
+            "c", [{"id": 1, "vector": {"words": {"indices": [1], "values": [1.0]}}, "payload": {}}], Deadline(10_000)
+        )
 
 
 def test_a_collection_cannot_be_created_twice(store: EdgeStore, deadline: Deadline) -> None:

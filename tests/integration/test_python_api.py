@@ -40,7 +40,7 @@ STABLE = {
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of an embedded store with part of the handbook."""
     folder = tmp_path_factory.mktemp("store")
-    store = QdrantStore.open_local(folder)
+    store = QdrantStore.open_embedded(folder)
     Loader(store, local_model(), COLLECTION, None).load(chunks())
     store.close()
     return folder

@@ -10,6 +10,7 @@ from chunkproof.clients.ports import VectorStore
 from chunkproof.clients.qdrant.edge import EdgeStore
 from chunkproof.clients.qdrant.local import LocalStore
 from chunkproof.clients.qdrant.server import ServerStore
+from chunkproof.deadline import Deadline
 
 
 def sdk(store: VectorStore) -> QdrantClient:
@@ -58,7 +59,9 @@ class EdgeClient:
         for struct in structs:
             if not isinstance(struct["vector"], dict):
                 struct["vector"] = {"": struct["vector"]}
-        self._store.write(name, [{**struct, "payload": struct["payload"] or {}} for struct in structs])
+        self._store.write_points(
+            name, [{**struct, "payload": struct["payload"] or {}} for struct in structs], Deadline(60_000)
+        )
 
     def delete_collection(self, name: str) -> None:
         self._store.drop(name)

@@ -103,6 +103,8 @@ def load_chunks(
     try:
         with progress_bar("Embedding and writing", 2 * count) as advance:
             loader.load(chunks, advance, hybrid=hybrid)
+        with progress_bar("Building indexes", None):
+            connection.store.optimize(collection)
         return list(loader.too_long)
     except (UnavailableError, OSError) as error:
         print_note("Stopped before all chunks were stored. Run the same command again: it replaces what is stored.")

@@ -317,6 +317,10 @@ class VectorStore(Protocol):
 class WritableStore(VectorStore, Protocol):
     """A store that `load` can fill."""
 
+    def optimize(self, collection: str) -> None:
+        """Build the indexes of what was written, if the store does not do so by itself."""
+        ...
+
     def create(self, collection: str, size: int, deadline: Deadline, *, text_search: bool = False) -> None:
         """Create a collection with one unnamed cosine vector and an index on `chunk_id`.
 

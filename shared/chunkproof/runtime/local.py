@@ -17,6 +17,7 @@ from chunkproof.runtime.embedders import CollectionEmbedders, EmbedderBuilder
 from chunkproof.settings import Settings
 
 if TYPE_CHECKING:
+    from chunkproof.clients.qdrant.migration import Progress
     from chunkproof.clients.qdrant.store import QdrantStore
 
 LOCAL_DEADLINE_MS = 10_000
@@ -34,13 +35,16 @@ class Connection:
 
 
 @contextmanager
-def open_connection(settings: Settings, folder: Path, embedder: Embedder | None = None) -> Iterator[Connection]:
+def open_connection(
+    settings: Settings, folder: Path, embedder: Embedder | None = None, progress: "Progress | None" = None
+) -> Iterator[Connection]:
     """Open the configured store, else the embedded one in the folder; close it at the end.
 
     Without an embedder of the caller's own, which then serves every collection, they are those that the settings name.
+    `progress` shows how far the move of an older folder to another format is.
     """
     with ExitStack() as stack:
-        store = qdrant_store(settings) if settings.qdrant_url else _open_embedded_store(folder)
+        store = qdrant_store(settings) if settings.qdrant_url else open_embedded_store(folder, progress)
         stack.callback(store.close)
         embedders: Mapping[str, Embedder] = {}
         if embedder is None:
@@ -86,11 +90,12 @@ def default_data_folder() -> Path:
     return user_data_path("chunkproof")
 
 
-def _open_embedded_store(folder: Path) -> "QdrantStore":
-    from chunkproof.clients.qdrant.store import QdrantStore  # takes a second to import
+def open_embedded_store(folder: Path, progress: "Progress | None" = None) -> "QdrantStore":
+    """Open the store in a folder, which is made if it does not exist."""
+    from chunkproof.clients.qdrant.store import QdrantStore
 
     try:
         make_private_folder(folder)
     except OSError as error:
         raise InvalidParameterError(f"data folder {folder}: {error.strerror}") from None
-    return QdrantStore.open_local(folder)
+    return QdrantStore.open_embedded(folder, progress)

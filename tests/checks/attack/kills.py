@@ -232,7 +232,7 @@ def _check(holds: bool, otherwise: str) -> None:
 
 def _read_store(folder: Path) -> dict[str, str]:
     """The chunks of the local store, as JSON by their ids."""
-    store = QdrantStore.open_edge(folder) if has_shards(folder) else QdrantStore.open_local(folder)
+    store = QdrantStore.open_embedded(folder)
     try:
         page = store.scroll("handbook", Deadline(10_000), limit=1_000, with_vector="")
         return {str(point.id): json.dumps([point.payload, point.vector]) for point in page.points}

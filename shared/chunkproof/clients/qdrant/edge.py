@@ -20,6 +20,7 @@ from chunkproof.clients.ports import (
 )
 from chunkproof.clients.qdrant.edge_filters import to_edge_filter
 from chunkproof.clients.qdrant.edge_folder import FIRST_SHARD, ShardFolder
+from chunkproof.clients.qdrant.edge_layout import to_edge_config, to_edge_indexes, word_index
 from chunkproof.clients.qdrant.edge_queries import bm25_vector, build_request, group_points
 from chunkproof.clients.qdrant.edge_shard import Shard
 from chunkproof.clients.qdrant.filters import Json, qdrant_key
@@ -39,6 +40,7 @@ from chunkproof.clients.qdrant.store import (
     is_invalid_collection_name,
     round_cosine,
 )
+from chunkproof.clients.qdrant.transfer import Layout
 from chunkproof.deadline import Deadline
 from chunkproof.errors import (
     ChunkproofError,
@@ -212,17 +214,37 @@ class EdgeStore(QdrantStore):
                 return dense
             return {**dense, text_vector: bm25_vector(str(point.payload["text"]), is_query=False)}
 
-        self.write(
-            collection, [{"id": point.id, "vector": vectors(point), "payload": dict(point.payload)} for point in points]
+        structs = [{"id": point.id, "vector": vectors(point), "payload": dict(point.payload)} for point in points]
+        self.write_points(collection, structs, deadline)
+
+    def layout(self, collection: str, deadline: Deadline) -> Layout:
+        """Return how a collection is made."""
+        with self._reading(collection) as shard:
+            schema = shard.engine.info().payload_schema
+        return Layout.from_params(
+            shard.config, {field: {"type": _type_name(index.data_type)} for field, index in schema.items()}
         )
 
-    def write(self, collection: str, structs: Sequence[Json]) -> None:
-        """Write points as Qdrant's REST API takes them, with all of their vectors by name."""
-        if not structs:
+    def create_like(self, collection: str, layout: Layout, deadline: Deadline) -> None:
+        """Create a collection with this layout."""
+        self.create_shard(collection, to_edge_config(layout), to_edge_indexes(layout))
+
+    def read_points(
+        self, collection: str, start: PointId | None, limit: int, deadline: Deadline
+    ) -> tuple[list[Json], PointId | None]:
+        """Return points in id order, with all vectors by name, and the id of the next."""
+        request = edge.ScrollRequest(offset=start, limit=limit, with_payload=True, with_vector=True)
+        with self._reading(collection) as shard:
+            found, next_id = shard.engine.scroll(request)
+        return [_to_struct(record) for record in found], None if next_id is None else _plain_id(next_id)
+
+    def write_points(self, collection: str, points: list[Json], deadline: Deadline) -> None:
+        """Write points with all of their vectors; they are on disk and searchable when it returns."""
+        if not points:
             with self._reading(collection):
                 return
         with self._writing(collection) as shard:
-            shard.write(structs)
+            shard.write(points)
 
     def optimize(self, collection: str) -> None:
         """Build the indexes of what was written, so that searching and opening are fast; large ones take minutes.
@@ -284,16 +306,25 @@ class EdgeStore(QdrantStore):
             raise VectorStoreUnavailableError(self.host, f"the folder cannot be used: {_first_line(error)}") from None
 
 
-def word_index() -> edge.TextIndexParams:
-    """Return the index that ranks texts by their words, in any language."""
-    return edge.TextIndexParams(tokenizer=edge.TokenizerType.Multilingual, lowercase=True, scoring=True)
-
-
 def _run(engine: edge.EdgeShard, searches: Sequence[Json], query: StoreQuery) -> list[list[Point]]:
     if not searches:
         return []
     found = engine.query_batch(edge.QueryBatchRequest([build_request(search) for search in searches]))
     return [[_point(point, query.with_vector or "", point.score) for point in points] for points in found]
+
+
+def _to_struct(record: edge.Record) -> Json:
+    vectors = record.vector if isinstance(record.vector, dict) else {"": record.vector}
+    return {
+        "id": _plain_id(record.id),
+        "vector": {
+            name: {"indices": vector.indices, "values": vector.values}
+            if isinstance(vector, edge.SparseVector)
+            else vector
+            for name, vector in vectors.items()
+        },
+        "payload": record.payload or {},
+    }
 
 
 def _point(found: Any, vector_name: str, score: float = 0.0) -> Point:

@@ -8,13 +8,14 @@ from contextlib import ExitStack, contextmanager
 from errno import ENOSPC
 from pathlib import Path
 from shutil import disk_usage
-from threading import Condition
+from threading import TIMEOUT_MAX, Condition
 
 import qdrant_edge as edge
 from pydantic_core import to_json
 
 from chunkproof.clients.qdrant.edge_folder import CollectionLock, Journal, ShardCopies, allocated_bytes
 from chunkproof.clients.qdrant.filters import Json
+from chunkproof.deadline import run_with_timeout
 from chunkproof.files import LockedError, private_files
 
 CONFIG = "edge_config.json"
@@ -99,10 +100,8 @@ class Shard:
         self.close_engine()
         try:
             with self._copies.changing_copy() as copy:
-                engine = edge.EdgeShard.load(str(copy))
-                engine.optimize()
-                engine.flush()
-                engine.close()
+                # In a thread, because a call of the engine does not react to Ctrl-C.
+                run_with_timeout(lambda: _optimize(copy), TIMEOUT_MAX)
         finally:
             self._open_engine()
 
@@ -183,6 +182,13 @@ class Shard:
         """Raise `OSError` on a nearly full disk: the engine maps its files, and a failed write ends the process."""
         if disk_usage(self._folder).free < SPARE_BYTES + SPACE_FACTOR * size:
             raise OSError(ENOSPC, os.strerror(ENOSPC), str(self._folder))
+
+
+def _optimize(shard: Path) -> None:
+    engine = edge.EdgeShard.load(str(shard))
+    engine.optimize()
+    engine.flush()
+    engine.close()
 
 
 def to_edge_point(struct: Json) -> edge.Point:

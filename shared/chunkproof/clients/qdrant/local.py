@@ -39,6 +39,7 @@ from chunkproof.clients.qdrant.store import (
     round_cosine,
     vector_selector,
 )
+from chunkproof.clients.qdrant.transfer import Layout, name_vectors, to_unit_length
 from chunkproof.deadline import Deadline
 from chunkproof.errors import (
     ChunkproofError,
@@ -225,6 +226,32 @@ class LocalStore(QdrantStore):
         ]
         with self._translate_errors(collection):
             self.client.upsert(collection, structs, wait=True)
+
+    def layout(self, collection: str, deadline: Deadline) -> Layout:
+        """Return how a collection is made."""
+        with self._translate_errors(collection):
+            params = self.client.get_collection(collection).config.params
+        return Layout.from_params(params.model_dump(mode="json", include={"vectors", "sparse_vectors"}))
+
+    def read_points(
+        self, collection: str, start: PointId | None, limit: int, deadline: Deadline
+    ) -> tuple[list[Json], PointId | None]:
+        """Return points in id order, with all vectors by name, and the id of the next."""
+        with self._translate_errors(collection):
+            found, next_id = self.client.scroll(
+                collection, limit=limit, offset=start, with_payload=True, with_vectors=True
+            )
+        structs = [record.model_dump(include={"id", "vector", "payload"}) for record in found]
+        vectors = self.layout(collection, deadline).vectors
+        cosine = {name for name, params in vectors.items() if params["distance"] == "Cosine"}
+        for struct in structs:
+            struct["payload"] = struct["payload"] or {}
+            # A folder has vectors as they were given; Qdrant's engine keeps cosine vectors with a length of one.
+            struct["vector"] = {
+                name: to_unit_length(vector) if name in cosine else vector
+                for name, vector in name_vectors(struct["vector"]).items()
+            }
+        return structs, next_id if isinstance(next_id, int | str) else None
 
     def close(self) -> None:
         """Close the folder, so that another process can open it."""

@@ -43,6 +43,7 @@ from chunkproof.clients.qdrant.store import (
     round_cosine,
     vector_selector,
 )
+from chunkproof.clients.qdrant.transfer import Layout, name_vectors
 from chunkproof.clients.transport import host_of
 from chunkproof.deadline import Deadline
 from chunkproof.errors import ChunkproofError, CollectionNotFoundError, IndexRequiredError
@@ -252,6 +253,46 @@ class ServerStore(QdrantStore):
         body = {"points": [{"id": point.id, "vector": vectors(point), "payload": point.payload} for point in points]}
         with self._translate_errors(collection, deadline):
             self._request("PUT", COLLECTION + "/points?wait=true", responses.WRITE_RESULT, collection, body)
+
+    def layout(self, collection: str, deadline: Deadline) -> Layout:
+        """Return how a collection is made."""
+        with self._translate_errors(collection, deadline):
+            info = self._request("GET", COLLECTION, responses.RAW, collection)
+        indexes = {
+            field: {**(index.get("params") or {}), "type": index["data_type"]}
+            for field, index in info["payload_schema"].items()
+        }
+        return Layout.from_params(info["config"]["params"], indexes)
+
+    def create_like(self, collection: str, layout: Layout, deadline: Deadline) -> None:
+        """Create a collection with this layout."""
+        check_collection_name(collection)
+        only = layout.vectors[""] if set(layout.vectors) == {""} else layout.vectors
+        with self._translate_errors("", deadline):
+            config = {"vectors": only, "sparse_vectors": layout.sparse_vectors}
+            self._request("PUT", COLLECTION, responses.CREATED, collection, config)
+            for field, schema in layout.indexes.items():
+                index = {"field_name": field, "field_schema": schema}
+                self._request("PUT", COLLECTION + "/index?wait=true", responses.WRITE_RESULT, collection, index)
+
+    def read_points(
+        self, collection: str, start: PointId | None, limit: int, deadline: Deadline
+    ) -> tuple[list[Json], PointId | None]:
+        """Return points in id order, with all vectors by name, and the id of the next."""
+        body = {"limit": limit, "with_payload": True, "with_vector": True, "offset": start}
+        with self._translate_errors(collection, deadline):
+            found = self._request("POST", COLLECTION + "/points/scroll", responses.RAW, collection, body)
+        structs = [
+            {"id": point["id"], "vector": name_vectors(point.get("vector")), "payload": point.get("payload") or {}}
+            for point in found["points"]
+        ]
+        return structs, found.get("next_page_offset")
+
+    def write_points(self, collection: str, points: list[Json], deadline: Deadline) -> None:
+        """Write points with all of their vectors; they are searchable when it returns."""
+        with self._translate_errors(collection, deadline):
+            path = COLLECTION + "/points?wait=true"
+            self._request("PUT", path, responses.WRITE_RESULT, collection, {"points": points})
 
     def close(self) -> None:
         """Close the connections."""

@@ -1,19 +1,22 @@
-"""What the two kinds of Qdrant store have in common."""
+"""What the kinds of Qdrant store have in common."""
 
 import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chunkproof.clients.ports import Point, StoreQuery, VectorConfig, WritableStore
 from chunkproof.deadline import Deadline
-from chunkproof.errors import InvalidParameterError
+from chunkproof.errors import InvalidParameterError, VectorStoreUnavailableError
 from chunkproof.models.base import MAX_NAME
 
 if TYPE_CHECKING:
     import httpx
+
+    from chunkproof.clients.qdrant.migration import Progress
 
 # More than the rounding of a 32-bit score, and less than any difference that matters.
 SCORE_STEP = 1e-6
@@ -47,6 +50,24 @@ class QdrantStore(WritableStore, ABC):
         return LocalStore(path)
 
     @staticmethod
+    def open_embedded(path: Path, progress: "Progress | None" = None) -> "QdrantStore":
+        """Open the store in this folder: Qdrant Edge where it is installed, else local mode.
+
+        Collections that local mode wrote are moved to Qdrant Edge once; `progress` shows how far that is.
+        """
+        if not has_edge():
+            if (path / "shards").is_dir():
+                raise VectorStoreUnavailableError(
+                    str(path), "Qdrant Edge wrote this folder, and is not installed: pip install qdrant-edge-py"
+                )
+            return QdrantStore.open_local(path)
+        from chunkproof.clients.qdrant import migration
+
+        if migration.needs_migration(path):
+            migration.migrate_folder(path, progress or migration.show_nothing)
+        return QdrantStore.open_edge(path)
+
+    @staticmethod
     def open_edge(path: Path) -> "QdrantStore":
         """Open a store of Qdrant's engine in this folder, which several processes can read."""
         from chunkproof.clients.qdrant.edge import EdgeStore
@@ -61,9 +82,21 @@ class QdrantStore(WritableStore, ABC):
         """Return no scores: this kind of store draws no points."""
         return []
 
+    def optimize(self, collection: str) -> None:
+        """Build the indexes of what was written; a server does so by itself, and local mode has none."""
+
     @abstractmethod
     def close(self) -> None:
         """Close the connections or the folder."""
+
+
+def has_edge() -> bool:
+    """Whether Qdrant Edge can be imported on this machine."""
+    try:
+        import_module("qdrant_edge")
+    except ImportError:
+        return False
+    return True
 
 
 def is_invalid_collection_name(collection: str) -> bool:

@@ -1,0 +1,62 @@
+"""Translate the layout of a collection into the configuration and the indexes of Qdrant Edge."""
+
+from typing import Any
+
+import qdrant_edge as edge
+
+from chunkproof.clients.qdrant.filters import Json
+from chunkproof.clients.qdrant.transfer import Layout
+
+_DATATYPES = {
+    "float32": edge.VectorStorageDatatype.Float32,
+    "float16": edge.VectorStorageDatatype.Float16,
+    "uint8": edge.VectorStorageDatatype.Uint8,
+}
+_TOKENIZERS = {
+    "prefix": edge.TokenizerType.Prefix,
+    "whitespace": edge.TokenizerType.Whitespace,
+    "word": edge.TokenizerType.Word,
+    "multilingual": edge.TokenizerType.Multilingual,
+}
+
+
+def to_edge_config(layout: Layout) -> edge.EdgeConfig:
+    """Return the configuration of a shard; quantization is left out, as only the original vectors are copied.
+
+    The engine's write-ahead log is off: it would let only one process open the shard, and the store has a journal.
+    """
+    return edge.EdgeConfig(
+        vectors={name: _vector_params(params) for name, params in layout.vectors.items()},
+        sparse_vectors={name: _sparse_params(params) for name, params in layout.sparse_vectors.items()},
+        wal_enabled=False,
+    )
+
+
+def to_edge_indexes(layout: Layout) -> dict[str, Any]:
+    """Return the indexes of payload fields."""
+    return {field: _index(params) for field, params in layout.indexes.items()}
+
+
+def word_index(tokenizer: edge.TokenizerType = edge.TokenizerType.Multilingual) -> edge.TextIndexParams:
+    """Return an index that ranks texts by their words, in any language."""
+    return edge.TextIndexParams(tokenizer=tokenizer, lowercase=True, scoring=True)
+
+
+def _vector_params(params: Json) -> edge.EdgeVectorParams:
+    multi = edge.MultiVectorConfig(edge.MultiVectorComparator.MaxSim) if params.get("multivector_config") else None
+    return edge.EdgeVectorParams(
+        size=params["size"],
+        distance=getattr(edge.Distance, params["distance"]),
+        multivector_config=multi,
+        datatype=_DATATYPES[params["datatype"]] if params.get("datatype") else None,
+    )
+
+
+def _sparse_params(params: Json) -> edge.EdgeSparseVectorParams:
+    return edge.EdgeSparseVectorParams(modifier=edge.Modifier.Idf if params.get("modifier") == "idf" else None)
+
+
+def _index(params: Json) -> Any:
+    if params["type"] == "text":
+        return word_index(_TOKENIZERS.get(params.get("tokenizer") or "word", edge.TokenizerType.Word))
+    return getattr(edge.PayloadSchemaType, params["type"].capitalize())
