@@ -32,6 +32,8 @@ SUMMARIES = {
     "audit": "Compare every chunk of MANIFEST with what is stored, byte for byte, and list what else is stored.",
     "canary": "Notice when the weights behind a model's name change, by embedding fixed texts again.",
     "absent": "Prove that deleted chunks, texts or documents are no longer stored or found, in any collection.",
+    "pull": "Copy COLLECTION from the server at QDRANT_URL into the embedded store, and verify the copy.",
+    "push": "Copy COLLECTION from the embedded store to the server at QDRANT_URL, and verify the copy.",
     "serve": "Run the Lambda handlers behind a local HTTP gateway, with Swagger UI at /docs.",
     "sandbox": "Run what the Lambda functions need on this machine, for `sam local`.",
     "mcp": "Serve search, validation and collection info to agents (Model Context Protocol, over standard streams).",

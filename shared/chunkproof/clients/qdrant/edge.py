@@ -20,7 +20,7 @@ from chunkproof.clients.ports import (
 )
 from chunkproof.clients.qdrant.edge_filters import to_edge_filter
 from chunkproof.clients.qdrant.edge_folder import FIRST_SHARD, ShardFolder
-from chunkproof.clients.qdrant.edge_layout import to_edge_config, to_edge_indexes, word_index
+from chunkproof.clients.qdrant.edge_layout import to_edge_config, to_edge_indexes, unpack_shard, word_index
 from chunkproof.clients.qdrant.edge_queries import bm25_vector, build_request, group_points
 from chunkproof.clients.qdrant.edge_shard import Shard
 from chunkproof.clients.qdrant.filters import Json, qdrant_key
@@ -221,9 +221,7 @@ class EdgeStore(QdrantStore):
         """Return how a collection is made."""
         with self._reading(collection) as shard:
             schema = shard.engine.info().payload_schema
-        return Layout.from_params(
-            shard.config, {field: {"type": _type_name(index.data_type)} for field, index in schema.items()}
-        )
+        return Layout.from_params(shard.config, {field: _index_params(index) for field, index in schema.items()})
 
     def create_like(self, collection: str, layout: Layout, deadline: Deadline) -> None:
         """Create a collection with this layout."""
@@ -253,6 +251,22 @@ class EdgeStore(QdrantStore):
         """
         with self._writing(collection) as shard:
             shard.optimize()
+
+    def import_snapshot(self, collection: str, snapshot: Path, word_fields: Sequence[str]) -> None:
+        """Create a collection from the snapshot of a server's shard, with indexes of the words of these fields."""
+        check_collection_name(collection)
+        with self._translate_errors(), self._folder.making(collection) as folder:
+            unpack_shard(snapshot, folder / FIRST_SHARD, word_fields)
+
+    def rename(self, collection: str, name: str) -> None:
+        """Give a collection another name, in place of the one that had it."""
+        check_collection_name(name)
+        if name in self._folder.names():
+            self.drop(name)
+        with self._writing(collection) as shard:
+            shard.close_engine()
+            self._folder.rename(collection, name)
+        self._shards.pop(collection).close()
 
     def drop(self, collection: str) -> None:
         """Remove a collection."""
@@ -313,7 +327,7 @@ def _run(engine: edge.EdgeShard, searches: Sequence[Json], query: StoreQuery) ->
     return [[_point(point, query.with_vector or "", point.score) for point in points] for points in found]
 
 
-def _to_struct(record: edge.Record) -> Json:
+def _to_struct(record: Any) -> Json:
     vectors = record.vector if isinstance(record.vector, dict) else {"": record.vector}
     return {
         "id": _plain_id(record.id),
@@ -339,8 +353,15 @@ def _vector_selector(name: str | None) -> bool | list[str]:
     return False if name is None else [name]
 
 
-def _type_name(data_type: edge.PayloadSchemaType) -> str:
-    return str(data_type).rpartition(".")[2].lower()
+def _index_params(index: Any) -> Json:
+    kind = {"type": _type_name(index.data_type)}
+    if isinstance(index.params, edge.TextIndexParams):
+        return {**kind, "tokenizer": _type_name(index.params.tokenizer), "lowercase": index.params.lowercase}
+    return kind
+
+
+def _type_name(member: edge.PayloadSchemaType | edge.TokenizerType) -> str:
+    return str(member).rpartition(".")[2].lower()
 
 
 def _first_line(error: Exception) -> str:

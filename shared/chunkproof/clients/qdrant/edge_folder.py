@@ -119,6 +119,15 @@ class ShardFolder:
                 lock.release()
                 shutil.rmtree(part, ignore_errors=True)
 
+    def rename(self, collection: str, name: str) -> None:
+        """Rename a collection that the caller has locked; no other may have the new name."""
+        path, target = self._root / _folder_name(collection), self._root / _folder_name(name)
+        with self._locked():
+            record = json.loads((path / RECORD).read_bytes())
+            _write_record(path, name, record["shard"])
+            path.rename(target)
+        sync_folder(self._root)
+
     def remove(self, collection: str) -> None:
         """Remove a collection that the caller has locked."""
         path = self._root / _folder_name(collection)

@@ -1,11 +1,18 @@
 """Translate the layout of a collection into the configuration and the indexes of Qdrant Edge."""
 
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import qdrant_edge as edge
 
 from chunkproof.clients.qdrant.filters import Json
 from chunkproof.clients.qdrant.transfer import Layout
+from chunkproof.files import write_file
+
+CONFIG = "edge_config.json"
 
 _DATATYPES = {
     "float32": edge.VectorStorageDatatype.Float32,
@@ -40,6 +47,20 @@ def to_edge_indexes(layout: Layout) -> dict[str, Any]:
 def word_index(tokenizer: edge.TokenizerType = edge.TokenizerType.Multilingual) -> edge.TextIndexParams:
     """Return an index that ranks texts by their words, in any language."""
     return edge.TextIndexParams(tokenizer=tokenizer, lowercase=True, scoring=True)
+
+
+def unpack_shard(snapshot: Path, folder: Path, word_fields: Sequence[str]) -> None:
+    """Make a shard from a server's snapshot of one, with the same vectors and indexes and without a write-ahead log."""
+    folder.mkdir()
+    edge.EdgeShard.unpack_snapshot(str(snapshot), str(folder))
+    shard = edge.EdgeShard.load(str(folder))  # applies the operations of the log
+    for field in word_fields:
+        shard.update(edge.UpdateOperation.create_field_index(field, word_index()))
+    shard.flush()
+    shard.close()
+    config = json.loads((folder / CONFIG).read_bytes())
+    shutil.rmtree(folder / "wal", ignore_errors=True)
+    write_file(folder / CONFIG, json.dumps({**config, "wal_enabled": False}))
 
 
 def _vector_params(params: Json) -> edge.EdgeVectorParams:

@@ -14,11 +14,11 @@ import qdrant_edge as edge
 from pydantic_core import to_json
 
 from chunkproof.clients.qdrant.edge_folder import CollectionLock, Journal, ShardCopies, allocated_bytes
+from chunkproof.clients.qdrant.edge_layout import CONFIG
 from chunkproof.clients.qdrant.filters import Json
 from chunkproof.deadline import run_with_timeout
 from chunkproof.files import LockedError, private_files
 
-CONFIG = "edge_config.json"
 # Below, a collection is searched and opened fast enough as it was written.
 OPTIMIZE_FROM_BYTES = 20_000_000
 # The space that must be free for a write: the engine's next pages, and several times the points.

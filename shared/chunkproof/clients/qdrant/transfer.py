@@ -11,10 +11,15 @@ from uuid import UUID
 from chunkproof.clients.ports import PointId
 from chunkproof.clients.qdrant.filters import Json
 from chunkproof.deadline import Deadline
+from chunkproof.errors import ResponseTooLargeError
 
 BATCH = 256
 CALL_MS = 60_000
 MAX_LISTED = 20
+# What decides how points are stored and found; the rest is about memory and speed, where each store has its own ways.
+VECTOR_PARAMS = ("size", "distance", "multivector_config", "datatype")
+SPARSE_PARAMS = ("modifier",)
+INDEX_PARAMS = ("type", "tokenizer", "lowercase", "is_tenant")
 Advance = Callable[[int], None]
 
 
@@ -35,8 +40,11 @@ class Layout:
         vectors = params.get("vectors") or {}
         if isinstance(vectors.get("size"), int):
             vectors = {"": vectors}
-        sparse = {name: given or {} for name, given in (params.get("sparse_vectors") or {}).items()}
-        return cls(vectors, sparse, indexes or {})
+        return cls(
+            {name: _keep(VECTOR_PARAMS, given) for name, given in vectors.items()},
+            {name: _keep(SPARSE_PARAMS, given) for name, given in (params.get("sparse_vectors") or {}).items()},
+            {field: _keep(INDEX_PARAMS, given) for field, given in (indexes or {}).items()},
+        )
 
 
 class Source(Protocol):
@@ -79,6 +87,10 @@ class Comparison:
         return not self.differing
 
 
+def _keep(names: tuple[str, ...], given: Json | None) -> Json:
+    return {name: given[name] for name in names if given and given.get(name) is not None}
+
+
 def copy_points(
     source: Source,
     target: Target,
@@ -88,14 +100,11 @@ def copy_points(
 ) -> int:
     """Write the points of a collection to another one that exists, in id order from `start`; return their number."""
     copied = 0
-    while True:
-        points, start = source.read_points(names[0], start, BATCH, Deadline(CALL_MS))
-        if points:
-            target.write_points(names[1], points, Deadline(CALL_MS))
+    for points in read_pages(source, names[0], start):
+        target.write_points(names[1], points, Deadline(CALL_MS))
         copied += len(points)
         advance(len(points))
-        if start is None:
-            return copied
+    return copied
 
 
 def compare_collections(source: Source, target: Source, names: tuple[str, str], advance: Advance) -> Comparison:
@@ -114,12 +123,26 @@ def compare_collections(source: Source, target: Source, names: tuple[str, str], 
 
 def read_all(source: Source, collection: str) -> Iterator[Json]:
     """Yield all points in id order."""
-    start: PointId | None = None
-    while True:
-        points, start = source.read_points(collection, start, BATCH, Deadline(CALL_MS))
+    for points in read_pages(source, collection):
         yield from points
-        if start is None:
+
+
+def read_pages(source: Source, collection: str, start: PointId | None = None) -> Iterator[list[Json]]:
+    """Yield pages of points in id order, smaller ones where points are large."""
+    limit = BATCH
+    while True:
+        try:
+            points, following = source.read_points(collection, start, limit, Deadline(CALL_MS))
+        except ResponseTooLargeError:
+            if limit == 1:
+                raise
+            limit //= 2
+            continue
+        if points:
+            yield points
+        if following is None:
             return
+        start = following
 
 
 def last_id(target: Source, collection: str) -> PointId | None:
