@@ -65,7 +65,7 @@ def doctor(stack: str | None, suites: tuple[Any, ...], **common: Any) -> None:
 def print_doctor_report(report: DoctorReport) -> None:
     """Print the collections, the payload mapping with sample rows, the checks and the verdict."""
     marked = [(("→ " if name == report.collection else "  ") + name,) for name in report.collections]
-    print_title(f"At {report.host}")
+    print_title(f"{report.store} at {report.host}")
     print_table(("collection",), marked)
     if report.info is not None:
         shares = [(f"share with {name}", f"{share:.0%}") for name, share in report.shares.items()]

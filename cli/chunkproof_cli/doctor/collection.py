@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -52,6 +53,7 @@ class DoctorReport:
     suggested_settings: list[str] = field(default_factory=list)
     proposed_map: dict[str, Any] = field(default_factory=dict)
     content_hash: str | None = None
+    store: str = "Qdrant"
 
     @property
     def passed(self) -> bool:
@@ -72,6 +74,7 @@ class DoctorReport:
         """Return the report as `--json` prints it."""
         return {
             "host": self.host,
+            "store": self.store,
             "collections": self.collections,
             "collection": self.collection,
             "fits": self.passed,
@@ -95,6 +98,8 @@ def check_collection(
 ) -> DoctorReport:
     """Check the named collection, or the only one there is, and the filters of these suites."""
     report = DoctorReport(services.store.host, services.store.collections(deadline()))
+    with suppress(ChunkproofError):  # a proxy may hide the server's version
+        report.store = services.store.features(deadline()).store
     report.collection = _choose_collection(name, services, report.collections)
     report.info = collection_info(report.collection, services=services, deadline=deadline())
     page = read_first(services.store, report.collection, deadline(), limit=SAMPLE_POINTS)
