@@ -1,13 +1,13 @@
 """Fixtures that run commands and return exit code, standard output and standard error."""
 
 import logging
-import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from chunkproof.clients.qdrant.edge_folder import copy_folder
 from chunkproof_cli.files.chunks import write_chunks
 from chunkproof_cli.local.corpus import sample_chunks
 from chunkproof_cli.main import cli, main
@@ -60,7 +60,7 @@ def loaded_handbook(handbook_file: Path, tmp_path_factory: pytest.TempPathFactor
 @pytest.fixture
 def handbook(chunkproof: Command, loaded_handbook: Path, tmp_path: Path) -> Command:
     """Runs a command where the handbook is loaded."""
-    shutil.copytree(loaded_handbook, tmp_path / "data-home" / "chunkproof")
+    copy_folder(loaded_handbook, tmp_path / "data-home" / "chunkproof")
     return chunkproof
 
 

@@ -1,7 +1,6 @@
 import gzip
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -16,6 +15,7 @@ import pytest
 from chunkproof.audit import reader
 from chunkproof.audit.state import load_state
 from chunkproof.clients.ports import Point
+from chunkproof.clients.qdrant.edge_folder import copy_folder
 from chunkproof.clients.qdrant.store import QdrantStore
 from chunkproof.clients.transport import DeadlineTransport
 from chunkproof.deadline import Deadline
@@ -332,7 +332,7 @@ main()
 
 
 def test_an_audit_imports_nothing_of_suites(manifest: Path, loaded_handbook: Path, tmp_path: Path) -> None:
-    shutil.copytree(loaded_handbook, tmp_path / "data")
+    copy_folder(loaded_handbook, tmp_path / "data")
     real = ("audit", manifest, *HANDBOOK, "--data", tmp_path / "data", "-o", tmp_path / "report.html")
     for words in (("audit", "--help"), real):
         command = [sys.executable, "-c", MODULES, *map(str, words)]

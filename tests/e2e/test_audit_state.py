@@ -4,7 +4,6 @@ import gzip
 import io
 import json
 import os
-import shutil
 import stat
 import subprocess
 import sys
@@ -15,6 +14,7 @@ import pytest
 
 from chunkproof.audit import session
 from chunkproof.audit.state import STATE_FILE, load_state
+from chunkproof.clients.qdrant.edge_folder import copy_folder
 from chunkproof.files import lock_folder
 
 from support.commands import FULL, Command, needs_full, small_disk
@@ -76,7 +76,7 @@ def test_audits_of_two_collections_and_of_two_stores_keep_their_state_apart(
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
-    shutil.copytree(tmp_path / "data-home" / "chunkproof", tmp_path / "other")
+    copy_folder(tmp_path / "data-home" / "chunkproof", tmp_path / "other")
     assert handbook("load", _chunks(tmp_path), "--collection", "another").code == 0
     monkeypatch.setattr(session, "save_state", stop)
     for words in (HANDBOOK, ("--collection", "another"), (*HANDBOOK, "--data", tmp_path / "other")):

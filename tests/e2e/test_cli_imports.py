@@ -1,6 +1,5 @@
 """What commands import, seen in a process of their own."""
 
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +7,7 @@ from pathlib import Path
 import click
 import pytest
 
+from chunkproof.clients.qdrant.edge_folder import copy_folder
 from chunkproof_cli.lazy_group import LazyGroup
 from chunkproof_cli.main import cli
 
@@ -37,7 +37,7 @@ def test_help_and_version_import_no_heavy_package(arguments: tuple[str, ...]) ->
 
 
 def test_search_imports_neither_suites_nor_audits(loaded_handbook: Path, tmp_path: Path) -> None:
-    shutil.copytree(loaded_handbook, tmp_path / "data")
+    copy_folder(loaded_handbook, tmp_path / "data")
     modules = modules_of("search", "PID loops", "--collection", "handbook", "--data", tmp_path / "data")
     assert "chunkproof.retrieval.search" in modules
     prefixes = ("chunkproof.suite", "chunkproof.audit", "chunkproof_cli.suites", "chunkproof_cli.reports")

@@ -1,11 +1,12 @@
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from chunkproof.clients.qdrant.edge_folder import copy_folder
 
 from support.commands import Command
 
@@ -102,13 +103,14 @@ def test_a_missing_url_logs_a_warning_and_stdout_stays_json(
     assert "Required field 'url' missing from payload" in caplog.text
 
 
-# qdrant-client leaves its lock file open when it cannot have it
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_a_folder_in_use_by_another_process_is_named(handbook: Command, tmp_path: Path) -> None:
+def test_a_collection_that_another_process_writes_to_is_named(handbook: Command, tmp_path: Path) -> None:
     folder = tmp_path / "shared"
     script = (
         "from chunkproof.clients.qdrant.store import QdrantStore; from pathlib import Path; import sys;"
-        "s = QdrantStore.open_embedded(Path(sys.argv[1])); print('open', flush=True); sys.stdin.read()"
+        "from chunkproof.deadline import Deadline; s = QdrantStore.open_embedded(Path(sys.argv[1]));"
+        "s.create('c', 384, Deadline(60_000));"
+        "s.write_points('c', [{'id': 1, 'vector': {}, 'payload': {}}], Deadline(60_000));"
+        "print('open', flush=True); sys.stdin.read()"
     )
     holder = subprocess.Popen(
         [sys.executable, "-c", script, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -116,9 +118,9 @@ def test_a_folder_in_use_by_another_process_is_named(handbook: Command, tmp_path
     try:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "open\n"
-        run = handbook("search", "x", "--data", folder)
+        run = handbook("search", "x", "--data", folder, "--collection", "c")
         assert run.code == 3
-        assert "another process has this folder open" in run.err
+        assert "another process writes to this collection" in run.err
     finally:
         holder.communicate("")
 
@@ -190,7 +192,7 @@ def test_a_very_short_query_logs_a_warning(handbook: Command, caplog: pytest.Log
 
 
 def test_output_is_valid_on_an_ascii_terminal(loaded_handbook: Path, tmp_path: Path) -> None:
-    shutil.copytree(loaded_handbook, tmp_path / "data")
+    copy_folder(loaded_handbook, tmp_path / "data")
     command = [
         sys.executable,
         "-m",
@@ -219,11 +221,21 @@ def test_output_is_valid_on_an_ascii_terminal(loaded_handbook: Path, tmp_path: P
         ("meta.json", b"[1]"),
         ("meta.json", b"{}"),
         ("meta.json", b'{"collections": {"handbook": {}}, "aliases": {}}'),
-        ("collection/handbook/storage.sqlite", b"no database at all, and long enough to tell" * 10),
     ],
 )
-def test_a_folder_that_is_not_a_store_is_named(handbook: Command, tmp_path: Path, file: str, content: bytes) -> None:
+def test_an_older_folder_that_is_not_a_store_is_named(
+    handbook: Command, tmp_path: Path, file: str, content: bytes
+) -> None:
     (tmp_path / "data-home" / "chunkproof" / file).write_bytes(content)
     run = handbook("search", "a question", "--collection", "handbook")
     assert run.code == 3
     assert "the folder cannot be read as a store" in run.err
+
+
+@pytest.mark.parametrize(("file", "code"), [("collection.json", 2), ("shard-0/edge_config.json", 3)])
+def test_a_damaged_collection_is_named(handbook: Command, tmp_path: Path, file: str, code: int) -> None:
+    (tmp_path / "data-home" / "chunkproof" / "shards" / "handbook" / file).write_bytes(b"not json")
+    run = handbook("search", "a question", "--collection", "handbook")
+    assert run.code == code
+    assert "chunkproof" in run.err
+    assert "Traceback" not in run.err

@@ -268,12 +268,15 @@ def test_an_unknown_host_is_reported_without_a_traceback(tmp_path: Path, host: s
     assert log == f"Cannot listen on {host}:8080: unknown host; set another with --host\n"
 
 
-def test_a_folder_in_use_is_reported_without_a_traceback(server: Serving, tmp_path: Path) -> None:
-    data = server.log.parent / "data"
-    log = tmp_path / "second"
-    process = start("--port", 0, "--data", data, log=log)
-    assert process.wait(timeout=30) == 3
-    assert "another process has this folder open" in log.read_text("utf-8")
+def test_a_collection_that_is_served_can_be_searched_but_not_written(
+    server: Serving, http: httpx.Client, chunkproof: Command, handbook_file: Path
+) -> None:
+    assert http.get("/collections/handbook").status_code == 200
+    given = ("--data", server.log.parent / "data", "--collection", "handbook")
+    assert chunkproof("search", QUESTION, *given).code == 0
+    run = chunkproof("load", handbook_file, *given)
+    assert run.code == 3
+    assert "reads it while this one would write" in run.err
 
 
 def test_a_port_chosen_by_the_system_is_printed(tmp_path: Path) -> None:

@@ -1,12 +1,13 @@
 """Output that cannot be written: a full disk, a closed pipe; with and without Python's buffer."""
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from chunkproof.clients.qdrant.edge_folder import copy_folder
 
 from support.commands import FULL, needs_full
 
@@ -34,7 +35,7 @@ def test_a_closed_pipe_is_not_a_failed_check(
     monkeypatch: pytest.MonkeyPatch, unbuffered: str, loaded_handbook: Path, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
-    shutil.copytree(loaded_handbook, tmp_path / "data")
+    copy_folder(loaded_handbook, tmp_path / "data")
     reading, writing = os.pipe()
     os.close(reading)
     collection = ["collection", "handbook", "--json", "--data", str(tmp_path / "data")]

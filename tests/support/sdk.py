@@ -63,6 +63,12 @@ class EdgeClient:
             name, [{**struct, "payload": struct["payload"] or {}} for struct in structs], Deadline(60_000)
         )
 
+    def delete(self, name: str, points: Any, **_ignored: Any) -> None:
+        ids = points.points if isinstance(points, models.PointIdsList) else points
+        with self._store._writing(name) as shard:
+            shard.engine.update(edge.UpdateOperation.delete_points(list(ids)))
+            shard.engine.flush()
+
     def delete_collection(self, name: str) -> None:
         self._store.drop(name)
 

@@ -1,7 +1,6 @@
 """`chunkproof serve` as a process of its own, on a free port."""
 
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -11,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
+
+from chunkproof.clients.qdrant.edge_folder import copy_folder
 
 from support.qdrant_server import free_port
 
@@ -43,7 +44,7 @@ def start(*arguments: object, log: Path, env: Mapping[str, str] | None = None) -
 @contextmanager
 def serving(loaded: Path, folder: Path, *arguments: object) -> Iterator[Serving]:
     """Serve a copy of a loaded data folder until the block ends."""
-    shutil.copytree(loaded, folder / "data")
+    copy_folder(loaded, folder / "data")
     port, log = free_port(), folder / "stderr"
     process = start("--port", port, "--data", folder / "data", "--collection", "handbook", *arguments, log=log)
     server = Serving(f"http://127.0.0.1:{port}", process, log)

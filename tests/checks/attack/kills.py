@@ -7,7 +7,6 @@ command, with `--resume` where it leaves something to resume, gives what an undi
 import gzip
 import json
 import random
-import shutil
 import signal
 import tempfile
 import time
@@ -20,7 +19,7 @@ from typing import Any
 from uuid import uuid4
 
 from chunkproof.audit.snapshot import Snapshot, SnapshotEntry
-from chunkproof.clients.qdrant.edge_folder import has_shards
+from chunkproof.clients.qdrant.edge_folder import copy_folder
 from chunkproof.clients.qdrant.store import QdrantStore
 from chunkproof.clients.transport import DeadlineTransport
 from chunkproof.deadline import Deadline
@@ -123,7 +122,7 @@ def _try(stage: Stage, kind: str) -> str | None:
 
 def _load(stage: Stage, folder: Path) -> None:
     """Half of the chunks are stored already; all are loaded."""
-    shutil.copytree(stage.home / "half", folder / "store")
+    copy_folder(stage.home / "half", folder / "store")
     given = ("load", stage.home / "chunks.jsonl", *HERE)
     half, whole = stage.expected["half"], stage.expected["load"]
     for _ in stage.kill_some_times(folder, "load", *given):
@@ -204,7 +203,7 @@ def _read_snapshot(file: Path) -> list[SnapshotEntry]:
 
 
 def _suite(stage: Stage, folder: Path) -> None:
-    shutil.copytree(stage.home / "whole", folder / "store")
+    copy_folder(stage.home / "whole", folder / "store")
     file = folder / "report.json"
     file.write_bytes(OLD)
     given = ("suite", "run", stage.home / "suite.yaml", *HERE, "-o", file.name, "--ignore-latency")
@@ -263,7 +262,7 @@ def _prepare_stores(stage: Stage) -> None:
     write_chunks(home / "chunks.jsonl", iter(chunks))
     for file, copy, key in (("few.jsonl", "half", "half"), ("chunks.jsonl", "whole", "load")):
         _check_run(stage.run(home, "load", "load", file, *HERE))
-        shutil.copytree(home / "store", home / copy)
+        copy_folder(home / "store", home / copy)
         stage.expected[key] = _read_store(home / copy)
 
 

@@ -73,8 +73,9 @@ class ShardFolder:
     """The folders of the collections in a data folder."""
 
     def __init__(self, folder: Path) -> None:
-        self._root = folder / SHARDS
-        _check_owner(self._root)
+        self._data, self._root = folder, folder / SHARDS
+        for path in (folder.resolve(), self._root):
+            _check_owner(folder, path)
         make_private_folder(folder)
         make_private_folder(self._root)
 
@@ -87,10 +88,10 @@ class ShardFolder:
         path = self._root / _folder_name(collection)
         if _read_name(path) != collection:
             return None
-        _check_owner(path)
+        _check_owner(self._data, path)
         for parent, folders, files in os.walk(path):  # of a folder from elsewhere, links and pipes are refused
             for name in (*folders, *files):
-                _check_owner(Path(parent, name), is_folder=name in folders)
+                _check_owner(self._data, Path(parent, name), is_folder=name in folders)
         return path
 
     @contextmanager
@@ -171,7 +172,7 @@ class ShardCopies:
         """Copy the shard; the copy replaces it when the block ends without an error."""
         self.remove_abandoned()
         before, after = self.current, self._folder / f"shard-{token_hex(4)}"
-        shutil.copytree(before, after, copy_function=_copy_sparse)
+        copy_folder(before, after)
         yield after
         record = json.loads((self._folder / RECORD).read_bytes())
         _write_record(self._folder, record["name"], after.name)
@@ -265,8 +266,12 @@ def allocated_bytes(folder: Path) -> int:
     return sum(path.stat().st_blocks * 512 for path in folder.rglob("*") if path.is_file())
 
 
+def copy_folder(source: Path, target: Path) -> None:
+    """Copy a folder without the holes of its files: the engine's are made of large pages that are mostly empty."""
+    shutil.copytree(source, target, copy_function=_copy_sparse)
+
+
 def _copy_sparse(source: str, target: str) -> None:
-    """Copy a file without its holes: the engine's files are made of large pages that are mostly empty."""
     with open(source, "rb") as read, open(target, "xb") as write:  # noqa: PTH123 - called by shutil with strings
         size, offset = os.fstat(read.fileno()).st_size, 0
         write.truncate(size)
@@ -324,7 +329,7 @@ def _damaged(folder: Path) -> InvalidParameterError:
     return InvalidParameterError(f"data folder: {folder / RECORD} is damaged; remove {folder} and load it again")
 
 
-def _check_owner(path: Path, *, is_folder: bool = True) -> None:
+def _check_owner(folder: Path, path: Path, *, is_folder: bool = True) -> None:
     """Refuse a folder or file whose content another user may have made or can change."""
     try:
         found = path.lstat()
@@ -335,10 +340,10 @@ def _check_owner(path: Path, *, is_folder: bool = True) -> None:
     elif found.st_uid != os.geteuid():
         problem = f"{path} belongs to another user; if you trust its content, make it yours with chown"
     elif found.st_mode & 0o022:
-        problem = f"other users can write to {path}; if you trust its content, run: chmod -R go-w {path}"
+        problem = f"other users can write to {path}; if you trust its content, run: chmod -R go-w {folder}"
     else:
         return
-    raise InvalidParameterError(f"data folder is not opened: {problem}")
+    raise InvalidParameterError(f"data folder {folder} is not opened: {problem}")
 
 
 def _wait_for(lock: Callable[[], object], seconds: float) -> None:
