@@ -20,7 +20,7 @@ SUMMARIES = {
     "demo": "Load a sample handbook, search it, validate a good and a corrupted chunk, and run a suite.",
     "doctor": "Check a collection without changing it: what works, what does not, and how to fix it.",
     "load": "Embed the chunks of PATH (chunks.jsonl, or a BEIR folder) and write them to a collection.",
-    "search": "Find the stored chunks nearest to TEXT.",
+    "search": "Find the stored chunks nearest to TEXT, or to each of several texts.",
     "validate": "Check that the stored text of CHUNK_ID equals its original, byte for byte.",
     "collection": "Show what the collection NAME holds and how its payloads are read.",
     "suite": "Test what a collection returns: run, check, start, tune or publish a suite of cases.",
