@@ -21,7 +21,7 @@ RERANK = Endpoint(
 )
 # Tokens that a model reads of each document: the models up to v3.5 have a context of 4,096, later ones of 32,768.
 SHORT_CONTEXT, LONG_CONTEXT = 4_096, 32_000
-# Longer texts are cut before they are sent: no text has so many characters in a token, so the model never reads more.
+# Longer texts are cut before they are sent, and count as cut: tokens have fewer characters than this.
 CHARS_PER_TOKEN = 16
 # Scores of Cohere are 0 to 1; other services that speak its API may send logits.
 MAX_SCORE = 1e6

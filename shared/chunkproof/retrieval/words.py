@@ -59,8 +59,8 @@ def read_terms(question: str) -> Terms:
             pairs |= dict.fromkeys(run[at : at + 2] for at in range(max(1, len(run) - 1)))
         elif len(run) <= MAX_WORD:
             words[fold(run)] = None
-    telling = [word for word in words if word not in COMMON]
-    return Terms(frozenset((telling or list(words))[:MAX_TERMS]), frozenset(list(pairs)[: 2 * MAX_TERMS]))
+    meaningful = [word for word in words if word not in COMMON]
+    return Terms(frozenset((meaningful or list(words))[:MAX_TERMS]), frozenset(list(pairs)[: 2 * MAX_TERMS]))
 
 
 def find_terms(text: str, terms: Terms) -> Iterator[Match]:
