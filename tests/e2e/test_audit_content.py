@@ -56,6 +56,11 @@ def test_a_collection_with_random_ids_passes_and_the_verdict_says_how_it_was_mat
     strict = handbook("audit", manifest, *RANDOM, "--match", "id", "--json")
     assert strict.code == 1
     assert (strict.json["kinds"]["missing"], strict.json["kinds"]["orphan"]) == (chunks, chunks)
+    assert "no id of the manifest is stored: --match text looks for the texts" in handbook(
+        "audit", manifest, *RANDOM, "--match", "id"
+    ).out.replace("\n", " ")
+    partial = handbook("audit", manifest, *RANDOM, "--partial")
+    assert "no id of the manifest is stored: a complete audit looks for the texts" in partial.out
 
 
 def test_a_collection_written_twice_is_duplicates_in_every_report_and_its_queries_return_them(

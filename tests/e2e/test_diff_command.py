@@ -12,7 +12,6 @@ from chunkproof.clients.ports import Embedder, InputType, Point
 from chunkproof.clients.qdrant.store import QdrantStore
 from chunkproof.clients.transport import DeadlineTransport
 from chunkproof.deadline import Deadline
-from chunkproof.retrieval.services import Services
 from chunkproof_cli.diffs.queries import bootstrap_mean
 from chunkproof_cli.diffs.report import Space
 from chunkproof_cli.diffs.vectors import judge_vectors
@@ -115,7 +114,8 @@ def test_a_migration_to_another_model_is_judged_by_its_queries(
 ) -> None:
     wordllama = WordLlamaEmbedder()
     points = copy_handbook(tmp_path, "wordllama", embed_again(wordllama))
-    monkeypatch.setattr(Services, "embedder_of", lambda self, name: wordllama if name == "wordllama" else self.embedder)
+    models = {"wordllama": {"provider": "support.wordllama_model:WORDLLAMA"}}
+    monkeypatch.setenv("CHUNKPROOF_MODELS", json.dumps(models))
     without = handbook("diff", "handbook", "wordllama")
     assert without.code == 1
     assert "Different: vectors are of another space." in without.out

@@ -49,3 +49,7 @@ def _load() -> tuple[Any, Any]:
     found = {file.name: str(file.locate()) for file in files("wordllama") or ()}
     weights = next(iter(load_file(found["l2_supercat_256.safetensors"]).values()))
     return Tokenizer.from_file(found["l2_supercat_tokenizer_config.json"]), weights.astype(np.float32)
+
+
+# For settings, which name an embedder as `module:object`.
+WORDLLAMA = WordLlamaEmbedder()

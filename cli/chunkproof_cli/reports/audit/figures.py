@@ -41,8 +41,10 @@ def _explain_matching(report: AuditReport) -> str:
     """Say how chunks were found whose ids are not stored, and what to do where they were not looked for."""
     found = report.matching
     if found is None:
-        none_found = report.kinds[Kind.MISSING] == report.audited
-        return "; no id of the manifest is stored: audit the whole collection to match by text" if none_found else ""
+        if report.kinds[Kind.MISSING] < report.audited:
+            return ""
+        advice = "--match text looks for the texts" if report.complete_scan else "a complete audit looks for the texts"
+        return f"; no id of the manifest is stored: {advice}"
     parts = []
     if found.by_text:
         parts.append(f"{found.by_text:,} {_is_or_are(found.by_text, 'chunk')} stored under other ids, matched by text")
