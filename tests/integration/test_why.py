@@ -280,3 +280,18 @@ def test_a_search_by_words_is_repeated_as_a_whole(coded: Services) -> None:
     filtered = ask(coded, query_text="E4711", top_k=1, mode="text", filters={"chunk_id": ["c2", "c3"]})
     assert filtered.verdict.causes == (Cause.FILTERED_OUT,)
     assert "Changes of stored chunks were tried with a search by meaning alone" in filtered.notes
+
+
+def test_a_chunk_of_opposite_meaning_is_outranked_and_nothing_is_blamed(services: Services, collection: str) -> None:
+    opposite = tuple(-value for value in vector(QUESTION))
+    put(services.store, collection, Point(61, {"chunk_id": "c61", "text": "?"}, vector=opposite))  # type: ignore[arg-type]
+    found = ask(make_services(services.store, collection, Opposite()), expected="c61")
+    assert found.verdict.causes == (Cause.BEYOND_TOP_K,), found.verdict.line
+    assert "below 0" in found.verdict.line
+
+
+class Opposite(Words):
+    """Embeds a question mark as the opposite of the question."""
+
+    def _vector(self, text: str) -> list[float]:
+        return [-value for value in super()._vector(QUESTION)] if text == "?" else super()._vector(text)

@@ -27,7 +27,7 @@ from chunkproof.why.fix import FixWriter
 from chunkproof.why.ids import ids_of
 from chunkproof.why.replay import Replay, Space, embed_query
 from chunkproof.why.report import Cause, Explanation, Row, WhyReport, WhyVerdict
-from chunkproof.why.scenario import Evaluator, Outcome, Scenario, name_condition
+from chunkproof.why.scenario import NEGATIVE, Evaluator, Outcome, Scenario, name_condition
 from chunkproof.why.target import Target, find_target
 from chunkproof.why.texts import contains_passage
 from chunkproof.why.wording import Commands, describe_cause
@@ -349,6 +349,9 @@ class _Run:
                     f"Lost: {said}; the snapshot keeps neither its text nor its vector, so that it cannot be put back"
                 )
                 return WhyVerdict(found=False, causes=(cause,), line=line)
+        if now.reason == NEGATIVE and now.chunk is not None:
+            said = describe_cause(Cause.BEYOND_TOP_K, now.chunk.name, self._context.collection, NEGATIVE)
+            return WhyVerdict(found=False, causes=(Cause.BEYOND_TOP_K,), line=f"Lost: {said}")
         tried = f"{len(self._changes) + 1} changes and their combinations were tried"
         reason = f": {now.reason}" if now.reason else ""
         line = f"Lost: unexplained{reason}; {tried}, and none brings it into top_k {self._query.top_k}"

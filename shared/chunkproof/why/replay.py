@@ -107,7 +107,11 @@ class Replay:
 
     def score(self, vector: Vector, space: int) -> float:
         """Return the score of a vector for the query, as a search gives it."""
-        return min(1.0, max(0.0, cosine(self.spaces[space].query, vector)))
+        return min(1.0, max(0.0, self.cosine(vector, space)))
+
+    def cosine(self, vector: Vector, space: int) -> float:
+        """Return the cosine of a vector with the query."""
+        return cosine(self.spaces[space].query, vector)
 
     def ranking(self, conditions: Where, space: int = 0) -> Ranking:
         """Return the exact ranking under these conditions, as deep as it is read."""

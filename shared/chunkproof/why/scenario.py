@@ -14,6 +14,7 @@ from chunkproof.why.target import Target, TargetChunk
 
 # Where the index finds less than this share of the exact results, it would not find a new vector either.
 HEALTHY_INDEX = 0.6
+NEGATIVE = "its cosine is below 0, so that no search returns it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +125,8 @@ class Evaluator:
             return Outcome(chunk, None, score, False, "it has no readable text, so that searches leave it out")
         if excluding := self._excluding(chunk, scenario):
             return Outcome(chunk, None, score, False, f"the filter on {excluding} excludes it")
+        if score <= 0.0 and self._replay.cosine(vector, scenario.space) < 0.0:
+            return Outcome(chunk, None, 0.0, False, NEGATIVE)
         if score < scenario.threshold:
             return Outcome(chunk, None, score, False, f"it scores less than {scenario.threshold:g}")
         return self._rank(chunk, vector, score, scenario)
@@ -144,14 +147,14 @@ class Evaluator:
         rank = ranking.place(score, chunk.name, replay.names.of(ranking.points), without)
         if rank is None:
             return Outcome(chunk, None, score, False, f"it is beyond rank {len(ranking.points):,}")
-        if not scenario.exact and self._context.is_indexed:
-            limit = max(scenario.top_k, 1) if rank <= scenario.top_k else rank
-            if not self._is_found_by_index(chunk, vector, scenario, without - own, min(limit, 10_000)):
-                return Outcome(chunk, None, score, False, "the index misses it")
+        # Deep down, every index misses some; that is no cause.
+        uses_index = rank <= replay.top_k and not scenario.exact and self._context.is_indexed
+        if uses_index and not self._is_found_by_index(chunk, vector, scenario, without - own):
+            return Outcome(chunk, None, score, False, "the index misses it")
         return Outcome(chunk, rank, score, rank <= scenario.top_k)
 
     def _is_found_by_index(
-        self, chunk: TargetChunk, vector: Vector, scenario: Scenario, without: frozenset[PointId], limit: int
+        self, chunk: TargetChunk, vector: Vector, scenario: Scenario, without: frozenset[PointId]
     ) -> bool:
         """Search with the index; a vector that is not stored is taken to be found if others are."""
         conditions, replay = scenario.conditions, self._replay
@@ -159,7 +162,7 @@ class Evaluator:
         space = 0 if replay.spaces[scenario.space].is_anew else scenario.space
         is_stored = chunk.point is not None and vector is chunk.point.vector and not scenario.mended
         if is_stored and chunk.point is not None:
-            return chunk.point.id in replay.found_by_index(conditions, limit, without, space)
+            return chunk.point.id in replay.found_by_index(conditions, replay.top_k, without, space)
         return replay.index_recall(conditions, without, space) >= HEALTHY_INDEX
 
     def _own_points(self, scenario: Scenario) -> frozenset[PointId]:
