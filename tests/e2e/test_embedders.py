@@ -213,8 +213,18 @@ def test_an_error_in_it_is_reported_as_such(
     assert "Traceback" not in run.err
 
 
-def test_a_deployed_stack_embeds_with_its_own_settings(chunkproof: Command) -> None:
-    run = chunkproof("search", "x", "--api", "https://api.example.com", "--embedder", "local")
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("search", "x", "--api", "https://api.example.com"),
+        ("doctor", "--stack", "s"),
+        ("audit", "m.jsonl", "--stack", "s"),
+        ("suite", "run", "suite.yaml", "--stack", "s"),
+    ],
+    ids=lambda command: command[0],
+)
+def test_a_deployed_stack_embeds_with_its_own_settings(chunkproof: Command, command: tuple[str, ...]) -> None:
+    run = chunkproof(*command, "--embedder", "local")
     assert run.code == 2
     assert "--embedder" in run.err
 

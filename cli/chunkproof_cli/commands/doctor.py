@@ -15,7 +15,7 @@ from chunkproof_cli.doctor.result import Level
 from chunkproof_cli.doctor.stack import check_api, check_stack
 from chunkproof_cli.exits import FAILED
 from chunkproof_cli.files.objects import FileOrObject
-from chunkproof_cli.options import api_option, common_options, embedder_option, parse_options
+from chunkproof_cli.options import api_option, common_options, embedder_option, parse_options, reject_embedder
 from chunkproof_cli.output import print_json, print_line, print_table, print_title, safe_text, shorten
 
 EXAMPLES = """\b
@@ -49,6 +49,7 @@ def doctor(stack: str | None, suites: tuple[Any, ...], **common: Any) -> None:
     options = parse_options(**common)
     read = [read_source(Source(path)).suite for path in suites]
     if stack is not None:
+        reject_embedder(options, "--stack")
         report = check_stack(stack, options.collection)
     elif options.api is not None:
         report = check_api(options.api, options.collection or Settings.from_env().collection)

@@ -34,6 +34,7 @@ from chunkproof_cli.options import (
     embedder_option,
     output_option,
     parse_options,
+    reject_embedder,
     tolerate_option,
 )
 from chunkproof_cli.output import CountingFilter, print_json, print_line, print_note, progress_bar, show_warnings_once
@@ -225,6 +226,7 @@ def run(
     _check_baseline_options({**how, "api": given.api}, baseline, tolerate)
     if stack:
         _check_cloud_options(how, given)
+        reject_embedder(given, "--stack")
     earlier = load_report(baseline) if baseline else None
     found = _set_limits(read_source(source), limits)
     how["tolerate"] = tolerate or 0

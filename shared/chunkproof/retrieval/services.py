@@ -104,14 +104,15 @@ class Services:
     def query_embedder(self, collection: str) -> QueryEmbedder:
         """Return the embedder of a collection's queries; `NotConfiguredError` says how to get one."""
         embedder = self.require_embedder(collection)
-        if self._queries is None or embedder is not self.embedder:
-            shared = self._queries or QueryEmbedder(embedder, self.settings.cache_entries)
-            return shared.for_embedder(embedder, self.model_setting(collection))
-        return self._queries
+        shared = self._queries or QueryEmbedder(embedder, self.settings.cache_entries)
+        return shared.for_embedder(embedder, self.model_setting(collection))
 
     def model_setting(self, collection: str) -> str:
         """Return the setting that names the model of a collection."""
-        return place_of(collection) if collection in self.embedders else "CHUNKPROOF_MODEL"
+        if collection in self.embedders:
+            return place_of(collection)
+        # The local model has no other: its service is chosen first.
+        return "CHUNKPROOF_MODEL" if hasattr(self.embedder, "service") else "CHUNKPROOF_EMBEDDER and CHUNKPROOF_MODEL"
 
     def vector_config(self, collection: str, deadline: Deadline) -> VectorConfig:
         """Return the dense vector to search by; the store is asked once, because it does not change."""
