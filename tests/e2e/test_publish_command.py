@@ -1,0 +1,92 @@
+"""`chunkproof publish` as a person runs it."""
+
+from pathlib import Path
+
+import pytest
+
+from chunkproof.clients.ports import Point
+from chunkproof.clients.published import PublishedCollections
+from chunkproof.clients.s3 import Bucket
+from chunkproof.deadline import Deadline
+from chunkproof_cli import publishing
+from chunkproof_cli.publishing import Limits, find_misfit
+
+from support.commands import Command
+
+edge = pytest.importorskip("chunkproof.clients.qdrant.edge", reason="Qdrant's engine has no wheel for this system")
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A data folder with a collection of one chunk."""
+    folder = tmp_path / "data"
+    write(folder, "first")
+    return folder
+
+
+def write(folder: Path, text: str) -> None:
+    store = edge.EdgeStore(folder)
+    if not store.collections(Deadline(1000)):
+        store.create("docs", 2, Deadline(10_000))
+    store.upsert("docs", [Point(1, {"chunk_id": "c1", "text": text}, vector=(1.0, 0.0))], "", Deadline(10_000))
+    store.close()
+
+
+def test_a_collection_is_published_listed_and_rolled_back(chunkproof: Command, s3_bucket: Bucket, data: Path) -> None:
+    to = ("--bucket", s3_bucket.name, "--data", data)
+    first = chunkproof("publish", "docs", *to, "--json")
+    assert first.code == 0, first.err
+    write(data, "second")
+    second = chunkproof("publish", "docs", *to)
+    assert "of docs is in force" in second.out
+    listed = chunkproof("publish", "docs", *to, "--list", "--json").json
+    assert [one["points"] for one in listed["versions"]] == [1, 1]
+    assert listed["versions"][1]["version"] == first.json["version"]
+    back = chunkproof("publish", "docs", *to, "--rollback", "--json")
+    assert back.json["version"] == first.json["version"]
+    assert PublishedCollections(s3_bucket).pointer("docs").version == first.json["version"]
+    named = chunkproof("publish", "docs", *to, "--version", listed["versions"][0]["version"][:8], "--json")
+    assert named.json["version"] == listed["versions"][0]["version"]
+
+
+def test_a_dry_run_publishes_nothing(chunkproof: Command, s3_bucket: Bucket, data: Path) -> None:
+    run = chunkproof("publish", "docs", "--bucket", s3_bucket.name, "--data", data, "--dry-run")
+    assert (run.code, "Nothing was published" in run.out) == (0, True)
+    assert PublishedCollections(s3_bucket).names() == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "give either --stack or --bucket"),
+        (("--bucket", "published", "--list", "--rollback"), "only one of"),
+        (("--bucket", "published", "--rollback"), "Collection docs not found"),
+        (("--bucket", "nowhere"), "There is no s3://nowhere/"),
+    ],
+)
+def test_wrong_usage_ends_with_2(
+    chunkproof: Command, s3_bucket: Bucket, data: Path, arguments: tuple[str, ...], message: str
+) -> None:
+    run = chunkproof("publish", "docs", "--data", data, *arguments)
+    assert run.code == 2
+    assert message in " ".join(run.err.split())
+
+
+def test_an_unknown_collection_ends_with_2(chunkproof: Command, s3_bucket: Bucket, data: Path) -> None:
+    run = chunkproof("publish", "nothing", "--data", data, "--bucket", s3_bucket.name)
+    assert (run.code, "Collection nothing not found" in run.err) == (2, True)
+
+
+def test_a_collection_that_does_not_fit_is_refused_with_the_parameter_to_set(
+    chunkproof: Command, s3_bucket: Bucket, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publishing, "SPARE_BYTES", 600 << 20)
+    run = chunkproof("publish", "docs", "--data", data, "--bucket", s3_bucket.name)
+    assert run.code == 1
+    assert "the functions have 512 MB: deploy with EphemeralStorage=" in run.out
+    with publishing.listed(data, "docs") as (_, version):
+        monkeypatch.setattr(publishing, "SPARE_BYTES", 0)
+        assert find_misfit(version, Limits(disk_mb=512, memory_mb=1024)) is None
+        misfit = find_misfit(version, Limits(disk_mb=512, memory_mb=128))
+        assert misfit is not None
+        assert misfit.endswith("deploy with MemorySize=256")
