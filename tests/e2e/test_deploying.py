@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import gettempdir
 
 import pytest
 
@@ -287,3 +288,20 @@ def test_deleting_leaves_what_the_guide_says(deployed: Workplace) -> None:
     missing = deployed.attempt("chunkproof doctor --stack chunkproof")
     assert missing.returncode == 2
     assert "--stack chunkproof: there is no such stack in this AWS account and region" in missing.stdout
+
+
+def test_a_stack_without_a_server_searches_what_was_published(deployed: Workplace) -> None:
+    page = (ROOT / "docs" / "guides" / "edge.md").read_text("utf-8")
+    _, _, publish, doctor = (re.sub(r"\s+#.*", "", line) for line in page.split("```\n")[1].splitlines())
+    others = [given for given in deployed.parameters if not given.startswith("QdrantUrl=")]
+    deployed.run(f'make deploy PARAMS="Store=edge {" ".join(others)}"', typed="y\n")
+    deployed.run(
+        "chunkproof demo --export chunks.jsonl && chunkproof load chunks.jsonl --collection handbook --data data"
+    )
+    deployed.run(publish.replace("docs", "handbook") + " --data data")
+    assert "Verdict: collection handbook is ready." in deployed.run(doctor)
+    found = json.loads(deployed.run(guide_commands(1)[0]))
+    assert (found["status"], found["results"][0]["metadata"]["chunk_id"]) == ("success", "vectordb-security-00")
+    outputs = deployed.stack.outputs
+    assert (outputs["QdrantUrl"], "PublishedBucketName" in outputs) == ("none", True)
+    shutil.rmtree(Path(gettempdir()) / "chunkproof-published", ignore_errors=True)
