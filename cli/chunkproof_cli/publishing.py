@@ -51,20 +51,20 @@ def listed(data: Path, collection: str) -> Iterator[tuple[Path, Version]]:
         yield folder, list_version(folder, paths, collection, points)
 
 
-def find_misfit(version: Version, limits: Limits) -> str | None:
-    """Say what a function lacks to search this version; None if it fits.
+def find_misfit(size: int, limits: Limits) -> str | None:
+    """Say what a function lacks to search a collection of so many bytes; None if it fits.
 
     On disk, the next version stands beside the one in use while it is fetched. In memory, the engine maps its files;
     a function whose memory holds them all reads no disk while it searches.
     """
     spare = SPARE_BYTES // MB
-    needed_disk = 2 * version.stored_bytes // MB + spare
+    needed_disk = 2 * size // MB + spare
     if needed_disk > limits.disk_mb:
         return (
             f"Two versions of it take {needed_disk:,} MB of disk, and the functions have {limits.disk_mb:,} MB: "
             f"deploy with EphemeralStorage={_round_up(needed_disk)}"
         )
-    needed_memory = version.stored_bytes // MB + BASE_MEMORY_MB
+    needed_memory = size // MB + BASE_MEMORY_MB
     if needed_memory > limits.memory_mb:
         return (
             f"It takes {needed_memory:,} MB of memory, and the functions have {limits.memory_mb:,} MB: "

@@ -96,7 +96,13 @@ def test_doctor_writes_nothing(handbook: Command, tmp_path: Path) -> None:
 def test_doctor_checks_the_only_collection_by_default(handbook: Command) -> None:
     run = handbook("doctor", "--json")
     assert run.json["collection"] == "handbook"
-    assert findings(run) == {"distance": "ok", "text": "ok", "likely model": "ok", "vectors": "ok"}
+    assert findings(run) == {
+        "distance": "ok",
+        "text": "ok",
+        "likely model": "ok",
+        "vectors": "ok",
+        "without a server": "ok",
+    }
 
 
 def test_doctor_asks_for_a_name_when_there_are_several_collections(handbook: Command, handbook_file: Path) -> None:

@@ -86,7 +86,7 @@ def test_a_collection_that_does_not_fit_is_refused_with_the_parameter_to_set(
     assert "the functions have 512 MB: deploy with EphemeralStorage=" in run.out
     with publishing.listed(data, "docs") as (_, version):
         monkeypatch.setattr(publishing, "SPARE_BYTES", 0)
-        assert find_misfit(version, Limits(disk_mb=512, memory_mb=1024)) is None
-        misfit = find_misfit(version, Limits(disk_mb=512, memory_mb=128))
+        assert find_misfit(version.stored_bytes, Limits(disk_mb=512, memory_mb=1024)) is None
+        misfit = find_misfit(version.stored_bytes, Limits(disk_mb=512, memory_mb=128))
         assert misfit is not None
         assert misfit.endswith("deploy with MemorySize=256")

@@ -63,7 +63,7 @@ def publish(collection: str, stack: str | None, bucket: str | None, **options: A
         _report(_move(published, collection, options["version"]), collection, as_json=given.json)
         return
     with listed(given.data, collection) as (folder, version):
-        misfit = find_misfit(version, Limits.of(found.parameters) if found else Limits())
+        misfit = find_misfit(version.stored_bytes, Limits.of(found.parameters) if found else Limits())
         print_note(f"{collection}: {version.points:,} points, {version.stored_bytes / 1e6:,.1f} MB to fetch and keep")
         if misfit:
             print_line(misfit, "bold red")

@@ -26,6 +26,7 @@ from chunkproof_cli.doctor.content import check_copies, check_hashes
 from chunkproof_cli.doctor.result import CheckResult, Level
 from chunkproof_cli.doctor.tuning import (
     check_quantization,
+    check_room,
     check_sparse_vectors,
     check_suite_filters,
     check_vector_index,
@@ -130,6 +131,7 @@ def check_collection(
         *_check_indexes(report, page.points, services),
         *check_vector_index(description),
         *check_quantization(description),
+        *check_room(description, page.points),
         *check_sparse_vectors(description, page.points, services),
         *(found for suite in suites for found in check_suite_filters(suite, description, services, deadline)),
         *check_vectors(report.info, page.points, services, deadline),

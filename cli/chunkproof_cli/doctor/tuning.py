@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterator, Sequence
 from statistics import fmean
 
+from pydantic_core import to_json
+
 from chunkproof.clients.ports import Description, Point
 from chunkproof.clients.qdrant.filters import USABLE_INDEXES, required_indexes
 from chunkproof.deadline import Deadline
@@ -12,10 +14,14 @@ from chunkproof.retrieval.filters import map_filters
 from chunkproof.retrieval.services import Services
 from chunkproof.suite.cases import Suite
 from chunkproof_cli.doctor.result import CheckResult, Level
+from chunkproof_cli.publishing import Limits, find_misfit
 
 # Below this, Qdrant compares all vectors anyway: its default indexing threshold is 20 MB of vectors.
 MIN_INDEXED_POINTS = 10_000
 MOSTLY_INDEXED = 0.9
+FLOAT_BYTES = 4
+# The index of vectors takes about a fifth of their size.
+INDEX_SHARE = 1.2
 # What Qdrant's BM25 model assumes unless it is given another average length.
 DEFAULT_AVG_LEN = 256
 
@@ -34,6 +40,21 @@ def check_vector_index(description: Description) -> Iterator[CheckResult]:
             "Wait until the status is green, then lower the threshold: "
             f'client.update_collection("{name}", optimizers_config=OptimizersConfigDiff(indexing_threshold=10000))',
         )
+
+
+def check_room(description: Description, points: Sequence[Point]) -> Iterator[CheckResult]:
+    """Say whether functions without a server (Store=edge) would have room for the collection, by its sampled points."""
+    if not points:
+        return
+    payload = fmean(len(to_json(point.payload, fallback=str)) for point in points)
+    vectors = sum(FLOAT_BYTES * vector.size for vector in description.vectors)
+    size = round(description.points_count * (payload + vectors * INDEX_SHARE))
+    misfit = find_misfit(size, Limits())
+    said = f"About {max(1, size >> 20):,} MB as a published collection"
+    if misfit is None:
+        yield CheckResult(Level.OK, "without a server", f"{said}: functions with Store=edge have room for it")
+    else:
+        yield CheckResult(Level.OK, "without a server", f"{said}. {misfit}, to search it with Store=edge")
 
 
 def check_quantization(description: Description) -> Iterator[CheckResult]:
