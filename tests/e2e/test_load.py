@@ -310,3 +310,27 @@ def test_two_loads_may_create_the_collection_at_the_same_moment(
     run = chunkproof("load", handbook_file, "--collection", collection)
     assert run.code == 0, run.err
     assert server_store.describe(collection, Deadline(1_000)).points_count == 41
+
+
+@pytest.mark.server
+def test_hybrid_makes_a_collection_that_is_searched_by_words(
+    chunkproof: Command,
+    handbook_file: Path,
+    served_qdrant: QdrantServer,
+    server_store: QdrantStore,
+    collection: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("QDRANT_URL", served_qdrant.url)
+    assert chunkproof("load", handbook_file, "--collection", collection, "--hybrid").code == 0
+    assert server_store.describe(collection, Deadline(1_000)).sparse_vectors == {"bm25": "idf"}
+    # A later load fills the words without the flag.
+    assert chunkproof("load", handbook_file, "--collection", collection).code == 0
+    run = chunkproof("search", "decomposed", "--mode", "text", "-k", 1, "--collection", collection, "--json")
+    assert "decomposed" in run.json["results"][0]["text"].lower()
+    plain = f"{collection}-plain"
+    assert chunkproof("load", handbook_file, "--collection", plain).code == 0
+    refused = chunkproof("load", handbook_file, "--collection", plain, "--hybrid")
+    assert refused.code == 2
+    assert "--hybrid: collection" in refused.err
+    assert "load into a new one with --collection" in refused.err

@@ -99,6 +99,17 @@ def test_a_search_needs_only_a_text(proof):
     assert response.results[0].metadata.document_id == "vectordb-hnsw"
 
 
+def test_words_pages_and_several_queries_are_searched(proof):
+    hybrid = proof.search("hnsw_ef", mode="hybrid", group_by="document_id", top_k=2)
+    assert len({result.group for result in hybrid.results}) == 2
+    assert all(result.scores.fused for result in hybrid.results)
+    page = proof.search("backup", top_k=1, cursor="start")
+    assert proof.search("backup", top_k=1, cursor=page.next_cursor).results[0].point_id != page.results[0].point_id
+    found = proof.search_many(["backup", {"query_text": "accents", "top_k": 3}, ""], top_k=1)
+    assert [(one.status, len(one.results)) for one in found] == [("success", 1), ("success", 3), ("error", 0)]
+    assert [one.status for one in asyncio.run(proof.asearch_many(["backup"]))] == ["success"]
+
+
 def test_a_search_takes_a_limit_a_threshold_filters_and_other_fields(proof):
     response = proof.search(
         QUESTION, top_k=2, threshold=0.1, filters={"document_id": "vectordb-operations"}, with_payload=True
