@@ -169,6 +169,24 @@ def test_what_an_interrupted_creation_left_is_removed(store: EdgeStore, tmp_path
     assert store.collections(deadline) == ["c", "d"]
 
 
+def test_counts_of_values_are_kept_until_the_next_write(store: EdgeStore, tmp_path: Path, deadline: Deadline) -> None:
+    points = [Point(n, {"chunk_id": f"id-{n % 3}"}, vector=(1.0, 0.0)) for n in range(7)]
+    store.upsert("c", points, "", deadline)
+    counts = {"id-0": 3, "id-1": 2, "id-2": 2}
+    assert store.facet("c", "chunk_id", (), deadline, limit=9) == counts
+    kept = tmp_path / "shards" / "c" / "facets.json"
+    assert not kept.exists()  # more may be written by this process
+    store.close()
+    assert store.facet("c", "chunk_id", (), deadline, limit=9) == counts
+    assert json.loads(kept.read_text("utf-8")) == {"9 chunk_id": counts}
+    kept.write_text('{"9 chunk_id": {"known": 1}}', "utf-8")
+    assert store.facet("c", "chunk_id", (), deadline, limit=9) == {"known": 1}
+    assert store.facet("c", "chunk_id", parse_filters({"chunk_id": "id-1"}), deadline, limit=9) == {"id-1": 2}
+    store.upsert("c", points[:1], "", deadline)
+    assert not kept.exists()
+    assert store.facet("c", "chunk_id", (), deadline, limit=9) == counts
+
+
 # what the engine refuses
 
 

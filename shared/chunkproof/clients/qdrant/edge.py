@@ -169,8 +169,13 @@ class EdgeStore(QdrantStore):
         with self._reading(collection) as shard:
             if key not in shard.engine.info().payload_schema:
                 return None
+            if not where and (known := shard.facets.read(key, limit)) is not None:
+                return known
             hits = shard.engine.facet(request).hits
-        return {hit.value: hit.count for hit in hits if isinstance(hit.value, str)}
+            counts = {hit.value: hit.count for hit in hits if isinstance(hit.value, str)}
+            if not where and not shard.is_writable:
+                shard.facets.keep(key, limit, counts)
+        return counts
 
     def create(self, collection: str, size: int, deadline: Deadline, *, text_search: bool = False) -> None:
         """Create a collection with one unnamed cosine vector, an index on `chunk_id` and one of the words in `text`.
