@@ -12,7 +12,7 @@ from chunkproof_cli.loading import Loader
 
 @pytest.mark.parametrize("kind", [VectorStoreUnavailableError, VectorStoreTimeoutError])
 def test_a_store_that_is_lost_while_loading_is_reported_as_such(kind, monkeypatch):
-    def lose(*_: object) -> None:
+    def lose(*_: object, **_options: object) -> None:
         raise kind("localhost:6333", "The connection failed")
 
     class Connection:
