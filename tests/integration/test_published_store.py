@@ -1,5 +1,6 @@
 """Searching without a server: a published collection is fetched, searched, and replaced between two requests."""
 
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,6 @@ from chunkproof.clients.qdrant.published_store import PublishedStore
 from chunkproof.clients.s3 import Bucket
 from chunkproof.deadline import Deadline
 from chunkproof.errors import CollectionNotFoundError, VectorStoreTimeoutError, VectorStoreUnavailableError
-from chunkproof.runtime import container
 
 from checks.invoke import promised_status
 from support.api import EVENTS, committed_event, invoke, new_process
@@ -137,7 +137,7 @@ def test_a_request_does_not_wait_longer_than_its_deadline(
 
 
 def test_every_event_is_answered_without_a_server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(container, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with published_host() as host:
         for name, value in host.variables().items():
             monkeypatch.setenv(name, value)

@@ -3,8 +3,6 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from pathlib import Path
-from tempfile import gettempdir
 from typing import TYPE_CHECKING, Any
 
 from chunkproof.clients.secrets import Keys, clear_secret_cache
@@ -89,6 +87,9 @@ def published_store(settings: Settings) -> "PublishedStore | None":
     """The collections in `CHUNKPROOF_PUBLISHED_BUCKET`, if it is set; the default one is fetched at once."""
     if settings.published_bucket is None:
         return None
+    from pathlib import Path
+    from tempfile import gettempdir
+
     from chunkproof.clients.published import PublishedCollections
     from chunkproof.clients.qdrant.published_store import PublishedStore
     from chunkproof.clients.s3 import Bucket
