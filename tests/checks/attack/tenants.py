@@ -2,41 +2,30 @@
 
 import random
 import time
+from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
 from uuid import uuid4
 
-from chunkproof.clients.ports import Point
+from chunkproof.clients.ports import TEXT_VECTOR, Point
 from chunkproof.clients.qdrant.store import QdrantStore
 from chunkproof.clients.transport import DeadlineTransport
-from chunkproof.models import SearchQuery
+from chunkproof.deadline import Deadline
 from chunkproof.runtime import container
 
 from checks.attack.attack import Attack
+from checks.attack.options import make_search
 from support.api import get, invoke, post
-from support.chunks import fill, make_services
+from support.chunks import make_services
 from support.qdrant_server import qdrant_server
+from support.words import Words
 
 CLAIM, FIELD = "custom:org", "tenant"
 TENANTS = ("a", "b", "a ", "A", "a*", '"a"')
 MARK = "belongs-to-"
-# Values for the options of a search, as far as it has them: each takes another way through the store.
-OPTIONS: dict[str, tuple[Any, ...]] = {
-    "mode": ("dense", "text", "hybrid"),
-    "fusion": ({"method": "rrf"}, {"method": "dbsf"}, "rrf", "dbsf"),
-    "group_by": (FIELD, "n", "chunk_id", "document_id", "text"),
-    "group_size": (1, 3),
-    "diversity": (0.5, {"lambda": 0.5}),
-    "neighbours": (1, 2),
-    "highlight": (True,),
-    "explain": (True,),
-    "strict": (True,),
-    "with_payload": (True,),
-    "with_vectors": (True,),
-    "include_metadata": (False,),
-    "rerank": ({"candidates": 50}, True),
-    "query_text": (f"{MARK}a", "belongs to b"),
-}
+# Fields of responses that count points: a tenant may know of its own ones.
+COUNTS = ("points", "matching", "points_count", "indexed_vectors_count")
+POINTS_OF_EACH = 8
 
 
 def run(attack: Attack) -> None:
@@ -48,13 +37,15 @@ def run(attack: Attack) -> None:
             stores.append((QdrantStore.open_server(server.url, DeadlineTransport()), f"docs-{uuid4().hex[:8]}"))
         for store, collection in stores:
             stack.callback(store.close)
-            fill(store, collection, *_points(attack.rng))
+            store.create(collection, Words.dimension, Deadline(10_000), text_search=True)
+            store.upsert(collection, _points(attack.rng), "", Deadline(10_000), text_vector=TEXT_VECTOR)
+        cursors = ["start"]
         while attack.goes_on():
             store, collection = attack.rng.choice(stores)
             settings = {"TENANT_CLAIM": CLAIM, "TENANT_FIELD": FIELD, "DEADLINE_MS": "60000"}
-            with container.override(make_services(store, collection, None, **settings)):
+            with container.override(make_services(store, collection, Words(), **settings)):
                 for _ in range(20):
-                    _try(attack, collection)
+                    _try(attack, collection, cursors)
 
 
 def _points(rng: random.Random) -> list[Point]:
@@ -69,30 +60,45 @@ def _points(rng: random.Random) -> list[Point]:
                 "position": number,
                 "n": number,
             },
-            vector=(1.0, number / 50),
+            vector=(1.0, number / 50, *[0.0] * (Words.dimension - 2)),
         )
-        for number, tenant in enumerate(TENANTS * 8, 1)
+        for number, tenant in enumerate(TENANTS * POINTS_OF_EACH, 1)
     ]
 
 
-def _try(attack: Attack, collection: str) -> None:
+def _try(attack: Attack, collection: str, cursors: list[str]) -> None:
     rng = attack.rng
     tenant = rng.choice((*TENANTS, "", None, ["a"], {"a": 1}, "nobody"))
-    event = _request(rng, collection)
+    event = _request(rng, collection, cursors)
     event["requestContext"]["authorizer"] = {"jwt": {"claims": {CLAIM: tenant}}}
     started = time.thread_time()
     reply = invoke(event)
     spent = time.thread_time() - started
     others = [other for other in TENANTS if other != tenant and f"{MARK}{other!r}." in str(reply.json)]
-    wrong = f"{tenant!r} got {reply.status} with {others}: {event['rawPath']} {event.get('body')}"
-    attack.note(spent, wrong if others or _is_internal(reply) else None)
+    counts = [count for count in _counts(reply.json) if count > POINTS_OF_EACH]
+    wrong = f"{tenant!r} got {reply.status} with {others or counts}: {event['rawPath']} {event.get('body')}"
+    attack.note(spent, wrong if others or counts or _is_internal(reply) else None)
+    if cursor := isinstance(reply.json, dict) and reply.json.get("next_cursor"):
+        cursors[:] = ["start", cursor, *cursors[1:4]]  # of this tenant, for any other
+
+
+def _counts(document: Any) -> Iterator[int]:
+    """List the numbers of points that a response has anywhere."""
+    if isinstance(document, dict):
+        for name, value in document.items():
+            if name in COUNTS and isinstance(value, int):
+                yield value
+            yield from _counts(value)
+    elif isinstance(document, list):
+        for item in document:
+            yield from _counts(item)
 
 
 def _is_internal(reply: Any) -> bool:
     return reply.status == 500 and reply.code == "INTERNAL"
 
 
-def _request(rng: random.Random, collection: str) -> dict[str, Any]:
+def _request(rng: random.Random, collection: str, cursors: list[str]) -> dict[str, Any]:
     kind = rng.randrange(5)
     if kind == 0:
         return get(f"/collections/{collection}")
@@ -100,16 +106,10 @@ def _request(rng: random.Random, collection: str) -> dict[str, Any]:
         chunk = rng.choice(("same", str(rng.randrange(1, 60)), f"own-{rng.randrange(1, 60)}"))
         one = {"chunk_id": chunk, "original_text": "x"}
         return post("/validate-chunk", one) if rng.random() < 0.7 else post("/validate-chunks", {"chunks": [one] * 2})
-    if kind == 2 and "queries" in SearchQuery.model_fields:
-        return post("/search", {"queries": [_search(rng) for _ in range(3)]})
-    return post("/search", _search(rng))
-
-
-def _search(rng: random.Random) -> dict[str, Any]:
-    known = [name for name in OPTIONS if name in SearchQuery.model_fields]
-    options = {name: rng.choice(OPTIONS[name]) for name in rng.sample(known, rng.randrange(len(known)))}
-    vector = {} if "query_text" in options else {"query_vector": [1.0, rng.random()]}
-    return {"top_k": 100, "filters": _filters(rng, 2), **vector, **options}
+    searches = [make_search(rng, _filters(rng, 2), tuple(cursors)) for _ in range(3)]
+    if kind == 2:
+        return post("/search", {"queries": [{**one, "top_k": 100} for one in searches]})
+    return post("/search", searches[0])
 
 
 def _filters(rng: random.Random, depth: int) -> dict[str, Any]:
