@@ -58,6 +58,8 @@ class Ended:
 def start(folder: Path, name: str, *arguments: object, env: Mapping[str, str] | None = None) -> Process:
     """Start `chunkproof` with these arguments, in this folder."""
     started = time.monotonic()
+    for kind in ("out", "err"):  # it may be killed before it opens them
+        (folder / f"{name}.{kind}").write_bytes(b"")
     sys.stdout.flush()
     sys.stderr.flush()
     pid = os.fork()
