@@ -7,7 +7,6 @@ same search in this process, or CloudWatch would reject the metrics that the con
 import argparse
 import json
 import os
-import re
 import subprocess
 import sys
 import tempfile
@@ -18,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from chunkproof.clients.local_model import local_model
 from chunkproof.deadline import Deadline
 from chunkproof.models import SearchQuery
@@ -27,7 +28,7 @@ from chunkproof.settings import Settings
 from chunkproof_cli.output import print_table, print_title, safe_text, shorten
 
 from support import emf
-from support.cloud import EdgeHost, Host, handbook_host, published_host
+from support.cloud import BUCKET, EdgeHost, Host, handbook_host, published_host
 
 ROOT = Path(__file__).resolve().parents[2]
 # A container reaches this machine by this name.
@@ -58,12 +59,9 @@ def promised_status(name: str) -> int:
 
 def sam_options(environment: Path) -> list[str]:
     """What `sam local` needs to reach the services here; LAMBDA_IMAGE names another image than AWS's."""
-    options = [
-        "--env-vars",
-        str(environment),
-        "--add-host",
-        f"{HOST_NAME}:{os.environ.get('HOST_ADDRESS', 'host-gateway')}",
-    ]
+    options = ["--env-vars", str(environment)]
+    for name in (HOST_NAME, f"{BUCKET}.{HOST_NAME}"):  # an address of S3 begins with the name of the bucket
+        options += ["--add-host", f"{name}:{os.environ.get('HOST_ADDRESS', 'host-gateway')}"]
     if image := os.environ.get("LAMBDA_IMAGE"):
         options += ["--invoke-image", image, "--skip-pull-image"]
     return options
@@ -153,13 +151,16 @@ def differences(left: dict[str, Any], right: dict[str, Any]) -> list[str]:
 
 @contextmanager
 def _with_s3(template: Path, host: EdgeHost) -> Iterator[Path]:
-    """A copy of the built template whose functions find S3 on this machine: AWS's own address cannot be declared."""
-    named = "POWERTOOLS_SERVICE_NAME: chunkproof"
-    text = re.sub(
-        rf"( +){named}", rf"\g<0>\n\1AWS_ENDPOINT_URL_S3: {host.s3_address(HOST_NAME)}", template.read_text("utf-8")
-    )
+    """A copy of the built template for functions without a server, as `sam local` can run it.
+
+    It leaves out every layer behind a condition, and AWS's own address of S3 cannot be declared in the template.
+    """
+    document = yaml.safe_load(template.read_text("utf-8"))
+    function = document["Globals"]["Function"]
+    function["Layers"] = [{"Ref": "SharedLayer"}, {"Ref": "EdgeLayer"}]
+    function["Environment"]["Variables"]["AWS_ENDPOINT_URL_S3"] = host.s3_address(HOST_NAME)
     copy = template.with_name("template-edge.yaml")
-    copy.write_text(text, "utf-8")
+    copy.write_text(yaml.safe_dump(document), "utf-8")
     try:
         yield copy
     finally:
