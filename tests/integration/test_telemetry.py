@@ -601,6 +601,22 @@ def test_nothing_that_a_caller_writes_begins_a_line(deployed: Deploy, written: C
     assert "\r" not in written.text
 
 
+@pytest.mark.parametrize("place", ["routeKey", "requestId", "name"])
+def test_a_lone_surrogate_in_an_event_does_not_lose_its_line(
+    deployed: Deploy, written: CapturedOutput, place: str
+) -> None:
+    event = deepcopy(HEALTH)
+    if place == "requestId":
+        event["requestContext"]["requestId"] = ["\ud800", {"a": "\ud800"}]
+    elif place == "name":
+        event |= {"rawPath": "/collections/x", "pathParameters": {"name": "\ud800"}}
+    else:
+        event["routeKey"] = "GET /\ud800"
+    with deployed():
+        handlers.load_function("search").lambda_handler(event, LambdaContext())
+    assert len(written.requests) == 1
+
+
 # time since the gateway
 
 

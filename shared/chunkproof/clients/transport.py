@@ -30,6 +30,7 @@ MAX_RESPONSE_BYTES = 64 * 1024 * 1024
 # Objects and lists: a thousand points have fewer, and Python takes microseconds for each.
 MAX_CONTAINERS = 300_000
 MAX_NAMES = 600_000
+MAX_STRINGS = 2_000_000
 KEY_REFUSED_STATUSES = frozenset({401, 403})
 
 Header = tuple[bytes, bytes]
@@ -237,6 +238,8 @@ def _check_number_of_values(body: bytes) -> None:
     """Refuse what would take seconds to parse: each object, list and name costs a microsecond or two."""
     if _count_containers(body) <= MAX_CONTAINERS and body.count(b":") <= MAX_NAMES:  # those in strings included
         return
+    if body.count(b'"') - body.count(b'\\"') > 2 * MAX_STRINGS:  # then removing them would take seconds, too
+        raise UpstreamResponseTooLargeError(f"more than {MAX_STRINGS:,} names and texts")
     without_strings = _STRING.sub(b"", body)
     if _count_containers(without_strings) > MAX_CONTAINERS:
         raise UpstreamResponseTooLargeError(f"more than {MAX_CONTAINERS:,} objects and lists")

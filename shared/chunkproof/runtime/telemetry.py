@@ -1,5 +1,6 @@
 """One log line and one set of metrics for each request; docs/reference/logs.md lists their fields."""
 
+import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
@@ -41,7 +42,15 @@ CIRCUIT_METRICS = {
 EMBEDDER_CIRCUIT_METRIC = "CohereCircuitOpen"
 
 log_safety.install()
-logger = Logger(service=SERVICE)
+
+
+def _serialize(line: dict[str, Any]) -> str:
+    """Write a log line; a lone surrogate, which has no UTF-8, as its escape."""
+    text = json.dumps(line, default=str, separators=(",", ":"), ensure_ascii=False)
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+logger = Logger(service=SERVICE, json_serializer=_serialize)
 
 
 class Telemetry:
@@ -101,15 +110,10 @@ def _log(trace: RequestTrace, event: Mapping[str, Any], settings: Settings) -> N
     write = logger.error if _status(trace) >= 500 else logger.info
     write(
         "request",
-        correlation_id=_loggable((event.get("requestContext") or {}).get("requestId")),
-        route=_loggable(event.get("routeKey")),
+        correlation_id=(event.get("requestContext") or {}).get("requestId"),
+        route=event.get("routeKey"),
         **trace.log_fields(),
     )
-
-
-def _loggable(value: Any) -> Any:
-    """Return what a log line can carry: a lone surrogate has no UTF-8."""
-    return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
 
 
 def _warnings(trace: RequestTrace, settings: Settings) -> Iterator[str]:
