@@ -1,0 +1,183 @@
+"""The same chunks in the SDK's local mode, in Qdrant Edge and on a Qdrant server, side by side in one run.
+
+    make bench PARTS=stores CHUNKS=10000
+
+Vectors have 384 values and lie in clusters, as embeddings do; a query is near one of them. Local mode is left out
+above 10,000 chunks, where loading it takes many minutes. Ratios are local mode or server divided by Edge.
+"""
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from time import perf_counter
+
+import numpy as np
+
+from chunkproof.clients.ports import TEXT_VECTOR, DenseLeg, Point, StoreQuery, TextLeg, VectorConfig
+from chunkproof.clients.qdrant.edge import EdgeStore
+from chunkproof.clients.qdrant.store import QdrantStore
+from chunkproof.clients.transport import DeadlineTransport
+from chunkproof.deadline import Deadline
+from chunkproof.models.filters import AnyOf
+from chunkproof_cli.local.qdrant_server import run_qdrant
+from chunkproof_cli.output import print_table
+
+from bench import corpus
+
+COLLECTION = "bench"
+SIZE = 384
+BATCH = 1_000
+LANGUAGES = ("en", "de", "fr", "ja")
+MOST_LOCAL = 10_000
+ROUNDS = 50
+TOP_K = 10
+CONFIG = VectorConfig("", SIZE, "Cosine")
+FOREVER = 1e9
+FIGURES = ("load s", "open ms", "dense ms", "filtered ms", "hybrid ms", "memory MB", "recall@10")
+
+
+def clustered_vectors(count: int, seed: int) -> np.ndarray:
+    """Unit vectors around one direction for each hundred of them."""
+    centers = corpus.unit_vectors(max(1, count // 100), seed=7, size=SIZE)
+    random = np.random.default_rng(seed)
+    near = centers[random.integers(len(centers), size=count)] + 0.04 * random.standard_normal((count, SIZE))
+    return near / np.linalg.norm(near, axis=1, keepdims=True)
+
+
+@contextmanager
+def opened(kind: str, place: str) -> Iterator[QdrantStore]:
+    """The store of a kind at a folder or an address."""
+    if kind == "server":
+        store = QdrantStore.open_server(place, DeadlineTransport())
+    else:
+        store = QdrantStore.open_local(Path(place)) if kind == "local mode" else EdgeStore(Path(place))
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def load(kind: str, place: str, chunks: int) -> float:
+    """Seconds to write all chunks and to build the indexes."""
+    vectors, begun = clustered_vectors(chunks, seed=3), perf_counter()
+    text_vector = TEXT_VECTOR if kind == "server" else None
+    with opened(kind, place) as store, warnings.catch_warnings(action="ignore", category=UserWarning):
+        store.create(COLLECTION, SIZE, Deadline(FOREVER), text_search=kind == "server")
+        for first in range(0, chunks, BATCH):
+            points = [
+                Point(
+                    number,
+                    {"chunk_id": str(number), "text": corpus.text_of(number, 1_000), "lang": LANGUAGES[number % 4]},
+                    vector=tuple(map(float, vectors[number])),
+                )
+                for number in range(first, min(first + BATCH, chunks))
+            ]
+            store.upsert(COLLECTION, points, "", Deadline(FOREVER), text_vector=text_vector)
+        if isinstance(store, EdgeStore):
+            store.optimize(COLLECTION)
+    return perf_counter() - begun
+
+
+def measure(kind: str, place: str, chunks: int) -> dict[str, float]:
+    """Times of a new process; the recall compares the index with exact search."""
+    queries = [tuple(map(float, vector)) for vector in clustered_vectors(chunks, seed=5)[:ROUNDS]]
+    begun = perf_counter()
+    with opened(kind, place) as store:
+        store.describe(COLLECTION, Deadline(FOREVER))
+        figures = {"open ms": (perf_counter() - begun) * 1000}
+
+        def search(query: StoreQuery) -> list[Point]:
+            return store.search([query], Deadline(FOREVER))[0]
+
+        def timed(make: Callable[[int], StoreQuery]) -> float:
+            search(make(0))
+            times = []
+            for number in range(ROUNDS):
+                watch = perf_counter()
+                search(make(number))
+                times.append((perf_counter() - watch) * 1000)
+            return median(times)
+
+        def dense(number: int, *, exact: bool = False) -> StoreQuery:
+            return StoreQuery(COLLECTION, TOP_K, dense=DenseLeg(CONFIG, queries[number], exact=exact))
+
+        def filtered(number: int) -> StoreQuery:
+            return StoreQuery(
+                COLLECTION, TOP_K, dense=DenseLeg(CONFIG, queries[number]), where=(AnyOf("lang", ("de",)),)
+            )
+
+        leg = {"sparse_vector": TEXT_VECTOR} if kind == "server" else {"field": "text"}
+
+        def hybrid(number: int) -> StoreQuery:
+            text = TextLeg(f"sensor calibration {number}", **leg)
+            return StoreQuery(COLLECTION, TOP_K, dense=DenseLeg(CONFIG, queries[number]), text=text, candidates=50)
+
+        figures |= {"dense ms": timed(dense), "filtered ms": timed(filtered), "hybrid ms": timed(hybrid)}
+        hits = [
+            len({p.id for p in search(dense(n))} & {p.id for p in search(dense(n, exact=True))}) for n in range(ROUNDS)
+        ]
+    figures["memory MB"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    figures["recall@10"] = sum(hits) / (ROUNDS * TOP_K)
+    return figures
+
+
+def run_apart(step: str, kind: str, place: str, chunks: int) -> dict[str, float]:
+    """Run a step in a process of its own."""
+    command = [sys.executable, "-m", "bench.stores", "--chunks", str(chunks), "--step", step, kind, place]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    return dict(json.loads(done.stdout))
+
+
+def compare(chunks: int, url: str, server_memory: Callable[[], float]) -> dict[str, dict[str, float]]:
+    """The figures of each kind of store."""
+    found = {}
+    for kind in ("local mode", "edge", "server"):
+        if kind == "local mode" and chunks > MOST_LOCAL:
+            continue
+        with TemporaryDirectory() as folder:
+            place = url if kind == "server" else str(Path(folder) / "data")
+            loaded = run_apart("load", kind, place, chunks)
+            found[kind] = {**loaded, **run_apart("measure", kind, place, chunks)}
+    found["server"]["memory MB"] = server_memory()
+    return found
+
+
+def _resident_mb(pid: int) -> float:
+    line = next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmRSS"))
+    return int(line.split()[1]) / 1024
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--chunks", type=int, nargs="+", default=[1_000, 10_000])
+    arguments.add_argument("--step", nargs=3, help=argparse.SUPPRESS)
+    given = arguments.parse_args()
+    if given.step:
+        step, kind, place = given.step
+        (chunks,) = given.chunks
+        print(json.dumps({"load s": load(kind, place, chunks)} if step == "load" else measure(kind, place, chunks)))
+        return
+    for chunks in given.chunks:
+        with run_qdrant() as server:
+            assert server.process is not None
+            pid = server.process.pid
+            found = compare(chunks, server.url, lambda pid=pid: _resident_mb(pid))
+        print(f"{chunks:,} chunks of 1 kB, {SIZE} values, {ROUNDS} searches each, medians")
+        rows = [(kind, *(f"{figures[name]:,.2f}" for name in FIGURES)) for kind, figures in found.items()]
+        for kind, figures in found.items():
+            if kind != "edge":
+                ratios = (figures[name] / found["edge"][name] for name in FIGURES)
+                rows.append((f"{kind} ÷ edge", *(f"{ratio:,.2f}" for ratio in ratios)))
+        print_table(("store", *FIGURES), rows)
+
+
+if __name__ == "__main__":
+    main()
