@@ -9,6 +9,8 @@ INSTALL := pip --quiet --disable-pip-version-check install --no-compile
 # One worker per core; the tests of a file stay in one worker.
 PYTEST_ARGS ?= -n auto --dist loadfile
 TESTS ?= tests
+# On the layer, what takes long and depends on nothing in it is left out.
+BUILT_TESTS ?= tests/integration $(foreach name,faults floods fuzz audit_large store_legs,--ignore=tests/integration/test_$(name).py)
 
 # Deployment: PARAMS replaces all parameters of samconfig.toml. The layer is built for ARCH, with Lambda's Python.
 ARCH ?= arm64
@@ -137,11 +139,11 @@ test-sam: $(VENV)/.dev $(SAM) ## Test the commands of the README with `sam local
 	CHUNKPROOF_SAM=$(abspath $(SAM)) $(BIN)/python -m pytest tests/e2e/test_sam_local.py
 
 .PHONY: test-built
-test-built: python313 ## Run unit and integration tests on the built layer and Lambda's Python
+test-built: python313 ## Run integration tests on the built layer and Lambda's Python (BUILT_TESTS=tests/unit for others)
 	@$(MAKE) --no-print-directory build ARCH=$(HOST_ARCH) BUILD=.aws-sam/local >&2
 	@$(MAKE) --no-print-directory .venv-3.13/.dev PYTHON=$(PYTHON313) VENV=.venv-3.13
 	CHUNKPROOF_LAYER=$(CURDIR)/.aws-sam/local/SharedLayer/python PYTHONPATH=$(CURDIR)/.aws-sam/local/SharedLayer/python \
-	  .venv-3.13/bin/python -m pytest $(PYTEST_ARGS) tests/unit tests/integration
+	  .venv-3.13/bin/python -m pytest $(PYTEST_ARGS) $(BUILT_TESTS)
 
 .PHONY: rehearse
 rehearse: python313 $(VENV)/.dev $(SAM) ## Deploy, use and delete a stack as documented, against a simulated AWS account
