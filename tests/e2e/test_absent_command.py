@@ -25,7 +25,7 @@ FORMATS = (".json", ".txt", ".md", ".html")
 
 
 def add(tmp_path: Path, collection: str, *points: Point, size: int = 384) -> None:
-    store = QdrantStore.open_local(tmp_path / "data-home" / "chunkproof")
+    store = QdrantStore.open_embedded(tmp_path / "data-home" / "chunkproof")
     if collection not in store.collections(Deadline(10_000)):
         store.create(collection, size, Deadline(10_000))
     store.upsert(collection, points, "", Deadline(10_000))
@@ -137,7 +137,7 @@ def test_chunks_of_the_handbook_are_found_until_they_are_deleted(
     before = handbook("absent", some, "--json")
     assert (before.code, before.json["found"]) == (1, 3)
     assert {how for how, _, _ in ways(before)} >= {"id", "exact text"}
-    store = QdrantStore.open_local(tmp_path / "data-home" / "chunkproof")
+    store = QdrantStore.open_embedded(tmp_path / "data-home" / "chunkproof")
     points = store.scroll("handbook", Deadline(10_000), limit=1_000).points
     gone = {json.loads(line)["chunk_id"] for line in lines[:3]}
     sdk(store).delete("handbook", [p.id for p in points if p.payload["chunk_id"] in gone])

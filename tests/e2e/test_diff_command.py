@@ -26,7 +26,7 @@ Change = Callable[[list[Point]], Sequence[Point]]
 
 def copy_handbook(tmp_path: Path, name: str, change: Change = lambda points: points) -> list[Point]:
     """Write the handbook as another collection; return its points."""
-    store = QdrantStore.open_local(tmp_path / "data-home" / "chunkproof")
+    store = QdrantStore.open_embedded(tmp_path / "data-home" / "chunkproof")
     points = change(list(store.scroll("handbook", Deadline(10_000), limit=1_000, with_vector="").points))
     store.create(name, len(points[0].vector or ()), Deadline(10_000))
     store.upsert(name, points, "", Deadline(10_000))
@@ -147,7 +147,7 @@ def test_queries_embedded_by_a_model_that_does_not_fit_are_an_input_error(
 def test_collections_of_two_servers_are_compared(
     handbook: Command, served_qdrant: QdrantServer, collection: str, tmp_path: Path
 ) -> None:
-    local = QdrantStore.open_local(tmp_path / "data-home" / "chunkproof")
+    local = QdrantStore.open_embedded(tmp_path / "data-home" / "chunkproof")
     points = local.scroll("handbook", Deadline(10_000), limit=1_000, with_vector="").points
     local.close()
     remote = QdrantStore.open_server(served_qdrant.url, DeadlineTransport())

@@ -166,7 +166,7 @@ def test_a_collection_that_the_embedder_cannot_search_is_not_ready(chunkproof: C
     assert failed["message"].startswith("all-MiniLM-L6-v2 makes 384 values, the collection stores 3")
     searched = chunkproof("search", "anything", "--data", tmp_path / "d", "--collection", "c")
     assert searched.code == 2
-    assert "all-MiniLM-L6-v2 makes 384 values, collection c stores 3: set CHUNKPROOF_MODEL" in searched.err
+    assert "all-MiniLM-L6-v2 makes 384 values, collection c stores 3: set CHUNKPROOF_EMBEDDER" in searched.err
 
 
 def test_a_vector_of_zeros_fails(chunkproof: Command, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from chunkproof.clients.cohere import CohereEmbedder
+from chunkproof.clients.cohere_rerank import CohereReranker
 from chunkproof.clients.ports import Point
 from chunkproof.clients.qdrant.store import QdrantStore
 from chunkproof.clients.resilience import CircuitBreaker
@@ -25,6 +26,7 @@ from support.api import get, invoke, post
 from support.chunks import fill
 from support.cohere_server import KEY, cohere_server
 from support.log_lines import CapturedOutput, Line, capture_stdout
+from support.recording_server import CannedResponse
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "reference" / "logs.md").read_text("utf-8")
@@ -48,11 +50,15 @@ def written(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
     with cohere_server(lambda _: [1.0, 0.0]) as api, capture_stdout(capsys) as written:
         transport = DeadlineTransport(lambda: {"authorization": f"Bearer {KEY}"})
         embedder = CohereEmbedder(transport, model="m", base_url=api.url)
-        circuits = {name: CircuitBreaker(name) for name in ("qdrant", "cohere")}
+        circuits = {name: CircuitBreaker(name) for name in ("qdrant", "cohere", "rerank")}
+        reranker = CohereReranker(transport, base_url=api.url)
         settings = Settings.from_env({"CHUNKPROOF_COLLECTION": "docs", "CHUNKPROOF_LOG_QUERIES": "true"})
-        with container.override(Services(settings, store, embedder, circuits)):
+        api.rerank_responses += [CannedResponse(503, b"{}", {"content-type": "application/json"})] * 2
+        with container.override(Services(settings, store, embedder, circuits, reranker=reranker)):
             for event in (
                 post("/search", {"query_text": "Where is one?"}),
+                post("/search", {"query_text": "Where is one?", "rerank": True, "highlight": True}),
+                post("/search", {"query_text": "Where is one?", "rerank": True}),
                 post("/search", {"query_text": "Where is one?", "mode": "hybrid"}),
                 post("/search", {"query_text": "Where is one?", "mode": "text"}),
                 post("/search", {"queries": ["Where is one?", ""]}),
@@ -62,6 +68,7 @@ def written(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
                 event["requestContext"]["timeEpoch"] = int(time.time() * 1000)
                 invoke(event)
         embedder.close()
+        reranker.close()
         yield written
     store.close()
 

@@ -3,15 +3,19 @@
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
+from chunkproof.clients.ports import Point
 from chunkproof.clients.qdrant.store import QdrantStore
+from chunkproof.deadline import Deadline
+from chunkproof.models.filters import AnyOf
 
 from support.commands import Command
+from support.sdk import sdk
 
 MOJIBAKE = "How is text recognised that was decoded with the wrong encoding?"
 SUITE = {
@@ -36,13 +40,19 @@ def data(loaded_handbook: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(loaded_handbook, tmp_path / "data"))
 
 
-def change(data: Path, plant: Callable[[Any], None]) -> None:
-    """Change the store with Qdrant's own client."""
-    store = QdrantStore.open_local(data)
+def change(data: Path, plant: Callable[[QdrantStore], object]) -> None:
+    """Change the embedded store."""
+    store = QdrantStore.open_embedded(data)
     try:
         plant(store)
     finally:
         store.close()
+
+
+def find(store: QdrantStore, chunk_id: str) -> Point:
+    """Return the point of a chunk, with its vector."""
+    where = (AnyOf("chunk_id", (chunk_id,)),)
+    return store.scroll("handbook", Deadline(10_000), limit=1, where=where, with_vector="").points[0]
 
 
 def test_a_chunk_that_is_found_exits_0_and_a_lost_one_1_with_the_cause_and_a_command(
@@ -101,16 +111,13 @@ def test_newly_lost_questions_are_blamed_in_every_format(chunkproof: Command, da
     assert chunkproof("snapshot", "--texts", "--vectors", "-o", before, *at).code == 0
     assert chunkproof("suite", "run", suite, "-o", tmp_path / "old.json", *at).code == 0
 
-    def spoil(store: Any) -> None:
-        mojibake, quotes = (
-            store.client.scroll("handbook", scroll_filter=_chunk(name), with_vectors=True)[0][0]
-            for name in ("vectordb-text-hygiene-07", "vectordb-text-hygiene-04")
+    def spoil(store: QdrantStore) -> None:
+        mojibake, quotes, other = (
+            find(store, name) for name in ("vectordb-text-hygiene-07", "vectordb-text-hygiene-04", "languages-00")
         )
-        other = store.client.scroll("handbook", scroll_filter=_chunk("languages-00"), with_vectors=True)[0][0]
-        mojibake.vector = other.vector
-        store.client.upsert("handbook", [_struct(mojibake)])
-        quotes.payload["document_id"] = "elsewhere"
-        store.client.upsert("handbook", [_struct(quotes)])
+        moved = {**quotes.payload, "document_id": "elsewhere"}
+        changed = [replace(mojibake, vector=other.vector), replace(quotes, payload=moved)]
+        store.upsert("handbook", changed, "", Deadline(10_000))
 
     change(data, spoil)
     files = [tmp_path / f"new.{extension}" for extension in ("json", "html", "md", "txt")]
@@ -132,7 +139,7 @@ def test_newly_lost_questions_are_blamed_in_every_format(chunkproof: Command, da
 def test_the_fix_that_is_written_down_brings_the_chunk_back(chunkproof: Command, data: Path, tmp_path: Path) -> None:
     before = tmp_path / "before.snapshot"
     assert chunkproof("snapshot", "--texts", "-o", before, "--data", data).code == 0
-    change(data, lambda store: store.client.delete("handbook", _chunk("vectordb-text-hygiene-07")))
+    change(data, lambda store: sdk(store).delete("handbook", [find(store, "vectordb-text-hygiene-07").id]))
     fix = tmp_path / "fix.jsonl"
     arguments = ("why", MOJIBAKE, "--expect", "vectordb-text-hygiene-07", "--snapshot", before, "--data", data)
     lost = chunkproof(*arguments, "--fix", fix)
@@ -140,15 +147,3 @@ def test_the_fix_that_is_written_down_brings_the_chunk_back(chunkproof: Command,
     assert "Then: chunkproof load --collection handbook" in lost.out
     assert chunkproof("load", fix, "--collection", "handbook", "--data", data).code == 0
     assert chunkproof(*arguments).code == 0
-
-
-def _chunk(name: str) -> Any:
-    from qdrant_client import models
-
-    return models.Filter(must=[models.FieldCondition(key="chunk_id", match=models.MatchValue(value=name))])
-
-
-def _struct(record: Any) -> Any:
-    from qdrant_client import models
-
-    return models.PointStruct(id=record.id, vector=record.vector, payload=record.payload)

@@ -200,7 +200,11 @@ def test_no_body_is_no_request(body: str | None) -> None:
     assert refused(send(body)) == ["The request body is required"]
 
 
-@pytest.mark.parametrize("body", ["[]", '["query_text"]', '"text"', "5", "true", "1.5"])
+def test_an_empty_list_is_no_request() -> None:
+    assert refused(send("[]")) == ["queries must have 1 to 32 items, not 0"]
+
+
+@pytest.mark.parametrize("body", ['"text"', "5", "true", "1.5"])
 def test_a_body_that_is_no_object_is_refused(body: str) -> None:
     assert refused(send(body)) == ["The request body must be a JSON object"]
 

@@ -8,7 +8,7 @@ from typing import Literal, Self
 from chunkproof.models import Model
 
 # In the order of a request; the last two are totals: in the function, and since API Gateway received the request.
-STAGES = ("validate", "embed", "search", "format", "total", "gateway")
+STAGES = ("validate", "embed", "search", "rerank", "format", "total", "gateway")
 NO_CODE = "(no code)"
 MOST_BUCKETS = 12
 MINUTE, HOUR, DAY = 60, 3_600, 86_400

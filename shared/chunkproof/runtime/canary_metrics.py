@@ -15,8 +15,10 @@ def emit(canaries: Sequence[Canary], environment: str, function: str) -> None:
     A new record counts as unchanged, so that the alarm is over. Nothing is emitted where nothing was recorded.
     """
     for canary in canaries:
-        log = logger.warning if canary.state == "changed" else logger.info
-        log("canary", extra=canary.model_dump(mode="json"))
+        if canary.state == "changed":
+            logger.warning("canary", extra=canary.model_dump(mode="json"))
+        else:
+            logger.info("canary", extra=canary.model_dump(mode="json"))
     known = [canary for canary in canaries if canary.state != "not recorded"]
     if known:
         figures = [
