@@ -130,9 +130,9 @@ build: python313 $(VENV)/.dev $(SAM) ## Build functions and layer for Lambda (AR
 	@du -sm $(BUILD)/*/ | awk '{printf "  %4d MB  %s\n", $$1, $$2}'
 
 .PHONY: invoke
-invoke: $(VENV)/.dev ## Run every sample event in a Lambda container, against a real Qdrant server and the local model (STORE=edge: no server)
+invoke: $(VENV)/.dev ## Run every sample event in a Lambda container, against a real Qdrant server and the local model (STORE=edge: no server; EVENTS='search*')
 	@$(MAKE) --no-print-directory build ARCH=$(HOST_ARCH) BUILD=.aws-sam/local >&2
-	@$(RUN) checks.invoke --sam $(SAM) --template .aws-sam/local/template.yaml --store $(or $(STORE),server)
+	@$(RUN) checks.invoke --sam $(SAM) --template .aws-sam/local/template.yaml --store $(or $(STORE),server) --events '$(or $(EVENTS),*)'
 
 .PHONY: test-sam
 test-sam: $(VENV)/.dev $(SAM) ## Test the commands of the README with `sam local`, and the build of `make invoke` behind its gateway

@@ -67,9 +67,9 @@ def sam_options(environment: Path) -> list[str]:
     return options
 
 
-def invoke_all(sam: str, template: Path, host: Host) -> list[Invocation]:
-    """Every event of events/, in a container each, as many at a time as there are cores."""
-    events = sorted((ROOT / "events").glob("*.json"))
+def invoke_all(sam: str, template: Path, host: Host, names: str) -> list[Invocation]:
+    """Every event of events/ with such a name, in a container each, as many at a time as there are cores."""
+    events = sorted((ROOT / "events").glob(f"{names}.json"))
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file, ThreadPoolExecutor(os.cpu_count()) as pool:
         json.dump({"Parameters": host.variables(HOST_NAME)}, file)
         file.flush()
@@ -150,15 +150,15 @@ def differences(left: dict[str, Any], right: dict[str, Any]) -> list[str]:
 
 
 @contextmanager
-def _with_s3(template: Path, host: EdgeHost) -> Iterator[Path]:
+def _without_server(template: Path) -> Iterator[Path]:
     """A copy of the built template for functions without a server, as `sam local` can run it.
 
-    It leaves out every layer behind a condition, and AWS's own address of S3 cannot be declared in the template.
+    It leaves out every layer behind a condition, and sets only variables that the template declares.
     """
     document = yaml.safe_load(template.read_text("utf-8"))
     function = document["Globals"]["Function"]
     function["Layers"] = [{"Ref": "SharedLayer"}, {"Ref": "EdgeLayer"}]
-    function["Environment"]["Variables"]["AWS_ENDPOINT_URL_S3"] = host.s3_address(HOST_NAME)
+    function["Environment"]["Variables"]["AWS_ENDPOINT_URL_S3"] = ""
     copy = template.with_name("template-edge.yaml")
     copy.write_text(yaml.safe_dump(document), "utf-8")
     try:
@@ -201,13 +201,14 @@ def main() -> None:
     arguments.add_argument("--sam", default="sam")
     arguments.add_argument("--template", type=Path, required=True)
     arguments.add_argument("--store", choices=("server", "edge"), default="server")
+    arguments.add_argument("--events", default="*", help="names of the events, such as search*")
     given = arguments.parse_args()
     if given.store == "edge":
-        with published_host("0.0.0.0") as host, _with_s3(given.template, host) as template:
-            invocations = invoke_all(given.sam, template, host)
+        with published_host("0.0.0.0") as host, _without_server(given.template) as template:
+            invocations = invoke_all(given.sam, template, host, given.events)
     else:
         with handbook_host("0.0.0.0") as host:
-            invocations = invoke_all(given.sam, given.template, host)
+            invocations = invoke_all(given.sam, given.template, host, given.events)
     print_report(invocations)
     failed = sum(bool(invocation.problems) for invocation in invocations)
     print(f"{len(invocations) - failed} of {len(invocations)} events answered as promised")

@@ -38,11 +38,8 @@ class EdgeHost(Host):
         """The settings of a function that reaches this machine by that name."""
         found = super().variables(seen_from)
         del found["QDRANT_URL"]
-        return {**found, "CHUNKPROOF_PUBLISHED_BUCKET": BUCKET}
-
-    def s3_address(self, seen_from: str) -> str:
-        """Where a container finds S3."""
-        return f"http://{seen_from}:{urlsplit(self.s3_url).port}"
+        address = f"http://{seen_from}:{urlsplit(self.s3_url).port}"
+        return {**found, "CHUNKPROOF_PUBLISHED_BUCKET": BUCKET, "AWS_ENDPOINT_URL_S3": address}
 
 
 @contextmanager
