@@ -58,7 +58,7 @@ def query_model(embedder: Embedder) -> str:
 
 
 def embedder_identity(embedder: Embedder) -> Hashable:
-    """Return what tells its vectors from those of another: its `identity` (service, models, size, prefixes), if any."""
+    """Return what makes its vectors its own: its `identity` (service, models, size, prefixes), if it has one."""
     named = (type(embedder).__qualname__, embedder.model, query_model(embedder), embedder.dimension)
     return getattr(embedder, "identity", None) or named
 

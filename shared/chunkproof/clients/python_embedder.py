@@ -23,7 +23,7 @@ Embed = Callable[[list[str], InputType], Any]
 def open_python_embedder(config: EmbedderConfig, *, from_here: bool) -> Embedder:
     """Import the function or object that the config names; an object that is an `Embedder` is used as it is.
 
-    `from_here` allows modules of the current folder, and puts messages of exceptions into errors: whoever runs the
+    `from_here` allows modules of the current folder, and puts messages of exceptions into errors: the user who runs the
     command wrote the code. A deployed function does neither.
     """
     option = config.place or "CHUNKPROOF_EMBEDDER"
