@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from errno import EEXIST
 from pathlib import Path
 from secrets import token_hex
+from threading import Lock
 from typing import IO
 
 LOCK_FILE = ".chunkproof.lock"
@@ -116,11 +117,35 @@ def make_private_folder(folder: Path) -> None:
     folder.mkdir(mode=0o700, exist_ok=True)
 
 
+class _Umask:
+    """The process's mask for new files; several threads may need it to be private at the same time."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._users = 0
+        self._before = 0
+
+    def enter(self) -> None:
+        with self._lock:
+            if self._users == 0:
+                self._before = os.umask(0o077)
+            self._users += 1
+
+    def leave(self) -> None:
+        with self._lock:
+            self._users -= 1
+            if self._users == 0:
+                os.umask(self._before)
+
+
+_umask = _Umask()
+
+
 @contextmanager
 def private_files() -> Iterator[None]:
     """Let only this user read the files and folders that the process makes meanwhile."""
-    before = os.umask(0o077)
+    _umask.enter()
     try:
         yield
     finally:
-        os.umask(before)
+        _umask.leave()

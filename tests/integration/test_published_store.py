@@ -138,9 +138,10 @@ def test_a_request_does_not_wait_longer_than_its_deadline(
 
 def test_every_event_is_answered_without_a_server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    with published_host() as host:
+    # What is set within the block is undone within it: the host restores the variables that it found.
+    with published_host() as host, monkeypatch.context() as meanwhile:
         for name, value in host.variables().items():
-            monkeypatch.setenv(name, value)
+            meanwhile.setenv(name, value)
         with new_process():
             for path in sorted(EVENTS.glob("*.json")):
                 assert (path.name, invoke(committed_event(path.name)).status) == (

@@ -1,3 +1,4 @@
+import os
 import signal
 import stat
 import subprocess
@@ -6,7 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from chunkproof.files import LOCK_FILE, LockedError, lock_folder, replace_file, write_file, write_new_file
+from chunkproof.files import (
+    LOCK_FILE,
+    LockedError,
+    lock_folder,
+    private_files,
+    replace_file,
+    write_file,
+    write_new_file,
+)
 
 from support.commands import FULL, needs_full
 
@@ -125,3 +134,17 @@ def test_a_lock_that_is_a_link_is_refused(tmp_path: Path) -> None:
         pass
     assert not (tmp_path / "elsewhere").exists()
     assert [path.name for path in tmp_path.iterdir()] == [LOCK_FILE]
+
+
+def test_threads_that_need_private_files_at_the_same_time_leave_the_mask_as_it_was() -> None:
+    mask = os.umask(0o022)
+    try:
+        first, second = private_files(), private_files()
+        first.__enter__()
+        second.__enter__()
+        first.__exit__(None, None, None)
+        assert os.umask(0o077) == 0o077  # the second still needs it
+        second.__exit__(None, None, None)
+        assert os.umask(0o022) == 0o022
+    finally:
+        os.umask(mask)
