@@ -7,6 +7,7 @@ import re
 import time
 from asyncio import CancelledError
 from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.resources import files
@@ -17,6 +18,7 @@ from urllib.parse import parse_qsl, unquote
 from uuid import uuid4
 
 from anyio import CapacityLimiter, to_thread
+from h11 import LocalProtocolError
 
 from chunkproof_cli.local.handlers import build_openapi, find_handler
 
@@ -73,6 +75,11 @@ class Gateway:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
+        # The server itself answers what is not HTTP and closes the connection: then there is nothing to answer.
+        with suppress(LocalProtocolError):
+            await self._serve(scope, receive, send)
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and not is_own_host(_host_header(scope), self._host):
             await _send(_gateway_error(403, "Forbidden"), send)
             return
