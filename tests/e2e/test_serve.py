@@ -334,6 +334,7 @@ def test_only_requests_to_its_own_name_or_an_address_are_served(http, host, stat
     "request_",
     [
         b"POST /search HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\nabc\r\n",
+        b"POST /search HTTP/1.1\r\nHost: elsewhere\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\nabc\r\n",
         b"POST /search HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabc",
         b"POST /search HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{",
         b"POST /search HTTP/1.1\r\nHost: localhost\r\nContent-Length: x\r\n\r\n{",
