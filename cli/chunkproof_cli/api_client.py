@@ -19,12 +19,12 @@ from chunkproof.errors import (
     InvalidParameterError,
     RequestTooLargeError,
     UnavailableError,
-    error_classes,
 )
 from chunkproof.models import CollectionInfo, Model, RetrievalResponse, ValidationResult
 from chunkproof.models.health import Health
 from chunkproof.models.json import find_faults
 from chunkproof.urls import is_http_url
+from chunkproof_cli.exits import rebuild_error
 from chunkproof_cli.output import escape_controls
 
 Response = TypeVar("Response", bound=Model)
@@ -152,15 +152,6 @@ def _describe(error: httpx.TransportError) -> str:
     """Return the system's reason, such as an untrusted certificate, without OpenSSL's file and line."""
     reason = re.sub(r"^\[[^]]*\] | \(_ssl\.c:\d+\)$", "", str(error))
     return escape_controls(reason) or type(error).__name__
-
-
-def rebuild_error(code: str, messages: list[str]) -> ChunkproofError:
-    """Rebuild an error from its code, so that exit codes are the same with and without `--api`."""
-    kinds = [kind for kind in error_classes() if kind.code == code]
-    kind = min(kinds, key=lambda k: len(k.__mro__), default=ChunkproofError)
-    error = kind.__new__(kind)  # the constructors of some kinds compose the message themselves
-    ChunkproofError.__init__(error, *messages)
-    return error
 
 
 def _sign(method: str, url: str, content: bytes, headers: dict[str, str]) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from difflib import get_close_matches
+from typing import TYPE_CHECKING
 
 from chunkproof.clients.qdrant.transfer import Advance
 from chunkproof.errors import CollectionNotFoundError
@@ -16,9 +17,11 @@ from chunkproof.runtime.local import (
     open_connection,
 )
 from chunkproof.settings import Settings
-from chunkproof_cli.api_client import ApiClient
 from chunkproof_cli.options import Options, explicit_collection, name_flags
 from chunkproof_cli.output import print_note, progress_bar
+
+if TYPE_CHECKING:
+    from chunkproof_cli.api_client import ApiClient
 
 API_DEADLINE_MS = 30_000
 
@@ -43,8 +46,10 @@ def show_migration(label: str, steps: int) -> Iterator[Advance]:
         yield advance
 
 
-def open_api_client(url: str) -> ApiClient:
+def open_api_client(url: str) -> "ApiClient":
     """Create a client for the API at this URL, with the token and the deadline of the settings."""
+    from chunkproof_cli.api_client import ApiClient  # and with it httpx, which a search in this process does not need
+
     settings = Settings.from_env()
     token = settings.token.get_secret_value() if settings.token else None
     return ApiClient(url, token, (settings.deadline_ms or API_DEADLINE_MS) / 1000)

@@ -15,6 +15,7 @@ from chunkproof.errors import (
     RequestTooLargeError,
     ResponseTooLargeError,
     SettingsError,
+    error_classes,
 )
 
 TooLarge = RequestTooLargeError | ResponseTooLargeError
@@ -28,6 +29,15 @@ def exit_code(error: ChunkproofError) -> int:
     if isinstance(error, InvalidParameterError | NotFoundError | SettingsError | ForbiddenError | TooLarge):
         return WRONG_INPUT
     return COULD_NOT_JUDGE
+
+
+def rebuild_error(code: str, messages: list[str]) -> ChunkproofError:
+    """Rebuild an error from its code, so that exit codes are the same with and without `--api`."""
+    kinds = [kind for kind in error_classes() if kind.code == code]
+    kind = min(kinds, key=lambda k: len(k.__mro__), default=ChunkproofError)
+    error = kind.__new__(kind)  # the constructors of some kinds compose the message themselves
+    ChunkproofError.__init__(error, *messages)
+    return error
 
 
 def discard_stdout() -> None:

@@ -167,14 +167,17 @@ class CountingFilter(logging.Filter):
 
 
 @contextmanager
-def show_warnings_once(logger: str) -> Iterator[None]:
-    """Show each distinct warning of a logger once, for commands that search a collection many times."""
-    log, once = logging.getLogger(logger), _OnceFilter()
-    log.addFilter(once)
+def show_warnings_once() -> Iterator[None]:
+    """Show each distinct warning once, for commands that search a collection many times."""
+    # A filter of a logger does not see what the loggers below it log, and a handler sees all.
+    filters = [(handler, _OnceFilter()) for handler in logging.getLogger().handlers]
+    for handler, once in filters:
+        handler.addFilter(once)
     try:
         yield
     finally:
-        log.removeFilter(once)
+        for handler, once in filters:
+            handler.removeFilter(once)
 
 
 @contextmanager

@@ -201,7 +201,7 @@ class Chunkproof:
             read,
             source,
             assign_collection(read.cases, collection or read.collection or self._default_collection()),
-            jobs=SERVER_JOBS if served else 1,  # the embedded store runs one search at a time
+            jobs=SERVER_JOBS if served else 1,  # an embedded store has no time to wait for: more threads save little
             repeat=repeat,
             latency_target_ms=self.settings.latency_target_ms,
             judge_latency=served,

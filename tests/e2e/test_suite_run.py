@@ -154,7 +154,6 @@ def test_configurations_are_compared_and_one_is_chosen(handbook: Command, write:
         (["--collection", "handbok"], "Collection handbok not found"),
         (["--tag", "none"], "None of the 1 cases of try is selected"),
         (["--failing", "none.json"], "none.json: No such file"),
-        (["--jobs", "2"], "the embedded store runs one search at a time"),
         (["--qrels", "none.txt"], "none.txt: No such file"),
     ],
 )
@@ -164,6 +163,34 @@ def test_wrong_usage_ends_with_2_before_anything_is_run(
     run = handbook("suite", "run", write(GOOD), *arguments)
     assert run.code == 2
     assert message in " ".join(run.err.split())
+
+
+def test_several_searches_at_a_time_have_the_results_of_one_at_a_time(
+    handbook: Command, write: Any, tmp_path: Path
+) -> None:
+    suite = write(*({**case, "name": f"{case['name']} {n}"} for n in range(20) for case in (GOOD, BAD, NEGATIVE)))
+    found = []
+    for jobs in (1, 4):
+        run = handbook("suite", "run", suite, "--jobs", jobs, "-o", tmp_path / "r.json")
+        assert run.code == 1
+        cases = json.loads((tmp_path / "r.json").read_text("utf-8"))["result"]["test_results"]
+        found.append([(case["name"], case["status"], case["actual_results"]) for case in cases])
+    assert len(found[0]) == 60
+    assert found[0] == found[1]
+
+
+def test_a_warning_that_many_cases_cause_is_shown_once(write: Any, loaded_handbook: Path) -> None:
+    suite = write(*({**GOOD, "name": f"case {n}", "query_text": f"accented letters {n}"} for n in range(5)))
+    command = [sys.executable, "-m", "chunkproof_cli", "suite", "run", suite, "--data", loaded_handbook]
+    run = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert run.stderr.count("Some results score under 0.3") == 1
+
+
+def test_local_mode_runs_one_search_at_a_time(handbook: Command, write: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(suite_run, "has_edge", lambda: False)
+    run = handbook("suite", "run", write(GOOD), "--jobs", 2)
+    assert run.code == 2
+    assert "without Qdrant Edge, the embedded store runs one search at a time" in " ".join(run.err.split())
 
 
 def test_a_broken_suite_ends_with_2_and_names_every_line(handbook: Command, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from chunkproof.suite.outcome import TestCaseResult, TestStatus
 from chunkproof.suite.report import SuiteReport
 from chunkproof.suite.run import InterruptedRun, RunPlan, run_suite
 from chunkproof.why.report import Cause
-from chunkproof_cli.api_client import rebuild_error
+from chunkproof_cli.exits import rebuild_error
 
 from support.suites import Answer, Backend, answer, case, chunk, suite
 

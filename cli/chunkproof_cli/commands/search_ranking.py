@@ -8,7 +8,7 @@ import click
 
 from chunkproof.errors import InvalidParameterError
 from chunkproof.models import RetrievalResponse, SearchResult, read_json
-from chunkproof_cli.exits import exit_code
+from chunkproof_cli.exits import exit_code, rebuild_error
 from chunkproof_cli.output import print_line, print_note
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -120,8 +120,6 @@ def print_next_page(response: RetrievalResponse) -> None:
 
 def failure_code(responses: Sequence[RetrievalResponse]) -> int:
     """Return the exit code for queries of which some failed: the highest of theirs."""
-    from chunkproof_cli.api_client import rebuild_error
-
     failed = [rebuild_error(one.error.code, list(one.errors)) for one in responses if one.error]
     return max(map(exit_code, failed), default=0)
 

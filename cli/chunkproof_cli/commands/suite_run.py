@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from chunkproof.clients.qdrant.store import has_edge
 from chunkproof.errors import InvalidParameterError
 from chunkproof.files import write_new_file
 from chunkproof.retrieval.backend import LocalBackend
@@ -335,7 +336,7 @@ def _check_comparison_options(given: dict[str, Any]) -> None:
 
 
 def _execute(plan: RunPlan, given: Options, how: dict[str, Any], choice: Choice, interrupts: Interrupts) -> SuiteReport:
-    quietly, exact = show_warnings_once("chunkproof.retrieval.search"), how["exact"]
+    quietly, exact = show_warnings_once(), how["exact"]
     # What a retriever prints must not mix with the report.
     printed = redirect_stdout(sys.stderr) if choice.name else nullcontext()
     opened = open_choice(choice, given, plan.cases)
@@ -364,8 +365,10 @@ def _is_embedded(given: Options) -> bool:
 
 def _choose_jobs(wanted: int | None, given: Options) -> int:
     embedded = _is_embedded(given)
-    if embedded and (wanted or 1) > 1:
-        raise click.BadParameter("the embedded store runs one search at a time", param_hint="--jobs")
+    if embedded and (wanted or 1) > 1 and not has_edge():
+        raise click.BadParameter(
+            "without Qdrant Edge, the embedded store runs one search at a time", param_hint="--jobs"
+        )
     return wanted or (1 if embedded else SERVER_JOBS)
 
 
