@@ -15,6 +15,7 @@ import pytest
 from chunkproof.clients.ports import Point
 from chunkproof.clients.qdrant import edge_folder, edge_shard
 from chunkproof.clients.qdrant.edge import EdgeStore
+from chunkproof.clients.qdrant.edge_layout import filter_indexes
 from chunkproof.deadline import Deadline
 from chunkproof.errors import (
     ChunkproofError,
@@ -158,6 +159,75 @@ def test_indexes_are_built_in_a_copy_that_replaces_the_shard(
     (after,) = folder.glob("shard-*")
     assert [after.name] != before
     assert [point.id for point in store.scroll("c", deadline, limit=9).points] == [1, 2, 3, 4, 5]
+
+
+VALUES: tuple[object, ...] = (
+    *("a", "b", "", "3", "true", "2024-01-01", "2025-06-01T12:00:00+02:00", "A", "ä", "a\u0308", "x" * 1_000),
+    *(3, 4, 3.0, 3.5, 0, -1, 2**53 + 1, 1e300, True, False, None),
+    *([], ["a", "b"], ["a", 3, True], [None], [3, 4.5], {}, {"x": 1}),
+)
+FILTERS = (
+    *(
+        {"f": value}
+        for value in ("a", "", "3", "true", "2024-01-01", "ä", "x" * 1_000, 3, 0, 2**53 + 1, 3.5, True, False)
+    ),
+    *({"not": {"f": value}} for value in ("a", 3, True)),
+    *({"f": ["a", 3, True, 3.5]}, {"f": {"gte": 3}}, {"f": {"gt": 3, "lt": 4}}, {"not": {"f": {"lte": 0}}}),
+    *({"f": {"gte": "2024-01-01T00:00:00Z"}}, {"not": {"f": {"lt": "2025-01-01T00:00:00Z"}}}),
+)
+
+
+@pytest.mark.parametrize("sampled", ["a", True])
+def test_the_indexes_for_filters_change_no_result(
+    tmp_path: Path, deadline: Deadline, sampled: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(edge_shard, "OPTIMIZE_FROM_BYTES", 0)
+    store = EdgeStore(tmp_path)
+    payloads = [{}, *({"f": value} for value in VALUES)]
+    fill(store, "c", *(Point(n, payload, vector=(1.0, 0.0)) for n, payload in enumerate(payloads)))
+
+    def selected() -> list[list[object]]:
+        conditions = [parse_filters(filters) for filters in FILTERS]
+        return [[point.id for point in store.scroll("c", deadline, limit=99, where=w).points] for w in conditions]
+
+    without = selected()
+    monkeypatch.setattr(edge_shard, "filter_indexes", lambda _: filter_indexes([{"f": sampled}]))
+    store.optimize("c")
+    assert store.describe("c", deadline).indexed_fields["f"] == ("bool" if sampled is True else "keyword")
+    assert selected() == without
+    assert any(without)
+    store.close()
+
+
+def test_a_large_collection_gets_indexes_for_filters_that_a_copy_on_a_server_does_not_have(
+    tmp_path: Path, deadline: Deadline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(edge_shard, "OPTIMIZE_FROM_BYTES", 0)
+    store = EdgeStore(tmp_path)
+    payload = {
+        "chunk_id": "a-1",
+        "text": "words",
+        "lang": "de",
+        "is_draft": False,
+        "tags": ["x", "y"],
+        "metadata": {"author": "Ada", "page": 3, "summary": "s" * 300},
+        "version": 2,
+        "empty": [],
+        "none": None,
+    }
+    fill(store, "c", Point(1, payload, vector=(1.0, 0.0)))
+    before = store.layout("c", deadline)
+    store.optimize("c")
+    assert store.describe("c", deadline).indexed_fields == {
+        "chunk_id": "keyword",
+        "text": "text",
+        "lang": "keyword",
+        "is_draft": "bool",
+        "tags": "keyword",
+        "metadata.author": "keyword",
+    }
+    assert store.layout("c", deadline) == before
+    store.close()
 
 
 def test_what_an_interrupted_creation_left_is_removed(store: EdgeStore, tmp_path: Path, deadline: Deadline) -> None:

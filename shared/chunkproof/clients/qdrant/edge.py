@@ -223,10 +223,11 @@ class EdgeStore(QdrantStore):
         self.write_points(collection, structs, deadline)
 
     def layout(self, collection: str, deadline: Deadline) -> Layout:
-        """Return how a collection is made."""
+        """Return how a collection is made, without the indexes that `optimize` added; those alone are on disk."""
         with self._reading(collection) as shard:
             schema = shard.engine.info().payload_schema
-        return Layout.from_params(shard.config, {field: _index_params(index) for field, index in schema.items()})
+        own = {field: index for field, index in schema.items() if not getattr(index.params, "on_disk", None)}
+        return Layout.from_params(shard.config, {field: _index_params(index) for field, index in own.items()})
 
     def create_like(self, collection: str, layout: Layout, deadline: Deadline) -> None:
         """Create a collection with this layout."""

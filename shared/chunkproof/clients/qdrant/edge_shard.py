@@ -14,7 +14,7 @@ import qdrant_edge as edge
 from pydantic_core import to_json
 
 from chunkproof.clients.qdrant.edge_folder import CollectionLock, FacetCache, Journal, ShardCopies, allocated_bytes
-from chunkproof.clients.qdrant.edge_layout import CONFIG
+from chunkproof.clients.qdrant.edge_layout import CONFIG, SAMPLE_PAYLOADS, filter_indexes
 from chunkproof.clients.qdrant.filters import Json
 from chunkproof.deadline import run_with_timeout
 from chunkproof.files import LockedError, private_files
@@ -101,7 +101,7 @@ class Shard:
             self.engine.flush()
 
     def optimize(self) -> None:
-        """Build the indexes in a copy that replaces the shard."""
+        """Build the indexes, of vectors and for filters, in a copy that replaces the shard."""
         if allocated_bytes(self._copies.current) < OPTIMIZE_FROM_BYTES:
             return
         self.close_engine()
@@ -194,6 +194,11 @@ class Shard:
 
 def _optimize(shard: Path) -> None:
     engine = edge.EdgeShard.load(str(shard))
+    sample, _ = engine.scroll(edge.ScrollRequest(limit=SAMPLE_PAYLOADS, with_payload=True))
+    existing = engine.info().payload_schema
+    for field, schema in filter_indexes([record.payload or {} for record in sample]).items():
+        if field not in existing:
+            engine.update(edge.UpdateOperation.create_field_index(field, schema))
     engine.optimize()
     engine.flush()
     engine.close()
