@@ -27,13 +27,13 @@ ENV ?= default
 PARAMS ?=
 export SAM_CLI_TELEMETRY = 0
 
-# The parts of `make bench` that compare builds of Chunkproof with other libraries; telemetry, audit and stores need no build.
-COMPARED := size,cold,secret,warm,by_id,growth,serve,embedded
+# The parts of `make bench` that compare builds of Chunkproof with other libraries; telemetry, audit and embedded need no build.
+COMPARED := size,cold,secret,warm,by_id,growth,serve
 PARTS ?= $(COMPARED)
 comma := ,
 split = $(subst $(comma), ,$(1))
-compared_parts = $(filter-out telemetry audit stores,$(call split,$(PARTS)))
-unknown_parts = $(filter-out telemetry audit stores $(call split,$(COMPARED)),$(call split,$(PARTS)))
+compared_parts = $(filter-out telemetry audit embedded,$(call split,$(PARTS)))
+unknown_parts = $(filter-out telemetry audit embedded $(call split,$(COMPARED)),$(call split,$(PARTS)))
 
 .DEFAULT_GOAL := help
 
@@ -175,11 +175,11 @@ python313:
 
 .PHONY: bench
 bench: $(VENV)/.dev ## Compare with plain handlers and other libraries (QUICK=1, JSON=FILE, PARTS=cold,warm,telemetry,audit,...)
-	$(if $(unknown_parts),$(error PARTS: no part is called $(unknown_parts); the parts are $(COMPARED),telemetry,audit,stores))
+	$(if $(unknown_parts),$(error PARTS: no part is called $(unknown_parts); the parts are $(COMPARED),telemetry,audit,embedded))
 	@$(if $(compared_parts),$(MAKE) --no-print-directory bench-compare PARTS=$(subst $() ,$(comma),$(compared_parts)))
 	@$(if $(findstring telemetry,$(PARTS)),$(RUN) bench.telemetry_cost && $(RUN) bench.tracing_start)
 	@$(if $(findstring audit,$(PARTS)),$(RUN) bench.audit --chunks $(or $(CHUNKS),100000) --memory $(or $(MEMORY),100000))
-	@$(if $(findstring stores,$(PARTS)),$(RUN) bench.stores --chunks $(or $(CHUNKS),1000 10000))
+	@$(if $(findstring embedded,$(PARTS)),$(RUN) bench.embedded --chunks $(or $(CHUNKS),1000 10000 $(if $(QUICK),,100000)))
 
 .PHONY: bench-compare
 bench-compare: python313 $(VENV)/.dev $(SAM)

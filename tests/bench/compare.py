@@ -18,7 +18,6 @@ from pathlib import Path
 from bench.artefacts import NotBuiltError, Workshop
 from bench.cold import measure_cold
 from bench.contestants import BY_SAM, CHUNKPROOF, Contestant
-from bench.embedded import measure_embedded
 from bench.gateway import measure_serve
 from bench.goals import Goal, exit_code, judge
 from bench.growth import measure_growth
@@ -44,12 +43,10 @@ class Repeats:
     warm: int
     growth: int
     serve_s: float
-    embedded: int
-    chunks: tuple[int, ...]
 
 
-FULL = Repeats(cold=11, warm=500, growth=100, serve_s=5.0, embedded=5, chunks=(1_000, 10_000, 100_000))
-QUICK = Repeats(cold=3, warm=60, growth=20, serve_s=1.0, embedded=2, chunks=(1_000, 10_000))
+FULL = Repeats(cold=11, warm=500, growth=100, serve_s=5.0)
+QUICK = Repeats(cold=3, warm=60, growth=20, serve_s=1.0)
 
 
 @dataclass(frozen=True)
@@ -105,10 +102,6 @@ def _serve(bench: Bench) -> Iterator[Part]:
     yield measure_serve(bench.services.variables, bench.repeats.serve_s)
 
 
-def _embedded(bench: Bench) -> Iterator[Part]:
-    yield measure_embedded(bench.workshop.folder, bench.repeats.chunks, bench.repeats.embedded, say)
-
-
 PARTS: dict[str, Measure] = {
     "size": _size,
     "cold": _cold,
@@ -117,7 +110,6 @@ PARTS: dict[str, Measure] = {
     "by_id": _by_id,
     "growth": _growth,
     "serve": _serve,
-    "embedded": _embedded,
 }
 
 
