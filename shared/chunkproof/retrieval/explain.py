@@ -3,6 +3,7 @@
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal, TypeVar
 
 from chunkproof.clients.ports import Fusion, Point, StoreQuery
@@ -19,6 +20,7 @@ from chunkproof.models.extras import (
     ResultExplanation,
 )
 from chunkproof.retrieval.services import Services
+from chunkproof.trace import RequestTrace
 
 # The 99th percentile of 200 chunks is between the 97th and the 100th of all, with 95 % certainty.
 SAMPLE_SIZE = 200
@@ -81,6 +83,28 @@ def explain(
         ),
         tuple(_explain_result(one, query, scores) for one in ranked),
     )
+
+
+def time_legs(
+    query: StoreQuery, *, services: Services, deadline: Deadline, trace: RequestTrace
+) -> tuple[dict[str, float], list[str]]:
+    """Return the milliseconds of each leg of a hybrid search, and notes on those that could not be measured.
+
+    Both legs were one request, so each is searched once more by itself. A search with one leg is not measured
+    again: its time is that of the search.
+    """
+    asking, times = _Asking(deadline), dict[str, float]()
+    for name, leg in query.single_legs().items() if query.dense and query.text else ():
+        ms = asking.ask(f"the time of the {name} leg", partial(_time_leg, name, leg, services, deadline, trace))
+        if ms is not None:
+            times[name] = ms
+    return times, asking.notes
+
+
+def _time_leg(name: str, leg: StoreQuery, services: Services, deadline: Deadline, trace: RequestTrace) -> float:
+    with trace.stage(name) as watch:
+        services.store.search([leg], deadline)
+    return watch.ms()
 
 
 def _method(query: StoreQuery, indexed: int) -> Literal["index", "exact"]:

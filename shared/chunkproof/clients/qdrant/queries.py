@@ -40,7 +40,7 @@ def main_search(query: StoreQuery) -> Json:
     return {
         **ranking,
         "limit": _limit(query),
-        "with_payload": True,
+        "with_payload": query.with_payload,
         "with_vector": vector_selector(query.with_vector),
     }
 
