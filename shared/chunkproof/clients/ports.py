@@ -153,8 +153,9 @@ class Description:
 class Features:
     """What a store can do beyond dense search; a server's version decides.
 
-    `bm25`: it makes the sparse vector of a text. `text_index`: it ranks by BM25 over an indexed payload field, and
-    with `any_field` over one without an index. `rrf_k`, `rrf_weights`: the parameters that its RRF takes.
+    `bm25`: it, or its client, makes the sparse vector of a text. `text_index`: it ranks by BM25 over an indexed
+    payload field, and with `any_field` over one without an index. `rrf_k`, `rrf_weights`: the parameters that its
+    RRF takes.
     """
 
     store: str

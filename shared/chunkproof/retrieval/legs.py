@@ -252,24 +252,33 @@ def choose_text_leg(description: Description, features: Features, text_paths: li
 
 def _advice(name: str, features: Features, description: Description, text_paths: list[str]) -> str:
     """Return what is missing, and which call makes it."""
+    lacks = f"Collection {name} cannot be searched by words"
+    if not (features.bm25 or features.text_index):
+        return f"{lacks}: {explain_missing_bm25(features)}"
     others = [vector for vector, modifier in description.sparse_vectors.items() if modifier != "idf"]
     has = (
         f"its sparse vector {others[0]} has no IDF modifier, so it is not BM25" if others else "it has no BM25 vectors"
     )
-    lacks = f"Collection {name} cannot be searched by words: {has}"
+    lacks = f"{lacks}: {has}"
     if features.text_index:
         return (
             f"{lacks} and its texts have no index that ranks. Make one: "
             f'create_payload_index("{name}", field_name="{text_paths[0]}", '
             'field_schema=TextIndexParams(type="text", scoring=True))'
         )
-    if features.bm25:
-        return (
-            f"{lacks}. Make a collection with create_collection(…, "
-            'sparse_vectors_config={"bm25": SparseVectorParams(modifier="idf")}) and write each point with '
-            '"bm25": Document(text=…, model="qdrant/bm25"), or run chunkproof load --hybrid'
-        )
-    return f"{lacks}, and {features.store} makes none: Qdrant 1.15.3 or later does"
+    return (
+        f"{lacks}. Make a collection with create_collection(…, "
+        'sparse_vectors_config={"bm25": SparseVectorParams(modifier="idf")}) and write each point with '
+        '"bm25": Document(text=…, model="qdrant/bm25"), or run chunkproof load --hybrid'
+    )
+
+
+def explain_missing_bm25(features: Features) -> str:
+    """Say that neither the store nor this process makes BM25 vectors, and what does."""
+    return (
+        f"{features.store} makes no BM25 vectors. Update it to 1.15.3 or later, or run Chunkproof where "
+        "qdrant-edge-py is installed, which makes them"
+    )
 
 
 def _text_paths(collection: str, services: Services, deadline: Deadline) -> list[str]:

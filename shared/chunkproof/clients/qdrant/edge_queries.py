@@ -29,6 +29,16 @@ def bm25_vector(text: str, *, is_query: bool) -> Json:
     return {"indices": made.indices, "values": made.values}
 
 
+def make_vectors(search: Json) -> Json:
+    """Return a search with the sparse vectors of its texts, which a server before 1.15.3 does not make."""
+    made = dict(search)
+    if isinstance(made["query"], dict) and "model" in made["query"]:
+        made["query"] = bm25_vector(made["query"]["text"], is_query=True)
+    if "prefetch" in made:
+        made["prefetch"] = [make_vectors(leg) for leg in made["prefetch"]]
+    return made
+
+
 def group_points(
     search: Callable[[int], Sequence[Point]], limit: int, grouping: Grouping, points_count: int
 ) -> list[Point]:

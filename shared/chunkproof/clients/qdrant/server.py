@@ -1,8 +1,10 @@
 """A Qdrant server or Qdrant Cloud, through the REST client of Qdrant's SDK."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -39,6 +41,7 @@ from chunkproof.clients.qdrant.store import (
     build_point,
     check_collection_name,
     dense_vector_configs,
+    has_edge,
     is_invalid_collection_name,
     round_cosine,
     vector_selector,
@@ -61,6 +64,8 @@ class ServerStore(QdrantStore):
         super().__init__(host_of(url))
         self.url = _base_url(url)
         self._features: Features | None = None
+        # Whether BM25 vectors are made here: the server is too old to make them.
+        self._makes_vectors = False
         self._sdk = load_rest_client()
         self._client = self._sdk.ApiClient(self.url, transport=transport, headers=HEADERS, trust_env=False)
 
@@ -103,11 +108,13 @@ class ServerStore(QdrantStore):
         )
 
     def features(self, deadline: Deadline) -> Features:
-        """Return what the server's version can do; it is asked once."""
+        """Return what the server's version can do, and Qdrant Edge here in its place; it is asked once."""
         if self._features is None:
             with self._translate_errors("", deadline):
                 greeting = self._client.request(type_=responses.Greeting, method="GET", url="/")
-            self._features = _features_of(greeting["version"])
+            features = _features_of(greeting["version"])
+            self._makes_vectors = not features.bm25 and has_edge()
+            self._features = replace(features, bm25=features.bm25 or self._makes_vectors)
         return self._features
 
     def search(self, queries: Sequence[StoreQuery], deadline: Deadline) -> list[list[Point]]:
@@ -125,7 +132,7 @@ class ServerStore(QdrantStore):
         return [found[number] for number in range(len(queries))]
 
     def _search_batch(self, collection: str, queries: Sequence[StoreQuery], deadline: Deadline) -> list[list[Point]]:
-        searches = [searches_of(query) for query in queries]
+        searches = [self._with_bm25(query, searches_of(query), deadline) for query in queries]
         where = tuple(condition for query in queries for condition in query.where)
         with self._translate_errors(collection, deadline, where):
             results = iter(self._run(collection, [one for own in searches for one in own]))
@@ -135,13 +142,14 @@ class ServerStore(QdrantStore):
         return found
 
     def _search_groups(self, query: StoreQuery, deadline: Deadline) -> list[Point]:
-        body = group_search(query)
+        (body,) = self._with_bm25(query, [group_search(query)], deadline)
+        own = self._with_bm25(query, score_searches(query), deadline)
         grouped_by = AnyOf(query.grouping.field, ("",)) if query.grouping else None
         where = (*query.where, grouped_by) if grouped_by else query.where
         with self._translate_errors(query.collection, deadline, where):
             path = COLLECTION + "/points/query/groups"
             groups = self._request("POST", path, responses.GROUP_RESULT, query.collection, body)["groups"]
-            scores = self._run(query.collection, searches) if (searches := score_searches(query)) else []
+            scores = self._run(query.collection, own) if own else []
         points = flatten_groups([(group["id"], self._points(group["hits"], query)) for group in groups])
         return rank_points(query, [points, *(self._points(found, query) for found in scores)])
 
@@ -150,6 +158,17 @@ class ServerStore(QdrantStore):
         with self._translate_errors(query.collection, deadline, query.where):
             found = self._run(query.collection, [sample_search(query)])[0]
         return [round_cosine(point.score) for point in self._points(found, query)]
+
+    def _with_bm25(self, query: StoreQuery, searches: list[Json], deadline: Deadline) -> list[Json]:
+        """Return the searches of a query with BM25 vectors, if they are made here."""
+        if query.text is None or query.text.sparse_vector is None:
+            return searches
+        self.features(deadline)
+        if not self._makes_vectors:
+            return searches
+        from chunkproof.clients.qdrant.edge_queries import make_vectors
+
+        return [make_vectors(search) for search in searches]
 
     def _run(self, collection: str, searches: Sequence[Json]) -> list[Any]:
         """Send the searches as one request, and return the points of each."""
@@ -243,16 +262,26 @@ class ServerStore(QdrantStore):
         text_vector: str | None = None,
     ) -> None:
         """Write points and replace those with the same id; they are searchable when it returns."""
+        words = self._document_vector(deadline) if text_vector is not None else None
 
         def vectors(point: Point) -> Any:
             dense = point.vector or ()
-            if text_vector is None:
+            if text_vector is None or words is None:
                 return {vector_name: dense} if vector_name else dense
-            return {vector_name: dense, text_vector: bm25_vector(str(point.payload["text"]))}
+            return {vector_name: dense, text_vector: words(str(point.payload["text"]))}
 
         body = {"points": [{"id": point.id, "vector": vectors(point), "payload": point.payload} for point in points]}
         with self._translate_errors(collection, deadline):
             self._request("PUT", COLLECTION + "/points?wait=true", responses.WRITE_RESULT, collection, body)
+
+    def _document_vector(self, deadline: Deadline) -> Callable[[str], Json]:
+        """Return what makes the BM25 vector of a stored text, here or on the server."""
+        self.features(deadline)
+        if not self._makes_vectors:
+            return bm25_vector
+        from chunkproof.clients.qdrant import edge_queries
+
+        return partial(edge_queries.bm25_vector, is_query=False)
 
     def layout(self, collection: str, deadline: Deadline) -> Layout:
         """Return how a collection is made."""
