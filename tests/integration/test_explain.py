@@ -236,10 +236,19 @@ def test_a_leg_that_fails_or_has_no_time_is_a_note(memory_store: QdrantStore, co
     assert response.explain.notes[0].startswith("Could not find out the time of the text leg: ")
     hurried = make_services(memory_store, collection, Constant())
     ask(hurried, **request)
-    response = search(SearchQuery.parse(request), services=hurried, deadline=Deadline(120))
+    response = search(SearchQuery.parse(request), services=hurried, deadline=Deadline(60))
     assert response.explain is not None
     assert response.explain.notes[-1] == "There was no time left to find out the time of the text leg"
     assert len(response.results) == 3
+
+
+def test_the_rank_of_a_diverse_result_is_that_of_the_search_by_meaning(store: QdrantStore, collection: str) -> None:
+    fill(store, collection, *points(0.9, 0.89, 0.3, 0.88))
+    response = look(make_services(store, collection), diversity=0.9, top_k=2)
+    explained = [result.explain for result in response.results if result.explain]
+    assert [one.dense and (one.dense.rank, round(one.dense.score or 0, 4)) for one in explained] == [(1, 0.9), (4, 0.3)]
+    assert response.explain is not None
+    assert set(response.explain.times_ms) == {"embed", "search", "dense"}
 
 
 def test_each_query_of_several_has_the_times_of_its_legs(memory_store: QdrantStore, collection: str) -> None:

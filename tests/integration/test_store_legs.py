@@ -218,10 +218,12 @@ QUERIES = st.fixed_dictionaries(
         "limit": st.integers(1, 5),
         "candidates": st.integers(0, 10),
         "fusion": st.sampled_from([Fusion(), Fusion(k=60), Fusion("dbsf")]),
+        "with_vector": st.sampled_from([None, ""]),
+        "diversity": st.sampled_from([None, None, 0.5]),
         "grouping": st.sampled_from([None, None, Grouping("doc"), Grouping("text", 2)]),
         "where": st.sampled_from([(), parse_filters({"not": {"doc": "b"}}), parse_filters({"not": {"tenant": "t"}})]),
     }
-).filter(lambda query: query["text"] or query["east"])
+).filter(lambda query: (query["text"] or query["east"]) and not (query["grouping"] and query["diversity"] is not None))
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -221,7 +221,8 @@ class StoreQuery:
     """A search with a dense leg, a text leg, or both, whose candidates (so many of each) are then fused.
 
     `where` applies to every leg. Without `candidates`, each leg has as many as the limit. With `diversity` (0 to 1),
-    which needs a dense leg alone, results are selected among the candidates by maximal marginal relevance.
+    results are selected among the candidates by maximal marginal relevance. With a text leg they are compared by the
+    vector that `with_vector` names.
     `with_vector` names the dense vector to return; without `with_payload`, points come with ids and scores alone.
 
     With both legs, a `score_threshold` above 0 applies to all results, also those that only the text leg found.

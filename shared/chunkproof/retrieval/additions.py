@@ -76,9 +76,7 @@ class Completion:
                 self._add_highlights(results, added)
             taken["highlight"] = watch.ms()
         if self.query.explain:
-            with self.trace.stage("search"):
-                explanation = self._add_explanations(ranked, added, taken)
-            explanation = self._add_leg_times(explanation)
+            explanation = self._add_explanations(ranked, added, taken)
         completed = (
             result.model_copy(update=fields) if fields else result
             for result, fields in zip(results, added, strict=True)
@@ -151,20 +149,17 @@ class Completion:
     ) -> QueryExplanation:
         from chunkproof.retrieval.explain import explain
 
-        deadline = self.deadline.less(RESERVE_MS / 2)
-        explained = explain(self.searched, ranked, services=self.services, deadline=deadline, times_ms=times_ms)
+        explained = explain(
+            self.searched,
+            ranked,
+            services=self.services,
+            deadline=self.deadline.less(max(RESERVE_MS / 2, self._reserve_ms(0))),
+            times_ms=times_ms,
+            trace=self.trace,
+        )
         for explanation, fields in zip(explained.results, added, strict=True):
             fields["explain"] = explanation
         return explained.query
-
-    def _add_leg_times(self, explanation: QueryExplanation) -> QueryExplanation:
-        from chunkproof.retrieval.explain import time_legs
-
-        deadline = self.deadline.less(self._reserve_ms(1))
-        times, notes = time_legs(self.searched, services=self.services, deadline=deadline, trace=self.trace)
-        return explanation.model_copy(
-            update={"times_ms": {**explanation.times_ms, **times}, "notes": (*explanation.notes, *notes)}
-        )
 
     def _sentence_embedder(self) -> "SentenceEmbedder | None":
         """Return what embeds sentences as the collection's texts are; None without a vector of the query, or time."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal, TypeVar
 
-from chunkproof.clients.ports import Fusion, Point, StoreQuery
+from chunkproof.clients.ports import Fusion, Point, PointId, StoreQuery
 from chunkproof.deadline import Deadline
 from chunkproof.errors import ChunkproofError
 from chunkproof.models.extras import (
@@ -58,15 +58,18 @@ def explain(
     services: Services,
     deadline: Deadline,
     times_ms: Mapping[str, float],
+    trace: RequestTrace,
 ) -> Explanation:
     """Explain a search that is over; what cannot be found out is a note, and never an error."""
     asking = _Asking(deadline)
-    description = asking.ask("the collection's counts", lambda: services.store.describe(query.collection, deadline))
-    matching = asking.ask(
-        "the filter's effect",
-        lambda: services.store.count(query.collection, query.where, deadline) if query.where else None,
-    )
-    scores = _sample(query, services, deadline, asking)
+    with trace.stage("search"):
+        description = asking.ask("the collection's counts", lambda: services.store.describe(query.collection, deadline))
+        matching = asking.ask(
+            "the filter's effect",
+            lambda: services.store.count(query.collection, query.where, deadline) if query.where else None,
+        )
+        scores = _sample(query, services, deadline, asking)
+    legs = _search_legs(query, services, asking, trace)
     points = description.points_count if description else None
     indexed = description.indexed_vectors_count if description else None
     return Explanation(
@@ -77,34 +80,39 @@ def explain(
             filter=None
             if matching is None or points is None
             else FilterEffect(points=max(points, matching), matching=matching),
-            times_ms={name: round(ms, 3) for name, ms in times_ms.items()},
+            times_ms={
+                **{name: round(ms, 3) for name, ms in times_ms.items()},
+                **{name: leg.time_ms for name, leg in legs.items()},
+            },
             random_scores=_summary(scores) if scores else None,
             notes=tuple(asking.notes),
         ),
-        tuple(_explain_result(one, query, scores) for one in ranked),
+        tuple(_explain_result(one, query, scores, legs) for one in ranked),
     )
 
 
-def time_legs(
-    query: StoreQuery, *, services: Services, deadline: Deadline, trace: RequestTrace
-) -> tuple[dict[str, float], list[str]]:
-    """Return the milliseconds of each leg of a hybrid search, and notes on those that could not be measured.
+@dataclass(frozen=True, slots=True)
+class _Leg:
+    """A leg that was searched by itself: how long it took, and the rank of each of its results."""
 
-    Both legs were one request, so each is searched once more by itself. A search with one leg is not measured
-    again: its time is that of the search.
+    time_ms: float
+    ranks: Mapping[PointId, int]
+
+
+def _search_legs(query: StoreQuery, services: Services, asking: "_Asking", trace: RequestTrace) -> dict[str, _Leg]:
+    """Search the legs once more, each by itself, unless the search was nothing but one leg.
+
+    A hybrid search is one request, which has one time. A selection for diversity has no ranks of the search by meaning.
     """
-    asking, times = _Asking(deadline), dict[str, float]()
-    for name, leg in query.single_legs().items() if query.dense and query.text else ():
-        ms = asking.ask(f"the time of the {name} leg", partial(_time_leg, name, leg, services, deadline, trace))
-        if ms is not None:
-            times[name] = ms
-    return times, asking.notes
 
+    def run(name: str, leg: StoreQuery) -> _Leg:
+        with trace.stage(name) as watch:
+            (found,) = services.store.search([leg], asking.deadline)
+        return _Leg(watch.ms(), {point.id: rank for rank, point in enumerate(found, start=1)})
 
-def _time_leg(name: str, leg: StoreQuery, services: Services, deadline: Deadline, trace: RequestTrace) -> float:
-    with trace.stage(name) as watch:
-        services.store.search([leg], deadline)
-    return watch.ms()
+    legs = query.single_legs() if query.dense and (query.text or query.diversity is not None) else {}
+    found = {name: asking.ask(f"the time of the {name} leg", partial(run, name, leg)) for name, leg in legs.items()}
+    return {name: leg for name, leg in found.items() if leg is not None}
 
 
 def _method(query: StoreQuery, indexed: int) -> Literal["index", "exact"]:
@@ -148,13 +156,17 @@ def _summary(scores: Sequence[float]) -> RandomScores:
     return RandomScores(sample_size=len(scores), median=at(0.5), p95=at(0.95), highest=scores[-1])
 
 
-def _explain_result(ranked: Ranked, query: StoreQuery, random_scores: Sequence[float]) -> ResultExplanation:
+def _explain_result(
+    ranked: Ranked, query: StoreQuery, random_scores: Sequence[float], legs: Mapping[str, _Leg]
+) -> ResultExplanation:
     point, scores = ranked.point, ranked.point.scores
     dense: LegScore | None = None
     text: LegScore | None = None
     fusion: FusionScore | None = None
     if scores is None:
-        dense = LegScore(rank=ranked.rank_before, score=_clamp(point.score))
+        is_selection = query.diversity is not None
+        rank = ranked.rank_before if not is_selection else legs["dense"].ranks.get(point.id) if legs else None
+        dense = LegScore(rank=rank, score=_clamp(point.score))
     else:
         if query.dense is not None:
             dense = LegScore(rank=scores.dense_rank, score=None if scores.dense is None else _clamp(scores.dense))

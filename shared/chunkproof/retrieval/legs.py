@@ -59,7 +59,7 @@ class Plan:
 
     @property
     def candidates(self) -> int:
-        """How many results of each leg are fused, or how many are selected from for diversity."""
+        """How many results of each leg are fused, or how many are selected from for diversity by the store."""
         given = self.query.fusion.candidates if self.query.fusion else None
         if self.query.cursor is not None:  # the same on every page, or their rankings would differ
             return given or PAGED_CANDIDATES
@@ -100,6 +100,7 @@ class Plan:
     def store_query(self, vector: Vector | None) -> StoreQuery:
         """Return the search of the store, by this vector of the query; None in mode text."""
         query, dense = self.query, None
+        compares = bool(self.text and query.diversity)
         if vector is not None and self.config is not None:
             params = query.params or IndexParams()
             dense = DenseLeg(
@@ -117,7 +118,7 @@ class Plan:
             dense=dense,
             text=self.text,
             where=self._unseen,
-            with_vector=self.config.name if query.with_vectors and self.config else None,
+            with_vector=self.config.name if (query.with_vectors or compares) and self.config else None,
             fusion=self.fusion,
             candidates=self.candidates if self.text or query.diversity is not None else 0,
             grouping=self.grouping,
@@ -168,7 +169,7 @@ def plan_search(
     tenant = getattr(services.store, "tenant", "")
     seen = read_cursor(query, collection, tenant)
     rerank = choose_rerank(query, services)
-    needs_config = mode is not Mode.TEXT or query.with_vectors
+    needs_config = mode is not Mode.TEXT or query.with_vectors or query.diversity is not None
     config = services.vector_config(collection, deadline) if needs_config else None
     where = map_filters(query.filters, collection, services, deadline) if query.filters else ()
     grouping, notes = _grouping(query, collection, services, deadline) if query.group_by else (None, ())
@@ -187,10 +188,14 @@ def plan_search(
     if mode is Mode.DENSE and query.diversity is None:
         return plan
     features = services.store.features(deadline)
-    if query.diversity is not None:
+    if mode is Mode.DENSE:
         if not features.mmr:
             raise InvalidParameterError(f"diversity needs Qdrant 1.15 or later, not {features.store}")
         return plan
+    if mode is Mode.TEXT and query.diversity is not None and tenant:
+        raise InvalidParameterError(
+            "diversity cannot be used in mode text with tenants: it weighs scores in which all tenants' words count"
+        )
     leg = find_text_leg(collection, services, deadline)
     fusion = _fusion(query, features) if mode is Mode.HYBRID else Fusion()
     if fusion.method == "dbsf" and tenant:

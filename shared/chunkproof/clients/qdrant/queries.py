@@ -10,10 +10,13 @@ from dataclasses import replace
 from typing import Any
 
 from chunkproof.clients.ports import DenseLeg, Fusion, Point, PointId, Scores, StoreQuery, TextLeg
+from chunkproof.clients.qdrant.diversity import select_diverse
 from chunkproof.clients.qdrant.filters import Json, qdrant_key, to_qdrant_filter
 from chunkproof.clients.qdrant.store import SCORE_STEP, round_cosine, vector_selector
 from chunkproof.models.filters import Condition
 
+# Comparing so many vectors with each other takes a fraction of a second.
+MAX_COMPARED = 100
 # A store in this process scores so many points in some ten milliseconds.
 MAX_SCORED = 10_000
 
@@ -113,6 +116,8 @@ def rank_points(query: StoreQuery, results: Sequence[Sequence[Point]]) -> list[P
         points = [
             replace(point, scores=Scores(text=point.score, text_rank=rank)) for rank, point in enumerate(points, 1)
         ]
+    if query.text and query.diversity:
+        points = select_diverse(points[: _limit_compared(query)], query.limit, query.diversity)
     return list(points[: query.limit])
 
 
@@ -152,7 +157,12 @@ def _limit(query: StoreQuery) -> int:
     """Return how many results to request; with a threshold, which is applied to them here, all candidates."""
     if query.text and query.dense and query.dense.score_threshold > 0 and query.grouping is None:
         return 2 * _candidates(query)
-    return query.limit
+    return _limit_compared(query) if query.text and query.diversity else query.limit
+
+
+def _limit_compared(query: StoreQuery) -> int:
+    """Return how many of the best results are compared with each other, for diversity."""
+    return max(query.limit, min(_candidates(query), MAX_COMPARED))
 
 
 def _leg(search: Json, query: StoreQuery) -> Json:
