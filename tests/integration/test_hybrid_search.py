@@ -200,6 +200,17 @@ def test_grouped_results_have_at_most_group_size_of_each_document(services: Serv
         )
 
 
+def test_candidates_of_a_hybrid_search_with_groups_grow_with_the_results(services: Services) -> None:
+    def candidates(**request: Any) -> int | None:
+        fusion = ask(services, query_text=CODE, mode="hybrid", group_by="document_id", **request).execution.fusion
+        return fusion and fusion.candidates
+
+    assert candidates() == 100
+    assert candidates(top_k=50, group_size=2) == 400
+    assert candidates(top_k=1000) == 1000
+    assert candidates(top_k=50, fusion={"candidates": 60}) == 60
+
+
 def test_points_without_the_field_are_left_out_of_groups_and_a_note_says_so(
     memory_store: QdrantStore, collection: str
 ) -> None:

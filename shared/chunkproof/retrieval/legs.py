@@ -21,7 +21,7 @@ from chunkproof.errors import InvalidParameterError, TextIndexRequiredError
 from chunkproof.models import SearchQuery
 from chunkproof.models.extras import RerankOptions
 from chunkproof.models.filters import Condition, HasId, Not
-from chunkproof.models.ranking import DEFAULT_K, FusionInForce, IndexParams, Mode, TextSearch
+from chunkproof.models.ranking import DEFAULT_K, MAX_CANDIDATES, FusionInForce, IndexParams, Mode, TextSearch
 from chunkproof.retrieval.cursor import MAX_PAGED, read_cursor, write_cursor
 from chunkproof.retrieval.filters import map_field, map_filters
 from chunkproof.retrieval.payload import lies_in_json_string
@@ -30,6 +30,8 @@ from chunkproof.retrieval.services import Services
 
 # Candidates of each leg, and of a diverse selection, unless the request says how many.
 CANDIDATES = 100
+# Of a search with groups, for each result that the groups can have in all.
+CANDIDATES_PER_PLACE = 4
 # Of both legs together, as many as pages can have in all.
 PAGED_CANDIDATES = MAX_PAGED // 2
 
@@ -63,7 +65,10 @@ class Plan:
         given = self.query.fusion.candidates if self.query.fusion else None
         if self.query.cursor is not None:  # the same on every page, or their rankings would differ
             return given or PAGED_CANDIDATES
-        return max(given or CANDIDATES, self.query.top_k)
+        usual = CANDIDATES
+        if self.grouping is not None:  # the groups are formed of the candidates
+            usual = max(usual, min(MAX_CANDIDATES, CANDIDATES_PER_PLACE * self.query.top_k * self.grouping.size))
+        return max(given or usual, self.query.top_k)
 
     @property
     def limit(self) -> int:

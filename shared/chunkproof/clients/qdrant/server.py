@@ -16,6 +16,7 @@ from chunkproof.clients.ports import (
     TEXT_VECTOR,
     Description,
     Features,
+    Grouping,
     Page,
     Point,
     PointId,
@@ -30,9 +31,9 @@ from chunkproof.clients.qdrant.queries import (
     filter_field,
     flatten_groups,
     group_search,
+    is_grouped_by_store,
     rank_points,
     sample_search,
-    score_searches,
     searches_of,
 )
 from chunkproof.clients.qdrant.rest_client import load_rest_client
@@ -50,7 +51,7 @@ from chunkproof.clients.qdrant.transfer import Layout, name_vectors
 from chunkproof.clients.transport import host_of
 from chunkproof.deadline import Deadline
 from chunkproof.errors import ChunkproofError, CollectionNotFoundError, IndexRequiredError
-from chunkproof.models.filters import AnyOf, Condition
+from chunkproof.models.filters import AnyOf, Condition, HasId
 
 DEFAULT_PORT = 6333
 COLLECTION = "/collections/{name}"
@@ -122,8 +123,10 @@ class ServerStore(QdrantStore):
         found: dict[int, list[Point]] = {}
         together: dict[str, list[int]] = {}
         for number, query in enumerate(queries):
-            if query.grouping:
+            if is_grouped_by_store(query):
                 found[number] = self._search_groups(query, deadline)
+            elif query.grouping:
+                found[number] = self._search_fused_groups(query, query.grouping, deadline)
             else:
                 together.setdefault(query.collection, []).append(number)
         for collection, numbers in together.items():
@@ -143,15 +146,31 @@ class ServerStore(QdrantStore):
 
     def _search_groups(self, query: StoreQuery, deadline: Deadline) -> list[Point]:
         (body,) = self._with_bm25(query, [group_search(query)], deadline)
-        own = self._with_bm25(query, score_searches(query), deadline)
         grouped_by = AnyOf(query.grouping.field, ("",)) if query.grouping else None
         where = (*query.where, grouped_by) if grouped_by else query.where
         with self._translate_errors(query.collection, deadline, where):
             path = COLLECTION + "/points/query/groups"
             groups = self._request("POST", path, responses.GROUP_RESULT, query.collection, body)["groups"]
-            scores = self._run(query.collection, own) if own else []
         points = flatten_groups([(group["id"], self._points(group["hits"], query)) for group in groups])
-        return rank_points(query, [points, *(self._points(found, query) for found in scores)])
+        return rank_points(query, [points])
+
+    def _search_fused_groups(self, query: StoreQuery, grouping: Grouping, deadline: Deadline) -> list[Point]:
+        """Form groups of all candidates, and read the payloads of those that are left."""
+        main, *others = self._with_bm25(query, searches_of(query), deadline)
+        main |= {"with_payload": [qdrant_key(grouping.field)], "with_vector": False}
+        with self._translate_errors(query.collection, deadline, query.where):
+            results = self._run(query.collection, [main, *others])
+        points = rank_points(query, [self._points(found, query) for found in results])
+        if not points:
+            return []
+        where = (*query.where, HasId(tuple(point.id for point in points)))
+        page = self.scroll(query.collection, deadline, limit=len(points), where=where, with_vector=query.with_vector)
+        stored = {point.id: point for point in page.points}
+        return [
+            replace(point, payload=stored[point.id].payload, vector=stored[point.id].vector)
+            for point in points
+            if point.id in stored
+        ]
 
     def sample_scores(self, query: StoreQuery, deadline: Deadline) -> list[float]:
         """Return the scores of random points; the server draws them (from Qdrant 1.11 on)."""
