@@ -405,6 +405,22 @@ def test_a_collection_of_sparse_vectors_alone_is_searched_by_words(server_store:
         )
 
 
+@pytest.mark.server
+@pytest.mark.parametrize("name", ["", "text sparse", "ü/ß", "a.b[]", '\'quo"te"', "😀", "new\nline", "{name}", "%2F"])
+def test_a_sparse_vector_may_have_any_name(server_store: QdrantStore, collection: str, name: str) -> None:
+    sdk(server_store).create_collection(
+        collection,
+        vectors_config={"dé nse/ü": models.VectorParams(size=3, distance=models.Distance.COSINE)},
+        sparse_vectors_config={name: models.SparseVectorParams(modifier=models.Modifier.IDF)},
+    )
+    server_store.upsert(collection, POINTS, "dé nse/ü", Deadline(60_000), text_vector=name)
+    services = make_services(server_store, collection, Eastern())
+    for fields in ({"mode": "text"}, {"group_by": "document_id"}, {"diversity": 0.5}, {"explain": True}):
+        answer = ask(services, query_text=CODE, with_vectors=True, **{"mode": "hybrid", **fields})
+        found = {result.point_id: result.vector for result in answer.results}
+        assert found[4] == pytest.approx((0.0, 0.28, 0.96))
+
+
 def test_words_are_searched_where_the_pipeline_keeps_them(memory_store: QdrantStore, collection: str) -> None:
     moved = [Point(p.id, {"page_content": p.payload["text"], "metadata": {}}, vector=p.vector) for p in POINTS]
     fill(memory_store, collection, *moved, size=3)
