@@ -208,7 +208,8 @@ dashboard: $(VENV)/.dev ## Draw the layout of the CloudWatch dashboard, into doc
 
 .PHONY: costs
 costs: $(VENV)/.dev ## Print what a stack costs in a month (PARAMS="Suite=true", REQUESTS=100000), or a store (STORES=1, CHUNKS=100000)
-	@$(if $(STORES),$(RUN) tools.store_costs $(if $(CHUNKS),--chunks $(CHUNKS)) $(if $(DIMENSION),--dimension $(DIMENSION)),\
+	@$(if $(STORES),$(RUN) tools.store_costs $(if $(CHUNKS),--chunks $(CHUNKS)) $(if $(DIMENSION),--dimension $(DIMENSION)) \
+	    $(if $(QDRANT_CLOUD_GB_HOUR),--qdrant-cloud-gb-hour $(QDRANT_CLOUD_GB_HOUR)),\
 	  $(RUN) tools.costs --parameters '$(PARAMS)' $(if $(REQUESTS),--requests $(REQUESTS)))
 
 .PHONY: dist

@@ -28,8 +28,8 @@ REQUESTS = 100_000
 # log lines of function and gateway.
 BILLED_MS = 400
 LOG_BYTES = 4_000
-# Metrics that only errors, mismatches and suites emit.
-OCCASIONAL = ("Errors.", "ChunkMismatch")
+# Metrics that only errors, mismatches, suites and the modes text and hybrid emit.
+OCCASIONAL = ("Errors.", "ChunkMismatch", "Text", "Hybrid", "DenseResults", "DenseLeg")
 GB = 1024**3
 # Of one check of canaries: what Lambda charges for, a cold start included, and the states that are entered.
 CANARY_SECONDS, CANARY_TRANSITIONS = 5, 4

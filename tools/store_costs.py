@@ -7,13 +7,14 @@ tools/prices.toml; those that were not verified are marked with an asterisk.
 Examples:
   make costs STORES=1
   make costs STORES=1 CHUNKS=1000000 DIMENSION=384
+  make costs STORES=1 QDRANT_CLOUD_GB_HOUR=0.05
 """
 
 import argparse
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from math import ceil
+from math import ceil, inf
 
 from tools.costs import BILLED_MS, LOG_BYTES, PRICES
 
@@ -219,11 +220,20 @@ def main() -> None:
     arguments.add_argument("--chunks", type=int, default=100_000)
     arguments.add_argument("--dimension", type=int, default=1024)
     arguments.add_argument("--text-bytes", type=int, default=TEXT_BYTES, help="of a chunk, on average")
+    arguments.add_argument(
+        "--qdrant-cloud-gb-hour",
+        type=float,
+        help="USD for a GB of memory and an hour, by Qdrant's calculator; the one in tools/prices.toml is a guess",
+    )
     arguments.add_argument("--json", action="store_true", help="print every item as JSON")
     given = arguments.parse_args()
     for name in ("chunks", "dimension", "text_bytes"):
         if getattr(given, name) < 1:
             arguments.error(f"--{name.replace('_', '-')} must be 1 or more")
+    if given.qdrant_cloud_gb_hour is not None:
+        if not 0 <= given.qdrant_cloud_gb_hour < inf:
+            arguments.error("--qdrant-cloud-gb-hour must be 0 or more")
+        USD["qdrant_cloud_gb_hour"] = given.qdrant_cloud_gb_hour
     size = Size(given.chunks, given.dimension, given.text_bytes)
     if given.json:
         found = [asdict(one) if isinstance(one, Store) else {"does_not_fit": one} for one in compare(size)]

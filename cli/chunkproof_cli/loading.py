@@ -19,7 +19,7 @@ from chunkproof.errors import (
     VectorStoreUnavailableError,
 )
 from chunkproof.retrieval.embedding import check_embeddings
-from chunkproof.retrieval.legs import choose_text_leg
+from chunkproof.retrieval.legs import choose_text_leg, explain_missing_bm25
 from chunkproof.retrieval.services import choose_vector
 from chunkproof_cli.files.chunks import USE_FLAGS, ChunkRecord
 
@@ -154,6 +154,10 @@ class Loader:
         """Refuse a collection that cannot store these vectors, before any work is done."""
         if is_invalid_collection_name(self._collection):
             raise InvalidParameterError(f"--collection {self._collection}: not a valid collection name")
+        if self._hybrid:
+            features = self._store.features(Deadline(CALL_MS))
+            if not (features.bm25 or features.text_index):
+                raise InvalidParameterError(f"--hybrid: {explain_missing_bm25(features)}")
         if self._embedder.dimension is not None and self._find_vector(self._embedder.dimension) is not None:
             self._find_text_vector()
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from chunkproof.clients.ports import Scores
 
 # Stages in the order of a request, as `Server-Timing` shows them.
-STAGES = ("validate", "embed", "search", "rerank", "highlight", "format", "total")
+STAGES = ("validate", "embed", "search", "rerank", "highlight", "dense", "text", "format", "total")
 # A result under this score is probably not relevant (docs/contract.md).
 LOW_SCORE = 0.3
 # With more results than this, a log line could become longer than CloudWatch takes.

@@ -53,6 +53,8 @@ REQUESTS: list[tuple[Event, str]] = [
     (post("/search", QUESTION), SEARCH),
     (post("/search", QUESTION), SEARCH),
     (post("/search", {**QUESTION, "rerank": True, "highlight": True, "explain": True}), SEARCH),
+    (post("/search", {**QUESTION, "mode": "hybrid", "explain": True}), SEARCH),
+    (post("/search", {**QUESTION, "mode": "text"}), SEARCH),
     (post("/search", {"query_text": " ", "top_k": 0}), SEARCH),
     (post("/search", {**QUESTION, "collection": "none"}), SEARCH),
     (post("/search", {**QUESTION, "collection": "unreadable"}), SEARCH),

@@ -77,6 +77,20 @@ def test_prices_that_were_not_verified_are_marked() -> None:
     assert set(store_costs.STORE["verified"]) < known
 
 
+def test_the_price_of_qdrant_cloud_can_be_given(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(store_costs, "USD", dict(store_costs.USD))
+    monkeypatch.setattr("sys.argv", ["store_costs", "--qdrant-cloud-gb-hour", "0.05"])
+    store_costs.main()
+    # 2 GB for 720 hours.
+    assert "| Qdrant Cloud | 72.00 |" in capsys.readouterr().out
+    monkeypatch.setattr("sys.argv", ["store_costs", "--qdrant-cloud-gb-hour", "nan"])
+    with pytest.raises(SystemExit):
+        store_costs.main()
+    assert "--qdrant-cloud-gb-hour must be 0 or more" in capsys.readouterr().err
+
+
 def test_the_command_prints_json_and_refuses_no_chunks(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -59,7 +59,7 @@ def written(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
                 post("/search", {"query_text": "Where is one?"}),
                 post("/search", {"query_text": "Where is one?", "rerank": True, "highlight": True}),
                 post("/search", {"query_text": "Where is one?", "rerank": True}),
-                post("/search", {"query_text": "Where is one?", "mode": "hybrid"}),
+                post("/search", {"query_text": "Where is one?", "mode": "hybrid", "explain": True}),
                 post("/search", {"query_text": "Where is one?", "mode": "text"}),
                 post("/search", {"queries": ["Where is one?", ""]}),
                 post("/validate-chunk", {"chunk_id": "1", "original_text": "another"}),

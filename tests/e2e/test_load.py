@@ -8,7 +8,7 @@ from chunkproof.deadline import Deadline
 
 from support.cohere_server import CohereServer
 from support.commands import Command, small_disk
-from support.qdrant_server import QdrantServer
+from support.qdrant_server import QdrantServer, old_qdrant
 
 
 def write(path: Path, *lines: object) -> Path:
@@ -334,3 +334,30 @@ def test_hybrid_makes_a_collection_that_is_searched_by_words(
     assert refused.code == 2
     assert "--hybrid: collection" in refused.err
     assert "load into a new one with --collection" in refused.err
+
+
+@pytest.mark.server
+def test_hybrid_works_with_a_server_that_makes_no_bm25_vectors(
+    chunkproof: Command,
+    handbook_file: Path,
+    served_qdrant: QdrantServer,
+    server_store: QdrantStore,
+    collection: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with old_qdrant(served_qdrant.url) as old:
+        monkeypatch.setenv("QDRANT_URL", old.url)
+        loaded = chunkproof("load", handbook_file, "--collection", collection, "--hybrid")
+        assert loaded.code == 0, loaded.err
+        for mode in ("text", "hybrid"):
+            run = chunkproof("search", "decomposed", "--mode", mode, "-k", 3, "--collection", collection, "--json")
+            assert any("decomposed" in result["text"].lower() for result in run.json["results"])
+        monkeypatch.setattr("chunkproof.clients.qdrant.server.has_edge", lambda: False)
+        other = f"{collection}-other"
+        refused = chunkproof("load", handbook_file, "--collection", other, "--hybrid")
+        assert refused.code == 2
+        assert "--hybrid: Qdrant 1.14.0 makes no BM25 vectors. Update it to 1.15.3 or later" in refused.err
+    assert other not in server_store.collections(Deadline(10_000))
+    monkeypatch.setenv("QDRANT_URL", served_qdrant.url)
+    run = chunkproof("search", "decomposed", "--mode", "text", "-k", 1, "--collection", collection, "--json")
+    assert "decomposed" in run.json["results"][0]["text"].lower()

@@ -1,14 +1,15 @@
 """`explain` and `highlight` of a search: what they add, and that they change nothing else."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from time import sleep
 from typing import Any
 
 import pytest
 
 from chunkproof.clients.cohere import CohereEmbedder
 from chunkproof.clients.cohere_rerank import CohereReranker
-from chunkproof.clients.ports import Fusion, Point
+from chunkproof.clients.ports import Fusion, Point, StoreQuery
 from chunkproof.clients.qdrant.store import QdrantStore
 from chunkproof.clients.transport import DeadlineTransport
 from chunkproof.deadline import Deadline
@@ -18,8 +19,9 @@ from chunkproof.retrieval.explain import fusion_shares, locate
 from chunkproof.retrieval.search import search
 from chunkproof.retrieval.services import Services
 from chunkproof.settings import Settings
+from chunkproof.trace import RequestTrace
 
-from support.chunks import ask, fill, make_services
+from support.chunks import SECONDS_60, ask, fill, make_services
 from support.cohere_server import KEY, CohereServer, cohere_server
 
 ALL = {"highlight": True, "neighbours": 1, "explain": True}
@@ -124,20 +126,22 @@ def test_the_share_of_each_leg_follows_from_its_rank() -> None:
     assert fusion_shares(Fusion("dbsf"), 1, 1) == (None, None)
 
 
+class Constant:
+    """Embeds every text as (1, 0)."""
+
+    model, dimension, max_batch = "m", 2, 8
+
+    def excess(self, _text: str) -> None:
+        return None
+
+    def embed(self, texts: Any, _kind: Any, _deadline: Deadline) -> list[list[float]]:
+        return [[1.0, 0.0] for _ in texts]
+
+
 def test_a_hybrid_search_is_explained_leg_by_leg_and_the_shares_add_up(
     memory_store: QdrantStore, collection: str
 ) -> None:
     fill(memory_store, collection, *points(0.9, 0.5, 0.4))
-
-    class Constant:
-        model, dimension, max_batch = "m", 2, 8
-
-        def excess(self, _text: str) -> None:
-            return None
-
-        def embed(self, texts: Any, _kind: Any, _deadline: Deadline) -> list[list[float]]:
-            return [[1.0, 0.0] for _ in texts]
-
     services = make_services(memory_store, collection, Constant())
     response = ask(services, query_text="text 3", mode="hybrid", explain=True, top_k=3)
     explained = {result.text: result.explain for result in response.results}
@@ -155,6 +159,110 @@ def test_a_hybrid_search_is_explained_leg_by_leg_and_the_shares_add_up(
     assert "a search by words alone has no dense score" in words.explain.notes[0]
     assert words.results[0].explain is not None
     assert (words.results[0].explain.dense, words.results[0].explain.confidence) == (None, None)
+
+
+# the time of each leg
+
+
+class _Watched:
+    """A store that keeps what it was asked to search for; a search by words alone can be made slow, or fail."""
+
+    def __init__(self, store: QdrantStore, *, text_seconds: float = 0.0, text_fails: bool = False) -> None:
+        self._store, self._text_seconds, self._text_fails = store, text_seconds, text_fails
+        self.searches: list[StoreQuery] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def search(self, queries: Sequence[StoreQuery], deadline: Deadline) -> list[list[Point]]:
+        self.searches += queries
+        if any(query.text and not query.dense for query in queries):
+            sleep(self._text_seconds)
+            if self._text_fails:
+                raise VectorStoreTimeoutError("host", "too late")
+        return self._store.search(queries, deadline)
+
+
+def fill_with_words(store: QdrantStore, collection: str) -> None:
+    deadline = Deadline(SECONDS_60)
+    store.create(collection, 2, deadline, text_search=True)
+    text_vector = next(iter(store.describe(collection, deadline).sparse_vectors), None)
+    store.upsert(collection, points(0.9, 0.5, 0.4), "", deadline, text_vector=text_vector)
+
+
+def legs_of(searches: Sequence[StoreQuery]) -> list[tuple[bool, bool, bool]]:
+    return [(bool(one.dense), bool(one.text), one.with_payload) for one in searches]
+
+
+@pytest.mark.parametrize("extra", [{}, {"group_by": "position"}, {"cursor": "start"}, {"similarity_threshold": 0.45}])
+def test_each_leg_of_an_explained_hybrid_search_is_timed_by_itself(
+    store: QdrantStore, collection: str, extra: dict[str, Any]
+) -> None:
+    fill_with_words(store, collection)
+    watched = _Watched(store, text_seconds=0.05)
+    services, trace = make_services(watched, collection, Constant()), RequestTrace()  # type: ignore[arg-type]
+    query = SearchQuery.parse({"query_text": "text 3", "mode": "hybrid", "explain": True, **extra})
+    response = search(query, services=services, deadline=Deadline(SECONDS_60), trace=trace)
+    assert response.explain is not None
+    assert set(response.explain.times_ms) == {"embed", "search", "dense", "text"}
+    assert response.explain.times_ms["text"] >= 50
+    assert response.explain.notes == ()
+    assert legs_of(watched.searches) == [(True, True, True), (True, False, False), (False, True, False)]
+    assert {one.limit for one in watched.searches[1:]} == {
+        response.execution.fusion and response.execution.fusion.candidates
+    }
+    assert trace.stages_ms["text"] == pytest.approx(response.explain.times_ms["text"], abs=1.0)
+    assert {"dense", "text"} <= set(trace.server_timing(1.0).replace(";", " ").replace(",", " ").split())
+
+
+@pytest.mark.parametrize("request_", [{"mode": "hybrid"}, {"mode": "text", "explain": True}, {"explain": True}])
+def test_no_leg_is_searched_again_without_explain_or_a_second_leg(
+    memory_store: QdrantStore, collection: str, request_: dict[str, Any]
+) -> None:
+    fill_with_words(memory_store, collection)
+    watched = _Watched(memory_store)
+    response = ask(make_services(watched, collection, Constant()), query_text="text 3", **request_)  # type: ignore[arg-type]
+    assert len(watched.searches) == 1
+    assert response.explain is None or set(response.explain.times_ms) == {"embed", "search"}
+
+
+def test_a_leg_that_fails_or_has_no_time_is_a_note(memory_store: QdrantStore, collection: str) -> None:
+    fill_with_words(memory_store, collection)
+    request = {"query_text": "text 3", "mode": "hybrid", "explain": True}
+    failing = make_services(_Watched(memory_store, text_fails=True), collection, Constant())  # type: ignore[arg-type]
+    response = ask(failing, **request)
+    assert response.explain is not None
+    assert set(response.explain.times_ms) == {"embed", "search", "dense"}
+    assert response.explain.notes[0].startswith("Could not find out the time of the text leg: ")
+    hurried = make_services(memory_store, collection, Constant())
+    ask(hurried, **request)
+    response = search(SearchQuery.parse(request), services=hurried, deadline=Deadline(60))
+    assert response.explain is not None
+    assert response.explain.notes[-1] == "There was no time left to find out the time of the text leg"
+    assert len(response.results) == 3
+
+
+def test_the_rank_of_a_diverse_result_is_that_of_the_search_by_meaning(store: QdrantStore, collection: str) -> None:
+    fill(store, collection, *points(0.9, 0.89, 0.3, 0.88))
+    response = look(make_services(store, collection), diversity=0.9, top_k=2)
+    explained = [result.explain for result in response.results if result.explain]
+    assert [one.dense and (one.dense.rank, round(one.dense.score or 0, 4)) for one in explained] == [(1, 0.9), (4, 0.3)]
+    assert response.explain is not None
+    assert set(response.explain.times_ms) == {"embed", "search", "dense"}
+
+
+def test_each_query_of_several_has_the_times_of_its_legs(memory_store: QdrantStore, collection: str) -> None:
+    fill_with_words(memory_store, collection)
+    services, trace = make_services(memory_store, collection, Constant()), RequestTrace()
+    queries = [{"query_text": "text 3", "mode": mode} for mode in ("hybrid", "text", "hybrid")]
+    request = SearchQuery.parse({"queries": queries, "explain": True})
+    responses = search(request, services=services, deadline=Deadline(SECONDS_60), trace=trace).responses or ()
+    times = [response.explain.times_ms for response in responses if response.explain]
+    assert [set(one) & {"dense", "text"} for one in times] == [{"dense", "text"}, set(), {"dense", "text"}]
+    for leg in ("dense", "text"):
+        assert trace.stages_ms[leg] == pytest.approx(sum(one.get(leg, 0.0) for one in times), abs=1.0)
+    assert trace.mode is None
+    assert (trace.dense_results, trace.text_results) == (6, 9)
 
 
 class _Failing:

@@ -19,6 +19,7 @@ from support.chunks import ask, fill, make_services
 from support.sdk import sdk
 
 CODE = "ERR-4711-X"
+WORDS = "pump filter coolant fuse"
 COLLECTION = "manual"
 # The chunk with the code lies far from any question about pumps, as a table of codes does.
 CHUNKS = {
@@ -199,6 +200,17 @@ def test_grouped_results_have_at_most_group_size_of_each_document(services: Serv
         )
 
 
+def test_candidates_of_a_hybrid_search_with_groups_grow_with_the_results(services: Services) -> None:
+    def candidates(**request: Any) -> int | None:
+        fusion = ask(services, query_text=CODE, mode="hybrid", group_by="document_id", **request).execution.fusion
+        return fusion and fusion.candidates
+
+    assert candidates() == 100
+    assert candidates(top_k=50, group_size=2) == 400
+    assert candidates(top_k=1000) == 1000
+    assert candidates(top_k=50, fusion={"candidates": 60}) == 60
+
+
 def test_points_without_the_field_are_left_out_of_groups_and_a_note_says_so(
     memory_store: QdrantStore, collection: str
 ) -> None:
@@ -224,6 +236,64 @@ def test_diversity_keeps_the_order_of_the_selection(services: Services) -> None:
     assert [result.rank for result in diverse.results] == [1, 2, 3]
 
 
+@pytest.mark.parametrize("mode", ["text", "hybrid"])
+def test_at_diversity_0_nothing_changes(services: Services, mode: str) -> None:
+    request = {"query_text": f"pump valves {CODE}", "mode": mode, "top_k": 3}
+    plain, diverse = ask(services, **request), ask(services, **request, diversity=0.0)
+    assert plain.results == diverse.results
+
+
+def test_a_diverse_hybrid_search_keeps_what_only_its_words_found(services: Services) -> None:
+    request = {"query_text": WORDS, "mode": "hybrid", "top_k": 2}
+    # Both legs have the pumps (1, 2) first, and these are near to each other. The fuse (4) is far from the query.
+    assert ids(ask(services, **request)) == [1, 2]
+    answer = ask(services, **request, diversity=0.5)
+    assert ids(answer) == [1, 4]
+    scores = {result.point_id: result.scores for result in ask(services, **request | {"top_k": 5}).results}
+    assert [result.scores for result in answer.results] == [scores[1], scores[4]]
+    assert [result.rank for result in answer.results] == [1, 2]
+    assert [result.similarity_score for result in answer.results] == pytest.approx([1.0, 0.0], abs=1e-6)
+    assert all(result.vector is None for result in answer.results)
+    with_vectors = ask(services, **request, diversity=0.5, with_vectors=True)
+    assert all(len(result.vector or ()) == 3 for result in with_vectors.results)
+
+
+def test_a_diverse_text_search_compares_vectors_and_embeds_nothing(services: Services, embedder: Eastern) -> None:
+    request = {"query_text": "pump coolant seals", "mode": "text", "top_k": 2}
+    assert set(ids(ask(services, **request))) == {2, 3}
+    assert ids(ask(services, **request, diversity=1.0))[1] == 3
+    assert embedder.calls == []
+
+
+def test_a_diverse_hybrid_search_has_threshold_filters_and_an_explanation(services: Services) -> None:
+    request = {"query_text": WORDS, "mode": "hybrid", "diversity": 0.9, "top_k": 2}
+    answer = ask(services, **request, similarity_threshold=0.5, explain=True)
+    assert ids(answer) == [1, 3]
+    explained = [result.explain for result in answer.results if result.explain]
+    assert [one.dense and one.dense.rank for one in explained] == [1, 3]
+    for one in explained:
+        assert one.fusion is not None
+        assert (one.fusion.dense or 0) + (one.fusion.text or 0) == pytest.approx(one.fusion.score)
+    assert answer.explain is not None
+    assert set(answer.explain.times_ms) == {"embed", "search", "dense", "text"}
+    assert set(ids(ask(services, **request, filters={"document_id": "a"}))) == {2, 4}
+
+
+def test_diverse_queries_of_every_mode_are_answered_together(services: Services) -> None:
+    queries = [{"query_text": f"pump {CODE}", "mode": mode} for mode in ("dense", "text", "hybrid")]
+    together = ask(services, queries=queries, diversity=0.8, top_k=3)
+    alone = [ask(services, **query, diversity=0.8, top_k=3) for query in queries]
+    assert [ids(one) for one in together.responses or ()] == [ids(one) for one in alone]
+
+
+def test_a_tenant_has_diverse_results_of_its_own_and_none_by_scores_of_others(shelf: QdrantStore) -> None:
+    own = make_services(shelf, COLLECTION, Eastern(), TENANT_CLAIM="org", TENANT_FIELD="document_id").for_tenant("a")
+    answer = ask(own, query_text=CODE, mode="hybrid", diversity=0.5)
+    assert set(ids(answer)) == {2, 4}
+    error = problem(own, query_text=CODE, mode="text", diversity=0.5)
+    assert error.message.startswith("diversity cannot be used in mode text with tenants")
+
+
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"mode": "sparse"}, "mode must be one of dense, text, hybrid"),
     ({"mode": 1}, "mode must be one of dense, text, hybrid"),
@@ -237,7 +307,9 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"mode": "hybrid", "fusion": {"weigths": {}}}, "fusion.weigths is not a known field; did you mean weights?"),
     ({"mode": "hybrid", "fusion": {"weights": {"dense": -1}}}, "fusion.weights.dense must be at least 0"),
     ({"mode": "hybrid", "fusion": {"candidates": 1001}}, "fusion.candidates must be at most 1000"),
-    ({"mode": "hybrid", "diversity": 0.5}, "diversity compares the vectors of results and needs mode dense"),
+    ({"mode": "hybrid", "diversity": 0.5, "top_k": 101}, "diversity in mode hybrid can be had for at most 100 results"),
+    ({"mode": "text", "diversity": 0.5, "top_k": 1000}, "diversity in mode text can be had for at most 100 results"),
+    ({"mode": "hybrid", "diversity": 0.5, "rerank": True}, "rerank and diversity cannot be combined"),
     ({"diversity": 1.5}, "diversity must be between 0.0 and 1.0"),
     ({"params": {"hnsw_ef": 0}}, "params.hnsw_ef must be at least 1"),
     ({"group_size": 2}, "group_size needs group_by"),
@@ -326,6 +398,27 @@ def test_a_collection_of_sparse_vectors_alone_is_searched_by_words(server_store:
     assert ids(answer)[0] == 4
     assert answer.execution.text_search is not None
     assert (answer.execution.text_search.by, answer.execution.text_search.name) == ("sparse_vector", "words")
+    for fields in ({"mode": "text", "diversity": 0.5}, {"mode": "hybrid"}, {}):
+        error = problem(make_services(server_store, collection, Eastern()), query_text=CODE, **fields)
+        assert error.message == (
+            f"Collection {collection} has no dense vector: only mode text, without diversity, can search it"
+        )
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("name", ["", "text sparse", "ü/ß", "a.b[]", '\'quo"te"', "😀", "new\nline", "{name}", "%2F"])
+def test_a_sparse_vector_may_have_any_name(server_store: QdrantStore, collection: str, name: str) -> None:
+    sdk(server_store).create_collection(
+        collection,
+        vectors_config={"dé nse/ü": models.VectorParams(size=3, distance=models.Distance.COSINE)},
+        sparse_vectors_config={name: models.SparseVectorParams(modifier=models.Modifier.IDF)},
+    )
+    server_store.upsert(collection, POINTS, "dé nse/ü", Deadline(60_000), text_vector=name)
+    services = make_services(server_store, collection, Eastern())
+    for fields in ({"mode": "text"}, {"group_by": "document_id"}, {"diversity": 0.5}, {"explain": True}):
+        answer = ask(services, query_text=CODE, with_vectors=True, **{"mode": "hybrid", **fields})
+        found = {result.point_id: result.vector for result in answer.results}
+        assert found[4] == pytest.approx((0.0, 0.28, 0.96))
 
 
 def test_words_are_searched_where_the_pipeline_keeps_them(memory_store: QdrantStore, collection: str) -> None:

@@ -68,6 +68,23 @@ def test_the_rest_client_imports_neither_numpy_nor_grpc_nor_the_whole_sdk() -> N
     assert not packages & {"numpy", "grpc", "qdrant_client"}
 
 
+@pytest.mark.parametrize(("version", "imports_engine"), [("1.16.3", False), ("1.14.0", True)])
+def test_the_engine_is_imported_only_for_a_server_that_makes_no_bm25_vectors(
+    version: str, imports_engine: bool
+) -> None:
+    with recording_server(lambda _: CannedResponse(200, b'{"version": "%s"}' % version.encode())) as server:
+        packages = imported_packages(f"""
+            from chunkproof.clients.qdrant.store import QdrantStore
+            from chunkproof.clients.transport import DeadlineTransport
+            from chunkproof.deadline import Deadline
+            import sys
+            store = QdrantStore.open_server("{server.url}", DeadlineTransport())
+            assert "qdrant_edge" not in sys.modules
+            store.features(Deadline(20_000))
+        """)
+    assert ("qdrant_edge" in packages) == imports_engine
+
+
 def test_the_cohere_embedder_imports_no_tokenizer() -> None:
     packages = imported_packages("""
         from chunkproof.clients.cohere import CohereEmbedder

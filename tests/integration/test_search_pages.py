@@ -88,6 +88,14 @@ def test_pages_have_every_result_once_in_the_order_of_one_page(services: Service
 
 
 @pytest.mark.parametrize("mode", ["dense", "hybrid"])
+def test_pages_with_a_threshold_have_every_result_that_reaches_it_once(services: Services, mode: str) -> None:
+    # The cosine of a point is 1 / sqrt(1 + angle ** 2): at least 0.8 up to an angle of 0.75, the 15th point.
+    found = list(pages(services, query_text="pump number20", mode=mode, similarity_threshold=0.8, top_k=4))
+    assert sorted(map(str, ids(*found))) == sorted(str(one.id) for one in POINTS[:15])
+    assert [len(page.results) for page in found] == [4, 4, 4, 3]
+
+
+@pytest.mark.parametrize("mode", ["dense", "hybrid"])
 def test_what_is_written_between_pages_repeats_and_skips_nothing(services: Services, mode: str) -> None:
     store, collection = services.store, services.settings.collection
     assert isinstance(store, QdrantStore)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from random import Random
 from typing import Any
 
 import pytest
@@ -182,6 +183,44 @@ def test_fused_results_can_be_grouped_and_keep_the_scores_of_each_leg(shelf: She
     assert found[0].scores.dense == pytest.approx(0.0, abs=1e-6)
 
 
+def test_groups_of_fused_results_are_filled_with_what_reaches_the_threshold(shelf: Shelf) -> None:
+    # The best of group b by both legs is 4, whose cosine is 0.
+    found = shelf.one(grouping=Grouping("doc"), threshold=0.6, candidates=10, with_vector="")
+    assert [(point.id, point.group) for point in found] == [(1, "a"), (3, "b")]
+    assert [point.payload for point in found] == [POINTS[0].payload, POINTS[2].payload]
+    assert found[1].vector == pytest.approx((0.6, 0.8))
+
+
+def test_the_ranks_of_grouped_results_are_those_that_were_fused(store: QdrantStore, collection: str) -> None:
+    deadline, draw = Deadline(60_000), Random(4)
+    words = ("pump", "valve", "fuse", "sheet", "code")
+    points = [
+        Point(
+            number,
+            {"text": " ".join(draw.choices(words, k=6)), "doc": f"d{number % 20}"},
+            vector=(draw.uniform(-1, 1), draw.uniform(-1, 1)),
+        )
+        for number in range(120)
+    ]
+    store.create(collection, 2, deadline, text_search=True)
+    name = next(iter(store.describe(collection, deadline).sparse_vectors), None)
+    store.upsert(collection, points, "", deadline, text_vector=name)
+    leg = TextLeg("pump fuse", sparse_vector=name, field=None if name else "text")
+    for threshold, size in ((0.0, 1), (0.0, 3), (0.9, 1), (0.9, 2)):
+        query = StoreQuery(collection, 10, DenseLeg(UNNAMED, EAST, threshold), leg, fusion=Fusion(k=60), candidates=15)
+        grouped, every = store.search(
+            [replace(query, grouping=Grouping("doc", size)), replace(query, limit=30)], deadline
+        )
+        shown = {point.group for point in grouped}
+        assert len(shown) == min(10, len({point.payload["doc"] for point in every})) or len(grouped) == 10
+        for point in grouped:
+            assert point.scores is not None
+            ranks = [rank for rank in (point.scores.dense_rank, point.scores.text_rank) if rank]
+            assert sum(1 / (59 + rank) for rank in ranks) == pytest.approx(point.score)
+            better = [one for one in every if one.score > point.score and one.payload["doc"] == point.group]
+            assert len(better) < size
+
+
 def test_diversity_prefers_results_that_differ(shelf: Shelf) -> None:
     relevant = shelf.one(text=None, limit=2, candidates=10, diversity=0.0)
     diverse = shelf.one(text=None, limit=2, candidates=10, diversity=0.9)
@@ -218,10 +257,12 @@ QUERIES = st.fixed_dictionaries(
         "limit": st.integers(1, 5),
         "candidates": st.integers(0, 10),
         "fusion": st.sampled_from([Fusion(), Fusion(k=60), Fusion("dbsf")]),
+        "with_vector": st.sampled_from([None, ""]),
+        "diversity": st.sampled_from([None, None, 0.5]),
         "grouping": st.sampled_from([None, None, Grouping("doc"), Grouping("text", 2)]),
         "where": st.sampled_from([(), parse_filters({"not": {"doc": "b"}}), parse_filters({"not": {"tenant": "t"}})]),
     }
-).filter(lambda query: query["text"] or query["east"])
+).filter(lambda query: (query["text"] or query["east"]) and not (query["grouping"] and query["diversity"] is not None))
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -381,7 +381,43 @@ def test_each_route_has_its_stages(deployed: Deploy, written: CapturedOutput, ev
         "total": "RequestLatency",
     }
     measured = {name: value for name, value in figures.items() if name.endswith("Latency")}
-    assert measured == {names[stage]: ms for stage, ms in taken.items()}
+    of_mode = {"DenseLatency": taken["search"]} if event is SEARCH else {}
+    assert measured == {names[stage]: ms for stage, ms in taken.items()} | of_mode
+
+
+@pytest.mark.parametrize("mode", ["dense", "text", "hybrid"])
+def test_each_mode_has_a_latency_of_its_own(deployed: Deploy, written: CapturedOutput, mode: str) -> None:
+    names = {"dense": "DenseLatency", "text": "TextLatency", "hybrid": "HybridLatency"}
+    queries = [{"query_text": QUERY}, {"query_text": "one", "mode": mode}]
+    with deployed():
+        _, line, figures = serve_and_read(post("/search", {"query_text": "one", "mode": mode}), written)
+        assert (line["mode"], figures[names[mode]]) == (mode, line["stages_ms"]["search"])
+        assert not (set(names.values()) - {names[mode]}) & set(figures)
+        _, line, figures = serve_and_read(post("/search", {"queries": queries}), written)
+    assert line.get("mode") == ("dense" if mode == "dense" else None)
+    assert bool(set(names.values()) & set(figures)) == (mode == "dense")
+
+
+def test_each_leg_of_an_explained_hybrid_search_is_a_stage_and_a_metric(
+    deployed: Deploy, written: CapturedOutput
+) -> None:
+    legs = {"DenseLegLatency", "TextLegLatency"}
+    body = {"query_text": "one", "mode": "hybrid"}
+    with deployed():
+        for event in (
+            post("/search", {**body, "explain": True}),
+            post("/search", {"queries": [body], "explain": True}),
+        ):
+            _, line, figures = serve_and_read(event, written)
+            taken = line["stages_ms"]
+            assert {name: figures[name] for name in legs} == {
+                "DenseLegLatency": taken["dense"],
+                "TextLegLatency": taken["text"],
+            }
+            assert sum(ms for stage, ms in taken.items() if stage != "total") <= taken["total"] + 1
+        _, line, figures = serve_and_read(post("/search", body), written)
+    assert not legs & set(figures)
+    assert not {"dense", "text"} & set(line["stages_ms"])
 
 
 def test_time_is_counted_to_the_stage_that_took_it(deployed: Deploy, written: CapturedOutput, store: Store) -> None:

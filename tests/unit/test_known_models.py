@@ -31,6 +31,31 @@ def test_a_model_is_known_by_the_names_that_services_give_it(name, known, size):
     assert (found.name, found.sizes[0]) == (known, size)
 
 
+@pytest.mark.parametrize(
+    ("name", "tokens"),
+    [
+        ("voyage-law-2", 16_000),
+        ("voyage-code-2", 16_000),
+        ("voyage-2", 4_000),
+        ("voyage-4", 32_000),
+        ("text-embedding-3-small", 8_192),
+        ("amazon.titan-embed-text-v2:0", 8_192),
+    ],
+)
+def test_a_model_reads_as_many_tokens_as_its_service_documents(name: str, tokens: int) -> None:
+    found = find_model(name)
+    assert found is not None
+    assert found.max_tokens == tokens
+
+
+def test_models_that_shorten_their_vectors_make_any_smaller_size() -> None:
+    for name in ("gemini-embedding-001", "Qwen3-Embedding-8B", "text-embedding-3-large"):
+        found = find_model(name)
+        assert found is not None
+        assert found.makes(768)
+        assert not found.makes(5000)
+
+
 def test_an_unknown_model_is_not_guessed():
     assert find_model("our-own-model") is None
 
@@ -44,6 +69,8 @@ def test_names_are_listed_once():
     ("one", "other", "same"),
     [
         ("embed-v5.0-pro", "embed-v5.0-fast", True),
+        ("voyage-4-large", "voyage-4-lite", True),
+        ("voyage-3-large", "voyage-4-large", False),
         ("embed-english-v3.0", "cohere.embed-english-v3", True),
         ("BAAI/bge-m3", "bge-m3", True),
         ("embed-english-v3.0", "embed-multilingual-v3.0", False),

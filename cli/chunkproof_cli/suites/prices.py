@@ -1,6 +1,7 @@
 """List prices of embedding and reranking, for the cost of a thousand searches.
 
-Prices change: `PRICES_OF` says when these were noted. A file of configurations can replace and add some.
+Prices change: `PRICES_OF` says when these were compared with public sources. A file of configurations can replace and
+add some. docs/guides/suites.md says which of them no source confirms.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,24 +13,41 @@ from pydantic import Field
 from chunkproof.models.base import Model
 
 PRICES_OF = "2026-11"
-# USD for a million tokens. A model on this machine costs nothing by the call.
+# USD for a million tokens. Cohere lists no price of its v3 models any more: it is Bedrock's for the same ones. A model
+# on this machine costs nothing by the call.
 EMBEDDING: Mapping[str, float] = {
     "embed-english-v3.0": 0.10,
     "embed-multilingual-v3.0": 0.10,
     "embed-english-light-v3.0": 0.10,
     "embed-multilingual-light-v3.0": 0.10,
     "embed-v4.0": 0.12,
+    "embed-v5.0-pro": 0.12,
+    "embed-v5.0-fast": 0.08,
     "cohere.embed-english-v3": 0.10,
     "cohere.embed-multilingual-v3": 0.10,
+    "cohere.embed-v4:0": 0.12,
     "amazon.titan-embed-text-v1": 0.10,
     "amazon.titan-embed-text-v2:0": 0.02,
     "text-embedding-3-small": 0.02,
     "text-embedding-3-large": 0.13,
     "text-embedding-ada-002": 0.10,
+    "voyage-4-large": 0.12,
+    "voyage-4": 0.06,
+    "voyage-4-lite": 0.02,
+    "voyage-3-large": 0.18,
+    "voyage-3": 0.06,
+    "voyage-3-lite": 0.02,
+    "gemini-embedding-001": 0.15,
     "all-MiniLM-L6-v2": 0.0,
 }
 # USD for a thousand searches of up to 100 documents each.
-RERANK: Mapping[str, float] = {"rerank-v3.5": 2.00, "rerank-english-v3.0": 2.00, "rerank-multilingual-v3.0": 2.00}
+RERANK: Mapping[str, float] = {
+    "rerank-v3.5": 2.00,
+    "rerank-english-v3.0": 2.00,
+    "rerank-multilingual-v3.0": 2.00,
+    "rerank-v4.0-fast": 2.00,
+    "rerank-v4.0-pro": 2.50,
+}
 DOCUMENTS_PER_SEARCH = 100
 # Lambda on arm64: USD for a second with 1 GB, and for a thousand requests.
 LAMBDA_SECOND, LAMBDA_THOUSAND = 0.0000133334, 0.0002

@@ -1,11 +1,18 @@
-"""Embedding models that are widely used: who offers them, their sizes, what they read, and which share a space."""
+"""Embedding models that are widely used: who offers them, their sizes, what they read, and which share a space.
+
+Sizes, limits and prefixes were compared with public sources in November 2026. Of services, that is their own
+documentation: Cohere (docs.cohere.com/docs/cohere-embed), Voyage (docs.voyageai.com/docs/embeddings; for older models
+the lists of others), OpenAI's API reference (8,192 tokens for all embedding models), the user guide of Amazon Bedrock,
+Google (ai.google.dev). Of open models and mistral-embed, that is what several other projects state. Nothing confirmed
+the token limit of mxbai-embed-large-v1 or the query prefix of arctic-embed.
+"""
 
 import re
 from dataclasses import dataclass
 
 from chunkproof.clients.ports import Embedder, query_model
 
-OPENAI_TOKENS, VOYAGE_TOKENS = 8_191, 32_000
+OPENAI_TOKENS, VOYAGE_TOKENS = 8_192, 32_000
 BGE_QUERY = "Represent this sentence for searching relevant passages: "
 
 
@@ -36,13 +43,15 @@ class KnownModel:
         return found
 
 
-def _open(name: str, size: int, tokens: int = 512, query: str = "", document: str = "") -> KnownModel:
+def _open(
+    name: str, size: int, tokens: int = 512, query: str = "", document: str = "", *, has_any_size: bool = False
+) -> KnownModel:
     """A model with open weights, which vLLM, TEI, Ollama and others serve by OpenAI's API."""
-    return KnownModel(name, "openai", (size,), tokens, query, document)
+    return KnownModel(name, "openai", (size,), tokens, query, document, has_any_size)
 
 
-def _voyage(name: str, *sizes: int) -> KnownModel:
-    return KnownModel(name, "openai", sizes, VOYAGE_TOKENS)
+def _voyage(name: str, *sizes: int, tokens: int = VOYAGE_TOKENS) -> KnownModel:
+    return KnownModel(name, "openai", sizes, tokens)
 
 
 _ALL_VOYAGE = (1024, 256, 512, 2048)
@@ -64,17 +73,20 @@ KNOWN_MODELS = (
     KnownModel("cohere.embed-english-v3", "bedrock", (1024,), 512),
     KnownModel("cohere.embed-multilingual-v3", "bedrock", (1024,), 512),
     KnownModel("cohere.embed-v4:0", "bedrock", (1536, 256, 512, 1024), 128_000),
+    _voyage("voyage-4-large", *_ALL_VOYAGE),
+    _voyage("voyage-4", *_ALL_VOYAGE),
+    _voyage("voyage-4-lite", *_ALL_VOYAGE),
     _voyage("voyage-3", 1024),
     _voyage("voyage-3-lite", 512),
     _voyage("voyage-3-large", *_ALL_VOYAGE),
     _voyage("voyage-3.5", *_ALL_VOYAGE),
     _voyage("voyage-3.5-lite", *_ALL_VOYAGE),
     _voyage("voyage-code-3", *_ALL_VOYAGE),
-    _voyage("voyage-2", 1024),
-    _voyage("voyage-large-2", 1536),
-    _voyage("voyage-code-2", 1536),
+    _voyage("voyage-2", 1024, tokens=4_000),
+    _voyage("voyage-large-2", 1536, tokens=16_000),
+    _voyage("voyage-code-2", 1536, tokens=16_000),
     _voyage("voyage-multilingual-2", 1024),
-    _voyage("voyage-law-2", 1024),
+    _voyage("voyage-law-2", 1024, tokens=16_000),
     _voyage("voyage-finance-2", 1024),
     _open("bge-small-en-v1.5", 384, query=BGE_QUERY),
     _open("bge-base-en-v1.5", 768, query=BGE_QUERY),
@@ -105,14 +117,14 @@ KNOWN_MODELS = (
     _open("jina-embeddings-v3", 1024, 8_192),
     _open("mistral-embed", 1024, 8_192),
     _open("text-embedding-004", 768, 2_048),
-    _open("gemini-embedding-001", 3072, 2_048),
-    _open("Qwen3-Embedding-0.6B", 1024, 32_000),
-    _open("Qwen3-Embedding-4B", 2560, 32_000),
-    _open("Qwen3-Embedding-8B", 4096, 32_000),
+    _open("gemini-embedding-001", 3072, 2_048, has_any_size=True),
+    _open("Qwen3-Embedding-0.6B", 1024, 32_768, has_any_size=True),
+    _open("Qwen3-Embedding-4B", 2560, 32_768, has_any_size=True),
+    _open("Qwen3-Embedding-8B", 4096, 32_768, has_any_size=True),
     KnownModel("wordllama", "module:function", (256, 64, 128, 512, 1024), 1_000_000),
 )
 # Different models of a service whose vectors can be compared with each other.
-_FAMILIES = ({"embed-v5.0-pro", "embed-v5.0-fast"},)
+_FAMILIES = ({"embed-v5.0-pro", "embed-v5.0-fast"}, {"voyage-4-large", "voyage-4", "voyage-4-lite"})
 # The same, and models under several names.
 _SPACES = (
     *_FAMILIES,

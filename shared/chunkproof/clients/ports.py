@@ -5,7 +5,7 @@ Only the client that implements a protocol imports the SDK behind it, and it tra
 """
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Literal, Protocol
 
@@ -153,8 +153,9 @@ class Description:
 class Features:
     """What a store can do beyond dense search; a server's version decides.
 
-    `bm25`: it makes the sparse vector of a text. `text_index`: it ranks by BM25 over an indexed payload field, and
-    with `any_field` over one without an index. `rrf_k`, `rrf_weights`: the parameters that its RRF takes.
+    `bm25`: it, or its client, makes the sparse vector of a text. `text_index`: it ranks by BM25 over an indexed
+    payload field, and with `any_field` over one without an index. `rrf_k`, `rrf_weights`: the parameters that its
+    RRF takes.
     """
 
     store: str
@@ -220,8 +221,9 @@ class StoreQuery:
     """A search with a dense leg, a text leg, or both, whose candidates (so many of each) are then fused.
 
     `where` applies to every leg. Without `candidates`, each leg has as many as the limit. With `diversity` (0 to 1),
-    which needs a dense leg alone, results are selected among the candidates by maximal marginal relevance.
-    `with_vector` names the dense vector to return.
+    results are selected among the candidates by maximal marginal relevance. With a text leg they are compared by the
+    vector that `with_vector` names.
+    `with_vector` names the dense vector to return; without `with_payload`, points come with ids and scores alone.
 
     With both legs, a `score_threshold` above 0 applies to all results, also those that only the text leg found.
     """
@@ -236,6 +238,21 @@ class StoreQuery:
     candidates: int = 0
     grouping: Grouping | None = None
     diversity: float | None = None
+    with_payload: bool = True
+
+    def single_legs(self) -> "dict[str, StoreQuery]":
+        """Return each leg as a search of its own for all of its candidates, without payloads and vectors."""
+        alone = replace(
+            self,
+            limit=self.candidates or self.limit,
+            with_vector=None,
+            with_payload=False,
+            candidates=0,
+            grouping=None,
+            diversity=None,
+        )
+        legs = {"dense": replace(alone, text=None), "text": replace(alone, dense=None)}
+        return {name: leg for name, leg in legs.items() if leg.dense or leg.text}
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,8 @@ DEFAULT_TOP_K = 5
 FLOAT32_MAX = 3.4028235e38
 MAX_DIMENSION = 65_536  # Qdrant's own limit
 MAX_GROUP_SIZE = 100
+# Results of a search by words that are selected for diversity: their vectors are compared in this process.
+MAX_DIVERSE = 100
 MAX_CURSOR = 40_000
 
 
@@ -130,7 +132,8 @@ class SearchQuery(Request):
     )
     group_size: int | None = Field(None, description="Most results for each value of group_by, 1 by default")
     diversity: Annotated[float | None, BeforeValidator(_no_overflow)] = Field(
-        None, description="Prefer results that differ from each other, from 0 (not at all) to 1 (above all else): MMR"
+        None,
+        description="Prefer results that differ from each other, from 0 (not at all) to 1 (above all else): MMR",
     )
     cursor: str | None = Field(
         None, description='"start" for the first of several pages, then the next_cursor of the page before'
@@ -266,8 +269,9 @@ def _conflicts(fields: Mapping[str, object]) -> Iterator[str]:
         yield "params are of the index of vectors, which mode text does not search"
     if mode != Mode.HYBRID and "fusion" in given:
         yield "fusion needs mode hybrid: only there are two rankings"
-    if mode != Mode.DENSE and "diversity" in given:
-        yield "diversity compares the vectors of results and needs mode dense"
+    top_k = fields.get("top_k")
+    if mode != Mode.DENSE and "diversity" in given and type(top_k) is int and top_k > MAX_DIVERSE:
+        yield f"diversity in mode {mode} can be had for at most {MAX_DIVERSE} results: lower top_k ({top_k})"
     if "group_size" in given and "group_by" not in given:
         yield "group_size needs group_by"
     for name, why in (("group_by", "grouped"), ("diversity", "diverse")):

@@ -76,8 +76,7 @@ class Completion:
                 self._add_highlights(results, added)
             taken["highlight"] = watch.ms()
         if self.query.explain:
-            with self.trace.stage("search"):
-                explanation = self._add_explanations(ranked, added, taken)
+            explanation = self._add_explanations(ranked, added, taken)
         completed = (
             result.model_copy(update=fields) if fields else result
             for result, fields in zip(results, added, strict=True)
@@ -150,8 +149,14 @@ class Completion:
     ) -> QueryExplanation:
         from chunkproof.retrieval.explain import explain
 
-        deadline = self.deadline.less(RESERVE_MS / 2)
-        explained = explain(self.searched, ranked, services=self.services, deadline=deadline, times_ms=times_ms)
+        explained = explain(
+            self.searched,
+            ranked,
+            services=self.services,
+            deadline=self.deadline.less(max(RESERVE_MS / 2, self._reserve_ms(0))),
+            times_ms=times_ms,
+            trace=self.trace,
+        )
         for explanation, fields in zip(explained.results, added, strict=True):
             fields["explain"] = explanation
         return explained.query

@@ -226,15 +226,23 @@ def _record(trace: RequestTrace, queries: Sequence[_One], responses: Sequence[Re
     trace.failed_queries = sum(response.status == "error" for response in responses)
     trace.collection = _common(one.collection for one in queries)
     trace.embedding_model = _common(one.trace.embedding_model for one in queries)
-    trace.mode = _common(one.query.mode for one in queries if one.query)
-    for stage in ("rerank", "highlight"):  # within the search of all
+    trace.mode = _common(one.trace.mode for one in queries if one.query)
+    for stage in ("rerank", "highlight", "dense", "text"):  # within the search of all
         if taken := [one.trace.stages_ms[stage] for one in queries if stage in one.trace.stages_ms]:
             trace.stages_ms[stage] = round(sum(taken), 3)
             trace.stages_ms["search"] = round(max(0.0, trace.stages_ms["search"] - sum(taken)), 3)
+    trace.dense_results = _total(one.trace.dense_results for one in queries)
+    trace.text_results = _total(one.trace.text_results for one in queries)
     states = [(one.trace.rerank, one.trace.rerank_reason) for one in queries if one.trace.rerank]
     trace.rerank, trace.rerank_reason = max(states, default=(None, None), key=lambda state: state[0] == "skipped")
     cached = [one.embedding.cached for one in queries if one.embedding]
     trace.embedding_cached = all(cached) if cached else None
+
+
+def _total(values: Iterable[int | None]) -> int | None:
+    """Return the sum of those that are known; None if none is."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
 
 
 def _common(values: Iterable[str | None]) -> str | None:

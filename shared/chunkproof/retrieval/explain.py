@@ -3,9 +3,10 @@
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal, TypeVar
 
-from chunkproof.clients.ports import Fusion, Point, StoreQuery
+from chunkproof.clients.ports import Fusion, Point, PointId, StoreQuery
 from chunkproof.deadline import Deadline
 from chunkproof.errors import ChunkproofError
 from chunkproof.models.extras import (
@@ -19,6 +20,7 @@ from chunkproof.models.extras import (
     ResultExplanation,
 )
 from chunkproof.retrieval.services import Services
+from chunkproof.trace import RequestTrace
 
 # The 99th percentile of 200 chunks is between the 97th and the 100th of all, with 95 % certainty.
 SAMPLE_SIZE = 200
@@ -56,15 +58,18 @@ def explain(
     services: Services,
     deadline: Deadline,
     times_ms: Mapping[str, float],
+    trace: RequestTrace,
 ) -> Explanation:
     """Explain a search that is over; what cannot be found out is a note, and never an error."""
     asking = _Asking(deadline)
-    description = asking.ask("the collection's counts", lambda: services.store.describe(query.collection, deadline))
-    matching = asking.ask(
-        "the filter's effect",
-        lambda: services.store.count(query.collection, query.where, deadline) if query.where else None,
-    )
-    scores = _sample(query, services, deadline, asking)
+    with trace.stage("search"):
+        description = asking.ask("the collection's counts", lambda: services.store.describe(query.collection, deadline))
+        matching = asking.ask(
+            "the filter's effect",
+            lambda: services.store.count(query.collection, query.where, deadline) if query.where else None,
+        )
+        scores = _sample(query, services, deadline, asking)
+    legs = _search_legs(query, services, asking, trace)
     points = description.points_count if description else None
     indexed = description.indexed_vectors_count if description else None
     return Explanation(
@@ -75,12 +80,39 @@ def explain(
             filter=None
             if matching is None or points is None
             else FilterEffect(points=max(points, matching), matching=matching),
-            times_ms={name: round(ms, 3) for name, ms in times_ms.items()},
+            times_ms={
+                **{name: round(ms, 3) for name, ms in times_ms.items()},
+                **{name: leg.time_ms for name, leg in legs.items()},
+            },
             random_scores=_summary(scores) if scores else None,
             notes=tuple(asking.notes),
         ),
-        tuple(_explain_result(one, query, scores) for one in ranked),
+        tuple(_explain_result(one, query, scores, legs) for one in ranked),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Leg:
+    """A leg that was searched by itself: how long it took, and the rank of each of its results."""
+
+    time_ms: float
+    ranks: Mapping[PointId, int]
+
+
+def _search_legs(query: StoreQuery, services: Services, asking: "_Asking", trace: RequestTrace) -> dict[str, _Leg]:
+    """Search the legs once more, each by itself, unless the search was nothing but one leg.
+
+    A hybrid search is one request, which has one time. A selection for diversity has no ranks of the search by meaning.
+    """
+
+    def run(name: str, leg: StoreQuery) -> _Leg:
+        with trace.stage(name) as watch:
+            (found,) = services.store.search([leg], asking.deadline)
+        return _Leg(watch.ms(), {point.id: rank for rank, point in enumerate(found, start=1)})
+
+    legs = query.single_legs() if query.dense and (query.text or query.diversity is not None) else {}
+    found = {name: asking.ask(f"the time of the {name} leg", partial(run, name, leg)) for name, leg in legs.items()}
+    return {name: leg for name, leg in found.items() if leg is not None}
 
 
 def _method(query: StoreQuery, indexed: int) -> Literal["index", "exact"]:
@@ -124,13 +156,17 @@ def _summary(scores: Sequence[float]) -> RandomScores:
     return RandomScores(sample_size=len(scores), median=at(0.5), p95=at(0.95), highest=scores[-1])
 
 
-def _explain_result(ranked: Ranked, query: StoreQuery, random_scores: Sequence[float]) -> ResultExplanation:
+def _explain_result(
+    ranked: Ranked, query: StoreQuery, random_scores: Sequence[float], legs: Mapping[str, _Leg]
+) -> ResultExplanation:
     point, scores = ranked.point, ranked.point.scores
     dense: LegScore | None = None
     text: LegScore | None = None
     fusion: FusionScore | None = None
     if scores is None:
-        dense = LegScore(rank=ranked.rank_before, score=_clamp(point.score))
+        is_selection = query.diversity is not None
+        rank = ranked.rank_before if not is_selection else legs["dense"].ranks.get(point.id) if legs else None
+        dense = LegScore(rank=rank, score=_clamp(point.score))
     else:
         if query.dense is not None:
             dense = LegScore(rank=scores.dense_rank, score=None if scores.dense is None else _clamp(scores.dense))

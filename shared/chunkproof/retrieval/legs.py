@@ -21,7 +21,7 @@ from chunkproof.errors import InvalidParameterError, TextIndexRequiredError
 from chunkproof.models import SearchQuery
 from chunkproof.models.extras import RerankOptions
 from chunkproof.models.filters import Condition, HasId, Not
-from chunkproof.models.ranking import DEFAULT_K, FusionInForce, IndexParams, Mode, TextSearch
+from chunkproof.models.ranking import DEFAULT_K, MAX_CANDIDATES, FusionInForce, IndexParams, Mode, TextSearch
 from chunkproof.retrieval.cursor import MAX_PAGED, read_cursor, write_cursor
 from chunkproof.retrieval.filters import map_field, map_filters
 from chunkproof.retrieval.payload import lies_in_json_string
@@ -30,6 +30,8 @@ from chunkproof.retrieval.services import Services
 
 # Candidates of each leg, and of a diverse selection, unless the request says how many.
 CANDIDATES = 100
+# Of a search with groups, for each result that the groups can have in all.
+CANDIDATES_PER_PLACE = 4
 # Of both legs together, as many as pages can have in all.
 PAGED_CANDIDATES = MAX_PAGED // 2
 
@@ -59,11 +61,14 @@ class Plan:
 
     @property
     def candidates(self) -> int:
-        """How many results of each leg are fused, or how many are selected from for diversity."""
+        """How many results of each leg are fused, or how many are selected from for diversity by the store."""
         given = self.query.fusion.candidates if self.query.fusion else None
         if self.query.cursor is not None:  # the same on every page, or their rankings would differ
             return given or PAGED_CANDIDATES
-        return max(given or CANDIDATES, self.query.top_k)
+        usual = CANDIDATES
+        if self.grouping is not None:  # the groups are formed of the candidates
+            usual = max(usual, min(MAX_CANDIDATES, CANDIDATES_PER_PLACE * self.query.top_k * self.grouping.size))
+        return max(given or usual, self.query.top_k)
 
     @property
     def limit(self) -> int:
@@ -100,6 +105,7 @@ class Plan:
     def store_query(self, vector: Vector | None) -> StoreQuery:
         """Return the search of the store, by this vector of the query; None in mode text."""
         query, dense = self.query, None
+        compares = bool(self.text and query.diversity)
         if vector is not None and self.config is not None:
             params = query.params or IndexParams()
             dense = DenseLeg(
@@ -117,7 +123,7 @@ class Plan:
             dense=dense,
             text=self.text,
             where=self._unseen,
-            with_vector=self.config.name if query.with_vectors and self.config else None,
+            with_vector=self.config.name if (query.with_vectors or compares) and self.config else None,
             fusion=self.fusion,
             candidates=self.candidates if self.text or query.diversity is not None else 0,
             grouping=self.grouping,
@@ -168,7 +174,7 @@ def plan_search(
     tenant = getattr(services.store, "tenant", "")
     seen = read_cursor(query, collection, tenant)
     rerank = choose_rerank(query, services)
-    needs_config = mode is not Mode.TEXT or query.with_vectors
+    needs_config = mode is not Mode.TEXT or query.with_vectors or query.diversity is not None
     config = services.vector_config(collection, deadline) if needs_config else None
     where = map_filters(query.filters, collection, services, deadline) if query.filters else ()
     grouping, notes = _grouping(query, collection, services, deadline) if query.group_by else (None, ())
@@ -187,10 +193,14 @@ def plan_search(
     if mode is Mode.DENSE and query.diversity is None:
         return plan
     features = services.store.features(deadline)
-    if query.diversity is not None:
+    if mode is Mode.DENSE:
         if not features.mmr:
             raise InvalidParameterError(f"diversity needs Qdrant 1.15 or later, not {features.store}")
         return plan
+    if mode is Mode.TEXT and query.diversity is not None and tenant:
+        raise InvalidParameterError(
+            "diversity cannot be used in mode text with tenants: it weighs scores in which all tenants' words count"
+        )
     leg = find_text_leg(collection, services, deadline)
     fusion = _fusion(query, features) if mode is Mode.HYBRID else Fusion()
     if fusion.method == "dbsf" and tenant:
@@ -252,24 +262,33 @@ def choose_text_leg(description: Description, features: Features, text_paths: li
 
 def _advice(name: str, features: Features, description: Description, text_paths: list[str]) -> str:
     """Return what is missing, and which call makes it."""
+    lacks = f"Collection {name} cannot be searched by words"
+    if not (features.bm25 or features.text_index):
+        return f"{lacks}: {explain_missing_bm25(features)}"
     others = [vector for vector, modifier in description.sparse_vectors.items() if modifier != "idf"]
     has = (
         f"its sparse vector {others[0]} has no IDF modifier, so it is not BM25" if others else "it has no BM25 vectors"
     )
-    lacks = f"Collection {name} cannot be searched by words: {has}"
+    lacks = f"{lacks}: {has}"
     if features.text_index:
         return (
             f"{lacks} and its texts have no index that ranks. Make one: "
             f'create_payload_index("{name}", field_name="{text_paths[0]}", '
             'field_schema=TextIndexParams(type="text", scoring=True))'
         )
-    if features.bm25:
-        return (
-            f"{lacks}. Make a collection with create_collection(…, "
-            'sparse_vectors_config={"bm25": SparseVectorParams(modifier="idf")}) and write each point with '
-            '"bm25": Document(text=…, model="qdrant/bm25"), or run chunkproof load --hybrid'
-        )
-    return f"{lacks}, and {features.store} makes none: Qdrant 1.15.3 or later does"
+    return (
+        f"{lacks}. Make a collection with create_collection(…, "
+        'sparse_vectors_config={"bm25": SparseVectorParams(modifier="idf")}) and write each point with '
+        '"bm25": Document(text=…, model="qdrant/bm25"), or run chunkproof load --hybrid'
+    )
+
+
+def explain_missing_bm25(features: Features) -> str:
+    """Say that neither the store nor this process makes BM25 vectors, and what does."""
+    return (
+        f"{features.store} makes no BM25 vectors. Update it to 1.15.3 or later, or run Chunkproof where "
+        "qdrant-edge-py is installed, which makes them"
+    )
 
 
 def _text_paths(collection: str, services: Services, deadline: Deadline) -> list[str]:

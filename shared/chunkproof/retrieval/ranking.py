@@ -50,7 +50,7 @@ def rank(chunks: list[Found], query: SearchQuery) -> tuple[SearchResult, ...]:
 
     A selection for diversity stays in the order in which the store made it.
     """
-    if query.diversity is None:
+    if not query.diversity:
         chunks = sorted(chunks, key=lambda pair: (-_order(pair[1]), pair[0].metadata.chunk_id))
     return tuple(
         SearchResult(

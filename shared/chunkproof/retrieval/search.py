@@ -83,7 +83,7 @@ def search(
 def begin(query: SearchQuery, services: Services, trace: RequestTrace) -> str:
     """Record what is known of a query before anything is asked of a service, and return its collection."""
     trace.query_id, trace.created_at = query.query_id, query.created_at
-    trace.collection, trace.top_k, trace.mode = query.collection, query.top_k, query.mode
+    trace.collection, trace.top_k, trace.mode = query.collection, query.top_k, query.mode or Mode.DENSE
     trace.record_query(query.query_text, in_full=services.settings.log_queries)
     trace.collection = collection = services.resolve_collection(query.collection)
     if needs_embedding(query) and services.embedder_of(collection) is not None:

@@ -221,7 +221,9 @@ def choose_vector(vectors: Sequence[VectorConfig], wanted: str | None, collectio
     if len(vectors) == 1:
         return vectors[0]
     if not vectors:
-        raise InvalidParameterError(f"Collection {collection} has no dense vector")
+        raise InvalidParameterError(
+            f"Collection {collection} has no dense vector: only mode text, without diversity, can search it"
+        )
     raise InvalidParameterError(
         f"Collection {collection} has several vectors: set CHUNKPROOF_VECTOR_NAME to one of {', '.join(by_name)}"
     )

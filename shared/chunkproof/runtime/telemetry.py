@@ -33,7 +33,9 @@ STAGE_METRICS = {
     "format": "FormatLatency",
 }
 # Besides QdrantLatency, which has the searches of all modes.
-MODE_METRICS = {"text": "TextLatency", "hybrid": "HybridLatency"}
+MODE_METRICS = {"dense": "DenseLatency", "text": "TextLatency", "hybrid": "HybridLatency"}
+# The legs of a hybrid search that is explained, each searched by itself.
+LEG_METRICS = {"dense": "DenseLegLatency", "text": "TextLegLatency"}
 CIRCUIT_METRICS = {
     "qdrant": "QdrantCircuitOpen",
     "rerank": "RerankCircuitOpen",
@@ -145,7 +147,7 @@ def _emit_metrics(trace: RequestTrace, context: Any, settings: Settings) -> None
 
 def _metrics(trace: RequestTrace, settings: Settings) -> Iterator[metrics.Figure]:
     yield "RequestLatency", MetricUnit.Milliseconds, trace.stages_ms["total"]
-    for stage, name in STAGE_METRICS.items():
+    for stage, name in (STAGE_METRICS | LEG_METRICS).items():
         if stage in trace.stages_ms:
             yield name, MetricUnit.Milliseconds, trace.stages_ms[stage]
     if trace.gateway_ms is not None:

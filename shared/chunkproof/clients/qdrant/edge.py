@@ -26,10 +26,10 @@ from chunkproof.clients.qdrant.edge_shard import Shard
 from chunkproof.clients.qdrant.filters import Json, qdrant_key
 from chunkproof.clients.qdrant.queries import (
     MAX_SCORED,
+    is_grouped_by_store,
     main_search,
     rank_points,
     sample_search,
-    score_searches,
     searches_of,
 )
 from chunkproof.clients.qdrant.store import (
@@ -101,7 +101,7 @@ class EdgeStore(QdrantStore):
 
     def _search(self, query: StoreQuery) -> list[Point]:
         with self._reading(query.collection) as shard:
-            if query.grouping is None:
+            if query.grouping is None or not is_grouped_by_store(query):
                 return rank_points(query, _run(shard.engine, searches_of(query), query))
             main = main_search(query)
             points = group_points(
@@ -110,7 +110,7 @@ class EdgeStore(QdrantStore):
                 query.grouping,
                 shard.engine.info().points_count,
             )
-            return rank_points(query, [points, *_run(shard.engine, score_searches(query), query)])
+            return rank_points(query, [points])
 
     def sample_scores(self, query: StoreQuery, deadline: Deadline) -> list[float]:
         """Return the scores of all points if they are few, else of random ones."""

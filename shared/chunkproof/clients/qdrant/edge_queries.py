@@ -1,14 +1,14 @@
 """Translate the JSON of Qdrant's searches into requests of Qdrant Edge, and form the groups that it does not."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import qdrant_edge as edge
 
-from chunkproof.clients.ports import Grouping, Point, PointId
+from chunkproof.clients.ports import Grouping, Point
 from chunkproof.clients.qdrant.edge_filters import build_filter
 from chunkproof.clients.qdrant.filters import Json
-from chunkproof.clients.qdrant.queries import flatten_groups
+from chunkproof.clients.qdrant.queries import flatten_groups, form_groups
 
 # Qdrant's own, where a request names none.
 RRF_K = 2
@@ -29,6 +29,16 @@ def bm25_vector(text: str, *, is_query: bool) -> Json:
     return {"indices": made.indices, "values": made.values}
 
 
+def make_vectors(search: Json) -> Json:
+    """Return a search with the sparse vectors of its texts, which a server before 1.15.3 does not make."""
+    made = dict(search)
+    if isinstance(made["query"], dict) and "model" in made["query"]:
+        made["query"] = bm25_vector(made["query"]["text"], is_query=True)
+    if "prefetch" in made:
+        made["prefetch"] = [make_vectors(leg) for leg in made["prefetch"]]
+    return made
+
+
 def group_points(
     search: Callable[[int], Sequence[Point]], limit: int, grouping: Grouping, points_count: int
 ) -> list[Point]:
@@ -37,38 +47,10 @@ def group_points(
     while True:
         wanted *= GROWTH
         found = search(wanted)
-        groups = _form_groups(found, grouping)
+        groups = form_groups(found, grouping)
         full = [group for group in groups if len(groups[group]) == grouping.size]
         if len(full) >= limit or len(found) < wanted or wanted >= points_count:
             return flatten_groups(list(groups.items())[:limit])
-
-
-def _form_groups(points: Sequence[Point], grouping: Grouping) -> dict[PointId, list[Point]]:
-    groups: dict[PointId, list[Point]] = {}
-    for point in points:
-        for value in _values(point.payload, grouping.field.split(".")):
-            members = groups.setdefault(value, [])
-            if len(members) < grouping.size:
-                members.append(point)
-    return groups
-
-
-def _values(payload: Any, path: Sequence[str]) -> Iterator[PointId]:
-    """Yield the texts and integers at a path, each once; those in lists as well."""
-    seen: dict[PointId, None] = {}
-    _collect(payload, path, seen)
-    yield from seen
-
-
-def _collect(value: Any, path: Sequence[str], found: dict[PointId, None]) -> None:
-    if isinstance(value, list):
-        for item in value:
-            _collect(item, path, found)
-    elif path:
-        if isinstance(value, dict):
-            _collect(value.get(path[0].removesuffix("[]")), path[1:], found)
-    elif isinstance(value, str | int) and not isinstance(value, bool):
-        found[value] = None
 
 
 def _ranking(search: Json) -> dict[str, Any]:

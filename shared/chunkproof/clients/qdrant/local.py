@@ -25,9 +25,9 @@ from chunkproof.clients.qdrant.queries import (
     MAX_SCORED,
     flatten_groups,
     group_search,
+    is_grouped_by_store,
     rank_points,
     sample_search,
-    score_searches,
     searches_of,
 )
 from chunkproof.clients.qdrant.store import (
@@ -133,11 +133,11 @@ class LocalStore(QdrantStore):
             if query.text and query.text.field is not None:
                 index = models.TextIndexParams(type=models.TextIndexType.TEXT, scoring=True)
                 self.client.create_payload_index(query.collection, qdrant_key(query.text.field), index)
-            if query.grouping is None:
+            if not is_grouped_by_store(query):
                 return rank_points(query, self._run(query, searches_of(query)))
             groups = self.client.query_points_groups(query.collection, **_group_arguments(query)).groups
             found = [(group.id, _points(group.hits, query)) for group in groups]
-            return rank_points(query, [flatten_groups(found), *self._run(query, score_searches(query))])
+            return rank_points(query, [flatten_groups(found)])
 
     def sample_scores(self, query: StoreQuery, deadline: Deadline) -> list[float]:
         """Return the scores of all points if they are few, else of random ones."""

@@ -5,15 +5,18 @@ text leg found. A fused search returns only the fused score, and the other three
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from chunkproof.clients.ports import DenseLeg, Fusion, Point, PointId, Scores, StoreQuery, TextLeg
+from chunkproof.clients.ports import DenseLeg, Fusion, Grouping, Point, PointId, Scores, StoreQuery, TextLeg
+from chunkproof.clients.qdrant.diversity import select_diverse
 from chunkproof.clients.qdrant.filters import Json, qdrant_key, to_qdrant_filter
 from chunkproof.clients.qdrant.store import SCORE_STEP, round_cosine, vector_selector
 from chunkproof.models.filters import Condition
 
+# Comparing so many vectors with each other takes a fraction of a second.
+MAX_COMPARED = 100
 # A store in this process scores so many points in some ten milliseconds.
 MAX_SCORED = 10_000
 
@@ -40,7 +43,7 @@ def main_search(query: StoreQuery) -> Json:
     return {
         **ranking,
         "limit": _limit(query),
-        "with_payload": True,
+        "with_payload": query.with_payload,
         "with_vector": vector_selector(query.with_vector),
     }
 
@@ -56,13 +59,22 @@ def score_searches(query: StoreQuery) -> list[Json]:
     return [{**search, **bare} for search in (dense, text, cosines)]
 
 
+def is_grouped_by_store(query: StoreQuery) -> bool:
+    """Whether the store forms the groups; those of a fused search are formed by `rank_points`.
+
+    A server searches more candidates for groups than were asked for, so that the ranks of the legs would not be those
+    that were fused. And it knows no threshold of fused results, which would leave groups empty.
+    """
+    return query.grouping is not None and not (query.dense and query.text)
+
+
 def searches_of(query: StoreQuery) -> list[Json]:
-    """Return all searches of a query without grouping."""
+    """Return all searches of a query that the store does not group."""
     return [main_search(query), *score_searches(query)]
 
 
 def group_search(query: StoreQuery) -> Json:
-    """Return the search for a query with grouping: Qdrant's limit is one of groups."""
+    """Return the search for a query that the store groups: Qdrant's limit is one of groups."""
     if query.grouping is None:
         raise ValueError("the query has no grouping")
     return {
@@ -99,6 +111,35 @@ def flatten_groups(groups: Sequence[tuple[PointId, Sequence[Point]]]) -> list[Po
     return sorted(points.values(), key=lambda point: -point.score)
 
 
+def form_groups(points: Sequence[Point], grouping: Grouping) -> dict[PointId, list[Point]]:
+    """Return the points of each group, as many as fit; the group of the best point comes first."""
+    groups: dict[PointId, list[Point]] = {}
+    for point in points:
+        for value in _values(point.payload, grouping.field.split(".")):
+            members = groups.setdefault(value, [])
+            if len(members) < grouping.size:
+                members.append(point)
+    return groups
+
+
+def _values(payload: Any, path: Sequence[str]) -> Iterator[PointId]:
+    """Yield the texts and integers at a path, each once; those in lists as well."""
+    seen: dict[PointId, None] = {}
+    _collect(payload, path, seen)
+    yield from seen
+
+
+def _collect(value: Any, path: Sequence[str], found: dict[PointId, None]) -> None:
+    if isinstance(value, list):
+        for item in value:
+            _collect(item, path, found)
+    elif path:
+        if isinstance(value, dict):
+            _collect(value.get(path[0].removesuffix("[]")), path[1:], found)
+    elif isinstance(value, str | int) and not isinstance(value, bool):
+        found[value] = None
+
+
 def rank_points(query: StoreQuery, results: Sequence[Sequence[Point]]) -> list[Point]:
     """Return the results of a query from those of its searches, in the order of `searches_of`."""
     points = results[0]
@@ -106,6 +147,9 @@ def rank_points(query: StoreQuery, results: Sequence[Sequence[Point]]) -> list[P
         points = _with_scores(points, *results[1:])
         if query.dense.score_threshold > 0:
             points = [point for point in points if _cosine(point) >= query.dense.score_threshold]
+        if query.grouping:
+            groups = form_groups(points, query.grouping)
+            points = flatten_groups(list(groups.items())[: query.limit])
     elif query.dense:
         points = [replace(point, score=round_cosine(point.score)) for point in points]
         points = [point for point in points if point.score >= query.dense.score_threshold]
@@ -113,6 +157,8 @@ def rank_points(query: StoreQuery, results: Sequence[Sequence[Point]]) -> list[P
         points = [
             replace(point, scores=Scores(text=point.score, text_rank=rank)) for rank, point in enumerate(points, 1)
         ]
+    if query.text and query.diversity:
+        points = select_diverse(points[: _limit_compared(query)], query.limit, query.diversity)
     return list(points[: query.limit])
 
 
@@ -149,10 +195,15 @@ def _candidates(query: StoreQuery) -> int:
 
 
 def _limit(query: StoreQuery) -> int:
-    """Return how many results to request; with a threshold, which is applied to them here, all candidates."""
-    if query.text and query.dense and query.dense.score_threshold > 0 and query.grouping is None:
+    """Return how many results to request; all candidates, if a threshold or groups are applied to them here."""
+    if query.text and query.dense and (query.dense.score_threshold > 0 or query.grouping):
         return 2 * _candidates(query)
-    return query.limit
+    return _limit_compared(query) if query.text and query.diversity else query.limit
+
+
+def _limit_compared(query: StoreQuery) -> int:
+    """Return how many of the best results are compared with each other, for diversity."""
+    return max(query.limit, min(_candidates(query), MAX_COMPARED))
 
 
 def _leg(search: Json, query: StoreQuery) -> Json:

@@ -1,8 +1,10 @@
 """A Qdrant server or Qdrant Cloud, through the REST client of Qdrant's SDK."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -14,6 +16,7 @@ from chunkproof.clients.ports import (
     TEXT_VECTOR,
     Description,
     Features,
+    Grouping,
     Page,
     Point,
     PointId,
@@ -28,9 +31,9 @@ from chunkproof.clients.qdrant.queries import (
     filter_field,
     flatten_groups,
     group_search,
+    is_grouped_by_store,
     rank_points,
     sample_search,
-    score_searches,
     searches_of,
 )
 from chunkproof.clients.qdrant.rest_client import load_rest_client
@@ -39,6 +42,7 @@ from chunkproof.clients.qdrant.store import (
     build_point,
     check_collection_name,
     dense_vector_configs,
+    has_edge,
     is_invalid_collection_name,
     round_cosine,
     vector_selector,
@@ -47,7 +51,7 @@ from chunkproof.clients.qdrant.transfer import Layout, name_vectors
 from chunkproof.clients.transport import host_of
 from chunkproof.deadline import Deadline
 from chunkproof.errors import ChunkproofError, CollectionNotFoundError, IndexRequiredError
-from chunkproof.models.filters import AnyOf, Condition
+from chunkproof.models.filters import AnyOf, Condition, HasId
 
 DEFAULT_PORT = 6333
 COLLECTION = "/collections/{name}"
@@ -61,6 +65,8 @@ class ServerStore(QdrantStore):
         super().__init__(host_of(url))
         self.url = _base_url(url)
         self._features: Features | None = None
+        # Whether BM25 vectors are made here: the server is too old to make them.
+        self._makes_vectors = False
         self._sdk = load_rest_client()
         self._client = self._sdk.ApiClient(self.url, transport=transport, headers=HEADERS, trust_env=False)
 
@@ -103,11 +109,13 @@ class ServerStore(QdrantStore):
         )
 
     def features(self, deadline: Deadline) -> Features:
-        """Return what the server's version can do; it is asked once."""
+        """Return what the server's version can do, and Qdrant Edge here in its place; it is asked once."""
         if self._features is None:
             with self._translate_errors("", deadline):
                 greeting = self._client.request(type_=responses.Greeting, method="GET", url="/")
-            self._features = _features_of(greeting["version"])
+            features = _features_of(greeting["version"])
+            self._makes_vectors = not features.bm25 and has_edge()
+            self._features = replace(features, bm25=features.bm25 or self._makes_vectors)
         return self._features
 
     def search(self, queries: Sequence[StoreQuery], deadline: Deadline) -> list[list[Point]]:
@@ -115,8 +123,10 @@ class ServerStore(QdrantStore):
         found: dict[int, list[Point]] = {}
         together: dict[str, list[int]] = {}
         for number, query in enumerate(queries):
-            if query.grouping:
+            if is_grouped_by_store(query):
                 found[number] = self._search_groups(query, deadline)
+            elif query.grouping:
+                found[number] = self._search_fused_groups(query, query.grouping, deadline)
             else:
                 together.setdefault(query.collection, []).append(number)
         for collection, numbers in together.items():
@@ -125,7 +135,7 @@ class ServerStore(QdrantStore):
         return [found[number] for number in range(len(queries))]
 
     def _search_batch(self, collection: str, queries: Sequence[StoreQuery], deadline: Deadline) -> list[list[Point]]:
-        searches = [searches_of(query) for query in queries]
+        searches = [self._with_bm25(query, searches_of(query), deadline) for query in queries]
         where = tuple(condition for query in queries for condition in query.where)
         with self._translate_errors(collection, deadline, where):
             results = iter(self._run(collection, [one for own in searches for one in own]))
@@ -135,21 +145,49 @@ class ServerStore(QdrantStore):
         return found
 
     def _search_groups(self, query: StoreQuery, deadline: Deadline) -> list[Point]:
-        body = group_search(query)
+        (body,) = self._with_bm25(query, [group_search(query)], deadline)
         grouped_by = AnyOf(query.grouping.field, ("",)) if query.grouping else None
         where = (*query.where, grouped_by) if grouped_by else query.where
         with self._translate_errors(query.collection, deadline, where):
             path = COLLECTION + "/points/query/groups"
             groups = self._request("POST", path, responses.GROUP_RESULT, query.collection, body)["groups"]
-            scores = self._run(query.collection, searches) if (searches := score_searches(query)) else []
         points = flatten_groups([(group["id"], self._points(group["hits"], query)) for group in groups])
-        return rank_points(query, [points, *(self._points(found, query) for found in scores)])
+        return rank_points(query, [points])
+
+    def _search_fused_groups(self, query: StoreQuery, grouping: Grouping, deadline: Deadline) -> list[Point]:
+        """Form groups of all candidates, and read the payloads of those that are left."""
+        main, *others = self._with_bm25(query, searches_of(query), deadline)
+        main |= {"with_payload": [qdrant_key(grouping.field)], "with_vector": False}
+        with self._translate_errors(query.collection, deadline, query.where):
+            results = self._run(query.collection, [main, *others])
+        points = rank_points(query, [self._points(found, query) for found in results])
+        if not points:
+            return []
+        where = (*query.where, HasId(tuple(point.id for point in points)))
+        page = self.scroll(query.collection, deadline, limit=len(points), where=where, with_vector=query.with_vector)
+        stored = {point.id: point for point in page.points}
+        return [
+            replace(point, payload=stored[point.id].payload, vector=stored[point.id].vector)
+            for point in points
+            if point.id in stored
+        ]
 
     def sample_scores(self, query: StoreQuery, deadline: Deadline) -> list[float]:
         """Return the scores of random points; the server draws them (from Qdrant 1.11 on)."""
         with self._translate_errors(query.collection, deadline, query.where):
             found = self._run(query.collection, [sample_search(query)])[0]
         return [round_cosine(point.score) for point in self._points(found, query)]
+
+    def _with_bm25(self, query: StoreQuery, searches: list[Json], deadline: Deadline) -> list[Json]:
+        """Return the searches of a query with BM25 vectors, if they are made here."""
+        if query.text is None or query.text.sparse_vector is None:
+            return searches
+        self.features(deadline)
+        if not self._makes_vectors:
+            return searches
+        from chunkproof.clients.qdrant.edge_queries import make_vectors
+
+        return [make_vectors(search) for search in searches]
 
     def _run(self, collection: str, searches: Sequence[Json]) -> list[Any]:
         """Send the searches as one request, and return the points of each."""
@@ -243,16 +281,26 @@ class ServerStore(QdrantStore):
         text_vector: str | None = None,
     ) -> None:
         """Write points and replace those with the same id; they are searchable when it returns."""
+        words = self._document_vector(deadline) if text_vector is not None else None
 
         def vectors(point: Point) -> Any:
             dense = point.vector or ()
-            if text_vector is None:
+            if text_vector is None or words is None:
                 return {vector_name: dense} if vector_name else dense
-            return {vector_name: dense, text_vector: bm25_vector(str(point.payload["text"]))}
+            return {vector_name: dense, text_vector: words(str(point.payload["text"]))}
 
         body = {"points": [{"id": point.id, "vector": vectors(point), "payload": point.payload} for point in points]}
         with self._translate_errors(collection, deadline):
             self._request("PUT", COLLECTION + "/points?wait=true", responses.WRITE_RESULT, collection, body)
+
+    def _document_vector(self, deadline: Deadline) -> Callable[[str], Json]:
+        """Return what makes the BM25 vector of a stored text, here or on the server."""
+        self.features(deadline)
+        if not self._makes_vectors:
+            return bm25_vector
+        from chunkproof.clients.qdrant import edge_queries
+
+        return partial(edge_queries.bm25_vector, is_query=False)
 
     def layout(self, collection: str, deadline: Deadline) -> Layout:
         """Return how a collection is made."""
