@@ -2,6 +2,7 @@
 
 import gzip
 from collections.abc import Iterator
+from pathlib import Path
 
 import boto3
 import pytest
@@ -40,8 +41,8 @@ def test_a_damaged_archive_is_an_input_error_and_is_not_retried(audit: ShardAudi
         audit.split(f"s3://{BUCKET}/m.gz", "c")
 
 
-def test_a_byte_order_mark_is_not_part_of_the_first_entry(audit: ShardAudit) -> None:
+def test_a_byte_order_mark_is_not_part_of_the_first_entry(audit: ShardAudit, tmp_path: Path) -> None:
     boto3.client("s3").put_object(Bucket=BUCKET, Key="m", Body=b"\xef\xbb\xbf" + LINES)
     plan = audit.split(f"s3://{BUCKET}/m", "c")
     assert (plan.entries, plan.shards) == (100, 1)
-    assert b"".join(audit.read_lines(audit.read_shards()[0])) == LINES
+    assert b"".join(audit.read_lines(audit.read_shards()[0], tmp_path)) == LINES
