@@ -20,6 +20,7 @@ import gzip
 import shutil
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from datetime import UTC, datetime
 from hashlib import sha256
 from io import BufferedReader
@@ -101,7 +102,8 @@ class ShardAudit:
         """
         is_scan = version is not None and not is_partial
         source, key = parse_address(manifest)
-        with TemporaryDirectory() as name, source.open(key) as body:
+        # As its own context manager, the body would be a response that closes itself at its end.
+        with TemporaryDirectory() as name, closing(source.open(key)) as body:
             folder, digest = Path(name), sha256()
             whole = folder / "manifest"
             entries = 0
