@@ -55,7 +55,7 @@ def lambda_container(folder: Path, collection: str, embedder: Embedder | None, *
         store = container.published_store(given)
         assert store is not None
         try:
-            with container.override(Services(given, store, embedder)) as _:
+            with container.override(Services(given, store, embedder)):
                 yield container.services()
         finally:
             store.close()
