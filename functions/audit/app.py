@@ -19,7 +19,14 @@ def lambda_handler(event: Event, _context: object) -> Output:
 
 def _split(audit: ShardAudit, event: Event) -> Output:
     collection = services().resolve_collection(event.get("collection") or None)
-    plan = audit.split(event["manifest"], collection, int(event["shard_entries"]))
+    versions = services().pin([collection])
+    plan = audit.split(
+        event["manifest"],
+        collection,
+        int(event["shard_entries"]),
+        version=versions.get(collection),
+        is_partial=event.get("given", {}).get("partial", False),
+    )
     return plan.model_dump(mode="json")
 
 
@@ -32,6 +39,7 @@ def _merge(audit: ShardAudit, _event: Event) -> Output:
     emit(report, settings().environment)
     return {
         "report": audit.report_address(),
+        "version": report.version,
         "coverage": report.coverage,
         "audited": report.audited,
         "findings": report.findings_total,

@@ -11,9 +11,7 @@ from chunkproof.retrieval.canary import TOLERANCE, check_canaries, record_canari
 from chunkproof.runtime import canary_metrics
 from chunkproof.runtime.container import lambda_deadline, services, settings
 from chunkproof.runtime.suite_metrics import emit
-from chunkproof.suite.diagnosis import Diagnoser
 from chunkproof.suite.shards import ShardedSuite, SuiteRequest
-from chunkproof.suite.store_evidence import collect_evidence
 
 # With less time left than this, a shard starts no further case and is called again. A case takes at most the longest
 # pause after a 429 (a minute), a search and a diagnosis.
@@ -45,10 +43,7 @@ def _split(suite: ShardedSuite, backend: LocalBackend, event: Event, _context: A
 
 def _shard(suite: ShardedSuite, backend: LocalBackend, event: Event, context: Any) -> Output:
     progress = suite.run(
-        event["shard"],
-        backend,
-        Diagnoser(collect_evidence(backend), suite.plan().source),
-        should_stop=lambda: context.get_remaining_time_in_millis() < RESERVE_MS,
+        event["shard"], backend, should_stop=lambda: context.get_remaining_time_in_millis() < RESERVE_MS
     )
     return progress.model_dump(mode="json")
 
@@ -59,6 +54,7 @@ def _merge(suite: ShardedSuite, backend: LocalBackend, _event: Event, context: A
     result = report.result
     return {
         "report": suite.report_address(),
+        "versions": report.suite.versions,
         "cases": result.total_tests,
         "passed": result.passed,
         "failed": result.failed,

@@ -37,6 +37,18 @@ def test_an_application_is_deployed_only_when_enabled(name: str) -> None:
 
 
 @applications
+def test_without_a_server_the_function_has_the_engine_and_the_published_collections(name: str) -> None:
+    function = application(name, Store="edge", QdrantUrl="").only("Lambda::Function")
+    variables = function["Environment"]["Variables"]
+    shared, engine = function["Layers"]
+    assert (shared.startswith("${SharedLayer"), engine.startswith("${EdgeLayer")) == (True, True)
+    assert (variables["QDRANT_URL"], variables["CHUNKPROOF_PUBLISHED_BUCKET"]) == ("", "${PublishedBucket}")
+    served = application(name).only("Lambda::Function")
+    assert len(served["Layers"]) == 1
+    assert served["Environment"]["Variables"]["CHUNKPROOF_PUBLISHED_BUCKET"] == ""
+
+
+@applications
 def test_every_substitution_of_the_definition_is_given(name: str) -> None:
     machine = application(name).only("StepFunctions::StateMachine")
     assert set(machine["DefinitionSubstitutions"]) == set(filled(name))

@@ -46,6 +46,13 @@ def test_it_searches_with_the_settings_of_the_search_function() -> None:
     assert read == beside.model_copy(update=own)
 
 
+def test_without_a_server_it_searches_with_the_memory_and_disk_of_the_search_function() -> None:
+    given = {"MemorySize": "2048", "EphemeralStorage": "4096"}
+    found = application(Store="edge", QdrantUrl="", **given).only("Lambda::Function")
+    assert (found["MemorySize"], found["EphemeralStorage"]) == ("2048", {"Size": "4096"})
+    assert application(**given).only("Lambda::Function")["MemorySize"] == 1769
+
+
 # What starts it
 
 

@@ -43,6 +43,12 @@ EVERYTHING = {
 VARIANTS: dict[str, dict[str, str]] = {
     "default": {},
     "everything": EVERYTHING,
+    "without a server": {
+        "Store": "edge",
+        "QdrantUrl": "",
+        "EphemeralStorage": "1024",
+        **{name: EVERYTHING[name] for name in ("KmsKeyArn", "SecretArn", "Audit", "Suite", "Canary")},
+    },
     "tokens": {"JwtIssuer": "https://issuer.example", "JwtAudience": "search", "PublicHealth": "true"},
 }
 # Regions of each partition in which a stack is meant to work; cfn-lint knows which resources a region has.

@@ -14,8 +14,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import gettempdir
+from typing import Any
 
 import pytest
 
@@ -294,7 +296,7 @@ def test_a_stack_without_a_server_searches_what_was_published(deployed: Workplac
     page = (ROOT / "docs" / "guides" / "edge.md").read_text("utf-8")
     _, _, publish, doctor = (re.sub(r"\s+#.*", "", line) for line in page.split("```\n")[1].splitlines())
     others = [given for given in deployed.parameters if not given.startswith("QdrantUrl=")]
-    deployed.run(f'make deploy PARAMS="Store=edge {" ".join(others)}"', typed="y\n")
+    deployed.run(f'make deploy PARAMS="Store=edge Audit=true Suite=true {" ".join(others)}"', typed="y\n")
     deployed.run(
         "chunkproof demo --export chunks.jsonl && chunkproof load chunks.jsonl --collection handbook --data data"
     )
@@ -304,4 +306,42 @@ def test_a_stack_without_a_server_searches_what_was_published(deployed: Workplac
     assert (found["status"], found["results"][0]["metadata"]["chunk_id"]) == ("success", "vectordb-security-00")
     outputs = deployed.stack.outputs
     assert (outputs["QdrantUrl"], "PublishedBucketName" in outputs) == ("none", True)
+    assert {"AuditStateMachineArn", "SuiteStateMachineArn"} <= set(outputs)
+    functions = list(deployed.aws.cloudformation.resources("AWS::Lambda::Function"))
+    variables = [function.properties["Environment"]["Variables"] for function in functions]
+    bucket = outputs["PublishedBucketName"]
+    assert [one["CHUNKPROOF_PUBLISHED_BUCKET"] for one in variables] == [bucket] * 4
+    assert [len(function.properties["Layers"]) for function in functions] == [2] * 4
+
+    version = deployed.aws.client("s3").get_object(Bucket=bucket, Key=f"collections/{COLLECTION}.json")["Body"].read()
+    audited = run_audit(deployed, outputs["AuditBucketName"])
+    assert audited["version"] == json.loads(version)["version"]
+    assert {kind: count for kind, count in audited["kinds"].items() if count} == {"match": audited["audited"]}
+    tested = run_suite(deployed, outputs["SuiteBucketName"])
+    assert (tested["passed"], tested["versions"]) == (tested["cases"], {COLLECTION: audited["version"]})
     shutil.rmtree(Path(gettempdir()) / "chunkproof-published", ignore_errors=True)
+
+
+def run_audit(place: Workplace, bucket: str) -> dict[str, Any]:
+    """Take the steps of the state machine with the deployed function: every chunk that was published."""
+    place.run("chunkproof manifest chunks.jsonl -o manifest.jsonl")
+    place.aws.client("s3").upload_file(str(place.folder / "manifest.jsonl"), bucket, "manifests/m.jsonl")
+    step = partial(run_step, place, "audit", {"bucket": bucket, "audit_id": "a"})
+    step(step="split", manifest=f"s3://{bucket}/manifests/m.jsonl", collection="", shard_entries="100", given={})
+    step(step="shard", shard=0)
+    return step(step="merge")
+
+
+def run_suite(place: Workplace, bucket: str) -> dict[str, Any]:
+    """Take the steps of the state machine with the deployed function: one question."""
+    case = {"name": "one", "query_text": "How do I rotate the key?", "expected_doc_ids": ["vectordb-security-00"]}
+    suite = json.dumps({"name": "one", "cases": [case]})
+    place.aws.client("s3").put_object(Bucket=bucket, Key="suite.json", Body=suite.encode())
+    step = partial(run_step, place, "suite", {"bucket": bucket, "run_id": "r"})
+    step(step="split", suite=f"s3://{bucket}/suite.json", collection="", source="", shard_cases="50")
+    step(step="shard", shard=0)
+    return step(step="merge")
+
+
+def run_step(place: Workplace, name: str, shared: dict[str, str], **event: Any) -> dict[str, Any]:
+    return place.aws.invoke_step(f"chunkproof-{name}", {**shared, **event})

@@ -33,6 +33,8 @@ from chunkproof_cli.local.handlers import load_function
 
 from support.bedrock_server import CREDENTIALS, REGION, bedrock_server
 from support.chunks import SECONDS_60, fill, make_services
+from support.published import BUCKET as PUBLISHED
+from support.published import lambda_container, make_bucket, publish
 from support.qdrant_server import QdrantServer
 from support.sdk import sdk
 from support.states import Context, definition
@@ -65,6 +67,7 @@ EVERYTHING = {
     "Suite": "true",
     "Canary": "true",
 }
+WITHOUT_SERVER = {"Store": "edge", "QdrantUrl": ""}
 
 
 @dataclass(frozen=True)
@@ -112,13 +115,14 @@ class Grant:
 
 
 def grants(found: Stack, role: str, bucket: str = "") -> set[Grant]:
-    """What a role allows by policies of these stacks; the bucket has the name that it has in tests."""
+    """What a role allows by policies of these stacks; the buckets have the names that they have in tests."""
     made = found.of_type("IAM::Role")[role]
-    own = {**stack(**EVERYTHING).of_type("IAM::ManagedPolicy"), **found.of_type("IAM::ManagedPolicy")}
+    shared = stack(**EVERYTHING, **WITHOUT_SERVER)  # which has all policies
+    own = {**shared.of_type("IAM::ManagedPolicy"), **found.of_type("IAM::ManagedPolicy")}
     arns = made.get("ManagedPolicyArns", [])
     attached = [policy for name, policy in own.items() if any(name in arn for arn in arns)]
     return {
-        Grant(action, resource.replace(f"${{{bucket}.Arn}}", BUCKET))
+        Grant(action, resource.replace(f"${{{bucket}.Arn}}", BUCKET).replace("${PublishedBucket.Arn}", PUBLISHED))
         for policy in (*made["Policies"], *attached)
         for statement in policy["PolicyDocument"]["Statement"]
         for action in _listed(statement["Action"])
@@ -182,15 +186,17 @@ def read_keys(aws: Recorder) -> set[Call]:
     return calls | {Call("kms:Decrypt", SECRET_KEY)}
 
 
+def chunks_of_three() -> list[Point]:
+    texts = [f"pump {n}" for n in range(3)]
+    vectors = Words().embed(texts, InputType.DOCUMENT, Deadline(SECONDS_60))
+    return [Point(n, {"chunk_id": f"c{n}", "text": text}, vector=tuple(vectors[n])) for n, text in enumerate(texts)]
+
+
 @pytest.fixture
 def collection_of_three(served_qdrant: QdrantServer, collection: str) -> Iterator[str]:
     store = QdrantStore.open_server(served_qdrant.url, DeadlineTransport())
-    embedder = Words()
-    texts = [f"pump {n}" for n in range(3)]
-    vectors = embedder.embed(texts, InputType.DOCUMENT, Deadline(SECONDS_60))
-    points = [Point(n, {"chunk_id": f"c{n}", "text": text}, vector=tuple(vectors[n])) for n, text in enumerate(texts)]
-    fill(store, collection, *points, size=embedder.dimension)
-    with container.override(make_services(store, collection, embedder, DEADLINE_MS="20000")):
+    fill(store, collection, *chunks_of_three(), size=Words.dimension)
+    with container.override(make_services(store, collection, Words(), DEADLINE_MS="20000")):
         yield collection
     sdk(store).delete_collection(collection)
     store.close()
@@ -261,32 +267,53 @@ def test_functions_without_a_server_may_read_what_is_published_and_write_nothing
     published.fetch(published.version(published.pointer("docs").version), tmp_path / "fetched")
     with pytest.raises(CollectionNotFoundError):
         published.pointer("none")
-    shared = {name: value for name, value in EVERYTHING.items() if name not in ("Audit", "Suite", "Canary")}
-    granted = grants(stack(Store="edge", **{**shared, "QdrantUrl": ""}), role, "PublishedBucket")
+    granted = grants(stack(**EVERYTHING, **WITHOUT_SERVER), role, "PublishedBucket")
     assert differences(granted, with_key(aws.calls, KEY) | read_keys | by_lambda(granted)) == []
+
+
+@pytest.fixture
+def published_three(aws: Recorder, tmp_path: Path) -> Iterator[str]:
+    """Three published chunks, and no Qdrant server."""
+    pytest.importorskip("qdrant_edge", reason="Qdrant's engine has no wheel for this system")
+    publish(make_bucket(), tmp_path, "docs", chunks_of_three())
+    with lambda_container(tmp_path / "container", "docs", Words(), DEADLINE_MS="20000"):
+        yield "docs"
+
+
+def run_audit(aws: Recorder, collection: str) -> None:
+    lines = [json.dumps({"chunk_id": f"c{n}", "original_text": f"pump {n}"}) for n in range(12)]
+    boto3.client("s3").put_object(Bucket=BUCKET, Key="manifests/m.jsonl", Body="\n".join(lines).encode())
+    aws.calls.clear()
+    address, audit = f"s3://{BUCKET}/manifests/m.jsonl", {"audit_id": "a"}
+    split = {**audit, "step": "split", "manifest": address, "collection": collection, "shard_entries": "2"}
+    step("audit", split)
+    step("audit", {**split, "manifest": f"{address}.gone"}, fails=NotFoundError)
+    step("audit", {**audit, "step": "shard", "shard": 0})
+    step("audit", {**audit, "step": "merge"})  # the other shards have no result
 
 
 @pytest.mark.server
 def test_the_function_of_audits_may_do_what_it_does(
     aws: Recorder, read_keys: set[Call], collection_of_three: str
 ) -> None:
-    lines = [json.dumps({"chunk_id": f"c{n}", "original_text": f"pump {n}"}) for n in range(12)]
-    boto3.client("s3").put_object(Bucket=BUCKET, Key="manifests/m.jsonl", Body="\n".join(lines).encode())
-    aws.calls.clear()
-    address, audit = f"s3://{BUCKET}/manifests/m.jsonl", {"audit_id": "a"}
-    split = {**audit, "step": "split", "manifest": address, "collection": collection_of_three, "shard_entries": "2"}
-    step("audit", split)
-    step("audit", {**split, "manifest": f"{address}.gone"}, fails=NotFoundError)
-    step("audit", {**audit, "step": "shard", "shard": 0})
-    step("audit", {**audit, "step": "merge"})  # the other shards have no result
+    run_audit(aws, collection_of_three)
     granted = grants(nested_stack("AuditApplication", **EVERYTHING), "AuditFunctionRole", "AuditBucket")
     assert differences(granted, with_key(aws.calls, KEY) | read_keys | by_lambda(granted)) == []
 
 
-@pytest.mark.server
-@pytest.mark.usefixtures("collection_of_three")
-@pytest.mark.parametrize("canary", ["true", "false"])
-def test_the_function_of_suites_may_do_what_it_does(aws: Recorder, read_keys: set[Call], canary: str) -> None:
+def test_without_a_server_the_function_of_audits_may_also_read_what_is_published(
+    aws: Recorder, read_keys: set[Call], published_three: str
+) -> None:
+    run_audit(aws, published_three)
+    other = {"audit_id": "b", "manifest": f"s3://{BUCKET}/manifests/m.jsonl", "collection": "none"}
+    step("audit", {**other, "step": "split", "shard_entries": "2"}, fails=CollectionNotFoundError)
+    found = nested_stack("AuditApplication", **EVERYTHING, **WITHOUT_SERVER)
+    granted = grants(found, "AuditFunctionRole", "AuditBucket")
+    assert differences(granted, with_key(aws.calls, KEY) | read_keys | by_lambda(granted)) == []
+
+
+def run_suite(aws: Recorder) -> dict[str, Any]:
+    """Run a suite; return the event of its first step."""
     suite = {"name": "s", "cases": [{"name": "one", "query_text": "pump 1", "expected_doc_ids": ["c1"]}]}
     boto3.client("s3").put_object(Bucket=BUCKET, Key="suite.json", Body=json.dumps(suite).encode())
     aws.calls.clear()
@@ -295,6 +322,24 @@ def test_the_function_of_suites_may_do_what_it_does(aws: Recorder, read_keys: se
     step("suite", {**split, "shard_cases": "1"})
     step("suite", {**run, "step": "shard", "shard": 0})
     step("suite", {**run, "step": "merge"})
+    return {**split, "shard_cases": "1"}
+
+
+def test_without_a_server_the_function_of_suites_may_also_read_what_is_published(
+    aws: Recorder, read_keys: set[Call], published_three: str
+) -> None:
+    split = run_suite(aws)
+    step("suite", {**split, "collection": f"no-{published_three}"}, fails=CollectionNotFoundError)
+    found = nested_stack("SuiteApplication", **{**EVERYTHING, "Canary": "false"}, **WITHOUT_SERVER)
+    granted = grants(found, "SuiteFunctionRole", "SuiteBucket")
+    assert differences(granted, with_key(aws.calls, KEY) | read_keys | by_lambda(granted)) == []
+
+
+@pytest.mark.server
+@pytest.mark.usefixtures("collection_of_three")
+@pytest.mark.parametrize("canary", ["true", "false"])
+def test_the_function_of_suites_may_do_what_it_does(aws: Recorder, read_keys: set[Call], canary: str) -> None:
+    run_suite(aws)
     if canary == "true":
         step("suite", {"step": "canary", "canary": {"action": "check", "record_missing": True}})
         step("suite", {"step": "canary", "canary": {"action": "check"}})

@@ -15,9 +15,11 @@ from chunkproof.clients.qdrant.published_store import PublishedStore
 from chunkproof.clients.s3 import Bucket
 from chunkproof.deadline import Deadline
 from chunkproof.errors import CollectionNotFoundError, VectorStoreTimeoutError, VectorStoreUnavailableError
+from chunkproof.runtime import container
 
 from checks.invoke import promised_status
 from support.api import EVENTS, committed_event, invoke, new_process
+from support.chunks import make_services
 from support.cloud import published_host
 
 edge = pytest.importorskip("chunkproof.clients.qdrant.edge", reason="Qdrant's engine has no wheel for this system")
@@ -64,16 +66,33 @@ def wait_for(condition: Any) -> None:
     raise AssertionError("it did not happen in time")
 
 
-def test_a_published_collection_is_searched_like_any_other(
-    published: PublishedCollections, store: PublishedStore, tmp_path: Path
+@pytest.mark.parametrize("is_pinned", [False, True], ids=["in force", "pinned"])
+def test_a_published_collection_is_read_like_any_other(
+    published: PublishedCollections, store: PublishedStore, tmp_path: Path, is_pinned: bool
 ) -> None:
     publish(published, tmp_path / "data", "one", "two")
+    if is_pinned:
+        store = store.at({"docs": store.version("docs", Deadline(5000))})
     assert texts(store) == ["one", "two"]
+    assert [point.id for point in store.scroll("docs", Deadline(5000), limit=1, start=1).points] == [1]
+    assert store.facet("docs", "chunk_id", (), Deadline(5000), limit=5) == {"0": 1, "1": 1}
+    query = StoreQuery("docs", 2, dense=DenseLeg(CONFIG, (1.0, 0.0)))
+    assert store.sample_scores(query, Deadline(5000)) == pytest.approx([1.0, 0.995037], abs=1e-6)
+    assert store.features(Deadline(5000)).text_index
     assert store.collections(Deadline(5000)) == ["docs"]
     assert store.count("docs", (), Deadline(5000)) == 2
     assert store.describe("docs", Deadline(5000)).vectors == (CONFIG,)
     assert [point.id for point in store.fetch("docs", [1], Deadline(5000))] == [1]
     assert store.host == "s3://published"
+
+
+def test_functions_of_the_api_fetch_their_collection_when_they_start(
+    published: PublishedCollections, store: PublishedStore, tmp_path: Path
+) -> None:
+    publish(published, tmp_path / "data", "one")
+    with container.override(make_services(store, "docs")):
+        container.prepare()
+    assert list(store._opened) == ["docs"]
 
 
 def test_a_new_version_replaces_the_old_one_between_two_requests(

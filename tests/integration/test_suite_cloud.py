@@ -174,6 +174,7 @@ def test_a_shard_that_fails_twice_and_then_works_leaves_no_trace(cloud: Cloud, s
     assert found["status"] == "SUCCEEDED"
     assert json.loads(found["output"]) == {
         "report": f"s3://{BUCKET}/runs/first/report.json",
+        "versions": None,
         "cases": 22,
         "passed": 22,
         "failed": 0,

@@ -56,7 +56,15 @@ class Account:
 
     def invoke(self, arn: str, event: dict[str, Any]) -> dict[str, Any]:
         """Invoke the version of a function that the alias in the ARN points to."""
-        function = self.published(arn)
+        return self._run(self.published(arn), event)
+
+    def invoke_step(self, name: str, event: dict[str, Any]) -> dict[str, Any]:
+        """Invoke a function that has no alias, as a state machine does."""
+        functions = self.cloudformation.resources("AWS::Lambda::Function")
+        (function,) = (found for found in functions if found.name == name)
+        return self._run(function.properties, event)
+
+    def _run(self, function: dict[str, Any], event: dict[str, Any]) -> dict[str, Any]:
         code = self._unpacked(function["Code"]["S3Bucket"], function["Code"]["S3Key"])
         layers = [self.cloudformation.layers[layer] for layer in function["Layers"]]
         folders = [self._unpacked(layer["S3Bucket"], layer["S3Key"]) / "python" for layer in layers]

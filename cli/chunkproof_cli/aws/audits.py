@@ -10,15 +10,19 @@ from chunkproof_cli.output import print_note
 INCOMPLETE = "AuditIncomplete"
 
 
-def audit_in_cloud(stack: str, manifest: str, collection: str | None, folder: Path) -> AuditReport:
+def audit_in_cloud(
+    stack: str, manifest: str, collection: str | None, folder: Path, *, is_partial: bool = False
+) -> AuditReport:
     """Run an audit in the cloud and return its report; download its findings to `findings.jsonl` in the folder.
 
-    Ctrl-C stops waiting for the audit, not the audit itself.
+    A stack without a server reads the whole collection, unless the manifest is partial. Ctrl-C stops waiting for the
+    audit, not the audit itself.
     """
     machine, audit_id = Machine.find(stack, "Audit"), new_name()
     bucket = machine.bucket
     address = manifest if is_s3_address(manifest) else _upload(bucket, Path(manifest), audit_id)
-    run = machine.start(audit_id, {"audit_id": audit_id, "manifest": address, "collection": collection or ""})
+    given = {"audit_id": audit_id, "manifest": address, "collection": collection or "", "partial": is_partial}
+    run = machine.start(audit_id, given)
     print_note(
         f"Audit {audit_id} is under way in {stack}; its report will be in {bucket.address(f'audits/{audit_id}/')}"
     )

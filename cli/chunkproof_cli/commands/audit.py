@@ -165,7 +165,7 @@ def audit(manifest: str, outputs: tuple[Path, ...], fail_on: tuple[str, ...], st
     else:
         _check_for_cloud(options)
         reject_embedder(given, "--stack")
-        report = _audit_in_cloud(stack, manifest, given, outputs)
+        report = _audit_in_cloud(stack, manifest, given, outputs, is_partial=options["partial"])
     sys.exit(_choose_exit_code(report, fail_on))
 
 
@@ -244,11 +244,13 @@ def _make_plan(options: dict[str, Any]) -> Plan:
     return plan
 
 
-def _audit_in_cloud(stack: str, manifest: str, given: Options, outputs: tuple[Path, ...]) -> AuditReport:
+def _audit_in_cloud(
+    stack: str, manifest: str, given: Options, outputs: tuple[Path, ...], *, is_partial: bool
+) -> AuditReport:
     if not manifest.startswith("s3://") and not find_manifest(manifest).is_file():
         raise InvalidParameterError(f"With --stack, MANIFEST must be a file or s3://BUCKET/KEY, not {manifest}")
     with tempfile.TemporaryDirectory() as folder:
-        report = audit_in_cloud(stack, manifest, explicit_collection(given), Path(folder))
+        report = audit_in_cloud(stack, manifest, explicit_collection(given), Path(folder), is_partial=is_partial)
         _deliver(report, outputs, Path(folder) / FINDINGS_FILE, given)
     return report
 
@@ -263,10 +265,10 @@ def _deliver(report: AuditReport, outputs: tuple[Path, ...], findings: Path, giv
 
 
 def _check_for_cloud(options: dict[str, Any]) -> None:
-    given = {**options, "match_by": None, "min_coverage": None}
+    given = {**options, "partial": None, "match_by": None, "min_coverage": None}
     if unfit := [f"--{name.replace('_', '-')}" for name, value in given.items() if value not in (None, False)]:
         raise click.UsageError(
-            f"With --stack, {', '.join(unfit)} cannot be given: it audits all chunks of the manifest, by id."
+            f"With --stack, {', '.join(unfit)} cannot be given: it audits all chunks of the manifest."
         )
 
 

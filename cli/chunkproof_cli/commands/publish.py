@@ -14,6 +14,7 @@ from chunkproof_cli.exits import FAILED
 from chunkproof_cli.options import parse_options, reject_api
 from chunkproof_cli.output import print_json, print_line, print_note, print_table, progress_bar
 from chunkproof_cli.publishing import Limits, find_misfit, listed
+from chunkproof_cli.reports.wording import short_version
 
 EXAMPLES = """\b
 Examples:
@@ -93,7 +94,7 @@ def _list(published: PublishedCollections, collection: str, *, as_json: bool) ->
     print_table(
         ("version", "points", "MB", ""),
         (
-            (digest[:12], f"{one.points:,}", f"{one.stored_bytes / 1e6:,.1f}", _mark(digest, pointer))
+            (short_version(digest), f"{one.points:,}", f"{one.stored_bytes / 1e6:,.1f}", _mark(digest, pointer))
             for digest, one in versions
         ),
     )
@@ -114,4 +115,4 @@ def _report(pointer: Pointer, collection: str, *, as_json: bool) -> None:
     if as_json:
         print_json({"collection": collection, "version": pointer.version, "published_at": pointer.published_at})
     else:
-        print_line(f"Version {pointer.version[:12]} of {collection} is in force.", "green")
+        print_line(f"Version {short_version(pointer.version)} of {collection} is in force.", "green")

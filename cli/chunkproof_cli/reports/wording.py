@@ -8,6 +8,11 @@ def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
+def short_version(version: str) -> str:
+    """Shorten the version of a published collection, as `chunkproof publish --list` shows it."""
+    return version[:12]
+
+
 def and_more(total: int, listed: int) -> str | None:
     """Write how many of a list are left out; None when all are listed."""
     return f"… and {total - listed:,} more" if total > listed else None

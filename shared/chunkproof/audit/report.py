@@ -93,6 +93,7 @@ class AuditReport(Model):
     report: Literal["audit"] = "audit"
     collection: str
     host: str
+    version: str | None = Field(None, description="Of a published collection: the version that was audited")
     manifest: ManifestFacts
     complete_scan: bool = Field(description="Whether the whole collection was read; only then are orphans known")
     audited: int = Field(description="Chunks to judge: the whole manifest, or the sample")
@@ -192,6 +193,7 @@ def build_report(
     return AuditReport(
         collection=spec.collection,
         host=spec.host,
+        version=spec.version,
         manifest=ManifestFacts(
             name=name,
             sha256=spec.manifest_sha256,

@@ -144,4 +144,5 @@ class Audit:
             match_by=self.plan.match_by,
             near_duplicates=self.plan.near_duplicates,
             presence_only=presence_only,
+            version=self.services.versions.get(self.collection),
         )

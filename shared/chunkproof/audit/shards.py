@@ -3,22 +3,31 @@
 All entries of a chunk are in one shard, which a hash of the chunk id selects. Every step writes the same objects when
 it runs again, so retries are safe.
 
+A published collection is on the disk of the function that audits it. So one shard has the whole manifest and reads the
+whole collection, orphans included, unless the manifest is partial. All steps are about the version that was in force
+when the audit began; results of another version do not count.
+
     audits/ID/plan.json             what is audited, in how many shards
     audits/ID/shards.json           the shards, for the Distributed Map
     audits/ID/shards/N.jsonl.gz     their entries
     audits/ID/results/N.json        what was found in each, audits/ID/findings/N.jsonl in detail
+    audits/ID/scan.json             the report of the shard that read the whole collection
     audits/ID/errors/N.json         why the last attempt at a shard failed
     audits/ID/report.json           the report, audits/ID/findings.jsonl all findings
 """
 
 import gzip
+import shutil
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from datetime import UTC, datetime
 from hashlib import sha256
 from io import BufferedReader
 from pathlib import Path
 from tempfile import TemporaryDirectory
+
+from pydantic import Field
 
 from chunkproof.audit.findings import Finding, unverifiable_finding
 from chunkproof.audit.manifest import GZIP_MAGIC, ZSTD_MAGIC, check_lines, parse_checked_line, read_lines
@@ -33,6 +42,7 @@ from chunkproof.models import Model
 from chunkproof.retrieval.services import Services
 
 SHARD_ENTRIES = 5_000
+SCAN = "scan.json"
 # Entries are buffered in memory until a shard has this many bytes for its file.
 BUFFER_BYTES = 64 * 1024
 
@@ -49,12 +59,20 @@ class ShardPlan(Model):
     entries: int
     shards: int
     started_at: datetime
+    version: str | None = Field(None, description="Of a published collection")
+    is_scan: bool = Field(default=False, description="Whether one shard reads the whole collection")
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """The version by collection, as services take it."""
+        return {} if self.version is None else {self.collection: self.version}
 
 
 class ShardResult(Model):
     """The counts of one shard; its findings have an object of their own."""
 
     shard: int
+    version: str | None = None
     entries: int
     chunks: int
     seconds: float
@@ -69,10 +87,23 @@ class ShardAudit:
         self._folder = JobFolder(bucket, f"audits/{audit_id}")
         self._id = audit_id
 
-    def split(self, manifest: str, collection: str, shard_entries: int = SHARD_ENTRIES) -> ShardPlan:
-        """Check the manifest and write its shards; raise `InvalidParameterError` with all wrong lines."""
+    def split(
+        self,
+        manifest: str,
+        collection: str,
+        shard_entries: int = SHARD_ENTRIES,
+        *,
+        version: str | None = None,
+        is_partial: bool = False,
+    ) -> ShardPlan:
+        """Check the manifest and write its shards; raise `InvalidParameterError` with all wrong lines.
+
+        With the `version` of a published collection, one shard reads all of it, unless the manifest is partial.
+        """
+        is_scan = version is not None and not is_partial
         source, key = parse_address(manifest)
-        with TemporaryDirectory() as name, source.open(key) as body:
+        # As its own context manager, the body would be a response that closes itself at its end.
+        with TemporaryDirectory() as name, closing(source.open(key)) as body:
             folder, digest = Path(name), sha256()
             whole = folder / "manifest"
             entries = 0
@@ -81,12 +112,16 @@ class ShardAudit:
                     digest.update(line)
                     file.write(line)
                     entries += 1
-            shards = max(1, -(-entries // shard_entries))
+            shards = 1 if is_scan else max(1, -(-entries // shard_entries))
             if shards > MAX_SHARDS:
                 raise InvalidParameterError(
                     f"{manifest} has {entries:,} entries, more than {MAX_SHARDS * shard_entries:,}: audit it in parts"
                 )
-            counts = list(self._write_shards(whole, folder, shards))
+            if is_scan:
+                self._write_whole(whole, folder)
+                counts = [(0, entries)]
+            else:
+                counts = list(self._write_shards(whole, folder, shards))
         items = [{"audit_id": self._id, "shard": number, "entries": count} for number, count in counts]
         plan = ShardPlan(
             audit_id=self._id,
@@ -98,40 +133,62 @@ class ShardAudit:
             entries=entries,
             shards=len(items),
             started_at=datetime.now(UTC),
+            version=version,
+            is_scan=is_scan,
         )
         self._folder.write("plan.json", plan.to_json())
         return plan
 
     def audit(self, shard: int, services: Services) -> ShardResult:
-        """Audit one shard by ids; record a failure before raising it."""
+        """Audit one shard, by ids or by a complete scan; record a failure before raising it."""
         plan = self.read_plan()
         try:
             with TemporaryDirectory() as name:
                 folder = Path(name)
-                prepared = prepare(self.read_lines(shard), f"shard {shard}", folder)
-                audit = Audit(folder, services, plan.collection, Plan(by_ids=True))
+                prepared = prepare(self.read_lines(shard, folder), f"shard {shard}", folder)
+                pinned = services.at(plan.versions)
+                audit = Audit(folder, pinned, plan.collection, Plan(by_ids=not plan.is_scan))
                 report = audit.run(prepared, audit.start(prepared), plan.manifest)
-                self._upload(f"findings/{shard:05d}.jsonl", folder / FINDINGS_FILE)
+                found = "findings.jsonl" if plan.is_scan else f"findings/{shard:05d}.jsonl"
+                self._upload(found, folder / FINDINGS_FILE)
         except ChunkproofError as error:
             self._folder.write_failure(shard, error)
             raise
         result = ShardResult(
             shard=shard,
+            version=plan.version,
             entries=report.manifest.entries,
             chunks=report.manifest.chunks,
             seconds=report.run.seconds,
             changed=report.run.changed,
             presence_only=report.manifest.presence_only,
         )
-        self._folder.write(f"results/{shard:05d}.json", result.to_json())
+        if plan.is_scan:
+            self._folder.write(SCAN, report.to_json())
+        else:
+            self._folder.write(f"results/{shard:05d}.json", result.to_json())
         return result
 
     def merge(self, host: str) -> AuditReport:
         """Merge all shards into one report; the chunks of a shard without a result are unverifiable."""
         plan = self.read_plan()
+        report = self._read_scan(plan) or self._merge_shards(plan, host)
+        self._folder.write("report.json", report.canonical_json())
+        return report
+
+    def _read_scan(self, plan: ShardPlan) -> AuditReport | None:
+        """Return the report of the shard that read the whole collection; None if there is none of this version."""
+        content = self._folder.read_if_exists(SCAN) if plan.is_scan else None
+        report = AuditReport.model_validate_json(content) if content is not None else None
+        if report is None or (report.version, report.manifest.sha256) != (plan.version, plan.sha256):
+            return None
+        run = {"started_at": plan.started_at, "seconds": _seconds_since(plan.started_at)}
+        return report.model_copy(update={"run": report.run.model_copy(update=run)})
+
+    def _merge_shards(self, plan: ShardPlan, host: str) -> AuditReport:
         with TemporaryDirectory() as name:
             folder = Path(name)
-            merged = _MergedShards(self, folder)
+            merged = _MergedShards(self, folder, plan.version)
             findings = Findings(folder / FINDINGS_FILE, merged.lines(), folder)
             spec = AuditSpec(
                 collection=plan.collection,
@@ -141,8 +198,9 @@ class ShardAudit:
                 chunks=merged.chunks,
                 by_ids=True,
                 presence_only=merged.presence_only,
+                version=plan.version,
             )
-            seconds = (datetime.now(UTC) - plan.started_at).total_seconds()
+            seconds = _seconds_since(plan.started_at)
             progress = Progress(
                 spec=spec,
                 compared=merged.chunks,
@@ -157,7 +215,6 @@ class ShardAudit:
                     "start the audit again"
                 )
             self._upload("findings.jsonl", findings.path)
-        self._folder.write("report.json", report.canonical_json())
         return report
 
     def read_plan(self) -> ShardPlan:
@@ -183,9 +240,24 @@ class ShardAudit:
         """Read the numbers of the shards."""
         return self._folder.read_shards()
 
-    def read_lines(self, shard: int) -> list[bytes]:
-        """Read the lines of a shard."""
-        return gzip.decompress(self._folder.read(f"shards/{shard:05d}.jsonl.gz")).splitlines(True)
+    def read_lines(self, shard: int, folder: Path) -> Iterator[bytes]:
+        """Yield the lines of a shard, which is kept in the folder meanwhile."""
+        packed = folder / f"{shard}.gz"
+        self._folder.bucket.download(self._folder.key(_shard_name(shard)), packed)
+        with gzip.open(packed) as lines:
+            yield from lines
+        packed.unlink()
+
+    def _write_whole(self, whole: Path, folder: Path) -> None:
+        """Write one shard of any size, which would not fit into memory."""
+        packed = folder / "0.gz"
+        with (
+            whole.open("rb") as lines,
+            packed.open("wb") as file,
+            gzip.GzipFile("", "wb", compresslevel=5, fileobj=file, mtime=0) as writer,
+        ):
+            shutil.copyfileobj(lines, writer)
+        self._upload(_shard_name(0), packed)
 
     def _write_shards(self, whole: Path, folder: Path, shards: int) -> Iterator[tuple[int, int]]:
         counts: dict[int, int] = defaultdict(int)
@@ -202,7 +274,7 @@ class ShardAudit:
 
         def upload(shard: int) -> tuple[int, int]:
             packed = gzip.compress((folder / str(shard)).read_bytes(), compresslevel=5, mtime=0)
-            self._folder.write(f"shards/{shard:05d}.jsonl.gz", packed)
+            self._folder.write(_shard_name(shard), packed)
             return shard, counts[shard]
 
         return map_in_parallel(upload, sorted(counts))
@@ -214,9 +286,10 @@ class ShardAudit:
 class _MergedShards:
     """The findings of all shards, with the counts of those read so far."""
 
-    def __init__(self, audit: ShardAudit, folder: Path) -> None:
+    def __init__(self, audit: ShardAudit, folder: Path, version: str | None) -> None:
         self._audit = audit
         self._folder = folder
+        self._version = version
         self.entries = self.chunks = self.changed = self.presence_only = 0
 
     def lines(self) -> Iterator[bytes]:
@@ -226,17 +299,25 @@ class _MergedShards:
                 yield finding.to_log_line()
 
     def _read(self, shard: int, result: ShardResult | None, findings: bytes) -> Iterable[Finding]:
-        if result is not None:
+        if result is not None and result.version == self._version:
             self.entries += result.entries
             self.chunks += result.chunks
             self.changed += result.changed
             self.presence_only += result.presence_only
             return map(Finding.model_validate_json, findings.splitlines())
-        prepared = prepare(self._audit.read_lines(shard), f"shard {shard}", self._folder)
+        prepared = prepare(self._audit.read_lines(shard, self._folder), f"shard {shard}", self._folder)
         self.entries += prepared.entries
         self.chunks += prepared.chunks
         why = f"Shard {shard} could not be audited: {self._audit.read_failure(shard)}"
-        return [unverifiable_finding(expected.entry, why) for _, expected in prepared.read()]
+        return (unverifiable_finding(expected.entry, why) for _, expected in prepared.read())
+
+
+def _shard_name(shard: int) -> str:
+    return f"shards/{shard:05d}.jsonl.gz"
+
+
+def _seconds_since(started_at: datetime) -> float:
+    return (datetime.now(UTC) - started_at).total_seconds()
 
 
 def _choose_shard(chunk_id: str, shards: int) -> int:

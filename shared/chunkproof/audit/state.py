@@ -31,6 +31,7 @@ class AuditSpec(Model):
     match_by: str = "text"
     near_duplicates: float | None = None
     presence_only: int = 0
+    version: str | None = None
 
 
 class Progress(Model):

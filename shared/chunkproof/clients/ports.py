@@ -1,4 +1,4 @@
-"""The protocols of the clients: `Embedder`, `Reranker`, `VectorStore` and `WritableStore`, and what they exchange.
+"""The protocols of the clients: `Embedder`, `Reranker`, `VectorStore` and its kinds, and what they exchange.
 
 Only the client that implements a protocol imports the SDK behind it, and it translates the SDK's exceptions into
 `chunkproof.errors`.
@@ -7,7 +7,7 @@ Only the client that implements a protocol imports the SDK behind it, and it tra
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from chunkproof.deadline import Deadline
 from chunkproof.models.filters import Condition
@@ -328,6 +328,23 @@ class VectorStore(Protocol):
 
         None where the store cannot count them: a server needs an index on the field.
         """
+        ...
+
+
+@runtime_checkable
+class VersionedStore(VectorStore, Protocol):
+    """A store of published collections: each has versions, one of which is in force."""
+
+    def prepare(self, collection: str, seconds: float) -> None:
+        """Fetch a collection before the first request, as far as the time suffices."""
+        ...
+
+    def version(self, collection: str, deadline: Deadline) -> str:
+        """Return the version in force."""
+        ...
+
+    def at(self, versions: Mapping[str, str]) -> VectorStore:
+        """Return a store with exactly these versions, by collection; it returns when they can be read."""
         ...
 
 

@@ -10,7 +10,7 @@ A function that reads a collection therefore sees one version or another, never 
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from errno import ENXIO
@@ -233,6 +233,23 @@ class PublishedCollections:
             raise DamagedVersionError(f"A part of {path.name} is not what was published: publish the collection again")
         with path.open("r+b") as file:
             os.pwrite(file.fileno(), data, part.offset)
+
+
+@dataclass(frozen=True)
+class PinnedCollections(PublishedCollections):
+    """The same collections at certain versions, whichever are in force; others do not belong to them."""
+
+    versions: Mapping[str, str]
+
+    def names(self) -> list[str]:
+        """Return the names of the collections that have a version here, sorted."""
+        return sorted(self.versions)
+
+    def pointer(self, collection: str) -> Pointer:
+        """Return the version that was chosen."""
+        if collection not in self.versions:
+            raise InvalidParameterError(f"The run began without a published version of {collection}: start it again")
+        return Pointer(self.versions[collection], "")
 
 
 def _index_parts(folder: Path) -> dict[str, tuple[Path, Part]]:

@@ -44,7 +44,7 @@ from chunkproof.models import ExecutionMetadata, Model, Request, RetrievalRespon
 from chunkproof.models.base import MAX_NAME
 from chunkproof.models.json import BODY, MAX_VALUES, has_lone_surrogate
 from chunkproof.retrieval.services import Services
-from chunkproof.runtime.container import LAMBDA_DEADLINE_MS, lambda_deadline, services, settings
+from chunkproof.runtime.container import LAMBDA_DEADLINE_MS, lambda_deadline, prepare, services, settings
 from chunkproof.runtime.telemetry import Telemetry, logger, span_writer
 from chunkproof.settings import Settings
 from chunkproof.trace import RequestTrace, State
@@ -216,7 +216,7 @@ class Api(APIGatewayHttpResolver):
             http = {"method": method, "path": path}
             self.resolve({"rawPath": path, "requestContext": {"http": http, "stage": "$default"}}, None)
         with suppress(ChunkproofError):  # every request will report what is not configured
-            services()
+            prepare()
         return self
 
     def handler(self, event: Event, context: Any) -> ProxyResponse:

@@ -1,6 +1,6 @@
 """What a command or a suite runs against: this process, or a deployed stack behind the same protocol."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from chunkproof.deadline import Deadline
@@ -39,6 +39,10 @@ class LocalBackend:
     def __init__(self, services: Services, new_deadline: Callable[[], Deadline]) -> None:
         self.services = services
         self.new_deadline = new_deadline
+
+    def at(self, versions: Mapping[str, str]) -> "LocalBackend":
+        """Return the same backend with exactly these versions of published collections."""
+        return LocalBackend(self.services.at(versions), self.new_deadline)
 
     def search(self, request: dict[str, Any]) -> RetrievalResponse:
         """Run the use case of `POST /search`."""

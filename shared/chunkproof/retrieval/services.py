@@ -1,14 +1,14 @@
 """What a use case works with, and what is known about each collection."""
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import fsum
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from chunkproof.clients.ports import Embedder, PointId, Reranker, TextLeg, VectorConfig, VectorStore
+from chunkproof.clients.ports import Embedder, PointId, Reranker, TextLeg, VectorConfig, VectorStore, VersionedStore
 from chunkproof.deadline import Deadline
 from chunkproof.embedder_config import place_of
 from chunkproof.errors import (
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from chunkproof.clients.resilience import CircuitBreaker
 
 SAMPLE_POINTS = 100
+# To read which version is in force, at the start of a run.
+PIN_MS = 10_000
 # Services are kept for so many tenants, the latest ones.
 MAX_TENANTS = 64
 
@@ -52,6 +54,8 @@ class Services:
     # Of collections whose embedder is another one.
     embedders: Mapping[str, Embedder] = field(default_factory=dict)
     reranker: Reranker | None = None
+    # Of published collections, when these services read certain versions of them.
+    versions: Mapping[str, str] = field(default_factory=dict)
     _queries: QueryEmbedder | None = field(init=False)
     payloads: PayloadMap = field(init=False)
     _vector_configs: dict[str, VectorConfig] = field(init=False, default_factory=dict)
@@ -81,6 +85,20 @@ class Services:
             while len(self._tenants) > MAX_TENANTS:
                 self._tenants.popitem(last=False)
         return own
+
+    def pin(self, collections: Iterable[str]) -> dict[str, str]:
+        """Return the version in force of each collection; nothing where the store has no versions."""
+        if not isinstance(self.store, VersionedStore):
+            return {}
+        return {name: self.store.version(name, Deadline(PIN_MS)) for name in collections}
+
+    def at(self, versions: Mapping[str, str]) -> "Services":
+        """Return the same services with exactly these versions, so that all steps of a run read the same chunks."""
+        if isinstance(self.store, VersionedStore):
+            return replace(self, store=self.store.at(versions), versions=versions)
+        if versions:
+            raise InvalidParameterError("The run began with Store=edge, and this function has a server: start it again")
+        return self
 
     def resolve_collection(self, name: str | None) -> str:
         """Return the collection that a request means; `CollectionNotFoundError` when the deployment forbids it."""

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from chunkproof.clients.ports import VersionedStore
 from chunkproof.clients.secrets import Keys, clear_secret_cache
 from chunkproof.deadline import Deadline
 from chunkproof.errors import NotConfiguredError
@@ -30,6 +31,13 @@ _overrides: list[Services] = []
 def services() -> Services:
     """Return the services of this process. Building them opens no connection and reads no secret (SnapStart)."""
     return _overrides[-1] if _overrides else _build_services()
+
+
+def prepare() -> None:
+    """Build the services, and fetch the default collection if it is a published one: callers wait for neither."""
+    found = services()
+    if isinstance(found.store, VersionedStore):
+        found.store.prepare(found.settings.collection, INIT_WAIT_S)
 
 
 def settings() -> Settings:
@@ -84,7 +92,7 @@ def _build_services() -> Services:
 
 
 def published_store(settings: Settings) -> "PublishedStore | None":
-    """The collections in `CHUNKPROOF_PUBLISHED_BUCKET`, if it is set; the default one is fetched at once."""
+    """The collections in `CHUNKPROOF_PUBLISHED_BUCKET`, if it is set."""
     if settings.published_bucket is None:
         return None
     from pathlib import Path
@@ -97,9 +105,7 @@ def published_store(settings: Settings) -> "PublishedStore | None":
     if settings.qdrant_url is not None:
         raise NotConfiguredError("QDRANT_URL and CHUNKPROOF_PUBLISHED_BUCKET are both set: set one of them")
     published = PublishedCollections(Bucket(settings.published_bucket))
-    store = PublishedStore(published, Path(gettempdir()) / "chunkproof-published")
-    store.prepare(settings.collection, INIT_WAIT_S)
-    return store
+    return PublishedStore(published, Path(gettempdir()) / "chunkproof-published")
 
 
 def qdrant_store(

@@ -1,15 +1,18 @@
-"""CloudWatch metrics for a suite run."""
+"""CloudWatch metrics and a log line for a suite run."""
 
 from collections.abc import Iterator
 
 from aws_lambda_powertools.metrics import MetricUnit
 
 from chunkproof.runtime import metrics
+from chunkproof.runtime.telemetry import logger
 from chunkproof.suite.report import SuiteReport
 
 
 def emit(report: SuiteReport, environment: str, function: str) -> None:
-    """Emit the metrics of a run; a metric that no case has is left out."""
+    """Log a line, and emit the metrics of a run; a metric that no case has is left out."""
+    facts = {"collection": report.suite.collection, "versions": report.suite.versions, "passed": report.result.passed}
+    logger.info("suite", extra={**facts, "cases": report.result.total_tests})
     metrics.emit(_figures(report), {"environment": environment, "function": function})
 
 

@@ -105,6 +105,9 @@ class SuiteIdentity(Model):
     collection: str | None
     cases: int = Field(description="Cases of the whole suite, selected or not")
     retriever: str | None = Field(None, description="The retriever that was tested instead of the collection's search")
+    versions: dict[str, str] | None = Field(
+        None, description="Of published collections, by name: the version that every case was searched in"
+    )
 
 
 class ApproximationSummary(Model):

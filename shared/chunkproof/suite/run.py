@@ -1,7 +1,7 @@
 """Run a suite: inspect its collections, run its cases, judge the criteria, write the report."""
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from uuid import uuid4
 
@@ -45,7 +45,8 @@ class RunPlan:
 
     A case that already has a verdict keeps it: from an interrupted run, or from a sharded one that began at
     `started_at`. With a `retriever`, the backend is another one than the collection's search, and `has_collection`
-    says whether it can look chunks up in a collection as well. Latency is reported by `stages`.
+    says whether it can look chunks up in a collection as well. Latency is reported by `stages`. `versions` are those
+    of published collections that the backend searches.
     """
 
     suite: Suite
@@ -59,6 +60,7 @@ class RunPlan:
     retriever: str | None = None
     has_collection: bool = True
     stages: Sequence[str] = STAGES
+    versions: Mapping[str, str] = field(default_factory=dict)
 
 
 class InterruptedRun(KeyboardInterrupt):
@@ -78,9 +80,14 @@ class Inspection:
     down: ChunkproofError | None = None
 
 
+def collections_of(cases: Sequence[TestCase]) -> list[str]:
+    """Return the names of the collections that these cases search, in their order."""
+    return list(dict.fromkeys(case.collection_name for case in cases if case.collection_name))
+
+
 def inspect_collections(cases: Sequence[TestCase], backend: Backend) -> Inspection:
     """Look up the collections of these cases; wrong input, such as an unknown collection, is raised."""
-    names = list(dict.fromkeys(case.collection_name for case in cases if case.collection_name))
+    names = collections_of(cases)
     infos: list[CollectionInfo] = []
     try:
         infos += [call_backend(backend.collection, name) for name in names]
@@ -187,6 +194,7 @@ class _SuiteRun:
                 collection=stats.collection_name if stats.collection_exists else None,
                 cases=len(suite.cases),
                 retriever=self._plan.retriever,
+                versions=dict(self._plan.versions) or None,
             ),
             complete=complete,
             result=TestSuiteResult.of(results, execution_time_ms=execution_ms, timestamp=self._started.isoformat()),

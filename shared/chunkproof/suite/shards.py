@@ -1,5 +1,8 @@
 """A sharded suite run: split the cases into shards in S3, run each shard, merge the results into one report.
 
+A run reads one version of each published collection: `split` notes the versions in force, and every later step reads
+these, wherever the pointers are by then.
+
 A shard is a series of consecutive cases, so that the shards' results, one after the other, are in the suite's order. A
 retried shard continues its earlier attempt: verdicts are kept, cases that failed with a service are tried again.
 
@@ -17,6 +20,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from pydantic import Field
+
 from chunkproof.clients.job_folder import JobFolder, map_in_parallel
 from chunkproof.clients.s3 import Bucket, parse_address
 from chunkproof.errors import (
@@ -29,14 +34,15 @@ from chunkproof.errors import (
 )
 from chunkproof.models import Model
 from chunkproof.models.json import format_path, read_json
-from chunkproof.retrieval.backend import Backend
+from chunkproof.retrieval.backend import Backend, LocalBackend
 from chunkproof.suite.case_runner import CaseRunner, mark_as_error
 from chunkproof.suite.cases import Suite, TestCase, assign_collection, read_suite
 from chunkproof.suite.diagnosis import Diagnoser
 from chunkproof.suite.outcome import TestCaseResult, TestStatus
 from chunkproof.suite.problems import BrokenSuiteError
 from chunkproof.suite.report import SuiteReport
-from chunkproof.suite.run import RunPlan, inspect_collections, run_suite
+from chunkproof.suite.run import RunPlan, collections_of, inspect_collections, run_suite
+from chunkproof.suite.store_evidence import collect_evidence
 
 # The suite that the stack runs on its schedule and after a deployment.
 PUBLISHED = "suite.json"
@@ -76,6 +82,7 @@ class ShardPlan(Model):
     cases: int
     shards: int
     started_at: datetime
+    versions: dict[str, str] = Field(default_factory=dict, description="Of published collections: what is searched")
 
 
 class ShardProgress(Model):
@@ -101,7 +108,7 @@ class ShardedSuite:
         self._folder = JobFolder(bucket, f"runs/{run_id}")
         self._id = run_id
 
-    def split(self, request: SuiteRequest, backend: Backend) -> ShardPlan:
+    def split(self, request: SuiteRequest, backend: LocalBackend) -> ShardPlan:
         """Check the suite and its collections, and write its shards."""
         started_at, address = datetime.now(UTC), request.suite
         try:
@@ -113,7 +120,8 @@ class ShardedSuite:
         cases = assign_collection(suite.cases, request.collection or suite.collection or request.default_collection)
         if len(cases) > MAX_CASES:
             raise InvalidParameterError(f"{address} has {len(cases):,} cases, more than {MAX_CASES:,}: run it in parts")
-        inspect_collections(cases, backend)
+        versions = backend.services.pin(collections_of(cases))
+        inspect_collections(cases, backend.at(versions))
         size = request.shard_cases
         parts = [cases[start : start + size] for start in range(0, len(cases), size)]
         deque(map_in_parallel(self._write_cases, enumerate(parts)), maxlen=0)
@@ -128,18 +136,21 @@ class ShardedSuite:
             cases=len(cases),
             shards=len(parts),
             started_at=started_at,
+            versions=versions,
         )
         self._folder.write("plan.json", plan.to_json())
         return plan
 
-    def run(self, shard: int, backend: Backend, diagnoser: Diagnoser, should_stop: Callable[[], bool]) -> ShardProgress:
+    def run(self, shard: int, backend: LocalBackend, should_stop: Callable[[], bool]) -> ShardProgress:
         """Run one shard until `should_stop` returns true.
 
         Cases that failed with a service are stored and then raised as `ShardFailedError`, so that the shard is retried.
         """
+        plan = self.plan()
         try:
-            results = self._run_pending(shard, backend, should_stop)
-            results = self._diagnose(shard, results, diagnoser, should_stop)
+            pinned = backend.at(plan.versions)
+            results = self._run_pending(shard, pinned, should_stop)
+            results = self._diagnose(shard, results, Diagnoser(collect_evidence(pinned), plan.source), should_stop)
             failed = [result for result in results if _is_retryable(result)]
             if failed and not any(result.status is TestStatus.PENDING for result in results):
                 raise ShardFailedError(
@@ -151,7 +162,7 @@ class ShardedSuite:
             raise
         return ShardProgress(shard=shard, cases=len(results), finished=all(map(_is_finished, results)))
 
-    def merge(self, backend: Backend, *, latency_target_ms: float) -> SuiteReport:
+    def merge(self, backend: LocalBackend, *, latency_target_ms: float) -> SuiteReport:
         """Write one report on all cases; those of a failed shard are in error, with the reason."""
         plan = self.plan()
         suite = Suite.model_validate_json(self._folder.read("suite.json"))
@@ -163,8 +174,9 @@ class ShardedSuite:
             results,
             latency_target_ms=latency_target_ms,
             started_at=plan.started_at,
+            versions=plan.versions,
         )
-        report = run_suite(whole, backend)
+        report = run_suite(whole, backend.at(plan.versions))
         self._folder.write("report.json", report.canonical_json())
         return report
 

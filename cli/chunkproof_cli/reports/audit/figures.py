@@ -7,7 +7,7 @@ from chunkproof.audit.findings import Finding, Kind
 from chunkproof.audit.report import AuditReport
 from chunkproof.retrieval.vectors import SAME
 from chunkproof_cli.reports.audit.coverage import coverage_line
-from chunkproof_cli.reports.wording import and_more, describe_repeated
+from chunkproof_cli.reports.wording import and_more, describe_repeated, short_version
 
 GOOD = (Kind.MATCH, Kind.VECTOR_OK)
 
@@ -66,7 +66,8 @@ def _is_or_are(count: int, what: str) -> str:
 def facts(report: AuditReport) -> Iterator[tuple[str, str]]:
     """List what was audited, how far, and how long it took."""
     manifest = report.manifest
-    yield "collection", f"{report.collection} at {report.host}"
+    version = f", version {short_version(report.version)}" if report.version else ""
+    yield "collection", f"{report.collection} at {report.host}{version}"
     entries = f", {manifest.repeated:,} entries repeated" if manifest.repeated else ""
     yield "manifest", f"{manifest.name}: {manifest.chunks:,} chunks{entries}"
     if report.complete_scan:

@@ -7,7 +7,7 @@ from chunkproof.suite.blame import Blame
 from chunkproof.suite.comparison import Comparison
 from chunkproof.suite.outcome import TestCaseResult
 from chunkproof.suite.report import ApproximationSummary, SuiteReport
-from chunkproof_cli.reports.wording import describe_repeated
+from chunkproof_cli.reports.wording import describe_repeated, short_version
 
 Row = tuple[str, ...]
 CHANGE_HEAD: Row = ("metric", "before", "now", "difference", "interval", "beyond chance")
@@ -27,6 +27,12 @@ def explain_result(result: TestCaseResult) -> str:
 def count_not_judged(report: SuiteReport) -> int:
     """Count the cases that neither passed nor failed."""
     return report.result.total_tests - report.result.passed - report.result.failed
+
+
+def versions_line(report: SuiteReport) -> str | None:
+    """Say which versions of published collections were searched; None for collections of a server."""
+    known = report.suite.versions or {}
+    return ", ".join(f"{name} version {short_version(version)}" for name, version in known.items()) or None
 
 
 def diagnosis_rows(report: SuiteReport) -> Iterator[Row]:

@@ -32,6 +32,8 @@ def _head(report: SuiteReport) -> str:
     parts.append(f"**{passed}**, {rest}{where}.")
     if report.comparison or verdict.details:
         parts.insert(1 if report.comparison else 2, f"**{escape_text(verdict.line, LONGEST_VERDICT)}**")
+    if line := figures.versions_line(report):
+        parts.append(f"Searched {escape_text(line)}.")
     return "\n\n".join(parts)
 
 

@@ -39,6 +39,8 @@ def _header(report: SuiteReport) -> Iterator[kit.Html]:
         yield kit.verdict(f"{verdict.counts}{where}.", _CLASSES[verdict.outcome])
         if verdict.details:
             yield kit.verdict(verdict.line, _CLASSES[verdict.outcome])
+    if line := figures.versions_line(report):
+        yield kit.element("p", f"Searched {line}.")
     started = f"{report.validation.started_at:%Y-%m-%d %H:%M} UTC"
     yield kit.element("p", f"{started}, {report.result.execution_time_ms / 1000:.1f} s", class_="dim")
 

@@ -51,6 +51,8 @@ def print_report(report: SuiteReport) -> None:
     verdict, seconds = report.verdict, report.result.execution_time_ms / 1000
     by = f" by {report.suite.retriever}" if report.suite.retriever else ""
     counts = f"{report.suite.name}{by}: {verdict.counts}, in {seconds:.1f} s"
+    if line := figures.versions_line(report):
+        print_line(f"Searched {line}.")
     if report.comparison:
         print_line(counts)  # without a colour: the gate decides
         print_line(verdict.line, _STYLES[verdict.outcome])

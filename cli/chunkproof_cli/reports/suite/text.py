@@ -13,6 +13,7 @@ def render_suite_text(report: SuiteReport) -> str:
     counts = [
         f"Suite: {report.suite.name}",
         *([f"Retriever: {report.suite.retriever}"] if report.suite.retriever else []),
+        *([f"Searched: {line}"] if (line := figures.versions_line(report)) else []),
         f"Passed: {result.passed} of {result.total_tests} ({result.pass_rate:.1f}%)",
         f"Failed: {result.failed}",
         f"Not judged: {figures.count_not_judged(report)}",

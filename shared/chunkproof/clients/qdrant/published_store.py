@@ -16,8 +16,8 @@ from threading import Lock, Thread
 from time import monotonic
 from typing import TYPE_CHECKING, TypeVar
 
-from chunkproof.clients.ports import Description, Features, Page, Point, PointId, StoreQuery, VectorStore
-from chunkproof.clients.published import PublishedCollections, Version
+from chunkproof.clients.ports import Description, Features, Page, Point, PointId, StoreQuery, VersionedStore
+from chunkproof.clients.published import PinnedCollections, PublishedCollections, Version
 from chunkproof.deadline import Deadline, run_with_timeout
 from chunkproof.errors import ChunkproofError, VectorStoreTimeoutError, VectorStoreUnavailableError
 from chunkproof.models.filters import Condition
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 # How often the pointer is looked at, and how long a request waits for it.
 CHECK_EVERY_S = 30.0
 CHECK_WAIT_S = 0.2
+# How long a run waits for its version: the 10 GB of a function's disk take two minutes.
+PIN_WAIT_S = 300.0
 # Kept free on the disk beside what is fetched.
 SPARE_BYTES = 32 << 20
 
@@ -55,8 +57,8 @@ class _Opened:
             shutil.rmtree(self.folder, ignore_errors=True)
 
 
-class PublishedStore(VectorStore):
-    """A `VectorStore` on the published collections of a bucket, with a folder for what is fetched."""
+class PublishedStore(VersionedStore):
+    """A `VersionedStore` on the published collections of a bucket, with a folder for what is fetched."""
 
     def __init__(self, published: PublishedCollections, folder: Path) -> None:
         self._published = published
@@ -64,7 +66,9 @@ class PublishedStore(VectorStore):
         self._opened: dict[str, _Opened] = {}
         self._next: dict[str, _Opened] = {}
         self._fetching: dict[str, Future[_Opened]] = {}
+        self._pinned: tuple[Mapping[str, str], PublishedStore] | None = None
         self._lock = Lock()
+        self._pin_lock = Lock()
 
     @property
     def host(self) -> str:
@@ -77,6 +81,28 @@ class PublishedStore(VectorStore):
             self._start_fetching(collection).result(seconds)
         except (ChunkproofError, FutureTimeoutError) as error:
             log.warning("Collection is not ready yet", extra={"collection": collection, "why": type(error).__name__})
+
+    def version(self, collection: str, deadline: Deadline) -> str:
+        """Return the version in force."""
+        return self._bounded(lambda: self._published.pointer(collection), deadline.remaining_ms() / 1000).version
+
+    def at(self, versions: Mapping[str, str]) -> "PublishedStore":
+        """Return a store with exactly these versions, fetched and open, wherever the pointers are by then.
+
+        The disk holds the versions of one run: those of the run before are removed.
+        """
+        with self._pin_lock:
+            if self._pinned is None or self._pinned[0] != versions:
+                if self._pinned is not None:
+                    self._pinned[1].close()
+                self._remove_except({*versions.values(), *(one.version for one in self._opened.values())})
+                pinned = PinnedCollections(self._published.bucket, versions)
+                self._pinned = dict(versions), PublishedStore(pinned, self._folder)
+            store = self._pinned[1]
+        deadline = Deadline(PIN_WAIT_S * 1000)
+        for collection in versions:
+            store._wait(store._start_fetching(collection), collection, deadline)
+        return store
 
     def collections(self, deadline: Deadline) -> list[str]:
         """Return all names, sorted."""
@@ -142,6 +168,9 @@ class PublishedStore(VectorStore):
             opened.store.close()
         self._opened.clear()
         self._next.clear()
+        if self._pinned is not None:
+            self._pinned[1].close()
+            self._pinned = None
 
     @contextmanager
     def _using(self, collection: str, deadline: Deadline) -> "Iterator[EdgeStore]":
@@ -223,6 +252,12 @@ class PublishedStore(VectorStore):
             (self._opened if before is None else self._next)[collection] = opened
         log.info("Collection is ready", extra={"collection": collection, "version": pointer.version})
         return opened
+
+    def _remove_except(self, versions: set[str]) -> None:
+        """Remove what was fetched of other versions, by this process or by one before it on the same machine."""
+        for folder in self._folder.glob("*"):
+            if folder.name not in versions:
+                shutil.rmtree(folder, ignore_errors=True)
 
     def _check_space(self, version: Version) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
