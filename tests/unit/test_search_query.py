@@ -321,7 +321,8 @@ def test_any_json_object_is_a_query_or_the_callers_mistake(document):
 
     assert 1 <= query.top_k <= 1000
     assert 0.0 <= query.similarity_threshold <= 1.0
-    assert (query.query_text is None) != (query.query_vector is None)
+    given = (query.query_text, query.query_vector, query.queries)
+    assert sum(one is not None for one in given) == 1
 
 
 def test_a_default_top_k_follows_a_lower_limit():
