@@ -5,12 +5,15 @@ import os
 import stat
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from random import Random
 
 import pytest
+import qdrant_edge as edge
 
 from chunkproof.clients.ports import Point
 from chunkproof.clients.qdrant import edge_folder, edge_shard
@@ -239,22 +242,35 @@ def test_what_an_interrupted_creation_left_is_removed(store: EdgeStore, tmp_path
     assert store.collections(deadline) == ["c", "d"]
 
 
-def test_counts_of_values_are_kept_until_the_next_write(store: EdgeStore, tmp_path: Path, deadline: Deadline) -> None:
-    points = [Point(n, {"chunk_id": f"id-{n % 3}"}, vector=(1.0, 0.0)) for n in range(7)]
-    store.upsert("c", points, "", deadline)
-    counts = {"id-0": 3, "id-1": 2, "id-2": 2}
-    assert store.facet("c", "chunk_id", (), deadline, limit=9) == counts
-    kept = tmp_path / "shards" / "c" / "facets.json"
-    assert not kept.exists()  # more may be written by this process
+@pytest.mark.parametrize("seed", range(3))
+def test_counts_of_values_are_exact_whatever_was_written_deleted_and_indexed(
+    tmp_path: Path, deadline: Deadline, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(edge_shard, "OPTIMIZE_FROM_BYTES", 0)
+    random, store = Random(seed), EdgeStore(tmp_path)
+    optimizers = edge.EdgeOptimizersConfig(indexing_threshold=20, deleted_threshold=0.1, vacuum_min_vector_number=50)
+    vectors = {"": edge.EdgeVectorParams(size=2, distance=edge.Distance.Cosine)}
+    config = edge.EdgeConfig(vectors=vectors, wal_enabled=False, optimizers=optimizers)
+    store.create_shard("c", config, {"chunk_id": edge.KeywordIndexParams()})
+    written: dict[int, str] = {}
+    for step in range(12):
+        batch = {random.randrange(3_000): "" for _ in range(random.choice([5, 200, 2_000]))}
+        batch = {number: f"id-{random.choice([number, number, random.randrange(40)])}" for number in batch}
+        written |= batch
+        points = [Point(n, {"chunk_id": chunk_id}, vector=(1.0, random.random())) for n, chunk_id in batch.items()]
+        store.upsert("c", points, "", deadline)
+        if step % 3 == 1:
+            gone = random.sample(sorted(written), len(written) // 4)
+            written = {number: chunk_id for number, chunk_id in written.items() if number not in gone}
+            with store._writing("c") as shard:
+                shard.engine.update(edge.UpdateOperation.delete_points(gone))
+                shard.engine.flush()
+        if step % 4 == 2:
+            store.optimize("c")
+        if step % 5 == 3:
+            store.close()
+        assert store.facet("c", "chunk_id", (), deadline, limit=9_999) == Counter(written.values())
     store.close()
-    assert store.facet("c", "chunk_id", (), deadline, limit=9) == counts
-    assert json.loads(kept.read_text("utf-8")) == {"9 chunk_id": counts}
-    kept.write_text('{"9 chunk_id": {"known": 1}}', "utf-8")
-    assert store.facet("c", "chunk_id", (), deadline, limit=9) == {"known": 1}
-    assert store.facet("c", "chunk_id", parse_filters({"chunk_id": "id-1"}), deadline, limit=9) == {"id-1": 2}
-    store.upsert("c", points[:1], "", deadline)
-    assert not kept.exists()
-    assert store.facet("c", "chunk_id", (), deadline, limit=9) == counts
 
 
 # what the engine refuses

@@ -4,7 +4,6 @@
                                        the collection does not exist
                      lock              locked by each process that has the collection open
                      journal           the write that is under way; an interrupted one is repeated
-                     facets.json       counts of values, until the next write
                      shard-…/          the engine's files
 
 This module knows the folder, and `edge.py` the engine.
@@ -16,7 +15,7 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from errno import ENXIO
 from hashlib import sha256
@@ -32,7 +31,6 @@ SHARDS = "shards"
 RECORD = "collection.json"
 LOCK = "lock"
 JOURNAL = "journal"
-FACETS = "facets.json"
 FIRST_SHARD = "shard-0"
 FORMAT = 1
 COPY_BYTES = 1 << 20
@@ -216,37 +214,6 @@ class CollectionLock:
         if self._file is not None:
             os.close(self._file)
             self._file = None
-
-
-class FacetCache:
-    """Counts of the values of payload fields, kept from one process to the next until the collection is written to.
-
-    Every search asks for those of the ids, and counting 100,000 different ones takes the engine half a second.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self._path = folder / FACETS
-
-    def read(self, field: str, limit: int) -> dict[str, int] | None:
-        """Return the counts, if they are known."""
-        counts: dict[str, int] | None = self._read_all().get(f"{limit} {field}")
-        return counts
-
-    def keep(self, field: str, limit: int, counts: Mapping[str, int]) -> None:
-        """Keep the counts; a folder that cannot be written keeps none."""
-        with suppress(OSError):
-            write_file(self._path, json.dumps({**self._read_all(), f"{limit} {field}": counts}))
-
-    def clear(self) -> None:
-        """Forget all, before something is written."""
-        self._path.unlink(missing_ok=True)
-
-    def _read_all(self) -> dict[str, Any]:
-        try:
-            found: dict[str, Any] = json.loads(self._path.read_bytes())
-        except (OSError, ValueError):
-            return {}
-        return found if isinstance(found, dict) else {}
 
 
 class Journal:

@@ -13,7 +13,7 @@ from threading import TIMEOUT_MAX, Condition
 import qdrant_edge as edge
 from pydantic_core import to_json
 
-from chunkproof.clients.qdrant.edge_folder import CollectionLock, FacetCache, Journal, ShardCopies, allocated_bytes
+from chunkproof.clients.qdrant.edge_folder import CollectionLock, Journal, ShardCopies, allocated_bytes
 from chunkproof.clients.qdrant.edge_layout import CONFIG, SAMPLE_PAYLOADS, filter_indexes
 from chunkproof.clients.qdrant.filters import Json
 from chunkproof.deadline import run_with_timeout
@@ -34,7 +34,6 @@ class Shard:
         self._lock = CollectionLock(folder)
         self._journal = Journal(folder)
         self._copies = ShardCopies(folder)
-        self.facets = FacetCache(folder)
         self._engine: edge.EdgeShard | None = None
         self._is_writable = False
         self._readers = 0
@@ -46,11 +45,6 @@ class Shard:
         if self._engine is None:
             raise RuntimeError("the collection is not open")
         return self._engine
-
-    @property
-    def is_writable(self) -> bool:
-        """Whether this process may write to it."""
-        return self._is_writable
 
     @property
     def config(self) -> Json:
@@ -82,7 +76,6 @@ class Shard:
                 # Another process may have written meanwhile, so the engine reads everything again.
                 self.close_engine()
                 self._lock.acquire(exclusive=True)
-                self.facets.clear()
                 self._copies.remove_abandoned()
                 self._open_engine()
                 self._is_writable = True
@@ -162,7 +155,6 @@ class Shard:
             if self._journal.exists():
                 raise
         else:
-            self.facets.clear()
             self._open_engine()
             self.close_engine()
             self._lock.acquire(exclusive=False)
