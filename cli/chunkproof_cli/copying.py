@@ -26,7 +26,7 @@ from chunkproof_cli.output import print_json, print_line, print_note, progress_b
 
 CALL_MS = 60_000
 SAMPLE = 100
-WORDS = {"type": "text", "tokenizer": "multilingual"}
+WORDS = {"type": "text", "tokenizer": "word"}
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from chunkproof.clients.ports import Point
+from chunkproof.clients.ports import Point, StoreQuery, TextLeg
 from chunkproof.clients.qdrant import edge_folder, edge_shard
 from chunkproof.clients.qdrant.edge import EdgeStore
 from chunkproof.deadline import Deadline
@@ -158,6 +158,32 @@ def test_indexes_are_built_in_a_copy_that_replaces_the_shard(
     (after,) = folder.glob("shard-*")
     assert [after.name] != before
     assert [point.id for point in store.scroll("c", deadline, limit=9).points] == [1, 2, 3, 4, 5]
+
+
+def find_words(store: EdgeStore, words: str) -> list[int | str]:
+    found = store.search([StoreQuery("c", 10, text=TextLeg(words, field="text"))], Deadline(10_000))[0]
+    return [point.id for point in found]
+
+
+def test_words_are_found_in_texts_without_spaces_once_they_are_most_of_a_collection(
+    store: EdgeStore, deadline: Deadline
+) -> None:
+    store.upsert("c", [Point(10, {"text": "水泵错误代码 4711"}, vector=(1.0, 0.0))], "", deadline)
+    store.optimize("c")
+    assert (find_words(store, "4711"), find_words(store, "水泵")) == ([10], [])
+    more = ["水泵需要每年润滑一次。", "東京タワーの高さ", "过滤器堵塞", "ภาษาไทยไม่มีช่องว่าง", "检查水泵", "更换过滤器"]
+    points = [Point(20 + n, {"text": text}, vector=(1.0, 0.0)) for n, text in enumerate(more)]
+    store.upsert("c", points, "", deadline)
+    store.optimize("c")
+    assert sorted(find_words(store, "水泵"), key=int) == [10, 20, 24]
+    store.close()
+    assert sorted(find_words(store, "过滤器"), key=int) == [22, 25]
+    assert store.count("c", (), deadline) == 12
+
+
+def test_words_are_found_without_their_accents(store: EdgeStore, deadline: Deadline) -> None:
+    store.upsert("c", [Point(10, {"text": "Café in Zürich"}, vector=(1.0, 0.0))], "", deadline)
+    assert find_words(store, "CAFE") == find_words(store, "zürich") == [10]
 
 
 def test_what_an_interrupted_creation_left_is_removed(store: EdgeStore, tmp_path: Path, deadline: Deadline) -> None:

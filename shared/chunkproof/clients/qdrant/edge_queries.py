@@ -46,14 +46,14 @@ def group_points(
 def _form_groups(points: Sequence[Point], grouping: Grouping) -> dict[PointId, list[Point]]:
     groups: dict[PointId, list[Point]] = {}
     for point in points:
-        for value in _values(point.payload, grouping.field.split(".")):
+        for value in values_at(point.payload, grouping.field.split(".")):
             members = groups.setdefault(value, [])
             if len(members) < grouping.size:
                 members.append(point)
     return groups
 
 
-def _values(payload: Any, path: Sequence[str]) -> Iterator[PointId]:
+def values_at(payload: Any, path: Sequence[str]) -> Iterator[PointId]:
     """Yield the texts and integers at a path, each once; those in lists as well."""
     seen: dict[PointId, None] = {}
     _collect(payload, path, seen)

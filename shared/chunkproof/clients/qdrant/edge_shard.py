@@ -14,7 +14,8 @@ import qdrant_edge as edge
 from pydantic_core import to_json
 
 from chunkproof.clients.qdrant.edge_folder import CollectionLock, FacetCache, Journal, ShardCopies, allocated_bytes
-from chunkproof.clients.qdrant.edge_layout import CONFIG
+from chunkproof.clients.qdrant.edge_layout import CONFIG, needs_segmenter, word_index
+from chunkproof.clients.qdrant.edge_queries import values_at
 from chunkproof.clients.qdrant.filters import Json
 from chunkproof.deadline import run_with_timeout
 from chunkproof.files import LockedError, private_files
@@ -24,6 +25,8 @@ OPTIMIZE_FROM_BYTES = 20_000_000
 # The space that must be free for a write: the engine's next pages, and several times the points.
 SPARE_BYTES = 64 << 20
 SPACE_FACTOR = 4
+# So many random texts show which script a collection is in.
+SCRIPT_SAMPLE = 500
 
 
 class Shard:
@@ -101,16 +104,36 @@ class Shard:
             self.engine.flush()
 
     def optimize(self) -> None:
-        """Build the indexes in a copy that replaces the shard."""
-        if allocated_bytes(self._copies.current) < OPTIMIZE_FROM_BYTES:
+        """Build the indexes in a copy that replaces the shard, those of words as the script of the texts needs them."""
+        is_large = allocated_bytes(self._copies.current) >= OPTIMIZE_FROM_BYTES
+        unspaced_fields = self._unspaced_fields()
+        if not is_large and not unspaced_fields:
             return
         self.close_engine()
         try:
             with self._copies.changing_copy() as copy:
                 # In a thread, because a call of the engine does not react to Ctrl-C.
-                run_with_timeout(lambda: _optimize(copy), TIMEOUT_MAX)
+                run_with_timeout(lambda: _optimize(copy, unspaced_fields, is_large=is_large), TIMEOUT_MAX)
         finally:
             self._open_engine()
+
+    def _unspaced_fields(self) -> list[str]:
+        """Return the fields whose texts need another tokenizer than the index of their words has."""
+        fields = [
+            field
+            for field, index in self.engine.info().payload_schema.items()
+            if isinstance(index.params, edge.TextIndexParams)
+            and index.params.scoring
+            and index.params.tokenizer == edge.TokenizerType.Word
+        ]
+        if not fields:
+            return []
+        drawn = self.engine.query(edge.QueryRequest(query=edge.Sample.Random, limit=SCRIPT_SAMPLE, with_payload=True))
+        return [
+            field
+            for field in fields
+            if needs_segmenter([str(text) for point in drawn for text in values_at(point.payload, field.split("."))])
+        ]
 
     def _check_vectors(self, structs: Sequence[Json]) -> None:
         """Raise `ValueError` for a vector that does not fit, before anything is written."""
@@ -192,9 +215,13 @@ class Shard:
             raise OSError(ENOSPC, os.strerror(ENOSPC), str(self._folder))
 
 
-def _optimize(shard: Path) -> None:
+def _optimize(shard: Path, unspaced_fields: Sequence[str], *, is_large: bool) -> None:
     engine = edge.EdgeShard.load(str(shard))
-    engine.optimize()
+    for field in unspaced_fields:
+        index = word_index(edge.TokenizerType.Multilingual)
+        engine.update(edge.UpdateOperation.create_field_index(field, index))
+    if is_large:
+        engine.optimize()
     engine.flush()
     engine.close()
 

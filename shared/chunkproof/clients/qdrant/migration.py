@@ -21,7 +21,7 @@ COLLECTIONS = "collection"
 ASIDE = "local-mode"
 # Takes what is done and the number of steps, and returns a function to call after each.
 Progress = Callable[[str, int], AbstractContextManager[Advance]]
-INDEXES = {"chunk_id": {"type": "keyword"}, "text": {"type": "text", "tokenizer": "multilingual"}}
+INDEXES = {"chunk_id": {"type": "keyword"}, "text": {"type": "text", "tokenizer": "word"}}
 
 
 def show_nothing(_label: str, _steps: int) -> AbstractContextManager[Advance]:
