@@ -207,13 +207,23 @@ def _grouping(
     name = query.group_by or ""
     field = map_field(name, "group_by", collection, services, deadline)
     sample = services.sample(collection, deadline)
-    lacking = sum(services.payloads.stated(field, payload) is None for payload in sample.payloads)
-    is_list = "[" in field  # only the store reads paths into lists
-    notes: tuple[str, ...] = ()
-    if lacking and not is_list:
-        points = f"{lacking} of the {len(sample.payloads)} points looked at"
-        notes = (f"A search grouped by {name} leaves out points without the field {field}: {points}",)
-    return Grouping(field, query.group_size or 1), notes
+    notes: list[str] = []
+    if "[" not in field:  # only the store reads paths into lists
+        values = [services.payloads.stated(field, payload) for payload in sample.payloads]
+        lacking = sum(value is None for value in values)
+        ungrouped = sum(value is not None and not _is_groupable(value) for value in values)
+        for count, which in ((lacking, "without the field"), (ungrouped, "without a text or an integer in the field")):
+            if count:
+                points = f"{count} of the {len(values)} points looked at"
+                notes.append(f"A search grouped by {name} leaves out points {which} {field}: {points}")
+    return Grouping(field, query.group_size or 1), tuple(notes)
+
+
+def _is_groupable(value: object) -> bool:
+    """Whether Qdrant forms groups by a value, or by one in a list."""
+    if isinstance(value, list):
+        return any(map(_is_groupable, value))
+    return isinstance(value, str | int) and not isinstance(value, bool)
 
 
 def find_text_leg(collection: str, services: Services, deadline: Deadline) -> TextLeg:
