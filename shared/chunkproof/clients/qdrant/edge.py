@@ -36,6 +36,7 @@ from chunkproof.clients.qdrant.store import (
     QdrantStore,
     build_point,
     check_collection_name,
+    count_indexed_dense,
     dense_vector_configs,
     is_invalid_collection_name,
     round_cosine,
@@ -81,7 +82,9 @@ class EdgeStore(QdrantStore):
             name=collection,
             vectors=tuple(dense_vector_configs(config.get("vectors"))),
             points_count=info.points_count,
-            indexed_vectors_count=info.indexed_vectors_count,
+            indexed_vectors_count=count_indexed_dense(
+                info.indexed_vectors_count, info.points_count, len(config["sparse_vectors"])
+            ),
             status="green",
             indexed_fields={key: _type_name(index.data_type) for key, index in info.payload_schema.items()},
             sparse_vectors={name: params.get("modifier") for name, params in config["sparse_vectors"].items()},

@@ -118,6 +118,11 @@ def dense_vector_configs(vectors: Mapping[str, Any] | None) -> Iterator[VectorCo
             yield VectorConfig(name, params["size"], params["distance"], params.get("datatype"))
 
 
+def count_indexed_dense(indexed: int, points: int, sparse_vectors: int) -> int:
+    """Return how many dense vectors have an index: Qdrant's count includes sparse vectors, which always have one."""
+    return max(0, indexed - points * sparse_vectors)
+
+
 def vector_selector(name: str | None) -> bool | list[str]:
     """Return Qdrant's `with_vector` value: False for no vector, True for the unnamed one, or a list with a name."""
     return False if name is None else [name] if name else True
