@@ -136,6 +136,22 @@ def test_what_chance_explains_does_not_decide_and_the_cheaper_one_is_chosen() ->
     assert "dear has 1.000, which chance explains over 20 cases, and costs more" in report.choice.reason
 
 
+@pytest.mark.parametrize("cost", [0.0003, 0.95, 0.9999])
+def test_a_lead_within_chance_is_not_given_up_for_a_small_saving(cost: float) -> None:
+    configurations = [
+        Configuration(name="better", search={"top_k": 10}, cost_per_thousand=cost),
+        Configuration(name="worse", search={"top_k": 20}, cost_per_thousand=cost * 0.95),
+    ]
+
+    def search(request: dict[str, Any]) -> RetrievalResponse:
+        return SECOND if (request["query_text"], request["top_k"]) == ("q3", 20) else FOUND
+
+    runs = run_configurations(configurations, cases(20), search)
+    choice = compare_runs(runs, SuiteName("sample", "suite.yaml"), Prices(), None, None).choice
+    assert choice.name == "better"
+    assert "chance explains its lead over worse, of which none saves enough" in choice.reason
+
+
 def test_no_configuration_within_the_latency_limit_is_no_choice() -> None:
     report = compared({10: FOUND, 20: FOUND}, max_latency_ms=1e-9)
     assert report.choice.name is None

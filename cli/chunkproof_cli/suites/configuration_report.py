@@ -14,6 +14,8 @@ from chunkproof_cli.suites.compare import CHANCE, SHARE_PASSED, measure_changes
 
 # The first of these that every configuration has is what they are compared by.
 PREFERRED = ("ndcg@10", "ndcg@5", "ndcg@3", "ndcg@1")
+# Less is no reason for another choice: USD for a thousand searches, and the share of what the best one costs.
+LEAST_SAVING, LEAST_SAVED_SHARE = 0.001, 0.1
 
 
 class ConfigurationResult(Model):
@@ -79,7 +81,7 @@ def choose(
     metric: str,
     max_latency_ms: float | None,
 ) -> Choice:
-    """Pick the cheapest, then the fastest, of the configurations that chance cannot tell from the best one."""
+    """Pick the best configuration, or a cheaper one that chance cannot tell from it."""
     whole = [n for n, one in enumerate(results) if not one.errors and one.latency and metric in one.metrics]
     if not whole:
         return Choice(name=None, reason="no configuration could be judged on every case")
@@ -93,8 +95,18 @@ def choose(
         )
     best = max(timely, key=lambda n: (results[n].metrics[metric], -_p95(results[n])))
     equal = [n for n in timely if n == best or not _is_worse(judged[best], judged[n], metric)]
-    chosen = min(equal, key=lambda n: (_cost(results[n]), _p95(results[n]), -results[n].metrics[metric]))
+    chosen = _save(results, best, equal, metric)
     return Choice(name=results[chosen].name, reason="; ".join(_explain(results, chosen, best, equal, metric)))
+
+
+def _save(results: Sequence[ConfigurationResult], best: int, equal: Sequence[int], metric: str) -> int:
+    """Return the cheapest of these configurations if it saves enough, else the best one.
+
+    Chance explains a large lead over few cases, too: it is not given up for a difference that is itself noise.
+    """
+    cheapest = min(equal, key=lambda n: (_cost(results[n]), -results[n].metrics[metric]))
+    enough = max(LEAST_SAVING, LEAST_SAVED_SHARE * _cost(results[best]))
+    return cheapest if _cost(results[best]) - _cost(results[cheapest]) >= enough else best
 
 
 def _explain(
@@ -107,10 +119,10 @@ def _explain(
         top = results[best]
         yield (
             f"{top.name} has {top.metrics[metric]:.3f}, which chance explains over {_cases(results)} cases, "
-            f"and {'costs more' if _cost(top) > _cost(one) else 'is slower'}"
+            "and costs more"
         )
     elif others:
-        yield f"chance explains its lead over {', '.join(others)}, and it is the cheapest and fastest of them"
+        yield f"chance explains its lead over {', '.join(others)}, of which none saves enough"
     else:
         yield "better than every other within the limit by more than chance"
 
