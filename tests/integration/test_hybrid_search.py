@@ -1,6 +1,8 @@
 """Search by words and by both: what dense search misses is found, and every score says what it is."""
 
+import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -334,6 +336,28 @@ def test_a_collection_without_words_is_a_400_that_names_the_call(server_store: Q
 
 
 @pytest.mark.server
+@pytest.mark.parametrize("mode", ["text", "hybrid"])
+def test_an_empty_collection_has_no_results_until_it_is_filled(tmp_path: Path, mode: str) -> None:
+    store = EdgeStore(tmp_path)
+    store.create(COLLECTION, 3, Deadline(60_000))
+    services = make_services(store, COLLECTION, Eastern())
+    assert ids(ask(services, query_text=CODE, mode=mode)) == []
+    store.upsert(COLLECTION, POINTS, "", Deadline(60_000))
+    assert 4 in ids(ask(services, query_text=CODE, mode=mode))
+    store.close()
+
+
+def test_no_index_is_proposed_for_a_text_inside_of_a_json_string(tmp_path: Path) -> None:
+    store = EdgeStore(tmp_path)
+    store.create(COLLECTION, 3, Deadline(60_000))
+    node = {"_node_content": json.dumps({"text": "The pump stops."}), "_node_type": "TextNode"}
+    store.upsert(COLLECTION, [Point(1, node, vector=(1.0, 0.0, 0.0))], "", Deadline(60_000))
+    message = str(problem(make_services(store, COLLECTION, Eastern()), query_text="pump", mode="text"))
+    assert "chunkproof load --hybrid" in message
+    assert "create_payload_index" not in message
+    store.close()
+
+
 def test_a_sparse_vector_of_another_model_is_not_taken_for_bm25(server_store: QdrantStore, collection: str) -> None:
     sdk(server_store).create_collection(
         collection,

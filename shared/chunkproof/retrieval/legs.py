@@ -1,7 +1,8 @@
 """Plan a search: which legs it has, by what the collection and its store can do, and how they become one ranking."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from chunkproof.clients.ports import (
     DenseLeg,
@@ -24,7 +25,7 @@ from chunkproof.models.filters import Condition, HasId, Not
 from chunkproof.models.ranking import DEFAULT_K, FusionInForce, IndexParams, Mode, TextSearch
 from chunkproof.retrieval.cursor import MAX_PAGED, read_cursor, write_cursor
 from chunkproof.retrieval.filters import map_field, map_filters
-from chunkproof.retrieval.payload import lies_in_json_string
+from chunkproof.retrieval.payload import PayloadMap, lies_in_json_string
 from chunkproof.retrieval.reranking import choose_rerank
 from chunkproof.retrieval.services import Services
 
@@ -235,7 +236,10 @@ def find_text_leg(collection: str, services: Services, deadline: Deadline) -> Te
     if known is None:
         description = services.store.describe(collection, deadline)
         features = services.store.features(deadline)
-        known = choose_text_leg(description, features, _text_paths(collection, services, deadline))
+        payloads = services.sample(collection, deadline).payloads
+        if not payloads:  # it may be filled any moment, in any way
+            return choose_text_leg(description, features, [*map(_unquote, description.text_fields)] or ["text"])
+        known = choose_text_leg(description, features, _text_paths(payloads, services.payloads))
         services.text_legs[collection] = known
     return known
 
@@ -248,7 +252,7 @@ def choose_text_leg(description: Description, features: Features, text_paths: li
     if features.bm25 and (len(bm25) == 1 or len(named) == 1):
         return TextLeg("", sparse_vector=(named or bm25)[0])
     if features.text_index:
-        indexed = {field.replace('"', ""): field for field in description.text_fields}
+        indexed = {*map(_unquote, description.text_fields)}
         for path in text_paths:
             if features.any_field or path in indexed:
                 return TextLeg("", field=path)
@@ -267,7 +271,7 @@ def _advice(name: str, features: Features, description: Description, text_paths:
         f"its sparse vector {others[0]} has no IDF modifier, so it is not BM25" if others else "it has no BM25 vectors"
     )
     lacks = f"Collection {name} cannot be searched by words: {has}"
-    if features.text_index:
+    if features.text_index and text_paths:
         return (
             f"{lacks} and its texts have no index that ranks. Make one: "
             f'create_payload_index("{name}", field_name="{text_paths[0]}", '
@@ -282,11 +286,14 @@ def _advice(name: str, features: Features, description: Description, text_paths:
     return f"{lacks}, and {features.store} makes none: Qdrant 1.15.3 or later does"
 
 
-def _text_paths(collection: str, services: Services, deadline: Deadline) -> list[str]:
-    """Return where the payloads keep their text, as far as the store can read it."""
-    sample = services.sample(collection, deadline)
-    paths = services.payloads.paths_in("text", sample.payloads) or [services.payloads.first_path("text")]
-    return [p for p in paths if not any(lies_in_json_string(p, one) for one in sample.payloads)] or ["text"]
+def _text_paths(payloads: Sequence[Mapping[str, Any]], known: PayloadMap) -> list[str]:
+    """Return where the payloads keep their text, as far as the store can read it: no index reaches into a string."""
+    paths = known.paths_in("text", payloads)
+    return [p for p in paths if not any(lies_in_json_string(p, one) for one in payloads)]
+
+
+def _unquote(key: str) -> str:
+    return key.replace('"', "")
 
 
 def _fusion(query: SearchQuery, features: Features) -> Fusion:
