@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -222,6 +223,7 @@ def test_counts_of_values_are_kept_until_the_next_write(store: EdgeStore, tmp_pa
         Point(7, {}, vector=(1.0,)),
         Point(7, {}, vector=(1.0, float("nan"))),
         Point(7, {}, vector=(1.0, float("inf"))),
+        Point(7, {}, vector=(1.0, 1e39)),
         Point(7, {"x": "\ud800"}, vector=(1.0, 0.0)),
         Point(7, {"x": float("nan")}, vector=(1.0, 0.0)),
         Point("no-uuid", {}, vector=(1.0, 0.0)),
@@ -269,6 +271,28 @@ def test_a_damaged_shard_is_an_error_that_names_the_folder(
     with pytest.raises(VectorStoreUnavailableError) as caught:
         store.count("c", (), deadline)
     assert str(tmp_path) in str(caught.value)
+
+
+def test_a_file_that_was_cut_off_is_an_error_that_names_the_folder(
+    store: EdgeStore, tmp_path: Path, deadline: Deadline, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for status in (tmp_path / "shards" / "c").glob("shard-*/segments/**/status.dat"):
+        status.write_bytes(b"")
+    with pytest.raises(VectorStoreUnavailableError) as caught:
+        store.search([StoreQuery("c", 1, text=TextLeg("text", field="text"))], deadline)
+    assert str(tmp_path) in str(caught.value)
+    capfd.readouterr()  # the engine reports its panic itself
+
+
+def test_a_collection_that_was_deleted_while_it_is_open_is_an_error_that_names_the_folder(
+    store: EdgeStore, tmp_path: Path, deadline: Deadline
+) -> None:
+    assert store.count("c", (), deadline) == 5
+    shutil.rmtree(tmp_path / "shards" / "c")
+    for read in (store.describe, store.layout):
+        with pytest.raises(VectorStoreUnavailableError) as caught:
+            read("c", deadline)
+        assert str(tmp_path) in str(caught.value)
 
 
 # names and permissions

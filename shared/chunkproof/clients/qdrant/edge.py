@@ -54,6 +54,8 @@ from chunkproof.models.filters import Condition
 
 # How the engine's messages begin when it refuses a request; any other failure is one of the folder.
 REFUSALS = ("Vector dimension error", "Not existing vector name", "Wrong input", "Bad request", "Conversion")
+# The module of the exception for a panic of the engine, which is not an `Exception`: damaged files cause some.
+PANICS = "pyo3_runtime"
 
 FEATURES = Features(store="Qdrant Edge", bm25=True, text_index=True, rrf_k=True, rrf_weights=True, mmr=True)
 
@@ -76,8 +78,7 @@ class EdgeStore(QdrantStore):
     def describe(self, collection: str, deadline: Deadline) -> Description:
         """Return the current vectors, indexes and counts of a collection."""
         with self._reading(collection) as shard:
-            info = shard.engine.info()
-        config = shard.config
+            info, config = shard.engine.info(), shard.config
         return Description(
             name=collection,
             vectors=tuple(dense_vector_configs(config.get("vectors"))),
@@ -228,8 +229,8 @@ class EdgeStore(QdrantStore):
     def layout(self, collection: str, deadline: Deadline) -> Layout:
         """Return how a collection is made."""
         with self._reading(collection) as shard:
-            schema = shard.engine.info().payload_schema
-        return Layout.from_params(shard.config, {field: _index_params(index) for field, index in schema.items()})
+            schema, config = shard.engine.info().payload_schema, shard.config
+        return Layout.from_params(config, {field: _index_params(index) for field, index in schema.items()})
 
     def create_like(self, collection: str, layout: Layout, deadline: Deadline) -> None:
         """Create a collection with this layout."""
@@ -326,6 +327,10 @@ class EdgeStore(QdrantStore):
             if str(error).startswith(REFUSALS):
                 raise VectorStoreRefusedError(self.host, f"The request does not fit: {_first_line(error)}") from None
             raise VectorStoreUnavailableError(self.host, f"the folder cannot be used: {_first_line(error)}") from None
+        except BaseException as error:
+            if type(error).__module__ != PANICS:
+                raise
+            raise VectorStoreUnavailableError(self.host, f"the folder cannot be used: {_first_line(error)}") from None
 
 
 def _run(engine: edge.EdgeShard, searches: Sequence[Json], query: StoreQuery) -> list[list[Point]]:
@@ -372,5 +377,5 @@ def _type_name(member: edge.PayloadSchemaType | edge.TokenizerType) -> str:
     return str(member).rpartition(".")[2].lower()
 
 
-def _first_line(error: Exception) -> str:
+def _first_line(error: BaseException) -> str:
     return str(error).partition("\n")[0]

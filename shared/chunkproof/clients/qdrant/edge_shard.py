@@ -3,6 +3,7 @@
 import json
 import math
 import os
+from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from errno import ENOSPC
@@ -144,14 +145,14 @@ class Shard:
                 if isinstance(vector, Mapping):
                     if name not in config["sparse_vectors"]:
                         raise ValueError(f"no sparse vector is named {name!r}")
+                    _check_numbers(vector["values"])
                     continue
                 if name not in sizes:
                     raise ValueError(f"no vector is named {name!r}")
                 for row in vector if vector and isinstance(vector[0], Sequence) else [vector]:
                     if len(row) != sizes[name]:
                         raise ValueError(f"a vector of {len(row)} values instead of {sizes[name]}")
-                    if not all(map(math.isfinite, row)):
-                        raise ValueError("a vector has a value that is not a finite number")
+                    _check_numbers(row)
 
     def close(self) -> None:
         """Close it and let other processes write."""
@@ -213,6 +214,12 @@ class Shard:
         """Raise `OSError` on a nearly full disk: the engine maps its files, and a failed write ends the process."""
         if disk_usage(self._folder).free < SPARE_BYTES + SPACE_FACTOR * size:
             raise OSError(ENOSPC, os.strerror(ENOSPC), str(self._folder))
+
+
+def _check_numbers(values: Sequence[float]) -> None:
+    """Raise `ValueError` for a number that is not finite, or not in the 32 bits that are stored."""
+    if not all(map(math.isfinite, array("f", values))):
+        raise ValueError("a vector has a value that is not a finite 32-bit number")
 
 
 def _optimize(shard: Path, unspaced_fields: Sequence[str], *, is_large: bool) -> None:
