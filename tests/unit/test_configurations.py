@@ -8,6 +8,7 @@ import pytest
 
 from chunkproof.errors import InvalidParameterError, VectorStoreUnavailableError
 from chunkproof.models import RetrievalResponse
+from chunkproof.models.extras import RerankExecution
 from chunkproof_cli.reports.configurations import FORMATS
 from chunkproof_cli.suites.configuration_report import ConfigurationReport
 from chunkproof_cli.suites.configuration_run import SuiteName, compare_runs, run_configurations
@@ -150,6 +151,26 @@ def test_a_lead_within_chance_is_not_given_up_for_a_small_saving(cost: float) ->
     choice = compare_runs(runs, SuiteName("sample", "suite.yaml"), Prices(), None, None).choice
     assert choice.name == "better"
     assert "chance explains its lead over worse, of which none saves enough" in choice.reason
+
+
+def test_a_configuration_that_could_not_be_judged_does_not_change_the_metric() -> None:
+    def search(request: dict[str, Any]) -> RetrievalResponse:
+        if request["top_k"] == 30:
+            raise InvalidParameterError("no such collection")
+        return FOUND if request["top_k"] == 20 else LOST
+
+    configurations = [configuration(f"k {k}", top_k=k) for k in (10, 20, 30)]
+    runs = run_configurations(configurations, cases(20), search)
+    report = compare_runs(runs, SuiteName("sample", "suite.yaml"), Prices(), None, None)
+    assert (report.metric, report.choice.name, report.results[2].errors) == ("ndcg@10", "k 20", 20)
+
+
+def test_a_configuration_whose_reranking_was_skipped_is_not_chosen() -> None:
+    skipped = RerankExecution(model="rerank-v3.5", candidates=10, status="skipped", reason="RERANK_TIMEOUT")
+    plain = FOUND.model_copy(update={"execution": FOUND.execution.model_copy(update={"rerank": skipped})})
+    report = compared({10: LOST, 20: plain})
+    assert (report.choice.name, report.results[1].not_reranked) == ("k 10", 20)
+    assert "k 20: 20 of 20 searches were not reranked (RERANK_TIMEOUT)" in FORMATS[".html"](report)
 
 
 def test_no_configuration_within_the_latency_limit_is_no_choice() -> None:

@@ -34,6 +34,7 @@ class ConfigurationResult(Model):
     changes: tuple[MetricChange, ...] = Field(
         (), description="Against the first configuration, over the cases judged in both"
     )
+    not_reranked: Count = Field(0, description="Searches whose reranking was skipped, although it was asked for")
     notes: tuple[str, ...] = ()
 
     def change_of(self, metric: str) -> MetricChange | None:
@@ -71,8 +72,12 @@ class ConfigurationReport(Model):
 
 
 def choose_metric(results: Sequence[ConfigurationResult], wanted: str | None) -> str:
-    """Return what to compare by: the wanted metric, else the first preferred one that all have, else the pass rate."""
-    return wanted or next((name for name in PREFERRED if all(name in one.metrics for one in results)), SHARE_PASSED)
+    """Return what to compare by: the wanted metric, else the first preferred one that all have, else the pass rate.
+
+    A configuration of which no case could be judged has no metric, and no say.
+    """
+    known = [one.metrics for one in results if one.metrics]
+    return wanted or next((name for name in PREFERRED if known and all(name in has for has in known)), SHARE_PASSED)
 
 
 def choose(
@@ -82,7 +87,11 @@ def choose(
     max_latency_ms: float | None,
 ) -> Choice:
     """Pick the best configuration, or a cheaper one that chance cannot tell from it."""
-    whole = [n for n, one in enumerate(results) if not one.errors and one.latency and metric in one.metrics]
+    whole = [
+        n
+        for n, one in enumerate(results)
+        if not one.errors and not one.not_reranked and one.latency and metric in one.metrics
+    ]
     if not whole:
         return Choice(name=None, reason="no configuration could be judged on every case")
     timely = [n for n in whole if max_latency_ms is None or _p95(results[n]) <= max_latency_ms]
