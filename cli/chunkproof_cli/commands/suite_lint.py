@@ -48,7 +48,7 @@ def lint(offline: bool, **options: Any) -> None:
             local = local_backend(services)
             linter = Linter(services, local.search, lambda: new_deadline(services.settings))
             cases = assign_collection(found.suite.cases, choose_collection(found, given))
-            with show_warnings_once("chunkproof.retrieval.search"):
+            with show_warnings_once():
                 findings += [found.locate(problem) for problem in linter.find_problems(cases)]
     findings.sort(key=lambda finding: (finding.file, finding.line))
     if given.json:

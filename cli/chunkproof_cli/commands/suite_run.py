@@ -335,7 +335,7 @@ def _check_comparison_options(given: dict[str, Any]) -> None:
 
 
 def _execute(plan: RunPlan, given: Options, how: dict[str, Any], choice: Choice, interrupts: Interrupts) -> SuiteReport:
-    quietly, exact = show_warnings_once("chunkproof.retrieval.search"), how["exact"]
+    quietly, exact = show_warnings_once(), how["exact"]
     # What a retriever prints must not mix with the report.
     printed = redirect_stdout(sys.stderr) if choice.name else nullcontext()
     opened = open_choice(choice, given, plan.cases)

@@ -16,7 +16,7 @@ from chunkproof_cli.options import api_option, common_options, embedder_option, 
 from chunkproof_cli.output import print_json, print_line, print_table, progress_bar, show_warnings_once
 from chunkproof_cli.reports.configurations.figures import describe_change
 from chunkproof_cli.reports.outputs import check_outputs
-from chunkproof_cli.suites.compare_command import SEARCH_LOG, MeasureType
+from chunkproof_cli.suites.compare_command import MeasureType
 from chunkproof_cli.suites.tune import DENSE, EVEN, TuningReport, count_searches, split_cases
 from chunkproof_cli.suites.tune import tune as tune_weights
 
@@ -51,7 +51,7 @@ def tune(metric: str, outputs: tuple[Path, ...], **options: Any) -> None:
     with open_backend(given) as backend:
         if (down := inspect_collections(halves.choosing, backend).down) is not None:
             raise down
-        with show_warnings_once(SEARCH_LOG), progress_bar("Searching", count_searches(halves)) as done:
+        with show_warnings_once(), progress_bar("Searching", count_searches(halves)) as done:
             report = tune_weights(
                 halves, backend.search, suite=found.suite.name, metric=metric, on_result=lambda _: done(1)
             )

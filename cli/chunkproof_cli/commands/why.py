@@ -95,7 +95,7 @@ def why(
     with (
         open_services(options) as services,
         name_flags({**FLAGS, "expected": "--expect"}),
-        show_warnings_once("chunkproof.retrieval.search"),
+        show_warnings_once(),
         progress_bar("Trying changes", None) as done,
     ):
         question = replace(question, on_step=lambda _step: done(1))

@@ -78,7 +78,7 @@ def _describe(reader: Reader) -> Side:
 
 
 def _compare_queries(suite: Suite, readers: Readers) -> QueryDiff:
-    with progress_bar("Searching", len(suite.cases)) as done, show_warnings_once("chunkproof.retrieval.search"):
+    with progress_bar("Searching", len(suite.cases)) as done, show_warnings_once():
         found = compare_queries(suite, *readers, done)
     if len(found.not_judged) == found.queries:
         raise InvalidParameterError(

@@ -18,7 +18,7 @@ def add_blame(report: SuiteReport, given: Options, snapshot: Path | None) -> Sui
     newly_failing = report.comparison.newly_failing if report.comparison else ()
     with (
         open_services(given) as services,
-        show_warnings_once("chunkproof.retrieval.search"),
+        show_warnings_once(),
         progress_bar("Explaining", len(newly_failing)) as done,
     ):
         explainer = Explainer(services, local_backend(services).new_deadline)

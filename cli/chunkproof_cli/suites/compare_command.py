@@ -28,7 +28,6 @@ from chunkproof_cli.suites.configuration_run import SuiteName, compare_runs, run
 from chunkproof_cli.suites.configurations import read_configurations
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-SEARCH_LOG = "chunkproof.retrieval.search"
 MEASURES = (SHARE_PASSED, *(f"{name}@{k}" for name in METRICS for k in CUTOFFS))
 
 
@@ -100,7 +99,7 @@ def run_comparison(plan: ComparisonPlan, found: SuiteFile, given: Options) -> No
         variants = [one.apply(case) for one in configurations.configurations for case in cases]
         if (down := inspect_collections(variants, backend).down) is not None:
             raise down
-        with show_warnings_once(SEARCH_LOG), progress_bar("Searching", len(variants)) as done:
+        with show_warnings_once(), progress_bar("Searching", len(variants)) as done:
             runs = run_configurations(configurations.configurations, cases, backend.search, lambda _: done(1))
     identity = SuiteName(found.suite.name, plan.source)
     report = compare_runs(runs, identity, configurations.prices, plan.metric, plan.max_latency_ms)

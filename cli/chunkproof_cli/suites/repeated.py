@@ -20,5 +20,5 @@ def count_repeated_results(suite: Suite, services: Services, collection: str) ->
                 yield [result.text for result in response.results]
                 done(1)
 
-    with show_warnings_once("chunkproof.retrieval.search"):
+    with show_warnings_once():
         return count_repeated(search_all())
