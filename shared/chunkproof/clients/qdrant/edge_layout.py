@@ -52,8 +52,12 @@ def to_edge_indexes(layout: Layout) -> dict[str, Any]:
 
 
 def word_index(tokenizer: edge.TokenizerType = edge.TokenizerType.Word) -> edge.TextIndexParams:
-    """Return an index that ranks texts by their words, which differ in letters or digits, not in case or accents."""
-    return edge.TextIndexParams(tokenizer=tokenizer, lowercase=True, ascii_folding=True, scoring=True)
+    """Return an index that ranks texts by their words, without regard to case, accents and English endings.
+
+    A server's BM25 stems English words too.
+    """
+    stemmer = edge.SnowballParams(edge.SnowballLanguage.English)
+    return edge.TextIndexParams(tokenizer=tokenizer, lowercase=True, ascii_folding=True, stemmer=stemmer, scoring=True)
 
 
 def needs_segmenter(texts: Sequence[str]) -> bool:
