@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from chunkproof.clients.ports import PointId
 from chunkproof.clients.qdrant.edge import EdgeStore
@@ -15,7 +14,7 @@ from chunkproof.clients.qdrant.transfer import Comparison, Layout, compare_colle
 from chunkproof.clients.secrets import Keys
 from chunkproof.deadline import Deadline
 from chunkproof.errors import InvalidParameterError, NotConfiguredError, VectorStoreUnavailableError
-from chunkproof.retrieval.collection import find_mapping
+from chunkproof.retrieval.collection import find_text_fields
 from chunkproof.retrieval.payload import PayloadMap
 from chunkproof.runtime.container import qdrant_store
 from chunkproof.runtime.local import open_embedded_store
@@ -26,7 +25,7 @@ from chunkproof_cli.output import print_json, print_line, print_note, progress_b
 
 CALL_MS = 60_000
 SAMPLE = 100
-WORDS = {"type": "text", "tokenizer": "multilingual"}
+WORDS = {"type": "text", "tokenizer": "word"}
 
 
 @dataclass(frozen=True)
@@ -74,7 +73,7 @@ def open_both(folder: Path) -> Iterator[tuple[ServerStore, EdgeStore, Settings]]
         served = qdrant_store(settings)
         stack.callback(served.close)
         with name_flags({"data folder": "--data"}):
-            embedded = open_embedded_store(folder, show_migration)
+            embedded = open_embedded_store(folder, settings, show_migration)
         stack.callback(embedded.close)
         if not isinstance(served, ServerStore) or not isinstance(embedded, EdgeStore):
             raise NotConfiguredError("Copies need Qdrant Edge, which is not installed: pip install qdrant-edge-py")
@@ -174,17 +173,9 @@ class _Pull:
         return True
 
     def _text_fields(self) -> list[str]:
-        """Return the payload field of the text, if an index can reach it: not if it is inside a JSON string."""
         page = self.served.scroll(self.collection, Deadline(CALL_MS), limit=SAMPLE)
         payloads = [dict(point.payload) for point in page.points]
-        path = find_mapping(payloads, PayloadMap(self.settings.payload_map)).get("text")
-        return [path] if path and any(isinstance(_at(payload, path), str) for payload in payloads) else []
-
-
-def _at(payload: Any, path: str) -> Any:
-    for name in path.split("."):
-        payload = payload.get(name) if isinstance(payload, dict) else None
-    return payload
+        return find_text_fields(payloads, PayloadMap(self.settings.payload_map))
 
 
 def _with_words(layout: Layout, fields: Sequence[str]) -> Layout:

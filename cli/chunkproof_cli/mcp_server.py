@@ -44,7 +44,8 @@ Mode = Annotated[
     ),
 ]
 GroupBy = Annotated[
-    str | None, Field(description="A field, such as document_id, of which each value has at most one result.")
+    str | None,
+    Field(description="A field, such as document_id, of which each value has at most group_size results, or one."),
 ]
 
 
@@ -77,10 +78,21 @@ def build_server(backend: Backend, list_collections: Callable[[], list[str]]) ->
         cursor: Annotated[
             str | None, Field(description='For pages of results: "start", then the next_cursor of the page before.')
         ] = None,
+        group_size: Annotated[int | None, Field(description="With group_by: results of each value, 1 to 100.")] = None,
+        diversity: Annotated[
+            float | None, Field(description="Prefer results that differ from each other, 0 to 1.")
+        ] = None,
+        fusion: Annotated[
+            dict[str, Any] | None,
+            Field(
+                description='With mode hybrid: {"method": "dbsf"}, or {"k": 60, "weights": {"dense": 1, "text": 2}}.'
+            ),
+        ] = None,
     ) -> RetrievalResponse:
         """Find the stored chunks nearest in meaning to a query, best first, with score, source and the stored text."""
         added = {"rerank": rerank, "highlight": highlight, "neighbours": neighbours, "explain": explain}
         ranking = {"mode": mode, "group_by": group_by, "cursor": cursor}
+        tuning = {"group_size": group_size, "diversity": diversity, "fusion": fusion}
         request = {
             "query_text": query,
             "top_k": top_k,
@@ -88,6 +100,7 @@ def build_server(backend: Backend, list_collections: Callable[[], list[str]]) ->
             "filters": filters or {},
             # Only what is asked for: an older stack knows no other fields.
             **{name: value for name, value in {**added, **ranking}.items() if value},
+            **{name: value for name, value in tuning.items() if value is not None},
         }
         with _tool_errors():
             return backend.search(_in_collection(request, collection))

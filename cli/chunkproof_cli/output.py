@@ -5,7 +5,7 @@ import logging
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import click
@@ -142,13 +142,15 @@ class _RateColumn(ProgressColumn):
 
 
 class _OnceFilter(logging.Filter):
-    """Drops a message that was logged before."""
+    """Drops a message about a search that was logged before."""
 
     def __init__(self) -> None:
         super().__init__()
         self._seen: set[str] = set()
 
     def filter(self, record: logging.LogRecord) -> bool:
+        if not record.name.startswith("chunkproof.retrieval."):
+            return True
         message = record.getMessage()
         is_new = message not in self._seen
         self._seen.add(message)
@@ -168,16 +170,15 @@ class CountingFilter(logging.Filter):
 
 @contextmanager
 def show_warnings_once() -> Iterator[None]:
-    """Show each distinct warning once, for commands that search a collection many times."""
-    # A filter of a logger does not see what the loggers below it log, and a handler sees all.
-    filters = [(handler, _OnceFilter()) for handler in logging.getLogger().handlers]
-    for handler, once in filters:
-        handler.addFilter(once)
-    try:
+    """Show each distinct warning about a search once, for commands that search a collection many times."""
+    # A filter of a logger does not apply to the loggers below it.
+    handlers = [*logging.getLogger().handlers, *logging.getLogger("chunkproof").handlers]
+    with ExitStack() as stack:
+        for handler in handlers:
+            once = _OnceFilter()
+            handler.addFilter(once)
+            stack.callback(handler.removeFilter, once)
         yield
-    finally:
-        for handler, once in filters:
-            handler.removeFilter(once)
 
 
 @contextmanager

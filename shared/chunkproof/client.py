@@ -154,7 +154,9 @@ class Chunkproof:
         A query is a text, or a mapping with fields of `POST /search`; the arguments apply to all queries that do not
         have their own. What fails one query does not fail the others: its response has the `status` "error".
         """
-        request: dict[str, Any] = {"queries": [one if isinstance(one, str) else dict(one) for one in queries]}
+        # A text is a sequence of texts too: as it is, it is refused like any other value that is no list.
+        listed = queries if isinstance(queries, str) else [dict(o) if isinstance(o, Mapping) else o for o in queries]
+        request: dict[str, Any] = {"queries": listed}
         given = {"top_k": top_k, "similarity_threshold": threshold, "filters": filters}
         request |= {name: value for name, value in given.items() if value is not None} | fields
         return self._backend.search(self._in_collection(request, collection)).responses or ()

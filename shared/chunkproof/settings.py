@@ -337,7 +337,21 @@ class Settings(BaseModel):
             settings.default_embedder(settings.embedder)  # a wrong value is refused at the start
         names = {config.key for config in settings.models.values() if config.key}
         keys = {name: SecretStr(given[name]) for name in sorted(names) if name in given}
-        return settings.model_copy(update={"other_keys": keys}) if keys else settings
+        models = {name: settings._add_address(config) for name, config in settings.models.items()}
+        return settings.model_copy(update={"other_keys": keys, "models": models}) if models else settings
+
+    def _add_address(self, config: EmbedderConfig) -> EmbedderConfig:
+        """Return a collection's own embedder with the address of its service, which it may leave to the settings."""
+        if config.base_url or config.key or (config.region or self.bedrock_region) != self.bedrock_region:
+            return config
+        update = {"base_url": self._addresses.get(config.provider)}
+        if config.provider == "bedrock":
+            update["region"] = self.bedrock_region
+        return config.model_copy(update=update)
+
+    @property
+    def _addresses(self) -> Mapping[str, str | None]:
+        return {"cohere": self.cohere_base_url, "openai": self.openai_base_url, "bedrock": self.bedrock_url}
 
     def with_embedder(self, provider: str) -> "Settings":
         """Return the same settings with this embedder for every collection."""
@@ -348,9 +362,11 @@ class Settings(BaseModel):
 
         `SettingsError` for a setting that does not fit the provider.
         """
-        addresses = {"cohere": self.cohere_base_url, "openai": self.openai_base_url, "bedrock": self.bedrock_url}
         given: dict[str, Any] = {name: getattr(self, name) for name in _EMBEDDER_FIELDS}
-        given |= {"base_url": addresses.get(provider), "region": self.bedrock_region if provider == "bedrock" else None}
+        given |= {
+            "base_url": self._addresses.get(provider),
+            "region": self.bedrock_region if provider == "bedrock" else None,
+        }
         if provider != "cohere" and "model" not in self.model_fields_set:
             given["model"] = None
         if provider == "local":  # as long as there is a local model, a model's name and size have not been an error

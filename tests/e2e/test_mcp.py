@@ -85,6 +85,16 @@ def test_words_and_several_queries_are_searched(host: Host) -> None:
     assert page["results"][0]["point_id"] != more["results"][0]["point_id"]
 
 
+def test_groups_diversity_and_fusion_are_those_of_the_request(host: Host) -> None:
+    grouped = call(host, "search", query="backups", group_by="document_id", group_size=2, top_k=6)
+    groups = [result["group"] for result in grouped.structured_content["results"]]
+    assert max(map(groups.count, groups)) == 2
+    fused = call(host, "search", query="backups", mode="hybrid", fusion={"method": "dbsf"})
+    assert fused.structured_content["execution"]["fusion"]["method"] == "dbsf"
+    wrong = call(host, "search", query="backups", diversity=2.0)
+    assert wrong.content[0].text.endswith("INVALID_REQUEST: diversity must be between 0.0 and 1.0")
+
+
 def test_a_search_returns_ranked_chunks_of_the_server(host: Host) -> None:
     arguments = {"query": "How do I take a backup?", "top_k": 3}
     found = over_stdio(host, lambda client: client.call_tool("search", arguments))

@@ -49,6 +49,22 @@ def test_a_collection_is_published_listed_and_rolled_back(chunkproof: Command, s
     assert named.json["version"] == listed["versions"][0]["version"]
 
 
+def test_each_rollback_goes_one_version_further_back(chunkproof: Command, s3_bucket: Bucket, data: Path) -> None:
+    to = ("--bucket", s3_bucket.name, "--data", data)
+    versions = []
+    for text in ("first", "second", "third"):
+        write(data, text)
+        versions.append(chunkproof("publish", "docs", *to, "--json").json["version"])
+    assert chunkproof("publish", "docs", *to, "--rollback", "--json").json["version"] == versions[1]
+    assert chunkproof("publish", "docs", *to, "--rollback", "--json").json["version"] == versions[0]
+    last = chunkproof("publish", "docs", *to, "--rollback")
+    assert (last.code, f"Collection docs has no version before {versions[0][:12]}" in last.err) == (2, True)
+    assert PublishedCollections(s3_bucket).pointer("docs").version == versions[0]
+    again = chunkproof("publish", "docs", *to, "--version", versions[2][:8], "--json")
+    assert again.json["version"] == versions[2]
+    assert chunkproof("publish", "docs", *to, "--rollback", "--json").json["version"] == versions[0]
+
+
 def test_a_dry_run_publishes_nothing(chunkproof: Command, s3_bucket: Bucket, data: Path) -> None:
     run = chunkproof("publish", "docs", "--bucket", s3_bucket.name, "--data", data, "--dry-run")
     assert (run.code, "Nothing was published" in run.out) == (0, True)

@@ -16,7 +16,7 @@ def test_a_hybrid_search_shows_every_score_by_its_name(handbook: Command) -> Non
         assert name in run.out
     document = handbook("search", "hnsw_ef", "--mode", "hybrid", "-k", 3, "--json", *IN).json
     assert document["execution"]["mode"] == "hybrid"
-    assert document["execution"]["fusion"]["k"] == 60
+    assert document["execution"]["fusion"]["k"] == 2
 
 
 def test_fusion_is_a_method_or_an_object(handbook: Command) -> None:

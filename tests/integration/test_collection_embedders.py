@@ -130,6 +130,31 @@ def test_embedders_are_built_when_they_are_first_used_and_once() -> None:
 
 
 @pytest.mark.parametrize(
+    ("entry", "address"),
+    [
+        ({"provider": "openai", "model": "m"}, "http://house.example/v1"),
+        ({"provider": "openai", "model": "m", "base_url": "http://other.example/v1"}, "http://other.example/v1"),
+        ({"provider": "openai", "model": "m", "key": "HOUSE_API_KEY"}, None),
+        ({"provider": "cohere", "model": "m"}, "http://cohere.example"),
+        ({"provider": "bedrock", "model": "amazon.titan-embed-text-v1"}, "http://bedrock.example"),
+        ({"provider": "bedrock", "model": "amazon.titan-embed-text-v1", "region": "eu-west-1"}, None),
+    ],
+    ids=str,
+)
+def test_a_collections_own_model_is_called_at_the_address_of_the_settings_unless_it_has_another(
+    entry: dict[str, str], address: str | None
+) -> None:
+    environ = {
+        "OPENAI_BASE_URL": "http://house.example/v1",
+        "COHERE_BASE_URL": "http://cohere.example",
+        "AWS_ENDPOINT_URL_BEDROCK_RUNTIME": "http://bedrock.example",
+        "AWS_REGION": "us-east-1",
+        "CHUNKPROOF_MODELS": json.dumps({"docs": entry}),
+    }
+    assert Settings.from_env(environ).models["docs"].base_url == address
+
+
+@pytest.mark.parametrize(
     ("entry", "key"),
     [
         ({"base_url": "https://elsewhere.example/v1"}, {}),

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from random import Random
 import pytest
 import qdrant_edge as edge
 
-from chunkproof.clients.ports import Point
+from chunkproof.clients.ports import Point, StoreQuery, TextLeg
 from chunkproof.clients.qdrant import edge_folder, edge_shard
 from chunkproof.clients.qdrant.edge import EdgeStore
 from chunkproof.clients.qdrant.edge_layout import filter_indexes
@@ -233,6 +234,33 @@ def test_a_large_collection_gets_indexes_for_filters_that_a_copy_on_a_server_doe
     store.close()
 
 
+def find_words(store: EdgeStore, words: str) -> list[int | str]:
+    found = store.search([StoreQuery("c", 10, text=TextLeg(words, field="text"))], Deadline(10_000))[0]
+    return [point.id for point in found]
+
+
+def test_words_are_found_in_texts_without_spaces_once_they_are_most_of_a_collection(
+    store: EdgeStore, deadline: Deadline
+) -> None:
+    store.upsert("c", [Point(10, {"text": "水泵错误代码 4711"}, vector=(1.0, 0.0))], "", deadline)
+    store.optimize("c")
+    assert (find_words(store, "4711"), find_words(store, "水泵")) == ([10], [])
+    more = ["水泵需要每年润滑一次。", "東京タワーの高さ", "过滤器堵塞", "ภาษาไทยไม่มีช่องว่าง", "检查水泵", "更换过滤器"]
+    points = [Point(20 + n, {"text": text}, vector=(1.0, 0.0)) for n, text in enumerate(more)]
+    store.upsert("c", points, "", deadline)
+    store.optimize("c")
+    assert sorted(find_words(store, "水泵"), key=int) == [10, 20, 24]
+    store.close()
+    assert sorted(find_words(store, "过滤器"), key=int) == [22, 25]
+    assert store.count("c", (), deadline) == 12
+
+
+def test_words_are_found_without_their_accents_and_english_endings(store: EdgeStore, deadline: Deadline) -> None:
+    store.upsert("c", [Point(10, {"text": "Cafés in Zürich pumping oil"}, vector=(1.0, 0.0))], "", deadline)
+    store.close()
+    assert find_words(store, "CAFE") == find_words(store, "zürich") == find_words(store, "pumps") == [10]
+
+
 def test_what_an_interrupted_creation_left_is_removed(store: EdgeStore, tmp_path: Path, deadline: Deadline) -> None:
     left = tmp_path / "shards" / ".0123456789abcdef.part"
     (left / "shard-0").mkdir(parents=True)
@@ -282,6 +310,7 @@ def test_counts_of_values_are_exact_whatever_was_written_deleted_and_indexed(
         Point(7, {}, vector=(1.0,)),
         Point(7, {}, vector=(1.0, float("nan"))),
         Point(7, {}, vector=(1.0, float("inf"))),
+        Point(7, {}, vector=(1.0, 1e39)),
         Point(7, {"x": "\ud800"}, vector=(1.0, 0.0)),
         Point(7, {"x": float("nan")}, vector=(1.0, 0.0)),
         Point("no-uuid", {}, vector=(1.0, 0.0)),
@@ -329,6 +358,28 @@ def test_a_damaged_shard_is_an_error_that_names_the_folder(
     with pytest.raises(VectorStoreUnavailableError) as caught:
         store.count("c", (), deadline)
     assert str(tmp_path) in str(caught.value)
+
+
+def test_a_file_that_was_cut_off_is_an_error_that_names_the_folder(
+    store: EdgeStore, tmp_path: Path, deadline: Deadline, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for status in (tmp_path / "shards" / "c").glob("shard-*/segments/**/status.dat"):
+        status.write_bytes(b"")
+    with pytest.raises(VectorStoreUnavailableError) as caught:
+        store.search([StoreQuery("c", 1, text=TextLeg("text", field="text"))], deadline)
+    assert str(tmp_path) in str(caught.value)
+    capfd.readouterr()  # the engine reports its panic itself
+
+
+def test_a_collection_that_was_deleted_while_it_is_open_is_an_error_that_names_the_folder(
+    store: EdgeStore, tmp_path: Path, deadline: Deadline
+) -> None:
+    assert store.count("c", (), deadline) == 5
+    shutil.rmtree(tmp_path / "shards" / "c")
+    for read in (store.describe, store.layout):
+        with pytest.raises(VectorStoreUnavailableError) as caught:
+            read("c", deadline)
+        assert str(tmp_path) in str(caught.value)
 
 
 # names and permissions

@@ -1,6 +1,8 @@
 """Search by words and by both: what dense search misses is found, and every score says what it is."""
 
+import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -102,6 +104,23 @@ def test_hybrid_search_finds_the_exact_code_that_dense_search_misses(services: S
     assert ids(ask(services, query_text=CODE, mode="text"))[0] == 4
 
 
+def test_a_code_is_found_among_others_that_differ_in_one_digit(shelf: QdrantStore, collection: str) -> None:
+    """Every chunk has the words ERR and X; the number decides, and dense search has it near the end."""
+    codes = [f"Unit {n}: error ERR-{4700 + n}-X is shown when fuse F{n} is blown." for n in range(24)]
+    deadline = Deadline(60_000)
+    is_edge = isinstance(shelf, EdgeStore)
+    shelf.create(collection, 3, deadline, text_search=not is_edge)
+    points = [Point(n, {"text": text, "chunk_id": f"c{n}"}, vector=(1.0, n / 10, 0.0)) for n, text in enumerate(codes)]
+    fills = not is_edge and shelf.features(deadline).bm25
+    shelf.upsert(collection, points, "", deadline, text_vector=TEXT_VECTOR if fills else None)
+    services = make_services(shelf, collection, Eastern())
+    for number in (11, 23):
+        code = f"ERR-{4700 + number}-X"
+        assert ids(ask(services, query_text=code, mode="text", top_k=1)) == [number]
+        assert ids(ask(services, query_text=str(4700 + number), mode="text")) == [number]
+        assert number in ids(ask(services, query_text=code, mode="hybrid", top_k=3))
+
+
 def test_without_the_new_fields_an_answer_has_none_of_theirs(services: Services) -> None:
     answer = ask(services, query_text="pump", query_id="q").to_json()
     for name in ("scores", "group", "mode", "fusion", "text_search", "next_cursor"):
@@ -115,7 +134,7 @@ def test_every_score_of_a_hybrid_result_says_what_it_is(services: Services) -> N
     assert found[1].scores is not None
     assert found[1].scores.dense == pytest.approx(1.0)
     assert found[1].scores.text is None
-    assert found[1].scores.fused == pytest.approx(1 / 60, abs=1e-6)
+    assert found[1].scores.fused == pytest.approx(1 / 2, abs=1e-6)
     assert found[4].similarity_score == pytest.approx(0.0, abs=1e-6)
     assert found[4].scores is not None
     assert found[4].scores.text is not None
@@ -128,7 +147,7 @@ def test_the_response_states_mode_fusion_and_what_words_were_searched_by(service
     execution = ask(services, query_text=CODE, mode="hybrid").execution
     assert execution.mode == "hybrid"
     assert execution.fusion is not None
-    assert (execution.fusion.method, execution.fusion.k, execution.fusion.candidates) == ("rrf", 60, 100)
+    assert (execution.fusion.method, execution.fusion.k, execution.fusion.candidates) == ("rrf", 2, 100)
     assert execution.text_search is not None
     assert execution.text_search.by in ("sparse_vector", "text_index")
     dbsf = ask(services, query_text=CODE, mode="hybrid", fusion={"method": "dbsf", "candidates": 7}).execution.fusion
@@ -166,7 +185,8 @@ def test_no_word_in_common_is_a_success_with_no_results(services: Services) -> N
 
 
 def test_the_threshold_is_one_of_the_cosine_and_not_of_the_fused_score(services: Services) -> None:
-    answer = ask(services, query_text=f"pump {CODE}", mode="hybrid", similarity_threshold=0.5)
+    request = {"query_text": f"pump {CODE}", "mode": "hybrid", "fusion": {"k": 60}}
+    answer = ask(services, **request, similarity_threshold=0.5)
     assert set(ids(answer)) == {1, 2, 3}
     assert all(result.similarity_score >= 0.5 for result in answer.results)
     assert all(((result.scores and result.scores.fused) or 0) < 0.5 for result in answer.results)
@@ -224,6 +244,24 @@ def test_points_without_the_field_are_left_out_of_groups_and_a_note_says_so(
     assert ids(answer) == [1]
     assert answer.notes == (
         "A search grouped by doc leaves out points without the field doc: 1 of the 2 points looked at",
+    )
+
+
+@pytest.mark.parametrize("value", [1.5, True, {"id": "a"}, [], [2.5]])
+def test_values_that_form_no_groups_are_left_out_and_a_note_says_so(
+    memory_store: QdrantStore, collection: str, value: Any
+) -> None:
+    fill(
+        memory_store,
+        collection,
+        Point(1, {"text": "one", "doc": 7}, vector=(1.0, 0.0)),
+        Point(2, {"text": "two", "doc": value}, vector=(1.0, 0.0)),
+        Point(3, {"text": "three", "doc": ["b", 2.5]}, vector=(1.0, 0.0)),
+    )
+    answer = ask(make_services(memory_store, collection), query_vector=[1.0, 0.0], group_by="doc")
+    assert answer.notes == (
+        "A search grouped by doc leaves out points without a text or an integer in the field doc: 1 of the 3 points "
+        "looked at",
     )
 
 
@@ -370,6 +408,28 @@ def test_a_collection_without_words_is_a_400_that_names_the_call(server_store: Q
 
 
 @pytest.mark.server
+@pytest.mark.parametrize("mode", ["text", "hybrid"])
+def test_an_empty_collection_has_no_results_until_it_is_filled(tmp_path: Path, mode: str) -> None:
+    store = EdgeStore(tmp_path)
+    store.create(COLLECTION, 3, Deadline(60_000))
+    services = make_services(store, COLLECTION, Eastern())
+    assert ids(ask(services, query_text=CODE, mode=mode)) == []
+    store.upsert(COLLECTION, POINTS, "", Deadline(60_000))
+    assert 4 in ids(ask(services, query_text=CODE, mode=mode))
+    store.close()
+
+
+def test_no_index_is_proposed_for_a_text_inside_of_a_json_string(tmp_path: Path) -> None:
+    store = EdgeStore(tmp_path)
+    store.create(COLLECTION, 3, Deadline(60_000))
+    node = {"_node_content": json.dumps({"text": "The pump stops."}), "_node_type": "TextNode"}
+    store.upsert(COLLECTION, [Point(1, node, vector=(1.0, 0.0, 0.0))], "", Deadline(60_000))
+    message = str(problem(make_services(store, COLLECTION, Eastern()), query_text="pump", mode="text"))
+    assert "chunkproof load --hybrid" in message
+    assert "create_payload_index" not in message
+    store.close()
+
+
 def test_a_sparse_vector_of_another_model_is_not_taken_for_bm25(server_store: QdrantStore, collection: str) -> None:
     sdk(server_store).create_collection(
         collection,

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from qdrant_client import models
@@ -15,6 +16,8 @@ from chunkproof.clients.qdrant.store import QdrantStore
 from chunkproof.clients.qdrant.transfer import read_all
 from chunkproof.deadline import Deadline
 from chunkproof.errors import VectorStoreUnavailableError
+from chunkproof.runtime.local import open_embedded_store
+from chunkproof.settings import Settings
 
 from support.chunks import fill
 
@@ -68,6 +71,22 @@ def test_every_collection_is_moved_with_all_payloads_and_vectors(folder: Path, d
         assert one["vector"]["tokens"][1] == pytest.approx([0.6, 0.8])
         assert one["vector"]["words"] == {"indices": [3, 7], "values": [1.0, 0.25]}
         assert two == {"id": 2, "vector": {}, "payload": {}}
+
+
+@pytest.mark.parametrize(
+    ("payload", "settings", "field"),
+    [
+        ({"page_content": "Error 4711", "metadata": {"source": "https://a.example"}}, {}, "page_content"),
+        ({"body": {"main": "Error 4711"}}, {"CHUNKPROOF_PAYLOAD_MAP": '{"text": "body.main"}'}, "body.main"),
+    ],
+)
+def test_words_are_indexed_where_the_pipeline_keeps_the_text(
+    tmp_path: Path, deadline: Deadline, payload: dict[str, Any], settings: dict[str, str], field: str
+) -> None:
+    with closing(LocalStore(tmp_path / "data")) as old:
+        fill(old, "c", Point(1, payload, vector=(1.0, 0.0)))
+    with closing(open_embedded_store(tmp_path / "data", Settings.from_env(settings))) as moved:
+        assert moved.describe("c", deadline).text_fields == (field,)
 
 
 def test_the_old_files_are_kept_aside_and_the_move_happens_once(folder: Path, deadline: Deadline) -> None:

@@ -110,6 +110,12 @@ def test_words_pages_and_several_queries_are_searched(proof):
     assert [one.status for one in asyncio.run(proof.asearch_many(["backup"]))] == ["success"]
 
 
+def test_one_text_is_not_taken_for_several_queries(proof):
+    with pytest.raises(chunkproof.InvalidParameterError, match="queries must be a list"):
+        proof.search_many("backup")
+    assert [one.error.message for one in proof.search_many([5])] == ["queries[0] must be a JSON object"]
+
+
 def test_a_search_takes_a_limit_a_threshold_filters_and_other_fields(proof):
     response = proof.search(
         QUESTION, top_k=2, threshold=0.1, filters={"document_id": "vectordb-operations"}, with_payload=True

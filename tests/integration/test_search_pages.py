@@ -115,6 +115,20 @@ def test_top_k_may_change_from_page_to_page(services: Services) -> None:
     assert second.next_cursor is None
 
 
+@pytest.mark.parametrize(
+    "other",
+    [{"highlight": True}, {"neighbours": 1}, {"explain": True}, {"mode": "dense"}, {"rerank": False}],
+    ids=lambda fields: next(iter(fields)),
+)
+def test_what_does_not_change_the_ranking_may_change_from_page_to_page(
+    services: Services, other: dict[str, Any]
+) -> None:
+    first = ask(services, query_text="pump", cursor="start", top_k=20)
+    second = ask(services, query_text="pump", cursor=first.next_cursor, top_k=20, **other)
+    assert len(set(ids(first, second))) == 23
+    assert refused(services, query_text="pump", cursor=first.next_cursor, mode="hybrid")
+
+
 def test_without_a_cursor_there_is_none(services: Services) -> None:
     assert ask(services, query_text="pump", top_k=1).next_cursor is None
 

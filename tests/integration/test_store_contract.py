@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from qdrant_client import models
 
-from chunkproof.clients.ports import Point, PointId, VectorConfig
+from chunkproof.clients.ports import TEXT_VECTOR, Point, PointId, VectorConfig
 from chunkproof.clients.qdrant.store import QdrantStore
 from chunkproof.clients.transport import DeadlineTransport
 from chunkproof.deadline import Deadline
@@ -212,6 +212,16 @@ def test_the_unnamed_vector_is_returned_without_the_sparse_one(
     found = nearest(store, collection, (1.0, 0.0), with_vector="")
     assert found[0].vector == pytest.approx((0.6, 0.8))
     assert store.fetch(collection, [1], deadline, with_vector="")[0].vector == pytest.approx((0.6, 0.8))
+
+
+def test_the_index_of_sparse_vectors_is_not_counted_as_one_of_dense_vectors(
+    store: QdrantStore, collection: str, deadline: Deadline
+) -> None:
+    store.create(collection, 2, deadline, text_search=True)
+    fills = store.features(deadline).bm25
+    points = [Point(n, {"text": f"word {n}"}, vector=(1.0, n / 10)) for n in range(5)]
+    store.upsert(collection, points, "", deadline, text_vector=TEXT_VECTOR if fills else None)
+    assert store.describe(collection, deadline).indexed_vectors_count == 0
 
 
 # filters

@@ -8,6 +8,7 @@ import pytest
 
 from chunkproof.errors import InvalidParameterError, VectorStoreUnavailableError
 from chunkproof.models import RetrievalResponse
+from chunkproof.models.extras import RerankExecution
 from chunkproof_cli.reports.configurations import FORMATS
 from chunkproof_cli.suites.configuration_report import ConfigurationReport
 from chunkproof_cli.suites.configuration_run import SuiteName, compare_runs, run_configurations
@@ -136,6 +137,42 @@ def test_what_chance_explains_does_not_decide_and_the_cheaper_one_is_chosen() ->
     assert "dear has 1.000, which chance explains over 20 cases, and costs more" in report.choice.reason
 
 
+@pytest.mark.parametrize("cost", [0.0003, 0.95, 0.9999])
+def test_a_lead_within_chance_is_not_given_up_for_a_small_saving(cost: float) -> None:
+    configurations = [
+        Configuration(name="better", search={"top_k": 10}, cost_per_thousand=cost),
+        Configuration(name="worse", search={"top_k": 20}, cost_per_thousand=cost * 0.95),
+    ]
+
+    def search(request: dict[str, Any]) -> RetrievalResponse:
+        return SECOND if (request["query_text"], request["top_k"]) == ("q3", 20) else FOUND
+
+    runs = run_configurations(configurations, cases(20), search)
+    choice = compare_runs(runs, SuiteName("sample", "suite.yaml"), Prices(), None, None).choice
+    assert choice.name == "better"
+    assert "chance explains its lead over worse, of which none saves enough" in choice.reason
+
+
+def test_a_configuration_that_could_not_be_judged_does_not_change_the_metric() -> None:
+    def search(request: dict[str, Any]) -> RetrievalResponse:
+        if request["top_k"] == 30:
+            raise InvalidParameterError("no such collection")
+        return FOUND if request["top_k"] == 20 else LOST
+
+    configurations = [configuration(f"k {k}", top_k=k) for k in (10, 20, 30)]
+    runs = run_configurations(configurations, cases(20), search)
+    report = compare_runs(runs, SuiteName("sample", "suite.yaml"), Prices(), None, None)
+    assert (report.metric, report.choice.name, report.results[2].errors) == ("ndcg@10", "k 20", 20)
+
+
+def test_a_configuration_whose_reranking_was_skipped_is_not_chosen() -> None:
+    skipped = RerankExecution(model="rerank-v3.5", candidates=10, status="skipped", reason="RERANK_TIMEOUT")
+    plain = FOUND.model_copy(update={"execution": FOUND.execution.model_copy(update={"rerank": skipped})})
+    report = compared({10: LOST, 20: plain})
+    assert (report.choice.name, report.results[1].not_reranked) == ("k 10", 20)
+    assert "k 20: 20 of 20 searches were not reranked (RERANK_TIMEOUT)" in FORMATS[".html"](report)
+
+
 def test_no_configuration_within_the_latency_limit_is_no_choice() -> None:
     report = compared({10: FOUND, 20: FOUND}, max_latency_ms=1e-9)
     assert report.choice.name is None
@@ -193,16 +230,16 @@ def test_tuning_chooses_by_one_half_and_measures_on_the_other() -> None:
         "k": 2,
     }
     assert (report.best.chosen_on, report.best.measured_on) == (1.0, 1.0)
-    assert set(report.against) == {"dense", "text", "hybrid, text weight 0.5, k 60"}
+    assert set(report.against) == {"dense", "text", "hybrid"}
     assert report.is_proved
     measuring = {case.query_text for case in halves.measuring}
     assert not seen["0.2"] & measuring  # no other weight was tried on the half that measures
     assert seen["0.7"] >= measuring
 
 
-def test_of_equal_weights_the_even_ones_are_chosen() -> None:
+def test_of_equal_weights_the_default_is_chosen() -> None:
     report = tune(split_cases(cases(12), "mrr@10"), lambda _: FOUND, suite="sample", metric="mrr@10")
-    assert "text weight 0.5" in report.best.configuration.name
+    assert report.best.configuration.search == {"mode": "hybrid"}
     assert not report.is_proved
 
 
@@ -226,4 +263,4 @@ def test_a_leg_that_the_collection_lacks_ends_tuning_with_the_reason() -> None:
 
 def test_every_candidate_is_tried_once() -> None:
     names = [one.name for one in candidates()]
-    assert len(names) == len(set(names)) == 29
+    assert len(names) == len(set(names)) == 30

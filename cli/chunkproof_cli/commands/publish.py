@@ -78,15 +78,14 @@ def publish(collection: str, stack: str | None, bucket: str | None, **options: A
 
 
 def _move(published: PublishedCollections, collection: str, prefix: str | None) -> Pointer:
-    pointer = published.pointer(collection)
-    if prefix is None and not pointer.earlier:
-        raise InvalidParameterError(f"Collection {collection} was published once: there is no earlier version")
-    return published.point_to(collection, published.find_version(collection, prefix or pointer.earlier[0]).digest)
+    if prefix is None:
+        return published.roll_back(collection)
+    return published.point_to(collection, published.find_version(collection, prefix).digest)
 
 
 def _list(published: PublishedCollections, collection: str, *, as_json: bool) -> None:
     pointer = published.pointer(collection)
-    versions = [(digest, published.version(digest)) for digest in (pointer.version, *pointer.earlier)]
+    versions = [(digest, published.version(digest)) for digest in pointer.versions]
     if as_json:
         rows = [{"version": digest, "points": one.points, "bytes": one.stored_bytes} for digest, one in versions]
         print_json({"collection": collection, "published_at": pointer.published_at, "versions": rows})

@@ -14,6 +14,8 @@ from chunkproof_cli.suites.compare import CHANCE, SHARE_PASSED, measure_changes
 
 # The first of these that every configuration has is what they are compared by.
 PREFERRED = ("ndcg@10", "ndcg@5", "ndcg@3", "ndcg@1")
+# Less is no reason for another choice: USD for a thousand searches, and the share of what the best one costs.
+LEAST_SAVING, LEAST_SAVED_SHARE = 0.001, 0.1
 
 
 class ConfigurationResult(Model):
@@ -32,6 +34,7 @@ class ConfigurationResult(Model):
     changes: tuple[MetricChange, ...] = Field(
         (), description="Against the first configuration, over the cases judged in both"
     )
+    not_reranked: Count = Field(0, description="Searches whose reranking was skipped, although it was asked for")
     notes: tuple[str, ...] = ()
 
     def change_of(self, metric: str) -> MetricChange | None:
@@ -69,8 +72,12 @@ class ConfigurationReport(Model):
 
 
 def choose_metric(results: Sequence[ConfigurationResult], wanted: str | None) -> str:
-    """Return what to compare by: the wanted metric, else the first preferred one that all have, else the pass rate."""
-    return wanted or next((name for name in PREFERRED if all(name in one.metrics for one in results)), SHARE_PASSED)
+    """Return what to compare by: the wanted metric, else the first preferred one that all have, else the pass rate.
+
+    A configuration of which no case could be judged has no metric, and no say.
+    """
+    known = [one.metrics for one in results if one.metrics]
+    return wanted or next((name for name in PREFERRED if known and all(name in has for has in known)), SHARE_PASSED)
 
 
 def choose(
@@ -79,8 +86,12 @@ def choose(
     metric: str,
     max_latency_ms: float | None,
 ) -> Choice:
-    """Pick the cheapest, then the fastest, of the configurations that chance cannot tell from the best one."""
-    whole = [n for n, one in enumerate(results) if not one.errors and one.latency and metric in one.metrics]
+    """Pick the best configuration, or a cheaper one that chance cannot tell from it."""
+    whole = [
+        n
+        for n, one in enumerate(results)
+        if not one.errors and not one.not_reranked and one.latency and metric in one.metrics
+    ]
     if not whole:
         return Choice(name=None, reason="no configuration could be judged on every case")
     timely = [n for n in whole if max_latency_ms is None or _p95(results[n]) <= max_latency_ms]
@@ -93,8 +104,18 @@ def choose(
         )
     best = max(timely, key=lambda n: (results[n].metrics[metric], -_p95(results[n])))
     equal = [n for n in timely if n == best or not _is_worse(judged[best], judged[n], metric)]
-    chosen = min(equal, key=lambda n: (_cost(results[n]), _p95(results[n]), -results[n].metrics[metric]))
+    chosen = _save(results, best, equal, metric)
     return Choice(name=results[chosen].name, reason="; ".join(_explain(results, chosen, best, equal, metric)))
+
+
+def _save(results: Sequence[ConfigurationResult], best: int, equal: Sequence[int], metric: str) -> int:
+    """Return the cheapest of these configurations if it saves enough, else the best one.
+
+    Chance explains a large lead over few cases, too: it is not given up for a difference that is itself noise.
+    """
+    cheapest = min(equal, key=lambda n: (_cost(results[n]), -results[n].metrics[metric]))
+    enough = max(LEAST_SAVING, LEAST_SAVED_SHARE * _cost(results[best]))
+    return cheapest if _cost(results[best]) - _cost(results[cheapest]) >= enough else best
 
 
 def _explain(
@@ -107,10 +128,10 @@ def _explain(
         top = results[best]
         yield (
             f"{top.name} has {top.metrics[metric]:.3f}, which chance explains over {_cases(results)} cases, "
-            f"and {'costs more' if _cost(top) > _cost(one) else 'is slower'}"
+            "and costs more"
         )
     elif others:
-        yield f"chance explains its lead over {', '.join(others)}, and it is the cheapest and fastest of them"
+        yield f"chance explains its lead over {', '.join(others)}, of which none saves enough"
     else:
         yield "better than every other within the limit by more than chance"
 

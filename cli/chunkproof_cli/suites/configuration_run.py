@@ -4,7 +4,7 @@ The configurations take turns at each case, in a rotating order, so that whateve
 slows all of them down. Embeddings are not cached: each configuration embeds its queries, as in production.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -42,13 +42,16 @@ class Run:
     def __init__(self, configuration: Configuration, cases: Sequence[TestCase], search: Search) -> None:
         self.configuration = configuration
         self.usages: list[Usage] = []
-        self.notes: dict[str, None] = {}
+        self.not_reranked: list[str] = []
         self._search = search
         self.runner = CaseRunner([configuration.apply(case) for case in cases], self._search_and_note)
 
     def _search_and_note(self, request: dict[str, Any]) -> RetrievalResponse:
         response = self._search(self.configuration.request(request))
         self.usages.append(_read_usage(response, request))
+        rerank = response.execution.rerank
+        if rerank is not None and rerank.status == "skipped":
+            self.not_reranked.append(rerank.reason or "")
         return response
 
     @property
@@ -81,7 +84,17 @@ class Run:
             cost_per_thousand=cost,
             cost_details=details,
             changes=tuple(measure_changes(pair_judged(first, self.results))) if first else (),
+            not_reranked=len(self.not_reranked),
+            notes=tuple(self._describe_not_reranked()),
         )
+
+    def _describe_not_reranked(self) -> Iterator[str]:
+        if self.not_reranked:
+            reasons = ", ".join(dict.fromkeys(self.not_reranked))
+            yield (
+                f"{len(self.not_reranked)} of {len(self.usages)} searches were not reranked ({reasons}), so its "
+                "figures are not those of a reranked search and it cannot be chosen"
+            )
 
 
 def run_configurations(

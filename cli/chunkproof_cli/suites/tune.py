@@ -30,6 +30,7 @@ TEXT_WEIGHTS = tuple(n / 10 for n in range(1, 10))
 RANK_CONSTANTS = (2, 20, 60)
 DENSE = Configuration(name="dense", search={"mode": "dense"})
 TEXT = Configuration(name="text", search={"mode": "text"})
+EVEN = Configuration(name="hybrid", search={"mode": "hybrid"})
 
 
 def _fused(text_weight: float, k: int) -> Configuration:
@@ -38,9 +39,6 @@ def _fused(text_weight: float, k: int) -> Configuration:
         name=f"hybrid, text weight {text_weight:.1f}, k {k}",
         search={"mode": "hybrid", "fusion": {"method": "rrf", "weights": weights, "k": k}},
     )
-
-
-EVEN = _fused(0.5, 60)
 
 
 class Tuned(Model):
@@ -94,15 +92,15 @@ def split_cases(cases: Sequence[TestCase], metric: str) -> Halves:
 
 
 def candidates() -> list[Configuration]:
-    """Return every configuration to try: each leg alone, and both with each weight and rank constant."""
-    return [DENSE, TEXT, *(_fused(weight, k) for k, weight in product(RANK_CONSTANTS, TEXT_WEIGHTS))]
+    """Return every configuration to try: each leg alone, both by default, and with each weight and rank constant."""
+    return [DENSE, TEXT, EVEN, *(_fused(weight, k) for k, weight in product(RANK_CONSTANTS, TEXT_WEIGHTS))]
 
 
 def tune(halves: Halves, search: Search, *, suite: str, metric: str, on_result: OnResult | None = None) -> TuningReport:
     """Try every candidate on the first half, and the best one on the other half, beside the usual alternatives."""
     chosen = run_configurations(candidates(), halves.choosing, search, on_result)
     means = [(run, _mean(run, metric)) for run in chosen]
-    # Of equals, the one nearest to even weights: it was not chosen by the chance of a case.
+    # Of equals, the default, then the one nearest to even weights: it was not chosen by the chance of a case.
     means.sort(key=lambda pair: (-pair[1], _distance_from_even(pair[0].configuration)))
     best = means[0][0].configuration
     alternatives = [one for one in (DENSE, TEXT, EVEN) if one.name != best.name]
@@ -130,6 +128,8 @@ def count_searches(halves: Halves) -> int:
 
 
 def _distance_from_even(one: Configuration) -> float:
+    if one == EVEN:
+        return 0.0
     fusion = one.search.get("fusion")
     weights = fusion.get("weights") if isinstance(fusion, dict) else None
     text = weights.get("text") if isinstance(weights, dict) else None

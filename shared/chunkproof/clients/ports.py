@@ -134,7 +134,8 @@ class Description:
 
     `indexed_fields` maps a payload field to the type of its index. With `needs_indexes`, filters may use only those.
     `sparse_vectors` maps the name of a sparse vector to its modifier. `quantization` is how vectors are compressed.
-    `text_fields` are the payload fields with a text index that ranks by BM25.
+    `text_fields` are the payload fields with a text index that ranks by BM25. `indexed_vectors_count` is that of dense
+    vectors.
     """
 
     name: str

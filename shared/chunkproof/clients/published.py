@@ -98,11 +98,20 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """Which version of a collection is in force, and which were before, latest first."""
+    """Which version of a collection is in force, and which were before, latest first.
+
+    `later` are the versions that a roll-back took out of force, the last one first.
+    """
 
     version: str
     published_at: str
     earlier: tuple[str, ...] = ()
+    later: tuple[str, ...] = ()
+
+    @property
+    def versions(self) -> tuple[str, ...]:
+        """All versions that can be put in force."""
+        return tuple(dict.fromkeys((self.version, *self.earlier, *self.later)))
 
 
 def list_version(folder: Path, paths: Iterable[Path], collection: str, points: int) -> Version:
@@ -155,7 +164,12 @@ class PublishedCollections:
             document = json.loads(self.bucket.read(_pointer_key(collection)))
         except NotFoundError:
             raise CollectionNotFoundError(collection) from None
-        return Pointer(document["version"], document["published_at"], tuple(document["earlier"]))
+        return Pointer(
+            document["version"],
+            document["published_at"],
+            tuple(document["earlier"]),
+            tuple(document.get("later", ())),
+        )
 
     def version(self, digest: str) -> Version:
         """Return the files of a version; the list itself is checked against its hash."""
@@ -190,18 +204,31 @@ class PublishedCollections:
             before: Pointer | None = self.pointer(collection)
         except CollectionNotFoundError:
             before = None
-        past = () if before is None else (before.version, *before.earlier)
-        earlier = tuple(one for one in dict.fromkeys(past) if one != digest)[:EARLIER_VERSIONS]
-        pointer = Pointer(digest, datetime.now(UTC).isoformat(timespec="seconds"), earlier)
+        past = () if before is None else before.versions
+        return self._write_pointer(collection, digest, tuple(one for one in past if one != digest))
+
+    def roll_back(self, collection: str) -> Pointer:
+        """Put the version before the current one in force; the next roll-back goes one further back."""
+        before = self.pointer(collection)
+        if not before.earlier:
+            raise InvalidParameterError(f"Collection {collection} has no version before {before.version[:12]}")
+        digest = self.version(before.earlier[0]).digest
+        return self._write_pointer(collection, digest, before.earlier[1:], (before.version, *before.later))
+
+    def _write_pointer(
+        self, collection: str, digest: str, earlier: tuple[str, ...], later: tuple[str, ...] = ()
+    ) -> Pointer:
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        pointer = Pointer(digest, now, earlier[:EARLIER_VERSIONS], later[:EARLIER_VERSIONS])
         self.bucket.write(_pointer_key(collection), json.dumps(asdict(pointer)).encode())
         return pointer
 
     def find_version(self, collection: str, prefix: str) -> Version:
         """Return the version whose hash begins with this, among those that are or were in force."""
         pointer = self.pointer(collection)
-        found = [one for one in (pointer.version, *pointer.earlier) if one.startswith(prefix)]
+        found = [one for one in pointer.versions if one.startswith(prefix)]
         if len(found) != 1:
-            known = ", ".join(one[:12] for one in (pointer.version, *pointer.earlier))
+            known = ", ".join(one[:12] for one in pointer.versions)
             raise InvalidParameterError(f"{prefix} is not one version of {collection}: they are {known}")
         return self.version(found[0])
 

@@ -9,7 +9,7 @@ from chunkproof.clients.ports import Description
 from chunkproof.deadline import Deadline
 from chunkproof.errors import InvalidParameterError
 from chunkproof.models import CollectionInfo, PayloadField, VectorInfo
-from chunkproof.retrieval.payload import PayloadMap, flatten
+from chunkproof.retrieval.payload import PayloadMap, flatten, lies_in_json_string
 from chunkproof.retrieval.services import Services, choose_vector
 from chunkproof.trace import RequestTrace, State
 
@@ -54,6 +54,12 @@ def find_mapping(payloads: Sequence[dict[str, Any]], payload_map: PayloadMap) ->
     """Map each canonical field to the path that most of these payloads keep it under; leave out absent fields."""
     found = {field: payload_map.usual_path(field, payloads) for field in payload_map.fields}
     return {field: path for field, path in found.items() if path}
+
+
+def find_text_fields(payloads: Sequence[dict[str, Any]], payload_map: PayloadMap) -> list[str]:
+    """Return the payload field of the text, if an index can reach it: not if it is inside a JSON string."""
+    path = find_mapping(payloads, payload_map).get("text")
+    return [path] if path and not all(lies_in_json_string(path, payload) for payload in payloads) else []
 
 
 def _fields(payloads: Sequence[dict[str, Any]], description: Description) -> list[PayloadField]:

@@ -14,6 +14,7 @@ from uuid import UUID
 from chunkproof.clients.ports import PointId
 from chunkproof.errors import InvalidParameterError
 from chunkproof.models import SearchQuery
+from chunkproof.models.ranking import Mode
 
 START = "start"
 # A cursor of so many results has 23,000 characters.
@@ -21,8 +22,9 @@ MAX_PAGED = 1_000
 
 _NUMBER, _UUID = b"\x00", b"\x01"
 _DIGEST = 12
-# What may differ between two pages of one query.
-_FREE = {"top_k", "cursor", "collection", "query_id", "created_at", "include_metadata", "with_payload", "with_vectors"}
+# What may differ between two pages of one query; `rerank` can only be false where there are pages.
+_RETURNED = {"include_metadata", "with_payload", "with_vectors", "highlight", "neighbours", "explain"}
+_FREE = {"top_k", "cursor", "collection", "query_id", "created_at", "mode", "rerank", *_RETURNED}
 
 
 def read_cursor(query: SearchQuery, collection: str, tenant: str) -> tuple[PointId, ...]:
@@ -58,7 +60,8 @@ def write_base64(content: bytes) -> str:
 
 def _digest(ids: bytes, query: SearchQuery, collection: str, tenant: str) -> bytes:
     ranking = query.model_dump_json(exclude=_FREE)
-    parts = (ranking.encode(), collection.encode(), tenant.encode(), ids)
+    mode = query.mode or Mode.DENSE
+    parts = (mode.encode(), ranking.encode(), collection.encode(), tenant.encode(), ids)
     return sha256(b"".join(sha256(part).digest() for part in parts)).digest()[:_DIGEST]
 
 

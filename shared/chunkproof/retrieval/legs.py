@@ -1,7 +1,8 @@
 """Plan a search: which legs it has, by what the collection and its store can do, and how they become one ranking."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from chunkproof.clients.ports import (
     DenseLeg,
@@ -24,7 +25,7 @@ from chunkproof.models.filters import Condition, HasId, Not
 from chunkproof.models.ranking import DEFAULT_K, MAX_CANDIDATES, FusionInForce, IndexParams, Mode, TextSearch
 from chunkproof.retrieval.cursor import MAX_PAGED, read_cursor, write_cursor
 from chunkproof.retrieval.filters import map_field, map_filters
-from chunkproof.retrieval.payload import lies_in_json_string
+from chunkproof.retrieval.payload import PayloadMap, lies_in_json_string
 from chunkproof.retrieval.reranking import choose_rerank
 from chunkproof.retrieval.services import Services
 
@@ -217,13 +218,23 @@ def _grouping(
     name = query.group_by or ""
     field = map_field(name, "group_by", collection, services, deadline)
     sample = services.sample(collection, deadline)
-    lacking = sum(services.payloads.stated(field, payload) is None for payload in sample.payloads)
-    is_list = "[" in field  # only the store reads paths into lists
-    notes: tuple[str, ...] = ()
-    if lacking and not is_list:
-        points = f"{lacking} of the {len(sample.payloads)} points looked at"
-        notes = (f"A search grouped by {name} leaves out points without the field {field}: {points}",)
-    return Grouping(field, query.group_size or 1), notes
+    notes: list[str] = []
+    if "[" not in field:  # only the store reads paths into lists
+        values = [services.payloads.stated(field, payload) for payload in sample.payloads]
+        lacking = sum(value is None for value in values)
+        ungrouped = sum(value is not None and not _is_groupable(value) for value in values)
+        for count, which in ((lacking, "without the field"), (ungrouped, "without a text or an integer in the field")):
+            if count:
+                points = f"{count} of the {len(values)} points looked at"
+                notes.append(f"A search grouped by {name} leaves out points {which} {field}: {points}")
+    return Grouping(field, query.group_size or 1), tuple(notes)
+
+
+def _is_groupable(value: object) -> bool:
+    """Whether Qdrant forms groups by a value, or by one in a list."""
+    if isinstance(value, list):
+        return any(map(_is_groupable, value))
+    return isinstance(value, str | int) and not isinstance(value, bool)
 
 
 def find_text_leg(collection: str, services: Services, deadline: Deadline) -> TextLeg:
@@ -235,7 +246,10 @@ def find_text_leg(collection: str, services: Services, deadline: Deadline) -> Te
     if known is None:
         description = services.store.describe(collection, deadline)
         features = services.store.features(deadline)
-        known = choose_text_leg(description, features, _text_paths(collection, services, deadline))
+        payloads = services.sample(collection, deadline).payloads
+        if not payloads:  # it may be filled any moment, in any way
+            return choose_text_leg(description, features, [*map(_unquote, description.text_fields)] or ["text"])
+        known = choose_text_leg(description, features, _text_paths(payloads, services.payloads))
         services.text_legs[collection] = known
     return known
 
@@ -248,7 +262,7 @@ def choose_text_leg(description: Description, features: Features, text_paths: li
     if features.bm25 and (len(bm25) == 1 or len(named) == 1):
         return TextLeg("", sparse_vector=(named or bm25)[0])
     if features.text_index:
-        indexed = {field.replace('"', ""): field for field in description.text_fields}
+        indexed = {*map(_unquote, description.text_fields)}
         for path in text_paths:
             if features.any_field or path in indexed:
                 return TextLeg("", field=path)
@@ -270,7 +284,7 @@ def _advice(name: str, features: Features, description: Description, text_paths:
         f"its sparse vector {others[0]} has no IDF modifier, so it is not BM25" if others else "it has no BM25 vectors"
     )
     lacks = f"{lacks}: {has}"
-    if features.text_index:
+    if features.text_index and text_paths:
         return (
             f"{lacks} and its texts have no index that ranks. Make one: "
             f'create_payload_index("{name}", field_name="{text_paths[0]}", '
@@ -291,11 +305,14 @@ def explain_missing_bm25(features: Features) -> str:
     )
 
 
-def _text_paths(collection: str, services: Services, deadline: Deadline) -> list[str]:
-    """Return where the payloads keep their text, as far as the store can read it."""
-    sample = services.sample(collection, deadline)
-    paths = services.payloads.paths_in("text", sample.payloads) or [services.payloads.first_path("text")]
-    return [p for p in paths if not any(lies_in_json_string(p, one) for one in sample.payloads)] or ["text"]
+def _text_paths(payloads: Sequence[Mapping[str, Any]], known: PayloadMap) -> list[str]:
+    """Return where the payloads keep their text, as far as the store can read it: no index reaches into a string."""
+    paths = known.paths_in("text", payloads)
+    return [p for p in paths if not any(lies_in_json_string(p, one) for one in payloads)]
+
+
+def _unquote(key: str) -> str:
+    return key.replace('"', "")
 
 
 def _fusion(query: SearchQuery, features: Features) -> Fusion:

@@ -1,16 +1,17 @@
 """A store and an embedder for a terminal, a notebook or a script: those of the settings, else local ones."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from chunkproof.clients.ports import Embedder
 from chunkproof.deadline import Deadline
 from chunkproof.errors import ChunkproofError, InvalidParameterError
 from chunkproof.files import make_private_folder
 from chunkproof.retrieval.backend import LocalBackend
+from chunkproof.retrieval.payload import PayloadMap
 from chunkproof.retrieval.services import Services
 from chunkproof.runtime.container import cohere_reranker, qdrant_store
 from chunkproof.runtime.embedders import CollectionEmbedders, EmbedderBuilder
@@ -44,7 +45,7 @@ def open_connection(
     `progress` shows how far the move of an older folder to another format is.
     """
     with ExitStack() as stack:
-        store = qdrant_store(settings) if settings.qdrant_url else open_embedded_store(folder, progress)
+        store = qdrant_store(settings) if settings.qdrant_url else open_embedded_store(folder, settings, progress)
         stack.callback(store.close)
         embedders: Mapping[str, Embedder] = {}
         if embedder is None:
@@ -90,12 +91,17 @@ def default_data_folder() -> Path:
     return user_data_path("chunkproof")
 
 
-def open_embedded_store(folder: Path, progress: "Progress | None" = None) -> "QdrantStore":
+def open_embedded_store(folder: Path, settings: Settings, progress: "Progress | None" = None) -> "QdrantStore":
     """Open the store in a folder, which is made if it does not exist."""
     from chunkproof.clients.qdrant.store import QdrantStore
+
+    def find_fields(payloads: Sequence[dict[str, Any]]) -> list[str]:
+        from chunkproof.retrieval.collection import find_text_fields
+
+        return find_text_fields(payloads, PayloadMap(settings.payload_map))
 
     try:
         make_private_folder(folder)
     except OSError as error:
         raise InvalidParameterError(f"data folder {folder}: {error.strerror}") from None
-    return QdrantStore.open_embedded(folder, progress)
+    return QdrantStore.open_embedded(folder, progress, find_fields)

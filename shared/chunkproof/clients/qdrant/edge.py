@@ -36,6 +36,7 @@ from chunkproof.clients.qdrant.store import (
     QdrantStore,
     build_point,
     check_collection_name,
+    count_indexed_dense,
     dense_vector_configs,
     is_invalid_collection_name,
     round_cosine,
@@ -53,6 +54,8 @@ from chunkproof.models.filters import Condition
 
 # How the engine's messages begin when it refuses a request; any other failure is one of the folder.
 REFUSALS = ("Vector dimension error", "Not existing vector name", "Wrong input", "Bad request", "Conversion")
+# The module of the exception for a panic of the engine, which is not an `Exception`: damaged files cause some.
+PANICS = "pyo3_runtime"
 
 FEATURES = Features(store="Qdrant Edge", bm25=True, text_index=True, rrf_k=True, rrf_weights=True, mmr=True)
 
@@ -75,13 +78,14 @@ class EdgeStore(QdrantStore):
     def describe(self, collection: str, deadline: Deadline) -> Description:
         """Return the current vectors, indexes and counts of a collection."""
         with self._reading(collection) as shard:
-            info = shard.engine.info()
-        config = shard.config
+            info, config = shard.engine.info(), shard.config
         return Description(
             name=collection,
             vectors=tuple(dense_vector_configs(config.get("vectors"))),
             points_count=info.points_count,
-            indexed_vectors_count=info.indexed_vectors_count,
+            indexed_vectors_count=count_indexed_dense(
+                info.indexed_vectors_count, info.points_count, len(config["sparse_vectors"])
+            ),
             status="green",
             indexed_fields={key: _type_name(index.data_type) for key, index in info.payload_schema.items()},
             sparse_vectors={name: params.get("modifier") for name, params in config["sparse_vectors"].items()},
@@ -224,9 +228,9 @@ class EdgeStore(QdrantStore):
     def layout(self, collection: str, deadline: Deadline) -> Layout:
         """Return how a collection is made, without the indexes that `optimize` added; those alone are on disk."""
         with self._reading(collection) as shard:
-            schema = shard.engine.info().payload_schema
+            schema, config = shard.engine.info().payload_schema, shard.config
         own = {field: index for field, index in schema.items() if not getattr(index.params, "on_disk", None)}
-        return Layout.from_params(shard.config, {field: _index_params(index) for field, index in own.items()})
+        return Layout.from_params(config, {field: _index_params(index) for field, index in own.items()})
 
     def create_like(self, collection: str, layout: Layout, deadline: Deadline) -> None:
         """Create a collection with this layout."""
@@ -323,6 +327,10 @@ class EdgeStore(QdrantStore):
             if str(error).startswith(REFUSALS):
                 raise VectorStoreRefusedError(self.host, f"The request does not fit: {_first_line(error)}") from None
             raise VectorStoreUnavailableError(self.host, f"the folder cannot be used: {_first_line(error)}") from None
+        except BaseException as error:
+            if type(error).__module__ != PANICS:
+                raise
+            raise VectorStoreUnavailableError(self.host, f"the folder cannot be used: {_first_line(error)}") from None
 
 
 def _run(engine: edge.EdgeShard, searches: Sequence[Json], query: StoreQuery) -> list[list[Point]]:
@@ -369,5 +377,5 @@ def _type_name(member: edge.PayloadSchemaType | edge.TokenizerType) -> str:
     return str(member).rpartition(".")[2].lower()
 
 
-def _first_line(error: Exception) -> str:
+def _first_line(error: BaseException) -> str:
     return str(error).partition("\n")[0]

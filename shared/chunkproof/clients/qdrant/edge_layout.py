@@ -1,6 +1,7 @@
 """Translate the layout of a collection into the configuration and the indexes of Qdrant Edge."""
 
 import json
+import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,6 +19,12 @@ SAMPLE_PAYLOADS = 100
 MAX_INDEXES = 20
 # A longer text is content, which is not filtered by as a whole.
 MAX_INDEXED_CHARS = 256
+# Scripts without spaces between words: Thai, Lao, Myanmar, Khmer, kana, Han.
+_UNSPACED = re.compile(
+    "[\u0e01-\u0eff\u1000-\u109f\u1780-\u17ff\u3041-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+    "\uff66-\uff9d\U00020000-\U0003ffff]"
+)
+_UNSPACED_SHARE = 0.5
 
 _DATATYPES = {
     "float32": edge.VectorStorageDatatype.Float32,
@@ -49,9 +56,21 @@ def to_edge_indexes(layout: Layout) -> dict[str, Any]:
     return {field: _index(params) for field, params in layout.indexes.items()}
 
 
-def word_index(tokenizer: edge.TokenizerType = edge.TokenizerType.Multilingual) -> edge.TextIndexParams:
-    """Return an index that ranks texts by their words, in any language."""
-    return edge.TextIndexParams(tokenizer=tokenizer, lowercase=True, scoring=True)
+def word_index(tokenizer: edge.TokenizerType = edge.TokenizerType.Word) -> edge.TextIndexParams:
+    """Return an index that ranks texts by their words, without regard to case, accents and English endings.
+
+    A server's BM25 stems English words too.
+    """
+    stemmer = edge.SnowballParams(edge.SnowballLanguage.English)
+    return edge.TextIndexParams(tokenizer=tokenizer, lowercase=True, ascii_folding=True, stemmer=stemmer, scoring=True)
+
+
+def needs_segmenter(texts: Sequence[str]) -> bool:
+    """Whether most texts have no spaces between words, so that only the multilingual tokenizer finds their words.
+
+    It is no default, because it leaves out numbers: `ERR-4711-X` and `ERR-4712-X` would be the same to it.
+    """
+    return sum(_UNSPACED.search(text) is not None for text in texts) > _UNSPACED_SHARE * len(texts)
 
 
 def filter_indexes(payloads: Sequence[Json]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from errno import ENOSPC
@@ -14,8 +15,15 @@ import qdrant_edge as edge
 from pydantic_core import to_json
 
 from chunkproof.clients.qdrant.edge_folder import CollectionLock, Journal, ShardCopies, allocated_bytes
-from chunkproof.clients.qdrant.edge_layout import CONFIG, SAMPLE_PAYLOADS, filter_indexes
+from chunkproof.clients.qdrant.edge_layout import (
+    CONFIG,
+    SAMPLE_PAYLOADS,
+    filter_indexes,
+    needs_segmenter,
+    word_index,
+)
 from chunkproof.clients.qdrant.filters import Json
+from chunkproof.clients.qdrant.queries import values_at
 from chunkproof.deadline import run_with_timeout
 from chunkproof.files import LockedError, private_files
 
@@ -24,6 +32,8 @@ OPTIMIZE_FROM_BYTES = 20_000_000
 # The space that must be free for a write: the engine's next pages, and several times the points.
 SPARE_BYTES = 64 << 20
 SPACE_FACTOR = 4
+# So many random texts show which script a collection is in.
+SCRIPT_SAMPLE = 500
 
 
 class Shard:
@@ -94,16 +104,39 @@ class Shard:
             self.engine.flush()
 
     def optimize(self) -> None:
-        """Build the indexes, of vectors and for filters, in a copy that replaces the shard."""
-        if allocated_bytes(self._copies.current) < OPTIMIZE_FROM_BYTES:
+        """Build the indexes in a copy that replaces the shard: of words as their script needs, of vectors, for filters.
+
+        A small collection needs only the first.
+        """
+        is_large = allocated_bytes(self._copies.current) >= OPTIMIZE_FROM_BYTES
+        unspaced_fields = self._unspaced_fields()
+        if not is_large and not unspaced_fields:
             return
         self.close_engine()
         try:
             with self._copies.changing_copy() as copy:
                 # In a thread, because a call of the engine does not react to Ctrl-C.
-                run_with_timeout(lambda: _optimize(copy), TIMEOUT_MAX)
+                run_with_timeout(lambda: _optimize(copy, unspaced_fields, is_large=is_large), TIMEOUT_MAX)
         finally:
             self._open_engine()
+
+    def _unspaced_fields(self) -> list[str]:
+        """Return the fields whose texts need another tokenizer than the index of their words has."""
+        fields = [
+            field
+            for field, index in self.engine.info().payload_schema.items()
+            if isinstance(index.params, edge.TextIndexParams)
+            and index.params.scoring
+            and index.params.tokenizer == edge.TokenizerType.Word
+        ]
+        if not fields:
+            return []
+        drawn = self.engine.query(edge.QueryRequest(query=edge.Sample.Random, limit=SCRIPT_SAMPLE, with_payload=True))
+        return [
+            field
+            for field in fields
+            if needs_segmenter([str(text) for point in drawn for text in values_at(point.payload, field.split("."))])
+        ]
 
     def _check_vectors(self, structs: Sequence[Json]) -> None:
         """Raise `ValueError` for a vector that does not fit, before anything is written."""
@@ -114,14 +147,14 @@ class Shard:
                 if isinstance(vector, Mapping):
                     if name not in config["sparse_vectors"]:
                         raise ValueError(f"no sparse vector is named {name!r}")
+                    _check_numbers(vector["values"])
                     continue
                 if name not in sizes:
                     raise ValueError(f"no vector is named {name!r}")
                 for row in vector if vector and isinstance(vector[0], Sequence) else [vector]:
                     if len(row) != sizes[name]:
                         raise ValueError(f"a vector of {len(row)} values instead of {sizes[name]}")
-                    if not all(map(math.isfinite, row)):
-                        raise ValueError("a vector has a value that is not a finite number")
+                    _check_numbers(row)
 
     def close(self) -> None:
         """Close it and let other processes write."""
@@ -184,14 +217,24 @@ class Shard:
             raise OSError(ENOSPC, os.strerror(ENOSPC), str(self._folder))
 
 
-def _optimize(shard: Path) -> None:
+def _check_numbers(values: Sequence[float]) -> None:
+    """Raise `ValueError` for a number that is not finite, or not in the 32 bits that are stored."""
+    if not all(map(math.isfinite, array("f", values))):
+        raise ValueError("a vector has a value that is not a finite 32-bit number")
+
+
+def _optimize(shard: Path, unspaced_fields: Sequence[str], *, is_large: bool) -> None:
     engine = edge.EdgeShard.load(str(shard))
-    sample, _ = engine.scroll(edge.ScrollRequest(limit=SAMPLE_PAYLOADS, with_payload=True))
-    existing = engine.info().payload_schema
-    for field, schema in filter_indexes([record.payload or {} for record in sample]).items():
-        if field not in existing:
-            engine.update(edge.UpdateOperation.create_field_index(field, schema))
-    engine.optimize()
+    for field in unspaced_fields:
+        index = word_index(edge.TokenizerType.Multilingual)
+        engine.update(edge.UpdateOperation.create_field_index(field, index))
+    if is_large:
+        sample, _ = engine.scroll(edge.ScrollRequest(limit=SAMPLE_PAYLOADS, with_payload=True))
+        existing = engine.info().payload_schema
+        for field, schema in filter_indexes([record.payload or {} for record in sample]).items():
+            if field not in existing:
+                engine.update(edge.UpdateOperation.create_field_index(field, schema))
+        engine.optimize()
     engine.flush()
     engine.close()
 

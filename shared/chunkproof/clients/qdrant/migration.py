@@ -5,13 +5,14 @@ moved aside, into a folder that nothing reads. Whatever interrupts it before, th
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 from chunkproof.clients.qdrant.edge import EdgeStore
 from chunkproof.clients.qdrant.edge_folder import sync_folder
+from chunkproof.clients.qdrant.filters import Json
 from chunkproof.clients.qdrant.transfer import CALL_MS, Advance, Layout, compare_collections, copy_points
 from chunkproof.deadline import Deadline
 from chunkproof.errors import VectorStoreUnavailableError
@@ -21,7 +22,11 @@ COLLECTIONS = "collection"
 ASIDE = "local-mode"
 # Takes what is done and the number of steps, and returns a function to call after each.
 Progress = Callable[[str, int], AbstractContextManager[Advance]]
-INDEXES = {"chunk_id": {"type": "keyword"}, "text": {"type": "text", "tokenizer": "multilingual"}}
+# Takes some payloads, and returns the fields whose words are to be indexed.
+FindTextFields = Callable[[Sequence[Json]], Sequence[str]]
+SAMPLE = 100
+IDS = {"type": "keyword"}
+WORDS = {"type": "text", "tokenizer": "word"}
 
 
 def show_nothing(_label: str, _steps: int) -> AbstractContextManager[Advance]:
@@ -39,7 +44,7 @@ def needs_migration(folder: Path) -> bool:
         return True  # opening it reports what is wrong
 
 
-def migrate_folder(folder: Path, progress: Progress) -> None:
+def migrate_folder(folder: Path, progress: Progress, find_text_fields: FindTextFields) -> None:
     """Copy every collection into an Edge store, compare all points, and move the old files aside."""
     from chunkproof.clients.qdrant.local import LocalStore
 
@@ -49,7 +54,9 @@ def migrate_folder(folder: Path, progress: Progress) -> None:
             if name in new.collections(deadline):  # of a migration that was interrupted
                 new.drop(name)
             count = old.count(name, (), deadline)
-            layout: Layout = replace(old.layout(name, deadline), indexes=INDEXES)
+            payloads = [point["payload"] for point in old.read_points(name, None, SAMPLE, deadline)[0]]
+            words = dict.fromkeys(find_text_fields(payloads) or ["text"], WORDS)
+            layout: Layout = replace(old.layout(name, deadline), indexes={"chunk_id": IDS, **words})
             new.create_like(name, layout, deadline)
             with progress(f"Moving collection {name} to Qdrant Edge", 2 * count) as advance:
                 copy_points(old, new, (name, name), advance)

@@ -115,14 +115,14 @@ def form_groups(points: Sequence[Point], grouping: Grouping) -> dict[PointId, li
     """Return the points of each group, as many as fit; the group of the best point comes first."""
     groups: dict[PointId, list[Point]] = {}
     for point in points:
-        for value in _values(point.payload, grouping.field.split(".")):
+        for value in values_at(point.payload, grouping.field.split(".")):
             members = groups.setdefault(value, [])
             if len(members) < grouping.size:
                 members.append(point)
     return groups
 
 
-def _values(payload: Any, path: Sequence[str]) -> Iterator[PointId]:
+def values_at(payload: Any, path: Sequence[str]) -> Iterator[PointId]:
     """Yield the texts and integers at a path, each once; those in lists as well."""
     seen: dict[PointId, None] = {}
     _collect(payload, path, seen)

@@ -41,6 +41,7 @@ from chunkproof.clients.qdrant.store import (
     QdrantStore,
     build_point,
     check_collection_name,
+    count_indexed_dense,
     dense_vector_configs,
     has_edge,
     is_invalid_collection_name,
@@ -88,18 +89,17 @@ class ServerStore(QdrantStore):
             info = self._request("GET", COLLECTION, responses.COLLECTION_INFO, collection)
             vectors = tuple(dense_vector_configs(info["config"]["params"].get("vectors")))
         strict = info["config"].get("strict_mode_config") or {}
+        sparse_params = info["config"]["params"].get("sparse_vectors") or {}
+        points, indexed = info.get("points_count") or 0, info.get("indexed_vectors_count") or 0
         return Description(
             name=collection,
             vectors=vectors,
-            points_count=info.get("points_count") or 0,
-            indexed_vectors_count=info.get("indexed_vectors_count") or 0,
+            points_count=points,
+            indexed_vectors_count=count_indexed_dense(indexed, points, len(sparse_params)),
             status=info["status"],
             indexed_fields={name: index["data_type"] for name, index in info["payload_schema"].items()},
             needs_indexes=bool(strict.get("enabled") and strict.get("unindexed_filtering_retrieve") is False),
-            sparse_vectors={
-                name: (params or {}).get("modifier")
-                for name, params in (info["config"]["params"].get("sparse_vectors") or {}).items()
-            },
+            sparse_vectors={name: (params or {}).get("modifier") for name, params in sparse_params.items()},
             quantization=next(iter(info["config"].get("quantization_config") or ()), None),
             text_fields=tuple(
                 name

@@ -16,7 +16,7 @@ from chunkproof.models.base import MAX_NAME
 if TYPE_CHECKING:
     import httpx
 
-    from chunkproof.clients.qdrant.migration import Progress
+    from chunkproof.clients.qdrant.migration import FindTextFields, Progress
 
 # More than the rounding of a 32-bit score, and less than any difference that matters.
 SCORE_STEP = 1e-6
@@ -50,10 +50,13 @@ class QdrantStore(WritableStore, ABC):
         return LocalStore(path)
 
     @staticmethod
-    def open_embedded(path: Path, progress: "Progress | None" = None) -> "QdrantStore":
+    def open_embedded(
+        path: Path, progress: "Progress | None" = None, find_text_fields: "FindTextFields | None" = None
+    ) -> "QdrantStore":
         """Open the store in this folder: Qdrant Edge where it is installed, else local mode.
 
-        Collections that local mode wrote are moved to Qdrant Edge once; `progress` shows how far that is.
+        Collections that local mode wrote are moved to Qdrant Edge once; `progress` shows how far that is, and
+        `find_text_fields` names the fields whose words are then indexed (`text` by default).
         """
         if not has_edge():
             if (path / "shards").is_dir():
@@ -64,7 +67,8 @@ class QdrantStore(WritableStore, ABC):
         from chunkproof.clients.qdrant import migration
 
         if migration.needs_migration(path):
-            migration.migrate_folder(path, progress or migration.show_nothing)
+            fields = find_text_fields or (lambda _payloads: ["text"])
+            migration.migrate_folder(path, progress or migration.show_nothing, fields)
         return QdrantStore.open_edge(path)
 
     @staticmethod
@@ -116,6 +120,11 @@ def dense_vector_configs(vectors: Mapping[str, Any] | None) -> Iterator[VectorCo
     for name, params in named.items():
         if params.get("multivector_config") is None:  # a multivector has one vector per token
             yield VectorConfig(name, params["size"], params["distance"], params.get("datatype"))
+
+
+def count_indexed_dense(indexed: int, points: int, sparse_vectors: int) -> int:
+    """Return how many dense vectors have an index: Qdrant's count includes sparse vectors, which always have one."""
+    return max(0, indexed - points * sparse_vectors)
 
 
 def vector_selector(name: str | None) -> bool | list[str]:
