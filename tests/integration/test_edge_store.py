@@ -301,6 +301,24 @@ def test_counts_of_values_are_exact_whatever_was_written_deleted_and_indexed(
     store.close()
 
 
+def test_points_that_a_damaged_file_lost_are_missed(store: EdgeStore, tmp_path: Path, deadline: Deadline) -> None:
+    assert store.count("c", (), deadline) == 5
+    store.close()
+    (versions,) = (tmp_path / "shards" / "c").rglob("*id_tracker.versions")
+    versions.write_bytes(b"")
+    with pytest.raises(InvalidParameterError, match=r"c is damaged, 0 of its 5 points can be read; restore it"):
+        store.count("c", (), deadline)
+    with pytest.raises(InvalidParameterError, match="is damaged"):
+        store.upsert("c", POINTS, "", deadline)
+
+
+def test_a_renamed_collection_still_knows_its_points(store: EdgeStore, tmp_path: Path, deadline: Deadline) -> None:
+    store.rename("c", "d")
+    record = json.loads((tmp_path / "shards" / "d" / "collection.json").read_text("utf-8"))
+    assert (record["name"], record["points"]) == ("d", 5)
+    assert store.count("d", (), deadline) == 5
+
+
 # what the engine refuses
 
 

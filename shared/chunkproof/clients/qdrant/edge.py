@@ -273,6 +273,7 @@ class EdgeStore(QdrantStore):
         if name in self._folder.names():
             self.drop(name)
         with self._writing(collection) as shard:
+            shard.finish_writing()
             shard.close_engine()
             self._folder.rename(collection, name)
         self._shards.pop(collection).close()

@@ -1,7 +1,7 @@
 """The folder of an Edge store: a folder for each collection, locks between processes, and a journal of writes.
 
-    DATA/shards/NAME/collection.json   name of the collection, and of the folder with its shard; without this file,
-                                       the collection does not exist
+    DATA/shards/NAME/collection.json   name of the collection, of the folder with its shard, and how many points it
+                                       had when it was last closed; without this file, the collection does not exist
                      lock              locked by each process that has the collection open
                      journal           the write that is under way; an interrupted one is repeated
                      shard-…/          the engine's files
@@ -125,7 +125,7 @@ class ShardFolder:
         path, target = self._root / _folder_name(collection), self._root / _folder_name(name)
         with self._locked():
             record = json.loads((path / RECORD).read_bytes())
-            _write_record(path, name, record["shard"])
+            _write_record(path, name, record["shard"], record.get("points"))
             path.rename(target)
         sync_folder(self._root)
 
@@ -166,6 +166,19 @@ class ShardCopies:
         if not isinstance(name, str) or not _SHARD_NAME.fullmatch(name):  # another one could lead out of the folder
             raise _damaged(self._folder)
         return self._folder / name
+
+    @property
+    def points(self) -> int | None:
+        """How many points the collection had when it was last closed; None if it was interrupted."""
+        points = json.loads((self._folder / RECORD).read_bytes()).get("points")
+        return points if isinstance(points, int) else None
+
+    def record_points(self, points: int | None) -> None:
+        """Record how many points there are: none known before something is written, all when it is complete."""
+        record = json.loads((self._folder / RECORD).read_bytes())
+        if record.get("points") != points:
+            _write_record(self._folder, record["name"], record["shard"], points)
+            sync_folder(self._folder)
 
     @contextmanager
     def changing_copy(self) -> Iterator[Path]:
@@ -291,8 +304,9 @@ def _copy_sparse(source: str, target: str) -> None:
                 start += len(data)
 
 
-def _write_record(folder: Path, collection: str, shard: str) -> None:
-    write_file(folder / RECORD, json.dumps({"format": FORMAT, "name": collection, "shard": shard}))
+def _write_record(folder: Path, collection: str, shard: str, points: int | None = None) -> None:
+    known = {} if points is None else {"points": points}
+    write_file(folder / RECORD, json.dumps({"format": FORMAT, "name": collection, "shard": shard, **known}))
 
 
 def _folder_name(collection: str) -> str:

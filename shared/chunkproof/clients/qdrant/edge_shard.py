@@ -25,6 +25,7 @@ from chunkproof.clients.qdrant.edge_layout import (
 from chunkproof.clients.qdrant.filters import Json
 from chunkproof.clients.qdrant.queries import values_at
 from chunkproof.deadline import run_with_timeout
+from chunkproof.errors import InvalidParameterError
 from chunkproof.files import LockedError, private_files
 
 # Below, a collection is searched and opened fast enough as it was written.
@@ -88,6 +89,8 @@ class Shard:
                 self._lock.acquire(exclusive=True)
                 self._copies.remove_abandoned()
                 self._open_engine()
+                self._check_points()
+                self._copies.record_points(None)
                 self._is_writable = True
             yield self
 
@@ -160,9 +163,15 @@ class Shard:
         """Close it and let other processes write."""
         with self._idle:
             self._idle.wait_for(lambda: self._readers == 0)
+            self.finish_writing()
             self.close_engine()
             self._lock.release()
             self._is_writable = False
+
+    def finish_writing(self) -> None:
+        """Record how many points there are, if this process may have written some."""
+        if self._engine is not None and self._is_writable and not self._journal.exists():
+            self._copies.record_points(self._engine.info().points_count)
 
     def close_engine(self) -> None:
         """Close the engine's files, and keep the lock."""
@@ -177,6 +186,7 @@ class Shard:
             if self._journal.exists():
                 self._recover()
             self._open_engine()
+            self._check_points()
             failed.pop_all()
 
     def _recover(self) -> None:
@@ -198,6 +208,16 @@ class Shard:
         if self._journal.exists():
             self._repeat_interrupted()
 
+    def _check_points(self) -> None:
+        """Raise `InvalidParameterError` if points are missing: the engine opens some damaged files as empty ones."""
+        written, found = self._copies.points, self.engine.info().points_count
+        if written is not None and found != written:
+            self._engine = None
+            raise InvalidParameterError(
+                f"data folder: {self._folder} is damaged, {found:,} of its {written:,} points can be read; "
+                "restore it from a copy, or remove it and load it again"
+            )
+
     def _repeat_interrupted(self) -> None:
         """Write the points of the journal, of which some may be half-written.
 
@@ -205,6 +225,7 @@ class Shard:
         interrupted operation and the next one have the same number, so another operation has to come between: the
         points are deleted first.
         """
+        self._copies.record_points(None)
         points = [to_edge_point(struct) for struct in self._journal.read_points()]
         self.engine.update(edge.UpdateOperation.delete_points([point.id for point in points]))
         self.engine.update(edge.UpdateOperation.upsert_points(points))
