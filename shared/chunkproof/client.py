@@ -134,7 +134,10 @@ class Chunkproof:
         elif isinstance(query, str):
             request["query_text"] = query
         else:
-            request["query_vector"] = [float(value) for value in query]
+            try:
+                request["query_vector"] = [float(value) for value in query]
+            except (TypeError, ValueError):
+                raise InvalidParameterError("query must be a text, a sequence of numbers or a SearchQuery") from None
         given = {"top_k": top_k, "similarity_threshold": threshold, "filters": filters}
         request |= {name: value for name, value in given.items() if value is not None} | fields
         return self._backend.search(self._in_collection(request, collection))

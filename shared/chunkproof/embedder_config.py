@@ -143,6 +143,9 @@ def parse_models(value: Any) -> Any:
     models: dict[str, EmbedderConfig] = {}
     for collection, entry in entries.items():
         place = place_of(collection)
+        if not collection:
+            problems.append("CHUNKPROOF_MODELS has an empty name: name a collection")
+            continue
         if not isinstance(entry, dict):
             problems.append(f"{place} must be an object such as {EXAMPLE}")
             continue

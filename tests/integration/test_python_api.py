@@ -113,6 +113,9 @@ def test_words_pages_and_several_queries_are_searched(proof):
 def test_one_text_is_not_taken_for_several_queries(proof):
     with pytest.raises(chunkproof.InvalidParameterError, match="queries must be a list"):
         proof.search_many("backup")
+    for query in (None, 5, [None], ["a"], {"query_text": "backup"}):
+        with pytest.raises(chunkproof.InvalidParameterError, match="query must be a text, a sequence of numbers"):
+            proof.search(query)
     assert [one.error.message for one in proof.search_many([5])] == ["queries[0] must be a JSON object"]
 
 

@@ -154,3 +154,9 @@ def test_the_settings_of_all_collections_make_one_embedder():
     assert (config.model, config.base_url) == ("nomic-embed-text", "http://localhost:11434/v1")
     assert (config.query_prefix, config.document_prefix) == ("search_query: ", "search_document: ")
     assert config.model_setting == "CHUNKPROOF_MODEL"
+
+
+def test_a_model_needs_the_name_of_a_collection() -> None:
+    entry = {"provider": "openai", "model": "text-embedding-3-small"}
+    problem = "CHUNKPROOF_MODELS has an empty name: name a collection"
+    assert refusal(CHUNKPROOF_MODELS=json.dumps({"": entry})) == (problem,)
