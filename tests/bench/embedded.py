@@ -79,7 +79,7 @@ def load(kind: str, place: str, chunks: int) -> float:
     """Seconds to write all chunks and to build the indexes."""
     vectors, begun = clustered_vectors(chunks, seed=3), perf_counter()
     text_vector = TEXT_VECTOR if kind == "server" else None
-    with opened(kind, place) as store, warnings.catch_warnings(action="ignore", category=UserWarning):
+    with opened(kind, place) as store:
         store.create(COLLECTION, SIZE, Deadline(FOREVER), text_search=kind == "server")
         for first in range(0, chunks, BATCH):
             points = [
@@ -220,6 +220,7 @@ def main() -> None:
     if given.step:
         step, kind, place = given.step
         (chunks,) = given.chunks
+        warnings.simplefilter("ignore", UserWarning)  # that a server would suit local mode's chunks better
         print(json.dumps({"load s": load(kind, place, chunks)} if step == "load" else measure(kind, place, chunks)))
         return
     logging.getLogger("chunkproof").setLevel(logging.ERROR)
