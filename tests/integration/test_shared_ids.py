@@ -13,6 +13,7 @@ from chunkproof.clients.ports import Point
 from chunkproof.clients.qdrant.store import QdrantStore
 from chunkproof.deadline import Deadline
 from chunkproof.errors import AmbiguousIdError
+from chunkproof.retrieval.chunk_ids import count_ids
 from chunkproof.retrieval.services import SAMPLE_POINTS, Services
 from chunkproof.why.ids import ids_of
 from chunkproof_cli.commands.manifest import snapshot, write_manifest
@@ -107,6 +108,25 @@ def test_ids_that_repeat_only_behind_the_sample_are_found_by_the_facet(either: Q
         sdk(either).create_payload_index(collection, "id", models.PayloadSchemaType.KEYWORD, wait=True)
     results = ask(make_services(either, collection), query_vector=[1.0, 0.0], top_k=5).results
     assert [result.metadata.chunk_id for result in results] == [str(result.point_id) for result in results]
+
+
+def test_a_value_that_the_store_counted_twice_is_still_an_id(memory_store: QdrantStore, collection: str) -> None:
+    fill(memory_store, collection, *(Point(n, {"chunk_id": f"c-{n}", "text": "t"}, vector=(1.0, n)) for n in range(3)))
+
+    class Reorganizing:
+        """Counts the points that it moves twice, as a server may."""
+
+        def facet(self, *_: object, **__: object) -> dict[str, int]:
+            return {"c-1": 2, "c-0": 1, "c-2": 1}
+
+        count = memory_store.count
+
+    found = count_ids(Reorganizing(), collection, "chunk_id", {}, deadline=Deadline(9_000))  # type: ignore[arg-type]
+    assert (found.repeated, found.is_shared) == (set(), False)
+    twice = Point(9, {"chunk_id": "c-1", "text": "t"}, vector=(1.0, 9.0))
+    memory_store.upsert(collection, [twice], "", Deadline(9_000))
+    found = count_ids(Reorganizing(), collection, "chunk_id", {}, deadline=Deadline(9_000))  # type: ignore[arg-type]
+    assert found.repeated == {"c-1"}
 
 
 def test_without_an_index_the_sampled_ids_are_counted(either: QdrantStore, collection: str) -> None:

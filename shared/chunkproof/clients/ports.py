@@ -327,7 +327,8 @@ class VectorStore(Protocol):
     ) -> Mapping[str, int] | None:
         """Return the most frequent texts of a payload field, with the number of points that have each.
 
-        None where the store cannot count them: a server needs an index on the field.
+        A server that reorganizes its points meanwhile may count some twice. None where the store cannot count them: a
+        server needs an index on the field.
         """
         ...
 

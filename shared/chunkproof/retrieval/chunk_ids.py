@@ -75,7 +75,8 @@ def count_ids(
     counts = store.facet(collection, path, (), deadline, limit=MAX_VALUES)
     if counts is not None:
         # Beyond the limit there may be more values that are repeated, if the last one is.
-        return IdCounts(counts, is_complete=len(counts) < MAX_VALUES or min(counts.values()) == 1)
+        found = IdCounts(counts, is_complete=len(counts) < MAX_VALUES or min(counts.values()) == 1)
+        return found if found.is_shared or not found.repeated else _recount(found, store, collection, path, deadline)
     points = sum(sampled.values())
     with suppress(IndexRequiredError):
         if store.describe(collection, deadline).points_count <= SMALL_COLLECTION:
@@ -83,3 +84,11 @@ def count_ids(
     # It is not known which of them the other points have: count those points under one value.
     unseen = points - sum(sampled.values())
     return IdCounts({**sampled, "": unseen + 1} if unseen > 0 else sampled, is_complete=False)
+
+
+def _recount(found: IdCounts, store: VectorStore, collection: str, path: str, deadline: Deadline) -> IdCounts:
+    """Count the repeated values exactly: a server that reorganizes its points may have counted some twice."""
+    points = store.count(collection, (AnyOf(path, tuple(found.repeated)),), deadline)
+    if points > len(found.repeated):
+        return found
+    return IdCounts(dict.fromkeys(found.counts, 1), is_complete=found.is_complete)

@@ -249,7 +249,8 @@ class ServerStore(QdrantStore):
         self, collection: str, field: str, where: tuple[Condition, ...], deadline: Deadline, *, limit: int
     ) -> Mapping[str, int] | None:
         """Return the most frequent texts of an indexed payload field; None without an index, or before Qdrant 1.12."""
-        body = {"key": qdrant_key(field), "limit": limit, "exact": True, **filter_field(where)}
+        # An exact count of 100,000 different ids takes the server five seconds; from the index it takes 0.1.
+        body = {"key": qdrant_key(field), "limit": limit, "exact": False, **filter_field(where)}
         with self._translate_errors(collection, deadline):
             try:
                 found = self._request("POST", COLLECTION + "/facet", responses.FACET, collection, body)
