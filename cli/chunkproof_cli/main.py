@@ -13,6 +13,7 @@ from chunkproof import __version__, log_safety
 from chunkproof.errors import ChunkproofError, CollectionNotFoundError
 from chunkproof_cli.exits import COULD_NOT_JUDGE, discard_stdout, exit_code
 from chunkproof_cli.lazy_group import LazyGroup
+from chunkproof_cli.preload import preload_model
 
 INTERRUPTED, PIPE_CLOSED = 130, 141
 # The first sentence of each command's help, so that `chunkproof --help` imports none of them.
@@ -87,6 +88,7 @@ def main() -> None:
 
 def _run() -> None:
     try:
+        preload_model(sys.argv[1:])
         cli.main(standalone_mode=False)
     except click.exceptions.Exit as exit_:
         sys.exit(exit_.exit_code)

@@ -353,6 +353,11 @@ class Settings(BaseModel):
     def _addresses(self) -> Mapping[str, str | None]:
         return {"cohere": self.cohere_base_url, "openai": self.openai_base_url, "bedrock": self.bedrock_url}
 
+    @property
+    def embedder_on_terminal(self) -> str:
+        """What commands and scripts embed with: the configured service, Cohere with a key, or the local model."""
+        return self.embedder or ("cohere" if self.cohere_api_key else "local")
+
     def with_embedder(self, provider: str) -> "Settings":
         """Return the same settings with this embedder for every collection."""
         return self.model_copy(update={"embedder": provider, "models": {}})

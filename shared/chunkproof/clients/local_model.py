@@ -1,5 +1,6 @@
 """all-MiniLM-L6-v2 (int8) on onnxruntime: an English embedding model that needs no network and no key."""
 
+import atexit
 from collections.abc import Sequence
 from concurrent.futures import Future, wait
 from functools import cache, cached_property
@@ -44,18 +45,23 @@ class MiniLm:
             return None
         return f"{tokens} tokens, {self.model} reads {self.max_tokens}"
 
+    def prepare(self) -> None:
+        """Start to load the weights in a thread, which takes longest and does not hold Python's lock."""
+        try:
+            import onnxruntime  # noqa: F401 - here, because what follows may hold the lock and keep a thread waiting
+        except ImportError:
+            raise NotConfiguredError(NOT_INSTALLED) from None
+        _ = self._session
+
     def embed(self, texts: Sequence[str], _input_type: InputType, _deadline: Deadline) -> list[list[float]]:
         """Return one unit vector per text; the model makes no difference between queries and documents."""
+        self.prepare()
         import numpy as np
 
-        loading = self._session  # in a thread, while this one loads the tokenizer
-        try:
-            for text in texts:
-                if excess := self.excess(text):
-                    raise QueryTooLongError(f"query_text is too long: {excess}")
-        finally:  # a process cannot end cleanly while it loads
-            wait([loading])
-        session = loading.result()
+        for text in texts:
+            if excess := self.excess(text):
+                raise QueryTooLongError(f"query_text is too long: {excess}")
+        session = self._session.result()
         vectors: list[list[float]] = []
         for text in texts:  # one at a time: padding a batch costs more than it saves on a few cores
             encoded = self._tokenizer.encode(text)
@@ -83,14 +89,13 @@ class MiniLm:
 
     @cached_property
     def _session(self) -> "Future[Any]":
-        return start(_load_session)
+        loading = start(_load_session)
+        atexit.register(wait, [loading])  # a process that ends while onnxruntime loads a model may crash
+        return loading
 
 
 def _load_session() -> Any:
-    try:
-        import onnxruntime
-    except ImportError:
-        raise NotConfiguredError(NOT_INSTALLED) from None
+    import onnxruntime
 
     return onnxruntime.InferenceSession(_read_verified_file(*WEIGHTS), providers=["CPUExecutionProvider"])
 

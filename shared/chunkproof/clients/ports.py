@@ -57,6 +57,12 @@ def query_model(embedder: Embedder) -> str:
     return getattr(embedder, "query_model", None) or embedder.model
 
 
+def prepare_embedder(embedder: Embedder) -> None:
+    """Let a model in this process start to load, while its caller goes on: an embedder may have a `prepare`."""
+    if prepare := getattr(embedder, "prepare", None):
+        prepare()
+
+
 def embedder_identity(embedder: Embedder) -> Hashable:
     """Return what makes its vectors its own: its `identity` (service, models, size, prefixes), if it has one."""
     named = (type(embedder).__qualname__, embedder.model, query_model(embedder), embedder.dimension)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from math import hypot, isinf
 
-from chunkproof.clients.ports import Point, Vector, query_model
+from chunkproof.clients.ports import Point, Vector, prepare_embedder, query_model
 from chunkproof.deadline import Deadline, start
 from chunkproof.errors import (
     ChunkproofError,
@@ -116,6 +116,7 @@ def _plan_and_embed(
     text, early = query.query_text or "", None
     if needs_embedding(query) and not _is_known(query, collection, services):
         embedder = services.query_embedder(collection)
+        prepare_embedder(embedder.embedder)
         early = start(lambda: embedder.embed_any_size(text, deadline))
     try:
         with trace.stage("search"):

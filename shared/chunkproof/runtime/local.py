@@ -51,7 +51,7 @@ def open_connection(
         if embedder is None:
             builder = EmbedderBuilder(settings)
             stack.callback(builder.close)
-            embedder = builder.default(settings.embedder or ("cohere" if settings.cohere_api_key else "local"))
+            embedder = builder.default(settings.embedder_on_terminal)
             embedders = CollectionEmbedders(settings.models, builder)
         reranker = None
         if settings.cohere_api_key is not None or settings.secret_arn is not None:
