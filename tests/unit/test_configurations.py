@@ -14,7 +14,7 @@ from chunkproof_cli.suites.configuration_report import ConfigurationReport
 from chunkproof_cli.suites.configuration_run import SuiteName, compare_runs, run_configurations
 from chunkproof_cli.suites.configurations import Configuration, read_configurations
 from chunkproof_cli.suites.prices import Prices, Usage, cost_per_thousand
-from chunkproof_cli.suites.tune import candidates, split_cases, tune
+from chunkproof_cli.suites.tune import candidates, choose_metric, split_cases, tune
 
 from support.suites import answer, chunk, suite
 
@@ -264,3 +264,9 @@ def test_a_leg_that_the_collection_lacks_ends_tuning_with_the_reason() -> None:
 def test_every_candidate_is_tried_once() -> None:
     names = [one.name for one in candidates()]
     assert len(names) == len(set(names)) == 30
+
+
+@pytest.mark.parametrize(("top_k", "metric"), [(100, "ndcg@10"), (10, "ndcg@10"), (7, "ndcg@5"), (1, "ndcg@1")])
+def test_tuning_chooses_by_what_every_case_asks_for(top_k: int, metric: str) -> None:
+    first, *others = cases(12)
+    assert choose_metric([first.model_copy(update={"top_k": top_k}), *others]) == metric

@@ -17,7 +17,7 @@ from chunkproof_cli.output import print_json, print_line, print_table, progress_
 from chunkproof_cli.reports.configurations.figures import describe_change
 from chunkproof_cli.reports.outputs import check_outputs
 from chunkproof_cli.suites.compare_command import MeasureType
-from chunkproof_cli.suites.tune import DENSE, EVEN, TuningReport, count_searches, split_cases
+from chunkproof_cli.suites.tune import DENSE, EVEN, TuningReport, choose_metric, count_searches, split_cases
 from chunkproof_cli.suites.tune import tune as tune_weights
 
 SHOWN = 5
@@ -31,12 +31,16 @@ Examples:
 
 @click.command(epilog=EXAMPLES)
 @source_options
-@click.option("--metric", type=MeasureType(), default="ndcg@10", show_default=True, help="What to choose by.")
+@click.option(
+    "--metric",
+    type=MeasureType(),
+    help="What to choose by; by default ndcg@10, or at fewer results where top_k is smaller.",
+)
 @output_option("Write the result: .json, or .yaml with configurations for `suite run --compare`.")
 @common_options
 @embedder_option
 @api_option
-def tune(metric: str, outputs: tuple[Path, ...], **options: Any) -> None:
+def tune(metric: str | None, outputs: tuple[Path, ...], **options: Any) -> None:
     """Search for the weights of hybrid search on half of the cases of SUITE.
 
     Every combination of a text weight and a rank constant is tried on one half of the cases, besides each leg alone.
@@ -47,6 +51,7 @@ def tune(metric: str, outputs: tuple[Path, ...], **options: Any) -> None:
     given = parse_options(**options)
     check_outputs(outputs, (".json", ".yaml"))
     found = read_source(source)
+    metric = metric or choose_metric(found.suite.cases)
     halves = split_cases(assign_collection(found.suite.cases, choose_collection(found, given)), metric)
     with open_backend(given) as backend:
         if (down := inspect_collections(halves.choosing, backend).down) is not None:

@@ -21,7 +21,7 @@ from chunkproof.suite.cases import TestCase
 from chunkproof.suite.comparison import MetricChange
 from chunkproof.suite.outcome import TestCaseResult
 from chunkproof_cli.suites.compare import measure_changes
-from chunkproof_cli.suites.configuration_report import pair_judged
+from chunkproof_cli.suites.configuration_report import PREFERRED, pair_judged
 from chunkproof_cli.suites.configuration_run import Run, run_configurations
 from chunkproof_cli.suites.configurations import Configuration
 
@@ -89,6 +89,12 @@ def split_cases(cases: Sequence[TestCase], metric: str) -> Halves:
     ordered = sorted(judged, key=lambda case: sha256(case.name.encode()).digest())
     half = len(ordered) // 2
     return Halves(ordered[:half], ordered[half:])
+
+
+def choose_metric(cases: Sequence[TestCase]) -> str:
+    """Return ndcg@10, or ndcg at fewer results if a case asks for fewer."""
+    least = min((case.top_k for case in cases if case.grades), default=10)
+    return next(name for name in PREFERRED if int(name.removeprefix("ndcg@")) <= least)
 
 
 def candidates() -> list[Configuration]:
