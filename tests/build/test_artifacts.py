@@ -210,6 +210,7 @@ def test_the_steps_of_a_suite_run_with_nothing_but_artefacts_and_the_runtimes_bo
         merged = call_handler({**run, "step": "merge"}, environment)
     assert merged == {
         "report": "s3://bucket/runs/r/report.json",
+        "versions": None,
         "cases": 1,
         "passed": 1,
         "failed": 0,

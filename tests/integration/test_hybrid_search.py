@@ -274,6 +274,15 @@ def test_diversity_keeps_the_order_of_the_selection(services: Services) -> None:
     assert [result.rank for result in diverse.results] == [1, 2, 3]
 
 
+def test_of_equal_fused_scores_the_same_one_is_always_left_out(services: Services) -> None:
+    request = {"query_text": f"pump valves {CODE}", "mode": "hybrid"}
+    whole = ask(services, **request, top_k=5)
+    scores = [result.scores.fused for result in whole.results if result.scores]
+    assert len(set(scores)) < len(scores)
+    for top_k in (1, 2, 3, 4) * 5:
+        assert ids(ask(services, **request, top_k=top_k)) == ids(whole)[:top_k]
+
+
 @pytest.mark.parametrize("mode", ["text", "hybrid"])
 def test_at_diversity_0_nothing_changes(services: Services, mode: str) -> None:
     request = {"query_text": f"pump valves {CODE}", "mode": mode, "top_k": 3}

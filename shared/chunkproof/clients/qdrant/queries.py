@@ -144,7 +144,8 @@ def rank_points(query: StoreQuery, results: Sequence[Sequence[Point]]) -> list[P
     """Return the results of a query from those of its searches, in the order of `searches_of`."""
     points = results[0]
     if query.dense and query.text:
-        points = _with_scores(points, *results[1:])
+        # Of points with the same fused score, Qdrant returns one or the other first.
+        points = sorted(_with_scores(points, *results[1:]), key=lambda point: (-point.score, str(point.id)))
         if query.dense.score_threshold > 0:
             points = [point for point in points if _cosine(point) >= query.dense.score_threshold]
         if query.grouping:
@@ -195,10 +196,16 @@ def _candidates(query: StoreQuery) -> int:
 
 
 def _limit(query: StoreQuery) -> int:
-    """Return how many results to request; all candidates, if a threshold or groups are applied to them here."""
+    """Return how many results to request; all candidates, if a threshold or groups are applied to them here.
+
+    A fused search has one more: what one leg has at rank 3 and the other at rank 5 has the same score as the opposite,
+    and of such a pair at the end of the results it must always be the same one that is left out.
+    """
     if query.text and query.dense and (query.dense.score_threshold > 0 or query.grouping):
         return 2 * _candidates(query)
-    return _limit_compared(query) if query.text and query.diversity else query.limit
+    if query.text and query.diversity:
+        return _limit_compared(query)
+    return query.limit + 1 if query.text and query.dense else query.limit
 
 
 def _limit_compared(query: StoreQuery) -> int:
