@@ -3,11 +3,14 @@
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier, get_ident
 from typing import Any
 
 import pytest
 
+from chunkproof.clients import published as module_published
 from chunkproof.clients.ports import DenseLeg, Point, StoreQuery, VectorConfig
 from chunkproof.clients.published import PublishedCollections, list_version
 from chunkproof.clients.qdrant import published_store
@@ -84,6 +87,29 @@ def test_a_published_collection_is_read_like_any_other(
     assert store.describe("docs", Deadline(5000)).vectors == (CONFIG,)
     assert [point.id for point in store.fetch("docs", [1], Deadline(5000))] == [1]
     assert store.host == "s3://published"
+
+
+def test_two_stores_can_fetch_a_collection_into_the_same_folder_at_the_same_time(
+    published: PublishedCollections, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(published, tmp_path / "data", "one", "two")
+    both, make_folder = Barrier(2, timeout=10), module_published.make_private_folder
+    waited = set[int]()
+
+    def make_together(folder: Path) -> None:
+        if get_ident() not in waited:
+            waited.add(get_ident())
+            both.wait()
+        make_folder(folder)
+
+    monkeypatch.setattr(module_published, "make_private_folder", make_together)
+    stores = [PublishedStore(published, tmp_path / "fetched") for _ in range(2)]
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(texts, stores)) == [["one", "two"]] * 2
+    assert len(waited) == 2
+    assert not list((tmp_path / "fetched").rglob("*.part"))
+    for one in stores:
+        one.close()
 
 
 def test_functions_of_the_api_fetch_their_collection_when_they_start(

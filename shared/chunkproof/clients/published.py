@@ -250,7 +250,11 @@ class PublishedCollections:
             for _ in map_in_parallel(lambda item: self._write_part(*item, present), work):
                 pass
             (partial / PARTS_FILE).write_bytes(version.to_json())
-            partial.replace(target)
+            try:
+                partial.replace(target)
+            except OSError:
+                if not target.is_dir():  # another one fetched the same version at the same time, and was faster
+                    raise
         finally:
             shutil.rmtree(partial, ignore_errors=True)
 
