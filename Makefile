@@ -9,8 +9,10 @@ INSTALL := pip --quiet --disable-pip-version-check install --no-compile
 # One worker per core; the tests of a file stay in one worker.
 PYTEST_ARGS ?= -n auto --dist loadfile
 TESTS ?= tests
-# On the layer, what takes long and depends on nothing in it is left out.
-BUILT_TESTS ?= tests/integration $(foreach name,faults floods fuzz audit_large store_legs,--ignore=tests/integration/test_$(name).py)
+# On the layer, what takes long is left out if nothing in it depends on the layer, or if `make rehearse` does the same.
+NOT_ON_LAYER := faults floods fuzz audit_large audit_split audit_vectors store_legs why_oracle edge_store \
+  published_runs published_store suite_cloud audit_cloud
+BUILT_TESTS ?= tests/integration $(foreach name,$(NOT_ON_LAYER),--ignore=tests/integration/test_$(name).py)
 
 # Deployment: PARAMS replaces all parameters of samconfig.toml. The layer is built for ARCH, with Lambda's Python.
 ARCH ?= arm64
@@ -144,6 +146,10 @@ test-built: python313 ## Run integration tests on the built layer and Lambda's P
 	@$(MAKE) --no-print-directory .venv-3.13/.dev PYTHON=$(PYTHON313) VENV=.venv-3.13
 	CHUNKPROOF_LAYER=$(CURDIR)/.aws-sam/local/SharedLayer/python PYTHONPATH=$(CURDIR)/.aws-sam/local/SharedLayer/python \
 	  .venv-3.13/bin/python -m pytest $(PYTEST_ARGS) $(BUILT_TESTS)
+
+.PHONY: ci-tools
+ci-tools: python313 $(SAM) $(SCAN_VENV)/bin/checkov # what CI installs while the tests run
+	@$(MAKE) --no-print-directory .venv-3.13/.dev PYTHON=$(PYTHON313) VENV=.venv-3.13
 
 .PHONY: rehearse
 rehearse: python313 $(VENV)/.dev $(SAM) ## Deploy, use and delete a stack as documented, against a simulated AWS account
