@@ -148,7 +148,7 @@ test-built: python313 ## Run integration tests on the built layer and Lambda's P
 	  .venv-3.13/bin/python -m pytest $(PYTEST_ARGS) $(BUILT_TESTS)
 
 .PHONY: ci-tools
-ci-tools: python313 $(SAM) $(SCAN_VENV)/bin/checkov # what CI installs while the tests run
+ci-tools: python313 $(SAM) $(SCAN_VENV)/bin/checkov ## Install what other targets need: the SAM CLI, checkov, Python 3.13 with the tests
 	@$(MAKE) --no-print-directory .venv-3.13/.dev PYTHON=$(PYTHON313) VENV=.venv-3.13
 
 .PHONY: rehearse
