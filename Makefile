@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-# Runs a module of tools/, tests/checks or tests/bench.
+# Runs a module of tools/ or bench/; both use tests/support.
 RUN := PYTHONPATH=tests:. $(BIN)/python -m
 # Modules are compiled when they are first imported: compiling them all at installation doubles the wait.
 INSTALL := pip --quiet --disable-pip-version-check install --no-compile
@@ -28,6 +28,7 @@ BUILD ?= .aws-sam/build
 ENV ?= default
 PARAMS ?=
 export SAM_CLI_TELEMETRY = 0
+export PARAMS
 
 # The parts of `make bench` that compare builds of Chunkproof with other libraries; telemetry, audit and embedded need no build.
 COMPARED := size,cold,secret,warm,by_id,growth,serve
@@ -52,19 +53,23 @@ demo: $(VENV)/.cli ## Load a sample handbook, search it, validate a good and a c
 
 .PHONY: audit-demo
 audit-demo: $(VENV)/.dev ## Audit the sample handbook with one fault of each kind planted (REPORT=audit-demo.html)
-	@$(RUN) checks.audit_demo --report $(or $(REPORT),audit-demo.html)
+	@$(RUN) tools.checks.audit_demo --report $(or $(REPORT),audit-demo.html)
 
 .PHONY: diff-demo
 diff-demo: $(VENV)/.dev ## Compare the sample handbook embedded by two models, with the sample suite (REPORT=diff.html)
-	@$(RUN) checks.diff_demo $(if $(REPORT),--report $(REPORT))
+	@$(RUN) tools.checks.diff_demo $(if $(REPORT),--report $(REPORT))
 
 .PHONY: why-demo
 why-demo: $(VENV)/.dev ## Plant five faults in the sample handbook and print why each question is lost
-	@$(RUN) checks.why_demo
+	@$(RUN) tools.checks.why_demo
 
 .PHONY: walk
 walk: $(VENV)/.dev ## Trace one warm search and one validation: the files and functions they cross, in order
 	@$(RUN) tools.walk
+
+.PHONY: house
+house: $(VENV)/.dev ## Measure the size and shape of the product against its limits (LIST=1 names modules with one importer)
+	@$(RUN) tools.house --walk $(if $(LIST),--list)
 
 ##@ Test
 
@@ -94,47 +99,48 @@ check-3.13: python313 ## The same on the Python that Lambda runs
 
 .PHONY: test-faults
 test-faults: $(VENV)/.dev ## Break Qdrant and Cohere in every known way; print what a caller gets and how soon
-	@$(RUN) checks.faults
+	@$(RUN) tools.checks.faults
 
 .PHONY: test-load
 test-load: $(VENV)/.dev ## Send requests from many clients while Qdrant is killed and restarted (LOAD=seconds)
-	@$(RUN) checks.load --seconds $(or $(LOAD),15)
+	@$(RUN) tools.checks.load --seconds $(or $(LOAD),15)
 
 .PHONY: test-fuzz
 test-fuzz: $(VENV)/.dev ## Send thousands of odd requests: no 500, every response as documented (FUZZ=2000 of each kind)
-	@$(RUN) checks.fuzz --examples $(or $(FUZZ),2000)
+	@$(RUN) tools.checks.fuzz --examples $(or $(FUZZ),2000)
 
 .PHONY: test-states
 test-states: python313 $(VENV)/.dev $(STATES_VENV)/.ready ## Take every path of both state machines in a second interpreter, and validate them (weekly)
-	@$(RUN) checks.state_machines --python $(STATES_VENV)/bin/python
+	@$(RUN) tools.checks.state_machines --python $(STATES_VENV)/bin/python
 
 .PHONY: attack
 attack: $(VENV)/.dev ## Attack it with seeded generators and print what held (SECONDS=300, SEED=1, PARTS=floods,kills:200)
-	@$(RUN) checks.attack --seconds $(or $(SECONDS),300) $(if $(SEED),--seed $(SEED)) \
+	@$(RUN) tools.checks.attack --seconds $(or $(SECONDS),300) $(if $(SEED),--seed $(SEED)) \
 	  $(if $(filter $(COMPARED),$(PARTS)),,--parts $(PARTS))
 
 .PHONY: suite-oracle
 suite-oracle: $(VENV)/.dev ## Compare our retrieval metrics with trec_eval's on 1,000 documents (about a minute)
-	@$(RUN) checks.suite_oracle
+	@$(RUN) tools.checks.suite_oracle
 
 .PHONY: why-oracle
 why-oracle: $(VENV)/.dev ## Plant faults in 1,000 chunks, singly and in pairs, and print which causes `why` names (EACH=10, PAIRS=3)
-	@$(RUN) checks.why_oracle --each $(or $(EACH),10) --pairs $(or $(PAIRS),3) $(if $(SEED),--seed $(SEED))
+	@$(RUN) tools.checks.why_oracle --each $(or $(EACH),10) --pairs $(or $(PAIRS),3) $(if $(SEED),--seed $(SEED))
 
 ##@ Build and deploy
 
 .PHONY: build
 build: python313 $(VENV)/.dev $(SAM) ## Build functions and layer for Lambda (ARCH=arm64 or x86_64)
+	@$(RUN) tools.release --check --architecture $(ARCH) --environment $(ENV) --parameters "$$PARAMS"
 	ARCHITECTURE=$(ARCH) PYTHON313=$(PYTHON313) $(SAM) build --build-dir $(BUILD) \
 	  --parameter-overrides Architecture=$(ARCH) QdrantUrl=http://built
 	@$(RUN) tools.release --stamp $(BUILD)/template.yaml --architecture $(ARCH) --environment $(ENV) \
-	  --parameters '$(PARAMS)' >/dev/null
+	  --parameters "$$PARAMS" >/dev/null
 	@du -sm $(BUILD)/*/ | awk '{printf "  %4d MB  %s\n", $$1, $$2}'
 
 .PHONY: invoke
 invoke: $(VENV)/.dev ## Run every sample event in a Lambda container, against a real Qdrant server and the local model (STORE=edge: no server; EVENTS='search*')
 	@$(MAKE) --no-print-directory build ARCH=$(HOST_ARCH) BUILD=.aws-sam/local >&2
-	@$(RUN) checks.invoke --sam $(SAM) --template .aws-sam/local/template.yaml --store $(or $(STORE),server) --events '$(or $(EVENTS),*)'
+	@$(RUN) tools.checks.invoke --sam $(SAM) --template .aws-sam/local/template.yaml --store $(or $(STORE),server) --events '$(or $(EVENTS),*)'
 
 .PHONY: test-sam
 test-sam: $(VENV)/.dev $(SAM) ## Test the commands of the README with `sam local`, and the build of `make invoke` behind its gateway
@@ -208,6 +214,10 @@ docs: $(VENV)/.dev ## Regenerate the generated pages of docs/
 site: $(SITE_VENV)/bin/mkdocs ## Build the documentation as a searchable site, into site/
 	NO_MKDOCS_2_WARNING=1 $(SITE_VENV)/bin/mkdocs build --strict --quiet
 
+.PHONY: golden
+golden: $(VENV)/.dev ## Write the golden files of tests/data/golden again, after an intended change of an output
+	CHUNKPROOF_GOLDEN=write $(BIN)/python -m pytest -q tests/e2e/test_golden.py
+
 .PHONY: dashboard
 dashboard: $(VENV)/.dev ## Draw the layout of the CloudWatch dashboard, into docs/dashboard.svg
 	@$(RUN) tools.dashboard
@@ -216,7 +226,7 @@ dashboard: $(VENV)/.dev ## Draw the layout of the CloudWatch dashboard, into doc
 costs: $(VENV)/.dev ## Print what a stack costs in a month (PARAMS="Suite=true", REQUESTS=100000), or a store (STORES=1, CHUNKS=100000)
 	@$(if $(STORES),$(RUN) tools.store_costs $(if $(CHUNKS),--chunks $(CHUNKS)) $(if $(DIMENSION),--dimension $(DIMENSION)) \
 	    $(if $(QDRANT_CLOUD_GB_HOUR),--qdrant-cloud-gb-hour $(QDRANT_CLOUD_GB_HOUR)),\
-	  $(RUN) tools.costs --parameters '$(PARAMS)' $(if $(REQUESTS),--requests $(REQUESTS)))
+	  $(RUN) tools.costs --parameters "$$PARAMS" $(if $(REQUESTS),--requests $(REQUESTS)))
 
 .PHONY: dist
 dist: $(VENV)/.dev ## Build wheel and source distribution into dist/, the same bytes every time
@@ -228,11 +238,11 @@ lock: $(VENV)/.dev ## Pin the dependencies again from pyproject.toml
 
 .PHONY: audit-deps
 audit-deps: $(VENV)/.dev ## Look up every pinned package for known vulnerabilities (MAY_BE_OFFLINE=1: only warn when offline)
-	@$(RUN) checks.audit_dependencies $(if $(MAY_BE_OFFLINE),--may-be-offline)
+	@$(RUN) tools.checks.audit_dependencies $(if $(MAY_BE_OFFLINE),--may-be-offline)
 
 .PHONY: audit-template
 audit-template: $(VENV)/.dev $(SCAN_VENV)/bin/checkov ## Scan the stacks of template.yaml with checkov
-	@$(RUN) checks.audit_template --checkov $(SCAN_VENV)/bin/checkov
+	@$(RUN) tools.checks.audit_template --checkov $(SCAN_VENV)/bin/checkov
 
 .PHONY: clean
 clean: ## Remove everything that was made here
@@ -260,7 +270,7 @@ $(SAM_VENV)/bin/sam $(SCAN_VENV)/bin/checkov $(SITE_VENV)/bin/mkdocs:
 	@$(@D)/python -m $(INSTALL) --no-deps --require-hashes -r $<
 	@touch $@
 
-$(STATES_VENV)/.ready: tests/checks/localstack.txt
+$(STATES_VENV)/.ready: tools/checks/localstack.txt
 	@echo "Installing LocalStack into $(STATES_VENV) (once, some minutes)" >&2
 	@$(PYTHON313) -m venv $(STATES_VENV)
 	@$(STATES_VENV)/bin/python -m $(INSTALL) --no-deps --require-hashes -r $<

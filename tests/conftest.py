@@ -14,14 +14,16 @@ import qdrant_client
 from hypothesis import settings
 
 import chunkproof
-from chunkproof.clients.qdrant.store import QdrantStore
-from chunkproof.clients.s3 import Bucket
-from chunkproof.clients.transport import DeadlineTransport
-from chunkproof.deadline import Deadline
-from chunkproof.settings import Settings
+from chunkproof.base.request import Deadline
+from chunkproof.base.settings import Settings
+from chunkproof.net.s3 import Bucket
+from chunkproof.net.transport import DeadlineTransport
+from chunkproof.stores.server import ServerStore
+from chunkproof.stores.store_port import WritableStore
 
 from support.cohere_server import CohereServer, cohere_server
 from support.qdrant_server import NoServerError, QdrantServer, qdrant_server
+from support.stores import MemoryStore
 
 pytest_plugins = ["support.leaks"]
 
@@ -68,41 +70,33 @@ def served_qdrant() -> Iterator[QdrantServer]:
 
 
 @pytest.fixture
-def server_store(served_qdrant: QdrantServer) -> Iterator[QdrantStore]:
+def server_store(served_qdrant: QdrantServer) -> Iterator[WritableStore]:
     """A store on the real server."""
-    store = QdrantStore.open_server(served_qdrant.url, DeadlineTransport())
+    store = ServerStore(served_qdrant.url, DeadlineTransport())
     yield store
     store.close()
 
 
 @pytest.fixture
-def memory_store() -> Iterator[QdrantStore]:
-    """A store in memory."""
-    store = QdrantStore.open_local(None)
+def memory_store() -> Iterator[WritableStore]:
+    """An embedded store that leaves nothing behind."""
+    store = MemoryStore()
     yield store
     store.close()
 
 
 @pytest.fixture
-def folder_store(tmp_path: Path) -> Iterator[QdrantStore]:
-    """A store in a folder."""
-    store = QdrantStore.open_local(tmp_path / "store")
+def word_store() -> Iterator[WritableStore]:
+    """The same, with an index of the words in texts."""
+    store = MemoryStore(words=True)
     yield store
     store.close()
 
 
-@pytest.fixture
-def edge_store(tmp_path: Path) -> Iterator[QdrantStore]:
-    """A store of Qdrant's engine in a folder."""
-    store = QdrantStore.open_edge(tmp_path / "edge")
-    yield store
-    store.close()
-
-
-@pytest.fixture(params=["memory", "folder", "edge", pytest.param("server", marks=pytest.mark.server)])
-def store(request: pytest.FixtureRequest) -> QdrantStore:
+@pytest.fixture(params=["memory", pytest.param("server", marks=pytest.mark.server)])
+def store(request: pytest.FixtureRequest) -> WritableStore:
     """Every kind of store in turn."""
-    chosen: QdrantStore = request.getfixturevalue(f"{request.param}_store")
+    chosen: WritableStore = request.getfixturevalue(f"{request.param}_store")
     return chosen
 
 
@@ -134,7 +128,7 @@ def s3_bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
     """An empty bucket in a simulated S3."""
     from moto import mock_aws  # half a second to import: not for every test file
 
-    from chunkproof.clients import s3
+    from chunkproof.net import s3
 
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "testing")

@@ -1,7 +1,7 @@
 """What a stack costs in a month, item by item: `make costs` computes it from the transformed template.
 
 Idle is what AWS charges for a stack that no one calls; steady adds what `--requests` a month cause. Prices are AWS's
-list prices in tools/prices.toml; Qdrant and Cohere are not included.
+list prices in cli/chunkproof_cli/prices.toml; Qdrant and Cohere are not included.
 
 Examples:
   make costs
@@ -13,16 +13,15 @@ import json
 import logging
 import re
 import shlex
-import tomllib
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
+
+from chunkproof_cli.suites.configurations import PRICES
 
 from support.observability import alarm_metrics, graphed_metrics
 from support.template import RefusedError, Stack, stack, whole_stack
 
-PRICES: dict[str, Any] = tomllib.loads(Path(__file__).with_name("prices.toml").read_text("utf-8"))
 REQUESTS = 100_000
 # Assumptions about one request: what Lambda charges for, a cold start for one request in a hundred included, and the
 # log lines of function and gateway.

@@ -79,7 +79,7 @@ LARGEST = next(iter(FILES))
 APART = {"tests/requirements-sam.txt", "tests/requirements-scan.txt", "tests/requirements-site.txt"}
 # What `make bench` measures beside Chunkproof. Nothing else installs these, so `make audit-deps` does not look them up.
 CONTENDERS = {
-    f"tests/bench/contenders/{name}.txt": ("3.13", [f"tests/bench/contenders/{name}.in", *constraint])
+    f"bench/contenders/{name}.txt": ("3.13", [f"bench/contenders/{name}.in", *constraint])
     for name, constraint in {
         "plain": ["--constraint", "tests/requirements.txt"],
         "langchain": [],
@@ -88,7 +88,7 @@ CONTENDERS = {
     }.items()
 }
 # An emulator for `make test-states`, which nothing else installs either.
-CONTENDERS["tests/checks/localstack.txt"] = ("3.13", ["tests/checks/localstack.in", "--no-universal"])
+CONTENDERS["tools/checks/localstack.txt"] = ("3.13", ["tools/checks/localstack.in", "--no-universal"])
 
 
 def requirements() -> dict[str, object]:

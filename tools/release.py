@@ -1,11 +1,14 @@
 """The digest of a release: code, layer, template, processor, and the parameters that reach the functions.
 
+Before that, the parameters are checked (`check`): a wrong setting fails the build, not the first request.
+
 The alias moves when a version is published, and SAM publishes one when this digest changes; without it, a
 change of the layer or of a parameter alone would leave the alias on the old version. `make build` puts it into the
 built template.
 """
 
 import argparse
+import json
 import re
 import shlex
 import tomllib
@@ -16,20 +19,54 @@ from typing import Any
 
 import yaml
 
+from chunkproof.base.errors import SettingsError
+from chunkproof.base.settings import Settings
+
 ROOT = Path(__file__).resolve().parents[1]
 INPUTS = ("shared", "functions/search", "functions/validate_chunk", "template.yaml")
 CONFIG = "samconfig.toml"
+# An HTTP API gives up after 30 s.
+LONGEST_DEADLINE_MS = 29_000
 # Properties of a function that are not part of its versions.
 NOT_VERSIONED = {"ReservedConcurrentExecutions", "DeploymentPreference", "Events", "AutoPublishCodeSha256", "Role"}
 
 
-def digest(root: Path, parameters: str = "", architecture: str = "arm64", environment: str = "default") -> str:
-    """The same for the same release, another for any other.
+def given_parameters(root: Path, parameters: str = "", environment: str = "default") -> dict[str, str]:
+    """Return the parameters of a deployment by name.
 
-    Parameters of the command line replace all those of the environment in samconfig.toml, as they do for SAM.
+    Those of the command line replace all those of the environment in samconfig.toml, as they do for SAM.
     """
+    return _parse(_split(parameters)) if parameters.strip() else _configured(root / CONFIG, environment)
+
+
+def check(template: dict[str, Any], given: dict[str, str], architecture: str) -> list[str]:
+    """List what is wrong with parameters, beyond what CloudFormation checks: unknown ones, and the settings."""
+    wrong = [f"there is no parameter {name}" for name in sorted(set(given) - set(template["Parameters"]))]
+    if given.get("Architecture", architecture) != architecture:
+        wrong.append(f"Architecture is the processor that the layer was built for: set ARCH={given['Architecture']}")
+    declared = template["Globals"]["Function"]["Environment"]["Variables"]
+    text = given.get("Settings") or "{}"
+    try:
+        settings = Settings.from_env({"CHUNKPROOF_SETTINGS": text})
+    except SettingsError as error:
+        return [*wrong, *(f"Settings: {reason}" for reason in error.messages)]
+    for variable in sorted(set(json.loads(text)) & set(declared)):
+        wrong.append(f"Settings: {variable} has a parameter of its own")
+    if (settings.deadline_ms or 0) > LONGEST_DEADLINE_MS:
+        wrong.append(f"Settings: CHUNKPROOF_DEADLINE_MS must be at most {LONGEST_DEADLINE_MS} behind API Gateway")
+    if settings.tenant_claim and not given.get("JwtIssuer"):
+        wrong.append("Settings: CHUNKPROOF_TENANT_CLAIM needs JwtIssuer; IAM signatures carry no claims")
+    if settings.embedder == "bedrock" and not given.get("BedrockModelArns"):
+        wrong.append("Settings: CHUNKPROOF_EMBEDDER bedrock needs BedrockModelArns, which names the models it may call")
+    if settings.embedder == "local":
+        wrong.append("Settings: CHUNKPROOF_EMBEDDER must not be local, which Lambda does not have")
+    return wrong
+
+
+def digest(root: Path, parameters: str = "", architecture: str = "arm64", environment: str = "default") -> str:
+    """The same for the same release, another for any other."""
     reaching = parameters_of_functions(read_template(root / "template.yaml"))
-    given = _parse(_split(parameters)) if parameters.strip() else _configured(root / CONFIG, environment)
+    given = given_parameters(root, parameters, environment)
     relevant = sorted((name, value) for name, value in given.items() if name in reaching)
     found = sha256(f"{architecture}\0{relevant}".encode())
     for file in _files(root):
@@ -123,7 +160,12 @@ def _split(text: str) -> list[str]:
 def _parse(overrides: Iterable[str]) -> dict[str, str]:
     """Parameters by name, from SAM's two ways to write them: `A=1` and `ParameterKey=A,ParameterValue=1`."""
     plain = (re.sub(r"^ParameterKey=(\w+),ParameterValue=", r"\1=", one) for one in overrides)
-    return {name: value.strip("\"'") for name, _, value in (one.partition("=") for one in plain)}
+    return {name: _unquote(value) for name, _, value in (one.partition("=") for one in plain)}
+
+
+def _unquote(value: str) -> str:
+    bare = value.strip("\"'")
+    return bare.replace('\\"', '"') if value[:1] == '"' else bare
 
 
 def _files(root: Path) -> Iterator[Path]:
@@ -139,10 +181,16 @@ def _is_released(file: Path) -> bool:
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--stamp", type=Path, help="the built template")
+    arguments.add_argument("--check", action="store_true", help="only check the parameters")
     arguments.add_argument("--architecture", default="arm64")
     arguments.add_argument("--environment", default="default", help="environment of samconfig.toml")
     arguments.add_argument("--parameters", default="", help="parameters given on the command line")
     given = arguments.parse_args()
+    parameters = given_parameters(ROOT, given.parameters, given.environment)
+    if wrong := check(read_template(ROOT / "template.yaml"), parameters, given.architecture):
+        raise SystemExit("\n".join(f"parameters: {reason}" for reason in wrong))
+    if given.check:
+        return
     release = digest(ROOT, given.parameters, given.architecture, given.environment)
     if given.stamp:
         stamp(given.stamp, given.architecture, release)

@@ -27,8 +27,8 @@ from typing import Any
 
 import httpx
 
-from chunkproof.clients.transport import tls_context
-from chunkproof.errors import ChunkproofError
+from chunkproof.base.errors import ChunkproofError
+from chunkproof.net.transport import tls_context
 from chunkproof_cli.api_client import _sign
 from chunkproof_cli.aws.stack import Stack, aws_client, find_stack
 
@@ -169,7 +169,7 @@ def _starts(group: str, since_ms: int) -> Iterator[tuple[str, float]]:
 
 def check_alarm(smoke: Smoke) -> str:
     """A planted error raises the error alarm, and the alarm ends by itself."""
-    name = smoke.resource("SearchErrorAlarm")
+    name = smoke.resource("ErrorAlarm")
 
     def state() -> str:
         (alarm,) = aws_client("cloudwatch").describe_alarms(AlarmNames=[name])["MetricAlarms"]

@@ -2,7 +2,7 @@
 
 A Qdrant server on EC2 or on Fargate, Qdrant Cloud, and edge: a shard in S3 that the functions read, without a server.
 The stack itself (`make costs`), the embedder and copies for availability are not included. Prices are in
-tools/prices.toml; those that were not verified are marked with an asterisk.
+cli/chunkproof_cli/prices.toml; those that were not verified are marked with an asterisk.
 
 Examples:
   make costs STORES=1
@@ -16,7 +16,9 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from math import ceil, inf
 
-from tools.costs import BILLED_MS, LOG_BYTES, PRICES
+from chunkproof_cli.suites.configurations import PRICES
+
+from tools.costs import BILLED_MS, LOG_BYTES
 
 STORE = PRICES["store"]
 USD: dict[str, float] = {
@@ -27,7 +29,7 @@ USD: dict[str, float] = {
     "log_gb": PRICES["gigabyte"]["log_ingested"],
     "s3_gb": PRICES["month"]["s3_gb"],
 }
-UNVERIFIED = r"\* Not verified: look the price up before you rely on it, and set it in tools/prices.toml."
+UNVERIFIED = r"\* Not verified: look the price up before you rely on it, and set it in cli/chunkproof_cli/prices.toml."
 HOURS = 720
 GB = 1024**3
 TEXT_BYTES = 2_000
@@ -223,7 +225,7 @@ def main() -> None:
     arguments.add_argument(
         "--qdrant-cloud-gb-hour",
         type=float,
-        help="USD for a GB of memory and an hour, by Qdrant's calculator; the one in tools/prices.toml is a guess",
+        help="USD for a GB of memory and an hour, by Qdrant's calculator; the one in prices.toml is a guess",
     )
     arguments.add_argument("--json", action="store_true", help="print every item as JSON")
     given = arguments.parse_args()

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any
+from unittest import mock
 
 from support.api import Event, invoke, new_process, post
 from support.cloud import handbook_host
@@ -67,12 +68,16 @@ class Walk:
             file.entries += 1
             file.callers.add(caller.f_code.co_qualname if caller else "the Lambda runtime")
 
+    def count_functions(self) -> int:
+        """Count the functions of all files."""
+        return sum(len(file.functions) for file in self.files.values())
+
     def report(self, title: str) -> Iterator[str]:
         """Yield the totals, then the files with their functions."""
         lines = {path: len(Path(path).read_text("utf-8").splitlines()) for path in self.files}
-        functions = sum(len(file.functions) for file in self.files.values())
         often = sum(len(file.callers) > 3 for file in self.files.values())
-        yield f"{title}: {len(lines)} files, {functions} functions, {sum(lines.values()):,} lines in these files"
+        total = sum(lines.values())
+        yield f"{title}: {len(lines)} files, {self.count_functions()} functions, {total:,} lines in these files"
         yield f"{often} files are called from more than three functions of other files"
         yield f"  {'file':44} lines functions callers entries"
         for path, file in self.files.items():
@@ -81,17 +86,26 @@ class Walk:
             yield from (f"      {function}" for function in file.functions)
 
 
-def main() -> None:
-    with silence_handlers() as say, handbook_host("0.0.0.0") as host:
+def walk_requests() -> dict[str, Walk]:
+    """Trace each request after some warm-up; return the walks by their titles."""
+    walks = {title: Walk() for title in REQUESTS}
+    with (
+        silence_handlers(),
+        handbook_host("0.0.0.0") as host,
         # The official Qdrant client keeps no connection to 127.0.0.1.
-        os.environ.update(host.variables("127.0.0.2"))
-        with new_process():
-            for title, make_event in REQUESTS.items():
-                for turn in range(WARM_UP):
-                    invoke(make_event(turn))
-                walk = Walk()
-                walk.record(make_event(WARM_UP))
-                say("\n".join(walk.report(title)) + "\n")
+        mock.patch.dict(os.environ, host.variables("127.0.0.2")),
+        new_process(),
+    ):
+        for title, make_event in REQUESTS.items():
+            for turn in range(WARM_UP):
+                invoke(make_event(turn))
+            walks[title].record(make_event(WARM_UP))
+    return walks
+
+
+def main() -> None:
+    for title, walk in walk_requests().items():
+        print("\n".join(walk.report(title)) + "\n")
 
 
 if __name__ == "__main__":

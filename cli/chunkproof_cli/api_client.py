@@ -9,10 +9,8 @@ from urllib.parse import quote, urlsplit
 import httpx
 from pydantic import ValidationError
 
-from chunkproof import errors
-from chunkproof.clients.qdrant.store import is_invalid_collection_name
-from chunkproof.clients.transport import tls_context
-from chunkproof.errors import (
+from chunkproof.base import errors
+from chunkproof.base.errors import (
     ChunkproofError,
     CollectionNotFoundError,
     ForbiddenError,
@@ -20,12 +18,14 @@ from chunkproof.errors import (
     RequestTooLargeError,
     UnavailableError,
 )
-from chunkproof.models import CollectionInfo, Model, RetrievalResponse, ValidationResult
-from chunkproof.models.health import Health
-from chunkproof.models.json import find_faults
-from chunkproof.urls import is_http_url
+from chunkproof.base.urls import is_http_url
+from chunkproof.contract import CollectionInfo, Model, RetrievalResponse, ValidationResult
+from chunkproof.contract.model import find_faults
+from chunkproof.contract.service_info import Health
+from chunkproof.net.transport import tls_context
+from chunkproof.stores.qdrant import is_invalid_collection_name
 from chunkproof_cli.exits import rebuild_error
-from chunkproof_cli.output import escape_controls
+from chunkproof_cli.output import add_secrets, escape_controls, masked_errors
 
 Response = TypeVar("Response", bound=Model)
 
@@ -48,6 +48,7 @@ class ApiClient:
             raise InvalidParameterError(f"--api {url}: not an http or https URL")
         if token is not None and not (token.isascii() and token.isprintable()):
             raise InvalidParameterError("CHUNKPROOF_TOKEN must be printable ASCII text")
+        add_secrets([("token", token or "")])
         self._url = url.rstrip("/")
         self._token = token
         self._http = _create_http_client(timeout_s)
@@ -78,6 +79,7 @@ class ApiClient:
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
         self._http.close()
 
+    @masked_errors()
     def _call(
         self,
         method: str,
@@ -91,17 +93,18 @@ class ApiClient:
             raise InvalidParameterError.listing([fault.message for fault in found])
         content = b"" if body is None else json.dumps(body, ensure_ascii=False).encode()
         headers = {"content-type": "application/json"} if content else {}
+        if self._token:
+            headers["authorization"] = f"Bearer {self._token}"
+        elif not self._url.startswith("http://"):  # a local gateway checks no credentials
+            headers = _sign(method, self._url + path, content, headers)
         try:
-            response = self._http.request(
-                method,
-                self._url + path,
-                content=content,
-                headers=self._add_credentials(method, path, content, headers),
-            )
+            response = self._http.request(method, self._url + path, content=content, headers=headers)
         except httpx.TimeoutException:
             raise ApiTimeoutError(f"{self._url} did not answer in time") from None
         except httpx.TransportError as error:
-            raise ApiUnavailableError(f"{self._url} could not be reached ({_describe(error)}); check --api") from None
+            raise ApiUnavailableError(
+                f"{self._url} could not be reached ({describe_failure(error)}); check --api"
+            ) from None
         except httpx.HTTPError:
             raise ApiUnavailableError(f"{self._url} sent a response that cannot be decoded") from None
         if response.status_code in accepted:
@@ -112,13 +115,6 @@ class ApiClient:
                 pass
         raise self._to_error(response)
 
-    def _add_credentials(self, method: str, path: str, content: bytes, headers: dict[str, str]) -> dict[str, str]:
-        if self._token:
-            return {**headers, "authorization": f"Bearer {self._token}"}
-        if self._url.startswith("http://"):
-            return headers  # a local gateway, which checks no credentials
-        return _sign(method, self._url + path, content, headers)
-
     def _to_error(self, response: httpx.Response) -> ChunkproofError:
         try:
             body = response.json()
@@ -127,14 +123,15 @@ class ApiClient:
         if isinstance(body, dict) and isinstance(body.get("error"), dict) and isinstance(body.get("errors"), list):
             return rebuild_error(str(body["error"].get("code")), [str(message) for message in body["errors"]])
         message = str(body.get("message", "")) if isinstance(body, dict) else ""
+        status = f"{response.status_code} {message}".rstrip()
         if response.status_code in (401, 403):
             what = (
                 "the token in CHUNKPROOF_TOKEN"
                 if self._token
                 else "your AWS credentials and their permission execute-api:Invoke"
             )
-            return ForbiddenError(f"{self._url} refused the request ({response.status_code} {message}); check {what}")
-        summary = f"{self._url} answered {response.status_code} {message}".rstrip()
+            return ForbiddenError(f"{self._url} refused the request ({status}); check {what}")
+        summary = f"{self._url} answered {status}"
         return RequestTooLargeError(summary) if response.status_code == 413 else ApiUnavailableError(summary)
 
 
@@ -148,8 +145,10 @@ def _create_http_client(timeout_s: float) -> httpx.Client:
         ) from None
 
 
-def _describe(error: httpx.TransportError) -> str:
+def describe_failure(error: Exception) -> str:
     """Return the system's reason, such as an untrusted certificate, without OpenSSL's file and line."""
+    if "Protocol" in type(error).__name__ or "Decoding" in type(error).__name__:  # they quote the response
+        return "its response is not valid HTTP"
     reason = re.sub(r"^\[[^]]*\] | \(_ssl\.c:\d+\)$", "", str(error))
     return escape_controls(reason) or type(error).__name__
 

@@ -1,24 +1,32 @@
-"""Open the backend of a command: a store and an embedder in this process, or a deployed stack."""
+"""Open what a command runs against: a store and an embedder in this process, another server, or a deployed stack."""
 
+import re
+import shlex
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
-from chunkproof.clients.qdrant.transfer import Advance
-from chunkproof.errors import CollectionNotFoundError
-from chunkproof.retrieval.backend import Backend
-from chunkproof.retrieval.services import Services
-from chunkproof.runtime.local import (
+import click
+from pydantic import SecretStr
+
+from chunkproof.base.errors import CollectionNotFoundError
+from chunkproof.base.settings import Settings
+from chunkproof.base.urls import is_http_url
+from chunkproof.collection.services import Services
+from chunkproof.proof.backend import Backend
+from chunkproof.service.terminal import (
     Connection,
+    default_data_folder,
     list_collections,
     local_backend,
     only_collection,
     open_connection,
 )
-from chunkproof.settings import Settings
 from chunkproof_cli.options import Options, explicit_collection, name_flags
-from chunkproof_cli.output import print_note, progress_bar
+from chunkproof_cli.output import mask_secrets
 
 if TYPE_CHECKING:
     from chunkproof_cli.api_client import ApiClient
@@ -34,16 +42,8 @@ def connect(options: Options, settings: Settings | None = None) -> Iterator[Conn
         settings = settings.with_embedder(options.embedder)
     with ExitStack() as stack:
         with name_flags({"data folder": "--data"}):
-            connection = stack.enter_context(open_connection(settings, options.data, progress=show_migration))
+            connection = stack.enter_context(open_connection(settings, options.data))
         yield connection
-
-
-@contextmanager
-def show_migration(label: str, steps: int) -> Iterator[Advance]:
-    """Show how far the move of an older folder to Qdrant Edge is."""
-    print_note(f"{label}, once; the old files are kept in the subfolder local-mode")
-    with progress_bar(label, steps) as advance:
-        yield advance
 
 
 def open_api_client(url: str) -> "ApiClient":
@@ -86,3 +86,55 @@ def _suggest(name: str, names: list[str]) -> str | None:
         return f"Did you mean {near[0]}? Name it with --collection or CHUNKPROOF_COLLECTION."
     shown = ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
     return f"The store has {shown}. Name one with --collection or CHUNKPROOF_COLLECTION."
+
+
+def options_of_store(given: Options) -> str:
+    """Return the options with which another command reaches the same store or stack."""
+    if given.api:
+        return f"--api {shlex.quote(mask_secrets(given.api))}"
+    if Settings.from_env().qdrant_url is None and given.data != default_data_folder():
+        return f"--data {shlex.quote(str(given.data))}"
+    return ""
+
+
+_ADDRESS = re.compile(r"(https?://.+?)/(?:collections|dashboard#/collections)/([^/]+)/?")
+
+
+@dataclass(frozen=True)
+class Address:
+    """A collection; `url` is None for the configured store."""
+
+    collection: str
+    url: str | None = None
+
+    def __str__(self) -> str:
+        return self.collection if self.url is None else f"{self.url}/collections/{self.collection}"
+
+
+def parse_address(text: str, option: str) -> Address:
+    """Parse a collection's name or URL."""
+    if "://" not in text:
+        if not text.strip():
+            raise click.BadParameter("it is empty; name a collection", param_hint=option)
+        return Address(text)
+    found = _ADDRESS.fullmatch(text)
+    if not found or not is_http_url(found[1]):
+        raise click.BadParameter(
+            f"{text} is not the address of a collection, such as https://HOST:6333/collections/NAME", param_hint=option
+        )
+    return Address(unquote(found[2]), found[1].rstrip("/"))
+
+
+@contextmanager
+def open_address(address: Address, given: Options, api_key: str | None) -> Iterator[Services]:
+    """Open the store of a collection; the key of another server is never the configured one, unless it is the same."""
+    if address.url is None:
+        with open_services(given) as services:
+            yield services
+        return
+    settings = Settings.from_env()
+    is_same = settings.qdrant_url is not None and settings.qdrant_url == address.url
+    key = SecretStr(api_key) if api_key else settings.qdrant_api_key if is_same else None
+    changed = {"qdrant_url": address.url, "qdrant_api_key": key, "secret_arn": settings.secret_arn if is_same else None}
+    with connect(given, settings.model_copy(update=changed)) as connection:
+        yield connection.services

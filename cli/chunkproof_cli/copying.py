@@ -1,31 +1,62 @@
-"""Copy a collection between a server and the embedded store, compare both, and say what was done."""
+"""Copy a collection between a server and the embedded store, compare both exactly, and say what was done."""
 
+import json
 import tempfile
-from collections.abc import Iterator, Sequence
+from array import array
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from heapq import merge
+from itertools import groupby
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+from uuid import UUID
 
-from chunkproof.clients.ports import PointId
-from chunkproof.clients.qdrant.edge import EdgeStore
-from chunkproof.clients.qdrant.server import ServerStore
-from chunkproof.clients.qdrant.snapshots import NoSnapshotError, SnapshotClient
-from chunkproof.clients.qdrant.transfer import Comparison, Layout, compare_collections, copy_points, last_id
-from chunkproof.clients.secrets import Keys
-from chunkproof.deadline import Deadline
-from chunkproof.errors import InvalidParameterError, NotConfiguredError, VectorStoreUnavailableError
-from chunkproof.retrieval.collection import find_text_fields
-from chunkproof.retrieval.payload import PayloadMap
-from chunkproof.runtime.container import qdrant_store
-from chunkproof.runtime.local import open_embedded_store
-from chunkproof.settings import Settings
-from chunkproof_cli.connections import show_migration
+import httpx
+
+from chunkproof.base.errors import (
+    InvalidParameterError,
+    NotConfiguredError,
+    ResponseTooLargeError,
+    VectorStoreUnavailableError,
+)
+from chunkproof.base.request import Deadline
+from chunkproof.base.settings import Settings
+from chunkproof.collection.description import find_text_fields
+from chunkproof.collection.payload_map import PayloadMap
+from chunkproof.collection.services import ScanCheck
+from chunkproof.net.secrets import Keys
+from chunkproof.net.transport import host_of
+from chunkproof.service.container import qdrant_store
+from chunkproof.service.terminal import open_embedded_store
+from chunkproof.stores.store_port import Json, Layout, PointId, WritableStore
 from chunkproof_cli.options import name_flags
 from chunkproof_cli.output import print_json, print_line, print_note, progress_bar
 
+if TYPE_CHECKING:
+    from chunkproof.stores.edge import EdgeStore
+    from chunkproof.stores.server import ServerStore
+
+BATCH = 256
 CALL_MS = 60_000
+MAX_LISTED = 20
+# Making a snapshot takes time in proportion to the collection.
+MAKING_S = 600.0
+READ_S = 60.0
 SAMPLE = 100
-WORDS = {"type": "text", "tokenizer": "word"}
+Advance = Callable[[int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class CopyComparison:
+    """How many points of two collections were compared, and the ids (at most 20) of those that differ."""
+
+    points: int
+    differing: int
+    listed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -40,6 +71,12 @@ class Copy:
     points: int
     differing: int
     differing_ids: tuple[str, ...]
+    not_copied: tuple[str, ...]
+
+    @classmethod
+    def of(cls, found: CopyComparison, copied: tuple[str, str, str, str, str], not_copied: Sequence[str]) -> "Copy":
+        """Make it of the comparison, names, hosts and method, and the settings that the copy does not have."""
+        return cls(*copied, found.points, found.differing, found.listed, tuple(not_copied))
 
     @property
     def is_equal(self) -> bool:
@@ -51,6 +88,8 @@ class Copy:
         if as_json:
             print_json({**asdict(self), "verified": self.is_equal})
             return
+        if self.not_copied:
+            print_note(f"The copy does not have these settings of the collection: {', '.join(self.not_copied)}")
         if self.is_equal:
             print_line(
                 f"{self.points} points of {self.collection} at {self.source} are in collection {self.name} of "
@@ -64,7 +103,7 @@ class Copy:
 
 
 @contextmanager
-def open_both(folder: Path) -> Iterator[tuple[ServerStore, EdgeStore, Settings]]:
+def open_both(folder: Path) -> "Iterator[tuple[ServerStore, EdgeStore, Settings]]":
     """Open the server at QDRANT_URL and the embedded store."""
     settings = Settings.from_env()
     if settings.qdrant_url is None:
@@ -73,10 +112,8 @@ def open_both(folder: Path) -> Iterator[tuple[ServerStore, EdgeStore, Settings]]
         served = qdrant_store(settings)
         stack.callback(served.close)
         with name_flags({"data folder": "--data"}):
-            embedded = open_embedded_store(folder, settings, show_migration)
+            embedded = open_embedded_store(folder)
         stack.callback(embedded.close)
-        if not isinstance(served, ServerStore) or not isinstance(embedded, EdgeStore):
-            raise NotConfiguredError("Copies need Qdrant Edge, which is not installed: pip install qdrant-edge-py")
         yield served, embedded, settings
 
 
@@ -90,14 +127,14 @@ def pull_collection(collection: str, name: str, folder: Path, how: str, *, repla
             )
         pull = _Pull(served, embedded, settings, collection, f"{name} (incomplete)")
         method = pull.copy(how)
-        found = pull.compare()
-        if found.is_equal:
+        compared = pull.compare()
+        if not compared.differing:
             with progress_bar("Building indexes", None):
                 embedded.optimize(pull.partial)
             embedded.rename(pull.partial, name)
         else:
             embedded.drop(pull.partial)
-        return _result(collection, name, (served.host, embedded.host), method, found)
+        return Copy.of(compared, (collection, name, served.host, embedded.host, method), pull.not_copied())
 
 
 def push_collection(collection: str, name: str, folder: Path, *, resume: bool) -> Copy:
@@ -105,8 +142,9 @@ def push_collection(collection: str, name: str, folder: Path, *, resume: bool) -
     with open_both(folder) as (served, embedded, _settings):
         deadline = Deadline(CALL_MS)
         count = embedded.count(collection, (), deadline)
+        layout = embedded.layout(collection, deadline)
         if name not in served.collections(deadline):
-            served.create_like(name, embedded.layout(collection, deadline), deadline)
+            served.create_like(name, layout, deadline)
         elif not resume:
             raise InvalidParameterError(
                 f"Collection {name} is at {served.host} already: name another with --as, or continue an interrupted "
@@ -116,15 +154,15 @@ def push_collection(collection: str, name: str, folder: Path, *, resume: bool) -
             copy_points(embedded, served, (collection, name), advance)
         with progress_bar("Comparing", count) as advance:
             found = compare_collections(embedded, served, (collection, name), advance)
-        return _result(collection, name, (embedded.host, served.host), "scroll", found)
+        return Copy.of(found, (collection, name, embedded.host, served.host, "scroll"), layout.not_copied)
 
 
 @dataclass(frozen=True)
 class _Pull:
     """A pull into a collection whose name says that it is incomplete."""
 
-    served: ServerStore
-    embedded: EdgeStore
+    served: "ServerStore"
+    embedded: "EdgeStore"
     settings: Settings
     collection: str
     partial: str
@@ -132,19 +170,24 @@ class _Pull:
     def copy(self, how: str) -> str:
         """Copy all points, and return by which method."""
         deadline = Deadline(CALL_MS)
-        fields = self._text_fields()
+        fields, layout = self._text_fields(), self.served.layout(self.collection, deadline)
         if self.partial in self.embedded.collections(deadline):
             print_note("An earlier pull was interrupted; it is continued.")
             self._scroll(last_id(self.embedded, self.partial))
-        elif how != "scroll" and self._import_snapshot(fields, is_required=how == "snapshot"):
+        elif how != "scroll" and self._import_snapshot(layout, fields, is_required=how == "snapshot"):
             return "snapshot"
         else:
-            layout = _with_words(self.served.layout(self.collection, deadline), fields)
-            self.embedded.create_like(self.partial, layout, deadline)
+            self.embedded.create_like(self.partial, layout, deadline, word_fields=fields)
             self._scroll(None)
         return "scroll"
 
-    def compare(self) -> Comparison:
+    def not_copied(self) -> list[str]:
+        """Return the settings of the server that the embedded store does not use; a push makes some of them again."""
+        layout = self.served.layout(self.collection, Deadline(CALL_MS))
+        unused = f"quantization_config ({layout.quantization}; push makes it again)"
+        return [*([unused] if layout.quantization else []), *layout.not_copied]
+
+    def compare(self) -> CopyComparison:
         """Compare all points."""
         count = self.served.count(self.collection, (), Deadline(CALL_MS))
         with progress_bar("Comparing", count) as advance:
@@ -156,7 +199,7 @@ class _Pull:
             advance(self.embedded.count(self.partial, (), Deadline(CALL_MS)))
             copy_points(self.served, self.embedded, (self.collection, self.partial), advance, start)
 
-    def _import_snapshot(self, fields: Sequence[str], *, is_required: bool) -> bool:
+    def _import_snapshot(self, layout: Layout, fields: Sequence[str], *, is_required: bool) -> bool:
         """Make the copy from a snapshot; return False where there is none that fits."""
         client = SnapshotClient(self.served.url, Keys(self.settings).for_qdrant(), self.collection)
         with tempfile.TemporaryDirectory() as folder, ExitStack() as bar:
@@ -164,7 +207,7 @@ class _Pull:
             try:
                 client.download(file, lambda size: bar.enter_context(progress_bar("Downloading", size)))
                 bar.close()
-                self.embedded.import_snapshot(self.partial, file, fields)
+                self.embedded.import_snapshot(self.partial, file, layout, fields)
             except (NoSnapshotError, VectorStoreUnavailableError) as error:
                 if is_required:
                     raise InvalidParameterError(f"--by snapshot: {error}; use --by scroll") from None
@@ -178,9 +221,137 @@ class _Pull:
         return find_text_fields(payloads, PayloadMap(self.settings.payload_map))
 
 
-def _with_words(layout: Layout, fields: Sequence[str]) -> Layout:
-    return replace(layout, indexes={**layout.indexes, **dict.fromkeys(fields, WORDS)})
+def copy_points(
+    source: WritableStore, target: WritableStore, names: tuple[str, str], advance: Advance, start: PointId | None = None
+) -> None:
+    """Write the points of a collection to another one that exists, in id order from `start`."""
+    for points in read_pages(source, names[0], start):
+        target.write_points(names[1], points, Deadline(CALL_MS))
+        advance(len(points))
 
 
-def _result(collection: str, name: str, hosts: tuple[str, str], method: str, found: Comparison) -> Copy:
-    return Copy(collection, name, *hosts, method, found.points, found.differing, found.listed)
+def compare_collections(
+    source: WritableStore, target: WritableStore, names: tuple[str, str], advance: Advance
+) -> CopyComparison:
+    """Compare payloads and vectors of all points, exactly: texts by their characters, vectors bit by bit."""
+    count, differing, listed = 0, 0, list[str]()
+    points = merge(read_all(source, names[0]), read_all(target, names[1]), key=_order)
+    for _, same_id in groupby(points, key=_order):
+        count += 1
+        advance(1)
+        first, *others = same_id
+        if len(others) != 1 or normalize(first) != normalize(others[0]):
+            differing += 1
+            listed += [str(first["id"])] if differing <= MAX_LISTED else []
+    return CopyComparison(count, differing, tuple(listed))
+
+
+def read_all(source: WritableStore, collection: str) -> Iterator[Json]:
+    """Yield all points in id order."""
+    for points in read_pages(source, collection):
+        yield from points
+
+
+def read_pages(source: WritableStore, collection: str, start: PointId | None = None) -> Iterator[list[Json]]:
+    """Yield pages of points in id order, smaller ones where points are large."""
+    limit, check = BATCH, None
+    if start is None:  # an interrupted copy goes on in the middle; all is compared afterwards
+        check = ScanCheck(
+            collection, source.host, lambda: source.count(collection, (), Deadline(CALL_MS)), 0, lambda *_counts: None
+        )
+    while True:
+        try:
+            points, following = source.read_points(collection, start, limit, Deadline(CALL_MS))
+        except ResponseTooLargeError:
+            if limit == 1:
+                raise
+            limit //= 2
+            continue
+        if check:
+            check.add([point["id"] for point in points], start, following)
+        if points:
+            yield points
+        if following is None:
+            return
+        start = following
+
+
+def last_id(target: WritableStore, collection: str) -> PointId | None:
+    """Return the largest id of a collection; None when it is empty."""
+    last = deque(read_all(target, collection), maxlen=1)
+    return last[0]["id"] if last else None
+
+
+def normalize(point: Json) -> tuple[str, str, Json]:
+    """Return what two equal points have in common: numbers as 32 bits, and objects whatever the order of their keys."""
+    vectors = {name: _normalize_vector(vector) for name, vector in point["vector"].items()}
+    return str(point["id"]), json.dumps(point["payload"], sort_keys=True), vectors
+
+
+def _normalize_vector(vector: Any) -> Any:
+    if isinstance(vector, Mapping):
+        pairs = sorted(zip(vector["indices"], array("f", vector["values"]), strict=True))
+        return tuple(pairs)
+    if vector and isinstance(vector[0], list | tuple):
+        return tuple(array("f", row).tobytes() for row in vector)
+    return array("f", vector).tobytes()
+
+
+def _order(point: Json) -> tuple[int, int]:
+    """Return a key for Qdrant's order of ids: integers first."""
+    point_id = point["id"]
+    return (0, point_id) if isinstance(point_id, int) else (1, UUID(point_id).int)
+
+
+class NoSnapshotError(Exception):
+    """The server makes no snapshot that can be used: it forbids them, or the collection has several shards."""
+
+
+class SnapshotClient:
+    """Makes, downloads and deletes the snapshot of a collection that has one shard."""
+
+    def __init__(self, url: str, headers: Mapping[str, str], collection: str) -> None:
+        self._host = host_of(url)
+        self._collection = f"/collections/{quote(collection, safe='')}"
+        self._client = httpx.Client(base_url=url, headers=dict(headers), timeout=READ_S, trust_env=False)
+
+    def download(self, file: Path, begin: Callable[[int], Advance]) -> None:
+        """Write a new snapshot to a file, and check it against the server's checksum; `begin` gets its size."""
+        try:
+            with self._client:
+                shard = self._only_shard()
+                snapshots = f"{self._collection}/shards/{shard}/snapshots"
+                made = self._client.post(snapshots, timeout=MAKING_S)
+                if made.is_error:
+                    raise NoSnapshotError(f"the server refused a snapshot ({made.status_code})")
+                snapshot = made.json()["result"]
+                path = f"{snapshots}/{quote(snapshot['name'], safe='')}"
+                try:
+                    self._fetch(path, snapshot, file, begin(int(snapshot["size"])))
+                finally:
+                    self._client.delete(path)
+        except httpx.HTTPError as error:
+            raise VectorStoreUnavailableError(self._host, f"the snapshot failed: {type(error).__name__}") from None
+        except (ValueError, LookupError, TypeError):
+            raise NoSnapshotError("the server's response is not that of a snapshot") from None
+
+    def _only_shard(self) -> int:
+        cluster = self._client.get(f"{self._collection}/cluster")
+        if cluster.is_error:
+            raise NoSnapshotError(f"the server does not name its shards ({cluster.status_code})")
+        result = cluster.json()["result"]
+        if result["shard_count"] != 1 or len(result["local_shards"]) != 1:
+            raise NoSnapshotError("the collection has several shards, or another node of the cluster has it")
+        return int(result["local_shards"][0]["shard_id"])
+
+    def _fetch(self, path: str, snapshot: Mapping[str, str], file: Path, advance: Advance) -> None:
+        digest = sha256()
+        with self._client.stream("GET", path) as response, file.open("wb") as target:
+            if response.is_error:
+                raise NoSnapshotError(f"the server does not send its snapshot ({response.status_code})")
+            for block in response.iter_bytes():
+                digest.update(block)
+                target.write(block)
+                advance(len(block))
+        if snapshot.get("checksum") and digest.hexdigest() != snapshot["checksum"]:
+            raise VectorStoreUnavailableError(self._host, "the snapshot was damaged on its way; run the command again")

@@ -1,16 +1,21 @@
-"""Embed chunks and write them to a collection. Nothing is written before everything is embedded."""
+"""Read chunks from `chunks.jsonl` or a BEIR folder, embed them, and write them to a collection.
 
+Every line is checked before any is used, and nothing is written before everything is embedded.
+"""
+
+import json
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
-from itertools import islice
+from pathlib import Path
 from tempfile import TemporaryFile
-from typing import IO, TypeVar
+from typing import IO, Any, ClassVar
 
-from chunkproof.clients.ports import Embedder, InputType, Point, Vector, WritableStore
-from chunkproof.clients.qdrant.store import is_invalid_collection_name
-from chunkproof.deadline import Deadline
-from chunkproof.errors import (
+from pydantic import ConfigDict, Field, field_validator
+
+from chunkproof.audit.manifest_file import number_lines
+from chunkproof.base.errors import (
     CollectionNotFoundError,
     EmbeddingSizeError,
     InvalidParameterError,
@@ -18,15 +23,171 @@ from chunkproof.errors import (
     TextIndexRequiredError,
     VectorStoreUnavailableError,
 )
-from chunkproof.retrieval.embedding import check_embeddings
-from chunkproof.retrieval.legs import choose_text_leg, explain_missing_bm25
-from chunkproof.retrieval.services import choose_vector
-from chunkproof_cli.files.chunks import USE_FLAGS, ChunkRecord
+from chunkproof.base.files import replace_file
+from chunkproof.base.request import Deadline
+from chunkproof.collection.embedding import check_embeddings
+from chunkproof.collection.facts import choose_vector
+from chunkproof.collection.lookup import point_id_for
+from chunkproof.collection.reader import in_batches
+from chunkproof.collection.text_search import choose_text_leg, explain_missing_bm25
+from chunkproof.contract import Request, read_json
+from chunkproof.contract.model import BrokenRules, parse_time
+from chunkproof.embedders.embedder_port import Embedder, InputType, call_in_batches
+from chunkproof.proof.integrity import digest
+from chunkproof.stores.qdrant import is_invalid_collection_name
+from chunkproof.stores.store_port import Point, PointId, Vector, WritableStore
+
+SHOWN_PROBLEMS = 20
+USE_FLAGS = "Shorten texts that are too long, or use --truncate to embed only their beginning, or --skip-too-long"
+LINE = "The line"  # what messages call a line of the file
+
+
+class ChunkRecord(Request):
+    """A line of `chunks.jsonl`: the fields of docs/contract.md, and any others, which are stored too."""
+
+    model_config = ConfigDict(extra="allow")
+    aliases: ClassVar[Mapping[str, str]] = {}
+
+    chunk_id: str
+    text: str
+    url: str | None = None
+    document_id: str | None = None
+    document_title: str | None = Field(None, max_length=500)
+    position: int | None = Field(None, ge=0)
+    timestamp: str | None = None
+    section_heading: str | None = None
+    section_headers: tuple[str, ...] | None = Field(None, strict=False)
+    breadcrumb: str | None = None
+    total_chunks: int | None = None
+    tokens: int | None = None
+    content_type: str | None = None
+    has_code: bool | None = None
+    content_hash: str | None = None
+    embedding_model: str | None = None
+
+    @classmethod
+    def broken_rules(cls, fields: Mapping[str, object]) -> list[str]:
+        """Check that a given content_hash is the hash of the text."""
+        text, given_hash = fields.get("text"), fields.get("content_hash")
+        if isinstance(text, str) and isinstance(given_hash, str):
+            try:
+                if len(given_hash) < 16 or not digest(text).startswith(given_hash.lower()):
+                    return ["content_hash is not the SHA-256 of text (16 hex digits or more)"]
+            except UnicodeEncodeError:
+                return []  # already reported as a lone surrogate
+        return []
+
+    @field_validator("chunk_id", "text")
+    @classmethod
+    def _check_not_blank(cls, value: str, info: Any) -> str:
+        if not value.strip():
+            raise BrokenRules(f"{info.field_name} cannot be empty")
+        return value
+
+    @field_validator("timestamp")
+    @classmethod
+    def _check_time(cls, value: str | None) -> str | None:
+        if value is not None and parse_time(value) is None:
+            raise BrokenRules("timestamp must be an ISO 8601 date and time")
+        return value
+
+    @property
+    def point_id(self) -> PointId:
+        """The chunk's id if Qdrant accepts it as a point id, else a uuid5 of it."""
+        return point_id_for(self.chunk_id)
+
+    def to_payload(self, model: str) -> dict[str, Any]:
+        """Build the payload that is stored with the vector."""
+        fields = self.model_dump(exclude_none=True)
+        return {**fields, "content_hash": digest(self.text), "embedding_model": model}
+
+
+@dataclass(frozen=True)
+class ChunkFile:
+    """A file of chunks whose lines have all been checked; iterating reads it again."""
+
+    path: Path
+    count: int
+    extra_fields: tuple[str, ...]
+
+    def __iter__(self) -> Iterator[ChunkRecord]:
+        for _, line in _read_lines(self.path):
+            yield _parse_line(line, _is_beir(self.path))
+
+
+def check_chunks(path: Path, excess: Callable[[str], str | None]) -> ChunkFile:
+    """Check every line of the file; `InvalidParameterError` lists the lines that are not valid chunks."""
+    source = _find_file(path)
+    problems: list[str] = []
+    seen: dict[PointId, int] = {}
+    extra: dict[str, None] = {}
+    is_too_long = False
+    for number, line in _read_lines(source):
+        try:
+            record = _parse_line(line, _is_beir(source))
+            record_problems = [f"text is too long: {why}"] if (why := excess(record.text)) else []
+            is_too_long |= bool(why)
+            if (first := seen.setdefault(record.point_id, number)) != number:
+                record_problems.append(f"chunk_id {record.chunk_id} is already on line {first}")
+            extra |= dict.fromkeys(record.model_extra or ())
+        except InvalidParameterError as error:
+            record_problems = list(error.messages)
+        problems += [f"{source.name}:{number}: {problem}" for problem in record_problems]
+    if problems:
+        more = len(problems) - SHOWN_PROBLEMS
+        further = [f"… and {more} more"] if more > 0 else []
+        raise InvalidParameterError(*problems[:SHOWN_PROBLEMS], *further, *([USE_FLAGS] if is_too_long else []))
+    if not seen:
+        raise InvalidParameterError(f"{source}: the file has no chunks")
+    return ChunkFile(source, len(seen), tuple(extra))
+
+
+def _find_file(path: Path) -> Path:
+    if path.is_dir():
+        if not (path / "corpus.jsonl").is_file():
+            raise InvalidParameterError(f"{path}: not a BEIR folder, it has no corpus.jsonl")
+        return path / "corpus.jsonl"
+    if not path.is_file():
+        raise InvalidParameterError(f"{path}: no such file")
+    return path
+
+
+def _is_beir(source: Path) -> bool:
+    return source.name == "corpus.jsonl"
+
+
+def _read_lines(source: Path) -> Iterator[tuple[int, bytes]]:
+    # As bytes, so that only \n ends a line and invalid UTF-8 is reported with its line.
+    with source.open("rb") as file:
+        for number, line in number_lines(file):
+            if line.strip():
+                yield number, line
+
+
+def _parse_line(line: bytes, is_beir: bool) -> ChunkRecord:
+    document = read_json(line, LINE)
+    return ChunkRecord.parse(_from_beir(document) if is_beir else document, subject=LINE)
+
+
+def _from_beir(document: Any) -> Any:
+    """Map BEIR's `_id`, `title`, `text` and `metadata`; the text stays unchanged, so that it can be validated."""
+    if not isinstance(document, dict) or "_id" not in document:
+        return document
+    rest = dict(document)
+    metadata = rest.pop("metadata", None) or {}
+    fields = {"chunk_id": rest.pop("_id"), "document_title": rest.pop("title", None) or None, **rest}
+    return {**(metadata if isinstance(metadata, dict) else {}), **fields}
+
+
+def write_chunks(path: Path, chunks: Iterator[dict[str, Any]]) -> None:
+    """Write the chunks to a `chunks.jsonl`."""
+    with replace_file(path) as file:
+        file.writelines(json.dumps(chunk, ensure_ascii=False).encode() + b"\n" for chunk in chunks)
+
 
 WRITE_BATCH = 256
 CALL_MS = 60_000
 
-Item = TypeVar("Item")
 Advance = Callable[[int], None]
 
 
@@ -82,8 +243,9 @@ class Loader:
     def _embed(self, records: Iterable[ChunkRecord], spool: IO[bytes], advance: Advance) -> int:
         """Spool one 32-bit vector per chunk and return their size. A failure leaves the collection unchanged."""
         size = 0
-        for batch in split_batches(records, self._embedder.max_batch):
-            for vector in self._embed_batch([(record.chunk_id, record.text) for record in batch]):
+        for batch in in_batches(records, self._embedder.max_batch):
+            texts = [(record.chunk_id, fit) for record in batch if (fit := self._fit(record)) is not None]
+            for vector in self._embed_texts(texts):
                 size = len(vector)
                 spool.write(array("f", vector).tobytes())
             advance(len(batch))
@@ -91,39 +253,31 @@ class Loader:
             raise InvalidParameterError(f"Every text is longer than {self._embedder.model} reads: use --truncate")
         return size
 
-    def _embed_batch(self, chunks: Sequence[tuple[str, str]]) -> Iterator[Vector]:
-        """Yield a vector for each id and text, but for skipped ones."""
-        fitting = [(chunk_id, fit) for chunk_id, text in chunks if (fit := self._fit(chunk_id, text)) is not None]
-        if not fitting:
-            return
-        texts = [text for _, text in fitting]
-        try:
-            vectors = self._embedder.embed(texts, InputType.DOCUMENT, Deadline(CALL_MS))
-        except QueryTooLongError:
-            # A service counts tokens only when it is called: find the texts that it refuses.
-            if len(fitting) == 1:
-                yield from self._embed_refused(*fitting[0])
-                return
-            half = len(fitting) // 2
-            yield from self._embed_batch(fitting[:half])
-            yield from self._embed_batch(fitting[half:])
-        else:
-            yield from check_embeddings(vectors, len(texts))
+    def _embed_texts(self, texts: Sequence[tuple[str, str]]) -> Iterator[Vector]:
+        """Yield a vector for each id and text. A service counts tokens only when it is called, and may refuse some."""
 
-    def _embed_refused(self, chunk_id: str, text: str) -> Iterator[Vector]:
+        def embed(batch: Sequence[tuple[str, str]]) -> Sequence[Vector]:
+            vectors = self._embedder.embed([text for _, text in batch], InputType.DOCUMENT, Deadline(CALL_MS))
+            return check_embeddings(vectors, len(batch))
+
+        return call_in_batches(embed, texts, self._embedder.max_batch, QueryTooLongError, self._embed_refused)
+
+    def _embed_refused(self, refused: tuple[str, str]) -> Iterator[Vector]:
+        chunk_id, text = refused
         if self._if_too_long is TooLong.REFUSE:
             raise InvalidParameterError(
                 f"The text of chunk {chunk_id} is longer than {self._embedder.model} reads", USE_FLAGS
             )
         self.too_long[chunk_id] = None
-        if self._if_too_long is TooLong.TRUNCATE:
-            yield from self._embed_batch([(chunk_id, text[: len(text) * 3 // 4])])
+        shorter = [(chunk_id, text[: len(text) * 3 // 4])] if self._if_too_long is TooLong.TRUNCATE else []
+        return self._embed_texts(shorter)
 
-    def _fit(self, chunk_id: str, text: str) -> str | None:
+    def _fit(self, record: ChunkRecord) -> str | None:
         """Return the text to embed, as far as the embedder can count its tokens by itself; None to skip it."""
+        text = record.text
         if self._if_too_long is TooLong.REFUSE or not self._embedder.excess(text):
             return text
-        self.too_long[chunk_id] = None
+        self.too_long[record.chunk_id] = None
         if self._if_too_long is TooLong.SKIP:
             return None
         fits, excess = 0, len(text)
@@ -138,7 +292,7 @@ class Loader:
         text_vector = self._find_text_vector()
         spool.seek(0)
         skipped = self.too_long if self._if_too_long is TooLong.SKIP else {}
-        for batch in split_batches((record for record in records if record.chunk_id not in skipped), WRITE_BATCH):
+        for batch in in_batches((record for record in records if record.chunk_id not in skipped), WRITE_BATCH):
             points = [
                 Point(
                     id=record.point_id,
@@ -198,10 +352,3 @@ class Loader:
         if config.size != size:
             raise EmbeddingSizeError(self._embedder.model, size, self._collection, config.size, self._setting)
         return config.name
-
-
-def split_batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
-    """Yield the items in lists of at most `size`."""
-    remaining = iter(items)
-    while batch := list(islice(remaining, size)):
-        yield batch

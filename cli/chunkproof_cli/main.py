@@ -5,17 +5,25 @@ import logging
 import os
 import sys
 import warnings
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from difflib import get_close_matches
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import click
 
-from chunkproof import __version__, log_safety
-from chunkproof.errors import ChunkproofError, CollectionNotFoundError
+from chunkproof import __version__
+from chunkproof.base import log_safety
+from chunkproof.base.errors import ChunkproofError, CollectionNotFoundError
 from chunkproof_cli.exits import COULD_NOT_JUDGE, discard_stdout, exit_code
-from chunkproof_cli.lazy_group import LazyGroup
-from chunkproof_cli.preload import preload_model
 
 INTERRUPTED, PIPE_CLOSED = 130, 141
+# Other embedders than that of the settings, or none.
+OTHERS = ("--api", "--embedder", "--help")
+BY_WORDS = ("--mode text", "--mode=text")
+
 # The first sentence of each command's help, so that `chunkproof --help` imports none of them.
 SUMMARIES = {
     "demo": "Load a sample handbook, search it, validate a good and a corrupted chunk, and run a suite.",
@@ -42,6 +50,54 @@ SUMMARIES = {
     "publish": "Publish COLLECTION of the embedded store to the bucket that the functions of a stack search.",
     "secret": "Store the keys of Qdrant and embedding services in Secrets Manager, where a deployed stack reads them.",
 }
+
+
+class LazyGroup(click.Group):
+    """A group whose help needs no command's module.
+
+    `summaries` has a line for each command. The command `name` is the attribute `name` of the module
+    `chunkproof_cli.commands.<prefix><name>`.
+    """
+
+    def __init__(self, *args: Any, summaries: Mapping[str, str], prefix: str = "", **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.summaries = summaries
+        self._prefix = prefix
+
+    def list_commands(self, _context: click.Context) -> list[str]:
+        """List the names in the order of the table."""
+        return list(self.summaries)
+
+    def get_command(self, _context: click.Context, name: str) -> click.Command | None:
+        """Import the command, if there is one of this name."""
+        if name not in self.summaries:
+            return None
+        module = import_module(f"chunkproof_cli.commands.{self._prefix}{name}")
+        command: click.Command = getattr(module, name)
+        return command
+
+    def resolve_command(
+        self, context: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; suggest one that resembles an unknown name."""
+        name = args[0]
+        if name not in self.summaries and not name.startswith("-"):
+            near = get_close_matches(name, self.summaries, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            context.fail(f"No such command {name!r}.{hint}")
+        return super().resolve_command(context, args)
+
+    def format_commands(self, _context: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the table of commands from the summaries."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(self.summaries.items()))
+
+    def invoke(self, context: click.Context) -> object:
+        """Run the command. A closed pipe is raised without its errno, on which click would exit with code 1."""
+        try:
+            return super().invoke(context)
+        except BrokenPipeError:
+            raise BrokenPipeError from None
 
 
 @click.group(
@@ -104,8 +160,9 @@ def _run() -> None:
 
 
 def _print_error(error: ChunkproofError) -> None:
-    from chunkproof_cli.output import escape_line, print_json  # rich and pydantic: not for --help
+    from chunkproof_cli.output import escape_line, mask_secrets, print_json  # rich and pydantic: not for --help
 
+    error.messages = tuple(map(mask_secrets, error.messages))
     for message in error.messages:
         click.echo(escape_line(message), err=True)
     if isinstance(error, CollectionNotFoundError) and len(error.messages) == 1:
@@ -121,3 +178,21 @@ def _prepare_streams() -> None:
             stream.reconfigure(errors="backslashreplace")
     if sys.stdin is None:  # a closed standard input reads as an empty one
         sys.stdin = Path(os.devnull).open(encoding="utf-8")  # noqa: SIM115 - open as long as the process
+
+
+def preload_model(arguments: Sequence[str]) -> None:
+    """Start to load the local model if these arguments of the command line will need it.
+
+    What is wrong with the settings is for the command to report.
+    """
+    line = " ".join(arguments)
+    if arguments[:1] != ["search"] or any(option in line for option in (*OTHERS, *BY_WORDS)):
+        return
+    from chunkproof.base.settings import Settings
+
+    with suppress(ChunkproofError):
+        settings = Settings.from_env()
+        if settings.embedder_on_terminal == "local" and not settings.models:
+            from chunkproof.embedders.local_model import local_model
+
+            local_model().prepare()

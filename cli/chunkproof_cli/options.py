@@ -1,18 +1,23 @@
 """The options that commands share, and the flags that error messages name."""
 
+import atexit
 import re
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from math import isnan
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from tempfile import mkdtemp
 from typing import Any, TypeVar
 
 import click
 
-from chunkproof.errors import InvalidParameterError
+from chunkproof.base.errors import InvalidParameterError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+_sources: dict[Path, str] = {}
 
 
 @dataclass(frozen=True)
@@ -26,69 +31,82 @@ class Options:
     embedder: str | None = None
 
 
-def common_options(command: Command) -> Command:
-    """Add `--collection`, `--data` and `--json`; `parse_options` makes one `Options` of them."""
-    add_json = click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")
-    decorated: Command = store_options(add_json(command))
-    return decorated
+def add_options(*options: Callable[[Any], Any]) -> Callable[[Command], Command]:
+    """Make one decorator of several, which adds the options in this order."""
+
+    def decorate(command: Command) -> Command:
+        decorated: Any = command
+        for option in reversed(options):
+            decorated = option(decorated)
+        return decorated  # type: ignore[no-any-return]
+
+    return decorate
 
 
-def store_options(command: Command) -> Command:
-    """Add `--collection` and `--data`, for a command that prints no result."""
-    decorated: Any = command
-    for option in (
-        click.option(
-            "--data",
-            type=click.Path(path_type=Path, file_okay=False),
-            metavar="DIR",
-            help="Folder of the embedded store, which is used when QDRANT_URL is not set.",
-        ),
-        click.option(
-            "--collection",
-            metavar="NAME",
-            help="Name of the collection; CHUNKPROOF_COLLECTION by default, else the store's only one.",
-        ),
-    ):
-        decorated = option(decorated)
-    return decorated  # type: ignore[no-any-return]
-
-
-def api_option(command: Command) -> Command:
-    """Add `--api` to a command that can run against a deployed stack."""
-    option = click.option(
-        "--api",
-        metavar="URL",
-        envvar="CHUNKPROOF_API",
-        show_envvar=True,
-        help="Use the API of a deployed stack. Requests carry CHUNKPROOF_TOKEN as bearer token if it is set, and "
-        "are otherwise signed with your AWS credentials.",
+def data_option(what: str) -> Callable[[Command], Command]:
+    """Add `--data`, the folder of the embedded store."""
+    return click.option(
+        "--data",
+        type=click.Path(path_type=Path, file_okay=False),
+        metavar="DIR",
+        help=f"Folder of the embedded store{what}.",
     )
-    decorated: Command = option(command)
-    return decorated
 
 
-def embedder_option(command: Command) -> Command:
-    """Add `--embedder` to a command that embeds texts."""
+# For a command that prints no result.
+store_options = add_options(
+    click.option(
+        "--collection",
+        metavar="NAME",
+        help="Name of the collection; CHUNKPROOF_COLLECTION by default, else the store's only one.",
+    ),
+    data_option(", which is used when QDRANT_URL is not set"),
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")
+# `parse_options` makes one `Options` of them.
+common_options = add_options(store_options, json_option)
 
-    def check(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:
-        if value is None:
-            return None
-        from chunkproof.embedder_config import ALLOWED_PROVIDERS, is_provider
+
+# For a command that can run against a deployed stack.
+api_option = click.option(
+    "--api",
+    metavar="URL",
+    envvar="CHUNKPROOF_API",
+    show_envvar=True,
+    help="Use the API of a deployed stack. Requests carry CHUNKPROOF_TOKEN as bearer token if it is set, and "
+    "are otherwise signed with your AWS credentials.",
+)
+
+
+def _check_embedder(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:
+    if value is not None:
+        from chunkproof.base.embedder_config import ALLOWED_PROVIDERS, is_provider
 
         if not is_provider(value):
             raise click.BadParameter(f"{value} is none of {ALLOWED_PROVIDERS}", param_hint="--embedder")
-        return value
+    return value
 
-    option = click.option(
-        "--embedder",
-        metavar="NAME",
-        callback=check,
-        help="Embed with cohere, bedrock, openai or local, or with a function of yours, module:function, which is "
-        "imported from the current folder or the environment and run. For every collection; by default "
-        "CHUNKPROOF_MODELS and CHUNKPROOF_EMBEDDER decide.",
-    )
-    decorated: Command = option(command)
-    return decorated
+
+# For a command that embeds texts.
+embedder_option = click.option(
+    "--embedder",
+    metavar="NAME",
+    callback=_check_embedder,
+    help="Embed with cohere, bedrock, openai or local, or with a function of yours, module:function, which is "
+    "imported from the current folder or the environment and run. For every collection; by default "
+    "CHUNKPROOF_MODELS and CHUNKPROOF_EMBEDDER decide.",
+)
+
+
+def file_option(*names: str, exists: bool = False, **settings: Any) -> Callable[[Command], Command]:
+    """Add an option that names a file; `exists` is set for one that is read."""
+    path = click.Path(path_type=Path, dir_okay=False, exists=exists)
+    return click.option(*names, type=path, metavar="FILE", **settings)
+
+
+def stack_option(what: str, **settings: Any) -> Callable[[Command], Command]:
+    """Add `--stack`, the name of a deployed stack."""
+    return click.option("--stack", metavar="NAME", help=what, **settings)
 
 
 def output_option(what: str) -> Callable[[Command], Command]:
@@ -155,7 +173,7 @@ def parse_options(
         raise click.BadParameter("the deployed stack embeds, with its own settings", param_hint="--embedder")
     if collection is not None and not collection.strip():
         raise click.BadParameter("it is empty; name a collection", param_hint="--collection")
-    from chunkproof.runtime.local import default_data_folder  # options are read by commands that need no store
+    from chunkproof.service.terminal import default_data_folder  # options are read by commands that need no store
 
     return Options(collection, data or default_data_folder(), as_json, api, embedder)
 
@@ -166,11 +184,17 @@ def reject_embedder(options: Options, option: str) -> None:
         raise click.BadParameter(f"it has no effect with {option}, which embeds by itself", param_hint="--embedder")
 
 
+def name_collection(request: dict[str, Any], options: Options) -> dict[str, Any]:
+    """Return the request with the collection that was named, if one was."""
+    name = explicit_collection(options)
+    return request if name is None else {**request, "collection": name}
+
+
 def explicit_collection(options: Options) -> str | None:
     """Return the collection named by `--collection` or `CHUNKPROOF_COLLECTION`; None when neither is set."""
     if options.collection is not None:
         return options.collection
-    from chunkproof.settings import Settings
+    from chunkproof.base.settings import Settings
 
     name = Settings.from_env().collection
     return None if name == Settings.model_fields["collection"].default else name
@@ -182,8 +206,40 @@ def name_flags(flags: Mapping[str, str]) -> Iterator[None]:
     try:
         yield
     except InvalidParameterError as error:
-        # A name that ends with a dot is the beginning of longer ones; others are whole words.
-        names = "|".join(re.escape(name) + ("" if name.endswith(".") else r"\b") for name in flags)
+        # A name that ends with a dot is the beginning of longer ones; others are whole words. The longest comes first.
+        longest = sorted(flags, key=len, reverse=True)
+        names = "|".join(re.escape(name) + ("" if name.endswith(".") else r"\b") for name in longest)
         fields = re.compile(rf"\b(?:{names})")
         error.messages = tuple(fields.sub(lambda found: flags[found[0]], text) for text in error.messages)
         raise
+
+
+class FileOrObject(click.ParamType[Path]):
+    """A path, or `s3://BUCKET/KEY`, which is downloaded to a file that lasts as long as the process."""
+
+    name = "path"
+
+    def convert(self, value: Any, _param: click.Parameter | None, _context: click.Context | None) -> Path:
+        """Return the path, after downloading an S3 object."""
+        from chunkproof.net.s3 import is_s3_address, parse_address
+
+        if isinstance(value, Path) or not is_s3_address(value):
+            return Path(value)
+        bucket, key = parse_address(value)
+        file = Path(mkdtemp(dir=_download_folder())) / PurePosixPath(key).name
+        bucket.download(key, file)
+        _sources[file] = value
+        return file
+
+
+def source_name(file: Path) -> str:
+    """Return the path or S3 address that the user typed."""
+    return _sources.get(file, str(file))
+
+
+@cache
+def _download_folder() -> str:
+    folder = mkdtemp(prefix="chunkproof-")
+    # At exit and not with the command's context, which click does not close when another parameter is wrong.
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder

@@ -2,29 +2,26 @@
 
 import json
 import logging
+import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from base64 import b64encode
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, TypeVar
+from urllib.parse import quote
 
 import click
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    Task,
-    TextColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
-from chunkproof.models import Model
-from chunkproof.models.json import cut_middle
+from chunkproof.base.errors import ChunkproofError
+from chunkproof.contract import Model
+from chunkproof.contract.model import cut_middle
 
+Result = TypeVar("Result", bound=Model | dict[str, Any])
 # C0, DEL and C1 control the terminal; bidirectional marks change the order in which a line reads; the others
 # end a line without being a newline.
 _ACTIVE = "\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
@@ -33,6 +30,13 @@ _IN_A_LINE = re.compile(f"[\n\t{_ACTIVE}]")
 
 # Only ASCII: many scripts write whole sentences without a space.
 _LONG_WORD = re.compile("[!-~]{65,}")
+
+MASK = "***"
+SECRET_LENGTH = 6  # a shorter value would also hide words of a text
+_SECRET_NAME = re.compile("(?:key|token|secret|password|passwd|auth|authorization|cookie|login|code|sig)$", re.I)
+# What is before the host of a URL, what follows the name of a scheme, and the keys of well-known services.
+_SECRET = re.compile(r"(?<=://)[^/@\s]+(?=@)|(?<=\b[Bb]earer )(?=\S*\d)\S{6,}|\bsk-[\w-]{8,}")
+_secrets: set[str] = set()
 
 
 class _StdoutConsole(Console):
@@ -104,6 +108,32 @@ def escape_json(text: str) -> str:
     return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
+def add_secrets(named: Iterable[tuple[str, str]]) -> None:
+    """Let `mask_secrets` hide the values whose name says that they are secret, however they are encoded."""
+    words = (word for name, value in named if _SECRET_NAME.search(name) for word in value.split())
+    for value in (word for word in words if len(word) >= SECRET_LENGTH):
+        forms = (value, quote(value, safe=""), json.dumps(value)[1:-1], b64encode(value.encode()).decode())
+        _secrets.update(forms)
+
+
+def mask_secrets(text: str) -> str:
+    """Replace keys that another process echoes: those of this process, of its environment, and what looks like one."""
+    add_secrets(os.environ.items())
+    for secret in sorted(_secrets, key=len, reverse=True):
+        text = text.replace(secret, MASK)
+    return _SECRET.sub(MASK, text)
+
+
+@contextmanager
+def masked_errors() -> Iterator[None]:
+    """Mask the messages of an error that quotes what another process sent."""
+    try:
+        yield
+    except ChunkproofError as error:
+        error.messages = tuple(map(mask_secrets, error.messages))
+        raise
+
+
 def _code(found: re.Match[str]) -> str:
     return f"‹{ord(found[0]):02X}›"
 
@@ -127,6 +157,14 @@ def print_json(result: Model | dict[str, Any]) -> None:
     click.echo(escape_json(text))
 
 
+def print_result(result: Result, show: Callable[[Result], object], *, as_json: bool) -> None:
+    """Print a result as JSON, or as `show` does."""
+    if as_json:
+        print_json(result)
+    else:
+        show(result)
+
+
 def verdict_text(passed: bool | None) -> Text:
     """Return pass, FAIL or n/a, coloured."""
     if passed is None:
@@ -142,19 +180,18 @@ class _RateColumn(ProgressColumn):
 
 
 class _OnceFilter(logging.Filter):
-    """Drops a message about a search that was logged before."""
+    """Holds messages about searches back, and counts them."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._seen: set[str] = set()
+        self.held: dict[str, tuple[logging.LogRecord, int]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        if not record.name.startswith("chunkproof.retrieval."):
+        if not record.name.startswith(("chunkproof.search.", "chunkproof.collection.")):
             return True
         message = record.getMessage()
-        is_new = message not in self._seen
-        self._seen.add(message)
-        return is_new
+        self.held[message] = record, self.held.get(message, (record, 0))[1] + 1
+        return False
 
 
 class CountingFilter(logging.Filter):
@@ -170,15 +207,22 @@ class CountingFilter(logging.Filter):
 
 @contextmanager
 def show_warnings_once() -> Iterator[None]:
-    """Show each distinct warning about a search once, for commands that search a collection many times."""
+    """Show each distinct warning about a search once, with its count at the end, for commands that search often."""
     # A filter of a logger does not apply to the loggers below it.
     handlers = [*logging.getLogger().handlers, *logging.getLogger("chunkproof").handlers]
     with ExitStack() as stack:
         for handler in handlers:
             once = _OnceFilter()
             handler.addFilter(once)
-            stack.callback(handler.removeFilter, once)
+            stack.callback(_show_held, handler, once)
         yield
+
+
+def _show_held(handler: logging.Handler, once: _OnceFilter) -> None:
+    handler.removeFilter(once)
+    for message, (record, count) in once.held.items():
+        record.msg, record.args = message if count == 1 else f"{message} ({count} times)", ()
+        handler.handle(record)
 
 
 @contextmanager

@@ -15,7 +15,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from chunkproof.retrieval.backend import Backend
+    from chunkproof.proof.backend import Backend
     from chunkproof.suite.cases import TestCase
     from chunkproof.suite.outcome import TestCaseResult
     from chunkproof_cli.options import Options
@@ -63,15 +63,15 @@ class SuiteCollector(pytest.Collector):
 
     def collect(self) -> list[CaseItem]:
         """Return a test per case; a suite that cannot be run is an error that lists all of its problems."""
-        from chunkproof.errors import ChunkproofError
+        from chunkproof.base.errors import ChunkproofError
         from chunkproof.suite.cases import assign_collection
-        from chunkproof.suite.files.read import Source, read_source
-        from chunkproof_cli.commands.suite_source import choose_collection
-        from chunkproof_cli.retrievers.options import has_store
+        from chunkproof.suite.suite_file import SuiteSource, read_source
+        from chunkproof_cli.commands.suite_options import choose_collection
+        from chunkproof_cli.retrievers.opening import has_store
 
         given = _options(self.config)
         try:
-            found = read_source(Source(Path(self.name)))
+            found = read_source(SuiteSource(Path(self.name)))
             searched = not self.config.getoption("--chunkproof-retriever") or has_store(given)
             collection = choose_collection(found, given) if searched else found.suite.collection
             cases = assign_collection(found.suite.cases, collection)
@@ -92,9 +92,9 @@ class CaseItem(pytest.Item):
 
     def setup(self) -> None:
         """Search; a case that cannot be judged fails here, which pytest reports as an error."""
-        from chunkproof.errors import ChunkproofError
-        from chunkproof.suite.case_runner import run_case
+        from chunkproof.base.errors import ChunkproofError
         from chunkproof.suite.outcome import TestStatus
+        from chunkproof.suite.runner import run_case
 
         try:
             search = _shared_backend(self.config).search
@@ -106,11 +106,10 @@ class CaseItem(pytest.Item):
 
     def runtest(self) -> None:
         """Pass, or raise the unmet expectations."""
-        from chunkproof_cli.suites.diagnose import make_diagnoser
+        from chunkproof_cli.suites.suite_runs import make_diagnoser
 
         if self._result is not None and self._result.unmet:
-            suite = self.parent.name if self.parent else ""
-            diagnoser = make_diagnoser(_shared_backend(self.config), _options(self.config), suite)
+            diagnoser = make_diagnoser(_shared_backend(self.config), _options(self.config))
             raise NotMetError(diagnoser.diagnose([self._result])[0])
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
@@ -160,11 +159,13 @@ def _options(config: pytest.Config) -> Options:
 
 def _shared_backend(config: pytest.Config) -> Backend:
     """Return the backend that all cases share; it is opened for the first one."""
-    from chunkproof_cli.retrievers.options import Choice, open_choice
+    from chunkproof_cli.retrievers.opening import RetrieverChoice, open_choice
 
     if _BACKEND not in config.stash:
         stack = config.stash.setdefault(_OPEN, ExitStack())
-        choice = Choice(config.getoption("--chunkproof-retriever"), config.getoption("--chunkproof-retriever-map"))
+        choice = RetrieverChoice(
+            config.getoption("--chunkproof-retriever"), config.getoption("--chunkproof-retriever-map")
+        )
         cases = config.stash.get(_CASES, [])
         config.stash[_BACKEND] = stack.enter_context(open_choice(choice, _options(config), cases))
     return config.stash[_BACKEND]

@@ -1,42 +1,31 @@
 """The steps of an audit in the cloud: split the manifest, audit a shard, merge the results."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from chunkproof.audit.shards import ShardAudit
-from chunkproof.clients.s3 import Bucket
-from chunkproof.runtime.audit_metrics import emit
-from chunkproof.runtime.container import services, settings
-
-Event = Mapping[str, Any]
-Output = dict[str, Any]
+from chunkproof.audit.audit_job import ShardedAudit
+from chunkproof.net.s3 import Bucket
+from chunkproof.service.container import services, settings
+from chunkproof.service.job_metrics import emit_audit
 
 
-def lambda_handler(event: Event, _context: object) -> Output:
+def lambda_handler(event: Mapping[str, Any], _context: object) -> dict[str, Any]:
     """Run one step of the state machine. Errors are raised, so that Step Functions retries and shows them."""
-    return STEPS[event["step"]](ShardAudit(Bucket(event["bucket"]), event["audit_id"]), event)
-
-
-def _split(audit: ShardAudit, event: Event) -> Output:
-    collection = services().resolve_collection(event.get("collection") or None)
-    versions = services().pin([collection])
-    plan = audit.split(
-        event["manifest"],
-        collection,
-        int(event["shard_entries"]),
-        version=versions.get(collection),
-        is_partial=event.get("given", {}).get("partial", False),
-    )
-    return plan.model_dump(mode="json")
-
-
-def _shard(audit: ShardAudit, event: Event) -> Output:
-    return audit.audit(event["shard"], services()).model_dump(mode="json")
-
-
-def _merge(audit: ShardAudit, _event: Event) -> Output:
+    audit = ShardedAudit(Bucket(event["bucket"]), event["audit_id"])
+    if event["step"] == "split":
+        collection = services().collection(event.get("collection") or None).name
+        plan = audit.split(
+            event["manifest"],
+            collection,
+            int(event["shard_entries"]),
+            version=services().pin([collection]).get(collection),
+            is_partial=event.get("given", {}).get("partial", False),
+        )
+        return plan.model_dump(mode="json")
+    if event["step"] == "shard":
+        return audit.run(event["shard"], services()).model_dump(mode="json")
     report = audit.merge(services().store.host)
-    emit(report, settings().environment)
+    emit_audit(report, settings().environment)
     return {
         "report": audit.report_address(),
         "version": report.version,
@@ -45,10 +34,3 @@ def _merge(audit: ShardAudit, _event: Event) -> Output:
         "findings": report.findings_total,
         "kinds": report.kinds,
     }
-
-
-STEPS: Mapping[str, Callable[[ShardAudit, Event], Output]] = {
-    "split": _split,
-    "shard": _shard,
-    "merge": _merge,
-}

@@ -4,13 +4,12 @@ from http import HTTPStatus
 
 from aws_lambda_powertools.event_handler import Response
 
-from chunkproof.http.resolver import JSON, Api, responses
-from chunkproof.models import CollectionInfo, RetrievalResponse, SearchQuery
-from chunkproof.models.health import Health
-from chunkproof.retrieval.collection import collection_info
-from chunkproof.retrieval.health import check_health
-from chunkproof.retrieval.search import search
-from chunkproof.runtime.container import services
+from chunkproof.collection.description import collection_info
+from chunkproof.contract import CollectionInfo, RetrievalResponse, SearchQuery
+from chunkproof.contract.service_info import Health
+from chunkproof.search.single import search
+from chunkproof.service.api import JSON, Api, responses
+from chunkproof.service.container import check_health, services
 
 app = Api()
 
@@ -18,13 +17,13 @@ app = Api()
 @app.post("/search", summary="Find the stored chunks nearest to a query", responses=responses(RetrievalResponse))
 def post_search(query: SearchQuery) -> RetrievalResponse:
     """Embed the query, find the nearest chunks and return them ranked, with score, source and timing."""
-    return search(query, services=app.services, deadline=app.deadline, trace=app.trace)
+    return search(query, app.collection(query.collection))
 
 
 @app.get("/collections/<name>", summary="Describe a collection", responses=responses(CollectionInfo))
 def get_collection(name: str) -> CollectionInfo:
     """Vectors, counts, payload fields and the payload mapping in force."""
-    return collection_info(name, services=app.services, deadline=app.deadline, trace=app.trace)
+    return collection_info(app.collection(name))
 
 
 @app.get(

@@ -17,9 +17,8 @@ __version__ = "0.1.0"
 CONTRACT_VERSION = "1.0"
 
 if TYPE_CHECKING:
-    from chunkproof.audit.report import AuditReport
-    from chunkproof.client import Chunkproof, connect
-    from chunkproof.errors import (
+    from chunkproof.audit.audit_report import AuditReport
+    from chunkproof.base.errors import (
         AmbiguousIdError,
         ChunkNotFoundError,
         ChunkproofError,
@@ -35,7 +34,9 @@ if TYPE_CHECKING:
         VectorStoreTimeoutError,
         VectorStoreUnavailableError,
     )
-    from chunkproof.models import (
+    from chunkproof.base.settings import Settings
+    from chunkproof.client import Chunkproof, connect
+    from chunkproof.contract import (
         ChunkMetadata,
         CollectionInfo,
         ExecutionMetadata,
@@ -45,15 +46,13 @@ if TYPE_CHECKING:
         SearchResult,
         ValidationResult,
     )
-    from chunkproof.models.retrieval_result import RetrievalResult
-    from chunkproof.settings import Settings
+    from chunkproof.contract.response import RetrievalResult
     from chunkproof.suite.cases import Suite
     from chunkproof.suite.judge import MissingDocumentError, PerformanceError, RelevanceError
     from chunkproof.suite.outcome import TestCaseResult as TestCase
     from chunkproof.suite.outcome import TestStatus
-    from chunkproof.suite.report import SuiteReport, TestSuiteResult
-    from chunkproof.suite.validation_report import ValidationReport
-    from chunkproof.why.report import WhyReport
+    from chunkproof.suite.suite_report import SuiteReport, TestSuiteResult, ValidationReport
+    from chunkproof.why.causes import WhyReport
 
 __all__ = [
     "CONTRACT_VERSION",
@@ -98,20 +97,20 @@ __all__ = [
 ]
 
 _ELSEWHERE = {
-    "AuditReport": "audit.report",
+    "AuditReport": "audit.audit_report",
     "Chunkproof": "client",
     "connect": "client",
     "MissingDocumentError": "suite.judge",
     "PerformanceError": "suite.judge",
     "RelevanceError": "suite.judge",
-    "RetrievalResult": "models.retrieval_result",
-    "Settings": "settings",
+    "RetrievalResult": "contract.response",
+    "Settings": "base.settings",
     "Suite": "suite.cases",
-    "SuiteReport": "suite.report",
+    "SuiteReport": "suite.suite_report",
     "TestStatus": "suite.outcome",
-    "TestSuiteResult": "suite.report",
-    "ValidationReport": "suite.validation_report",
-    "WhyReport": "why.report",
+    "TestSuiteResult": "suite.suite_report",
+    "ValidationReport": "suite.suite_report",
+    "WhyReport": "why.causes",
 }
 
 
@@ -121,7 +120,7 @@ def __getattr__(name: str) -> Any:
     if name == "TestCase":  # with status and results; a suite file's cases have neither
         value = import_module("chunkproof.suite.outcome").TestCaseResult
     else:
-        module = _ELSEWHERE.get(name, "errors" if name.endswith("Error") else "models")
+        module = _ELSEWHERE.get(name, "base.errors" if name.endswith("Error") else "contract")
         value = getattr(import_module(f"{__name__}.{module}"), name)
     globals()[name] = value
     return value

@@ -12,28 +12,28 @@ from typing import Any, Self
 
 from pydantic import SecretStr
 
-from chunkproof.audit.manifest_files import open_manifest
-from chunkproof.audit.prepare import prepare
-from chunkproof.audit.report import AuditReport
-from chunkproof.audit.run import Audit, Plan
-from chunkproof.audit.snapshot import Snapshot
-from chunkproof.clients.ports import Embedder
-from chunkproof.clients.secrets import check_key
-from chunkproof.embedder_config import is_provider
-from chunkproof.errors import InvalidParameterError, NotConfiguredError
-from chunkproof.models import CollectionInfo, RetrievalResponse, SearchQuery, ValidationResult
-from chunkproof.runtime.local import Connection, default_data_folder, local_backend, only_collection, open_connection
-from chunkproof.settings import Settings
+from chunkproof.audit.audit_report import AuditReport
+from chunkproof.audit.audit_run import Audit, AuditPlan
+from chunkproof.audit.ledger import prepare
+from chunkproof.audit.manifest_file import open_manifest
+from chunkproof.audit.snapshot_file import Snapshot
+from chunkproof.base.embedder_config import is_provider
+from chunkproof.base.errors import InvalidParameterError, NotConfiguredError
+from chunkproof.base.settings import Settings
+from chunkproof.base.urls import is_http_url
+from chunkproof.contract import CollectionInfo, RetrievalResponse, SearchQuery, ValidationResult
+from chunkproof.embedders.embedder_port import Embedder
+from chunkproof.net.secrets import check_key
+from chunkproof.service.terminal import Connection, default_data_folder, local_backend, only_collection, open_connection
 from chunkproof.suite.cases import Suite, TestCase, assign_collection, read_suite
 from chunkproof.suite.diagnosis import Diagnoser
-from chunkproof.suite.files.read import Source, read_source
 from chunkproof.suite.outcome import TestCaseResult
-from chunkproof.suite.report import SuiteReport
-from chunkproof.suite.run import SERVER_JOBS, RunPlan, run_suite
-from chunkproof.suite.store_evidence import collect_evidence
-from chunkproof.urls import is_http_url
-from chunkproof.why.explain import Question, explain
-from chunkproof.why.report import WhyReport
+from chunkproof.suite.runner import SERVER_JOBS, RunPlan, run_suite
+from chunkproof.suite.suite_file import SuiteSource, read_source
+from chunkproof.suite.suite_report import SuiteReport
+from chunkproof.why.causes import WhyReport
+from chunkproof.why.explainer import make_explainer
+from chunkproof.why.probe import Question
 
 FilePath = str | PathLike[str]
 AnySuite = FilePath | Suite | Mapping[str, Any] | Iterable[TestCase | Mapping[str, Any]]
@@ -57,8 +57,8 @@ def connect(
 
     `collection` is the one to use where a call names none, by default the only one of the store. `embedder` is
     `"cohere"`, `"bedrock"`, `"openai"`, `"local"` or `"module:function"`; or a function that takes a list of texts and
-    returns a vector for each; or an object with the methods of `chunkproof.clients.ports.Embedder`. It then serves
-    every collection. Everything else comes from `settings`, else the environment.
+    returns a vector for each; or an object with the methods of `chunkproof.embedders.embedder_port.Embedder`. It
+    then serves every collection. Everything else comes from `settings`, else the environment.
     """
     if url is not None and data is not None:
         raise InvalidParameterError("Give url or data, not both: a server, or the folder of an embedded store")
@@ -89,7 +89,7 @@ def connect(
     if isinstance(embedder, str):
         in_force = in_force.with_embedder(embedder)
     elif embedder is not None:
-        from chunkproof.clients.python_embedder import wrap_embedder
+        from chunkproof.embedders.python_embedder import wrap_embedder
 
         own = wrap_embedder(embedder)
     with ExitStack() as stack:
@@ -216,7 +216,7 @@ class Chunkproof:
             self._backend,
             exact_search=self._backend.search_exactly if exact else None,
             on_result=on_result,
-            diagnoser=Diagnoser(collect_evidence(self._backend), source),
+            diagnoser=Diagnoser(make_explainer(self._backend)),
         )
 
     def audit(
@@ -239,11 +239,10 @@ class Chunkproof:
                 raise InvalidParameterError(f"{name} must be at least 1")
         checked = (0 if vectors else None) if isinstance(vectors, bool) else vectors
         with tempfile.TemporaryDirectory() as folder, _open_manifest(manifest) as (lines, name):
-            where = self._services.resolve_collection(collection or self._default_collection())
-            audit = Audit(Path(folder), self._services, where, Plan(partial, sample, checked))
+            where = self._services.collection(collection or self._default_collection()).name
+            audit = Audit(Path(folder), self._services, where, AuditPlan(partial, sample, checked))
             audit.check()
-            prepared = prepare(lines, name, Path(folder))
-            return audit.run(prepared, audit.start(prepared), name)
+            return audit.run(audit.start(prepare(lines, name, Path(folder))), name)
 
     def why(
         self,
@@ -262,7 +261,7 @@ class Chunkproof:
         """
         before = Snapshot(Path(snapshot)) if snapshot is not None else None
         question = Question(self._in_collection({"query_text": query, **fields}, collection), expect, before)
-        return explain(question, services=self._services, new_deadline=self._backend.new_deadline).report
+        return make_explainer(self._backend).explain(question).report
 
     async def asearch(self, query: str | Sequence[float] | SearchQuery, **fields: Any) -> RetrievalResponse:
         """Search in a thread, with the arguments of `search`."""
@@ -318,7 +317,7 @@ class Chunkproof:
 def _read_suite(suite: AnySuite, top_k: int | None) -> tuple[Suite, str]:
     """Return the suite and what its report calls its source."""
     if isinstance(suite, str | PathLike):
-        return read_source(Source(Path(suite), top_k=top_k)).suite, fspath(suite)
+        return read_source(SuiteSource(Path(suite), top_k=top_k)).suite, fspath(suite)
     document: dict[str, Any]
     if isinstance(suite, Suite):
         document = suite.model_dump(mode="json", exclude_unset=True)

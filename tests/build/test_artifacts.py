@@ -14,9 +14,8 @@ from typing import Any
 
 import pytest
 
-from chunkproof.clients.ports import Point
-from chunkproof.clients.qdrant.store import QdrantStore
-from chunkproof.deadline import Deadline
+from chunkproof.base.request import Deadline
+from chunkproof.stores.store_port import Point, WritableStore
 
 from support.artefacts import call_handler, link_runtime_packages
 from support.cohere_server import CohereServer, cohere_server, hashed
@@ -103,7 +102,7 @@ def test_the_layer_holds_neither_tests_nor_what_the_runtime_brings(layer: Path) 
     ):
         assert not (site / name).exists()
     assert not [folder for folder in site.rglob("tests") if folder.is_dir()]
-    assert (site / "chunkproof" / "retrieval" / "search.py").is_file()
+    assert (site / "chunkproof" / "search" / "single.py").is_file()
 
 
 @pytest.mark.server
@@ -131,7 +130,7 @@ def test_a_handler_answers_with_nothing_but_artefacts_and_the_runtimes_boto3(
     runtime: Path,
     cohere: CohereServer,
     served_qdrant: QdrantServer,
-    server_store: QdrantStore,
+    server_store: WritableStore,
     collection: str,
     function: str,
     path: str,
@@ -171,7 +170,7 @@ def test_the_steps_of_a_suite_run_with_nothing_but_artefacts_and_the_runtimes_bo
     runtime: Path,
     cohere: CohereServer,
     served_qdrant: QdrantServer,
-    server_store: QdrantStore,
+    server_store: WritableStore,
     collection: str,
 ) -> None:
     server_store.create(collection, 8, Deadline(10_000))
@@ -225,7 +224,7 @@ def test_initialization_primes_the_clients_and_opens_no_socket(layer: Path, runt
         import app
         links = [f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd")]
         opened = [os.readlink(link) for link in links if os.path.lexists(link)]
-        assert {"chunkproof.clients.qdrant.server", "cohere.core.client_wrapper"} <= set(sys.modules)
+        assert {"chunkproof.stores.server", "cohere.core.client_wrapper"} <= set(sys.modules)
         assert "boto3" in sys.modules, "a request has no time to import it"
         print(sum(name.startswith("socket:") for name in opened))
     """

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from checks import audit_dependencies, audit_template
-from checks.audit_dependencies import BrokenError, UncheckedError, Vulnerable
-from checks.audit_template import Finding, ScanError
 from support.listeners import refusing_address
 from support.recording_server import CannedResponse, RecordedRequest, recording_server
 from support.template import broken_rules, stack, whole_stack
 from tools import pins
+from tools.checks import audit_dependencies, audit_template
+from tools.checks.audit_dependencies import BrokenError, UncheckedError, Vulnerable
+from tools.checks.audit_template import Finding, ScanError
 
 PLAN = audit_template.plan()
 SENTENCE = re.compile(r"[A-Z].{20,}\.")
@@ -140,7 +140,7 @@ def test_every_version_is_looked_up_and_known_vulnerabilities_are_found() -> Non
 
 @pytest.mark.parametrize(("options", "code"), [([], 3), (["--may-be-offline"], 0)], ids=["alone", "in-ci"])
 def test_an_unreachable_database_is_reported_and_fails_unless_allowed(options: list[str], code: int) -> None:
-    command = [sys.executable, "-m", "checks.audit_dependencies", "--osv-url", refusing_address(), *options]
+    command = [sys.executable, "-m", "tools.checks.audit_dependencies", "--osv-url", refusing_address(), *options]
     search_path = {"PYTHONPATH": f"tests{os.pathsep}."}
     run = subprocess.run(
         command, capture_output=True, text=True, check=False, cwd=pins.ROOT, env={**os.environ, **search_path}

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from pkgutil import resolve_name
 
 import pytest
 import yaml
@@ -12,6 +13,10 @@ DOCS = ROOT / "docs"
 GENERATED = {DOCS / "reference" / "cli.md", DOCS / "reference" / "settings.md"}
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
 MAX_LINE = 120
+FOR_DEVELOPERS = [ROOT / "CONTRIBUTING.md", DOCS / "architecture.md", *sorted((DOCS / "decisions").glob("*.md"))]
+SOURCES = ("shared", "cli", "functions", "tests", "tools", "bench")
+# Names of files to write in a recipe: `commands/NAME.py`.
+PLACEHOLDER = re.compile("NAME|KIND")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
@@ -72,13 +77,29 @@ def test_links_to_missing_files_and_headings_are_found(tmp_path: Path) -> None:
     assert broken_links(page) == ["#gone", "gone.md"]
 
 
-@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/architecture.md"])
-def test_every_source_file_named_for_developers_exists(page: str) -> None:
-    named = re.findall(r"`([\w./-]+\.(?:py|toml|yaml))`", (ROOT / page).read_text("utf-8"))
-    written = [str(file) for folder in ("shared", "cli", "functions", "tests") for file in (ROOT / folder).rglob("*.*")]
+@pytest.mark.parametrize("page", FOR_DEVELOPERS, ids=name)
+def test_every_source_file_named_for_developers_exists(page: Path) -> None:
+    named = re.findall(r"`([\w./-]+\.(?:py|toml|yaml))`", page.read_text("utf-8"))
+    written = [str(file) for folder in SOURCES for file in (ROOT / folder).rglob("*.*")]
     written += [str(file) for file in ROOT.glob("*.*")]
-    missing = {name for name in named if "NAME" not in name and not any(f.endswith(f"/{name}") for f in written)}
+    missing = {
+        file for file in named if not PLACEHOLDER.search(file) and not any(f.endswith(f"/{file}") for f in written)
+    }
     assert missing == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_every_name_of_the_python_package_exists(page: Path) -> None:
+    for named in re.findall(r"`(chunkproof(?:\.\w+)+)", page.read_text("utf-8")):
+        resolve_name(named)
+
+
+def test_the_architecture_describes_every_room() -> None:
+    text = (DOCS / "architecture.md").read_text("utf-8")
+    packages = [*(ROOT / "shared" / "chunkproof").glob("*/__init__.py"), *(ROOT / "cli").glob("*/*/__init__.py")]
+    rooms = {package.parent.name for package in packages}
+    first_cells = re.findall(r"^\|(?: \d \|)? (`[^|]+) \|", text, re.M)
+    assert rooms - set(re.findall(r"`(\w+)`", " ".join(first_cells))) == set()
 
 
 def test_the_readme_has_at_most_200_lines() -> None:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from chunkproof.models.validation import MismatchKind
-from chunkproof.runtime.telemetry import SLOW_EMBEDDING_MS, SLOW_SEARCH_MS, STAGE_METRICS
+from chunkproof.contract.validation import MismatchKind
+from chunkproof.service.telemetry import SLOW_EMBEDDING_MS, SLOW_SEARCH_MS, STAGE_METRICS
 
 from support import dashboard_schema
 from support.observability import (
@@ -71,6 +71,10 @@ MISSING_DATA = {
     **{name: "notBreaching" for name, _, _ in WINDOWS},
     "PassRateAlarm": "ignore",
 }
+LOGS = [
+    stack().of_type("Logs::LogGroup")[name]["LogGroupName"]
+    for name in ("SearchLogs", "ValidateChunkLogs", "AccessLogs")
+]
 PERCENTILES = {"p50", "p95", "p99"}
 WHOLE = {"search: whole request (ms)": SEARCH, "validate-chunk: whole request (ms)": VALIDATION}
 STAGES = {
@@ -149,10 +153,8 @@ def test_the_resources_passed_to_it_exist_in_the_stack() -> None:
         "SearchFunction",
         "ValidateChunkFunction",
         "Api",
-        "SearchLogs",
-        "ValidateChunkLogs",
-        "AccessLogs",
     }
+    assert stack().resources[APPLICATION]["DependsOn"] == ["SearchLogs", "ValidateChunkLogs", "AccessLogs"]
     assert given["TemplateURL"] == NESTED.relative_to(ROOT).as_posix()
 
 
@@ -469,10 +471,10 @@ def test_an_execution_that_fails_and_a_run_that_cannot_start_raise_an_alarm() ->
     for name in ("AuditFailedAlarm", "SuiteFailedAlarm"):
         assert returned(found[name])["Expression"] == "SUM([failed, late, aborted])"
         assert (found[name]["ComparisonOperator"], found[name]["Threshold"]) == ("GreaterThanThreshold", 0)
-    by_hand = {"SuiteSchedule": "", "SuiteAfterDeployment": "false"}
-    with_canaries = observability_stack(**WORKS_IN_SHARDS, **by_hand).of_type("CloudWatch::Alarm")
+    by_hand = {"SuiteSchedule": "", "Suite": "scheduled"}
+    with_canaries = observability_stack(**{**WORKS_IN_SHARDS, **by_hand}).of_type("CloudWatch::Alarm")
     assert set(with_canaries) == set(found)
-    without = observability_stack(Audit="true", Suite="true", **by_hand).of_type("CloudWatch::Alarm")
+    without = observability_stack(Audit="true", **by_hand).of_type("CloudWatch::Alarm")
     assert set(found) - set(without) == {"SuiteNotStartedAlarm", "CanaryAlarm"}
 
 
@@ -582,13 +584,13 @@ def test_log_widgets_read_the_logs_of_both_functions() -> None:
     shown = {w["properties"]["title"]: w["properties"]["query"] for w in widgets(observability_stack(), "log")}
     assert set(shown) == {"Slowest requests", "Latest errors"}
     for query in shown.values():
-        assert query.startswith("SOURCE '${SearchLogs}' | SOURCE '${ValidateChunkLogs}' | filter ")
+        assert query.startswith(f"SOURCE '{LOGS[0]}' | SOURCE '{LOGS[1]}' | filter ")
 
 
 def test_a_saved_query_is_in_the_stacks_folder_and_reads_its_logs() -> None:
     for query in observability_stack().of_type("Logs::QueryDefinition").values():
         assert query["Name"].startswith("${AWS::StackName}/")
-        assert set(query["LogGroupNames"]) <= {"${SearchLogs}", "${ValidateChunkLogs}", "${AccessLogs}"}
+        assert set(query["LogGroupNames"]) <= set(LOGS)
 
 
 def test_every_query_filters_request_lines_or_shows_all_lines_of_one_request() -> None:

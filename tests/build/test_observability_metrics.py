@@ -8,19 +8,17 @@ from dataclasses import replace
 
 import pytest
 
-from chunkproof.clients.cohere import CohereEmbedder
-from chunkproof.clients.cohere_rerank import CohereReranker
-from chunkproof.clients.ports import Point
-from chunkproof.clients.qdrant.store import QdrantStore
-from chunkproof.clients.resilience import CircuitBreaker
-from chunkproof.clients.transport import DeadlineTransport
-from chunkproof.http.resolver import Api
-from chunkproof.retrieval.canary import Canary
-from chunkproof.retrieval.services import Services
-from chunkproof.runtime import canary_metrics, container
-from chunkproof.runtime.suite_metrics import emit
-from chunkproof.settings import Settings
-from chunkproof.suite.run import RunPlan, run_suite
+from chunkproof.base.settings import Settings
+from chunkproof.collection.services import Services
+from chunkproof.embedders.cohere import CohereEmbedder, CohereReranker
+from chunkproof.net.resilience import CircuitBreaker
+from chunkproof.net.transport import DeadlineTransport
+from chunkproof.proof.canaries import Canary
+from chunkproof.service import container
+from chunkproof.service.api import Api
+from chunkproof.service.job_metrics import emit_canaries, emit_suite
+from chunkproof.stores.store_port import Point
+from chunkproof.suite.runner import RunPlan, run_suite
 from chunkproof_cli.local.gateway import LambdaContext
 
 from support.api import Event, get, invoke, post
@@ -42,6 +40,7 @@ from support.observability import (
     queries,
     watched_metrics,
 )
+from support.stores import MemoryStore
 from support.suites import Backend, answer, chunk, suite
 from support.template import Stack, stack
 
@@ -88,10 +87,12 @@ RULED = {
 @pytest.fixture(scope="module")
 def deployed() -> Iterator[Services]:
     """Services with the settings that the template gives a function, over a store in memory."""
-    variables = stack(LogQueries="true", AllowedCollections="*").of_type("Lambda::Function")["SearchFunction"]
+    variables = stack(Settings='{"CHUNKPROOF_LOG_QUERIES": true, "CHUNKPROOF_ALLOWED_COLLECTIONS": "*"}').of_type(
+        "Lambda::Function"
+    )["SearchFunction"]
     settings = Settings.from_env(variables["Environment"]["Variables"])
     settings = settings.model_copy(update={"collection": "docs", "deadline_ms": SECONDS_60})
-    store = QdrantStore.open_local(None)
+    store = MemoryStore(words=True)
     payload = {"url": "https://a.example", "document_title": "A"}
     fill(store, "docs", Point(1, {"text": TEXT, **payload}, vector=(1.0, 0.0)))
     fill(store, "unreadable", Point(1, payload, vector=(1.0, 0.0)))
@@ -124,8 +125,8 @@ def of_a_run(capsys: pytest.CaptureFixture[str]) -> set[Metric]:
     report = run_suite(RunPlan(asked, "s.json", asked.cases), Backend(lambda _: answer(chunk("a"))))
     canary = Canary(collections=("docs",), model="m", query_model="m", state="same", dimension=2, drift=0.0)
     with capture_stdout(capsys) as output:
-        emit(report, "dev", SUITE_FUNCTION)
-        canary_metrics.emit([canary], "dev", SUITE_FUNCTION)
+        emit_suite(report, "dev", SUITE_FUNCTION)
+        emit_canaries([canary], "dev", SUITE_FUNCTION)
         return emitted_metrics(output.metrics)
 
 

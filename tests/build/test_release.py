@@ -61,7 +61,7 @@ def configured(project: Path, *parameters: str, environment: str = "default") ->
         "MemorySize=2048",
         "SecretArn=arn:aws:secretsmanager:us-east-1:123456789012:secret:keys-AbCdEf",  # through a condition too
         "SubnetIds=subnet-1,subnet-2",
-        "LogQueries=true",
+        "Settings={}",
         "EnvironmentName=prod",
         "TracingLayerArn=arn",
         "SnapStart=PublishedVersions",
@@ -84,7 +84,7 @@ def test_a_parameter_that_reaches_a_function_makes_another_release(project: Path
         "GradualRollout=true",
         "ReservedConcurrency=5",
         "Suite=true",
-        "AuditConcurrency=3",
+        "KeptDays=3",
     ],
 )
 def test_a_parameter_that_reaches_no_function_does_not(project: Path, parameter: str) -> None:
@@ -111,7 +111,7 @@ def test_parameters_are_read_as_sam_reads_them(project: Path) -> None:
 
 
 def test_a_quotation_mark_in_a_value_is_no_problem(project: Path) -> None:
-    assert release.digest(project, "VectorName=it's") != release.digest(project, "VectorName=its")
+    assert release.digest(project, "Collection=it's") != release.digest(project, "Collection=its")
 
 
 def test_environments_have_parameters_of_their_own(project: Path) -> None:

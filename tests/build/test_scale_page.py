@@ -1,15 +1,15 @@
-"""docs/guides/scale.md has the figures that tests/checks/scale.py computes."""
+"""docs/guides/scale.md has the figures that tools/checks/scale.py computes."""
 
 import pytest
 
-from checks import scale
 from support.template import ROOT
+from tools.checks import scale
 
 
 def test_the_page_has_the_computed_figures() -> None:
     page = (ROOT / "docs/guides/scale.md").read_text("utf-8")
     for line in (*scale.laptop(), *scale.table()):
-        assert line in page, "run tests/checks/scale.py and put its tables into docs/guides/scale.md"
+        assert line in page, "run tools/checks/scale.py and put its tables into docs/guides/scale.md"
 
 
 def test_the_arithmetic_adds_up() -> None:

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from checks.state_machines import CASES, FILLED, OWN, mock_config
 from support.states import definition
+from tools.checks.state_machines import CASES, FILLED, OWN, mock_config
 
 
 @pytest.mark.parametrize("name", OWN)

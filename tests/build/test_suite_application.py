@@ -3,19 +3,19 @@
 import json
 from typing import Any
 
-from chunkproof.settings import Settings
-from chunkproof.suite.shards import PUBLISHED
-from chunkproof_cli.local.handlers import load_function
+from chunkproof.base.settings import Settings
+from chunkproof.suite.suite_job import PUBLISHED
+from chunkproof_cli.local.gateway import load_function
 
 from support.template import Stack, broken_rules, nested_stack, stack
 
 APPLICATION = "SuiteApplication"
 INPUT = {"suite": f"s3://${{SuiteBucket}}/{PUBLISHED}", "collection": "", "source": ""}
-by_hand = {"SuiteSchedule": "", "SuiteAfterDeployment": "false"}
+by_hand = {"SuiteSchedule": "", "Suite": "scheduled"}
 
 
 def application(**parameters: str) -> Stack:
-    return nested_stack(APPLICATION, Suite="true", **parameters)
+    return nested_stack(APPLICATION, **{"Suite": "true", **parameters})
 
 
 def test_a_shard_stops_well_before_its_function_does() -> None:
@@ -24,21 +24,16 @@ def test_a_shard_stops_well_before_its_function_does() -> None:
 
 
 def test_it_searches_with_the_settings_of_the_search_function() -> None:
-    parameters = {
-        "Embedder": "openai",
-        "EmbeddingModel": "text-embedding-3-large",
-        "QueryModel": "text-embedding-3-large-q",
-        "QueryPrefix": "query: ",
-        "DocumentPrefix": "passage: ",
-        "OpenAiBaseUrl": "https://models.example/v1",
-        "Models": '{"faq": {"provider": "cohere", "model": "embed-v4.0"}}',
-        "MaxTopK": "20",
-        "DeadlineMs": "700",
-        "VectorName": "dense",
-        "Rerank": "always",
-        "RerankModel": "rerank-v5.0-fast",
-        "RerankCandidates": "20",
+    given = {
+        "CHUNKPROOF_EMBEDDER": "openai",
+        "CHUNKPROOF_MODEL": "text-embedding-3-large",
+        "CHUNKPROOF_QUERY_MODEL": "text-embedding-3-large-q",
+        "OPENAI_BASE_URL": "https://models.example/v1",
+        "CHUNKPROOF_MODELS": {"faq": {"provider": "cohere", "model": "embed-v4.0"}},
+        "CHUNKPROOF_MAX_TOP_K": 20,
+        "CHUNKPROOF_CACHE_ENTRIES": 5,
     }
+    parameters = {"Settings": json.dumps(given), "LatencyTargetMs": "500"}
     found = application(**parameters).only("Lambda::Function")["Environment"]["Variables"]
     searching = stack(**parameters).of_type("Lambda::Function")["SearchFunction"]["Environment"]["Variables"]
     read, beside = Settings.from_env(found), Settings.from_env(searching)
@@ -91,7 +86,7 @@ def test_either_can_be_left_out_and_without_both_nothing_waits_for_them() -> Non
         name: [len(application(**parameters).of_type(kind)) for kind in kinds]
         for name, parameters in {
             "both": {},
-            "schedule": {"SuiteAfterDeployment": "false"},
+            "schedule": {"Suite": "scheduled"},
             "deployment": {"SuiteSchedule": ""},
             "none": by_hand,
         }.items()
@@ -100,9 +95,9 @@ def test_either_can_be_left_out_and_without_both_nothing_waits_for_them() -> Non
 
 
 def test_canaries_have_a_schedule_of_their_own_and_record_at_first() -> None:
-    found = application(Canary="true", CanarySchedule="rate(1 hour)", **by_hand)
+    found = application(Canary="true", **by_hand)
     schedule = found.only("Scheduler::Schedule")
-    assert (schedule["Name"], schedule["ScheduleExpression"]) == ("${AWS::StackName}-canary", "rate(1 hour)")
+    assert (schedule["Name"], schedule["ScheduleExpression"]) == ("${AWS::StackName}-canary", "rate(6 hours)")
     target = schedule["Target"]
     assert target["Arn"] == "${SuiteStateMachine}"
     assert json.loads(target["Input"]) == {"canary": {"action": "check", "record_missing": True}}
@@ -113,7 +108,7 @@ def test_canaries_have_a_schedule_of_their_own_and_record_at_first() -> None:
 
 def test_canaries_need_suites_and_are_an_output_of_the_stack() -> None:
     (broken,) = broken_rules(Canary="true")
-    assert broken.startswith("With Canary, Suite must be true")
+    assert broken.startswith("With Canary, Suite must not be false")
     assert broken_rules(Canary="true", Suite="true") == []
     outputs = stack(Canary="true", Suite="true").outputs
     assert outputs["CanaryRecords"]["Value"] == "s3://${SuiteApplication.Outputs.BucketName}/canaries/"
@@ -131,7 +126,7 @@ def test_the_function_may_not_change_the_suite_that_it_runs() -> None:
 
 
 def test_its_objects_have_versions_and_expire_but_for_the_published_suite() -> None:
-    bucket = application(SuiteKeptDays="30").only("S3::Bucket")
+    bucket = application(KeptDays="30").only("S3::Bucket")
     assert bucket["VersioningConfiguration"] == {"Status": "Enabled"}
     rules = {rule["Id"]: rule for rule in bucket["LifecycleConfiguration"]["Rules"]}
     assert (rules["expire-runs"]["Prefix"], rules["expire-runs"]["ExpirationInDays"]) == ("runs/", "30")

@@ -15,7 +15,7 @@ PARAMETERS: dict[str, dict[str, str]] = {
     "rollout": {"GradualRollout": "true"},
     "snapstart": {"SnapStart": "PublishedVersions"},
     "secret": {"SecretArn": "arn:aws:secretsmanager:eu-central-1:123456789012:secret:keys-AbCdEf"},
-    "all-collections": {"AllowedCollections": "*"},
+    "all-collections": {"Settings": '{"CHUNKPROOF_ALLOWED_COLLECTIONS": "*"}'},
 }
 FUNCTION_OF_ROUTE = {
     "POST /search": "SearchFunction",
@@ -162,7 +162,6 @@ def test_by_default_the_stack_is_the_api_two_functions_and_what_these_need() -> 
         "ApiGatewayV2::Stage",
         "CloudFormation::Stack",
         "CloudWatch::Alarm",
-        "CloudWatch::Alarm",
         "IAM::Role",
         "IAM::Role",
         "Lambda::Alias",
@@ -186,8 +185,8 @@ def test_by_default_the_stack_is_the_api_two_functions_and_what_these_need() -> 
 
 
 def test_the_stage_throttles_as_the_parameters_say() -> None:
-    stage = stack(ThrottleRate="7", ThrottleBurst="9").only("ApiGatewayV2::Stage")
+    stage = stack(ThrottleRate="7").only("ApiGatewayV2::Stage")
     assert stage["StageName"] == "$default"
     limits = stage["DefaultRouteSettings"]
-    assert (limits["ThrottlingRateLimit"], limits["ThrottlingBurstLimit"]) == ("7", "9")
+    assert (limits["ThrottlingRateLimit"], limits["ThrottlingBurstLimit"]) == ("7", "7")
     assert "RouteSettings" not in stage

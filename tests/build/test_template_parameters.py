@@ -1,5 +1,6 @@
 """The template's parameters, the environment that they give the functions, and the outputs."""
 
+import json
 import os
 import subprocess
 import sys
@@ -8,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from chunkproof.settings import Settings
+from chunkproof.base.settings import Settings
+from chunkproof.service import container
 
 from support.template import (
     QDRANT_URL,
@@ -24,24 +26,13 @@ from support.template import (
     template,
     values_under,
 )
+from tools import release
 
 PARAMETERS: dict[str, dict[str, Any]] = template()["Parameters"]
 FUNCTIONS = ("SearchFunction", "ValidateChunkFunction")
 CHINESE_SECRET = "arn:aws-cn:secretsmanager:cn-north-1:123456789012:secret:keys-AbCdEf"
 NOT_FOR_LAMBDA = {"CHUNKPROOF_TOKEN"}  # what a terminal sends to a deployed stack
-SETTING_OF_PARAMETER = {
-    "Collection": "collection",
-    "EmbeddingModel": "model",
-    "MinQueryChars": "min_query_chars",
-    "MaxQueryChars": "max_query_chars",
-    "MaxTopK": "max_top_k",
-    "LatencyTargetMs": "latency_target_ms",
-    "CacheEntries": "cache_entries",
-    "Rerank": "rerank",
-    "RerankModel": "rerank_model",
-    "RerankCandidates": "rerank_candidates",
-}
-TITAN = "amazon.titan-embed-text-v2:0"
+SETTING_OF_PARAMETER = {"Collection": "collection", "LatencyTargetMs": "latency_target_ms"}
 EXTENSION = "arn:aws:lambda:eu-central-1:187925254637:layer:AWS-Parameters-and-Secrets-Lambda-Extension-Arm64:18"
 TOKENS = {"JwtIssuer": "https://issuer.example", "JwtAudience": "search"}
 
@@ -141,13 +132,7 @@ def test_without_a_server_there_is_a_bucket_of_published_collections_and_a_layer
         ("GradualRollout", "True"),
         ("Architecture", "arm"),
         ("SnapStart", "none"),
-        ("RolloutSteps", "AllAtOnce"),
-        ("EmbeddingDimension", "-1"),
-        ("Embedder", "local"),
-        ("Embedder", "voyage"),
-        ("OpenAiBaseUrl", "models.example"),
-        ("BedrockRegion", "Ireland"),
-        ("DeadlineMs", "29001"),
+        ("Settings", "CHUNKPROOF_MAX_TOP_K=20"),
         ("MemorySize", "128"),
         ("LogRetentionDays", "0"),
         ("ThrottleRate", "0"),
@@ -156,9 +141,6 @@ def test_without_a_server_there_is_a_bucket_of_published_collections_and_a_layer
         ("ReservedConcurrency", "2.5"),
         ("KmsKeyArn", "alias/logs"),
         ("KmsKeyArn", "arn:aws:kms:eu-central-1:123456789012:alias/logs"),
-        ("TenantClaim", " "),
-        ("TenantField", " "),
-        ("LogQueries", "yes"),
         ("TracingLayerArn", "arn:aws:lambda:eu-central-1:901920570463:layer:otel"),
         ("SecretsExtensionArn", "arn:aws:lambda:eu-central-1:187925254637:layer:secrets"),
     ],
@@ -178,7 +160,6 @@ def test_a_collection_without_a_name_is_refused() -> None:
     [
         {},
         TOKENS,
-        {"TenantClaim": "tenant", "TenantField": "org.id", **TOKENS},
         {"SubnetIds": "subnet-1", "SecurityGroupIds": "sg-1"},
         {"SecurityGroupIds": "sg-1"},
         {"SnapStart": "PublishedVersions"},
@@ -206,27 +187,6 @@ def test_parameters_that_belong_together_break_no_rule(parameters: dict[str, str
             "With SubnetIds, SecurityGroupIds must name at least one group",
         ),
         (
-            {"TenantField": "tenant"},
-            "With TenantField, TenantClaim must name a claim",
-        ),
-        (
-            {"TenantClaim": "tenant", **TOKENS},
-            "With TenantClaim, TenantField must name a payload field",
-        ),
-        (
-            {"TenantClaim": "tenant", "TenantField": "tenant"},
-            "With TenantClaim, JwtIssuer must name who issues the tokens; IAM signatures carry no claims",
-        ),
-        (
-            {"Embedder": "openai"},
-            "With another Embedder than cohere, EmbeddingModel must name a model that it has",
-        ),
-        (
-            {"Embedder": "bedrock", "EmbeddingModel": TITAN},
-            "With Embedder bedrock, BedrockModelArns must name the model, or its inference profile and the models "
-            "behind it",
-        ),
-        (
             {"SnapStart": "PublishedVersions", "SecretsExtensionArn": EXTENSION},
             "With SnapStart, SecretsExtensionArn must be empty; the extension needs AWS_SESSION_TOKEN, which such "
             "functions do not have",
@@ -236,11 +196,6 @@ def test_parameters_that_belong_together_break_no_rule(parameters: dict[str, str
         "no-audience",
         "no-digest",
         "no-group",
-        "no-claim",
-        "no-field",
-        "no-issuer",
-        "no-model",
-        "no-models",
         "snapshot-and-extension",
     ],
 )
@@ -258,12 +213,11 @@ def test_every_parameter_that_people_set_is_in_one_group() -> None:
 
 
 @functions
-def test_the_environment_names_every_setting_of_a_function_and_no_other(function: str) -> None:
+def test_the_environment_names_no_unknown_setting(function: str) -> None:
     declared = set(environment(function))
-    assert declared >= set(Settings.variables()) - NOT_FOR_LAMBDA - {"AWS_SESSION_TOKEN"}  # Lambda's own
     assert not declared & NOT_FOR_LAMBDA
-    unknown = {name for name in declared if name.startswith("CHUNKPROOF_")} - set(Settings.variables())
-    assert not unknown
+    known = {*Settings.variables(), "CHUNKPROOF_SETTINGS"}
+    assert {name for name in declared if name.startswith("CHUNKPROOF_")} <= known
 
 
 def test_both_functions_have_the_same_environment() -> None:
@@ -288,39 +242,35 @@ def test_a_stack_with_defaults_has_the_settings_of_the_contract() -> None:
             "QDRANT_URL": QDRANT_URL,
             "CHUNKPROOF_COLLECTION": "documentation",
             "CHUNKPROOF_ALLOWED_COLLECTIONS": "documentation",
-            "CHUNKPROOF_EMBEDDER": "cohere",
-            "CHUNKPROOF_MODEL": "embed-english-v3.0",
-            "CHUNKPROOF_MIN_QUERY_CHARS": 1,
-            "CHUNKPROOF_MAX_QUERY_CHARS": 10_000,
-            "CHUNKPROOF_MAX_TOP_K": 1_000,
-            "CHUNKPROOF_DEADLINE_MS": 2_000,
             "CHUNKPROOF_LATENCY_TARGET_MS": 2_000,
             "CHUNKPROOF_ENVIRONMENT": "dev",
-            "CHUNKPROOF_CACHE_ENTRIES": 1_000,
+            "CHUNKPROOF_TRACING": False,
         }
     )
 
 
 @pytest.mark.parametrize(
-    ("parameters", "variable", "allowed"),
+    ("given", "allowed"),
     [
-        ({}, "documentation", ("documentation",)),
-        ({"Collection": "handbook"}, "handbook", ("handbook",)),
-        ({"AllowedCollections": "a,b"}, "documentation,a,b", ("documentation", "a", "b")),
-        ({"Collection": "handbook", "AllowedCollections": "a"}, "handbook,a", ("handbook", "a")),
-        ({"AllowedCollections": "*"}, "", ()),
-        ({"Collection": "handbook", "AllowedCollections": "*"}, "", ()),
-        ({"AllowedCollections": ","}, "documentation,,", ("documentation",)),
-        ({"AllowedCollections": " "}, "documentation, ", ("documentation",)),
-        ({"AllowedCollections": "a,*"}, "documentation,a,*", ("documentation", "a", "*")),
+        ({}, ("documentation",)),
+        ({"CHUNKPROOF_ALLOWED_COLLECTIONS": "a,b"}, ("a", "b")),
+        ({"CHUNKPROOF_ALLOWED_COLLECTIONS": ["a", "b"]}, ("a", "b")),
+        ({"CHUNKPROOF_ALLOWED_COLLECTIONS": ""}, ("documentation",)),
+        ({"CHUNKPROOF_ALLOWED_COLLECTIONS": []}, ("documentation",)),
+        ({"CHUNKPROOF_ALLOWED_COLLECTIONS": None}, ("documentation",)),
+        ({"CHUNKPROOF_ALLOWED_COLLECTIONS": "*"}, ()),
+        ({"CHUNKPROOF_ALLOWED_COLLECTIONS": "a,*"}, ("a", "*")),
     ],
     ids=str,
 )
 def test_only_an_asterisk_alone_allows_every_collection(
-    parameters: dict[str, str], variable: str, allowed: tuple[str, ...]
+    given: dict[str, Any], allowed: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert environment(**parameters)["CHUNKPROOF_ALLOWED_COLLECTIONS"] == variable
-    assert settings(**parameters).allowed_collections == allowed
+    for name, value in environment(Settings=json.dumps(given)).items():
+        monkeypatch.setenv(name, value)
+    container.reset()
+    assert container._read_settings().allowed_collections == allowed
+    container.reset()
 
 
 @pytest.mark.parametrize(
@@ -328,23 +278,9 @@ def test_only_an_asterisk_alone_allows_every_collection(
     [
         ("QdrantUrl", "http://10.0.0.7:6333/", "qdrant_url", "http://10.0.0.7:6333"),
         ("Collection", "handbook", "collection", "handbook"),
-        ("VectorName", "dense", "vector_name", "dense"),
-        ("PayloadMap", '{"text": "body.raw"}', "payload_map", {"text": ("body.raw",)}),
-        ("EmbeddingModel", "embed-v4.0", "model", "embed-v4.0"),
-        ("EmbeddingDimension", "512", "dimension", 512),
-        ("QueryModel", "embed-v5.0-fast", "query_model", "embed-v5.0-fast"),
-        ("OpenAiBaseUrl", "https://models.example/v1", "openai_base_url", "https://models.example/v1"),
-        ("BedrockRegion", "eu-west-1", "bedrock_region", "eu-west-1"),
-        ("CohereBaseUrl", "https://cohere.example", "cohere_base_url", "https://cohere.example"),
         ("SecretArn", CHINESE_SECRET, "secret_arn", CHINESE_SECRET),
-        ("MinQueryChars", "3", "min_query_chars", 3),
-        ("MaxQueryChars", "2000", "max_query_chars", 2000),
-        ("MaxTopK", "20", "max_top_k", 20),
-        ("DeadlineMs", "29000", "deadline_ms", 29_000),
         ("LatencyTargetMs", "500", "latency_target_ms", 500),
         ("EnvironmentName", "prod", "environment", "prod"),
-        ("CacheEntries", "0", "cache_entries", 0),
-        ("LogQueries", "true", "log_queries", True),
     ],
 )
 def test_a_parameter_reaches_its_setting(parameter: str, value: str, field: str, setting: Any) -> None:
@@ -352,34 +288,108 @@ def test_a_parameter_reaches_its_setting(parameter: str, value: str, field: str,
 
 
 @pytest.mark.parametrize(
-    "parameters",
+    ("variable", "value", "field", "setting"),
     [
-        {"Embedder": "openai", "EmbeddingModel": "nomic-embed-text", "OpenAiBaseUrl": "http://10.0.0.9:11434/v1"},
-        {"Embedder": "bedrock", "EmbeddingModel": TITAN, "BedrockModelArns": f"arn:aws:bedrock:eu-west-1::{TITAN}"},
-        {"Embedder": "my_layer.models:embed", "EmbeddingModel": "mine"},
+        ("CHUNKPROOF_VECTOR_NAME", "dense", "vector_name", "dense"),
+        ("CHUNKPROOF_PAYLOAD_MAP", {"text": "body.raw"}, "payload_map", {"text": ("body.raw",)}),
+        ("CHUNKPROOF_PAYLOAD_MAP", '{"text": "body.raw"}', "payload_map", {"text": ("body.raw",)}),
+        ("CHUNKPROOF_MODEL", "embed-v4.0", "model", "embed-v4.0"),
+        ("CHUNKPROOF_DIMENSION", 512, "dimension", 512),
+        ("CHUNKPROOF_DIMENSION", "512", "dimension", 512),
+        ("CHUNKPROOF_SAME_SPACE", ["a", "b"], "same_space", ("a", "b")),
+        ("OPENAI_BASE_URL", "https://models.example/v1", "openai_base_url", "https://models.example/v1"),
+        ("CHUNKPROOF_BEDROCK_REGION", "eu-west-1", "bedrock_region", "eu-west-1"),
+        ("CHUNKPROOF_DEADLINE_MS", 29_000, "deadline_ms", 29_000),
+        ("CHUNKPROOF_CACHE_ENTRIES", 0, "cache_entries", 0),
+        ("CHUNKPROOF_LOG_QUERIES", True, "log_queries", True),
+        ("CHUNKPROOF_LOG_QUERIES", False, "log_queries", False),
+        ("CHUNKPROOF_QUERY_PREFIX", "query: ", "query_prefix", "query: "),
     ],
 )
-def test_another_embedder_reaches_the_settings_with_its_model_and_prefixes(parameters: dict[str, str]) -> None:
-    prefixes = {"QueryPrefix": "query: ", "DocumentPrefix": "passage: "}
-    config = settings(**parameters, **prefixes).default_embedder(parameters["Embedder"])
-    assert (config.provider, config.model) == (parameters["Embedder"], parameters["EmbeddingModel"])
-    assert (config.query_prefix, config.document_prefix) == ("query: ", "passage: ")
+def test_a_value_of_the_json_object_reaches_its_setting(variable: str, value: Any, field: str, setting: Any) -> None:
+    assert getattr(settings(Settings=json.dumps({variable: value})), field) == setting
 
 
 def test_embedders_of_single_collections_reach_the_settings() -> None:
-    models = '{"faq": {"provider": "openai", "model": "text-embedding-3-small"}}'
-    assert settings(Models=models).models["faq"].model == "text-embedding-3-small"
-
-
-def test_claim_and_field_of_a_tenant_reach_their_settings_together() -> None:
-    found = settings(TenantClaim="custom:tenant", TenantField="metadata.tenant", **TOKENS)
-    assert (found.tenant_claim, found.tenant_field) == ("custom:tenant", "metadata.tenant")
-    assert (settings().tenant_claim, settings().tenant_field) == (None, None)
+    models = {"faq": {"provider": "openai", "model": "text-embedding-3-small"}}
+    found = settings(Settings=json.dumps({"CHUNKPROOF_MODELS": models}))
+    assert found.models["faq"].model == "text-embedding-3-small"
 
 
 def test_queries_are_not_logged_by_default() -> None:
-    assert environment()["CHUNKPROOF_LOG_QUERIES"] == "false"
     assert settings().log_queries is False
+
+
+# The check at build
+
+
+@pytest.mark.parametrize(
+    ("given", "messages"),
+    [
+        ({}, []),
+        ({"Settings": '{"CHUNKPROOF_MAX_TOP_K": 20}'}, []),
+        ({"Settings": "{"}, ['CHUNKPROOF_SETTINGS must be a JSON object such as {"CHUNKPROOF_MAX_TOP_K": 20}']),
+        ({"Settings": '{"CHUNKPROOF_MAX_TOP_K": 5000}'}, ["CHUNKPROOF_MAX_TOP_K must be 1 to 1000"]),
+        ({"Settings": '{"MAX_TOP_K": 5}'}, ["CHUNKPROOF_SETTINGS: there is no setting MAX_TOP_K"]),
+        (
+            {"Settings": '{"COHERE_API_KEY": "k"}'},
+            ["CHUNKPROOF_SETTINGS: COHERE_API_KEY is a key, which belongs in the secret"],
+        ),
+        ({"Settings": '{"CHUNKPROOF_COLLECTION": "c"}'}, ["CHUNKPROOF_COLLECTION has a parameter of its own"]),
+        (
+            {"Settings": '{"CHUNKPROOF_DEADLINE_MS": 29001}'},
+            ["CHUNKPROOF_DEADLINE_MS must be at most 29000 behind API Gateway"],
+        ),
+        (
+            {"Settings": '{"CHUNKPROOF_TENANT_CLAIM": "t"}'},
+            ["CHUNKPROOF_TENANT_CLAIM and CHUNKPROOF_TENANT_FIELD must be set together"],
+        ),
+        (
+            {"Settings": '{"CHUNKPROOF_TENANT_CLAIM": "t", "CHUNKPROOF_TENANT_FIELD": "t"}'},
+            ["CHUNKPROOF_TENANT_CLAIM needs JwtIssuer; IAM signatures carry no claims"],
+        ),
+        (
+            {"Settings": '{"CHUNKPROOF_TENANT_CLAIM": "t", "CHUNKPROOF_TENANT_FIELD": "t"}', **TOKENS},
+            [],
+        ),
+        (
+            {"Settings": '{"CHUNKPROOF_EMBEDDER": "bedrock", "CHUNKPROOF_MODEL": "amazon.titan-embed-text-v2:0"}'},
+            ["CHUNKPROOF_EMBEDDER bedrock needs BedrockModelArns, which names the models it may call"],
+        ),
+        (
+            {"Settings": '{"CHUNKPROOF_EMBEDDER": "local"}'},
+            ["CHUNKPROOF_EMBEDDER must not be local, which Lambda does not have"],
+        ),
+    ],
+    ids=str,
+)
+def test_wrong_settings_are_refused_at_build_with_the_messages_of_the_start(
+    given: dict[str, str], messages: list[str]
+) -> None:
+    found = release.check(release.read_template(TEMPLATE), given, "arm64")
+    assert found == [f"Settings: {message}" for message in messages]
+
+
+def test_every_variable_is_a_parameter_of_its_own_or_may_be_in_the_settings() -> None:
+    declared = set(environment())
+    for variable, name in Settings.variables().items():
+        if variable not in declared | NOT_FOR_LAMBDA | {"AWS_SESSION_TOKEN"}:  # Lambda's own
+            given = json.dumps({variable: None})
+            assert release.check(release.read_template(TEMPLATE), {"Settings": given}, "arm64") == [], name
+
+
+def test_an_unknown_parameter_and_another_processor_are_refused_at_build() -> None:
+    written = release.read_template(TEMPLATE)
+    assert release.check(written, {"MaxTopK": "5"}, "arm64") == ["there is no parameter MaxTopK"]
+    (processor,) = release.check(written, {"Architecture": "x86_64"}, "arm64")
+    assert processor.endswith("set ARCH=x86_64")
+    assert release.check(written, {"Architecture": "x86_64"}, "x86_64") == []
+
+
+def test_a_variable_of_its_own_takes_precedence_over_the_json_object() -> None:
+    both = {"CHUNKPROOF_SETTINGS": '{"CHUNKPROOF_CACHE_ENTRIES": 7}', "CHUNKPROOF_CACHE_ENTRIES": "0"}
+    assert Settings.from_env(both).cache_entries == 0
+    assert Settings.from_env({**both, "CHUNKPROOF_CACHE_ENTRIES": ""}).cache_entries == 7
 
 
 @functions

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from chunkproof.clients.qdrant.edge_folder import copy_folder
-from chunkproof_cli.files.chunks import write_chunks
+from chunkproof.stores.edge_folder import copy_folder
+from chunkproof_cli.loading import write_chunks
 from chunkproof_cli.local.corpus import sample_chunks
 from chunkproof_cli.main import cli, main
 

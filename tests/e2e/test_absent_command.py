@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from chunkproof.audit.absence import choose_sentences
-from chunkproof.clients.ports import Point
-from chunkproof.clients.qdrant.store import QdrantStore
-from chunkproof.clients.transport import DeadlineTransport
-from chunkproof.deadline import Deadline
+from chunkproof.base.request import Deadline
+from chunkproof.net.transport import DeadlineTransport
+from chunkproof.stores.edge import EdgeStore
+from chunkproof.stores.server import ServerStore
+from chunkproof.stores.store_port import Point
 
 from support.commands import Command, Run
 from support.qdrant_server import QdrantServer
@@ -25,7 +26,7 @@ FORMATS = (".json", ".txt", ".md", ".html")
 
 
 def add(tmp_path: Path, collection: str, *points: Point, size: int = 384) -> None:
-    store = QdrantStore.open_embedded(tmp_path / "data-home" / "chunkproof")
+    store = EdgeStore(tmp_path / "data-home" / "chunkproof")
     if collection not in store.collections(Deadline(10_000)):
         store.create(collection, size, Deadline(10_000))
     store.upsert(collection, points, "", Deadline(10_000))
@@ -92,11 +93,78 @@ def test_a_remainder_in_another_collection_is_found(
     assert run.json["verdict"] == "FOUND: 1 of 2 are still stored, 1 times."
 
 
+NAME = "Zoë Quill"
+URL = "https://docs.example.com/people/zoe"
+FORMS: dict[str, Any] = {
+    "comment": {"text": f"Hello. <!-- {NAME} --> Bye."},
+    "link target": {"text": "See [this](https://x.example/Zoë-Quill) page."},
+    "reference": {"text": "See [this][zoë quill] page."},
+    "name of a field": {"text": "Hello.", "people": {NAME: 1}},
+    "JSON escapes": {"text": "Hello.", "_node": json.dumps({"note": f"by\n{NAME}"})},
+    "JSON in JSON": {"text": "Hello.", "_node": json.dumps({"inner": json.dumps({"note": NAME})})},
+    "entities": {"text": "By &#90;o&euml; &#x51;uill."},
+    "entities twice": {"text": "By Zo&amp;euml; Quill."},
+    "URL encoding": {"text": "Hello.", "link": "https://x.example/?q=Zo%C3%AB%20Quill"},
+    "URL encoding with plus": {"text": "Hello.", "link": "https://x.example/?q=Zo%C3%AB+Quill"},
+    "list of words": {"text": "Hello.", "authors": [{"parts": ["Zoë", "Quill"]}]},
+    "markup": {"text": "By <b>Z</b>oë Qu<i class='x'>ill</i>."},
+    "attribute": {"text": '<img alt="Zoë Quill">'},
+    "Base64": {"text": "Hello.", "blob": "Wm/DqyBRdWlsbCB3YXMgaGVyZQ=="},
+    "quoted-printable": {"text": "By Zo=C3=AB Quill."},
+    "decomposed": {"text": "By Zoe\u0308 Qu\u00adill."},
+}
+
+
+@pytest.mark.parametrize("payload", FORMS.values(), ids=FORMS)
+def test_a_text_is_found_in_every_form_and_not_repeated(
+    handbook: Command, tmp_path: Path, payload: dict[str, Any]
+) -> None:
+    add(tmp_path, "other", point(5, **payload))
+    run = handbook("absent", "--text", NAME, "--collection", "other", "--searches", 0, "--json")
+    assert run.code == 1, run.out
+    assert "Quill" not in run.out
+    assert any("JSON escapes" in check and "Base64" in check for check in run.json["checks"])
+
+
+@pytest.mark.parametrize("number", [41110022, 41110022.0, [1, 41110022]])
+def test_a_number_is_found(handbook: Command, tmp_path: Path, number: Any) -> None:
+    add(tmp_path, "other", point(5, text="Hello.", customer={"no": number}))
+    assert handbook("absent", "--text", "4111 0022", "--collection", "other").code == 1
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        {"link": URL},
+        {"links": ["https://docs.example.com/", URL]},
+        {"url": f"{URL}?utm_source=mail&x=1"},
+        {"url": "http://docs.example.com/people/zoe"},
+        {"url": "HTTP://www.Docs.Example.com:443/people/zoe/index.html#top"},
+        {"text": f"See [her page]({URL}/)."},
+        {"_node": json.dumps({"origin": URL.replace("/", "\\/")})},
+        {"link": "https%3A%2F%2Fdocs.example.com%2Fpeople%2Fzoe"},
+    ],
+)
+def test_a_document_is_found_by_its_url_in_any_field(
+    handbook: Command, tmp_path: Path, payload: dict[str, Any]
+) -> None:
+    add(tmp_path, "other", point(5, **{"text": "Hello.", **payload}))
+    assert handbook("absent", "--url", URL, "--collection", "other").code == 1
+
+
+@pytest.mark.parametrize(
+    "url", [f"{URL}-jones", f"{URL}/photos", "https://notdocs.example.com/people/zoe", f"{URL}.pdf"]
+)
+def test_another_document_is_not_found(handbook: Command, tmp_path: Path, url: str) -> None:
+    add(tmp_path, "other", point(5, text="Hello.", url=url))
+    assert handbook("absent", "--url", URL, "--collection", "other").code == 0
+
+
 def test_a_short_text_is_found_inside_of_others_and_its_vector_under_another_text(
     handbook: Command, tmp_path: Path
 ) -> None:
-    from chunkproof.clients.local_model import local_model
-    from chunkproof.clients.ports import InputType
+    from chunkproof.embedders.embedder_port import InputType
+    from chunkproof.embedders.local_model import local_model
 
     vector = tuple(local_model().embed([SECRET], InputType.DOCUMENT, Deadline(60_000))[0])
     add(tmp_path, "other", Point(5, {"text": "Removed."}, vector=vector), point(6, text="Call Jane  DOE, please."))
@@ -137,7 +205,7 @@ def test_chunks_of_the_handbook_are_found_until_they_are_deleted(
     before = handbook("absent", some, "--json")
     assert (before.code, before.json["found"]) == (1, 3)
     assert {how for how, _, _ in ways(before)} >= {"id", "exact text"}
-    store = QdrantStore.open_embedded(tmp_path / "data-home" / "chunkproof")
+    store = EdgeStore(tmp_path / "data-home" / "chunkproof")
     points = store.scroll("handbook", Deadline(10_000), limit=1_000).points
     gone = {json.loads(line)["chunk_id"] for line in lines[:3]}
     sdk(store).delete("handbook", [p.id for p in points if p.payload["chunk_id"] in gone])
@@ -153,7 +221,7 @@ def test_aliases_of_a_server_are_named(
 ) -> None:
     from qdrant_client import QdrantClient, models
 
-    store = QdrantStore.open_server(served_qdrant.url, DeadlineTransport())
+    store = ServerStore(served_qdrant.url, DeadlineTransport())
     store.create(collection, 384, Deadline(10_000))
     store.upsert(collection, [point(1, text=SECRET)], "", Deadline(10_000))
     alias = f"{collection}-alias"

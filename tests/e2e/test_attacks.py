@@ -5,10 +5,10 @@ from importlib import import_module
 
 import pytest
 
-from checks.attack import concurrency, kills
-from checks.attack.__main__ import KINDS
-from checks.attack.attack import GRACE, MORE_SECONDS, Attack
 from support.qdrant_server import QdrantServer
+from tools.checks.attack import concurrency, kills
+from tools.checks.attack.__main__ import KINDS
+from tools.checks.attack.attack import GRACE, MORE_SECONDS, Attack
 
 # How often each kind is tried. Floods have a test of their own.
 NUMBERS = {
@@ -38,7 +38,7 @@ def test_what_is_attacked_holds(kind: str, served_qdrant: QdrantServer, monkeypa
     monkeypatch.setattr(kills, "CHUNKS", 1_000)
     attack = Attack(kind, seed=5, most=NUMBERS[kind])
 
-    import_module(f"checks.attack.{kind}").run(attack)
+    import_module(f"tools.checks.attack.{kind}").run(attack)
 
     assert attack.details == []
     assert attack.tried == attack.held >= NUMBERS[kind]

@@ -12,14 +12,15 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from chunkproof.audit import reader
-from chunkproof.audit.state import load_state
-from chunkproof.clients.ports import Point
-from chunkproof.clients.qdrant.edge_folder import copy_folder
-from chunkproof.clients.qdrant.store import QdrantStore
-from chunkproof.clients.transport import DeadlineTransport
-from chunkproof.deadline import Deadline
-from chunkproof_cli.reports.audit import FORMATS
+from chunkproof.audit.ledger import load_progress
+from chunkproof.base.request import Deadline
+from chunkproof.collection import reader
+from chunkproof.net.transport import DeadlineTransport
+from chunkproof.stores.edge import EdgeStore
+from chunkproof.stores.edge_folder import copy_folder
+from chunkproof.stores.server import ServerStore
+from chunkproof.stores.store_port import Point
+from chunkproof_cli.reports.outputs import AUDIT
 
 from support.audits import Planted, fill, planted
 from support.commands import FULL, Command, needs_full
@@ -39,7 +40,7 @@ def manifest(handbook: Command, handbook_file: Path, tmp_path: Path) -> Path:
 
 def change(tmp_path: Path, chunk_id: str, **payload: object) -> None:
     """Change a stored chunk directly in the store."""
-    store = QdrantStore.open_embedded(tmp_path / "data-home" / "chunkproof")
+    store = EdgeStore(tmp_path / "data-home" / "chunkproof")
     page = store.scroll("handbook", Deadline(10_000), limit=1_000, with_vector="")
     point = next(p for p in page.points if p.payload["chunk_id"] == chunk_id)
     changed = Point(point.id, {**point.payload, **payload}, vector=point.vector)
@@ -59,7 +60,7 @@ def test_a_changed_chunk_fails_the_audit_and_every_report_shows_it_escaped(
 ) -> None:
     changed = "<script>alert(1)</script> \x1b[31m | `x` @everyone"
     change(tmp_path, "robotics-control-03", text=changed, url="https://x.example/<b>")
-    files = [tmp_path / f"report{suffix}" for suffix in (*FORMATS, ".jsonl")]
+    files = [tmp_path / f"report{suffix}" for suffix in (*AUDIT.extensions, ".jsonl")]
     run = handbook("audit", manifest, *HANDBOOK, *(word for file in files for word in ("-o", file)), "--json")
     assert run.code == 1
     assert run.json["kinds"]["mismatch"] == 1
@@ -256,7 +257,7 @@ class _FailsAfter(Fault):
 def planted_manifest(served_qdrant: QdrantServer, collection: str, tmp_path: Path) -> tuple[Planted, Path]:
     """A collection with faults on the server, and its manifest."""
     made, manifest = planted(1_500), tmp_path / "m.jsonl"
-    store = QdrantStore.open_server(served_qdrant.url, DeadlineTransport())
+    store = ServerStore(served_qdrant.url, DeadlineTransport())
     fill(store, collection, made.points)
     store.close()
     manifest.write_bytes(b"".join(made.manifest()))
@@ -310,7 +311,7 @@ def test_a_killed_audit_is_resumed_to_the_same_report(
         proxy.inject(_FailsAfter(2))  # it is waiting for the server when it is killed
         command = [sys.executable, "-m", "chunkproof_cli", *given, "--state", str(state)]
         process = subprocess.Popen(command, env={**os.environ, "QDRANT_URL": proxy.url}, stderr=subprocess.DEVNULL)
-        while (left := load_state(state)) is None or not left.compared:
+        while (left := load_progress(state)) is None or not left.compared:
             assert process.poll() is None
             time.sleep(0.02)
         process.send_signal(signal.SIGKILL)
@@ -338,13 +339,13 @@ def test_an_audit_imports_nothing_of_suites(manifest: Path, loaded_handbook: Pat
         command = [sys.executable, "-c", MODULES, *map(str, words)]
         run = subprocess.run(command, capture_output=True, text=True, check=True)
         modules = run.stderr.rpartition("MODULES")[2].split()
-        assert "chunkproof.audit.run" in modules
+        assert "chunkproof.audit.audit_run" in modules
         suites = ("chunkproof.suite", "chunkproof_cli.suites", "chunkproof_cli.reports.suite")
         assert [name for name in modules if name.startswith(suites)] == []
 
 
 def test_the_audit_demo_finds_exactly_the_planted_faults(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from checks.audit_demo import demo
+    from tools.checks.audit_demo import demo
 
     assert demo(tmp_path / "demo.html", most=60), capsys.readouterr().out
     assert '<table class="chart' in (tmp_path / "demo.html").read_text("utf-8")

@@ -8,10 +8,10 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from chunkproof.clients.ports import Point
-from chunkproof.clients.qdrant.store import QdrantStore
-from chunkproof.deadline import Deadline
-from chunkproof_cli.reports.audit import FORMATS
+from chunkproof.base.request import Deadline
+from chunkproof.stores.edge import EdgeStore
+from chunkproof.stores.store_port import Point
+from chunkproof_cli.reports.outputs import AUDIT
 
 from support.commands import Command
 
@@ -27,7 +27,7 @@ def manifest(handbook: Command, handbook_file: Path, tmp_path: Path) -> Path:
 
 def write_with_random_ids(tmp_path: Path, times: int) -> int:
     """Copy the handbook as LangChain would write it, this many times; return the number of chunks."""
-    store = QdrantStore.open_embedded(tmp_path / "data-home" / "chunkproof")
+    store = EdgeStore(tmp_path / "data-home" / "chunkproof")
     page = store.scroll("handbook", Deadline(10_000), limit=1_000, with_vector="")
     rng = random.Random(5)
     copies = [
@@ -77,7 +77,7 @@ def test_a_collection_written_twice_is_duplicates_in_every_report_and_its_querie
         }
     ]
     suite.write_text(json.dumps({"name": "arms", "cases": cases}))
-    files = [tmp_path / f"report{suffix}" for suffix in FORMATS]
+    files = [tmp_path / f"report{suffix}" for suffix in AUDIT.extensions]
     outputs = [word for file in files for word in ("-o", file)]
     run = handbook("audit", manifest, *RANDOM, "--queries", suite, *outputs, "--json")
     assert run.code == 1
@@ -103,7 +103,7 @@ def test_a_collection_written_twice_is_duplicates_in_every_report_and_its_querie
 def test_near_duplicates_are_listed_but_fail_only_on_request(handbook: Command, manifest: Path, tmp_path: Path) -> None:
     del manifest
     write_with_random_ids(tmp_path, times=1)
-    store = QdrantStore.open_embedded(tmp_path / "data-home" / "chunkproof")
+    store = EdgeStore(tmp_path / "data-home" / "chunkproof")
     point = store.scroll("random", Deadline(10_000), limit=1, with_vector="").points[0]
     changed = {**point.payload, "page_content": point.payload["page_content"] + " One more sentence."}
     store.upsert("random", [Point(7, changed, vector=point.vector)], "", Deadline(10_000))

@@ -4,15 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from chunkproof.audit.manifest import Entry
-from chunkproof.clients.ports import Point
-from chunkproof.clients.qdrant.store import QdrantStore
-from chunkproof.retrieval.lookup import point_id_for
-from chunkproof_cli.reports.audit import write_reports
+from chunkproof.audit.manifest_file import Entry
+from chunkproof.collection.lookup import point_id_for
+from chunkproof.stores.store_port import Point
+from chunkproof_cli.reports.outputs import AUDIT
 
 from support.audits import VECTOR, fill, run_audit, services_on
 from support.chromium import Chromium
 from support.commands import modules_of_suites
+from support.stores import MemoryStore
 
 LONG = "https://docs.example.com/a/very/long/path/to/one/of/many/documents/with/nearly/the/same/address/"
 # For each bar: whether its label is beside or above it, and whether the row fits the page.
@@ -28,14 +28,14 @@ CLEAR = """[...document.querySelectorAll(".chart tbody tr")].map(row => {
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     """A report on chunks whose sources differ only at the end."""
-    store, ids = QdrantStore.open_local(None), [f"chunk-{number}" for number in range(12)]
+    store, ids = MemoryStore(), [f"chunk-{number}" for number in range(12)]
     points = [Point(point_id_for(i), {"chunk_id": i, "text": i, "url": LONG + i}, vector=VECTOR) for i in ids]
     fill(store, "c", points)
     lines = [Entry(i, "another text" if n < 5 else i).to_line() for n, i in enumerate(ids)]
     report = run_audit(lines, tmp_path / "state", services_on(store), "c")
     store.close()
     made = tmp_path / "audit.html"
-    write_reports(report, (made, made.with_suffix(".json")))
+    AUDIT.write(report, (made, made.with_suffix(".json")))
     return made
 
 

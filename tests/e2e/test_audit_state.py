@@ -12,10 +12,9 @@ from typing import Any
 
 import pytest
 
-from chunkproof.audit import session
-from chunkproof.audit.state import STATE_FILE, load_state
-from chunkproof.clients.qdrant.edge_folder import copy_folder
-from chunkproof.files import lock_folder
+from chunkproof.audit.ledger import LEDGER_FILE, Ledger, Progress, load_progress
+from chunkproof.base.files import lock_folder
+from chunkproof.stores.edge_folder import copy_folder
 
 from support.commands import FULL, Command, needs_full, small_disk
 
@@ -32,10 +31,10 @@ def manifest(handbook: Command, handbook_file: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def long_manifest(manifest: Path) -> Path:
-    """A manifest that also lists 3,000 chunks that are missing: their log is larger than the sorted manifest."""
+    """A manifest that also lists 3,000 chunks that are missing: what is found is larger than the sorted manifest."""
     with manifest.open("a", encoding="utf-8") as file:
         for number in range(3_000):
-            print(json.dumps({"chunk_id": f"missing-{number:04d}", "original_text": "x" * 400}), file=file)
+            print(json.dumps({"chunk_id": f"missing-{number:04d}", "original_text": "x" * 40}), file=file)
     return manifest
 
 
@@ -62,12 +61,12 @@ def test_a_folder_in_use_by_another_audit_is_refused_and_left_alone(
     state = tmp_path / "state"
     for more in ((), ("--resume",), ("--restart",)):
         with lock_folder(state):
-            (state / STATE_FILE).write_text("of the other audit", "utf-8")
+            (state / LEDGER_FILE).write_text("of the other audit", "utf-8")
             run = handbook("audit", manifest, *HANDBOOK, "--state", state, *more)
             assert run.code == 2
             assert f"{state} is in use by another audit" in run.err
             assert "--state" in run.err
-            assert (state / STATE_FILE).read_text("utf-8") == "of the other audit"
+            assert (state / LEDGER_FILE).read_text("utf-8") == "of the other audit"
 
 
 def test_audits_of_two_collections_and_of_two_stores_keep_their_state_apart(
@@ -78,7 +77,7 @@ def test_audits_of_two_collections_and_of_two_stores_keep_their_state_apart(
 
     copy_folder(tmp_path / "data-home" / "chunkproof", tmp_path / "other")
     assert handbook("load", _chunks(tmp_path), "--collection", "another").code == 0
-    monkeypatch.setattr(session, "save_state", stop)
+    monkeypatch.setattr(Ledger, "save", stop)
     for words in (HANDBOOK, ("--collection", "another"), (*HANDBOOK, "--data", tmp_path / "other")):
         assert handbook("audit", manifest, *words).code == 130
     folders = left_beside(manifest)
@@ -100,19 +99,20 @@ def _chunks(tmp_path: Path) -> Path:
 def test_an_audit_whose_folder_was_taken_over_stops_and_leaves_the_other_state(
     handbook: Command, manifest: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    state, save = tmp_path / "state", session.save_state
+    state, save = tmp_path / "state", Ledger.save
 
-    def take_over(folder: Path, progress: Any) -> None:
-        other = progress.model_copy(update={"process": "another"})
-        (folder / STATE_FILE).write_text(other.to_json(), "utf-8")
-        save(folder, progress)
+    def take_over(ledger: Ledger, progress: Progress) -> None:
+        ledger.execute("ROLLBACK")
+        Ledger.resume(state, progress.model_copy(update={"process": "another"})).close()
+        ledger.execute("BEGIN")
+        save(ledger, progress)
 
-    monkeypatch.setattr(session, "save_state", take_over)
+    monkeypatch.setattr(Ledger, "save", take_over)
     run = handbook("audit", manifest, *HANDBOOK, "--state", state)
     assert run.code == 2
     assert "taken over by another audit" in run.err
     assert run.out == ""
-    left = load_state(state)
+    left = load_progress(state)
     assert left is not None
     assert left.process == "another"
 
@@ -156,7 +156,7 @@ def test_on_a_full_disk_an_audit_says_that_it_can_be_resumed_and_gives_the_same_
 ) -> None:
     given = ("audit", long_manifest, *HANDBOOK, "--json")
     expected = handbook(*given).json
-    with small_disk(1_800_000):
+    with small_disk(1_300_000):  # the sorted manifest fits, the findings do not
         run = handbook(*given)
     assert run.code == 3
     assert "continue with --resume" in run.err
@@ -181,21 +181,21 @@ def test_only_the_owner_can_read_the_state(
     handbook: Command, manifest: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     modes: dict[str, int] = {}
-    save = session.save_state
+    save, folder = Ledger.save, tmp_path / "state"
 
-    def look(folder: Path, progress: Any) -> None:
-        save(folder, progress)
+    def look(ledger: Ledger, progress: Progress) -> None:
+        save(ledger, progress)
         modes.update({path.name: stat.S_IMODE(path.stat().st_mode) for path in (folder, *folder.iterdir())})
 
-    monkeypatch.setattr(session, "save_state", look)
+    monkeypatch.setattr(Ledger, "save", look)
     before = os.umask(0o002)
     try:
-        run = handbook("audit", manifest, *HANDBOOK, "--state", tmp_path / "state", "-o", tmp_path / "r.json")
+        run = handbook("audit", manifest, *HANDBOOK, "--state", folder, "-o", tmp_path / "r.json")
     finally:
         os.umask(before)
     assert run.code == 0
     assert modes.pop("state") == 0o700
-    assert len(modes) > 4
+    assert set(modes) >= {"ledger.sqlite", "ledger.sqlite-wal"}
     assert set(modes.values()) == {0o600}
     assert stat.S_IMODE((tmp_path / "r.json").stat().st_mode) == 0o664  # a report is as readable as any file
 
@@ -236,7 +236,7 @@ def test_an_interrupted_audit_of_standard_input_is_resumed_with_the_same_manifes
 
     monkeypatch.chdir(tmp_path)
     with monkeypatch.context() as meanwhile:
-        meanwhile.setattr(session, "save_state", stop)
+        meanwhile.setattr(Ledger, "save", stop)
         meanwhile.setattr(sys, "stdin", _Pipe(manifest.read_bytes()))
         assert handbook("audit", "-", *HANDBOOK).code == 130
     monkeypatch.setattr(sys, "stdin", _Pipe(b""))

@@ -5,7 +5,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ GH = """#!/bin/sh
 echo "$@" >> "$KEPT/asked"
 case "$1 $2" in
   "run list") [ -f "$KEPT/suite.json" ] && echo 7 ;;
-  "run download") mkdir -p chunkproof-baseline && cp "$KEPT/suite.json" chunkproof-baseline/ ;;
+  "run download") for folder; do :; done; mkdir -p "$folder" && cp "$KEPT/suite.json" "$folder/" ;;
 esac
 exit 0
 """
@@ -44,6 +44,7 @@ class Runner:
         path = f"{tools}:{os.environ['PATH']}"
         self._env = dict(os.environ) | {"PATH": path, "KEPT": str(self.kept), "PULL_REQUEST": "12"}
         self._env |= {"CHUNKPROOF_API": api, "GITHUB_WORKFLOW": "retrieval", "RUNNER_TEMP": str(folder)}
+        self._env |= {"GITHUB_OUTPUT": str(folder / "output"), "GITHUB_REPOSITORY": "team/docs"}
 
     def __call__(self, name: str, **inputs: str) -> "subprocess.CompletedProcess[str]":
         """Run a step of the action with these inputs, the others as they are by default."""
@@ -55,8 +56,13 @@ class Runner:
         }
         return self.shell(step["run"], **{**values, "PULL_REQUEST": "12"})
 
-    def shell(self, script: str, **variables: str) -> "subprocess.CompletedProcess[str]":
-        command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script]
+    def shell(
+        self,
+        script: str,
+        by: Sequence[str] = ("bash", "--noprofile", "--norc", "-eo", "pipefail"),
+        **variables: str,
+    ) -> "subprocess.CompletedProcess[str]":
+        command = [*by, "-c", script]
         environment = {**self._env, **variables}
         return subprocess.run(command, cwd=self.folder, env=environment, capture_output=True, text=True, check=False)
 
@@ -82,7 +88,8 @@ def test_the_first_run_has_no_baseline_an_equal_one_passes_and_a_worse_one_fails
     first = runner("Suite", suite="suite.yaml")
     assert first.returncode == 0, first.stdout + first.stderr
     assert "Gate" not in first.stdout
-    reports = tmp_path / "chunkproof-report"
+    reports = tmp_path / "chunkproof" / "report"
+    assert (tmp_path / "output").read_text() == f"report={reports}/suite.json\n"
     report = json.loads((reports / "suite.json").read_text("utf-8"))
 
     (reports / "suite.json").rename(runner.kept / "suite.json")  # the artefact of main
@@ -101,8 +108,11 @@ def test_the_first_run_has_no_baseline_an_equal_one_passes_and_a_worse_one_fails
     assert worse.stdout.strip().splitlines()[-1].startswith("Gate FAILED: no case passes: 8 of 8 fail; 8 newly")
     assert runner("Comment").returncode == 0
     asked = (runner.kept / "asked").read_text().splitlines()
-    assert asked[-1] == f"pr comment 12 --body-file {tmp_path}/chunkproof.md --edit-last --create-if-none"
-    assert "Gate FAILED" in (tmp_path / "chunkproof.md").read_text("utf-8")
+    assert (
+        asked[-1]
+        == f"pr comment 12 --repo team/docs --body-file {tmp_path}/chunkproof/comment.md --edit-last --create-if-none"
+    )
+    assert "Gate FAILED" in (tmp_path / "chunkproof" / "comment.md").read_text("utf-8")
     assert (reports / "suite.html").stat().st_size > 10_000
     assert (reports / "suite.xml").is_file()
 
@@ -116,7 +126,7 @@ def test_the_action_audits_a_collection(runner: Runner, tmp_path: Path) -> None:
     assert made.returncode == 0, made.stdout + made.stderr
     audit = runner("Audit", manifest="m.jsonl", **{"audit-options": data})
     assert audit.returncode == 0, audit.stdout + audit.stderr
-    assert (tmp_path / "chunkproof-report" / "audit.xml").is_file()
+    assert (tmp_path / "chunkproof" / "report" / "audit.xml").is_file()
 
 
 def test_the_shell_example_keeps_its_baseline(runner: Runner, tmp_path: Path) -> None:
@@ -126,8 +136,48 @@ def test_the_shell_example_keeps_its_baseline(runner: Runner, tmp_path: Path) ->
         shown = runner.shell(script)
         assert shown.returncode == 0, shown.stdout + shown.stderr
     assert shown.stdout.strip().splitlines()[-1].startswith("Gate passed")
+
+
+@pytest.mark.parametrize("shell", [["sh", "-e"], ["sh"], ["bash"]])
+def test_a_failing_gate_ends_the_shell_example_and_leaves_the_baseline(
+    runner: Runner, tmp_path: Path, shell: list[str]
+) -> None:
+    (script,) = re.findall(r"```sh\n(.*?)```", PAGE, re.S)
+    runner.write("a")
+    assert runner.shell(script, by=shell).returncode == 0
+    kept = (tmp_path / "baseline.json").read_bytes()
     runner.write("b")
-    assert runner.shell(script).returncode == 1
+    assert runner.shell(script + "echo a later command\n", by=shell).returncode == 1
+    assert (tmp_path / "baseline.json").read_bytes() == kept
+    (tmp_path / "suite.yaml").unlink()
+    assert runner.shell(script, by=shell).returncode == 2
+    assert (tmp_path / "baseline.json").read_bytes() == kept
+
+
+def test_nothing_of_a_pull_request_is_a_baseline_or_a_report(runner: Runner, tmp_path: Path) -> None:
+    for name in ("chunkproof-baseline", "chunkproof-report", "baseline", "report"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "suite.json").write_text("{}", "utf-8")
+        (tmp_path / name / "forged.md").write_text("Gate passed", "utf-8")
+    runner.write("b")
+    assert runner("Baseline").returncode == 0
+    shown = runner("Suite", suite="suite.yaml")
+    assert shown.returncode == 1
+    assert "Gate passed" not in shown.stdout
+    assert runner("Comment").returncode == 0
+    assert "Gate passed" not in (tmp_path / "chunkproof" / "comment.md").read_text("utf-8")
+    (listed,) = [line for line in (runner.kept / "asked").read_text().splitlines() if line.startswith("run list")]
+    assert "--event push" in listed
+
+
+def test_the_action_and_its_page_pin_by_commit_and_install_by_hash() -> None:
+    used = [step["uses"] for step in ACTION["runs"]["steps"] if "uses" in step]
+    used += [name for name in re.findall(r"uses: (\S+)", PAGE) if not name.startswith("your-team/")]
+    assert used
+    assert not [name for name in used if not re.fullmatch(r"[\w/-]+@[0-9a-f]{40}", name)]
+    installs = [line for line in STEPS["Install"]["run"].splitlines() if line.startswith('"${pip[@]}"')]
+    assert installs
+    assert not [line for line in installs if "--require-hashes" not in line and "--no-deps" not in line]
 
 
 def test_every_input_is_used_and_every_step_gets_values_by_its_environment() -> None:

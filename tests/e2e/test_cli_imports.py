@@ -7,9 +7,8 @@ from pathlib import Path
 import click
 import pytest
 
-from chunkproof.clients.qdrant.edge_folder import copy_folder
-from chunkproof_cli.lazy_group import LazyGroup
-from chunkproof_cli.main import cli
+from chunkproof.stores.edge_folder import copy_folder
+from chunkproof_cli.main import LazyGroup, cli
 
 HEAVY = {"boto3", "botocore", "cohere", "httpx", "numpy", "pydantic", "qdrant_client", "rich"}
 SCRIPT = """
@@ -39,7 +38,7 @@ def test_help_and_version_import_no_heavy_package(arguments: tuple[str, ...]) ->
 def test_search_imports_neither_suites_nor_audits(loaded_handbook: Path, tmp_path: Path) -> None:
     copy_folder(loaded_handbook, tmp_path / "data")
     modules = modules_of("search", "PID loops", "--collection", "handbook", "--data", tmp_path / "data")
-    assert "chunkproof.retrieval.search" in modules
+    assert "chunkproof.search.single" in modules
     prefixes = ("chunkproof.suite", "chunkproof.audit", "chunkproof_cli.suites", "chunkproof_cli.reports")
     assert not [name for name in modules if name.startswith(prefixes)]
 

@@ -9,13 +9,12 @@ import httpx
 import pytest
 from qdrant_client import models
 
-from chunkproof.clients.ports import DenseLeg, StoreQuery, TextLeg, VectorConfig
-from chunkproof.clients.qdrant import transfer
-from chunkproof.clients.qdrant.edge import EdgeStore
-from chunkproof.clients.qdrant.server import ServerStore
-from chunkproof.clients.qdrant.transfer import compare_collections, read_all
-from chunkproof.deadline import Deadline
+from chunkproof.base.request import Deadline
+from chunkproof.stores.edge import EdgeStore
+from chunkproof.stores.server import ServerStore
+from chunkproof.stores.store_port import DenseLeg, StoreQuery, TextLeg, VectorConfig
 from chunkproof_cli import copying
+from chunkproof_cli.copying import compare_collections, read_all
 
 from support.commands import Command
 from support.qdrant_server import QdrantServer
@@ -86,11 +85,12 @@ def test_a_pulled_collection_has_every_point_vector_and_index(
         "points": 602,
         "differing": 0,
         "differing_ids": [],
+        "not_copied": [],
         "verified": True,
     }
     with closing(EdgeStore(tmp_path)) as copy:
         assert copy.collections(deadline) == ["copy"]
-        assert compare_collections(served, copy, (filled, "copy"), lambda _done: None).is_equal
+        assert not compare_collections(served, copy, (filled, "copy"), lambda _done: None).differing
         found = {point["id"]: point for point in read_all(copy, "copy")}
         assert found[2**64 - 1]["payload"] == PAYLOAD
         assert found[2**64 - 1]["vector"]["words"] == {"indices": [3, 7], "values": [1.0, 0.25]}
@@ -205,6 +205,46 @@ def test_a_pushed_collection_equals_its_source(
     sdk(served).delete_collection(target)
 
 
+@pytest.mark.parametrize("how", ["snapshot", "scroll"])
+def test_a_collection_that_was_pulled_and_pushed_is_made_as_before(
+    chunkproof: Command, served: ServerStore, collection: str, tmp_path: Path, how: str, deadline: Deadline
+) -> None:
+    client = sdk(served)
+    client.create_collection(
+        collection,
+        vectors_config={"body": models.VectorParams(size=2, distance=models.Distance.DOT, on_disk=True)},
+        sparse_vectors_config={"words": models.SparseVectorParams(modifier=models.Modifier.IDF)},
+        hnsw_config=models.HnswConfigDiff(m=8, payload_m=24),
+        quantization_config=models.ScalarQuantization(
+            scalar=models.ScalarQuantizationConfig(type=models.ScalarType.INT8, always_ram=True)
+        ),
+        strict_mode_config=models.StrictModeConfig(enabled=True, max_query_limit=1_000),
+    )
+    for field, index in {
+        "tenant": models.KeywordIndexParams(type=models.KeywordIndexType.KEYWORD, is_tenant=True, on_disk=True),
+        "year": models.IntegerIndexParams(type=models.IntegerIndexType.INTEGER, lookup=False, range=True),
+        "text": models.TextIndexParams(
+            type=models.TextIndexType.TEXT, tokenizer=models.TokenizerType.PREFIX, min_token_len=3, lowercase=False
+        ),
+    }.items():
+        client.create_payload_index(collection, field, field_schema=index, wait=True)
+    payload = {"tenant": "a", "year": 2026, "text": "A text"}
+    client.upsert(collection, [models.PointStruct(id=1, vector={"body": [1.0, 2.0]}, payload=payload)], wait=True)
+    run = chunkproof("pull", collection, "--data", tmp_path, "--by", how)
+    assert run.code == 0, run.err
+    assert (
+        "does not have these settings of the collection: quantization_config (scalar; push makes it again)" in run.err
+    )
+    run = chunkproof("push", collection, "--as", f"{collection}-back", "--data", tmp_path, "--json")
+    assert (run.code, run.json["not_copied"]) == (0, ["strict_mode_config"]), run.err
+    before, after = (client.get_collection(name) for name in (collection, f"{collection}-back"))
+    assert after.config.model_copy(update={"strict_mode_config": None}) == before.config.model_copy(
+        update={"strict_mode_config": None}
+    )
+    assert after.payload_schema == before.payload_schema
+    client.delete_collection(f"{collection}-back")
+
+
 def test_an_unknown_collection_and_a_missing_server_are_named(
     chunkproof: Command, served: ServerStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -220,11 +260,16 @@ def test_an_unknown_collection_and_a_missing_server_are_named(
 
 
 def test_large_points_are_read_in_smaller_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    from chunkproof.errors import ResponseTooLargeError
+    from chunkproof.base.errors import ResponseTooLargeError
 
     asked: list[int] = []
 
     class Large:
+        host = "here"
+
+        def count(self, *_of: Any) -> int:
+            return 6
+
         def read_points(self, _name: str, start: Any, limit: int, _deadline: Deadline) -> Any:
             asked.append(limit)
             if limit > 2:
@@ -232,7 +277,7 @@ def test_large_points_are_read_in_smaller_pages(monkeypatch: pytest.MonkeyPatch)
             begin = start or 0
             return [{"id": n} for n in range(begin, begin + limit)], begin + limit if begin + limit < 6 else None
 
-    monkeypatch.setattr(transfer, "BATCH", 8)
+    monkeypatch.setattr(copying, "BATCH", 8)
     source: Any = Large()
     assert [point["id"] for point in read_all(source, "c")] == list(range(6))
     assert asked == [8, 4, 2, 2, 2]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from chunkproof.runtime.local import default_data_folder
+from chunkproof.service.terminal import default_data_folder
 from chunkproof_cli.local.corpus import sample_chunks
 
 from support.commands import Command

@@ -21,17 +21,19 @@ from typing import Any
 
 import pytest
 
-from chunkproof_cli.local.embed_api import KEY
+from chunkproof_cli.local.sandbox_services import KEY
 
-from checks.invoke import differences
 from support.account import Account, account
 from support.cloud import Host, handbook_host
 from support.handbook import COLLECTION
 from support.http_api import HttpApis
 from support.python313 import python313
 from support.resources import Deployment
+from tools.checks.invoke import differences
 
 SAM = os.environ.get("CHUNKPROOF_SAM")
+# Of the shell that runs the tests, such as those that the README sets.
+OTHER_SETTINGS = ("AWS_", "MAKE", "MFLAGS", "CHUNKPROOF_", "QDRANT_", "COHERE_")
 ROOT = Path(__file__).resolve().parents[2]
 ARCHITECTURE = "arm64" if os.uname().machine in ("arm64", "aarch64") else "x86_64"
 
@@ -62,7 +64,7 @@ class Workplace:
         return done.stdout
 
     def attempt(self, command: str, typed: str = "", **variables: str) -> "subprocess.CompletedProcess[str]":
-        inherited = {k: v for k, v in os.environ.items() if not k.startswith(("AWS_", "MAKE", "MFLAGS"))}
+        inherited = {k: v for k, v in os.environ.items() if not k.startswith(OTHER_SETTINGS)}
         return subprocess.run(
             ["bash", "-c", command],
             cwd=self.folder,
@@ -110,7 +112,12 @@ def deploying_section() -> str:
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workplace]:
     folder = tmp_path_factory.mktemp("checkout") / "chunkproof"
-    shutil.copytree(ROOT, folder, ignore=shutil.ignore_patterns(".*", "__pycache__", "dist"))
+    # Only what belongs to the project: the commands of the README leave their results beside it.
+    listing = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    for name in subprocess.run(listing, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\0"):
+        if name and not name.startswith(".") and (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, folder / name)
     for file in ("pyproject.toml", "tests/requirements.txt", "cli/requirements.txt"):
         os.utime(folder / file, (0, 0))  # older than the virtualenv, which is that of this checkout
     with handbook_host() as host, account() as (aws, apis):
@@ -124,12 +131,13 @@ def deployed(place: Workplace) -> Workplace:
     assert edit == "$EDITOR samconfig.toml"
     keys = {"QDRANT_API_KEY": "which-this-server-ignores", "COHERE_API_KEY": KEY}
     arn = place.run(secret, typed=json.dumps(keys)).split()[-1]
+    # A cold start on a busy machine is not what this is about.
+    settings = {"COHERE_BASE_URL": place.host.cohere_url, "CHUNKPROOF_DEADLINE_MS": 20_000}
     place.parameters = (
         f"QdrantUrl={place.host.qdrant_url}",
-        f"CohereBaseUrl={place.host.cohere_url}",
         f"SecretArn={arn}",
         f"Collection={COLLECTION}",
-        "DeadlineMs=20000",  # a cold start on a busy machine is not what this is about
+        f"Settings='{json.dumps(settings)}'",
     )
     place.configure()
     said = place.run(deploy, typed="y\n")
@@ -150,7 +158,7 @@ def test_signed_requests_are_answered(deployed: Workplace) -> None:
 def test_the_smoke_test_of_the_first_deployment_passes(deployed: Workplace) -> None:
     page = (ROOT / "docs" / "first-deployment.md").read_text("utf-8")
     command = re.findall(r"^(make smoke .+)$", page, re.M)[0]
-    alarm = deployed.stack.resources["SearchErrorAlarm"].name
+    alarm = deployed.stack.resources["ErrorAlarm"].name
     with played_cloudwatch(deployed.aws, deployed.stack.outputs["SearchLogGroup"], alarm):
         printed = deployed.run(command, **deployed.apis.variables)
     rows = {row[0]: row[1:] for row in re.findall(r"^\| ([a-z-]+) \| (\w+) \| ([\d.]+) \| (.+) \|$", printed, re.M)}
@@ -254,18 +262,29 @@ def test_a_line_of_the_layer_reaches_callers(deployed: Workplace) -> None:
 def test_parameters_that_do_not_go_together_are_refused_with_the_reason(deployed: Workplace) -> None:
     before = deployed.stack.resources
     built = ".aws-sam/build/template.yaml --config-file $PWD/samconfig.toml"  # as `make deploy` calls it
-    parameters = "QdrantUrl=http://x TenantClaim=sub TenantField=tenant"
+    parameters = "QdrantUrl=http://x JwtIssuer=https://issuer.example"
     refused = deployed.attempt(f"sam deploy --template-file {built} --parameter-overrides {parameters}")
     assert refused.returncode != 0
-    assert "With TenantClaim, JwtIssuer must name who issues the tokens" in refused.stdout
+    assert "With JwtIssuer, JwtAudience must name at least one audience" in refused.stdout
     assert deployed.stack.resources is before
+
+
+def test_a_wrong_setting_fails_the_build_with_the_message_of_the_start(deployed: Workplace) -> None:
+    for given, message in {
+        """Settings="'{\\"CHUNKPROOF_MAX_TOP_K\\": 5000}'" """: "Settings: CHUNKPROOF_MAX_TOP_K must be 1 to 1000",
+        """Settings="'{\\"MAX_TOP_K\\": 5}'" """: "Settings: CHUNKPROOF_SETTINGS: there is no setting MAX_TOP_K",
+        "MaxTopK=5": "there is no parameter MaxTopK",
+    }.items():
+        refused = deployed.attempt("make deploy", PARAMS=f"QdrantUrl=http://x {given}")
+        assert refused.returncode != 0
+        assert f"parameters: {message}" in refused.stdout
 
 
 def test_audits_and_suites_come_with_a_parameter_and_commands_find_them(deployed: Workplace) -> None:
     empty = r"""SuiteSchedule='\"\"'"""  # as the guide writes an empty value
     assert f'PARAMS="{empty}"' in (ROOT / "docs" / "guides" / "deploy.md").read_text("utf-8")
-    parameters = " ".join([*deployed.parameters, "Audit=true", "Suite=true", "Canary=true", empty])
-    deployed.run(f'make deploy PARAMS="{parameters}"', typed="y\n")
+    added = f"QdrantUrl={deployed.host.qdrant_url} Audit=true Suite=true Canary=true {empty}"
+    deployed.run(f'make deploy PARAMS="{added}"', typed="y\n")
     assert deployed.stack.parameters["SuiteSchedule"] == ""
     outputs = deployed.stack.outputs
     assert {"AuditStateMachineArn", "AuditBucketName", "SuiteStateMachineArn", "SuiteBucketName"} <= set(outputs)
@@ -296,7 +315,9 @@ def test_a_stack_without_a_server_searches_what_was_published(deployed: Workplac
     page = (ROOT / "docs" / "guides" / "edge.md").read_text("utf-8")
     _, _, publish, doctor = (re.sub(r"\s+#.*", "", line) for line in page.split("```\n")[1].splitlines())
     others = [given for given in deployed.parameters if not given.startswith("QdrantUrl=")]
-    deployed.run(f'make deploy PARAMS="Store=edge Audit=true Suite=true {" ".join(others)}"', typed="y\n")
+    deployed.parameters = ("Store=edge", "Audit=true", "Suite=true", *others)
+    deployed.configure()
+    deployed.run("make deploy", typed="y\n")
     deployed.run(
         "chunkproof demo --export chunks.jsonl && chunkproof load chunks.jsonl --collection handbook --data data"
     )

@@ -8,14 +8,15 @@ from uuid import UUID
 
 import pytest
 
-from chunkproof.clients.ports import Embedder, InputType, Point
-from chunkproof.clients.qdrant.store import QdrantStore
-from chunkproof.clients.transport import DeadlineTransport
-from chunkproof.deadline import Deadline
-from chunkproof_cli.diffs.queries import bootstrap_mean
-from chunkproof_cli.diffs.report import Space
-from chunkproof_cli.diffs.vectors import judge_vectors
-from chunkproof_cli.reports.diff import FORMATS
+from chunkproof.base.request import Deadline
+from chunkproof.embedders.embedder_port import Embedder, InputType
+from chunkproof.net.transport import DeadlineTransport
+from chunkproof.stores.edge import EdgeStore
+from chunkproof.stores.server import ServerStore
+from chunkproof.stores.store_port import Point
+from chunkproof_cli.commands.diff import bootstrap_mean, judge_vectors
+from chunkproof_cli.diff_report import SpaceRelation
+from chunkproof_cli.reports.outputs import DIFF
 
 from support.commands import Command
 from support.qdrant_server import QdrantServer
@@ -26,7 +27,7 @@ Change = Callable[[list[Point]], Sequence[Point]]
 
 def copy_handbook(tmp_path: Path, name: str, change: Change = lambda points: points) -> list[Point]:
     """Write the handbook as another collection; return its points."""
-    store = QdrantStore.open_embedded(tmp_path / "data-home" / "chunkproof")
+    store = EdgeStore(tmp_path / "data-home" / "chunkproof")
     points = change(list(store.scroll("handbook", Deadline(10_000), limit=1_000, with_vector="").points))
     store.create(name, len(points[0].vector or ()), Deadline(10_000))
     store.upsert(name, points, "", Deadline(10_000))
@@ -91,7 +92,7 @@ def test_changed_chunks_are_counted_by_kind_in_every_format(handbook: Command, t
         return [*points[:2], *points[3:], new]
 
     points = copy_handbook(tmp_path, "changed", change)
-    files = [tmp_path / f"diff{suffix}" for suffix in FORMATS]
+    files = [tmp_path / f"diff{suffix}" for suffix in DIFF.extensions]
     run = handbook("diff", "handbook", "changed", *(word for file in files for word in ("-o", file)), "--json")
     assert run.code == 1
     kinds = {kind: count for kind, count in run.json["texts"]["kinds"].items() if count}
@@ -147,10 +148,10 @@ def test_queries_embedded_by_a_model_that_does_not_fit_are_an_input_error(
 def test_collections_of_two_servers_are_compared(
     handbook: Command, served_qdrant: QdrantServer, collection: str, tmp_path: Path
 ) -> None:
-    local = QdrantStore.open_embedded(tmp_path / "data-home" / "chunkproof")
+    local = EdgeStore(tmp_path / "data-home" / "chunkproof")
     points = local.scroll("handbook", Deadline(10_000), limit=1_000, with_vector="").points
     local.close()
-    remote = QdrantStore.open_server(served_qdrant.url, DeadlineTransport())
+    remote = ServerStore(served_qdrant.url, DeadlineTransport())
     remote.create(collection, 384, Deadline(10_000))
     remote.upsert(collection, points[1:], "", Deadline(10_000))
     remote.close()
@@ -180,10 +181,10 @@ def test_vectors_of_one_space_are_distinguished_from_those_of_another() -> None:
 
     same = [vector() for _ in range(50)]
     noisy = [[value + rng.gauss(0, 0.3) for value in each] for each in same]
-    assert judge_vectors([(each, each) for each in same]).space is Space.SAME_VECTORS
-    assert judge_vectors(list(zip(same, noisy, strict=True))).space is Space.SAME_SPACE
-    assert judge_vectors([(each, vector()) for each in same]).space is Space.OTHER_SPACE
-    assert judge_vectors([(same[0], vector())]).space is Space.UNKNOWN
+    assert judge_vectors([(each, each) for each in same]).space is SpaceRelation.SAME_VECTORS
+    assert judge_vectors(list(zip(same, noisy, strict=True))).space is SpaceRelation.SAME_SPACE
+    assert judge_vectors([(each, vector()) for each in same]).space is SpaceRelation.OTHER_SPACE
+    assert judge_vectors([(same[0], vector())]).space is SpaceRelation.UNKNOWN
 
 
 def test_the_interval_of_a_mean_holds_it_and_is_the_same_every_time() -> None:

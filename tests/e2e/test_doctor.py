@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 from qdrant_client import models
 
-from chunkproof.clients.local_model import MiniLm
-from chunkproof.clients.ports import Description, InputType
-from chunkproof.clients.qdrant.store import QdrantStore
-from chunkproof.deadline import Deadline
-from chunkproof_cli.doctor.tuning import check_vector_index
+from chunkproof.base.request import Deadline
+from chunkproof.embedders.embedder_port import InputType
+from chunkproof.embedders.local_model import MiniLm
+from chunkproof.stores.edge import EdgeStore
+from chunkproof.stores.store_port import Description, WritableStore
+from chunkproof_cli.doctor.collection_checks import check_vector_index
 
 from support.cohere_server import CohereServer
 from support.commands import Command
@@ -20,7 +21,7 @@ from support.sdk import sdk
 PIPELINES = Path(__file__).parents[1] / "data" / "pipelines"
 
 
-def load_fixture(store: QdrantStore, name: str, collection: str) -> None:
+def load_fixture(store: WritableStore, name: str, collection: str) -> None:
     """A collection as a framework wrote it."""
     fixture: dict[str, Any] = json.loads((PIPELINES / f"{name}.json").read_text("utf-8"))
     config = fixture["collection_config"]
@@ -54,7 +55,7 @@ def findings(run: Any) -> dict[str, str]:
 def test_a_frameworks_collection_is_ready_as_it_is(
     chunkproof: Command,
     served_qdrant: QdrantServer,
-    server_store: QdrantStore,
+    server_store: WritableStore,
     collection: str,
     monkeypatch: pytest.MonkeyPatch,
     name: str,
@@ -76,7 +77,7 @@ def test_a_frameworks_collection_is_ready_as_it_is(
 def test_missing_payload_indexes_are_named_with_the_call_that_makes_them(
     chunkproof: Command,
     served_qdrant: QdrantServer,
-    server_store: QdrantStore,
+    server_store: WritableStore,
     collection: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -119,7 +120,7 @@ def test_doctor_suggests_load_when_there_is_no_collection(chunkproof: Command) -
 
 
 def make(folder: Path, points: list[models.PointStruct], distance: models.Distance, size: int = 3) -> None:
-    store = QdrantStore.open_embedded(folder)
+    store = EdgeStore(folder)
     sdk(store).create_collection("c", vectors_config=models.VectorParams(size=size, distance=distance))
     if points:
         sdk(store).upsert("c", points)
@@ -178,7 +179,7 @@ def test_a_vector_of_zeros_fails(chunkproof: Command, tmp_path: Path) -> None:
 
 
 def test_several_vectors_are_a_finding_with_the_names_to_choose_from(chunkproof: Command, tmp_path: Path) -> None:
-    store = QdrantStore.open_embedded(tmp_path / "d")
+    store = EdgeStore(tmp_path / "d")
     params = models.VectorParams(size=3, distance=models.Distance.COSINE)
     sdk(store).create_collection("c", vectors_config={"title": params, "body": params})
     point = models.PointStruct(id=1, vector={"title": [1, 0, 0], "body": [1, 0, 0]}, payload={"text": "A"})
@@ -309,7 +310,7 @@ def test_the_kind_of_hash_is_named_and_another_one_is_noted(chunkproof: Command,
 def test_vectors_indexes_and_sparse_vectors_are_checked_with_the_calls_that_mend_them(
     chunkproof: Command,
     served_qdrant: QdrantServer,
-    server_store: QdrantStore,
+    server_store: WritableStore,
     collection: str,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from chunkproof.clients.local_model import local_model
-from chunkproof.clients.ports import InputType
-from chunkproof.deadline import Deadline
-from chunkproof_cli.files.chunks import write_chunks
+from chunkproof.base.request import Deadline
+from chunkproof.embedders.embedder_port import InputType
+from chunkproof.embedders.local_model import local_model
+from chunkproof_cli.loading import write_chunks
 from chunkproof_cli.local.corpus import sample_chunks
 
 from support.commands import Command
@@ -158,9 +158,9 @@ def test_an_embedder_that_is_down_is_not_ready(
 
 
 FUNCTION = """
-from chunkproof.clients.local_model import local_model
-from chunkproof.clients.ports import InputType
-from chunkproof.deadline import Deadline
+from chunkproof.embedders.embedder_port import InputType
+from chunkproof.embedders.local_model import local_model
+from chunkproof.base.request import Deadline
 
 def embed(texts):
     return local_model().embed([text[:400] for text in texts], InputType.QUERY, Deadline(60_000))

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from chunkproof.errors import VectorStoreUnavailableError
+from chunkproof.base.errors import VectorStoreUnavailableError
 from chunkproof.suite.outcome import Diagnosis
-from chunkproof.suite.report import SuiteReport
-from chunkproof.suite.run import RunPlan, run_suite
-from chunkproof.why.report import Cause
-from chunkproof_cli.reports.suite import FORMATS, write_reports
-from chunkproof_cli.reports.suite.case_table import UNFOLDED_WHEN_PASSED
-from chunkproof_cli.suites.compare import compare
+from chunkproof.suite.runner import RunPlan, run_suite
+from chunkproof.suite.suite_report import SuiteReport
+from chunkproof.why.causes import Cause
+from chunkproof_cli.reports.outputs import SUITE
+from chunkproof_cli.reports.suite_blocks import UNFOLDED_WHEN_PASSED
+from chunkproof_cli.suites.baseline import compare
 
 from support.chromium import Chromium, Page
 from support.commands import Command
@@ -46,7 +46,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A report with an earlier run and a baseline."""
     made = tmp_path_factory.mktemp("page") / "report.html"
     earlier = report()
-    write_reports(compare(report(), earlier, Path("main.json")), (made,), [earlier])
+    SUITE.write(compare(report(), earlier, Path("main.json")), (made,), [earlier])
     return made
 
 
@@ -165,12 +165,12 @@ def test_the_page_is_accessible(page: Page, scheme: str, width: int) -> None:
 def test_in_a_large_suite_only_cases_that_did_not_pass_unfold() -> None:
     many = {f"c{n}": ANSWERS["first"] for n in range(UNFOLDED_WHEN_PASSED)} | {"lost": answer(chunk("x"))}
     made = report(many)
-    assert FORMATS[".html"](made).count('class="unfold"') == 1
+    assert SUITE.render(made, ".html").count('class="unfold"') == 1
 
 
 def test_the_report_command_renders_several_reports_as_one_page(chunkproof: Command, tmp_path: Path) -> None:
     for name in ("one", "two"):
-        write_reports(report(), (tmp_path / f"{name}.json",))
+        SUITE.write(report(), (tmp_path / f"{name}.json",))
     run = chunkproof("report", tmp_path / "two.json", tmp_path / "one.json", "-o", tmp_path / "x.html")
     assert run.code == 0
     assert "Quality over time" in (tmp_path / "x.html").read_text("utf-8")

@@ -13,9 +13,8 @@ from typing import Any
 import httpx
 import pytest
 
-from chunkproof.clients.ports import Point
-from chunkproof.clients.qdrant.store import QdrantStore
-from chunkproof.runtime import container
+from chunkproof.service import container
+from chunkproof.stores.store_port import Point
 
 from support.api import get, invoke, post
 from support.chromium import Chromium
@@ -24,6 +23,7 @@ from support.commands import Command, modules_of_suites
 from support.log_lines import capture_stdout
 from support.qdrant_server import free_port
 from support.serving import Serving, wait_until_ready
+from support.stores import MemoryStore
 
 PAYLOAD = {"text": "one", "url": "https://a.example", "document_title": "A"}
 LINE = {
@@ -39,7 +39,7 @@ LINE = {
 @pytest.fixture
 def written(capsys: pytest.CaptureFixture[str]) -> str:
     """The output of the handlers for two searches, a validation, a health check and three failures."""
-    store = QdrantStore.open_local(None)
+    store = MemoryStore()
     fill(store, "docs", Point(1, PAYLOAD, vector=(1.0, 0.0)))
     with container.override(make_services(store, "docs")), capture_stdout(capsys) as written:
         for event in (

@@ -9,17 +9,15 @@ from typing import Any
 
 import pytest
 
-from chunkproof.clients.cohere import CohereEmbedder
-from chunkproof.clients.cohere_rerank import CohereReranker
-from chunkproof.clients.ports import Point
-from chunkproof.clients.qdrant.store import QdrantStore
-from chunkproof.clients.resilience import CircuitBreaker
-from chunkproof.clients.transport import DeadlineTransport
-from chunkproof.retrieval.services import Services
-from chunkproof.runtime import container
-from chunkproof.runtime.telemetry import Telemetry
-from chunkproof.settings import Settings
-from chunkproof.trace import RequestTrace
+from chunkproof.base.request import RequestTrace
+from chunkproof.base.settings import Settings
+from chunkproof.collection.services import Services
+from chunkproof.embedders.cohere import CohereEmbedder, CohereReranker
+from chunkproof.net.resilience import CircuitBreaker
+from chunkproof.net.transport import DeadlineTransport
+from chunkproof.service import container
+from chunkproof.service.telemetry import Telemetry
+from chunkproof.stores.store_port import Point
 from chunkproof_cli.local.gateway import LambdaContext
 
 from support.api import get, invoke, post
@@ -27,6 +25,7 @@ from support.chunks import fill
 from support.cohere_server import KEY, cohere_server
 from support.log_lines import CapturedOutput, Line, capture_stdout
 from support.recording_server import CannedResponse
+from support.stores import MemoryStore
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "reference" / "logs.md").read_text("utf-8")
@@ -45,7 +44,7 @@ def rows(page: str, heading: str) -> dict[str, str]:
 def written(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[CapturedOutput]:
     """The output for requests that together have every field."""
     monkeypatch.setenv("_X_AMZN_TRACE_ID", "Root=1-5759e988-bd862e3fe1be46a994272793;Sampled=1")
-    store = QdrantStore.open_local(None)
+    store = MemoryStore(words=True)
     fill(store, "docs", Point(1, PAYLOAD, vector=(1.0, 0.0)))
     with cohere_server(lambda _: [1.0, 0.0]) as api, capture_stdout(capsys) as written:
         transport = DeadlineTransport(lambda: {"authorization": f"Bearer {KEY}"})

@@ -8,9 +8,8 @@ from typing import Any
 import boto3
 import pytest
 
-from chunkproof.clients.ports import Point
-from chunkproof.clients.qdrant.store import QdrantStore
-from chunkproof.runtime import container
+from chunkproof.service import container
+from chunkproof.stores.store_port import Point
 from chunkproof_cli.local.gateway import LambdaContext
 
 from support.api import Event, invoke, post, request
@@ -18,6 +17,7 @@ from support.chunks import fill, make_services
 from support.cloudwatch_server import CloudWatch, cloudwatch_server, refusal
 from support.commands import Command
 from support.log_lines import CapturedOutput, capture_stdout
+from support.stores import MemoryStore
 from support.template import template
 
 OUTPUTS = {
@@ -143,7 +143,7 @@ def arriving_now(event: Event) -> Event:
 
 def handle_requests(written: CapturedOutput) -> None:
     """Run searches and validations, some failing, as the functions of the stack."""
-    store = QdrantStore.open_local(None)
+    store = MemoryStore()
     fill(store, "docs", Point(1, PAYLOAD, vector=(1.0, 0.0)))
     with container.override(make_services(store, "docs", ENVIRONMENT="prod", LATENCY_TARGET_MS="1500")):
         for number in range(20):

@@ -3,8 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from chunkproof.clients.qdrant.store import QdrantStore
-from chunkproof.deadline import Deadline
+from chunkproof.base.request import Deadline
+from chunkproof.stores.edge import EdgeStore
+from chunkproof.stores.store_port import WritableStore
 
 from support.cohere_server import CohereServer
 from support.commands import Command, small_disk
@@ -18,7 +19,7 @@ def write(path: Path, *lines: object) -> Path:
 
 
 def points(folder: Path, collection: str) -> int:
-    store = QdrantStore.open_embedded(folder)
+    store = EdgeStore(folder)
     try:
         return store.describe(collection, Deadline(1000)).points_count
     finally:
@@ -176,7 +177,7 @@ def test_a_path_without_chunks_is_reported(chunkproof: Command, tmp_path: Path, 
 def test_a_collection_of_another_size_is_refused_before_any_work(
     chunkproof: Command, tmp_path: Path, handbook_file: Path
 ) -> None:
-    store = QdrantStore.open_embedded(tmp_path / "d")
+    store = EdgeStore(tmp_path / "d")
     store.create("c", 3, Deadline(1000))
     store.close()
     run = chunkproof("load", handbook_file, "--collection", "c", "--data", tmp_path / "d")
@@ -295,14 +296,14 @@ def test_two_loads_may_create_the_collection_at_the_same_moment(
     chunkproof: Command,
     handbook_file: Path,
     served_qdrant: QdrantServer,
-    server_store: QdrantStore,
+    server_store: WritableStore,
     collection: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("QDRANT_URL", served_qdrant.url)
     create = type(server_store).create
 
-    def create_after_another(store: QdrantStore, name: str, size: int, deadline: Deadline, **options: bool) -> None:
+    def create_after_another(store: WritableStore, name: str, size: int, deadline: Deadline, **options: bool) -> None:
         create(server_store, name, size, deadline, **options)
         create(store, name, size, deadline, **options)
 
@@ -317,7 +318,7 @@ def test_hybrid_makes_a_collection_that_is_searched_by_words(
     chunkproof: Command,
     handbook_file: Path,
     served_qdrant: QdrantServer,
-    server_store: QdrantStore,
+    server_store: WritableStore,
     collection: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -341,7 +342,7 @@ def test_hybrid_works_with_a_server_that_makes_no_bm25_vectors(
     chunkproof: Command,
     handbook_file: Path,
     served_qdrant: QdrantServer,
-    server_store: QdrantStore,
+    server_store: WritableStore,
     collection: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -352,7 +353,7 @@ def test_hybrid_works_with_a_server_that_makes_no_bm25_vectors(
         for mode in ("text", "hybrid"):
             run = chunkproof("search", "decomposed", "--mode", mode, "-k", 3, "--collection", collection, "--json")
             assert any("decomposed" in result["text"].lower() for result in run.json["results"])
-        monkeypatch.setattr("chunkproof.clients.qdrant.server.has_edge", lambda: False)
+        monkeypatch.setattr("chunkproof.stores.server.has_edge", lambda: False)
         other = f"{collection}-other"
         refused = chunkproof("load", handbook_file, "--collection", other, "--hybrid")
         assert refused.code == 2

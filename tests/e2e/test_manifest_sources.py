@@ -2,16 +2,20 @@
 
 import json
 import sqlite3
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from chunkproof.clients.ports import Point
-from chunkproof.clients.qdrant.store import QdrantStore
-from chunkproof.deadline import Deadline
-from chunkproof_cli.reports.audit import FORMATS
-from chunkproof_cli.sources.documents import extract_text
+from chunkproof.audit import manifest_file
+from chunkproof.base.errors import InvalidParameterError
+from chunkproof.base.request import Deadline
+from chunkproof.stores.edge import EdgeStore
+from chunkproof.stores.server import ServerStore
+from chunkproof.stores.store_port import Point
+from chunkproof_cli.manifest_sources import Folder, extract_text
+from chunkproof_cli.reports.outputs import AUDIT
 
 from support.commands import Command
 from support.pipelines import FOLDER, pipeline, write
@@ -24,7 +28,7 @@ WARNING = "Never <b> open the housing while it is powered!"
 
 
 def store_texts(tmp_path: Path, texts: dict[str, str], name: str = "docs") -> None:
-    store = QdrantStore.open_embedded(tmp_path / "data-home" / "chunkproof")
+    store = EdgeStore(tmp_path / "data-home" / "chunkproof")
     store.create(name, 2, Deadline(10_000))
     points = [
         Point(number, {"chunk_id": chunk_id, "text": text}, vector=(1.0, 0.0))
@@ -35,7 +39,7 @@ def store_texts(tmp_path: Path, texts: dict[str, str], name: str = "docs") -> No
 
 
 def store_pipeline(tmp_path: Path, name: str) -> list[dict[str, Any]]:
-    store = QdrantStore.open_embedded(tmp_path / "data-home" / "chunkproof")
+    store = EdgeStore(tmp_path / "data-home" / "chunkproof")
     write(store, name, name, with_indexes=False)
     store.close()
     return pipeline(name)["points"]
@@ -74,7 +78,7 @@ def test_chunks_are_located_in_a_folder_and_the_audit_reports_coverage_in_every_
     assert coverage["not_verbatim"] == {"whitespace": 1}
     assert "1 chunks are in no source and not in the manifest" in run.err
 
-    files = [tmp_path / f"report{suffix}" for suffix in FORMATS]
+    files = [tmp_path / f"report{suffix}" for suffix in AUDIT.extensions]
     outputs = [word for file in files for word in ("-o", file)]
     audit = chunkproof("audit", manifest, "--collection", "docs", "--sources", documents, *outputs, "--json")
     assert audit.code == 1
@@ -214,9 +218,9 @@ def test_a_snapshot_makes_the_manifest_of_the_collection_as_it_was(
 def test_another_collection_makes_a_manifest_by_name_and_by_url(
     chunkproof: Command, served_qdrant: QdrantServer, collection: str, tmp_path: Path
 ) -> None:
-    from chunkproof.clients.transport import DeadlineTransport
+    from chunkproof.net.transport import DeadlineTransport
 
-    remote = QdrantStore.open_server(served_qdrant.url, DeadlineTransport())
+    remote = ServerStore(served_qdrant.url, DeadlineTransport())
     write(remote, collection, "langchain_dense", with_indexes=False)
     remote.close()
     store_pipeline(tmp_path, "langchain_dense")
@@ -244,3 +248,33 @@ def test_what_is_no_source_is_refused_with_what_would_be(chunkproof: Command, tm
         assert (run.code, message in run.err) == (2, True), run.err
     assert chunkproof("manifest", tmp_path / "some.json", "--from", "docs", *output).code == 2
     assert chunkproof("manifest", "--from", "unknown", *output).code == 2
+
+
+def test_links_that_lead_out_of_the_folder_are_not_read(tmp_path: Path) -> None:
+    inside, outside = tmp_path / "docs", tmp_path / "private"
+    inside.mkdir()
+    outside.mkdir()
+    (outside / "secret.md").write_text("secret")
+    (inside / "own.md").write_text("own")
+    (inside / "link.md").symlink_to(outside / "secret.md")
+    (inside / "relative.md").symlink_to("../private/secret.md")
+    (inside / "folder").symlink_to(outside)
+    (inside / "same.md").symlink_to("own.md")
+    assert [name for name, _ in Folder(inside).read()] == ["own.md", "same.md"]
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.gz", ".jsonl.zst"])
+def test_a_line_without_an_end_is_refused_before_it_is_read_whole(
+    tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(manifest_file, "MAX_LINE", 1_000_000)
+    file = tmp_path / f"bomb{suffix}"
+    with manifest_file.create_manifest(file) as target:
+        for _ in range(64):
+            target.write(b"a" * 1_000_000)
+    tracemalloc.start()
+    with pytest.raises(InvalidParameterError, match="more than 1 MB"), manifest_file.open_manifest(file) as lines:
+        list(lines)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 20_000_000

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from mcp import Client, StdioServerParameters
 
-from chunkproof.errors import NotConfiguredError
-from chunkproof.runtime.local import local_backend, open_connection
-from chunkproof.settings import Settings
+from chunkproof.base.errors import NotConfiguredError
+from chunkproof.base.settings import Settings
+from chunkproof.service.terminal import local_backend, open_connection
 from chunkproof_cli.commands.mcp import list_allowed, services_for
-from chunkproof_cli.mcp_server import build_server
+from chunkproof_cli.local.mcp_server import build_server
 
 from support.cloud import Host, handbook_host
 from support.qdrant_server import NoServerError
@@ -61,8 +61,7 @@ def call(
 def test_a_client_lists_the_tools_with_descriptions_an_agent_can_use(host: Host) -> None:
     tools = {tool.name: tool for tool in over_stdio(host, lambda client: client.list_tools()).tools}
     assert set(tools) == {
-        "search", "search_many", "validate_chunk", "describe_collection", "list_collections",
-        "explain_missing_chunk", "why",
+        "search", "search_many", "validate_chunk", "describe_collection", "list_collections", "why",
     }  # fmt: skip
     for tool in tools.values():
         assert tool.description
@@ -114,8 +113,8 @@ def test_a_chunk_is_validated_and_a_wrong_original_named(host: Host) -> None:
 
 
 def test_why_a_chunk_is_not_found_is_explained(host: Host) -> None:
-    found = call(host, "explain_missing_chunk", query="How do I take a backup?", expected="no-such-chunk")
-    assert found.content[0].text.startswith("not in collection: ")
+    found = call(host, "why", query="How do I take a backup?", expected="no-such-chunk")
+    assert found.structured_content["verdict"]["causes"] == ["not in collection"]
     chunk = call(host, "search", query="How do I take a backup?").structured_content["results"][0]["metadata"][
         "chunk_id"
     ]

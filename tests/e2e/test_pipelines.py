@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from chunkproof.clients.qdrant.store import QdrantStore
+from chunkproof.stores.store_port import WritableStore
 
 from support.commands import Command
 from support.pipelines import pipeline, write
@@ -41,7 +41,7 @@ def text_of(payload: dict[str, Any], name: str) -> str:
 @pytest.fixture(params=TEXT_FIELDS)
 def name(
     request: pytest.FixtureRequest,
-    server_store: QdrantStore,
+    server_store: WritableStore,
     served_qdrant: QdrantServer,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[str]:

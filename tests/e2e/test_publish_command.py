@@ -4,16 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from chunkproof.clients.ports import Point
-from chunkproof.clients.published import PublishedCollections
-from chunkproof.clients.s3 import Bucket
-from chunkproof.deadline import Deadline
-from chunkproof_cli import publishing
-from chunkproof_cli.publishing import Limits, find_misfit
+from chunkproof.base.request import Deadline
+from chunkproof.net.s3 import Bucket
+from chunkproof.stores.published import PublishedCollections
+from chunkproof.stores.store_port import Point
+from chunkproof_cli.aws import publishing
+from chunkproof_cli.aws.publishing import FunctionLimits, find_misfit
 
 from support.commands import Command
 
-edge = pytest.importorskip("chunkproof.clients.qdrant.edge", reason="Qdrant's engine has no wheel for this system")
+edge = pytest.importorskip("chunkproof.stores.edge", reason="Qdrant's engine has no wheel for this system")
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ def test_a_collection_that_does_not_fit_is_refused_with_the_parameter_to_set(
     assert "the functions have 512 MB: deploy with EphemeralStorage=" in run.out
     with publishing.listed(data, "docs") as (_, version):
         monkeypatch.setattr(publishing, "SPARE_BYTES", 0)
-        assert find_misfit(version.stored_bytes, Limits(disk_mb=512, memory_mb=1024)) is None
-        misfit = find_misfit(version.stored_bytes, Limits(disk_mb=512, memory_mb=128))
+        assert find_misfit(version.stored_bytes, FunctionLimits(disk_mb=512, memory_mb=1024)) is None
+        misfit = find_misfit(version.stored_bytes, FunctionLimits(disk_mb=512, memory_mb=128))
         assert misfit is not None
         assert misfit.endswith("deploy with MemorySize=256")

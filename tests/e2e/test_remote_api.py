@@ -16,8 +16,8 @@ from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
-from chunkproof.clients.transport import tls_context
-from chunkproof.errors import NotConfiguredError
+from chunkproof.base.errors import NotConfiguredError
+from chunkproof.net.transport import tls_context
 from chunkproof_cli.api_client import _sign
 from chunkproof_cli.main import SUMMARIES, cli
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from chunkproof.clients.qdrant.store import QdrantStore
+from chunkproof.stores.store_port import WritableStore
 
 from support.cohere_server import KEY, CohereServer, cohere_server
 from support.handbook import minilm
@@ -109,7 +109,7 @@ def embeddings(monkeypatch: pytest.MonkeyPatch, served_qdrant: QdrantServer) -> 
 )
 @pytest.mark.usefixtures("embeddings")
 def test_the_retriever_of_a_framework_passes_and_its_failures_are_diagnosed(
-    framework: str, name: str, tmp_path: Path, server_store: QdrantStore
+    framework: str, name: str, tmp_path: Path, server_store: WritableStore
 ) -> None:
     python = Path(ENVIRONMENTS or "/nowhere") / framework / "bin" / "python"
     if not python.exists():

@@ -20,12 +20,12 @@ import httpx
 import pytest
 
 from chunkproof_cli.local.gateway import build_event
-from chunkproof_cli.local.sandbox import EMBED_PORT
+from chunkproof_cli.local.sandbox_services import EMBED_PORT
 
-from checks.invoke import HOST_NAME, ROOT, differences, sam_options
 from support.cloud import Host, handbook_host
 from support.commands import Command, readme_commands
 from support.qdrant_server import free_port
+from tools.checks.invoke import HOST_NAME, ROOT, differences, sam_options
 
 SAM = os.environ.get("CHUNKPROOF_SAM")
 BUILT = Path(__file__).resolve().parents[2] / ".aws-sam" / "local" / "template.yaml"

@@ -15,7 +15,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from chunkproof_cli.local.sandbox import EMBED_PORT, QDRANT_PORT, Sandbox
+from chunkproof_cli.local.sandbox_services import EMBED_PORT, QDRANT_PORT, Sandbox
 
 from support.commands import Command, readme_commands
 from support.qdrant_server import free_port

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from chunkproof.clients.qdrant.edge_folder import copy_folder
+from chunkproof.stores.edge_folder import copy_folder
 
 from support.commands import Command
 
@@ -106,8 +106,8 @@ def test_a_missing_url_logs_a_warning_and_stdout_stays_json(
 def test_a_collection_that_another_process_writes_to_is_named(handbook: Command, tmp_path: Path) -> None:
     folder = tmp_path / "shared"
     script = (
-        "from chunkproof.clients.qdrant.store import QdrantStore; from pathlib import Path; import sys;"
-        "from chunkproof.deadline import Deadline; s = QdrantStore.open_embedded(Path(sys.argv[1]));"
+        "from chunkproof.stores.edge import EdgeStore; from pathlib import Path; import sys;"
+        "from chunkproof.base.request import Deadline; s = EdgeStore(Path(sys.argv[1]));"
         "s.create('c', 384, Deadline(60_000));"
         "s.write_points('c', [{'id': 1, 'vector': {}, 'payload': {}}], Deadline(60_000));"
         "print('open', flush=True); sys.stdin.read()"
@@ -212,24 +212,6 @@ def test_output_is_valid_on_an_ascii_terminal(loaded_handbook: Path, tmp_path: P
         assert run.returncode == 0, run.stderr
         if options:
             assert json.loads(run.stdout)["results"]
-
-
-@pytest.mark.parametrize(
-    ("file", "content"),
-    [
-        ("meta.json", b"not json"),
-        ("meta.json", b"[1]"),
-        ("meta.json", b"{}"),
-        ("meta.json", b'{"collections": {"handbook": {}}, "aliases": {}}'),
-    ],
-)
-def test_an_older_folder_that_is_not_a_store_is_named(
-    handbook: Command, tmp_path: Path, file: str, content: bytes
-) -> None:
-    (tmp_path / "data-home" / "chunkproof" / file).write_bytes(content)
-    run = handbook("search", "a question", "--collection", "handbook")
-    assert run.code == 3
-    assert "the folder cannot be read as a store" in run.err
 
 
 @pytest.mark.parametrize(("file", "code"), [("collection.json", 2), ("shard-0/edge_config.json", 3)])

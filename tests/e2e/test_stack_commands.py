@@ -135,7 +135,7 @@ def test_failed_dependencies_come_with_a_remedy(chunkproof: Command, stack_api: 
     assert run.code == 1
     failed = {f["check"]: f["remedy"] for f in run.json["findings"] if f["level"] == "FAIL"}
     assert set(failed) == {"embedder", "collection"}
-    assert failed["embedder"] == "Check the key in the secret, and EmbeddingModel"
+    assert failed["embedder"] == "Check the key in the secret, and CHUNKPROOF_MODEL"
 
 
 @pytest.mark.parametrize(

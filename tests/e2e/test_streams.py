@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from chunkproof.clients.qdrant.edge_folder import copy_folder
+from chunkproof.stores.edge_folder import copy_folder
 
 from support.commands import FULL, needs_full
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from qdrant_client import models
 
-from chunkproof.clients.local_model import local_model
-from chunkproof.clients.ports import InputType, Point
-from chunkproof.clients.qdrant.store import QdrantStore
-from chunkproof.deadline import Deadline
-from chunkproof.retrieval.lookup import find_point
+from chunkproof.base.request import Deadline
+from chunkproof.embedders.embedder_port import InputType
+from chunkproof.embedders.local_model import local_model
+from chunkproof.stores.edge import EdgeStore
+from chunkproof.stores.store_port import Point
 
 from support.chunks import make_services
 from support.commands import Command
@@ -32,11 +32,11 @@ CAUSES = {
 @pytest.fixture
 def damaged(handbook: Command, tmp_path: Path) -> Command:
     """The handbook with one chunk deleted, one cut, one re-embedded with another text and one field emptied."""
-    store = QdrantStore.open_embedded(tmp_path / "data-home" / "chunkproof")
+    store = EdgeStore(tmp_path / "data-home" / "chunkproof")
     services, deadline = make_services(store, "handbook"), Deadline(60_000)
 
     def change(chunk_id: str, made: Callable[[Point], Point]) -> None:
-        found = find_point(chunk_id, "handbook", services=services, deadline=deadline)
+        found = services.collection("handbook", deadline).find_one(chunk_id)
         point = store.fetch("handbook", [found.id], deadline, with_vector="")[0]
         store.upsert("handbook", [made(point)], "", deadline)
 
@@ -45,14 +45,14 @@ def damaged(handbook: Command, tmp_path: Path) -> Command:
     change("languages-00", lambda point: replace(point, payload={**point.payload, **cut}))
     change("vectordb-text-hygiene-07", lambda point: replace(point, vector=other))
     change("vectordb-text-hygiene-08", lambda point: replace(point, payload={**point.payload, "has_code": False}))
-    gone = find_point("languages-02", "handbook", services=services, deadline=deadline)
+    gone = services.collection("handbook", deadline).find_one("languages-02")
     sdk(store).delete("handbook", models.PointIdsList(points=[gone.id]))
     store.close()
     return handbook
 
 
 def test_each_kind_of_damage_is_named_in_every_format_with_a_command_that_shows_it(
-    damaged: Command, tmp_path: Path
+    damaged: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     suite = tmp_path / "suite.yaml"
     damaged("demo", "--export-suite", suite)
@@ -75,6 +75,7 @@ def test_each_kind_of_damage_is_named_in_every_format_with_a_command_that_shows_
             assert cause in plain, (kind, cause)
         assert "its text no longer matches its hash" in plain, kind
         assert "chunkproof validate --collection handbook languages-00" in plain, kind
+    monkeypatch.chdir(tmp_path)  # one of the commands writes fix.jsonl
     for causes in found.values():
         command = shlex.split(causes[0]["command"])
         assert damaged(*command[1:]).code in (0, 1), command  # 1: what it shows is wrong

@@ -2,7 +2,11 @@
 
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from socketserver import StreamRequestHandler, ThreadingTCPServer
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -370,6 +374,7 @@ def test_options_that_do_not_go_together_are_refused(
 
 MCP_SERVER = """
 import json, sys
+SERVER = {"name": "x", "version": "1"}
 ENTRY = "<entry><content>The text of {0}.</content><metadata>{{\\"chunk_id\\": \\"{0}\\"}}</metadata></entry>"
 for line in sys.stdin:
     message = json.loads(line)
@@ -377,7 +382,7 @@ for line in sys.stdin:
         continue
     method, params = message["method"], message.get("params", {})
     if method == "initialize":
-        result = {"protocolVersion": params["protocolVersion"], "capabilities": {}, "serverInfo": {"name": "x"}}
+        result = {"protocolVersion": params["protocolVersion"], "capabilities": {}, "serverInfo": SERVER}
     elif method == "tools/list":
         schema = {"type": "object", "properties": {"query": {"type": "string"}, "limit": {}}, "required": ["query"]}
         result = {"tools": [{"name": name, "inputSchema": schema} for name in ("find", "structured", "fails")]}
@@ -426,12 +431,16 @@ def test_an_mcp_server_that_ends_is_an_error(folder: Path, chunkproof: Command) 
 
 def answer_over_http(request: RecordedRequest) -> CannedResponse:
     """Serve MCP as Streamable HTTP: JSON for the first answers, an event stream for the tool's."""
-    message = json.loads(request.body)
+    message = json.loads(request.body or "{}")
     if "id" not in message:
         return CannedResponse(202, b"")
     results: dict[str, Any] = {
-        "initialize": {"protocolVersion": "2025-06-18", "capabilities": {}, "serverInfo": {"name": "x"}},
-        "tools/list": {"tools": [{"name": "find", "inputSchema": {"required": ["query"]}}]},
+        "initialize": {
+            "protocolVersion": "2025-06-18",
+            "capabilities": {},
+            "serverInfo": {"name": "x", "version": "1"},
+        },
+        "tools/list": {"tools": [{"name": "find", "inputSchema": {"type": "object", "required": ["query"]}}]},
         "tools/call": {"content": [{"type": "text", "text": '[{"id": "a"}, {"id": "b"}]'}]},
     }
     body = json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": results[message["method"]]})
@@ -448,6 +457,30 @@ def test_an_mcp_server_behind_a_url_is_called(folder: Path, chunkproof: Command)
     with recording_server(answer_over_http) as server:
         run = chunkproof("suite", "run", "suite.json", "--retriever", f"mcp:find@{server.url}/mcp", "--json")
     assert (run.code, states(run)) == (0, {"q1": "passed", "q2": "passed"}), run.out
+
+
+def test_an_mcp_server_that_refuses_or_is_down_is_an_error_of_the_cases(folder: Path, chunkproof: Command) -> None:
+    with recording_server(lambda _: CannedResponse(503)) as server:
+        run = chunkproof("suite", "run", "suite.json", "--retriever", f"mcp:find@{server.url}/mcp", "--json")
+    assert (run.code, message(run, "q1")) == (3, "The retriever answered 503 Service Unavailable")
+    run = chunkproof("suite", "run", "suite.json", "--retriever", "mcp:find@http://127.0.0.1:9/mcp", "--json")
+    assert run.code == 3
+    assert message(run, "q1").startswith("The retriever could not be reached: ")
+
+
+def test_an_mcp_server_that_does_not_respond_is_given_up(folder: Path, chunkproof: Command) -> None:
+    silent = f"mcp:find@{sys.executable} -c 'import sys; sys.stdin.read()'"
+    options = ("--retriever", silent, "--retriever-map", '{"timeout_s": 0.2}', "--json")
+    run = chunkproof("suite", "run", "suite.json", *options)
+    limit = "0.2 s (timeout_s of --retriever-map)"
+    assert (run.code, message(run, "q1")) == (3, f"The MCP server did not respond within {limit}")
+
+
+def test_an_mcp_tool_needs_the_sdk(folder: Path, chunkproof: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "chunkproof_cli.retrievers.mcp_client", raising=False)
+    monkeypatch.setitem(sys.modules, "mcp", None)
+    run = chunkproof("suite", "run", "suite.json", "--retriever", "mcp:find@python server.py")
+    assert "MCP tools need the SDK: pip install 'chunkproof[mcp]'" in run.err.replace("\n", " ")
 
 
 HYGIENE = "vectordb-text-hygiene-01"
@@ -485,3 +518,62 @@ def test_a_retriever_is_compared_with_the_search_of_the_collection(folder: Path,
     run = handbook("suite", "run", "suite.json", *options)
     assert run.json["comparison"]["baseline"] == "the search of handbook"
     assert run.json["suite"]["retriever"] == "old.run"
+
+
+SECRET = "k3y-that-stays-here"
+ECHOES = {
+    "reason": f"HTTP/1.1 401 {SECRET}\r\ncontent-length: 0\r\n\r\n",
+    "content type": f"HTTP/1.1 200 OK\r\ncontent-type: text/{SECRET}\r\ncontent-length: 2\r\n\r\nno",
+    "status line": f"{SECRET} 200 OK\r\n\r\n",
+    "header line": f"HTTP/1.1 200 OK\r\n{SECRET} = x\r\n\r\n",
+    "field name": f'HTTP/1.1 200 OK\r\ncontent-length: 28\r\n\r\n{{"{SECRET}": true}}',
+    "result": f'HTTP/1.1 200 OK\r\ncontent-length: 52\r\n\r\n[{{"id": "{SECRET}", "text": "{SECRET}"}}]',
+}
+
+
+@contextmanager
+def sending(text: str) -> Iterator[str]:
+    """Run a server that sends this text to every connection, whatever it asks; yield its address."""
+
+    class Handler(StreamRequestHandler):
+        def handle(self) -> None:
+            self.request.recv(65536)
+            self.wfile.write(text.encode())
+
+    with ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        thread = Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield f"127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+
+
+@pytest.mark.parametrize("echo", ECHOES)
+@pytest.mark.parametrize("kind", ["http", "userinfo", "mcp", "api"])
+def test_a_key_that_a_service_echoes_reaches_no_output_and_no_report(
+    echo: str, kind: str, folder: Path, chunkproof: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SERVICE_KEY", SECRET)
+    monkeypatch.setenv("CHUNKPROOF_TOKEN", SECRET)
+    login = f"me:{SECRET}@" if kind == "userinfo" else ""
+    with sending(ECHOES[echo]) as address:
+        url = f"http://{login}{address}/find"
+        options = ["--api", url] if kind == "api" else ["--retriever", f"mcp:find@{url}" if kind == "mcp" else url]
+        if kind in ("http", "mcp"):
+            options += ["--retriever-map", '{"headers": {"authorization": "Bearer ${SERVICE_KEY}"}}']
+        files = [f"report.{ending}" for ending in ("json", "html", "md", "txt", "xml")]
+        shown = chunkproof("suite", "run", "suite.json", *options, *(word for file in files for word in ("-o", file)))
+    written = [(folder / file).read_text("utf-8") for file in files if (folder / file).is_file()]
+    assert shown.code in (1, 2, 3), shown.err
+    assert not [text for text in (shown.out, shown.err, *written) if SECRET in text.replace("\n", "")]
+
+
+def test_a_key_in_the_message_of_a_tool_or_of_an_exception_is_masked(
+    mcp_server: str, folder: Path, chunkproof: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SERVICE_API_KEY", SECRET)
+    (folder / "server.py").write_text(MCP_SERVER.replace("no such index", f"{SECRET} is no valid key"))
+    run = chunkproof("suite", "run", "suite.json", "--retriever", f"mcp:fails@{mcp_server}", "--json")
+    assert (run.code, message(run, "q1")) == (3, "The tool fails failed: *** is no valid key")
+    (folder / "leaky.py").write_text(f"def find(query):\n    raise ValueError('refused: {SECRET}')\n")
+    run = chunkproof("suite", "run", "suite.json", "--retriever", "leaky:find", "--json")
+    assert "refused: ***" in message(run, "q1")

@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from chunkproof.suite.report import read_report
-from chunkproof.suite.run import InterruptedRun
-from chunkproof_cli.commands import suite_run
+from chunkproof.suite.runner import InterruptedRun
+from chunkproof.suite.suite_report import read_report
+from chunkproof_cli.reports.outputs import ReportKind
+from chunkproof_cli.suites import suite_runs
 
 from support.cohere_server import KEY
 from support.commands import Command
@@ -186,13 +187,6 @@ def test_a_warning_that_many_cases_cause_is_shown_once(write: Any, loaded_handbo
     assert run.stderr.count("Some results score under 0.3") == 1
 
 
-def test_local_mode_runs_one_search_at_a_time(handbook: Command, write: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(suite_run, "has_edge", lambda: False)
-    run = handbook("suite", "run", write(GOOD), "--jobs", 2)
-    assert run.code == 2
-    assert "without Qdrant Edge, the embedded store runs one search at a time" in " ".join(run.err.split())
-
-
 def test_a_broken_suite_ends_with_2_and_names_every_line(handbook: Command, tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text("name: x\ncases:\n  - name: a\n    query: x\n    top_k: 0\n")
     run = handbook("suite", "run", tmp_path / "s.yaml")
@@ -243,11 +237,11 @@ def test_an_over_long_name_or_id_is_cut_in_tables_and_in_the_last_line(
     path, name = f"/srv/{'deep/' * 60}end.md", f"begin-{'n' * 300}-end"
     run = handbook("suite", "run", write({**BAD, "name": name, "expected_doc_ids": [path]}), "-o", tmp_path / "r.json")
     assert run.code == 1
-    table, _, rest = run.out.partition("Why")
+    table = run.out.partition("\nFailed\n")[2].partition("\n\n")[0]
     assert max(map(len, table.splitlines())) <= 100
     assert len(table.splitlines()) < 15  # one row, which is not folded over a page
     assert "end.md" in table.replace("\n", "")
-    last = rest.strip().splitlines()[-1]
+    last = run.out.strip().splitlines()[-1]
     assert "failed: begin-nnn" in last
     assert last.count("n" * 30) <= 2
     assert json.loads((tmp_path / "r.json").read_text("utf-8"))["result"]["test_results"][0]["name"] == name
@@ -406,7 +400,7 @@ def test_a_signal_after_the_last_case_does_not_lose_the_report(
     chunkproof: Command, write: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request_to_end: signal.Signals
 ) -> None:
     suite = write({"name": "c", "query_text": "q", "expected_doc_ids": ["a"]})
-    run_suite, write_reports = suite_run.run_suite, suite_run.write_reports
+    run_suite, write_report = suite_runs.run_suite, ReportKind.write
 
     def run_and_signal(*given: Any, **options: Any) -> Any:
         report = run_suite(*given, **options)
@@ -415,10 +409,10 @@ def test_a_signal_after_the_last_case_does_not_lose_the_report(
 
     def signal_and_write(*given: Any) -> None:
         os.kill(os.getpid(), request_to_end)
-        write_reports(*given)
+        write_report(*given)
 
-    monkeypatch.setattr(suite_run, "run_suite", run_and_signal)
-    monkeypatch.setattr(suite_run, "write_reports", signal_and_write)
+    monkeypatch.setattr(suite_runs, "run_suite", run_and_signal)
+    monkeypatch.setattr(ReportKind, "write", signal_and_write)
     with stub_api() as api:
         run = chunkproof("suite", "run", suite, "--api", api.url, "--ignore-latency", "-o", tmp_path / "report.json")
 
@@ -430,17 +424,17 @@ def test_a_second_signal_does_not_lose_what_an_interrupted_run_leaves(
     chunkproof: Command, write: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     suite = write(*({"name": f"c{n}", "query_text": f"q{n}", "expected_doc_ids": ["a"]} for n in range(3)))
-    write_reports = suite_run.write_reports
+    write_report = ReportKind.write
 
     def signal_and_write(*given: Any) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
-        write_reports(*given)
+        write_report(*given)
 
     def interrupt(_result: object) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
-    monkeypatch.setattr(suite_run, "write_reports", signal_and_write)
-    monkeypatch.setattr(suite_run, "progress_bar", lambda *_: nullcontext(interrupt))
+    monkeypatch.setattr(ReportKind, "write", signal_and_write)
+    monkeypatch.setattr(suite_runs, "progress_bar", lambda *_: nullcontext(interrupt))
     with stub_api() as api:
         run = chunkproof("suite", "run", suite, "--api", api.url, "--jobs", "1", "-o", tmp_path / "report.json")
 
@@ -461,7 +455,7 @@ def test_two_interrupted_runs_of_one_suite_leave_a_file_each(
     def interrupt(*_: object, **__: object) -> None:
         raise InterruptedRun(report)
 
-    monkeypatch.setattr(suite_run, "_execute", interrupt)
+    monkeypatch.setattr(suite_runs, "_execute", interrupt)
     first, second = (chunkproof("suite", "run", suite, "--api", api.url) for _ in range(2))
     assert "--resume try.partial.json" in first.err
     assert "--resume try.partial-2.json" in second.err

@@ -3,10 +3,10 @@ import unicodedata
 from hashlib import sha256
 from pathlib import Path
 
-from chunkproof.clients.ports import Point
-from chunkproof.clients.qdrant.store import QdrantStore
-from chunkproof.deadline import Deadline
-from chunkproof.retrieval.lookup import point_id_for
+from chunkproof.base.request import Deadline
+from chunkproof.collection.lookup import point_id_for
+from chunkproof.stores.edge import EdgeStore
+from chunkproof.stores.store_port import Point
 from chunkproof_cli.local.corpus import sample_chunks
 
 from support.commands import Command
@@ -36,7 +36,7 @@ def test_a_silently_normalized_chunk_is_reported_with_the_first_different_byte(
     data = ("--collection", "handbook", "--data", tmp_path / "d")
     chunkproof("load", handbook_file, *data)
     store, deadline, point = (
-        QdrantStore.open_embedded(tmp_path / "d"),
+        EdgeStore(tmp_path / "d"),
         Deadline(10_000),
         point_id_for(CHUNK["chunk_id"]),
     )
@@ -107,7 +107,7 @@ def test_metadata_is_a_note_unless_strict(handbook: Command, tmp_path: Path) -> 
 
 
 def test_with_nothing_to_compare_with_the_flags_are_named(handbook: Command, tmp_path: Path) -> None:
-    store = QdrantStore.open_embedded(tmp_path / "bare")
+    store = EdgeStore(tmp_path / "bare")
     store.create("bare", 2, Deadline(10_000))
     store.upsert("bare", [Point(1, {"text": "x"}, vector=(1.0, 0.0))], "", Deadline(10_000))
     store.close()

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from chunkproof.clients.ports import Point
-from chunkproof.clients.qdrant.store import QdrantStore
-from chunkproof.deadline import Deadline
-from chunkproof.models.filters import AnyOf
+from chunkproof.base.request import Deadline
+from chunkproof.contract.conditions import AnyOf
+from chunkproof.stores.edge import EdgeStore
+from chunkproof.stores.store_port import Point, WritableStore
 
 from support.commands import Command
 from support.sdk import sdk
@@ -40,16 +40,16 @@ def data(loaded_handbook: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(loaded_handbook, tmp_path / "data"))
 
 
-def change(data: Path, plant: Callable[[QdrantStore], object]) -> None:
+def change(data: Path, plant: Callable[[WritableStore], object]) -> None:
     """Change the embedded store."""
-    store = QdrantStore.open_embedded(data)
+    store = EdgeStore(data)
     try:
         plant(store)
     finally:
         store.close()
 
 
-def find(store: QdrantStore, chunk_id: str) -> Point:
+def find(store: WritableStore, chunk_id: str) -> Point:
     """Return the point of a chunk, with its vector."""
     where = (AnyOf("chunk_id", (chunk_id,)),)
     return store.scroll("handbook", Deadline(10_000), limit=1, where=where, with_vector="").points[0]
@@ -111,7 +111,7 @@ def test_newly_lost_questions_are_blamed_in_every_format(chunkproof: Command, da
     assert chunkproof("snapshot", "--texts", "--vectors", "-o", before, *at).code == 0
     assert chunkproof("suite", "run", suite, "-o", tmp_path / "old.json", *at).code == 0
 
-    def spoil(store: QdrantStore) -> None:
+    def spoil(store: WritableStore) -> None:
         mojibake, quotes, other = (
             find(store, name) for name in ("vectordb-text-hygiene-07", "vectordb-text-hygiene-04", "languages-00")
         )

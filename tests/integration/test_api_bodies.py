@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from chunkproof.clients.ports import Point
-from chunkproof.clients.qdrant.store import QdrantStore
-from chunkproof.http.events import MAX_REQUEST_BYTES, MAX_RESPONSE_BYTES
-from chunkproof.runtime import container
+from chunkproof.service import container
+from chunkproof.service.api import MAX_REQUEST_BYTES
+from chunkproof.service.oversized import MAX_RESPONSE_BYTES
+from chunkproof.stores.store_port import Point, WritableStore
 
 from support import openapi
 from support.api import Reply, invoke, post, request
@@ -25,7 +25,7 @@ GZIP = {"content-encoding": "gzip"}
 
 
 @pytest.fixture(autouse=True)
-def _one_chunk(memory_store: QdrantStore) -> Iterator[None]:
+def _one_chunk(memory_store: WritableStore) -> Iterator[None]:
     payload = {"text": "text é\u0301 🤖", "url": "https://docs.example.com/a", "document_title": "A"}
     fill(memory_store, COLLECTION, Point(1, payload, vector=(1.0, 0.0)))
     with container.override(make_services(memory_store, COLLECTION)):
@@ -312,7 +312,7 @@ def test_a_failure_outside_of_any_route_has_one_content_type() -> None:
     ],
 )
 def test_a_limit_is_quoted_as_the_deployment_sets_it(
-    memory_store: QdrantStore, settings: dict[str, str], request_: dict[str, Any], message: str
+    memory_store: WritableStore, settings: dict[str, str], request_: dict[str, Any], message: str
 ) -> None:
     with container.override(make_services(memory_store, COLLECTION, **settings)):
         assert refused(send(json.dumps(request_))) == [message]
@@ -330,7 +330,7 @@ def test_every_problem_is_reported_at_once() -> None:
     assert reply.json["execution"]["threshold_applied"] == 1.5
 
 
-def test_a_collection_that_is_not_allowed_does_not_exist(memory_store: QdrantStore) -> None:
+def test_a_collection_that_is_not_allowed_does_not_exist(memory_store: WritableStore) -> None:
     fill(memory_store, "private")
     with container.override(make_services(memory_store, COLLECTION, ALLOWED_COLLECTIONS="other")):
         reply = invoke(post("/search", {"query_vector": [1, 0], "collection": "private"}))

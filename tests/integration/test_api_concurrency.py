@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from chunkproof.clients.cohere import CohereEmbedder
-from chunkproof.clients.ports import Point
-from chunkproof.clients.qdrant.store import QdrantStore
-from chunkproof.clients.transport import DeadlineTransport
-from chunkproof.runtime import container
+from chunkproof.embedders.cohere import CohereEmbedder
+from chunkproof.net.transport import DeadlineTransport
+from chunkproof.service import container
+from chunkproof.stores.store_port import Point
 from chunkproof_cli.local.gateway import LambdaContext
 
 from support import emf
@@ -20,6 +19,7 @@ from support.api import Reply, get, invoke, post
 from support.chunks import fill, make_services
 from support.cohere_server import KEY, cohere_server
 from support.log_lines import capture_stdout
+from support.stores import MemoryStore
 
 THREADS = 32
 SIZE = 8
@@ -32,7 +32,7 @@ def axis(number: int) -> list[float]:
 @pytest.fixture(scope="module", autouse=True)
 def _deployed() -> Iterator[None]:
     """Eight chunks at right angles; the embedder puts `question N` on the axis of chunk N modulo eight."""
-    store = QdrantStore.open_local(None)
+    store = MemoryStore()
     fill(
         store,
         "docs",

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from chunkproof.clients.qdrant.store import QdrantStore
-from chunkproof.deadline import Deadline
-from chunkproof.runtime.container import RESERVE_MS, lambda_deadline
+from chunkproof.base.request import Deadline
+from chunkproof.service.container import RESERVE_MS, lambda_deadline
+from chunkproof.stores.store_port import WritableStore
 
 from support.api import get, invoke, new_process, post
 from support.cohere_server import KEY
@@ -101,7 +101,7 @@ def test_with_no_time_left_nothing_is_asked(monkeypatch: pytest.MonkeyPatch) -> 
 def test_an_embedder_that_does_not_answer_in_time_is_a_timeout(
     monkeypatch: pytest.MonkeyPatch,
     served_qdrant: QdrantServer,
-    server_store: QdrantStore,
+    server_store: WritableStore,
     collection: str,
     deadline: Deadline,
 ) -> None:

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from chunkproof.clients.qdrant.store import QdrantStore
-from chunkproof.clients.transport import DeadlineTransport
-from chunkproof.deadline import Deadline
-from chunkproof.models import SearchQuery
-from chunkproof.retrieval.search import search
-from chunkproof.runtime import container
+from chunkproof.base.request import Deadline
+from chunkproof.contract import SearchQuery
+from chunkproof.net.transport import DeadlineTransport
+from chunkproof.search.single import search
+from chunkproof.service import container
+from chunkproof.stores.server import ServerStore
 from chunkproof_cli.local.gateway import LambdaContext
-from chunkproof_cli.local.sandbox import OTHER_MODEL, OTHER_SIZE
+from chunkproof_cli.local.sandbox_services import OTHER_MODEL, OTHER_SIZE
 
 from support import openapi
 from support.api import EVENTS, Reply, committed_event, invoke, new_process
@@ -36,7 +36,7 @@ def cohere(served_qdrant: QdrantServer) -> Iterator[CohereServer]:
 @pytest.fixture(scope="module")
 def _other_model(served_qdrant: QdrantServer) -> Iterator[None]:
     """A collection whose vectors have another size than the embedder's, as the sandbox has one."""
-    store = QdrantStore.open_server(served_qdrant.url, DeadlineTransport())
+    store = ServerStore(served_qdrant.url, DeadlineTransport())
     store.create(OTHER_MODEL, OTHER_SIZE, Deadline(60_000))
     yield
     sdk(store).delete_collection(OTHER_MODEL)
@@ -146,7 +146,7 @@ def test_the_explained_event_is_reranked_and_has_all_additions() -> None:
 @pytest.mark.parametrize("name", ["search.200.json", "search.200-filtered.json", "search.200-no-match.json"])
 def test_a_search_finds_what_the_use_case_finds(name: str) -> None:
     asked = SearchQuery.parse(json.loads(committed_event(name)["body"]))
-    expected = search(asked, services=container.services(), deadline=Deadline(60_000))
+    expected = search(asked, container.services().collection(asked.collection, Deadline(60_000)))
     reply = answer(name)
     assert [chunk_id for chunk_id, _ in found(reply)] == [r.metadata.chunk_id for r in expected.results]
     assert [score for _, score in found(reply)] == pytest.approx(

@@ -5,11 +5,10 @@ from typing import Any
 
 import pytest
 
-from chunkproof.deadline import Deadline
-from chunkproof.errors import RateLimitedError
-from chunkproof.http.resolver import Api
-from chunkproof_cli.local.gateway import LambdaContext
-from chunkproof_cli.local.handlers import find_handler
+from chunkproof.base.errors import RateLimitedError
+from chunkproof.base.request import Deadline
+from chunkproof.service.api import Api
+from chunkproof_cli.local.gateway import LambdaContext, find_handler
 
 from support import openapi
 from support.api import Reply, get, invoke, new_process, post, request

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from chunkproof.clients.ports import Point
-from chunkproof.clients.qdrant.store import QdrantStore
-from chunkproof.errors import ResponseTooLargeError
-from chunkproof.http.events import MAX_RESPONSE_BYTES, fit_to_lambda_limit
-from chunkproof.runtime import container
+from chunkproof.base.errors import ResponseTooLargeError
+from chunkproof.base.request import Deadline
+from chunkproof.service import container
+from chunkproof.service.oversized import MAX_RESPONSE_BYTES, fit_to_lambda_limit
+from chunkproof.stores.store_port import Point, WritableStore
 
 from support.api import Reply, get, invoke, post
 from support.chunks import fill, make_services
-from support.sdk import sdk
+from support.stores import MemoryStore
 
 LIMIT = 6_291_556
 URL = "https://docs.example.com/a"
@@ -36,9 +36,9 @@ def chunk(number: int, text: str, **payload: Any) -> Point:
 
 
 @pytest.fixture(scope="module")
-def store() -> Iterator[QdrantStore]:
+def store() -> Iterator[WritableStore]:
     """Eight chunks of a megabyte, best first in the order of their numbers."""
-    made = QdrantStore.open_local(None)
+    made = MemoryStore()
     fill(made, COLLECTION, *(chunk(n, f"{n} " + 'é\u0301\n"\\' * 166_000) for n in range(1, 9)))
     fill(made, "noise", *(chunk(n, noise(1_300_000, n)) for n in range(1, 9)))
     yield made
@@ -46,7 +46,7 @@ def store() -> Iterator[QdrantStore]:
 
 
 @pytest.fixture(autouse=True)
-def _deployed(store: QdrantStore) -> Iterator[None]:
+def _deployed(store: WritableStore) -> Iterator[None]:
     with container.override(make_services(store, COLLECTION)):
         yield
 
@@ -89,15 +89,15 @@ def of_size(size: int, filler: str = "a") -> dict[str, Any]:
 @pytest.mark.parametrize("filler", ["a", "é", "漢", "🤖", "\\\\"])
 def test_an_answer_of_exactly_the_limit_goes_out_as_it_is(filler: str) -> None:
     answer = of_size(LIMIT, filler)
-    assert fit_to_lambda_limit(answer, {"headers": GZIP}) is answer
+    assert fit_to_lambda_limit(answer, "gzip") is answer
 
 
 @pytest.mark.parametrize("filler", ["a", "é", "漢", "🤖", "\\\\"])
 def test_a_byte_more_does_not(filler: str) -> None:
     answer = of_size(LIMIT + 1, filler)
     with pytest.raises(ResponseTooLargeError, match=rf"^The response has {LIMIT + 1} bytes"):
-        fit_to_lambda_limit(answer, {"headers": {}})
-    packed = Reply(fit_to_lambda_limit(answer, {"headers": GZIP}))
+        fit_to_lambda_limit(answer, "")
+    packed = Reply(fit_to_lambda_limit(answer, "gzip"))
     assert packed.text == answer["body"]
     assert packed.size < LIMIT
 
@@ -204,7 +204,7 @@ def test_the_count_holds_for_results_with_vectors() -> None:
     most = 1 + (LIMIT - size(1)) // one_more
     assert size(most) <= LIMIT < size(most + 1)
     with pytest.raises(ResponseTooLargeError, match=f"the first {most} of 800 results fit"):
-        fit_to_lambda_limit(answer(800), {"headers": {}})
+        fit_to_lambda_limit(answer(800), "")
 
 
 def test_what_gzip_cannot_shrink_is_refused_with_what_fits() -> None:
@@ -216,8 +216,8 @@ def test_what_gzip_cannot_shrink_is_refused_with_what_fits() -> None:
     assert search(count + 1, GZIP, collection="noise").proxy["isBase64Encoded"] is True
 
 
-def test_a_first_result_that_is_too_large_alone_is_not_to_be_had_by_a_lower_top_k(store: QdrantStore) -> None:
-    if "one" not in {found.name for found in sdk(store).get_collections().collections}:
+def test_a_first_result_that_is_too_large_alone_is_not_to_be_had_by_a_lower_top_k(store: WritableStore) -> None:
+    if "one" not in store.collections(Deadline(60_000)):
         fill(store, "one", chunk(1, "x" * 7_000_000))
     reply = search(1, collection="one")
     assert (reply.status, reply.code) == (413, "RESPONSE_TOO_LARGE")
@@ -227,7 +227,7 @@ def test_a_first_result_that_is_too_large_alone_is_not_to_be_had_by_a_lower_top_
 # validation
 
 
-def test_a_large_validation_is_compressed_or_refused(store: QdrantStore) -> None:
+def test_a_large_validation_is_compressed_or_refused(store: WritableStore) -> None:
     text = "é" * 1_600_000
     fill(store, "long", chunk(1, text))
     asked = {"chunk_id": "1", "collection": "long", "original_text": text}
@@ -240,7 +240,7 @@ def test_a_large_validation_is_compressed_or_refused(store: QdrantStore) -> None
     assert refused.errors[0].endswith("; compare by original_sha256, or accept gzip")
 
 
-def test_the_advice_for_a_large_validation_holds(store: QdrantStore) -> None:
+def test_the_advice_for_a_large_validation_holds(store: WritableStore) -> None:
     text = "漢" * 1_600_000
     fill(store, "longer", chunk(1, text))
     asked = {"chunk_id": "1", "collection": "longer"}

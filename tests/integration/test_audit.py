@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -10,36 +11,36 @@ from uuid import uuid4
 
 import pytest
 
+from chunkproof.audit.audit_report import AuditReport
+from chunkproof.audit.audit_run import Audit, AuditPlan
 from chunkproof.audit.findings import Kind
-from chunkproof.audit.manifest import Entry
-from chunkproof.audit.report import AuditReport
-from chunkproof.audit.run import Plan
-from chunkproof.clients.ports import Point
-from chunkproof.clients.qdrant.store import QdrantStore
-from chunkproof.deadline import Deadline
-from chunkproof.errors import (
+from chunkproof.audit.ledger import Ledger, Progress, load_progress, prepare
+from chunkproof.audit.manifest_file import Entry
+from chunkproof.base.errors import (
     InvalidParameterError,
     ResponseTooLargeError,
     VectorStoreTimeoutError,
     VectorStoreUnavailableError,
 )
-from chunkproof.retrieval.lookup import point_id_for
+from chunkproof.base.request import Deadline
+from chunkproof.collection.lookup import point_id_for
+from chunkproof.stores.store_port import Point, WritableStore
 
 from support.audits import VECTOR, fill, found_in, planted, resume, run_audit, services_on
 from support.sdk import sdk
 
 
 @pytest.fixture(params=["memory", pytest.param("server", marks=pytest.mark.server)])
-def store(request: pytest.FixtureRequest) -> QdrantStore:
+def store(request: pytest.FixtureRequest) -> WritableStore:
     """A store in memory and a server; a store in a folder is read like one in memory."""
-    chosen: QdrantStore = request.getfixturevalue(f"{request.param}_store")
+    chosen: WritableStore = request.getfixturevalue(f"{request.param}_store")
     return chosen
 
 
 class Troubled:
     """A store that calls a function before each read."""
 
-    def __init__(self, store: QdrantStore, trouble: Callable[[int], None]) -> None:
+    def __init__(self, store: WritableStore, trouble: Callable[[int], None]) -> None:
         self._store = store
         self._trouble = trouble
         self.calls = 0
@@ -69,7 +70,7 @@ def stored(chunk_id: str, text: str = "a text", point_id: int | str | None = Non
 
 @pytest.mark.parametrize("hashed", [False, True], ids=["texts", "hashes"])
 def test_exactly_the_planted_faults_are_found(
-    store: QdrantStore, collection: str, tmp_path: Path, hashed: bool
+    store: WritableStore, collection: str, tmp_path: Path, hashed: bool
 ) -> None:
     made = planted(1_200, hashed=hashed)
     fill(store, collection, made.points)
@@ -85,7 +86,7 @@ def test_exactly_the_planted_faults_are_found(
 
 
 def test_a_mismatch_has_the_same_kind_and_place_as_in_a_validation(
-    memory_store: QdrantStore, collection: str, tmp_path: Path
+    memory_store: WritableStore, collection: str, tmp_path: Path
 ) -> None:
     made = planted(400)
     fill(memory_store, collection, made.points)
@@ -103,11 +104,11 @@ def test_a_mismatch_has_the_same_kind_and_place_as_in_a_validation(
 
 
 def test_a_partial_manifest_is_audited_by_ids_and_without_orphans(
-    store: QdrantStore, collection: str, tmp_path: Path
+    store: WritableStore, collection: str, tmp_path: Path
 ) -> None:
     made = planted(600)
     fill(store, collection, made.points)
-    report = run_audit(made.manifest(), tmp_path, services_on(store), collection, Plan(by_ids=True))
+    report = run_audit(made.manifest(), tmp_path, services_on(store), collection, AuditPlan(by_ids=True))
     expected = {kind: ids for kind, ids in made.faults.items() if kind != Kind.ORPHAN}
     assert found_in(tmp_path) == expected
     assert Kind.ORPHAN not in report.kinds
@@ -116,7 +117,7 @@ def test_a_partial_manifest_is_audited_by_ids_and_without_orphans(
     assert sum(report.kinds.values()) == report.manifest.chunks
 
 
-def test_a_chunk_on_another_point_is_found_there(store: QdrantStore, collection: str, tmp_path: Path) -> None:
+def test_a_chunk_on_another_point_is_found_there(store: WritableStore, collection: str, tmp_path: Path) -> None:
     other = str(uuid4())
     fill(store, collection, [stored("a", point_id=other), stored("b", "cut", point_id=5)])
     lines = [Entry("a", "a text").to_line(), Entry("b", "cut short").to_line()]
@@ -126,14 +127,14 @@ def test_a_chunk_on_another_point_is_found_there(store: QdrantStore, collection:
 
 
 def test_a_point_is_found_by_its_own_id_and_by_the_one_in_its_payload(
-    memory_store: QdrantStore, collection: str, tmp_path: Path
+    memory_store: WritableStore, collection: str, tmp_path: Path
 ) -> None:
     fill(memory_store, collection, [stored("intro", point_id=7)])
     lines = [Entry("7", "a text").to_line(), Entry("intro", "a text").to_line()]
     assert run_audit(lines, tmp_path, services_on(memory_store), collection).findings_total == 0
 
 
-def test_the_point_id_of_an_entry_is_the_expected_point(store: QdrantStore, collection: str, tmp_path: Path) -> None:
+def test_the_point_id_of_an_entry_is_the_expected_point(store: WritableStore, collection: str, tmp_path: Path) -> None:
     fill(store, collection, [stored("a", point_id=3), stored("a", point_id=4), stored("b", point_id=9)])
     lines = [
         Entry("a", "a text", point_id=3).to_line(),
@@ -146,7 +147,7 @@ def test_the_point_id_of_an_entry_is_the_expected_point(store: QdrantStore, coll
 
 
 def test_an_id_on_a_thousand_points_is_one_duplicate_with_the_count(
-    memory_store: QdrantStore, collection: str, tmp_path: Path
+    memory_store: WritableStore, collection: str, tmp_path: Path
 ) -> None:
     fill(memory_store, collection, [stored("same", point_id=n) for n in range(1_000)])
     report = run_audit([Entry("same", "a text").to_line()], tmp_path, services_on(memory_store), collection)
@@ -156,7 +157,7 @@ def test_an_id_on_a_thousand_points_is_one_duplicate_with_the_count(
 
 
 def test_a_duplicate_that_also_mismatches_is_one_finding_with_both_details(
-    memory_store: QdrantStore, collection: str, tmp_path: Path
+    memory_store: WritableStore, collection: str, tmp_path: Path
 ) -> None:
     fill(memory_store, collection, [stored("a", "cut"), stored("a", "other", point_id=1)])
     report = run_audit([Entry("a", "cut short").to_line()], tmp_path, services_on(memory_store), collection)
@@ -168,7 +169,7 @@ def test_a_duplicate_that_also_mismatches_is_one_finding_with_both_details(
 
 
 def test_a_chunk_that_changes_during_the_audit_is_read_again_before_it_is_a_mismatch(
-    store: QdrantStore, collection: str, tmp_path: Path
+    store: WritableStore, collection: str, tmp_path: Path
 ) -> None:
     fill(store, collection, [stored("a", "old text"), stored("b", "wrong")])
 
@@ -184,7 +185,7 @@ def test_a_chunk_that_changes_during_the_audit_is_read_again_before_it_is_a_mism
 
 
 def test_a_chunk_written_during_the_audit_is_not_missing_and_a_deleted_one_is_no_orphan(
-    memory_store: QdrantStore, collection: str, tmp_path: Path
+    memory_store: WritableStore, collection: str, tmp_path: Path
 ) -> None:
     fill(memory_store, collection, [stored("gone")])
 
@@ -200,9 +201,9 @@ def test_a_chunk_written_during_the_audit_is_not_missing_and_a_deleted_one_is_no
 
 
 @pytest.mark.server
-@pytest.mark.parametrize("plan", [Plan(), Plan(by_ids=True)], ids=["scan", "by ids"])
+@pytest.mark.parametrize("plan", [AuditPlan(), AuditPlan(by_ids=True)], ids=["scan", "by ids"])
 def test_an_audit_interrupted_at_random_points_and_resumed_gives_the_same_report(
-    server_store: QdrantStore, collection: str, tmp_path: Path, plan: Plan
+    server_store: WritableStore, collection: str, tmp_path: Path, plan: AuditPlan
 ) -> None:
     made = planted(1_700)
     fill(server_store, collection, made.points)
@@ -231,8 +232,8 @@ def test_an_audit_interrupted_at_random_points_and_resumed_gives_the_same_report
         assert 1 <= report.run.resumed <= len(stops)
 
 
-def test_log_lines_after_the_last_saved_state_are_discarded(
-    memory_store: QdrantStore, collection: str, tmp_path: Path
+def test_what_was_written_after_the_last_saved_state_is_discarded(
+    memory_store: WritableStore, collection: str, tmp_path: Path
 ) -> None:
     made = planted(1_300)
     fill(memory_store, collection, made.points)
@@ -243,32 +244,34 @@ def test_log_lines_after_the_last_saved_state_are_discarded(
 
     with pytest.raises(KeyboardInterrupt):
         run_audit(made.manifest(), tmp_path, services_on(Troubled(memory_store, stop)), collection)
-    for log in tmp_path.glob("*.log"):
-        with log.open("ab") as file:
-            file.write(b'"half a li')
+    progress = load_progress(tmp_path)
+    assert progress is not None
+    unsaved = Ledger.resume(tmp_path, progress)
+    unsaved.add_finding("ghost", Kind.MISSING, "{}")
+    unsaved.close()
+    (tmp_path / "ledger.sqlite-wal").write_bytes(b"half a frame")
     digest = sha256(b"".join(made.manifest())).hexdigest()
     resume(tmp_path, services_on(memory_store), collection, digest)
     assert found_in(tmp_path) == made.faults
 
 
-@pytest.mark.parametrize("kept", ["nothing", "half a line", "one line", "no file"])
-def test_an_audit_with_a_damaged_sorted_manifest_is_not_resumed(
-    memory_store: QdrantStore, collection: str, tmp_path: Path, kept: str
+@pytest.mark.parametrize("kept", ["nothing", "half a page", "one page", "another file"])
+def test_an_audit_with_a_damaged_ledger_is_not_resumed(
+    memory_store: WritableStore, collection: str, tmp_path: Path, kept: str
 ) -> None:
     fill(memory_store, collection, [stored("a"), stored("b")])
     lines = [Entry("a", "a text").to_line(), Entry("b", "a text").to_line()]
     run_audit(lines, tmp_path, services_on(memory_store), collection)
-    damaged = tmp_path / "manifest.sorted"
-    line = damaged.read_bytes().splitlines(keepends=True)[0]
-    damaged.unlink()
-    if kept != "no file":
-        damaged.write_bytes({"nothing": b"", "half a line": line[:30], "one line": line}[kept])
+    damaged = tmp_path / "ledger.sqlite"
+    page = damaged.read_bytes()[:4096]
+    contents = {"nothing": b"", "half a page": page[:2048], "one page": page, "another file": b"{}"}
+    damaged.write_bytes(contents[kept])
     digest = sha256(b"".join(lines)).hexdigest()
-    with pytest.raises(InvalidParameterError, match=r"manifest\.sorted has changed .* --restart"):
+    with pytest.raises(InvalidParameterError, match=r"ledger\.sqlite is not the state of an audit: .* --restart"):
         resume(tmp_path, services_on(memory_store), collection, digest)
 
 
-def test_only_the_same_audit_is_resumed(memory_store: QdrantStore, collection: str, tmp_path: Path) -> None:
+def test_only_the_same_audit_is_resumed(memory_store: WritableStore, collection: str, tmp_path: Path) -> None:
     fill(memory_store, collection, [stored("a")])
     lines = [Entry("a", "a text").to_line()]
     run_audit(lines, tmp_path, services_on(memory_store), collection)
@@ -276,13 +279,13 @@ def test_only_the_same_audit_is_resumed(memory_store: QdrantStore, collection: s
     with pytest.raises(InvalidParameterError, match="another manifest sha256"):
         resume(tmp_path, services, collection, "0" * 64)
     with pytest.raises(InvalidParameterError, match="another by ids"):
-        resume(tmp_path, services, collection, digest, Plan(by_ids=True))
+        resume(tmp_path, services, collection, digest, AuditPlan(by_ids=True))
     with pytest.raises(InvalidParameterError, match="no interrupted audit"):
         resume(tmp_path / "nothing", services, collection, digest)
 
 
 def test_temporary_failures_of_the_server_are_retried(
-    memory_store: QdrantStore, collection: str, tmp_path: Path
+    memory_store: WritableStore, collection: str, tmp_path: Path
 ) -> None:
     made = planted(1_100)
     fill(memory_store, collection, made.points)
@@ -296,7 +299,7 @@ def test_temporary_failures_of_the_server_are_retried(
 
 
 def test_a_lasting_failure_of_the_server_stops_the_audit_without_a_report(
-    memory_store: QdrantStore, collection: str, tmp_path: Path
+    memory_store: WritableStore, collection: str, tmp_path: Path
 ) -> None:
     made = planted(1_100)
     fill(memory_store, collection, made.points)
@@ -312,9 +315,9 @@ def test_a_lasting_failure_of_the_server_stops_the_audit_without_a_report(
     assert found_in(tmp_path) == made.faults
 
 
-@pytest.mark.parametrize("plan", [Plan(), Plan(by_ids=True)], ids=["scan", "by ids"])
+@pytest.mark.parametrize("plan", [AuditPlan(), AuditPlan(by_ids=True)], ids=["scan", "by ids"])
 def test_responses_that_are_too_large_or_too_slow_are_requested_in_parts(
-    memory_store: QdrantStore, collection: str, tmp_path: Path, plan: Plan
+    memory_store: WritableStore, collection: str, tmp_path: Path, plan: AuditPlan
 ) -> None:
     made = planted(600)
     fill(memory_store, collection, made.points)
@@ -339,12 +342,12 @@ def test_responses_that_are_too_large_or_too_slow_are_requested_in_parts(
 
 
 def test_a_sample_bounds_the_faults_of_the_whole_and_is_the_same_every_time(
-    memory_store: QdrantStore, collection: str, tmp_path: Path
+    memory_store: WritableStore, collection: str, tmp_path: Path
 ) -> None:
     fill(memory_store, collection, [stored(f"c{n}") for n in range(500)])
     lines = [Entry(f"c{n}", "a text").to_line() for n in range(500)]
     reports = [
-        run_audit(lines, tmp_path / str(n), services_on(memory_store), collection, Plan(sample=60)) for n in (1, 2)
+        run_audit(lines, tmp_path / str(n), services_on(memory_store), collection, AuditPlan(sample=60)) for n in (1, 2)
     ]
     assert without_run(reports[0]) == without_run(reports[1])
     sample = reports[0].sample
@@ -356,7 +359,7 @@ def test_a_sample_bounds_the_faults_of_the_whole_and_is_the_same_every_time(
 
 @pytest.mark.server
 def test_where_strict_mode_prevents_the_lookup_of_an_id_its_chunk_is_unverifiable_and_not_missing(
-    server_store: QdrantStore, collection: str, tmp_path: Path
+    server_store: WritableStore, collection: str, tmp_path: Path
 ) -> None:
     from qdrant_client import models
 
@@ -367,9 +370,38 @@ def test_where_strict_mode_prevents_the_lookup_of_an_id_its_chunk_is_unverifiabl
     )
     server_store.upsert(collection, [stored("a"), stored("b", point_id=1)], "", Deadline(10_000))
     lines = [Entry("a", "a text").to_line(), Entry("b", "a text").to_line()]
-    by_ids = run_audit(lines, tmp_path / "i", services_on(server_store), collection, Plan(by_ids=True))
+    by_ids = run_audit(lines, tmp_path / "i", services_on(server_store), collection, AuditPlan(by_ids=True))
     assert [(f.chunk_id, f.kind) for f in by_ids.findings] == [("b", Kind.UNVERIFIABLE)]
     assert "create_payload_index" in by_ids.findings[0].details
     assert by_ids.coverage == 0.5
     scanned = run_audit(lines, tmp_path / "s", services_on(server_store), collection)
     assert scanned.findings_total == 0
+
+
+def test_a_resumed_audit_is_of_the_collection_as_it_is_now(
+    memory_store: WritableStore, collection: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed after half of the points, with all texts replaced before it is resumed."""
+    made = planted(60, faults_of_each=0)
+    fill(memory_store, collection, made.points)
+    monkeypatch.setattr("chunkproof.collection.reader.PAGE_SIZE", 10)
+    audit = Audit(tmp_path, services_on(memory_store), collection, on_progress=_stop_after(30))
+    with pytest.raises(KeyboardInterrupt):
+        audit.run(audit.start(prepare(made.manifest(), "manifest.jsonl", tmp_path)), "manifest.jsonl")
+    progress = load_progress(tmp_path)
+    assert progress is not None
+    replaced = [replace(point, payload={**point.payload, "text": "replaced"}) for point in made.points]
+    memory_store.upsert(collection, replaced, "", Deadline(10_000))
+    digest = sha256(b"".join(made.manifest())).hexdigest()
+    report = resume(tmp_path, services_on(memory_store), collection, digest)
+    assert report.kinds["match"] == 0
+    assert report.points == 60
+    assert report.run.started_at == progress.started_at
+
+
+def _stop_after(compared: int) -> Callable[[Progress], None]:
+    def stop(progress: Progress) -> None:
+        if progress.compared >= compared:
+            raise KeyboardInterrupt
+
+    return stop

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from chunkproof.clients.qdrant.store import QdrantStore
-from chunkproof.clients.transport import DeadlineTransport
-from chunkproof.errors import VectorStoreUnavailableError
-from chunkproof.runtime import container
+from chunkproof.base.errors import VectorStoreUnavailableError
+from chunkproof.net.transport import DeadlineTransport
+from chunkproof.service import container
+from chunkproof.stores.server import ServerStore
 
 from support.audits import Planted, fill, planted, services_on
 from support.qdrant_server import QdrantServer
@@ -24,7 +24,7 @@ ALWAYS_FAILS, FAILS_TWICE = 7, 11
 @pytest.fixture
 def cloud(monkeypatch: pytest.MonkeyPatch, served_qdrant: QdrantServer) -> Iterator[Cloud]:
     """The deployed application; its handler uses the real server."""
-    store = QdrantStore.open_server(served_qdrant.url, DeadlineTransport())
+    store = ServerStore(served_qdrant.url, DeadlineTransport())
     filled = {"ShardEntries": "30", "MaxConcurrency": "8"}
     with deployed("audit", filled, monkeypatch) as made, container.override(services_on(store)):
         yield made
@@ -40,7 +40,7 @@ def run(cloud: Cloud, manifest: bytes, audit_id: str, collection: str) -> dict[s
 @pytest.fixture
 def stored(served_qdrant: QdrantServer, collection: str) -> Iterator[Planted]:
     made = planted(1_260)
-    store = QdrantStore.open_server(served_qdrant.url, DeadlineTransport())
+    store = ServerStore(served_qdrant.url, DeadlineTransport())
     fill(store, collection, made.points)
     yield made
     sdk(store).delete_collection(collection)

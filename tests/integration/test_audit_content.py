@@ -10,11 +10,10 @@ from uuid import UUID
 
 import pytest
 
+from chunkproof.audit.audit_run import AuditPlan
 from chunkproof.audit.findings import Kind
-from chunkproof.audit.manifest import Entry
-from chunkproof.audit.run import Plan
-from chunkproof.clients.ports import Point
-from chunkproof.clients.qdrant.store import QdrantStore
+from chunkproof.audit.manifest_file import Entry
+from chunkproof.stores.store_port import Point, WritableStore
 
 from support.audits import DAMAGES, VECTOR, fill, found_in, planted, resume, run_audit, services_on
 from support.pipelines import pipeline, write
@@ -41,7 +40,7 @@ def random_points(contents: list[str], seed: int = 2, **payload: object) -> list
 class StopsAt:
     """A store that is interrupted when it is asked for points by id for the nth time."""
 
-    def __init__(self, store: QdrantStore, fetches: int) -> None:
+    def __init__(self, store: WritableStore, fetches: int) -> None:
         self._store, self._left = store, fetches
 
     def __getattr__(self, name: str) -> Any:
@@ -64,7 +63,7 @@ def lines_of(contents: list[str], *, hashed: bool = False) -> list[bytes]:
 
 @pytest.mark.parametrize("hashed", [False, True], ids=["texts", "hashes"])
 def test_a_collection_with_random_ids_is_matched_by_text(
-    memory_store: QdrantStore, collection: str, tmp_path: Path, hashed: bool
+    memory_store: WritableStore, collection: str, tmp_path: Path, hashed: bool
 ) -> None:
     fill(memory_store, collection, random_points(texts(600)))
     report = run_audit(lines_of(texts(600), hashed=hashed), tmp_path, services_on(memory_store), collection)
@@ -75,7 +74,7 @@ def test_a_collection_with_random_ids_is_matched_by_text(
 
 
 def test_a_collection_written_twice_with_random_ids_has_each_text_as_a_duplicate_and_nothing_missing(
-    memory_store: QdrantStore, collection: str, tmp_path: Path
+    memory_store: WritableStore, collection: str, tmp_path: Path
 ) -> None:
     fill(memory_store, collection, [*random_points(texts(300)), *random_points(texts(300), seed=3)])
     report = run_audit(lines_of(texts(300)), tmp_path, services_on(memory_store), collection)
@@ -86,7 +85,7 @@ def test_a_collection_written_twice_with_random_ids_has_each_text_as_a_duplicate
 
 
 def test_a_snapshot_of_the_first_run_finds_the_second_run_as_duplicates(
-    memory_store: QdrantStore, collection: str, tmp_path: Path
+    memory_store: WritableStore, collection: str, tmp_path: Path
 ) -> None:
     first = random_points(texts(50))
     fill(memory_store, collection, [*first, *random_points(texts(50), seed=3)])
@@ -99,7 +98,7 @@ def test_a_snapshot_of_the_first_run_finds_the_second_run_as_duplicates(
 
 @pytest.mark.server
 def test_what_langchain_wrote_twice_is_audited_with_the_right_counts(
-    server_store: QdrantStore, collection: str, tmp_path: Path
+    server_store: WritableStore, collection: str, tmp_path: Path
 ) -> None:
     write(server_store, collection, "langchain_twice", with_indexes=False)
     contents = [point["payload"]["page_content"] for point in pipeline("langchain_dense")["points"]]
@@ -109,7 +108,7 @@ def test_what_langchain_wrote_twice_is_audited_with_the_right_counts(
 
 
 def test_only_as_many_chunks_are_duplicates_as_there_are_points_too_many(
-    memory_store: QdrantStore, collection: str, tmp_path: Path
+    memory_store: WritableStore, collection: str, tmp_path: Path
 ) -> None:
     fill(memory_store, collection, random_points(["same"] * 6))
     report = run_audit(lines_of(["same"] * 5), tmp_path, services_on(memory_store), collection)
@@ -118,7 +117,7 @@ def test_only_as_many_chunks_are_duplicates_as_there_are_points_too_many(
 
 
 def test_a_text_that_is_stored_less_often_than_the_manifest_has_it_is_missing(
-    memory_store: QdrantStore, collection: str, tmp_path: Path
+    memory_store: WritableStore, collection: str, tmp_path: Path
 ) -> None:
     fill(memory_store, collection, random_points(["same"] * 2))
     report = run_audit(lines_of(["same"] * 5), tmp_path, services_on(memory_store), collection)
@@ -127,7 +126,7 @@ def test_a_text_that_is_stored_less_often_than_the_manifest_has_it_is_missing(
 
 
 def test_repeated_texts_of_several_documents_are_matched_within_their_document(
-    memory_store: QdrantStore, collection: str, tmp_path: Path
+    memory_store: WritableStore, collection: str, tmp_path: Path
 ) -> None:
     urls = [f"https://docs.example.com/{number}" for number in range(8)]
     points = [
@@ -145,7 +144,7 @@ def test_repeated_texts_of_several_documents_are_matched_within_their_document(
 @pytest.mark.parametrize("damage", [kind for kind in DAMAGES if kind != "empty"])
 @pytest.mark.parametrize("hashed", [False, True], ids=["texts", "hashes"])
 def test_a_changed_text_under_a_random_id_is_a_mismatch_of_its_kind(
-    memory_store: QdrantStore, collection: str, tmp_path: Path, damage: str, hashed: bool
+    memory_store: WritableStore, collection: str, tmp_path: Path, damage: str, hashed: bool
 ) -> None:
     contents = texts(30)
     damaged = [DAMAGES[damage](text) if number % 3 == 0 else text for number, text in enumerate(contents)]
@@ -160,14 +159,16 @@ def test_a_changed_text_under_a_random_id_is_a_mismatch_of_its_kind(
         assert {f.chunk_id for f in report.findings} == {f"chunk-{n}" for n in range(0, 30, 3)}
 
 
-def test_unrelated_texts_stay_missing_and_orphaned(memory_store: QdrantStore, collection: str, tmp_path: Path) -> None:
+def test_unrelated_texts_stay_missing_and_orphaned(
+    memory_store: WritableStore, collection: str, tmp_path: Path
+) -> None:
     fill(memory_store, collection, random_points(texts(40, seed=5)))
     report = run_audit(lines_of(texts(40, seed=6)), tmp_path, services_on(memory_store), collection)
     assert +Counter(report.kinds) == {Kind.MISSING: 40, Kind.ORPHAN: 40}
 
 
 def test_where_ids_are_shared_an_edited_text_under_another_id_is_no_match(
-    memory_store: QdrantStore, collection: str, tmp_path: Path
+    memory_store: WritableStore, collection: str, tmp_path: Path
 ) -> None:
     contents = texts(10)
     points = [Point(n, {"text": text}, vector=VECTOR) for n, text in enumerate(contents)]
@@ -178,16 +179,16 @@ def test_where_ids_are_shared_an_edited_text_under_another_id_is_no_match(
     assert {f.chunk_id: f.kind for f in report.findings} == {"0": Kind.MISSING, "99": Kind.ORPHAN}
 
 
-def test_with_match_by_id_texts_are_not_compared(memory_store: QdrantStore, collection: str, tmp_path: Path) -> None:
+def test_with_match_by_id_texts_are_not_compared(memory_store: WritableStore, collection: str, tmp_path: Path) -> None:
     fill(memory_store, collection, random_points(texts(10)))
-    plan = Plan(match_by="id")
+    plan = AuditPlan(match_by="id")
     report = run_audit(lines_of(texts(10)), tmp_path, services_on(memory_store), collection, plan)
     assert +Counter(report.kinds) == {Kind.MISSING: 10, Kind.ORPHAN: 10}
     assert report.matching is None
 
 
 def test_planted_faults_are_found_beside_chunks_under_random_ids(
-    memory_store: QdrantStore, collection: str, tmp_path: Path
+    memory_store: WritableStore, collection: str, tmp_path: Path
 ) -> None:
     made = planted(300)
     fill(memory_store, collection, [*made.points, *random_points(texts(100))])
@@ -198,7 +199,7 @@ def test_planted_faults_are_found_beside_chunks_under_random_ids(
 
 
 def test_an_audit_resumed_while_texts_were_matched_gives_the_same_report(
-    memory_store: QdrantStore, collection: str, tmp_path: Path
+    memory_store: WritableStore, collection: str, tmp_path: Path
 ) -> None:
     contents = texts(400)
     stored = [DAMAGES["truncated"](text) if number % 5 == 0 else text for number, text in enumerate(contents)]
@@ -215,16 +216,16 @@ def test_an_audit_resumed_while_texts_were_matched_gives_the_same_report(
 
 
 def test_near_duplicates_are_listed_on_request_and_equal_texts_are_none(
-    memory_store: QdrantStore, collection: str, tmp_path: Path
+    memory_store: WritableStore, collection: str, tmp_path: Path
 ) -> None:
     contents = texts(60)
     nearly = [text + " and a few words more" for text in contents[:7]]
     points = random_points([*contents, contents[0], *nearly])
     fill(memory_store, collection, points)
     lines = [Entry(str(point.id), point.payload["page_content"]).to_line() for point in points]
-    report = run_audit(lines, tmp_path, services_on(memory_store), collection, Plan(near_duplicates=0.8))
+    report = run_audit(lines, tmp_path, services_on(memory_store), collection, AuditPlan(near_duplicates=0.8))
     assert +Counter(report.kinds) == {Kind.MATCH: 68, Kind.NEAR_DUPLICATE: 7}
     assert report.faults == 0
     assert "% in common" in report.findings[0].details
-    exact = run_audit(lines, tmp_path / "all", services_on(memory_store), collection, Plan(near_duplicates=0.99))
+    exact = run_audit(lines, tmp_path / "all", services_on(memory_store), collection, AuditPlan(near_duplicates=0.99))
     assert exact.kinds[Kind.NEAR_DUPLICATE] == 0

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from chunkproof.audit.findings import Kind
-from chunkproof.audit.state import load_state
-from chunkproof.clients.qdrant.store import QdrantStore
-from chunkproof.clients.transport import DeadlineTransport
+from chunkproof.audit.ledger import load_progress
+from chunkproof.net.transport import DeadlineTransport
+from chunkproof.stores.server import ServerStore
 
 from support.audits import Planted, fill, found_in, planted, run_audit, services_on
 from support.qdrant_server import QdrantServer
@@ -42,7 +42,7 @@ def large(served_qdrant: QdrantServer, tmp_path_factory: pytest.TempPathFactory)
     folder, made = tmp_path_factory.mktemp("large"), planted(CHUNKS, faults_of_each=40)
     manifest = folder / "manifest.jsonl"
     manifest.write_bytes(b"".join(made.manifest()))
-    store = QdrantStore.open_server(served_qdrant.url, DeadlineTransport())
+    store = ServerStore(served_qdrant.url, DeadlineTransport())
     fill(store, COLLECTION, made.points, batch=5_000)
     with manifest.open("rb") as lines:
         report = run_audit(lines, folder / "state", services_on(store), COLLECTION)
@@ -85,7 +85,7 @@ def test_an_audit_killed_at_random_points_and_resumed_gives_the_same_report(larg
 
     for stop in stops:
         process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        while ((left := load_state(state)) is None or left.compared < stop) and process.poll() is None:
+        while ((left := load_progress(state)) is None or left.compared < stop) and process.poll() is None:
             time.sleep(0.005)
         assert process.poll() is None, "it finished before it could be killed"
         process.kill()

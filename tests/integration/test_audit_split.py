@@ -9,10 +9,10 @@ import pytest
 from moto import mock_aws
 from moto.server import ThreadedMotoServer
 
-from chunkproof.audit.shards import ShardAudit
-from chunkproof.clients import s3
-from chunkproof.clients.s3 import Bucket
-from chunkproof.errors import InvalidParameterError
+from chunkproof.audit.audit_job import ShardedAudit
+from chunkproof.base.errors import InvalidParameterError
+from chunkproof.net import s3
+from chunkproof.net.s3 import Bucket
 
 from support.cloud import CREDENTIALS
 
@@ -22,14 +22,14 @@ PACKED = gzip.compress(LINES, mtime=0)
 
 
 @pytest.fixture
-def audit(monkeypatch: pytest.MonkeyPatch) -> Iterator[ShardAudit]:
+def audit(monkeypatch: pytest.MonkeyPatch) -> Iterator[ShardedAudit]:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "testing")
     monkeypatch.setenv("AWS_DEFAULT_REGION", REGION)
     s3._client.cache_clear()
     with mock_aws():
         boto3.client("s3").create_bucket(Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": REGION})
-        yield ShardAudit(Bucket(BUCKET), "an-audit")
+        yield ShardedAudit(Bucket(BUCKET), "an-audit")
     s3._client.cache_clear()
 
 
@@ -38,7 +38,7 @@ def audit(monkeypatch: pytest.MonkeyPatch) -> Iterator[ShardAudit]:
     [PACKED[:30], PACKED[:20] + b"\xff" * 10 + PACKED[30:], PACKED[:-4] + b"oops"],
     ids=["cut", "overwritten", "wrong sum"],
 )
-def test_a_damaged_archive_is_an_input_error_and_is_not_retried(audit: ShardAudit, damaged: bytes) -> None:
+def test_a_damaged_archive_is_an_input_error_and_is_not_retried(audit: ShardedAudit, damaged: bytes) -> None:
     boto3.client("s3").put_object(Bucket=BUCKET, Key="m.gz", Body=damaged)
     with pytest.raises(InvalidParameterError, match=r"m\.gz cannot be decompressed"):
         audit.split(f"s3://{BUCKET}/m.gz", "c")
@@ -57,15 +57,15 @@ def test_a_manifest_that_comes_over_a_connection_is_read_to_its_end(
         s3._client.cache_clear()
         boto3.client("s3").create_bucket(Bucket=BUCKET)
         boto3.client("s3").put_object(Bucket=BUCKET, Key="m", Body=content)
-        plan = ShardAudit(Bucket(BUCKET), "an-audit").split(f"s3://{BUCKET}/m", "c")
+        plan = ShardedAudit(Bucket(BUCKET), "an-audit").split(f"s3://{BUCKET}/m", "c")
     finally:
         server.stop()
         s3._client.cache_clear()
     assert plan.entries == 100_000
 
 
-def test_a_byte_order_mark_is_not_part_of_the_first_entry(audit: ShardAudit, tmp_path: Path) -> None:
+def test_a_byte_order_mark_is_not_part_of_the_first_entry(audit: ShardedAudit, tmp_path: Path) -> None:
     boto3.client("s3").put_object(Bucket=BUCKET, Key="m", Body=b"\xef\xbb\xbf" + LINES)
     plan = audit.split(f"s3://{BUCKET}/m", "c")
     assert (plan.entries, plan.shards) == (100, 1)
-    assert b"".join(audit.read_lines(audit.read_shards()[0], tmp_path)) == LINES
+    assert b"".join(audit.read_lines(audit.shards()[0], tmp_path)) == LINES

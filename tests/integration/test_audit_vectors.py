@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from chunkproof.audit.audit_run import AuditPlan
 from chunkproof.audit.findings import Finding, Kind
-from chunkproof.audit.manifest import Entry
-from chunkproof.audit.run import Plan
-from chunkproof.audit.state import load_state
-from chunkproof.clients.local_model import local_model
-from chunkproof.clients.ports import InputType, Point, Vector
-from chunkproof.clients.qdrant.store import QdrantStore
-from chunkproof.deadline import Deadline
-from chunkproof.errors import InvalidParameterError, NotConfiguredError
+from chunkproof.audit.ledger import load_progress
+from chunkproof.audit.manifest_file import Entry
+from chunkproof.base.errors import InvalidParameterError, NotConfiguredError
+from chunkproof.base.request import Deadline
+from chunkproof.embedders.embedder_port import InputType
+from chunkproof.embedders.local_model import local_model
+from chunkproof.stores.store_port import Point, Vector, WritableStore
 from chunkproof_cli.local.corpus import sample_chunks
 
 from support.audit_faults import Asymmetric, unrelated
@@ -27,7 +27,7 @@ MODEL = Asymmetric(local_model())
 
 
 def audit_vectors(
-    store: QdrantStore,
+    store: WritableStore,
     collection: str,
     folder: Path,
     vectors: dict[int, Vector],
@@ -47,16 +47,16 @@ def audit_vectors(
     ]
     store.upsert(collection, points, "", Deadline(60_000))
     lines = [Entry(f"c{number}", text).to_line() for number, text in enumerate(TEXTS)]
-    report = run_audit(lines, folder, services_on(store, MODEL), collection, Plan(vectors=0))
+    report = run_audit(lines, folder, services_on(store, MODEL), collection, AuditPlan(vectors=0))
     assert report.vectors is not None
     assert report.vectors.checked == len(TEXTS) == sum(report.vectors.kinds.values())
-    state = load_state(folder)
+    state = load_progress(folder)
     assert state is not None
     assert state.vectors_checked == len(TEXTS)  # what the progress bar shows
     return {f.chunk_id: f for f in report.findings if f.cosine is not None or "vector" in f.kind}
 
 
-def test_each_cause_is_named_with_the_cosine(memory_store: QdrantStore, collection: str, tmp_path: Path) -> None:
+def test_each_cause_is_named_with_the_cosine(memory_store: WritableStore, collection: str, tmp_path: Path) -> None:
     deadline = Deadline(60_000)
     found = audit_vectors(
         memory_store,
@@ -87,7 +87,7 @@ def test_each_cause_is_named_with_the_cosine(memory_store: QdrantStore, collecti
 
 
 def test_another_model_in_the_payload_counts_only_for_a_vector_that_fails(
-    memory_store: QdrantStore, collection: str, tmp_path: Path
+    memory_store: WritableStore, collection: str, tmp_path: Path
 ) -> None:
     found = audit_vectors(memory_store, collection, tmp_path, {4: unrelated(384)}, model="embed-other")
     assert {chunk_id: finding.kind for chunk_id, finding in found.items()} == {"c4": Kind.WRONG_MODEL}
@@ -95,7 +95,7 @@ def test_another_model_in_the_payload_counts_only_for_a_vector_that_fails(
 
 
 def test_a_collection_embedded_by_another_model_of_the_same_size_is_recognized_by_its_structure(
-    memory_store: QdrantStore, collection: str, tmp_path: Path
+    memory_store: WritableStore, collection: str, tmp_path: Path
 ) -> None:
     def other_model(text: str) -> Vector:  # the same meaning in other coordinates
         return minilm(text)[::-1]
@@ -108,20 +108,20 @@ def test_a_collection_embedded_by_another_model_of_the_same_size_is_recognized_b
 
 
 def test_vectors_of_another_size_come_from_another_model(
-    memory_store: QdrantStore, collection: str, tmp_path: Path
+    memory_store: WritableStore, collection: str, tmp_path: Path
 ) -> None:
     memory_store.create(collection, 4, Deadline(60_000))
     point = Point(1, {"chunk_id": "a", "text": TEXTS[0]}, vector=(1.0, 0.0, 0.0, 0.0))
     memory_store.upsert(collection, [point], "", Deadline(60_000))
     lines = [Entry("a", TEXTS[0]).to_line()]
-    report = run_audit(lines, tmp_path, services_on(memory_store, MODEL), collection, Plan(vectors=0))
+    report = run_audit(lines, tmp_path, services_on(memory_store, MODEL), collection, AuditPlan(vectors=0))
     assert [(f.kind, f.details) for f in report.findings] == [
         (Kind.WRONG_MODEL, "4 values are stored, all-MiniLM-L6-v2 makes 384")
     ]
 
 
 def test_the_vector_of_a_text_too_long_for_the_model_is_truncated_or_unverifiable(
-    memory_store: QdrantStore, collection: str, tmp_path: Path
+    memory_store: WritableStore, collection: str, tmp_path: Path
 ) -> None:
     long = " ".join(TEXTS[:6])
     fits = long
@@ -134,7 +134,7 @@ def test_the_vector_of_a_text_too_long_for_the_model_is_truncated_or_unverifiabl
     ]
     memory_store.upsert(collection, points, "", Deadline(60_000))
     lines = [Entry(chunk_id, long).to_line() for chunk_id in ("cut", "odd")]
-    report = run_audit(lines, tmp_path, services_on(memory_store, MODEL), collection, Plan(vectors=0))
+    report = run_audit(lines, tmp_path, services_on(memory_store, MODEL), collection, AuditPlan(vectors=0))
     assert {f.chunk_id: f.kind for f in report.findings} == {
         "cut": Kind.TRUNCATED_INPUT,
         "odd": Kind.UNVERIFIABLE_VECTOR,
@@ -142,26 +142,26 @@ def test_the_vector_of_a_text_too_long_for_the_model_is_truncated_or_unverifiabl
 
 
 def test_an_audit_of_vectors_is_resumed_only_with_the_same_model(
-    memory_store: QdrantStore, collection: str, tmp_path: Path
+    memory_store: WritableStore, collection: str, tmp_path: Path
 ) -> None:
     class Other:
         model, dimension, max_batch = "another", 384, 96
 
     memory_store.create(collection, 384, Deadline(60_000))
     lines = [Entry("a", "x").to_line()]
-    run_audit(lines, tmp_path, services_on(memory_store, MODEL), collection, Plan(vectors=0))
+    run_audit(lines, tmp_path, services_on(memory_store, MODEL), collection, AuditPlan(vectors=0))
     digest = sha256(lines[0]).hexdigest()
     with pytest.raises(InvalidParameterError, match="another model"):
-        resume(tmp_path, services_on(memory_store, Other()), collection, digest, Plan(vectors=0))
-    assert resume(tmp_path, services_on(memory_store, MODEL), collection, digest, Plan(vectors=0)).vectors
+        resume(tmp_path, services_on(memory_store, Other()), collection, digest, AuditPlan(vectors=0))
+    assert resume(tmp_path, services_on(memory_store, MODEL), collection, digest, AuditPlan(vectors=0)).vectors
 
 
 def test_vectors_cannot_be_checked_without_an_embedder(
-    memory_store: QdrantStore, collection: str, tmp_path: Path
+    memory_store: WritableStore, collection: str, tmp_path: Path
 ) -> None:
     memory_store.create(collection, 4, Deadline(60_000))
     with pytest.raises(NotConfiguredError):
-        run_audit([Entry("a", "x").to_line()], tmp_path, services_on(memory_store), collection, Plan(vectors=5))
+        run_audit([Entry("a", "x").to_line()], tmp_path, services_on(memory_store), collection, AuditPlan(vectors=5))
 
 
 def with_fewer_bits(vector: Vector, cosine: float, seed: int) -> Vector:
@@ -174,20 +174,20 @@ def with_fewer_bits(vector: Vector, cosine: float, seed: int) -> Vector:
 
 
 def test_vectors_that_are_stored_in_few_bits_are_not_stale(
-    memory_store: QdrantStore, collection: str, tmp_path: Path
+    memory_store: WritableStore, collection: str, tmp_path: Path
 ) -> None:
     cosines = [0.9931 + 0.0002 * number for number in range(len(TEXTS))]
     vectors = {n: with_fewer_bits(minilm(text), cosines[n], n) for n, text in enumerate(TEXTS)}
     stale = with_fewer_bits(minilm(TEXTS[3]), 0.994, 99)
     found = audit_vectors(memory_store, collection, tmp_path, {**vectors, 2: stale})
     assert {chunk_id: finding.kind for chunk_id, finding in found.items()} == {"c2": Kind.STALE_VECTOR}
-    state = load_state(tmp_path)
+    state = load_progress(tmp_path)
     assert state is not None
     assert state.same_from == 0.99
 
 
 def test_a_few_vectors_near_their_texts_are_still_wrong(
-    memory_store: QdrantStore, collection: str, tmp_path: Path
+    memory_store: WritableStore, collection: str, tmp_path: Path
 ) -> None:
     vectors = {n: with_fewer_bits(minilm(TEXTS[n]), 0.995, n) for n in range(5)}
     found = audit_vectors(memory_store, collection, tmp_path, vectors)
@@ -216,7 +216,7 @@ class OneSpace:
 
 
 def test_a_vector_is_compared_with_the_model_of_its_space_that_made_it(
-    memory_store: QdrantStore, collection: str, tmp_path: Path
+    memory_store: WritableStore, collection: str, tmp_path: Path
 ) -> None:
     embedder = OneSpace()
     names = ["embed-v5.0-pro", "embed-v5.0-fast", None, "embed-v4.0"]
@@ -231,7 +231,7 @@ def test_a_vector_is_compared_with_the_model_of_its_space_that_made_it(
         points.append(Point(number, payload, vector=tuple(vector)))
     memory_store.upsert(collection, points, "", Deadline(60_000))
     lines = [Entry(f"c{number}", text).to_line() for number, text in enumerate(TEXTS)]
-    report = run_audit(lines, tmp_path, services_on(memory_store, embedder), collection, Plan(vectors=0))
+    report = run_audit(lines, tmp_path, services_on(memory_store, embedder), collection, AuditPlan(vectors=0))
     wrong = {f.chunk_id: (f.kind, f.details) for f in report.findings}
     other = (Kind.WRONG_MODEL, "The payload says embed-v4.0, queries are embedded by embed-v5.0-fast")
     question = (Kind.WRONG_INPUT_TYPE, "Embedded as a question (search_query) by embed-v5.0-fast, not as a passage")

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from chunkproof.clients.bedrock import BedrockEmbedder
-from chunkproof.clients.ports import InputType
-from chunkproof.clients.resilience import CircuitBreaker
-from chunkproof.clients.transport import DeadlineTransport
-from chunkproof.deadline import Deadline
-from chunkproof.errors import ChunkproofError, EmbeddingError, NotConfiguredError, QueryTooLongError
+from chunkproof.base.errors import ChunkproofError, EmbeddingError, NotConfiguredError, QueryTooLongError
+from chunkproof.base.request import Deadline
+from chunkproof.embedders.bedrock import BedrockEmbedder
+from chunkproof.embedders.embedder_port import InputType
+from chunkproof.net.resilience import CircuitBreaker
+from chunkproof.net.transport import DeadlineTransport
 
 from support.bedrock_server import (
     ACCESS_KEY,

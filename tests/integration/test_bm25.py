@@ -8,14 +8,15 @@ from typing import Any
 import httpx
 import pytest
 
-from chunkproof.clients.ports import TEXT_VECTOR, DenseLeg, InputType, Point, StoreQuery, TextLeg, VectorConfig
-from chunkproof.clients.qdrant import server
-from chunkproof.clients.qdrant.edge_queries import bm25_vector
-from chunkproof.clients.qdrant.store import QdrantStore
-from chunkproof.clients.transport import DeadlineTransport
-from chunkproof.deadline import Deadline
-from chunkproof.errors import TextIndexRequiredError, VectorStoreUnavailableError
-from chunkproof.retrieval.services import Services
+from chunkproof.base.errors import TextIndexRequiredError, VectorStoreUnavailableError
+from chunkproof.base.request import Deadline
+from chunkproof.collection.services import Services
+from chunkproof.embedders.embedder_port import InputType
+from chunkproof.net.transport import DeadlineTransport
+from chunkproof.stores import server
+from chunkproof.stores.hybrid import make_bm25_vector
+from chunkproof.stores.server import ServerStore
+from chunkproof.stores.store_port import TEXT_VECTOR, DenseLeg, Point, StoreQuery, TextLeg, VectorConfig, WritableStore
 
 from support.chunks import SECONDS_60, ask, make_services
 from support.qdrant_server import QdrantServer, old_qdrant
@@ -75,7 +76,7 @@ def test_the_vectors_of_stored_texts_are_those_of_the_server(inferred: httpx.Cli
     assert len(found) == len(TEXTS)
     for point in found:
         of_server = point["vector"].get(TEXT_VECTOR, {"indices": [], "values": []})
-        made = bm25_vector(TEXTS[point["id"]], is_query=False)
+        made = make_bm25_vector(TEXTS[point["id"]], is_query=False)
         expected = dict(zip(of_server["indices"], of_server["values"], strict=True))
         assert dict(zip(made["indices"], made["values"], strict=True)) == pytest.approx(expected)
 
@@ -88,9 +89,9 @@ def test_queries_score_as_those_of_the_server(inferred: httpx.Client) -> None:
 
     for text in TEXTS:
         expected = search({"text": text, "model": "qdrant/bm25"})
-        assert search(bm25_vector(text, is_query=True)) == pytest.approx(expected), text
-    assert search(bm25_vector("the and of", is_query=True)) == {}
-    assert len(search(bm25_vector("pumps", is_query=True))) == 2
+        assert search(make_bm25_vector(text, is_query=True)) == pytest.approx(expected), text
+    assert search(make_bm25_vector("the and of", is_query=True)) == {}
+    assert len(search(make_bm25_vector("pumps", is_query=True))) == 2
 
 
 # a server that makes no vectors
@@ -119,19 +120,19 @@ def old(served_qdrant: QdrantServer) -> Iterator[RecordingServer]:
 
 
 @pytest.fixture
-def old_store(old: RecordingServer) -> Iterator[QdrantStore]:
-    store = QdrantStore.open_server(old.url, DeadlineTransport())
+def old_store(old: RecordingServer) -> Iterator[WritableStore]:
+    store = ServerStore(old.url, DeadlineTransport())
     yield store
     store.close()
 
 
-def load(store: QdrantStore, collection: str) -> None:
+def load(store: WritableStore, collection: str) -> None:
     store.create(collection, 2, Deadline(SECONDS_60), text_search=True)
     store.upsert(collection, POINTS, "", Deadline(SECONDS_60), text_vector=TEXT_VECTOR)
 
 
 @pytest.fixture
-def services(old_store: QdrantStore, collection: str) -> Services:
+def services(old_store: WritableStore, collection: str) -> Services:
     load(old_store, collection)
     return make_services(old_store, collection, Eastern())
 
@@ -148,7 +149,7 @@ def test_an_old_server_is_searched_by_words(services: Services, old: RecordingSe
 
 @pytest.mark.parametrize("extra", [{}, {"group_by": "doc"}, {"cursor": "start"}, {"similarity_threshold": 0.5}])
 def test_an_old_server_returns_what_a_new_one_does(
-    services: Services, server_store: QdrantStore, collection: str, extra: dict[str, Any]
+    services: Services, server_store: WritableStore, collection: str, extra: dict[str, Any]
 ) -> None:
     new = make_services(server_store, collection, Eastern())
     for text in ("What is ERR-4711-X?", "pumps and valves", "the"):
@@ -169,7 +170,7 @@ def test_queries_of_several_modes_are_one_request_to_an_old_server(services: Ser
 
 
 def test_what_an_old_server_stored_is_what_a_new_one_would_have(
-    services: Services, server_store: QdrantStore, collection: str
+    services: Services, server_store: WritableStore, collection: str
 ) -> None:
     load(server_store, f"{collection}-new")
     leg = StoreQuery(
@@ -187,7 +188,7 @@ def test_without_qdrant_edge_an_old_server_is_a_400_that_says_what_to_do(
     services: Services, old: RecordingServer, collection: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server, "has_edge", lambda: False)
-    store = QdrantStore.open_server(old.url, DeadlineTransport())
+    store = ServerStore(old.url, DeadlineTransport())
     for mode in ("text", "hybrid"):
         with pytest.raises(TextIndexRequiredError) as caught:
             ask(make_services(store, collection, Eastern()), query_text="fuse", mode=mode)
@@ -202,7 +203,7 @@ def test_without_qdrant_edge_an_old_server_is_a_400_that_says_what_to_do(
 
 def test_a_new_server_is_sent_the_text(served_qdrant: QdrantServer, collection: str) -> None:
     with old_qdrant(served_qdrant.url, version="1.15.3") as running:
-        store = QdrantStore.open_server(running.url, DeadlineTransport())
+        store = ServerStore(running.url, DeadlineTransport())
         store.create(collection, 2, Deadline(SECONDS_60), text_search=True)
         with pytest.raises(VectorStoreUnavailableError):
             store.upsert(collection, POINTS, "", Deadline(SECONDS_60), text_vector=TEXT_VECTOR)

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from chunkproof.clients.cohere import CohereEmbedder
-from chunkproof.clients.ports import InputType
-from chunkproof.clients.resilience import RETRIED_STATUSES
-from chunkproof.clients.transport import DeadlineTransport
-from chunkproof.deadline import Deadline
-from chunkproof.errors import ChunkproofError, EmbeddingError, QueryTooLongError, RateLimitedError
-from chunkproof.retrieval.embedding import QueryEmbedder
+from chunkproof.base.errors import ChunkproofError, EmbeddingError, QueryTooLongError, RateLimitedError
+from chunkproof.base.request import Deadline
+from chunkproof.collection.embedding import QueryEmbedder
+from chunkproof.embedders.cohere import CohereEmbedder
+from chunkproof.embedders.embedder_port import InputType
+from chunkproof.net.resilience import RETRIED_STATUSES
+from chunkproof.net.transport import DeadlineTransport
 
 from support.cohere_server import KEY, CohereServer
 from support.listeners import dripping_server, refusing_address, silent_server
@@ -53,7 +53,7 @@ def failure(embedder: CohereEmbedder, cohere_api: CohereServer, response: Canned
     cohere_api.responses += [response] * 5
     queries = QueryEmbedder(embedder, cache_entries=0)
     with pytest.raises(ChunkproofError) as caught:
-        queries.embed("What is ROS 2?", 1024, "docs", Deadline(2_000))
+        queries.embed("What is ROS 2?", Deadline(2_000))
     is_repeated = response.status in RETRIED_STATUSES and "retry-after" not in response.headers
     assert len(cohere_api.requests) == (2 if is_repeated else 1), "repeated once, and not by the SDK"
     for secret in (KEY, UPSTREAM, "/v2/embed", "Bearer", "http://", "content-type"):

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from chunkproof.clients.cohere_rerank import CohereReranker, tokens_read_by
-from chunkproof.clients.ports import Relevance
-from chunkproof.clients.transport import DeadlineTransport
-from chunkproof.deadline import Deadline
-from chunkproof.errors import ChunkproofError, RerankError
+from chunkproof.base.errors import ChunkproofError, RerankError
+from chunkproof.base.request import Deadline
+from chunkproof.embedders.cohere import CohereReranker, tokens_read_by
+from chunkproof.embedders.embedder_port import Relevance
+from chunkproof.net.transport import DeadlineTransport
 
 from support.cohere_server import KEY, CohereServer
 from support.listeners import refusing_address, silent_server

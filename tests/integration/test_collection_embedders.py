@@ -7,16 +7,17 @@ from typing import Any
 import pytest
 
 import chunkproof
-from chunkproof.clients.ports import InputType, Point
-from chunkproof.clients.qdrant.store import QdrantStore
-from chunkproof.deadline import Deadline
-from chunkproof.errors import InvalidParameterError
-from chunkproof.models import SearchQuery
-from chunkproof.retrieval.search import search
-from chunkproof.retrieval.services import Services
-from chunkproof.runtime import container
-from chunkproof.runtime.embedders import CollectionEmbedders, EmbedderBuilder
-from chunkproof.settings import Settings
+from chunkproof.base.errors import InvalidParameterError
+from chunkproof.base.request import Deadline
+from chunkproof.base.settings import Settings
+from chunkproof.collection.services import Services
+from chunkproof.contract import SearchQuery
+from chunkproof.embedders.embedder_port import InputType
+from chunkproof.search.single import search
+from chunkproof.service import container
+from chunkproof.service.container import CollectionEmbedders, EmbedderBuilder
+from chunkproof.stores.edge import EdgeStore
+from chunkproof.stores.store_port import Point, WritableStore
 
 from support.api import new_process
 from support.chunks import fill
@@ -42,7 +43,7 @@ class Named:
 
 
 @pytest.fixture
-def two(memory_store: QdrantStore) -> tuple[Services, Named, Named]:
+def two(memory_store: WritableStore) -> tuple[Services, Named, Named]:
     """Services with two collections, each with an embedder."""
     general, own = Named("general"), Named("own", query_model="own-fast")
     for name, model in (("a", "general"), ("b", "own")):
@@ -57,7 +58,7 @@ TENANT = {"CHUNKPROOF_TENANT_FIELD": "tenant"}
 
 def find(services: Services, collection: str) -> chunkproof.RetrievalResponse:
     query = SearchQuery.parse({"query_text": "text", "collection": collection})
-    return search(query, services=services, deadline=Deadline(5_000))
+    return search(query, services.collection(query.collection, Deadline(5_000)))
 
 
 def test_a_query_is_embedded_by_the_embedder_of_its_collection(two: tuple[Services, Named, Named]) -> None:
@@ -103,7 +104,7 @@ def test_another_size_names_both_sizes_and_the_entry_of_the_collection(two: tupl
     ("stored", "warned"), [("general", False), ("org/general", False), ("embed-v4.0", True), ("house", False)]
 )
 def test_chunks_of_another_space_are_warned_of(
-    memory_store: QdrantStore, caplog: pytest.LogCaptureFixture, stored: str, warned: bool
+    memory_store: WritableStore, caplog: pytest.LogCaptureFixture, stored: str, warned: bool
 ) -> None:
     payload = {"text": "text", "embedding_model": stored}
     fill(memory_store, "a", Point(1, payload, vector=tuple(hashed(4)("general text"))), size=4)
@@ -187,7 +188,7 @@ def test_a_function_has_a_circuit_for_each_address(monkeypatch: pytest.MonkeyPat
 
 def test_python_takes_a_function_for_every_collection(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     monkeypatch.setenv("CHUNKPROOF_MODELS", json.dumps({"docs": {"provider": "no_such_module_here:embed"}}))
-    store = QdrantStore.open_local(tmp_path)
+    store = EdgeStore(tmp_path)
     fill(store, "docs", Point(1, {"text": "one"}, vector=tuple(hashed(8)("one"))), size=8)
     store.close()
 

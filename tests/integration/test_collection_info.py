@@ -6,33 +6,32 @@ from typing import Any
 import pytest
 from qdrant_client import models
 
-from chunkproof.clients.ports import Point
-from chunkproof.clients.qdrant.store import QdrantStore
-from chunkproof.deadline import Deadline
-from chunkproof.errors import CollectionNotFoundError
-from chunkproof.models import CollectionInfo
-from chunkproof.retrieval.collection import collection_info
+from chunkproof.base.errors import CollectionNotFoundError
+from chunkproof.base.request import Deadline
+from chunkproof.collection.description import collection_info
+from chunkproof.contract import CollectionInfo
+from chunkproof.stores.store_port import Point, WritableStore
 
 from support.chunks import fill, make_services
 from support.sdk import sdk
 
 
 @pytest.fixture(params=["memory", pytest.param("server", marks=pytest.mark.server)])
-def either(request: pytest.FixtureRequest) -> QdrantStore:
+def either(request: pytest.FixtureRequest) -> WritableStore:
     """A store in memory and one on a server."""
-    chosen: QdrantStore = request.getfixturevalue(f"{request.param}_store")
+    chosen: WritableStore = request.getfixturevalue(f"{request.param}_store")
     return chosen
 
 
-def describe(store: QdrantStore, collection: str, **settings: str) -> CollectionInfo:
-    return collection_info(collection, services=make_services(store, collection, **settings), deadline=Deadline(60_000))
+def describe(store: WritableStore, collection: str, **settings: str) -> CollectionInfo:
+    return collection_info(make_services(store, collection, **settings).collection(collection, Deadline(60_000)))
 
 
 def points(*payloads: dict[str, Any]) -> list[Point]:
     return [Point(n, payload, vector=(1.0, 0.0)) for n, payload in enumerate(payloads, start=1)]
 
 
-def test_vectors_and_counts_are_shown(either: QdrantStore, collection: str) -> None:
+def test_vectors_and_counts_are_shown(either: WritableStore, collection: str) -> None:
     fill(either, collection, *points({"text": "a"}, {"text": "b"}))
     info = json.loads(describe(either, collection).to_json())
     assert set(info) == {
@@ -56,7 +55,7 @@ def test_vectors_and_counts_are_shown(either: QdrantStore, collection: str) -> N
 
 @pytest.mark.parametrize(("distance", "shown"), [("Euclid", "Euclidean"), ("Dot", "Dot"), ("Cosine", "Cosine")])
 def test_a_distance_is_named_as_people_write_it(
-    either: QdrantStore, collection: str, distance: str, shown: str
+    either: WritableStore, collection: str, distance: str, shown: str
 ) -> None:
     params = models.VectorParams(size=2, distance=models.Distance(distance))
     sdk(either).create_collection(collection, vectors_config=params)
@@ -65,7 +64,7 @@ def test_a_distance_is_named_as_people_write_it(
     assert [vector.distance_metric for vector in info.vectors] == [shown]
 
 
-def test_payload_fields_have_types_and_shares(either: QdrantStore, collection: str) -> None:
+def test_payload_fields_have_types_and_shares(either: WritableStore, collection: str) -> None:
     fill(
         either,
         collection,
@@ -96,14 +95,14 @@ def test_payload_fields_have_types_and_shares(either: QdrantStore, collection: s
 
 
 @pytest.mark.server
-def test_indexed_fields_are_marked(server_store: QdrantStore, collection: str) -> None:
+def test_indexed_fields_are_marked(server_store: WritableStore, collection: str) -> None:
     fill(server_store, collection, *points({"chunk_id": "c", "language": "en", "meta": {"url": "u"}}))
     sdk(server_store).create_payload_index(collection, "meta.url", field_schema="keyword", wait=True)
     marked = {field.name: field.indexed for field in describe(server_store, collection).payload_fields}
     assert marked == {"chunk_id": True, "language": False, "meta.url": True}
 
 
-def test_the_mapping_in_force_is_shown(either: QdrantStore, collection: str) -> None:
+def test_the_mapping_in_force_is_shown(either: WritableStore, collection: str) -> None:
     fill(
         either,
         collection,
@@ -121,18 +120,18 @@ def test_the_mapping_in_force_is_shown(either: QdrantStore, collection: str) -> 
     }
 
 
-def test_a_payload_map_is_part_of_the_mapping(either: QdrantStore, collection: str) -> None:
+def test_a_payload_map_is_part_of_the_mapping(either: WritableStore, collection: str) -> None:
     fill(either, collection, *points({"body": "a", "text": "b"}))
     assert describe(either, collection, PAYLOAD_MAP='{"text": "body"}').payload_map == {"text": "body"}
 
 
-def test_an_empty_collection_has_no_fields(either: QdrantStore, collection: str) -> None:
+def test_an_empty_collection_has_no_fields(either: WritableStore, collection: str) -> None:
     fill(either, collection)
     info = describe(either, collection)
     assert (info.points_count, info.indexed, info.payload_fields, info.payload_map) == (0, False, (), {})
 
 
-def test_several_vectors_are_all_shown_and_the_setting_chooses_the_size(either: QdrantStore, collection: str) -> None:
+def test_several_vectors_are_all_shown_and_the_setting_chooses_the_size(either: WritableStore, collection: str) -> None:
     sdk(either).create_collection(
         collection,
         vectors_config={
@@ -149,19 +148,19 @@ def test_several_vectors_are_all_shown_and_the_setting_chooses_the_size(either: 
     }
 
 
-def test_the_counts_are_those_of_now(either: QdrantStore, collection: str) -> None:
+def test_the_counts_are_those_of_now(either: WritableStore, collection: str) -> None:
     fill(either, collection)
     services = make_services(either, collection)
-    assert collection_info(collection, services=services, deadline=Deadline(60_000)).points_count == 0
+    assert collection_info(services.collection(collection, Deadline(60_000))).points_count == 0
     either.upsert(collection, points({"text": "a"}), "", Deadline(60_000))
-    info = collection_info(collection, services=services, deadline=Deadline(60_000))
+    info = collection_info(services.collection(collection, Deadline(60_000)))
     assert (info.points_count, info.payload_map) == (1, {"text": "text"})
 
 
-def test_an_unknown_or_forbidden_collection_is_not_found(either: QdrantStore, collection: str) -> None:
+def test_an_unknown_or_forbidden_collection_is_not_found(either: WritableStore, collection: str) -> None:
     with pytest.raises(CollectionNotFoundError):
         describe(either, collection)
     fill(either, collection)
     services = make_services(either, "own", ALLOWED_COLLECTIONS="own")
     with pytest.raises(CollectionNotFoundError):
-        collection_info(collection, services=services, deadline=Deadline(60_000))
+        collection_info(services.collection(collection, Deadline(60_000)))

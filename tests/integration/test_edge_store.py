@@ -9,26 +9,28 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 
 import pytest
 import qdrant_edge as edge
 
-from chunkproof.clients.ports import Point, StoreQuery, TextLeg
-from chunkproof.clients.qdrant import edge_folder, edge_shard
-from chunkproof.clients.qdrant.edge import EdgeStore
-from chunkproof.clients.qdrant.edge_layout import filter_indexes
-from chunkproof.deadline import Deadline
-from chunkproof.errors import (
+from chunkproof.base.errors import (
     ChunkproofError,
     CollectionNotFoundError,
     InvalidParameterError,
     VectorStoreRefusedError,
     VectorStoreUnavailableError,
 )
-from chunkproof.models.filters import parse_filters
+from chunkproof.base.request import Deadline
+from chunkproof.contract.conditions import parse_filters
+from chunkproof.service.terminal import open_embedded_store
+from chunkproof.stores import edge_folder, edge_shard
+from chunkproof.stores.edge import EdgeStore
+from chunkproof.stores.edge_shard import filter_indexes
+from chunkproof.stores.store_port import Layout, Point, StoreQuery, TextLeg
 
 from support.chunks import fill, nearest
 from support.commands import small_disk
@@ -37,8 +39,8 @@ POINTS = tuple(Point(n, {"text": f"text {n}", "n": n}, vector=(1.0, n / 10)) for
 READ = """
 import sys
 from pathlib import Path
-from chunkproof.clients.qdrant.edge import EdgeStore
-from chunkproof.deadline import Deadline
+from chunkproof.stores.edge import EdgeStore
+from chunkproof.base.request import Deadline
 store = EdgeStore(Path(sys.argv[1]))
 print(store.count("c", (), Deadline(10_000)), flush=True)
 if sys.argv[2:] == ["write"]:
@@ -279,7 +281,8 @@ def test_counts_of_values_are_exact_whatever_was_written_deleted_and_indexed(
     optimizers = edge.EdgeOptimizersConfig(indexing_threshold=20, deleted_threshold=0.1, vacuum_min_vector_number=50)
     vectors = {"": edge.EdgeVectorParams(size=2, distance=edge.Distance.Cosine)}
     config = edge.EdgeConfig(vectors=vectors, wal_enabled=False, optimizers=optimizers)
-    store.create_shard("c", config, {"chunk_id": edge.KeywordIndexParams()})
+    monkeypatch.setattr(edge_shard, "to_edge_config", lambda _layout: config)
+    store.create("c", 2, deadline)
     written: dict[int, str] = {}
     for step in range(12):
         batch = {random.randrange(3_000): "" for _ in range(random.choice([5, 200, 2_000]))}
@@ -434,6 +437,28 @@ def test_a_folder_that_another_user_can_write_to_is_refused(store: EdgeStore, tm
         EdgeStore(tmp_path).count("c", (), Deadline(1_000))
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+@pytest.mark.parametrize("part", [".", "shards", "shards/c", "shards/c/shard-0/edge_config.json"])
+def test_a_folder_of_another_user_is_refused(store: EdgeStore, tmp_path: Path, part: str) -> None:
+    os.chown(tmp_path / part, 12345, -1)
+    with pytest.raises(InvalidParameterError, match="belongs to another user"):
+        EdgeStore(tmp_path).count("c", (), Deadline(1_000))
+
+
+def test_other_files_beside_a_store_keep_their_permissions(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").touch(0o644)
+    tmp_path.chmod(0o755)
+    EdgeStore(tmp_path).close()
+    assert stat.S_IMODE((tmp_path / "notes.txt").stat().st_mode) == 0o644
+    assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o755
+
+
+def test_a_machine_without_the_engine_is_told_to_use_a_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("chunkproof.stores.qdrant.has_edge", lambda: False)
+    with pytest.raises(VectorStoreUnavailableError, match="set QDRANT_URL to use a server"):
+        open_embedded_store(tmp_path)
+
+
 def test_a_link_in_place_of_the_shards_is_refused(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "shards").symlink_to(tmp_path / "elsewhere")
@@ -508,3 +533,27 @@ def test_a_damaged_journal_is_named(store: EdgeStore, tmp_path: Path, journal: s
     path.chmod(0o600)
     with pytest.raises(InvalidParameterError, match="journal is damaged"):
         EdgeStore(tmp_path).count("c", (), Deadline(1_000))
+
+
+def test_a_nearly_full_disk_is_named_before_the_engine_maps_a_file(
+    tmp_path: Path, deadline: Deadline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def make(store: EdgeStore) -> None:
+        store.create("other", 2, deadline)
+
+    def open_to_read(store: EdgeStore) -> None:
+        store.count("c", (), deadline)
+
+    def unpack(store: EdgeStore) -> None:
+        (tmp_path / "snapshot").write_bytes(b"-")
+        store.import_snapshot("copy", tmp_path / "snapshot", Layout({}), [])
+
+    with closing(EdgeStore(tmp_path)) as store:
+        store.create("c", 2, deadline)
+        store.upsert("c", [Point(1, {}, vector=(1.0, 0.0))], "", deadline)
+    monkeypatch.setattr(edge_shard, "hole_bytes", lambda _folder: 40 << 20)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _folder: SimpleNamespace(free=20 << 20))
+    for use in (make, open_to_read, unpack):
+        with closing(EdgeStore(tmp_path)) as store, pytest.raises(VectorStoreUnavailableError, match="No space left"):
+            use(store)
+    assert [path.name for path in (tmp_path / "shards").glob(".*.part")] == []

@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from chunkproof.clients.bedrock import BedrockEmbedder
-from chunkproof.clients.cohere import CohereEmbedder
-from chunkproof.clients.local_model import MiniLm
-from chunkproof.clients.openai_api import OpenAiEmbedder
-from chunkproof.clients.ports import Embedder, InputType, query_model
-from chunkproof.clients.python_embedder import open_python_embedder
-from chunkproof.clients.transport import DeadlineTransport
-from chunkproof.deadline import Deadline
-from chunkproof.embedder_config import EmbedderConfig
-from chunkproof.errors import QueryTooLongError
+from chunkproof.base.embedder_config import EmbedderConfig
+from chunkproof.base.errors import QueryTooLongError
+from chunkproof.base.request import Deadline
+from chunkproof.embedders.bedrock import BedrockEmbedder
+from chunkproof.embedders.cohere import CohereEmbedder
+from chunkproof.embedders.embedder_port import Embedder, InputType, query_model
+from chunkproof.embedders.local_model import MiniLm
+from chunkproof.embedders.openai_api import OpenAiEmbedder
+from chunkproof.embedders.python_embedder import open_python_embedder
+from chunkproof.net.transport import DeadlineTransport
 
 from support.bedrock_server import CREDENTIALS, REGION, bedrock_server
 from support.cohere_server import KEY, cohere_server, hashed

@@ -7,19 +7,16 @@ from typing import Any
 
 import pytest
 
-from chunkproof.clients.cohere import CohereEmbedder
-from chunkproof.clients.cohere_rerank import CohereReranker
-from chunkproof.clients.ports import Fusion, Point, StoreQuery
-from chunkproof.clients.qdrant.store import QdrantStore
-from chunkproof.clients.transport import DeadlineTransport
-from chunkproof.deadline import Deadline
-from chunkproof.errors import VectorStoreTimeoutError
-from chunkproof.models import RetrievalResponse, SearchQuery
-from chunkproof.retrieval.explain import fusion_shares, locate
-from chunkproof.retrieval.search import search
-from chunkproof.retrieval.services import Services
-from chunkproof.settings import Settings
-from chunkproof.trace import RequestTrace
+from chunkproof.base.errors import VectorStoreTimeoutError
+from chunkproof.base.request import Deadline, RequestTrace
+from chunkproof.base.settings import Settings
+from chunkproof.collection.services import Services
+from chunkproof.contract import RetrievalResponse, SearchQuery
+from chunkproof.embedders.cohere import CohereEmbedder, CohereReranker
+from chunkproof.net.transport import DeadlineTransport
+from chunkproof.search.explanation import fusion_shares, locate
+from chunkproof.search.single import search
+from chunkproof.stores.store_port import Fusion, Point, StoreQuery, WritableStore
 
 from support.chunks import SECONDS_60, ask, fill, make_services
 from support.cohere_server import KEY, CohereServer, cohere_server
@@ -56,7 +53,7 @@ def test_the_percentile_is_the_share_of_random_scores_below_and_ties_count_half(
 
 
 def test_in_process_all_points_are_the_sample_so_that_the_percentile_is_exact(
-    memory_store: QdrantStore, collection: str
+    memory_store: WritableStore, collection: str
 ) -> None:
     fill(memory_store, collection, *points(0.9, 0.5, 0.4, 0.3, 0.2, 0.1, 0.0, 0.05, 0.15, 0.25))
     response = look(make_services(memory_store, collection), top_k=2)
@@ -71,7 +68,7 @@ def test_in_process_all_points_are_the_sample_so_that_the_percentile_is_exact(
 
 @pytest.mark.server
 def test_a_server_draws_random_chunks_of_the_whole_collection_whatever_the_filter_is(
-    server_store: QdrantStore, collection: str
+    server_store: WritableStore, collection: str
 ) -> None:
     # 300 points between 0 and 0.6, and one at 0.95.
     fill(server_store, collection, *points(0.95, *(n / 500 for n in range(300)), kind="a"))
@@ -89,7 +86,7 @@ def test_a_server_draws_random_chunks_of_the_whole_collection_whatever_the_filte
     assert (response.explain.filter.points, response.explain.filter.matching) == (301, 1)
 
 
-def test_the_sample_is_of_the_callers_tenant_alone(store: QdrantStore, collection: str) -> None:
+def test_the_sample_is_of_the_callers_tenant_alone(store: WritableStore, collection: str) -> None:
     mine = points(0.5, 0.4, 0.3, tenant="mine")
     theirs = [Point(100 + n, {"text": "x", "tenant": "theirs"}, vector=at(0.99)) for n in range(20)]
     fill(store, collection, *mine, *theirs)
@@ -108,7 +105,7 @@ def test_the_sample_is_of_the_callers_tenant_alone(store: QdrantStore, collectio
 # the query and its results
 
 
-def test_an_explanation_has_rank_score_and_times(store: QdrantStore, collection: str) -> None:
+def test_an_explanation_has_rank_score_and_times(store: WritableStore, collection: str) -> None:
     fill(store, collection, *points(0.9, 0.5))
     response = look(make_services(store, collection))
     explained = [result.explain for result in response.results if result.explain]
@@ -139,10 +136,10 @@ class Constant:
 
 
 def test_a_hybrid_search_is_explained_leg_by_leg_and_the_shares_add_up(
-    memory_store: QdrantStore, collection: str
+    word_store: WritableStore, collection: str
 ) -> None:
-    fill(memory_store, collection, *points(0.9, 0.5, 0.4))
-    services = make_services(memory_store, collection, Constant())
+    fill(word_store, collection, *points(0.9, 0.5, 0.4))
+    services = make_services(word_store, collection, Constant())
     response = ask(services, query_text="text 3", mode="hybrid", explain=True, top_k=3)
     explained = {result.text: result.explain for result in response.results}
     third = explained["text 3"]
@@ -167,7 +164,7 @@ def test_a_hybrid_search_is_explained_leg_by_leg_and_the_shares_add_up(
 class _Watched:
     """A store that keeps what it was asked to search for; a search by words alone can be made slow, or fail."""
 
-    def __init__(self, store: QdrantStore, *, text_seconds: float = 0.0, text_fails: bool = False) -> None:
+    def __init__(self, store: WritableStore, *, text_seconds: float = 0.0, text_fails: bool = False) -> None:
         self._store, self._text_seconds, self._text_fails = store, text_seconds, text_fails
         self.searches: list[StoreQuery] = []
 
@@ -183,7 +180,7 @@ class _Watched:
         return self._store.search(queries, deadline)
 
 
-def fill_with_words(store: QdrantStore, collection: str) -> None:
+def fill_with_words(store: WritableStore, collection: str) -> None:
     deadline = Deadline(SECONDS_60)
     store.create(collection, 2, deadline, text_search=True)
     text_vector = next(iter(store.describe(collection, deadline).sparse_vectors), None)
@@ -196,13 +193,13 @@ def legs_of(searches: Sequence[StoreQuery]) -> list[tuple[bool, bool, bool]]:
 
 @pytest.mark.parametrize("extra", [{}, {"group_by": "position"}, {"cursor": "start"}, {"similarity_threshold": 0.45}])
 def test_each_leg_of_an_explained_hybrid_search_is_timed_by_itself(
-    store: QdrantStore, collection: str, extra: dict[str, Any]
+    store: WritableStore, collection: str, extra: dict[str, Any]
 ) -> None:
     fill_with_words(store, collection)
     watched = _Watched(store, text_seconds=0.05)
     services, trace = make_services(watched, collection, Constant()), RequestTrace()  # type: ignore[arg-type]
     query = SearchQuery.parse({"query_text": "text 3", "mode": "hybrid", "explain": True, **extra})
-    response = search(query, services=services, deadline=Deadline(SECONDS_60), trace=trace)
+    response = search(query, services.collection(query.collection, Deadline(SECONDS_60), trace))
     assert response.explain is not None
     assert set(response.explain.times_ms) == {"embed", "search", "dense", "text"}
     assert response.explain.times_ms["text"] >= 50
@@ -217,7 +214,7 @@ def test_each_leg_of_an_explained_hybrid_search_is_timed_by_itself(
 
 @pytest.mark.parametrize("request_", [{"mode": "hybrid"}, {"mode": "text", "explain": True}, {"explain": True}])
 def test_no_leg_is_searched_again_without_explain_or_a_second_leg(
-    memory_store: QdrantStore, collection: str, request_: dict[str, Any]
+    memory_store: WritableStore, collection: str, request_: dict[str, Any]
 ) -> None:
     fill_with_words(memory_store, collection)
     watched = _Watched(memory_store)
@@ -226,7 +223,7 @@ def test_no_leg_is_searched_again_without_explain_or_a_second_leg(
     assert response.explain is None or set(response.explain.times_ms) == {"embed", "search"}
 
 
-def test_a_leg_that_fails_or_has_no_time_is_a_note(memory_store: QdrantStore, collection: str) -> None:
+def test_a_leg_that_fails_or_has_no_time_is_a_note(memory_store: WritableStore, collection: str) -> None:
     fill_with_words(memory_store, collection)
     request = {"query_text": "text 3", "mode": "hybrid", "explain": True}
     failing = make_services(_Watched(memory_store, text_fails=True), collection, Constant())  # type: ignore[arg-type]
@@ -236,13 +233,13 @@ def test_a_leg_that_fails_or_has_no_time_is_a_note(memory_store: QdrantStore, co
     assert response.explain.notes[0].startswith("Could not find out the time of the text leg: ")
     hurried = make_services(memory_store, collection, Constant())
     ask(hurried, **request)
-    response = search(SearchQuery.parse(request), services=hurried, deadline=Deadline(60))
+    response = search(SearchQuery.parse(request), hurried.collection(None, Deadline(60)))
     assert response.explain is not None
     assert response.explain.notes[-1] == "There was no time left to find out the time of the text leg"
     assert len(response.results) == 3
 
 
-def test_the_rank_of_a_diverse_result_is_that_of_the_search_by_meaning(store: QdrantStore, collection: str) -> None:
+def test_the_rank_of_a_diverse_result_is_that_of_the_search_by_meaning(store: WritableStore, collection: str) -> None:
     fill(store, collection, *points(0.9, 0.89, 0.3, 0.88))
     response = look(make_services(store, collection), diversity=0.9, top_k=2)
     explained = [result.explain for result in response.results if result.explain]
@@ -251,12 +248,12 @@ def test_the_rank_of_a_diverse_result_is_that_of_the_search_by_meaning(store: Qd
     assert set(response.explain.times_ms) == {"embed", "search", "dense"}
 
 
-def test_each_query_of_several_has_the_times_of_its_legs(memory_store: QdrantStore, collection: str) -> None:
+def test_each_query_of_several_has_the_times_of_its_legs(memory_store: WritableStore, collection: str) -> None:
     fill_with_words(memory_store, collection)
     services, trace = make_services(memory_store, collection, Constant()), RequestTrace()
     queries = [{"query_text": "text 3", "mode": mode} for mode in ("hybrid", "text", "hybrid")]
     request = SearchQuery.parse({"queries": queries, "explain": True})
-    responses = search(request, services=services, deadline=Deadline(SECONDS_60), trace=trace).responses or ()
+    responses = search(request, services.collection(request.collection, Deadline(SECONDS_60), trace)).responses or ()
     times = [response.explain.times_ms for response in responses if response.explain]
     assert [set(one) & {"dense", "text"} for one in times] == [{"dense", "text"}, set(), {"dense", "text"}]
     for leg in ("dense", "text"):
@@ -268,7 +265,7 @@ def test_each_query_of_several_has_the_times_of_its_legs(memory_store: QdrantSto
 class _Failing:
     """A store that can be searched and nothing else."""
 
-    def __init__(self, store: QdrantStore) -> None:
+    def __init__(self, store: WritableStore) -> None:
         self._store = store
 
     def __getattr__(self, name: str) -> Any:
@@ -277,7 +274,7 @@ class _Failing:
         return getattr(self._store, name)
 
 
-def test_what_cannot_be_found_out_is_a_note_and_the_results_stay(memory_store: QdrantStore, collection: str) -> None:
+def test_what_cannot_be_found_out_is_a_note_and_the_results_stay(memory_store: WritableStore, collection: str) -> None:
     fill(memory_store, collection, *points(0.9, 0.5))
     services = make_services(_Failing(memory_store), collection)  # type: ignore[arg-type]
     response = look(services, filters={"position": 1})
@@ -308,7 +305,7 @@ def api() -> Iterator[CohereServer]:
 
 
 @pytest.fixture
-def services(api: CohereServer, memory_store: QdrantStore, collection: str) -> Iterator[Services]:
+def services(api: CohereServer, memory_store: WritableStore, collection: str) -> Iterator[Services]:
     texts = ("Nothing here.", TEXT, "All about keys that expire.")
     stored = [
         Point(n, {"text": text, "document_id": "d", "position": n}, vector=at(1 - n / 10))
@@ -367,7 +364,7 @@ def test_with_little_time_the_answer_comes_without_what_takes_longer(services: S
     ask(services, query_text="How do keys expire?")
     deadline = Deadline(130)
     query = SearchQuery.parse({"query_text": "How do keys expire?", "highlight": True, "explain": True})
-    response = search(query, services=services, deadline=deadline)
+    response = search(query, services.collection(query.collection, deadline))
     assert len(response.results) == 3
     assert [request["input_type"] for request in api.requests] == ["search_query"]
     highlight = response.results[1].highlight

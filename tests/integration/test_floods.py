@@ -6,9 +6,9 @@ from random import Random
 
 import pytest
 
-from chunkproof.errors import MAX_MESSAGES, InvalidParameterError
-from chunkproof.models import SearchQuery
-from chunkproof.models.json import MAX_VALUES, read_json
+from chunkproof.base.errors import MAX_MESSAGES, InvalidParameterError
+from chunkproof.contract import SearchQuery
+from chunkproof.contract.model import MAX_VALUES, read_json
 
 from support.floods import PLACES, Flood, floods, random_flood, send
 from support.memory_handlers import in_memory_handlers
@@ -48,6 +48,9 @@ def seconds_of(flood: Flood) -> float:
         ("filter object", '"n#":[]'),
         ("filter bounds", '"n#":1'),
         ("filter not", '"n#":{"n#":null}'),
+        ("shared filter text", "a"),
+        ("shared filter list", '"n#"'),
+        ("rerank", '"n#":1'),
         ("names", '"n#":1'),
         ("names", '"a":NaN'),
         ("chunks", "{}"),

@@ -8,17 +8,19 @@ from typing import Any
 import pytest
 from qdrant_client import models
 
-from chunkproof.clients.ports import TEXT_VECTOR, Embedder, InputType, Point, PointId
-from chunkproof.clients.qdrant.edge import EdgeStore
-from chunkproof.clients.qdrant.store import QdrantStore
-from chunkproof.clients.transport import DeadlineTransport
-from chunkproof.deadline import Deadline
-from chunkproof.errors import ChunkproofError, InvalidParameterError, TextIndexRequiredError
-from chunkproof.models import RetrievalResponse
-from chunkproof.retrieval.services import Services
+from chunkproof.base.errors import ChunkproofError, InvalidParameterError, TextIndexRequiredError
+from chunkproof.base.request import Deadline
+from chunkproof.collection.services import Services
+from chunkproof.contract import RetrievalResponse
+from chunkproof.embedders.embedder_port import Embedder, InputType
+from chunkproof.net.transport import DeadlineTransport
+from chunkproof.stores.edge import EdgeStore
+from chunkproof.stores.server import ServerStore
+from chunkproof.stores.store_port import TEXT_VECTOR, Layout, Point, PointId, WritableStore
 
 from support.chunks import ask, fill, make_services
 from support.sdk import sdk
+from support.stores import MemoryStore
 
 CODE = "ERR-4711-X"
 WORDS = "pump filter coolant fuse"
@@ -57,21 +59,21 @@ class Eastern:
         return [[1.0, 0.0, 0.0] for _ in texts]
 
 
-def load(store: QdrantStore, collection: str, *, text_search: bool = True) -> None:
+def load(store: WritableStore, collection: str, *, text_search: bool = True) -> None:
     deadline = Deadline(60_000)
     store.create(collection, 3, deadline, text_search=text_search)
     fills = text_search and store.features(deadline).bm25
     store.upsert(collection, POINTS, "", deadline, text_vector=TEXT_VECTOR if fills else None)
 
 
-@pytest.fixture(scope="module", params=["memory", "edge", pytest.param("server", marks=pytest.mark.server)])
-def shelf(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[QdrantStore]:
-    """The same manual in every kind of store: in the engine of this process with a text index alone."""
+@pytest.fixture(scope="module", params=["embedded", "indexed", pytest.param("server", marks=pytest.mark.server)])
+def shelf(request: pytest.FixtureRequest) -> Iterator[WritableStore]:
+    """The same manual in every kind of store: embedded with BM25 vectors, and with a text index alone."""
     if request.param == "server":
-        store = QdrantStore.open_server(request.getfixturevalue("served_qdrant").url, DeadlineTransport())
+        store = ServerStore(request.getfixturevalue("served_qdrant").url, DeadlineTransport())
     else:
-        store = EdgeStore(tmp_path_factory.mktemp("edge")) if request.param == "edge" else QdrantStore.open_local(None)
-    load(store, COLLECTION, text_search=request.param != "edge")
+        store = MemoryStore(words=True)
+    load(store, COLLECTION, text_search=request.param != "indexed")
     yield store
     store.close()
 
@@ -82,7 +84,7 @@ def embedder() -> Eastern:
 
 
 @pytest.fixture
-def services(shelf: QdrantStore, embedder: Embedder) -> Services:
+def services(shelf: WritableStore, embedder: Embedder) -> Services:
     return make_services(shelf, COLLECTION, embedder)
 
 
@@ -104,7 +106,7 @@ def test_hybrid_search_finds_the_exact_code_that_dense_search_misses(services: S
     assert ids(ask(services, query_text=CODE, mode="text"))[0] == 4
 
 
-def test_a_code_is_found_among_others_that_differ_in_one_digit(shelf: QdrantStore, collection: str) -> None:
+def test_a_code_is_found_among_others_that_differ_in_one_digit(shelf: WritableStore, collection: str) -> None:
     """Every chunk has the words ERR and X; the number decides, and dense search has it near the end."""
     codes = [f"Unit {n}: error ERR-{4700 + n}-X is shown when fuse F{n} is blown." for n in range(24)]
     deadline = Deadline(60_000)
@@ -175,7 +177,7 @@ def test_text_mode_embeds_nothing_and_has_no_cosine(services: Services, embedder
         assert (result.scores.text or 0) > 0
 
 
-def test_text_mode_works_without_an_embedder(shelf: QdrantStore) -> None:
+def test_text_mode_works_without_an_embedder(shelf: WritableStore) -> None:
     assert ids(ask(make_services(shelf, COLLECTION), query_text=CODE, mode="text"))[0] == 4
 
 
@@ -232,7 +234,7 @@ def test_candidates_of_a_hybrid_search_with_groups_grow_with_the_results(service
 
 
 def test_points_without_the_field_are_left_out_of_groups_and_a_note_says_so(
-    memory_store: QdrantStore, collection: str
+    memory_store: WritableStore, collection: str
 ) -> None:
     fill(
         memory_store,
@@ -249,7 +251,7 @@ def test_points_without_the_field_are_left_out_of_groups_and_a_note_says_so(
 
 @pytest.mark.parametrize("value", [1.5, True, {"id": "a"}, [], [2.5]])
 def test_values_that_form_no_groups_are_left_out_and_a_note_says_so(
-    memory_store: QdrantStore, collection: str, value: Any
+    memory_store: WritableStore, collection: str, value: Any
 ) -> None:
     fill(
         memory_store,
@@ -274,7 +276,7 @@ def test_diversity_keeps_the_order_of_the_selection(services: Services) -> None:
     assert [result.rank for result in diverse.results] == [1, 2, 3]
 
 
-def test_of_equal_fused_scores_the_same_one_is_always_left_out(shelf: QdrantStore, collection: str) -> None:
+def test_of_equal_fused_scores_the_same_one_is_always_left_out(shelf: WritableStore, collection: str) -> None:
     """Each chunk is first by meaning and second by words, or the other way round."""
     deadline = Deadline(60_000)
     shelf.create(collection, 3, deadline, text_search=True)
@@ -340,7 +342,7 @@ def test_diverse_queries_of_every_mode_are_answered_together(services: Services)
     assert [ids(one) for one in together.responses or ()] == [ids(one) for one in alone]
 
 
-def test_a_tenant_has_diverse_results_of_its_own_and_none_by_scores_of_others(shelf: QdrantStore) -> None:
+def test_a_tenant_has_diverse_results_of_its_own_and_none_by_scores_of_others(shelf: WritableStore) -> None:
     own = make_services(shelf, COLLECTION, Eastern(), TENANT_CLAIM="org", TENANT_FIELD="document_id").for_tenant("a")
     answer = ask(own, query_text=CODE, mode="hybrid", diversity=0.5)
     assert set(ids(answer)) == {2, 4}
@@ -378,18 +380,18 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("fields", "message"), WRONG, ids=[message for _, message in WRONG])
 def test_what_cannot_be_combined_is_refused_with_the_reason(fields: dict[str, Any], message: str) -> None:
-    error = problem(make_services(QdrantStore.open_local(None), "none"), query_text="pump", **fields)
+    error = problem(make_services(MemoryStore(), "none"), query_text="pump", **fields)
     assert isinstance(error, InvalidParameterError)
     assert any(one.startswith(message) for one in error.messages), error.messages
 
 
 def test_a_vector_alone_cannot_be_searched_by_words() -> None:
-    error = problem(make_services(QdrantStore.open_local(None), "x"), query_vector=[1.0], mode="hybrid")
+    error = problem(make_services(MemoryStore(), "x"), query_vector=[1.0], mode="hybrid")
     assert error.messages == ("mode hybrid searches by words and needs query_text, not query_vector",)
 
 
 @pytest.mark.server
-def test_weights_that_the_server_would_ignore_are_refused(server_store: QdrantStore, collection: str) -> None:
+def test_weights_that_the_server_would_ignore_are_refused(server_store: WritableStore, collection: str) -> None:
     load(server_store, collection)
     weights = {"weights": {"dense": 1.0, "text": 3.0}}
     error = problem(make_services(server_store, collection, Eastern()), query_text=CODE, mode="hybrid", fusion=weights)
@@ -398,7 +400,7 @@ def test_weights_that_the_server_would_ignore_are_refused(server_store: QdrantSt
     )
 
 
-def test_weights_move_results_where_the_store_takes_them(memory_store: QdrantStore, collection: str) -> None:
+def test_weights_move_results_where_the_store_takes_them(memory_store: WritableStore, collection: str) -> None:
     load(memory_store, collection)
     services = make_services(memory_store, collection, Eastern())
 
@@ -411,7 +413,7 @@ def test_weights_move_results_where_the_store_takes_them(memory_store: QdrantSto
 
 
 @pytest.mark.server
-def test_a_collection_without_words_is_a_400_that_names_the_call(server_store: QdrantStore, collection: str) -> None:
+def test_a_collection_without_words_is_a_400_that_names_the_call(server_store: WritableStore, collection: str) -> None:
     load(server_store, collection, text_search=False)
     services = make_services(server_store, collection, Eastern())
     for mode in ("text", "hybrid"):
@@ -446,7 +448,7 @@ def test_no_index_is_proposed_for_a_text_inside_of_a_json_string(tmp_path: Path)
     store.close()
 
 
-def test_a_sparse_vector_of_another_model_is_not_taken_for_bm25(server_store: QdrantStore, collection: str) -> None:
+def test_a_sparse_vector_of_another_model_is_not_taken_for_bm25(server_store: WritableStore, collection: str) -> None:
     sdk(server_store).create_collection(
         collection,
         vectors_config=models.VectorParams(size=3, distance=models.Distance.COSINE),
@@ -457,7 +459,9 @@ def test_a_sparse_vector_of_another_model_is_not_taken_for_bm25(server_store: Qd
 
 
 @pytest.mark.server
-def test_a_collection_of_sparse_vectors_alone_is_searched_by_words(server_store: QdrantStore, collection: str) -> None:
+def test_a_collection_of_sparse_vectors_alone_is_searched_by_words(
+    server_store: WritableStore, collection: str
+) -> None:
     sdk(server_store).create_collection(
         collection,
         vectors_config={},
@@ -483,7 +487,7 @@ def test_a_collection_of_sparse_vectors_alone_is_searched_by_words(server_store:
 
 @pytest.mark.server
 @pytest.mark.parametrize("name", ["", "text sparse", "ü/ß", "a.b[]", '\'quo"te"', "😀", "new\nline", "{name}", "%2F"])
-def test_a_sparse_vector_may_have_any_name(server_store: QdrantStore, collection: str, name: str) -> None:
+def test_a_sparse_vector_may_have_any_name(server_store: WritableStore, collection: str, name: str) -> None:
     sdk(server_store).create_collection(
         collection,
         vectors_config={"dé nse/ü": models.VectorParams(size=3, distance=models.Distance.COSINE)},
@@ -497,16 +501,18 @@ def test_a_sparse_vector_may_have_any_name(server_store: QdrantStore, collection
         assert found[4] == pytest.approx((0.0, 0.28, 0.96))
 
 
-def test_words_are_searched_where_the_pipeline_keeps_them(memory_store: QdrantStore, collection: str) -> None:
+def test_words_are_searched_where_the_pipeline_keeps_them(memory_store: EdgeStore, collection: str) -> None:
     moved = [Point(p.id, {"page_content": p.payload["text"], "metadata": {}}, vector=p.vector) for p in POINTS]
-    fill(memory_store, collection, *moved, size=3)
+    layout = Layout({"": {"size": 3, "distance": "Cosine"}}, indexes={"page_content": {"type": "text"}})
+    memory_store.create_like(collection, layout, Deadline(60_000))
+    memory_store.upsert(collection, moved, "", Deadline(60_000))
     answer = ask(make_services(memory_store, collection), query_text=CODE, mode="text")
     assert ids(answer)[0] == 4
     assert answer.execution.text_search is not None
     assert answer.execution.text_search.name == "page_content"
 
 
-def test_the_query_is_embedded_while_the_collection_is_looked_at(shelf: QdrantStore) -> None:
+def test_the_query_is_embedded_while_the_collection_is_looked_at(shelf: WritableStore) -> None:
     """The first search needs both; each waits for the other to have begun."""
     from threading import Event
 
@@ -533,7 +539,7 @@ def test_the_query_is_embedded_while_the_collection_is_looked_at(shelf: QdrantSt
         del services.store.describe
 
 
-def test_a_tenant_gets_no_score_in_which_others_words_count(shelf: QdrantStore) -> None:
+def test_a_tenant_gets_no_score_in_which_others_words_count(shelf: WritableStore) -> None:
     own = make_services(shelf, COLLECTION, Eastern(), TENANT_CLAIM="org", TENANT_FIELD="document_id").for_tenant("a")
     for mode in ("text", "hybrid"):
         answer = ask(own, query_text=CODE, mode=mode)

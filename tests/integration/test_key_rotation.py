@@ -9,7 +9,7 @@ import boto3
 import pytest
 from moto import mock_aws
 
-from chunkproof.clients import secrets
+from chunkproof.net import secrets
 
 from support.api import Reply, get, invoke, new_process, post
 from support.clock import Clock, replace_clock

@@ -4,17 +4,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from chunkproof.clients.ports import Point
-from chunkproof.clients.qdrant.store import QdrantStore
-from chunkproof.clients.transport import DeadlineTransport
-from chunkproof.deadline import Deadline
-from chunkproof.errors import ResponseTooLargeError
-from chunkproof.retrieval.collection import collection_info
-from chunkproof.retrieval.lookup import find_points
-from chunkproof.retrieval.pages import PAGE_BYTES, read_page
-from chunkproof.retrieval.services import SAMPLE_POINTS, Services
-from chunkproof_cli.doctor.collection import check_collection
-from chunkproof_cli.doctor.result import Level
+from chunkproof.base.errors import ResponseTooLargeError
+from chunkproof.base.request import Deadline
+from chunkproof.collection.description import collection_info
+from chunkproof.collection.services import PAGE_BYTES, SAMPLE_POINTS, Services
+from chunkproof.net.transport import DeadlineTransport
+from chunkproof.stores.server import ServerStore
+from chunkproof.stores.store_port import Point
+from chunkproof_cli.doctor.collection_checks import check_collection
+from chunkproof_cli.doctor.doctor_report import Level
 
 from support.chunks import ask, check, fill, make_services
 from support.qdrant_server import QdrantServer
@@ -39,7 +37,7 @@ def point(number: int) -> Point:
 @pytest.fixture(scope="module")
 def large_chunks(served_qdrant: QdrantServer) -> Iterator[Services]:
     """Three small chunks, then ninety of a megabyte: all of them together exceed what one response may have."""
-    store = QdrantStore.open_server(served_qdrant.url, DeadlineTransport())
+    store = ServerStore(served_qdrant.url, DeadlineTransport())
     fill(store, COLLECTION, *map(point, range(1, SMALL + 1)))
     for first in range(SMALL + 1, SMALL + LARGE + 1, 15):
         numbers = range(first, min(first + 15, SMALL + LARGE + 1))
@@ -61,7 +59,7 @@ def test_the_whole_collection_is_more_than_one_response_may_have(services):
 
 
 def test_a_sample_has_fewer_points_where_they_are_large(services):
-    payloads = services.sample(COLLECTION, Deadline(LAMBDA_MS)).payloads
+    payloads = services.collection(COLLECTION, Deadline(LAMBDA_MS)).sample.payloads
 
     assert SMALL < len(payloads) < SMALL + LARGE
     assert [payload["chunk_id"] for payload in payloads] == [f"c-{n + 1}" for n in range(len(payloads))]
@@ -80,7 +78,7 @@ def test_a_filtered_search_finds_a_large_chunk(services):
 
 
 def test_the_collection_is_described(services):
-    info = collection_info(COLLECTION, services=services, deadline=Deadline(LAMBDA_MS))
+    info = collection_info(services.collection(COLLECTION, Deadline(LAMBDA_MS)))
 
     assert info.points_count == SMALL + LARGE
     assert info.payload_map["text"] == "text"
@@ -97,7 +95,7 @@ def test_the_doctor_reads_it(services):
 def test_many_ids_are_found_at_once(services):
     ids = {f"c-{number}": None for number in range(1, 21)}
 
-    found = find_points(ids, COLLECTION, services=services, deadline=Deadline(10_000))
+    found = services.collection(COLLECTION, Deadline(10_000)).find(ids)
 
     assert sorted(found.points) == sorted(ids)
 
@@ -105,7 +103,7 @@ def test_many_ids_are_found_at_once(services):
 def test_a_page_that_does_not_fit_is_read_in_parts(services):
     start, limit, seen = None, 50, []
     while True:
-        page = read_page(services.store, COLLECTION, Deadline(10_000), limit=limit, start=start)
+        page = services.collection(COLLECTION, Deadline(10_000)).page(limit, start=start)
         limit = len(page.points)
         seen += [found.id for found in page.points]
         if page.next_id is None:

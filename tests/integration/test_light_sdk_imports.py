@@ -11,11 +11,11 @@ import qdrant_client
 from cohere.core.api_error import ApiError
 from cohere.core.client_wrapper import SyncClientWrapper
 
-from chunkproof.clients.cohere import CohereEmbedder
-from chunkproof.clients.ports import InputType
-from chunkproof.clients.qdrant.rest_client import load_rest_client
-from chunkproof.clients.transport import DeadlineTransport
-from chunkproof.deadline import Deadline
+from chunkproof.base.request import Deadline
+from chunkproof.embedders.cohere import CohereEmbedder
+from chunkproof.embedders.embedder_port import InputType
+from chunkproof.net.transport import DeadlineTransport
+from chunkproof.stores.rest_client import load_rest_client
 
 from support.recording_server import CannedResponse, recording_server
 
@@ -37,7 +37,7 @@ def misfit(package: str, module: str) -> str:
     "name", ["ApiClient", "UnexpectedResponse", "ResponseHandlingException", "ResourceExhaustedResponse"]
 )
 def test_the_installed_qdrant_client_has_the_classes_that_the_store_uses(name: str) -> None:
-    message = misfit("qdrant-client", "clients/qdrant/rest_client.py")
+    message = misfit("qdrant-client", "stores/rest_client.py")
     try:
         found = getattr(load_rest_client.__wrapped__(), name, None)
     except (ImportError, AttributeError) as error:
@@ -47,7 +47,7 @@ def test_the_installed_qdrant_client_has_the_classes_that_the_store_uses(name: s
 
 
 def test_the_installed_cohere_has_the_http_client_that_the_embedder_uses() -> None:
-    message = misfit("cohere", "clients/cohere_api.py")
+    message = misfit("cohere", "embedders/cohere.py")
     taken = inspect.signature(SyncClientWrapper).parameters
     assert {"token", "base_url", "max_retries", "httpx_client"} <= taken.keys(), message
     taken = inspect.signature(ApiError).parameters
@@ -62,7 +62,7 @@ def test_the_installed_cohere_has_the_http_client_that_the_embedder_uses() -> No
 
 def test_the_rest_client_imports_neither_numpy_nor_grpc_nor_the_whole_sdk() -> None:
     packages = imported_packages("""
-        from chunkproof.clients.qdrant.rest_client import load_rest_client
+        from chunkproof.stores.rest_client import load_rest_client
         load_rest_client()
     """)
     assert not packages & {"numpy", "grpc", "qdrant_client"}
@@ -74,11 +74,11 @@ def test_the_engine_is_imported_only_for_a_server_that_makes_no_bm25_vectors(
 ) -> None:
     with recording_server(lambda _: CannedResponse(200, b'{"version": "%s"}' % version.encode())) as server:
         packages = imported_packages(f"""
-            from chunkproof.clients.qdrant.store import QdrantStore
-            from chunkproof.clients.transport import DeadlineTransport
-            from chunkproof.deadline import Deadline
+            from chunkproof.stores.server import ServerStore
+            from chunkproof.net.transport import DeadlineTransport
+            from chunkproof.base.request import Deadline
             import sys
-            store = QdrantStore.open_server("{server.url}", DeadlineTransport())
+            store = ServerStore("{server.url}", DeadlineTransport())
             assert "qdrant_edge" not in sys.modules
             store.features(Deadline(20_000))
         """)
@@ -87,8 +87,8 @@ def test_the_engine_is_imported_only_for_a_server_that_makes_no_bm25_vectors(
 
 def test_the_cohere_embedder_imports_no_tokenizer() -> None:
     packages = imported_packages("""
-        from chunkproof.clients.cohere import CohereEmbedder
-        from chunkproof.clients.transport import DeadlineTransport
+        from chunkproof.embedders.cohere import CohereEmbedder
+        from chunkproof.net.transport import DeadlineTransport
         CohereEmbedder(DeadlineTransport(), model="m")
     """)
     assert not packages & {"tokenizers", "fastavro", "requests"}
@@ -96,7 +96,7 @@ def test_the_cohere_embedder_imports_no_tokenizer() -> None:
 
 def test_the_whole_sdk_can_be_imported_after_the_rest_client() -> None:
     imported_packages("""
-        from chunkproof.clients.qdrant.rest_client import load_rest_client
+        from chunkproof.stores.rest_client import load_rest_client
         load_rest_client()
         import qdrant_client
         import qdrant_client.http.models

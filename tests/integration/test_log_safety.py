@@ -9,14 +9,14 @@ import boto3
 import pytest
 from moto import mock_aws
 
-from chunkproof import log_safety
-from chunkproof.clients.qdrant.store import QdrantStore
-from chunkproof.clients.transport import DeadlineTransport
-from chunkproof.deadline import Deadline
-from chunkproof.errors import ChunkproofError, InvalidParameterError
-from chunkproof.models import ChunkMetadata, SearchQuery
-from chunkproof.runtime import telemetry  # installs it
-from chunkproof.settings import Settings
+from chunkproof.base import log_safety
+from chunkproof.base.errors import ChunkproofError, InvalidParameterError
+from chunkproof.base.request import Deadline
+from chunkproof.base.settings import Settings
+from chunkproof.contract import ChunkMetadata, SearchQuery
+from chunkproof.net.transport import DeadlineTransport
+from chunkproof.service import telemetry  # installs it
+from chunkproof.stores.server import ServerStore
 
 from support.recording_server import CannedResponse, recording_server
 
@@ -55,7 +55,7 @@ def test_a_server_that_echoes_headers_and_payloads_gets_nothing_logged(lines, ec
     with recording_server(
         lambda _request: CannedResponse(status, json.dumps(echo).encode(), {"x-echo": KEY})
     ) as server:
-        store = QdrantStore.open_server(server.url, DeadlineTransport(lambda: {"api-key": KEY}))
+        store = ServerStore(server.url, DeadlineTransport(lambda: {"api-key": KEY}))
         with pytest.raises(ChunkproofError) as failed:
             store.scroll("docs", Deadline(5_000), limit=5)
         logging.getLogger("chunkproof.test").error("failed", exc_info=failed.value)
@@ -152,7 +152,7 @@ def test_a_response_of_62_megabytes_is_read_or_refused_in_time(before, unit, aft
     inside = (unit * (MEGABYTES_62 // len(unit)))[:-1]
     body = b'{"result":{"points":' + before + inside + after + b"}}"
     with recording_server(lambda _request: CannedResponse(200, body)) as server:
-        store = QdrantStore.open_server(server.url, DeadlineTransport(compressed=False))
+        store = ServerStore(server.url, DeadlineTransport(compressed=False))
         started = time.thread_time()
         with suppress(ChunkproofError):
             store.scroll("docs", Deadline(60_000), limit=5)

@@ -1,5 +1,6 @@
 """A merge of as many shards as an audit or a suite may have ends within the time that Lambda gives a function."""
 
+import json
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -8,12 +9,12 @@ import boto3
 import pytest
 from moto import mock_aws
 
-from chunkproof.audit.shards import ShardAudit, ShardPlan, ShardResult
-from chunkproof.clients import s3
-from chunkproof.clients.job_folder import MAX_SHARDS, JobFolder, map_in_parallel
-from chunkproof.clients.s3 import CONNECTIONS, Bucket
+from chunkproof.audit.audit_job import AuditJobPlan, ShardedAudit, ShardResult
+from chunkproof.net import s3
+from chunkproof.net.s3 import CONNECTIONS, MAX_SHARDS, Bucket, JobFolder, map_in_parallel
+from chunkproof.net.s3 import SHARDS as SHARDS_FILE
 
-from checks import scale
+from tools.checks import scale
 
 BUCKET, SHARDS = "merged", 200
 REQUEST_S = 0.02  # what a request to S3 usually takes from Lambda
@@ -42,8 +43,8 @@ def slow_down(patch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_merge_of_the_most_shards_fits_into_lambdas_limit(folder: JobFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder.write_shards([{"shard": number} for number in range(SHARDS)])
-    plan = ShardPlan(
+    folder.write(SHARDS_FILE, json.dumps([{"shard": number} for number in range(SHARDS)]))
+    plan = AuditJobPlan(
         audit_id="a",
         bucket=BUCKET,
         shards_key="-",
@@ -61,7 +62,7 @@ def test_a_merge_of_the_most_shards_fits_into_lambdas_limit(folder: JobFolder, m
         folder.write(f"findings/{number:05d}.jsonl", b"")
     slow_down(monkeypatch)
     began = time.monotonic()
-    report = ShardAudit(Bucket(BUCKET), "a").merge("qdrant.example")
+    report = ShardedAudit(Bucket(BUCKET), "a").merge("qdrant.example")
     taken = time.monotonic() - began
     print(f"{SHARDS / taken:.0f} shards a second")
     assert report.manifest.entries == SHARDS * 10

@@ -5,13 +5,12 @@ from typing import Any
 import pytest
 from qdrant_client import models
 
-from chunkproof.clients.ports import Point
-from chunkproof.clients.qdrant.store import QdrantStore
-from chunkproof.deadline import Deadline
-from chunkproof.errors import InvalidParameterError
-from chunkproof.models import RetrievalResponse, SearchQuery
-from chunkproof.retrieval.services import Services
-from chunkproof.settings import Settings
+from chunkproof.base.errors import InvalidParameterError
+from chunkproof.base.request import Deadline
+from chunkproof.base.settings import Settings
+from chunkproof.collection.services import Services
+from chunkproof.contract import RetrievalResponse, SearchQuery
+from chunkproof.stores.store_port import Point, WritableStore
 
 from support.chunks import ask, fill, make_services
 from support.sdk import sdk
@@ -35,12 +34,12 @@ def around(response: RetrievalResponse) -> list[tuple[list[str], str, list[str]]
     return found
 
 
-def look(store: QdrantStore, collection: str, neighbours: int = 1, **request: Any) -> RetrievalResponse:
+def look(store: WritableStore, collection: str, neighbours: int = 1, **request: Any) -> RetrievalResponse:
     services = make_services(store, collection)
     return ask(services, query_vector=list(NEAR), similarity_threshold=0.5, neighbours=neighbours, **request)
 
 
-def test_neighbours_are_the_chunks_before_and_after_in_the_same_document(store: QdrantStore, collection: str) -> None:
+def test_neighbours_are_the_chunks_before_and_after_in_the_same_document(store: WritableStore, collection: str) -> None:
     points = [chunk(n, "a", n, found=n == 3) for n in range(1, 7)] + [chunk(10 + n, "b", n) for n in range(1, 7)]
     fill(store, collection, *points)
     assert around(look(store, collection)) == [(["a 2"], "a 3", ["a 4"])]
@@ -53,19 +52,19 @@ def test_neighbours_are_the_chunks_before_and_after_in_the_same_document(store: 
     assert (first.chunk_id, first.point_id, first.position) == ("1", 1, 1)
 
 
-def test_without_the_field_no_result_has_neighbours(memory_store: QdrantStore, collection: str) -> None:
+def test_without_the_field_no_result_has_neighbours(memory_store: WritableStore, collection: str) -> None:
     fill(memory_store, collection, chunk(1, "a", 1, found=True), chunk(2, "a", 2))
     response = look(memory_store, collection, 0)
     assert "neighbours" not in response.results[0].model_dump()
 
 
-def test_positions_may_be_offsets_and_have_gaps(memory_store: QdrantStore, collection: str) -> None:
+def test_positions_may_be_offsets_and_have_gaps(memory_store: WritableStore, collection: str) -> None:
     points = [chunk(n, "a", offset, found=offset == 2_040) for n, offset in enumerate((0, 980, 2_040, 3_100, 7_000))]
     fill(memory_store, collection, *points)
     assert around(look(memory_store, collection)) == [(["a 980"], "a 2040", ["a 3100"])]
 
 
-def test_the_first_and_the_last_chunk_have_neighbours_on_one_side(memory_store: QdrantStore, collection: str) -> None:
+def test_the_first_and_the_last_chunk_have_neighbours_on_one_side(memory_store: WritableStore, collection: str) -> None:
     fill(memory_store, collection, *(chunk(n, "a", n, found=n in (0, 3)) for n in range(4)))
     assert sorted(around(look(memory_store, collection))) == [([], "a 0", ["a 1"]), (["a 2"], "a 3", [])]
 
@@ -83,7 +82,7 @@ PAYLOADS = {
 
 @pytest.mark.parametrize("payload", PAYLOADS.values(), ids=PAYLOADS)
 def test_document_and_position_are_found_as_the_payload_map_finds_them(
-    store: QdrantStore, collection: str, payload: Any
+    store: WritableStore, collection: str, payload: Any
 ) -> None:
     fill(
         store,
@@ -93,7 +92,7 @@ def test_document_and_position_are_found_as_the_payload_map_finds_them(
     assert around(look(store, collection)) == [(["t4"], "t5", ["t6"])]
 
 
-def test_a_map_of_the_deployment_is_used(memory_store: QdrantStore, collection: str) -> None:
+def test_a_map_of_the_deployment_is_used(memory_store: WritableStore, collection: str) -> None:
     points = [Point(n, {"text": f"t{n}", "book": "b", "page": n}, vector=NEAR if n == 2 else FAR) for n in range(1, 4)]
     fill(memory_store, collection, *points)
     services = make_services(memory_store, collection, PAYLOAD_MAP='{"document_id": "book", "position": "page"}')
@@ -112,7 +111,7 @@ def test_a_map_of_the_deployment_is_used(memory_store: QdrantStore, collection: 
     ],
 )
 def test_where_payloads_do_not_say_the_answer_notes_why(
-    memory_store: QdrantStore, collection: str, payload: dict[str, Any]
+    memory_store: WritableStore, collection: str, payload: dict[str, Any]
 ) -> None:
     fill(memory_store, collection, Point(1, {"text": "one", **payload}, vector=NEAR))
     response = look(memory_store, collection)
@@ -121,14 +120,14 @@ def test_where_payloads_do_not_say_the_answer_notes_why(
     assert "CHUNKPROOF_PAYLOAD_MAP" in response.notes[0]
 
 
-def test_results_without_a_place_are_counted(memory_store: QdrantStore, collection: str) -> None:
+def test_results_without_a_place_are_counted(memory_store: WritableStore, collection: str) -> None:
     fill(memory_store, collection, chunk(1, "a", 1, found=True), Point(2, {"text": "two"}, vector=NEAR))
     response = look(memory_store, collection)
     assert [result.neighbours is None for result in response.results] == [False, True]
     assert response.notes == ("1 of 2 results have no document and position that neighbours can be found by",)
 
 
-def test_a_document_with_more_chunks_than_are_read_is_noted(memory_store: QdrantStore, collection: str) -> None:
+def test_a_document_with_more_chunks_than_are_read_is_noted(memory_store: WritableStore, collection: str) -> None:
     points = [chunk(n, "a", 10 * n, found=n == 700) for n in range(1, 801)]
     fill(memory_store, collection, *points)
     response = look(memory_store, collection)
@@ -142,13 +141,13 @@ def test_neighbours_of_very_many_results_are_refused() -> None:
         SearchQuery.parse({"query_text": "x", "top_k": 101, "neighbours": 1})
 
 
-def test_a_filter_of_the_search_does_not_hide_neighbours(store: QdrantStore, collection: str) -> None:
+def test_a_filter_of_the_search_does_not_hide_neighbours(store: WritableStore, collection: str) -> None:
     fill(store, collection, *(chunk(n, "a", n, found=n == 2, kind="x" if n == 2 else "y") for n in range(1, 4)))
     response = look(store, collection, filters={"kind": "x"})
     assert around(response) == [(["a 1"], "a 2", ["a 3"])]
 
 
-def test_neighbours_are_of_the_callers_tenant_alone(store: QdrantStore, collection: str) -> None:
+def test_neighbours_are_of_the_callers_tenant_alone(store: WritableStore, collection: str) -> None:
     mine = [chunk(n, "a", n, found=n == 3, tenant="mine") for n in (1, 3, 5)]
     theirs = [chunk(10 + n, "a", n, tenant="theirs") for n in (2, 4)]
     fill(store, collection, *mine, *theirs)
@@ -158,7 +157,7 @@ def test_neighbours_are_of_the_callers_tenant_alone(store: QdrantStore, collecti
     assert around(response) == [(["a 1"], "a 3", ["a 5"])]
 
 
-def test_a_stored_text_is_returned_as_it_is(store: QdrantStore, collection: str) -> None:
+def test_a_stored_text_is_returned_as_it_is(store: WritableStore, collection: str) -> None:
     texts = ["\ufeffa\r\n\u0301", "two", "\u200bz\u0000 "]
     points = [
         Point(n, {"text": text, "document_id": "a", "position": n}, vector=NEAR if n == 1 else FAR)
@@ -170,7 +169,7 @@ def test_a_stored_text_is_returned_as_it_is(store: QdrantStore, collection: str)
 
 @pytest.mark.server
 def test_many_results_take_one_request_and_those_at_an_end_one_more(
-    served_qdrant: Any, server_store: QdrantStore, collection: str
+    served_qdrant: Any, server_store: WritableStore, collection: str
 ) -> None:
     points = [chunk(100 * d + n, f"doc {d}", n, found=n == 5) for d in range(1, 9) for n in range(10)]
     fill(server_store, collection, *points)
@@ -186,7 +185,7 @@ def test_many_results_take_one_request_and_those_at_an_end_one_more(
 class _Counting:
     """Counts pages."""
 
-    def __init__(self, store: QdrantStore) -> None:
+    def __init__(self, store: WritableStore) -> None:
         self._store = store
         self.scrolls = 0
 
@@ -200,7 +199,7 @@ class _Counting:
 
 @pytest.mark.server
 def test_strict_mode_without_an_index_is_a_note_that_names_the_call(
-    server_store: QdrantStore, collection: str, deadline: Deadline
+    server_store: WritableStore, collection: str, deadline: Deadline
 ) -> None:
     client = sdk(server_store)
     client.create_collection(

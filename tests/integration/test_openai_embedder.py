@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from chunkproof.clients.openai_api import FILLER, OpenAiEmbedder
-from chunkproof.clients.ports import InputType, embedder_identity
-from chunkproof.clients.resilience import RETRIED_STATUSES
-from chunkproof.clients.transport import DeadlineTransport
-from chunkproof.deadline import Deadline
-from chunkproof.errors import ChunkproofError, EmbeddingError, QueryTooLongError, RateLimitedError
-from chunkproof.retrieval.embedding import QueryEmbedder
+from chunkproof.base.errors import ChunkproofError, EmbeddingError, QueryTooLongError, RateLimitedError
+from chunkproof.base.request import Deadline
+from chunkproof.collection.embedding import QueryEmbedder
+from chunkproof.embedders.embedder_port import InputType, embedder_identity
+from chunkproof.embedders.openai_api import FILLER, OpenAiEmbedder
+from chunkproof.net.resilience import RETRIED_STATUSES
+from chunkproof.net.transport import DeadlineTransport
 
 from support.listeners import dripping_server, refusing_address, silent_server
 from support.openai_server import KEY, OpenAiServer, openai_server
@@ -162,7 +162,7 @@ def failure(api: OpenAiServer, response: CannedResponse, **fields: Any) -> Chunk
     api.responses += [response] * 5
     queries = QueryEmbedder(embedder_at(api.url, **fields), cache_entries=0)
     with pytest.raises(ChunkproofError) as caught:
-        queries.embed("What is ROS 2?", 1536, "docs", Deadline(2_000))
+        queries.embed("What is ROS 2?", Deadline(2_000))
     is_repeated = response.status in RETRIED_STATUSES and "retry-after" not in response.headers
     assert len(api.requests) == (2 if is_repeated else 1)
     for secret in (KEY, UPSTREAM, "/v1", "Bearer", "http://", "content-type"):

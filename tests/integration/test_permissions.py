@@ -18,18 +18,19 @@ from botocore.client import BaseClient
 from botocore.exceptions import ClientError
 from moto import mock_aws
 
-from chunkproof.clients import s3, secrets
-from chunkproof.clients.bedrock import BedrockEmbedder
-from chunkproof.clients.ports import InputType, Point
-from chunkproof.clients.published import PublishedCollections, list_version
-from chunkproof.clients.qdrant.store import QdrantStore
-from chunkproof.clients.secrets import Keys
-from chunkproof.clients.transport import DeadlineTransport
-from chunkproof.deadline import Deadline
-from chunkproof.errors import ChunkproofError, CollectionNotFoundError, NotFoundError
-from chunkproof.runtime import container
-from chunkproof.settings import Settings
-from chunkproof_cli.local.handlers import load_function
+from chunkproof.base.errors import ChunkproofError, CollectionNotFoundError, NotFoundError
+from chunkproof.base.request import Deadline
+from chunkproof.base.settings import Settings
+from chunkproof.embedders.bedrock import BedrockEmbedder
+from chunkproof.embedders.embedder_port import InputType
+from chunkproof.net import s3, secrets
+from chunkproof.net.secrets import Keys
+from chunkproof.net.transport import DeadlineTransport
+from chunkproof.service import container
+from chunkproof.stores.published import PublishedCollections, list_version
+from chunkproof.stores.server import ServerStore
+from chunkproof.stores.store_port import Point
+from chunkproof_cli.local.gateway import load_function
 
 from support.bedrock_server import CREDENTIALS, REGION, bedrock_server
 from support.chunks import SECONDS_60, fill, make_services
@@ -194,7 +195,7 @@ def chunks_of_three() -> list[Point]:
 
 @pytest.fixture
 def collection_of_three(served_qdrant: QdrantServer, collection: str) -> Iterator[str]:
-    store = QdrantStore.open_server(served_qdrant.url, DeadlineTransport())
+    store = ServerStore(served_qdrant.url, DeadlineTransport())
     fill(store, collection, *chunks_of_three(), size=Words.dimension)
     with container.override(make_services(store, collection, Words(), DEADLINE_MS="20000")):
         yield collection

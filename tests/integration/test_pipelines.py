@@ -7,16 +7,18 @@ from typing import Any
 
 import pytest
 
-from chunkproof.clients.local_model import MiniLm
-from chunkproof.clients.qdrant.store import QdrantStore
-from chunkproof.clients.transport import DeadlineTransport
-from chunkproof.deadline import Deadline
-from chunkproof.retrieval.collection import collection_info
-from chunkproof.retrieval.services import Services
+from chunkproof.base.request import Deadline
+from chunkproof.collection.description import collection_info
+from chunkproof.collection.services import Services
+from chunkproof.embedders.local_model import MiniLm
+from chunkproof.net.transport import DeadlineTransport
+from chunkproof.stores.server import ServerStore
+from chunkproof.stores.store_port import WritableStore
 
 from support.chunks import ask, check, make_services
 from support.pipelines import dense_vector, pipeline, write
 from support.sdk import sdk
+from support.stores import MemoryStore
 
 SETUP = "https://docs.example.com/guide/setup"
 PDF = "https://docs.example.com/papers/hybrid-search.pdf"
@@ -160,11 +162,11 @@ class Loaded:
 
 
 @pytest.fixture(scope="module", params=["memory", pytest.param("server", marks=pytest.mark.server)])
-def engine(request: pytest.FixtureRequest) -> Iterator[QdrantStore]:
+def engine(request: pytest.FixtureRequest) -> Iterator[WritableStore]:
     if request.param == "memory":
-        store = QdrantStore.open_local(None)
+        store = MemoryStore()
     else:
-        store = QdrantStore.open_server(request.getfixturevalue("served_qdrant").url, DeadlineTransport())
+        store = ServerStore(request.getfixturevalue("served_qdrant").url, DeadlineTransport())
     yield store
     store.close()
 
@@ -175,7 +177,7 @@ def local_model() -> MiniLm:
 
 
 @pytest.fixture(scope="module", params=DOCUMENTS + FRAMEWORKS)
-def loaded(request: pytest.FixtureRequest, engine: QdrantStore, local_model: MiniLm) -> Loaded:
+def loaded(request: pytest.FixtureRequest, engine: WritableStore, local_model: MiniLm) -> Loaded:
     collection = f"pipelines-{request.param}"
     if not sdk(engine).collection_exists(collection):
         write(engine, collection, request.param, with_indexes=engine.host != "memory")
@@ -236,7 +238,7 @@ def test_every_point_id_validates_its_point_too(loaded: Loaded) -> None:
 
 def test_the_collection_is_described_with_its_mapping(loaded: Loaded) -> None:
     collection = loaded.services.settings.collection
-    info = collection_info(collection, services=loaded.services, deadline=Deadline(60_000))
+    info = collection_info(loaded.services.collection(collection, Deadline(60_000)))
     size = 384 if loaded.name in FRAMEWORKS else 3
     name = "text-dense" if loaded.name in ("llamaindex_hybrid", "haystack_hybrid") else ""
     assert (info.vector_size, info.distance_metric, info.points_count) == (size, "Cosine", len(loaded.points))

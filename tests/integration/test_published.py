@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from chunkproof.clients.published import PART_BYTES, DamagedVersionError, PublishedCollections, Version, list_version
-from chunkproof.clients.s3 import Bucket
-from chunkproof.errors import CollectionNotFoundError, InvalidParameterError
+from chunkproof.base.errors import CollectionNotFoundError, InvalidParameterError
+from chunkproof.net.s3 import Bucket
+from chunkproof.stores.published import PART_BYTES, DamagedVersionError, PublishedCollections, Version, list_version
 
 HOLE = 5 * PART_BYTES
 
@@ -140,3 +140,35 @@ def test_collection_names_of_any_kind_are_kept(published: PublishedCollections, 
     published.publish(folder, version, lambda _: None)
     assert published.names() == ["Ünï cödé & co."]
     assert published.pointer("Ünï cödé & co.").version == version.digest
+
+
+def test_a_damaged_part_is_uploaded_again(published: PublishedCollections, folder: Path, tmp_path: Path) -> None:
+    version = publish(published, folder)
+    for file in version.files:
+        published.bucket.write(f"parts/{file.parts[0].sha256}", b"damaged")
+    publish(published, folder)
+    published.fetch(version, tmp_path / "fetched")
+    assert contents(tmp_path / "fetched") == contents(folder)
+
+
+@pytest.mark.parametrize(
+    "pointer",
+    [b"", b"{", b"[]", b"{}", b'{"version": 1, "published_at": ""}', b'{"version": "../../etc", "published_at": ""}'],
+)
+def test_a_malformed_pointer_is_one_error_and_publishing_replaces_it(
+    published: PublishedCollections, folder: Path, pointer: bytes
+) -> None:
+    version = publish(published, folder)
+    published.bucket.write("collections/docs.json", pointer)
+    with pytest.raises(DamagedVersionError, match="does not name a version: publish the collection again"):
+        published.pointer("docs")
+    publish(published, folder)
+    assert published.pointer("docs").version == version.digest
+
+
+@pytest.mark.parametrize(
+    "content", [b"[]", b'{"format": 1}', b'{"format": 1, "collection": "docs", "files": 3}', b"\xff"]
+)
+def test_a_malformed_list_of_files_is_one_error(content: bytes) -> None:
+    with pytest.raises(DamagedVersionError, match="A published list of files is damaged"):
+        Version.from_json(content)

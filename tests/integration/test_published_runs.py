@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from chunkproof.clients.ports import InputType, Point
-from chunkproof.clients.published import PublishedCollections
-from chunkproof.deadline import Deadline
-from chunkproof.errors import InvalidParameterError
-from chunkproof.suite.report import SuiteReport, read_report
+from chunkproof.base.errors import InvalidParameterError
+from chunkproof.base.request import Deadline
+from chunkproof.embedders.embedder_port import InputType
+from chunkproof.stores.published import PublishedCollections
+from chunkproof.stores.store_port import Point
+from chunkproof.suite.suite_report import SuiteReport, read_report
 
 from support.audits import DAMAGES, Planted, planted
 from support.chunks import SECONDS_60, make_services

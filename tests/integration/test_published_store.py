@@ -10,22 +10,22 @@ from typing import Any
 
 import pytest
 
-from chunkproof.clients import published as module_published
-from chunkproof.clients.ports import DenseLeg, Point, StoreQuery, VectorConfig
-from chunkproof.clients.published import PublishedCollections, list_version
-from chunkproof.clients.qdrant import published_store
-from chunkproof.clients.qdrant.published_store import PublishedStore
-from chunkproof.clients.s3 import Bucket
-from chunkproof.deadline import Deadline
-from chunkproof.errors import CollectionNotFoundError, VectorStoreTimeoutError, VectorStoreUnavailableError
-from chunkproof.runtime import container
+from chunkproof.base.errors import CollectionNotFoundError, VectorStoreTimeoutError, VectorStoreUnavailableError
+from chunkproof.base.request import Deadline
+from chunkproof.net.s3 import Bucket
+from chunkproof.service import container
+from chunkproof.stores import published as module_published
+from chunkproof.stores import published_store
+from chunkproof.stores.published import PublishedCollections, list_version
+from chunkproof.stores.published_store import PublishedStore
+from chunkproof.stores.store_port import DenseLeg, Point, StoreQuery, VectorConfig
 
-from checks.invoke import promised_status
 from support.api import EVENTS, committed_event, invoke, new_process
 from support.chunks import make_services
 from support.cloud import published_host
+from tools.checks.invoke import promised_status
 
-edge = pytest.importorskip("chunkproof.clients.qdrant.edge", reason="Qdrant's engine has no wheel for this system")
+edge = pytest.importorskip("chunkproof.stores.edge", reason="Qdrant's engine has no wheel for this system")
 
 CONFIG = VectorConfig("", 2, "Cosine")
 
@@ -37,7 +37,7 @@ def published(s3_bucket: Bucket) -> PublishedCollections:
 
 def publish(published: PublishedCollections, folder: Path, *texts: str) -> None:
     """Write a collection `docs` with these texts, and publish it."""
-    from chunkproof.clients.qdrant.edge_folder import locked_files
+    from chunkproof.stores.edge_folder import locked_files
 
     store = edge.EdgeStore(folder)
     if "docs" not in store.collections(Deadline(1000)):

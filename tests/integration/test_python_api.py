@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 import chunkproof
-from chunkproof.clients.local_model import local_model
-from chunkproof.clients.qdrant.store import QdrantStore
-from chunkproof.runtime.local import default_data_folder
-from chunkproof.settings import Settings
+from chunkproof.base.settings import Settings
+from chunkproof.embedders.local_model import local_model
+from chunkproof.service.terminal import default_data_folder
+from chunkproof.stores.edge import EdgeStore
 from chunkproof_cli.loading import Loader
 from chunkproof_cli.local.corpus import sample_suite
 
@@ -40,7 +40,7 @@ STABLE = {
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of an embedded store with part of the handbook."""
     folder = tmp_path_factory.mktemp("store")
-    store = QdrantStore.open_embedded(folder)
+    store = EdgeStore(folder)
     Loader(store, local_model(), COLLECTION, None).load(chunks())
     store.close()
     return folder

@@ -7,19 +7,16 @@ from typing import Any
 
 import pytest
 
-from chunkproof.clients.cohere import CohereEmbedder
-from chunkproof.clients.cohere_rerank import CohereReranker
-from chunkproof.clients.ports import Point
-from chunkproof.clients.qdrant.store import QdrantStore
-from chunkproof.clients.resilience import CircuitBreaker
-from chunkproof.clients.transport import DeadlineTransport
-from chunkproof.deadline import Deadline
-from chunkproof.errors import ChunkproofError, InvalidParameterError
-from chunkproof.models import RetrievalResponse, SearchQuery
-from chunkproof.retrieval.search import search
-from chunkproof.retrieval.services import Services
-from chunkproof.settings import Settings
-from chunkproof.trace import RequestTrace
+from chunkproof.base.errors import ChunkproofError, InvalidParameterError
+from chunkproof.base.request import Deadline, RequestTrace
+from chunkproof.base.settings import Settings
+from chunkproof.collection.services import Services
+from chunkproof.contract import RetrievalResponse, SearchQuery
+from chunkproof.embedders.cohere import CohereEmbedder, CohereReranker
+from chunkproof.net.resilience import CircuitBreaker
+from chunkproof.net.transport import DeadlineTransport
+from chunkproof.search.single import search
+from chunkproof.stores.store_port import Point, WritableStore
 
 from support.chunks import ask, fill
 from support.cohere_server import KEY, CohereServer, cohere_server
@@ -54,12 +51,12 @@ def api() -> Iterator[CohereServer]:
 
 
 @pytest.fixture
-def services(api: CohereServer, memory_store: QdrantStore, collection: str) -> Iterator[Services]:
-    fill(memory_store, collection, *(point(n, text) for n, text in enumerate(TEXTS, 1)))
-    yield from built(api.url, memory_store, collection)
+def services(api: CohereServer, word_store: WritableStore, collection: str) -> Iterator[Services]:
+    fill(word_store, collection, *(point(n, text) for n, text in enumerate(TEXTS, 1)))
+    yield from built(api.url, word_store, collection)
 
 
-def built(url: str, store: QdrantStore, collection: str, **settings: str) -> Iterator[Services]:
+def built(url: str, store: WritableStore, collection: str, **settings: str) -> Iterator[Services]:
     embedder = CohereEmbedder(DeadlineTransport(bearer), model="embed-english-v3.0", base_url=url)
     reranker = CohereReranker(DeadlineTransport(bearer), base_url=url)
     environ = {f"CHUNKPROOF_{name}": value for name, value in settings.items()}
@@ -118,10 +115,10 @@ def test_a_threshold_is_one_of_the_dense_score(services: Services, api: CohereSe
 
 
 def test_true_takes_the_model_and_the_number_of_the_settings(
-    api: CohereServer, memory_store: QdrantStore, collection: str
+    api: CohereServer, word_store: WritableStore, collection: str
 ) -> None:
-    fill(memory_store, collection, *(point(n, text) for n, text in enumerate(TEXTS, 1)))
-    for own in built(api.url, memory_store, collection, RERANK_MODEL="rerank-v4.0-pro", RERANK_CANDIDATES="4"):
+    fill(word_store, collection, *(point(n, text) for n, text in enumerate(TEXTS, 1)))
+    for own in built(api.url, word_store, collection, RERANK_MODEL="rerank-v4.0-pro", RERANK_CANDIDATES="4"):
         ask(own, query_text=QUERY, top_k=2, rerank=True)
         ask(own, query_text=QUERY, top_k=5, rerank={})
     assert [request["model"] for request in api.reranks()] == ["rerank-v4.0-pro"] * 2
@@ -129,10 +126,10 @@ def test_true_takes_the_model_and_the_number_of_the_settings(
 
 
 def test_a_deployment_can_rerank_always_and_a_request_can_say_no(
-    api: CohereServer, memory_store: QdrantStore, collection: str
+    api: CohereServer, word_store: WritableStore, collection: str
 ) -> None:
-    fill(memory_store, collection, *(point(n, text) for n, text in enumerate(TEXTS, 1)))
-    for own in built(api.url, memory_store, collection, RERANK="always"):
+    fill(word_store, collection, *(point(n, text) for n, text in enumerate(TEXTS, 1)))
+    for own in built(api.url, word_store, collection, RERANK="always"):
         reranker, own.reranker = own.reranker, None
         marked = ask(own, query_text=QUERY, top_k=1)
         assert ids(marked) == ["c1"]
@@ -145,10 +142,10 @@ def test_a_deployment_can_rerank_always_and_a_request_can_say_no(
 
 
 def test_a_deployment_that_never_reranks_refuses_to(
-    api: CohereServer, memory_store: QdrantStore, collection: str
+    api: CohereServer, word_store: WritableStore, collection: str
 ) -> None:
-    fill(memory_store, collection, point(1, "one"))
-    for own in built(api.url, memory_store, collection, RERANK="never"):
+    fill(word_store, collection, point(1, "one"))
+    for own in built(api.url, word_store, collection, RERANK="never"):
         assert ids(ask(own, query_text=QUERY)) == ["c1"]
         with pytest.raises(InvalidParameterError, match="CHUNKPROOF_RERANK"):
             ask(own, query_text=QUERY, rerank=True)
@@ -168,8 +165,8 @@ def test_no_results_are_nothing_to_rerank(services: Services, api: CohereServer)
     assert api.reranks() == []
 
 
-def test_texts_that_may_be_cut_are_counted(services: Services, memory_store: QdrantStore, collection: str) -> None:
-    memory_store.upsert(collection, [point(6, "robot " * 1_000)], "", Deadline(60_000))
+def test_texts_that_may_be_cut_are_counted(services: Services, word_store: WritableStore, collection: str) -> None:
+    word_store.upsert(collection, [point(6, "robot " * 1_000)], "", Deadline(60_000))
     response = ask(services, query_text=QUERY, top_k=6, rerank=True)
     assert response.execution.rerank is not None
     assert response.execution.rerank.maybe_cut == 1
@@ -207,7 +204,7 @@ def test_if_the_reranker_fails_the_answer_is_that_of_the_search_and_says_so(
     trace = RequestTrace()
     query = SearchQuery.parse({"query_text": QUERY, "top_k": 2, "rerank": True})
     with caplog.at_level(logging.WARNING):
-        answer = search(query, services=services, deadline=Deadline(3_000), trace=trace)
+        answer = search(query, services.collection(query.collection, Deadline(3_000), trace))
     assert ids(answer) == ["c1", "c2"]
     assert all(result.scores is None for result in answer.results)
     execution = answer.execution.rerank
@@ -218,22 +215,22 @@ def test_if_the_reranker_fails_the_answer_is_that_of_the_search_and_says_so(
     assert "Results were not reranked" in caplog.messages
     required_query = SearchQuery.parse({"query_text": QUERY, "rerank": {"required": True}})
     with pytest.raises(ChunkproofError) as required:
-        search(required_query, services=services, deadline=Deadline(3_000))
+        search(required_query, services.collection(required_query.collection, Deadline(3_000)))
     assert (required.value.code, required.value.status) == (code, status)
 
 
 def test_a_silent_reranker_leaves_time_for_the_answer(
-    services: Services, api: CohereServer, memory_store: QdrantStore, collection: str
+    services: Services, api: CohereServer, word_store: WritableStore, collection: str
 ) -> None:
     with silent_server() as url:
         services.reranker = silent = CohereReranker(DeadlineTransport(), base_url=url)
         deadline = Deadline(600)
         query = SearchQuery.parse({"query_text": QUERY, "rerank": True, "top_k": 1})
-        answer = search(query, services=services, deadline=deadline)
+        answer = search(query, services.collection(query.collection, deadline))
         assert deadline.remaining_ms() > 0
         required_query = SearchQuery.parse({"query_text": QUERY, "rerank": {"required": True}})
         with pytest.raises(TimeoutError) as required:
-            search(required_query, services=services, deadline=Deadline(600))
+            search(required_query, services.collection(required_query.collection, Deadline(600)))
         silent.close()
     assert ids(answer) == ["c1"]
     assert answer.execution.rerank is not None
@@ -244,7 +241,10 @@ def test_a_silent_reranker_leaves_time_for_the_answer(
 
 def test_without_time_the_reranker_is_not_called(services: Services, api: CohereServer) -> None:
     ask(services, query_text=QUERY)  # the embedding is cached from here on
-    answer = search(SearchQuery.parse({"query_text": QUERY, "rerank": True}), services=services, deadline=Deadline(120))
+    answer = search(
+        SearchQuery.parse({"query_text": QUERY, "rerank": True}),
+        services.collection(None, Deadline(120)),
+    )
     assert answer.execution.rerank is not None
     assert (answer.execution.rerank.status, answer.execution.rerank.reason) == ("skipped", "RERANK_TIMEOUT")
     assert "too few for the reranker" in str(answer.execution.rerank.message)
@@ -269,7 +269,7 @@ def test_a_reranker_that_keeps_failing_is_not_called_for_a_while_and_embeddings_
 
 
 def test_candidates_that_are_too_large_to_read_are_left_out_and_the_results_reranked(
-    served_qdrant: Any, server_store: QdrantStore, api: CohereServer, collection: str
+    served_qdrant: Any, server_store: WritableStore, api: CohereServer, collection: str
 ) -> None:
     large = [point(n, f"{n} " + "x" * 3_000_000) for n in range(1, 9)]
     for one in large:
@@ -288,13 +288,16 @@ def test_each_of_several_queries_is_reranked_and_a_silent_reranker_leaves_time_f
 ) -> None:
     request = {"queries": ["reset", "robot", "arm"], "top_k": 1, "rerank": True}
     trace = RequestTrace()
-    answer = search(SearchQuery.parse(request), services=services, deadline=Deadline(60_000), trace=trace)
+    answer = search(
+        SearchQuery.parse(request),
+        services.collection(None, Deadline(60_000), trace),
+    )
     assert [ids(one) for one in answer.responses or ()] == [["c4"], ["c2"], ["c3"]]
     assert (trace.rerank, trace.stages_ms["rerank"] > 0) == ("applied", True)
     with silent_server() as url:
         services.reranker = silent = CohereReranker(DeadlineTransport(), base_url=url)
         deadline = Deadline(1_200)
-        answer = search(SearchQuery.parse(request), services=services, deadline=deadline, trace=trace)
+        answer = search(SearchQuery.parse(request), services.collection(None, deadline, trace))
         assert deadline.remaining_ms() > 0
         silent.close()
     assert [ids(one) for one in answer.responses or ()] == [["c1"], ["c1"], ["c1"]]
@@ -338,12 +341,12 @@ def test_a_wrong_rerank_is_refused_with_its_place(rerank: Any, problem: str) -> 
 
 @pytest.mark.parametrize("other", [{"group_by": "document_id"}, {"diversity": 0.5}, {"cursor": "start"}])
 def test_what_cannot_be_reranked_is_refused_and_left_alone_by_default(
-    other: dict[str, Any], api: CohereServer, memory_store: QdrantStore, collection: str
+    other: dict[str, Any], api: CohereServer, word_store: WritableStore, collection: str
 ) -> None:
     with pytest.raises(InvalidParameterError, match=f"rerank and {next(iter(other))} cannot be combined: a reranker"):
         SearchQuery.parse({"query_text": QUERY, "rerank": {}, **other})
-    fill(memory_store, collection, *(point(n, text, document_id=text) for n, text in enumerate(TEXTS, 1)))
-    for own in built(api.url, memory_store, collection, RERANK="always"):
+    fill(word_store, collection, *(point(n, text, document_id=text) for n, text in enumerate(TEXTS, 1)))
+    for own in built(api.url, word_store, collection, RERANK="always"):
         assert ask(own, query_text=QUERY, top_k=1, **other).execution.rerank is None
 
 

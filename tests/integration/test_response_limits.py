@@ -13,14 +13,14 @@ from email.utils import format_datetime
 import httpx
 import pytest
 
-from chunkproof.clients import transport as transport_module
-from chunkproof.clients.cohere import CohereEmbedder
-from chunkproof.clients.ports import InputType
-from chunkproof.clients.qdrant.store import QdrantStore
-from chunkproof.clients.resilience import CircuitBreaker, CircuitState
-from chunkproof.clients.transport import DeadlineTransport, UpstreamResponseTooLargeError
-from chunkproof.deadline import Deadline
-from chunkproof.errors import EmbeddingError, ResponseTooLargeError
+from chunkproof.base.errors import EmbeddingError, ResponseTooLargeError
+from chunkproof.base.request import Deadline
+from chunkproof.embedders.cohere import CohereEmbedder
+from chunkproof.embedders.embedder_port import InputType
+from chunkproof.net import transport as transport_module
+from chunkproof.net.resilience import CircuitBreaker, CircuitState, UpstreamResponseTooLargeError
+from chunkproof.net.transport import DeadlineTransport
+from chunkproof.stores.server import ServerStore
 
 from support.faults import gzip_bomb
 from support.recording_server import CannedResponse, recording_server
@@ -166,7 +166,7 @@ BOMB = CannedResponse(body=gzip_bomb(1), headers={"content-encoding": "gzip", "c
 def test_a_response_of_qdrant_over_the_limit_is_a_413_that_says_what_to_do() -> None:
     breaker = CircuitBreaker("qdrant", max_failures=1)
     with recording_server(lambda _: BOMB) as server:
-        store = QdrantStore.open_server(server.url, DeadlineTransport(breaker=breaker))
+        store = ServerStore(server.url, DeadlineTransport(breaker=breaker))
         with pytest.raises(ResponseTooLargeError) as caught:
             store.collections(Deadline(20_000))
         store.close()

@@ -10,21 +10,17 @@ from typing import Any
 
 import pytest
 
-from chunkproof.clients import resilience as breaker_module
-from chunkproof.clients import transport as transport_module
-from chunkproof.clients.cohere import CohereEmbedder
-from chunkproof.clients.ports import InputType, Point
-from chunkproof.clients.qdrant.store import QdrantStore
-from chunkproof.clients.resilience import CircuitBreaker, CircuitState
-from chunkproof.clients.transport import DeadlineTransport
-from chunkproof.deadline import Deadline
-from chunkproof.errors import (
-    ChunkproofError,
-    EmbeddingError,
-    RateLimitedError,
-    VectorStoreUnavailableError,
-)
-from chunkproof.http.resolver import Api
+from chunkproof.base.errors import ChunkproofError, EmbeddingError, RateLimitedError, VectorStoreUnavailableError
+from chunkproof.base.request import Deadline
+from chunkproof.embedders.cohere import CohereEmbedder
+from chunkproof.embedders.embedder_port import InputType
+from chunkproof.net import resilience as breaker_module
+from chunkproof.net import transport as transport_module
+from chunkproof.net.resilience import CircuitBreaker, CircuitState
+from chunkproof.net.transport import DeadlineTransport
+from chunkproof.service.api import Api
+from chunkproof.stores.server import ServerStore
+from chunkproof.stores.store_port import Point, WritableStore
 from chunkproof_cli.local.gateway import LambdaContext
 
 from support.api import Reply, get, invoke, new_process
@@ -68,17 +64,17 @@ def cohere_error(status: int, **headers: str) -> CannedResponse:
     return CannedResponse(status, b'{"message": "no"}', {**JSON, **headers})
 
 
-Stores = Callable[..., QdrantStore]
+Stores = Callable[..., WritableStore]
 Embedders = Callable[..., CohereEmbedder]
 
 
 @pytest.fixture
 def store_at() -> Iterator[Stores]:
     """Makes stores, and closes them at the end."""
-    made: list[QdrantStore] = []
+    made: list[WritableStore] = []
 
-    def make(url: str, breaker: CircuitBreaker | None = None) -> QdrantStore:
-        made.append(QdrantStore.open_server(url, DeadlineTransport(breaker=breaker)))
+    def make(url: str, breaker: CircuitBreaker | None = None) -> WritableStore:
+        made.append(ServerStore(url, DeadlineTransport(breaker=breaker)))
         return made[-1]
 
     yield make
@@ -106,11 +102,11 @@ def embed(embedder: CohereEmbedder, budget_ms: float = BUDGET_MS) -> int:
     return len(embedder.embed(["What is ROS 2?"], InputType.QUERY, Deadline(budget_ms))[0])
 
 
-def read(store: QdrantStore, budget_ms: float = BUDGET_MS) -> list[str]:
+def read(store: WritableStore, budget_ms: float = BUDGET_MS) -> list[str]:
     return store.collections(Deadline(budget_ms))
 
 
-def write(store: QdrantStore, budget_ms: float = BUDGET_MS) -> None:
+def write(store: WritableStore, budget_ms: float = BUDGET_MS) -> None:
     store.upsert("docs", [POINT], "", Deadline(budget_ms))
 
 
@@ -179,7 +175,7 @@ def test_a_write_that_got_a_response_is_not_repeated(store_at: Stores, status: i
 def test_a_repeated_call_is_logged_with_the_name_of_the_service(store_at: Stores) -> None:
     with (
         recording_server(Script(qdrant_error(503))) as server,
-        capture_records("chunkproof.clients.transport") as records,
+        capture_records("chunkproof.net.transport") as records,
     ):
         read(store_at(server.url, CircuitBreaker("qdrant")))
     (record,) = records

@@ -8,23 +8,32 @@ from typing import Any
 import pytest
 from qdrant_client import models
 
-from chunkproof.clients.cohere import CohereEmbedder
-from chunkproof.clients.ports import Description, Features, Page, Point, PointId, StoreQuery, VectorConfig
-from chunkproof.clients.qdrant.store import QdrantStore
-from chunkproof.clients.transport import DeadlineTransport
-from chunkproof.deadline import Deadline
-from chunkproof.errors import (
+from chunkproof.base.errors import (
     CollectionNotFoundError,
     CorruptChunkError,
     DimensionMismatchError,
     EmbeddingSizeError,
     NotConfiguredError,
 )
-from chunkproof.models import RetrievalResponse
+from chunkproof.base.request import Deadline
+from chunkproof.contract import RetrievalResponse
+from chunkproof.embedders.cohere import CohereEmbedder
+from chunkproof.net.transport import DeadlineTransport
+from chunkproof.stores.store_port import (
+    Description,
+    Features,
+    Page,
+    Point,
+    PointId,
+    StoreQuery,
+    VectorConfig,
+    WritableStore,
+)
 
 from support.chunks import ask, fill, make_services
 from support.cohere_server import KEY, CohereServer, cohere_server
 from support.sdk import sdk
+from support.stores import MemoryStore
 
 EAST = [1.0, 0.0]
 URL = "https://docs.example.com/a"
@@ -39,9 +48,9 @@ THREE = (chunk(1, 1.0, 0.0), chunk(2, 0.8, 0.6), chunk(3, 0.6, 0.8))
 
 
 @pytest.fixture(params=["memory", pytest.param("server", marks=pytest.mark.server)])
-def either(request: pytest.FixtureRequest) -> QdrantStore:
+def either(request: pytest.FixtureRequest) -> WritableStore:
     """A store in memory and one on a server."""
-    chosen: QdrantStore = request.getfixturevalue(f"{request.param}_store")
+    chosen: WritableStore = request.getfixturevalue(f"{request.param}_store")
     return chosen
 
 
@@ -74,7 +83,9 @@ def ids(answer: RetrievalResponse) -> list[str]:
 # the envelope
 
 
-def test_an_answer_says_what_was_asked_and_done(either: QdrantStore, collection: str, compass: CohereEmbedder) -> None:
+def test_an_answer_says_what_was_asked_and_done(
+    either: WritableStore, collection: str, compass: CohereEmbedder
+) -> None:
     fill(either, collection, *THREE)
     text = "Where is the east?\u00a0e\u0301"
     answer = ask(
@@ -97,7 +108,7 @@ def test_an_answer_says_what_was_asked_and_done(either: QdrantStore, collection:
     assert done.latency_ms >= (done.qdrant_query_time_ms or 0)
 
 
-def test_a_vector_instead_of_a_text_needs_no_embedder(either: QdrantStore, collection: str) -> None:
+def test_a_vector_instead_of_a_text_needs_no_embedder(either: WritableStore, collection: str) -> None:
     fill(either, collection, *THREE)
     answer = ask(make_services(either, collection), query_vector=EAST)
     assert ids(answer) == ["1", "2", "3"]
@@ -105,7 +116,7 @@ def test_a_vector_instead_of_a_text_needs_no_embedder(either: QdrantStore, colle
     assert (answer.execution.query_embedded_at, answer.execution.embedding_time_ms) == (None, 0.0)
 
 
-def test_a_text_without_an_embedder_says_what_to_set(memory_store: QdrantStore, collection: str) -> None:
+def test_a_text_without_an_embedder_says_what_to_set(memory_store: WritableStore, collection: str) -> None:
     fill(memory_store, collection, *THREE)
     with pytest.raises(NotConfiguredError, match="COHERE_API_KEY"):
         ask(make_services(memory_store, collection), query_text="anything")
@@ -114,7 +125,7 @@ def test_a_text_without_an_embedder_says_what_to_set(memory_store: QdrantStore, 
 # the invariants
 
 
-def test_ranks_run_from_one_without_gaps_and_scores_never_increase(either: QdrantStore, collection: str) -> None:
+def test_ranks_run_from_one_without_gaps_and_scores_never_increase(either: WritableStore, collection: str) -> None:
     fill(either, collection, *THREE)
     answer = ask(make_services(either, collection), query_vector=EAST)
     assert [result.rank for result in answer.results] == [1, 2, 3]
@@ -122,7 +133,7 @@ def test_ranks_run_from_one_without_gaps_and_scores_never_increase(either: Qdran
     assert scores(answer) == sorted(scores(answer), reverse=True)
 
 
-def test_a_score_equal_to_the_threshold_is_a_result(either: QdrantStore, collection: str) -> None:
+def test_a_score_equal_to_the_threshold_is_a_result(either: WritableStore, collection: str) -> None:
     fill(either, collection, *THREE)
     services = make_services(either, collection)
     for count, score in enumerate(scores(ask(services, query_vector=EAST)), start=1):
@@ -131,19 +142,19 @@ def test_a_score_equal_to_the_threshold_is_a_result(either: QdrantStore, collect
         assert all(found >= score for found in scores(answer))
 
 
-def test_both_ends_of_the_threshold_are_included(either: QdrantStore, collection: str) -> None:
+def test_both_ends_of_the_threshold_are_included(either: WritableStore, collection: str) -> None:
     fill(either, collection, chunk(1, 1.0, 0.0), chunk(2, 0.0, 1.0))
     services = make_services(either, collection)
     assert scores(ask(services, query_vector=EAST, similarity_threshold=1.0)) == [1.0]
     assert scores(ask(services, query_vector=EAST, similarity_threshold=0.0)) == [1.0, 0.0]
 
 
-def test_a_negative_cosine_never_appears(either: QdrantStore, collection: str) -> None:
+def test_a_negative_cosine_never_appears(either: WritableStore, collection: str) -> None:
     fill(either, collection, chunk(1, 0.6, 0.8), chunk(2, -0.6, 0.8), chunk(3, -1.0, 0.0))
     assert ids(ask(make_services(either, collection), query_vector=EAST)) == ["1"]
 
 
-def test_scores_stay_within_zero_and_one_whatever_the_rounding(either: QdrantStore, collection: str) -> None:
+def test_scores_stay_within_zero_and_one_whatever_the_rounding(either: WritableStore, collection: str) -> None:
     # The engines find up to 1.0000001 for some of these vectors and themselves.
     vectors = [(n / 97, 1 - n / 89, n / 83 - 0.5) for n in range(1, 25)]
     fill(either, collection, *(Point(n, {"text": "x"}, vector=v) for n, v in enumerate(vectors)), size=3)
@@ -198,14 +209,14 @@ def test_a_score_of_1_0000001_is_clamped_and_then_equal() -> None:
 
 @pytest.mark.parametrize("top_k", [1, 2, 3, 1000])
 def test_the_count_is_that_of_the_results_and_at_most_top_k(
-    memory_store: QdrantStore, collection: str, top_k: int
+    memory_store: WritableStore, collection: str, top_k: int
 ) -> None:
     fill(memory_store, collection, *THREE)
     answer = ask(make_services(memory_store, collection), query_vector=EAST, top_k=top_k)
     assert answer.execution.result_count == len(answer.results) == min(3, top_k)
 
 
-def test_equal_scores_are_ordered_by_chunk_id(either: QdrantStore, collection: str) -> None:
+def test_equal_scores_are_ordered_by_chunk_id(either: WritableStore, collection: str) -> None:
     names = ["m", "z", "a", "10", "9", "B"]
     fill(either, collection, *(chunk(n, chunk_id=name) for n, name in enumerate(names)))
     answer = ask(make_services(either, collection), query_vector=EAST, top_k=10)
@@ -225,7 +236,7 @@ TEXTS = {
 }
 
 
-def test_the_text_is_the_stored_one_byte_for_byte(either: QdrantStore, collection: str) -> None:
+def test_the_text_is_the_stored_one_byte_for_byte(either: WritableStore, collection: str) -> None:
     fill(either, collection, *(chunk(n, text=text, of=kind) for n, (kind, text) in enumerate(TEXTS.items())))
     services = make_services(either, collection)
     for kind, text in TEXTS.items():
@@ -234,14 +245,14 @@ def test_the_text_is_the_stored_one_byte_for_byte(either: QdrantStore, collectio
         assert json.loads(answer.to_json())["results"][0]["text"] == text, kind
 
 
-def test_no_match_is_a_success_with_no_results(either: QdrantStore, collection: str) -> None:
+def test_no_match_is_a_success_with_no_results(either: WritableStore, collection: str) -> None:
     fill(either, collection, chunk(1, 0.0, 1.0))
     answer = ask(make_services(either, collection), query_vector=EAST, similarity_threshold=0.5)
     assert (answer.status, answer.results, answer.errors) == ("success", (), ())
     assert answer.execution.result_count == 0
 
 
-def test_an_empty_collection_is_a_success_with_no_results(either: QdrantStore, collection: str) -> None:
+def test_an_empty_collection_is_a_success_with_no_results(either: WritableStore, collection: str) -> None:
     fill(either, collection)
     assert ask(make_services(either, collection), query_vector=EAST).results == ()
 
@@ -249,7 +260,7 @@ def test_an_empty_collection_is_a_success_with_no_results(either: QdrantStore, c
 # what a result shows
 
 
-def test_payload_and_vector_are_added_when_asked_for(either: QdrantStore, collection: str) -> None:
+def test_payload_and_vector_are_added_when_asked_for(either: WritableStore, collection: str) -> None:
     payload = {"text": "x", "url": URL, "own": {"deep": [1, None, "ü"]}}
     fill(either, collection, Point(7, payload, vector=(0.6, 0.8)))
     services = make_services(either, collection)
@@ -261,13 +272,13 @@ def test_payload_and_vector_are_added_when_asked_for(either: QdrantStore, collec
     assert full.vector == pytest.approx((0.6, 0.8))
 
 
-def test_without_metadata_the_id_and_the_url_remain(either: QdrantStore, collection: str) -> None:
+def test_without_metadata_the_id_and_the_url_remain(either: WritableStore, collection: str) -> None:
     fill(either, collection, chunk(1, chunk_id="c-1", position=4))
     answer = json.loads(ask(make_services(either, collection), query_vector=EAST, include_metadata=False).to_json())
     assert answer["results"][0]["metadata"] == {"chunk_id": "c-1", "url": URL}
 
 
-def test_odd_metadata_is_shown_as_it_is_stored(either: QdrantStore, collection: str) -> None:
+def test_odd_metadata_is_shown_as_it_is_stored(either: WritableStore, collection: str) -> None:
     odd = {"url": ["not", 1], "position": -3.5, "timestamp": 17, "document_title": {"de": "Titel"}}
     fill(either, collection, Point(1, {"text": "x", **odd}, vector=(1.0, 0.0)))
     shown = ask(make_services(either, collection), query_vector=EAST).results[0].metadata.model_dump()
@@ -277,14 +288,14 @@ def test_odd_metadata_is_shown_as_it_is_stored(either: QdrantStore, collection: 
 # the query's vector
 
 
-def test_the_length_of_a_query_vector_does_not_matter(either: QdrantStore, collection: str) -> None:
+def test_the_length_of_a_query_vector_does_not_matter(either: WritableStore, collection: str) -> None:
     fill(either, collection, *THREE)
     for length in (5e-324, 1e-30, 1.0, 3e38):
         answer = ask(make_services(either, collection), query_vector=[length, 0.0])
         assert scores(answer) == pytest.approx([1.0, 0.8, 0.6], abs=1e-6)
 
 
-def test_a_query_vector_of_another_size_names_both_sizes(either: QdrantStore, collection: str) -> None:
+def test_a_query_vector_of_another_size_names_both_sizes(either: WritableStore, collection: str) -> None:
     fill(either, collection, *THREE)
     with pytest.raises(DimensionMismatchError) as caught:
         ask(make_services(either, collection), query_vector=[1.0, 0.0, 0.0])
@@ -293,7 +304,7 @@ def test_a_query_vector_of_another_size_names_both_sizes(either: QdrantStore, co
 
 
 def test_an_embedding_of_another_size_is_a_dimension_mismatch_that_names_both(
-    either: QdrantStore, collection: str, compass: CohereEmbedder
+    either: WritableStore, collection: str, compass: CohereEmbedder
 ) -> None:
     fill(either, collection, Point(1, {"text": "x"}, vector=(1.0, 0.0, 0.0)), size=3)
     with pytest.raises(EmbeddingSizeError) as caught:
@@ -306,7 +317,7 @@ def test_an_embedding_of_another_size_is_a_dimension_mismatch_that_names_both(
 
 
 def test_a_query_asked_twice_is_embedded_once(
-    memory_store: QdrantStore, collection: str, compass: CohereEmbedder, compass_api: CohereServer
+    memory_store: WritableStore, collection: str, compass: CohereEmbedder, compass_api: CohereServer
 ) -> None:
     fill(memory_store, collection, *THREE)
     services = make_services(memory_store, collection, compass)
@@ -320,7 +331,7 @@ def test_a_query_asked_twice_is_embedded_once(
 
 
 def test_without_a_cache_every_query_is_embedded(
-    memory_store: QdrantStore, collection: str, compass: CohereEmbedder, compass_api: CohereServer
+    memory_store: WritableStore, collection: str, compass: CohereEmbedder, compass_api: CohereServer
 ) -> None:
     fill(memory_store, collection, *THREE)
     services = make_services(memory_store, collection, compass, CACHE_ENTRIES="0")
@@ -333,7 +344,7 @@ def test_without_a_cache_every_query_is_embedded(
 
 
 def test_an_unreadable_point_is_left_out_counted_and_logged(
-    either: QdrantStore, collection: str, caplog: pytest.LogCaptureFixture
+    either: WritableStore, collection: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     unreadable = [{"url": URL}, {"text": None}, {"text": ""}, {"text": 5}, {"text": ["a"]}]
     points = (Point(n, payload, vector=(1.0, 0.0)) for n, payload in enumerate(unreadable, start=10))
@@ -348,7 +359,7 @@ def test_an_unreadable_point_is_left_out_counted_and_logged(
 
 
 def test_a_missing_url_or_title_is_logged_and_returned_as_null(
-    memory_store: QdrantStore, collection: str, caplog: pytest.LogCaptureFixture
+    memory_store: WritableStore, collection: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     fill(memory_store, collection, Point(1, {"text": "x"}, vector=(1.0, 0.0)))
     with caplog.at_level(logging.WARNING):
@@ -358,7 +369,38 @@ def test_a_missing_url_or_title_is_logged_and_returned_as_null(
     assert "Required field 'document_title' missing from payload" in caplog.messages
 
 
-def test_only_unreadable_points_are_a_corrupt_collection(either: QdrantStore, collection: str) -> None:
+@pytest.mark.parametrize("top_k", [1, 3])
+def test_points_without_text_do_not_take_the_places_of_results(
+    either: WritableStore, collection: str, top_k: int
+) -> None:
+    empty = [Point(n, {"text": ["a"]}, vector=(1.0, 0.0)) for n in range(10, 50)]
+    texts = [Point(n, {"text": f"text {n}"}, vector=(1.0, 0.5)) for n in range(1, 6)]
+    fill(either, collection, *empty, *texts)
+    answer = ask(make_services(either, collection), query_vector=[1.0, 0.0], top_k=top_k)
+    assert (answer.execution.result_count, answer.execution.skipped) == (top_k, 40)
+    assert answer.notes == ()
+
+
+def test_too_many_points_without_text_are_noted(
+    either: WritableStore, collection: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("chunkproof.search.steps.MAX_SEARCHED", 10)
+    empty = [Point(n, {"text": {"a": 1}}, vector=(1.0, 0.0)) for n in range(10, 19)]
+    texts = [Point(n, {"text": f"text {n}"}, vector=(1.0, 0.5)) for n in range(1, 6)]
+    fill(either, collection, *empty, *texts)
+    answer = ask(make_services(either, collection), query_vector=[1.0, 0.0], top_k=3)
+    assert answer.execution.result_count == 1
+    assert answer.notes == ("9 of the 10 points found have no readable text: there may be more results",)
+
+
+@pytest.mark.parametrize("other", [["a", "b"], {"a": "b"}, 5, True])
+def test_a_text_beside_something_that_is_none_is_read(either: WritableStore, collection: str, other: object) -> None:
+    fill(either, collection, Point(1, {"text": other, "content": "the text"}, vector=(1.0, 0.0)))
+    answer = ask(make_services(either, collection), query_vector=[1.0, 0.0])
+    assert [result.text for result in answer.results] == ["the text"]
+
+
+def test_only_unreadable_points_are_a_corrupt_collection(either: WritableStore, collection: str) -> None:
     fill(either, collection, *(Point(n, {"body": "x"}, vector=(1.0, 0.0)) for n in (1, 2)))
     with pytest.raises(CorruptChunkError) as caught:
         ask(make_services(either, collection), query_vector=EAST)
@@ -366,15 +408,16 @@ def test_only_unreadable_points_are_a_corrupt_collection(either: QdrantStore, co
     assert "None of the 2 points found has readable text" in caught.value.message
 
 
-def test_a_payload_map_makes_such_points_readable(either: QdrantStore, collection: str) -> None:
+def test_a_payload_map_makes_such_points_readable(either: WritableStore, collection: str) -> None:
     fill(either, collection, Point(1, {"body": {"raw": "here"}, "ref": "r-1"}, vector=(1.0, 0.0)))
     services = make_services(either, collection, PAYLOAD_MAP='{"text": "body.raw", "chunk_id": ["ref"]}')
     (result,) = ask(services, query_vector=EAST).results
     assert (result.text, result.metadata.chunk_id) == ("here", "r-1")
 
 
-def test_text_that_has_no_utf8_form_is_unreadable(memory_store: QdrantStore, collection: str) -> None:
-    fill(memory_store, collection, chunk(1, text="half \ud83d"), chunk(2))
+def test_text_that_has_no_utf8_form_is_unreadable(memory_store: MemoryStore, collection: str) -> None:
+    fill(memory_store, collection, chunk(1), chunk(2))
+    memory_store.changed_texts[1] = "half \ud83d"
     answer = ask(make_services(memory_store, collection), query_vector=EAST)
     assert ids(answer) == ["2"]
     assert answer.to_json()
@@ -384,7 +427,7 @@ def test_text_that_has_no_utf8_form_is_unreadable(memory_store: QdrantStore, col
 
 
 def test_chunks_of_another_model_are_logged(
-    memory_store: QdrantStore, collection: str, compass: CohereEmbedder, caplog: pytest.LogCaptureFixture
+    memory_store: WritableStore, collection: str, compass: CohereEmbedder, caplog: pytest.LogCaptureFixture
 ) -> None:
     same = chunk(1, embedding_model="embed-english-v3.0")
     fill(memory_store, collection, same, chunk(2, embedding_model="embed-multilingual-v3.0"))
@@ -397,7 +440,7 @@ def test_chunks_of_another_model_are_logged(
 
 
 def test_chunks_of_the_same_model_are_not(
-    memory_store: QdrantStore, collection: str, compass: CohereEmbedder, caplog: pytest.LogCaptureFixture
+    memory_store: WritableStore, collection: str, compass: CohereEmbedder, caplog: pytest.LogCaptureFixture
 ) -> None:
     fill(memory_store, collection, chunk(1, embedding_model="embed-english-v3.0"), chunk(2))
     with caplog.at_level(logging.WARNING):
@@ -406,7 +449,7 @@ def test_chunks_of_the_same_model_are_not(
 
 
 def test_chunks_of_another_model_are_logged_without_metadata_too(
-    memory_store: QdrantStore, collection: str, compass: CohereEmbedder, caplog: pytest.LogCaptureFixture
+    memory_store: WritableStore, collection: str, compass: CohereEmbedder, caplog: pytest.LogCaptureFixture
 ) -> None:
     fill(memory_store, collection, chunk(1, embedding_model="embed-multilingual-v3.0"))
     with caplog.at_level(logging.WARNING):
@@ -416,7 +459,7 @@ def test_chunks_of_another_model_are_logged_without_metadata_too(
 
 @pytest.mark.parametrize("stored", [{"name": "embed-english-v3.0", "size": 1024}, ["embed-english-v3.0"]])
 def test_a_model_stored_as_an_object_does_not_fail_the_search(
-    either: QdrantStore, collection: str, compass: CohereEmbedder, stored: object
+    either: WritableStore, collection: str, compass: CohereEmbedder, stored: object
 ) -> None:
     fill(either, collection, chunk(1, embedding_model=stored))
     answer = ask(make_services(either, collection, compass), query_text="east")
@@ -426,14 +469,14 @@ def test_a_model_stored_as_an_object_does_not_fail_the_search(
 # which collection
 
 
-def test_an_unknown_collection_is_an_error_and_not_an_empty_answer(either: QdrantStore, collection: str) -> None:
+def test_an_unknown_collection_is_an_error_and_not_an_empty_answer(either: WritableStore, collection: str) -> None:
     with pytest.raises(CollectionNotFoundError) as caught:
         ask(make_services(either, collection), query_vector=EAST)
     assert (caught.value.code, caught.value.status) == ("COLLECTION_NOT_FOUND", 404)
     assert caught.value.message == f"Collection {collection} not found"
 
 
-def test_a_collection_that_is_not_allowed_is_as_good_as_unknown(either: QdrantStore, collection: str) -> None:
+def test_a_collection_that_is_not_allowed_is_as_good_as_unknown(either: WritableStore, collection: str) -> None:
     own, listed, other = (f"{collection}-{n}" for n in ("own", "listed", "other"))
     for name in (own, listed, other):
         fill(either, name, *THREE)
@@ -445,7 +488,7 @@ def test_a_collection_that_is_not_allowed_is_as_good_as_unknown(either: QdrantSt
 
 
 @pytest.mark.server
-def test_a_collection_made_anew_is_searched_at_the_first_try(either: QdrantStore, collection: str) -> None:
+def test_a_collection_made_anew_is_searched_at_the_first_try(either: WritableStore, collection: str) -> None:
     fill(either, collection, *THREE)
     services = make_services(either, collection)
     ask(services, query_vector=EAST)
@@ -455,7 +498,7 @@ def test_a_collection_made_anew_is_searched_at_the_first_try(either: QdrantStore
 
 
 def test_a_local_collection_made_anew_answers_an_old_vector_with_its_size(
-    memory_store: QdrantStore, collection: str
+    memory_store: WritableStore, collection: str
 ) -> None:
     fill(memory_store, collection, *THREE)
     services = make_services(memory_store, collection)
@@ -466,7 +509,7 @@ def test_a_local_collection_made_anew_answers_an_old_vector_with_its_size(
         ask(services, query_vector=EAST)
 
 
-def test_a_collection_dropped_between_two_searches_is_unknown(either: QdrantStore, collection: str) -> None:
+def test_a_collection_dropped_between_two_searches_is_unknown(either: WritableStore, collection: str) -> None:
     fill(either, collection, *THREE)
     services = make_services(either, collection)
     ask(services, query_vector=EAST)
@@ -475,7 +518,7 @@ def test_a_collection_dropped_between_two_searches_is_unknown(either: QdrantStor
         ask(services, query_vector=EAST)
 
 
-def test_a_collection_that_appears_after_a_404_is_found(either: QdrantStore, collection: str) -> None:
+def test_a_collection_that_appears_after_a_404_is_found(either: WritableStore, collection: str) -> None:
     services = make_services(either, collection)
     with pytest.raises(CollectionNotFoundError):
         ask(services, query_vector=EAST)
@@ -483,7 +526,7 @@ def test_a_collection_that_appears_after_a_404_is_found(either: QdrantStore, col
     assert len(ask(services, query_vector=EAST).results) == 3
 
 
-def test_points_written_after_a_search_are_found_by_the_next(either: QdrantStore, collection: str) -> None:
+def test_points_written_after_a_search_are_found_by_the_next(either: WritableStore, collection: str) -> None:
     fill(either, collection)
     services = make_services(either, collection)
     assert ask(services, query_vector=EAST).results == ()
@@ -491,7 +534,7 @@ def test_points_written_after_a_search_are_found_by_the_next(either: QdrantStore
     assert len(ask(services, query_vector=EAST).results) == 3
 
 
-def test_a_hybrid_collection_is_searched_by_its_dense_vector(either: QdrantStore, collection: str) -> None:
+def test_a_hybrid_collection_is_searched_by_its_dense_vector(either: WritableStore, collection: str) -> None:
     sdk(either).create_collection(
         collection,
         vectors_config={"dense": models.VectorParams(size=2, distance=models.Distance.COSINE)},

@@ -6,17 +6,18 @@ from typing import Any
 
 import pytest
 
-from chunkproof.clients.ports import InputType, Point, PointId
-from chunkproof.clients.qdrant.server import ServerStore
-from chunkproof.clients.qdrant.store import QdrantStore
-from chunkproof.clients.transport import DeadlineTransport
-from chunkproof.deadline import Deadline
-from chunkproof.errors import EmbeddingError, InvalidParameterError, QueryTooLongError
-from chunkproof.models import RetrievalResponse, SearchQuery
-from chunkproof.retrieval.search import search
-from chunkproof.retrieval.services import Services
+from chunkproof.base.errors import EmbeddingError, InvalidParameterError, QueryTooLongError
+from chunkproof.base.request import Deadline
+from chunkproof.collection.services import Services
+from chunkproof.contract import RetrievalResponse, SearchQuery
+from chunkproof.embedders.embedder_port import InputType
+from chunkproof.net.transport import DeadlineTransport
+from chunkproof.search.single import search
+from chunkproof.stores.server import ServerStore
+from chunkproof.stores.store_port import Point, PointId, WritableStore
 
 from support.chunks import ask, fill, make_services
+from support.stores import MemoryStore
 
 COLLECTION = "batch"
 POINTS = (
@@ -48,12 +49,12 @@ class Compass:
 
 
 @pytest.fixture(scope="module", params=["memory", pytest.param("server", marks=pytest.mark.server)])
-def shelf(request: pytest.FixtureRequest) -> Iterator[QdrantStore]:
+def shelf(request: pytest.FixtureRequest) -> Iterator[WritableStore]:
     """Two points in every kind of store."""
     if request.param == "memory":
-        store = QdrantStore.open_local(None)
+        store = MemoryStore()
     else:
-        store = QdrantStore.open_server(request.getfixturevalue("served_qdrant").url, DeadlineTransport())
+        store = ServerStore(request.getfixturevalue("served_qdrant").url, DeadlineTransport())
     fill(store, COLLECTION, *POINTS)
     yield store
     store.close()
@@ -65,7 +66,7 @@ def embedder() -> Compass:
 
 
 @pytest.fixture
-def services(shelf: QdrantStore, embedder: Compass) -> Services:
+def services(shelf: WritableStore, embedder: Compass) -> Services:
     return make_services(shelf, COLLECTION, embedder)
 
 
@@ -98,7 +99,7 @@ def test_a_response_equals_that_of_the_query_alone(services: Services) -> None:
 
 def test_an_array_is_the_same_as_queries(services: Services) -> None:
     query = SearchQuery.parse([{"query_text": "east"}, "north"])
-    answer = search(query, services=services, deadline=Deadline(60_000))
+    answer = search(query, services.collection(query.collection, Deadline(60_000)))
     assert [first(one) for one in answer.responses or ()] == [1, 2]
     assert (answer.status, answer.results, answer.query) == ("success", (), None)
 
@@ -142,7 +143,7 @@ def test_an_error_of_one_query_does_not_fail_the_others(services: Services) -> N
 
 
 def test_a_request_that_the_store_refuses_for_one_query_answers_the_others(
-    shelf: QdrantStore, services: Services
+    shelf: WritableStore, services: Services
 ) -> None:
     whole = shelf.search
 
@@ -195,18 +196,18 @@ def test_the_response_is_read_back_from_its_json(services: Services) -> None:
 
 
 @pytest.mark.server
-def test_the_queries_of_a_collection_are_one_request(server_store: QdrantStore, collection: str) -> None:
+def test_the_queries_of_a_collection_are_one_request(server_store: WritableStore, collection: str) -> None:
     assert isinstance(server_store, ServerStore)
     fill(server_store, collection, *POINTS)
     services = make_services(server_store, collection, Compass())
     ask(services, query_text="east")
     sent: list[str] = []
-    request = server_store._request
+    call = server_store._call
 
-    def count(method: str, path: str, *rest: Any) -> Any:
-        sent.append(path)
-        return request(method, path, *rest)
+    def count(operation: str, *rest: Any, **options: Any) -> Any:
+        sent.append(operation)
+        return call(operation, *rest, **options)
 
-    server_store._request = count  # type: ignore[method-assign]
+    server_store._call = count  # type: ignore[method-assign]
     answers(services, *(f"text {number}" for number in range(32)))
-    assert sent == ["/collections/{name}/points/query/batch"]
+    assert sent == ["POST /points/query/batch"]

@@ -4,11 +4,10 @@ from typing import Any
 
 import pytest
 
-from chunkproof.clients.ports import Point
-from chunkproof.clients.qdrant.store import QdrantStore
-from chunkproof.deadline import Deadline
-from chunkproof.errors import InvalidParameterError
-from chunkproof.retrieval.services import Services
+from chunkproof.base.errors import InvalidParameterError
+from chunkproof.base.request import Deadline
+from chunkproof.collection.services import Services
+from chunkproof.stores.store_port import Point, WritableStore
 
 from support.chunks import ask, fill, make_services
 from support.pipelines import dense_vector, pipeline, write
@@ -17,9 +16,9 @@ EAST = [1.0, 0.0]
 
 
 @pytest.fixture(params=["memory", pytest.param("server", marks=pytest.mark.server)])
-def either(request: pytest.FixtureRequest) -> QdrantStore:
+def either(request: pytest.FixtureRequest) -> WritableStore:
     """A store in memory and one on a server."""
-    chosen: QdrantStore = request.getfixturevalue(f"{request.param}_store")
+    chosen: WritableStore = request.getfixturevalue(f"{request.param}_store")
     return chosen
 
 
@@ -53,7 +52,7 @@ def point(number: int, payload: dict[str, Any]) -> Point:
     ids=str,
 )
 def test_a_name_selects_by_the_mapped_field(
-    either: QdrantStore, collection: str, payload: dict[str, Any], filters: dict[str, Any]
+    either: WritableStore, collection: str, payload: dict[str, Any], filters: dict[str, Any]
 ) -> None:
     fill(either, collection, point(1, payload), point(2, {}))
     services = make_services(either, collection)
@@ -61,7 +60,7 @@ def test_a_name_selects_by_the_mapped_field(
     assert texts(services, {"not": filters}) == ["2"]
 
 
-def test_a_name_selects_by_every_field_that_the_collection_uses_for_it(either: QdrantStore, collection: str) -> None:
+def test_a_name_selects_by_every_field_that_the_collection_uses_for_it(either: WritableStore, collection: str) -> None:
     layouts = ({"url": "u"}, {"source_url": "u"}, {"metadata": {"source": "u"}}, {"url": "v"}, {})
     fill(either, collection, *(point(n, payload) for n, payload in enumerate(layouts, start=1)))
     services = make_services(either, collection)
@@ -69,12 +68,12 @@ def test_a_name_selects_by_every_field_that_the_collection_uses_for_it(either: Q
     assert texts(services, {"not": {"url": "u"}}) == ["4", "5"]
 
 
-def test_a_payload_map_decides_what_a_name_means(either: QdrantStore, collection: str) -> None:
+def test_a_payload_map_decides_what_a_name_means(either: WritableStore, collection: str) -> None:
     fill(either, collection, point(1, {"link": "u", "url": "v"}), point(2, {"link": "v", "url": "u"}))
     assert texts(make_services(either, collection, PAYLOAD_MAP='{"url": "link"}'), {"url": "u"}) == ["1"]
 
 
-def test_all_conditions_must_hold(either: QdrantStore, collection: str) -> None:
+def test_all_conditions_must_hold(either: WritableStore, collection: str) -> None:
     fill(
         either,
         collection,
@@ -85,7 +84,7 @@ def test_all_conditions_must_hold(either: QdrantStore, collection: str) -> None:
     assert texts(make_services(either, collection), {"url": "u", "position": 2}) == ["2"]
 
 
-def test_a_filter_and_a_threshold_work_together(either: QdrantStore, collection: str) -> None:
+def test_a_filter_and_a_threshold_work_together(either: WritableStore, collection: str) -> None:
     points = ((1, (1.0, 0.0), "u"), (2, (0.8, 0.6), "u"), (3, (0.6, 0.8), "u"), (4, (1.0, 0.0), "v"))
     fill(either, collection, *(Point(n, {"text": str(n), "url": url}, vector=v) for n, v, url in points))
     answer = ask(make_services(either, collection), query_vector=EAST, filters={"url": "u"}, similarity_threshold=0.7)
@@ -94,7 +93,7 @@ def test_a_filter_and_a_threshold_work_together(either: QdrantStore, collection:
 
 @pytest.mark.parametrize("filters", [{"text": "A vector"}, {"not": {"text": "A vector"}}])
 def test_a_name_whose_value_lies_in_a_json_string_is_refused(
-    either: QdrantStore, collection: str, filters: dict[str, Any]
+    either: WritableStore, collection: str, filters: dict[str, Any]
 ) -> None:
     write(either, collection, "llamaindex_dense", with_indexes=False)
     vector = dense_vector(pipeline("llamaindex_dense")["points"][0])
@@ -105,7 +104,7 @@ def test_a_name_whose_value_lies_in_a_json_string_is_refused(
     )
 
 
-def test_a_document_id_that_a_search_shows_can_be_filtered_by(either: QdrantStore, collection: str) -> None:
+def test_a_document_id_that_a_search_shows_can_be_filtered_by(either: WritableStore, collection: str) -> None:
     fill(either, collection, point(1, {"source_url": "u"}), point(2, {"source_url": "v"}))
     services = make_services(either, collection)
     shown = ask(services, query_vector=EAST).results[0].metadata.model_dump()["document_id"]
@@ -113,7 +112,7 @@ def test_a_document_id_that_a_search_shows_can_be_filtered_by(either: QdrantStor
     assert texts(services, {"document_id": "u"}) == ["1"]
 
 
-def test_a_collection_filled_after_the_first_filter_is_filtered_rightly(either: QdrantStore, collection: str) -> None:
+def test_a_collection_filled_after_the_first_filter_is_filtered_rightly(either: WritableStore, collection: str) -> None:
     fill(either, collection)
     services = make_services(either, collection)
     assert texts(services, {"url": "u"}) == []
@@ -121,7 +120,7 @@ def test_a_collection_filled_after_the_first_filter_is_filtered_rightly(either: 
     assert texts(services, {"url": "u"}) == ["1"]
 
 
-def test_a_result_has_the_value_that_was_filtered_by(either: QdrantStore, collection: str) -> None:
+def test_a_result_has_the_value_that_was_filtered_by(either: WritableStore, collection: str) -> None:
     layouts = ({"url": "u"}, {"source_url": "u"}, {"url": "v", "source_url": "u"})
     fill(either, collection, *(point(n, payload) for n, payload in enumerate(layouts, start=1)))
     answer = ask(make_services(either, collection), query_vector=EAST, filters={"url": "u"})
@@ -129,14 +128,14 @@ def test_a_result_has_the_value_that_was_filtered_by(either: QdrantStore, collec
 
 
 @pytest.mark.server
-def test_a_name_that_is_no_path_for_the_store_is_refused_as_such(server_store: QdrantStore, collection: str) -> None:
+def test_a_name_that_is_no_path_for_the_store_is_refused_as_such(server_store: WritableStore, collection: str) -> None:
     fill(server_store, collection, point(1, {"a\\b": "v"}))
     with pytest.raises(InvalidParameterError) as caught:
         texts(make_services(server_store, collection), {"a\\b": "v"})
     assert caught.value.code == "INVALID_REQUEST"
 
 
-def test_a_filter_on_a_field_that_no_point_has_says_so(either: QdrantStore, collection: str) -> None:
+def test_a_filter_on_a_field_that_no_point_has_says_so(either: WritableStore, collection: str) -> None:
     fill(either, collection, point(1, {"language": "en"}), point(2, {"tags": [{"name": "a"}]}))
     services = make_services(either, collection)
     notes = {
@@ -152,7 +151,7 @@ def test_a_filter_on_a_field_that_no_point_has_says_so(either: QdrantStore, coll
     assert "notes" not in ask(services, query_vector=EAST, filters={"language": "en"}).model_dump()
 
 
-def test_a_field_that_only_a_later_point_has_is_not_called_absent(either: QdrantStore, collection: str) -> None:
+def test_a_field_that_only_a_later_point_has_is_not_called_absent(either: WritableStore, collection: str) -> None:
     many = (point(number, {}) for number in range(1, 151))
     fill(either, collection, *many, point(200, {"rare": "yes"}))
     services = make_services(either, collection)
@@ -162,7 +161,7 @@ def test_a_field_that_only_a_later_point_has_is_not_called_absent(either: Qdrant
     )
 
 
-def test_a_filter_on_chunk_id_takes_the_point_ids_that_results_show(either: QdrantStore, collection: str) -> None:
+def test_a_filter_on_chunk_id_takes_the_point_ids_that_results_show(either: WritableStore, collection: str) -> None:
     fill(either, collection, *(point(number, {"id": "the document"}) for number in (1, 2, 3)))
     services = make_services(either, collection)
     assert texts(services, {"chunk_id": ["1", "3"]}) == ["1", "3"]

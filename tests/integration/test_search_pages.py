@@ -1,20 +1,24 @@
 """Pages: each result once, in the order of one long page, whatever is written in between."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from pydantic import SecretStr
 
-from chunkproof.clients.ports import TEXT_VECTOR, InputType, Point, PointId
-from chunkproof.clients.qdrant.store import QdrantStore
-from chunkproof.clients.transport import DeadlineTransport
-from chunkproof.deadline import Deadline
-from chunkproof.errors import InvalidParameterError
-from chunkproof.models import RetrievalResponse
-from chunkproof.retrieval import cursor
-from chunkproof.retrieval.services import Services
+from chunkproof.base.errors import InvalidParameterError
+from chunkproof.base.request import Deadline
+from chunkproof.collection.services import Services
+from chunkproof.contract import RetrievalResponse
+from chunkproof.embedders.embedder_port import InputType
+from chunkproof.net.transport import DeadlineTransport
+from chunkproof.search import cursor
+from chunkproof.stores.server import ServerStore
+from chunkproof.stores.store_port import TEXT_VECTOR, Point, PointId, WritableStore
 
 from support.chunks import ask, make_services
+from support.stores import MemoryStore
 
 COLLECTION = "pages"
 UUID = "00000000-0000-4000-8000-{:012d}"
@@ -45,9 +49,9 @@ POINTS = tuple(point(number, number / 20) for number in range(1, 24))
 def services(request: pytest.FixtureRequest, collection: str) -> Iterator[Services]:
     """A collection of its own for each test, which may write to it."""
     if request.param == "memory":
-        store = QdrantStore.open_local(None)
+        store = MemoryStore()
     else:
-        store = QdrantStore.open_server(request.getfixturevalue("served_qdrant").url, DeadlineTransport())
+        store = ServerStore(request.getfixturevalue("served_qdrant").url, DeadlineTransport())
     deadline = Deadline(60_000)
     store.create(collection, 2, deadline, text_search=True)
     write(store, collection, *POINTS)
@@ -55,7 +59,7 @@ def services(request: pytest.FixtureRequest, collection: str) -> Iterator[Servic
     store.close()
 
 
-def write(store: QdrantStore, collection: str, *points: Point) -> None:
+def write(store: WritableStore, collection: str, *points: Point) -> None:
     deadline = Deadline(60_000)
     fills = store.features(deadline).bm25
     store.upsert(collection, points, "", deadline, text_vector=TEXT_VECTOR if fills else None)
@@ -98,7 +102,7 @@ def test_pages_with_a_threshold_have_every_result_that_reaches_it_once(services:
 @pytest.mark.parametrize("mode", ["dense", "hybrid"])
 def test_what_is_written_between_pages_repeats_and_skips_nothing(services: Services, mode: str) -> None:
     store, collection = services.store, services.settings.collection
-    assert isinstance(store, QdrantStore)
+    assert isinstance(store, WritableStore)
     found = []
     for number, page in enumerate(pages(services, query_text="pump", mode=mode, top_k=5)):
         found.append(page)
@@ -162,19 +166,34 @@ def test_a_damaged_cursor_is_refused_wherever_it_was_changed(services: Services)
         assert refused(services, query_text="pump", cursor=damaged), damaged
 
 
+def test_a_forged_cursor_is_refused(services: Services) -> None:
+    """A caller knows its query and the format, but not the deployment's keys."""
+    given = ask(services, query_text="pump", cursor="start", top_k=2).next_cursor
+    assert given is not None
+    other = services.settings.model_copy(update={"qdrant_api_key": SecretStr("another")})
+    forging = replace(services, settings=other)
+    forged = ask(forging, query_text="pump", cursor="start", top_k=2).next_cursor
+    assert forged is not None
+    assert refused(services, query_text="pump", cursor=forged)
+    assert refused(forging, query_text="pump", cursor=given)
+    assert not refused(replace(services), query_text="pump", cursor=given)  # another process of the same deployment
+
+
 def test_pages_end_after_a_thousand_results(services: Services, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("chunkproof.retrieval.legs.MAX_PAGED", 7)
+    monkeypatch.setattr("chunkproof.search.cursor.MAX_PAGED", 7)
     found = list(pages(services, query_text="pump", top_k=3))
     assert [len(page.results) for page in found] == [3, 3, 1]
     assert [page.notes for page in found] == [(), (), ("Pages end after 7 results: narrow the query, or filter",)]
 
 
-def test_a_cursor_of_a_thousand_results_is_within_its_limit() -> None:
-    from chunkproof.models import SearchQuery
-    from chunkproof.models.query import MAX_CURSOR
+def test_a_cursor_of_a_thousand_results_is_within_its_limit(services: Services) -> None:
+    from chunkproof.contract import SearchQuery
+    from chunkproof.contract.query import MAX_CURSOR
 
-    query = SearchQuery(query_text="x")
-    written = cursor.write_cursor([UUID.format(n) for n in range(1000)], query, "c", "")
+    query, collection = SearchQuery(query_text="x", cursor="start", top_k=999), services.collection(None)
+    points = [Point(UUID.format(n), {}) for n in range(1000)]
+    written = cursor.Pages(query, collection).next_cursor(points)
+    assert written is not None
     assert len(written) < MAX_CURSOR
-    repeated = SearchQuery(query_text="x", cursor=written)
-    assert len(cursor.read_cursor(repeated, "c", "")) == 1000
+    repeated = SearchQuery(query_text="x", cursor=written, top_k=999)
+    assert len(cursor.read_cursor(repeated, collection).seen) == 999

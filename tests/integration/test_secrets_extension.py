@@ -9,12 +9,11 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from chunkproof import deadline
-from chunkproof.clients import secrets
-from chunkproof.clients.secrets import Keys, clear_secret_cache
-from chunkproof.clients.secrets_extension import SecretsExtension
-from chunkproof.deadline import Deadline
-from chunkproof.settings import Settings
+from chunkproof.base import request as deadline
+from chunkproof.base.request import Deadline
+from chunkproof.base.settings import Settings
+from chunkproof.net import secrets
+from chunkproof.net.secrets import Keys, SecretsExtension, clear_secret_cache
 
 from support.clock import replace_clock
 from support.qdrant_server import free_port
@@ -81,8 +80,8 @@ def test_reading_from_the_extension_does_not_import_boto3() -> None:
     with recording_server(serving(secret(json.dumps(NEAR)))) as extension:
         code = f"""
             import sys
-            from chunkproof.clients.secrets import Keys
-            from chunkproof.settings import Settings
+            from chunkproof.net.secrets import Keys
+            from chunkproof.base.settings import Settings
             keys = Keys(Settings.from_env({{
                 "CHUNKPROOF_SECRET_ARN": "{ARN}", "AWS_SESSION_TOKEN": "{TOKEN}",
                 "CHUNKPROOF_SECRETS_PORT": "{urlsplit(extension.url).port}",

@@ -7,17 +7,15 @@ from typing import Any
 import pytest
 from qdrant_client import models
 
-from chunkproof.audit.reader import Reader
-from chunkproof.audit.run import Plan
-from chunkproof.clients.ports import Point
-from chunkproof.clients.qdrant.store import QdrantStore
-from chunkproof.deadline import Deadline
-from chunkproof.errors import AmbiguousIdError
-from chunkproof.retrieval.chunk_ids import count_ids
-from chunkproof.retrieval.services import SAMPLE_POINTS, Services
-from chunkproof.why.ids import ids_of
-from chunkproof_cli.commands.manifest import snapshot, write_manifest
-from chunkproof_cli.suites.starter import build_starter
+from chunkproof.audit.audit_run import AuditPlan
+from chunkproof.base.errors import AmbiguousIdError
+from chunkproof.base.request import Deadline
+from chunkproof.collection.lookup import _count_ids, ids_of
+from chunkproof.collection.reader import Reader
+from chunkproof.collection.services import SAMPLE_POINTS, Services
+from chunkproof.stores.store_port import Point, WritableStore
+from chunkproof_cli.commands.suite_init import build_starter
+from chunkproof_cli.manifest_sources import EntryShape, entries_of_collection, write_manifest
 
 from support.audits import run_audit
 from support.chunks import ask, check, fill, make_services
@@ -28,9 +26,9 @@ UUIDS = [f"550e8400-e29b-41d4-a716-4466554400{number:02d}" for number in range(1
 
 
 @pytest.fixture(params=["memory", pytest.param("server", marks=pytest.mark.server)])
-def either(request: pytest.FixtureRequest) -> QdrantStore:
+def either(request: pytest.FixtureRequest) -> WritableStore:
     """A store in memory and one on a server."""
-    chosen: QdrantStore = request.getfixturevalue(f"{request.param}_store")
+    chosen: WritableStore = request.getfixturevalue(f"{request.param}_store")
     return chosen
 
 
@@ -49,12 +47,12 @@ def anything_llm() -> list[Point]:
 def audit_own_snapshot(services: Services, collection: str, folder: Path, *, by_ids: bool = False) -> Any:
     reader = Reader(services, collection)
     manifest = folder / "manifest.jsonl"
-    write_manifest(snapshot(reader, ["url"], False, lambda _count: None, []), manifest)
+    write_manifest(entries_of_collection(reader, EntryShape(["url"]), lambda _count: None, []), manifest)
     lines = manifest.read_bytes().splitlines(keepends=True)
-    return run_audit(lines, folder / f"state-{by_ids}", services, collection, Plan(by_ids=by_ids))
+    return run_audit(lines, folder / f"state-{by_ids}", services, collection, AuditPlan(by_ids=by_ids))
 
 
-def test_an_id_that_chunks_of_a_document_share_is_the_documents(either: QdrantStore, collection: str) -> None:
+def test_an_id_that_chunks_of_a_document_share_is_the_documents(either: WritableStore, collection: str) -> None:
     fill(either, collection, *anything_llm())
     services = make_services(either, collection)
     results = ask(services, query_vector=[1.0, 0.0], top_k=12).results
@@ -63,7 +61,7 @@ def test_an_id_that_chunks_of_a_document_share_is_the_documents(either: QdrantSt
     assert {result.metadata.document_id for result in results} == {"doc-0", "doc-1", "doc-2"}  # type: ignore[union-attr]
 
 
-def test_a_chunk_is_validated_by_the_id_that_a_search_shows(either: QdrantStore, collection: str) -> None:
+def test_a_chunk_is_validated_by_the_id_that_a_search_shows(either: WritableStore, collection: str) -> None:
     fill(either, collection, *anything_llm())
     services = make_services(either, collection)
     for result in ask(services, query_vector=[1.0, 0.0], top_k=12).results:
@@ -72,32 +70,32 @@ def test_a_chunk_is_validated_by_the_id_that_a_search_shows(either: QdrantStore,
         assert (verdict.chunk_id, verdict.point_id) == (result.metadata.chunk_id, result.point_id)
 
 
-def test_the_id_of_a_document_is_refused_as_ambiguous_with_its_points(either: QdrantStore, collection: str) -> None:
+def test_the_id_of_a_document_is_refused_as_ambiguous_with_its_points(either: WritableStore, collection: str) -> None:
     fill(either, collection, *anything_llm())
     with pytest.raises(AmbiguousIdError, match="doc-1 means more than one point: "):
         check(make_services(either, collection), "doc-1", original_text="x")
 
 
-def test_a_filter_on_document_id_uses_the_shared_id(either: QdrantStore, collection: str) -> None:
+def test_a_filter_on_document_id_uses_the_shared_id(either: WritableStore, collection: str) -> None:
     fill(either, collection, *anything_llm())
     answer = ask(make_services(either, collection), query_vector=[1.0, 0.0], filters={"document_id": "doc-1"}, top_k=9)
     assert {result.point_id for result in answer.results} == set(UUIDS[1::3])
 
 
 @pytest.mark.parametrize("by_ids", [False, True], ids=["scan", "by ids"])
-def test_its_own_snapshot_audits_clean(either: QdrantStore, collection: str, tmp_path: Path, by_ids: bool) -> None:
+def test_its_own_snapshot_audits_clean(either: WritableStore, collection: str, tmp_path: Path, by_ids: bool) -> None:
     fill(either, collection, *anything_llm())
     report = audit_own_snapshot(make_services(either, collection), collection, tmp_path, by_ids=by_ids)
     assert (report.findings_total, report.kinds["match"]) == (0, 12)
 
 
-def test_a_starter_suite_expects_the_ids_that_a_search_shows(either: QdrantStore, collection: str) -> None:
+def test_a_starter_suite_expects_the_ids_that_a_search_shows(either: WritableStore, collection: str) -> None:
     fill(either, collection, *anything_llm())
-    starter = build_starter(collection, 5, make_services(either, collection), lambda: Deadline(60_000))
+    starter = build_starter(make_services(either, collection).collection(collection, Deadline(60_000)), 5)
     assert {chunk_id for item in starter.items for chunk_id in item.chunk_ids} <= set(UUIDS)
 
 
-def test_ids_that_repeat_only_behind_the_sample_are_found_by_the_facet(either: QdrantStore, collection: str) -> None:
+def test_ids_that_repeat_only_behind_the_sample_are_found_by_the_facet(either: WritableStore, collection: str) -> None:
     count = 3 * SAMPLE_POINTS
     points = (
         Point(n, {"text": f"text {n}", "id": f"doc-{n if n < SAMPLE_POINTS else n % 7}"}, vector=(1.0, n / count))
@@ -110,7 +108,7 @@ def test_ids_that_repeat_only_behind_the_sample_are_found_by_the_facet(either: Q
     assert [result.metadata.chunk_id for result in results] == [str(result.point_id) for result in results]
 
 
-def test_a_value_that_the_store_counted_twice_is_still_an_id(memory_store: QdrantStore, collection: str) -> None:
+def test_a_value_that_the_store_counted_twice_is_still_an_id(memory_store: WritableStore, collection: str) -> None:
     fill(memory_store, collection, *(Point(n, {"chunk_id": f"c-{n}", "text": "t"}, vector=(1.0, n)) for n in range(3)))
 
     class Reorganizing:
@@ -121,15 +119,16 @@ def test_a_value_that_the_store_counted_twice_is_still_an_id(memory_store: Qdran
 
         count = memory_store.count
 
-    found = count_ids(Reorganizing(), collection, "chunk_id", {}, deadline=Deadline(9_000))  # type: ignore[arg-type]
+    looked_at = make_services(Reorganizing(), collection).collection(collection, Deadline(9_000))  # type: ignore[arg-type]
+    found = _count_ids("chunk_id", {}, looked_at)
     assert (found.repeated, found.is_shared) == (set(), False)
     twice = Point(9, {"chunk_id": "c-1", "text": "t"}, vector=(1.0, 9.0))
     memory_store.upsert(collection, [twice], "", Deadline(9_000))
-    found = count_ids(Reorganizing(), collection, "chunk_id", {}, deadline=Deadline(9_000))  # type: ignore[arg-type]
+    found = _count_ids("chunk_id", {}, looked_at)
     assert found.repeated == {"c-1"}
 
 
-def test_without_an_index_the_sampled_ids_are_counted(either: QdrantStore, collection: str) -> None:
+def test_without_an_index_the_sampled_ids_are_counted(either: WritableStore, collection: str) -> None:
     count = 2 * SAMPLE_POINTS
     points = (
         Point(n, {"text": f"text {n}", "id": f"doc-{n % SAMPLE_POINTS}"}, vector=(1.0, n / count))
@@ -140,7 +139,9 @@ def test_without_an_index_the_sampled_ids_are_counted(either: QdrantStore, colle
     assert [result.metadata.chunk_id for result in results] == [str(result.point_id) for result in results]
 
 
-def test_one_id_stored_twice_leaves_the_ids_of_all_others(either: QdrantStore, collection: str, tmp_path: Path) -> None:
+def test_one_id_stored_twice_leaves_the_ids_of_all_others(
+    either: WritableStore, collection: str, tmp_path: Path
+) -> None:
     points = [Point(n, {"text": f"text {n}", "chunk_id": f"c-{n}"}, vector=(1.0, n / 60)) for n in range(40)]
     twin = Point(99, {"text": "text 7, changed", "chunk_id": "c-7"}, vector=(1.0, 1.0))
     fill(either, collection, *points, twin)
@@ -159,7 +160,7 @@ def test_one_id_stored_twice_leaves_the_ids_of_all_others(either: QdrantStore, c
 
 
 def test_a_document_whose_id_is_that_of_its_first_point_is_read_by_point_ids(
-    either: QdrantStore, collection: str, tmp_path: Path
+    either: WritableStore, collection: str, tmp_path: Path
 ) -> None:
     points = [Point(UUIDS[n], {"text": f"text {n}", "id": UUIDS[n - n % 4]}, vector=(1.0, n / 20)) for n in range(12)]
     fill(either, collection, *points)
@@ -170,7 +171,7 @@ def test_a_document_whose_id_is_that_of_its_first_point_is_read_by_point_ids(
         assert audit_own_snapshot(services, collection, tmp_path, by_ids=by_ids).findings_total == 0
 
 
-def test_a_counter_within_a_document_is_no_id(either: QdrantStore, collection: str) -> None:
+def test_a_counter_within_a_document_is_no_id(either: WritableStore, collection: str) -> None:
     points = [
         Point(UUIDS[n], {"text": f"text {n}", "metadata": {"chunk_id": f"chunk-{n % 4}"}}, vector=(1.0, n / 20))
         for n in range(12)
@@ -181,7 +182,7 @@ def test_a_counter_within_a_document_is_no_id(either: QdrantStore, collection: s
 
 
 def test_ids_are_not_looked_into_where_payloads_have_none(
-    memory_store: QdrantStore, collection: str, monkeypatch: pytest.MonkeyPatch
+    memory_store: WritableStore, collection: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(memory_store, collection, Point(1, {"text": "one"}, vector=(1.0, 0.0)))
 

@@ -10,13 +10,12 @@ from typing import Any
 
 import pytest
 
-from chunkproof.audit.manifest_files import import_zstd
-from chunkproof.audit.reader import Reader
-from chunkproof.audit.snapshot import Snapshot, SnapshotWriter, hash_vector
-from chunkproof.clients.ports import Page, Point
-from chunkproof.clients.qdrant.store import QdrantStore
-from chunkproof.errors import InvalidParameterError
-from chunkproof.retrieval.integrity import digest
+from chunkproof.audit.manifest_file import import_zstd
+from chunkproof.audit.snapshot_file import Snapshot, SnapshotWriter, hash_vector
+from chunkproof.base.errors import InvalidParameterError
+from chunkproof.collection.reader import Reader
+from chunkproof.proof.integrity import digest
+from chunkproof.stores.store_port import Page, Point, WritableStore
 
 from support.chunks import fill, make_services
 from support.commands import FULL, needs_full
@@ -28,7 +27,7 @@ def write(reader: Reader, file: Path, **options: Any) -> int:
 
 
 @pytest.fixture
-def reader(store: QdrantStore, collection: str) -> Reader:
+def reader(store: WritableStore, collection: str) -> Reader:
     """Three points: one with metadata, one with a number as its id, one without a text."""
     payload = {"chunk_id": "pumps", "text": "how a pump moves water", "url": "https://docs.example.com/p"}
     points = [
@@ -45,15 +44,15 @@ def test_a_snapshot_keeps_hashes_and_fields_that_filters_use(reader: Reader, tmp
     assert write(reader, file) == 3
     snapshot = Snapshot(file)
     first, second, third = snapshot.entries()
-    assert (first.point_id, first.chunk_id, first.text, first.vector) == (1, "pumps", None, None)
-    assert first.text_sha256 == digest("how a pump moves water")
+    assert (first.point_id, first.chunk_id, first.original_text, first.vector) == (1, "pumps", None, None)
+    assert first.sha256 == digest("how a pump moves water")
     assert first.vector_sha256 == hash_vector((1.0, 0.0))
     assert first.payload["metadata.lang"] == "en"
     assert first.payload["tags"] == ["a", "b"]
     assert not {"metadata.long", "text"} & set(first.payload)
     assert (second.chunk_id, second.document_id) == ("2", "7")
-    assert third.text_sha256 is None
-    assert (snapshot.header.collection, snapshot.header.model) == (reader.collection, "words")
+    assert (third.sha256, third.present) == ("", True)
+    assert (snapshot.header.collection, snapshot.header.model) == (reader.name, "words")
     assert not list(tmp_path.glob(".*"))
 
 
@@ -61,7 +60,7 @@ def test_texts_and_vectors_are_kept_in_full_on_request(reader: Reader, tmp_path:
     file = tmp_path / "before.snapshot"
     write(reader, file, texts=True, vectors=True)
     [found] = Snapshot(file).find("https://docs.example.com/p")
-    assert (found.text, found.vector) == ("how a pump moves water", (1.0, 0.0))
+    assert (found.original_text, found.vector) == ("how a pump moves water", (1.0, 0.0))
     assert Snapshot(file).find_text("the water of a river")[0].point_id == 2
     assert [Snapshot(file).find(key)[0].point_id for key in ("1", "pumps", "7")] == [1, 1, 2]
     assert Snapshot(file).find("elsewhere") == ()
@@ -72,13 +71,13 @@ def test_an_interrupted_snapshot_goes_on_and_has_the_same_lines(
 ) -> None:
     whole, broken = tmp_path / "whole.snapshot", tmp_path / "broken.snapshot"
     write(reader, whole, texts=True)
-    monkeypatch.setattr("chunkproof.audit.reader.PAGE_SIZE", 1)
+    monkeypatch.setattr("chunkproof.collection.reader.PAGE_SIZE", 1)
     for most in (1, 2):
-        again = Reader(reader.services, reader.collection)
+        again = Reader(reader.services, reader.name)
         pages = again.pages
 
-        def first_pages(start: Any, with_vector: Any = None, pages: Any = pages, most: int = most) -> Iterator[Page]:
-            for number, page in enumerate(pages(start, with_vector)):
+        def first_pages(*where: Any, seen: int, pages: Any = pages, most: int = most) -> Iterator[Page]:
+            for number, page in enumerate(pages(*where, seen=seen)):
                 if number == most:
                     raise KeyboardInterrupt
                 yield page
@@ -128,7 +127,7 @@ def test_a_snapshot_can_be_written_to_a_pipe(reader: Reader, tmp_path: Path) -> 
 
 def test_two_processes_do_not_write_the_same_snapshot(reader: Reader, tmp_path: Path) -> None:
     holder = (
-        "import sys, time; from pathlib import Path; from chunkproof.files import lock_folder\n"
+        "import sys, time; from pathlib import Path; from chunkproof.base.files import lock_folder\n"
         "with lock_folder(Path(sys.argv[1])): print('locked', flush=True); time.sleep(60)"
     )
     folder = tmp_path / ".before.snapshot.partial"
@@ -143,8 +142,9 @@ def test_two_processes_do_not_write_the_same_snapshot(reader: Reader, tmp_path: 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "cannot be decompressed"),
-        (b"not zstd at all", "cannot be decompressed"),
+        (b"", "is not a snapshot"),
+        (b"not zstd at all", "is not a snapshot"),
+        (import_zstd().compress(b"not a snapshot at all")[:-4], "cannot be decompressed"),
         (import_zstd().compress(b'{"format": "another"}\n'), "is not a snapshot"),
     ],
 )

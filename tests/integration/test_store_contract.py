@@ -1,4 +1,4 @@
-"""The contract of `WritableStore`, tested in memory, in a folder, on a server and on a server in strict mode."""
+"""The contract of `WritableStore`, tested in a folder, on a server and on a server in strict mode."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 from qdrant_client import models
 
-from chunkproof.clients.ports import TEXT_VECTOR, Point, PointId, VectorConfig
-from chunkproof.clients.qdrant.store import QdrantStore
-from chunkproof.clients.transport import DeadlineTransport
-from chunkproof.deadline import Deadline
-from chunkproof.errors import ChunkproofError, CollectionNotFoundError
-from chunkproof.models.filters import parse_filters
+from chunkproof.base.errors import ChunkproofError, CollectionNotFoundError
+from chunkproof.base.request import Deadline
+from chunkproof.contract.conditions import parse_filters
+from chunkproof.net.transport import DeadlineTransport
+from chunkproof.stores.edge import EdgeStore
+from chunkproof.stores.server import ServerStore
+from chunkproof.stores.store_port import TEXT_VECTOR, Point, PointId, VectorConfig, WritableStore
 
 from support.chunks import UNNAMED, fill, nearest
 from support.sdk import sdk
@@ -88,7 +89,7 @@ INDEXES = {
 class Library:
     """A filled store that tests only read."""
 
-    store: QdrantStore
+    store: WritableStore
     collection: str = "library"
 
     def where(self, filters: dict[str, Any]) -> list[PointId]:
@@ -102,8 +103,6 @@ class Library:
 @pytest.fixture(
     scope="module",
     params=[
-        "memory",
-        "folder",
         "edge",
         pytest.param("server", marks=pytest.mark.server),
         pytest.param("strict", marks=pytest.mark.server),
@@ -128,12 +127,10 @@ def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     store.close()
 
 
-def _open_store(request: pytest.FixtureRequest, folder: Path) -> QdrantStore:
+def _open_store(request: pytest.FixtureRequest, folder: Path) -> WritableStore:
     if request.param in ("server", "strict"):
-        return QdrantStore.open_server(request.getfixturevalue("served_qdrant").url, DeadlineTransport())
-    if request.param == "edge":
-        return QdrantStore.open_edge(folder)
-    return QdrantStore.open_local(folder if request.param == "folder" else None)
+        return ServerStore(request.getfixturevalue("served_qdrant").url, DeadlineTransport())
+    return EdgeStore(folder)
 
 
 # nearest
@@ -173,14 +170,14 @@ def test_vectors_are_returned_only_if_requested(library: Library) -> None:
     assert library.nearest(with_vector="")[1].vector == pytest.approx((0.8, 0.6))
 
 
-def test_a_stored_vector_of_zeros_scores_zero(store: QdrantStore, collection: str, deadline: Deadline) -> None:
+def test_a_stored_vector_of_zeros_scores_zero(store: WritableStore, collection: str, deadline: Deadline) -> None:
     fill(store, collection, Point(1, {}, vector=(0.0, 0.0)), Point(2, {}, vector=(0.6, 0.8)))
     found = nearest(store, collection, (1.0, 0.0))
     assert [(point.id, round(point.score, 6)) for point in found] == [(2, 0.6), (1, 0.0)]
 
 
 def test_a_named_vector_is_searched_and_returned_by_its_name(
-    store: QdrantStore, collection: str, deadline: Deadline
+    store: WritableStore, collection: str, deadline: Deadline
 ) -> None:
     sdk(store).create_collection(
         collection,
@@ -200,7 +197,7 @@ def test_a_named_vector_is_searched_and_returned_by_its_name(
 
 
 def test_the_unnamed_vector_is_returned_without_the_sparse_one(
-    store: QdrantStore, collection: str, deadline: Deadline
+    store: WritableStore, collection: str, deadline: Deadline
 ) -> None:
     sdk(store).create_collection(
         collection,
@@ -215,7 +212,7 @@ def test_the_unnamed_vector_is_returned_without_the_sparse_one(
 
 
 def test_the_index_of_sparse_vectors_is_not_counted_as_one_of_dense_vectors(
-    store: QdrantStore, collection: str, deadline: Deadline
+    store: WritableStore, collection: str, deadline: Deadline
 ) -> None:
     store.create(collection, 2, deadline, text_search=True)
     fills = store.features(deadline).bm25
@@ -273,7 +270,9 @@ def test_a_filter_selects_the_same_points_in_every_store(
     assert [point.id for point in found] == expected
 
 
-def test_values_of_different_types_are_never_confused(store: QdrantStore, collection: str, deadline: Deadline) -> None:
+def test_values_of_different_types_are_never_confused(
+    store: WritableStore, collection: str, deadline: Deadline
+) -> None:
     values = {1: 1, 2: "1", 3: True, 4: 2.5}
     fill(store, collection, *(Point(n, {"mixed": v}, vector=(1.0, 0.0)) for n, v in values.items()))
     wanted: list[tuple[object, list[PointId]]] = [
@@ -290,7 +289,7 @@ def test_values_of_different_types_are_never_confused(store: QdrantStore, collec
 
 
 def test_a_condition_on_a_field_that_no_point_has_selects_none(
-    store: QdrantStore, collection: str, deadline: Deadline
+    store: WritableStore, collection: str, deadline: Deadline
 ) -> None:
     fill(store, collection, Point(1, {"text": "x"}, vector=(1.0, 0.0)))
     page = store.scroll(collection, deadline, limit=10, where=parse_filters({"nowhere.at all": "x"}))
@@ -298,7 +297,7 @@ def test_a_condition_on_a_field_that_no_point_has_selects_none(
 
 
 def test_a_list_field_with_a_space_in_its_name_can_be_filtered(
-    store: QdrantStore, collection: str, deadline: Deadline
+    store: WritableStore, collection: str, deadline: Deadline
 ) -> None:
     fill(store, collection, Point(1, {"my tags": ["a", "b"]}, vector=(1.0, 0.0)))
     page = store.scroll(collection, deadline, limit=10, where=parse_filters({"my tags[]": "a"}))
@@ -316,14 +315,14 @@ def test_a_description_has_vectors_and_counts(library: Library, deadline: Deadli
 
 @pytest.mark.parametrize("distance", ["Cosine", "Dot", "Euclid", "Manhattan"])
 def test_a_description_names_the_distance(
-    store: QdrantStore, collection: str, deadline: Deadline, distance: str
+    store: WritableStore, collection: str, deadline: Deadline, distance: str
 ) -> None:
     params = models.VectorParams(size=7, distance=models.Distance(distance))
     sdk(store).create_collection(collection, vectors_config=params)
     assert store.describe(collection, deadline).vectors == (VectorConfig("", 7, distance),)
 
 
-def test_only_single_dense_vectors_are_described(store: QdrantStore, collection: str, deadline: Deadline) -> None:
+def test_only_single_dense_vectors_are_described(store: WritableStore, collection: str, deadline: Deadline) -> None:
     sdk(store).create_collection(
         collection,
         vectors_config={
@@ -344,7 +343,7 @@ def test_only_single_dense_vectors_are_described(store: QdrantStore, collection:
 
 
 def test_a_collection_of_only_sparse_vectors_has_no_dense_one(
-    store: QdrantStore, collection: str, deadline: Deadline
+    store: WritableStore, collection: str, deadline: Deadline
 ) -> None:
     sdk(store).create_collection(
         collection, vectors_config={}, sparse_vectors_config={"words": models.SparseVectorParams()}
@@ -352,7 +351,7 @@ def test_a_collection_of_only_sparse_vectors_has_no_dense_one(
     assert store.describe(collection, deadline).vectors == ()
 
 
-def test_collections_are_listed_by_name(store: QdrantStore, collection: str, deadline: Deadline) -> None:
+def test_collections_are_listed_by_name(store: WritableStore, collection: str, deadline: Deadline) -> None:
     for suffix in ("b", "a", "c"):
         store.create(f"{collection}-{suffix}", 2, deadline)
     ours = [name for name in store.collections(deadline) if name.startswith(collection)]
@@ -373,12 +372,12 @@ def test_fetch_of_no_ids_returns_no_points(library: Library, deadline: Deadline)
     assert library.store.fetch(library.collection, [], deadline) == []
 
 
-def test_the_largest_point_id_can_be_fetched(store: QdrantStore, collection: str, deadline: Deadline) -> None:
+def test_the_largest_point_id_can_be_fetched(store: WritableStore, collection: str, deadline: Deadline) -> None:
     fill(store, collection, Point(2**64 - 1, {"text": "last"}, vector=(1.0, 0.0)))
     assert [point.id for point in store.fetch(collection, [2**64 - 1], deadline)] == [2**64 - 1]
 
 
-def test_scroll_goes_through_all_points_in_id_order(store: QdrantStore, collection: str, deadline: Deadline) -> None:
+def test_scroll_goes_through_all_points_in_id_order(store: WritableStore, collection: str, deadline: Deadline) -> None:
     uuids = [f"00000000-0000-0000-0000-0000000000{n:02x}" for n in (160, 3, 11)]
     ids: list[PointId] = [30, 4, 100, *uuids]
     fill(store, collection, *(Point(n, {}, vector=(1.0, 0.0)) for n in ids))
@@ -413,7 +412,7 @@ def test_scroll_returns_vectors_if_requested(library: Library, deadline: Deadlin
 
 
 def test_a_created_collection_has_one_unnamed_cosine_vector(
-    store: QdrantStore, collection: str, deadline: Deadline
+    store: WritableStore, collection: str, deadline: Deadline
 ) -> None:
     store.create(collection, 5, deadline)
     found = store.describe(collection, deadline)
@@ -422,13 +421,13 @@ def test_a_created_collection_has_one_unnamed_cosine_vector(
 
 @pytest.mark.server
 def test_a_created_collection_on_a_server_has_chunk_id_indexed(
-    server_store: QdrantStore, collection: str, deadline: Deadline
+    server_store: WritableStore, collection: str, deadline: Deadline
 ) -> None:
     server_store.create(collection, 5, deadline)
     assert server_store.describe(collection, deadline).indexed_fields == {"chunk_id": "keyword"}
 
 
-def test_writing_a_point_again_replaces_it(store: QdrantStore, collection: str, deadline: Deadline) -> None:
+def test_writing_a_point_again_replaces_it(store: WritableStore, collection: str, deadline: Deadline) -> None:
     fill(store, collection, Point(1, {"text": "old", "extra": 1}, vector=(1.0, 0.0)))
     for _ in range(2):
         store.upsert(collection, [Point(1, {"text": "new"}, vector=(0.0, 1.0))], "", deadline)
@@ -436,7 +435,7 @@ def test_writing_a_point_again_replaces_it(store: QdrantStore, collection: str, 
     assert (point.payload, point.vector) == ({"text": "new"}, (0.0, 1.0))
 
 
-def test_a_written_point_is_read_back_byte_for_byte(store: QdrantStore, collection: str, deadline: Deadline) -> None:
+def test_a_written_point_is_read_back_byte_for_byte(store: WritableStore, collection: str, deadline: Deadline) -> None:
     payload = {
         "text": "e\u0301 \u00e9\r\n\x00 \u200d\U0001f469\u200d\U0001f527 \ufeff\u00ad",
         "deep": {"list": [1, 2.5, None, {"a": True}], "empty": {}, "none": None},
@@ -451,7 +450,7 @@ def test_a_written_point_is_read_back_byte_for_byte(store: QdrantStore, collecti
 
 
 def test_a_facet_counts_the_points_of_each_text_most_frequent_first(
-    store: QdrantStore, collection: str, deadline: Deadline
+    store: WritableStore, collection: str, deadline: Deadline
 ) -> None:
     values = ["a", "b", "b", "c", "c", "c", 5, None]
     store.create(collection, 2, deadline)
@@ -461,10 +460,10 @@ def test_a_facet_counts_the_points_of_each_text_most_frequent_first(
     assert found is not None
     assert list(found.items()) == [("c", 3), ("b", 2)]
     if store.facet(collection, "other", (), deadline, limit=2) is not None:
-        assert store.host == "memory" or "/" in store.host, "only a server needs an index"
+        assert "/" in store.host, "only a server needs an index"
 
 
-WrongCall = Callable[[QdrantStore, str, Deadline], object]
+WrongCall = Callable[[WritableStore, str, Deadline], object]
 READS_AND_WRITES: dict[str, WrongCall] = {
     "describe": lambda store, name, deadline: store.describe(name, deadline),
     "search": lambda store, name, deadline: nearest(store, name, (1.0, 0.0), deadline=deadline),
@@ -487,7 +486,7 @@ def test_every_method_raises_collection_not_found(
 
 @pytest.mark.server
 @pytest.mark.parametrize("name", ["a/b", "..", ".", "library/exists", "a\x00b"])
-def test_an_invalid_collection_name_is_not_found(server_store: QdrantStore, deadline: Deadline, name: str) -> None:
+def test_an_invalid_collection_name_is_not_found(server_store: WritableStore, deadline: Deadline, name: str) -> None:
     with pytest.raises(CollectionNotFoundError):
         server_store.describe(name, deadline)
 
@@ -507,7 +506,7 @@ WRONG_USE: dict[str, WrongCall] = {
 @pytest.mark.server
 @pytest.mark.parametrize("call", WRONG_USE.values(), ids=WRONG_USE.keys())
 def test_a_request_that_the_server_refuses_raises_our_error(
-    server_store: QdrantStore, collection: str, deadline: Deadline, call: WrongCall
+    server_store: WritableStore, collection: str, deadline: Deadline, call: WrongCall
 ) -> None:
     fill(server_store, collection, POINTS[0])
     with pytest.raises(ChunkproofError):
@@ -515,28 +514,18 @@ def test_a_request_that_the_server_refuses_raises_our_error(
 
 
 @pytest.mark.parametrize("call", WRONG_USE.values(), ids=WRONG_USE.keys())
-def test_a_request_that_local_mode_refuses_raises_our_error(
-    memory_store: QdrantStore, collection: str, deadline: Deadline, call: WrongCall
+def test_a_request_that_the_engine_refuses_raises_our_error(
+    memory_store: WritableStore, collection: str, deadline: Deadline, call: WrongCall
 ) -> None:
     fill(memory_store, collection, POINTS[0])
     with pytest.raises(ChunkproofError):
         call(memory_store, collection, deadline)
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # the client leaves .lock open
-def test_a_folder_that_another_process_has_open_is_an_error(tmp_path: Path) -> None:
-    first = QdrantStore.open_local(tmp_path / "store")
-    try:
-        with pytest.raises(ChunkproofError, match="another process has this folder open"):
-            QdrantStore.open_local(tmp_path / "store")
-    finally:
-        first.close()
-
-
 def test_a_folder_keeps_its_points(tmp_path: Path, collection: str, deadline: Deadline) -> None:
-    first = QdrantStore.open_local(tmp_path / "store")
+    first = EdgeStore(tmp_path / "store")
     fill(first, collection, *POINTS)
     first.close()
-    second = QdrantStore.open_local(tmp_path / "store")
+    second = EdgeStore(tmp_path / "store")
     assert [point.id for point in second.scroll(collection, deadline, limit=9).points] == [1, 2, 3, FOUR]
     second.close()

@@ -5,23 +5,23 @@ from time import monotonic
 
 import pytest
 
-from chunkproof.clients.ports import Point
-from chunkproof.clients.qdrant.store import QdrantStore
-from chunkproof.clients.transport import DeadlineTransport
-from chunkproof.deadline import Deadline
-from chunkproof.errors import (
+from chunkproof.base.errors import (
     ChunkproofError,
     CollectionNotFoundError,
     RateLimitedError,
     VectorStoreTimeoutError,
     VectorStoreUnavailableError,
 )
+from chunkproof.base.request import Deadline
+from chunkproof.net.transport import DeadlineTransport
+from chunkproof.stores.server import ServerStore
+from chunkproof.stores.store_port import Point, WritableStore
 
 from support.chunks import fill, nearest
 from support.listeners import dripping_server, refusing_address, silent_server, web_server
 from support.qdrant_server import NoServerError, QdrantServer, qdrant_server
 
-Call = Callable[[QdrantStore, Deadline], object]
+Call = Callable[[WritableStore, Deadline], object]
 CALLS: dict[str, Call] = {
     "collections": lambda store, deadline: store.collections(deadline),
     "describe": lambda store, deadline: store.describe("docs", deadline),
@@ -35,8 +35,8 @@ CALLS: dict[str, Call] = {
 JSON = {"content-type": "application/json"}
 
 
-def store_at(url: str, key: str | None = None) -> QdrantStore:
-    return QdrantStore.open_server(url, DeadlineTransport(lambda: {"api-key": key} if key else {}))
+def store_at(url: str, key: str | None = None) -> WritableStore:
+    return ServerStore(url, DeadlineTransport(lambda: {"api-key": key} if key else {}))
 
 
 def host_of(url: str) -> str:

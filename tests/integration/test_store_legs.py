@@ -9,7 +9,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from chunkproof.clients.ports import (
+from chunkproof.base.errors import CollectionNotFoundError
+from chunkproof.base.request import Deadline
+from chunkproof.contract.conditions import parse_filters
+from chunkproof.net.transport import DeadlineTransport
+from chunkproof.stores.server import ServerStore
+from chunkproof.stores.store_port import (
     TEXT_VECTOR,
     DenseLeg,
     Fusion,
@@ -17,15 +22,13 @@ from chunkproof.clients.ports import (
     Point,
     PointId,
     StoreQuery,
+    TenantStore,
     TextLeg,
     VectorConfig,
+    WritableStore,
 )
-from chunkproof.clients.qdrant.store import QdrantStore
-from chunkproof.clients.transport import DeadlineTransport
-from chunkproof.deadline import Deadline
-from chunkproof.errors import CollectionNotFoundError
-from chunkproof.models.filters import parse_filters
-from chunkproof.retrieval.tenants import TenantStore
+
+from support.stores import MemoryStore
 
 COLLECTION = "legs"
 UNNAMED = VectorConfig("", 2, "Cosine")
@@ -45,7 +48,7 @@ POINTS = (
 class Shelf:
     """A filled store that tests only read, and how its texts are searched."""
 
-    store: QdrantStore
+    store: WritableStore
     leg: TextLeg
 
     def search(self, *queries: StoreQuery) -> list[list[Point]]:
@@ -62,15 +65,13 @@ class Shelf:
         return StoreQuery(COLLECTION, limit, dense, words, **rest)
 
 
-@pytest.fixture(scope="module", params=["memory", "edge", "indexed", pytest.param("server", marks=pytest.mark.server)])
-def shelf(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shelf]:
+@pytest.fixture(scope="module", params=["edge", "indexed", pytest.param("server", marks=pytest.mark.server)])
+def shelf(request: pytest.FixtureRequest) -> Iterator[Shelf]:
     """The same points in every kind of store, searchable by words in each way that the store has."""
-    if request.param == "memory":
-        store = QdrantStore.open_local(None)
-    elif request.param in ("edge", "indexed"):
-        store = QdrantStore.open_edge(tmp_path_factory.mktemp("shelf"))
+    if request.param in ("edge", "indexed"):
+        store = MemoryStore(words=True)
     else:
-        store = QdrantStore.open_server(request.getfixturevalue("served_qdrant").url, DeadlineTransport())
+        store = ServerStore(request.getfixturevalue("served_qdrant").url, DeadlineTransport())
     deadline = Deadline(60_000)
     store.create(COLLECTION, 2, deadline, text_search=True)
     makes_vectors = store.features(deadline).bm25 and request.param != "indexed"
@@ -191,7 +192,7 @@ def test_groups_of_fused_results_are_filled_with_what_reaches_the_threshold(shel
     assert found[1].vector == pytest.approx((0.6, 0.8))
 
 
-def test_the_ranks_of_grouped_results_are_those_that_were_fused(store: QdrantStore, collection: str) -> None:
+def test_the_ranks_of_grouped_results_are_those_that_were_fused(store: WritableStore, collection: str) -> None:
     deadline, draw = Deadline(60_000), Random(4)
     words = ("pump", "valve", "fuse", "sheet", "code")
     points = [

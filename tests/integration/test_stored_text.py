@@ -4,9 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from chunkproof.clients.ports import Point
-from chunkproof.clients.qdrant.store import QdrantStore
-from chunkproof.runtime import container
+from chunkproof.service import container
+from chunkproof.stores.store_port import Point, WritableStore
 
 from support.api import get, invoke, post
 from support.chunks import fill, make_services
@@ -22,7 +21,7 @@ def stored_url() -> Iterator[RecordingServer]:
 
 
 @pytest.fixture(autouse=True)
-def _deployed(memory_store: QdrantStore, stored_url: RecordingServer) -> Iterator[None]:
+def _deployed(memory_store: WritableStore, stored_url: RecordingServer) -> Iterator[None]:
     payload = {"text": HTML, "url": f"{stored_url.url}/page", "document_title": HTML}
     fill(memory_store, "docs", Point(1, payload, vector=(1.0, 0.0)))
     fill(memory_store, "private", Point(7, {"text": "hidden"}, vector=(1.0, 0.0)))

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from chunkproof.clients.transport import MAX_RETRY_AFTER_S, retry_after
-from chunkproof.models.filters import parse_time
-from chunkproof.retrieval.health import check_health
-from chunkproof_cli.local.handlers import FUNCTIONS, load_function
+from chunkproof.contract.model import parse_time
+from chunkproof.net.resilience import MAX_RETRY_AFTER_S, retry_after
+from chunkproof.service.container import check_health
+from chunkproof_cli.local.gateway import FUNCTIONS, load_function
 
 from support.api import LambdaContext, committed_event
 from support.chunks import make_services

@@ -4,28 +4,27 @@ from pathlib import Path
 
 import pytest
 
-from chunkproof.clients.qdrant.store import QdrantStore
-from chunkproof.runtime.local import local_backend
-from chunkproof.suite.files.read import Source, read_source
-from chunkproof.suite.run import RunPlan, run_suite
-from chunkproof_cli.files.chunks import check_chunks
-from chunkproof_cli.loading import Loader
+from chunkproof.service.terminal import local_backend
+from chunkproof.stores.store_port import WritableStore
+from chunkproof.suite.runner import RunPlan, run_suite
+from chunkproof.suite.suite_file import SuiteSource, read_source
+from chunkproof_cli.loading import Loader, check_chunks
 
-from checks.suite_oracle import print_table, read_qrels
 from support import oracle
 from support.beir import write_beir
 from support.chunks import make_services
 from support.words import Words
+from tools.checks.suite_oracle import print_table, read_qrels
 
 
 def test_metrics_of_a_beir_folder_equal_trec_evals(
-    memory_store: QdrantStore, collection: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    memory_store: WritableStore, collection: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder, embedder = tmp_path / "machines", Words()
     write_beir(folder)
     chunks = check_chunks(folder, embedder.excess)
     Loader(memory_store, embedder, collection, None).load(chunks)
-    found = read_source(Source(folder, top_k=20)).suite
+    found = read_source(SuiteSource(folder, top_k=20)).suite
     assert (chunks.count, len(found.cases)) == (1000, 200)
 
     backend = local_backend(make_services(memory_store, collection, embedder))

@@ -7,23 +7,24 @@ from typing import Any
 
 import pytest
 
-from chunkproof.clients.ports import InputType, Point
-from chunkproof.clients.qdrant.store import QdrantStore
-from chunkproof.clients.transport import DeadlineTransport
-from chunkproof.deadline import Deadline
-from chunkproof.errors import EmbeddingError, VectorStoreUnavailableError
-from chunkproof.retrieval.canary import TEXTS
-from chunkproof.retrieval.integrity import digest
-from chunkproof.retrieval.services import Services
-from chunkproof.runtime import container
-from chunkproof.runtime.local import local_backend
-from chunkproof.suite import shards
+from chunkproof.base.errors import EmbeddingError, VectorStoreUnavailableError
+from chunkproof.base.request import Deadline
+from chunkproof.collection.services import Services
+from chunkproof.embedders.embedder_port import InputType
+from chunkproof.net.transport import DeadlineTransport
+from chunkproof.proof.canaries import TEXTS
+from chunkproof.proof.integrity import digest
+from chunkproof.service import container
+from chunkproof.service.terminal import local_backend
+from chunkproof.stores.server import ServerStore
+from chunkproof.stores.store_port import Point
+from chunkproof.suite import suite_job as shards
 from chunkproof.suite.cases import Suite, assign_collection, read_suite
 from chunkproof.suite.diagnosis import Diagnoser
-from chunkproof.suite.report import SuiteReport, read_report
-from chunkproof.suite.run import RunPlan, run_suite
-from chunkproof.suite.store_evidence import collect_evidence
-from chunkproof_cli.aws import canaries
+from chunkproof.suite.runner import RunPlan, run_suite
+from chunkproof.suite.suite_report import SuiteReport, read_report
+from chunkproof.why.explainer import make_explainer
+from chunkproof_cli.aws import jobs
 from chunkproof_cli.aws.stack import Stack
 
 from support.chunks import SECONDS_60, fill, make_services
@@ -67,7 +68,7 @@ class Embedder(Words):
 @pytest.fixture
 def services(served_qdrant: QdrantServer, collection: str) -> Iterator[Services]:
     """A collection of 22 chunks on the real server."""
-    store, embedder = QdrantStore.open_server(served_qdrant.url, DeadlineTransport()), Embedder()
+    store, embedder = ServerStore(served_qdrant.url, DeadlineTransport()), Embedder()
     texts = {f"{topic}-{n}": f"all about the {topic} number {n}" for topic in TOPICS for n in (0, 1)}
     vectors = embedder.embed(list(texts.values()), InputType.DOCUMENT, Deadline(SECONDS_60))
     points = [
@@ -119,7 +120,7 @@ def locally(suite: Suite, services: Services) -> SuiteReport:
     """The same in one process, uninterrupted."""
     backend = local_backend(services)
     plan = RunPlan(suite, f"s3://{BUCKET}/suite.json", assign_collection(suite.cases, services.settings.collection))
-    return run_suite(plan, backend, diagnoser=Diagnoser(collect_evidence(backend), plan.source))
+    return run_suite(plan, backend, diagnoser=Diagnoser(make_explainer(backend)))
 
 
 def timeless(report: SuiteReport) -> dict[str, Any]:
@@ -387,7 +388,7 @@ def test_the_command_records_and_checks_the_canaries_of_a_stack(chunkproof: Any,
 
 @pytest.mark.server
 def test_the_command_says_how_a_stack_gets_canaries(chunkproof: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(canaries, "find_stack", lambda name: Stack(name, "CREATE_COMPLETE", {}, {}))
+    monkeypatch.setattr(jobs, "find_stack", lambda name: Stack(name, "CREATE_COMPLETE", {}, {}))
     code, _, err = chunkproof("canary", "check", "--stack", "prod")
     assert (code, "deploy it with Suite=true and Canary=true" in err) == (2, True)
 
@@ -395,9 +396,7 @@ def test_the_command_says_how_a_stack_gets_canaries(chunkproof: Any, monkeypatch
 @pytest.fixture
 def chunkproof(cloud: Cloud, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
     """The command, where stack `prod` has this state machine."""
-    found = Stack("prod", "CREATE_COMPLETE", {"CanaryRecords": f"s3://{BUCKET}/canaries/"}, {})
-    monkeypatch.setattr(canaries, "find_stack", lambda _name: found)
-    return command("Suite", monkeypatch, capsys)
+    return command("Suite", monkeypatch, capsys, CanaryRecords=f"s3://{BUCKET}/canaries/")
 
 
 @pytest.fixture

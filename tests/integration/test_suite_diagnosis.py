@@ -7,18 +7,19 @@ from typing import Any
 import click
 import pytest
 
-from chunkproof.clients.ports import InputType, Point
-from chunkproof.clients.qdrant.store import QdrantStore
-from chunkproof.deadline import Deadline
-from chunkproof.models import RetrievalResponse
-from chunkproof.retrieval.backend import LocalBackend
-from chunkproof.runtime.local import local_backend
-from chunkproof.suite.case_runner import run_case
+from chunkproof.base.request import Deadline
+from chunkproof.contract import RetrievalResponse
+from chunkproof.embedders.embedder_port import InputType
+from chunkproof.proof.backend import LocalBackend
+from chunkproof.proof.vector_judge import is_stale
+from chunkproof.service.terminal import local_backend
+from chunkproof.stores.store_port import Point, WritableStore
 from chunkproof.suite.diagnosis import MAX_CASES, Diagnoser
-from chunkproof.suite.evidence import ApiEvidence, VectorFit
 from chunkproof.suite.outcome import Diagnosis, TestStatus
-from chunkproof.suite.store_evidence import collect_evidence
-from chunkproof.why.report import Cause
+from chunkproof.suite.runner import run_case
+from chunkproof.why.causes import Cause
+from chunkproof.why.explainer import make_explainer
+from chunkproof.why.probe import StackProbe
 from chunkproof_cli.main import cli
 
 from support.chunks import fill, make_services
@@ -54,7 +55,7 @@ def point(number: int, name: str, **payload: Any) -> Point:
 
 
 @pytest.fixture
-def local(memory_store: QdrantStore, collection: str) -> LocalBackend:
+def local(memory_store: WritableStore, collection: str) -> LocalBackend:
     """Five chunks: one about stars that claims to be about wells, and one without a text."""
     points = [
         point(1, "pumps"),
@@ -71,8 +72,8 @@ def causes(local: LocalBackend, *, by_api: bool = False, **fields: Any) -> list[
     """Of a case that must fail."""
     failed = run_case(case(**{"query_text": "water", **fields}), local.search)
     assert failed.status is TestStatus.FAILED, failed
-    evidence = ApiEvidence(local) if by_api else collect_evidence(local)
-    return Diagnoser(evidence, "s.yaml", "--data there").find_causes(failed)
+    explainer = StackProbe(local) if by_api else make_explainer(local)
+    return Diagnoser(explainer, "--data there").find_causes(failed)
 
 
 MISSING: list[tuple[dict[str, Any], Cause, str]] = [
@@ -191,18 +192,18 @@ def test_the_command_can_be_pasted(local: LocalBackend, collection: str) -> None
 
 
 def test_a_store_that_fails_during_a_diagnosis_gives_a_reason_and_no_guess(
-    local: LocalBackend, memory_store: QdrantStore, collection: str
+    local: LocalBackend, memory_store: WritableStore, collection: str
 ) -> None:
     failed = run_case(case(query_text="water", expected_doc_ids=["ponds"]), local.search)
     sdk(memory_store).delete_collection(collection)
-    [found] = Diagnoser(collect_evidence(local)).find_causes(failed)
+    [found] = Diagnoser(make_explainer(local)).find_causes(failed)
     assert found.cause is Cause.NOT_LOOKED_INTO
     assert found.message == f"Not looked into: Collection {collection} not found"
 
 
 def test_only_the_first_failed_cases_are_diagnosed(local: LocalBackend) -> None:
     failed = run_case(case(query_text="water", expected_doc_ids=["ponds"]), local.search)
-    found = Diagnoser(collect_evidence(local)).diagnose([failed] * (MAX_CASES + 1))
+    found = Diagnoser(make_explainer(local)).diagnose([failed] * (MAX_CASES + 1))
     assert [one.diagnosis[0].cause for one in found[-2:]] == [Cause.NOT_IN_COLLECTION, Cause.NOT_LOOKED_INTO]
     assert "101 cases failed, and the first 100 were looked into" in found[-1].diagnosis[0].message
 
@@ -214,7 +215,26 @@ def test_only_the_first_failed_cases_are_diagnosed(local: LocalBackend) -> None:
 def test_a_vector_is_stale_compared_with_the_usual_cosine_of_its_collection(
     cosine: float, usual: float, stale: bool
 ) -> None:
-    assert VectorFit("a", cosine, usual, "model").is_stale is stale
+    assert is_stale(cosine, [usual]) is stale
+
+
+@pytest.mark.parametrize(
+    ("expected", "cause", "message"),
+    [
+        ("pumps", Cause.MISSED_BY_RETRIEVER, "could not be searched: No embedder is configured: set COHERE_API_KEY"),
+        ("ponds", Cause.NOT_IN_COLLECTION, "no chunk, document or URL has this id"),
+    ],
+)
+def test_a_collection_beside_a_retriever_is_looked_into_without_an_embedder(
+    local: LocalBackend, collection: str, expected: str, cause: Cause, message: str
+) -> None:
+    asked = case(query_text="water", collection_name=collection, expected_doc_ids=[expected])
+    failed = run_case(asked, lambda _: answer())
+    local.services.embedder = None
+    local.services.queries = None
+    [found] = Diagnoser(make_explainer(local), retriever="own").find_causes(failed)
+    assert found.cause is cause
+    assert found.message.endswith(message)
 
 
 class Deeper(Backend):
@@ -227,6 +247,6 @@ class Deeper(Backend):
 def test_what_a_stack_s_index_missed_is_shown_by_a_search_that_a_stack_can_make() -> None:
     stack = Deeper(lambda _: answer())
     failed = run_case(case(), stack.search)
-    [found] = Diagnoser(ApiEvidence(stack), "s.yaml", "--api https://there").find_causes(failed)
+    [found] = Diagnoser(StackProbe(stack), "--api https://there").find_causes(failed)
     assert found.cause is Cause.MISSED_BY_INDEX
     assert found.command == "chunkproof search -k 200 --collection docs --api https://there question"

@@ -7,17 +7,17 @@ from random import Random
 import pytest
 from qdrant_client import models
 
-from chunkproof.clients.ports import InputType, Point
-from chunkproof.clients.qdrant.store import QdrantStore
-from chunkproof.deadline import Deadline
-from chunkproof.runtime.local import local_backend
+from chunkproof.base.request import Deadline
+from chunkproof.embedders.embedder_port import InputType
+from chunkproof.service.terminal import local_backend
+from chunkproof.stores.store_port import Point, WritableStore
 from chunkproof.suite.diagnosis import Diagnoser
 from chunkproof.suite.outcome import TestStatus
-from chunkproof.suite.report import SuiteReport
-from chunkproof.suite.run import RunPlan, run_suite
-from chunkproof.suite.store_evidence import collect_evidence
-from chunkproof.why.report import Cause
-from chunkproof_cli.reports.suite.figures import explain_result
+from chunkproof.suite.runner import RunPlan, run_suite
+from chunkproof.suite.suite_report import SuiteReport
+from chunkproof.why.causes import Cause
+from chunkproof.why.explainer import make_explainer
+from chunkproof_cli.reports.suite_blocks import explain_result
 
 from support.chunks import make_services
 from support.sdk import sdk
@@ -45,7 +45,7 @@ class Scattered:
         return [random.gauss(0, 0.1) for _ in range(self.dimension)]
 
 
-def collection_with(store: QdrantStore, name: str, index: models.HnswConfigDiff) -> None:
+def collection_with(store: WritableStore, name: str, index: models.HnswConfigDiff) -> None:
     """Points under an index that was made with these settings, and is in use."""
     sdk(store).create_collection(
         name,
@@ -64,18 +64,18 @@ def collection_with(store: QdrantStore, name: str, index: models.HnswConfigDiff)
         time.sleep(0.05)
 
 
-def run(store: QdrantStore, name: str) -> SuiteReport:
+def run(store: WritableStore, name: str) -> SuiteReport:
     """Each query is the text of a chunk: its vector is the nearest there can be."""
     cases = [{"name": f"{n}", "query_text": f"text {n}", "expected_doc_ids": [f"c{n}"]} for n in range(0, POINTS, 50)]
     made = suite(*cases)
     local = local_backend(make_services(store, name, Scattered()))
-    diagnoser = Diagnoser(collect_evidence(local), "s.yaml")
+    diagnoser = Diagnoser(make_explainer(local))
     plan = RunPlan(made, "s", made.cases)
     return run_suite(plan, local, exact_search=local.search_exactly, diagnoser=diagnoser)
 
 
 def test_a_poor_index_lowers_ann_recall_and_is_diagnosed_by_the_exact_search(
-    server_store: QdrantStore, collection: str
+    server_store: WritableStore, collection: str
 ) -> None:
     collection_with(server_store, collection, models.HnswConfigDiff(m=4, ef_construct=4, full_scan_threshold=10))
     report = run(server_store, collection)
@@ -94,7 +94,7 @@ def test_a_poor_index_lowers_ann_recall_and_is_diagnosed_by_the_exact_search(
     )
 
 
-def test_a_good_index_misses_almost_nothing(server_store: QdrantStore, collection: str) -> None:
+def test_a_good_index_misses_almost_nothing(server_store: WritableStore, collection: str) -> None:
     collection_with(server_store, collection, models.HnswConfigDiff(m=16, ef_construct=200, full_scan_threshold=10))
     report = run(server_store, collection)
     assert report.approximation is not None

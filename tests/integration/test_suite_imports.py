@@ -12,6 +12,6 @@ def test_the_suite_function_loads_no_http_resolver() -> None:
     run = subprocess.run([sys.executable, "-c", code, str(APP)], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
     loaded = set(run.stdout.split())
-    assert "chunkproof.suite.shards" in loaded
-    unwanted = ("chunkproof.http", "aws_lambda_powertools.event_handler")
+    assert "chunkproof.suite.suite_job" in loaded
+    unwanted = ("chunkproof.service.api", "aws_lambda_powertools.event_handler")
     assert not [name for name in loaded if name.startswith(unwanted)]

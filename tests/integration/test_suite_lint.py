@@ -5,11 +5,10 @@ from typing import Any
 import pytest
 from qdrant_client import models
 
-from chunkproof.clients.ports import Point
-from chunkproof.clients.qdrant.store import QdrantStore
-from chunkproof.deadline import Deadline
-from chunkproof.models import RetrievalResponse
-from chunkproof.suite.lint import PAGE, Linter
+from chunkproof.base.request import Deadline
+from chunkproof.contract import RetrievalResponse
+from chunkproof.stores.store_port import Point, WritableStore
+from chunkproof_cli.commands.suite_lint import PAGE, Linter
 
 from support.chunks import fill, make_services
 from support.sdk import sdk
@@ -27,7 +26,7 @@ def guide(count: int) -> list[Point]:
     return [*points, Point(count, {"text": "t", "document_id": 77}, vector=(1.0, 0.0))]
 
 
-def found(store: QdrantStore, collection: str, best: float = 0.5, **case: Any) -> list[tuple[Any, str]]:
+def found(store: WritableStore, collection: str, best: float = 0.5, **case: Any) -> list[tuple[Any, str]]:
     made = suite({"name": "a", "query_text": "q", "collection_name": collection, **case})
 
     def search(request: dict[str, Any]) -> RetrievalResponse:
@@ -39,13 +38,13 @@ def found(store: QdrantStore, collection: str, best: float = 0.5, **case: Any) -
 
 
 @pytest.fixture(params=["memory", pytest.param("server", marks=pytest.mark.server)])
-def either(request: pytest.FixtureRequest) -> QdrantStore:
+def either(request: pytest.FixtureRequest) -> WritableStore:
     """A store in memory and one on a server."""
-    chosen: QdrantStore = request.getfixturevalue(f"{request.param}_store")
+    chosen: WritableStore = request.getfixturevalue(f"{request.param}_store")
     return chosen
 
 
-def test_stored_ids_are_found_as_chunk_ids_document_ids_and_urls(either: QdrantStore, collection: str) -> None:
+def test_stored_ids_are_found_as_chunk_ids_document_ids_and_urls(either: WritableStore, collection: str) -> None:
     count = PAGE + 50  # more chunks of one document than a page shows
     fill(either, collection, *guide(count))
     ids = ["guide-1", f"guide-{count - 1}", "guide", URL, str(count), "77"]
@@ -60,14 +59,14 @@ def test_stored_ids_are_found_as_chunk_ids_document_ids_and_urls(either: QdrantS
 
 
 def test_a_point_id_that_responses_do_not_show_is_not_accepted_as_an_id(
-    memory_store: QdrantStore, collection: str
+    memory_store: WritableStore, collection: str
 ) -> None:
     fill(memory_store, collection, *guide(3))
     assert len(found(memory_store, collection, expected_doc_ids=["1"])) == 1  # its chunk_id is guide-1
 
 
 @pytest.mark.server
-def test_ids_that_strict_mode_refuses_to_look_up_are_reported(server_store: QdrantStore, collection: str) -> None:
+def test_ids_that_strict_mode_refuses_to_look_up_are_reported(server_store: WritableStore, collection: str) -> None:
     fill(server_store, collection, *guide(3))
     sdk(server_store).update_collection(
         collection,
@@ -79,7 +78,7 @@ def test_ids_that_strict_mode_refuses_to_look_up_are_reported(server_store: Qdra
     assert "needs a payload index on document_id" in messages[0]
 
 
-def test_a_threshold_that_no_result_reaches_is_found(memory_store: QdrantStore, collection: str) -> None:
+def test_a_threshold_that_no_result_reaches_is_found(memory_store: WritableStore, collection: str) -> None:
     fill(memory_store, collection, *guide(3))
     case = {"expected_doc_ids": ["guide"], "relevance_threshold": 0.7}
     assert found(memory_store, collection, best=0.7, **case) == []
@@ -89,7 +88,9 @@ def test_a_threshold_that_no_result_reaches_is_found(memory_store: QdrantStore, 
     assert found(memory_store, collection, expect_no_results=True, relevance_threshold=0.9) == []
 
 
-def test_more_ids_than_results_and_an_unknown_collection_are_found(memory_store: QdrantStore, collection: str) -> None:
+def test_more_ids_than_results_and_an_unknown_collection_are_found(
+    memory_store: WritableStore, collection: str
+) -> None:
     fill(memory_store, collection, *guide(3))
     case: dict[str, Any] = {"expected_doc_ids": ["guide-1", "guide-2"], "top_k": 1}
     assert found(memory_store, collection, **case) == [(("top_k",), "2 ids cannot all be in the top 1")]

@@ -2,38 +2,37 @@
 
 import pytest
 
-from chunkproof.clients.ports import Point
-from chunkproof.clients.qdrant.store import QdrantStore
-from chunkproof.deadline import Deadline
-from chunkproof.errors import InvalidParameterError
+from chunkproof.base.errors import InvalidParameterError
+from chunkproof.base.request import Deadline
+from chunkproof.stores.store_port import Point, WritableStore
 from chunkproof.suite.cases import read_suite
-from chunkproof.suite.files.yaml_document import read_yaml
-from chunkproof_cli.suites.starter import MAX_COPIES, Starter, build_starter, pick_question, to_yaml
+from chunkproof.suite.yaml_document import read_yaml
+from chunkproof_cli.commands.suite_init import MAX_COPIES, Starter, build_starter, pick_question, to_yaml
 
 from support.chunks import fill, make_services
 
 
-def starter(store: QdrantStore, collection: str, texts: dict[str, str], count: int = 50) -> Starter:
+def starter(store: WritableStore, collection: str, texts: dict[str, str], count: int = 50) -> Starter:
     points = [
         Point(n, {"text": text, "chunk_id": key}, vector=(1.0, 0.0)) for n, (key, text) in enumerate(texts.items())
     ]
     fill(store, collection, *points)
-    return build_starter(collection, count, make_services(store, collection), lambda: Deadline(60_000))
+    return build_starter(make_services(store, collection).collection(collection, Deadline(60_000)), count)
 
 
-def test_each_case_asks_a_sentence_of_the_chunk_it_expects(memory_store: QdrantStore, collection: str) -> None:
+def test_each_case_asks_a_sentence_of_the_chunk_it_expects(memory_store: WritableStore, collection: str) -> None:
     texts = {f"c{n}": f"Short one. The answer to question number {n} stands in this sentence." for n in range(600)}
     found = starter(memory_store, collection, texts, count=20)
     assert (found.scanned, found.total, len(found.items)) == (600, 600, 20)
     for item in found.items:
         assert item.question in texts[item.chunk_ids[0]]
     assert len({item.chunk_ids for item in found.items}) == 20
-    again = build_starter(collection, 20, make_services(memory_store, collection), lambda: Deadline(60_000))
+    again = build_starter(make_services(memory_store, collection).collection(collection, Deadline(60_000)), 20)
     assert again == found
 
 
 def test_chunks_of_the_same_text_are_one_case_and_boilerplate_is_none(
-    memory_store: QdrantStore, collection: str
+    memory_store: WritableStore, collection: str
 ) -> None:
     texts = {"a": "The very same sentence is stored twice.", "b": "The very same sentence is stored twice."}
     texts |= {f"x{n}": "All rights are reserved by the publisher." for n in range(MAX_COPIES + 1)}
@@ -76,7 +75,7 @@ def test_the_question_is_the_longest_sentence_that_can_be_asked(text: str, quest
         "yes: no? - 1e3 is five words",
     ],
 )
-def test_any_text_comes_back_from_the_file_as_it_was(memory_store: QdrantStore, collection: str, text: str) -> None:
+def test_any_text_comes_back_from_the_file_as_it_was(memory_store: WritableStore, collection: str, text: str) -> None:
     found = starter(memory_store, collection, {"id: 'x' #1": text})
     written = to_yaml(found)
     suite = read_suite(read_yaml(written, "s").value)
@@ -86,6 +85,6 @@ def test_any_text_comes_back_from_the_file_as_it_was(memory_store: QdrantStore, 
     assert "\u202e" not in written
 
 
-def test_a_collection_without_text_is_reported(memory_store: QdrantStore, collection: str) -> None:
+def test_a_collection_without_text_is_reported(memory_store: WritableStore, collection: str) -> None:
     with pytest.raises(InvalidParameterError, match="has no text to make questions from"):
         starter(memory_store, collection, {"a": " "})

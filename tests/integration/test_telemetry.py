@@ -12,19 +12,18 @@ from uuid import UUID
 
 import pytest
 
-from chunkproof.clients.cohere import CohereEmbedder
-from chunkproof.clients.ports import Point, StoreQuery
-from chunkproof.clients.qdrant.local import LocalStore
-from chunkproof.clients.resilience import CircuitBreaker
-from chunkproof.clients.transport import DeadlineTransport
-from chunkproof.deadline import Deadline
-from chunkproof.errors import SettingsError, VectorStoreUnavailableError
-from chunkproof.http.resolver import Api
-from chunkproof.models.response import ErrorDetail
-from chunkproof.retrieval.services import Services
-from chunkproof.runtime import container
-from chunkproof.settings import Settings
-from chunkproof_cli.local import handlers
+from chunkproof.base.errors import SettingsError, VectorStoreUnavailableError
+from chunkproof.base.request import Deadline
+from chunkproof.base.settings import Settings
+from chunkproof.collection.services import Services
+from chunkproof.contract.response import ErrorDetail
+from chunkproof.embedders.cohere import CohereEmbedder
+from chunkproof.net.resilience import CircuitBreaker
+from chunkproof.net.transport import DeadlineTransport
+from chunkproof.service import container
+from chunkproof.service.api import Api
+from chunkproof.stores.store_port import Point, StoreQuery
+from chunkproof_cli.local import gateway
 from chunkproof_cli.local.gateway import LambdaContext
 
 from support import emf
@@ -33,6 +32,7 @@ from support.chunks import SECONDS_60, fill
 from support.cohere_server import KEY, CohereServer, cohere_server
 from support.log_lines import CapturedOutput, Line, capture_stdout
 from support.recording_server import CannedResponse
+from support.stores import MemoryStore
 
 QUERY = "Where do the tapirs of Kłodzko sleep?"
 SEARCH = post("/search", {"query_text": QUERY, "query_id": "q-1"})
@@ -46,7 +46,7 @@ POINTS = (
 )
 
 
-class Store(LocalStore):
+class Store(MemoryStore):
     """In memory; a search of it can be made slow, or fail."""
 
     seconds = 0.0
@@ -76,7 +76,7 @@ def embedder(api: CohereServer) -> Iterator[CohereEmbedder]:
 
 @pytest.fixture(scope="module")
 def shared_store() -> Iterator[Store]:
-    made = Store(None)
+    made = Store(words=True)
     fill(made, "docs", *POINTS)
     fill(made, "empty")
     fill(made, "unreadable", Point(1, {"title": "no text"}, vector=(1.0, 0.0)))
@@ -345,8 +345,8 @@ def test_circuits_are_logged(deployed: Deploy, written: CapturedOutput) -> None:
 def test_a_cold_start_is_logged_once_for_each_function(
     deployed: Deploy, written: CapturedOutput, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    functions = {name: handlers.load_function.__wrapped__(name) for name in handlers.FUNCTIONS}
-    monkeypatch.setattr(handlers, "load_function", functions.__getitem__)
+    functions = {name: gateway.load_function.__wrapped__(name) for name in gateway.FUNCTIONS}
+    monkeypatch.setattr(gateway, "load_function", functions.__getitem__)
     with deployed():
         seen = [serve_and_read(event, written) for event in (SEARCH, SEARCH, HEALTH, VALIDATE, VALIDATE)]
     assert [line["cold_start"] for _, line, _ in seen] == [True, False, False, True, False]
@@ -649,7 +649,7 @@ def test_a_lone_surrogate_in_an_event_does_not_lose_its_line(
     else:
         event["routeKey"] = "GET /\ud800"
     with deployed():
-        handlers.load_function("search").lambda_handler(event, LambdaContext())
+        gateway.load_function("search").lambda_handler(event, LambdaContext())
     assert len(written.requests) == 1
 
 

@@ -14,13 +14,13 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 from qdrant_client import models
 
-from chunkproof.clients.cohere import CohereEmbedder
-from chunkproof.clients.ports import Point
-from chunkproof.clients.qdrant.store import QdrantStore
-from chunkproof.clients.transport import DeadlineTransport
-from chunkproof.deadline import Deadline
-from chunkproof.retrieval.services import MAX_TENANTS
-from chunkproof.runtime import container
+from chunkproof.base.request import Deadline
+from chunkproof.collection.services import MAX_TENANTS
+from chunkproof.embedders.cohere import CohereEmbedder
+from chunkproof.net.transport import DeadlineTransport
+from chunkproof.service import container
+from chunkproof.stores.server import ServerStore
+from chunkproof.stores.store_port import Point, WritableStore
 
 from support import openapi
 from support.api import Event, Reply, get, invoke, post
@@ -28,6 +28,7 @@ from support.chunks import SECONDS_60, fill, make_services
 from support.cohere_server import KEY, CohereServer, cohere_server
 from support.qdrant_server import QdrantServer
 from support.sdk import sdk
+from support.stores import MemoryStore
 
 CLAIM = "custom:org"
 FIELD = "tenant"
@@ -60,7 +61,7 @@ KINDS = [
 class Shelf:
     """Where collections can be made; in strict mode these fields are indexed, and no others."""
 
-    store: QdrantStore
+    store: WritableStore
     is_strict: bool = False
     kept: dict[str, str] = dataclass_field(default_factory=dict)
 
@@ -96,16 +97,16 @@ class Shelf:
 def shelf(request: pytest.FixtureRequest) -> Iterator[Shelf]:
     """In memory, on a server, and on a server in strict mode."""
     if request.param == "memory":
-        store = QdrantStore.open_local(None)
+        store = MemoryStore()
     else:
-        store = QdrantStore.open_server(request.getfixturevalue("served_qdrant").url, DeadlineTransport())
+        store = ServerStore(request.getfixturevalue("served_qdrant").url, DeadlineTransport())
     yield Shelf(store, request.param == "strict")
     store.close()
 
 
 @pytest.fixture(scope="module")
 def in_memory() -> Iterator[Shelf]:
-    store = QdrantStore.open_local(None)
+    store = MemoryStore()
     yield Shelf(store)
     store.close()
 
@@ -113,7 +114,7 @@ def in_memory() -> Iterator[Shelf]:
 @pytest.fixture(scope="module")
 def on_server(served_qdrant: QdrantServer) -> Iterator[dict[bool, Shelf]]:
     """Without and with strict mode."""
-    store = QdrantStore.open_server(served_qdrant.url, DeadlineTransport())
+    store = ServerStore(served_qdrant.url, DeadlineTransport())
     yield {is_strict: Shelf(store, is_strict) for is_strict in (False, True)}
     store.close()
 
@@ -128,7 +129,7 @@ def _quiet() -> Iterator[None]:
 
 @contextmanager
 def deployed(
-    store: QdrantStore, collection: str, *, field: str = FIELD, embedder: CohereEmbedder | None = None
+    store: WritableStore, collection: str, *, field: str = FIELD, embedder: CohereEmbedder | None = None
 ) -> Iterator[None]:
     """The handlers over this collection, with tenants."""
     given_settings = {"TENANT_CLAIM": CLAIM, "TENANT_FIELD": field, "DEADLINE_MS": str(SECONDS_60)}
@@ -323,7 +324,7 @@ def test_a_canonical_name_means_the_field_of_the_callers_own_chunks(shelf: Shelf
 
 @pytest.mark.server
 def test_without_an_index_of_the_tenants_field_strict_mode_refuses_instead_of_showing_all(
-    server_store: QdrantStore,
+    server_store: WritableStore,
 ) -> None:
     name = Shelf(server_store, is_strict=True).make(POINTS, "chunk_id", "id", "metadata.chunk_id")
     with deployed(server_store, name):
@@ -374,7 +375,7 @@ STRANGERS: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def _three_routes() -> Iterator[None]:
-    store = QdrantStore.open_local(None)
+    store = MemoryStore()
     fill(store, "docs", *POINTS)
     with deployed(store, "docs"):
         yield
@@ -401,7 +402,7 @@ def test_health_asks_for_no_claim() -> None:
     assert invoke(get("/health")).status == 200
 
 
-def test_without_tenant_settings_everybody_sees_all(memory_store: QdrantStore) -> None:
+def test_without_tenant_settings_everybody_sees_all(memory_store: WritableStore) -> None:
     fill(memory_store, "docs", *POINTS)
     event = post("/search", {"query_vector": EAST, "top_k": 100})
     with container.override(make_services(memory_store, "docs")):
@@ -441,7 +442,7 @@ def test_qdrants_own_words_are_payload_fields_like_any_other(shelf: Shelf, name:
 
 
 def test_a_cached_embedding_reveals_nothing_about_another_tenant(
-    memory_store: QdrantStore,
+    memory_store: WritableStore,
 ) -> None:
     fill(memory_store, "docs", *POINTS)
     with cohere_server(lambda _: EAST) as api, closing_embedder(api) as embedder:
@@ -467,7 +468,7 @@ def closing_embedder(api: CohereServer) -> Iterator[CohereEmbedder]:
     embedder.close()
 
 
-def test_more_tenants_than_are_remembered_still_see_only_their_own(memory_store: QdrantStore) -> None:
+def test_more_tenants_than_are_remembered_still_see_only_their_own(memory_store: WritableStore) -> None:
     tenants = [f"tenant-{number}" for number in range(MAX_TENANTS + 6)]
     fill(memory_store, "docs", *(point(n, t, tenant=t) for n, t in enumerate(tenants)))
     with deployed(memory_store, "docs"):

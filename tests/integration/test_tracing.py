@@ -10,9 +10,8 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from chunkproof.clients.ports import Point
-from chunkproof.clients.qdrant.store import QdrantStore
-from chunkproof.runtime import container, telemetry
+from chunkproof.service import container, telemetry
+from chunkproof.stores.store_port import Point, WritableStore
 
 from support.api import invoke, post
 from support.chunks import fill, make_services
@@ -30,12 +29,12 @@ def exported() -> Iterator[InMemorySpanExporter]:
     provider.shutdown()
 
 
-def search(store: QdrantStore, **settings: str) -> None:
+def search(store: WritableStore, **settings: str) -> None:
     with container.override(make_services(store, "docs", **settings)):
         assert invoke(post("/search", {"query_vector": [1.0, 0.0]})).status == 200
 
 
-def test_each_stage_is_a_span_of_its_own_duration(memory_store: QdrantStore, exported: InMemorySpanExporter) -> None:
+def test_each_stage_is_a_span_of_its_own_duration(memory_store: WritableStore, exported: InMemorySpanExporter) -> None:
     fill(memory_store, "docs", Point(1, {"text": "one", "url": "u"}, vector=(1.0, 0.0)))
     exported.clear()
     search(memory_store, TRACING="true")
@@ -47,7 +46,7 @@ def test_each_stage_is_a_span_of_its_own_duration(memory_store: QdrantStore, exp
         assert 0 <= span.end_time - span.start_time < 10e9
 
 
-def test_without_the_setting_there_are_no_spans(memory_store: QdrantStore, exported: InMemorySpanExporter) -> None:
+def test_without_the_setting_there_are_no_spans(memory_store: WritableStore, exported: InMemorySpanExporter) -> None:
     fill(memory_store, "docs", Point(1, {"text": "one", "url": "u"}, vector=(1.0, 0.0)))
     exported.clear()
     search(memory_store)
@@ -55,13 +54,13 @@ def test_without_the_setting_there_are_no_spans(memory_store: QdrantStore, expor
 
 
 def test_without_the_setting_opentelemetry_is_not_imported() -> None:
-    code = "import sys, chunkproof.http.resolver; print('opentelemetry' in sys.modules)"
+    code = "import sys, chunkproof.service.api; print('opentelemetry' in sys.modules)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "False"
 
 
 def test_where_opentelemetry_is_missing_a_line_says_what_to_add(
-    memory_store: QdrantStore, monkeypatch: pytest.MonkeyPatch
+    memory_store: WritableStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(memory_store, "docs", Point(1, {"text": "one", "url": "u"}, vector=(1.0, 0.0)))
     monkeypatch.setitem(sys.modules, "opentelemetry.trace", None)  # as in a function without the layer

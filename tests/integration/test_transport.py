@@ -13,12 +13,12 @@ from typing import Any
 import httpx
 import pytest
 
-from chunkproof.clients.cohere import CohereEmbedder
-from chunkproof.clients.ports import InputType
-from chunkproof.clients.qdrant.store import QdrantStore
-from chunkproof.clients.transport import DeadlineTransport
-from chunkproof.deadline import Deadline
-from chunkproof.errors import EmbeddingError, VectorStoreUnavailableError
+from chunkproof.base.errors import EmbeddingError, VectorStoreUnavailableError
+from chunkproof.base.request import Deadline
+from chunkproof.embedders.cohere import CohereEmbedder
+from chunkproof.embedders.embedder_port import InputType
+from chunkproof.net.transport import DeadlineTransport
+from chunkproof.stores.server import ServerStore
 
 from support.listeners import dripping_server, refusing_address, silent_server
 from support.recording_server import CannedResponse, RecordedRequest, recording_server
@@ -233,7 +233,7 @@ def test_headers_are_not_computed_before_the_first_call() -> None:
         raise AssertionError("called too early")
 
     transport = DeadlineTransport(never)
-    store = QdrantStore.open_server("http://127.0.0.1:1", transport)
+    store = ServerStore("http://127.0.0.1:1", transport)
     embedder = CohereEmbedder(DeadlineTransport(never), model="m")
     store.close()
     embedder.close()
@@ -268,7 +268,7 @@ def test_an_invalid_compressed_response_of_qdrant_is_an_error_of_the_store() -> 
         body=b"not gzip", headers={"content-encoding": "gzip", "content-type": "application/json"}
     )
     with recording_server(lambda _: response) as server:
-        store = QdrantStore.open_server(server.url, DeadlineTransport())
+        store = ServerStore(server.url, DeadlineTransport())
         with pytest.raises(VectorStoreUnavailableError):
             store.collections(Deadline(20_000))
         store.close()
@@ -287,7 +287,7 @@ def test_a_redirect_is_not_followed_so_no_key_goes_elsewhere(status: int) -> Non
             with pytest.raises(EmbeddingError):
                 embedder.embed(["a"], InputType.QUERY, Deadline(20_000))
             embedder.close()
-            store = QdrantStore.open_server(server.url, DeadlineTransport(lambda: {"api-key": "k"}))
+            store = ServerStore(server.url, DeadlineTransport(lambda: {"api-key": "k"}))
             with pytest.raises(VectorStoreUnavailableError):
                 store.collections(Deadline(20_000))
             store.close()

@@ -1,17 +1,22 @@
 """Validation of several chunks at once: each as if it had been asked for alone."""
 
+from time import process_time
 from typing import Any
 from uuid import uuid4
 
 import pytest
 
-from chunkproof.clients.ports import Point, PointId
-from chunkproof.clients.qdrant.store import QdrantStore
-from chunkproof.deadline import Deadline
-from chunkproof.errors import ChunkproofError, CollectionNotFoundError, InvalidParameterError
-from chunkproof.models import ChunkValidations, ErrorDetail, ValidationResult, ValidationResults
-from chunkproof.retrieval.services import Services
-from chunkproof.retrieval.validate import validate_chunks
+from chunkproof.base.errors import (
+    ChunkproofError,
+    CollectionNotFoundError,
+    InvalidParameterError,
+    ResponseTooLargeError,
+)
+from chunkproof.base.request import Deadline
+from chunkproof.collection.services import Services
+from chunkproof.contract import ChunkValidations, ErrorDetail, ValidationResult, ValidationResults
+from chunkproof.proof.chunk_checks import validate_chunks
+from chunkproof.stores.store_port import Point, PointId, WritableStore
 
 from support.chunks import check, fill, make_services
 
@@ -19,8 +24,8 @@ UUID = "550e8400-e29b-41d4-a716-446655440000"
 
 
 @pytest.fixture(params=["memory", pytest.param("server", marks=pytest.mark.server)])
-def either(request: pytest.FixtureRequest) -> QdrantStore:
-    chosen: QdrantStore = request.getfixturevalue(f"{request.param}_store")
+def either(request: pytest.FixtureRequest) -> WritableStore:
+    chosen: WritableStore = request.getfixturevalue(f"{request.param}_store")
     return chosen
 
 
@@ -30,7 +35,7 @@ def chunk(id_: PointId, text: object = "a text", **payload: Any) -> Point:
 
 def checks(services: Services, *chunks: dict[str, Any], **request: Any) -> ValidationResults:
     asked = ChunkValidations.parse({"chunks": list(chunks), **request})
-    return validate_chunks(asked, services=services, deadline=Deadline(60_000))
+    return validate_chunks(asked, services.collection(asked.collection, Deadline(60_000)))
 
 
 def alone_or_error(services: Services, item: dict[str, Any]) -> ValidationResult | ChunkproofError:
@@ -40,7 +45,7 @@ def alone_or_error(services: Services, item: dict[str, Any]) -> ValidationResult
         return error
 
 
-def test_each_verdict_is_the_one_that_a_single_validation_gives(either: QdrantStore, collection: str) -> None:
+def test_each_verdict_is_the_one_that_a_single_validation_gives(either: WritableStore, collection: str) -> None:
     fill(
         either,
         collection,
@@ -83,7 +88,7 @@ def test_each_verdict_is_the_one_that_a_single_validation_gives(either: QdrantSt
 
 
 def test_a_hundred_are_asked_for_in_one_call_after_which_the_sample_is_read(
-    memory_store: QdrantStore, collection: str
+    memory_store: WritableStore, collection: str
 ) -> None:
     ids = [str(uuid4()) for _ in range(100)]
     fill(memory_store, collection, *(chunk(point_id) for point_id in ids))
@@ -128,6 +133,18 @@ def test_a_request_that_breaks_a_rule_is_refused_with_the_place(request_: dict[s
     assert list(raised.value.messages) == messages
 
 
-def test_an_unknown_collection_fails_all_of_them(memory_store: QdrantStore, collection: str) -> None:
+def test_an_unknown_collection_fails_all_of_them(memory_store: WritableStore, collection: str) -> None:
     with pytest.raises(CollectionNotFoundError):
         checks(make_services(memory_store, collection), {"chunk_id": "1", "original_text": "x"})
+
+
+def test_more_text_than_a_response_carries_is_refused_before_it_is_compared(
+    either: WritableStore, collection: str
+) -> None:
+    fill(either, collection, chunk(1, "x" * 500_000))
+    services = make_services(either, collection)
+    started = process_time()
+    with pytest.raises(ResponseTooLargeError, match="send fewer chunks at a time"):
+        checks(services, *({"chunk_id": "1", "original_text": "y"} for _ in range(100)))
+    assert process_time() - started < 0.5
+    assert checks(services, *({"chunk_id": "1", "original_text": "y"} for _ in range(10))).failed == 10

@@ -3,11 +3,10 @@
 import pytest
 from qdrant_client import models
 
-from chunkproof.clients.ports import Point
-from chunkproof.clients.qdrant.store import QdrantStore
-from chunkproof.deadline import Deadline
-from chunkproof.errors import ChunkNotFoundError, IndexRequiredError
-from chunkproof.retrieval.services import Services
+from chunkproof.base.errors import ChunkNotFoundError, IndexRequiredError
+from chunkproof.base.request import Deadline
+from chunkproof.collection.services import Services
+from chunkproof.stores.store_port import Point, WritableStore
 
 from support.chunks import ask, check, make_services
 from support.sdk import sdk
@@ -16,7 +15,7 @@ pytestmark = pytest.mark.server
 
 
 @pytest.fixture
-def strict(server_store: QdrantStore, collection: str) -> Services:
+def strict(server_store: WritableStore, collection: str) -> Services:
     """Two chunks, one with an id of its own in `chunk_id`, one in `id`."""
     sdk(server_store).create_collection(
         collection,
@@ -32,7 +31,7 @@ def strict(server_store: QdrantStore, collection: str) -> Services:
 
 
 def index(services: Services, *fields: str) -> None:
-    assert isinstance(services.store, QdrantStore)
+    assert isinstance(services.store, WritableStore)
     for field in fields:
         sdk(services.store).create_payload_index(services.settings.collection, field, field_schema="keyword", wait=True)
 
@@ -76,7 +75,7 @@ def test_an_unknown_id_is_unknown_when_every_field_in_use_is_indexed(strict: Ser
 
 def test_a_search_can_filter_by_an_indexed_chunk_id(strict: Services) -> None:
     index(strict, "chunk_id")
-    assert isinstance(strict.store, QdrantStore)
+    assert isinstance(strict.store, WritableStore)
     sdk(strict.store).delete(strict.settings.collection, [2])  # the one that keeps its id elsewhere
     found = ask(strict, query_vector=[1.0, 0.0], filters={"chunk_id": "c-1"}).results
     assert [result.text for result in found] == ["one"]

@@ -7,15 +7,17 @@ from typing import Any
 
 import pytest
 
-from chunkproof.audit.reader import Reader
-from chunkproof.audit.snapshot import Snapshot, SnapshotWriter
-from chunkproof.clients.ports import InputType, Point
-from chunkproof.clients.qdrant.store import QdrantStore
-from chunkproof.deadline import Deadline
-from chunkproof.errors import InvalidParameterError
-from chunkproof.retrieval.services import Services
-from chunkproof.why.explain import Question, explain
-from chunkproof.why.report import Cause, WhyReport
+from chunkproof.audit.snapshot_file import Snapshot, SnapshotWriter
+from chunkproof.base.errors import InvalidParameterError
+from chunkproof.base.request import Deadline
+from chunkproof.collection.reader import Reader
+from chunkproof.collection.services import Services
+from chunkproof.embedders.embedder_port import InputType
+from chunkproof.proof.backend import LocalBackend
+from chunkproof.stores.store_port import Point, WritableStore
+from chunkproof.why.causes import Cause, WhyReport
+from chunkproof.why.explainer import Explainer
+from chunkproof.why.probe import Question
 
 from support.audit_faults import unrelated
 from support.chunks import fill, make_services
@@ -36,7 +38,7 @@ OTHERS = (
     "Rain water is collected in a barrel below the roof.",
 )
 QUESTION = "which valve opens when the pressure of water in the tank falls"
-Plant = Callable[[QdrantStore, str], None]
+Plant = Callable[[WritableStore, str], None]
 
 
 def vector(text: str) -> tuple[float, ...]:
@@ -48,12 +50,12 @@ def point(number: int, text: str, **payload: Any) -> Point:
     return Point(number, {**fields, **payload}, vector=vector(text))
 
 
-def put(store: QdrantStore, collection: str, *points: Point) -> None:
+def put(store: WritableStore, collection: str, *points: Point) -> None:
     store.upsert(collection, points, "", Deadline(60_000))
 
 
 @pytest.fixture
-def services(memory_store: QdrantStore, collection: str) -> Services:
+def services(memory_store: WritableStore, collection: str) -> Services:
     """Eleven chunks, the first of which answers the question."""
     points = [point(n, text) for n, text in enumerate((PUMPS, *OTHERS), start=1)]
     fill(memory_store, collection, *points, size=Words.dimension)
@@ -73,17 +75,17 @@ def ask(
 ) -> WhyReport:
     asked = {"query_text": QUESTION, "top_k": 2, **request}
     question = Question(asked, expected, snapshot, other_models=other_models)
-    return explain(question, services=services, new_deadline=lambda: Deadline(60_000)).report
+    return Explainer(LocalBackend(services, lambda: Deadline(60_000))).explain(question).report
 
 
 def read(services: Services, collection: str) -> list[tuple[Any, Any, list[float]]]:
-    """All points; local mode normalizes vectors again when it searches, so their last digits do not count."""
+    """All points."""
     points = services.store.scroll(collection, Deadline(60_000), limit=100, with_vector="").points
-    return [(p.id, p.payload, [round(value, 5) for value in p.vector or ()]) for p in points]
+    return [(p.id, p.payload, list(p.vector or ())) for p in points]
 
 
 def rewrite(**changes: Any) -> Plant:
-    def plant(store: QdrantStore, collection: str) -> None:
+    def plant(store: WritableStore, collection: str) -> None:
         original = point(1, PUMPS)
         text = changes.get("text", PUMPS)
         payload = {**original.payload, **changes}
@@ -96,22 +98,22 @@ def with_vector(values: tuple[float, ...], **payload: Any) -> Plant:
     return lambda store, collection: put(store, collection, replace(point(1, PUMPS, **payload), vector=values))
 
 
-def delete(store: QdrantStore, collection: str) -> None:
+def delete(store: WritableStore, collection: str) -> None:
     sdk(store).delete(collection, [1])
 
 
-def split(store: QdrantStore, collection: str) -> None:
+def split(store: WritableStore, collection: str) -> None:
     delete(store, collection)
     first, second = PUMPS.split(". ")
     put(store, collection, point(21, first), point(22, second))
 
 
-def move(store: QdrantStore, collection: str) -> None:
+def move(store: WritableStore, collection: str) -> None:
     delete(store, collection)
     put(store, collection, point(31, PUMPS))
 
 
-def flood(store: QdrantStore, collection: str) -> None:
+def flood(store: WritableStore, collection: str) -> None:
     copies = [
         point(n, f"Question {n}: {QUESTION}? Ask which valve opens when the pressure falls.") for n in (41, 42, 43)
     ]
@@ -250,7 +252,7 @@ CODES = {
 
 
 @pytest.fixture
-def coded(memory_store: QdrantStore, collection: str) -> Services:
+def coded(memory_store: WritableStore, collection: str) -> Services:
     """Chunks of which one has a code that the embedder does not know."""
     embedder = Deaf()
     memory_store.create(collection, embedder.dimension, Deadline(60_000), text_search=True)
@@ -295,3 +297,23 @@ class Opposite(Words):
 
     def _vector(self, text: str) -> list[float]:
         return [-value for value in super()._vector(QUESTION)] if text == "?" else super()._vector(text)
+
+
+def test_a_vector_of_nothing_known_is_not_called_another_models(services: Services, collection: str) -> None:
+    with_vector(tuple(unrelated(Words.dimension)))(services.store, collection)  # type: ignore[arg-type]
+    assert ask(services).verdict.causes == (Cause.STALE_VECTOR,)
+
+
+def test_a_vector_of_the_first_words_is_named_as_one(services: Services, collection: str) -> None:
+    first, long = "Goats climb steep rocks to reach salt, and bakers bake bread.", f"{PUMPS} {PUMPS} {PUMPS}"
+    text = f"{first} {long}"
+    put(services.store, collection, replace(point(1, text), vector=vector(first)))  # type: ignore[arg-type]
+    verdict = ask(services).verdict
+    assert verdict.causes == (Cause.EMBEDDED_IN_PART,), verdict.line
+    assert "characters" in verdict.line
+
+
+def test_the_row_that_is_the_cure_says_so(services: Services) -> None:
+    report = ask(services, expected="c9")
+    assert report.verdict.causes == (Cause.BEYOND_TOP_K,)
+    assert [row.change for row in report.rows if row.found] == ["with a larger top_k"]

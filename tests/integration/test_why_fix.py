@@ -1,20 +1,24 @@
 """What `why --fix` writes down, sent to a real server, brings the chunk back."""
 
+import json
 from pathlib import Path
 
 import httpx
 import pytest
-from integration.test_why import CASES, OTHERS, PUMPS, QUESTION, point
+from integration.test_why import CASES, NEW, OTHERS, PUMPS, QUESTION, delete, point, vector
 
-from chunkproof.audit.reader import Reader
-from chunkproof.audit.snapshot import Snapshot, SnapshotWriter
-from chunkproof.clients.qdrant.server import ServerStore
-from chunkproof.clients.qdrant.store import QdrantStore
-from chunkproof.deadline import Deadline
-from chunkproof.why.explain import Question, explain
-from chunkproof.why.report import Cause, Explanation
+from chunkproof.audit.snapshot_file import Snapshot, SnapshotWriter
+from chunkproof.base.request import Deadline
+from chunkproof.collection.reader import Reader
+from chunkproof.proof.backend import LocalBackend
+from chunkproof.stores.server import ServerStore
+from chunkproof.stores.store_port import Point, WritableStore
+from chunkproof.why.causes import Cause, WhyAnswer
+from chunkproof.why.explainer import Explainer
+from chunkproof.why.probe import Question
 
 from support.chunks import fill, make_services
+from support.sdk import sdk
 from support.words import Words
 
 pytestmark = pytest.mark.server
@@ -31,7 +35,7 @@ WRITTEN = [
 
 @pytest.mark.parametrize("cause", WRITTEN)
 def test_the_operations_bring_the_chunk_back(
-    server_store: QdrantStore, collection: str, tmp_path: Path, cause: Cause
+    server_store: WritableStore, collection: str, tmp_path: Path, cause: Cause
 ) -> None:
     points = [point(n, text) for n, text in enumerate((PUMPS, *OTHERS), start=1)]
     fill(server_store, collection, *points, size=Words.dimension)
@@ -41,9 +45,9 @@ def test_the_operations_bring_the_chunk_back(
     plant, request = CASES[cause]
     question = Question({"query_text": QUESTION, "top_k": 2, **request}, "c1", Snapshot(file))
 
-    def ask() -> Explanation:
+    def ask() -> WhyAnswer:
         services.forget(collection)
-        return explain(question, services=services, new_deadline=lambda: Deadline(60_000))
+        return Explainer(LocalBackend(services, lambda: Deadline(60_000))).explain(question)
 
     assert plant is not None
     plant(server_store, collection)
@@ -55,3 +59,42 @@ def test_the_operations_bring_the_chunk_back(
     sent = httpx.post(url, json={"operations": lost.fix.operations})
     assert sent.status_code == 200, sent.text
     assert ask().report.verdict.found
+
+
+def node(number: int, text: str) -> Point:
+    """A point as LlamaIndex's writer stores it: the node is a JSON string."""
+    content = {"id_": f"n{number}", "metadata": {}, "relationships": {"1": {"node_id": "doc"}}, "text": text}
+    fields = {"_node_content": json.dumps(content), "_node_type": "TextNode", "doc_id": "doc", "chunk_id": f"c{number}"}
+    return Point(number, fields, vector=vector(text))
+
+
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_a_node_stays_the_json_string_that_its_framework_reads_or_is_not_written(
+    server_store: WritableStore, collection: str, tmp_path: Path, is_deleted: bool
+) -> None:
+    server_store.create(collection, Words.dimension, Deadline(60_000), text_search=True)
+    server_store.upsert(
+        collection, [node(n, text) for n, text in enumerate((PUMPS, *OTHERS), start=1)], "", Deadline(60_000)
+    )
+    services = make_services(server_store, collection, Words())
+    file = tmp_path / "before.snapshot"
+    SnapshotWriter(file, Reader(services, collection), texts=True, vectors=True).write()
+    if is_deleted:
+        delete(server_store, collection)
+    else:
+        server_store.upsert(collection, [node(1, NEW)], "", Deadline(60_000))
+    question = Question({"query_text": QUESTION, "top_k": 2}, "c1", Snapshot(file))
+    services.forget(collection)
+    fix = Explainer(LocalBackend(services, lambda: Deadline(60_000))).explain(question).fix
+    assert fix is not None
+    if is_deleted:
+        assert "JSON string" in (fix.refused or "")
+        assert not fix.operations
+        return
+    assert isinstance(server_store, ServerStore)
+    url = f"{server_store.url}/collections/{collection}/points/batch?wait=true"
+    assert httpx.post(url, json={"operations": fix.operations}).status_code == 200
+    [stored] = sdk(server_store).retrieve(collection, [1], with_payload=True, with_vectors=True)
+    assert stored.payload == node(1, PUMPS).payload  # spelled as before, relationships and all
+    assert isinstance(stored.vector, dict)
+    assert len(stored.vector) == 2  # the one for searches by words too

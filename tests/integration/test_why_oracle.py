@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from chunkproof.clients.local_model import local_model
-from chunkproof.clients.qdrant.store import QdrantStore
+from chunkproof.embedders.local_model import local_model
+from chunkproof.stores.server import ServerStore
 
-from checks.why_oracle import Oracle
 from support.why_faults import FAULTS, IMPOSSIBLE, Embedding
+from tools.checks.why_oracle import Oracle
 
 pytestmark = pytest.mark.server
 SEED = 5
@@ -21,9 +21,9 @@ PAIRS = [("stale vector", "filter"), ("text changed", "threshold"), ("deleted", 
 @pytest.fixture(scope="module")
 def oracle(tmp_path_factory: pytest.TempPathFactory, served_qdrant: object) -> Iterator[Oracle]:
     """The chunks on control and calibration of robots, and their questions."""
-    from chunkproof.clients.transport import DeadlineTransport
+    from chunkproof.net.transport import DeadlineTransport
 
-    store = QdrantStore.open_server(served_qdrant.url, DeadlineTransport())  # type: ignore[attr-defined]
+    store = ServerStore(served_qdrant.url, DeadlineTransport())  # type: ignore[attr-defined]
     folder = Path(tmp_path_factory.mktemp("oracle"))
     yield Oracle(store, folder, Embedding(local_model()), size=60, seed=SEED, documents="robotics-c")
     store.close()

@@ -11,9 +11,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from chunkproof.runtime import container
-from chunkproof_cli.local.gateway import LambdaContext
-from chunkproof_cli.local.handlers import find_handler
+from chunkproof.service import container
+from chunkproof_cli.local.gateway import LambdaContext, find_handler
 
 EVENTS = Path(__file__).resolve().parents[2] / "events"
 Event = dict[str, Any]

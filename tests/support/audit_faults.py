@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from chunkproof.audit.findings import Kind
-from chunkproof.clients.ports import Embedder, InputType, Point, Vector
-from chunkproof.clients.qdrant.store import QdrantStore
-from chunkproof.deadline import Deadline
-from chunkproof_cli.files.chunks import ChunkRecord
+from chunkproof.base.request import Deadline
+from chunkproof.embedders.embedder_port import Embedder, InputType
+from chunkproof.stores.store_port import Point, Vector, WritableStore
+from chunkproof_cli.loading import ChunkRecord
 
 from support.sdk import sdk
 
@@ -52,7 +52,9 @@ def unrelated(size: int, seed: int = 1) -> Vector:
 class Planter:
     """Puts faults into a collection, each on another chunk; `planted` maps the fault to its chunk."""
 
-    def __init__(self, store: QdrantStore, collection: str, embedder: Embedder, records: Sequence[ChunkRecord]) -> None:
+    def __init__(
+        self, store: WritableStore, collection: str, embedder: Embedder, records: Sequence[ChunkRecord]
+    ) -> None:
         self._store, self._collection, self._embedder = store, collection, embedder
         # Long enough to be cut for the vector, and far from each other.
         self._left = [record for record in records if len(record.text) > 300][::3]

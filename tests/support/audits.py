@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+from chunkproof.audit.audit_report import AuditReport
+from chunkproof.audit.audit_run import Audit, AuditPlan
 from chunkproof.audit.findings import Kind
-from chunkproof.audit.manifest import Entry
-from chunkproof.audit.prepare import prepare
-from chunkproof.audit.report import AuditReport
-from chunkproof.audit.run import Audit, Plan
-from chunkproof.clients.ports import Point, WritableStore
-from chunkproof.deadline import Deadline
-from chunkproof.retrieval.integrity import digest
-from chunkproof.retrieval.lookup import point_id_for
-from chunkproof.retrieval.services import Services
-from chunkproof.settings import Settings
+from chunkproof.audit.ledger import prepare
+from chunkproof.audit.manifest_file import Entry
+from chunkproof.base.request import Deadline
+from chunkproof.base.settings import Settings
+from chunkproof.collection.lookup import point_id_for
+from chunkproof.collection.services import Services
+from chunkproof.proof.integrity import digest
+from chunkproof.stores.store_port import Point, WritableStore
 
 WORDS = ("vector", "robot", "payload", "index", "sensor", "wheel", "query", "naïve", "Größe", "<b>&amp;")
 VECTOR = (0.6, 0.8, 0.0, 0.0)
@@ -172,17 +172,18 @@ def run_audit(
     folder: Path,
     services: Services,
     collection: str,
-    plan: Plan | None = None,
+    plan: AuditPlan | None = None,
 ) -> AuditReport:
     folder.mkdir(exist_ok=True)
-    audit = Audit(folder, services, collection, plan or Plan(), pauses=(0.0,))
-    prepared = prepare(lines, "manifest.jsonl", folder)
-    return audit.run(prepared, audit.start(prepared), "manifest.jsonl")
+    audit = Audit(folder, services, collection, plan or AuditPlan(), pauses=(0.0,))
+    return audit.run(audit.start(prepare(lines, "manifest.jsonl", folder)), "manifest.jsonl")
 
 
-def resume(folder: Path, services: Services, collection: str, sha256: str, plan: Plan | None = None) -> AuditReport:
-    audit = Audit(folder, services, collection, plan or Plan(), pauses=(0.0,))
-    return audit.run(*audit.resume(sha256), "manifest.jsonl")
+def resume(
+    folder: Path, services: Services, collection: str, sha256: str, plan: AuditPlan | None = None
+) -> AuditReport:
+    audit = Audit(folder, services, collection, plan or AuditPlan(), pauses=(0.0,))
+    return audit.run(audit.resume(sha256), "manifest.jsonl")
 
 
 def found_in(folder: Path) -> dict[str, set[str]]:

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from chunkproof_cli.local.npm import CACHE, NotFetchedError, npm_file
+from chunkproof_cli.local.sandbox_services import CACHE, NotFetchedError, npm_file
 
 AXE = "axe-core@4.14.0"
 AXE_SHA256 = "20c09fe157a8a34a30e241aaa1fcdade657734f08ab379ecfbeb7d45cc46e878"

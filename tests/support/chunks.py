@@ -2,14 +2,14 @@
 
 from typing import Any
 
-from chunkproof.clients.ports import DenseLeg, Embedder, Point, StoreQuery, Vector, VectorConfig, VectorStore
-from chunkproof.clients.qdrant.store import QdrantStore
-from chunkproof.deadline import Deadline
-from chunkproof.models import ChunkValidation, RetrievalResponse, SearchQuery, ValidationResult
-from chunkproof.retrieval.search import search
-from chunkproof.retrieval.services import Services
-from chunkproof.retrieval.validate import validate_chunk
-from chunkproof.settings import Settings
+from chunkproof.base.request import Deadline
+from chunkproof.base.settings import Settings
+from chunkproof.collection.services import Services
+from chunkproof.contract import ChunkValidation, RetrievalResponse, SearchQuery, ValidationResult
+from chunkproof.embedders.embedder_port import Embedder
+from chunkproof.proof.chunk_checks import validate_chunk
+from chunkproof.search.single import search
+from chunkproof.stores.store_port import DenseLeg, Point, StoreQuery, Vector, VectorConfig, VectorStore, WritableStore
 
 SECONDS_60 = 60_000
 UNNAMED = VectorConfig("", 2, "Cosine")
@@ -21,7 +21,7 @@ def make_services(store: VectorStore, collection: str, embedder: Embedder | None
     return Services(Settings.from_env({"CHUNKPROOF_COLLECTION": collection, **environ}), store, embedder)
 
 
-def fill(store: QdrantStore, collection: str, *points: Point, size: int = 2) -> None:
+def fill(store: WritableStore, collection: str, *points: Point, size: int = 2) -> None:
     """A new cosine collection with these points."""
     store.create(collection, size, Deadline(SECONDS_60))
     if points:
@@ -46,10 +46,11 @@ def nearest(
 
 def ask(services: Services, **request: Any) -> RetrievalResponse:
     """A search, its request written as a caller writes it."""
-    return search(SearchQuery.parse(request), services=services, deadline=Deadline(SECONDS_60))
+    query = SearchQuery.parse(request)
+    return search(query, services.collection(query.collection, Deadline(SECONDS_60)))
 
 
 def check(services: Services, chunk_id: str, **request: Any) -> ValidationResult:
     """A validation, its request written as a caller writes it."""
     asked = ChunkValidation.parse({"chunk_id": chunk_id, **request})
-    return validate_chunk(asked, services=services, deadline=Deadline(SECONDS_60))
+    return validate_chunk(asked, services.collection(asked.collection, Deadline(SECONDS_60)))

@@ -9,14 +9,13 @@ from tempfile import TemporaryDirectory
 from unittest import mock
 from urllib.parse import urlsplit
 
-from chunkproof.clients import s3
-from chunkproof.clients.published import PublishedCollections
-from chunkproof.clients.s3 import Bucket
-from chunkproof_cli.local.embed_api import run_embed_api
-from chunkproof_cli.local.sandbox import COLLECTION, OTHER_MODEL, load_samples
-from chunkproof_cli.local.sandbox import Sandbox as Host
-from chunkproof_cli.local.sandbox import run_sandbox as handbook_host
-from chunkproof_cli.publishing import listed
+from chunkproof.net import s3
+from chunkproof.net.s3 import Bucket
+from chunkproof.stores.published import PublishedCollections
+from chunkproof_cli.aws.publishing import listed
+from chunkproof_cli.local.sandbox_services import COLLECTION, OTHER_MODEL, load_samples, run_embed_api
+from chunkproof_cli.local.sandbox_services import Sandbox as Host
+from chunkproof_cli.local.sandbox_services import run_sandbox as handbook_host
 
 __all__ = ["EdgeHost", "Host", "handbook_host", "published_host"]
 
@@ -48,7 +47,7 @@ def published_host(listen: str = "127.0.0.1") -> Iterator[EdgeHost]:
     import boto3
     from moto.server import ThreadedMotoServer
 
-    from chunkproof.clients.qdrant.edge import EdgeStore
+    from chunkproof.stores.edge import EdgeStore
 
     server = ThreadedMotoServer(listen, 0, verbose=False)
     server.start()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
-from chunkproof_cli.local.embed_api import FAILING_QUERY
+from chunkproof_cli.local.sandbox_services import FAILING_QUERY
 
 from support.recording_server import CannedResponse, listening
 

@@ -11,11 +11,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
 
-from chunkproof.clients.ports import TEXT_VECTOR, Point
-from chunkproof.clients.qdrant.store import QdrantStore
-from chunkproof.clients.transport import DeadlineTransport
-from chunkproof.deadline import Deadline
-from chunkproof.runtime import container
+from chunkproof.base.request import Deadline
+from chunkproof.net.transport import DeadlineTransport
+from chunkproof.service import container
+from chunkproof.stores.server import ServerStore
+from chunkproof.stores.store_port import TEXT_VECTOR, Point, WritableStore
 
 from support.api import Reply, invoke, new_process, post
 from support.bedrock_server import CREDENTIALS, REGION, bedrock_server
@@ -94,7 +94,7 @@ class Setup:
     """A real Qdrant server and the APIs of embedders, each behind a proxy that the handlers' settings point to."""
 
     server: QdrantServer
-    store: QdrantStore
+    store: WritableStore
     proxies: Mapping[str, FaultProxy]
 
     def make_collection(self) -> None:
@@ -119,7 +119,7 @@ def fault_setup() -> Iterator[Setup]:
         addresses = {"qdrant": server.url, "cohere": api.url, "bedrock": bedrock.url}
         addresses["openai"] = openai.url.removesuffix("/v1")
         proxies = {name: stack.enter_context(fault_proxy(url)) for name, url in addresses.items()}
-        store = QdrantStore.open_server(server.url, DeadlineTransport())
+        store = ServerStore(server.url, DeadlineTransport())
         stack.callback(store.close)
         setup = Setup(server, store, proxies)
         setup.make_collection()

@@ -10,8 +10,8 @@ from random import Random
 from time import thread_time
 from typing import Any
 
-from chunkproof.http.events import MAX_REQUEST_BYTES
-from chunkproof.models import ChunkValidation, ChunkValidations, SearchQuery
+from chunkproof.contract import ChunkValidation, ChunkValidations, SearchQuery
+from chunkproof.service.api import MAX_REQUEST_BYTES
 
 from support.api import Reply, invoke, request
 
@@ -87,6 +87,9 @@ PLACES: Mapping[str, tuple[str, str, str, str]] = {
     "filter object": (SEARCH, '{"query_text":"a","filters":{', "}}", ","),
     "filter bounds": (SEARCH, '{"query_text":"a","filters":{"f":{', "}}}", ","),
     "filter not": (SEARCH, '{"query_text":"a","filters":{"not":{', "}}}", ","),
+    "shared filter text": (SEARCH, '{"queries":["a"' + ',"a"' * 31 + '],"filters":{"f":"', '"}}', ""),
+    "shared filter list": (SEARCH, '{"queries":["a"' + ',"a"' * 31 + '],"filters":{"f":[', "]}}", ","),
+    "rerank": (SEARCH, '{"query_text":"a","rerank":{', "}}", ","),
     "filter name": (SEARCH, '{"query_text":"a","filters":{"', '":1}}', ""),
     "filter text": (SEARCH, '{"query_text":"a","filters":{"f":{"gte":"', '"}}}', ""),
     "name": (SEARCH, '{"', '":1}', ""),

@@ -16,7 +16,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from chunkproof.models import ChunkValidation, SearchQuery
+from chunkproof.contract import ChunkValidation, SearchQuery
 
 from support import openapi
 from support.api import invoke, request

@@ -4,14 +4,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 
-from chunkproof.clients.cohere import CohereEmbedder
-from chunkproof.clients.local_model import local_model
-from chunkproof.clients.ports import InputType
-from chunkproof.clients.qdrant.store import QdrantStore
-from chunkproof.clients.transport import DeadlineTransport
-from chunkproof.deadline import Deadline
-from chunkproof_cli.files.chunks import ChunkRecord
-from chunkproof_cli.loading import Loader
+from chunkproof.base.request import Deadline
+from chunkproof.embedders.cohere import CohereEmbedder
+from chunkproof.embedders.embedder_port import InputType
+from chunkproof.embedders.local_model import local_model
+from chunkproof.net.transport import DeadlineTransport
+from chunkproof.stores.server import ServerStore
+from chunkproof_cli.loading import ChunkRecord, Loader
 from chunkproof_cli.local.corpus import sample_chunks
 
 from support.cohere_server import KEY, CohereServer, cohere_server
@@ -41,7 +40,7 @@ def all_chunks() -> list[ChunkRecord]:
 @contextmanager
 def loaded_handbook(url: str) -> Iterator[CohereServer]:
     """Load the handbook into the server at this URL until the block ends; yield its embedding API."""
-    store = QdrantStore.open_server(url, DeadlineTransport())
+    store = ServerStore(url, DeadlineTransport())
     sdk(store).delete_collection(COLLECTION)
     with cohere_server(minilm) as api:
         embedder = CohereEmbedder(

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from chunkproof.runtime.telemetry import logger
+from chunkproof.service.telemetry import logger
 
 Line = dict[str, Any]
 

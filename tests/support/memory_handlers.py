@@ -3,15 +3,14 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from chunkproof.clients.cohere import CohereEmbedder
-from chunkproof.clients.cohere_rerank import CohereReranker
-from chunkproof.clients.ports import Point
-from chunkproof.clients.qdrant.store import QdrantStore
-from chunkproof.clients.transport import DeadlineTransport
-from chunkproof.runtime import container
+from chunkproof.embedders.cohere import CohereEmbedder, CohereReranker
+from chunkproof.net.transport import DeadlineTransport
+from chunkproof.service import container
+from chunkproof.stores.store_port import Point
 
 from support.chunks import fill, make_services
 from support.cohere_server import KEY, cohere_server, hashed
+from support.stores import MemoryStore
 
 SIZE = 8
 
@@ -19,7 +18,7 @@ SIZE = 8
 @contextmanager
 def in_memory_handlers() -> Iterator[None]:
     """Let the handlers use three chunks in memory."""
-    store, embed = QdrantStore.open_local(None), hashed(SIZE)
+    store, embed = MemoryStore(), hashed(SIZE)
     texts = ("one", "two", "three")
     points = [Point(n, {"text": t, "url": "u"}, vector=tuple(embed(t))) for n, t in enumerate(texts, 1)]
     fill(store, "docs", *points, size=SIZE)

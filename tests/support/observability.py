@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from chunkproof import errors
-from chunkproof.errors import ChunkproofError
-from chunkproof.models.validation import MismatchKind
-from chunkproof.runtime.metrics import NAMESPACE
+from chunkproof.base import errors
+from chunkproof.base.errors import ChunkproofError
+from chunkproof.contract.validation import MismatchKind
+from chunkproof.service.telemetry import NAMESPACE
 
 from support.log_lines import Line
 from support.template import Stack, nested_stack

@@ -7,7 +7,7 @@ from typing import Any
 
 from qdrant_client import models
 
-from chunkproof.clients.qdrant.store import QdrantStore
+from chunkproof.stores.store_port import WritableStore
 
 from support.sdk import sdk
 
@@ -21,7 +21,7 @@ def pipeline(name: str) -> dict[str, Any]:
     return fixture
 
 
-def write(store: QdrantStore, collection: str, name: str, *, with_indexes: bool) -> None:
+def write(store: WritableStore, collection: str, name: str, *, with_indexes: bool) -> None:
     """The fixture as a collection; indexes only where the engine knows them."""
     config = pipeline(name)["collection_config"]
     sdk(store).create_collection(

@@ -10,14 +10,15 @@ from uuid import uuid4
 import boto3
 import pytest
 
-from chunkproof.clients.ports import Embedder, Point
-from chunkproof.clients.published import PublishedCollections
-from chunkproof.clients.s3 import Bucket
-from chunkproof.deadline import Deadline
-from chunkproof.retrieval.services import Services
-from chunkproof.runtime import container
-from chunkproof.settings import Settings
-from chunkproof_cli.publishing import listed
+from chunkproof.base.request import Deadline
+from chunkproof.base.settings import Settings
+from chunkproof.collection.services import Services
+from chunkproof.embedders.embedder_port import Embedder
+from chunkproof.net.s3 import Bucket
+from chunkproof.service import container
+from chunkproof.stores.published import PublishedCollections
+from chunkproof.stores.store_port import Point
+from chunkproof_cli.aws.publishing import listed
 
 from support.chunks import SECONDS_60
 from support.states import REGION, Cloud
@@ -33,7 +34,7 @@ def make_bucket() -> PublishedCollections:
 
 def publish(published: PublishedCollections, folder: Path, collection: str, points: Sequence[Point]) -> str:
     """Write a collection of exactly these points, put it in force and return its version."""
-    from chunkproof.clients.qdrant.edge import EdgeStore
+    from chunkproof.stores.edge import EdgeStore
 
     data = folder / uuid4().hex
     store = EdgeStore(data)

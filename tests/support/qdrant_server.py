@@ -11,7 +11,7 @@ from pathlib import Path
 
 import httpx
 
-from chunkproof_cli.local.qdrant_server import NoServerError, QdrantServer, free_port, run_qdrant
+from chunkproof_cli.local.sandbox_services import NoServerError, QdrantServer, free_port, run_qdrant
 
 from support.recording_server import CannedResponse, RecordedRequest, RecordingServer, recording_server
 

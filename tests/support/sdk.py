@@ -6,17 +6,14 @@ from typing import Any, cast
 import qdrant_edge as edge
 from qdrant_client import QdrantClient, models
 
-from chunkproof.clients.ports import VectorStore
-from chunkproof.clients.qdrant.edge import EdgeStore
-from chunkproof.clients.qdrant.local import LocalStore
-from chunkproof.clients.qdrant.server import ServerStore
-from chunkproof.deadline import Deadline
+from chunkproof.base.request import Deadline
+from chunkproof.stores.edge import EdgeStore
+from chunkproof.stores.server import ServerStore
+from chunkproof.stores.store_port import Layout, VectorStore
 
 
 def sdk(store: VectorStore) -> QdrantClient:
-    """Return a client of the same server, the client of a local store, or one that writes to an Edge store."""
-    if isinstance(store, LocalStore):
-        return store.client
+    """Return a client of the same server, or one that writes to an Edge store."""
     if isinstance(store, EdgeStore):
         return cast(QdrantClient, EdgeClient(store))
     assert isinstance(store, ServerStore)
@@ -34,19 +31,18 @@ class EdgeClient:
     def __init__(self, store: EdgeStore) -> None:
         self._store = store
 
+    def collection_exists(self, name: str) -> bool:
+        return name in self._store.collections(Deadline(60_000))
+
     def create_collection(
         self, name: str, vectors_config: Any = None, sparse_vectors_config: Any = None, **_ignored: Any
     ) -> None:
         named = {"": vectors_config} if isinstance(vectors_config, models.VectorParams) else vectors_config or {}
-        config = edge.EdgeConfig(
-            vectors={key: _vector_params(params) for key, params in named.items()},
-            sparse_vectors={
-                key: edge.EdgeSparseVectorParams(modifier=edge.Modifier.Idf if params.modifier else None)
-                for key, params in (sparse_vectors_config or {}).items()
-            },
-            wal_enabled=False,
+        layout = Layout(
+            {key: params.model_dump(mode="json", exclude_none=True) for key, params in named.items()},
+            {key: {"modifier": params.modifier} for key, params in (sparse_vectors_config or {}).items()},
         )
-        self._store.create_shard(name, config, {})
+        self._store.create_like(name, layout, Deadline(60_000))
 
     def create_payload_index(self, name: str, field_name: str, field_schema: str, **_ignored: Any) -> None:
         schema = getattr(edge.PayloadSchemaType, field_schema.capitalize())
@@ -63,17 +59,15 @@ class EdgeClient:
             name, [{**struct, "payload": struct["payload"] or {}} for struct in structs], Deadline(60_000)
         )
 
-    def delete(self, name: str, points: Any, **_ignored: Any) -> None:
-        ids = points.points if isinstance(points, models.PointIdsList) else points
+    def delete(self, name: str, points_selector: Any, **_ignored: Any) -> None:
+        if isinstance(points_selector, models.FilterSelector):
+            assert points_selector.filter == models.Filter(), "only the filter for all points"
+            ids = [point.id for point in self._store.scroll(name, Deadline(60_000), limit=10_000).points]
+        else:
+            ids = list(getattr(points_selector, "points", points_selector))
         with self._store._writing(name) as shard:
-            shard.engine.update(edge.UpdateOperation.delete_points(list(ids)))
+            shard.engine.update(edge.UpdateOperation.delete_points(ids))
             shard.engine.flush()
 
     def delete_collection(self, name: str) -> None:
         self._store.drop(name)
-
-
-def _vector_params(params: models.VectorParams) -> edge.EdgeVectorParams:
-    multi = edge.MultiVectorConfig(edge.MultiVectorComparator.MaxSim) if params.multivector_config else None
-    distance = getattr(edge.Distance, params.distance.value)
-    return edge.EdgeVectorParams(size=params.size, distance=distance, multivector_config=multi)

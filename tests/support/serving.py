@@ -11,7 +11,7 @@ from pathlib import Path
 
 import httpx
 
-from chunkproof.clients.qdrant.edge_folder import copy_folder
+from chunkproof.stores.edge_folder import copy_folder
 
 from support.qdrant_server import free_port
 

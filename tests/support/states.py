@@ -15,11 +15,10 @@ import pytest
 from moto import mock_aws
 from moto.awslambda_simple.models import LambdaSimpleBackend
 
-from chunkproof.clients import s3
-from chunkproof_cli.aws import executions
+from chunkproof.net import s3
+from chunkproof_cli.aws import jobs
 from chunkproof_cli.aws.stack import Stack
-from chunkproof_cli.local.gateway import LambdaContext
-from chunkproof_cli.local.handlers import load_function
+from chunkproof_cli.local.gateway import LambdaContext, load_function
 from chunkproof_cli.main import main
 
 from support.template import ROOT
@@ -131,11 +130,13 @@ def definition(name: str, filled: Mapping[str, str]) -> str:
     return text
 
 
-def command(kind: str, patch: pytest.MonkeyPatch, captured: pytest.CaptureFixture[str]) -> Callable[..., Answered]:
+def command(
+    kind: str, patch: pytest.MonkeyPatch, captured: pytest.CaptureFixture[str], **outputs: str
+) -> Callable[..., Answered]:
     """Return a function that runs `chunkproof …` with a stack whose `Audit` or `Suite` is this state machine."""
-    outputs = {f"{kind}StateMachineArn": machine(), f"{kind}BucketName": BUCKET}
-    patch.setattr(executions, "find_stack", lambda name: Stack(name, "CREATE_COMPLETE", outputs, {}))
-    patch.setattr(executions, "POLL_S", 1.0)
+    outputs |= {f"{kind}StateMachineArn": machine(), f"{kind}BucketName": BUCKET}
+    patch.setattr(jobs, "find_stack", lambda name: Stack(name, "CREATE_COMPLETE", outputs, {}))
+    patch.setattr(jobs, "POLL_S", 1.0)
 
     def run(*arguments: object) -> Answered:
         patch.setattr(sys, "argv", ["chunkproof", *map(str, arguments)])

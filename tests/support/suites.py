@@ -4,8 +4,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from chunkproof.errors import ChunkproofError
-from chunkproof.models import (
+from chunkproof.base.errors import ChunkproofError
+from chunkproof.contract import (
     ChunkMetadata,
     CollectionInfo,
     ExecutionMetadata,

@@ -19,8 +19,8 @@ from uuid import UUID, uuid5
 import numpy as np
 from numpy.typing import NDArray
 
-from chunkproof.clients.ports import Embedder, InputType
-from chunkproof.deadline import Deadline
+from chunkproof.base.request import Deadline
+from chunkproof.embedders.embedder_port import Embedder, InputType
 
 Array = NDArray[np.float64]
 NAMESPACE = UUID("8d3f2f0e-8a43-5f0a-9a3e-2f1f2c1d9b10")
@@ -247,9 +247,10 @@ def make_stale(world: World, planter: Planter) -> None:
 
 
 def use_other_model(world: World, planter: Planter) -> None:
-    """One chunk is embedded with another model."""
+    """One chunk is embedded with another model, which its payload names: a vector alone could be any text's."""
     own = _own(world)
     own.vector = planter.turn @ own.vector
+    own.payload = {**own.payload, "embedding_model": "another model"}
 
 
 def use_other_model_for_all(world: World, planter: Planter) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from chunkproof.clients.ports import InputType
-from chunkproof.deadline import Deadline
+from chunkproof.base.request import Deadline
+from chunkproof.embedders.embedder_port import InputType
 
 MODEL = "wordllama-l2-supercat-256"
 

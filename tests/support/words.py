@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from hashlib import sha256
 from math import sqrt
 
-from chunkproof.clients.ports import InputType
-from chunkproof.deadline import Deadline
+from chunkproof.base.request import Deadline
+from chunkproof.embedders.embedder_port import InputType
 
 
 class Words:

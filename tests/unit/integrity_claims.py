@@ -5,7 +5,7 @@ import re
 import unicodedata
 from collections.abc import Callable
 
-from chunkproof.models import MismatchKind
+from chunkproof.contract import MismatchKind
 
 
 def as_lf(text: str) -> str:

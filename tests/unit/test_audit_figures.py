@@ -4,9 +4,9 @@ from datetime import UTC, datetime
 
 import pytest
 
+from chunkproof.audit.audit_report import AuditReport, ManifestFacts, RunFacts, VectorFacts
 from chunkproof.audit.findings import CHUNK_KINDS, VECTOR_KINDS, Kind
-from chunkproof.audit.report import AuditReport, ManifestFacts, RunFacts, VectorFacts
-from chunkproof_cli.reports.audit.figures import facts, headline
+from chunkproof_cli.reports.audit_blocks import list_facts, say_verdict
 
 
 def report(chunks: int, findings: int = 0, vectors: dict[Kind, int] | None = None, **kinds: int) -> AuditReport:
@@ -47,9 +47,9 @@ def report(chunks: int, findings: int = 0, vectors: dict[Kind, int] | None = Non
     ],
 )
 def test_the_headline_names_all_that_is_wrong(found: AuditReport, said: str) -> None:
-    assert headline(found) == said
+    assert say_verdict(found) == said
 
 
 def test_what_is_not_all_is_never_rounded_to_all() -> None:
-    assert dict(facts(report(3_000_000, 1, unverifiable=1)))["coverage"].startswith("99.9999% ")
-    assert dict(facts(report(3_000_000)))["coverage"].startswith("100.0000% ")
+    assert dict(list_facts(report(3_000_000, 1, unverifiable=1)))["coverage"].startswith("99.9999% ")
+    assert dict(list_facts(report(3_000_000)))["coverage"].startswith("100.0000% ")

@@ -1,15 +1,15 @@
 import random
+from contextlib import closing
 from pathlib import Path
 from uuid import UUID, uuid5
 
 import pytest
 
-from chunkproof.audit.manifest import Entry, parse_entry
-from chunkproof.audit.prepare import draw_sample, point_key, prepare
-from chunkproof.audit.sampling import upper_bound
-from chunkproof.audit.sort import MAX_RUNS, Sorter
-from chunkproof.errors import InvalidParameterError
-from chunkproof.retrieval.lookup import NAMESPACE, point_id_for
+from chunkproof.audit.audit_report import upper_bound
+from chunkproof.audit.ledger import LEDGER_FILES, SortedRows, point_key, prepare
+from chunkproof.audit.manifest_file import Entry, parse_entry
+from chunkproof.base.errors import InvalidParameterError
+from chunkproof.collection.lookup import NAMESPACE, point_id_for
 
 HASH = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"  # of "test"
 
@@ -99,7 +99,8 @@ def test_a_byte_order_mark_is_ignored_on_the_first_line_only(tmp_path: Path) -> 
     lines = [b"\xef\xbb\xbf" + Entry("a", "x").to_line(), b"\xef\xbb\xbf\n"]
     with pytest.raises(InvalidParameterError, match="m:2: "):
         prepare(lines, "m", tmp_path)
-    assert [chunk.entry for _, chunk in prepare(lines[:1], "m", tmp_path).read()] == [Entry("a", "x")]
+    with closing(prepare(lines[:1], "m", tmp_path)) as ledger:
+        assert [chunk.entry for chunk in ledger.read()] == [Entry("a", "x")]
 
 
 def test_a_prepared_manifest_has_each_chunk_once_sorted_by_point_id(tmp_path: Path) -> None:
@@ -110,17 +111,18 @@ def test_a_prepared_manifest_has_each_chunk_once_sorted_by_point_id(tmp_path: Pa
         Entry("9", "x").to_line(),
         Entry("100", "y").to_line(),
     ]
-    prepared = prepare(lines, "m", tmp_path)
-    found = [(chunk.entry.chunk_id, chunk.conflict) for _, chunk in prepared.read()]
-    assert found == [("9", False), ("100", True), ("ffffffff-0000-4000-8000-000000000000", False)]
-    assert (prepared.entries, prepared.chunks) == (5, 3)
-    offset = next(prepared.read())[0]
-    assert next(chunk.entry.chunk_id for _, chunk in prepared.read(offset)) == "100"
+    with closing(prepare(lines, "m", tmp_path)) as ledger:
+        found = [(chunk.entry.chunk_id, bool(chunk.conflict)) for chunk in ledger.read()]
+        assert found == [("9", False), ("100", True), ("ffffffff-0000-4000-8000-000000000000", False)]
+        assert (ledger.entries, ledger.chunks) == (5, 3)
+        first = next(ledger.read())
+        assert next(chunk.entry.chunk_id for chunk in ledger.read(first.id)) == "100"
 
 
 def test_the_hash_of_a_text_does_not_conflict_with_the_text(tmp_path: Path) -> None:
     lines = [Entry("a", "test").to_line(), Entry("a", original_sha256=HASH).to_line()]
-    assert [chunk.conflict for _, chunk in prepare(lines, "m", tmp_path).read()] == [False]
+    with closing(prepare(lines, "m", tmp_path)) as ledger:
+        assert [chunk.conflict for chunk in ledger.read()] == [False]
 
 
 def test_an_id_at_several_points_of_the_manifest_is_one_chunk(tmp_path: Path) -> None:
@@ -129,8 +131,8 @@ def test_an_id_at_several_points_of_the_manifest_is_one_chunk(tmp_path: Path) ->
         Entry("b", "x").to_line(),
         Entry("a", "y", point_id=2).to_line(),
     ]
-    prepared = prepare(lines, "m", tmp_path)
-    assert {chunk.entry.chunk_id: chunk.conflict for _, chunk in prepared.read()} == {"a": True, "b": False}
+    with closing(prepare(lines, "m", tmp_path)) as ledger:
+        assert {chunk.entry.chunk_id: chunk.conflict for chunk in ledger.read()} == {"a": True, "b": False}
 
 
 def test_point_keys_sort_as_qdrant_orders_points() -> None:
@@ -140,26 +142,36 @@ def test_point_keys_sort_as_qdrant_orders_points() -> None:
     assert sorted(mixed, key=point_key) == in_order
 
 
-def test_more_lines_than_fit_in_memory_are_sorted(tmp_path: Path) -> None:
+def test_more_rows_than_the_cache_holds_are_sorted() -> None:
     rng = random.Random(5)
-    lines = [b"%d\n" % rng.randrange(10**9) for _ in range(4_000)]
-    sorter = Sorter(tmp_path, run_bytes=1_000)  # about 350 runs, more than are merged at once
-    assert len(lines) * 90 / 1_000 > 2 * MAX_RUNS
-    for line in lines:
-        sorter.add(line)
-    assert list(sorter) == sorted(lines)
+    rows = [(f"{rng.randrange(20_000):05d}", rng.randbytes(1_000)) for _ in range(20_000)]  # 20 MB
+    by_key = SortedRows()
+    for row in rows:
+        by_key.add(*row)
+    assert by_key.count == len(rows)
+    assert list(by_key) == sorted(rows)
+
+
+def test_a_manifest_that_cannot_be_read_leaves_no_file(tmp_path: Path) -> None:
+    with pytest.raises(InvalidParameterError):
+        prepare([b"{}\n"], "m", tmp_path)
     assert list(tmp_path.iterdir()) == []
+    prepare([Entry("a", "x").to_line()], "m", tmp_path).close()
+    assert [file.name for file in tmp_path.iterdir()] == [LEDGER_FILES[-1]]
 
 
 def test_a_sample_is_spread_evenly_and_always_the_same(tmp_path: Path) -> None:
     lines = [Entry(str(n), "x").to_line() for n in range(1_000)]
-    prepared = prepare(lines, "m", tmp_path)
-    drawn = [int(chunk.entry.chunk_id) for _, chunk in draw_sample(prepared, 100, "sample").read()]
+    with closing(prepare(lines, "m", tmp_path)) as ledger:
+        drawn, again, whole = (
+            [int(chunk.entry.chunk_id) for chunk in ledger.read(where=ledger.draw(size, name))]
+            for size, name in ((100, "sample"), (100, "again"), (1_000, "all"))
+        )
     assert len(drawn) == 100
     assert drawn == sorted(drawn)
     assert 400 < sum(drawn) / 100 < 600
-    assert drawn == [int(c.entry.chunk_id) for _, c in draw_sample(prepared, 100, "again").read()]
-    assert draw_sample(prepared, 1_000, "all") is prepared
+    assert drawn == again
+    assert len(whole) == 1_000
 
 
 @pytest.mark.parametrize(

@@ -5,14 +5,14 @@ from collections.abc import Sequence
 
 import pytest
 
-from chunkproof.clients.ports import Embedder, InputType
-from chunkproof.clients.qdrant.store import QdrantStore
-from chunkproof.deadline import Deadline
-from chunkproof.errors import EmbeddingError, InvalidParameterError, NotConfiguredError
-from chunkproof.retrieval.canary import TEXTS, TOLERANCE, Canary, check_canaries, record_canaries
-from chunkproof.retrieval.services import Services
-from chunkproof.settings import Settings
+from chunkproof.base.errors import EmbeddingError, InvalidParameterError, NotConfiguredError
+from chunkproof.base.request import Deadline
+from chunkproof.base.settings import Settings
+from chunkproof.collection.services import Services
+from chunkproof.embedders.embedder_port import Embedder, InputType
+from chunkproof.proof.canaries import TEXTS, TOLERANCE, Canary, check_canaries, record_canaries
 
+from support.stores import MemoryStore
 from support.words import Words
 
 
@@ -52,7 +52,7 @@ class Model(Words):
 
 def services(default: Embedder | None, **own: Embedder) -> Services:
     made = Settings.from_env({"CHUNKPROOF_COLLECTION": "docs"})
-    return Services(made, QdrantStore.open_local(None), default, embedders=own)
+    return Services(made, MemoryStore(), default, embedders=own)
 
 
 def check_again(before: Embedder, now: Embedder, tolerance: float = TOLERANCE) -> Canary:

@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chunkproof.errors import InvalidParameterError
-from chunkproof.models import Check, ChunkValidation, Mismatch, MismatchKind, ValidationResult, read_json
+from chunkproof.base.errors import InvalidParameterError
+from chunkproof.contract import Check, ChunkValidation, Mismatch, MismatchKind, ValidationResult, read_json
 
 from .strategies import JSON_VALUES
+from support.doc_tables import names_in, read_table
 
 DIGEST = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"  # SHA-256 of "test"
 
@@ -100,11 +101,13 @@ def test_any_json_object_is_a_request_or_the_callers_mistake(document):
     assert request.chunk_id.strip()
 
 
-def test_the_kinds_are_those_of_the_contract():
-    assert {kind.value for kind in MismatchKind} == {
-        "truncated", "extended", "unicode_normalization", "line_endings", "whitespace", "invisible_characters",
-        "case", "mojibake", "html_entities", "empty", "different",
-    }  # fmt: skip
+@pytest.mark.parametrize("page", ["contract.md", "guides/validate.md"])
+def test_the_kinds_are_those_that_the_pages_describe(page):
+    described = [
+        name for kind, _ in read_table(page, "| kind | what happened to the text |") for name in names_in(kind)
+    ]
+
+    assert sorted(described) == sorted(MismatchKind)
 
 
 def test_a_verdict_is_written_with_the_contracts_names():

@@ -6,8 +6,8 @@ from threading import Barrier
 import httpx
 import pytest
 
-from chunkproof.clients import resilience
-from chunkproof.clients.resilience import CircuitBreaker, CircuitOpenError, CircuitState
+from chunkproof.net import resilience
+from chunkproof.net.resilience import CircuitBreaker, CircuitOpenError, CircuitState
 
 from support.clock import replace_clock
 from support.log_lines import capture_records
@@ -205,7 +205,7 @@ def test_admit_returns_whether_the_call_is_the_probe():
 
 
 def test_opening_and_closing_are_logged_once_each_with_the_name_of_the_service():
-    with capture_records("chunkproof.clients.resilience") as records:
+    with capture_records("chunkproof.net.resilience") as records:
         breaker = breaker_after(True, True, max_failures=2, open_s=NO_TIME_S)
         for failed in (True, False, False):  # two probes and an ordinary call
             breaker.record(is_probe=breaker.admit(), failed=failed)

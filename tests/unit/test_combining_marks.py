@@ -6,8 +6,7 @@ from time import thread_time
 
 import pytest
 
-from chunkproof.retrieval.integrity import compare, compare_with_hash, digest
-from chunkproof.retrieval.text_blocks import STREAM_SAFE, shorten_runs
+from chunkproof.proof.integrity import STREAM_SAFE, compare, compare_with_hash, digest, shorten_runs
 from chunkproof.suite.keywords import contains
 
 LENGTH = 200_000

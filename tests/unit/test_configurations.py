@@ -6,15 +6,21 @@ from typing import Any
 
 import pytest
 
-from chunkproof.errors import InvalidParameterError, VectorStoreUnavailableError
-from chunkproof.models import RetrievalResponse
-from chunkproof.models.extras import RerankExecution
-from chunkproof_cli.reports.configurations import FORMATS
-from chunkproof_cli.suites.configuration_report import ConfigurationReport
-from chunkproof_cli.suites.configuration_run import SuiteName, compare_runs, run_configurations
-from chunkproof_cli.suites.configurations import Configuration, read_configurations
-from chunkproof_cli.suites.prices import Prices, Usage, cost_per_thousand
-from chunkproof_cli.suites.tune import candidates, choose_metric, split_cases, tune
+from chunkproof.base.errors import InvalidParameterError, VectorStoreUnavailableError
+from chunkproof.contract import RetrievalResponse
+from chunkproof.contract.query_options import RerankExecution
+from chunkproof_cli.commands.suite_tune import candidates, choose_metric, split_cases, tune_weights
+from chunkproof_cli.reports.outputs import CONFIGURATIONS
+from chunkproof_cli.suites.configurations import (
+    Configuration,
+    ConfigurationReport,
+    Prices,
+    Usage,
+    compare_runs,
+    cost_per_thousand,
+    read_configurations,
+    run_configurations,
+)
 
 from support.suites import answer, chunk, suite
 
@@ -46,7 +52,7 @@ def compared(
 ) -> ConfigurationReport:
     configurations = [configuration(f"k {k}", top_k=k) for k in answers]
     runs = run_configurations(configurations, cases(count), by_top_k(answers))
-    return compare_runs(runs, SuiteName("sample", "suite.yaml"), Prices(), None, max_latency_ms)
+    return compare_runs(runs, Prices(), suite="sample", source="suite.yaml", max_latency_ms=max_latency_ms)
 
 
 def write(folder: Path, text: str) -> Path:
@@ -131,7 +137,7 @@ def test_what_chance_explains_does_not_decide_and_the_cheaper_one_is_chosen() ->
         return SECOND if (request["query_text"], request["top_k"]) == ("q3", 20) else answers[request["top_k"]]
 
     runs = run_configurations(configurations, cases(20), search)
-    report = compare_runs(runs, SuiteName("sample", "suite.yaml"), Prices(), None, None)
+    report = compare_runs(runs, Prices(), suite="sample", source="suite.yaml")
     assert report.results[0].metrics["ndcg@10"] > report.results[1].metrics["ndcg@10"]
     assert report.choice.name == "cheap"
     assert "dear has 1.000, which chance explains over 20 cases, and costs more" in report.choice.reason
@@ -148,7 +154,7 @@ def test_a_lead_within_chance_is_not_given_up_for_a_small_saving(cost: float) ->
         return SECOND if (request["query_text"], request["top_k"]) == ("q3", 20) else FOUND
 
     runs = run_configurations(configurations, cases(20), search)
-    choice = compare_runs(runs, SuiteName("sample", "suite.yaml"), Prices(), None, None).choice
+    choice = compare_runs(runs, Prices(), suite="sample", source="suite.yaml").choice
     assert choice.name == "better"
     assert "chance explains its lead over worse, of which none saves enough" in choice.reason
 
@@ -161,7 +167,7 @@ def test_a_configuration_that_could_not_be_judged_does_not_change_the_metric() -
 
     configurations = [configuration(f"k {k}", top_k=k) for k in (10, 20, 30)]
     runs = run_configurations(configurations, cases(20), search)
-    report = compare_runs(runs, SuiteName("sample", "suite.yaml"), Prices(), None, None)
+    report = compare_runs(runs, Prices(), suite="sample", source="suite.yaml")
     assert (report.metric, report.choice.name, report.results[2].errors) == ("ndcg@10", "k 20", 20)
 
 
@@ -170,7 +176,7 @@ def test_a_configuration_whose_reranking_was_skipped_is_not_chosen() -> None:
     plain = FOUND.model_copy(update={"execution": FOUND.execution.model_copy(update={"rerank": skipped})})
     report = compared({10: LOST, 20: plain})
     assert (report.choice.name, report.results[1].not_reranked) == ("k 10", 20)
-    assert "k 20: 20 of 20 searches were not reranked (RERANK_TIMEOUT)" in FORMATS[".html"](report)
+    assert "k 20: 20 of 20 searches were not reranked (RERANK_TIMEOUT)" in CONFIGURATIONS.render(report, ".html")
 
 
 def test_no_configuration_within_the_latency_limit_is_no_choice() -> None:
@@ -186,16 +192,17 @@ def test_a_configuration_that_could_not_be_judged_is_never_chosen() -> None:
         return LOST
 
     runs = run_configurations([configuration("a", top_k=10), configuration("b", top_k=20)], cases(8), search)
-    report = compare_runs(runs, SuiteName("sample", "suite.yaml"), Prices(), None, None)
+    report = compare_runs(runs, Prices(), suite="sample", source="suite.yaml")
     assert (report.choice.name, report.results[1].errors) == ("a", 8)
     assert "gone" in str(report.results[1].error)
 
 
 def test_every_format_names_the_choice_and_escapes_names() -> None:
     report = compared({10: LOST, 20: FOUND}).model_copy(update={"suite": "<b>*x*</b>"})
-    for extension, render in FORMATS.items():
-        assert "k 20" in render(report), extension
-        assert extension == ".json" or "<b>" not in render(report)
+    for extension in CONFIGURATIONS.extensions:
+        text = CONFIGURATIONS.render(report, extension)
+        assert "k 20" in text, extension
+        assert extension == ".json" or "<b>" not in text
     read = ConfigurationReport.model_validate_json(report.canonical_json())
     assert read == report
     assert json.loads(report.canonical_json())["choice"]["name"] == "k 20"
@@ -223,7 +230,7 @@ def test_tuning_chooses_by_one_half_and_measures_on_the_other() -> None:
         return FOUND if weight == 0.7 else LOST
 
     halves = split_cases(cases(20), "ndcg@10")
-    report = tune(halves, search, suite="sample", metric="ndcg@10")
+    report = tune_weights(halves, search, suite="sample", metric="ndcg@10")
     assert report.best.configuration.search["fusion"] == {
         "method": "rrf",
         "weights": {"dense": 0.3, "text": 0.7},
@@ -238,7 +245,7 @@ def test_tuning_chooses_by_one_half_and_measures_on_the_other() -> None:
 
 
 def test_of_equal_weights_the_default_is_chosen() -> None:
-    report = tune(split_cases(cases(12), "mrr@10"), lambda _: FOUND, suite="sample", metric="mrr@10")
+    report = tune_weights(split_cases(cases(12), "mrr@10"), lambda _: FOUND, suite="sample", metric="mrr@10")
     assert report.best.configuration.search == {"mode": "hybrid"}
     assert not report.is_proved
 
@@ -258,7 +265,7 @@ def test_a_leg_that_the_collection_lacks_ends_tuning_with_the_reason() -> None:
         return FOUND
 
     with pytest.raises(InvalidParameterError, match="could not be judged: Collection docs has no text leg"):
-        tune(split_cases(cases(12), "mrr@10"), search, suite="sample", metric="mrr@10")
+        tune_weights(split_cases(cases(12), "mrr@10"), search, suite="sample", metric="mrr@10")
 
 
 def test_every_candidate_is_tried_once() -> None:

@@ -4,9 +4,16 @@ from typing import Any
 
 import pytest
 
-from chunkproof.suite.criteria import CriteriaInput, Criterion, judge_criteria
-from chunkproof.suite.latency import Spread, StageLatency, percentile, summarize_times
-from chunkproof.suite.limits import CriteriaLimits
+from chunkproof.suite.cases import CriteriaLimits
+from chunkproof.suite.criteria import (
+    CriteriaInput,
+    Criterion,
+    Spread,
+    StageLatency,
+    judge_criteria,
+    percentile,
+    summarize_times,
+)
 from chunkproof.suite.outcome import RetrievedChunk, TestCaseResult, TestStatus
 
 from support.suites import answer, case, chunk

@@ -5,7 +5,7 @@ from threading import Event
 
 import pytest
 
-from chunkproof.deadline import Deadline, Stopwatch, current, run_with_timeout
+from chunkproof.base.request import Deadline, Stopwatch, current, run_with_timeout
 
 
 @pytest.mark.parametrize("budget", [0, -1, -1e12])

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chunkproof.clients.ports import Point
-from chunkproof.clients.qdrant.diversity import select_diverse
+from chunkproof.stores.hybrid import select_diverse
+from chunkproof.stores.store_port import Point
 
 
 def points(*scored: tuple[float, tuple[float, ...] | None]) -> list[Point]:

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from chunkproof.errors import SettingsError
-from chunkproof.settings import Settings
+from chunkproof.base.errors import SettingsError
+from chunkproof.base.settings import Settings
 
 PROVIDERS = "`cohere`, `bedrock`, `openai`, `local`, or `module:function` for a function of your own"
 FIELDS = (

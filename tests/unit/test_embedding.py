@@ -6,10 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from chunkproof.clients.ports import InputType
-from chunkproof.deadline import Deadline
-from chunkproof.errors import EmbeddingError, EmbeddingSizeError, EmbeddingTimeoutError
-from chunkproof.retrieval.embedding import QueryEmbedder, check_embeddings
+from chunkproof.base.errors import EmbeddingError, EmbeddingSizeError, EmbeddingTimeoutError
+from chunkproof.base.request import Deadline
+from chunkproof.collection.embedding import QueryEmbedder, check_embeddings
+from chunkproof.embedders.embedder_port import InputType
 
 
 class Letters:
@@ -99,7 +99,7 @@ def test_no_texts_have_no_embeddings():
 
 
 def test_a_query_is_embedded_and_says_when(deadline):
-    embedding = QueryEmbedder(Letters(), 10).embed("abc", 2, "books", deadline)
+    embedding = QueryEmbedder(Letters(), 10).embed("abc", deadline)
 
     assert embedding.vector == Letters.vector("abc")
     assert not embedding.cached
@@ -111,7 +111,7 @@ def test_the_same_text_is_embedded_once(deadline):
     letters = Letters()
     queries = QueryEmbedder(letters, 10)
 
-    first, second = (queries.embed("abc", 2, "books", deadline) for _ in range(2))
+    first, second = (queries.embed("abc", deadline) for _ in range(2))
 
     assert letters.asked == ["abc"]
     assert (first.cached, second.cached) == (False, True)
@@ -125,33 +125,34 @@ def test_only_exactly_the_same_text_is_remembered(other, deadline):
     queries = QueryEmbedder(letters, 10)
 
     for text in ("abc", "\u00e1b" if other == "a\u0301b" else "abc", other):
-        queries.embed(text, 2, "books", deadline)
+        queries.embed(text, deadline)
 
     assert letters.asked[-1] == other
 
 
 def test_another_model_or_dimension_is_another_embedding(deadline):
-    letters = Letters()
-    queries = QueryEmbedder(letters, 10)
-    queries.embed("abc", 2, "books", deadline)
+    queries = QueryEmbedder(Letters(), 10)
+    queries.embed("abc", deadline)
 
+    letters = Letters()
     letters.model = "letters-v2"
-    assert not queries.embed("abc", 2, "books", deadline).cached
+    assert not queries.for_embedder(letters, "CHUNKPROOF_MODEL").embed("abc", deadline).cached
     letters.dimension = 2
-    assert not queries.embed("abc", 2, "books", deadline).cached
+    queries = queries.for_embedder(letters, "CHUNKPROOF_MODEL")
+    assert not queries.embed("abc", deadline).cached
 
 
 def test_another_collection_of_the_same_size_shares_it(deadline):
     queries = QueryEmbedder(Letters(), 10)
-    queries.embed("abc", 2, "books", deadline)
+    queries.embed("abc", deadline)
 
-    assert queries.embed("abc", 2, "notes", deadline).cached
+    assert queries.for_embedder(queries.embedder, "CHUNKPROOF_MODELS.notes").embed("abc", deadline).cached
 
 
 def test_the_least_recently_used_is_forgotten_first(deadline):
     queries = QueryEmbedder(Letters(), 2)
 
-    cached = [queries.embed(text, 2, "books", deadline).cached for text in ("a", "b", "a", "c", "a", "b")]
+    cached = [queries.embed(text, deadline).cached for text in ("a", "b", "a", "c", "a", "b")]
 
     # a and b are kept; a is used again, so c pushes b out; a is still there, b is not.
     assert cached == [False, False, True, False, True, False]
@@ -161,7 +162,7 @@ def test_a_size_of_zero_keeps_none(deadline):
     letters = Letters()
     queries = QueryEmbedder(letters, 0)
 
-    assert [queries.embed("abc", 2, "books", deadline).cached for _ in range(3)] == [False] * 3
+    assert [queries.embed("abc", deadline).cached for _ in range(3)] == [False] * 3
     assert letters.asked == ["abc"] * 3
 
 
@@ -169,28 +170,31 @@ def test_a_failure_is_not_remembered(deadline):
     queries = QueryEmbedder(Letters(failures=1), 10)
 
     with pytest.raises(EmbeddingTimeoutError):
-        queries.embed("abc", 2, "books", deadline)
+        queries.embed("abc", deadline)
 
-    assert not queries.embed("abc", 2, "books", deadline).cached
+    assert not queries.embed("abc", deadline).cached
 
 
 def test_an_embedding_that_cannot_be_one_is_not_remembered(deadline):
     fixed = Fixed([[0.0, 0.0]])
     queries = QueryEmbedder(fixed, 10)
     with pytest.raises(EmbeddingError, match="zeros"):
-        queries.embed("abc", 2, "books", deadline)
+        queries.embed("abc", deadline)
 
     fixed.answer = [[0.6, 0.8]]
 
-    assert queries.embed("abc", 2, "books", deadline).vector == [0.6, 0.8]
+    assert queries.embed("abc", deadline).vector == [0.6, 0.8]
 
 
 def test_an_embedding_of_another_size_than_the_collections_is_refused_with_both_sizes(deadline):
     queries = QueryEmbedder(Letters(), 10)
 
-    for _ in range(2):  # the second time from memory
-        with pytest.raises(EmbeddingSizeError, match="letters-v1 makes 2 values, collection books stores 1024"):
-            queries.embed("abc", 1024, "books", deadline)
+    for _ in range(2):
+        embedding = queries.embed("abc", deadline)
+        error = queries.wrong_size("abc", embedding, "books", 1024)
+        assert isinstance(error, EmbeddingSizeError)
+        assert "letters-v1 makes 2 values, collection books stores 1024" in str(error)
+        assert not embedding.cached, "an embedding of the wrong size is not kept"
 
 
 def test_threads_get_their_own_texts_vector(deadline):
@@ -198,7 +202,7 @@ def test_threads_get_their_own_texts_vector(deadline):
     texts = [f"{n % 7}" for n in range(700)]
 
     with ThreadPoolExecutor(8) as pool:
-        embeddings = list(pool.map(lambda text: queries.embed(text, 2, "books", deadline), texts))
+        embeddings = list(pool.map(lambda text: queries.embed(text, deadline), texts))
 
     assert [embedding.vector for embedding in embeddings] == [Letters.vector(text) for text in texts]
 
@@ -207,6 +211,6 @@ def test_what_threads_embedded_is_kept_for_all(deadline):
     queries = QueryEmbedder(Letters(), 7)
     texts = [f"{n % 7}" for n in range(70)]
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda text: queries.embed(text, 2, "books", deadline), texts))
+        list(pool.map(lambda text: queries.embed(text, deadline), texts))
 
-    assert all(queries.embed(text, 2, "books", deadline).cached for text in texts)
+    assert all(queries.embed(text, deadline).cached for text in texts)

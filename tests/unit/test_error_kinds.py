@@ -2,10 +2,10 @@
 
 import pytest
 
-from chunkproof.clients.local_model import MiniLm
-from chunkproof.errors import ChunkproofError, VectorStoreTimeoutError, VectorStoreUnavailableError
-from chunkproof.retrieval.services import Services
-from chunkproof.settings import Settings
+from chunkproof.base.errors import ChunkproofError, VectorStoreTimeoutError, VectorStoreUnavailableError
+from chunkproof.base.settings import Settings
+from chunkproof.collection.services import Services
+from chunkproof.embedders.local_model import MiniLm
 from chunkproof_cli.commands.load import load_chunks
 from chunkproof_cli.loading import Loader
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from chunkproof import errors
-from chunkproof.errors import ChunkproofError
+from chunkproof.base import errors
+from chunkproof.base.errors import ChunkproofError
 
 # The contract's table.
 STATUS_OF = {

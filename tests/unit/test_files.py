@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from chunkproof.files import (
+from chunkproof.base.files import (
     LOCK_FILE,
     LockedError,
     lock_folder,
@@ -22,7 +22,7 @@ from support.commands import FULL, needs_full
 HOLDER = """
 import sys, time
 from pathlib import Path
-from chunkproof.files import lock_folder
+from chunkproof.base.files import lock_folder
 with lock_folder(Path(sys.argv[1])):
     print("locked", flush=True)
     time.sleep(60)
@@ -103,7 +103,7 @@ def test_of_many_processes_that_lock_and_remove_a_folder_one_works_at_a_time(tmp
     program = """
 import os, sys, time
 from pathlib import Path
-from chunkproof.files import LOCK_FILE, LockedError, lock_folder
+from chunkproof.base.files import LOCK_FILE, LockedError, lock_folder
 folder, log, end = Path(sys.argv[1]), open(sys.argv[2], "ab", buffering=0), time.monotonic() + 2
 while time.monotonic() < end:
     try:

@@ -6,18 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chunkproof.models import read_json
-from chunkproof.models.base import BrokenRules
-from chunkproof.models.filters import (
-    AnyOf,
-    Between,
-    Condition,
-    Either,
-    Not,
-    fields_of,
-    parse_filters,
-    parse_time,
-)
+from chunkproof.contract import read_json
+from chunkproof.contract.conditions import AnyOf, Between, Condition, Either, Not, fields_of, parse_filters, parse_time
+from chunkproof.contract.model import BrokenRules
 
 from .strategies import JSON_VALUES
 

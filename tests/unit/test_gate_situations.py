@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from chunkproof.errors import InvalidParameterError, VectorStoreUnavailableError
-from chunkproof.suite.report import SuiteReport
-from chunkproof.suite.run import RunPlan, run_suite
-from chunkproof_cli.reports.suite.terminal import print_report
-from chunkproof_cli.suites.compare import Tolerance, compare
+from chunkproof.base.errors import InvalidParameterError, VectorStoreUnavailableError
+from chunkproof.suite.runner import RunPlan, run_suite
+from chunkproof.suite.suite_report import SuiteReport
+from chunkproof_cli.reports.outputs import SUITE
+from chunkproof_cli.suites.baseline import Tolerance, compare
 
 from support.suites import Answer, Backend, answer, chunk, suite
 
@@ -72,7 +72,7 @@ def row(name: str, before: SuiteReport, after: SuiteReport, tolerate: Tolerance,
         return f"| {name} | {options} | refused | 2 | {error} |"
     assert found.comparison is not None
     capture.readouterr()
-    print_report(found)
+    SUITE.print(found)
     last = capture.readouterr().out.strip().splitlines()[-1]
     assert last == found.verdict.line
     return f"| {name} | {options} | {found.comparison.gate} | {found.verdict.exit_code} | {last} |"

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from chunkproof.retrieval.integrity import CODECS, compare, compare_with_hash, digest
+from chunkproof.proof.integrity import CODECS, compare, compare_with_hash, digest
 
 from .integrity_claims import misread
 

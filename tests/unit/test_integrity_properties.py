@@ -7,8 +7,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from chunkproof.models import MismatchKind
-from chunkproof.retrieval.integrity import CODECS, compare, first_difference
+from chunkproof.contract import MismatchKind
+from chunkproof.proof.integrity import CODECS, compare, first_difference
 
 from . import integrity_claims as claims
 

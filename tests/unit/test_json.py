@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chunkproof.errors import InvalidParameterError
-from chunkproof.models.json import Faulty, find_faults, format_path, read_json
+from chunkproof.base.errors import InvalidParameterError
+from chunkproof.contract.model import Faulty, find_faults, format_path, read_json
 
 from .strategies import JSON_VALUES
 

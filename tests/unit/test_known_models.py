@@ -2,7 +2,7 @@
 
 import pytest
 
-from chunkproof.clients.known_models import KNOWN_MODELS, can_compare, find_model, is_same_space
+from chunkproof.embedders.known_models import KNOWN_MODELS, can_compare, find_model, is_same_space
 
 
 @pytest.mark.parametrize(

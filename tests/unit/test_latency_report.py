@@ -6,21 +6,28 @@ from typing import Any
 
 import pytest
 
-from chunkproof.errors import InvalidParameterError
-from chunkproof_cli.latency.from_logs import compute_spread, report_from_log
-from chunkproof_cli.latency.from_stack import METRICS, Window
-from chunkproof_cli.latency.log_lines import LoggedRequest, LogReader
-from chunkproof_cli.latency.report import STAGES, LatencyReport, choose_bucket_seconds
-from chunkproof_cli.reports.latency.page import render_latency_page
-from chunkproof_cli.reports.latency.terminal import WIDTH, chart_lines
-from chunkproof_cli.reports.latency.wording import (
+from chunkproof.base.errors import InvalidParameterError
+from chunkproof_cli.latency.latency_report import (
+    STAGES,
+    LatencyReport,
+    LoggedRequest,
+    LogReader,
+    choose_bucket_seconds,
+    compute_spread,
+    report_from_log,
+)
+from chunkproof_cli.latency.stack_metrics import METRICS, Window
+from chunkproof_cli.reports.latency_blocks import (
+    chart_buckets,
     format_interval,
     format_ms,
     format_percent,
     format_time,
+    say_verdict,
     summary_lines,
-    verdict_line,
 )
+from chunkproof_cli.reports.outputs import LATENCY
+from chunkproof_cli.reports.to_text import BAR_WIDTH, draw_bars
 
 NINE = datetime(2026, 1, 15, 9, tzinfo=UTC)
 
@@ -107,11 +114,11 @@ def test_a_failed_request_is_never_within_the_target() -> None:
         logged(1.0), logged(1.0, status=404), logged(1.0, status=503), logged(3_000.0, status=429), slo=50.0
     )
     assert (report.requests, report.missed, report.left_out, report.within_target_percent) == (4, 1, 2, 50.0)
-    assert verdict_line(report) == (
+    assert say_verdict(report) == (
         "50.00 % within the target of 2,000 ms (1 of 2), 2 failed requests left out: meets the SLO of 50 %"
     )
     nothing = report_on(logged(1.0, status=404), slo=50.0)
-    assert "0.00 % within the target of 2,000 ms (0 of 0), 1 failed request left out: BELOW" in verdict_line(nothing)
+    assert "0.00 % within the target of 2,000 ms (0 of 0), 1 failed request left out: BELOW" in say_verdict(nothing)
 
 
 def test_errors_are_counted_by_code_and_the_most_frequent_comes_first() -> None:
@@ -169,7 +176,7 @@ def test_an_slo_is_met_exactly_at_its_share(missed: int, of: int, slo: float, me
     report = report_on(*requests, slo=slo)
     assert report.slo is not None
     assert report.slo.met is met
-    assert ("BELOW" in verdict_line(report)) is not met
+    assert ("BELOW" in say_verdict(report)) is not met
 
 
 def test_the_share_is_rounded_down_so_that_only_all_requests_are_a_hundred_percent() -> None:
@@ -217,12 +224,12 @@ def test_periods_are_multiples_of_what_cloudwatch_keeps(since: timedelta, second
 
 
 def bars(report: LatencyReport, *, ascii_only: bool) -> list[str]:
-    return [line.plain for line in chart_lines(report.groups[0], report.target_ms, ascii_only=ascii_only)]
+    return [line.plain for line in draw_bars(chart_buckets(report.groups[0], report.target_ms), ascii_only=ascii_only)]
 
 
 def test_a_bar_shows_p95_against_the_target() -> None:
     report = report_on(logged(1_000, 1), logged(4_000, 3), logged(0.1, 5), target_ms=2_000)
-    half, whole = WIDTH // 2, WIDTH
+    half, whole = BAR_WIDTH // 2, BAR_WIDTH
     assert bars(report, ascii_only=False) == [
         f"09:00:01  {'█' * 10}{' ' * 10}│{' ' * half}   1,000 ms  1 request",
         f"09:00:02  {' ' * half}│{' ' * half} -",
@@ -284,7 +291,7 @@ class Markup(HTMLParser):
 def test_the_page_has_every_figure_and_loads_nothing() -> None:
     report = report_on(logged(1_234.0), logged(3_000.0, route="GET /health", status=503, code="INTERNAL"), slo=99)
     markup = Markup()
-    markup.feed(render_latency_page(report))
+    markup.feed(LATENCY.render(report, ".html"))
     assert markup.open == []
     for text in (
         "1,234",
@@ -298,7 +305,7 @@ def test_the_page_has_every_figure_and_loads_nothing() -> None:
         assert text in markup.text
     assert not {"script", "link", "img", "iframe"} & set(markup.seen)
     assert not {"src", "href"} & markup.attributes
-    assert "url(" not in render_latency_page(report)
+    assert "url(" not in LATENCY.render(report, ".html")
 
 
 def test_logged_text_is_escaped_on_the_page() -> None:
@@ -306,6 +313,6 @@ def test_logged_text_is_escaped_on_the_page() -> None:
     report = report_on(logged(1, route=evil, status=500, code=evil), logged(1))
     named = report.model_copy(update={"source": report.source.model_copy(update={"name": evil})})
     markup = Markup()
-    markup.feed(render_latency_page(named))
+    markup.feed(LATENCY.render(named, ".html"))
     assert "script" not in markup.seen
     assert markup.text.count(evil) == 5, "title, heading, summary, route, code"

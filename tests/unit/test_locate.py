@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chunkproof.audit.locate import Document, Index, Letters, cover, find_gaps, is_same_document
+from chunkproof.audit.locate import Letters, PassageIndex, SourceDocument, cover, find_gaps, is_same_document
 from chunkproof.audit.source_coverage import CoverageRun, SourceCoverage, StoredText, StoredTexts
 
 WORDS = [f"{first}{second}" for first in ("alpha", "beta", "Größe", "naïve", "omega") for second in range(40)]
@@ -28,10 +28,10 @@ def prose(count: int, seed: int = 1) -> str:
     return " ".join(random.Random(seed).choices(WORDS, k=count))
 
 
-def covered(document: str, *chunks: str, source: str | None = None) -> tuple[Document, list[str | None]]:
+def covered(document: str, *chunks: str, source: str | None = None) -> tuple[SourceDocument, list[str | None]]:
     """Locate the chunks in one document; return it, and the kind of each chunk: None for a verbatim one."""
-    found = Document("guide.md", document)
-    index = Index([found])
+    found = SourceDocument("guide.md", document)
+    index = PassageIndex([found])
     kinds: list[str | None] = []
     for chunk in chunks:
         located = index.locate(chunk, source)
@@ -43,7 +43,7 @@ def covered(document: str, *chunks: str, source: str | None = None) -> tuple[Doc
     return found, kinds
 
 
-def gaps(document: Document) -> list[str]:
+def gaps(document: SourceDocument) -> list[str]:
     offsets = document.letters.offsets
     return [document.text[offsets[start] : offsets[end - 1] + 1] for start, end in find_gaps(document)]
 
@@ -103,8 +103,10 @@ def test_a_short_chunk_is_found_anywhere() -> None:
 
 def test_a_repeated_passage_is_covered_everywhere_unless_the_chunk_names_its_document() -> None:
     passage = prose(60)
-    documents = [Document(name, f"{passage}\n\n{prose(50, seed)}") for seed, name in enumerate(("a.md", "b/c.md"), 5)]
-    index = Index(documents)
+    documents = [
+        SourceDocument(name, f"{passage}\n\n{prose(50, seed)}") for seed, name in enumerate(("a.md", "b/c.md"), 5)
+    ]
+    index = PassageIndex(documents)
     everywhere, own = index.locate(passage), index.locate(passage, "https://docs.example.com/b/c?lang=en")
     assert everywhere is not None
     assert own is not None
@@ -148,7 +150,7 @@ def test_any_slice_of_a_document_is_verbatim_and_covers_exactly_its_letters(data
 )
 def test_hostile_documents_and_chunks_are_located_in_linear_time(text: str) -> None:
     """Quadratic steps would take hours."""
-    index = Index([Document("a", text), Document("b", prose(200))])
+    index = PassageIndex([SourceDocument("a", text), SourceDocument("b", prose(200))])
     located = [index.locate(chunk) for chunk in (text, text[:150_000] + "b", prose(200) + "." + text)]
     assert (located[0] is None) == (not Letters.of(text).text)
     assert located[2] is not None

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chunkproof.suite import metrics
+from chunkproof.suite import judge as metrics
 
 from support import oracle
 

@@ -2,6 +2,7 @@
 
 import importlib
 import pkgutil
+from base64 import b64encode
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Annotated, Any, get_args, get_origin
@@ -13,15 +14,20 @@ from pydantic import JsonValue
 from pydantic.fields import FieldInfo
 
 import chunkproof
-from chunkproof.audit.manifest import ManifestLine
-from chunkproof.models.base import Model, Request
-from chunkproof.models.chunk import ChunkMetadata, SourceMetadata
-from chunkproof.models.extras import LegScore, RerankOptions
-from chunkproof.models.query import RetrievalQuery, SearchQuery
-from chunkproof.models.ranking import FusionOptions, IndexParams, Mode, Weights
-from chunkproof.models.response import ErrorDetail, ExecutionMetadata, RetrievalResponse, SearchResult
-from chunkproof.models.retrieval_result import RetrievalResult
-from chunkproof.models.validation import (
+from chunkproof.audit.manifest_file import ManifestLine
+from chunkproof.contract.model import Model, Request
+from chunkproof.contract.query import RetrievalQuery, SearchQuery
+from chunkproof.contract.query_options import FusionOptions, IndexParams, LegScore, Mode, RerankOptions, Weights
+from chunkproof.contract.response import (
+    ChunkMetadata,
+    ErrorDetail,
+    ExecutionMetadata,
+    RetrievalResponse,
+    RetrievalResult,
+    SearchResult,
+    SourceMetadata,
+)
+from chunkproof.contract.validation import (
     ChunkOriginal,
     ChunkValidation,
     ChunkValidations,
@@ -32,8 +38,13 @@ from chunkproof.models.validation import (
 )
 from chunkproof.suite.cases import CaseDefaults, Suite, TestCase, _Shared
 from chunkproof.suite.outcome import TestCaseResult, TestStatus
-from chunkproof.suite.report import PerformanceMetrics, TestSuiteResult
-from chunkproof.suite.validation_report import CollectionStats, ForeignValidationReport, ValidationReport
+from chunkproof.suite.suite_report import (
+    CollectionStats,
+    ForeignValidationReport,
+    PerformanceMetrics,
+    TestSuiteResult,
+    ValidationReport,
+)
 
 for found in pkgutil.walk_packages(chunkproof.__path__, "chunkproof."):
     importlib.import_module(found.name)
@@ -274,6 +285,7 @@ RECIPES: dict[type[Model], Any] = {
         original_sha256=OMITTED,
         present=OMITTED,
         metadata=st.none() | st.dictionaries(st.sampled_from(["url", "document_title"]), TEXT),
+        vector=st.none() | st.lists(st.binary(min_size=4, max_size=4)).map(lambda v: b64encode(b"".join(v)).decode()),
     ),
     RetrievalResult: of(
         RetrievalResult,

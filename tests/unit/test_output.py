@@ -11,7 +11,7 @@ def test_a_warning_about_a_search_is_shown_once_whichever_module_it_comes_from(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     search, ranking, store = (
-        logging.getLogger(f"chunkproof.{name}") for name in ("retrieval.search", "retrieval.ranking", "clients.store")
+        logging.getLogger(f"chunkproof.{name}") for name in ("search.single", "search.steps", "stores.server")
     )
     with show_warnings_once():
         for _ in range(3):
@@ -19,8 +19,8 @@ def test_a_warning_about_a_search_is_shown_once_whichever_module_it_comes_from(
                 log.warning("from %s", log.name)
     ranking.warning("from %s", ranking.name)
     assert caplog.messages == [
-        "from chunkproof.retrieval.search",
-        "from chunkproof.retrieval.ranking",
-        *["from chunkproof.clients.store"] * 3,
-        "from chunkproof.retrieval.ranking",
+        *["from chunkproof.stores.server"] * 3,
+        "from chunkproof.search.single (3 times)",
+        "from chunkproof.search.steps (3 times)",
+        "from chunkproof.search.steps",
     ]

@@ -7,33 +7,33 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chunkproof.clients.ports import Point
-from chunkproof.errors import CorruptChunkError
-from chunkproof.retrieval.payload import PayloadMap, flatten, lies_in_json_string
+from chunkproof.base.errors import CorruptChunkError
+from chunkproof.collection.payload_map import NAMES, PayloadMap, flatten, lies_in_json_string
+from chunkproof.stores.store_port import Point
 
 from .strategies import JSON_VALUES
+from support.doc_tables import names_in, read_table
 
-# The contract's table; the rest by their own names.
-TABLE = {
-    "text": ["text", "content", "chunk_text", "page_content", "document"],
-    "url": ["url", "source_url", "source", "file_path"],
-    "document_id": ["document_id", "doc_id", "ref_doc_id", "source_id"],
-    "document_title": ["document_title", "page_title", "title"],
-    "position": ["position", "chunk_index", "split_id"],
-    "timestamp": ["timestamp", "created_at", "ingested_at"],
-    "section_heading": ["section_heading"],
-    "section_headers": ["section_headers"],
-    "breadcrumb": ["breadcrumb"],
-    "total_chunks": ["total_chunks"],
-    "tokens": ["tokens", "chunk_size"],
-    "content_type": ["content_type"],
-    "has_code": ["has_code"],
-    "content_hash": ["content_hash"],
-    "embedding_model": ["embedding_model"],
-}
+
+def read_contract_table() -> dict[str, list[str]]:
+    """Return the names of each canonical field, in the order of the table in docs/contract.md."""
+    table = {}
+    for fields, names in read_table("contract.md", "| canonical field | names |"):
+        # After a semicolon it says what applies where no name has a value.
+        table |= {field: names_in(names.partition(";")[0]) or [field] for field in names_in(fields)}
+    return table
+
+
+TABLE = read_contract_table()
 ROWS = [(field, name) for field, names in TABLE.items() for name in names]
 NEIGHBOURS = [(field, *pair) for field, names in TABLE.items() for pair in pairwise(names)]
 READ = PayloadMap()
+
+
+def nest(name: str, value: object) -> dict[str, object]:
+    """Return the object that has the value under a name, which may have a dot."""
+    first, _, rest = name.partition(".")
+    return {first: nest(rest, value) if rest else value}
 
 
 def chunk(payload: dict[str, object], point_id: int | str = 1):
@@ -44,22 +44,26 @@ def metadata(payload: dict[str, object], point_id: int | str = 1):
     return chunk({"text": "t"} | payload, point_id).metadata
 
 
+def test_the_contract_lists_the_names_in_the_order_in_which_they_are_tried():
+    assert {field: list(names) for field, names in NAMES.items()} == TABLE
+
+
 @pytest.mark.parametrize(("field", "name"), ROWS)
 def test_a_field_is_found_under_each_name(field, name):
     assert READ.value(field, {name: "here"}) == "here"
 
 
 @pytest.mark.parametrize(("field", "name"), ROWS)
-@pytest.mark.parametrize("parent", ["metadata", "meta"])
-def test_every_name_is_also_tried_under_metadata_and_meta(field, name, parent):
-    assert READ.value(field, {parent: {name: "here"}}) == "here"
+@pytest.mark.parametrize("parent", ["metadata", "meta", "meta_data"])
+def test_every_name_is_also_tried_under_metadata_meta_and_meta_data(field, name, parent):
+    assert READ.value(field, {parent: nest(name, "here")}) == "here"
     assert READ.value(field, {f"{parent}.{name}": "here"}) == "here"
 
 
 @pytest.mark.parametrize(("field", "name"), ROWS)
-@pytest.mark.parametrize("parent", ["metadata", "meta"])
+@pytest.mark.parametrize("parent", ["metadata", "meta", "meta_data"])
 def test_a_dot_into_a_json_string_parses_it(field, name, parent):
-    assert READ.value(field, {parent: json.dumps({name: "here"})}) == "here"
+    assert READ.value(field, {parent: json.dumps(nest(name, "here"))}) == "here"
 
 
 @pytest.mark.parametrize(("field", "first", "second"), NEIGHBOURS)
@@ -71,8 +75,8 @@ def test_the_first_name_of_a_row_wins(field, first, second):
 def test_the_top_level_wins_over_metadata_and_metadata_over_meta(field):
     name = TABLE[field][0]
 
-    assert READ.value(field, {"meta": {name: 3}, "metadata": {name: 2}, name: 1}) == 1
-    assert READ.value(field, {"meta": {name: 3}, "metadata": {name: 2}}) == 2
+    assert READ.value(field, {"meta": nest(name, "3"), "metadata": nest(name, "2")} | nest(name, "1")) == "1"
+    assert READ.value(field, {"meta": nest(name, "3"), "metadata": nest(name, "2")}) == "2"
 
 
 @pytest.mark.parametrize(("field", "first", "second"), NEIGHBOURS)
@@ -135,7 +139,7 @@ def test_the_text_is_the_stored_one_code_point_for_code_point(text):
     assert chunk({"page_content": text}).text == text
 
 
-@pytest.mark.parametrize("payload", [{}, {"text": None}, {"text": 5}, {"text": ["a"]}, {"text": {}, "content": "x"}])
+@pytest.mark.parametrize("payload", [{}, {"text": None}, {"text": 5}, {"text": ["a"]}, {"text": {}}])
 def test_a_point_without_text_is_corrupt_and_named(payload):
     with pytest.raises(CorruptChunkError, match=r"^Chunk 7 has no readable text$"):
         chunk(payload, 7)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from chunkproof.clients import local_model
-from chunkproof_cli.preload import preload_model
+from chunkproof.embedders import local_model
+from chunkproof_cli.main import preload_model
 
 
 @pytest.fixture

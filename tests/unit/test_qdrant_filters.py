@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from qdrant_client import QdrantClient, models
 from qdrant_client.local.payload_filters import check_filter
 
-from chunkproof.clients.qdrant.filters import required_indexes
-from chunkproof.clients.qdrant.filters import to_qdrant_filter as to_json
-from chunkproof.models.base import BrokenRules
-from chunkproof.models.filters import AnyOf, Between, Either, Not, parse_filters
+from chunkproof.contract.conditions import AnyOf, Between, Either, Not, parse_filters
+from chunkproof.contract.model import BrokenRules
+from chunkproof.stores.qdrant import required_indexes
+from chunkproof.stores.qdrant import to_qdrant_filter as to_json
 
 AT = datetime(2025, 1, 1, tzinfo=UTC)
 

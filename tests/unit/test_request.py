@@ -5,9 +5,9 @@ from typing import ClassVar
 import pytest
 from pydantic import ValidationError
 
-from chunkproof.errors import InvalidParameterError
-from chunkproof.models import Limits, Model, Request, read_json
-from chunkproof.models.json import display_name
+from chunkproof.base.errors import InvalidParameterError
+from chunkproof.contract import Limits, Model, Request, read_json
+from chunkproof.contract.model import display_name
 
 
 class Order(Request):

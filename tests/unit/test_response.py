@@ -8,14 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from chunkproof.errors import EmbeddingError, InvalidParameterError
-from chunkproof.models import (
-    ChunkMetadata,
-    ExecutionMetadata,
-    RetrievalResponse,
-    SearchResult,
-    SourceMetadata,
-)
+from chunkproof.base.errors import EmbeddingError, InvalidParameterError
+from chunkproof.contract import ChunkMetadata, ExecutionMetadata, RetrievalResponse, SearchResult, SourceMetadata
 
 AT = datetime(2025, 12, 16, 14, 30, 1, tzinfo=UTC)
 EXECUTION = ExecutionMetadata(latency_ms=145, result_count=0, threshold_applied=0.7, timestamp=AT)

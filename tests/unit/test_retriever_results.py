@@ -7,11 +7,16 @@ from typing import Any
 
 import pytest
 
-from chunkproof.errors import InvalidParameterError
-from chunkproof_cli.retrievers.errors import RetrieverError
-from chunkproof_cli.retrievers.jsonpath import JsonPath
-from chunkproof_cli.retrievers.mapping import Mapper, fill_template, fill_url, read_mapper
-from chunkproof_cli.retrievers.results import read_results
+from chunkproof.base.errors import InvalidParameterError
+from chunkproof_cli.retrievers.mapping import (
+    Mapper,
+    ResultPath,
+    RetrieverError,
+    fill_template,
+    fill_url,
+    read_mapper,
+    read_results,
+)
 
 REQUEST = {"query_text": 'Was heißt "Größe"?', "top_k": 7, "collection": "docs"}
 
@@ -108,19 +113,21 @@ def test_a_lone_surrogate_and_a_nan_do_not_reach_the_report() -> None:
         ("hits[0].id", ["a"]),
         ("$.hits[-1]['id']", ["b"]),
         ('$["odd name"].x', [1]),
+        ("hits[?id == 'b'].id", ["b"]),
+        ('"odd name".x', [1]),
         ("$.hits[*].missing", []),
         ("$.hits[7].id", []),
         ("$", [{"hits": [{"id": "a"}, {"id": "b"}], "odd name": {"x": 1}}]),
     ],
 )
 def test_a_path_finds_its_values(path: str, found: list[Any]) -> None:
-    assert JsonPath(path).find({"hits": [{"id": "a"}, {"id": "b"}], "odd name": {"x": 1}}) == found
+    assert ResultPath(path, "id").find({"hits": [{"id": "a"}, {"id": "b"}], "odd name": {"x": 1}}) == found
 
 
 @pytest.mark.parametrize("path", ["$..id", "$.hits[", "$.a[?(@.x>1)]"])
 def test_a_path_that_cannot_be_read_is_refused(path: str) -> None:
     with pytest.raises(InvalidParameterError, match="such as"):
-        JsonPath(path)
+        ResultPath(path, "id")
 
 
 def test_a_template_is_filled_with_values_of_their_own_type() -> None:

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chunkproof.clients.resilience import Attempt, CircuitOpenError, pause_before_retry
-from chunkproof.deadline import Deadline
+from chunkproof.base.request import Deadline
+from chunkproof.net.resilience import Attempt, CircuitOpenError, pause_before_retry
 
 PLENTY = 60_000.0
 ALL_STATUSES = range(200, 600)

@@ -9,12 +9,12 @@ import jsonschema
 import pytest
 
 from chunkproof.suite.cases import TestCase
-from chunkproof.suite.files.read import Source, read_source
-from chunkproof.suite.files.yaml_document import read_yaml
+from chunkproof.suite.suite_file import SuiteSource, read_source
+from chunkproof.suite.yaml_document import read_yaml
 from chunkproof_cli.local.corpus import sample_chunks, sample_suite
 
 with as_file(sample_suite()) as file:
-    CASES = read_source(Source(file)).suite.cases
+    CASES = read_source(SuiteSource(file)).suite.cases
 CHUNKS = list(sample_chunks())
 
 

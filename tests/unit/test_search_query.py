@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chunkproof.errors import InvalidParameterError
-from chunkproof.models import Limits, SearchQuery, read_json
+from chunkproof.base.errors import InvalidParameterError
+from chunkproof.contract import Limits, SearchQuery, read_json
 
 from .strategies import JSON_VALUES
 

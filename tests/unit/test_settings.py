@@ -5,13 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from chunkproof.clients.cohere import CohereEmbedder
-from chunkproof.clients.qdrant.store import QdrantStore
-from chunkproof.clients.transport import DeadlineTransport
-from chunkproof.errors import SettingsError
-from chunkproof.models import Limits
-from chunkproof.settings import Settings
-from chunkproof.urls import is_http_url
+from chunkproof.base.errors import SettingsError
+from chunkproof.base.settings import Settings
+from chunkproof.base.urls import is_http_url
+from chunkproof.contract import Limits
+from chunkproof.embedders.cohere import CohereEmbedder
+from chunkproof.net.transport import DeadlineTransport
+from chunkproof.stores.server import ServerStore
 
 # The contract's list.
 DEFAULTS = {
@@ -187,7 +187,7 @@ def test_a_key_is_read_and_never_shown(variable):
         pytest.param("QDRANT_URL", "http://localhost:99999", "an http or https URL"),
         pytest.param("QDRANT_URL", "http://[::1", "an http or https URL"),
         pytest.param(
-            "CHUNKPROOF_ALLOWED_COLLECTIONS", " , ", "names, comma-separated"
+            "CHUNKPROOF_ALLOWED_COLLECTIONS", " , ", "names, comma-separated, or `*` for all"
         ),
     ],
 )  # fmt: skip
@@ -295,5 +295,5 @@ def test_any_text_in_any_variable_is_a_setting_or_a_named_mistake(variable, text
 def test_an_address_that_is_taken_is_one_that_the_clients_take(rest):
     url = f"http://{rest}"
     if is_http_url(url):
-        QdrantStore.open_server(url, DeadlineTransport()).close()
+        ServerStore(url, DeadlineTransport()).close()
         CohereEmbedder(DeadlineTransport(), model="m", base_url=url).close()

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chunkproof.errors import InvalidParameterError, VectorStoreUnavailableError
-from chunkproof.suite.comparison import Comparison, Gate
+from chunkproof.base.errors import InvalidParameterError, VectorStoreUnavailableError
+from chunkproof.suite.criteria import Comparison, Gate
 from chunkproof.suite.outcome import Diagnosis
-from chunkproof.suite.report import SuiteReport, read_report
-from chunkproof.suite.run import RunPlan, run_suite
-from chunkproof.why.report import Cause
-from chunkproof_cli.reports.suite import FORMATS
-from chunkproof_cli.suites.compare import CHANCE, LEAST_CHANGES, Tolerance, chance_margin, compare
+from chunkproof.suite.runner import RunPlan, run_suite
+from chunkproof.suite.suite_report import SuiteReport, read_report
+from chunkproof.why.causes import Cause
+from chunkproof_cli.reports.outputs import SUITE
+from chunkproof_cli.suites.baseline import CHANCE, LEAST_CHANGES, Tolerance, chance_margin, compare
 
 from support.suites import Answer, Backend, answer, chunk, suite
 
@@ -40,7 +40,7 @@ def comparison(before: list[Answer], after: list[Answer], tolerate: Tolerance = 
     assert found.comparison is not None
     assert found.verdict.line == found.comparison.verdict
     for extension in (".md", ".txt", ".xml", ".html"):
-        plain = FORMATS[extension](found).replace("\\", "").replace("\u200b", "")  # as Markdown shows it
+        plain = SUITE.render(found, extension).replace("\\", "").replace("\u200b", "")  # as Markdown shows it
         assert found.comparison.verdict in plain
     stored = json.loads(found.canonical_json())["verdict"]
     assert (stored["exit_code"], stored["line"]) == (found.verdict.exit_code, found.comparison.verdict)
@@ -186,7 +186,7 @@ def test_cases_are_paired_by_name_and_only_while_they_are_the_same() -> None:
     assert found is not None
     assert found.cases == 0
     assert (found.not_compared["c0"], found.not_compared["c9"]) == ("changed since", "new")
-    assert found.gate is Gate.PASSED  # every case passes
+    assert found.gate is Gate.FAILED  # every case passes, but nothing was compared
     fewer = compare(report([FOUND] * 7), before, FILE).comparison
     assert fewer is not None
     assert (fewer.cases, fewer.not_compared["c8"]) == (7, "not run this time")

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from chunkproof.errors import InvalidParameterError
-from chunkproof.suite.files.document import BrokenFileError
-from chunkproof.suite.files.read import Source, read_source
-from chunkproof.suite.problems import Problem
+from chunkproof.base.errors import InvalidParameterError
+from chunkproof.suite.cases import Problem
+from chunkproof.suite.located_document import BrokenFileError
+from chunkproof.suite.suite_file import SuiteSource, read_source
 
 GOOD = """\
 name: docs
@@ -27,12 +27,12 @@ cases:
 """
 
 
-def suite_of(tmp_path: Path, text: str, name: str = "suite.yaml") -> Source:
+def suite_of(tmp_path: Path, text: str, name: str = "suite.yaml") -> SuiteSource:
     (tmp_path / name).write_text(text, "utf-8")
-    return Source(tmp_path / name)
+    return SuiteSource(tmp_path / name)
 
 
-def problems(source: Source) -> list[str]:
+def problems(source: SuiteSource) -> list[str]:
     with pytest.raises(BrokenFileError) as raised:
         read_source(source)
     return list(raised.value.messages)
@@ -241,14 +241,14 @@ def test_a_few_aliases_cannot_fill_the_memory(tmp_path: Path) -> None:
 def test_an_unreadable_or_unknown_file_is_named(tmp_path: Path) -> None:
     for name, message in (("suite.txt", "a suite is a .yaml or .json file"), ("none.yaml", "No such file")):
         with pytest.raises(InvalidParameterError, match=message):
-            read_source(Source(tmp_path / name))
+            read_source(SuiteSource(tmp_path / name))
 
 
-def beir(folder: Path, queries: str, qrels: str, split: str = "test") -> Source:
+def beir(folder: Path, queries: str, qrels: str, split: str = "test") -> SuiteSource:
     (folder / "qrels").mkdir(exist_ok=True)
     (folder / "queries.jsonl").write_text(queries, "utf-8")
     (folder / "qrels" / f"{split}.tsv").write_text(qrels, "utf-8")
-    return Source(folder)
+    return SuiteSource(folder)
 
 
 QUERIES = '{"_id": "q1", "text": "first"}\n{"_id": "q2", "text": "second"}\n{"_id": "q3", "text": "third"}\n'
@@ -288,11 +288,11 @@ def test_contradicting_qrels_are_rejected_and_repeated_ones_reported(tmp_path: P
 def test_a_split_is_chosen_by_name(tmp_path: Path) -> None:
     beir(tmp_path, QUERIES, HEADER + "q1\td1\t1\n", "dev")
     source = beir(tmp_path, QUERIES, HEADER + "q2\td1\t1\n", "train")
-    assert [c.name for c in read_source(Source(tmp_path, split="train")).suite.cases] == ["q2"]
+    assert [c.name for c in read_source(SuiteSource(tmp_path, split="train")).suite.cases] == ["q2"]
     with pytest.raises(InvalidParameterError, match=r"choose one with --split \(dev, train\)"):
         read_source(source)
     with pytest.raises(InvalidParameterError, match=r"has no test\.tsv \(dev, train\)"):
-        read_source(Source(tmp_path, split="test"))
+        read_source(SuiteSource(tmp_path, split="test"))
 
 
 TOPICS = """\
@@ -312,7 +312,7 @@ Identify organizations.
 def test_trec_topics_and_qrels_are_a_suite(tmp_path: Path, topics: str) -> None:
     (tmp_path / "topics.txt").write_text(topics)
     (tmp_path / "qrels.txt").write_text("301 0 FR94-1 2\n301 0 FR94-2 -1\n302 0 d 1\n")
-    suite = read_source(Source(tmp_path / "topics.txt", qrels=tmp_path / "qrels.txt", top_k=20)).suite
+    suite = read_source(SuiteSource(tmp_path / "topics.txt", qrels=tmp_path / "qrels.txt", top_k=20)).suite
     assert [(c.name, c.query_text, c.expected_doc_ids, c.top_k) for c in suite.cases] == [
         ("301", "International Organized Crime", ("FR94-1",), 20),
         ("302", "second one", ("d",), 20),

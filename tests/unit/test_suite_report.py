@@ -10,12 +10,11 @@ import jsonschema
 import pytest
 import xmlschema
 
-from chunkproof.errors import InvalidParameterError, VectorStoreUnavailableError
-from chunkproof.suite.report import SuiteReport, read_report
-from chunkproof.suite.run import InterruptedRun, RunPlan, run_suite
-from chunkproof.suite.validation_report import CollectionStats, ValidationReport
-from chunkproof_cli.reports.markdown import MOST_CHARS
-from chunkproof_cli.reports.suite import FORMATS
+from chunkproof.base.errors import InvalidParameterError, VectorStoreUnavailableError
+from chunkproof.suite.runner import InterruptedRun, RunPlan, run_suite
+from chunkproof.suite.suite_report import CollectionStats, SuiteReport, ValidationReport, read_report
+from chunkproof_cli.reports.outputs import SUITE
+from chunkproof_cli.reports.to_text import MOST_CHARS
 
 from support.suites import Answer, Backend, answer, chunk, suite
 
@@ -167,7 +166,7 @@ def test_a_report_of_another_major_format_is_rejected() -> None:
 
 @pytest.mark.parametrize("name", ["bad", NASTY])
 def test_junit_is_valid_and_keeps_failures_apart_from_errors(name: str) -> None:
-    text = FORMATS[".xml"](mixed(name))
+    text = SUITE.render(mixed(name), ".xml")
     xmlschema.XMLSchema(DATA / "junit.xsd").validate(ET.fromstring(text))
     found = ET.fromstring(text).find("testsuite")
     assert found is not None
@@ -190,13 +189,13 @@ def test_junit_skips_cases_that_were_not_run() -> None:
     with pytest.raises(InterruptedRun) as stopped:
         run_suite(RunPlan(made, "s", made.cases), Backend(answers))
     assert (stopped.value.report.verdict.exit_code, stopped.value.report.verdict.outcome) == (3, "not judged")
-    text = FORMATS[".xml"](stopped.value.report)
+    text = SUITE.render(stopped.value.report, ".xml")
     xmlschema.XMLSchema(DATA / "junit.xsd").validate(ET.fromstring(text))
     assert len(ET.fromstring(text).findall(".//skipped")) == 1
 
 
 def test_markdown_starts_with_failures_and_escapes_text() -> None:
-    text = FORMATS[".md"](mixed(NASTY))
+    text = SUITE.render(mixed(NASTY), ".md")
     assert text.startswith(
         "## ❌ sample\n\n**1 of 3 cases passed**, 1 failed, 1 could not be judged on docs (312 vectors)."
     )
@@ -208,7 +207,7 @@ def test_markdown_starts_with_failures_and_escapes_text() -> None:
 
 def test_markdown_fits_a_comment_however_many_cases_fail() -> None:
     many = report({f"case {n} {'long ' * 100}": answer(chunk("x")) for n in range(300)})
-    text = FORMATS[".md"](many)
+    text = SUITE.render(many, ".md")
     assert len(text) <= MOST_CHARS
     assert "… and 250 more" in text
     assert "SC-006" in text
@@ -216,7 +215,7 @@ def test_markdown_fits_a_comment_however_many_cases_fail() -> None:
 
 def test_text_starts_with_the_summary_and_adds_the_criteria() -> None:
     found = mixed()
-    text = FORMATS[".txt"](found)
+    text = SUITE.render(found, ".txt")
     assert text.startswith(found.validation.to_summary())
     assert "SC-006 Cases with the same verdict in every run: – (100 %) – not judged: one run" in text
 
@@ -229,7 +228,7 @@ def test_every_format_names_the_criterion_that_decided_the_exit_code() -> None:
     line = "5 of 5 cases passed, 0 failed; SC-001 not met: 7 ms, limit 5 ms"
     assert (found.verdict.exit_code, found.verdict.line) == (1, line)
     for extension in (".json", ".txt", ".md", ".xml", ".html"):
-        assert line in FORMATS[extension](found), extension
+        assert line in SUITE.render(found, extension), extension
     ignored = found.without_latency()
     assert (ignored.verdict.exit_code, ignored.verdict.line) == (0, f"{line} (ignored)")
 

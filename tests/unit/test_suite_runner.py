@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from chunkproof.errors import (
+from chunkproof.base.errors import (
     ChunkproofError,
     CollectionNotFoundError,
     EmbeddingTimeoutError,
@@ -14,14 +14,13 @@ from chunkproof.errors import (
     VectorStoreUnavailableError,
     error_classes,
 )
-from chunkproof.models import RetrievalResponse
-from chunkproof.suite import case_runner
-from chunkproof.suite.case_runner import GIVE_UP_AFTER, CaseRunner, run_case
+from chunkproof.contract import RetrievalResponse
+from chunkproof.suite import runner as case_runner
 from chunkproof.suite.diagnosis import Diagnoser
 from chunkproof.suite.outcome import TestCaseResult, TestStatus
-from chunkproof.suite.report import SuiteReport
-from chunkproof.suite.run import InterruptedRun, RunPlan, run_suite
-from chunkproof.why.report import Cause
+from chunkproof.suite.runner import GIVE_UP_AFTER, CaseRunner, InterruptedRun, RunPlan, run_case, run_suite
+from chunkproof.suite.suite_report import SuiteReport
+from chunkproof.why.causes import Cause
 from chunkproof_cli.exits import rebuild_error
 
 from support.suites import Answer, Backend, answer, case, chunk, suite

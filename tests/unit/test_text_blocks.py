@@ -8,11 +8,19 @@ from random import Random
 
 import pytest
 
-from chunkproof.deadline import Deadline
-from chunkproof.models import MismatchKind
-from chunkproof.retrieval import text_blocks
-from chunkproof.retrieval.integrity import CODECS, NOT_SEARCHED, compare, compare_with_hash, digest
-from chunkproof.retrieval.text_blocks import Budget, NotNormalizableError, are_equal
+from chunkproof.base.request import Deadline
+from chunkproof.contract import MismatchKind
+from chunkproof.proof import integrity as text_blocks
+from chunkproof.proof.integrity import (
+    CODECS,
+    NOT_SEARCHED,
+    Budget,
+    NotNormalizableError,
+    are_equal,
+    compare,
+    compare_with_hash,
+    digest,
+)
 
 CHARACTERS = [chr(code) for code in range(sys.maxunicode + 1) if not 0xD800 <= code < 0xE000]
 HARD = (

@@ -12,8 +12,8 @@ from httpcore._backends.sync import SyncStream
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chunkproof.clients.connections import EvictedError, _DeadlineStream
-from chunkproof.clients.transport import host_of, retry_after
+from chunkproof.net.resilience import retry_after
+from chunkproof.net.transport import EvictedError, _DeadlineStream, host_of
 
 
 @pytest.mark.parametrize(

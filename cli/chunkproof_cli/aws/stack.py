@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from chunkproof.clients.secrets import check_key
-from chunkproof.errors import InvalidParameterError, NotConfiguredError, UnavailableError
+from chunkproof.base.errors import InvalidParameterError, NotConfiguredError, UnavailableError
+from chunkproof.net.secrets import check_key
 
 _DENIED = ("AccessDenied", "AccessDeniedException", "UnauthorizedOperation")
 

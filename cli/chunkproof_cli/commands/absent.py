@@ -10,27 +10,25 @@ from typing import Any
 
 import click
 
-from chunkproof.audit.absence import Search, Subject
-from chunkproof.audit.absence_report import OUT_OF_REACH, AbsenceReport
-from chunkproof.audit.manifest import check_lines
-from chunkproof.audit.manifest_files import find_manifest, manifest_name, open_manifest
-from chunkproof.audit.reader import CALL_MS, Reader
-from chunkproof.deadline import Deadline
-from chunkproof.errors import ChunkproofError, InvalidParameterError
-from chunkproof.retrieval.integrity import digest
-from chunkproof.runtime.local import Connection
+from chunkproof.audit.absence import FORMS, OUT_OF_REACH, AbsenceReport, Search, Subject
+from chunkproof.audit.manifest_file import check_lines, find_manifest, manifest_name, open_manifest
+from chunkproof.base.errors import ChunkproofError, InvalidParameterError
+from chunkproof.base.request import Deadline
+from chunkproof.collection.reader import CALL_MS, Reader
+from chunkproof.proof.integrity import digest
+from chunkproof.service.terminal import Connection
 from chunkproof_cli.connections import connect
 from chunkproof_cli.exits import COULD_NOT_JUDGE, FAILED
-from chunkproof_cli.options import common_options, output_option, parse_options, reject_api
+from chunkproof_cli.options import common_options, file_option, output_option, parse_options, reject_api
 from chunkproof_cli.output import print_json, progress_bar
-from chunkproof_cli.reports.absence import FORMATS, print_report, write_reports
-from chunkproof_cli.reports.outputs import check_outputs
+from chunkproof_cli.reports.outputs import ABSENCE
 
 CHECKS = (
     "ids: no point has a deleted id, in its payload or as its own",
-    "exact texts: no string of a payload is a deleted text, byte for byte",
-    "near-duplicate texts and passages: no string of a payload has most of a deleted text, or 100 letters of it",
-    "URLs: no point is of a deleted document",
+    "exact texts: no value of a payload is a deleted text, byte for byte",
+    "near-duplicate texts and passages: no value of a payload has most of a deleted text, or 100 letters of it",
+    "URLs: no value names a deleted document, with any scheme, query or fragment",
+    *(f"values and names of fields {form}" for form in FORMS),
     "searches: a deleted text and its sentences do not return it, and no point has its vector",
 )
 EXAMPLES = """\b
@@ -45,12 +43,11 @@ Examples:
 @click.command(epilog=EXAMPLES)
 @click.argument("manifest", required=False)
 @click.option("--text", "texts", multiple=True, metavar="TEXT", help="A text that must be gone. May be repeated.")
-@click.option(
+@file_option(
     "--text-file",
     "files",
     multiple=True,
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    metavar="FILE",
+    exists=True,
     help="A text that must be gone, in a file: it stays out of the shell's history. May be repeated.",
 )
 @click.option("--url", "urls", multiple=True, metavar="URL", help="A document that must be gone. May be repeated.")
@@ -78,7 +75,7 @@ def absent(
     """
     outputs, searches = options.pop("outputs"), options.pop("searches")
     given = parse_options(**options)
-    check_outputs(outputs, FORMATS)
+    ABSENCE.check(outputs)
     subjects = [*_read_manifest(manifest), *_read_texts(texts, files), *(Subject(url, "url") for url in urls)]
     if not subjects:
         raise click.UsageError("Name what must be gone: a MANIFEST, --text, --text-file or --url.")
@@ -111,11 +108,11 @@ def absent(
         out_of_reach=(*_restriction(given.collection), *OUT_OF_REACH),
         seconds=round(monotonic() - began, 3),
     )
-    write_reports(report, outputs)
+    ABSENCE.write(report, outputs)
     if given.json:
         print_json({**report.model_dump(mode="json"), "verdict": report.verdict})
     else:
-        print_report(report)
+        ABSENCE.print(report)
     sys.exit(FAILED if report.found else COULD_NOT_JUDGE if report.not_checked else 0)
 
 

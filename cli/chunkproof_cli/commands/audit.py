@@ -10,30 +10,38 @@ from typing import Any
 
 import click
 
+from chunkproof.audit.audit_report import AuditReport
+from chunkproof.audit.audit_run import FINDINGS_FILE, Audit, AuditPlan
 from chunkproof.audit.findings import FAILING
-from chunkproof.audit.manifest_files import (
+from chunkproof.audit.ledger import Ledger, Progress, prepare
+from chunkproof.audit.manifest_file import (
     find_manifest,
     hash_manifest,
     manifest_name,
     open_manifest,
     size_in_megabytes,
 )
-from chunkproof.audit.prepare import SortedManifest, prepare
-from chunkproof.audit.report import AuditReport
-from chunkproof.audit.run import FINDINGS_FILE, Audit, Plan
 from chunkproof.audit.source_coverage import SourceCoverage
-from chunkproof.audit.state import Progress
-from chunkproof.errors import ChunkproofError, InvalidParameterError
-from chunkproof.files import make_private_folder, private_files
-from chunkproof.retrieval.repeated import RepeatedResults
-from chunkproof.retrieval.services import Services
-from chunkproof_cli.aws.audits import audit_in_cloud
-from chunkproof_cli.commands.audit_folder import check_resume, clear_folder, default_folder, lock_state
-from chunkproof_cli.commands.audit_options import NEAR_DUPLICATE, Count, Kinds, OptionalValues, Similarity
+from chunkproof.base.errors import ChunkproofError, InvalidParameterError
+from chunkproof.base.files import make_private_folder, private_files
+from chunkproof.collection.services import Services
+from chunkproof.proof.near_text import RepeatedResults
+from chunkproof_cli.aws.jobs import audit_in_cloud
+from chunkproof_cli.commands.audit_options import (
+    NEAR_DUPLICATE,
+    ChunkCount,
+    Kinds,
+    OptionalValues,
+    Similarity,
+    check_resume,
+    clear_folder,
+    default_folder,
+    lock_state,
+)
 from chunkproof_cli.connections import open_services
 from chunkproof_cli.exits import COULD_NOT_JUDGE, FAILED
-from chunkproof_cli.files.objects import FileOrObject
 from chunkproof_cli.options import (
+    FileOrObject,
     Options,
     common_options,
     embedder_option,
@@ -44,9 +52,7 @@ from chunkproof_cli.options import (
     reject_embedder,
 )
 from chunkproof_cli.output import print_json, print_note, progress_bar
-from chunkproof_cli.reports.audit import EXTENSIONS, write_reports
-from chunkproof_cli.reports.audit.terminal import print_report
-from chunkproof_cli.reports.outputs import check_outputs
+from chunkproof_cli.reports.outputs import AUDIT
 
 OPTIONS = (
     "partial",
@@ -81,7 +87,7 @@ Examples:
 @click.option("--sample", type=click.IntRange(min=1), metavar="N", help="Audit N chunks, drawn at random.")
 @click.option(
     "--vectors",
-    type=Count(),
+    type=ChunkCount(),
     is_flag=False,
     flag_value="all",
     metavar="[=N]",
@@ -155,9 +161,9 @@ def audit(manifest: str, outputs: tuple[Path, ...], fail_on: tuple[str, ...], st
     collections with random ids can be audited. Exit 1 when anything is wrong.
 
     MANIFEST may be - for standard input. After Ctrl-C, a full disk, or when the server stops responding, --resume
-    continues where the audit stopped.
+    goes on, and reads the collection again.
     """
-    check_outputs(outputs, EXTENSIONS)
+    AUDIT.check(outputs, (".jsonl",))
     options = {name: rest.pop(name) for name in OPTIONS}
     given = parse_options(**rest)
     if stack is None:
@@ -202,17 +208,16 @@ def _audit_here(manifest: Path, options: dict[str, Any], given: Options, outputs
 def _prepare_queries(file: Path) -> Callable[[Services, str], RepeatedResults]:
     """Read the suite before the audit starts; return what searches for its queries."""
     # An audit without --queries needs none of these.
-    from chunkproof.suite.files.read import Source, read_source
-    from chunkproof_cli.suites.repeated import count_repeated_results
+    from chunkproof.suite.suite_file import SuiteSource, read_source
+    from chunkproof_cli.suites.suite_runs import count_repeated_results
 
-    return partial(count_repeated_results, read_source(Source(file)).suite)
+    return partial(count_repeated_results, read_source(SuiteSource(file)).suite)
 
 
 def _prepare_sources(path: Path) -> Callable[[Services, str, float], SourceCoverage]:
     """Look at the folder before the audit starts; return what locates the chunks in its documents."""
     # An audit without --sources needs none of these.
-    from chunkproof_cli.sources.documents import Folder
-    from chunkproof_cli.sources.manifests import locate_in_folder, read_texts
+    from chunkproof_cli.manifest_sources import Folder, locate_in_folder, read_texts
 
     folder = Folder(path)
     folder.files()
@@ -231,8 +236,8 @@ def _choose_exit_code(report: AuditReport, fail_on: tuple[str, ...]) -> int:
     return COULD_NOT_JUDGE if coverage and coverage.unread else 0
 
 
-def _make_plan(options: dict[str, Any]) -> Plan:
-    plan = Plan(
+def _make_plan(options: dict[str, Any]) -> AuditPlan:
+    plan = AuditPlan(
         options["partial"],
         options["sample"],
         options["vectors"],
@@ -256,11 +261,11 @@ def _audit_in_cloud(
 
 
 def _deliver(report: AuditReport, outputs: tuple[Path, ...], findings: Path, given: Options) -> None:
-    write_reports(report, outputs, findings)
+    AUDIT.write(report, outputs, ready={".jsonl": findings})
     if given.json:
         print_json(report)
     else:
-        print_report(report)
+        AUDIT.print(report)
     sys.stdout.flush()
 
 
@@ -273,7 +278,7 @@ def _check_for_cloud(options: dict[str, Any]) -> None:
 
 
 def run_audit(
-    manifest: Path, folder: Path, plan: Plan, *, services: Services, collection: str, resume: bool = False
+    manifest: Path, folder: Path, plan: AuditPlan, *, services: Services, collection: str, resume: bool = False
 ) -> AuditReport:
     """Audit with a progress bar; when it stops early, say how to resume."""
     with ExitStack() as bars:
@@ -281,27 +286,23 @@ def run_audit(
         audit = Audit(folder, services, collection, plan, bar)
         try:
             audit.check()
-            if resume:
-                prepared, state = audit.resume(hash_manifest(manifest))
-            else:
-                prepared = _prepare(manifest, folder)
-                state = audit.start(prepared)
+            ledger = audit.resume(hash_manifest(manifest)) if resume else audit.start(_prepare(manifest, folder))
         except BaseException:
             if not resume:
                 clear_folder(folder)  # there is nothing to resume yet
             raise
         try:
-            return audit.run(prepared, state, manifest_name(manifest))
+            return audit.run(ledger, manifest_name(manifest))
         except (KeyboardInterrupt, ChunkproofError, OSError) as error:
             bars.close()
             if not isinstance(error, InvalidParameterError):
-                print_note(f"Stopped after {bar.compared:,} of {prepared.chunks:,} chunks; continue with --resume.")
+                print_note(f"Stopped after {bar.compared:,} of {ledger.chunks:,} chunks; continue with --resume.")
             if isinstance(error, OSError) and not isinstance(error, ChunkproofError):  # of the state on disk
                 raise OSError(error.errno, error.strerror, error.filename or str(folder)) from None
             raise
 
 
-def _prepare(manifest: Path, folder: Path) -> SortedManifest:
+def _prepare(manifest: Path, folder: Path) -> Ledger:
     make_private_folder(folder)
     size = size_in_megabytes(manifest)
     try:

@@ -1,17 +1,17 @@
 """`chunkproof canary`."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import click
 
-from chunkproof.retrieval.canary import TOLERANCE, Canary, check_canaries, record_canaries
-from chunkproof_cli.aws.canaries import run_in_cloud
+from chunkproof.base.files import make_private_folder, write_file
+from chunkproof.proof.canaries import TOLERANCE, Canary, check_canaries, record_canaries
+from chunkproof_cli.aws.jobs import run_canaries_in_cloud
 from chunkproof_cli.connections import open_services
 from chunkproof_cli.exits import COULD_NOT_JUDGE, FAILED
-from chunkproof_cli.local.canary_records import RecordFolder
-from chunkproof_cli.options import Command, parse_options, reject_api, reject_nan
+from chunkproof_cli.options import add_options, data_option, json_option, parse_options, reject_api, reject_nan
 from chunkproof_cli.output import print_json, print_line, print_note, print_table
 
 FOLDER = "canaries"
@@ -32,26 +32,16 @@ def canary() -> None:
     """Notice when the weights behind a model's name change, by embedding fixed texts again."""
 
 
-def _where_options(command: Command) -> Command:
-    decorated: Any = reject_api("a stack is named with --stack")(command)
-    for option in (
-        click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output."),
-        click.option(
-            "--data",
-            type=click.Path(path_type=Path, file_okay=False),
-            metavar="DIR",
-            help="Folder of the embedded store, in which the record is kept without --stack.",
-        ),
-        click.option(
-            "--stack", metavar="NAME", help="Let this deployed stack do it, which has the parameter Canary=true."
-        ),
-    ):
-        decorated = option(decorated)
-    return decorated  # type: ignore[no-any-return]
+where_options = add_options(
+    click.option("--stack", metavar="NAME", help="Let this deployed stack do it, which has the parameter Canary=true."),
+    data_option(", in which the record is kept without --stack"),
+    json_option,
+    reject_api("a stack is named with --stack"),
+)
 
 
 @canary.command(epilog=RECORD_EXAMPLES)
-@_where_options
+@where_options
 def record(stack: str | None, data: Path | None, as_json: bool) -> None:
     """Record how the model embeds ten fixed texts, as queries and as documents.
 
@@ -60,18 +50,18 @@ def record(stack: str | None, data: Path | None, as_json: bool) -> None:
     """
     options = parse_options(None, data, as_json)
     if stack is not None:
-        found = run_in_cloud(stack, {"action": "record"})
+        recorded = run_canaries_in_cloud(stack, {"action": "record"})
     else:
         with open_services(options) as services:
-            found = record_canaries(services, RecordFolder(options.data / FOLDER))
-    for one in found:
-        print_note(f"Recorded {_name(one)}, {one.dimension} values")
+            recorded = record_canaries(services, RecordFolder(options.data / FOLDER))
+    for each in recorded:
+        print_note(f"Recorded {_name(each)}, {each.dimension} values")
     if options.json:
-        print_json({"canaries": [one.model_dump(mode="json") for one in found]})
+        print_json({"canaries": [each.model_dump(mode="json") for each in recorded]})
 
 
 @canary.command(epilog=CHECK_EXAMPLES)
-@_where_options
+@where_options
 @click.option(
     "--tolerance",
     type=click.FloatRange(0.0, 2.0),
@@ -87,15 +77,15 @@ def check(stack: str | None, data: Path | None, tolerance: float, as_json: bool)
     """
     options = parse_options(None, data, as_json)
     if stack is not None:
-        found = run_in_cloud(stack, {"action": "check", "tolerance": tolerance})
+        checked = run_canaries_in_cloud(stack, {"action": "check", "tolerance": tolerance})
     else:
         with open_services(options) as services:
-            found = check_canaries(services, RecordFolder(options.data / FOLDER), tolerance=tolerance)
+            checked = check_canaries(services, RecordFolder(options.data / FOLDER), tolerance=tolerance)
     if options.json:
-        print_json({"canaries": [one.model_dump(mode="json") for one in found]})
+        print_json({"canaries": [each.model_dump(mode="json") for each in checked]})
     else:
-        _print_check(found)
-    states = {one.state for one in found}
+        _print_check(checked)
+    states = {each.state for each in checked}
     if "changed" in states:
         raise SystemExit(FAILED)
     if "not recorded" in states:
@@ -104,22 +94,41 @@ def check(stack: str | None, data: Path | None, tolerance: float, as_json: bool)
         raise SystemExit(COULD_NOT_JUDGE)
 
 
-def _print_check(found: Sequence[Canary]) -> None:
-    for one in found:
-        if one.state == "not recorded":
-            print_line(f"{_name(one)}: not recorded")
+def _print_check(canaries: Sequence[Canary]) -> None:
+    for each in canaries:
+        if each.state == "not recorded":
+            print_line(f"{_name(each)}: not recorded")
             continue
         print_line(
-            f"{_name(one)}: {one.state} since {one.recorded_at:%Y-%m-%d %H:%M} UTC, drift {one.drift:.6f}",
-            "bold red" if one.state == "changed" else "green",
+            f"{_name(each)}: {each.state} since {each.recorded_at:%Y-%m-%d %H:%M} UTC, drift {each.drift:.6f}",
+            "bold red" if each.state == "changed" else "green",
         )
-        if one.recorded_dimension != one.dimension:
-            print_line(f"It had {one.recorded_dimension} values, and has {one.dimension} now")
-        elif one.texts:
-            rows = [(text.number, text.input_type, f"{text.cosine:.4f}", text.text) for text in one.texts]
+        if each.recorded_dimension != each.dimension:
+            print_line(f"It had {each.recorded_dimension} values, and has {each.dimension} now")
+        elif each.texts:
+            rows = [(text.number, text.input_type, f"{text.cosine:.4f}", text.text) for text in each.texts]
             print_table(("text", "as", "cosine", ""), rows)
 
 
-def _name(one: Canary) -> str:
-    model = one.model if one.model == one.query_model else f"{one.model} (queries: {one.query_model})"
-    return f"{model} of {', '.join(one.collections)}"
+def _name(each: Canary) -> str:
+    model = each.model if each.model == each.query_model else f"{each.model} (queries: {each.query_model})"
+    return f"{model} of {', '.join(each.collections)}"
+
+
+@dataclass(frozen=True, slots=True)
+class RecordFolder:
+    """One file for each record."""
+
+    path: Path
+
+    def read_if_exists(self, name: str) -> bytes | None:
+        """Read a record; None when there is none."""
+        try:
+            return (self.path / name).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def write(self, name: str, content: str | bytes) -> None:
+        """Create or replace a record."""
+        make_private_folder(self.path)
+        write_file(self.path / name, content if isinstance(content, str) else content.decode())

@@ -5,11 +5,11 @@ from typing import Any
 
 import click
 
-from chunkproof.models import CollectionInfo
-from chunkproof.models.json import cut_middle
+from chunkproof.contract import CollectionInfo
+from chunkproof.contract.model import cut_middle
 from chunkproof_cli.connections import open_backend
 from chunkproof_cli.options import api_option, common_options, explicit_collection, parse_options
-from chunkproof_cli.output import print_json, print_table, print_title
+from chunkproof_cli.output import print_result, print_table, print_title
 
 EXAMPLES = """\b
 Examples:
@@ -31,26 +31,15 @@ def collection(name: str | None, **common: Any) -> None:
         raise click.UsageError("Name the collection once: as NAME or with --collection.")
     with open_backend(options) as backend:
         info = backend.collection(name or explicit_collection(options))
-    if options.json:
-        print_json(info)
-    else:
-        print_info(info)
+    print_result(info, print_info, as_json=options.json)
 
 
 def print_info(info: CollectionInfo) -> None:
     """Print the facts and the payload fields of a collection."""
     print_facts(info)
     mapped = {path: field for field, path in info.payload_map.items()}
-    lines = [
-        (
-            cut_middle(field.name),
-            field.type,
-            f"{field.share:.0%}",
-            "yes" if field.indexed else "no",
-            mapped.get(field.name, ""),
-        )
-        for field in info.payload_fields
-    ]
+    rows = ((field, "yes" if field.indexed else "no", mapped.get(field.name, "")) for field in info.payload_fields)
+    lines = [(cut_middle(field.name), field.type, f"{field.share:.0%}", *more) for field, *more in rows]
     print_table(("payload field", "type", "share", "indexed", "read as"), lines)
 
 

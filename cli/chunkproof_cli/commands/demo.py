@@ -12,29 +12,28 @@ from tempfile import mkdtemp
 
 import click
 
-from chunkproof.clients.ports import Point
-from chunkproof.deadline import Deadline
-from chunkproof.files import write_file
-from chunkproof.models import ChunkValidation, SearchQuery
-from chunkproof.retrieval.lookup import find_point
-from chunkproof.retrieval.search import search
-from chunkproof.retrieval.validate import validate_chunk
-from chunkproof.runtime.local import Connection, local_backend
-from chunkproof.settings import Settings
+from chunkproof.base.files import write_file
+from chunkproof.base.request import Deadline
+from chunkproof.base.settings import Settings
+from chunkproof.contract import ChunkValidation, SearchQuery
+from chunkproof.proof.chunk_checks import validate_chunk
+from chunkproof.search.single import search
+from chunkproof.service.terminal import Connection, local_backend
+from chunkproof.stores.store_port import Point
 from chunkproof.suite.cases import assign_collection
-from chunkproof.suite.files.read import Source, read_source
-from chunkproof.suite.report import SuiteReport
-from chunkproof.suite.run import RunPlan, run_suite
+from chunkproof.suite.runner import RunPlan, run_suite
+from chunkproof.suite.suite_file import SuiteSource, read_source
+from chunkproof.suite.suite_report import SuiteReport
 from chunkproof_cli.commands.load import load_chunks
 from chunkproof_cli.commands.search import print_results
 from chunkproof_cli.commands.validate import print_validation
 from chunkproof_cli.connections import connect
-from chunkproof_cli.files.chunks import ChunkRecord, write_chunks
+from chunkproof_cli.loading import ChunkRecord, write_chunks
 from chunkproof_cli.local.corpus import sample_chunks, sample_suite
-from chunkproof_cli.options import Options, parse_options, reject_api
-from chunkproof_cli.output import print_line, progress_bar, safe_text, stdout_console
-from chunkproof_cli.reports.suite.terminal import print_report
-from chunkproof_cli.suites.diagnose import make_diagnoser
+from chunkproof_cli.options import Options, data_option, file_option, parse_options, reject_api
+from chunkproof_cli.output import print_line, progress_bar, safe_text, show_warnings_once, stdout_console
+from chunkproof_cli.reports.outputs import SUITE
+from chunkproof_cli.suites.suite_runs import make_diagnoser
 
 COLLECTION = "handbook"
 QUESTIONS = (
@@ -45,24 +44,9 @@ STEP_MS = 60_000
 
 
 @click.command()
-@click.option(
-    "--data",
-    type=click.Path(path_type=Path, file_okay=False),
-    metavar="DIR",
-    help="Folder of the embedded store; a new temporary folder by default.",
-)
-@click.option(
-    "--export",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="Only write the sample handbook to FILE as chunks.jsonl.",
-)
-@click.option(
-    "--export-suite",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="Only write the sample suite to FILE as YAML.",
-)
+@data_option("; a new temporary folder by default")
+@file_option("--export", help="Only write the sample handbook to FILE as chunks.jsonl.")
+@file_option("--export-suite", help="Only write the sample suite to FILE as YAML.")
 @reject_api("the demo always uses the embedded store")
 def demo(data: Path | None, export: Path | None, export_suite: Path | None) -> None:
     """Load a sample handbook, search it, validate a good and a corrupted chunk, and run a suite.
@@ -98,11 +82,12 @@ class _Demo:
         self._numbers = count(1)
 
     def run(self) -> SuiteReport:
-        self._load()
-        for question in QUESTIONS:
-            self._search(question)
-        self._validate()
-        report = self._run_suite()
+        with show_warnings_once():
+            self._load()
+            for question in QUESTIONS:
+                self._search(question)
+            self._validate()
+            report = self._run_suite()
         self._print_next_commands()
         return report
 
@@ -118,7 +103,7 @@ class _Demo:
     def _search(self, question: str) -> None:
         self._print_step(f"Search: {question}")
         query = SearchQuery.parse({"query_text": question, "collection": COLLECTION, "top_k": 3})
-        print_results(search(query, services=self._connection.services, deadline=Deadline(STEP_MS)))
+        print_results(search(query, self._connection.services.collection(query.collection, Deadline(STEP_MS))))
 
     def _validate(self) -> None:
         # The one chunk with a decomposed accent: NFC normalization changes it, and it looks the same.
@@ -128,7 +113,7 @@ class _Demo:
 
         self._print_step("Validate it again after its stored text was silently NFC-normalized")
         store, services, deadline = self._connection.store, self._connection.services, Deadline(STEP_MS)
-        point = find_point(record.chunk_id, COLLECTION, services=services, deadline=deadline)
+        point = services.collection(COLLECTION, deadline).find_one(record.chunk_id)
         good = store.fetch(COLLECTION, [point.id], deadline, with_vector="")[0]
         changed = {**good.payload, "text": unicodedata.normalize("NFC", record.text)}
         store.upsert(COLLECTION, [Point(good.id, changed, vector=good.vector)], "", deadline)
@@ -141,31 +126,32 @@ class _Demo:
     def _print_validation(self, record: ChunkRecord) -> None:
         request = ChunkValidation(chunk_id=record.chunk_id, collection=COLLECTION, original_text=record.text)
         services = self._connection.services
-        print_validation(validate_chunk(request, services=services, deadline=Deadline(STEP_MS)))
+        print_validation(validate_chunk(request, services.collection(request.collection, Deadline(STEP_MS))))
 
     def _run_suite(self) -> SuiteReport:
         with as_file(sample_suite()) as file:
-            suite = read_source(Source(file)).suite
+            suite = read_source(SuiteSource(file)).suite
         self._print_step(f"Run the sample suite twice: {len(suite.cases)} questions and their expected results")
         cases = assign_collection(suite.cases, COLLECTION)
         plan = RunPlan(suite, "the sample suite", cases, repeat=2)
         backend = local_backend(self._connection.services)
-        diagnoser = make_diagnoser(backend, self._options, plan.source)
+        diagnoser = make_diagnoser(backend, self._options)
         with progress_bar("Searching", len(suite.cases)) as advance:
             report = run_suite(plan, backend, on_result=lambda _: advance(1), diagnoser=diagnoser).without_latency()
-        print_report(report)
+        SUITE.print(report)
         return report
 
     def _print_next_commands(self) -> None:
         where = f"--collection {COLLECTION} --data {shlex.quote(str(self._options.data))}"
         _print_heading("Try next")
         print_line(f"The demo's data is in {self._options.data}; delete the folder when you are done.")
+        program = "chunkproof" if which("chunkproof") else os.path.relpath(sys.argv[0])
         for command in (
             f'search "what drains a robot battery" {where}',
             f"validate {self._records[0].chunk_id} {where}",
             f"doctor {where}",
         ):
-            print_line(f"  {_program()} {command}")
+            print_line(f"  {program} {command}")
 
     def _print_step(self, text: str) -> None:
         _print_heading(f"{next(self._numbers)}. {text}")
@@ -174,8 +160,3 @@ class _Demo:
 def _print_heading(text: str) -> None:
     print_line()
     stdout_console().rule(safe_text(text, "bold"), align="left")
-
-
-def _program() -> str:
-    """Return the command to type: its name if the shell finds it, else its path."""
-    return "chunkproof" if which("chunkproof") else os.path.relpath(sys.argv[0])

@@ -1,23 +1,60 @@
-"""`chunkproof diff`."""
+"""`chunkproof diff`: texts and metadata, vectors, and what two collections return for the queries of a suite."""
 
 import sys
-from contextlib import ExitStack
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from datetime import UTC, datetime
 from pathlib import Path
+from statistics import median
+from time import monotonic
 from typing import Any
 
 import click
 
-from chunkproof.audit.reader import Reader
-from chunkproof.suite.files.read import Source, read_source
-from chunkproof_cli.addresses import Address, open_address, parse_address
-from chunkproof_cli.diffs.run import Rules, run_diff
-from chunkproof_cli.files.objects import FileOrObject
-from chunkproof_cli.options import Options, common_options, output_option, parse_options, reject_api
-from chunkproof_cli.output import print_json
-from chunkproof_cli.reports.diff import FORMATS, write_reports
-from chunkproof_cli.reports.diff.terminal import print_report
-from chunkproof_cli.reports.outputs import check_outputs
+from chunkproof.audit.audit_run import Audit
+from chunkproof.audit.ledger import Progress, prepare
+from chunkproof.audit.manifest_file import open_manifest
+from chunkproof.base.errors import CorruptChunkError, InvalidParameterError
+from chunkproof.base.files import private_files
+from chunkproof.collection.facts import choose_vector
+from chunkproof.collection.reader import Reader, in_batches
+from chunkproof.contract import RetrievalResponse
+from chunkproof.proof.integrity import digest
+from chunkproof.proof.vector_judge import SAME, cosine
+from chunkproof.service.terminal import local_backend
+from chunkproof.stores.store_port import PointId, Vector, VectorConfig
+from chunkproof.suite.cases import Suite
+from chunkproof.suite.outcome import TestCaseResult, TestStatus
+from chunkproof.suite.runner import Search, run_case
+from chunkproof.suite.suite_file import SuiteSource, read_source
+from chunkproof_cli.connections import Address, open_address, parse_address
+from chunkproof_cli.diff_report import (
+    DiffReport,
+    QueryDiff,
+    RankChange,
+    Side,
+    SpaceRelation,
+    TextDiff,
+    VectorDiff,
+)
+from chunkproof_cli.manifest_sources import EntryShape, entries_of_collection, write_manifest
+from chunkproof_cli.options import FileOrObject, Options, common_options, output_option, parse_options, reject_api
+from chunkproof_cli.output import print_json, print_note, progress_bar, show_warnings_once
+from chunkproof_cli.reports.outputs import DIFF
+from chunkproof_cli.suites.baseline import CHANCE, measure_changes
 
+MAX_FINDINGS = 200
+# Of the texts with the smallest hashes, so that common texts are drawn on both sides.
+DRAWN = 2_000
+PAIRS = 256
+# In one space, a text is nearest to itself; in another one, one time in as many as there are texts.
+LEAST_NEAREST = 0.9
+# Fewer pairs show nothing about neighbours.
+LEAST_PAIRS = 5
+ROUNDS, SEED = 10_000, 20_250_101
+MAX_ROWS = 200
+SHOWN_METRICS = ("pass rate", "hit_rate@5", "recall@5", "recall@10", "mrr@10", "ndcg@10")
 METADATA = "url,document_id,document_title,section_heading,position"
 EXAMPLES = """\b
 Examples:
@@ -27,6 +64,9 @@ Examples:
   chunkproof diff https://old.example.com:6333/collections/docs docs --min-overlap 95
   chunkproof diff docs docs-small-chunks --allow texts --queries suite.yaml --tolerate 1
 """
+
+Readers = tuple[Reader, Reader]
+Pair = tuple[TestCaseResult, TestCaseResult]
 
 
 @click.command(epilog=EXAMPLES)
@@ -94,7 +134,7 @@ def diff(a: str, b: str, outputs: tuple[Path, ...], queries: Path | None, metada
     keys = {name: options.pop(name) for name in ("to_url", "to_api_key", "from_api_key")}
     allowed, tolerate, min_overlap = (options.pop(name) for name in ("allowed", "tolerate", "min_overlap"))
     given = parse_options(**options)
-    check_outputs(outputs, FORMATS)
+    DIFF.check(outputs)
     if given.collection:
         raise click.UsageError("A and B name the collections: leave --collection out.")
     if queries is None and (min_overlap is not None or tolerate):
@@ -103,16 +143,24 @@ def diff(a: str, b: str, outputs: tuple[Path, ...], queries: Path | None, metada
     first, second = parse_address(a, "A"), _parse_second(b, keys["to_url"])
     if first == second:
         raise click.UsageError(f"A and B are both {first}: name two collections.")
-    suite = read_source(Source(queries)).suite if queries else None
-    rules = Rules(tuple(dict.fromkeys(allowed)), tolerate, None if min_overlap is None else min_overlap / 100)
+    suite = read_source(SuiteSource(queries)).suite if queries else None
     with ExitStack() as stack:
         readers = _open_both(first, second, given, keys, stack)
-        report = run_diff(readers, fields, suite, rules)
-    write_reports(report, outputs)
+        report = run_diff(
+            readers,
+            fields,
+            suite,
+            allowed=tuple(dict.fromkeys(allowed)),
+            tolerate=tolerate,
+            min_overlap=None if min_overlap is None else min_overlap / 100,
+        )
+    for note in filter(None, (reader.change_note for reader in readers)):
+        print_note(note)
+    DIFF.write(report, outputs)
     if given.json:
         print_json({**report.model_dump(mode="json"), "verdict": report.verdict, "exit_code": report.exit_code})
     else:
-        print_report(report)
+        DIFF.print(report)
     sys.exit(report.exit_code)
 
 
@@ -131,3 +179,249 @@ def _open_both(
     same_store = first.url == second.url
     b = a if same_store else stack.enter_context(open_address(second, given, keys["to_api_key"]))
     return Reader(a, first.collection), Reader(b, second.collection)
+
+
+def run_diff(
+    readers: Readers,
+    fields: Sequence[str],
+    suite: Suite | None = None,
+    *,
+    allowed: tuple[str, ...] = (),
+    tolerate: int = 0,
+    min_overlap: float | None = None,
+) -> DiffReport:
+    """Compare texts, metadata and vectors, and the results of a suite's queries where one is given.
+
+    The rest are rules: what may differ, how many queries may newly fail, how much of the results must be the same.
+    """
+    began, started_at = monotonic(), datetime.now(UTC)
+    (a, config_a), (b, config_b) = map(_describe, readers)
+    if suite:  # what is missing is found before everything is read
+        for reader in readers:
+            reader.require_embedder()
+    with progress_bar("Reading A", a.points) as read, progress_bar("Comparing B", b.points) as done:
+        texts = _compare_texts(readers, fields, read, done)
+    return DiffReport(
+        a=a,
+        b=b,
+        texts=texts,
+        vectors=_compare_vectors(readers, config_a, config_b),
+        queries=_compare_queries(suite, readers) if suite else None,
+        allowed=allowed,
+        tolerate=tolerate,
+        min_overlap=min_overlap,
+        started_at=started_at,
+        seconds=round(monotonic() - began, 3),
+    )
+
+
+def _describe(reader: Reader) -> tuple[Side, VectorConfig | None]:
+    """Describe a side, and choose its dense vector; None if it has no single one."""
+    description, vector = reader.describe(), None
+    with suppress(InvalidParameterError):
+        vector = choose_vector(description.vectors, reader.settings.vector_name, reader.name)
+    side = Side(
+        collection=reader.name,
+        host=reader.store.host,
+        points=description.points_count,
+        vector_size=vector.size if vector else None,
+        distance=vector.distance if vector else None,
+        quantization=description.quantization,
+        model=reader.embedder.model if reader.embedder else None,
+    )
+    return side, vector
+
+
+def _compare_texts(
+    readers: Readers, fields: Sequence[str], on_read: Callable[[int], None], on_compared: Callable[[int], None]
+) -> TextDiff:
+    """Audit B against a manifest of A."""
+    (a, b), unreadable, compared = readers, list[str](), 0
+
+    def advance(progress: Progress) -> None:
+        nonlocal compared
+        on_compared(progress.points - compared)
+        compared = progress.points
+
+    with private_files(), tempfile.TemporaryDirectory() as folder:
+        manifest, state = Path(folder) / "a.jsonl", Path(folder) / "audit"
+        if not write_manifest(entries_of_collection(a, EntryShape(list(fields)), on_read, unreadable), manifest):
+            raise InvalidParameterError(f"Collection {a.name} has no readable chunk to compare with")
+        state.mkdir()
+        with open_manifest(manifest) as lines:
+            ledger = prepare(lines, a.name, state)
+        audit = Audit(state, b.services, b.name, on_progress=advance)
+        report = audit.run(audit.start(ledger), a.name)
+    return TextDiff(
+        kinds=report.kinds,
+        mismatch_kinds=report.mismatch_kinds,
+        matching=report.matching,
+        unreadable=len(unreadable),
+        findings_total=report.findings_total,
+        findings=report.findings[:MAX_FINDINGS],
+    )
+
+
+def _compare_vectors(readers: Readers, config_a: VectorConfig | None, config_b: VectorConfig | None) -> VectorDiff:
+    """Compare the vectors of texts that both collections have."""
+    if config_a is None or config_b is None:
+        return VectorDiff(space=SpaceRelation.UNKNOWN, details="A collection has no single dense vector")
+    if config_a.size != config_b.size:
+        return VectorDiff(space=SpaceRelation.OTHER_SIZE, details=f"{config_a.size} and {config_b.size} values")
+    left, right = map(_draw_texts, readers)
+    common = sorted(left.keys() & right.keys())[:PAIRS]
+    of_a = readers[0].read_points([left[sha256] for sha256 in common], config_a.name)
+    of_b = readers[1].read_points([right[sha256] for sha256 in common], config_b.name)
+    both = ((of_a.get(left[sha256]), of_b.get(right[sha256])) for sha256 in common)
+    pairs = [(a.vector, b.vector) for a, b in both if a and b and a.vector and b.vector]
+    if not pairs:
+        return VectorDiff(space=SpaceRelation.UNKNOWN, details="No text is in both collections")
+    return judge_vectors(pairs)
+
+
+def _draw_texts(reader: Reader) -> dict[str, PointId]:
+    """Return the points of the texts with the smallest hashes: of each text, the first point."""
+    drawn: dict[str, PointId] = {}
+    for page in reader.pages():
+        for point in page.points:
+            with suppress(CorruptChunkError):
+                text = reader.services.payloads.text_of(point)
+                if text.strip():
+                    drawn.setdefault(digest(text), point.id)
+        if len(drawn) > DRAWN:
+            drawn = dict(sorted(drawn.items())[:DRAWN])
+    return drawn
+
+
+def judge_vectors(pairs: Sequence[tuple[Vector, Vector]]) -> VectorDiff:
+    """Decide from pairs of vectors of the same texts whether they are in one space."""
+    cosines = [cosine(left, right) for left, right in pairs]
+    identical = sum(each >= SAME for each in cosines)
+    nearest = _share_nearest(pairs) if len(pairs) >= LEAST_PAIRS else None
+    if identical == len(pairs):
+        space = SpaceRelation.SAME_VECTORS
+    elif nearest is None:
+        space = SpaceRelation.SAME_SPACE if min(cosines) >= LEAST_NEAREST else SpaceRelation.UNKNOWN
+    else:
+        space = SpaceRelation.SAME_SPACE if nearest >= LEAST_NEAREST else SpaceRelation.OTHER_SPACE
+    return VectorDiff(
+        space=space,
+        pairs=len(pairs),
+        identical=identical,
+        lowest=round(min(cosines), 6),
+        median=round(median(cosines), 6),
+        nearest=nearest,
+    )
+
+
+def _share_nearest(pairs: Sequence[tuple[Vector, Vector]]) -> float:
+    """Return how many vectors of A are nearest to the vector of the same text in B; equal vectors count."""
+    import numpy as np  # a tenth of a second to import
+
+    sides = [np.array(side, dtype=np.float64) for side in zip(*pairs, strict=True)]
+    left, right = (side / np.maximum(np.linalg.norm(side, axis=1, keepdims=True), 1e-12) for side in sides)
+    products = left @ right.T
+    own = np.diag(products)
+    return float(np.mean(own >= products.max(axis=1) - 1e-9))
+
+
+def _compare_queries(suite: Suite, readers: Readers) -> QueryDiff:
+    """Run every case in both collections. An expected chunk of A counts in B under any id, if its text is there."""
+    a, b = readers
+    with progress_bar("Searching", len(suite.cases)) as done, show_warnings_once():
+        search_a, pairs = local_backend(a.services).search, list[Pair]()
+        search_b = _relabel(local_backend(b.services).search, _find_expected_texts(suite, a))
+        for case in suite.cases:
+            own = case.model_copy(update={"collection_name": a.name, "max_latency_ms": None})
+            other = own.model_copy(update={"collection_name": b.name})
+            pairs.append((run_case(own, search_a), run_case(other, search_b)))
+            done(1)
+    result = _summarize(suite.name, pairs)
+    if len(result.not_judged) == result.queries:
+        raise InvalidParameterError(
+            f"No query could be searched in both collections ({result.reason}): CHUNKPROOF_MODELS names a model for "
+            "each collection"
+        )
+    return result
+
+
+def _find_expected_texts(suite: Suite, a: Reader) -> dict[str, str]:
+    """Return the hash of the text of each expected chunk of A, with its id; documents are no chunks."""
+    expected = dict.fromkeys(key for case in suite.cases for key in case.grades)
+    ids: dict[str, str] = {}
+    for batch in in_batches(expected):
+        for chunk_id, points in a.look_up(dict.fromkeys(batch)).points.items():
+            with suppress(CorruptChunkError):
+                ids.setdefault(digest(a.services.payloads.text_of(points[0])), chunk_id)
+    return ids
+
+
+def _relabel(search: Search, ids: dict[str, str]) -> Search:
+    """Return the search of a collection in which an expected text has the id that the suite expects."""
+
+    def search_and_relabel(request: dict[str, Any]) -> RetrievalResponse:
+        response = search(request)
+        results = []
+        for result in response.results:
+            expected = ids.get(digest(result.text), result.metadata.chunk_id)
+            metadata = result.metadata.model_copy(update={"chunk_id": expected})
+            results.append(result.model_copy(update={"metadata": metadata}))
+        return response.model_copy(update={"results": tuple(results)})
+
+    return search_and_relabel
+
+
+def _summarize(suite: str, pairs: Sequence[Pair]) -> QueryDiff:
+    """Compare the results of each case, and the metrics over all that both sides could answer."""
+    judged = [(left, right) for left, right in pairs if left.status.is_judged and right.status.is_judged]
+    passes = TestStatus.PASSED
+    verdicts = [(right.name, left.status is passes, right.status is passes) for left, right in judged]
+    rows = [_compare_results(left, right) for left, right in judged]
+    low, high = bootstrap_mean([row.overlap for row in rows])
+    changes = measure_changes(judged) if judged else ()
+    return QueryDiff(
+        suite=suite,
+        queries=len(pairs),
+        top_k=max((left.top_k for left, _ in pairs), default=0),
+        overlap=sum(row.overlap for row in rows) / len(rows) if rows else 0.0,
+        overlap_low=low,
+        overlap_high=high,
+        same_first=sum(row.same_first for row in rows),
+        same_order=sum(row.overlap == 1 and row.largest_move == 0 for row in rows),
+        changes=tuple(change for change in changes if change.name in SHOWN_METRICS),
+        confidence=1 - 2 * CHANCE,
+        newly_failing=tuple(name for name, before, after in verdicts if before > after),
+        newly_passing=tuple(name for name, before, after in verdicts if before < after),
+        not_judged=tuple(left.name for left, right in pairs if (left, right) not in judged),
+        reason=next((side.error_message for pair in pairs for side in pair if not side.status.is_judged), None),
+        rows=tuple(sorted(rows, key=lambda row: (row.overlap, row.name))[:MAX_ROWS]),
+    )
+
+
+def bootstrap_mean(values: Sequence[float]) -> tuple[float, float]:
+    """Return the 95 % interval of the mean: of resampled values, with a fixed seed."""
+    if not values:
+        return 0.0, 0.0
+    import numpy as np  # a tenth of a second to import
+
+    drawn = np.random.default_rng(SEED).integers(0, len(values), (ROUNDS, len(values)))
+    low, high = np.quantile(np.array(values)[drawn].mean(axis=1), (0.025, 0.975))
+    return float(low), float(high)
+
+
+def _compare_results(left: TestCaseResult, right: TestCaseResult) -> RankChange:
+    """Compare the ranks of each text, the first one where it is repeated."""
+    of_a, of_b = (
+        {chunk.text_sha256: chunk.rank for chunk in reversed(side.actual_results or ())} for side in (left, right)
+    )
+    first_a, first_b = ((side.actual_results or (None,))[0] for side in (left, right))
+    common, most = of_a.keys() & of_b.keys(), max(len(of_a), len(of_b))
+    return RankChange(
+        name=left.name,
+        query=left.query_text,
+        overlap=len(common) / most if most else 1.0,
+        same_first=(first_a and first_a.text_sha256) == (first_b and first_b.text_sha256),
+        largest_move=max((abs(of_a[text] - of_b[text]) for text in common), default=0),
+        status_a=left.status.value,
+        status_b=right.status.value,
+    )

@@ -5,17 +5,25 @@ from typing import Any
 
 import click
 
-from chunkproof.runtime.local import new_deadline
-from chunkproof.settings import Settings
-from chunkproof.suite.files.read import Source, read_source
+from chunkproof.base.errors import ChunkproofError, ForbiddenError, NotFoundError
+from chunkproof.base.settings import Settings
+from chunkproof.contract.service_info import DependencyHealth
+from chunkproof.service.terminal import new_deadline
+from chunkproof.suite.suite_file import SuiteSource, read_source
+from chunkproof_cli.aws.stack import find_stack
 from chunkproof_cli.commands.collection import print_facts
-from chunkproof_cli.connections import open_services
-from chunkproof_cli.doctor.collection import DoctorReport, check_collection
-from chunkproof_cli.doctor.result import Level
-from chunkproof_cli.doctor.stack import check_api, check_stack
+from chunkproof_cli.connections import open_api_client, open_services
+from chunkproof_cli.doctor.collection_checks import check_collection
+from chunkproof_cli.doctor.doctor_report import CheckResult, DoctorReport, Level, fail, ok
 from chunkproof_cli.exits import FAILED
-from chunkproof_cli.files.objects import FileOrObject
-from chunkproof_cli.options import api_option, common_options, embedder_option, parse_options, reject_embedder
+from chunkproof_cli.options import (
+    FileOrObject,
+    api_option,
+    common_options,
+    embedder_option,
+    parse_options,
+    reject_embedder,
+)
 from chunkproof_cli.output import print_json, print_line, print_table, print_title, safe_text, shorten
 
 EXAMPLES = """\b
@@ -24,6 +32,10 @@ Examples:
   chunkproof doctor --collection handbook --suite suite.yaml
   chunkproof doctor --stack chunkproof
 """
+REMEDIES = {
+    "Qdrant": "Check QdrantUrl, the key in the secret, and that the functions' network reaches it",
+    "embedder": "Check the key in the secret, and CHUNKPROOF_MODEL",
+}
 _STYLES = {Level.OK: "green", Level.NOTE: "yellow", Level.FAIL: "bold red"}
 
 
@@ -43,16 +55,16 @@ _STYLES = {Level.OK: "green", Level.NOTE: "yellow", Level.FAIL: "bold red"}
 def doctor(stack: str | None, suites: tuple[Any, ...], **common: Any) -> None:
     """Check a collection without changing it: what works, what does not, and how to fix it.
 
-    It needs QDRANT_URL, QDRANT_API_KEY and the embedder of the collection. Five chunks are embedded again and
-    compared with the stored vectors, and one search is made. Exit 1 when a check fails.
+    It needs QDRANT_URL, QDRANT_API_KEY and the embedder of the collection. Up to 128 chunks are embedded
+    again and compared with the stored vectors, and one search is made. Exit 1 when a check fails.
     """
     options = parse_options(**common)
-    read = [read_source(Source(path)).suite for path in suites]
+    read = [read_source(SuiteSource(path)).suite for path in suites]
     if stack is not None:
         reject_embedder(options, "--stack")
-        report = check_stack(stack, options.collection)
+        report = _check_stack(stack, options.collection)
     elif options.api is not None:
-        report = check_api(options.api, options.collection or Settings.from_env().collection)
+        report = _check_api(options.api, options.collection or Settings.from_env().collection)
     else:
         with open_services(options) as services:
             report = check_collection(options.collection, services, lambda: new_deadline(services.settings), read)
@@ -61,6 +73,41 @@ def doctor(stack: str | None, suites: tuple[Any, ...], **common: Any) -> None:
     else:
         print_doctor_report(report)
     sys.exit(0 if report.passed else FAILED)
+
+
+def _check_stack(name: str, collection: str | None) -> DoctorReport:
+    """Check the state of a stack, its dependencies and its collection: the smoke test after `make deploy`."""
+    stack = find_stack(name)
+    report = _check_api(stack.outputs["ApiUrl"], collection or stack.outputs["Collection"])
+    report.checks[:0] = [
+        ok("stack", f"{name} is {stack.status}"),
+        ok("authorization", stack.outputs["Authorization"]),
+    ]
+    return report
+
+
+def _check_api(url: str, collection: str) -> DoctorReport:
+    """Check the dependencies and the collection of an API."""
+    report = DoctorReport(url, [collection], collection)
+    with open_api_client(url) as client:
+        health = client.health()
+        report.checks += [_check_dependency(name, getattr(health, name.lower())) for name in REMEDIES]
+        try:
+            report.info = client.collection(collection)
+            report.mapping = report.info.payload_map
+            report.checks.append(ok("collection", f"{collection} has {report.info.points_count:,} points"))
+        except ChunkproofError as error:
+            remedy = REMEDIES["Qdrant"] if error.code.startswith("QDRANT_") else ""
+            if isinstance(error, NotFoundError | ForbiddenError):
+                remedy = "Name one that exists with --collection, or deploy with the parameter Collection"
+            report.checks.append(fail("collection", str(error), remedy))
+    return report
+
+
+def _check_dependency(name: str, dependency: DependencyHealth | None) -> CheckResult:
+    if dependency is not None and dependency.status == "ok":
+        return ok(name, f"responds in {dependency.latency_ms:.0f} ms")
+    return fail(name, (dependency and dependency.message) or "does not respond", REMEDIES[name])
 
 
 def print_doctor_report(report: DoctorReport) -> None:
@@ -73,6 +120,7 @@ def print_doctor_report(report: DoctorReport) -> None:
         print_facts(
             report.info, [*shares, *([("content_hash is", report.content_hash)] if report.content_hash else [])]
         )
+    if report.rows:
         mapping = {**report.mapping, **({"text": report.proposed_map["text"]} if report.proposed_map else {})}
         sampled = [
             (field, path, *(shorten(str(row.get(field, "")), 40) for row in report.rows))

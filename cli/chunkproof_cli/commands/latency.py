@@ -2,22 +2,18 @@
 
 import re
 import sys
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import TextIO
 
 import click
 
-from chunkproof.files import write_file
-from chunkproof.settings import Settings
+from chunkproof.base.settings import Settings
 from chunkproof_cli.exits import FAILED
-from chunkproof_cli.latency.report import LatencyReport
-from chunkproof_cli.options import output_option, reject_api, reject_nan
-from chunkproof_cli.output import print_json, print_note
-from chunkproof_cli.reports.latency.page import render_latency_page
-from chunkproof_cli.reports.latency.terminal import print_report
-from chunkproof_cli.reports.outputs import check_outputs
+from chunkproof_cli.latency.latency_report import LatencyReport, LogReader, report_from_log
+from chunkproof_cli.options import json_option, output_option, reject_api, reject_nan, stack_option
+from chunkproof_cli.output import print_note, print_result
+from chunkproof_cli.reports.outputs import LATENCY
 
 EXAMPLES = """\b
 Examples:
@@ -30,10 +26,6 @@ Examples:
 """
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 LONGEST = timedelta(days=455)
-FORMATS: dict[str, Callable[[LatencyReport], str]] = {
-    ".html": render_latency_page,
-    ".json": lambda report: report.model_dump_json(indent=2) + "\n",
-}
 
 
 def _parse_since(_context: click.Context, _option: click.Parameter, given: str | None) -> timedelta | None:
@@ -49,7 +41,7 @@ def _parse_since(_context: click.Context, _option: click.Parameter, given: str |
 
 
 @click.command(epilog=EXAMPLES)
-@click.option("--stack", metavar="NAME", help="Read the metrics of this stack from CloudWatch.")
+@stack_option("Read the metrics of this stack from CloudWatch.")
 @click.option(
     "--logs",
     type=click.File("r", encoding="utf-8", errors="replace"),
@@ -70,7 +62,7 @@ def _parse_since(_context: click.Context, _option: click.Parameter, given: str |
     help="Exit 1 when fewer requests than this are within the target.",
 )
 @output_option("Write a report, .html or .json.")
-@click.option("--json", "wants_json", is_flag=True, help="Print JSON on standard output.")
+@json_option
 @reject_api("times are in a stack's metrics (--stack), or in logs (--logs)")
 def latency(
     *,
@@ -79,7 +71,7 @@ def latency(
     since: timedelta | None,
     slo: float | None,
     outputs: tuple[Path, ...],
-    wants_json: bool,
+    as_json: bool,
 ) -> None:
     """Show how long requests took, stage by stage, and how many were within the target.
 
@@ -88,27 +80,20 @@ def latency(
     """
     if (stack is None) == (logs is None):
         raise click.UsageError("Give either --stack NAME or --logs FILE")
-    check_outputs(outputs, FORMATS)
+    LATENCY.check(outputs)
     report = _report_log(logs, since, slo) if logs is not None else _report_stack(str(stack), since, slo)
-    for path in outputs:
-        write_file(path, FORMATS[path.suffix](report))
-    if wants_json:
-        print_json(report)
-    else:
-        print_report(report)
+    LATENCY.write(report, outputs)
+    print_result(report, LATENCY.print, as_json=as_json)
     sys.exit(FAILED if report.slo is not None and not report.slo.met else 0)
 
 
 def _report_stack(name: str, since: timedelta | None, slo: float | None) -> LatencyReport:
-    from chunkproof_cli.latency.from_stack import report_from_stack  # loads Powertools and boto3
+    from chunkproof_cli.latency.stack_metrics import report_from_stack  # loads Powertools and boto3
 
     return report_from_stack(name, since=since or timedelta(hours=3), slo=slo)
 
 
 def _report_log(file: TextIO, since: timedelta | None, slo: float | None) -> LatencyReport:
-    from chunkproof_cli.latency.from_logs import report_from_log
-    from chunkproof_cli.latency.log_lines import LogReader
-
     target_ms, read = Settings.from_env().latency_target_ms, LogReader()
     read.read(file)
     if read.interrupted:

@@ -7,11 +7,10 @@ from typing import Any
 
 import click
 
-from chunkproof.errors import UnavailableError
-from chunkproof.runtime.local import Connection
+from chunkproof.base.errors import UnavailableError
+from chunkproof.service.terminal import Connection
 from chunkproof_cli.connections import connect
-from chunkproof_cli.files.chunks import ChunkRecord, check_chunks
-from chunkproof_cli.loading import Loader, TooLong
+from chunkproof_cli.loading import ChunkRecord, Loader, TooLong, check_chunks
 from chunkproof_cli.options import common_options, embedder_option, parse_options, reject_api
 from chunkproof_cli.output import print_json, print_line, print_note, progress_bar
 
@@ -62,7 +61,7 @@ def load(path: Path, if_too_long: str | None, hybrid: bool, **common: Any) -> No
     with connect(options) as connection:
         rule = TooLong(if_too_long or TooLong.REFUSE)
         name = options.collection or connection.services.settings.collection
-        embedder = connection.services.require_embedder(name)
+        embedder = connection.services.collection(name).require_embedder()
         chunks = check_chunks(path, embedder.excess if rule is TooLong.REFUSE else lambda _text: None)
         too_long = load_chunks(chunks, chunks.count, name, connection, rule, hybrid=hybrid)
         stored = chunks.count - (len(too_long) if rule is TooLong.SKIP else 0)
@@ -94,11 +93,11 @@ def load_chunks(
     services = connection.services
     loader = Loader(
         connection.store,
-        services.require_embedder(collection),
+        services.collection(collection).require_embedder(),
         collection,
         services.settings.vector_name,
         if_too_long,
-        setting=services.model_setting(collection),
+        setting=services.collection(collection).model_setting,
     )
     try:
         with progress_bar("Embedding and writing", 2 * count) as advance:

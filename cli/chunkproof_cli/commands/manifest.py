@@ -2,22 +2,25 @@
 
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import click
 
-from chunkproof.audit.manifest import Entry
-from chunkproof.audit.reader import Reader
-from chunkproof.runtime.local import new_deadline
+from chunkproof.audit.manifest_file import Entry
 from chunkproof_cli.connections import open_services
 from chunkproof_cli.exits import FAILED
-from chunkproof_cli.files.chunks import ChunkRecord, check_chunks
-from chunkproof_cli.options import common_options, parse_options, reject_api
-from chunkproof_cli.output import print_json, print_line, print_note, progress_bar
-from chunkproof_cli.sources.manifests import Shape
-from chunkproof_cli.sources.origin import Choice, Origin, open_origin
-from chunkproof_cli.sources.snapshots import build_entry, snapshot, write_manifest
+from chunkproof_cli.loading import ChunkRecord, check_chunks
+from chunkproof_cli.manifest_sources import (
+    EntryShape,
+    ManifestSource,
+    open_collection,
+    open_source,
+    write_manifest,
+)
+from chunkproof_cli.options import common_options, file_option, parse_options, reject_api
+from chunkproof_cli.output import print_json, print_line, print_note
 
 MAX_SHOWN_UNREADABLE = 20
 DEFAULT_METADATA = "url"
@@ -40,14 +43,7 @@ A line of a manifest:
 
 @click.command(epilog=EXAMPLES)
 @click.argument("chunks", type=click.Path(path_type=Path), required=False)
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path, dir_okay=False),
-    required=True,
-    metavar="FILE",
-    help="File to write; .gz and .zst are compressed.",
-)
+@file_option("-o", "--output", required=True, help="File to write; .gz and .zst are compressed.")
 @click.option(
     "--from",
     "origin",
@@ -97,35 +93,29 @@ def manifest(
         raise click.UsageError("--namespace is for the record manager of --from.")
     if not output.parent.is_dir():
         raise click.BadParameter(f"{output.parent}: no such folder", param_hint="-o")
-    fields = [name.strip() for name in metadata.split(",") if name.strip()] if metadata != "none" else []
-    unreadable: list[str] = []
-    found: Origin | None = None
+    shape = EntryShape(
+        [name.strip() for name in metadata.split(",") if name.strip()] if metadata != "none" else [], hashed
+    )
     seen: set[str] = set()
-    if chunks is not None:
-        source = check_chunks(chunks, lambda _text: None)
-        entries = (make_entry(record, fields, hashed=hashed) for record in source)
-        count = write_manifest(_collect_fields(entries, seen), output)
-    elif origin is not None:
-        choice = Choice(origin, namespace, from_api_key)
-        shape = Shape(fields, hashed)
-        with open_origin(choice, given, shape, unreadable) as found:
-            count = write_manifest(_collect_fields(found.entries, seen), output)
-    else:
-        with open_services(given) as services:
+    with ExitStack() as stack:
+        if chunks is not None:
+            source = ManifestSource(make_entry(record, shape) for record in check_chunks(chunks, lambda _text: None))
+        elif origin is not None:
+            opened = open_source(origin, given, shape, namespace=namespace, api_key=from_api_key)
+            source = stack.enter_context(opened)
+        else:
+            services = stack.enter_context(open_services(given))
             collection = given.collection or services.settings.collection
-            total = services.store.describe(collection, new_deadline(services.settings)).points_count
-            with progress_bar("Reading", total) as done:
-                stored = snapshot(Reader(services, collection), fields, hashed, done, unreadable)
-                count = write_manifest(_collect_fields(stored, seen), output)
-    if metadata != DEFAULT_METADATA and (unseen := [name for name in fields if name not in seen]):
+            source = stack.enter_context(open_collection(services, collection, shape))
+        count = write_manifest(_collect_fields(source.entries, seen), output)
+    if metadata != DEFAULT_METADATA and (unseen := [name for name in shape.fields if name not in seen]):
         print_note(f"--metadata: no chunk has {' or '.join(unseen)}; an audit will not compare it")
-    _print_result(output, count, unreadable, found, as_json=given.json)
+    _print_result(output, count, source, as_json=given.json)
 
 
-def make_entry(record: ChunkRecord, fields: list[str], *, hashed: bool) -> Entry:
+def make_entry(record: ChunkRecord, shape: EntryShape) -> Entry:
     """Make the manifest entry of a chunk that is to be loaded."""
-    stored = record.model_dump(exclude_none=True, mode="json")
-    return build_entry(record.chunk_id, record.text, {name: stored[name] for name in fields if name in stored}, hashed)
+    return shape.make_entry(record.chunk_id, record.text, record.model_dump(exclude_none=True, mode="json"))
 
 
 def _collect_fields(entries: Iterable[Entry], seen: set[str]) -> Iterator[Entry]:
@@ -135,16 +125,15 @@ def _collect_fields(entries: Iterable[Entry], seen: set[str]) -> Iterator[Entry]
         yield entry
 
 
-def _print_result(output: Path, count: int, unreadable: list[str], found: Origin | None, *, as_json: bool) -> None:
-    coverage = found.notes.coverage if found else None
-    for note in found.notes.notes if found else ():
+def _print_result(output: Path, count: int, source: ManifestSource, *, as_json: bool) -> None:
+    for note in source.notes:
         print_note(note)
     if as_json:
-        more = {"source_coverage": coverage.model_dump(mode="json")} if coverage else {}
-        print_json({"manifest": str(output), "chunks": count, "unreadable": unreadable, **more})
+        more = {"source_coverage": source.coverage.model_dump(mode="json")} if source.coverage else {}
+        print_json({"manifest": str(output), "chunks": count, "unreadable": source.unreadable, **more})
     else:
         print_line(f"{count} chunks are in {output}.")
-    if unreadable:
+    if unreadable := source.unreadable:
         named = ", ".join(unreadable[:MAX_SHOWN_UNREADABLE]) + (", …" if len(unreadable) > MAX_SHOWN_UNREADABLE else "")
         print_note(f"{len(unreadable)} points have no readable text and are not in it: {named}")
         sys.exit(FAILED)

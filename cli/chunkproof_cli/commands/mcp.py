@@ -6,10 +6,10 @@ from typing import Any
 
 import click
 
-from chunkproof.errors import NotConfiguredError
-from chunkproof.retrieval.backend import Backend
-from chunkproof.retrieval.services import Services
-from chunkproof.runtime.local import local_backend, new_deadline
+from chunkproof.base.errors import NotConfiguredError
+from chunkproof.collection.services import Services
+from chunkproof.proof.backend import Backend
+from chunkproof.service.terminal import local_backend, new_deadline
 from chunkproof_cli.connections import open_api_client, open_services
 from chunkproof_cli.options import Options, api_option, embedder_option, parse_options, store_options
 
@@ -38,7 +38,7 @@ def mcp(tenant: str | None, **common: Any) -> None:
 def import_server_builder() -> Callable[[Backend, Callable[[], list[str]]], Any]:
     """Import the protocol's SDK, which is an extra."""
     try:
-        from chunkproof_cli.mcp_server import build_server
+        from chunkproof_cli.local.mcp_server import build_server
     except ImportError:
         raise NotConfiguredError("The MCP server is not installed: pip install 'chunkproof[mcp]'") from None
     return build_server

@@ -1,20 +1,19 @@
 """`chunkproof publish`."""
 
 import sys
-from pathlib import Path
 from typing import Any
 
 import click
 
-from chunkproof.clients.published import Pointer, PublishedCollections, Version
-from chunkproof.clients.s3 import Bucket
-from chunkproof.errors import InvalidParameterError
+from chunkproof.base.errors import InvalidParameterError
+from chunkproof.net.s3 import Bucket
+from chunkproof.stores.published import Pointer, PublishedCollections, Version
+from chunkproof_cli.aws.publishing import FunctionLimits, find_misfit, listed
 from chunkproof_cli.aws.stack import find_stack
 from chunkproof_cli.exits import FAILED
-from chunkproof_cli.options import parse_options, reject_api
+from chunkproof_cli.options import data_option, json_option, parse_options, reject_api
 from chunkproof_cli.output import print_json, print_line, print_note, print_table, progress_bar
-from chunkproof_cli.publishing import Limits, find_misfit, listed
-from chunkproof_cli.reports.wording import short_version
+from chunkproof_cli.reports.blocks import short_version
 
 EXAMPLES = """\b
 Examples:
@@ -34,13 +33,8 @@ Examples:
 @click.option("--list", "lists", is_flag=True, help="List the versions that were published, the latest first.")
 @click.option("--rollback", is_flag=True, help="Put the version before the current one in force again.")
 @click.option("--version", "version", metavar="HASH", help="Put this version in force; its first digits suffice.")
-@click.option(
-    "--data",
-    type=click.Path(path_type=Path, file_okay=False),
-    metavar="DIR",
-    help="Folder of the embedded store that has the collection.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")
+@data_option(" that has the collection")
+@json_option
 @reject_api("a stack is named with --stack")
 def publish(collection: str, stack: str | None, bucket: str | None, **options: Any) -> None:
     """Publish COLLECTION of the embedded store to the bucket that the functions of a stack search.
@@ -64,7 +58,7 @@ def publish(collection: str, stack: str | None, bucket: str | None, **options: A
         _report(_move(published, collection, options["version"]), collection, as_json=given.json)
         return
     with listed(given.data, collection) as (folder, version):
-        misfit = find_misfit(version.stored_bytes, Limits.of(found.parameters) if found else Limits())
+        misfit = find_misfit(version.stored_bytes, FunctionLimits.of(found.parameters) if found else FunctionLimits())
         print_note(f"{collection}: {version.points:,} points, {version.stored_bytes / 1e6:,.1f} MB to fetch and keep")
         if misfit:
             print_line(misfit, "bold red")

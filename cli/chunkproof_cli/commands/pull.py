@@ -1,14 +1,13 @@
 """`chunkproof pull`."""
 
 import sys
-from pathlib import Path
 from typing import Any
 
 import click
 
 from chunkproof_cli.copying import pull_collection
 from chunkproof_cli.exits import FAILED
-from chunkproof_cli.options import parse_options, reject_api
+from chunkproof_cli.options import data_option, json_option, parse_options, reject_api
 
 EXAMPLES = """\b
 Examples:
@@ -24,9 +23,7 @@ Then, without the server:
 @click.command(epilog=EXAMPLES)
 @click.argument("collection")
 @click.option("--as", "name", metavar="NAME", help="Name of the copy; the collection's own by default.")
-@click.option(
-    "--data", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Folder of the embedded store."
-)
+@data_option("")
 @click.option("--replace", is_flag=True, help="Replace a collection of that name once the copy is verified.")
 @click.option(
     "--by",
@@ -37,7 +34,7 @@ Then, without the server:
     help="Copy a snapshot of the server, which has the vector index too, or read point by point. With auto, points "
     "are read where there is no snapshot that fits.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")
+@json_option
 @reject_api("the copy is made from the collection itself; set QDRANT_URL")
 def pull(collection: str, name: str | None, replace: bool, how: str, **common: Any) -> None:
     """Copy COLLECTION from the server at QDRANT_URL into the embedded store, and verify the copy.

@@ -7,7 +7,7 @@ import click
 
 from chunkproof_cli.copying import push_collection
 from chunkproof_cli.exits import FAILED
-from chunkproof_cli.options import parse_options, reject_api
+from chunkproof_cli.options import data_option, json_option, parse_options, reject_api
 
 EXAMPLES = """\b
 Examples:
@@ -20,11 +20,9 @@ Examples:
 @click.command(epilog=EXAMPLES)
 @click.argument("collection")
 @click.option("--as", "name", metavar="NAME", help="Name on the server; the collection's own by default.")
-@click.option(
-    "--data", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Folder of the embedded store."
-)
+@data_option("")
 @click.option("--resume", is_flag=True, help="Continue in a collection that an interrupted push left.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")
+@json_option
 @reject_api("the API is read-only; push writes to QDRANT_URL")
 def push(collection: str, name: str | None, data: Path | None, resume: bool, as_json: bool) -> None:
     """Copy COLLECTION from the embedded store to the server at QDRANT_URL, and verify the copy.

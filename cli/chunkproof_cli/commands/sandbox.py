@@ -6,7 +6,7 @@ import threading
 
 import click
 
-from chunkproof_cli.local.sandbox import COLLECTION, EMBED_PORT, QDRANT_PORT, run_sandbox
+from chunkproof_cli.local.sandbox_services import COLLECTION, EMBED_PORT, QDRANT_PORT, run_sandbox
 from chunkproof_cli.options import reject_api
 from chunkproof_cli.output import print_note
 

@@ -1,41 +1,38 @@
 """`chunkproof search`."""
 
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
 from rich.text import Text
 
-from chunkproof.errors import InvalidParameterError
-from chunkproof.models import RetrievalResponse, read_json
-from chunkproof.models.json import cut_middle
-from chunkproof_cli.commands.search_additions import FLAGS as ADDITION_FLAGS
-from chunkproof_cli.commands.search_additions import (
-    addition_options,
-    format_scores,
-    format_text,
-    print_additions,
-    read_additions,
-)
-from chunkproof_cli.commands.search_ranking import FLAGS as RANKING_FLAGS
-from chunkproof_cli.commands.search_ranking import (
-    RANKING,
-    failure_code,
-    print_next_page,
-    print_several,
-    ranking_options,
-    read_queries,
-    read_ranking,
-)
+from chunkproof.base.errors import InvalidParameterError
+from chunkproof.contract import RetrievalResponse, SearchResult, read_json
+from chunkproof.contract.model import cut_middle
+from chunkproof.contract.query_options import Highlight, Neighbour, QueryExplanation
 from chunkproof_cli.connections import open_backend
+from chunkproof_cli.exits import exit_code, rebuild_error
 from chunkproof_cli.options import (
     api_option,
     common_options,
     embedder_option,
-    explicit_collection,
+    name_collection,
     name_flags,
     parse_options,
 )
-from chunkproof_cli.output import print_json, print_line, print_table, safe_text
+from chunkproof_cli.output import (
+    escape_controls,
+    print_line,
+    print_note,
+    print_result,
+    print_table,
+    print_title,
+    safe_text,
+    shorten,
+)
+from chunkproof_cli.request_options import SEARCH_FLAGS, SEARCH_OPTIONS, pop_search, search_options
 
 EXAMPLES = """\b
 Examples:
@@ -49,94 +46,72 @@ Examples:
 """
 
 
-FLAGS = {
-    "query_text": "TEXT",
-    "top_k": "--top-k",
-    "similarity_threshold": "--threshold",
-    "filters.": "--filter ",
-    "filters": "--filter",
-    **ADDITION_FLAGS,
-    **RANKING_FLAGS,
-}
-
-
 @click.command(epilog=EXAMPLES)
 @click.argument("texts", nargs=-1, metavar="TEXT…")
-@click.option("-k", "--top-k", type=int, help="Maximum number of results; 5 by default.")
-@click.option("--threshold", type=float, default=0.0, show_default=True, help="Minimum score of a result, 0 to 1.")
+@search_options(*SEARCH_OPTIONS)
 @click.option(
-    "--filter",
-    "filters",
-    multiple=True,
-    metavar="FIELD=VALUE",
-    help='Only chunks with this value; may be repeated. VALUE may be JSON: 3, "3", true, ["a", "b"], {"gte": 1}.',
+    "--queries",
+    "file",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False, allow_dash=True),
+    help="Several queries, a line each: a text, or a JSON object with fields of the API. - reads them from "
+    "standard input.",
 )
-@addition_options
-@ranking_options
 @common_options
 @embedder_option
 @api_option
-def search(
-    texts: tuple[str, ...],
-    top_k: int | None,
-    threshold: float,
-    filters: tuple[str, ...],
-    **given: Any,
-) -> None:
+def search(texts: tuple[str, ...], file: Path | None, **given: Any) -> None:
     """Find the stored chunks nearest to TEXT, or to each of several texts."""
-    added = {name: given.pop(name) for name in ("rerank", "candidates", "highlight", "neighbours", "explain")}
-    queries = read_queries(texts, given.pop("file"), added["rerank"])
-    ranking = read_ranking(**{name: given.pop(name) for name in RANKING})
+    request = read_queries(texts, file, given["rerank"]) | pop_search(given)
     options = parse_options(**given)
-    request: dict[str, Any] = {
-        **queries,
-        **ranking,
-        **read_additions(**added),
-        "similarity_threshold": threshold,
-        "filters": parse_filters(filters),
-    }
-    if top_k is not None:
-        request["top_k"] = top_k
-    if (collection := explicit_collection(options)) is not None:
-        request["collection"] = collection
-    with open_backend(options) as backend, name_flags(FLAGS):
-        response = backend.search(request)
-    if options.json:
-        print_json(response)
-    elif response.responses is not None:
-        print_several(response.responses, print_results)
-    else:
-        print_results(response)
-    if code := failure_code(response.responses or ()):
-        raise SystemExit(code)
+    with open_backend(options) as backend, name_flags(SEARCH_FLAGS):
+        response = backend.search(name_collection(request, options))
+    print_result(response, print_response, as_json=options.json)
+    failed = [rebuild_error(each.error.code, list(each.errors)) for each in response.responses or () if each.error]
+    sys.exit(max(map(exit_code, failed), default=0))
 
 
-def parse_filters(options: tuple[str, ...]) -> dict[str, Any]:
-    """Build the filter object from `FIELD=VALUE` options; a value that is not JSON is a string."""
-    filters: dict[str, Any] = {}
-    for option in options:
-        field, equals, value = option.partition("=")
-        if not equals or not field:
-            raise click.BadParameter(f"{option!r} is not FIELD=VALUE", param_hint="--filter")
-        if field in filters:
-            raise click.BadParameter(
-                f"{field} is given twice; to match any of several values, use {field}=[…]",
-                param_hint="--filter",
-            )
-        filters[field] = _parse_value(value)
-    return filters
+def read_queries(texts: Sequence[str], file: Path | None, rerank: str | None) -> dict[str, Any]:
+    """Return the query, or several of them, as fields of a request.
+
+    Without any, an error says if `--rerank` has taken the text for a model.
+    """
+    if file is None:
+        if not texts:
+            hint = f": --rerank took {rerank!r} for a model; write --rerank behind TEXT" if rerank else ""
+            raise click.UsageError(f"Missing argument 'TEXT'{hint}.")
+        return {"query_text": texts[0]} if len(texts) == 1 else {"queries": list(texts)}
+    if texts:
+        raise click.UsageError("Give TEXT or --queries FILE, not both")
+    with click.open_file(str(file), encoding="utf-8") as lines:
+        try:
+            content = lines.read()
+        except UnicodeDecodeError as error:
+            raise click.BadParameter(f"{file} is not UTF-8 at byte {error.start}", param_hint="--queries") from None
+    queries = [_read_line(line) for line in content.splitlines() if line.strip()]
+    if not queries:
+        raise click.BadParameter(f"{file} has no query", param_hint="--queries")
+    return {"queries": queries}
 
 
-def _parse_value(text: str) -> Any:
-    looks_like_json = text[:1] in ("[", "{", '"')
-    if not looks_like_json and text not in ("true", "false", "null") and not text.lstrip("-")[:1].isdigit():
-        return text
+def _read_line(line: str) -> Any:
+    if not line.lstrip().startswith("{"):
+        return line
     try:
-        return read_json(text)
+        return read_json(line)
     except InvalidParameterError:
-        if looks_like_json:
-            raise click.BadParameter(f"{text!r} is not JSON", param_hint="--filter") from None
-        return text  # a date, a version number
+        raise click.BadParameter(f"a line is not a JSON object: {line[:80]!r}", param_hint="--queries") from None
+
+
+def print_response(response: RetrievalResponse) -> None:
+    """Print the results, or those of each query below its number and text."""
+    if response.responses is None:
+        print_results(response)
+    for number, each in enumerate(response.responses or (), 1):
+        print_line(f"{number}. {each.query or each.query_id}", "bold")
+        if each.status == "success":
+            print_results(each)
+        for message in each.errors:
+            print_line(message, "red")
 
 
 def print_results(response: RetrievalResponse) -> None:
@@ -144,22 +119,7 @@ def print_results(response: RetrievalResponse) -> None:
     execution = response.execution
     if response.results:
         lines = (
-            (
-                str(result.rank),
-                format_scores(result),
-                Text.assemble(
-                    safe_text(
-                        getattr(result.metadata, "section_heading", None) or _find_title(result.metadata),
-                        "bold",
-                    ),
-                    "\n",
-                    safe_text(cut_middle(result.metadata.chunk_id), "cyan"),
-                    "\n",
-                    safe_text(cut_middle(str(result.metadata.url or "")), "dim"),
-                ),
-                format_text(result),
-            )
-            for result in response.results
+            (result.rank, _format_scores(result), _name(result), _format_text(result)) for result in response.results
         )
         print_table(("#", "score", "chunk", "text"), lines)
     else:
@@ -174,8 +134,108 @@ def print_results(response: RetrievalResponse) -> None:
         "dim",
     )
     print_additions(response)
-    print_next_page(response)
+    if response.next_cursor:
+        print_note(f"Next page: --cursor {response.next_cursor}")
 
 
-def _find_title(metadata: Any) -> str:
-    return str(getattr(metadata, "document_title", None) or "(no title)")
+def _name(result: SearchResult) -> Text:
+    metadata = result.metadata
+    names = (getattr(metadata, field, None) for field in ("section_heading", "document_title"))
+    title = safe_text(next(filter(None, names), "(no title)"), "bold")
+    chunk, url = safe_text(cut_middle(metadata.chunk_id), "cyan"), safe_text(cut_middle(str(metadata.url or "")), "dim")
+    return Text("\n").join((title, chunk, url))
+
+
+def _format_scores(result: SearchResult) -> Text:
+    """Return the scores of a result, each with its name where there are several, and below them the reranker's."""
+    text, scores = Text(f"{result.similarity_score:.3f}"), result.scores
+    if scores is not None and (scores.text is not None or scores.fused is not None):
+        named = {"dense": scores.dense, "text": scores.text, "fused": scores.fused}
+        text = Text("\n".join(f"{name} {score:.3f}" for name, score in named.items() if score is not None))
+    if scores is not None and scores.rerank is not None:
+        text.append(f"\nrerank\n{scores.rerank:.3f}", "bold")
+    if result.explain is not None and (confidence := result.explain.confidence) is not None:
+        text.append(f"\nabove {confidence.percentile:.0f} %\nof {confidence.sample_size}", "dim")
+    return text
+
+
+def _format_text(result: SearchResult) -> Text:
+    """Return a result's text in short, or its highlight, between its neighbours."""
+    around = result.neighbours
+    before, after = (around.before, around.after) if around is not None else ((), ())
+    parts = [_format_neighbour("before", neighbour) for neighbour in before]
+    parts.append(_format_highlight(result.highlight, result.text))
+    return Text("\n").join((*parts, *(_format_neighbour("after", neighbour) for neighbour in after)))
+
+
+def _format_neighbour(where: str, neighbour: Neighbour) -> Text:
+    return safe_text(f"{where} ({neighbour.position}): {shorten(neighbour.text, 100)}", "dim")
+
+
+def _format_highlight(highlight: Highlight | None, text: str) -> Text:
+    """Return the sentence with the matching words in bold, or the text in short if there is none."""
+    if highlight is None or (sentence := highlight.sentence) is None:
+        return safe_text(shorten(text))
+    formatted, at = Text("… " if sentence.start else ""), sentence.start
+    for match in highlight.terms:
+        if match.start < at or match.end > sentence.end:
+            continue
+        formatted.append(_in_a_line(text[at : match.start]))
+        formatted.append(_in_a_line(text[match.start : match.end]), "bold yellow")
+        at = match.end
+    formatted.append(_in_a_line(text[at : sentence.end]))
+    formatted.append(" …" if sentence.end < len(text.rstrip()) else "")
+    return formatted
+
+
+def _in_a_line(text: str) -> str:
+    return escape_controls(text.replace("\n", " "))
+
+
+def print_additions(response: RetrievalResponse) -> None:
+    """Print below the results what was reranked, what is missing, and the explanation."""
+    rerank = response.execution.rerank
+    if rerank is not None and rerank.status == "skipped":
+        print_line(f"Not reranked: {rerank.message}. The order is that of the search.", "yellow")
+    elif rerank is not None:
+        cut = f"; {rerank.maybe_cut} may be longer than the model reads" if rerank.maybe_cut else ""
+        print_line(f"Reranked {rerank.candidates} candidates by {rerank.model} in {rerank.time_ms:.0f} ms{cut}", "dim")
+    if response.explain is not None:
+        print_title("Explanation")
+        for result in response.results:
+            print_line(f"{result.rank:3}  {'; '.join(_describe_result(result))}")
+        for line in _describe_query(response.explain):
+            print_line(f"     {line}", "dim")
+
+
+def _describe_result(result: SearchResult) -> Iterator[str]:
+    explained = result.explain
+    if explained is None:
+        return
+    for name, leg in (("meaning", explained.dense), ("words", explained.text)):
+        if leg is not None:
+            rank = "not among its candidates" if leg.rank is None else f"rank {leg.rank}"
+            yield f"{name}: {rank}" + ("" if leg.score is None else f", score {leg.score:.3f}")
+    if (fusion := explained.fusion) is not None:
+        named = (("meaning", fusion.dense), ("words", fusion.text))
+        shares = [f"{name} {share:.4f}" for name, share in named if share is not None]
+        yield f"fused {fusion.score:.4f}" + (f" ({' + '.join(shares)})" if shares else "")
+    if explained.rerank is not None:
+        yield f"reranked {explained.rerank.score:.3f}, was {explained.rerank.rank_before}"
+    if (confidence := explained.confidence) is not None:
+        yield f"scores above {confidence.percentile:g} % of {confidence.sample_size} random chunks"
+
+
+def _describe_query(explained: QueryExplanation) -> Iterator[str]:
+    if explained.search is not None:
+        how = "every point was compared" if explained.search == "exact" else "the index chose the points to compare"
+        yield f"{explained.points} points, {explained.indexed_vectors} vectors indexed: {how}"
+    if explained.filter is not None:
+        yield f"The filter leaves {explained.filter.matching} of {explained.filter.points} points"
+    if (scores := explained.random_scores) is not None:
+        yield (
+            f"{scores.sample_size} random chunks score {scores.median:.3f} (median), {scores.p95:.3f} (95 %), "
+            f"{scores.highest:.3f} (highest)"
+        )
+    yield "Times: " + ", ".join(f"{name} {ms:.0f} ms" for name, ms in explained.times_ms.items())
+    yield from explained.notes

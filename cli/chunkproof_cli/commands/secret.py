@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from chunkproof.errors import InvalidParameterError
+from chunkproof.base.errors import InvalidParameterError
 from chunkproof_cli.aws.stack import store_secret
 from chunkproof_cli.options import reject_api
 from chunkproof_cli.output import print_line

@@ -1,5 +1,6 @@
 """`chunkproof serve`."""
 
+import io
 import logging
 import os
 import socket
@@ -10,16 +11,15 @@ from typing import Any, Literal
 import click
 import uvicorn
 
-from chunkproof.errors import InvalidParameterError
-from chunkproof.retrieval.services import Services
-from chunkproof.runtime import container
-from chunkproof.runtime.local import local_backend
-from chunkproof.settings import Settings
+from chunkproof.base.errors import InvalidParameterError
+from chunkproof.base.settings import Settings
+from chunkproof.collection.services import Services
+from chunkproof.service import container
+from chunkproof.service.terminal import local_backend
 from chunkproof_cli.commands.mcp import list_allowed
 from chunkproof_cli.connections import connect
 from chunkproof_cli.exits import discard_stdout
-from chunkproof_cli.local.gateway import MCP_PATH, AsgiApp, Gateway
-from chunkproof_cli.local.handlers import FUNCTIONS, load_function
+from chunkproof_cli.local.gateway import FUNCTIONS, MCP_PATH, AsgiApp, Gateway, load_function
 from chunkproof_cli.options import embedder_option, parse_options, reject_api, store_options
 from chunkproof_cli.output import print_note
 
@@ -62,6 +62,10 @@ def serve(host: str, port: int, logs: bool, **common: Any) -> None:
     options = parse_options(**common)
     if sys.stdout.isatty() and not logs:
         discard_stdout()
+    if isinstance(
+        sys.stdout, io.TextIOWrapper
+    ):  # Powertools does not flush metrics; a log file should have them at once
+        sys.stdout.reconfigure(line_buffering=True)
     # Requests are still answered when the reader of the log lines is gone.
     logging.raiseExceptions = False
     logging.getLogger("gateway").setLevel(logging.INFO)
@@ -97,7 +101,7 @@ def _build_mcp_app(services: Services, host: str) -> AsgiApp | None:
     """Make the application behind `/mcp`, where the protocol's SDK is installed and callers need no tenant."""
     if services.settings.tenant_field is not None or find_spec("mcp") is None:
         return None
-    from chunkproof_cli.mcp_server import build_server
+    from chunkproof_cli.local.mcp_server import build_server
 
     server = build_server(local_backend(services), lambda: list_allowed(services))
     return server.streamable_http_app(streamable_http_path=MCP_PATH, host=host, stateless_http=True)

@@ -5,12 +5,12 @@ from typing import Any
 
 import click
 
-from chunkproof.audit.reader import Reader
-from chunkproof.audit.snapshot import SnapshotWriter
-from chunkproof.errors import ChunkproofError, InvalidParameterError
-from chunkproof.runtime.local import new_deadline
+from chunkproof.audit.snapshot_file import SnapshotWriter
+from chunkproof.base.errors import ChunkproofError, InvalidParameterError
+from chunkproof.collection.reader import Reader
+from chunkproof.service.terminal import new_deadline
 from chunkproof_cli.connections import open_services
-from chunkproof_cli.options import common_options, parse_options, reject_api
+from chunkproof_cli.options import common_options, file_option, parse_options, reject_api
 from chunkproof_cli.output import print_json, print_line, print_note, progress_bar
 
 EXAMPLES = """\b
@@ -23,13 +23,7 @@ Examples:
 
 
 @click.command(epilog=EXAMPLES)
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="File to write, COLLECTION.snapshot by default.",
-)
+@file_option("-o", "--output", help="File to write, COLLECTION.snapshot by default.")
 @click.option("--texts", is_flag=True, help="Keep the texts in full: blame can then put a former text back.")
 @click.option("--vectors", is_flag=True, help="Keep the vectors in full: blame can then put a former vector back.")
 @click.option("--restart", is_flag=True, help="Start again instead of continuing an interrupted snapshot.")
@@ -43,15 +37,16 @@ def snapshot(output: Path | None, texts: bool, vectors: bool, restart: bool, **c
     """
     given = parse_options(**common)
     with open_services(given) as services:
-        collection = services.resolve_collection(given.collection)
+        collection = services.collection(given.collection).name
         file = output or Path(f"{collection.replace('/', '-')}.snapshot")
         if not file.parent.is_dir():
             raise click.BadParameter(f"{file.parent}: no such folder", param_hint="-o")
         total = services.store.describe(collection, new_deadline(services.settings)).points_count
         with progress_bar("Reading", total) as done:
+            reader = Reader(services, collection)
             writer = SnapshotWriter(
                 file,
-                Reader(services, collection),
+                reader,
                 texts=texts,
                 vectors=vectors,
                 restart=restart,
@@ -63,9 +58,11 @@ def snapshot(output: Path | None, texts: bool, vectors: bool, restart: bool, **c
             except (KeyboardInterrupt, ChunkproofError, OSError) as error:
                 if writer.folder.exists() and not isinstance(error, InvalidParameterError):
                     print_note("Stopped; the same command continues it.")
-                if isinstance(error, OSError) and error.filename is None:
+                if isinstance(error, OSError) and not isinstance(error, ChunkproofError) and error.filename is None:
                     raise OSError(error.errno, error.strerror, str(file)) from None
                 raise
+    if reader.change_note:
+        print_note(reader.change_note)
     kept = " and ".join(name for name, is_kept in (("texts", texts), ("vectors", vectors)) if is_kept)
     if given.json:
         size = file.stat().st_size

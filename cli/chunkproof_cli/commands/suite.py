@@ -2,7 +2,7 @@
 
 import click
 
-from chunkproof_cli.lazy_group import LazyGroup
+from chunkproof_cli.main import LazyGroup
 
 # The first sentence of each command's help, so that `chunkproof suite --help` imports none of them.
 SUMMARIES = {

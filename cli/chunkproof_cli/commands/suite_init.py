@@ -1,18 +1,35 @@
-"""`chunkproof suite init`."""
+"""`chunkproof suite init`: a template, or a question for each of some chunks, which is a sentence of that chunk."""
 
+import json
+import re
+from collections import defaultdict
+from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import click
 
-from chunkproof.files import write_new_file
-from chunkproof.runtime.local import new_deadline
-from chunkproof.suite.files.yaml_document import read_yaml
+from chunkproof.base.errors import CorruptChunkError, InvalidParameterError
+from chunkproof.base.files import write_new_file
+from chunkproof.base.words import split_sentences
+from chunkproof.collection.services import Collection, LongRun
+from chunkproof.proof.integrity import digest
+from chunkproof.service.terminal import new_deadline
+from chunkproof.suite.yaml_document import read_yaml
 from chunkproof_cli.connections import open_services
-from chunkproof_cli.options import common_options, embedder_option, parse_options, reject_api
+from chunkproof_cli.options import common_options, embedder_option, file_option, parse_options, reject_api
 from chunkproof_cli.output import print_json, print_note
-from chunkproof_cli.suites.starter import build_starter, to_yaml
 
+PAGE = 250
+MAX_SCANNED = 20_000
+MAX_COPIES = 10
+MIN_WORDS, MAX_WORDS = 5, 30
+MIN_CHARS, MAX_CHARS = 10, 200
+_MARKUP = re.compile(r"^[#>*\-+|\s]+|[|*`_]+", re.M)
+_CODE = re.compile(r"```.*?(```|\Z)", re.S)
+# Valid in JSON unescaped; YAML reads them as line ends or rejects them, and some reverse the direction of text.
+_TO_ESCAPE = re.compile("[\x7f-\x9f\u2028-\u202e\u2066-\u2069\ufeff\ufffe\uffff]")
 EXAMPLES = """\b
 Examples:
   chunkproof suite init --from-collection -n 50 --collection handbook -o suite.yaml
@@ -45,13 +62,7 @@ cases:
 @click.command(epilog=EXAMPLES)
 @click.option("--from-collection", is_flag=True, help="Make cases from chunks of the collection.")
 @click.option("-n", "--count", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many cases.")
-@click.option(
-    "-o",
-    "output",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="Write the suite here.",
-)
+@file_option("-o", "output", help="Write the suite here.")
 @common_options
 @embedder_option
 @reject_api("it reads the store itself")
@@ -66,8 +77,8 @@ def init(from_collection: bool, count: int, output: Path | None, **common: Any) 
     text, cases = TEMPLATE, 2
     if from_collection:
         with open_services(given) as services:
-            name = services.resolve_collection(given.collection)
-            starter = build_starter(name, count, services, lambda: new_deadline(services.settings))
+            name = services.collection(given.collection).name
+            starter = build_starter(LongRun(services, name, lambda: new_deadline(services.settings)), count)
         text, cases = to_yaml(starter), len(starter.items)
         if cases < count:
             print_note(f"{cases} cases: the collection has no more chunks with a unique text")
@@ -82,3 +93,94 @@ def init(from_collection: bool, count: int, output: Path | None, **common: Any) 
     except FileExistsError:
         raise click.BadParameter(f"{output} exists", param_hint="-o") from None
     print_note(f"{cases} cases are in {output}; chunkproof suite run {output} runs them")
+
+
+@dataclass(frozen=True)
+class KnownItem:
+    """A question and the chunks that it was taken from: several if they have the same text."""
+
+    question: str
+    chunk_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Starter:
+    """The items for a suite, and how much of the collection they were drawn from."""
+
+    collection: str
+    items: tuple[KnownItem, ...]
+    scanned: int
+    total: int
+
+
+def build_starter(collection: Collection, count: int) -> Starter:
+    """Draw chunks at random, the same ones at every call; the longest sentence of each is its question.
+
+    Questions and ids are distinct, and a text with too many copies is left out.
+    """
+    total = collection.describe().points_count
+    ids: defaultdict[str, dict[str, None]] = defaultdict(dict)
+    payloads, scanned = collection.payloads, 0
+    for page in collection.scan(page_points=PAGE):
+        for point in page.points:
+            try:
+                ids[payloads.text_of(point)][payloads.id_of(point)] = None
+            except CorruptChunkError:
+                continue
+        scanned += len(page.points)
+        if scanned >= MAX_SCANNED:
+            break
+    items: dict[str, KnownItem] = {}
+    taken: set[str] = set()
+    for text in sorted(ids, key=lambda text: sha256(f"starter {digest(text)}".encode()).digest()):
+        question, own = pick_question(text), ids[text]
+        if len(items) < count and question and question not in items and len(own) <= MAX_COPIES:
+            if not taken & own.keys():
+                items[question] = KnownItem(question, tuple(own))
+            taken |= own.keys()
+    if not items:
+        raise InvalidParameterError(f"Collection {collection.name} has no text to make questions from")
+    return Starter(collection.name, tuple(items.values()), scanned, total)
+
+
+def pick_question(text: str) -> str | None:
+    """Return the longest sentence of a suitable length, else the first words; None without a text."""
+    prose = _CODE.sub("\n\n", text)
+    sentences = (prose[begin:end] for begin, end in split_sentences(prose))
+    fitting = [plain for part in sentences if _fits(plain := " ".join(_MARKUP.sub(" ", part).split()))]
+    return max(fitting, key=len, default=" ".join(text.split()[:MAX_WORDS])[:MAX_CHARS].strip()) or None
+
+
+def _fits(sentence: str) -> bool:
+    words = len(sentence.split())
+    unspaced = words < MIN_WORDS and not sentence.isascii() and len(sentence) >= MIN_CHARS
+    return (MIN_WORDS <= words <= MAX_WORDS or unspaced) and len(sentence) <= MAX_CHARS
+
+
+def to_yaml(starter: Starter) -> str:
+    """Write the suite as YAML, marked as generated."""
+    source = f"{starter.scanned:,} of {starter.total:,} points" if starter.scanned < starter.total else "all points"
+    lines = [
+        f"# Generated by `chunkproof suite init` from collection {_quote(starter.collection)[1:-1]} ({source}).",
+        "# Each question is a sentence of the chunk that it expects: enough to notice a broken index or a changed",
+        "# model, but too easy to tell good retrieval from bad. Rewrite the questions as your users would ask them,",
+        "# and remove the tag `generated` from those that you rewrote.",
+        f"name: {_quote(f'{starter.collection} (generated)')}",
+        f"collection: {_quote(starter.collection)}",
+        "defaults: {top_k: 10}",
+        "cases:",
+    ]
+    for item in starter.items:
+        lines += [
+            f"  - name: {_quote(f'known item {item.chunk_ids[0]}')}",
+            f"    query_text: {_quote(item.question)}",
+            f"    expected_doc_ids: [{', '.join(map(_quote, item.chunk_ids))}]",
+            *(["    expect: any  # the same text is stored under each of these ids"] if item.chunk_ids[1:] else []),
+            "    tags: [generated]",
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _quote(text: str) -> str:
+    """Quote the text so that YAML and JSON both read it."""
+    return _TO_ESCAPE.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(text, ensure_ascii=False))

@@ -1,16 +1,32 @@
-"""`chunkproof suite lint`."""
+"""`chunkproof suite lint`: what a suite expects, checked against what its collection can return."""
 
 import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
 import click
 
-from chunkproof.runtime.local import local_backend, new_deadline
-from chunkproof.suite.cases import assign_collection
-from chunkproof.suite.files.read import BrokenSuiteFileError, SuiteFile, read_source
-from chunkproof.suite.lint import Linter
-from chunkproof_cli.commands.suite_source import choose_collection, pop_source, source_options
+from chunkproof.base.errors import (
+    CollectionNotFoundError,
+    CorruptChunkError,
+    IndexRequiredError,
+    InvalidParameterError,
+)
+from chunkproof.base.request import Deadline
+from chunkproof.collection.lookup import ID_FIELDS, ids_of, parse_point_id, stored_forms
+from chunkproof.collection.payload_map import PayloadMap
+from chunkproof.collection.services import Collection, LongRun, Services
+from chunkproof.contract import RetrievalResponse
+from chunkproof.contract.conditions import AnyOf, Scalar
+from chunkproof.contract.model import Path, display_name
+from chunkproof.search.filters import map_filters
+from chunkproof.service.terminal import local_backend, new_deadline
+from chunkproof.stores.store_port import Point
+from chunkproof.suite.cases import Problem, TestCase, assign_collection
+from chunkproof.suite.suite_file import BrokenSuiteFileError, SuiteFile, read_source
+from chunkproof_cli.commands.suite_options import choose_collection, pop_source, source_options
 from chunkproof_cli.connections import open_services
 from chunkproof_cli.exits import FAILED
 from chunkproof_cli.options import common_options, embedder_option, parse_options, reject_api
@@ -59,3 +75,119 @@ def lint(offline: bool, **options: Any) -> None:
         if not findings and found is not None:
             click.echo(f"{source.path}: {len(found.suite.cases)} cases, no problems")
     sys.exit(FAILED if findings else 0)
+
+
+PAGE = 200
+
+
+class Linter:
+    """Checks a suite's cases against their collections; the problems are warnings, the suite can still be run."""
+
+    def __init__(
+        self,
+        services: Services,
+        search: Callable[[dict[str, Any]], RetrievalResponse],
+        deadline: Callable[[], Deadline],
+    ) -> None:
+        self._services = services
+        self._search = search
+        self._deadline = deadline
+
+    def find_problems(self, cases: Sequence[TestCase]) -> Iterator[Problem]:
+        """Yield every problem, by collection and case."""
+        for index, case in enumerate(cases):
+            if case.expect == "all" and len(case.expected_doc_ids) > case.top_k:
+                message = f"{len(case.expected_doc_ids)} ids cannot all be in the top {case.top_k}"
+                yield _warning(("cases", index, "top_k"), message)
+        for name in dict.fromkeys(case.collection_name for case in cases):
+            chosen = [(n, case) for n, case in enumerate(cases) if case.collection_name == name]
+            try:
+                resolved = self._services.collection(name, self._deadline()).name
+                collection = LongRun(self._services, resolved, self._deadline)
+                _ = collection.vector
+            except CollectionNotFoundError as error:
+                yield _warning(("cases", chosen[0][0], "collection_name"), error.message)
+                continue
+            yield from _find_unknown_ids(chosen, collection)
+            for index, case in chosen:
+                yield from self._check_search(index, case, collection)
+
+    def _check_search(self, index: int, case: TestCase, collection: Collection) -> Iterator[Problem]:
+        excess = collection.embedder.excess(case.query_text) if collection.embedder else None
+        if excess:
+            yield _warning(("cases", index, "query_text"), f"query_text is too long: {excess}")
+            return
+        if case.expect_no_results or not case.relevance_threshold:
+            return
+        try:
+            results = self._search({**case.request(), "top_k": 1}).results
+        except InvalidParameterError as error:
+            yield _warning(("cases", index), f"the search is refused: {error}")
+            return
+        best = results[0].similarity_score if results else 0.0
+        if best < case.relevance_threshold:
+            yield _warning(
+                ("cases", index, "relevance_threshold"),
+                f"no result can reach relevance_threshold {case.relevance_threshold:g}: the best scores {best:.3f}",
+            )
+
+
+def _find_unknown_ids(cases: Sequence[tuple[int, TestCase]], collection: Collection) -> Iterator[Problem]:
+    missing = {key for _, case in cases for key in case.expected_doc_ids}
+    missing -= _find_by_point_id(sorted(missing), collection)
+    for field in ID_FIELDS:
+        try:
+            missing -= _find_by_field(field, sorted(missing), collection)
+        except InvalidParameterError as error:
+            if missing:
+                yield _warning(("cases", cases[0][0]), f"ids cannot be looked up by {field}: {error.message}")
+    for index, case in cases:
+        for position, key in enumerate(case.expected_doc_ids):
+            if key in missing:
+                field, place = ("judgments", key) if key in case.judgments else ("expected_doc_ids", position)
+                message = f"{display_name(key)} is not a chunk id, document id or URL in {collection.name}"
+                yield _warning(("cases", index, field, place), message)
+
+
+def _find_by_point_id(ids: Sequence[str], collection: Collection) -> set[str]:
+    """Return those that are the id of a point without a chunk id in its payload."""
+    points = [point for key in ids if (point := parse_point_id(key)) is not None]
+    pages = (collection.fetch(points[start : start + PAGE]) for start in range(0, len(points), PAGE))
+    return {collection.payloads.id_of(point) for page in pages for point in page}
+
+
+def _find_by_field(field: str, ids: Sequence[str], collection: Collection) -> set[str]:
+    stored: set[str] = set()
+    for start in range(0, len(ids), PAGE):
+        batch = ids[start : start + PAGE]
+        stored |= _find_values(field, batch, collection)
+        numbers = [number for key in batch if key not in stored for number in stored_forms(key) if number != key]
+        with suppress(IndexRequiredError):  # the texts were looked up
+            stored |= _find_values(field, numbers, collection)
+    return stored
+
+
+def _find_values(field: str, values: Sequence[Scalar], collection: Collection) -> set[str]:
+    """Return those of the values that some point has.
+
+    Each page removes the values that it shows, so that a document of many chunks fills one page at most.
+    """
+    left = {str(value): value for value in values}
+    while left:
+        where = map_filters((AnyOf(field, tuple(left.values())),), collection)
+        points = collection.page(PAGE, where=where).points
+        shown = {key for point in points for key in _read_ids(point, collection.payloads)} & left.keys()
+        if not shown:
+            break
+        left = {key: value for key, value in left.items() if key not in shown}
+    return {str(value) for value in values} - left.keys()
+
+
+def _read_ids(point: Point, payloads: PayloadMap) -> tuple[str, ...]:
+    with suppress(CorruptChunkError):
+        return ids_of(payloads.chunk_of(point).metadata)
+    return ()
+
+
+def _warning(path: Path, message: str) -> Problem:
+    return Problem(path, message, fatal=False)

@@ -1,19 +1,21 @@
 """`chunkproof validate`."""
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 from rich.text import Text
 
-from chunkproof.errors import InvalidParameterError
-from chunkproof.models import Check, TextPosition, ValidationResult
-from chunkproof.retrieval.integrity import AFTER, BEFORE
+from chunkproof.base.errors import InvalidParameterError
+from chunkproof.contract import Check, ChunkValidation, TextPosition, ValidationResult
+from chunkproof.proof.integrity import AFTER, BEFORE
 from chunkproof_cli.connections import open_backend
 from chunkproof_cli.exits import FAILED
-from chunkproof_cli.options import api_option, common_options, explicit_collection, name_flags, parse_options
-from chunkproof_cli.output import print_json, print_line, print_table, print_title, verdict_text
+from chunkproof_cli.options import api_option, common_options, name_collection, name_flags, parse_options
+from chunkproof_cli.output import print_line, print_result, print_table, print_title, verdict_text
+from chunkproof_cli.request_options import request_option
 
 EXAMPLES = """\b
 Examples:
@@ -28,46 +30,35 @@ FLAGS = {"chunk_id": "CHUNK_ID", "original_text": "--original", "original_sha256
 
 @click.command(epilog=EXAMPLES)
 @click.argument("chunk_id")
-@click.option("--original", metavar="TEXT", help="The text that should be stored.")
+@request_option(ChunkValidation, "original_text", "--original", metavar="TEXT")
 @click.option(
     "--original-file",
     type=click.Path(),
     metavar="FILE",
-    help="File with the text that should be stored; - for standard input.",
+    help="File with what the text should be; - for standard input.",
 )
-@click.option("--sha256", metavar="HEX", help="SHA-256 of the text that should be stored.")
-@click.option("--strict", is_flag=True, help="Fail on wrong metadata too: no web address, a malformed timestamp, …")
+@request_option(ChunkValidation, "original_sha256", "--sha256", metavar="HEX")
+@request_option(ChunkValidation, "strict", "--strict")
 @common_options
 @api_option
-def validate(
-    chunk_id: str,
-    original: str | None,
-    original_file: str | None,
-    sha256: str | None,
-    strict: bool,
-    **common: Any,
-) -> None:
+def validate(original_file: str | None, **given: Any) -> None:
     """Check that the stored text of CHUNK_ID equals its original, byte for byte.
 
     Without an original, the text is compared with the hash stored with the chunk. Exit 1 when it differs; with
     --strict, also when the metadata is wrong.
     """
-    if sum(source is not None for source in (original, original_file, sha256)) > 1:
+    # strict is not sent unless set: a stack before 1.1 does not know it.
+    request = {name: given.pop(name) for name in ("chunk_id", "original_text", "original_sha256", "strict")}
+    originals = (original_file, request["original_text"], request["original_sha256"])
+    if sum(original is not None for original in originals) > 1:
         raise click.UsageError("Use only one of --original, --original-file and --sha256.")
-    options = parse_options(**common)
-    fields = {
-        "chunk_id": chunk_id,
-        "collection": explicit_collection(options),
-        "original_text": original if original_file is None else read_original(original_file),
-        "original_sha256": sha256,
-        "strict": strict or None,  # not sent unless set: a stack before 1.1 does not know it
-    }
+    options = parse_options(**given)
+    if original_file is not None:
+        request["original_text"] = read_original(original_file)
+    named = {name: value for name, value in request.items() if value not in (None, False)}
     with open_backend(options) as backend, name_flags(FLAGS):
-        result = backend.validate({name: value for name, value in fields.items() if value is not None})
-    if options.json:
-        print_json(result)
-    else:
-        print_validation(result, strict=strict)
+        result = backend.validate(name_collection(named, options))
+    print_result(result, partial(print_validation, strict=request["strict"]), as_json=options.json)
     sys.exit(0 if result.validation_passed else FAILED)
 
 
@@ -107,19 +98,14 @@ def print_validation(result: ValidationResult, *, strict: bool = False) -> None:
     if mismatch := result.mismatch:
         at = mismatch.first_difference
         original = "unknown" if mismatch.original_bytes is None else f"{mismatch.original_bytes} bytes"
+        if mismatch.original_excerpt is not None:
+            original += f": {quote_excerpt(mismatch.original_excerpt, at)}"
+        where = f"byte {at.byte}, char {at.char}, line {at.line}, column {at.column}" if at else "unknown"
         lines = [
             ("kind", mismatch.kind.value),
-            (
-                "first difference",
-                f"byte {at.byte}, char {at.char}, line {at.line}, column {at.column}" if at else "unknown",
-            ),
+            ("first difference", where),
             ("stored", f"{mismatch.stored_bytes} bytes: {quote_excerpt(mismatch.stored_excerpt, at)}"),
-            (
-                "original",
-                original
-                if mismatch.original_excerpt is None
-                else f"{original}: {quote_excerpt(mismatch.original_excerpt, at)}",
-            ),
+            ("original", original),
         ]
         print_table(("difference", "value"), lines)
     if result.validation_passed:

@@ -1,18 +1,23 @@
-"""A local API Gateway: turns HTTP requests into HTTP API events and calls the Lambda handlers."""
+"""A local API Gateway: loads the Lambda handlers, turns HTTP requests into HTTP API events, and calls the handlers."""
 
 import base64
 import json
 import logging
 import re
+import sys
 import time
 from asyncio import CancelledError
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cache
 from importlib.resources import files
+from importlib.util import module_from_spec, spec_from_file_location
 from ipaddress import ip_address
+from pathlib import Path
 from time import monotonic
+from types import ModuleType
 from typing import Any
 from urllib.parse import parse_qsl, unquote
 from uuid import uuid4
@@ -20,8 +25,10 @@ from uuid import uuid4
 from anyio import CapacityLimiter, to_thread
 from h11 import LocalProtocolError
 
-from chunkproof_cli.local.handlers import build_openapi, find_handler
+from chunkproof import CONTRACT_VERSION
 
+Handler = Callable[[Mapping[str, Any], Any], dict[str, Any]]
+FUNCTIONS = ("search", "validate_chunk")
 MAX_BODY_BYTES = 10 * 1024 * 1024  # API Gateway's limit
 FUNCTION_SECONDS = 30
 CONCURRENCY = 40
@@ -269,3 +276,66 @@ def _find_page(scope: Scope) -> dict[str, Any] | None:
         folder = files("aws_lambda_powertools.event_handler.openapi.swagger_ui")
         return _to_response(200, _ASSETS[name], (folder / name).read_text("utf-8"))
     return None
+
+
+@cache
+def load_function(name: str) -> ModuleType:
+    """Import the function's `app.py`, once."""
+    module_name = f"chunkproof_functions.{name}"
+    spec = spec_from_file_location(module_name, _functions_folder() / name / "app.py")
+    if spec is None or spec.loader is None:
+        raise ImportError(f"no function {name}")
+    module = module_from_spec(spec)
+    sys.modules[module_name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def find_handler(path: str) -> Handler:
+    """Return the handler of a path, according to the routes of template.yaml."""
+    name = "validate_chunk" if path.startswith("/validate-chunk") else "search"
+    handler: Handler = load_function(name).lambda_handler
+    return handler
+
+
+def build_openapi() -> dict[str, Any]:
+    """Build one OpenAPI document for all functions."""
+    merged: dict[str, Any] = {}
+    for name in FUNCTIONS:
+        document = json.loads(
+            load_function(name).app.get_openapi_json_schema(
+                title="Chunkproof",
+                version=CONTRACT_VERSION,
+                description="Retrieval that proves it returns what was stored.",
+            )
+        )
+        for path in document["paths"].values():
+            for operation in path.values():
+                operation["responses"].pop("422", None)  # added by the resolver; Chunkproof answers 400
+        if not merged:
+            merged = document
+        else:
+            merged["paths"] |= document["paths"]
+            merged["components"]["schemas"] |= document["components"]["schemas"]
+    schemas = merged["components"]["schemas"]
+    used = _find_references(merged["paths"], schemas)
+    merged["components"]["schemas"] = {name: schemas[name] for name in sorted(used)}
+    merged["servers"] = [{"url": "/"}]
+    return merged
+
+
+def _find_references(part: Any, schemas: dict[str, Any]) -> set[str]:
+    """Find the schemas that a part of the document refers to, directly or not."""
+    names: set[str] = set()
+    todo = [part]
+    while todo:
+        for name in re.findall(r'"#/components/schemas/([^"]+)"', json.dumps(todo.pop())):
+            if name not in names:
+                names.add(name)
+                todo.append(schemas[name])
+    return names
+
+
+def _functions_folder() -> Path:
+    packaged = Path(__file__).parents[1] / "functions"
+    return packaged if packaged.is_dir() else Path(__file__).parents[3] / "functions"

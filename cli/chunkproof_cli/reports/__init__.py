@@ -1,1 +1,1 @@
-"""Reports for people and CI, a package per kind."""
+"""Reports: each kind is described once in blocks (`*_blocks.py`), and each medium renders them (`to_*.py`)."""

@@ -1,9 +1,86 @@
-"""The files that `-o` names, whatever the report."""
+"""The kinds of report and their formats. A new kind is a function that yields blocks, and an entry here."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from pkgutil import resolve_name
+from shutil import copyfileobj
+from typing import Any, get_type_hints
 
 import click
+
+from chunkproof.base.files import replace_file, write_file
+
+EVERY_FORMAT = (".json", ".txt", ".md", ".xml", ".html")
+RENDERERS = {
+    ".txt": "to_text:render_text",
+    ".md": "to_text:render_markdown",
+    ".xml": "to_junit:render_junit",
+    ".html": "to_html:render_html",
+}
+WITHOUT_JUNIT = (".json", ".txt", ".md", ".html")
+
+
+@dataclass(frozen=True)
+class ReportKind:
+    """A kind of report. Its functions are named, not imported, so that a command loads only what it shows.
+
+    `describe` takes the `report`, whose type is the model of the kind, and returns its blocks.
+    """
+
+    describe: str
+    extensions: tuple[str, ...]
+    junit: str = ""
+
+    def check(self, files: tuple[Path, ...], more: tuple[str, ...] = ()) -> None:
+        """Refuse files that cannot be written, before any work starts."""
+        check_outputs(files, (*self.extensions, *more))
+
+    def render(self, report: Any, extension: str, *context: Any) -> str:
+        """Render a report in the format of this extension; `context` goes to the function that describes it."""
+        if extension == ".json":
+            return str(report.canonical_json())
+        content = _load(self.junit)(report) if extension == ".xml" else _load(self.describe)(report, *context)
+        return str(_load(RENDERERS[extension])(content))
+
+    def write(
+        self, report: Any, files: tuple[Path, ...], *context: Any, ready: Mapping[str, Path] | None = None
+    ) -> None:
+        """Write each file in the format of its extension; those in `ready` exist already and are copied."""
+        for file in files:
+            if source := (ready or {}).get(file.suffix):
+                with source.open("rb") as opened, replace_file(file) as target:
+                    copyfileobj(opened, target)
+            else:
+                write_file(file, self.render(report, file.suffix, *context))
+
+    def print(self, report: Any) -> None:
+        """Print a report in the terminal."""
+        from chunkproof_cli.reports.to_text import print_body
+
+        print_body(_load(self.describe)(report))
+
+    def read(self, file: Path) -> Any:
+        """Read a canonical report of this kind; None when the file holds something else."""
+        try:
+            return get_type_hints(_load(self.describe))["report"].model_validate_json(file.read_bytes())
+        except (OSError, ValueError):
+            return None
+
+
+SUITE = ReportKind("suite_blocks:describe_suite", EVERY_FORMAT, "suite_blocks:list_suite_cases")
+AUDIT = ReportKind("audit_blocks:describe_audit", EVERY_FORMAT, "audit_blocks:list_audit_cases")
+DIFF = ReportKind("diff_blocks:describe_diff", EVERY_FORMAT, "diff_blocks:list_diff_cases")
+ABSENCE = ReportKind("audit_blocks:describe_absence", WITHOUT_JUNIT)
+WHY = ReportKind("why_blocks:describe_why", WITHOUT_JUNIT)
+CONFIGURATIONS = ReportKind("suite_blocks:describe_configurations", (".json", ".md", ".html"))
+LATENCY = ReportKind("latency_blocks:describe_latency", (".html", ".json"))
+# Kinds that `chunkproof report` recognizes; anything else is read as a suite report.
+RECOGNIZED = (AUDIT, DIFF, ABSENCE)
+
+
+def _load(name: str) -> Any:
+    return resolve_name(f"{__package__}.{name}")
 
 
 def check_outputs(files: tuple[Path, ...], extensions: Collection[str]) -> None:

@@ -5,21 +5,21 @@ from typing import Any
 
 import httpx
 
-from chunkproof.clients.transport import tls_context
-from chunkproof.errors import InvalidParameterError, RateLimitedError
-from chunkproof.urls import is_http_url
-from chunkproof_cli.output import escape_controls, shorten
-from chunkproof_cli.retrievers.errors import RetrieverError, RetrieverUnavailableError
-from chunkproof_cli.retrievers.mapping import Mapper, fill_url
+from chunkproof.base.errors import ChunkproofError, InvalidParameterError, RateLimitedError
+from chunkproof.base.urls import is_http_url
+from chunkproof.net.resilience import retry_after
+from chunkproof.net.transport import tls_context
+from chunkproof_cli.api_client import describe_failure
+from chunkproof_cli.retrievers.mapping import Mapper, Retriever, RetrieverError, RetrieverUnavailableError, fill_url
 
-LONGEST_REASON = 120
+# Content types that a message names; a service can write anything there.
+TYPES = ("text/html", "text/plain", "application/json", "application/xml", "text/xml", "application/octet-stream")
 
 
-class HttpRetriever:
+class HttpRetriever(Retriever):
     """Sends each query to a URL, as the mapping says: JSON in the body, or parameters with GET."""
 
     jobs = 4
-    is_live = True
     is_served = True
 
     def __init__(self, url: str, mapper: Mapper) -> None:
@@ -35,7 +35,20 @@ class HttpRetriever:
     def retrieve(self, request: Mapping[str, Any]) -> Any:
         """Send the query, and return the JSON of the response."""
         self._mapper.check_filters(request, taken=self._has_default_body or "{filters}" in self._url)
-        return read_json(self.send(fill_url(self._url, request), self._fill(request)))
+        try:
+            response = self._http.request(self._method, fill_url(self._url, request), **self._fill(request))
+        except httpx.TimeoutException:
+            raise timeout_error("The retriever", self._mapper.timeout_s) from None
+        except httpx.HTTPError as error:
+            raise unreachable_error(error) from None
+        if not response.is_success:
+            raise status_error(response.status_code, response.headers)
+        try:
+            return response.json()
+        except ValueError:
+            kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+            shown = kind if kind in TYPES else "another content type" if kind else "no content type"
+            raise RetrieverError(f"The retriever's response is not JSON ({shown})") from None
 
     def _fill(self, request: Mapping[str, Any]) -> dict[str, Any]:
         if self._mapper.request is not None:
@@ -47,48 +60,27 @@ class HttpRetriever:
             content |= {"filters": request["filters"]} if request.get("filters") else {}
         return {"params" if self._method == "GET" else "json": content}
 
-    def send(self, url: str, content: dict[str, Any], headers: Mapping[str, str] | None = None) -> httpx.Response:
-        """Send a request; a status other than 2xx is an error."""
-        try:
-            response = self._http.request(self._method, url, headers=headers, **content)
-        except httpx.TimeoutException:
-            raise RetrieverUnavailableError(
-                f"The retriever did not respond within {self._mapper.timeout_s:g} s (timeout_s of --retriever-map)"
-            ) from None
-        except httpx.HTTPError as error:
-            reason = escape_controls(str(error)) or type(error).__name__
-            raise RetrieverUnavailableError(f"The retriever could not be reached: {reason}") from None
-        if not response.is_success:
-            raise _refusal(response)
-        return response
-
     def close(self) -> None:
         """Close the connections."""
         self._http.close()
 
 
-def read_json(response: httpx.Response) -> Any:
-    """Return the JSON of a response; `RetrieverError` when it is none."""
-    try:
-        return response.json()
-    except ValueError:
-        kind = response.headers.get("content-type", "no content type")
-        raise RetrieverError(f"The retriever's response is not JSON ({shorten(kind, LONGEST_REASON)})") from None
+def timeout_error(what: str, timeout_s: float) -> RetrieverUnavailableError:
+    """Return the error of a call without a response in time."""
+    return RetrieverUnavailableError(f"{what} did not respond within {timeout_s:g} s (timeout_s of --retriever-map)")
 
 
-def _refusal(response: httpx.Response) -> RetrieverError | RetrieverUnavailableError | RateLimitedError:
-    """Return the error of a status. The body may quote what a report must not, so it is left out."""
-    status = f"The retriever answered {response.status_code} {response.reason_phrase}".rstrip()
-    if response.status_code == httpx.codes.TOO_MANY_REQUESTS:
-        return RateLimitedError(status, retry_after=_read_seconds(response.headers.get("retry-after")))
-    if response.status_code in (502, 503, 504):
+def unreachable_error(error: Exception) -> RetrieverUnavailableError:
+    """Return the error of a failed connection."""
+    return RetrieverUnavailableError(f"The retriever could not be reached: {describe_failure(error)}")
+
+
+def status_error(code: int, headers: Mapping[str, str]) -> ChunkproofError:
+    """Return the error of a status. Body and reason may quote what a report must not, so they are left out."""
+    status = f"The retriever answered {code} {httpx.codes.get_reason_phrase(code)}".rstrip()
+    if code == httpx.codes.TOO_MANY_REQUESTS:
+        return RateLimitedError(status, retry_after=retry_after(headers))
+    if code in (502, 503, 504):
         return RetrieverUnavailableError(status)
-    advice = "" if response.is_server_error else "; check the URL, and request and headers in --retriever-map"
+    advice = "" if code >= 500 else "; check the URL, and request and headers in --retriever-map"
     return RetrieverError(f"{status}{advice}")
-
-
-def _read_seconds(value: str | None) -> float | None:
-    try:
-        return float(value) if value is not None else None
-    except ValueError:
-        return None

@@ -1,21 +1,30 @@
-"""How requests to a retriever are made and its responses are read: a small mapping, in a file or as inline JSON."""
+"""What a retriever is sent and what it returns.
+
+A request is made by a small mapping, in a file or as inline JSON. Results are JSON, plain ids, or the documents of a
+framework, known by their attributes.
+"""
 
 import json
 import os
 import re
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
+from math import isfinite
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from chunkproof.errors import InvalidParameterError
-from chunkproof.suite.files.document import read_text
-from chunkproof.suite.files.json_document import read_json_document
-from chunkproof.suite.files.yaml_document import read_yaml
-from chunkproof_cli.retrievers.errors import RetrieverError
-from chunkproof_cli.retrievers.jsonpath import JsonPath
-from chunkproof_cli.retrievers.results import Found, make_found, read_results
+import jmespath
+from jmespath.exceptions import JMESPathError
+
+from chunkproof.base.errors import ChunkproofError, CorruptChunkError, InvalidParameterError, UnavailableError
+from chunkproof.collection.payload_map import PayloadMap
+from chunkproof.contract import ChunkMetadata
+from chunkproof.stores.store_port import Point
+from chunkproof.suite.located_document import read_document, read_json_document
+from chunkproof_cli.output import add_secrets, mask_secrets
 
 FLAG = "--retriever-map"
 # A name in a mapping, and the field of a result that its path leads to.
@@ -25,6 +34,207 @@ PLACEHOLDERS = ("query_text", "top_k", "collection", "filters")
 METHODS = ("GET", "POST", "PUT")
 _PLACEHOLDER = re.compile(r"\{(" + "|".join(PLACEHOLDERS) + r")\}")
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
+# A name in JSONPath: `.name`, `['name']` or `["name"]`.
+_JSONPATH_NAME = re.compile(r"""\[\s*['"]([^'"]*)['"]\s*\]|(?:^|\.)([^.\[\]'"*\s]+)""")
+# Where services, chains and pipelines keep their results.
+LISTS = (
+    *("results", "documents", "hits", "matches", "points", "chunks", "source_documents", "source_nodes", "nodes"),
+    *("context", "contexts", "passages", "items", "data", "result"),
+)
+IDS = ("chunk_id", "id", "_id", "id_", "point_id", "node_id", "docid", "docno", "doc_id", "document_id", "corpus_id")
+TEXTS = ("body", "passage", "snippet", "chunk", "data")
+SCORES = ("score", "similarity_score", "similarity", "relevance_score", "_score", "@search.score")
+# Attributes of the documents of LangChain, LlamaIndex and Haystack, and of Qdrant's points.
+ATTRIBUTES = (*IDS, *SCORES, "text", "content", "page_content", "url", "title", "ref_doc_id")
+METADATA = ("metadata", "meta", "payload")
+MAX_DEPTH = 4
+
+_payloads = PayloadMap()
+
+
+class RetrieverError(ChunkproofError):
+    """The retriever raised an exception, refused the query, or returned something that has no results.
+
+    Like `RetrieverUnavailableError`, it leaves a case in error, and never fails it.
+    """
+
+    code = "RETRIEVER_FAILED"
+
+
+class RetrieverUnavailableError(UnavailableError):
+    """The retriever could not be reached, or did not respond in time."""
+
+    code = "RETRIEVER_UNAVAILABLE"
+
+
+class Retriever(ABC):
+    """Anything that returns results for a query.
+
+    `jobs` is how many calls at a time it takes by default; `is_live` is false where latency means nothing; `is_served`
+    is true of a service, whose latency is judged.
+    """
+
+    jobs = 1
+    is_live = True
+    is_served = False
+
+    @abstractmethod
+    def retrieve(self, request: Mapping[str, Any]) -> Any:
+        """Return results for the body of a `POST /search`, in the retriever's own form."""
+
+    def close(self) -> None:  # noqa: B027 - most hold nothing
+        """Release what it holds."""
+
+
+class ResultPath:
+    """A JMESPath expression; one that starts with `$` is read as JSONPath with names, indexes and `[*]`."""
+
+    def __init__(self, text: str, field_name: str) -> None:
+        self.text = text
+        expression = text.strip()
+        if expression.startswith("$"):
+            quoted = _JSONPATH_NAME.sub(lambda name: "." + json.dumps(name[1] or name[2]), expression[1:])
+            expression = quoted.removeprefix(".") or "@"
+        try:
+            self._compiled = jmespath.compile(expression)
+        except JMESPathError as error:
+            reason = str(error).partition("\n")[0]
+            raise InvalidParameterError(
+                f"{FLAG}: {field_name}: {text} is not a path such as hits[*].id: {reason}"
+            ) from None
+
+    def find(self, value: Any) -> list[Any]:
+        """Return the elements of the list at this path, or the one value there; what is missing is left out."""
+        try:
+            values = self._compiled.search(value)
+        except JMESPathError as error:
+            raise RetrieverError(f"{self.text} cannot be read in the response: {error}") from None
+        if isinstance(values, list | tuple):
+            return list(values)
+        return [] if values is None else [values]
+
+    def first(self, value: Any) -> Any:
+        """Return the first value at this path, None without any."""
+        return next(iter(self.find(value)), None)
+
+
+@dataclass(frozen=True, slots=True)
+class RetrieverResult:
+    """One result; `text` and `score` are None where the retriever returns none."""
+
+    metadata: ChunkMetadata
+    text: str | None
+    score: float | None
+
+
+def read_results(answer: Any) -> list[RetrieverResult]:
+    """Read the results in what a retriever returned; `RetrieverError` says what cannot be read."""
+    items = find_items(answer)
+    if items is None:
+        raise RetrieverError(f"The retriever returned {_describe(answer)}; a list of results is expected")
+    return [_read(item, number) for number, item in enumerate(items, start=1)]
+
+
+def find_items(answer: Any, depth: int = 0) -> Sequence[Any] | None:
+    """Return the list of results, which may lie inside of objects; None when there is no list."""
+    if isinstance(answer, list | tuple):
+        return answer
+    if isinstance(answer, Mapping):
+        # The last component of a pipeline has the final results.
+        objects = [value for value in answer.values() if isinstance(value, Mapping)]
+        inner = [answer[name] for name in (*LISTS, "ids") if name in answer] + objects[::-1]
+    elif isinstance(answer, str | bytes) or answer is None:
+        return None
+    else:
+        inner = [value for name in LISTS if (value := getattr(answer, name, None)) is not None]
+        if not inner and isinstance(answer, Iterable):
+            return list(answer)
+    if depth == MAX_DEPTH:
+        return None
+    lists = (found for value in inner if (found := find_items(value, depth + 1)) is not None)
+    return next(lists, None)
+
+
+def make_result(fields: Mapping[str, Any], number: int) -> RetrieverResult:
+    """Make a result of its fields; `number` is for the message when it has neither an id nor a text."""
+    fields = _clean(fields)
+    inner = [fields, *(fields[name] for name in METADATA if isinstance(fields.get(name), Mapping))]
+    payload = {**fields, **(fields["payload"] if isinstance(fields.get("payload"), Mapping) else {})}
+    text = _payloads.value("text", payload)
+    if not isinstance(text, str):
+        text = next((payload[name] for name in TEXTS if isinstance(payload.get(name), str)), None)
+    # A result that has only a text gets an id, so that reports can list it.
+    key = _find_id(inner) or (f"sha256:{sha256(text.encode()).hexdigest()[:16]}" if text else None)
+    if key is None:
+        raise RetrieverError(f"Result {number} of the retriever has neither an id nor a text")
+    try:
+        chunk = _payloads.chunk_of(Point(key, {**payload, "text": text or ""}))
+    except CorruptChunkError:
+        raise RetrieverError(f"The metadata of result {number} cannot be read") from None
+    score = next((value for part in inner for name in SCORES if (value := _number(part.get(name))) is not None), None)
+    return RetrieverResult(chunk.metadata.model_copy(update={"chunk_id": key}), text, score)
+
+
+def _read(item: Any, number: int) -> RetrieverResult:
+    """Read one result. A text alone is an id; a pair is a result and its score."""
+    if isinstance(item, list | tuple) and len(item) == 2 and _number(item[1]) is not None:
+        return make_result({**_fields_of(item[0]), "score": item[1]}, number)
+    return make_result(_fields_of(item), number)
+
+
+def _fields_of(item: Any) -> dict[str, Any]:
+    if isinstance(item, Mapping):
+        inner = item.get("node") if isinstance(item.get("node"), Mapping) else item.get("document")
+        return {**(inner if isinstance(inner, Mapping) else {}), **item}
+    if isinstance(item, str | int):
+        return {"id": item}
+    node = getattr(item, "node", None)
+    fields = _fields_of(node) if node is not None else {}
+    for names, kinds in ((ATTRIBUTES, str | int | float), (METADATA, Mapping)):
+        fields |= {name: value for name in names if isinstance(value := getattr(item, name, None), kinds)}
+    return fields
+
+
+def _find_id(parts: Sequence[Mapping[str, Any]]) -> str | None:
+    """Return the chunk's own id wherever it is, before one that may be its document's."""
+    names = [(IDS[:1], parts), (IDS, parts[:1]), (IDS, parts[1:])]
+    values = (part.get(name) for group, inside in names for part in inside for name in group)
+    ids = (value for value in values if isinstance(value, str | int) and not isinstance(value, bool))
+    return next((str(value) for value in ids if str(value).strip()), None)
+
+
+def _number(value: Any) -> float | None:
+    if value is None or isinstance(value, bool | str | bytes):
+        return None
+    try:
+        number = float(value)  # also of numpy
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return number if isfinite(number) else None
+
+
+def _clean(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields as JSON that a report can hold: dates as text, question marks for lone surrogates."""
+
+    def as_json(value: Any) -> Any:
+        """Convert what JSON has no type for: numbers of numpy to numbers, mappings to objects, all else to text."""
+        number = _number(value)
+        return dict(value) if isinstance(value, Mapping) else str(value) if number is None else number
+
+    try:
+        text = json.dumps(dict(fields), default=as_json, ensure_ascii=False, skipkeys=True)
+        cleaned: dict[str, Any] = json.loads(mask_secrets(text).encode("utf-8", "replace"))
+    except (ValueError, RecursionError) as error:
+        raise RetrieverError(f"A result of the retriever is not JSON: {error}") from None
+    return cleaned
+
+
+def _describe(answer: Any) -> str:
+    if answer is None:
+        return "nothing"
+    if isinstance(answer, Mapping):
+        return f"an object with {', '.join(map(str, list(answer)[:5])) or 'no fields'}"
+    return f"a value of type {type(answer).__name__}"
 
 
 @dataclass(frozen=True)
@@ -34,8 +244,8 @@ class Mapper:
     request: Any = None
     method: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
-    results: JsonPath | None = None
-    fields: Mapping[str, JsonPath] = field(default_factory=dict)
+    results: ResultPath | None = None
+    fields: Mapping[str, ResultPath] = field(default_factory=dict)
     timeout_s: float = 30.0
 
     def check_filters(self, request: Mapping[str, Any], *, taken: bool) -> None:
@@ -54,14 +264,14 @@ class Mapper:
 
     def fill_headers(self) -> dict[str, str]:
         """Return the headers, with the environment variables that they name as `${NAME}`."""
-        return {name: _VARIABLE.sub(_read_variable, value) for name, value in self.headers.items()}
+        headers = {name: _VARIABLE.sub(_read_variable, value) for name, value in self.headers.items()}
+        add_secrets(headers.items())
+        return headers
 
-    def read(self, answer: Any) -> list[Found]:
+    def read(self, answer: Any) -> list[RetrieverResult]:
         """Read the results of a response."""
         if self.results is not None:
             items = self.results.find(answer)
-            if len(items) == 1 and isinstance(items[0], list | tuple) and not self.results.is_list:
-                items = list(items[0])
             if not self.fields:
                 return read_results(items)
             rows = [{name: path.first(item) for name, path in self.fields.items()} for item in items]
@@ -69,11 +279,12 @@ class Mapper:
             rows = self._read_columns(answer)
         else:
             return read_results(answer)
-        return [_make_row(row, number) for number, row in enumerate(rows, start=1)]
+        filled = ({FIELDS[name]: value for name, value in row.items() if value is not None} for row in rows)
+        return [make_result(row, number) for number, row in enumerate(filled, start=1)]
 
     def _read_columns(self, answer: Any) -> list[dict[str, Any]]:
         """Read lists side by side, such as all ids and all texts; they must be of one length."""
-        columns = {name: _as_list(path.find(answer)) for name, path in self.fields.items()}
+        columns = {name: path.find(answer) for name, path in self.fields.items()}
         sizes = {name: len(values) for name, values in columns.items()}
         if len(set(sizes.values())) > 1:
             counts = ", ".join(f"{count} of {self.fields[name].text}" for name, count in sizes.items())
@@ -88,12 +299,8 @@ def read_mapper(given: str | None) -> Mapper:
     """Read a mapping from a .yaml or .json file, or from JSON; `InvalidParameterError` names what is wrong with it."""
     if given is None:
         return Mapper()
-    if given.lstrip().startswith("{"):
-        document = read_json_document(given, FLAG)
-    else:
-        file = Path(given)
-        text = read_text(file)
-        document = read_json_document(text, file.name) if file.suffix == ".json" else read_yaml(text, file.name)
+    is_inline = given.lstrip().startswith("{")
+    document = read_json_document(given, FLAG) if is_inline else read_document(Path(given))
     if not isinstance(document.value, dict):
         raise InvalidParameterError(f"{FLAG} is an object with {', '.join(_KNOWN)}")
     return _parse(document.value)
@@ -116,22 +323,15 @@ def _parse(value: dict[str, Any]) -> Mapper:
     problems += [f"{FLAG}: {name} must be a path" for name, path in paths.items() if not isinstance(path, str)]
     if problems:
         raise InvalidParameterError(*sorted(problems))
-    found = {name: _parse_path(name, path) for name, path in paths.items()}
+    parsed = {name: ResultPath(path, name) for name, path in paths.items()}
     return Mapper(
         request=value.get("request"),
         method=str(method).upper() if method else None,
         headers=headers,
         timeout_s=float(timeout_s),
-        results=found.pop("results", None),
-        fields=found,
+        results=parsed.pop("results", None),
+        fields=parsed,
     )
-
-
-def _parse_path(name: str, path: str) -> JsonPath:
-    try:
-        return JsonPath(path)
-    except InvalidParameterError as error:
-        raise InvalidParameterError(f"{FLAG}: {name}: {error}") from None
 
 
 def fill_template(template: Any, request: Mapping[str, Any]) -> Any:
@@ -161,12 +361,3 @@ def _read_variable(found: re.Match[str]) -> str:
     if value is None:
         raise InvalidParameterError(f"{FLAG}: a header needs the environment variable {found[1]}, which is not set")
     return value
-
-
-def _make_row(row: Mapping[str, Any], number: int) -> Found:
-    return make_found({FIELDS[name]: value for name, value in row.items() if value is not None}, number)
-
-
-def _as_list(values: list[Any]) -> list[Any]:
-    """Return the values of a column; a path to one list means its elements."""
-    return list(values[0]) if len(values) == 1 and isinstance(values[0], list | tuple) else values

@@ -4,16 +4,17 @@ No framework is imported. An object is called by the method that its framework g
 (LlamaIndex), `invoke` (LangChain), `run` (Haystack). The module comes from the current folder or the environment.
 """
 
-import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
-from threading import Lock, Thread
+from contextlib import ExitStack
+from threading import Lock
 from typing import Any
 
-from chunkproof.clients.python_target import describe_exception, import_target
-from chunkproof.errors import ChunkproofError, InvalidParameterError
-from chunkproof_cli.retrievers.errors import RetrieverError
-from chunkproof_cli.retrievers.mapping import Mapper
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+
+from chunkproof.base.errors import ChunkproofError, InvalidParameterError
+from chunkproof.embedders.python_embedder import describe_exception, import_target
+from chunkproof_cli.retrievers.mapping import Mapper, Retriever, RetrieverError
 
 OPTION = "--retriever"
 QUERY_NAMES = ("query_text", "query", "question", "text", "q", "prompt", "input")
@@ -23,12 +24,8 @@ METHODS = ("retrieve", "invoke", "run", "similarity_search_with_score", "query",
 VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
-class PythonRetriever:
+class PythonRetriever(Retriever):
     """Calls a function or an object of the process; one call at a time unless `--jobs` says otherwise."""
-
-    jobs = 1
-    is_live = True
-    is_served = False
 
     def __init__(self, name: str, mapper: Mapper) -> None:
         target = import_target(name, OPTION)
@@ -36,7 +33,8 @@ class PythonRetriever:
             target = _make(target, name)  # a factory
         self._call = _choose_call(target, mapper, name)
         # One loop for all calls: what async clients hold belongs to the loop that they were first used in.
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._portal: BlockingPortal | None = None
+        self._open = ExitStack()
         self._lock = Lock()
 
     def retrieve(self, request: Mapping[str, Any]) -> Any:
@@ -51,18 +49,13 @@ class PythonRetriever:
 
     def _wait_for(self, answer: Awaitable[Any]) -> Any:
         with self._lock:
-            if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                self._thread = Thread(target=self._loop.run_forever, daemon=True)
-                self._thread.start()
-        return asyncio.run_coroutine_threadsafe(_as_coroutine(answer), self._loop).result()
+            if self._portal is None:
+                self._portal = self._open.enter_context(start_blocking_portal())
+        return self._portal.call(_as_coroutine, answer)
 
     def close(self) -> None:
         """Stop the loop of asynchronous calls; the object itself belongs to its module."""
-        if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
-            self._loop.close()
+        self._open.close()
 
 
 def _make(factory: Callable[[], Any], name: str) -> Any:
@@ -74,20 +67,23 @@ def _make(factory: Callable[[], Any], name: str) -> Any:
 
 def _choose_call(target: Any, mapper: Mapper, name: str) -> Callable[[Mapping[str, Any]], Any]:
     """Return how to call the target with a request."""
-    if _is_pipeline(target):
-        return lambda request: _run_pipeline(target, mapper, request)
+    # A pipeline of Haystack, whose components take their inputs by name.
+    is_pipeline = callable(getattr(target, "run", None)) and callable(getattr(target, "inputs", None))
     function = target if inspect.isroutine(target) else _find_method(target)
     if function is None:
         raise InvalidParameterError(
             f"--retriever {name}: {type(target).__name__} is no retriever; name a function that takes the query, "
             f"or an object with one of the methods {', '.join(METHODS)}"
         )
-    takes_filters = mapper.request is None and any(p.name == "filters" for p in _parameters(function))
+    named = [] if is_pipeline else [parameter.name for parameter in _parameters(function)]
 
     def call(request: Mapping[str, Any]) -> Any:
-        mapper.check_filters(request, taken=takes_filters)
+        mapper.check_filters(request, taken=mapper.request is None and "filters" in named)
+        if is_pipeline:
+            return target.run(_fill_pipeline(target, request) if mapper.request is None else mapper.fill(request))
         if mapper.request is not None:
-            return _call_with(function, mapper.fill(request))
+            arguments = mapper.fill(request)
+            return function(**arguments) if isinstance(arguments, Mapping) else function(arguments)
         return _call_by_signature(function, request)
 
     return call
@@ -99,10 +95,6 @@ def _find_method(target: Any) -> Callable[..., Any] | None:
         return None
     methods = (method for name in METHODS if callable(method := getattr(target, name, None)))
     return next(methods, target if callable(target) else None)
-
-
-def _call_with(function: Callable[..., Any], arguments: Any) -> Any:
-    return function(**arguments) if isinstance(arguments, Mapping) else function(arguments)
 
 
 def _call_by_signature(function: Callable[..., Any], request: Mapping[str, Any]) -> Any:
@@ -123,16 +115,6 @@ def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
         return list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):  # of C
         return [inspect.Parameter("query", inspect.Parameter.POSITIONAL_ONLY)]
-
-
-def _is_pipeline(target: Any) -> bool:
-    """Whether it is a pipeline of Haystack, whose components take their inputs by name."""
-    return callable(getattr(target, "run", None)) and callable(getattr(target, "inputs", None))
-
-
-def _run_pipeline(pipeline: Any, mapper: Mapper, request: Mapping[str, Any]) -> Any:
-    mapper.check_filters(request, taken=False)
-    return pipeline.run(mapper.fill(request) if mapper.request is not None else _fill_pipeline(pipeline, request))
 
 
 def _fill_pipeline(pipeline: Any, request: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

@@ -7,15 +7,14 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import Field, JsonValue
 
-from chunkproof.audit.manifest import Entry
-from chunkproof.audit.prepare import ExpectedChunk, encode_id, format_line
-from chunkproof.clients.ports import Point, PointId
-from chunkproof.errors import CorruptChunkError
-from chunkproof.models import Mismatch, Model
-from chunkproof.models.base import AS_STORED
-from chunkproof.models.json import display_name
-from chunkproof.retrieval.integrity import compare, compare_with_hash
-from chunkproof.retrieval.payload import PayloadMap
+from chunkproof.audit.ledger import ExpectedChunk, Ledger
+from chunkproof.audit.manifest_file import Entry
+from chunkproof.base.errors import CorruptChunkError
+from chunkproof.collection.payload_map import PayloadMap
+from chunkproof.contract import Mismatch, Model
+from chunkproof.contract.model import AS_STORED, display_name
+from chunkproof.proof.integrity import compare, compare_with_hash
+from chunkproof.stores.store_port import Point, PointId
 
 MAX_VALUE_CHARS = 80
 
@@ -94,23 +93,25 @@ class Finding(Model):
         None, description="How the chunk was found; null for its id"
     )
 
-    def to_log_line(self) -> bytes:
-        """Write the finding as a line that sorts by chunk id."""
-        return format_line(encode_id(self.chunk_id), self.model_dump(mode="json"))
+    @classmethod
+    def of_entry(
+        cls, entry: Entry, kind: Kind, details: str, point_ids: Sequence[PointId] = (), source: str | None = None
+    ) -> "Finding":
+        """Make the finding of a chunk of the manifest, which names its source where no point does."""
+        shown, source = tuple(point_ids)[:2], source or find_source(entry)
+        return cls(chunk_id=entry.chunk_id, kind=kind, details=details, point_ids=shown, source=source)
+
+    def add_to(self, ledger: Ledger) -> None:
+        """Add the finding to the ledger of an audit."""
+        ledger.add_finding(self.chunk_id, self.kind, self.to_json())
 
 
 def judge(expected: ExpectedChunk, point: Point, payloads: PayloadMap) -> Finding | None:
     """Say what is wrong with a stored chunk; None when it is the expected one, byte for byte."""
 
     def finding(kind: Kind, details: str, **more: Any) -> Finding:
-        return Finding(
-            chunk_id=expected.chunk_id,
-            kind=kind,
-            details=details,
-            point_ids=(point.id,),
-            source=payloads.source_of(point.payload) or find_source(expected.entry),
-            **more,
-        )
+        source = payloads.source_of(point.payload)
+        return Finding.of_entry(expected.entry, kind, details, (point.id,), source).model_copy(update=more)
 
     try:
         stored = payloads.utf8_of(point)
@@ -118,13 +119,13 @@ def judge(expected: ExpectedChunk, point: Point, payloads: PayloadMap) -> Findin
         return finding(Kind.UNVERIFIABLE, error.message)
     if expected.conflict:
         return finding(Kind.DUPLICATE, "The manifest has this chunk twice, with different content")
-    if expected.sha256 and sha256(stored).hexdigest() != expected.sha256:
+    if expected.hashed and sha256(stored).digest() != expected.hashed:
         text, original = stored.decode(), expected.entry.original_text
-        found = compare_with_hash(text, expected.sha256) if original is None else compare(text, original)
-        if found:
-            mismatch, details = found
+        difference = compare_with_hash(text, expected.sha256) if original is None else compare(text, original)
+        if difference:
+            mismatch, details = difference
             return finding(Kind.MISMATCH, details, mismatch=mismatch)
-    if differences := tuple(_compare_metadata(expected.metadata or {}, point.payload, payloads)):
+    if differences := tuple(_compare_metadata(expected.metadata, point.payload, payloads)):
         details = "; ".join(_describe(difference) for difference in differences)
         return finding(Kind.METADATA_MISMATCH, details, metadata=differences)
     return None
@@ -132,51 +133,24 @@ def judge(expected: ExpectedChunk, point: Point, payloads: PayloadMap) -> Findin
 
 def missing_finding(entry: Entry, details: str = "No point has this id") -> Finding:
     """The finding for a chunk that no point has."""
-    return Finding(
-        chunk_id=entry.chunk_id,
-        kind=Kind.MISSING,
-        details=details,
-        source=find_source(entry),
-    )
-
-
-def unverifiable_finding(entry: Entry, why: str) -> Finding:
-    """The finding for a chunk that could not be read."""
-    return Finding(chunk_id=entry.chunk_id, kind=Kind.UNVERIFIABLE, details=why, source=find_source(entry))
+    return Finding.of_entry(entry, Kind.MISSING, details)
 
 
 def duplicate_finding(entry: Entry, points: Mapping[PointId, Point], count: int, payloads: PayloadMap) -> Finding:
     """The finding for an id on several points, any of which a search may return."""
-    texts: set[str | None] = set()
-    for point in points.values():
-        try:
-            texts.add(payloads.text_of(point))
-        except CorruptChunkError:
-            texts.add(None)
+    texts = {payloads.find_text(point) for point in points.values()}
     details = f"{count} points have this id"
     if None not in texts:
         details += ", with the same text" if len(texts) == 1 else ", with different texts"
-    shown_ids = tuple(sorted(points, key=str))[:2]
-    first = points[shown_ids[0]]
-    return Finding(
-        chunk_id=entry.chunk_id,
-        kind=Kind.DUPLICATE,
-        details=details,
-        point_ids=shown_ids,
-        source=payloads.source_of(first.payload) or find_source(entry),
-    )
+    in_order = sorted(points, key=str)
+    return Finding.of_entry(entry, Kind.DUPLICATE, details, in_order, payloads.source_of(points[in_order[0]].payload))
 
 
 def duplicate_text_finding(entry: Entry, point_ids: Sequence[PointId], copies: int, expected: int) -> Finding:
     """The finding for a text that more points have than the manifest has entries for."""
     times = "once" if expected == 1 else f"{expected:,} times"
-    return Finding(
-        chunk_id=entry.chunk_id,
-        kind=Kind.DUPLICATE_TEXT,
-        details=f"{copies:,} points have this text; the manifest has it {times}",
-        point_ids=tuple(point_ids)[:2],
-        source=find_source(entry),
-    )
+    details = f"{copies:,} points have this text; the manifest has it {times}"
+    return Finding.of_entry(entry, Kind.DUPLICATE_TEXT, details, point_ids)
 
 
 class Stray(NamedTuple):
@@ -193,19 +167,14 @@ class Stray(NamedTuple):
 
     def to_orphan(self, details: str = "Stored, but not in the manifest") -> Finding:
         """The finding for a stored point that is not in the manifest."""
-        return Finding(
-            chunk_id=self.chunk_id,
-            kind=Kind.ORPHAN,
-            details=details,
-            point_ids=(self.point_id,),
-            source=self.source,
-        )
+        point_ids, source = (self.point_id,), self.source
+        return Finding(chunk_id=self.chunk_id, kind=Kind.ORPHAN, details=details, point_ids=point_ids, source=source)
 
 
 def find_source(entry: Entry) -> str | None:
     """Return the document that the manifest names, if it does."""
-    found = ((entry.metadata or {}).get(name) for name in ("url", "document_id"))
-    return next((value for value in found if isinstance(value, str) and value), None)
+    values = ((entry.metadata or {}).get(name) for name in ("url", "document_id"))
+    return next((value for value in values if isinstance(value, str) and value), None)
 
 
 def _compare_metadata(

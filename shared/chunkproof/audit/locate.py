@@ -10,13 +10,12 @@ themselves.
 import re
 import unicodedata
 from array import array
-from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from chunkproof.models import MismatchKind
-from chunkproof.retrieval.integrity import compare
+from chunkproof.contract import MismatchKind
+from chunkproof.proof.integrity import compare
 
 SEED = 12
 # Of a sequence that occurs more often, the first places are compared.
@@ -42,12 +41,12 @@ class Letters:
     offsets: "array[int]"
 
     @classmethod
-    def of(cls, text: str) -> "Letters":
-        """Take the letters of a text; what a renderer of Markdown hides is left out."""
+    def of(cls, text: str, *, whole: bool = False) -> "Letters":
+        """Take the letters of a text; what a renderer of Markdown hides is left out, unless the `whole` is wanted."""
         parts: list[str] = []
         offsets: array[int] = array("I")
         at = 0
-        for start, end in _find_hidden(text):
+        for start, end in () if whole else find_hidden(text):
             if start >= at:
                 _add_letters(text, at, start, parts, offsets)
                 at = end
@@ -55,7 +54,7 @@ class Letters:
         return cls("".join(parts), offsets)
 
 
-def _find_hidden(text: str) -> list[tuple[int, int]]:
+def find_hidden(text: str) -> list[tuple[int, int]]:
     """Find comments and the targets of links, in order."""
     found = [found.span() for found in _TARGET.finditer(text)] if "](" in text or "][" in text else []
     start = text.find("<!--")
@@ -85,7 +84,7 @@ def _fold(char: str) -> str:
 
 
 @dataclass
-class Document:
+class SourceDocument:
     """A source document, and the parts of its letters that chunks cover, as start and end."""
 
     name: str
@@ -93,16 +92,17 @@ class Document:
     letters: Letters = field(init=False)
     covered: list[tuple[int, int]] = field(default_factory=list)
     chunks: int = 0
+    whole: bool = False
 
     def __post_init__(self) -> None:
-        self.letters = Letters.of(self.text)
+        self.letters = Letters.of(self.text, whole=self.whole)
 
 
 @dataclass(frozen=True)
-class Place:
+class SourcePlace:
     """A passage of a document: start and end among its letters."""
 
-    document: Document
+    document: SourceDocument
     start: int
     end: int
 
@@ -114,16 +114,16 @@ class Located:
     `share` of its letters are there: below 1, it is a changed passage.
     """
 
-    places: tuple[Place, ...]
+    places: tuple[SourcePlace, ...]
     share: float
     kind: str | None
     details: str = ""
 
 
-class Index:
+class PassageIndex:
     """Documents to locate chunks in."""
 
-    def __init__(self, documents: Sequence[Document]) -> None:
+    def __init__(self, documents: Sequence[SourceDocument]) -> None:
         self._documents = documents
         self._places: dict[str, list[tuple[int, int]]] = {}
         self._short_search = 0
@@ -139,7 +139,9 @@ class Index:
         letters = Letters.of(text)
         if not letters.text:
             return None
-        if whole := _prefer_own(list(self._find_whole(letters.text)), source):
+        if whole := list(self._find_whole(letters.text)):
+            own = [place for place in whole if source and is_same_document(source, place.document.name)]
+            whole = own or whole
             kind, details = _compare_whole(text, letters, whole[0])
             return Located(tuple(whole), 1.0, kind, details)
         parts = list(self._find_parts(letters.text))
@@ -149,11 +151,11 @@ class Index:
         kind, details = _compare_parts(text, letters, parts)
         return Located(tuple(parts), share, kind, details)
 
-    def find_passages(self, text: str) -> list[Place]:
-        """Find the passages of the documents that are in a text, word for word, from 24 letters on."""
-        return list(self._find_parts(Letters.of(text).text))
+    def find_passages(self, letters: str) -> list[SourcePlace]:
+        """Find the passages of the documents that are in the letters of a text, from 24 letters on."""
+        return list(self._find_parts(letters))
 
-    def _find_whole(self, letters: str) -> Iterator[Place]:
+    def _find_whole(self, letters: str) -> Iterator[SourcePlace]:
         if len(letters) < 2 * SEED - 1:
             yield from self._find_short(letters)
             return
@@ -166,9 +168,9 @@ class Index:
                 seen.add((number, start))
                 document = self._documents[number]
                 if document.letters.text.startswith(letters, start):
-                    yield Place(document, start, start + len(letters))
+                    yield SourcePlace(document, start, start + len(letters))
 
-    def _find_short(self, letters: str) -> Iterator[Place]:
+    def _find_short(self, letters: str) -> Iterator[SourcePlace]:
         """Find a text that may lie between two seeds, by reading the documents."""
         for document in self._documents:
             whole, start = document.letters.text, -1
@@ -179,13 +181,13 @@ class Index:
                 self._short_search += (len(whole) if start < 0 else start) - before
                 if start < 0:
                     break
-                yield Place(document, start, start + len(letters))
+                yield SourcePlace(document, start, start + len(letters))
 
-    def _find_parts(self, letters: str) -> Iterator[Place]:
+    def _find_parts(self, letters: str) -> Iterator[SourcePlace]:
         """Find the longest passages in common, from the start of the text on."""
         at = done = 0
         while at <= len(letters) - SEED:
-            best: tuple[int, int, int, Document] | None = None
+            best: tuple[int, int, int, SourceDocument] | None = None
             for number, place in self._places.get(letters[at : at + SEED], ())[:MAX_PLACES_OF_PART]:
                 document = self._documents[number]
                 whole = document.letters.text
@@ -200,7 +202,7 @@ class Index:
                 continue
             length, start, at, document = best
             done = at
-            yield Place(document, start, start + length)
+            yield SourcePlace(document, start, start + length)
 
 
 def cover(located: Located) -> None:
@@ -211,22 +213,6 @@ def cover(located: Located) -> None:
         document.chunks += 1
 
 
-def merge_intervals(intervals: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Join intervals that overlap or touch."""
-    merged: list[tuple[int, int]] = []
-    for start, end in sorted(intervals):
-        if merged and start <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
-        else:
-            merged.append((start, end))
-    return merged
-
-
-def _prefer_own(places: list[Place], source: str | None) -> list[Place]:
-    own = [place for place in places if source and is_same_document(source, place.document.name)]
-    return own or places
-
-
 def is_same_document(source: str, name: str) -> bool:
     """Whether a chunk's URL or path names this file: its path ends alike, with or without the extension."""
     path = source.partition("#")[0].partition("?")[0].replace("\\", "/").rstrip("/")
@@ -234,24 +220,22 @@ def is_same_document(source: str, name: str) -> bool:
     return any(path == each or path.endswith(f"/{each}") for each in (name, stem, f"{stem}.html"))
 
 
-def _compare_whole(text: str, letters: Letters, place: Place) -> tuple[str | None, str]:
+def _compare_whole(text: str, letters: Letters, place: SourcePlace) -> tuple[str | None, str]:
     """Compare a chunk with the passage that has the same letters."""
     offsets, original = place.document.letters.offsets, place.document.text
     lead, trail = letters.offsets[0], len(text) - letters.offsets[-1] - 1
     start, end = offsets[place.start] - lead, offsets[place.end - 1] + 1 + trail
     passage = original[max(0, start) : end]
-    if passage == text:
+    difference = None if passage == text else compare(text, passage)
+    if difference is None:
         return None, ""
-    found = compare(text, passage)
-    if found is None:
-        return None, ""
-    kind = found[0].kind
-    if kind in (MismatchKind.DIFFERENT, MismatchKind.TRUNCATED, MismatchKind.EXTENDED):
+    mismatch, details = difference
+    if mismatch.kind in (MismatchKind.DIFFERENT, MismatchKind.TRUNCATED, MismatchKind.EXTENDED):
         return MARKUP, "Punctuation or markup differs; letters and digits are the same"
-    return kind.value, found[1]
+    return mismatch.kind.value, details
 
 
-def _compare_parts(text: str, letters: Letters, parts: Sequence[Place]) -> tuple[str, str]:
+def _compare_parts(text: str, letters: Letters, parts: Sequence[SourcePlace]) -> tuple[str, str]:
     first, last = parts[0], parts[-1]
     if first.document is last.document and first.start < last.end:
         whole, offsets, original = first.document.letters.text, first.document.letters.offsets, first.document.text
@@ -261,8 +245,8 @@ def _compare_parts(text: str, letters: Letters, parts: Sequence[Place]) -> tuple
             start = max(0, start - letters.offsets[0])
         if letters.text.endswith(whole[last.end - LEAST_PART : last.end]):
             end += len(text) - letters.offsets[-1] - 1
-        if end - start < 2 * len(text) and (found := compare(text, original[start:end])):
-            return found[0].kind.value, found[1]
+        if end - start < 2 * len(text) and (difference := compare(text, original[start:end])):
+            return difference[0].kind.value, difference[1]
     return MismatchKind.DIFFERENT.value, f"{len(parts)} passages of the sources are in it, with other text between"
 
 
@@ -285,19 +269,14 @@ def _common_suffix(left: str, right: str) -> int:
     return same
 
 
-def find_gaps(document: Document) -> list[tuple[int, int]]:
+def find_gaps(document: SourceDocument) -> list[tuple[int, int]]:
     """Return the parts of a document's letters that no chunk covers."""
     gaps: list[tuple[int, int]] = []
     at = 0
-    for start, end in merge_intervals(document.covered):
+    for start, end in sorted(document.covered):
         if start > at:
             gaps.append((at, start))
         at = max(at, end)
     if at < len(document.letters.text):
         gaps.append((at, len(document.letters.text)))
     return gaps
-
-
-def line_of(starts: Sequence[int], offset: int) -> int:
-    """Return the line of a character; `starts` are the offsets of the line ends before it."""
-    return bisect_left(starts, offset) + 1

@@ -1,6 +1,7 @@
 """Coverage of source documents: which passages are in no chunk, and which chunks are in no document any more."""
 
 import json
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
@@ -10,11 +11,10 @@ from typing import IO, NamedTuple
 
 from pydantic import Field
 
-from chunkproof.audit.locate import Document, Index, Located, cover, find_gaps, line_of
-from chunkproof.audit.reader import Reader
-from chunkproof.clients.ports import PointId
-from chunkproof.errors import CorruptChunkError
-from chunkproof.models import Model
+from chunkproof.audit.locate import Located, PassageIndex, SourceDocument, cover, find_gaps
+from chunkproof.collection.reader import Reader
+from chunkproof.contract import Model
+from chunkproof.stores.store_port import PointId
 
 # Documents are indexed together up to this many characters, which takes some 150 MB; more are a further round.
 ROUND_CHARS = 16_000_000
@@ -115,20 +115,16 @@ class StoredTexts:
 
     def __init__(self, folder: Path) -> None:
         self._file: IO[bytes] = TemporaryFile(dir=folder)  # noqa: SIM115 - closed by `close`
-        self.count = self.unreadable = 0
+        self.count = 0
         self.close = self._file.close
 
     def read_collection(self, reader: Reader, done: Callable[[int], None]) -> None:
-        """Read all points; those without a readable text are counted."""
-        for page in reader.pages(None):
+        """Read all points that have a readable text."""
+        for page in reader.pages():
             for point in page.points:
-                try:
-                    text = reader.payloads.text_of(point)
-                except CorruptChunkError:
-                    self.unreadable += 1
-                    continue
-                source = reader.payloads.source_of(point.payload)
-                self.add(StoredText(point.id, reader.payloads.id_of(point), source, text))
+                text, source = reader.payloads.find_text(point), reader.payloads.source_of(point.payload)
+                if text is not None:
+                    self.add(StoredText(point.id, reader.payloads.id_of(point), source, text))
             done(len(page.points))
 
     def add(self, stored: StoredText) -> None:
@@ -157,14 +153,14 @@ class CoverageRun:
         while (first := next(rest, None)) is not None:
             some, size = [], 0
             for name, text in chain((first,), rest):
-                some.append(Document(name, text))
+                some.append(SourceDocument(name, text))
                 size += len(text)
                 if size >= ROUND_CHARS:
                     break
             self._locate_in(some)
 
-    def _locate_in(self, documents: list[Document]) -> None:
-        index = Index(documents)
+    def _locate_in(self, documents: list[SourceDocument]) -> None:
+        index = PassageIndex(documents)
         for number, stored in enumerate(self._chunks):
             located = index.locate(stored.text, stored.source)
             self._done(1)
@@ -234,7 +230,7 @@ class CoverageRun:
                 )
 
 
-def _summarize(document: Document) -> DocumentCoverage:
+def _summarize(document: SourceDocument) -> DocumentCoverage:
     gaps, offsets = find_gaps(document), document.letters.offsets
     characters, uncovered = len(offsets), sum(end - start for start, end in gaps)
     listed = [gap for gap in gaps if gap[1] - gap[0] >= LISTED_LETTERS]
@@ -243,7 +239,9 @@ def _summarize(document: Document) -> DocumentCoverage:
     for start, end in listed[:MAX_PASSAGES]:
         first, last = offsets[start], offsets[end - 1] + 1
         excerpt = document.text[first : min(last, first + EXCERPT)]
-        passages.append(Passage(offset=first, length=last - first, line=line_of(line_ends, first), excerpt=excerpt))
+        passages.append(
+            Passage(offset=first, length=last - first, line=bisect_left(line_ends, first) + 1, excerpt=excerpt)
+        )
     return DocumentCoverage(
         name=document.name,
         characters=characters,
@@ -256,7 +254,7 @@ def _summarize(document: Document) -> DocumentCoverage:
     )
 
 
-def _make_segments(document: Document, gaps: list[tuple[int, int]]) -> Iterator[Segment]:
+def _make_segments(document: SourceDocument, gaps: list[tuple[int, int]]) -> Iterator[Segment]:
     """Cut the text at its gaps; long pieces are shortened."""
     text, offsets, at = document.text, document.letters.offsets, 0
     for start, end in gaps[: MAX_SEGMENTS // 2]:

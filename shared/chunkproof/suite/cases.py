@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
@@ -14,14 +15,84 @@ from pydantic import (
     model_validator,
 )
 
-from chunkproof.models.base import MAX_NAME, BrokenRules, Limits, Model, describe_error, unknown_field
-from chunkproof.models.filters import parse_filters
-from chunkproof.models.json import Faulty, Path, display_name, find_faults
+from chunkproof.base.errors import InvalidParameterError
+from chunkproof.contract.conditions import parse_filters
+from chunkproof.contract.model import (
+    MAX_NAME,
+    BrokenRules,
+    Faulty,
+    Limits,
+    Model,
+    Path,
+    describe_error,
+    display_name,
+    find_faults,
+    unknown_field,
+)
 from chunkproof.suite.keywords import has_a_word
-from chunkproof.suite.limits import CriteriaLimits
-from chunkproof.suite.problems import BrokenSuiteError, Problem
 
 DEFAULT_TOP_K = 10
+LimitMs = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Percent = Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing to fix; a suite with a `fatal` problem cannot be run, others are warnings."""
+
+    path: Path
+    message: str
+    fatal: bool = True
+
+
+class BrokenSuiteError(InvalidParameterError):
+    """The suite cannot be run; `problems` have paths, for callers that can map a path to a line number."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        super().__init__(*InvalidParameterError.listing([problem.message for problem in problems]).messages)
+        self.problems = tuple(problems)
+
+
+class CriteriaLimits(Model):
+    """Limits by the id of the criterion, in milliseconds or percent."""
+
+    # The defaults are the contract's (docs/contract.md#success-criteria).
+    model_config = ConfigDict(serialize_by_alias=True)
+
+    lookup: LimitMs = Field(100.0, alias="SC-001", description="Average of looking up a chunk by id, ms")
+    search: LimitMs = Field(500.0, alias="SC-002", description="Average latency of warm searches, ms")
+    in_top_5: Percent = Field(95.0, alias="SC-003", description="Cases with an expected document in the top 5, %")
+    passed: Percent = Field(100.0, alias="SC-004", description="Cases that pass, %")
+    typed_errors: Percent = Field(100.0, alias="SC-005", description="Errors with a typed code, %")
+    same_verdict: Percent = Field(100.0, alias="SC-006", description="Cases with the same verdict in every run, %")
+    stage_embedding: LimitMs = Field(2000.0, alias="stage-embedding", description="The longest embedding, ms")
+    slow_embedding: LimitMs = Field(1000.0, alias="slow-embedding", description="Embeddings called slow, over ms")
+    stage_search: LimitMs = Field(
+        1000.0, alias="stage-search", description="95th percentile of the search in Qdrant, ms"
+    )
+    stage_format: LimitMs = Field(50.0, alias="stage-format", description="95th percentile of making the response, ms")
+    stage_total: LimitMs | None = Field(
+        None,
+        alias="stage-total",
+        description="95th percentile end to end, ms; CHUNKPROOF_LATENCY_TARGET_MS by default",
+    )
+
+    @classmethod
+    def ids(cls) -> list[str]:
+        """Return the names under which limits are set."""
+        return [str(field.alias) for field in cls.model_fields.values()]
+
+    @property
+    def by_id(self) -> dict[str, Any]:
+        """The limits by their ids."""
+        return self.model_dump()
+
+    def replace(self, limits: dict[str, float]) -> "CriteriaLimits":
+        """Return these limits with some replaced, by their ids."""
+        return CriteriaLimits.model_validate({**self.model_dump(exclude_unset=True), **limits})
+
+
+LATENCY_IDS = [key for key in CriteriaLimits.ids() if key not in ("SC-003", "SC-004", "SC-005", "SC-006")]
 
 
 def _as_id(value: Any) -> Any:

@@ -3,10 +3,9 @@
 import re
 import unicodedata
 
-from chunkproof.retrieval.text_blocks import shorten_runs
+from chunkproof.base.words import is_unspaced
+from chunkproof.proof.integrity import shorten_runs
 
-# Scripts without spaces between words.
-_UNSPACED = ("CJK", "HIRAGANA", "KATAKANA", "HALFWIDTH KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR")
 # Combining classes of marks that belong to a letter in Indic scripts: vowel signs, nukta, virama.
 _NO_ACCENTS = (0, 7, 9)
 
@@ -43,13 +42,9 @@ def _are_joined(left: str, right: str) -> bool:
     """Return whether the two characters belong to one word."""
     if not left or not right or not _is_letter(left) or not _is_letter(right):
         return False
-    return not (_is_unspaced(left) or _is_unspaced(right))
+    return not (is_unspaced(left) or is_unspaced(right))
 
 
 def _is_letter(character: str) -> bool:
     # Marks too: str.isalnum() is false for the vowel signs of Devanagari.
     return character.isalnum() or character == "_" or unicodedata.category(character).startswith("M")
-
-
-def _is_unspaced(character: str) -> bool:
-    return unicodedata.name(character, "").startswith(_UNSPACED)

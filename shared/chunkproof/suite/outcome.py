@@ -5,12 +5,12 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field, JsonValue
 
-from chunkproof.models import Model, SearchResult
-from chunkproof.models.base import AS_STORED, Items, Milliseconds
-from chunkproof.models.retrieval_result import RetrievalResult
-from chunkproof.retrieval.integrity import digest
+from chunkproof.contract import Model, SearchResult
+from chunkproof.contract.model import AS_STORED, Items, Milliseconds
+from chunkproof.contract.response import RetrievalResult
+from chunkproof.proof.integrity import digest
 from chunkproof.suite.cases import TestCase
-from chunkproof.why.report import Cause
+from chunkproof.why.causes import Cause
 
 EXCERPT_CHARS = 200
 

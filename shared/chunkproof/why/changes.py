@@ -1,23 +1,21 @@
 """The changes that `why` tries, and what in the store or the snapshot each of them rests on."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from typing import Any
 
-from chunkproof.audit.snapshot import filterable_fields
-from chunkproof.clients.ports import Point, PointId
-from chunkproof.errors import IndexRequiredError
-from chunkproof.models.filters import AnyOf, Between, Condition, Either
-from chunkproof.models.json import display_name
-from chunkproof.models.query import SearchQuery
-from chunkproof.models.ranking import Mode
-from chunkproof.retrieval.payload import PayloadMap, flatten
-from chunkproof.why.fit import Fit
-from chunkproof.why.replay import Replay
-from chunkproof.why.report import Cause
-from chunkproof.why.scenario import Scenario, meets, name_condition
-from chunkproof.why.target import Target, TargetChunk
+from chunkproof.audit.snapshot_file import filterable_fields
+from chunkproof.base.errors import IndexRequiredError
+from chunkproof.collection.payload_map import flatten
+from chunkproof.contract.conditions import AnyOf, Between, Either
+from chunkproof.contract.model import display_name
+from chunkproof.contract.query import SearchQuery
+from chunkproof.contract.query_options import Mode
+from chunkproof.stores.store_port import Point
+from chunkproof.why.causes import Cause
+from chunkproof.why.replay import Replay, Scenario, meets, name_condition
+from chunkproof.why.target import TargetChunk
 
 # Fields of similar names, such as lang and language.
 SIMILAR_NAMES = 0.6
@@ -28,49 +26,76 @@ ANY_DEPTH = 1_000_000
 class Change:
     """One change; `undoes` is the cause that it proves if it brings the chunk back.
 
-    Without `undoes` it is shown for information: nothing shows that what it changes is wrong. Changes are in the order
-    of preference: what puts right a damage comes before what makes the search wider.
+    Without `undoes` it is shown for information: nothing shows that what it changes is wrong. `updates` are fields of
+    the scenario. Changes are in the order of preference: what puts right a damage comes before what makes the search
+    wider.
     """
 
     label: str
     undoes: Cause | None
-    apply: Callable[[Scenario], Scenario]
+    updates: Mapping[str, Any]
     evidence: str | None = None
-    field: int | None = None
-    condition: Condition | None = None
+    # The filter that it is about; for a renamed field, the field's other name.
+    filter: int | None = None
     other_field: str | None = None
     is_for_all: bool = False
-    mode: str | None = None
+
+    def apply(self, scenario: Scenario) -> Scenario:
+        """Return the scenario with this change, beside those that were made before."""
+        updates = dict(self.updates)
+        if "filters" in updates:
+            updates["filters"] = tuple(updates["filters"].get(n, c) for n, c in enumerate(scenario.filters))
+        if "mended" in updates:
+            updates["mended"] |= scenario.mended
+        if "overrides" in updates:
+            updates["overrides"] = (*scenario.overrides, *updates["overrides"].items())
+        return replace(scenario, **updates)
 
 
-def list_changes(
-    present: Scenario, target: Target, replay: Replay, fits: Mapping[PointId, Fit], *, is_foreign: bool
-) -> list[Change]:
-    """List every change that applies, in the order of preference."""
-    return [
-        *_put_back(target, replay),
-        *_restore_text(target, replay),
-        *_change_model(replay),
-        *_embed_anew(target, fits, replay, is_foreign=is_foreign),
-        *_make_readable(target),
-        *_mend_fields(present, target, replay),
-        *_drop_filters(present),
-        *_search_exactly(replay),
-        Change("with near-duplicates collapsed", Cause.DUPLICATES, lambda s: replace(s, collapsed=True)),
-        *_drop_threshold(present),
-        *_restore_vector(target),
-    ]
+# What is left when nothing else helps: more results.
+MORE_RESULTS = Change("with a larger top_k", Cause.BEYOND_TOP_K, {"top_k": ANY_DEPTH})
 
 
-def change_selection(query: SearchQuery) -> Iterator[Change]:
+def list_changes(replay: Replay) -> Iterator[Change]:
+    """Yield every change that applies, in the order of preference."""
+    present, stored = replay.present, replay.target.stored
+    yield from _put_back(replay)
+    yield from _restore_text(replay)
+    for number, space in enumerate(replay.rankings.spaces):
+        if number:
+            label = f"with every text embedded anew by {space.name}" if space.is_anew else f"asked with {space.name}"
+            yield Change(label, Cause.OTHER_MODEL, {"space": number}, is_for_all=True)
+    yield from _embed_anew(replay)
+    if stored and not any(chunk.text for _, chunk in stored):
+        yield Change("with a text that can be read", Cause.UNREADABLE, {"readable": True})
+    yield from _mend_fields(replay)
+    for number, condition in enumerate(replay.query.filters):
+        label = f"without the filter on {name_condition(condition)}"
+        yield Change(label, Cause.FILTERED_OUT, {"filters": {number: None}}, filter=number)
+    if len(present.filters) > 3:
+        yield Change("without any filter", Cause.FILTERED_OUT, {"filters": dict.fromkeys(range(len(present.filters)))})
+    quantization = replay.collection.describe().quantization
+    if (replay.collection.is_indexed or quantization) and replay.rankings.is_exact:
+        evidence = f"vectors are compared in {quantization} quantization" if quantization else None
+        yield Change("with an exact search", Cause.MISSED_BY_INDEX, {"exact": True}, evidence)
+    yield Change("with near-duplicates collapsed", Cause.DUPLICATES, {"collapsed": True})
+    if present.threshold > 0.0:
+        yield Change("without the threshold", Cause.BELOW_THRESHOLD, {"threshold": 0.0})
+    if any(chunk.former_vector is not None for _, chunk in stored):
+        # What changed the vector is found by the other changes.
+        yield Change("with its former vector", None, {"former_vector": True})
+    yield from _change_selection(replay.query)
+
+
+def _change_selection(query: SearchQuery) -> Iterator[Change]:
     """Yield the search without what it adds to a ranking: reranking, groups, diversity."""
     if query.rerank is not None:
-        yield Change("without reranking", Cause.RERANKED, _override(rerank=None))
+        yield Change("without reranking", Cause.RERANKED, {"overrides": {"rerank": None}})
     if query.group_by is not None:
-        label = f"without grouping by {query.group_by}"
-        yield Change(label, Cause.LEFT_OUT, _override(group_by=None, group_size=None))
+        without = {"overrides": {"group_by": None, "group_size": None}}
+        yield Change(f"without grouping by {query.group_by}", Cause.LEFT_OUT, without)
     if query.diversity is not None:
-        yield Change("without diversity", Cause.LEFT_OUT, _override(diversity=None))
+        yield Change("without diversity", Cause.LEFT_OUT, {"overrides": {"diversity": None}})
 
 
 def change_mode(query: SearchQuery, modes: Sequence[Mode]) -> Iterator[Change]:
@@ -78,157 +103,112 @@ def change_mode(query: SearchQuery, modes: Sequence[Mode]) -> Iterator[Change]:
     labels = {Mode.DENSE: "by meaning alone", Mode.TEXT: "by words alone", Mode.HYBRID: "by meaning and words"}
     for mode in modes:
         if mode is not (query.mode or Mode.DENSE):
-            label = f"{labels[mode]} (mode {mode})"
-            override = _override(mode=mode, fusion=None, diversity=None, params=None)
-            yield Change(label, Cause.OTHER_LEG, override, mode=mode.value)
+            overrides = {"mode": mode, "fusion": None, "diversity": None, "params": None}
+            yield Change(f"{labels[mode]} (mode {mode})", Cause.OTHER_LEG, {"overrides": overrides})
 
 
-def _override(**fields: Any) -> Callable[[Scenario], Scenario]:
-    return lambda s: replace(s, overrides=(*s.overrides, *fields.items()))
+def _put_back(replay: Replay) -> Iterator[Change]:
+    gone = [chunk for chunk in replay.target.chunks if chunk.point is None]
+    # Where its text is now explains more than that it is gone.
+    gone.sort(key=lambda chunk: (not chunk.parts, not chunk.twin))
+    updates = {"put_back": True}
+    for chunk in gone[:1]:
+        if chunk.parts:
+            yield _join(chunk, updates, replay)
+        elif chunk.twin is not None:
+            yield Change("with it under its former id", Cause.ID_CHANGED, updates)
+        elif chunk.former is not None:
+            yield Change("with it put back from the snapshot", Cause.DELETED, updates)
+        else:
+            yield Change("if it were stored", Cause.NOT_IN_COLLECTION, updates)
 
 
-def raise_top_k() -> Change:
-    """Return the change that is left when nothing else helps: more results."""
-    return Change("with a larger top_k", Cause.BEYOND_TOP_K, lambda s: replace(s, top_k=ANY_DEPTH))
-
-
-def _put_back(target: Target, replay: Replay) -> Iterator[Change]:
-    gone = [chunk for chunk in target.chunks if chunk.point is None]
-    if not gone:
-        return
-    apply: Callable[[Scenario], Scenario] = lambda s: replace(s, put_back=True)  # noqa: E731
-    chunk = next((one for one in gone if one.parts), None) or next((one for one in gone if one.twin), None) or gone[0]
-    if chunk.parts:
-        yield Change(
-            "with its text in one chunk, as before",
-            Cause.SPLIT_DIFFERENTLY,
-            apply,
-            describe_parts(chunk, replay.context.payloads),
-        )
-    elif chunk.twin is not None:
-        yield Change("with it under its former id", Cause.ID_CHANGED, apply)
-    elif chunk.former is not None:
-        yield Change("with it put back from the snapshot", Cause.DELETED, apply)
-    else:
-        yield Change("if it were stored", Cause.NOT_IN_COLLECTION, apply)
-
-
-def describe_parts(chunk: TargetChunk, payloads: PayloadMap) -> str:
-    """Name the chunks that hold a former text now."""
+def _join(chunk: TargetChunk, updates: Mapping[str, Any], replay: Replay) -> Change:
+    payloads = replay.collection.payloads
     names = ", ".join(payloads.id_of(part) for part in chunk.parts[:3]) + (", …" if len(chunk.parts) > 3 else "")
-    return f"its text is in {names} now"
+    evidence = f"its text is in {names} now"
+    return Change("with its text in one chunk, as before", Cause.SPLIT_DIFFERENTLY, updates, evidence)
 
 
-def _restore_text(target: Target, replay: Replay) -> Iterator[Change]:
-    changed = [chunk for chunk in target.chunks if chunk.has_changed_text and chunk.former_text is not None]
-    if not changed:
+def _restore_text(replay: Replay) -> Iterator[Change]:
+    changed = [chunk for chunk in replay.target.chunks if chunk.has_changed_text and chunk.former_text is not None]
+    changed.sort(key=lambda chunk: not chunk.parts)
+    updates = {"former_text": True}
+    for chunk in changed[:1]:
+        former = Change("with its former text", Cause.TEXT_CHANGED, updates)
+        yield _join(chunk, updates, replay) if chunk.parts else former
+
+
+def _embed_anew(replay: Replay) -> Iterator[Change]:
+    is_foreign, stored = replay.is_foreign, replay.target.stored
+    if not stored or replay.collection.embedder is None:
         return
-    apply: Callable[[Scenario], Scenario] = lambda s: replace(s, former_text=True)  # noqa: E731
-    if parted := next((chunk for chunk in changed if chunk.is_split), None):
-        yield Change(
-            "with its text in one chunk, as before",
-            Cause.SPLIT_DIFFERENTLY,
-            apply,
-            describe_parts(parted, replay.context.payloads),
-        )
-    else:
-        yield Change("with its former text", Cause.TEXT_CHANGED, apply)
-
-
-def _change_model(replay: Replay) -> Iterator[Change]:
-    for number, space in enumerate(replay.spaces):
-        if number:
-            label = f"with every text embedded anew by {space.name}" if space.is_anew else f"asked with {space.name}"
-            yield Change(
-                label,
-                Cause.OTHER_MODEL,
-                lambda s, n=number: replace(s, space=n),  # type: ignore[misc]
-                is_for_all=True,
-            )
-
-
-def _embed_anew(target: Target, fits: Mapping[PointId, Fit], replay: Replay, *, is_foreign: bool) -> Iterator[Change]:
-    stored = [chunk for chunk in target.chunks if chunk.point is not None]
-    if not stored or replay.context.embedder is None:
-        return
-    judged = [fits[chunk.point.id] for chunk in stored if chunk.point is not None and chunk.point.id in fits]
+    judged = [replay.fits[point.id] for point, _ in stored if point.id in replay.fits]
     stale = [fit for fit in judged if fit.is_stale]
     cause: Cause | None = None
-    if stale and not (is_foreign and len(replay.spaces) == 1):
+    if stale and not (is_foreign and len(replay.rankings.spaces) == 1):
         cause = Cause.STALE_VECTOR if any(fit.is_of_this_model for fit in stale) else Cause.OTHER_MODEL
-    known = [fit.cosine for fit in judged if fit.cosine is not None]
-    shown = f"cosine {min(known):.2f} with its text, others {judged[0].usual:.2f}" if known else None
+    cosines = [fit.cosine for fit in judged if fit.cosine is not None]
+    evidence = f"cosine {min(cosines):.2f} with its text, others {judged[0].usual:.2f}" if cosines else None
     # In a collection of another model, the text alone embedded by this one proves nothing.
     if not is_foreign or cause is not None:
-        yield Change("with its text embedded anew", cause, lambda s: replace(s, fresh=True), shown)
+        yield Change("with its text embedded anew", cause, {"fresh": True}, evidence)
 
 
-def _restore_vector(target: Target) -> Iterator[Change]:
-    """Show what the former vector alone does; what changed it is found by the other changes."""
-    if any(chunk.point is not None and chunk.former_vector is not None for chunk in target.chunks):
-        yield Change("with its former vector", None, lambda s: replace(s, former_vector=True))
-
-
-def _make_readable(target: Target) -> Iterator[Change]:
-    stored = [chunk for chunk in target.chunks if chunk.point is not None]
-    if stored and not any(chunk.text for chunk in stored):
-        yield Change("with a text that can be read", Cause.UNREADABLE, lambda s: replace(s, readable=True))
-
-
-def _mend_fields(present: Scenario, target: Target, replay: Replay) -> Iterator[Change]:
+def _mend_fields(replay: Replay) -> Iterator[Change]:
     """Look for fields that have another name, or another value, than the filter and the snapshot have."""
-    for number, condition in enumerate(present.filters):
+    for number, condition in enumerate(replay.query.filters):
         if not isinstance(condition, AnyOf | Between):
             continue
-        for chunk in target.chunks:
-            if chunk.point is None or replay.allows((condition,), chunk.point.id):
+        for point, chunk in replay.target.stored:
+            if replay.rankings.allows((condition,), point.id):
                 continue
-            if other := _find_renamed(condition, chunk, replay):
+            if other := _find_renamed(condition, point, chunk, replay):
                 yield Change(
                     f"with {condition.field} under its former name",
                     Cause.FIELD_RENAMED,
                     _filter_by_either(number, condition, other, replay),
                     f"{condition.field} is {other} now",
-                    field=number,
-                    condition=condition,
+                    filter=number,
                     other_field=other,
                 )
                 break
-            if chunk.former and meets(chunk.former.payload, replay.map((condition,))):
+            if chunk.former and meets(chunk.former.payload, replay.rankings.map((condition,))):
                 value = chunk.former.payload.get(condition.field)
                 yield Change(
                     f"with {condition.field} as in the snapshot",
                     Cause.VALUE_CHANGED,
-                    lambda s, n=number: replace(s, mended=s.mended | {n}),  # type: ignore[misc]
+                    {"mended": frozenset((number,))},
                     None if value is None else f"it was {display_name(str(value))}",
-                    field=number,
-                    condition=condition,
+                    filter=number,
                 )
                 break
 
 
-def _filter_by_either(
-    number: int, condition: AnyOf | Between, other: str, replay: Replay
-) -> Callable[[Scenario], Scenario]:
+def _filter_by_either(number: int, condition: AnyOf | Between, other: str, replay: Replay) -> Mapping[str, Any]:
     """Filter by both names, as other chunks may have either; without an index on the new one, let the chunk pass."""
     either = Either((condition, replace(condition, field=other)))
     try:
-        replay.ranking((either,))
+        replay.rankings.ranking((either,))
     except IndexRequiredError:
-        return lambda s: replace(s, mended=s.mended | {number})
-    return lambda s: replace(s, filters=_replace(s.filters, number, either))
+        return {"mended": frozenset((number,))}
+    return {"filters": {number: either}}
 
 
-def _find_renamed(condition: AnyOf | Between, chunk: TargetChunk, replay: Replay) -> str | None:
+def _find_renamed(condition: AnyOf | Between, point: Point, chunk: TargetChunk, replay: Replay) -> str | None:
     """Return the field that holds what the filter asks for, where the chunk has no value under the filter's name."""
-    point, payloads = chunk.point, replay.context.payloads
-    if point is None or payloads.stated(condition.field, point.payload) is not None:
+    if replay.collection.payloads.stated(condition.field, point.payload) is not None:
         return None
     former = chunk.former.payload if chunk.former else None
-    if former is not None and not meets(former, replay.map((condition,))):
+    if former is not None and not meets(former, replay.rankings.map((condition,))):
         return None  # it never met this filter
     for name, value in sorted(flatten(point.payload)):
-        if value is None or not _is_met(replace(condition, field=name), point, replay):
+        other = replace(condition, field=name)
+        try:
+            is_met = value is not None and replay.rankings.allows((other,), point.id)
+        except IndexRequiredError:
+            is_met = meets(filterable_fields(point.payload), (other,))
+        if not is_met:
             continue
         if former is not None:
             # The snapshot decides: the field is new, and has a value that was under another name.
@@ -239,13 +219,6 @@ def _find_renamed(condition: AnyOf | Between, chunk: TargetChunk, replay: Replay
     return None
 
 
-def _is_met(condition: Condition, point: Point, replay: Replay) -> bool:
-    try:
-        return replay.allows((condition,), point.id)
-    except IndexRequiredError:
-        return meets(filterable_fields(point.payload), (condition,))
-
-
 def _is_distinctive(condition: AnyOf | Between) -> bool:
     """Whether it is no coincidence that another field has such a value: a short number or a flag may be anything."""
     return isinstance(condition, AnyOf) and all(isinstance(value, str) and len(value) > 1 for value in condition.values)
@@ -254,30 +227,3 @@ def _is_distinctive(condition: AnyOf | Between) -> bool:
 def _is_similar(left: str, right: str) -> bool:
     names = (left.lower().split(".")[-1], right.lower().split(".")[-1])
     return SequenceMatcher(None, *names).ratio() >= SIMILAR_NAMES
-
-
-def _drop_filters(present: Scenario) -> Iterator[Change]:
-    for number, condition in enumerate(present.filters):
-        if condition is not None:
-            yield Change(
-                f"without the filter on {name_condition(condition)}",
-                Cause.FILTERED_OUT,
-                lambda s, n=number: replace(s, filters=_replace(s.filters, n, None)),  # type: ignore[misc]
-                field=number,
-            )
-    if len(present.filters) > 3:
-        yield Change("without any filter", Cause.FILTERED_OUT, lambda s: replace(s, filters=(None,) * len(s.filters)))
-
-
-def _replace(filters: Sequence[Condition | None], index: int, condition: Condition | None) -> tuple[Any, ...]:
-    return (*filters[:index], condition, *filters[index + 1 :])
-
-
-def _search_exactly(replay: Replay) -> Iterator[Change]:
-    if replay.context.is_indexed and replay.is_exact:
-        yield Change("with an exact search", Cause.MISSED_BY_INDEX, lambda s: replace(s, exact=True))
-
-
-def _drop_threshold(present: Scenario) -> Iterator[Change]:
-    if present.threshold > 0.0:
-        yield Change("without the threshold", Cause.BELOW_THRESHOLD, lambda s: replace(s, threshold=0.0))

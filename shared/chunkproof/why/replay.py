@@ -1,33 +1,47 @@
-"""Repeat a search with changes and without writing: rankings of the store, the expected chunk put in by its score."""
+"""Predict where an expected chunk would be under changes of the search or of the chunk, without writing anything.
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
+A change of the request alone is tried by a real search. For all others, the store's rankings are read, and the chunk
+is put in where its score places it.
+"""
 
-from chunkproof.clients.ports import Embedder, InputType, Point, PointId, Vector
-from chunkproof.errors import ResponseTooLargeError, VectorStoreRefusedError
-from chunkproof.models.filters import Condition, HasId, Not
-from chunkproof.retrieval.filters import map_filters
-from chunkproof.retrieval.near_text import shingles
-from chunkproof.retrieval.vectors import cosine
-from chunkproof.why.context import Context
-from chunkproof.why.texts import are_near_duplicates
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from chunkproof.base.errors import ResponseTooLargeError, VectorStoreRefusedError
+from chunkproof.base.request import Deadline
+from chunkproof.contract import SearchQuery
+from chunkproof.contract.conditions import Condition, HasId, Not, fields_of
+from chunkproof.contract.query_options import Mode
+from chunkproof.embedders.embedder_port import Embedder, InputType
+from chunkproof.proof.near_text import shingles, similarity
+from chunkproof.proof.vector_judge import SIMILAR, Fit, VectorJudge, cosine
+from chunkproof.stores.store_port import Point, PointId, Vector
+from chunkproof.why.examined import ExaminedCollection, Where
+from chunkproof.why.target import Expectation, TargetChunk
 
 # How deep a ranking is read. Ranks beyond it are not known.
 DEPTH = 1_000
 # Duplicates may fill a whole ranking: then it is read again without them.
 MAX_ROUNDS = 5
-PAGE = 500
 # Up to so many texts are embedded anew to try another model for the whole collection.
 MAX_EMBEDDED = 2_000
 # A score within this of another is equal to it.
 EQUAL = 1e-6
-
-Where = tuple[Condition, ...]
+# Share of common shingles from which on two texts are the same but for small changes.
+NEAR_DUPLICATE = 0.65
+# Where the index finds less than this share of the exact results, it would not find a new vector either.
+HEALTHY_INDEX = 0.6
+NO_DIFFERENCE = "by meaning alone and exactly, it is there without this change"
+NEGATIVE = "its cosine is below 0, so that no search returns it"
 
 
 @dataclass(frozen=True)
-class Space:
+class QuerySpace:
     """What queries and vectors are compared in: the stored vectors, with the query embedded by `embedder`.
 
     With `is_anew`, every text of the collection is embedded anew, in memory.
@@ -40,16 +54,21 @@ class Space:
 
 
 @dataclass(frozen=True, slots=True)
-class Ranking:
-    """Points by score, best first; `is_whole` when there are no others."""
+class RankedPoints:
+    """Points with their chunk ids, by score, best first; `is_whole` when there are no others."""
 
-    points: tuple[Point, ...]
+    named: Sequence[tuple[Point, str]]
     is_whole: bool
 
-    def place(self, score: float, name: str, names: Sequence[str], without: frozenset[PointId]) -> int | None:
+    @property
+    def points(self) -> list[Point]:
+        """The points without their chunk ids."""
+        return [point for point, _ in self.named]
+
+    def place(self, score: float, name: str, without: frozenset[PointId]) -> int | None:
         """Return the rank of a chunk with this score among the points; None when it is beyond the last one known."""
         above = 0
-        for point, other in zip(self.points, names, strict=True):
+        for point, other in self.named:
             if point.id in without:
                 continue
             if point.score < score - EQUAL or (point.score <= score + EQUAL and other > name):
@@ -59,76 +78,90 @@ class Ranking:
 
 
 @dataclass(frozen=True, slots=True)
-class Distinct:
-    """A ranking without near-duplicates, and the ids of those."""
+class Scenario:
+    """A search, and the state of the expected chunks in it; the defaults are how they are stored.
 
-    ranking: Ranking
-    duplicates: frozenset[PointId]
+    `filters` has a place for each filter of the caller: None where it is dropped. Those in `mended` let the expected
+    chunks pass as their payload did before. `space` is an index into the spaces of the replay. `overrides` are other
+    fields of the request, such as its mode.
+    """
+
+    filters: tuple[Condition | None, ...]
+    threshold: float
+    top_k: int
+    exact: bool = False
+    collapsed: bool = False
+    put_back: bool = False
+    former_text: bool = False
+    former_vector: bool = False
+    fresh: bool = False
+    readable: bool = False
+    mended: frozenset[int] = frozenset()
+    space: int = 0
+    overrides: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def conditions(self) -> Where:
+        """The filters that hold."""
+        return tuple(condition for condition in self.filters if condition is not None)
+
+    @property
+    def is_of_the_search(self) -> bool:
+        """Whether only the request changes, so that the real search can be repeated."""
+        changed = (self.collapsed, self.put_back, self.former_text, self.former_vector, self.fresh, self.readable)
+        return not any((*changed, self.mended, self.space))
 
 
-class Replay:
-    """The rankings of one question, each read once."""
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where a chunk is in a scenario; `reason` says why it is not among the results."""
 
-    def __init__(self, context: Context, spaces: Sequence[Space], top_k: int) -> None:
-        self.context = context
+    chunk: TargetChunk | None
+    rank: int | None = None
+    score: float | None = None
+    found: bool = False
+    reason: str | None = None
+
+    @property
+    def order(self) -> tuple[bool, int, float]:
+        """Sorts the best placement first."""
+        return (not self.found, self.rank or 10**9, -(self.score or -1.0))
+
+
+class Rankings:
+    """The store's rankings of one question, each read once."""
+
+    def __init__(self, collection: ExaminedCollection, spaces: Sequence[QuerySpace], top_k: int) -> None:
+        self.collection = collection
         self.spaces = spaces
         self.top_k = top_k
         # False where the store forbids exact searches: then rankings are what the index finds.
         self.is_exact = True
         self._depth = DEPTH
-        self._rankings: dict[tuple[int, Where], Ranking] = {}
-        self._found: dict[tuple[Where, int, int], frozenset[PointId]] = {}
-        self._allowed: dict[tuple[Where, PointId], bool] = {}
-        self._anew: dict[PointId, Vector | None] = {}
         self._shingles: dict[PointId, set[int]] = {}
-        self._mapped: dict[Where, Where] = {}
+        self.map = cache(collection.map)
+        self.allows = cache(self._allows)
+        self.ranking = cache(self._rank)
+        self.found_by_index = cache(self._find_by_index)
 
-    def map(self, conditions: Where) -> Where:
-        """Return a caller's conditions as the store takes them."""
-        if conditions not in self._mapped:
-            context = self.context
-            self._mapped[conditions] = (
-                map_filters(conditions, context.collection, context.services, context.new_deadline())
-                if conditions
-                else ()
-            )
-        return self._mapped[conditions]
-
-    def allows(self, conditions: Where, point_id: PointId) -> bool:
+    def _allows(self, conditions: Where, point_id: PointId) -> bool:
         """Whether a stored point meets the conditions, as the store sees it."""
-        if not conditions:
-            return True
-        key = (conditions, point_id)
-        if key not in self._allowed:
-            where = (*self.map(conditions), HasId((point_id,)))
-            found = self.context.store.count(self.context.collection, where, self.context.new_deadline())
-            self._allowed[key] = found > 0
-        return self._allowed[key]
-
-    def score(self, vector: Vector, space: int) -> float:
-        """Return the score of a vector for the query, as a search gives it."""
-        return min(1.0, max(0.0, self.cosine(vector, space)))
+        return not conditions or self.collection.count((*self.map(conditions), HasId((point_id,)))) > 0
 
     def cosine(self, vector: Vector, space: int) -> float:
         """Return the cosine of a vector with the query."""
         return cosine(self.spaces[space].query, vector)
 
-    def ranking(self, conditions: Where, space: int = 0) -> Ranking:
+    def _rank(self, conditions: Where, space: int = 0) -> RankedPoints:
         """Return the exact ranking under these conditions, as deep as it is read."""
-        key = (space, conditions)
-        if key not in self._rankings:
-            self._rankings[key] = (
-                self._rank_anew(conditions, self.spaces[space])
-                if self.spaces[space].is_anew
-                else self._rank_stored(self.map(conditions), self.spaces[space].query)
-            )
-        return self._rankings[key]
+        rank = self._rank_anew if self.spaces[space].is_anew else self._rank_stored
+        return rank(self.map(conditions), self.spaces[space])
 
-    def _rank_stored(self, where: Where, query: Vector) -> Ranking:
+    def _rank_stored(self, where: Where, space: QuerySpace) -> RankedPoints:
         depth = self._depth
         while True:
             try:
-                points = self.nearest(where, query, depth, exact=self.is_exact)
+                points = self.collection.nearest(space.query, depth, where, exact=self.is_exact)
             except (ResponseTooLargeError, VectorStoreRefusedError) as error:
                 # Strict mode may limit how many results a search has, and forbid exact ones.
                 if depth > self.top_k:
@@ -139,110 +172,303 @@ class Replay:
                     raise
             else:
                 self._depth = depth
-                return Ranking(tuple(points), len(points) < depth)
+                return self._sort(points, is_whole=len(points) < depth)
 
-    def nearest(self, where: Where, query: Vector, limit: int, *, exact: bool) -> list[Point]:
-        """Search the store, and order equal scores as a search does."""
-        points = self.context.nearest(query, limit, where, exact=exact)
-        return sorted(points, key=lambda point: (-point.score, self.context.payloads.id_of(point)))
+    def _sort(self, points: Sequence[Point], *, is_whole: bool) -> RankedPoints:
+        """Order equal scores as a search does."""
+        named = [(point, self.collection.payloads.id_of(point)) for point in points]
+        return RankedPoints(sorted(named, key=lambda item: (-item[0].score, item[1])), is_whole)
 
-    def _rank_anew(self, conditions: Where, space: Space) -> Ranking:
+    def _rank_anew(self, where: Where, space: QuerySpace) -> RankedPoints:
         """Embed the texts of all points that meet the conditions, and rank them by the query."""
+        judge, is_whole = self.collection.judge(space.embedder), True
         ranked: list[Point] = []
-        where, start, is_whole = self.map(conditions), None, True
-        while len(ranked) < MAX_EMBEDDED:
-            page = self.context.scroll(PAGE, where, start)
-            self.context.embed_all([self.context.embedded_text_of(point) for point in page.points], space.embedder)
-            for point in page.points:
-                if point.id not in self._anew:
-                    self._anew[point.id] = self.context.embed(self.context.embedded_text_of(point), space.embedder)
-                if (vector := self._anew[point.id]) is not None:
-                    ranked.append(Point(point.id, point.payload, max(0.0, cosine(space.query, vector)), None))
-            start = page.next_id
-            if start is None:
+        for page in self.collection.pages(where):
+            if len(ranked) >= MAX_EMBEDDED:
+                is_whole = False
                 break
-        else:
-            is_whole = start is None
-        ranked.sort(key=lambda point: (-point.score, self.context.payloads.id_of(point)))
-        return Ranking(tuple(ranked), is_whole)
+            for point, vector in judge.embed_again(page):
+                ranked.append(replace(point, score=max(0.0, cosine(space.query, vector)), vector=None))
+        return self._sort(ranked, is_whole=is_whole)
 
-    def distinct(self, conditions: Where, space: int, own: frozenset[PointId]) -> Distinct:
-        """Return the ranking without near-duplicates; of each group, the best one stays."""
-        kept: list[Point] = []
-        groups: list[set[int]] = []
+    def distinct(
+        self, conditions: Where, space: int, own: frozenset[PointId]
+    ) -> tuple[RankedPoints, frozenset[PointId]]:
+        """Return the ranking without near-duplicates, of which the best one stays, and the ids of the others."""
         duplicates: set[PointId] = set()
         ranking = self.ranking(conditions, space)
         for _ in range(MAX_ROUNDS):
             before = len(duplicates)
-            kept, groups = [], []
-            for point in ranking.points:
+            kept: list[tuple[Point, str]] = []
+            groups: list[set[int]] = []
+            for point, name in ranking.named:
                 if point.id in own:
                     continue
                 words = self._words(point)
                 # Beyond top_k groups, no place is lost to a duplicate any more.
-                if len(groups) <= self.top_k and any(are_near_duplicates(words, group) for group in groups):
+                if len(groups) <= self.top_k and any(similarity(words, group) >= NEAR_DUPLICATE for group in groups):
                     duplicates.add(point.id)
                     continue
-                kept.append(point)
+                kept.append((point, name))
                 groups.append(words)
-            if ranking.is_whole or len(kept) > self.top_k or len(duplicates) == before:
+            is_enough = ranking.is_whole or len(kept) > self.top_k or len(duplicates) == before
+            if is_enough or self.spaces[space].is_anew:
                 break
-            if self.spaces[space].is_anew:
-                break
-            where = (*self.map(conditions), Not((HasId(tuple(sorted(duplicates, key=str))),)))
-            ranking = self._rank_stored(where, self.spaces[space].query)
-        return Distinct(Ranking(tuple(kept), ranking.is_whole), frozenset(duplicates))
+            ranking = self._rank_stored(self._without(self.map(conditions), duplicates), self.spaces[space])
+        return RankedPoints(kept, ranking.is_whole), frozenset(duplicates)
+
+    @staticmethod
+    def _without(where: Where, points: set[PointId] | frozenset[PointId]) -> Where:
+        return (*where, Not((HasId(tuple(sorted(points, key=str))),))) if points else where
 
     def _words(self, point: Point) -> set[int]:
         if point.id not in self._shingles:
-            self._shingles[point.id] = shingles(self.context.text_of(point))
+            self._shingles[point.id] = shingles(self.collection.text_of(point))
         return self._shingles[point.id]
 
     def is_like(self, text: str, point: Point) -> bool:
         """Whether a point nearly duplicates a text."""
-        return are_near_duplicates(shingles(text), self._words(point))
+        return similarity(shingles(text), self._words(point)) >= NEAR_DUPLICATE
 
-    def found_by_index(
-        self, conditions: Where, limit: int, without: frozenset[PointId], space: int = 0
-    ) -> frozenset[PointId]:
+    def _find_by_index(self, conditions: Where, without: frozenset[PointId], space: int = 0) -> frozenset[PointId]:
         """Search with the index, as callers do, and return the points found."""
-        where = self.map(conditions)
-        if without:
-            where = (*where, Not((HasId(tuple(sorted(without, key=str))),)))
-        key = (where, limit, space)
-        if key not in self._found:
-            points = self.nearest(where, self.spaces[space].query, limit, exact=False)
-            self._found[key] = frozenset(point.id for point in points)
-        return self._found[key]
+        where = self._without(self.map(conditions), without)
+        points = self.collection.nearest(self.spaces[space].query, self.top_k, where, exact=False)
+        return frozenset(point.id for point in points)
 
     def index_recall(self, conditions: Where, without: frozenset[PointId], space: int = 0) -> float:
         """Return how much of the exact results the index finds."""
         ranked = self.ranking(conditions, space).points
         exact = [point.id for point in ranked if point.id not in without][: self.top_k]
-        found = self.found_by_index(conditions, self.top_k, without, space)
-        return sum(point_id in found for point_id in exact) / len(exact) if exact else 1.0
+        return len(self.found_by_index(conditions, without, space).intersection(exact)) / len(exact) if exact else 1.0
+
+
+class Replay:
+    """Predicts where the expected chunks of one question are in a scenario; each scenario is evaluated once."""
+
+    def __init__(
+        self, collection: ExaminedCollection, query: SearchQuery, target: Expectation, other_models: Sequence[Embedder]
+    ) -> None:
+        self.collection = collection
+        self.query = query
+        self.target = target
+        self._other_models = other_models
+        self.present = Scenario(tuple(query.filters), query.similarity_threshold, query.top_k)
+        self.placements: dict[Scenario, Placement] = {}
+        self._passing: dict[tuple[Where, str], bool] = {}
 
     @cached_property
-    def names(self) -> "Names":
-        """The chunk ids of points."""
-        return Names(self.context)
+    def is_foreign(self) -> bool:
+        """Whether the whole collection is embedded with another model."""
+        return self.collection.embedder is not None and self.collection.judge(self.collection.embedder).is_foreign
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the search compares vectors and nothing else."""
+        query = self.query
+        return (query.mode or Mode.DENSE) is Mode.DENSE and not (query.rerank or query.group_by or query.diversity)
+
+    @cached_property
+    def _judge(self) -> VectorJudge:
+        """The judge with the model that the collection is embedded with, where it is one of the other models."""
+        others = (*self._other_models, *self.collection.services.embedders.values()) if self.is_foreign else ()
+        judges = (self.collection.judge(other) for other in others)
+        own = self.collection.judge(self.collection.embedder)
+        return next((judge for judge in judges if judge.usual >= SIMILAR), own)
+
+    @cached_property
+    def fits(self) -> dict[PointId, Fit]:
+        """How well the vectors of the expected chunks fit their texts."""
+        if self.is_foreign and self._judge.embedder is self.collection.embedder:
+            return {}
+        return {point.id: self._judge.judge(point) for point, _ in self.target.stored}
+
+    @cached_property
+    def rankings(self) -> Rankings:
+        """The rankings of the store, in each space that the query may be compared in."""
+        return Rankings(self.collection, list(self._list_spaces()), self.query.top_k)
+
+    def _list_spaces(self) -> Iterator[QuerySpace]:
+        text, collection = self.query.query_text or "", self.collection
+        asked = collection.embed_query(text)
+        yield QuerySpace("the model in use", collection.embedder, asked.vector)
+        if not self.is_foreign or collection.embedder is None:
+            return
+        own = self._judge.embedder
+        if own is not None and own is not collection.embedder:
+            vector = collection.embed_text(text, own, InputType.QUERY)
+            if vector is not None and len(vector) == collection.vector.size:
+                yield QuerySpace(own.model, own, vector)
+                return
+        yield QuerySpace(collection.embedder.model, collection.embedder, asked.vector, is_anew=True)
+
+    def evaluate(self, scenario: Scenario) -> Placement:
+        """Return where the best of the expected chunks is."""
+        if scenario not in self.placements:
+            if scenario.is_of_the_search and (scenario.overrides or not self.is_plain):
+                placement = self._repeat(scenario)
+            else:
+                placement = self._predict(scenario)
+                if placement.found and self._is_found_without(scenario):
+                    placement = replace(placement, found=False, reason=NO_DIFFERENCE)
+            self.placements[scenario] = placement
+        return self.placements[scenario]
+
+    def _predict(self, scenario: Scenario) -> Placement:
+        return min((self._place(chunk, scenario) for chunk in self.target.chunks), key=lambda each: each.order)
+
+    def _is_found_without(self, scenario: Scenario) -> bool:
+        """Whether the prediction has the chunk in top_k without what the scenario changes: then it shows nothing."""
+        unchanged = replace(self.present, filters=scenario.filters, threshold=scenario.threshold, top_k=scenario.top_k)
+        return not scenario.is_of_the_search and self._predict(unchanged).found
+
+    def _repeat(self, scenario: Scenario) -> Placement:
+        """Repeat the whole search, which may use words, fuse rankings, rerank or group."""
+        changes = {
+            "filters": scenario.conditions,
+            "similarity_threshold": scenario.threshold,
+            "top_k": min(scenario.top_k, self.collection.settings.limits.max_top_k),
+            **dict(scenario.overrides),
+        }
+        response = self.collection.answer(self.query.model_copy(update=changes), exact=scenario.exact)
+        result = self.target.find(response.results)
+        if result is None:
+            return Placement(None)
+        chunk = next((each for each in self.target.chunks if each.name == result.metadata.chunk_id), None)
+        return Placement(chunk, result.rank, result.similarity_score, result.rank <= scenario.top_k)
+
+    def _place(self, chunk: TargetChunk, scenario: Scenario) -> Placement:
+        if chunk.point is None and not scenario.put_back:
+            return Placement(chunk, reason="it is not stored")
+        vector = self.vector_of(chunk, scenario)
+        if vector is None:
+            return Placement(chunk, reason="it has no vector that can be compared")
+        score = self._score(chunk, vector, scenario)
+        if not (chunk.text or scenario.readable or chunk.point is None):
+            return Placement(chunk, score=score, reason="it has no readable text, so that searches leave it out")
+        if excluding := self._excluding(chunk, scenario):
+            return Placement(chunk, score=score, reason=f"the filter on {excluding} excludes it")
+        if score <= 0.0 and self.rankings.cosine(vector, scenario.space) < 0.0:
+            return Placement(chunk, score=0.0, reason=NEGATIVE)
+        if score < scenario.threshold:
+            return Placement(chunk, score=score, reason=f"it scores less than {scenario.threshold:g}")
+        return self._rank(chunk, vector, score, scenario)
+
+    def _rank(self, chunk: TargetChunk, vector: Vector, score: float, scenario: Scenario) -> Placement:
+        rankings, own = self.rankings, self._own_points(scenario)
+        ranking, duplicates = rankings.ranking(scenario.conditions, scenario.space), frozenset[PointId]()
+        if scenario.collapsed:
+            ranking, duplicates = rankings.distinct(scenario.conditions, scenario.space, own)
+            text = chunk.text or chunk.former_text or ""
+            for rank, (point, name) in enumerate(ranking.named, start=1):
+                if rank > scenario.top_k or point.score < score:
+                    break
+                if rankings.is_like(text, point):
+                    return Placement(chunk, rank, point.score, True, f"its text is there as {name}")
+        placed = ranking.place(score, chunk.name, own | duplicates)
+        if placed is None:
+            return Placement(chunk, score=score, reason=f"it is beyond rank {len(ranking.named):,}")
+        # Deep down, every index misses some; that is no cause.
+        uses_index = placed <= rankings.top_k and not scenario.exact and self.collection.is_indexed
+        if uses_index and not self._is_found_by_index(chunk, vector, scenario, duplicates - own):
+            return Placement(chunk, score=score, reason="the index misses it")
+        return Placement(chunk, placed, score, placed <= scenario.top_k)
+
+    def _is_found_by_index(
+        self, chunk: TargetChunk, vector: Vector, scenario: Scenario, without: frozenset[PointId]
+    ) -> bool:
+        """Search with the index; a vector that is not stored is taken to be found if others are."""
+        conditions, rankings = scenario.conditions, self.rankings
+        # An index of vectors that are all made anew would be built with the same parameters.
+        space = 0 if rankings.spaces[scenario.space].is_anew else scenario.space
+        if chunk.point is not None and vector is chunk.point.vector and not scenario.mended:
+            return chunk.point.id in rankings.found_by_index(conditions, without, space)
+        return rankings.index_recall(conditions, without, space) >= HEALTHY_INDEX
+
+    def _own_points(self, scenario: Scenario) -> frozenset[PointId]:
+        """Return the points that the expected chunks take the place of."""
+        own = set(self.target.point_ids)
+        if scenario.put_back or scenario.former_text:
+            for chunk in self.target.chunks:
+                own |= {part.id for part in chunk.parts} | ({chunk.twin.id} if chunk.twin else set())
+        return frozenset(own)
+
+    def _score(self, chunk: TargetChunk, vector: Vector, scenario: Scenario) -> float:
+        """Return the score that a search gives: the store's own where the vector is stored, as it is rounded there."""
+        score, is_anew = None, self.rankings.spaces[scenario.space].is_anew
+        if chunk.point is not None and vector is chunk.point.vector and not is_anew:
+            ranked = self.rankings.ranking(scenario.conditions, scenario.space).points
+            score = next((point.score for point in ranked if point.id == chunk.point.id), None)
+        return min(1.0, max(0.0, self.rankings.cosine(vector, scenario.space) if score is None else score))
+
+    def vector_of(self, chunk: TargetChunk, scenario: Scenario) -> Vector | None:
+        """Return the vector that the chunk would have."""
+        space, point = self.rankings.spaces[scenario.space], chunk.point
+        if self.is_foreign and scenario.space == 0:
+            return point.vector if point is not None else None  # this model's vectors cannot be compared with others
+        if space.is_anew or scenario.fresh:
+            return self._embed(chunk, scenario)
+        if point is not None and scenario.former_vector and chunk.former_vector is not None:
+            return chunk.former_vector
+        fit = self.fits.get(point.id) if point is not None else None
+        # A pipeline embeds a text that it changes; a vector that does not fit its text was written by another way.
+        is_former = chunk.former_text is not None and scenario.former_text and not (fit and fit.is_stale)
+        if point is None or is_former:
+            return (chunk.former_vector if scenario.space == 0 else None) or self._embed(chunk, scenario)
+        return point.vector
+
+    def _embed(self, chunk: TargetChunk, scenario: Scenario) -> Vector | None:
+        embedder = self.rankings.spaces[scenario.space].embedder
+        if chunk.former_text is not None and (scenario.former_text or chunk.point is None):
+            return self.collection.embed_text(chunk.former_text, embedder)
+        again = self.collection.judge(embedder).embed_again([chunk.point] if chunk.point else [])
+        return again[0][1] if again else None
+
+    def _excluding(self, chunk: TargetChunk, scenario: Scenario) -> str | None:
+        """Return the filters that exclude the chunk."""
+        in_force = tuple(c for n, c in enumerate(scenario.filters) if c is not None and n not in scenario.mended)
+        if not in_force or self._passes(chunk, in_force):
+            return None
+        alone = [name_condition(condition) for condition in in_force if not self._passes(chunk, (condition,))]
+        return ", ".join(dict.fromkeys(alone)) or "all fields together"
+
+    def _passes(self, chunk: TargetChunk, conditions: Where) -> bool:
+        if chunk.point is not None:
+            return self.rankings.allows(conditions, chunk.point.id)
+        # Of an expected text, no payload is known: no filter is held against it.
+        former, key = chunk.former, (conditions, chunk.name)
+        if former is not None and key not in self._passing:
+            self._passing[key] = meets(former.payload, self.rankings.map(conditions))
+        return former is None or self._passing[key]
 
 
-class Names:
-    """Chunk ids, read once."""
-
-    def __init__(self, context: Context) -> None:
-        self._context = context
-        self._known: dict[PointId, str] = {}
-
-    def of(self, points: Sequence[Point]) -> list[str]:
-        """Return the ids of these points."""
-        for point in points:
-            if point.id not in self._known:
-                self._known[point.id] = self._context.payloads.id_of(point)
-        return [self._known[point.id] for point in points]
+def name_condition(condition: Condition) -> str:
+    """Return the field of a condition, as the caller wrote it."""
+    return " and ".join(dict.fromkeys(found.field for found in fields_of((condition,)))) or "the id"
 
 
-def embed_query(context: Context, text: str, embedder: Embedder) -> Vector | None:
-    """Embed a question with some embedder."""
-    return context.embed(text, embedder, InputType.QUERY)
+def meets(payload: Mapping[str, Any], where: Where) -> bool:
+    """Whether a point with these fields, by their dotted paths, would meet conditions: asked of a temporary store."""
+    from chunkproof.stores.qdrant import open_edge_store  # with the engine, which few questions need
+
+    deadline = Deadline(10_000)
+    with TemporaryDirectory() as folder, closing(open_edge_store(Path(folder))) as store:
+        store.create("scratch", 1, deadline)
+        store.upsert("scratch", [Point(1, nest(payload), vector=(1.0,))], "", deadline)
+        return store.count("scratch", (*where, HasId((1,))), deadline) > 0
+
+
+def nest(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Make a payload of fields by their dotted paths."""
+    payload: dict[str, Any] = {}
+    for path, value in fields.items():
+        *outer, last = path.split(".")
+        inner = payload
+        for step in outer:
+            below = inner.setdefault(step, {})
+            if not isinstance(below, dict):
+                break
+            inner = below
+        else:
+            inner[last] = value
+    return payload

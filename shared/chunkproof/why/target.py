@@ -1,30 +1,32 @@
 """Find what an expectation means: chunks that are stored, that a snapshot shows were stored, or a text."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
-from chunkproof.audit.snapshot import Snapshot, SnapshotEntry
-from chunkproof.clients.ports import Point, PointId, Vector
-from chunkproof.errors import AmbiguousIdError, ChunkNotFoundError, IndexRequiredError, InvalidParameterError
-from chunkproof.models.filters import AnyOf
-from chunkproof.models.json import cut_middle
-from chunkproof.retrieval.filters import map_filters
-from chunkproof.retrieval.integrity import digest
-from chunkproof.retrieval.lookup import Finder, find_point, point_id_for
-from chunkproof.retrieval.near_text import shingles
-from chunkproof.retrieval.payload import PayloadMap
-from chunkproof.why.context import Context
-from chunkproof.why.ids import DOCUMENT_FIELDS, stored_forms
-from chunkproof.why.texts import FEWEST_SHINGLES, contains_passage, find_cover
+from chunkproof.audit.manifest_file import Entry
+from chunkproof.audit.snapshot_file import Snapshot
+from chunkproof.base.errors import AmbiguousIdError, ChunkNotFoundError, IndexRequiredError, InvalidParameterError
+from chunkproof.collection.lookup import DOCUMENT_FIELDS, ids_of, point_id_for, stored_forms
+from chunkproof.contract import SearchResult
+from chunkproof.contract.conditions import AnyOf
+from chunkproof.contract.model import cut_middle
+from chunkproof.proof.integrity import digest
+from chunkproof.proof.near_text import containment, shingles
+from chunkproof.stores.store_port import Point, PointId, Vector
+from chunkproof.why.examined import ExaminedCollection
 
 # Of a document with more chunks, only the first ones are examined.
 MAX_CHUNKS = 20
 NEIGHBOURS = 60
-PAGE = 500
 # A text is looked for in so many points at most, where searching for it does not find it.
 MAX_SCANNED = 100_000
 # Of a larger collection, only chunks near to a text are compared with it.
 MAX_COMPARED = 20_000
+# A chunk was cut from a text if so much of it is in the text. Overlapping chunkers share less with their neighbours.
+CUT_FROM = 0.35
+FEWEST_SHINGLES = 3
+# A text is split if its parts together have so much of it.
+COVERED = 0.7
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,51 +40,58 @@ class TargetChunk:
     name: str
     point: Point | None
     text: str = ""
-    former: SnapshotEntry | None = None
+    former: Entry | None = None
     former_text: str | None = None
     former_vector: Vector | None = None
     parts: tuple[Point, ...] = ()
     twin: Point | None = None
 
     @property
-    def is_split(self) -> bool:
-        """Whether its text is stored in other pieces now."""
-        return bool(self.parts)
-
-    @property
     def has_changed_text(self) -> bool:
         """Whether the snapshot, or the expectation, has another text."""
         if self.point is None:
             return False
-        known = self.former.text_sha256 if self.former else digest(self.former_text) if self.former_text else None
-        return known is not None and known != digest(self.text)
+        expected = self.former.sha256 if self.former else digest(self.former_text) if self.former_text else ""
+        return bool(expected) and expected != digest(self.text)
 
 
 @dataclass(frozen=True)
-class Target:
+class Expectation:
     """What is expected: any one of these chunks."""
 
     key: str
-    chunks: tuple[TargetChunk, ...]
+    chunks: tuple[TargetChunk, ...] = ()
     by_text: bool = False
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
+
+    @property
+    def stored(self) -> list[tuple[Point, TargetChunk]]:
+        """The chunks that are stored, with their points."""
+        return [(chunk.point, chunk) for chunk in self.chunks if chunk.point is not None]
 
     @property
     def point_ids(self) -> frozenset[PointId]:
         """The points of the chunks that are stored."""
-        return frozenset(chunk.point.id for chunk in self.chunks if chunk.point is not None)
+        return frozenset(point.id for point, _ in self.stored)
+
+    def find(self, results: Iterable[SearchResult]) -> SearchResult | None:
+        """Return the first result that meets the expectation."""
+        for result in results:
+            if result.point_id in self.point_ids or self.key in ids_of(result.metadata):
+                return result
+            if self.by_text and contains_passage(result.text, self.key):
+                return result
+        return None
 
 
-def find_target(key: str, context: Context, snapshot: Snapshot | None) -> Target:
+def find_target(key: str, collection: ExaminedCollection, snapshot: Snapshot | None) -> Expectation:
     """Find the chunks that a chunk id, point id, document id, URL or text means."""
     former = snapshot.find(key) if snapshot else ()
-    points = _find_by_id(key, context) or _find_by_field(key, context)
-    points += [point for point in _fetch_former(former, context) if point.id not in {p.id for p in points}]
+    points = _find_by_id(key, collection) or _find_by_field(key, collection)
+    points += [point for point in _fetch_former(former, collection) if point.id not in {p.id for p in points}]
     if points or former:
-        return _match(key, points, former, context, snapshot)
-    if not _is_text(key):
-        return Target(key, ())
-    return _find_by_text(key, context, snapshot)
+        return _match(key, points, former, collection, snapshot)
+    return _find_by_text(key, collection, snapshot) if _is_text(key) else Expectation(key)
 
 
 def _is_text(key: str) -> bool:
@@ -90,30 +99,26 @@ def _is_text(key: str) -> bool:
     return len(key.split()) > 1 or len(key) > 200
 
 
-def _find_by_id(key: str, context: Context) -> list[Point]:
-    services, deadline = context.services, context.new_deadline()
+def _find_by_id(key: str, collection: ExaminedCollection) -> list[Point]:
     try:
-        ids = [find_point(key, context.collection, services=services, deadline=deadline).id]
+        ids = [collection.find_one(key).id]
     except AmbiguousIdError:
-        found = Finder(services, context.collection, deadline).find({key: None})
-        ids = [point.id for point in found.points.get(key, [])]
+        ids = [point.id for point in collection.find([key]).points.get(key, [])]
     except (ChunkNotFoundError, IndexRequiredError):
         # A point that `load` wrote, whose id in the payload has gone since.
         ids = [point_id_for(key)]
-    return context.fetch(ids)
+    return collection.fetch_all(ids)
 
 
-def _find_by_field(key: str, context: Context) -> list[Point]:
+def _find_by_field(key: str, collection: ExaminedCollection) -> list[Point]:
     """Raise `IndexRequiredError` only if nothing was found and some field could not be filtered on."""
     refused: IndexRequiredError | None = None
     for name in DOCUMENT_FIELDS:
         for value in stored_forms(key):
             try:
-                mapped = map_filters(
-                    (AnyOf(name, (value,)),), context.collection, context.services, context.new_deadline()
-                )
-                if found := context.scroll(MAX_CHUNKS, mapped).points:
-                    return list(found)
+                where = collection.map((AnyOf(name, (value,)),))
+                if points := collection.page(MAX_CHUNKS, where=where, with_vector=collection.vector.name).points:
+                    return list(points)
             except IndexRequiredError as error:
                 refused = refused or error
             except InvalidParameterError:  # this collection keeps the field inside a JSON string
@@ -123,134 +128,135 @@ def _find_by_field(key: str, context: Context) -> list[Point]:
     return []
 
 
-def _fetch_former(former: Sequence[SnapshotEntry], context: Context) -> list[Point]:
-    return context.fetch([entry.point_id for entry in former[:MAX_CHUNKS]])
+def _fetch_former(former: Sequence[Entry], collection: ExaminedCollection) -> list[Point]:
+    return collection.fetch_all([entry.expected_point_id for entry in former[:MAX_CHUNKS]])
 
 
 def _match(
-    key: str, points: list[Point], former: Sequence[SnapshotEntry], context: Context, snapshot: Snapshot | None
-) -> Target:
+    key: str, points: list[Point], former: Sequence[Entry], collection: ExaminedCollection, snapshot: Snapshot | None
+) -> Expectation:
     """Pair what is stored with what the snapshot has."""
-    by_point = {entry.point_id: entry for entry in former}
+    by_point = {entry.expected_point_id: entry for entry in former}
     by_chunk = {entry.chunk_id: entry for entry in former}
-    payloads: PayloadMap = context.payloads
     chunks: list[TargetChunk] = []
     for point in points[:MAX_CHUNKS]:
-        name = payloads.id_of(point)
+        name = collection.payloads.id_of(point)
         entry = by_point.get(point.id) or by_chunk.get(name)
         if entry is None and snapshot is not None:
             entry = next((e for e in snapshot.find(name) if name in (e.chunk_id, str(e.point_id))), None)
         # The id that was asked for, where the payload has lost it.
         shown = entry.chunk_id if entry is not None and entry.chunk_id == key else name
-        text = context.text_of(point)
-        chunk = TargetChunk(shown, point, text, entry)
-        chunks.append(_add_former(chunk, context, snapshot))
-    known = {chunk.former.point_id for chunk in chunks if chunk.former}
-    for entry in former[:MAX_CHUNKS]:
-        if entry.point_id not in known:
-            gone = TargetChunk(entry.chunk_id, None, former=entry)
-            chunks.append(_add_former(gone, context, snapshot))
-    return Target(key, tuple(chunks))
+        chunks.append(TargetChunk(shown, point, collection.text_of(point), entry))
+    matched = {chunk.former.expected_point_id for chunk in chunks if chunk.former}
+    gone = [entry for entry in former[:MAX_CHUNKS] if entry.expected_point_id not in matched]
+    chunks += [TargetChunk(entry.chunk_id, None, former=entry) for entry in gone]
+    return Expectation(key, tuple(_add_former(chunk, collection, snapshot) for chunk in chunks))
 
 
-def _add_former(chunk: TargetChunk, context: Context, snapshot: Snapshot | None) -> TargetChunk:
+def _add_former(chunk: TargetChunk, collection: ExaminedCollection, snapshot: Snapshot | None) -> TargetChunk:
     """Add the former text and vector, and where the former text is now."""
     entry = chunk.former
     if entry is None or snapshot is None:
         return chunk
     # A vector of another model says nothing in a search with this one.
-    embedder, same_size = context.embedder, entry.vector is not None and len(entry.vector) == context.config.size
+    embedder, same_size = collection.embedder, entry.vector is not None and len(entry.vector) == collection.vector.size
     usable = same_size and (embedder is None or snapshot.header.model in (None, embedder.model))
-    chunk = replace(chunk, former_text=entry.text, former_vector=entry.vector if usable else None)
+    chunk = replace(chunk, former_text=entry.original_text, former_vector=entry.vector if usable else None)
     if chunk.point is not None and not chunk.has_changed_text:
         return chunk
-    return find_pieces(chunk, context, snapshot)
+    return _find_pieces(chunk, collection, snapshot)
 
 
-def find_pieces(chunk: TargetChunk, context: Context, snapshot: Snapshot | None) -> TargetChunk:
+def _find_pieces(chunk: TargetChunk, collection: ExaminedCollection, snapshot: Snapshot | None) -> TargetChunk:
     """Find stored chunks that hold the former text of a chunk that is gone or has another text."""
-    text = chunk.former_text
-    hashed = chunk.former.text_sha256 if chunk.former else digest(text or "")
-    for candidates in _list_candidates(chunk, context):
+    hashed = chunk.former.sha256 if chunk.former else digest(chunk.former_text or "")
+    own = [chunk.point] if chunk.point is not None else []
+    for candidates in _list_candidates(chunk, collection):
         others = [point for point in candidates if chunk.point is None or point.id != chunk.point.id]
         if snapshot is not None:
             snapshot.prefetch(str(point.id) for point in others)
-        new = [point for point in others if not _was_there(point, context, snapshot)]
-        twin = next((point for point in new if digest(context.text_of(point)) == hashed), None)
+        new = [point for point in others if not _was_there(point, collection, snapshot)]
+        twin = next((point for point in new if digest(collection.text_of(point)) == hashed), None)
         if chunk.point is None and twin is not None:
             return replace(chunk, twin=twin)
-        pieces = [*new, *([chunk.point] if chunk.point is not None else [])]
-        cover = find_cover(text or "", [context.text_of(point) for point in pieces])
-        parts = tuple(pieces[index] for index in cover.parts)
+        pieces = [*new, *own]
+        cover = find_cover(chunk.former_text or "", [collection.text_of(point) for point in pieces])
+        parts = tuple(pieces[index] for index in cover)
         # A text that was only shortened or extended has no part in another chunk.
-        if cover.is_whole and (chunk.point is None or any(part.id != chunk.point.id for part in parts)):
+        if parts and list(parts) != own:
             return replace(chunk, parts=parts)
     return chunk
 
 
-def _list_candidates(chunk: TargetChunk, context: Context) -> Iterator[list[Point]]:
+def find_cover(text: str, others: Sequence[str]) -> list[int]:
+    """Return which other texts were cut from this one, or contain it; none unless they have most of it together."""
+    wanted = shingles(text)
+    covered: set[int] = set()
+    parts: list[int] = []
+    for index, other in enumerate(others):
+        words = shingles(other)
+        common = words & wanted
+        is_cut = len(common) >= FEWEST_SHINGLES and containment(words, wanted) >= CUT_FROM
+        if is_cut or (common and containment(wanted, words) >= COVERED):
+            parts.append(index)
+            covered |= common
+    return parts if containment(wanted, covered) >= COVERED else []
+
+
+def _list_candidates(chunk: TargetChunk, collection: ExaminedCollection) -> Iterator[list[Point]]:
     """Yield chunks that may hold a former text: the nearest ones; else those that share words with it, anywhere."""
     text = chunk.former_text
-    vector = chunk.former_vector or (context.embed(text) if text else None)
+    vector = chunk.former_vector or collection.embed_text(text or "")
     if vector is not None:
-        yield context.nearest(vector, NEIGHBOURS, with_vectors=True)
-    if text is None or context.points_count > MAX_COMPARED:
+        yield collection.neighbours(vector, NEIGHBOURS)
+    if text is None or collection.points_count > MAX_COMPARED:
         return
     # The nearest ones are of no use in a collection of another model.
-    wanted, start, sharing = shingles(text), None, []
-    while True:
-        page = context.scroll(PAGE, start=start)
-        sharing += [point for point in page.points if len(wanted & shingles(context.text_of(point))) >= FEWEST_SHINGLES]
-        start = page.next_id
-        if start is None:
-            break
-    yield sharing
+    wanted, points = shingles(text), (point for page in collection.pages() for point in page)
+    yield [point for point in points if len(wanted & shingles(collection.text_of(point))) >= FEWEST_SHINGLES]
 
 
-def _was_there(point: Point, context: Context, snapshot: Snapshot | None) -> bool:
+def _was_there(point: Point, collection: ExaminedCollection, snapshot: Snapshot | None) -> bool:
     """Whether the snapshot has this point with the same text: then it was not made from another one since."""
-    if snapshot is None:
-        return False
-    text = digest(context.text_of(point))
-    return any(entry.point_id == point.id and entry.text_sha256 == text for entry in snapshot.find(str(point.id)))
+    entries = snapshot.find(str(point.id)) if snapshot is not None else ()
+    text = digest(collection.text_of(point))
+    return any(entry.point_id == point.id and entry.sha256 == text for entry in entries)
 
 
-def _find_by_text(text: str, context: Context, snapshot: Snapshot | None) -> Target:
+def _find_by_text(text: str, collection: ExaminedCollection, snapshot: Snapshot | None) -> Expectation:
     """Find the chunk with this text or passage; else, what the text would be if it were stored."""
     entries = snapshot.find_text(text) if snapshot else ()
     if entries:
-        return replace(_match(text, _fetch_former(entries, context), entries, context, snapshot), by_text=True)
-    vector = context.embed(text)
-    near = context.nearest(vector, NEIGHBOURS, with_vectors=True) if vector is not None else []
-    holding = [point for point in near if contains_passage(context.text_of(point), text)]
+        return replace(_match(text, _fetch_former(entries, collection), entries, collection, snapshot), by_text=True)
+    vector = collection.embed_text(text)
+    near = collection.neighbours(vector, NEIGHBOURS) if vector is not None else []
+    holding = [point for point in near if contains_passage(collection.text_of(point), text)]
     notes: tuple[str, ...] = ()
     if not holding:
-        holding, notes = _scan_for(text, context)
-    if holding:
-        chunks = [TargetChunk(context.payloads.id_of(p), p, context.text_of(p)) for p in holding[:MAX_CHUNKS]]
-        chunks = [_add_former(_with_entry(chunk, snapshot), context, snapshot) for chunk in chunks]
-        return Target(text, tuple(chunks), by_text=True, notes=notes)
-    absent = TargetChunk(f"“{cut_middle(' '.join(text.split()))}”", None, former_text=text)
-    return Target(text, (find_pieces(absent, context, snapshot),), by_text=True, notes=notes)
+        holding, notes = _scan_for(text, collection)
+    if not holding:
+        absent = TargetChunk(f"“{cut_middle(' '.join(text.split()))}”", None, former_text=text)
+        return Expectation(text, (_find_pieces(absent, collection, snapshot),), by_text=True, notes=notes)
+    chunks = []
+    for point in holding[:MAX_CHUNKS]:
+        entry = next(iter(snapshot.find(str(point.id))), None) if snapshot is not None else None
+        chunk = TargetChunk(collection.payloads.id_of(point), point, collection.text_of(point), entry)
+        chunks.append(_add_former(chunk, collection, snapshot))
+    return Expectation(text, tuple(chunks), by_text=True, notes=notes)
 
 
-def _with_entry(chunk: TargetChunk, snapshot: Snapshot | None) -> TargetChunk:
-    if snapshot is None or chunk.point is None:
-        return chunk
-    return replace(chunk, former=next(iter(snapshot.find(str(chunk.point.id))), None))
-
-
-def _scan_for(text: str, context: Context) -> tuple[list[Point], tuple[str, ...]]:
+def _scan_for(text: str, collection: ExaminedCollection) -> tuple[list[Point], tuple[str, ...]]:
     """Read the collection for a passage that a search for it does not find: its vector may be wrong."""
-    start: PointId | None = None
     scanned = 0
-    while True:
-        page = context.scroll(PAGE, start=start)
-        scanned += len(page.points)
-        if holding := [point for point in page.points if contains_passage(context.text_of(point), text)]:
-            return holding, ()
-        if page.next_id is None:
-            return [], ()
+    for page in collection.pages():
         if scanned >= MAX_SCANNED:
             return [], (f"The text was looked for in the first {scanned:,} points only",)
-        start = page.next_id
+        scanned += len(page)
+        if holding := [point for point in page if contains_passage(collection.text_of(point), text)]:
+            return holding, ()
+    return [], ()
+
+
+def contains_passage(text: str, passage: str) -> bool:
+    """Whether the text has the passage, whatever the spaces between words."""
+    return " ".join(passage.split()) in " ".join(text.split())

@@ -134,15 +134,15 @@ SOURCES = (
 
 def dense(texts: Sequence[str]) -> list[list[float]]:
     """Vectors of the product's local model."""
-    from chunkproof.clients.ports import InputType
-    from chunkproof.deadline import Deadline
+    from chunkproof.base.request import Deadline
+    from chunkproof.embedders.embedder_port import InputType
 
     return _model().embed(texts, InputType.DOCUMENT, Deadline(60_000))
 
 
 @cache
 def _model() -> Any:
-    from chunkproof.clients.local_model import MiniLm
+    from chunkproof.embedders.local_model import MiniLm
 
     return MiniLm()
 

@@ -1,0 +1,153 @@
+"""Measure an audit against the SDK on the same server, and check that its memory does not grow with the manifest.
+
+`make bench PARTS=audit`: exit 1 when a planted fault is not found, something else is, or a figure is not reached.
+"""
+
+import argparse
+import gc
+import json
+import subprocess
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from hashlib import sha256
+from pathlib import Path
+from time import perf_counter
+
+from qdrant_client import QdrantClient
+
+from chunkproof.audit.audit_run import Audit, AuditPlan
+from chunkproof.audit.ledger import Ledger, prepare
+from chunkproof.audit.manifest_file import Entry
+from chunkproof.base.request import Deadline
+from chunkproof.net.transport import DeadlineTransport
+from chunkproof.stores.server import ServerStore
+from chunkproof.stores.store_port import Point, WritableStore
+
+from support.audits import VECTOR, fill, found_in, planted, services_on
+from support.qdrant_server import qdrant_server
+from support.sdk import sdk
+
+ONE_BY_ONE, BATCH, ROUNDS = 400, 250, 3
+# How many times faster than one by one and than batches; memory with ten times the entries.
+WANTED_ONE, WANTED_BATCHES, WANTED_MEMORY = 40.0, 1.5, 1.5
+WRITE = 2_000
+WORDS = 250  # about 1,800 characters a chunk
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--chunks", type=int, default=100_000, help="how many to time; 0: skip")
+    parser.add_argument("--memory", type=int, default=100_000, help="entries of the smaller manifest; 0: skip")
+    given = parser.parse_args()
+    # 127.0.0.2: for localhost and 127.0.0.1 the SDK turns keep-alive off.
+    with qdrant_server("127.0.0.2") as server:
+        reached = list(_speed(server.url, given.chunks)) if given.chunks else []
+        reached += _memory(server.url, given.memory) if given.memory else ()
+    return 0 if all(reached) else 1
+
+
+def _speed(url: str, count: int) -> Iterator[bool]:
+    store, made = ServerStore(url, DeadlineTransport()), planted(count, words=WORDS)
+    print(f"{count:,} chunks of about 1.8 kB, {sum(map(len, made.faults.values()))} planted faults of every kind")
+    fill(store, "speed", made.points, WRITE)
+    ids, lines = [point.id for point in made.points], made.manifest()
+    gc.collect()
+    gc.freeze()  # the planted objects are not part of a real audit
+    rates: dict[str, float] = defaultdict(float)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+
+        def sort_and_audit() -> int:
+            return _audit(store, prepare(lines, "manifest", folder), folder, AuditPlan())
+
+        for _ in range(ROUNDS):  # in turns, and the best of each, because other work on the machine disturbs them
+            prepared = prepare(lines, "manifest", folder)
+            for what, work in (
+                ("SDK, one by one", lambda: _sdk(url, ids[:ONE_BY_ONE], 1)),
+                ("SDK, batches of 250", lambda: _sdk(url, ids, BATCH)),
+                ("audit", lambda ledger=prepared: _audit(store, ledger, folder, AuditPlan())),
+                ("audit, sorting included", sort_and_audit),
+            ):
+                rates[what] = max(rates[what], _rate(what, work))
+        yield _report("exactly the planted faults are found", found_in(folder) == made.faults)
+        prepared = prepare(lines, "manifest", folder)
+        _rate("audit by ids", lambda: _audit(store, prepared, folder, AuditPlan(by_ids=True)))
+        whole = rates["audit, sorting included"] / rates["SDK, batches of 250"]
+        print(f"       ÷ batches of 250, with the manifest sorted as well: {whole:.2f}")
+        without_orphans = {kind: ids for kind, ids in made.faults.items() if kind != "orphan"}
+        yield _report("and by ids, but for orphans", found_in(folder) == without_orphans)
+    one, batches = (rates["audit"] / rates[what] for what in ("SDK, one by one", "SDK, batches of 250"))
+    yield _report(f"÷ one by one: {one:.1f} (wanted {WANTED_ONE:.0f})", one >= WANTED_ONE)
+    yield _report(f"÷ batches of 250: {batches:.2f} (wanted {WANTED_BATCHES})", batches >= WANTED_BATCHES)
+    sdk(store).delete_collection("speed")
+    store.close()
+
+
+def _sdk(url: str, ids: list[int | str], size: int) -> int:
+    sdk = QdrantClient(url=url, check_compatibility=False)
+    for first in range(0, len(ids), size):
+        sdk.retrieve("speed", ids[first : first + size])
+    sdk.close()
+    return len(ids)
+
+
+def _audit(store: WritableStore, ledger: Ledger, folder: Path, plan: AuditPlan) -> int:
+    """Read, compare, match and build the report."""
+    audit = Audit(folder, services_on(store), "speed", plan)
+    return audit.run(audit.start(ledger), "manifest").audited
+
+
+def _memory(url: str, count: int) -> Iterator[bool]:
+    store = ServerStore(url, DeadlineTransport())
+    used: list[float] = []
+    with tempfile.TemporaryDirectory() as folder:
+        for size in (count, 10 * count):
+            collection, manifest = f"memory-{size}", Path(folder) / f"{size}.jsonl"
+            fill(store, collection, [], WRITE)
+            with manifest.open("wb") as file:
+                for first in range(0, size, WRITE):
+                    numbers = range(first, min(first + WRITE, size))
+                    file.writelines(Entry(str(n), original_sha256=_hash(n)).to_line() for n in numbers)
+                    points = [Point(n, {"text": f"text {n}"}, vector=VECTOR) for n in numbers]
+                    store.upsert(collection, points, "", Deadline(60_000))
+            worker = Path(__file__).with_name("audit_memory.py")
+            done = subprocess.run(
+                [sys.executable, worker, url, collection, manifest],
+                capture_output=True,
+                text=True,
+                check=True,
+            )
+            figures = json.loads(done.stdout)
+            used.append(figures["used"])
+            print(
+                f"{size:>9,} hash-only entries: {figures['used']:.1f} MB above {figures['start']:.0f} MB at start-up, "
+                f"{size / figures['seconds']:,.0f} chunks/s"
+            )
+            yield _report("all of them match", figures["kinds"]["match"] == size)
+            sdk(store).delete_collection(collection)
+    ratio = used[1] / used[0]
+    yield _report(f"memory × {ratio:.2f} with ten times the entries (wanted {WANTED_MEMORY})", ratio <= WANTED_MEMORY)
+    store.close()
+
+
+def _hash(number: int) -> str:
+    return sha256(f"text {number}".encode()).hexdigest()
+
+
+def _rate(name: str, work: Callable[[], int]) -> float:
+    begun = perf_counter()
+    count = work()
+    rate = count / (perf_counter() - begun)
+    print(f"{name:24} {rate:>10,.0f} chunks/s", flush=True)
+    return rate
+
+
+def _report(claim: str, holds: bool) -> bool:
+    print(f"  {'yes' if holds else 'NO '}  {claim}", flush=True)
+    return holds
+
+
+if __name__ == "__main__":
+    sys.exit(main())

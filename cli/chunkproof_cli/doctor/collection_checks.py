@@ -1,0 +1,557 @@
+"""Check a collection without changing it: what it holds, and what decides speed and ranking."""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from statistics import fmean, median
+from typing import Any
+
+from pydantic_core import to_json
+
+from chunkproof.base.errors import (
+    ChunkproofError,
+    InvalidParameterError,
+    UnsupportedDistanceError,
+)
+from chunkproof.base.request import Deadline
+from chunkproof.collection.description import collection_info, find_mapping
+from chunkproof.collection.facts import choose_vector
+from chunkproof.collection.payload_map import PayloadMap, id_at, lies_in_json_string, parse_json_object
+from chunkproof.collection.services import SAMPLE_POINTS, Collection, LongRun, Services
+from chunkproof.contract import SearchQuery
+from chunkproof.contract.conditions import parse_filters
+from chunkproof.proof.integrity import digest
+from chunkproof.proof.vector_judge import SIMILAR, EmbeddedTexts, VectorJudge, cosine
+from chunkproof.search.filters import map_filters
+from chunkproof.search.single import search
+from chunkproof.stores.qdrant import USABLE_INDEXES, required_indexes
+from chunkproof.stores.store_port import Description, Point, PointId, VectorConfig
+from chunkproof.suite.cases import Suite
+from chunkproof_cli.aws.publishing import FunctionLimits, find_misfit
+from chunkproof_cli.doctor.doctor_report import CheckResult, DoctorReport, Level, fail, note, ok
+from chunkproof_cli.doctor.vector_checks import check_vectors
+
+SAMPLE_ROWS = 3
+# A field with texts so many times longer, or so much more varied, is more likely the text.
+MUCH_LONGER = 5
+FILTERED_FIELDS = ("url", "document_id", "timestamp")
+PAGE = 500
+# Texts and ids of so many points are compared with each other.
+MAX_SCANNED = 10_000
+MAX_NAMED = 3
+# A longer list of points to delete is not one to paste.
+MAX_DELETED = 20
+# Below this, Qdrant compares all vectors anyway: its default indexing threshold is 20 MB of vectors.
+MIN_INDEXED_POINTS = 10_000
+MOSTLY_INDEXED = 0.9
+FLOAT_BYTES = 4
+# The index of vectors takes about a fifth of their size.
+INDEX_SHARE = 1.2
+# What Qdrant's BM25 model assumes unless it is given another average length.
+DEFAULT_AVG_LEN = 256
+# So many points show which field holds the text of a vector.
+PROBED = 4
+# Fields with less than this share of the longest texts are titles and the like.
+PLAUSIBLE = 0.05
+LEAST_COMPARED, MOST_COMPARED, MOST_COMPARED_BYTES = 5, 128, 1_000_000
+TITLES = ("section_heading", "document_title")
+_HEADING = re.compile(r"#{1,6}\s|[=-]{3,}$")
+_NOT_ASCII = re.compile("[^\x00-\x7f]+")
+
+
+@dataclass(frozen=True, slots=True)
+class TextField:
+    """A field with texts: its path, their median length, and how different they are, from 0 to 1."""
+
+    path: str
+    chars: int
+    variety: float
+
+
+@dataclass(frozen=True)
+class _Patient:
+    """A collection under examination: its description and a sample of its points."""
+
+    collection: Collection
+    description: Description
+    points: Sequence[Point]
+
+    @property
+    def texts(self) -> list[str]:
+        """The texts of the sampled points that have one."""
+        values = (self.collection.services.payloads.value("text", point.payload) for point in self.points)
+        return [text for text in values if isinstance(text, str) and text.strip()]
+
+
+def check_collection(
+    name: str | None, services: Services, deadline: Callable[[], Deadline], suites: Sequence[Suite] = ()
+) -> DoctorReport:
+    """Check the named collection, or the only one there is, and the filters of these suites."""
+    report = DoctorReport(services.store.host, services.store.collections(deadline()))
+    with suppress(ChunkproofError):  # a proxy may hide the server's version
+        report.store = services.store.features(deadline()).store
+    report.collection = name = _choose_collection(name, services, report.collections)
+    # It may be an alias; `describe` raises `CollectionNotFoundError` for a name that is none.
+    collection = LongRun(services, name, deadline)
+    collection.forget()
+    patient = _Patient(collection, collection.describe(), collection.first_points(SAMPLE_POINTS).points)
+    report.info = collection_info(collection) if patient.description.vectors else None
+    vector, better = _read_sample(report, patient)
+    survey = _survey(patient)
+    hashes = collection.hashes
+    report.content_hash = str(hashes.content_hash) if hashes.content_hash else None
+    report.checks = [
+        *_check_size(patient.description),
+        *_check_distance(report, patient, vector),
+        *_check_payload(report, better),
+        *_check_hashes(report, is_per_source=hashes.is_per_source),
+        *_check_copies(patient, survey),
+        *_check_texts(survey),
+        *_check_indexes(report, patient),
+        *check_vector_index(patient.description),
+        *_check_quantization(patient.description),
+        *_check_room(patient),
+        *_check_sparse_vectors(patient),
+        *(result for suite in suites for result in _check_suite_filters(suite, patient)),
+        *check_vectors(vector, patient.description, survey.spread(), collection),
+    ]
+    if report.passed:
+        report.checks += _check_search(patient)
+    report.suggested_settings = list(_suggest_settings(report, services))
+    return report
+
+
+def _choose_collection(name: str | None, services: Services, names: list[str]) -> str:
+    default, host = services.settings.collection, services.store.host
+    if name is not None or default in names:
+        return name or default
+    if len(names) == 1:
+        return names[0]
+    raise InvalidParameterError(
+        f"There are {len(names)} collections at {host}; choose one with --collection: {', '.join(names)}"
+        if names
+        else f"There is no collection at {host}: load one with chunkproof load, or set QDRANT_URL"
+    )
+
+
+def _read_sample(report: DoctorReport, patient: _Patient) -> tuple[VectorConfig | None, TextField | None]:
+    """Fill in how the payloads are read; return the vector to search, and a better field for the text, if there is one.
+
+    Where several vectors or fields are possible, those are right that the embedder makes of each other.
+    """
+    collection, services = patient.collection, patient.collection.services
+    payloads = [dict(point.payload) for point in patient.points]
+    report.mapping = find_mapping(payloads, services.payloads)
+    report.shares = {
+        field: sum(bool(value) and (field != "text" or isinstance(value, str)) for value in values) / len(payloads)
+        for field in ("text", "url", "document_title", "content_hash")
+        if (values := [services.payloads.value(field, payload) for payload in payloads])
+    }
+    if not report.shares.get("text"):  # a list or an object is no text
+        report.mapping = {field: path for field, path in report.mapping.items() if field != "text"}
+    current = report.mapping.get("text")
+    fields = {field.path: field for field in rank_text_fields(payloads)}
+    vectors, vector = patient.description.vectors, None
+    with suppress(ChunkproofError):
+        vector = choose_vector(vectors, services.settings.vector_name, patient.collection.name)
+    paths = list(dict.fromkeys([*filter(None, [current]), *fields]))
+    chosen = _choose_reading(patient, [vector] if vector else list(vectors), paths)
+    if chosen is None:
+        better, now = next(iter(fields.values()), None), fields.get(current or "")
+        if better and now and better.chars * better.variety <= MUCH_LONGER * now.chars * now.variety:
+            better = None
+    else:
+        better = None if chosen[1] == current else fields.get(chosen[1])
+    configured, reading = services.settings.payload_map, services.payloads
+    if better:
+        rows = {name: paths[0] if len(paths) == 1 else list(paths) for name, paths in configured.items()}
+        report.proposed_map, report.is_embedded = {**rows, "text": better.path}, chosen is not None
+        # As they would be read with the proposed map.
+        reading = PayloadMap({**configured, "text": (better.path,)})
+    shown = find_mapping(payloads, reading)
+    report.rows = [{field: reading.value(field, payload) for field in shown} for payload in payloads[:SAMPLE_ROWS]]
+    if vector is None:
+        made = collection.embedder and collection.embedder.dimension
+        fitting = [each for each in vectors if each.size == made]
+        vector = chosen[0] if chosen else fitting[0] if len(fitting) == 1 else None
+        report.proposed_vector = vector.name if vector else None
+    return vector, better
+
+
+def _choose_reading(
+    patient: _Patient, vectors: Sequence[VectorConfig], paths: Sequence[str]
+) -> tuple[VectorConfig, str] | None:
+    """Return the vector and the field whose texts, embedded again, it agrees with best; None when none does."""
+    collection, best, chosen = patient.collection, SIMILAR, None
+    embedder = collection.embedder
+    if embedder is None or len(vectors) * len(paths) < 2:
+        return None
+    ids = [point.id for point in patient.points[:: max(1, len(patient.points) // PROBED)]][:PROBED]
+    texts = EmbeddedTexts(collection)
+    with suppress(ChunkproofError):
+        for vector in vectors:
+            if embedder.dimension not in (None, vector.size):
+                continue
+            probed = [point for point in collection.fetch(ids, with_vector=vector.name) if point.vector]
+            for path in paths:
+                again = VectorJudge(embedder, PayloadMap({"text": (path,)}), texts).embed_again(probed)
+                agreement = median(cosine(point.vector or (), fresh) for point, fresh in again) if again else 0.0
+                if agreement > best + 1e-6:
+                    best, chosen = agreement, (vector, path)
+    return chosen
+
+
+def _check_size(info: Description) -> Iterator[CheckResult]:
+    if info.points_count == 0:
+        yield fail("points", "The collection is empty", "Load it: chunkproof load chunks.jsonl")
+    if info.status in ("red", "grey"):
+        yield note("status", f"Qdrant reports status {info.status}", "Read the server's log")
+
+
+def _check_distance(report: DoctorReport, patient: _Patient, vector: VectorConfig | None) -> Iterator[CheckResult]:
+    description = patient.description
+    if not description.vectors:
+        sparse = f"its sparse vectors are {', '.join(description.sparse_vectors)}" if description.sparse_vectors else ""
+        yield fail(
+            "vector",
+            f"The collection has no dense vector{sparse and f'; {sparse}'}: of a multi-vector or a sparse vector, "
+            "Chunkproof computes no cosine",
+            "validate, audit and absent work as they are. Sparse vectors of BM25 are searched with --mode text; "
+            "for other searches, add a dense vector",
+        )
+        return
+    try:
+        config = patient.collection.vector
+    except UnsupportedDistanceError as error:
+        yield fail("distance", str(error), "Create the collection again with Cosine distance")
+    except InvalidParameterError as error:
+        fits = f"Set CHUNKPROOF_VECTOR_NAME={vector.name}: the embedder's vectors fit it" if vector else ""
+        yield fail("vector", str(error), fits)
+    else:
+        yield ok("distance", f"{config.distance}: scores are cosine similarities")
+
+
+def _check_payload(report: DoctorReport, better: TextField | None) -> Iterator[CheckResult]:
+    shares = report.shares
+    if not shares:
+        return
+    setting = _map_setting(report.proposed_map)
+    if shares["text"] == 0.0:
+        looks = f"; {better.path} looks like it ({better.chars} characters each)" if better else ""
+        remedy = f"Set {setting}" if better else "Store each chunk's text in the payload: search returns it from there"
+        yield fail("text", f"The sampled payloads have no text field that Chunkproof knows{looks}", remedy)
+    elif better:
+        why = "the stored vectors are" if report.is_embedded else "has longer and more varied texts"
+        what = f"{why} of {better.path}" if report.is_embedded else f"{better.path} {why}"
+        yield note(
+            "text",
+            f"The text is read from {report.mapping['text']}, but {what} ({better.chars} characters each)",
+            f"If that is the text, set {setting}",
+        )
+    else:
+        level = Level.OK if shares["text"] == 1.0 else Level.NOTE
+        yield CheckResult(level, "text", f"{shares['text']:.0%} of the sampled points have text")
+    for name, effect in (
+        ("url", "results do not show their source"),
+        ("content_hash", "a chunk can be validated only against an original"),
+    ):
+        if shares[name] < 1.0:
+            yield note(name, f"{shares[name]:.0%} of the sampled points have {name}; without it, {effect}")
+
+
+def _check_hashes(report: DoctorReport, *, is_per_source: bool) -> Iterator[CheckResult]:
+    """Say why the stored hashes prove nothing, if there are any."""
+    if report.shares.get("content_hash") and report.content_hash is None:
+        why = (
+            "chunks with different texts have the same one"
+            if is_per_source
+            else "not a SHA-256, SHA-1 or MD5 of the text"
+        )
+        yield note(
+            "content_hash",
+            f"The stored content_hash proves nothing ({why}) and is ignored",
+            "Validate against an original: chunkproof validate CHUNK_ID --original-file FILE",
+        )
+
+
+@dataclass
+class _Survey:
+    """What was seen of the first points: their ids, and the points of each text and of each own id."""
+
+    point_ids: list[PointId] = field(default_factory=list)
+    texts: dict[str, list[PointId]] = field(default_factory=dict)
+    own_ids: Counter[str] = field(default_factory=Counter)
+    misread: list[PointId] = field(default_factory=list)
+    headings: list[PointId] = field(default_factory=list)
+    bytes: int = 0
+
+    def spread(self) -> list[PointId]:
+        """Return ids of points from all over the collection, as many as can be embedded again at once."""
+        ids = self.point_ids
+        most = max(LEAST_COMPARED, min(MOST_COMPARED, MOST_COMPARED_BYTES * len(ids) // max(1, self.bytes)))
+        return [ids[n * len(ids) // min(most, len(ids))] for n in range(min(most, len(ids)))]
+
+
+def _survey(patient: _Patient) -> _Survey:
+    payloads, seen = patient.collection.services.payloads, _Survey()
+    for page in patient.collection.scan(page_points=PAGE):
+        for point in page.points:
+            seen.point_ids.append(point.id)
+            text, path = payloads.value("text", point.payload), payloads.id_path(point.payload)
+            if isinstance(text, str) and text.strip():
+                seen.bytes += len(text)
+                seen.texts.setdefault(digest(text.encode("utf-8", "replace").decode()), []).append(point.id)
+                if is_mojibake(text):
+                    seen.misread.append(point.id)
+                if _is_heading(text, [payloads.value(name, point.payload) for name in TITLES]):
+                    seen.headings.append(point.id)
+            if path and (value := id_at(path, point.payload)):
+                seen.own_ids[value] += 1
+        if len(seen.point_ids) >= MAX_SCANNED:
+            break
+    return seen
+
+
+def is_mojibake(text: str) -> bool:
+    """Whether UTF-8 was read as another encoding (Ã© for é), or characters were replaced where it could not be read.
+
+    A text that only quotes such characters has others that were read correctly.
+    """
+    runs = _NOT_ASCII.findall(text)
+    misread = sum(len(run) for run in runs if any(_is_misread(run, codec) for codec in ("cp1252", "latin-1")))
+    return "\N{REPLACEMENT CHARACTER}" in text or 0 < sum(map(len, runs)) <= 2 * misread
+
+
+def _is_misread(run: str, codec: str) -> bool:
+    try:
+        return len(run.encode(codec).decode("utf-8")) < len(run)
+    except UnicodeError:
+        return False
+
+
+def _is_heading(text: str, titles: Sequence[object]) -> bool:
+    """Whether the text is only a heading: Markdown's, or the chunk's own title again."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return all(_HEADING.match(line) for line in lines) or text.strip() in titles
+
+
+def _check_texts(survey: _Survey) -> Iterator[CheckResult]:
+    """Name chunks whose text was damaged or left behind before it was stored."""
+    misread = "were read in the wrong encoding (such as Ã© for é)", "Read the sources as UTF-8 and load them again"
+    bare = "are a heading without text", "Join each heading with the text below it when splitting"
+    for name, ids, (what, remedy) in (("mojibake", survey.misread, misread), ("headings", survey.headings, bare)):
+        if ids:
+            more = f" and {len(ids) - MAX_NAMED:,} more" if len(ids) > MAX_NAMED else ""
+            named = ", ".join(map(str, ids[:MAX_NAMED]))
+            yield note(name, f"{len(ids):,} of {len(survey.point_ids):,} chunks {what}: {named}{more}", remedy)
+
+
+def _check_copies(patient: _Patient, survey: _Survey) -> Iterator[CheckResult]:
+    """Find texts that are stored more than once, and ids that several points share."""
+    name, texts, ids, scanned = patient.collection.name, survey.texts, survey.own_ids, len(survey.point_ids)
+    among = "" if scanned >= patient.description.points_count else f" among the first {scanned:,} points"
+    copies = [copy_ids for copy_ids in texts.values() if len(copy_ids) > 1]
+    if extra := [point_id for copy_ids in copies for point_id in copy_ids[1:]]:
+        yield note(
+            "duplicate texts",
+            f"{len(copies):,} texts are stored more than once{among}, {len(extra):,} points too many: "
+            "they take the place of other results. Was the collection loaded twice?",
+            f'client.delete("{name}", points_selector={json.dumps(extra)})'
+            if len(extra) <= MAX_DELETED
+            else "Load it again into a new collection with ids made from the content: then a second run adds nothing",
+        )
+    if shared := [value for value, count in ids.items() if count > 1]:
+        paths = patient.collection.payloads.shared_paths
+        where = f"{' and '.join(paths)} holds" if paths else f"{', '.join(shared[:MAX_NAMED])}:"
+        yield note(
+            "shared ids",
+            f"{where} ids that several points share{among} ({len(shared):,} ids, {sum(ids[v] for v in shared):,} "
+            "points): results show the point id instead",
+            f"If the chunks have ids of their own, name the field: {_map_setting({'chunk_id': 'FIELD'})}",
+        )
+
+
+def _check_indexes(report: DoctorReport, patient: _Patient) -> Iterator[CheckResult]:
+    services, points = patient.collection.services, patient.points
+    if services.settings.qdrant_url is None:
+        return
+    indexed = patient.description.indexed_fields
+    ids = {path for path in services.payloads.id_paths for point in points if id_at(path, point.payload)}
+    wanted = dict.fromkeys(ids, "keyword")
+    for name in FILTERED_FIELDS:
+        path = report.mapping.get(name)
+        if path and not any(lies_in_json_string(path, point.payload) for point in points):
+            wanted[path] = "datetime" if name == "timestamp" else "keyword"
+    missing = {path: schema for path, schema in sorted(wanted.items()) if path not in indexed}
+    for path, schema in missing.items():
+        what = "looking up chunks by id" if path in ids else "filtering on it"
+        message = f"No index on {path}: {what} scans every point, and strict mode refuses it"
+        yield note("payload index", message, _index_command(patient.collection.name, path, schema))
+    if wanted and not missing:
+        yield ok("payload index", "Ids and the usual filter fields are indexed")
+
+
+def check_vector_index(description: Description) -> Iterator[CheckResult]:
+    """Compare the indexed vectors with the points: a search compares all others one by one."""
+    points, indexed = description.points_count, description.indexed_vectors_count
+    if points < MIN_INDEXED_POINTS and not 0 < indexed < MOSTLY_INDEXED * points:
+        return
+    if indexed < MOSTLY_INDEXED * points:
+        config = "optimizers_config=OptimizersConfigDiff(indexing_threshold=10000)"
+        yield note(
+            "vector index",
+            f"{indexed:,} of {points:,} vectors are indexed ({indexed / points:.0%}); the rest is compared one by one",
+            "Wait until the status is green, then lower the threshold: "
+            f'client.update_collection("{description.name}", {config})',
+        )
+
+
+def _check_quantization(description: Description) -> Iterator[CheckResult]:
+    """Say how the vectors are compressed: scores and ranks are then approximate without rescoring."""
+    if kind := description.quantization:
+        yield note(
+            "quantization",
+            f"Vectors are compressed ({kind}): searches may miss results that exact search finds",
+            "Compare with exact search: chunkproof suite run SUITE --exact",
+        )
+
+
+def _check_room(patient: _Patient) -> Iterator[CheckResult]:
+    """Say whether functions without a server (Store=edge) would have room for the collection, by its sampled points."""
+    if not patient.points:
+        return
+    payload = fmean(len(to_json(point.payload, fallback=str)) for point in patient.points)
+    vectors = sum(FLOAT_BYTES * vector.size for vector in patient.description.vectors)
+    size = round(patient.description.points_count * (payload + vectors * INDEX_SHARE))
+    misfit = find_misfit(size, FunctionLimits())
+    fits = f". {misfit}, to search it with Store=edge" if misfit else ": functions with Store=edge have room for it"
+    yield ok("without a server", f"About {max(1, size >> 20):,} MB as a published collection{fits}")
+
+
+def _check_sparse_vectors(patient: _Patient) -> Iterator[CheckResult]:
+    """Check the IDF modifier of sparse vectors, and the length of texts that BM25 assumes."""
+    sparse = patient.description.sparse_vectors
+    for name, modifier in sparse.items():
+        if modifier != "idf":
+            config = f'{{"{name}": SparseVectorParams(modifier=Modifier.IDF)}}'
+            yield note(
+                "IDF modifier",
+                f"The sparse vector {name} has no IDF modifier: BM25 would rate rare and common words alike "
+                "(SPLADE needs none)",
+                f'client.update_collection("{patient.collection.name}", sparse_vectors_config={config})',
+            )
+    if not sparse or not patient.texts:
+        return
+    average = fmean(len(text.split()) for text in patient.texts)
+    if not DEFAULT_AVG_LEN / 2 <= average <= DEFAULT_AVG_LEN * 2:
+        yield note(
+            "BM25 avg_len",
+            f"The sampled texts have {average:.0f} words on average; Qdrant's BM25 assumes {DEFAULT_AVG_LEN}",
+            f'If BM25 made the sparse vectors: Document(model="qdrant/bm25", options={{"avg_len": {average:.0f}}})',
+        )
+
+
+def _check_suite_filters(suite: Suite, patient: _Patient) -> Iterator[CheckResult]:
+    """Find the filters of a suite's cases on fields without an index."""
+    missing: Counter[tuple[str, str]] = Counter()
+    for case in suite.cases:
+        if case.collection_name not in (None, patient.collection.name) or not case.filters:
+            continue
+        try:
+            where = map_filters(parse_filters(case.filters), patient.collection)
+        except InvalidParameterError:
+            continue  # `suite lint` reports it
+        for path, schema in required_indexes(where):
+            if patient.description.indexed_fields.get(path) not in USABLE_INDEXES[schema]:
+                missing[path, schema] += 1
+    for (path, schema), cases in missing.items():
+        filters = f"{cases} case{'s' * (cases > 1)} of {suite.name} filter{'s' * (cases == 1)}"
+        remedy = _index_command(patient.collection.name, path, schema)
+        yield note("suite filter", f"No index on {path}, on which {filters}", remedy)
+
+
+def _check_search(patient: _Patient) -> Iterator[CheckResult]:
+    """Search with the beginning of a stored text: a collection is ready when that works."""
+    question = " ".join(patient.texts[0].split()[:10])[:200] if patient.texts else ""
+    request = {"query_text": question or "test", "collection": patient.collection.name, "top_k": 1}
+    try:
+        collection = patient.collection
+        one_request = collection.services.collection(patient.collection.name, collection.deadline)
+        results = search(SearchQuery.parse(request), one_request).results
+    except ChunkproofError as error:
+        yield fail("search", f"A search for a stored text fails: {error}")
+        return
+    if question and not results:
+        remedy = "Compare the models: set CHUNKPROOF_MODEL to the one that made the collection"
+        yield fail("search", "A search for a stored text finds nothing", remedy)
+
+
+def _suggest_settings(report: DoctorReport, services: Services) -> Iterator[str]:
+    settings = services.settings
+    if report.collection != settings.collection:
+        yield f"CHUNKPROOF_COLLECTION={report.collection}"
+    if settings.qdrant_url is not None:
+        yield f"QDRANT_URL={settings.qdrant_url}"
+    if report.proposed_map and (report.is_embedded or not report.shares.get("text")):
+        yield _map_setting(report.proposed_map)
+    if report.info and len(report.info.vectors) > 1 and (name := report.proposed_vector or settings.vector_name):
+        yield f"CHUNKPROOF_VECTOR_NAME={name}"
+
+
+def _map_setting(rows: Mapping[str, Any]) -> str:
+    return f"CHUNKPROOF_PAYLOAD_MAP='{json.dumps(rows, ensure_ascii=False)}'"
+
+
+def _index_command(collection: str, field: str, schema: str) -> str:
+    return f'create_payload_index("{collection}", field_name="{field}", field_schema="{schema}")'
+
+
+MAX_DEPTH = 4
+# A path, a hash, an id or encoded bytes: one word of characters that these are made of.
+_IDENTIFIER = re.compile(r"[\w\-./:+=#?&%@~,;!$*()']*", re.ASCII)
+
+
+def rank_text_fields(payloads: Sequence[Mapping[str, Any]]) -> list[TextField]:
+    """Return the fields that may hold the text, from the one with the longest, most varied texts."""
+    texts: dict[str, list[str]] = {}
+    for payload in payloads:
+        for path, text in _read_texts(payload):
+            texts.setdefault(path, []).append(text)
+    fields = [describe_texts(path, found) for path, found in texts.items()]
+    weights = {each.path: each.chars * each.variety * len(texts[each.path]) / len(payloads) for each in fields}
+    ranked = sorted(fields, key=lambda each: -weights[each.path])
+    return [each for each in ranked if each.chars and weights[each.path] >= PLAUSIBLE * weights[ranked[0].path]]
+
+
+def describe_texts(path: str, texts: Sequence[str]) -> TextField:
+    """Describe the texts at a path; values that are no sentences, such as hashes, do not count."""
+    words = [text for text in texts if not _IDENTIFIER.fullmatch(text.strip())]
+    variety = (len(set(words)) - 1) / (len(texts) - 1) if len(texts) > 1 else 1.0
+    return TextField(path, int(median(map(len, words))) if words else 0, max(0.0, variety))
+
+
+def _read_texts(value: Mapping[str, Any], prefix: str = "", depth: int = 1) -> Iterator[tuple[str, str]]:
+    """Yield every text of a payload with a path that the payload map can read."""
+    for name, inner in value.items():
+        if prefix and "." in name:
+            continue
+        path = prefix + name
+        nested = inner if isinstance(inner, Mapping) else parse_json_object(inner)
+        if isinstance(nested, Mapping):
+            if depth < MAX_DEPTH:
+                yield from _read_texts(nested, f"{path}.", depth + 1)
+        elif isinstance(inner, str) and inner.strip():
+            yield path, inner
+        elif isinstance(inner, list) and depth < MAX_DEPTH:
+            pieces: dict[str, list[str]] = {}
+            for item in inner:
+                found = (
+                    _read_texts(item, f"{path}[].", depth + 1) if isinstance(item, Mapping) else [(f"{path}[]", item)]
+                )
+                for inner_path, piece in found:
+                    if isinstance(piece, str):
+                        pieces.setdefault(inner_path, []).append(piece)
+            yield from ((inner_path, "\n".join(some)) for inner_path, some in pieces.items())

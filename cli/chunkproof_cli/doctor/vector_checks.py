@@ -1,0 +1,157 @@
+"""Check whether the configured embedder made the stored vectors, and name the settings of the one that did."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from statistics import median
+
+from chunkproof.base.embedder_config import place_of
+from chunkproof.base.errors import ChunkproofError, EmbeddingSizeError
+from chunkproof.collection.services import Collection
+from chunkproof.contract.conditions import HasVector, Not
+from chunkproof.embedders.known_models import KNOWN_MODELS, KnownModel, find_model
+from chunkproof.proof.vector_judge import AGREES, SIMILAR, EmbeddedTexts, VectorJudge, cosine
+from chunkproof.stores.store_port import Description, Point, PointId, VectorConfig
+from chunkproof_cli.doctor.doctor_report import CheckResult, fail, note, ok
+
+PREFIX_CHUNKS = 5
+NAMED_POINTS = 10
+# Where only the size is known, so many models are named.
+NAMED_MODELS = 4
+PREFIXES = tuple(dict.fromkeys(model.document_prefix for model in KNOWN_MODELS if model.document_prefix))
+KEYS = {"cohere": " COHERE_API_KEY=…", "openai": " OPENAI_API_KEY=… (or OPENAI_BASE_URL=…)"}
+
+
+def check_vectors(
+    config: VectorConfig | None, description: Description, ids: Sequence[PointId], collection: Collection
+) -> Iterator[CheckResult]:
+    """Check whether all vectors are stored, and whether the embedder made those of `config`, or say why not."""
+    embedder, services = collection.embedder, collection.services
+    names = [*(vector.name for vector in description.vectors), *description.sparse_vectors]
+    for name in names if ids else ():
+        yield from _check_missing_vectors(name, config, description, collection)
+    if not ids or embedder is None or config is None:
+        return
+    try:
+        points = collection.fetch(ids, with_vector=config.name)
+    except ChunkproofError as error:
+        yield note("vectors", f"Not compared: {error.message}")
+        return
+    # The models that the payloads name, and else those that make vectors of this size: the usual size first.
+    stored = sorted({str(m) for point in points if (m := services.payloads.value("embedding_model", point.payload))})
+    fitting = [model for model in KNOWN_MODELS if config.size in model.sizes]
+    fitting.sort(key=lambda model: model.sizes[0] != config.size)
+    yield ok("likely model", _describe_likely_model(stored, fitting))
+    fix = _propose_settings(stored, fitting, config.size, collection)
+    made = embedder.dimension
+    if made is not None and made != config.size:
+        sizes = f"{embedder.model} makes {made} values, the collection stores {config.size}"
+        yield fail("vectors", f"{sizes}: no search by text works", fix)
+        return
+    judge = VectorJudge(embedder, services.payloads, EmbeddedTexts(collection))
+    try:
+        pairs = [(point, fresh) for point, fresh in judge.embed_again(points) if point.vector]
+    except ChunkproofError as error:
+        yield note("vectors", f"Not compared: {error.message}")
+        return
+    cosines = {point.id: cosine(point.vector or (), fresh) for point, fresh in pairs}
+    if wrong := {len(fresh) for _, fresh in pairs} - {config.size}:
+        facts = (embedder.model, min(wrong), collection.name, config.size, collection.model_setting)
+        yield fail("vectors", EmbeddingSizeError(*facts).message, fix)
+    elif cosines:
+        usual = median(cosines.values())
+        prefix = None if usual >= AGREES else _find_prefix([point for point, _ in pairs][:PREFIX_CHUNKS], judge)
+        yield _judge(cosines, embedder.model, fix, prefix)
+    else:
+        yield note("vectors", "Not compared: no sampled chunk has a vector, and a text that fits the model")
+
+
+def _check_missing_vectors(
+    name: str, config: VectorConfig | None, description: Description, collection: Collection
+) -> Iterator[CheckResult]:
+    """Count the points that a search of this vector cannot find, because they have none."""
+    missing = 0
+    with suppress(ChunkproofError):  # of a server before 1.13
+        missing = collection.count((Not((HasVector(name),)),))
+    if missing:
+        condition = f'Filter(must_not=[HasVectorCondition(has_vector="{name}")])'
+        is_searched = config is not None and name == config.name
+        which = "" if is_searched else f" {name or '(unnamed)'}"
+        yield (fail if is_searched and missing >= description.points_count else note)(
+            "points without vectors" if is_searched else "other vectors",
+            f"{missing:,} of {description.points_count:,} points have no vector{which}, so no search "
+            f"{'' if is_searched else 'of it '}finds them",
+            f'List them: client.scroll("{collection.name}", scroll_filter={condition}); '
+            "then embed and upsert them again",
+        )
+
+
+def _judge(cosines: Mapping[PointId, float], model: str, fix: str, prefix: str | None) -> CheckResult:
+    lowest = min(cosines.values())
+    message = f"{len(cosines)} chunks embedded again with {model}: cosine {lowest:.3f} to {max(cosines.values()):.3f}"
+    if lowest >= AGREES:
+        return ok("vectors", f"{message}; the stored vectors agree")
+    if prefix is not None:
+        remedy = f"Set CHUNKPROOF_DOCUMENT_PREFIX='{prefix}', and CHUNKPROOF_QUERY_PREFIX to what the model expects"
+        agree = f"{message}; they agree with the prefix '{prefix}' before each text"
+        return (note if lowest >= SIMILAR else fail)("vectors", agree, remedy)
+    others = [str(point_id) for point_id, similarity in cosines.items() if similarity < AGREES]
+    if len(others) * 2 < len(cosines):
+        more = f" and {len(others) - NAMED_POINTS} more" if len(others) > NAMED_POINTS else ""
+        named = f"{len(cosines) - len(others)} agree, not {', '.join(others[:NAMED_POINTS])}{more}"
+        remedy = "Embed these again; chunkproof audit MANIFEST --vectors checks every point"
+        return (note if lowest >= SIMILAR else fail)("vectors", f"{message}; {named}", remedy)
+    if lowest >= SIMILAR:
+        close = "close: probably the same model with other preprocessing or another input type"
+        return note("vectors", f"{message}; {close}")
+    other = "the stored vectors come from another model or another text"
+    return fail("vectors", f"{message}; {other}", f"{fix}; or embed the collection again")
+
+
+def _describe_likely_model(stored: Sequence[str], fitting: Sequence[KnownModel]) -> str:
+    """Say which model made the vectors: the payload's word for it, else those that make vectors of this size."""
+    if stored:
+        return " and ".join(stored) + " (from the payload)"
+    named = ", ".join(model.name for model in fitting[:NAMED_MODELS]) or "unknown"
+    more = " or another" if len(fitting) > NAMED_MODELS else ""
+    return f"{named}{more} (from the vector size)"
+
+
+def _propose_settings(stored: Sequence[str], fitting: Sequence[KnownModel], size: int, collection: Collection) -> str:
+    """Say what to set for a collection whose payloads name these models, and whose size others fit."""
+    place = place_of(collection.name) if collection.name in collection.services.embedders else None
+    names = place or "CHUNKPROOF_EMBEDDER and CHUNKPROOF_MODEL"
+
+    def describe(model: KnownModel) -> str:
+        """Return the settings of a model, as variables or as an entry of `CHUNKPROOF_MODELS`."""
+        if place is None:
+            return f"{' '.join(model.settings(size))}{KEYS.get(model.provider, '')}"
+        entry: dict[str, str | int] = {"provider": model.provider}
+        if model.provider != "local":
+            entry["model"] = model.name
+        return f"{place} to {json.dumps(entry | ({'dimension': size} if size != model.sizes[0] else {}))}"
+
+    for name in stored:
+        known = find_model(name)
+        if known and known.makes(size):
+            return f"Set {describe(replace(known, name=name))}"
+    if stored:
+        return f"Set {names} to the service that has {stored[0]}"
+    if not fitting:
+        return f"Set {names} to the model that made the collection"
+    of_provider = {model.provider: model for model in reversed(fitting)}
+    one_each = [model for model in fitting if of_provider[model.provider] is model]
+    return f"Set what made the collection: {'; or '.join(map(describe, one_each))}"
+
+
+def _find_prefix(points: Sequence[Point], judge: VectorJudge) -> str | None:
+    """Return the prefix with which the stored vectors agree; None if there is none."""
+    if getattr(judge.embedder, "document_prefix", None) != "":
+        return None
+    with suppress(ChunkproofError):
+        for prefix in PREFIXES:
+            again = judge.embed_again(points, prefix)
+            if again and all(cosine(fresh, point.vector or ()) >= AGREES for point, fresh in again):
+                return prefix
+    return None

@@ -1,0 +1,122 @@
+"""A server of the Model Context Protocol: search, validation and collection info as tools for agents."""
+
+from collections.abc import Callable
+from inspect import Parameter, Signature
+from typing import Any
+
+from mcp.server import MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
+from mcp.types import ToolAnnotations
+
+from chunkproof import __version__
+from chunkproof.base.errors import ChunkproofError
+from chunkproof.contract import ChunkValidation, CollectionInfo, RetrievalResponse, SearchQuery, ValidationResult
+from chunkproof.proof.backend import Backend
+from chunkproof.why.causes import WhyReport
+from chunkproof.why.explainer import make_explainer
+from chunkproof.why.probe import Question
+from chunkproof_cli.request_options import make_argument, tool_argument
+
+INSTRUCTIONS = (
+    "Search a collection of text chunks by meaning, check that a stored chunk equals its original byte for byte, "
+    "and find out why an expected chunk is not among the results. All tools only read."
+)
+READ_ONLY = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
+# What an agent has no documentation for.
+NOTES = {
+    "filters": ': {"field": value}, {"field": [any, of]}, {"field": {"gte": 1}}, {"not": {...}}',
+    "similarity_threshold": ", 0 to 1",
+    "neighbours": ", 0 to 5",
+    "group_size": ", 100 at most",
+    "fusion": ': {"method": "dbsf"}, or {"k": 60, "weights": {"dense": 1, "text": 2}}',
+}
+QUERY = make_argument("query", str, "The question, as a user would ask it.")
+QUERIES = make_argument("queries", list[str], "Up to 32 questions, which are searched for at once.")
+EXPECTED = make_argument("expected", str, "Id of the chunk or document, its URL, or a text that it has.")
+
+
+def _fields(*names: str) -> list[Parameter]:
+    return [tool_argument(SearchQuery, name, NOTES.get(name, "")) for name in names]
+
+
+def build_server(backend: Backend, list_collections: Callable[[], list[str]]) -> MCPServer[Any]:
+    """Make a server whose tools run against this backend, with its limits, errors and deadline."""
+    server: MCPServer[Any] = MCPServer(
+        "chunkproof", version=__version__, instructions=INSTRUCTIONS, log_level="WARNING"
+    )
+
+    def search(request: dict[str, Any]) -> RetrievalResponse:
+        """Find the stored chunks nearest in meaning to a query, best first, with score, source and the stored text."""
+        return backend.search(_name_query(request))
+
+    def search_many(request: dict[str, Any]) -> RetrievalResponse:
+        """Answer several queries at once: `responses` has a result or an error for each, in their order."""
+        return backend.search(request)
+
+    def validate_chunk(request: dict[str, Any]) -> ValidationResult:
+        """Check that a stored chunk equals its original byte for byte; if not, say what differs and why.
+
+        Without an original, the hash in the chunk's own payload is checked.
+        """
+        return backend.validate(request)
+
+    def describe_collection(request: dict[str, Any]) -> CollectionInfo:
+        """Describe a collection: vector size, number of points, payload fields and how they are read."""
+        return backend.collection(request.get("collection"))
+
+    def why(request: dict[str, Any]) -> WhyReport:
+        """Find out why an expected chunk is not among the results: deleted, changed, filtered out, ranked too low, …
+
+        The search is repeated without each filter, without the threshold, without the index, with the chunk's text
+        embedded anew and with near-duplicates collapsed, one by one and in pairs: the smallest change that brings the
+        chunk back names the cause. Behind an API, only what it shows is looked at. Nothing is written.
+        """
+        expected = request.pop("expected")
+        return make_explainer(backend).explain(Question(_name_query(request), expected)).report
+
+    collection = _fields("collection")
+    ranking = _fields("top_k", "filters", "mode", "group_by")
+    more = _fields("similarity_threshold", "rerank", "highlight", "neighbours", "explain", "cursor", "group_size")
+    chunk = [tool_argument(ChunkValidation, name) for name in ("chunk_id", "original_text", "original_sha256")]
+    limits = _fields("top_k", "similarity_threshold", "filters")
+    _add(server, search, [QUERY, *ranking, *more, *_fields("diversity", "fusion"), *collection], RetrievalResponse)
+    _add(server, search_many, [QUERIES, *ranking, *collection], RetrievalResponse)
+    _add(server, validate_chunk, [*chunk, *collection], ValidationResult)
+    _add(server, describe_collection, collection, CollectionInfo)
+    _add(server, why, [QUERY, EXPECTED, *limits, *collection], WhyReport)
+
+    def list_names(_request: dict[str, Any]) -> list[str]:
+        """List the collections that can be searched."""
+        return list_collections()
+
+    _add(server, list_names, [], list[str], name="list_collections")
+    return server
+
+
+def _name_query(request: dict[str, Any]) -> dict[str, Any]:
+    return {"query_text": request.pop("query"), **request}
+
+
+def _add(
+    server: MCPServer[Any],
+    function: Callable[[dict[str, Any]], Any],
+    arguments: list[Parameter],
+    returned: Any,
+    name: str | None = None,
+) -> None:
+    """Add a tool with these arguments.
+
+    The function gets those that differ from their defaults: an older stack knows no other fields. An error of the
+    contract reaches the agent with its code and messages.
+    """
+    defaults = {each.name: each.default for each in arguments}
+
+    def call(**values: Any) -> Any:
+        try:
+            return function({name: value for name, value in values.items() if value != defaults[name]})
+        except ChunkproofError as error:
+            raise ToolError(f"{error.code}: {error}") from None
+
+    call.__doc__ = function.__doc__
+    call.__signature__ = Signature(arguments, return_annotation=returned)  # type: ignore[attr-defined]
+    server.add_tool(call, name or function.__name__, annotations=READ_ONLY)

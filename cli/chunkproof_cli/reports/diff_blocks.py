@@ -1,0 +1,142 @@
+"""What the report of a diff shows."""
+
+from collections.abc import Iterator
+
+from chunkproof.audit.findings import Finding, Kind
+from chunkproof_cli.diff_report import NAMES, DiffReport, QueryDiff
+from chunkproof_cli.exits import FAILED
+from chunkproof_cli.output import shorten
+from chunkproof_cli.reports import blocks
+from chunkproof_cli.reports.audit_blocks import describe_finding
+from chunkproof_cli.reports.blocks import Medium, TableLayout, Tone
+from chunkproof_cli.reports.to_junit import JunitCase, JunitSuite
+
+SIDE_FIELDS = {
+    "collection": "collection",
+    "at": "host",
+    "points": "points",
+    "vector size": "vector_size",
+    "distance": "distance",
+    "quantization": "quantization",
+    "model of queries": "model",
+}
+JUNIT_CHECKS = {
+    "texts are the same": "texts differ",
+    "metadata is the same": "metadata differs",
+    "vectors are the same": "vectors",
+    "no query newly fails": "newly failing",
+    "results overlap enough": "overlap",
+}
+MOST_NAMES = 20
+
+
+def describe_diff(report: DiffReport) -> blocks.ReportBody:
+    """Describe the report: both collections, figures, the results of queries, then each difference."""
+    tone = Tone.GOOD if not report.exit_code else Tone.BAD if report.exit_code == FAILED else Tone.UNSURE
+    return blocks.ReportBody(
+        _title(report),
+        [blocks.VerdictLine(report.verdict, tone)],
+        list(_sections(report)),
+        summary=[blocks.Paragraph(f"{report.started_at:%Y-%m-%d %H:%M} UTC", Tone.DIM, media=Medium.PAGE)],
+        footer=f"A: {report.a.collection} at {report.a.host}; B: {report.b.collection} at {report.b.host}",
+    )
+
+
+def _title(report: DiffReport) -> str:
+    return f"Diff of {report.a.collection} and {report.b.collection}"
+
+
+def _sections(report: DiffReport) -> Iterator[blocks.Section]:
+    sides = [
+        (name, _show(getattr(report.a, field)), _show(getattr(report.b, field))) for name, field in SIDE_FIELDS.items()
+    ]
+    yield blocks.Section("Collections", [blocks.Table(("property", "A", "B"), sides)])
+    kinds = [(NAMES[Kind(kind)], f"{count:,}") for kind, count in report.texts.kinds.items()]
+    kinds += [(f"text changed: {cause}", f"{count:,}") for cause, count in report.texts.mismatch_kinds.items()]
+    yield blocks.Section("Chunks", [blocks.Table(("chunks", "count"), kinds)])
+    yield blocks.Section("Figures", [blocks.FactList(list(_facts(report)))])
+    if report.queries:
+        yield blocks.Section("Results", list(_query_tables(report.queries)))
+    if findings := report.texts.findings:
+        rows = [(each.chunk_id, NAMES[each.kind], shorten(_describe(each), 300)) for each in findings]
+        total = report.texts.findings_total
+        table = blocks.Table(("chunk", "difference", "details"), rows, layout=TableLayout.STACKED, total=total)
+        yield blocks.Section("Differences", [table])
+
+
+def _show(value: object) -> str:
+    return f"{value:,}" if isinstance(value, int) else str(value or "–")
+
+
+def _facts(report: DiffReport) -> Iterator[tuple[str, str]]:
+    if matching := report.texts.matching:
+        by_id, by_text = f"{matching.by_id:,} by id", f"{matching.by_text:,} by text"
+        yield "matched", f"{by_id}, {by_text}, {matching.by_nearest_text:,} by nearest text"
+    vectors = report.vectors
+    cosines = f"; cosine {vectors.lowest:.4f} to median {vectors.median:.4f}" if vectors.median is not None else ""
+    nearest = f"; {vectors.nearest:.1%} nearest to their own text" if vectors.nearest is not None else ""
+    details = f": {vectors.details}" if vectors.details else ""
+    yield "vectors", f"{vectors.space.value}{details}, {vectors.pairs:,} pairs of the same text{cosines}{nearest}"
+    if queries := report.queries:
+        yield (
+            "results",
+            f"overlap@{queries.top_k} {queries.overlap:.1%} (95 %: {queries.overlap_low:.1%} to "
+            f"{queries.overlap_high:.1%}); the same first result for {queries.same_first:,} of {queries.queries:,} "
+            f"queries, the same order for {queries.same_order:,}",
+        )
+        confidence = f"{queries.confidence:.1%} confidence"
+        yield "intervals", f"of metrics with {confidence}, by a randomization test over the queries"
+        for name in ("newly_failing", "newly_passing", "not_judged"):
+            if cases := getattr(queries, name):
+                yield name.replace("_", " "), ", ".join(cases[:MOST_NAMES])
+    yield "may differ", ", ".join(report.allowed) or "nothing"
+    yield "time", f"{report.seconds:,.1f} s"
+
+
+def _query_tables(queries: QueryDiff) -> Iterator[blocks.Table]:
+    """Show the metrics of the suite on both sides with paired intervals, then the queries with the least overlap."""
+    changes = [
+        (
+            change.name,
+            f"{change.before:.3f}",
+            f"{change.after:.3f}",
+            f"{change.difference:+.3f}",
+            f"{change.low:+.3f} to {change.high:+.3f}",
+        )
+        for change in queries.changes
+    ]
+    yield blocks.Table(("metric", "A", "B", "difference", "interval"), changes)
+    rows = [
+        (
+            query.name,
+            f"{query.overlap:.0%}",
+            "yes" if query.same_first else "no",
+            str(query.largest_move),
+            query.status_a,
+            query.status_b,
+        )
+        for query in queries.rows
+    ]
+    head = ("query", "overlap", "same first result", "largest move", "A", "B")
+    yield blocks.Table(head, rows, "Queries, those with the least in common first")
+
+
+def _describe(finding: Finding) -> str:
+    """Say what differs: an audit speaks of a manifest where a diff has collection A."""
+    text = describe_finding(finding)
+    return {
+        "Stored, but not in the manifest": "Not in A",
+        "No point has this id, and none has this text": "Neither its id nor its text is in B",
+    }.get(text, text.replace("the manifest", "A"))
+
+
+def list_diff_cases(report: DiffReport) -> JunitSuite:
+    """Return a case for JUnit for each thing that must not differ."""
+    cases = []
+    for name, word in JUNIT_CHECKS.items():
+        failures = [failure for failure in report.failures if word in failure]
+        failed = JunitCase(name, 0.0, "failure", "diff", "".join(failures[:1]), report.verdict)
+        cases.append(failed if failures else JunitCase(name))
+    if report.unjudged:
+        cases.append(JunitCase("everything could be judged", 0.0, "error", "diff", ", ".join(report.unjudged)))
+    return JunitSuite(_title(report), "diff", cases, list(_facts(report)), report.started_at, report.seconds)

@@ -1,1 +1,0 @@
-"""Latency reports as text and HTML."""

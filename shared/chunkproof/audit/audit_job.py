@@ -1,0 +1,255 @@
+"""An audit as a sharded job: split a manifest in S3 into shards, audit each one, merge the results into one report.
+
+All entries of a chunk are in one shard, which a hash of the chunk id selects. Beside the objects of any job,
+`findings/N.jsonl` has the findings of a shard, and `findings.jsonl` all of them.
+
+A published collection is on the disk of the function that audits it. So one shard has the whole manifest and reads the
+whole collection, orphans included, unless the manifest is partial; its report is `scan.json`. Results of another
+version than the plan's do not count.
+"""
+
+import gzip
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from datetime import UTC, datetime
+from hashlib import sha256
+from io import BufferedReader
+from itertools import groupby
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import IO, cast
+
+from pydantic import Field
+
+from chunkproof.audit.audit_report import AuditReport, Findings, build_report
+from chunkproof.audit.audit_run import FINDINGS_FILE, Audit, AuditPlan
+from chunkproof.audit.findings import Finding, Kind
+from chunkproof.audit.ledger import AuditSpec, Ledger, Progress, prepare
+from chunkproof.audit.manifest_file import GZIP_MAGIC, ZSTD_MAGIC, read_lines
+from chunkproof.base.errors import InvalidParameterError
+from chunkproof.collection.services import Services
+from chunkproof.contract import Model
+from chunkproof.net.s3 import MAX_SHARDS, JobPlan, ShardedJob, map_in_parallel, parse_address
+
+SHARD_ENTRIES = 5_000
+SCAN = "scan.json"
+
+
+class AuditJobPlan(JobPlan):
+    """What is audited, in how many shards."""
+
+    audit_id: str
+    manifest: str
+    collection: str
+    sha256: str
+    entries: int
+    is_scan: bool = Field(default=False, description="Whether one shard reads the whole collection")
+
+    @property
+    def version(self) -> str | None:
+        """The version of a published collection."""
+        return self.versions.get(self.collection)
+
+
+class ShardResult(Model):
+    """The counts of one shard; its findings have an object of their own."""
+
+    shard: int
+    version: str | None = None
+    entries: int
+    chunks: int
+    seconds: float
+    changed: int
+    presence_only: int = 0
+
+
+class ShardedAudit(ShardedJob[AuditJobPlan]):
+    """The steps of one audit in the cloud."""
+
+    FOLDER, ID, PLAN = "audits", "audit_id", AuditJobPlan
+
+    def split(
+        self,
+        manifest: str,
+        collection: str,
+        shard_entries: int = SHARD_ENTRIES,
+        *,
+        version: str | None = None,
+        is_partial: bool = False,
+    ) -> AuditJobPlan:
+        """Check the manifest and write its shards; raise `InvalidParameterError` with all wrong lines.
+
+        With the `version` of a published collection, one shard reads all of it, unless the manifest is partial.
+        """
+        is_scan = version is not None and not is_partial
+        source, key = parse_address(manifest)
+        # As its own context manager, the body would be a response that closes itself at its end.
+        with TemporaryDirectory() as name, closing(source.open(key)) as body:
+            folder, digest = Path(name), sha256()
+            with closing(prepare(read_lines(_decompress(body), manifest), manifest, folder)) as ledger:
+                for (line,) in ledger.rows("SELECT line FROM entry ORDER BY id"):
+                    digest.update(line)
+                entries = ledger.entries
+                shards = 1 if is_scan else max(1, -(-entries // shard_entries))
+                if shards > MAX_SHARDS:
+                    raise InvalidParameterError(
+                        f"{manifest} has {entries:,} entries, more than {MAX_SHARDS * shard_entries:,}: "
+                        "audit it in parts"
+                    )
+                counts = dict(map_in_parallel(self._upload_shard, _write_shards(ledger, folder, shards)))
+        return self._write_plan(
+            [{"shard": shard, "entries": count} for shard, count in counts.items()],
+            manifest=manifest,
+            collection=collection,
+            sha256=digest.hexdigest(),
+            entries=entries,
+            started_at=datetime.now(UTC),
+            versions={collection: version} if version is not None else {},
+            is_scan=is_scan,
+        )
+
+    def run(self, shard: int, services: Services) -> ShardResult:
+        """Audit one shard, by ids or by a complete scan."""
+        plan = self.plan()
+        with self._recording_failure(shard), TemporaryDirectory() as name:
+            folder = Path(name)
+            ledger = prepare(self.read_lines(shard, folder), f"shard {shard}", folder)
+            audit = Audit(folder, services.at(plan.versions), plan.collection, AuditPlan(by_ids=not plan.is_scan))
+            report = audit.run(audit.start(ledger), plan.manifest)
+            self._upload("findings.jsonl" if plan.is_scan else _findings_name(shard), folder / FINDINGS_FILE)
+        result = ShardResult(
+            shard=shard,
+            version=plan.version,
+            entries=report.manifest.entries,
+            chunks=report.manifest.chunks,
+            seconds=report.run.seconds,
+            changed=report.run.changed,
+            presence_only=report.manifest.presence_only,
+        )
+        if plan.is_scan:
+            self.write(SCAN, report.to_json())
+        else:
+            self.write(f"results/{shard:05d}.json", result.to_json())
+        return result
+
+    def merge(self, host: str) -> AuditReport:
+        """Merge all shards into one report; the chunks of a shard without a result are unverifiable."""
+        plan = self.plan()
+        report = self._read_scan(plan) or self._merge_shards(plan, host)
+        self.write("report.json", report.canonical_json())
+        return report
+
+    def read_lines(self, shard: int, folder: Path) -> Iterator[bytes]:
+        """Yield the lines of a shard, which is kept in the folder meanwhile."""
+        packed = folder / f"{shard}.gz"
+        self.bucket.download(self.key(_shard_name(shard)), packed)
+        with gzip.open(packed) as lines:
+            yield from lines
+        packed.unlink()
+
+    def _read_scan(self, plan: AuditJobPlan) -> AuditReport | None:
+        """Return the report of the shard that read the whole collection; None if there is none of this version."""
+        content = self.read_if_exists(SCAN) if plan.is_scan else None
+        report = AuditReport.model_validate_json(content) if content is not None else None
+        if report is None or (report.version, report.manifest.sha256) != (plan.version, plan.sha256):
+            return None
+        run = {"started_at": plan.started_at, "seconds": _seconds_since(plan.started_at)}
+        return report.model_copy(update={"run": report.run.model_copy(update=run)})
+
+    def _merge_shards(self, plan: AuditJobPlan, host: str) -> AuditReport:
+        totals: Counter[str] = Counter(entries=0, chunks=0, changed=0, presence_only=0)
+        with TemporaryDirectory() as name:
+            folder = Path(name)
+            (folder / "merged").mkdir()
+            with closing(Ledger.create(folder / "merged")) as ledger:
+                for shard, result, findings in map_in_parallel(self._read_result, self.shards()):
+                    if result is not None and result.version == plan.version:
+                        totals.update(result.model_dump(include=set(totals)))
+                        merged: Iterable[Finding] = map(Finding.model_validate_json, findings.splitlines())
+                    else:
+                        merged = self._list_unverifiable(shard, folder, totals)
+                    for finding in merged:
+                        finding.add_to(ledger)
+                all_findings = Findings(folder / FINDINGS_FILE, ledger)
+            if totals["entries"] != plan.entries:
+                raise InvalidParameterError(
+                    f"The shards have {totals['entries']} entries, the manifest has {plan.entries}: "
+                    "start the audit again"
+                )
+            spec = AuditSpec(
+                collection=plan.collection,
+                host=host,
+                manifest_sha256=plan.sha256,
+                entries=totals["entries"],
+                chunks=totals["chunks"],
+                by_ids=True,
+                presence_only=totals["presence_only"],
+                version=plan.version,
+            )
+            seconds = _seconds_since(plan.started_at)
+            progress = Progress(
+                spec=spec,
+                compared=totals["chunks"],
+                seconds=seconds,
+                reading_seconds=seconds,
+                changed=totals["changed"],
+            )
+            self._upload("findings.jsonl", all_findings.path)
+            return build_report(progress, all_findings, name=plan.manifest, model=None, started_at=plan.started_at)
+
+    def _read_result(self, shard: int) -> tuple[int, ShardResult | None, bytes]:
+        """Read the result of a shard, None when it has none, and its findings as they are stored."""
+        content = self.read_if_exists(f"results/{shard:05d}.json")
+        if content is None:
+            return shard, None, b""
+        return shard, ShardResult.model_validate_json(content), self.read(_findings_name(shard))
+
+    def _list_unverifiable(self, shard: int, folder: Path, totals: Counter[str]) -> Iterator[Finding]:
+        why = f"Shard {shard} could not be audited: {self.read_failure(shard)}"
+        with closing(prepare(self.read_lines(shard, folder), f"shard {shard}", folder)) as ledger:
+            totals.update(entries=ledger.entries, chunks=ledger.chunks)
+            for expected in ledger.read():
+                yield Finding.of_entry(expected.entry, Kind.UNVERIFIABLE, why)
+
+    def _upload_shard(self, written: tuple[int, int, Path]) -> tuple[int, int]:
+        shard, count, file = written
+        self._upload(_shard_name(shard), file)
+        file.unlink()
+        return shard, count
+
+    def _upload(self, name: str, file: Path) -> None:
+        self.bucket.upload(self.key(name), file)
+
+
+def _shard_name(shard: int) -> str:
+    return f"shards/{shard:05d}.jsonl.gz"
+
+
+def _findings_name(shard: int) -> str:
+    return f"findings/{shard:05d}.jsonl"
+
+
+def _seconds_since(started_at: datetime) -> float:
+    return (datetime.now(UTC) - started_at).total_seconds()
+
+
+def _write_shards(ledger: Ledger, folder: Path, shards: int) -> Iterator[tuple[int, int, Path]]:
+    """Write the lines of each shard, with the same bytes each time; yield its number, its entries and its file."""
+    ledger.define("shard_of", lambda chunk_id: int.from_bytes(sha256(chunk_id.encode()).digest()[:8], "big") % shards)
+    rows = ledger.rows("SELECT shard_of(chunk_id), line FROM entry ORDER BY 1, id")
+    for shard, of_shard in groupby(rows, key=lambda row: row[0]):
+        file, count = folder / f"{shard}.gz", 0
+        with file.open("wb") as target, gzip.GzipFile("", "wb", compresslevel=5, fileobj=target, mtime=0) as writer:
+            for _, line in of_shard:
+                writer.write(line)
+                count += 1
+        yield shard, count, file
+
+
+def _decompress(body: object) -> IO[bytes]:
+    file = BufferedReader(body)  # type: ignore[type-var]
+    magic = file.peek(4)[:4]
+    if magic == ZSTD_MAGIC:
+        raise InvalidParameterError("With --stack, a manifest can be plain or gzip, not zstd")
+    return cast(IO[bytes], gzip.GzipFile(fileobj=file) if magic.startswith(GZIP_MAGIC) else file)

@@ -1,0 +1,395 @@
+"""An audit from its start, or from where it was interrupted, to its report; and its check of the stored vectors.
+
+A cause of a wrong vector is named only where a check shows it: the text embedded as a question, the text cut short or
+the text of the manifest gives the stored vector; the payload or the vector size shows another model, or the vectors
+that differ resemble each other as their texts do; it is the vector of another chunk, or closer to some text of the
+collection than chance allows. Otherwise the vector is unexplained.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+from secrets import token_hex
+from statistics import median
+from typing import Literal
+
+from chunkproof.audit.audit_report import AuditReport, Findings, build_report
+from chunkproof.audit.findings import VECTOR_KINDS, Finding, Kind
+from chunkproof.audit.join import AuditRun, audit_by_id, finish_scan, match_open_ids, match_unknown_points, scan
+from chunkproof.audit.ledger import AuditSpec, ExpectedChunk, Ledger, Progress, load_progress
+from chunkproof.audit.match_texts import find_near_duplicates, match_by_content
+from chunkproof.base.errors import CorruptChunkError, InvalidParameterError
+from chunkproof.base.request import Deadline
+from chunkproof.collection.facts import choose_vector
+from chunkproof.collection.lookup import Lookup
+from chunkproof.collection.reader import Reader, in_batches
+from chunkproof.collection.services import Services
+from chunkproof.contract.model import display_name
+from chunkproof.embedders.embedder_port import Embedder, InputType, query_model
+from chunkproof.embedders.known_models import can_compare, is_same_family
+from chunkproof.proof.vector_judge import AGREES, SAME, SIMILAR, correlate_others, cosine, is_no_coincidence
+from chunkproof.stores.store_port import Point, Vector
+
+DESCRIBE_MS = 10_000
+FINDINGS_FILE = "findings.jsonl"
+# Lower than `SAME`: a text cut inside a token is embedded a little differently from one cut between two tokens.
+SAME_WHEN_CUT = 0.995
+MAX_REFERENCES = 64
+MIN_REFERENCES = 8
+# The lengths that pipelines cut texts to, in characters.
+CUTS = (8192, 8000, 4096, 4000, 2048, 2000, 1024, 1000, 512, 500, 256)
+BATCH = 96
+# Stored in few bits, and without the original vectors: cosines to them are 0.993 and more.
+LOSSY_QUANTIZATION = "turbo"
+MOST = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class _CheckedVector:
+    """A stored chunk whose vector is checked; `fresh` is the embedding of its text, None if it cannot be embedded."""
+
+    expected: ExpectedChunk
+    point: Point
+    text: str
+    fresh: Vector | None
+
+    @property
+    def chunk_id(self) -> str:
+        return self.expected.chunk_id
+
+    @property
+    def cosine(self) -> float | None:
+        """Cosine of the stored vector and the fresh one; None when there are not two."""
+        stored, fresh = self.point.vector, self.fresh
+        return None if stored is None or fresh is None else cosine(stored, fresh)
+
+
+def check_vectors(run: AuditRun, size: int) -> None:
+    """Embed the stored texts of so many chunks again, and log every vector that does not fit its text."""
+    drawn = run.ledger.draw(size, "vectors")
+    # Always the first ones, so that a resumed audit has the same references as an uninterrupted one.
+    check = _Check(run.reader, list(islice(run.ledger.read(where=drawn), MAX_REFERENCES)))
+    for batch in in_batches(run.ledger.read(run.progress.vectors_position, drawn), BATCH):
+        results = check.judge_all(batch)
+        for finding in results:
+            if finding is not None:
+                run.log_finding(finding)
+        run.save(
+            vectors_position=batch[-1].id,
+            vectors_checked=run.progress.vectors_checked + len(batch),
+            vectors_ok=run.progress.vectors_ok + results.count(None),
+            same_from=check.same_from,
+        )
+
+
+class _Check:
+    """The embedder, the vector config of the collection, and reference texts of it embedded again."""
+
+    def __init__(self, reader: Reader, first: Sequence[ExpectedChunk]) -> None:
+        self._reader, self._payloads = reader, reader.services.payloads
+        self._embedder, self._config = reader.require_embedder(), reader.vector
+        self._embedded_before: dict[tuple[str, str], Vector | None] = {}
+        self._variants: dict[str, Embedder] = {}
+        self._references = [subject for subject in self._read(first) if subject.fresh is not None]
+        # They are in the sample themselves: no text is embedded twice for it.
+        self._embedded_before = {
+            (self._embedder_of(subject.point).model, subject.text): subject.fresh for subject in self._references
+        }
+        is_lossy = self._config.is_lossy or reader.describe().quantization == LOSSY_QUANTIZATION
+        self.same_from = AGREES if is_lossy else _find_precision([one.cosine or 0.0 for one in self._references])
+        self._failing = [subject for subject in self._references if (subject.cosine or 0.0) < self.same_from]
+
+    def judge_all(self, chunks: Sequence[ExpectedChunk]) -> list[Finding | None]:
+        """Judge the vector of each chunk that is stored; None where it fits its text."""
+        return [self._judge(subject) for subject in self._read(chunks)]
+
+    def _read(self, chunks: Sequence[ExpectedChunk]) -> list[_CheckedVector]:
+        point_ids = {chunk.chunk_id: chunk.point_id for chunk in chunks if not chunk.moved_to}
+        lookup = self._reader.look_up(point_ids, with_vector=self._config.name) if point_ids else Lookup({})
+        moved = self._reader.read_points([chunk.point_id for chunk in chunks if chunk.moved_to], self._config.name)
+        read: list[tuple[ExpectedChunk, Point, str]] = []
+        for chunk in chunks:
+            points = lookup.points.get(chunk.chunk_id, [])[:1]
+            if chunk.moved_to:
+                points = [moved[chunk.point_id]] if chunk.point_id in moved else []
+            for point in points:
+                try:
+                    read.append((chunk, point, self._payloads.embedded_text(point)))
+                except CorruptChunkError:
+                    continue  # the text has a finding of its own
+        vectors = dict(self._embedded_before)
+        wanted = [(self._embedder_of(point), text) for _, point, text in read]
+        for embedder in {embedder.model: embedder for embedder, _ in wanted}.values():
+            own = dict.fromkeys(text for other, text in wanted if other.model == embedder.model)
+            new = [text for text in own if (embedder.model, text) not in vectors]
+            keys = [(embedder.model, text) for text in new]
+            vectors |= zip(keys, self._reader.embed(new, embedder=embedder), strict=True)
+        return [
+            _CheckedVector(*one, vectors[embedder.model, text])
+            for one, (embedder, text) in zip(read, wanted, strict=True)
+        ]
+
+    def _embedder_of(self, point: Point) -> Embedder:
+        """Return the embedder of a point: where its payload names another model of the same space, one with that."""
+        named = self._payloads.value("embedding_model", point.payload)
+        own, make = self._embedder, getattr(self._embedder, "with_model", None)
+        if not isinstance(named, str) or make is None or not is_same_family(named, own.model):
+            return own
+        if named not in self._variants:
+            self._variants[named] = make(named)
+        return self._variants[named]
+
+    def _judge(self, subject: _CheckedVector) -> Finding | None:
+        stored, fresh = subject.point.vector, subject.fresh
+        if stored is None:
+            return self._finding(subject, Kind.UNVERIFIABLE_VECTOR, "The point has no such vector", None)
+        if fresh is not None and len(fresh) != len(stored):
+            sizes = f"{len(stored)} values are stored, {self._embedder.model} makes {len(fresh)}"
+            return self._finding(subject, Kind.WRONG_MODEL, sizes, None)
+        similarity = subject.cosine
+        if similarity is not None and similarity >= self.same_from:
+            return None
+        kind, cause = self._find_cause(subject, stored)
+        return self._finding(subject, kind, cause, similarity)
+
+    def _find_cause(self, subject: _CheckedVector, stored: Vector) -> tuple[Kind, str]:
+        checks = [self._check_original, self._check_named_model, self._check_cuts]
+        if subject.fresh is not None:
+            among_chunks = [self._check_other_chunks, self._check_structure, self._check_neighbours]
+            checks = [self._check_as_question, *checks, *among_chunks]
+        for check in checks:
+            if found := check(subject, stored):
+                return found
+        if subject.fresh is None:
+            return Kind.UNVERIFIABLE_VECTOR, f"The text is longer than {self._embedder.model} accepts"
+        return Kind.UNEXPLAINED_VECTOR, "It is not the vector of the stored text; no check shows why"
+
+    def _check_as_question(self, subject: _CheckedVector, stored: Vector) -> tuple[Kind, str] | None:
+        vector = self._reader.embed([subject.text], InputType.QUERY)[0]
+        if vector is None or cosine(stored, vector) < self.same_from:
+            return None
+        model = query_model(self._embedder)
+        by = "" if model == self._embedder.model else f" by {model}"
+        return Kind.WRONG_INPUT_TYPE, f"Embedded as a question (search_query){by}, not as a passage"
+
+    def _check_original(self, subject: _CheckedVector, stored: Vector) -> tuple[Kind, str] | None:
+        original = subject.expected.entry.original_text
+        if not original or original == subject.text:
+            return None
+        vector = self._reader.embed([original], embedder=self._embedder_of(subject.point))[0]
+        if vector is None or cosine(stored, vector) < self.same_from:
+            return None
+        return Kind.STALE_VECTOR, "It is the vector of the manifest's text; the stored text was changed later"
+
+    def _check_named_model(self, subject: _CheckedVector, _stored: Vector) -> tuple[Kind, str] | None:
+        named = self._payloads.value("embedding_model", subject.point.payload)
+        if not isinstance(named, str) or can_compare(self._embedder, named):
+            return None
+        queries = query_model(self._embedder)
+        return Kind.WRONG_MODEL, f"The payload says {display_name(named)}, queries are embedded by {queries}"
+
+    def _check_cuts(self, subject: _CheckedVector, stored: Vector) -> tuple[Kind, str] | None:
+        text = subject.text
+        cuts = [text[:length] for length in CUTS if length < len(text)]
+        if subject.fresh is None:
+            cuts = [self._cut_to_fit(text), *cuts]
+        for part, vector in zip(cuts, self._reader.embed(cuts), strict=True):
+            if vector is not None and cosine(stored, vector) >= min(SAME_WHEN_CUT, self.same_from):
+                return Kind.TRUNCATED_INPUT, f"Embedded from the first {len(part)} of {len(text)} characters"
+        return None
+
+    def _check_other_chunks(self, subject: _CheckedVector, stored: Vector) -> tuple[Kind, str] | None:
+        for other in self._others(subject, self._references):
+            if cosine(stored, other.fresh or ()) >= self.same_from:
+                return Kind.STALE_VECTOR, f"It is the vector of another chunk's text: {display_name(other.chunk_id)}"
+        return None
+
+    def _check_structure(self, subject: _CheckedVector, stored: Vector) -> tuple[Kind, str] | None:
+        """Vectors of another model are far from those of this one, yet resemble each other as their texts do."""
+        if is_no_coincidence(subject.cosine or 0.0, len(stored)):
+            return None  # it is near its text, as only this model's vectors are
+        among = self._others(subject, self._failing)
+        others = [(other.point.vector or (), other.fresh or ()) for other in among]
+        far = [pair for pair in others if not is_no_coincidence(cosine(*pair), len(stored))]
+        if (shown := correlate_others(stored, subject.fresh or (), far)) is None:
+            return None
+        return Kind.WRONG_MODEL, (
+            f"It resembles the other vectors that {self._embedder.model} does not make, as their texts do "
+            f"(correlation {shown[0]:.2f} over {shown[1]})"
+        )
+
+    def _check_neighbours(self, subject: _CheckedVector, stored: Vector) -> tuple[Kind, str] | None:
+        own, others = subject.cosine or 0.0, self._others(subject, self._references)
+        nearest = max((cosine(stored, other.fresh or ()) for other in others), default=0.0)
+        if own >= max(nearest, SIMILAR) and len(self._failing) > len(self._references) / 2:
+            return Kind.UNEXPLAINED_VECTOR, (
+                f"It is this model's vector of a text much like the stored one (cosine {own:.3f}), as in most of the "
+                "sample: embedded with a title or prefix?"
+            )
+        if not is_no_coincidence(nearest, len(stored)):
+            return None
+        return Kind.STALE_VECTOR, (
+            f"It is this model's vector of some other text (cosine {nearest:.3f} with a chunk of the sample)"
+        )
+
+    @staticmethod
+    def _others(subject: _CheckedVector, among: Sequence[_CheckedVector]) -> list[_CheckedVector]:
+        return [other for other in among if other.chunk_id != subject.chunk_id]
+
+    def _cut_to_fit(self, text: str) -> str:
+        low, high = 0, len(text)
+        while high - low > max(1, high // 200):
+            middle = (low + high) // 2
+            if self._reader.embed([text[:middle]])[0] is None:
+                high = middle
+            else:
+                low = middle
+        return text[:low]
+
+    def _finding(self, subject: _CheckedVector, kind: Kind, details: str, similarity: float | None) -> Finding:
+        return Finding(
+            chunk_id=subject.chunk_id,
+            kind=kind,
+            details=details,
+            point_ids=(subject.point.id,),
+            source=self._payloads.source_of(subject.point.payload),
+            cosine=None if similarity is None else round(similarity, 6),
+        )
+
+
+def _find_precision(cosines: Sequence[float]) -> float:
+    """Return the cosine from which a vector is that of its text: less where the whole collection has fewer bits.
+
+    That is so where nearly all vectors are close to those of their texts, and most are not equal to them: changed
+    texts do not look like that.
+    """
+    close = [value for value in cosines if value >= AGREES]
+    if len(cosines) < MIN_REFERENCES or len(close) < MOST * len(cosines):
+        return SAME
+    return AGREES if median(close) < SAME else SAME
+
+
+@dataclass(frozen=True, slots=True)
+class AuditPlan:
+    """How to audit: by ids or by a complete scan, the sample size, the number of vectors to check (0: all).
+
+    Chunks whose ids are not stored are matched by their text, unless `match_by` is `id`. `near_duplicates` is the
+    similarity from which two stored texts are reported.
+    """
+
+    by_ids: bool = False
+    sample: int | None = None
+    vectors: int | None = None
+    match_by: Literal["text", "id"] = "text"
+    near_duplicates: float | None = None
+
+    @property
+    def is_by_ids(self) -> bool:
+        """Whether only the chunks of the manifest, or of the sample, are read."""
+        return self.by_ids or self.sample is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """An audit of one collection; `folder` is for its state and nothing else."""
+
+    folder: Path
+    services: Services
+    collection: str
+    plan: AuditPlan = AuditPlan()
+    on_progress: Callable[[Progress], None] = lambda _progress: None
+    pauses: Sequence[float] | None = None
+
+    def check(self) -> None:
+        """Raise what would stop the audit, before it starts."""
+        description = self.services.store.describe(self.collection, Deadline(DESCRIBE_MS))
+        if self.plan.vectors is not None:
+            self.services.collection(self.collection).require_embedder()
+            choose_vector(description.vectors, self.services.settings.vector_name, self.collection)
+
+    def start(self, ledger: Ledger) -> Ledger:
+        """Begin an audit that has done nothing yet."""
+        spec = self._spec(ledger.sha256, ledger.entries, ledger.chunks, ledger.presence_only)
+        ledger.start(Progress(spec=spec))
+        return ledger
+
+    def resume(self, manifest_sha256: str) -> Ledger:
+        """Open the ledger of an interrupted audit of the same manifest.
+
+        What was read before may have changed since. Unless only the report is left, the collection is read from its
+        start, so that the report is of one state; the manifest is not sorted and no text is embedded a second time.
+        """
+        progress = load_progress(self.folder)
+        if progress is None:
+            raise InvalidParameterError(f"{self.folder} holds no interrupted audit to resume")
+        spec = progress.spec
+        now = self._spec(manifest_sha256, spec.entries, spec.chunks, spec.presence_only)
+        differing = [name for name in AuditSpec.model_fields if getattr(now, name) != getattr(spec, name)]
+        if differing:
+            raise InvalidParameterError(
+                f"The interrupted audit was of another {differing[0].replace('_', ' ')}: "
+                "resume it with the same options, or start again with --restart"
+            )
+        progress = progress.model_copy(update={"resumed": progress.resumed + 1, "process": token_hex(8)})
+        ledger = Ledger.resume(self.folder, progress)
+        if progress.phase != "report":
+            ledger.forget(VECTOR_KINDS)
+        return ledger
+
+    def run(self, ledger: Ledger, name: str) -> AuditReport:
+        """Run what is left, write all findings to `findings.jsonl` in the folder, and return the report.
+
+        After a failure the audit can be resumed.
+        """
+        reader = Reader(self.services, self.collection, self.pauses)
+        with closing(ledger):
+            run = AuditRun(ledger, reader, self.on_progress)
+            while run.progress.phase != "report":
+                self._run_phase(run)
+            findings = Findings(self.folder / FINDINGS_FILE, ledger)
+        embedder = self.services.collection(self.collection).embedder
+        model = embedder.model if embedder else None
+        return build_report(ledger.progress, findings, name=name, model=model, started_at=ledger.progress.started_at)
+
+    def _run_phase(self, run: AuditRun) -> None:
+        """Run one phase, which ends by saving the name of the next one."""
+        plan, phase = self.plan, run.progress.phase
+        if phase == "read" and plan.is_by_ids:
+            audit_by_id(run, plan.sample)
+        elif phase == "near_duplicates":
+            if plan.near_duplicates is not None:
+                find_near_duplicates(run, plan.near_duplicates)
+            run.save(phase="vectors")
+        elif phase == "vectors":
+            if plan.vectors is not None:
+                chunks = run.ledger.chunks
+                check_vectors(run, min(plan.vectors or chunks, plan.sample or chunks))
+            run.save(phase="report")
+        else:
+            PHASES[phase](run)
+
+    def _spec(self, manifest_sha256: str, entries: int, chunks: int, presence_only: int) -> AuditSpec:
+        embedder = self.services.collection(self.collection).embedder if self.plan.vectors is not None else None
+        plan = {**asdict(self.plan), "by_ids": self.plan.is_by_ids}
+        return AuditSpec(
+            collection=self.collection,
+            host=self.services.store.host,
+            manifest_sha256=manifest_sha256,
+            entries=entries,
+            chunks=chunks,
+            model=embedder.model if embedder else None,
+            presence_only=presence_only,
+            version=self.services.versions.get(self.collection),
+            **plan,
+        )
+
+
+PHASES: Mapping[str, Callable[[AuditRun], None]] = {
+    "read": scan,
+    "finish_scan": finish_scan,
+    "match": match_open_ids,
+    "strays": match_unknown_points,
+    "content": match_by_content,
+}

@@ -1,1 +1,0 @@
-"""Qdrant: a server, or the SDK's local mode."""

@@ -1,0 +1,1 @@
+"""The collection: what is known of it, and how its points are read."""

@@ -1,0 +1,493 @@
+"""Read chunks from the payloads of any pipeline.
+
+A deployment points at a collection that already exists, so each canonical field is looked for under
+the names that pipelines use. First match wins; a dot reaches into an object, and into a JSON *string*
+by parsing it; `blocks[].text` joins the texts of a list by line breaks; every name is also tried under
+`metadata.`, `meta.` and `meta_data.`.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass
+from hashlib import new as new_hash
+from itertools import islice
+from typing import Any
+from uuid import UUID
+
+from pydantic import ValidationError
+
+from chunkproof.base.errors import CorruptChunkError
+from chunkproof.contract import ChunkMetadata
+from chunkproof.contract.model import has_lone_surrogate
+from chunkproof.contract.validation import MAX_ID
+from chunkproof.stores.store_port import Point
+
+NAMES: Mapping[str, tuple[str, ...]] = {
+    # LlamaIndex's own first: it spreads a node's metadata over the payload, `document` and the like included.
+    # mem0's `data` last: in other pipelines it may be anything.
+    "text": (
+        *("_node_content.text", "text", "content", "chunk_text", "page_content", "document"),
+        *("doc_content", "text_segment", "Text", "_text", "codeChunk", "_content", "payload.text"),
+        *("pageContent", "chunkText", "data"),
+    ),
+    "url": (
+        *("url", "source_url", "source", "file_path", "metadata-data_source-url", "payload.url"),
+        *("sourceUrl", "filePath", "file_name", "filename", "fileName", "metadata-filename", "payload.file"),
+    ),
+    "document_id": ("document_id", "doc_id", "ref_doc_id", "source_id", "full_doc_id", "documentId", "docId"),
+    "document_title": ("document_title", "page_title", "title", "documentTitle"),
+    "position": ("position", "chunk_index", "split_id", "chunkIndex"),
+    "timestamp": ("timestamp", "created_at", "ingested_at", "createdAt"),
+    "section_heading": ("section_heading",),
+    "section_headers": ("section_headers",),
+    "breadcrumb": ("breadcrumb",),
+    "total_chunks": ("total_chunks",),
+    "tokens": ("tokens", "chunk_size"),
+    "content_type": ("content_type",),
+    "has_code": ("has_code",),
+    "content_hash": ("content_hash", "hash", "doc_hash", "contentHash"),
+    "embedding_model": ("embedding_model",),
+}
+ID_PATHS = ("chunk_id", "id", "metadata.chunk_id")
+_PREFIXES = ("", "metadata.", "meta.", "meta_data.")
+MAX_SHAPES = 1_000
+# What loaders write where they know no source: LangChain.js stores "blob" for every uploaded file.
+SAYS_NOTHING = frozenset(
+    ("blob", "unknown", "none", "null", "undefined", "nan", "n/a", "na", "-", "string", "text", "file", "memory")
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A stored chunk: its unchanged text, and the metadata of its payload."""
+
+    text: str
+    metadata: ChunkMetadata
+    id_path: str | None
+
+
+class PayloadMap:
+    """The paths of each canonical field; rows of the deployment's `PAYLOAD_MAP` replace the built-in ones."""
+
+    def __init__(self, overrides: Mapping[str, tuple[str, ...]] | None = None) -> None:
+        own = dict(overrides or {})
+        self.id_paths = own.pop("chunk_id", ID_PATHS)
+        self._paths: dict[str, tuple[str, ...]] = {
+            field: own.get(field) or tuple(prefix + name for prefix in _PREFIXES for name in names)
+            for field, names in NAMES.items()
+        }
+        self.are_ids_configured = "chunk_id" in (overrides or {})
+        self.shared_paths: tuple[str, ...] = ()
+        self._repeated: frozenset[str] = frozenset()
+        self._shapes: dict[tuple[str, ...], Mapping[str, tuple[str, ...]]] = {}
+
+    def without_shared_ids(self, paths: Sequence[str], values: Iterable[str]) -> "PayloadMap":
+        """Return the map of a collection in which these paths, and these values, are ids that several points share."""
+        own = copy(self)
+        own.id_paths = tuple(path for path in self.id_paths if path not in paths)
+        own.shared_paths = tuple(paths)
+        own._repeated = frozenset(values)
+        return own
+
+    def chunk_of(self, point: Point) -> Chunk:
+        """Read the chunk of a point; `CorruptChunkError` when it has no readable text."""
+        leading = self._leading(point.payload)
+        values = {field: _first(field, paths, point.payload)[1] for field, paths in leading.items()}
+        text = values.pop("text", None)
+        if not isinstance(text, str) or has_lone_surrogate(text):
+            raise self._unreadable(point)
+        path, own_id = self._own_id(point.payload)
+        if values.get("document_id") is None:
+            shared_id = self._shared_id(point.payload)
+            values["document_id"] = values.get("url") if shared_id is None else shared_id
+        if values.get("section_headers") is None:
+            values["section_headers"] = []
+        try:
+            return Chunk(text, ChunkMetadata(chunk_id=own_id or str(point.id), **values), path)
+        except ValidationError:  # nested beyond what JSON libraries read
+            raise CorruptChunkError(f"Chunk {self.id_of(point)} has metadata nested too deeply") from None
+
+    def text_of(self, point: Point) -> str:
+        """Return the stored text, which may be empty; `CorruptChunkError` when there is none."""
+        text = self.find_text(point)
+        if text is None:
+            raise self._unreadable(point)
+        return text
+
+    def find_text(self, point: Point) -> str | None:
+        """Return the stored text, which may be empty; None when there is none that can be read."""
+        text = self.value("text", point.payload)
+        return text if isinstance(text, str) and not has_lone_surrogate(text) else None
+
+    def utf8_of(self, point: Point) -> bytes:
+        """Return the stored text as UTF-8. Encoding is a third of an audit's comparison, so do it once."""
+        text = self.value("text", point.payload)
+        try:
+            if isinstance(text, str):
+                return text.encode()
+        except UnicodeEncodeError:
+            pass
+        raise self._unreadable(point)
+
+    def _unreadable(self, point: Point) -> CorruptChunkError:
+        return CorruptChunkError(f"Chunk {self.id_of(point)} has no readable text")
+
+    def embedded_text(self, point: Point) -> str:
+        """Return the text that the pipeline embedded, which is not always the stored one.
+
+        LlamaIndex puts a node's metadata before its text, using templates that it stores with the node.
+        """
+        text = self.text_of(point)
+        node = parse_json_object(point.payload.get("_node_content"))
+        if not isinstance(node, Mapping) or not isinstance(node.get("metadata"), Mapping):
+            return text
+        excluded = node.get("excluded_embed_metadata_keys")
+        hidden = excluded if isinstance(excluded, list) else []
+        line, separator = (
+            node.get("metadata_template", "{key}: {value}"),
+            node.get("metadata_separator", "\n"),
+        )
+        lines = [
+            str(line).replace("{key}", str(key)).replace("{value}", str(value))
+            for key, value in node["metadata"].items()
+            if key not in hidden
+        ]
+        template = str(node.get("text_template") or "{metadata_str}\n\n{content}")
+        filled = template.replace("{metadata_str}", str(separator).join(lines)).replace("{content}", text)
+        return filled if lines else text
+
+    def id_of(self, point: Point) -> str:
+        """Return the payload's own string id, else the point's.
+
+        Only the map of a collection (`Services.payloads_of`) knows which ids several points share.
+        """
+        return self._own_id(point.payload)[1] or str(point.id)
+
+    def id_path(self, payload: Mapping[str, Any]) -> str | None:
+        """Return the path of the payload's own id, if it has one that a store can look up."""
+        return self._own_id(payload)[0]
+
+    def _own_id(self, payload: Mapping[str, Any]) -> tuple[str | None, str | None]:
+        for path in self.id_paths:
+            value = id_at(path, payload)
+            if value is not None and not (self._repeated and self._is_repeated(value)):
+                return path, value
+        return None, None
+
+    @property
+    def has_repeated_ids(self) -> bool:
+        """Whether single values are known that several points share."""
+        return bool(self._repeated)
+
+    def _is_repeated(self, value: str) -> bool:
+        if value in self._repeated:
+            return True
+        try:  # a store counts a UUID in its canonical form
+            return str(UUID(value)) in self._repeated
+        except ValueError:
+            return False
+
+    def _shared_id(self, payload: Mapping[str, Any]) -> str | None:
+        """Return the id that this point shares with others: most likely its document's."""
+        path = self.shared_path(payload)
+        return None if path is None else id_at(path, payload)
+
+    def shared_path(self, payload: Mapping[str, Any]) -> str | None:
+        """Return the path of the id that this point shares with others, if it has one."""
+        for path in self.shared_paths:
+            if id_at(path, payload) is not None:
+                return path
+        for path in self.id_paths if self._repeated else ():
+            if (value := id_at(path, payload)) is not None and self._is_repeated(value):
+                return path
+        return None
+
+    def id_paths_in(self, payloads: Iterable[Mapping[str, Any]]) -> list[str]:
+        """Return the paths under which these payloads keep their ids, in order of precedence."""
+        used = {self.id_path(payload) for payload in payloads}
+        return [path for path in self.id_paths if path in used]
+
+    def value(self, field: str, payload: Mapping[str, Any]) -> Any:
+        """Return the field's value, None when the payload has none."""
+        return self._found(field, payload)[1]
+
+    def path_in(self, field: str, payload: Mapping[str, Any]) -> str | None:
+        """Return the path of the field in this payload; that of an empty text only if there is no other."""
+        return self._found(field, payload)[0]
+
+    def _found(self, field: str, payload: Mapping[str, Any]) -> tuple[str | None, Any]:
+        return _first(field, self._leading(payload).get(field, ()), payload)
+
+    def _leading(self, payload: Mapping[str, Any]) -> Mapping[str, tuple[str, ...]]:
+        """Return the paths that can exist in this payload, cached by its top-level names.
+
+        Most payloads of a collection have the same names.
+        """
+        names = tuple(payload)
+        known = self._shapes.get(names)
+        if known is None:
+            leading = {
+                field: tuple(
+                    path for path in paths if path in payload or path.partition(".")[0].removesuffix("[]") in payload
+                )
+                for field, paths in self._paths.items()
+            }
+            known = {field: paths for field, paths in leading.items() if paths}
+            if len(self._shapes) < MAX_SHAPES:
+                self._shapes[names] = known
+        return known
+
+    def paths_in(self, field: str, payloads: Iterable[Mapping[str, Any]]) -> list[str]:
+        """Return the paths of the field in any of these payloads, in order of precedence."""
+        used = {self.path_in(field, payload) for payload in payloads}
+        return [path for path in self._paths[field] if path in used]
+
+    def stated(self, name: str, payload: Mapping[str, Any]) -> Any:
+        """Return the value of a canonical field, or at a path of the payload."""
+        return self.value(name, payload) if self.is_canonical(name) else _at(name, payload)
+
+    def source_of(self, payload: Mapping[str, Any]) -> str | None:
+        """Return the chunk's document: its URL, else the document's id."""
+        found = (self.value(field, payload) for field in ("url", "document_id"))
+        return next((value for value in found if isinstance(value, str) and value), None)
+
+    def usual_path(self, field: str, payloads: Sequence[Mapping[str, Any]]) -> str | None:
+        """Return the path under which most of these payloads keep the field."""
+        used = [path for payload in payloads if (path := self.path_in(field, payload))]
+        return max(used, key=used.count, default=None)
+
+    def is_canonical(self, name: str) -> bool:
+        """Whether the name is a canonical field, which is mapped to a payload path."""
+        return name in self._paths
+
+    def first_path(self, field: str) -> str:
+        """Return the path where the field is looked for first."""
+        return self._paths[field][0]
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """All canonical fields but the id."""
+        return tuple(self._paths)
+
+
+def lies_in_json_string(path: str, payload: Mapping[str, Any]) -> bool:
+    """Whether the path leads into a JSON string, where the store cannot filter."""
+    steps = path.split(".")
+    return any(isinstance(_at(".".join(steps[:n]), payload), str) for n in range(1, len(steps)))
+
+
+def flatten(payload: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """List the fields of a payload; those inside an object by their dotted path."""
+    for name, value in payload.items():
+        if isinstance(value, Mapping):
+            yield from ((f"{name}.{inner}", deeper) for inner, deeper in value.items())
+        else:
+            yield name, value
+
+
+def id_at(path: str, payload: Mapping[str, Any]) -> str | None:
+    """Return the text at this path if it can be an id that a store looks up."""
+    value = _reached(path, payload) if "." in path else payload.get(path)
+    usable = isinstance(value, str) and value.strip() and len(value) <= MAX_ID and not has_lone_surrogate(value)
+    return str(value) if usable else None
+
+
+def _first(field: str, paths: Sequence[str], payload: Mapping[str, Any]) -> tuple[str | None, Any]:
+    """Return the first path with a value, and the value.
+
+    An empty text counts only as a last resort, and a URL that says nothing does not count.
+    """
+    empty: tuple[str | None, Any] = (None, None)
+    for path in paths:
+        value = _at(path, payload)
+        if value is None or (field == "url" and isinstance(value, str) and value.strip().lower() in SAYS_NOTHING):
+            continue
+        if field == "text" and not isinstance(value, str):  # a list or an object: another field may have the text
+            continue
+        if field != "text" or value != "":
+            return path, value
+        empty = (path, value) if empty[0] is None else empty
+    return empty
+
+
+def _at(path: str, payload: Mapping[str, Any]) -> Any:
+    if path in payload:  # a flat key may itself contain dots
+        return payload[path]
+    if "." not in path and not path.endswith("[]"):
+        return None
+    value: Any = payload
+    steps = path.split(".")
+    for number, step in enumerate(steps, 1):
+        if isinstance(value, str):
+            value = parse_json_object(value)
+        name = step.removesuffix("[]")
+        if not isinstance(value, Mapping) or name not in value:
+            return None
+        value = value[name]
+        if name != step:
+            return _join(value, ".".join(steps[number:]))
+    return value
+
+
+def _join(items: Any, path: str) -> str | None:
+    """Join the texts of a list, or those at a path of its objects; None when there are none."""
+    found = (_at(path, item) if path and isinstance(item, Mapping) else None if path else item for item in items or ())
+    texts = [text for text in found if isinstance(text, str)] if isinstance(items, list) else []
+    return "\n".join(texts) if texts else None
+
+
+def _reached(path: str, payload: Mapping[str, Any]) -> Any:
+    """Return the value at a path as a store reads it: through objects only."""
+    value: Any = payload
+    for step in path.split("."):
+        value = value.get(step) if isinstance(value, Mapping) else None
+    return value
+
+
+def parse_json_object(text: Any) -> Any:
+    """Parse a string that holds a JSON object; None for anything else."""
+    if not isinstance(text, str) or not text.lstrip().startswith("{"):
+        return None
+    try:
+        parsed = json.loads(text)
+        # An escape inside the string can be a lone surrogate, which no response can carry.
+        json.dumps(parsed, ensure_ascii=False).encode("utf-8")
+    except (ValueError, RecursionError):
+        return None
+    return parsed
+
+
+# Fewer digits than this could agree by chance.
+MIN_DIGITS = 16
+# Points to try each kind of hash on.
+TRIED_POINTS = 30
+ALGORITHMS = {"SHA-256": "sha256", "SHA-1": "sha1", "MD5": "md5", "SHA-512": "sha512"}
+DIGEST_DIGITS = {"SHA-256": 64, "SHA-1": 40, "MD5": 32, "SHA-512": 128}
+FORMS = (
+    "text",
+    "url and text",
+    "text and a newline",
+    "text without surrounding whitespace",
+    'text and "None"',  # Dify
+)
+_HASH = re.compile(r"(?:(?:sha-?256|sha-?1|sha-?512|md5)[:=-])?([0-9a-f]{16,128})", re.I)
+
+
+@dataclass(frozen=True, slots=True)
+class HashKind:
+    """An algorithm, and what of a chunk it was computed from."""
+
+    algorithm: str
+    form: str
+
+    def __str__(self) -> str:
+        return f"{self.algorithm} of {self.form}"
+
+    def fits(self, digits: str, text: str, url: object) -> bool:
+        """Whether the digits are the beginning of this hash, or all of it."""
+        content = _content(self.form, text, url)
+        if content is None:
+            return False
+        digest = new_hash(ALGORITHMS[self.algorithm], content.encode(), usedforsecurity=False).hexdigest()
+        return digest.startswith(digits)
+
+
+@dataclass(frozen=True, slots=True)
+class HashKinds:
+    """The hashes of one field: the usual kind, and how many digits those have that fit their texts.
+
+    Several pipelines may have written to a collection, each with a kind of its own.
+    """
+
+    usual: HashKind
+    lengths: frozenset[int]
+
+    def __str__(self) -> str:
+        return str(self.usual)
+
+    def check(self, digits: str, text: str, url: object) -> bool | None:
+        """Whether the digits are a hash of the chunk, of any kind; None if they can be one of something else."""
+        if find_kind(digits, text, url, self.usual):
+            return True
+        return False if len(digits) in self.lengths else None
+
+
+@dataclass(frozen=True, slots=True)
+class Hashes:
+    """What `content_hash` and the chunk ids of a collection are hashes of; None when they prove nothing.
+
+    `is_per_source` when chunks with different texts have the same `content_hash`.
+    """
+
+    content_hash: HashKinds | None = None
+    chunk_id: HashKinds | None = None
+    is_per_source: bool = False
+
+
+def hash_digits(stored: object) -> str | None:
+    """Return the hexadecimal digits of a hash, None when the value is none."""
+    found = _HASH.fullmatch(stored) if isinstance(stored, str) else None
+    return found[1].lower() if found else None
+
+
+def recognise_hashes(payload_map: PayloadMap, payloads: Sequence[Mapping[str, Any]]) -> Hashes:
+    """Find the kinds of hashes that fit these payloads.
+
+    A content_hash has to fit at least half of them: a hash of the whole source fits sources of one chunk. An id
+    belongs to one chunk, so one that fits is enough.
+    """
+    hashed = list(_read_hashes("content_hash", payload_map, payloads))
+    ids = islice(_read_hashes("chunk_id", payload_map, payloads), TRIED_POINTS)
+    texts: dict[str, str] = {}
+    is_per_source = any(texts.setdefault(digits, text) != text for digits, text, _ in hashed)
+    content_hash = None if is_per_source else _find_kinds(hashed[:TRIED_POINTS], 0.5)
+    return Hashes(content_hash, _find_kinds(list(ids), 0.0), is_per_source)
+
+
+def _find_kinds(hashed: Sequence[tuple[str, str, object]], least_share: float) -> HashKinds | None:
+    fitting: list[tuple[HashKind, int]] = []
+    for digits, text, url in hashed:
+        if kind := find_kind(digits, text, url, fitting[-1][0] if fitting else None):
+            fitting.append((kind, len(digits)))
+    if not fitting or len(fitting) < least_share * len(hashed):
+        return None
+    kinds = [kind for kind, _ in fitting]
+    return HashKinds(max(kinds, key=kinds.count), frozenset(length for _, length in fitting))
+
+
+def find_kind(digits: str, text: str, url: object, likely: HashKind | None = None) -> HashKind | None:
+    """Return the kind of hash that these digits are of a chunk; the likely one is tried first."""
+    if likely and likely.fits(digits, text, url):
+        return likely
+    whole = [name for name, size in DIGEST_DIGITS.items() if size == len(digits)]
+    kinds = (HashKind(algorithm, form) for form in FORMS for algorithm in whole or ALGORITHMS)
+    return next((kind for kind in kinds if kind.fits(digits, text, url)), None)
+
+
+def _read_hashes(
+    field: str, payload_map: PayloadMap, payloads: Sequence[Mapping[str, Any]]
+) -> Iterator[tuple[str, str, object]]:
+    """Yield the hash, text and URL of each payload that has them; `field` is where the hash is."""
+    for payload in payloads:
+        path = payload_map.id_path(payload)
+        id_ = id_at(path, payload) if path else None
+        digits = hash_digits(payload_map.value(field, payload) if field == "content_hash" else id_)
+        text, url = payload_map.value("text", payload), payload_map.value("url", payload)
+        if digits is not None and isinstance(text, str) and text and not has_lone_surrogate(f"{text}{url}"):
+            yield digits, text, url
+
+
+def _content(form: str, text: str, url: object) -> str | None:
+    match form:
+        case "text":
+            return text
+        case "url and text":
+            return url + text if isinstance(url, str) else None
+        case "text and a newline":
+            return text + "\n"
+        case "text without surrounding whitespace":
+            return text.strip()
+        case _:
+            return text + "None"

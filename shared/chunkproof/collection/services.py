@@ -1,0 +1,493 @@
+"""The services of a process, and `Collection`: what a use case works with."""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from threading import Lock
+from time import sleep
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+from chunkproof.base.embedder_config import place_of
+from chunkproof.base.errors import (
+    CollectionNotFoundError,
+    IncompleteScanError,
+    InvalidParameterError,
+    NotConfiguredError,
+    QueryTooLongError,
+    RateLimitedError,
+    ResponseTooLargeError,
+    UnavailableError,
+    VectorStoreRefusedError,
+    VectorStoreTimeoutError,
+)
+from chunkproof.base.request import Deadline, RequestTrace
+from chunkproof.base.settings import Settings
+from chunkproof.collection.embedding import QueryEmbedder, QueryEmbedding, check_embeddings
+from chunkproof.collection.facts import Facts, Sample, choose_vector, has_cosine_scores
+from chunkproof.collection.payload_map import PayloadMap
+from chunkproof.contract.conditions import Condition
+from chunkproof.embedders.embedder_port import Embedder, InputType, Reranker, call_in_batches
+from chunkproof.stores.store_port import (
+    Description,
+    Page,
+    Point,
+    PointId,
+    StoreQuery,
+    TenantStore,
+    TextLeg,
+    Vector,
+    VectorConfig,
+    VectorStore,
+    VersionedStore,
+)
+
+if TYPE_CHECKING:
+    from chunkproof.collection.lookup import Lookup
+    from chunkproof.collection.payload_map import Hashes
+    from chunkproof.net.resilience import CircuitBreaker
+
+SAMPLE_POINTS = 100
+# A page of this size costs a fraction of a second to send, to parse and to map.
+PAGE_BYTES = 8 * 1024 * 1024
+PAGE_POINTS = 256
+# So many points show how large the others may be.
+PROBED_POINTS = 5
+# To read which version is in force, at the start of a run.
+PIN_MS = 10_000
+MAX_COLLECTIONS = 1_000
+# Services are kept for so many tenants, the latest ones.
+MAX_TENANTS = 64
+# Of a long run: seconds between attempts, long enough for a restart or a rate limit.
+PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0)
+MAX_PAUSE = 60.0
+
+Result = TypeVar("Result")
+
+
+@dataclass
+class Services:
+    """Settings, store and embedders of a process; hands out collections, and keeps what is known of them."""
+
+    settings: Settings
+    store: VectorStore
+    embedder: Embedder | None
+    circuits: Mapping[str, "CircuitBreaker"] = field(default_factory=dict)
+    # Embedders of collections that do not use the default.
+    embedders: Mapping[str, Embedder] = field(default_factory=dict)
+    reranker: Reranker | None = None
+    # Of published collections, when these services read certain versions of them.
+    versions: Mapping[str, str] = field(default_factory=dict)
+    payloads: PayloadMap = field(init=False)
+    queries: QueryEmbedder | None = field(init=False)
+    _facts: dict[str, Facts] = field(init=False, default_factory=dict)
+    # Those that restrict these services to a tenant share its vector configs.
+    _unrestricted: "Services | None" = field(init=False, default=None)
+    _tenants: OrderedDict[str, "Services"] = field(init=False, default_factory=OrderedDict)
+    _lock: Lock = field(init=False, default_factory=Lock)
+
+    def __post_init__(self) -> None:
+        self.queries = QueryEmbedder(self.embedder, self.settings.cache_entries) if self.embedder else None
+        self.payloads = PayloadMap(self.settings.payload_map)
+
+    def collection(
+        self, name: str | None, deadline: Deadline | None = None, trace: RequestTrace | None = None
+    ) -> "Collection":
+        """Return the collection that a request means; `CollectionNotFoundError` when the deployment forbids it."""
+        trace = trace or RequestTrace()
+        trace.collection = resolved = name or self.settings.collection
+        allowed = self.settings.allowed_collections
+        if allowed and resolved not in {*allowed, self.settings.collection}:
+            raise CollectionNotFoundError(resolved)
+        return Collection(self, resolved, deadline or Deadline(self.settings.deadline_ms or PIN_MS), trace)
+
+    def facts_of(self, collection: str) -> Facts:
+        """Return what is known of a collection, to be completed by those who find out more."""
+        facts = self._facts.get(collection)
+        if facts is None:
+            if len(self._facts) >= MAX_COLLECTIONS:  # callers may name collections that do not exist
+                self._facts.clear()
+            # The vector config is shared across tenants.
+            vector = self._unrestricted.facts_of(collection).vector if self._unrestricted else None
+            facts = self._facts.setdefault(collection, Facts(vector=vector))
+        return facts
+
+    def forget(self, collection: str) -> None:
+        """Drop what is known of a collection, which may have been deleted or recreated."""
+        self._facts.pop(collection, None)
+        if self._unrestricted:
+            self._unrestricted.forget(collection)
+
+    def for_tenant(self, tenant: str) -> "Services":
+        """Return the same services restricted to this tenant's points."""
+        if self.settings.tenant_field is None:
+            raise NotConfiguredError("CHUNKPROOF_TENANT_FIELD is not set")
+        with self._lock:
+            own = self._tenants.pop(tenant, None)
+            if own is None:
+                own = replace(self, store=TenantStore(self.store, self.settings.tenant_field, tenant))
+                own.queries = self.queries.for_tenant(tenant) if self.queries else None
+                own._unrestricted = self
+            self._tenants[tenant] = own
+            while len(self._tenants) > MAX_TENANTS:
+                self._tenants.popitem(last=False)
+        return own
+
+    def pin(self, collections: Iterable[str]) -> dict[str, str]:
+        """Return the version in force of each collection; nothing where the store has no versions."""
+        if not isinstance(self.store, VersionedStore):
+            return {}
+        return {name: self.store.version(name, Deadline(PIN_MS)) for name in collections}
+
+    def at(self, versions: Mapping[str, str]) -> "Services":
+        """Return the same services with exactly these versions, so that all steps of a run read the same chunks."""
+        if isinstance(self.store, VersionedStore):
+            return replace(self, store=self.store.at(versions), versions=versions)
+        if versions:
+            raise InvalidParameterError("The run began with Store=edge, and this function has a server: start it again")
+        return self
+
+
+class Collection:
+    """One collection, as the caller of a request sees it, with the deadline and the trace of that request.
+
+    What it says of itself is asked of the store once, and remembered in `facts` until the collection is forgotten.
+    """
+
+    __slots__ = ("deadline", "facts", "name", "services", "settings", "store", "trace")
+    # After these errors, fewer points are asked for.
+    TOO_MUCH: ClassVar[tuple[type[Exception], ...]] = (ResponseTooLargeError,)
+
+    def __init__(self, services: Services, name: str, deadline: Deadline, trace: RequestTrace | None = None) -> None:
+        self.services = services
+        self.name = name
+        self.deadline = deadline
+        self.trace = trace or RequestTrace()
+        self.settings = services.settings
+        self.store = services.store
+        self.facts = services.facts_of(name)
+
+    def within(self, deadline: Deadline) -> "Collection":
+        """Return the same collection for calls with another deadline."""
+        return Collection(self.services, self.name, deadline, self.trace)
+
+    # What it is
+
+    @property
+    def vector(self) -> VectorConfig:
+        """The dense vector to search by."""
+        config = self.facts.vector
+        if config is None:
+            config = choose_vector(self.describe().vectors, self.settings.vector_name, self.name)
+            if has_cosine_scores(config, self):
+                self.facts.vector = config
+                if self.services._unrestricted:
+                    self.services._unrestricted.facts_of(self.name).vector = config
+        return config
+
+    @property
+    def sample(self) -> Sample:
+        """The first points' payloads, fewer where they are large."""
+        sample = self.facts.sample
+        if sample is None:
+            page = self.first_points(SAMPLE_POINTS)
+            sample = Sample(tuple(dict(point.payload) for point in page.points), is_complete=page.next_id is None)
+            if sample.payloads:  # an empty collection may be filled any moment
+                self.facts.sample = sample
+        return sample
+
+    @property
+    def payloads(self) -> PayloadMap:
+        """How to read this collection: an id in a payload is the chunk's only if no other point has it."""
+        payloads = self.services.payloads
+        if payloads.are_ids_configured:
+            return payloads
+        if self.facts.payloads is not None:
+            return self.facts.payloads
+        from chunkproof.collection.lookup import read_ids
+
+        payloads = read_ids(payloads, self)
+        if self.sample.payloads:
+            self.facts.payloads = payloads
+        return payloads
+
+    @property
+    def hashes(self) -> "Hashes":
+        """What the hashes in this collection's payloads are made from."""
+        hashes = self.facts.hashes
+        if hashes is None:
+            from chunkproof.collection.payload_map import recognise_hashes
+
+            hashes = recognise_hashes(self.payloads, self.sample.payloads)
+            if self.sample.payloads:
+                self.facts.hashes = hashes
+        return hashes
+
+    @property
+    def text_leg(self) -> TextLeg:
+        """How it is searched by words: a leg without a text yet; `TextIndexRequiredError` says what is missing."""
+        leg = self.facts.text_leg
+        if leg is None:
+            from chunkproof.collection.text_search import find_text_leg
+
+            leg = find_text_leg(self)
+            if self.sample.payloads:
+                self.facts.text_leg = leg
+        return leg
+
+    @property
+    def tenant(self) -> str:
+        """The tenant whose points these are; empty without tenants."""
+        return getattr(self.store, "tenant", "")
+
+    def describe(self) -> Description:
+        """Return its vectors, indexes and counts, as the store has them now."""
+        return self.ask(lambda deadline: self.store.describe(self.name, deadline))
+
+    def forget(self) -> None:
+        """Drop what is remembered: the collection may have been deleted or recreated."""
+        self.services.forget(self.name)
+        self.facts = self.services.facts_of(self.name)
+
+    def has_changed(self) -> bool:
+        """Ask the store again, and say whether the vector config differs from the one that was remembered."""
+        before = self.facts.vector
+        self.forget()
+        return before is not None and self.vector != before
+
+    # Its embedder
+
+    @property
+    def embedder(self) -> Embedder | None:
+        """Its own embedder, or that of all collections without one."""
+        queries = self.facts.queries
+        return queries.embedder if queries else self.services.embedders.get(self.name, self.services.embedder)
+
+    def require_embedder(self) -> Embedder:
+        """Return its embedder; `NotConfiguredError` says how to get one."""
+        embedder = self.embedder
+        if embedder is None:
+            raise NotConfiguredError("No embedder is configured: set COHERE_API_KEY")
+        return embedder
+
+    @property
+    def queries(self) -> QueryEmbedder:
+        """The embedder of its queries, with their cache; `NotConfiguredError` says how to get one."""
+        queries = self.facts.queries
+        if queries is None:
+            embedder = self.require_embedder()
+            shared = self.services.queries or QueryEmbedder(embedder, self.settings.cache_entries)
+            queries = self.facts.queries = shared.for_embedder(embedder, self.model_setting)
+        return queries
+
+    @property
+    def model_setting(self) -> str:
+        """The setting that names its model."""
+        if self.name in self.services.embedders:
+            return place_of(self.name)
+        # The local model has no other: its service is chosen first.
+        has_service = hasattr(self.services.embedder, "service")
+        return "CHUNKPROOF_MODEL" if has_service else "CHUNKPROOF_EMBEDDER and CHUNKPROOF_MODEL"
+
+    def embed_query(self, text: str, embedding: QueryEmbedding | None = None) -> QueryEmbedding:
+        """Return the query's vector, or check the one given; `EmbeddingSizeError` when the collection stores others."""
+        embedding = embedding or self.queries.embed(text, self.deadline)
+        if len(embedding.vector) != self.vector.size:
+            raise self.queries.wrong_size(text, embedding, self.name, self.vector.size)
+        return embedding
+
+    def embed(
+        self, texts: Sequence[str], input_type: InputType = InputType.DOCUMENT, embedder: Embedder | None = None
+    ) -> list[Vector | None]:
+        """Embed texts in as few calls as possible; None for a text that is too long for the model."""
+        model = embedder or self.require_embedder()
+
+        def embed(batch: Sequence[str]) -> Sequence[Vector]:
+            return self.ask(lambda deadline: check_embeddings(model.embed(batch, input_type, deadline), len(batch)))
+
+        too_long = (QueryTooLongError, InvalidParameterError)
+        return list(call_in_batches(embed, texts, model.max_batch, too_long, lambda _text: [None]))
+
+    # Its points
+
+    def search(self, queries: Sequence[StoreQuery]) -> list[list[Point]]:
+        """Return the results of each query, best first."""
+        return self.store.search(queries, self.deadline)
+
+    def fetch(self, ids: Sequence[PointId], *, with_vector: str | None = None) -> list[Point]:
+        """Return the points with these ids that exist, in no particular order."""
+        return self.ask(lambda deadline: self.store.fetch(self.name, ids, deadline, with_vector=with_vector))
+
+    def count(self, where: tuple[Condition, ...] = ()) -> int:
+        """Return exactly how many points meet the conditions."""
+        return self.ask(lambda deadline: self.store.count(self.name, where, deadline))
+
+    def find(self, chunk_ids: Iterable[str]) -> "Lookup":
+        """Find the points of many chunk ids at once."""
+        from chunkproof.collection.lookup import find_points
+
+        return find_points(chunk_ids, self)
+
+    def find_one(self, chunk_id: str) -> Point:
+        """Find the point with this point id or payload id; `AmbiguousIdError` for two different points."""
+        from chunkproof.collection.lookup import find_point
+
+        return find_point(chunk_id, self)
+
+    def page(
+        self,
+        limit: int,
+        *,
+        where: tuple[Condition, ...] = (),
+        start: PointId | None = None,
+        with_vector: str | None = None,
+    ) -> Page:
+        """Return a page of at most `limit` points: fewer where they are large, and at least one if there is one."""
+        options: dict[str, Any] = {"where": where, "start": start, "with_vector": with_vector}
+
+        def scroll(deadline: Deadline) -> Page:
+            size = limit
+            while True:
+                limited = deadline.limit_responses(PAGE_BYTES) if size > 1 else deadline
+                try:
+                    return self.store.scroll(self.name, limited, limit=size, **options)
+                except self.TOO_MUCH:
+                    if size == 1:
+                        raise
+                    size, deadline = max(1, size // 5), self.deadline
+
+        return self.ask(scroll)
+
+    def first_points(self, limit: int, *, with_vector: str | None = None) -> Page:
+        """Return the first points as `page` does; a few of them are read first, to ask for no more than fits.
+
+        A server reads and writes a page that is refused all the same: a hundred megabytes take it half a second.
+        """
+        page = self.page(min(limit, PROBED_POINTS), with_vector=with_vector)
+        size = sum(map(_size, page.points))
+        fitting = PAGE_BYTES * len(page.points) // max(size, 1) - len(page.points)
+        more = min(limit - len(page.points), fitting)
+        if page.next_id is None or more < 1:
+            return page
+        rest = self.page(more, start=page.next_id, with_vector=with_vector)
+        return Page(page.points + rest.points, rest.next_id)
+
+    def scan(
+        self,
+        *,
+        page_points: int = PAGE_POINTS,
+        where: tuple[Condition, ...] = (),
+        start: PointId | None = None,
+        with_vector: str | None = None,
+        seen: int = 0,
+        on_change: Callable[[int, int], None] = lambda _before, _after: None,
+    ) -> Iterator[Page]:
+        """Yield its points from `start` on, page by page, in the order of their ids; `seen` were read before.
+
+        Raise `IncompleteScanError` if points are repeated, or are not as many as Qdrant counts. If that number changes
+        meanwhile, `on_change` gets both, and any number of points between them will do.
+        """
+
+        def count() -> int:
+            return self.ask(lambda deadline: self.store.count(self.name, where, deadline))
+
+        check = ScanCheck(self.name, self.store.host, count, seen, on_change)
+        while True:
+            page = self.page(page_points, where=where, start=start, with_vector=with_vector)
+            check.add([point.id for point in page.points], start, page.next_id)
+            yield page
+            if page.next_id is None:
+                return
+            start = page.next_id
+            page_points = max(1, min(page_points, 2 * len(page.points)))  # as many as fitted, or a few more
+
+    def ask(self, call: Callable[[Deadline], Result]) -> Result:
+        """Call with the deadline of the request."""
+        return call(self.deadline)
+
+
+class LongRun(Collection):
+    """A collection for work that takes longer than a request: an audit, a comparison, a search for causes.
+
+    Every call has a deadline of its own, and is repeated after a pause if it fails for a reason that may pass.
+    """
+
+    __slots__ = ("_new_deadline", "_pauses", "_wait")
+    TOO_MUCH = (ResponseTooLargeError, VectorStoreTimeoutError)
+
+    def __init__(
+        self,
+        services: Services,
+        name: str,
+        new_deadline: Callable[[], Deadline],
+        pauses: Sequence[float] = (),
+        wait: Callable[[float], object] = sleep,
+    ) -> None:
+        self._new_deadline = new_deadline
+        self._pauses = pauses
+        self._wait = wait
+        super().__init__(services, name, new_deadline())
+
+    @property
+    def deadline(self) -> Deadline:
+        """A new deadline, for the next call."""
+        return self._new_deadline()
+
+    @deadline.setter
+    def deadline(self, _deadline: Deadline) -> None:
+        """Ignore the first one, which `Collection` sets."""
+
+    def search(self, queries: Sequence[StoreQuery]) -> list[list[Point]]:
+        """Return the results of each query, best first."""
+        return self.ask(lambda deadline: self.store.search(queries, deadline))
+
+    def ask(self, call: Callable[[Deadline], Result]) -> Result:
+        """Call with a new deadline, again after a pause if it fails for a reason that may pass."""
+        for pause in self._pauses:
+            try:
+                return call(self.deadline)
+            except (UnavailableError, RateLimitedError) as error:
+                if isinstance(error, NotConfiguredError | VectorStoreRefusedError):
+                    raise
+                self._wait(min(MAX_PAUSE, max(pause, error.retry_after or 0.0)))
+        return call(self.deadline)
+
+
+class ScanCheck:
+    """Checks the pages of a scan: every point once, in the order of ids, and as many as Qdrant counts."""
+
+    def __init__(
+        self, name: str, host: str, count: Callable[[], int], seen: int, on_change: Callable[[int, int], None]
+    ) -> None:
+        self._name, self._host = name, host
+        self._count, self._on_change = count, on_change
+        self._seen, self._before = seen, count()
+
+    def add(self, ids: Sequence[PointId], start: PointId | None, next_id: PointId | None) -> None:
+        """Check a page that was to begin with `start`, or beyond it if that was deleted meanwhile."""
+        order = [(isinstance(point_id, str), point_id) for point_id in (*ids, *(() if next_id is None else (next_id,)))]
+        first = None if start is None else (isinstance(start, str), start)
+        is_behind = first is not None and order[:1] < [first] and bool(order)
+        if is_behind or (next_id is not None and next_id == start) or any(a >= b for a, b in pairwise(order)):
+            raise IncompleteScanError(self._host, f"points of {self._name} came twice, or in another order")
+        self._seen += len(ids)
+        if next_id is None:
+            self._check_count()
+
+    def _check_count(self) -> None:
+        before, after = self._before, self._count()
+        if before != after:
+            self._on_change(before, after)
+        if not min(before, after) <= self._seen <= max(before, after):
+            raise IncompleteScanError(
+                self._host,
+                f"{self._seen:,} points of {self._name} were read, but it has {after:,}: if it was written to "
+                "meanwhile, run this again, else the server returns other points than it counts",
+            )
+
+
+def _size(point: Point) -> int:
+    try:
+        return len(repr((point.payload, point.vector)))
+    except RecursionError:
+        return PAGE_BYTES

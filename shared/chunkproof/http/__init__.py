@@ -1,1 +1,0 @@
-"""HTTP: API Gateway events in, JSON responses out."""

@@ -1,0 +1,1 @@
+"""HTTP with deadlines, retries and circuit breakers; secrets; S3."""

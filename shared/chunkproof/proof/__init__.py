@@ -1,0 +1,1 @@
+"""Proof: whether a stored chunk is what was written."""

@@ -1,1 +1,0 @@
-"""Search, validation and collection info: the use cases, and what they share."""

@@ -1,1 +1,0 @@
-"""What a running process has: the container of clients, telemetry and metrics."""

@@ -1,0 +1,307 @@
+"""The steps that follow a search if the request asks for them: reranking, neighbours, highlights, an explanation.
+
+A reranker is a model that reads the query and each text together.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from chunkproof.base.errors import (
+    ChunkproofError,
+    InvalidParameterError,
+    NotConfiguredError,
+    RerankTimeoutError,
+    ResponseTooLargeError,
+)
+from chunkproof.base.request import Stopwatch
+from chunkproof.collection.embedding import check_embeddings
+from chunkproof.collection.services import Collection, Services
+from chunkproof.contract import SearchQuery, SearchResult
+from chunkproof.contract.query_options import QueryExplanation, RerankExecution, RerankOptions, ResultScores
+from chunkproof.embedders.embedder_port import InputType
+from chunkproof.stores.store_port import Point, PointId, StoreQuery, Vector
+
+if TYPE_CHECKING:
+    from chunkproof.search.explanation import Ranked
+    from chunkproof.search.highlights import SentenceEmbedder
+    from chunkproof.search.single import Hits
+
+# Kept back for reading, ordering and writing the response, and for each further request to the store.
+RESERVE_MS = 100.0
+# Candidates that are larger cannot be read and sent on within a request.
+MAX_CANDIDATE_BYTES = 16 * 1024 * 1024
+# No reranker responds in less time than this.
+MIN_CALL_MS = 50.0
+# Sentences that are embedded for one request, whatever the embedder takes.
+MAX_SENTENCES = 96
+# Points that are looked at for one query, however many of them have no text.
+MAX_SEARCHED = 1_000
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """The results as they are returned, notes on what is missing, and how they came about."""
+
+    results: tuple[SearchResult, ...]
+    notes: tuple[str, ...] = ()
+    explanation: QueryExplanation | None = None
+    rerank: RerankExecution | None = None
+
+
+def complete(results: Sequence[SearchResult], hits: "Hits") -> Completed:
+    """Return the results in their final order, at most `top_k` of them, with all that the request asks for."""
+    return _Completion(hits).complete(results)
+
+
+class _Completion:
+    """Completes the results of one search. If other queries follow, no call takes more than half of the time left."""
+
+    def __init__(self, hits: "Hits") -> None:
+        from chunkproof.search.single import query_vector
+
+        plan, embedding = hits.plan, hits.embedding
+        self.query, self.collection = plan.query, plan.collection
+        self.deadline, self.trace = self.collection.deadline, self.collection.trace
+        self.rerank, self.others_follow = plan.rerank, hits.others_follow
+        self.searched = plan.store_query(query_vector(plan, embedding))
+        self.points = {point.id: point for point in hits.points}
+        self.times_ms = {"embed": embedding.time_ms if embedding else 0.0, "search": hits.time_ms}
+
+    def complete(self, results: Sequence[SearchResult]) -> Completed:
+        rerank, taken = self.rerank, dict(self.times_ms)
+        execution = None
+        before = {result.point_id: result.rank for result in results}
+        if rerank is not None:
+            with self.trace.stage("rerank"):
+                results, execution = self._rerank(results, rerank)
+            taken["rerank"] = execution.time_ms
+            self.trace.rerank, self.trace.rerank_reason = execution.status, execution.reason
+            results = results[: self.query.top_k]
+        ranked = [self._ranked(result, before) for result in results] if self._has_additions else []
+        added = [dict[str, object]() for _ in results]
+        notes: tuple[str, ...] = ()
+        explanation = None
+        if self.query.neighbours:
+            with self.trace.stage("search") as watch:
+                notes = self._add_neighbours(ranked, added)
+            taken["neighbours"] = watch.ms()
+        if self.query.highlight:
+            with self.trace.stage("highlight") as watch:
+                self._add_highlights(results, added)
+            taken["highlight"] = watch.ms()
+        if self.query.explain:
+            explanation = self._add_explanations(ranked, added, taken)
+        completed = (
+            result.model_copy(update=fields) if fields else result
+            for result, fields in zip(results, added, strict=True)
+        )
+        return Completed(tuple(completed), notes, explanation, execution)
+
+    @property
+    def _has_additions(self) -> bool:
+        return self.query.neighbours > 0 or self.query.explain
+
+    def _rerank(
+        self, results: Sequence[SearchResult], rerank: RerankOptions
+    ) -> tuple[Sequence[SearchResult], RerankExecution]:
+        """Order the results by the reranker's scores, and where these are equal as before."""
+        following = (self.query.highlight, self.query.neighbours > 0, self.query.explain)
+        reranked = rerank_texts(
+            [result.text for result in results],
+            self.query.query_text or "",
+            rerank,
+            self.collection,
+            reserve_ms=self._reserve_ms(1 + sum(following)),
+        )
+        if reranked.scores is None:
+            return results, reranked.execution
+        scored = sorted(zip(reranked.scores, results, strict=True), key=lambda pair: -pair[0])
+        ordered = [
+            result.model_copy(update={"rank": rank, "scores": _with_score(result, score)})
+            for rank, (score, result) in enumerate(scored, start=1)
+        ]
+        return ordered, reranked.execution
+
+    def _reserve_ms(self, steps: int) -> float:
+        """Return the milliseconds to keep back for so many steps that follow, and for other queries."""
+        least = RESERVE_MS * steps
+        return max(least, self.deadline.remaining_ms() / 2) if self.others_follow else least
+
+    def _ranked(self, result: SearchResult, before: Mapping[PointId | None, int]) -> "Ranked":
+        from chunkproof.search.explanation import Ranked
+
+        point = self.points[result.point_id if result.point_id is not None else ""]
+        return Ranked(point, before[result.point_id], result.scores.rerank if result.scores else None)
+
+    def _add_neighbours(self, ranked: Sequence["Ranked"], added: Sequence[dict[str, object]]) -> tuple[str, ...]:
+        from chunkproof.search.neighbours import find_neighbours
+
+        points = [result.point for result in ranked]
+        found = find_neighbours(points, self.query.neighbours, self.collection)
+        for point, fields in zip(points, added, strict=True):
+            fields["neighbours"] = found.by_point.get(point.id)
+        return found.notes
+
+    def _add_highlights(self, results: Sequence[SearchResult], added: Sequence[dict[str, object]]) -> None:
+        from chunkproof.search.highlights import MAX_CHARS, highlight_texts
+
+        # No deadline ends a computation, so that it is not begun too late, and short if other queries follow.
+        max_chars = MAX_CHARS // 4 if self.others_follow else MAX_CHARS
+        if self.deadline.remaining_ms() < RESERVE_MS:
+            max_chars = 0
+        texts, question = [result.text for result in results], self.query.query_text or ""
+        highlights = highlight_texts(texts, question, self._sentence_embedder(), max_chars=max_chars)
+        for highlight, fields in zip(highlights, added, strict=True):
+            fields["highlight"] = highlight
+
+    def _add_explanations(
+        self, ranked: Sequence["Ranked"], added: Sequence[dict[str, object]], times_ms: Mapping[str, float]
+    ) -> QueryExplanation:
+        from chunkproof.search.explanation import explain
+
+        hurried = self.collection.within(self.deadline.less(max(RESERVE_MS / 2, self._reserve_ms(0))))
+        explained = explain(self.searched, ranked, hurried, times_ms)
+        for explanation, fields in zip(explained.results, added, strict=True):
+            fields["explain"] = explanation
+        return explained.query
+
+    def _sentence_embedder(self) -> "SentenceEmbedder | None":
+        """Return what embeds sentences as the collection's texts are; None without a vector of the query, or time."""
+        from chunkproof.search.highlights import SentenceEmbedder
+
+        embedder = self.collection.embedder
+        limited = self.deadline.less(self._reserve_ms(1))
+        if embedder is None or self.searched.dense is None or limited.remaining_ms() < MIN_CALL_MS:
+            return None
+
+        def embed(sentences: Sequence[str]) -> Sequence[Vector]:
+            return check_embeddings(embedder.embed(sentences, InputType.DOCUMENT, limited), len(sentences))
+
+        return SentenceEmbedder(
+            self.searched.dense.vector,
+            embed,
+            max_batch=min(embedder.max_batch, MAX_SENTENCES),
+            fits=lambda sentence: embedder.excess(sentence) is None,
+        )
+
+
+def _with_score(result: SearchResult, score: float) -> ResultScores:
+    scores = result.scores or ResultScores(dense=result.similarity_score, text=None)
+    return scores.model_copy(update={"rerank": score})
+
+
+def find_readable(hits: "Hits") -> tuple[list[Point], list[str]]:
+    """Search further where points without a text take the places of results; a note says if that was not enough.
+
+    Points are returned in their order, up to as many with a text as were asked for.
+    """
+    from chunkproof.search.single import query_vector
+
+    plan, points, limit = hits.plan, hits.points, hits.plan.limit
+    collection, payloads = plan.collection, plan.collection.services.payloads
+    wanted = plan.store_query(query_vector(plan, hits.embedding))
+    can_go_on = plan.grouping is None and plan.query.diversity is None
+    read = [bool(payloads.find_text(point)) for point in points]
+    while sum(read) < plan.query.top_k and len(points) >= limit:  # there may be more
+        if not can_go_on or limit >= MAX_SEARCHED or collection.deadline.remaining_ms() < 2 * RESERVE_MS:
+            unread = f"{read.count(False)} of the {len(points)} points found have no readable text"
+            return points, [f"{unread}: there may be more results"]
+        limit = min(MAX_SEARCHED, 2 * limit + read.count(False))
+        further = replace(wanted, limit=limit, candidates=max(wanted.candidates, limit) if wanted.candidates else 0)
+        (points,) = collection.search([further])
+        read = [bool(payloads.find_text(point)) for point in points]
+    places = [at for at, is_read in enumerate(read) if is_read][: plan.limit]
+    return (points[: places[-1] + 1] if len(places) == plan.limit else points), []
+
+
+@dataclass(frozen=True, slots=True)
+class Reranked:
+    """The scores of the texts, in their order; None when the results stay as they are."""
+
+    scores: tuple[float, ...] | None
+    execution: RerankExecution
+
+
+def choose_rerank(query: SearchQuery, services: Services) -> RerankOptions | None:
+    """Return how to rerank the results of a query; None where they stay as they are."""
+    settings = services.settings
+    if not query.rerank and (query.rerank is False or settings.rerank != "always" or not _can_rerank(query)):
+        return None
+    if settings.rerank == "never":
+        raise InvalidParameterError("rerank cannot be used: this deployment does not rerank (CHUNKPROOF_RERANK)")
+    options = query.rerank if isinstance(query.rerank, RerankOptions) else RerankOptions()
+    if query.rerank and services.reranker is None:
+        raise InvalidParameterError("rerank cannot be used: no reranker is configured; set COHERE_API_KEY")
+    count = options.candidates or max(query.top_k, settings.rerank_candidates)
+    return options.model_copy(update={"candidates": count, "model": options.model or settings.rerank_model})
+
+
+def _can_rerank(query: SearchQuery) -> bool:
+    """Whether nothing in the query excludes it."""
+    excluding = (query.group_by, query.diversity, query.cursor)
+    return query.query_text is not None and all(option is None for option in excluding)
+
+
+def find_candidates(query: StoreQuery, top_k: int, collection: Collection) -> list[Point]:
+    """Return the points found, fewer candidates where these are too large to be read in time."""
+    if query.limit > top_k:
+        limited = collection.within(collection.deadline.limit_responses(MAX_CANDIDATE_BYTES))
+        with suppress(ResponseTooLargeError):
+            return limited.search([query])[0]
+        query = replace(query, limit=top_k)
+    return collection.search([query])[0]
+
+
+def rerank_texts(
+    texts: Sequence[str],
+    question: str,
+    options: RerankOptions,
+    collection: Collection,
+    *,
+    reserve_ms: float = RESERVE_MS,
+) -> Reranked:
+    """Score the texts within what is left of the deadline, less a reserve.
+
+    When there is no time or the service fails, the result says why and has no scores; with `required`, that error
+    is raised instead.
+    """
+    reranker, deadline = collection.services.reranker, collection.deadline
+    model = options.model or collection.settings.rerank_model
+    watch = Stopwatch()
+    if not texts:
+        return Reranked((), RerankExecution(model=model, candidates=0, status="applied"))
+    try:
+        if reranker is None:
+            raise NotConfiguredError("No reranker is configured: set COHERE_API_KEY")
+        left = deadline.less(reserve_ms)
+        if left.remaining_ms() < MIN_CALL_MS:
+            raise RerankTimeoutError(f"{deadline.remaining_ms():.0f} ms are left, too few for the reranker")
+        relevance = reranker.rerank(question, texts, model, left)
+    except ChunkproofError as error:
+        if options.required:
+            raise
+        log.warning("Results were not reranked", extra={"code": error.code, "model": model, "candidates": len(texts)})
+        skipped = RerankExecution(
+            model=model,
+            candidates=len(texts),
+            status="skipped",
+            reason=error.code,
+            message=error.message,
+            time_ms=watch.ms(),
+        )
+        return Reranked(None, skipped)
+    if relevance.maybe_cut:
+        log.warning("Texts may be longer than the reranker reads", extra={"texts": relevance.maybe_cut, "model": model})
+    applied = RerankExecution(
+        model=model,
+        candidates=len(texts),
+        status="applied",
+        time_ms=watch.ms(),
+        maybe_cut=relevance.maybe_cut,
+    )
+    return Reranked(relevance.scores, applied)

@@ -1,0 +1,1 @@
+"""The Lambda service: API, events, telemetry, and what a process is built from."""

@@ -1,0 +1,61 @@
+"""CloudWatch metrics and log lines of audits, suite runs and canaries."""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from aws_lambda_powertools.metrics import MetricUnit
+
+from chunkproof.service.telemetry import Figure, emit_metrics, logger
+
+if TYPE_CHECKING:
+    from chunkproof.audit.audit_report import AuditReport
+    from chunkproof.proof.canaries import Canary
+    from chunkproof.suite.suite_report import SuiteReport
+
+
+def emit_audit(report: "AuditReport", environment: str) -> None:
+    """Log a line; emit `ChunksAudited` and `AuditCoverage` once, and `ChunkMismatch` for each kind, zeros included."""
+    facts = {"collection": report.collection, "version": report.version, "findings": report.findings_total}
+    logger.info("audit", extra=facts)
+    dimensions = {"environment": environment, "collection": report.collection}
+    audited = ("ChunksAudited", MetricUnit.Count, report.audited)
+    emit_metrics([audited, ("AuditCoverage", MetricUnit.Percent, 100 * report.coverage)], dimensions)
+    for kind, count in report.kinds.items():
+        if kind != "match":
+            emit_metrics([("ChunkMismatch", MetricUnit.Count, count)], {**dimensions, "kind": kind})
+
+
+def emit_suite(report: "SuiteReport", environment: str, function: str) -> None:
+    """Log a line, and emit the metrics of a run; a metric that no case has is left out."""
+    facts = {"collection": report.suite.collection, "versions": report.suite.versions, "passed": report.result.passed}
+    logger.info("suite", extra={**facts, "cases": report.result.total_tests})
+    emit_metrics(_suite_figures(report), {"environment": environment, "function": function})
+
+
+def _suite_figures(report: "SuiteReport") -> Iterator[Figure]:
+    result = report.result
+    # As in the report, a case that could not be judged counts as not passed.
+    yield "PassRate", MetricUnit.Percent, result.pass_rate
+    for name, metric in (("RecallAt5", "recall@5"), ("MrrAt10", "mrr@10")):
+        if metric in result.metrics:
+            yield name, MetricUnit.NoUnit, result.metrics[metric]
+    if any(case.timing for case in result.test_results):
+        yield "SuiteP95Latency", MetricUnit.Milliseconds, result.performance_metrics.p95_retrieval_time_ms
+
+
+def emit_canaries(canaries: "Sequence[Canary]", environment: str, function: str) -> None:
+    """Log a line for each embedder; emit the largest drift, and how many embedders changed.
+
+    A new record counts as unchanged, so that the alarm is over. Nothing is emitted where nothing was recorded.
+    """
+    for canary in canaries:
+        if canary.state == "changed":
+            logger.warning("canary", extra=canary.model_dump(mode="json"))
+        else:
+            logger.info("canary", extra=canary.model_dump(mode="json"))
+    recorded = [canary for canary in canaries if canary.state != "not recorded"]
+    if recorded:
+        drift = max(canary.drift or 0.0 for canary in recorded)
+        changed = float(sum(canary.state == "changed" for canary in recorded))
+        figures = [("CanaryDrift", MetricUnit.NoUnit, drift), ("CanaryChanged", MetricUnit.Count, changed)]
+        emit_metrics(figures, {"environment": environment, "function": function})

@@ -1,0 +1,199 @@
+"""One log line and one set of metrics for each request; docs/reference/logs.md lists their fields."""
+
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import nullcontext
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from aws_lambda_powertools import Logger
+from aws_lambda_powertools.metrics import EphemeralMetrics, MetricUnit
+
+from chunkproof.base import log_safety
+from chunkproof.base.request import LOW_SCORE, RequestTrace
+from chunkproof.base.settings import Settings
+
+if TYPE_CHECKING:
+    from chunkproof.net.resilience import CircuitBreaker
+
+NAMESPACE = "Chunkproof"
+SERVICE = "chunkproof"
+
+Figure = tuple[str, MetricUnit, float]
+"""A metric's name, unit and value."""
+
+# Limits of the contract (docs/contract.md) beyond which a warning is logged.
+SLOW_EMBEDDING_MS = 1_000
+SLOW_SEARCH_MS = 500
+# No function runs longer: an older time of arrival was not set by a gateway just now.
+OLDEST_REQUEST_MS = 900_000
+
+STAGE_METRICS = {
+    "validate": "ValidationLatency",
+    "embed": "EmbeddingLatency",
+    "search": "QdrantLatency",
+    "rerank": "RerankLatency",
+    "format": "FormatLatency",
+}
+# Besides QdrantLatency, which has the searches of all modes.
+MODE_METRICS = {"dense": "DenseLatency", "text": "TextLatency", "hybrid": "HybridLatency"}
+# The legs of a hybrid search that is explained, each searched by itself.
+LEG_METRICS = {"dense": "DenseLegLatency", "text": "TextLegLatency"}
+CIRCUIT_METRICS = {
+    "qdrant": "QdrantCircuitOpen",
+    "rerank": "RerankCircuitOpen",
+}
+# Of an embedder, whichever service it calls: alarms and dashboards have known the first one's name from the start.
+EMBEDDER_CIRCUIT_METRIC = "CohereCircuitOpen"
+
+log_safety.install()
+
+
+def _serialize(line: dict[str, Any]) -> str:
+    """Write a log line; a lone surrogate, which has no UTF-8, as its escape."""
+    text = json.dumps(line, default=str, separators=(",", ":"), ensure_ascii=False)
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+logger = Logger(service=SERVICE, json_serializer=_serialize)
+
+
+class Telemetry:
+    """Emits logs and metrics for the requests of one function. Its errors never fail a request."""
+
+    def __init__(self) -> None:
+        self._is_cold = True
+
+    def emit(
+        self,
+        trace: RequestTrace,
+        event: Mapping[str, Any],
+        context: Any,
+        settings: Settings,
+        circuits: Mapping[str, "CircuitBreaker"],
+    ) -> None:
+        """Write the request line, warnings and metrics of a request that is over."""
+        try:
+            trace.cold_start, self._is_cold = self._is_cold, False
+            arrived = (event.get("requestContext") or {}).get("timeEpoch")
+            if isinstance(arrived, int | float) and 0 <= (age := time.time() * 1000 - arrived) < OLDEST_REQUEST_MS:
+                trace.gateway_ms = round(age, 3)  # since API Gateway received the request, a cold start included
+            trace.circuits = {name: breaker.state.value for name, breaker in circuits.items()}
+            _log(trace, event, settings)
+            function = getattr(context, "function_name", "unknown")
+            # Powertools writes a line and its end separately. Under the logger's lock, nothing is written between them.
+            with logger.registered_handler.lock or nullcontext():
+                emit_metrics(_metrics(trace, settings), {"environment": settings.environment, "function": function})
+        except Exception:  # the response is ready and must not be lost, whatever happened here
+            logger.exception("the request could not be recorded")
+
+
+@cache
+def span_writer() -> Callable[[str, float], None] | None:
+    """Return a function that makes a stage a span of OpenTelemetry, which a Lambda layer brings; None without it."""
+    try:
+        from opentelemetry.trace import get_tracer
+    except ImportError:
+        logger.warning("CHUNKPROOF_TRACING is true, but OpenTelemetry is not installed: add its Lambda layer")
+        return None
+    tracer = get_tracer(SERVICE)
+
+    def write(stage: str, ms: float) -> None:
+        ended = time.time_ns()
+        tracer.start_span(stage, start_time=ended - int(ms * 1e6)).end(ended)
+
+    return write
+
+
+def _log(trace: RequestTrace, event: Mapping[str, Any], settings: Settings) -> None:
+    for warning in _warnings(trace, settings):
+        logger.warning(warning, query_id=trace.query_id)
+    write = logger.error if (trace.status or 0) >= 500 else logger.info
+    write(
+        "request",
+        correlation_id=(event.get("requestContext") or {}).get("requestId"),
+        route=event.get("routeKey"),
+        **trace.log_fields(),
+    )
+
+
+def _warnings(trace: RequestTrace, settings: Settings) -> Iterator[str]:
+    if trace.stages_ms.get("embed", 0.0) > SLOW_EMBEDDING_MS:
+        yield f"Embedding took over {SLOW_EMBEDDING_MS} ms"
+    if trace.stages_ms.get("search", 0.0) > SLOW_SEARCH_MS:
+        yield f"Search took over {SLOW_SEARCH_MS} ms"
+    if _missed_target(trace, settings):
+        yield f"Total time is over the target of {settings.latency_target_ms} ms"
+    if trace.top_score is not None and trace.top_score < LOW_SCORE:
+        yield f"Top score is under {LOW_SCORE}"
+
+
+def _missed_target(trace: RequestTrace, settings: Settings) -> bool:
+    taken = trace.stages_ms["total"] if trace.gateway_ms is None else trace.gateway_ms
+    return taken > settings.latency_target_ms
+
+
+def emit_metrics(figures: Iterable[Figure], dimensions: Mapping[str, str]) -> None:
+    """Emit one set of metrics; the service is a dimension of every one.
+
+    Powertools' settings apply (`POWERTOOLS_METRICS_NAMESPACE`, `POWERTOOLS_SERVICE_NAME`,
+    `POWERTOOLS_METRICS_DISABLED`). The set is ephemeral, because all instances of `Metrics` share one set, in which
+    the threads of a local gateway would mix their requests.
+    """
+    metrics = EphemeralMetrics()
+    metrics.namespace = metrics.namespace or NAMESPACE
+    metrics.service = metrics.service or SERVICE
+    for name, value in dimensions.items():
+        metrics.add_dimension(name, value)
+    for metric, unit, figure in figures:
+        metrics.add_metric(metric, unit, figure)
+    metrics.flush_metrics()
+
+
+def _metrics(trace: RequestTrace, settings: Settings) -> Iterator[Figure]:
+    yield "RequestLatency", MetricUnit.Milliseconds, trace.stages_ms["total"]
+    for stage, name in (STAGE_METRICS | LEG_METRICS).items():
+        if stage in trace.stages_ms:
+            yield name, MetricUnit.Milliseconds, trace.stages_ms[stage]
+    if trace.gateway_ms is not None:
+        yield "GatewayLatency", MetricUnit.Milliseconds, trace.gateway_ms
+    late = _missed_target(trace, settings)
+    if late or (trace.status or 0) < 400:  # a fast failure is neither within the target nor beyond it
+        yield "TargetMissed", MetricUnit.Count, late
+    yield "ColdStart", MetricUnit.Count, bool(trace.cold_start)
+    yield "Errors", MetricUnit.Count, (trace.status or 0) >= 400
+    yield "Faults", MetricUnit.Count, (trace.status or 0) >= 500
+    if trace.code is not None:
+        yield f"Errors.{trace.code}", MetricUnit.Count, 1
+    open_circuits: dict[str, bool] = {}
+    for circuit, state in (trace.circuits or {}).items():
+        name = CIRCUIT_METRICS.get(circuit, EMBEDDER_CIRCUIT_METRIC)
+        open_circuits[name] = open_circuits.get(name, False) or state != "closed"
+    for name, is_open in open_circuits.items():
+        yield name, MetricUnit.Count, is_open
+    yield from _search_metrics(trace)
+    if trace.matches is not None:
+        yield "ChunkMismatch", MetricUnit.Count, not trace.matches
+    if trace.mismatch_kind is not None:
+        yield f"ChunkMismatch.{trace.mismatch_kind}", MetricUnit.Count, 1
+
+
+def _search_metrics(trace: RequestTrace) -> Iterator[Figure]:
+    if trace.result_count is not None:
+        yield "ResultCount", MetricUnit.Count, trace.result_count
+    if trace.mode in MODE_METRICS and "search" in trace.stages_ms:
+        yield MODE_METRICS[trace.mode], MetricUnit.Milliseconds, trace.stages_ms["search"]
+    if trace.dense_results is not None:
+        yield "DenseResults", MetricUnit.Count, trace.dense_results
+    if trace.text_results is not None:
+        yield "TextResults", MetricUnit.Count, trace.text_results
+    if trace.queries is not None:
+        yield "Queries", MetricUnit.Count, trace.queries
+        yield "FailedQueries", MetricUnit.Count, trace.failed_queries or 0
+    if trace.top_score is not None:
+        yield "TopScore", MetricUnit.NoUnit, trace.top_score
+    if trace.embedding_cached is not None:
+        yield "EmbeddingCacheHit", MetricUnit.Count, trace.embedding_cached
+    if trace.rerank is not None:
+        yield "RerankSkipped", MetricUnit.Count, trace.rerank == "skipped"

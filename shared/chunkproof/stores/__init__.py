@@ -1,0 +1,1 @@
+"""Vector stores: a Qdrant server, the embedded engine, published collections."""

@@ -1,0 +1,260 @@
+"""A store without a server: published collections, fetched to this machine and opened by Qdrant's engine.
+
+A new version is fetched in the background while requests use the one before; they change to it between two requests,
+when all of it is on disk and checked.
+"""
+
+import logging
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from threading import Lock, Thread
+from time import monotonic
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
+
+from chunkproof.base.errors import ChunkproofError, VectorStoreTimeoutError, VectorStoreUnavailableError
+from chunkproof.base.request import Deadline, run_with_timeout
+from chunkproof.stores.published import PinnedCollections, PublishedCollections, Version
+from chunkproof.stores.store_port import Features, StoreQuery, VectorStore, VersionedStore
+
+if TYPE_CHECKING:
+    from chunkproof.stores.edge import EdgeStore
+
+# How often the pointer is looked at, and how long a request waits for it.
+CHECK_EVERY_S = 30.0
+CHECK_WAIT_S = 0.2
+# How long a run waits for its version: the 10 GB of a function's disk take two minutes.
+PIN_WAIT_S = 300.0
+# Kept free on the disk beside what is fetched.
+SPARE_BYTES = 32 << 20
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class _Opened:
+    """A version that requests use, or will use once it has replaced the one before."""
+
+    version: str
+    folder: Path
+    store: "EdgeStore"
+    ready_at: float
+    checked_at: float
+    users: int = 0
+    is_retired: bool = False
+
+    def remove_if_unused(self) -> None:
+        """Close it and remove its files, once no request uses it any more."""
+        if self.is_retired and self.users == 0:
+            self.store.close()
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _on_version_in_use(method: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+    """Return a method of a store as one that calls it on the version in use of its collection."""
+
+    @wraps(method)
+    def call(*arguments: Any, **options: Any) -> Any:
+        published, subject, *_ = arguments
+        query = subject[0] if isinstance(subject, list | tuple) else subject
+        collection = query.collection if isinstance(query, StoreQuery) else query
+        (deadline,) = (argument for argument in arguments if isinstance(argument, Deadline))
+        with published._using(collection, deadline) as store:
+            return getattr(store, method.__name__)(*arguments[1:], **options)
+
+    return cast(Callable[Parameters, Result], call)
+
+
+class PublishedStore(VersionedStore):
+    """A `VersionedStore` on the published collections of a bucket, with a folder for what is fetched."""
+
+    def __init__(self, published: PublishedCollections, folder: Path) -> None:
+        self._published = published
+        self._folder = folder
+        self._opened: dict[str, _Opened] = {}
+        self._next: dict[str, _Opened] = {}
+        self._fetching: dict[str, Future[_Opened]] = {}
+        self._pinned: tuple[Mapping[str, str], PublishedStore] | None = None
+        self._lock = Lock()
+        self._pin_lock = Lock()
+
+    @property
+    def host(self) -> str:
+        """The bucket, as messages show it."""
+        return f"s3://{self._published.bucket.name}"
+
+    def prepare(self, collection: str, seconds: float) -> None:
+        """Fetch a collection before the first request, as far as the time suffices; a failure is that request's."""
+        try:
+            self._start_fetching(collection).result(seconds)
+        except (ChunkproofError, FutureTimeoutError) as error:
+            log.warning("Collection is not ready yet", extra={"collection": collection, "why": type(error).__name__})
+
+    def version(self, collection: str, deadline: Deadline) -> str:
+        """Return the version in force."""
+        return self._bounded(lambda: self._published.pointer(collection), deadline.remaining_ms() / 1000).version
+
+    def at(self, versions: Mapping[str, str]) -> "PublishedStore":
+        """Return a store with exactly these versions, fetched and open, wherever the pointers are by then.
+
+        The disk holds the versions of one run: those of the run before are removed.
+        """
+        with self._pin_lock:
+            if self._pinned is None or self._pinned[0] != versions:
+                if self._pinned is not None:
+                    self._pinned[1].close()
+                self._remove_except({*versions.values(), *(one.version for one in self._opened.values())})
+                pinned = PinnedCollections(self._published.bucket, versions)
+                self._pinned = dict(versions), PublishedStore(pinned, self._folder)
+            store = self._pinned[1]
+        deadline = Deadline(PIN_WAIT_S * 1000)
+        for collection in versions:
+            store._wait(store._start_fetching(collection), collection, deadline)
+        return store
+
+    def collections(self, deadline: Deadline) -> list[str]:
+        """Return all names, sorted."""
+        return self._bounded(self._published.names, deadline.remaining_ms() / 1000)
+
+    def features(self, deadline: Deadline) -> Features:
+        """Return what the engine can do."""
+        from chunkproof.stores.edge import FEATURES  # imported when the first collection is opened
+
+        return FEATURES
+
+    describe = _on_version_in_use(VectorStore.describe)
+    search = _on_version_in_use(VectorStore.search)
+    sample_scores = _on_version_in_use(VectorStore.sample_scores)
+    fetch = _on_version_in_use(VectorStore.fetch)
+    scroll = _on_version_in_use(VectorStore.scroll)
+    count = _on_version_in_use(VectorStore.count)
+    facet = _on_version_in_use(VectorStore.facet)
+
+    def close(self) -> None:
+        """Close what is open; what was fetched stays on disk."""
+        for opened in (*self._opened.values(), *self._next.values()):
+            opened.store.close()
+        self._opened.clear()
+        self._next.clear()
+        if self._pinned is not None:
+            self._pinned[1].close()
+            self._pinned = None
+
+    @contextmanager
+    def _using(self, collection: str, deadline: Deadline) -> "Iterator[EdgeStore]":
+        """Use the version in force when the request began; the first request of a collection waits for it."""
+        if collection not in self._opened:
+            self._wait(self._start_fetching(collection), collection, deadline)
+        with self._lock:
+            opened = self._choose(collection, deadline)
+            opened.users += 1
+        try:
+            if monotonic() - opened.checked_at > CHECK_EVERY_S:
+                opened.checked_at = monotonic()
+                self._look_for_newer(collection, opened, deadline)
+            yield opened.store
+        finally:
+            with self._lock:
+                opened.users -= 1
+                opened.remove_if_unused()
+
+    def _choose(self, collection: str, deadline: Deadline) -> _Opened:
+        """Change to the next version if it was ready before the request began: no request sees two of them."""
+        newer = self._next.get(collection)
+        if newer is not None and newer.ready_at <= deadline.started_at:
+            del self._next[collection]
+            before, self._opened[collection] = self._opened[collection], newer
+            before.is_retired = True
+            before.remove_if_unused()
+        return self._opened[collection]
+
+    def _look_for_newer(self, collection: str, opened: _Opened, deadline: Deadline) -> None:
+        """Start fetching if the pointer has moved; whatever fails here leaves the version in use."""
+        seconds = min(CHECK_WAIT_S, deadline.remaining_ms() / 2000)
+        try:
+            pointer = self._bounded(lambda: self._published.pointer(collection), seconds)
+        except ChunkproofError as error:
+            log.warning("Pointer could not be read", extra={"collection": collection, "code": error.code})
+            return
+        if pointer.version != opened.version:
+            self._start_fetching(collection)
+
+    def _start_fetching(self, collection: str) -> "Future[_Opened]":
+        with self._lock:
+            running = self._fetching.get(collection)
+            if running is not None and not running.done():
+                return running
+            outcome: Future[_Opened] = Future()
+            self._fetching[collection] = outcome
+        Thread(target=self._fetch_and_open, args=(collection, outcome), daemon=True).start()
+        return outcome
+
+    def _fetch_and_open(self, collection: str, outcome: "Future[_Opened]") -> None:
+        try:
+            outcome.set_result(self._fetch_newest(collection))
+        except ChunkproofError as error:
+            log.exception("Collection could not be fetched", extra={"collection": collection, "code": error.code})
+            outcome.set_exception(error)
+        except Exception as error:
+            log.exception("Collection could not be fetched", extra={"collection": collection})
+            outcome.set_exception(VectorStoreUnavailableError(self.host, type(error).__name__))
+
+    def _fetch_newest(self, collection: str) -> _Opened:
+        from chunkproof.stores.edge import EdgeStore
+        from chunkproof.stores.edge_folder import shard_path
+
+        pointer, before = self._published.pointer(collection), self._opened.get(collection)
+        newest = self._next.get(collection) or before
+        if newest is not None and newest.version == pointer.version:
+            return newest
+        folder = self._folder / pointer.version
+        target = shard_path(folder, collection)
+        if not target.is_dir():  # a warm machine may have it from an earlier start
+            version = self._published.version(pointer.version)
+            self._check_space(version)
+            self._published.fetch(version, target, shard_path(before.folder, collection) if before else None)
+        store = EdgeStore(folder)
+        store.describe(collection, Deadline(60_000))  # opens it before a request has to wait for that
+        opened = _Opened(pointer.version, folder, store, ready_at=monotonic(), checked_at=monotonic())
+        with self._lock:
+            (self._opened if before is None else self._next)[collection] = opened
+        log.info("Collection is ready", extra={"collection": collection, "version": pointer.version})
+        return opened
+
+    def _remove_except(self, versions: set[str]) -> None:
+        """Remove what was fetched of other versions, by this process or by one before it on the same machine."""
+        for folder in self._folder.glob("*"):
+            if folder.name not in versions:
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def _check_space(self, version: Version) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        free = shutil.disk_usage(self._folder).free
+        if version.stored_bytes + SPARE_BYTES > free:
+            raise VectorStoreUnavailableError(
+                self.host,
+                f"collection {version.collection} takes {version.stored_bytes >> 20} MB on disk, and "
+                f"{free >> 20} MB are free: give the function more EphemeralStorage",
+            )
+
+    def _wait(self, outcome: "Future[_Opened]", collection: str, deadline: Deadline) -> _Opened:
+        try:
+            return outcome.result(deadline.remaining_ms() / 1000)
+        except FutureTimeoutError:
+            raise VectorStoreTimeoutError(
+                self.host, f"collection {collection} is still being fetched; try again in some seconds"
+            ) from None
+
+    def _bounded(self, call: Callable[[], Result], seconds: float) -> Result:
+        try:
+            return run_with_timeout(call, seconds)
+        except TimeoutError:
+            raise VectorStoreTimeoutError(self.host, "S3 did not respond in time") from None

@@ -1,1 +1,0 @@
-"""Suites on disk: YAML, JSON, BEIR and TREC, with the line of each part."""

@@ -1,0 +1,99 @@
+"""The collection that questions are about: what is learned and embedded for a question serves the next one too."""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+
+from chunkproof.base.errors import CorruptChunkError
+from chunkproof.base.request import Deadline
+from chunkproof.collection.services import LongRun, Services
+from chunkproof.contract import RetrievalResponse, SearchQuery
+from chunkproof.contract.conditions import Condition
+from chunkproof.contract.query_options import Mode
+from chunkproof.embedders.embedder_port import Embedder, InputType
+from chunkproof.proof.vector_judge import SAMPLE, EmbeddedTexts, VectorJudge
+from chunkproof.search.filters import map_filters
+from chunkproof.search.single import search
+from chunkproof.stores.store_port import DenseLeg, Point, PointId, StoreQuery, Vector
+
+Where = tuple[Condition, ...]
+PAGE = 500
+
+
+class ExaminedCollection(LongRun):
+    """A collection as `why` reads it. Nothing is ever written to it."""
+
+    def __init__(self, services: Services, name: str, new_deadline: Callable[[], Deadline]) -> None:
+        super().__init__(services, name, new_deadline)
+        self._texts = EmbeddedTexts(self)
+        self._judges: dict[str, VectorJudge] = {}
+        # The modes that it can be searched in, once they were tried.
+        self.modes: Sequence[Mode] | None = None
+
+    @cached_property
+    def is_indexed(self) -> bool:
+        """Whether searches use an index, which may miss points."""
+        return self.describe().indexed_vectors_count > 0
+
+    @cached_property
+    def points_count(self) -> int:
+        """How many points the collection has."""
+        return self.count()
+
+    def map(self, conditions: Where) -> Where:
+        """Return a caller's conditions as the store takes them."""
+        return map_filters(conditions, self) if conditions else ()
+
+    def answer(self, query: SearchQuery, *, exact: bool = False) -> RetrievalResponse:
+        """Search as a caller does."""
+        return search(query, self.services.collection(self.name, self.deadline), exact=exact)
+
+    def nearest(
+        self, vector: Vector, limit: int, where: Where = (), *, exact: bool = True, with_vector: str | None = None
+    ) -> list[Point]:
+        """Return the points nearest to a vector, best first: exactly, or as the index finds them."""
+        leg = DenseLeg(self.vector, vector, exact=exact)
+        return self.search([StoreQuery(self.name, limit, leg, where=where, with_vector=with_vector)])[0]
+
+    def neighbours(self, vector: Vector, limit: int) -> list[Point]:
+        """Return the points nearest to a vector, with their vectors."""
+        return self.nearest(vector, limit, with_vector=self.vector.name)
+
+    def fetch_all(self, ids: Sequence[PointId]) -> list[Point]:
+        """Return the points with these ids that exist, with their vectors, in the order of the ids."""
+        by_id = {point.id: point for point in self.fetch(ids, with_vector=self.vector.name)} if ids else {}
+        return [by_id[point_id] for point_id in dict.fromkeys(ids) if point_id in by_id]
+
+    def pages(self, where: Where = ()) -> Iterator[tuple[Point, ...]]:
+        """Yield the points that meet conditions, with their vectors."""
+        for page in self.scan(page_points=PAGE, where=where, with_vector=self.vector.name):
+            yield page.points
+
+    def text_of(self, point: Point) -> str:
+        """Return the stored text; empty when there is none that can be read."""
+        try:
+            return self.payloads.text_of(point)
+        except CorruptChunkError:
+            return ""
+
+    def embed_text(
+        self, text: str, embedder: Embedder | None = None, input_type: InputType = InputType.DOCUMENT
+    ) -> Vector | None:
+        """Embed a text; None when there is no embedder, or the text is blank or too long for it."""
+        return self._texts.embed([text], embedder or self.embedder, input_type)[0]
+
+    def judge(self, embedder: Embedder | None) -> VectorJudge:
+        """Return the judge of whether this embedder made the vectors."""
+        model = embedder.model if embedder else ""
+        if model not in self._judges:
+            self._judges[model] = VectorJudge(embedder, self.payloads, self._texts, self._read_sample)
+        return self._judges[model]
+
+    def _read_sample(self) -> tuple[Point, ...]:
+        """Read points of the whole collection: its first ones may have been written by another pipeline."""
+        points = self.page(SAMPLE, with_vector=self.vector.name).points
+        if points and isinstance(points[-1].id, int) and self.points_count > SAMPLE:
+            first, middle = points[: SAMPLE // 2], points[0].id
+            start = int(middle) + self.points_count // 2 if isinstance(middle, int) else None
+            later = self.page(SAMPLE // 2, start=start, with_vector=self.vector.name).points
+            points = (*first, *(point for point in later if point.id not in {other.id for other in first}))
+        return points

@@ -1,0 +1,277 @@
+"""Explain why an expected chunk is not among the results: try changes until the smallest that suffices is found."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import cached_property, reduce
+from itertools import chain, combinations
+from typing import Any
+
+from chunkproof.base.errors import InvalidParameterError
+from chunkproof.contract import RetrievalResponse, SearchQuery
+from chunkproof.contract.model import display_name
+from chunkproof.contract.query_options import Mode
+from chunkproof.proof.backend import Backend, LocalBackend
+from chunkproof.why.causes import Cause, Row, WhyAnswer, WhyReport, WhyVerdict, describe_cause, describe_unknown
+from chunkproof.why.changes import MORE_RESULTS, Change, change_mode, list_changes
+from chunkproof.why.examined import ExaminedCollection
+from chunkproof.why.probe import AS_IT_IS, Question, StackProbe, describe_found, find_changed, lose
+from chunkproof.why.remedy import Commands, Remedy
+from chunkproof.why.replay import NEGATIVE, Placement, Replay, name_condition
+from chunkproof.why.target import Expectation, find_target
+
+LARGEST_SET = 3
+
+
+class Explainer:
+    """Explains questions of one store; what it learns about a collection serves the next question too."""
+
+    unchecked = ""
+
+    def __init__(self, backend: LocalBackend) -> None:
+        self.backend = backend
+        self._collections: dict[str, ExaminedCollection] = {}
+
+    def explain(self, question: Question) -> WhyAnswer:
+        """Search, and if the expected chunk is not found, find the smallest change that brings it into top_k.
+
+        Nothing is written. Each change is tried on the store's own rankings, with the chunk put in where its score
+        would place it.
+        """
+        if not question.expected.strip():
+            raise InvalidParameterError("expected cannot be empty: name a chunk, a document, a URL or a text")
+        query = SearchQuery.parse(question.request, self.backend.services.settings.limits)
+        if query.query_text is None:
+            raise InvalidParameterError("query_text is required: a vector cannot be embedded anew")
+        return _Run(question, query, self._collection_of(query.collection), self.backend).explain()
+
+    def chunks_of(self, key: str, request: Mapping[str, Any]) -> Sequence[str]:
+        """Return the ids of the stored chunks that a chunk, document or URL means."""
+        target = find_target(key, self._collection_of(request.get("collection")), None)
+        return [chunk.name for _, chunk in target.stored]
+
+    def _collection_of(self, name: str | None) -> ExaminedCollection:
+        services, new_deadline = self.backend.services, self.backend.new_deadline
+        resolved = services.collection(name).name
+        if resolved not in self._collections:
+            self._collections[resolved] = ExaminedCollection(services, resolved, new_deadline)
+        return self._collections[resolved]
+
+
+def make_explainer(backend: Backend) -> Explainer | StackProbe:
+    """Return what explains questions of a backend: a local one gives access to its store."""
+    return Explainer(backend) if isinstance(backend, LocalBackend) else StackProbe(backend)
+
+
+class _Run:
+    """The explanation of one question."""
+
+    def __init__(
+        self, question: Question, query: SearchQuery, collection: ExaminedCollection, backend: LocalBackend
+    ) -> None:
+        self._question = question
+        self._query = query
+        self._collection = collection
+        self._backend = backend
+        self._notes: list[str] = []
+
+    def explain(self) -> WhyAnswer:
+        self._question.on_step("searching")
+        response = self._collection.answer(self._query)
+        self._question.on_step("looking the expected chunk up")
+        self._notes += self._target.notes
+        if (result := self._target.find(response.results)) is not None:
+            row, verdict = describe_found(result, self._query.top_k)
+            return WhyAnswer(self._build([row], verdict))
+        if not self._target.chunks:
+            return WhyAnswer(self._report_unknown())
+        return self._explain_lost(response)
+
+    @cached_property
+    def _target(self) -> Expectation:
+        return find_target(self._question.expected, self._collection, self._question.snapshot)
+
+    def _report_unknown(self) -> WhyReport:
+        expected = self._question.expected
+        why = describe_unknown(expected, self._collection.name)
+        if self._question.snapshot is not None:
+            why += ", nor does the snapshot"
+        else:
+            self._notes.append("A snapshot from before would show whether it was deleted, or split differently")
+        row = Row(change=AS_IT_IS, found=False, detail="it is not stored")
+        command = self._commands.command("validate", "", expected)
+        return self._build([row], lose(Cause.NOT_IN_COLLECTION, why, command=command))
+
+    def _explain_lost(self, response: RetrievalResponse) -> WhyAnswer:
+        now = self._replay.evaluate(self._replay.present)
+        rows = [Row(change=AS_IT_IS, rank=now.rank, score=now.score, found=False, detail=now.reason)]
+        for change in (*self._changes, *self._modes, MORE_RESULTS):
+            self._question.on_step(change.label)
+            rows.append(_make_row(change, self._replay.evaluate(change.apply(self._replay.present))))
+        self._question.on_step("combining changes")
+        remedy = self._find_smallest()
+        if remedy is None:
+            verdict = self._decide_unexplained(now)
+        else:
+            last = f"; the last result scores {response.results[-1].similarity_score:.3f}" if response.results else ""
+            verdict = self._decide(remedy, last)
+            if remedy.changes == (MORE_RESULTS,):
+                rows[-1] = rows[-1].model_copy(update={"found": True})
+            if len(remedy.changes) > 1:
+                together = " and ".join(verdict.changes)
+                rows.append(_make_row(Change(together, None, {}), remedy.placement))
+        self._add_hints()
+        report = self._build(rows, verdict, tried=len(self._replay.placements))
+        return WhyAnswer(report, remedy.fix if remedy else None)
+
+    @cached_property
+    def _replay(self) -> Replay:
+        return Replay(self._collection, self._query, self._target, self._question.other_models)
+
+    @cached_property
+    def _changes(self) -> list[Change]:
+        return list(list_changes(self._replay))
+
+    @cached_property
+    def _modes(self) -> list[Change]:
+        """The search by other legs, as far as the collection has them; tried when no pair of other changes helps."""
+        if not self._target.stored:
+            return []
+        if self._collection.modes is None:
+            self._collection.modes = self._find_modes()
+        return list(change_mode(self._query, self._collection.modes))
+
+    def _find_modes(self) -> list[Mode]:
+        """Return the modes that the collection can be searched in."""
+        modes = [Mode.DENSE]
+        plain = {"top_k": 1, "rerank": None, "diversity": None, "fusion": None, "params": None}
+        for mode in (Mode.TEXT, Mode.HYBRID):
+            with suppress(InvalidParameterError):
+                self._collection.answer(self._query.model_copy(update={"mode": mode, **plain}))
+                modes.append(mode)
+        return modes
+
+    def _find_smallest(self) -> Remedy | None:
+        """Return the smallest set of changes that brings the chunk back; a larger top_k is tried after pairs."""
+        proving = [change for change in self._changes if change.undoes is not None]
+        sets: Iterator[tuple[Change, ...]] = chain(
+            combinations(proving, 1),
+            combinations(proving, 2),
+            combinations((*self._modes, MORE_RESULTS), 1),
+            ((change, MORE_RESULTS) for change in proving),
+            combinations(proving, LARGEST_SET),
+        )
+        for changes in sets:
+            scenario = reduce(lambda scenario, change: change.apply(scenario), changes, self._replay.present)
+            placement = self._replay.evaluate(scenario)
+            if placement.found:
+                return Remedy(changes, scenario, placement, self._replay, self._commands)
+        return None
+
+    def _decide(self, remedy: Remedy, last: str) -> WhyVerdict:
+        rank, score = remedy.placement.rank, remedy.placement.score
+        name = remedy.placement.chunk.name if remedy.placement.chunk else self._question.expected
+        changes = tuple(change.label for change in remedy.changes)
+        causes = tuple(dict.fromkeys(change.undoes for change in remedy.changes if change.undoes is not None))
+        said = [
+            describe_cause(change.undoes, name, self._collection.name, self._find_evidence(change, last))
+            for change in remedy.changes
+            if change.undoes is not None
+        ]
+        if causes == (Cause.BEYOND_TOP_K,) and (damage := self._find_changed()):
+            causes, said = (Cause.TEXT_CHANGED,), [damage]
+        elif causes in ((Cause.BEYOND_TOP_K,), (Cause.STALE_VECTOR,)) and (part := self._find_part()):
+            causes, said = (Cause.EMBEDDED_IN_PART,), [part]
+        snapshot = self._question.snapshot
+        return WhyVerdict(
+            found=False,
+            causes=causes,
+            changes=changes,
+            rank=rank,
+            score=score,
+            line=f"Lost: {'; '.join(said)}; {' and '.join(changes)}, it is at rank {rank} ({score or 0:.3f})",
+            cost=remedy.cost,
+            command=remedy.command(self._question.expected, snapshot.path if snapshot else None),
+            then=remedy.then,
+        )
+
+    def _find_changed(self) -> str | None:
+        """Say that a text no longer matches the hash in its payload: what it was is not known, so nothing undoes it."""
+        chunks = (chunk.name for _, chunk in self._target.stored if chunk.former is None)
+        changed = find_changed(self._backend, chunks, self._collection.name)
+        return f"the text of {changed[0]} no longer matches its hash: {changed[1]}" if changed else None
+
+    def _find_part(self) -> str | None:
+        """Say that a vector was made from the first characters of its text alone."""
+        judge = self._collection.judge(self._collection.embedder)
+        for point, chunk in self._target.stored:
+            if (length := judge.measure_part(point)) is not None:
+                evidence = f"its first {length:,} of {len(chunk.text):,} characters"
+                return describe_cause(Cause.EMBEDDED_IN_PART, chunk.name, self._collection.name, evidence)
+        return None
+
+    def _find_evidence(self, change: Change, last: str) -> str | None:
+        """Say what a change rests on."""
+        if change.evidence is not None:
+            return change.evidence
+        if change.undoes is Cause.BEYOND_TOP_K:
+            return f"it is beyond top_k {self._query.top_k}{last}"
+        if change.undoes is not Cause.FILTERED_OUT or change.filter is None:
+            return None
+        name = name_condition(self._query.filters[change.filter])
+        for point, _ in self._target.stored:
+            value = self._collection.payloads.stated(name, point.payload)
+            return f"{name} (stored: {'nothing' if value is None else display_name(str(value))})"
+        return name
+
+    def _decide_unexplained(self, now: Placement) -> WhyVerdict:
+        chunk, collection = self._target.chunks[0], self._collection.name
+        is_bare = chunk.former is not None and chunk.former_text is None and chunk.former_vector is None
+        if is_bare and not self._target.stored:
+            said = describe_cause(Cause.DELETED, chunk.name, collection, None)
+            why = f"{said}; the snapshot keeps neither its text nor its vector, so that it cannot be put back"
+            return lose(Cause.DELETED, why)
+        if now.reason == NEGATIVE and now.chunk is not None:
+            return lose(Cause.BEYOND_TOP_K, describe_cause(Cause.BEYOND_TOP_K, now.chunk.name, collection, NEGATIVE))
+        tried = f"{len(self._changes) + 1} changes and their combinations were tried"
+        reason = f": {now.reason}" if now.reason else ""
+        why = f"unexplained{reason}; {tried}, and none brings it into top_k {self._query.top_k}"
+        return lose(Cause.UNEXPLAINED, why)
+
+    def _add_hints(self) -> None:
+        """Say what could not be tried."""
+        changed = [chunk for chunk in self._target.chunks if chunk.has_changed_text and chunk.former_text is None]
+        if changed:
+            self._notes.append(
+                f"The text of {changed[0].name} differs from the snapshot, which keeps only its hash: "
+                "chunkproof snapshot --texts would let the former text be tried"
+            )
+        rankings = self._replay.rankings
+        if not rankings.is_exact:
+            self._notes.append("The store forbids exact searches: ranks are what the index finds")
+        if not self._replay.is_plain:
+            self._notes.append("Changes of stored chunks were tried with a search by meaning alone")
+        if self._collection.embedder is None:
+            self._notes.append("No text could be embedded anew: no embedder is configured")
+        if any(space.is_anew for space in rankings.spaces) and not rankings.ranking((), 1).is_whole:
+            self._notes.append("The collection is too large to embed it anew: only its first chunks were")
+
+    @property
+    def _commands(self) -> Commands:
+        return self._question.commands(self._query, self._collection.name)
+
+    def _build(self, rows: Sequence[Row], verdict: WhyVerdict, *, tried: int = 1) -> WhyReport:
+        chunks, notes = [chunk.name for chunk in self._target.chunks], tuple(self._notes)
+        build, collection = self._question.report, self._collection.name
+        return build(self._query, collection, chunks, rows, verdict=verdict, notes=notes, tried=tried)
+
+
+def _make_row(change: Change, placement: Placement) -> Row:
+    detail = "; ".join(part for part in (change.evidence, placement.reason) if part)
+    return Row(
+        change=change.label,
+        cause=change.undoes,
+        rank=placement.rank,
+        score=placement.score,
+        found=placement.found and change.undoes is not Cause.BEYOND_TOP_K,
+        detail=detail or None,
+    )

@@ -1,0 +1,318 @@
+"""What brings a chunk back: the cost of the changes, the commands that make them, and the writes that they take.
+
+Writes are operations for Qdrant, or chunks for `chunkproof load`; `why` itself writes nothing to the collection.
+"""
+
+import json
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from itertools import product
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from chunkproof.base.errors import InvalidParameterError
+from chunkproof.base.request import Stopwatch
+from chunkproof.collection.payload_map import flatten, lies_in_json_string, parse_json_object
+from chunkproof.contract.conditions import AnyOf, Between, format_filters
+from chunkproof.stores.store_port import Point, Vector, WritableStore
+from chunkproof.why.causes import Cause, Fix
+from chunkproof.why.changes import Change
+from chunkproof.why.replay import Placement, Replay, Scenario, nest
+from chunkproof.why.target import TargetChunk
+
+# What is put right by writing the chunk again.
+OF_THE_VECTOR = frozenset((Cause.STALE_VECTOR, Cause.OTHER_MODEL))
+OF_THE_TEXT = frozenset((Cause.TEXT_CHANGED, Cause.SPLIT_DIFFERENTLY, Cause.DELETED))
+OF_A_CHUNK = OF_THE_VECTOR | OF_THE_TEXT
+OF_A_FIELD = frozenset((Cause.FIELD_RENAMED, Cause.VALUE_CHANGED))
+WRITTEN = OF_A_CHUNK | OF_A_FIELD | {Cause.DUPLICATES}
+# What the search itself is changed for; the others change what is stored.
+OF_THE_SEARCH = frozenset((Cause.FILTERED_OUT, Cause.BELOW_THRESHOLD, Cause.BEYOND_TOP_K, Cause.OTHER_LEG))
+# What is written down for a server; an embedded store gets chunks to load.
+QDRANT_FIX = "fix.json"
+
+FIXED_COSTS: dict[Cause | None, str] = {
+    Cause.FIELD_RENAMED: "one payload to write",
+    Cause.VALUE_CHANGED: "one payload to write",
+    Cause.ID_CHANGED: "the expectation to update",
+    Cause.OTHER_LEG: "another ranking for every query: a suite shows what it costs",
+    Cause.RERANKED: "the order of the reranking for every query",
+    Cause.LEFT_OUT: "results that resemble each other more",
+    Cause.UNREADABLE: "one payload to write, or CHUNKPROOF_PAYLOAD_MAP to set",
+}
+
+
+@dataclass(frozen=True)
+class Commands:
+    """Writes commands that reach the same store or stack; `where` has its options, such as `--data DIR`."""
+
+    query_text: str
+    collection: str | None
+    top_k: int
+    threshold: float = 0.0
+    filters: Mapping[str, Any] | None = None
+    where: str = ""
+    mode: str | None = None
+    others: str = ""
+
+    def search(self, **changes: Any) -> str:
+        """Return the search with other options."""
+        return self.command("search", replace(self, **changes).search_options(), self.query_text)
+
+    def search_options(self) -> str:
+        """Return the options of the search."""
+        options = [f"-k {self.top_k}"]
+        if self.threshold:
+            options.append(f"--threshold {self.threshold:g}")
+        if self.mode:
+            options.append(f"--mode {self.mode}")
+        for name, value in (self.filters or {}).items():
+            options.append(f"--filter {shlex.quote(f'{name}={json.dumps(value, ensure_ascii=False, default=str)}')}")
+        return " ".join([*options, *([self.others] if self.others else [])])
+
+    def command(self, name: str, options: str = "", argument: str | None = None) -> str:
+        """Return a command, quoted for a shell."""
+        quoted = "" if argument is None else shlex.quote(argument)
+        end = "--" if argument is not None and argument.startswith("-") else ""
+        at = f"--collection {shlex.quote(self.collection)}" if self.collection else ""
+        return " ".join(part for part in ("chunkproof", name, options, at, self.where, end, quoted) if part)
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """The changes that bring a chunk back, and where it is then."""
+
+    changes: Sequence[Change]
+    scenario: Scenario
+    placement: Placement
+    replay: Replay
+    commands: Commands
+
+    @property
+    def _causes(self) -> set[Cause | None]:
+        return {change.undoes for change in self.changes}
+
+    @property
+    def cost(self) -> str:
+        """What the changes cost."""
+        return "; ".join(self._estimate(change) for change in self.changes)
+
+    def _estimate(self, change: Change) -> str:
+        score, filters = self.placement.score or 0.0, tuple(self.replay.query.filters)
+        if change.undoes in FIXED_COSTS:
+            return FIXED_COSTS[change.undoes]
+        if change.undoes is Cause.FILTERED_OUT:
+            kept = tuple(condition for n, condition in enumerate(filters) if n != change.filter)
+            now, then = (self.replay.collection.count(self.replay.rankings.map(each)) for each in (filters, kept))
+            return f"{then - now:,} more chunks are searched ({then:,} instead of {now:,})"
+        if change.undoes is Cause.MISSED_BY_INDEX:
+            by_index, exactly = (self._time_search(exact=exact) for exact in (False, True))
+            return f"a better index takes more memory; an exact search took {exactly:.1f} ms instead of {by_index:.1f}"
+        if change.undoes is Cause.BELOW_THRESHOLD:
+            ranked = self.replay.rankings.ranking(filters).points
+            more = sum(score <= point.score < self.replay.query.similarity_threshold for point in ranked)
+            return f"up to {more:,} more results pass at {_round_down(score):g}"
+        if change.undoes is Cause.BEYOND_TOP_K:
+            return f"{(self.placement.rank or 0) - self.replay.query.top_k:,} more results in each response"
+        if change.undoes is Cause.DUPLICATES:
+            return f"{len(self.replay.rankings.distinct(filters, 0, frozenset())[1]):,} near-duplicates to delete"
+        if change.is_for_all:
+            return f"{self.replay.collection.points_count:,} texts to embed, or another model for queries"
+        return "one text to embed and one point to write"
+
+    def _time_search(self, *, exact: bool) -> float:
+        watch, rankings, query = Stopwatch(), self.replay.rankings, self.replay.query
+        where = rankings.map(tuple(query.filters))
+        self.replay.collection.nearest(rankings.spaces[0].query, query.top_k, where, exact=exact)
+        return watch.ms()
+
+    def command(self, expected: str, snapshot: Path | None) -> str | None:
+        """Return the command that makes the changes, or that writes down what has to be written to the store."""
+        causes = self._causes
+        if causes <= OF_THE_SEARCH:
+            return self._search()
+        if causes == {Cause.MISSED_BY_INDEX}:
+            if self.replay.collection.describe().quantization:
+                return self.commands.search(others="--params '{\"exact\": true}'")
+            return self._send("PATCH", "", shlex.quote('{"hnsw_config": {"m": 16, "ef_construct": 200}}'))
+        if causes & {Cause.RERANKED, Cause.LEFT_OUT}:
+            return None  # the search without the option that is named
+        if not causes & WRITTEN:
+            return self.commands.command("doctor")
+        before = f"--snapshot {shlex.quote(str(snapshot))} " if snapshot is not None else ""
+        options = f"--expect {shlex.quote(expected)} {self.commands.search_options()} {before}--fix {self._fix_file}"
+        return self.commands.command("why", options, self.replay.query.query_text)
+
+    @property
+    def then(self) -> str | None:
+        """The command that sends what was written down."""
+        causes = self._causes
+        if not causes & WRITTEN or any(change.is_for_all for change in self.changes):
+            return None
+        if self._fix_file == QDRANT_FIX:
+            return self._send("POST", "/points/batch?wait=true", f"@{self._fix_file}")
+        return self.commands.command("load", "", self._fix_file) if causes & OF_A_CHUNK else None
+
+    def _send(self, method: str, path: str, body: str) -> str:
+        url = f"$QDRANT_URL/collections/{quote(self.replay.collection.name)}{path}"
+        headers = '-H "content-type: application/json" -H "api-key: $QDRANT_API_KEY"'
+        return f'curl -X {method} "{url}" {headers} -d {body}'
+
+    @property
+    def _fix_file(self) -> str:
+        return QDRANT_FIX if self.replay.collection.settings.qdrant_url is not None else "fix.jsonl"
+
+    def _search(self) -> str:
+        options: dict[str, Any] = {}
+        for change in self.changes:
+            if change.undoes is Cause.FILTERED_OUT:
+                options["filters"] = format_filters(self.scenario.conditions)
+            if change.undoes is Cause.BELOW_THRESHOLD:
+                options["threshold"] = _round_down(self.placement.score or 0.0)
+            if change.undoes is Cause.OTHER_LEG:
+                options["mode"] = change.updates["overrides"]["mode"].value
+            if change.undoes is Cause.BEYOND_TOP_K:
+                options["top_k"] = self.placement.rank or self.replay.query.top_k
+        return self.commands.search(**options)
+
+    @property
+    def fix(self) -> Fix | None:
+        """The writes that make these changes; None where they change only the search, or every point."""
+        if self.scenario.space:
+            return None
+        operations: list[dict[str, Any]] = []
+        chunks: list[dict[str, Any]] = []
+        for chunk in self.replay.target.chunks:
+            if self._is_affected(chunk):
+                if (obstacle := self._find_obstacle(chunk)) is not None:
+                    return Fix((), (), refused=obstacle)
+                operations += self._write_point(chunk)
+                chunks += self._describe_chunk(chunk)
+        for change in self.changes:
+            operations += self._write_field(change)
+        if Cause.DUPLICATES in self._causes:
+            own = self.replay.target.point_ids
+            _, duplicates = self.replay.rankings.distinct(self.scenario.conditions, 0, own)
+            operations.append({"delete": {"points": sorted(duplicates, key=str)}})
+        return Fix(operations, chunks) if operations else None
+
+    def _is_affected(self, chunk: TargetChunk) -> bool:
+        if chunk.point is None:
+            return bool(self._causes & OF_THE_TEXT) and chunk.former is not None
+        return bool(self._causes & OF_THE_VECTOR) or (bool(self._causes & OF_THE_TEXT) and chunk.has_changed_text)
+
+    def _write_point(self, chunk: TargetChunk) -> Iterator[dict[str, Any]]:
+        vector = self.replay.vector_of(chunk, self.scenario)
+        if vector is None:
+            return
+        payloads = self.replay.collection.payloads
+        if chunk.point is None and chunk.former is not None:
+            text = {self._text_path: chunk.former_text} if chunk.former_text is not None else {}
+            payload = nest({**chunk.former.payload, **text})
+            vectors = self._name(vector, chunk.former_text)
+            yield {
+                "upsert": {"points": [{"id": chunk.former.expected_point_id, "vector": vectors, "payload": payload}]}
+            }
+        elif chunk.point is not None:
+            former = chunk.former_text if self._restores_text(chunk) else None
+            yield {"update_vectors": {"points": [{"id": chunk.point.id, "vector": self._name(vector, former)}]}}
+            if former is not None:
+                yield _set(chunk.point, payloads.path_in("text", chunk.point.payload) or "text", former)
+
+    def _restores_text(self, chunk: TargetChunk) -> bool:
+        return self.scenario.former_text and chunk.has_changed_text and chunk.former_text is not None
+
+    @property
+    def _text_path(self) -> str:
+        """Where the collection keeps its texts."""
+        collection = self.replay.collection
+        return collection.payloads.usual_path("text", collection.sample.payloads) or "text"
+
+    @cached_property
+    def _text_vector(self) -> str | None:
+        """The sparse vector that searches by words use."""
+        try:
+            return self.replay.collection.text_leg.sparse_vector
+        except InvalidParameterError:
+            return None
+
+    def _find_obstacle(self, chunk: TargetChunk) -> str | None:
+        """Say why a chunk cannot be written as its pipeline wrote it."""
+        collection = self.replay.collection
+        if chunk.point is not None and not self._restores_text(chunk):
+            return None  # only its vector is written
+        description = collection.describe()
+        vectors = {*(config.name for config in description.vectors), *description.sparse_vectors}
+        if others := sorted(vectors - {collection.vector.name, self._text_vector}):
+            return f"the vectors {', '.join(others)} of its text cannot be made here"
+        if self._text_vector is not None and not isinstance(collection.store, WritableStore):
+            return f"its BM25 vector {self._text_vector} cannot be made here"
+        if chunk.point is not None or chunk.former is None:
+            return None
+        payloads, path = collection.sample.payloads, self._text_path
+        if any(lies_in_json_string(path, payload) for payload in payloads):
+            return f"its pipeline keeps the text in a JSON string ({path}), of which the snapshot has no other part"
+        fields = [{name for name, value in flatten(payload) if value is not None} for payload in payloads]
+        if lost := sorted(set.intersection(*fields) - {path, *chunk.former.payload}) if fields else []:
+            return f"the snapshot does not keep {', '.join(lost)}, which the other chunks have"
+        return None
+
+    def _write_field(self, change: Change) -> Iterator[dict[str, Any]]:
+        condition = self.replay.query.filters[change.filter or 0] if change.undoes in OF_A_FIELD else None
+        if not isinstance(condition, AnyOf | Between):
+            return
+        for point, chunk in self.replay.target.stored:
+            value = chunk.former.payload.get(condition.field) if chunk.former else None
+            if change.other_field:
+                value = self.replay.collection.payloads.stated(change.other_field, point.payload)
+            if value is not None:
+                yield _set(point, condition.field, value)
+
+    def _describe_chunk(self, chunk: TargetChunk) -> Iterator[dict[str, Any]]:
+        """Yield the chunk as a line of chunks.jsonl, unless `load` would give its payload another form."""
+        is_former = chunk.former_text is not None and (self.scenario.former_text or chunk.point is None)
+        payload = chunk.point.payload if chunk.point else nest(chunk.former.payload) if chunk.former else {}
+        payloads = self.replay.collection.payloads
+        names = [name for name in payloads.fields if name not in ("text", "content_hash")]
+        fields = {name: value for name in names if (value := payloads.value(name, payload)) is not None}
+        kept = {name: value for name, value in payload.items() if name not in ("text", "content_hash")}
+        if self._text_path == "text":
+            text = chunk.former_text if is_former else chunk.text
+            yield {**fields, **kept, "chunk_id": chunk.name, "text": text}
+
+    def _name(self, vector: Vector, new_text: str | None) -> Any:
+        """Return the vectors of a point by name; those of a new text include the one for searches by words."""
+        values, collection = [float(value) for value in vector], self.replay.collection
+        store, name = collection.store, collection.vector.name
+        if new_text is not None and self._text_vector is not None and isinstance(store, WritableStore):
+            return {name: values, self._text_vector: collection.ask(store.bm25_maker)(new_text)}
+        return {name: values} if name else values
+
+
+def _set(point: Point, path: str, value: Any) -> dict[str, Any]:
+    """Set one field; of a nested one, the outermost is written again, with everything else that is in it."""
+    first, *rest = [path] if path in point.payload else path.split(".")
+    payload = {first: _replace(point.payload.get(first), rest, value)}
+    return {"set_payload": {"payload": payload, "points": [point.id]}}
+
+
+def _replace(outer: Any, steps: Sequence[str], value: Any) -> Any:
+    """Return a field with the value at a path inside it; a JSON string stays one, spelled as it was."""
+    if not steps:
+        return value
+    if isinstance(outer, str):
+        fields = parse_json_object(outer)
+        replaced = _replace(fields, steps, value)
+        styles = product((True, False), ((", ", ": "), (",", ":")))
+        dumps = [partial(json.dumps, ensure_ascii=ascii_only, separators=marks) for ascii_only, marks in styles]
+        return next((dump for dump in dumps if dump(fields) == outer), dumps[0])(replaced)
+    inner = dict(outer) if isinstance(outer, Mapping) else {}
+    return {**inner, steps[0]: _replace(inner.get(steps[0]), steps[1:], value)}
+
+
+def _round_down(score: float) -> float:
+    """Return a threshold that this score meets, with two decimals."""
+    return max(0.0, int(score * 100) / 100)

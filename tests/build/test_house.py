@@ -1,0 +1,61 @@
+"""The product stays within the limits of `make house`, and nothing stray lies in the root of the repository."""
+
+import subprocess
+
+import pytest
+
+from support.qdrant_server import NoServerError
+from tools import house
+
+ROOT_FILES = {
+    ".ci",
+    ".editorconfig",
+    ".gitattributes",
+    ".github",
+    ".gitignore",
+    ".pre-commit-config.yaml",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "LICENSE",
+    "Makefile",
+    "README.md",
+    "action.yml",
+    "bench",
+    "cli",
+    "docs",
+    "env.json",
+    "events",
+    "functions",
+    "mkdocs.yml",
+    "pyproject.toml",
+    "samconfig.toml",
+    "shared",
+    "template.yaml",
+    "tests",
+    "tools",
+}
+ROWS = house.measure()
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_no_row_of_the_house_is_past_its_limit(row: str) -> None:
+    assert ROWS[row] <= house.LIMITS[row]
+
+
+@pytest.mark.server
+def test_no_request_crosses_more_files_and_functions_than_its_limit() -> None:
+    try:
+        rows = house.measure_walks()
+    except NoServerError as reason:
+        pytest.skip(f"no Qdrant server: {reason}")
+    assert set(house.LIMITS) == set(ROWS) | set(rows)
+    assert {row: figure for row, figure in rows.items() if figure > house.LIMITS[row]} == {}
+
+
+def test_the_root_holds_only_what_belongs_there() -> None:
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=house.ROOT, capture_output=True, text=True, check=False)
+    if listed.returncode:
+        pytest.skip("not a checkout of the repository")
+    names = {line.split("/")[0] for line in listed.stdout.splitlines() if (house.ROOT / line).exists()}
+    assert names == ROOT_FILES

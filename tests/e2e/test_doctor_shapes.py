@@ -1,0 +1,268 @@
+"""What doctor proposes for collections of unknown pipelines, and whether its settings work when they are pasted."""
+
+import json
+import shlex
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import pytest
+from qdrant_client import models
+
+from chunkproof.base.request import Deadline
+from chunkproof.embedders.embedder_port import InputType
+from chunkproof.embedders.local_model import MiniLm
+from chunkproof.stores.store_port import WritableStore
+
+from support.commands import Command, Run
+from support.qdrant_server import QdrantServer
+from support.sdk import sdk
+
+pytestmark = pytest.mark.server
+
+TOPICS = ("the harbour", "a bakery", "solar panels", "night trains", "beekeeping", "old maps", "ice hockey", "violins")
+TEXTS = [
+    f"What to know about {topic}: part {number} explains how it began, who works there and what it costs today."
+    for number, topic in enumerate(TOPICS, start=1)
+]
+PARENT = "The whole chapter, of which each chunk is a small part, with everything that was ever said about it. " * 9
+COSINE = models.VectorParams(size=384, distance=models.Distance.COSINE)
+OTHER = models.VectorParams(size=8, distance=models.Distance.COSINE)
+
+
+@cache
+def vectors_of(texts: tuple[str, ...]) -> list[list[float]]:
+    return MiniLm().embed(list(texts), InputType.DOCUMENT, Deadline(60_000))
+
+
+def blocks(text: str, *kinds: str) -> list[dict[str, Any]]:
+    return [{"type": kind, "text": text} if kind == "text" else {"type": kind, "url": "a.png"} for kind in kinds]
+
+
+def halves(text: str) -> list[str]:
+    first, _, second = text.partition(": ")
+    return [f"{first}:", second]
+
+
+# Name, payload of a text, and the text that validate should find when it is not the same.
+Shape = Callable[[str, int], dict[str, Any]]
+PAYLOADS: dict[str, Shape] = {
+    # known names, read as they are
+    "text": lambda text, n: {"text": text},
+    "page_content and metadata": lambda text, n: {"page_content": text, "metadata": {"source": f"{n}.md"}},
+    "content beside a title": lambda text, n: {"content": text, "title": f"Chapter {n}"},
+    "text beside a list of words": lambda text, n: {"text": text, "tags": ["a", "b", "c"]},
+    "data": lambda text, n: {"data": text, "user_id": "u1"},
+    "node as a JSON string": lambda text, n: {"_node_content": json.dumps({"text": text}), "doc_id": f"d{n}"},
+    # names in other languages
+    "German": lambda text, n: {"inhalt": text, "titel": f"Kapitel {n}"},
+    "French": lambda text, n: {"texte": text, "auteur": "Jean"},
+    "Spanish": lambda text, n: {"contenido": text, "fuente": f"https://example.org/{n}"},
+    "Chinese": lambda text, n: {"正文": text, "标题": f"第{n}章"},
+    "Russian": lambda text, n: {"текст": text, "источник": f"{n}.html"},
+    "Arabic": lambda text, n: {"نص": text},
+    # inside objects
+    "one object deep": lambda text, n: {"chunk": {"body": text, "n": n}},
+    "three objects deep": lambda text, n: {"a": {"b": {"c": text}}},
+    "a JSON string with other names": lambda text, n: {"doc": json.dumps({"words": text, "page": n})},
+    "a flat name with dots": lambda text, n: {"fields.body": text},
+    # lists and blocks
+    "a list with one text": lambda text, n: {"passages": [text]},
+    "a list of lines": lambda text, n: {"lines": halves(text)},
+    "one block": lambda text, n: {"content": blocks(text, "text")},
+    "blocks with a picture": lambda text, n: {"content": blocks(text, "text", "image")},
+    "a list under the usual name": lambda text, n: {"text": [text]},
+    "blocks in an object": lambda text, n: {"document": {"blocks": [{"paragraph": text}]}},
+    "nested blocks": lambda text, n: {"message": {"parts": [{"data": {"body": text}}]}},
+    "an object under the usual name": lambda text, n: {"text": {"value": text, "annotations": []}},
+    # several fields with texts: the one that was embedded
+    "parent and child": lambda text, n: {"parent": {"body": f"{n % 3} {PARENT}"}, "child": {"body": text}},
+    "a parent of its own": lambda text, n: {"parent_body": f"{n} {PARENT}", "child_body": text},
+    "an object of children": lambda text, n: {"children": [{"body": text}], "parent": {"summary": f"{n} {PARENT}"}},
+    "text is the parent": lambda text, n: {"text": f"{n} {PARENT}", "passage": text},
+    "a summary and a body": lambda text, n: {"summary": f"Summary number {n} of a page", "body": text},
+    "raw HTML beside it": lambda text, n: {"html": f"<div class='x'><p>{text}</p></div>" * 3, "plain": text},
+    "question and answer": lambda text, n: {"answer": f"Yes, {n} times, as it was said before. " * 4, "question": text},
+    "encoded bytes beside it": lambda text, n: {"raw": "QUJD" * 200, "passage": text},
+    "a translation beside it": lambda text, n: {"en": text, "de": f"Was man über Thema {n} wissen sollte, und warum."},
+}
+READ_AS_STORED = {"text", "page_content and metadata", "content beside a title", "text beside a list of words"}
+READ_AS_STORED |= {"data", "node as a JSON string"}
+
+
+def fill(
+    store: WritableStore,
+    collection: str,
+    shape: Shape,
+    config: Any = COSINE,
+    vector: Callable[[list[float]], Any] = lambda vector: vector,
+    **more: Any,
+) -> None:
+    sdk(store).create_collection(collection, vectors_config=config, **more)
+    points = [
+        models.PointStruct(id=n, vector=vector(value), payload=shape(text, n))
+        for n, (text, value) in enumerate(zip(TEXTS, vectors_of(tuple(TEXTS)), strict=True), start=1)
+    ]
+    sdk(store).upsert(collection, points, wait=True)
+
+
+@pytest.fixture
+def doctor(
+    chunkproof: Command, served_qdrant: QdrantServer, collection: str, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Run]:
+    monkeypatch.setenv("QDRANT_URL", served_qdrant.url)
+    return lambda: chunkproof("doctor", "--collection", collection, "--json")
+
+
+def paste(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Set what doctor prints, as a shell does."""
+    for line in run.json["set"]:
+        name, _, value = line.partition("=")
+        monkeypatch.setenv(name, shlex.split(value)[0])
+
+
+def levels(run: Run) -> dict[str, str]:
+    return {item["check"]: item["level"] for item in run.json["findings"]}
+
+
+def messages(run: Run) -> str:
+    return " ".join(f"{item['message']} {item['remedy']}" for item in run.json["findings"])
+
+
+@pytest.mark.parametrize("name", PAYLOADS)
+def test_the_settings_that_doctor_prints_make_validate_and_search_read_the_embedded_text(
+    chunkproof: Command,
+    doctor: Callable[..., Run],
+    server_store: WritableStore,
+    collection: str,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+) -> None:
+    fill(server_store, collection, PAYLOADS[name])
+    run = doctor()
+    assert (run.json["proposed_payload_map"] is None) is (name in READ_AS_STORED), run.json["findings"]
+    paste(run, monkeypatch)
+    assert doctor().json["fits"], messages(doctor())
+    text = "\n".join(halves(TEXTS[1])) if name == "a list of lines" else TEXTS[1]
+    valid = chunkproof("validate", "2", "--collection", collection, "--original", text)
+    assert valid.code == 0, valid.out + valid.err
+    assert chunkproof("validate", "2", "--collection", collection, "--original", f"{text}!").code == 1
+    found = chunkproof("search", TEXTS[1], "--collection", collection, "--json")
+    assert found.json["results"][0]["text"] == text
+
+
+@pytest.mark.parametrize(
+    ("config", "make", "chosen"),
+    [
+        ({"image": OTHER, "text": COSINE}, lambda v: {"image": [1.0] * 8, "text": v}, "text"),
+        ({"a": COSINE, "b": COSINE}, lambda v: {"a": v[::-1], "b": v}, "b"),
+        ({"title": COSINE, "body": COSINE}, lambda v: {"body": v}, "body"),
+    ],
+    ids=["one of the model's size", "one that agrees", "one that is empty"],
+)
+def test_of_several_vectors_the_one_of_the_text_is_proposed(
+    chunkproof: Command,
+    doctor: Callable[..., Run],
+    server_store: WritableStore,
+    collection: str,
+    monkeypatch: pytest.MonkeyPatch,
+    config: Any,
+    make: Any,
+    chosen: str,
+) -> None:
+    fill(server_store, collection, PAYLOADS["German"], config, make)
+    run = doctor()
+    assert f"CHUNKPROOF_VECTOR_NAME={chosen}" in run.json["set"]
+    assert ("8 of 8 points have no vector title" in messages(run)) is ("title" in config)
+    paste(run, monkeypatch)
+    assert doctor().json["fits"], messages(doctor())
+    assert chunkproof("search", TEXTS[0], "--collection", collection, "--json").json["results"][0]["text"] == TEXTS[0]
+
+
+@pytest.mark.parametrize("kind", ["sparse", "multi"])
+def test_a_collection_without_a_dense_vector_is_reported_and_validated(
+    chunkproof: Command, doctor: Callable[..., Run], server_store: WritableStore, collection: str, kind: str
+) -> None:
+    if kind == "sparse":
+        sparse = {"sparse_vectors_config": {"words": models.SparseVectorParams()}}
+        one = {"words": models.SparseVector(indices=[1, 2], values=[1.0, 0.5])}
+        fill(server_store, collection, PAYLOADS["text"], {}, lambda _: one, **sparse)
+    else:
+        tokens = models.MultiVectorConfig(comparator=models.MultiVectorComparator.MAX_SIM)
+        config = models.VectorParams(size=8, distance=models.Distance.COSINE, multivector_config=tokens)
+        fill(server_store, collection, PAYLOADS["text"], {"tokens": config}, lambda _: {"tokens": [[1.0] * 8] * 3})
+    run = doctor()
+    assert run.code == 1
+    assert levels(run)["vector"] == "FAIL"
+    assert "no dense vector" in messages(run)
+    assert levels(run)["text"] == "ok"
+    assert chunkproof("doctor", "--collection", collection).code == 1
+    assert chunkproof("validate", "2", "--collection", collection, "--original", TEXTS[1]).code == 0
+
+
+def test_points_without_vectors_are_not_ready(
+    doctor: Callable[..., Run], server_store: WritableStore, collection: str
+) -> None:
+    fill(server_store, collection, PAYLOADS["text"], {"dense": COSINE}, lambda _: {})
+    run = doctor()
+    assert run.code == 1
+    assert levels(run)["points without vectors"] == "FAIL"
+
+
+def test_an_alias_is_checked_like_its_collection(
+    chunkproof: Command, doctor: Callable[..., Run], server_store: WritableStore, collection: str
+) -> None:
+    fill(server_store, collection, PAYLOADS["text"])
+    alias = models.CreateAlias(collection_name=collection, alias_name=f"{collection}-live")
+    sdk(server_store).update_collection_aliases([models.CreateAliasOperation(create_alias=alias)])
+    run = chunkproof("doctor", "--collection", f"{collection}-live", "--json")
+    assert run.code == 0, run.out + run.err
+    assert run.json["collection"] == f"{collection}-live"
+    assert chunkproof("doctor", "--collection", f"{collection}-none").code == 2
+
+
+def test_a_few_wrong_vectors_are_counted_and_named(
+    doctor: Callable[..., Run], server_store: WritableStore, collection: str
+) -> None:
+    texts = [f"{text} This is paragraph {n} of the page." for n in range(14) for text in TEXTS]
+    sdk(server_store).create_collection(collection, vectors_config=COSINE)
+    vectors = vectors_of(tuple(texts))
+    wrong = {3, 40, 41, 77, 100, 111}
+    points = [
+        models.PointStruct(id=n, vector=vector[::-1] if n in wrong else vector, payload={"text": text})
+        for n, (text, vector) in enumerate(zip(texts, vectors, strict=True))
+    ]
+    sdk(server_store).upsert(collection, points, wait=True)
+    run = doctor()
+    assert run.code == 1
+    assert "106 agree, not 3, 40, 41, 77, 100, 111" in messages(run)
+
+
+@pytest.mark.parametrize(
+    ("text", "check"),
+    [
+        ("CafÃ© au lait costs three euros.", "mojibake"),
+        ("Itâ€™s the owner who decides.", "mojibake"),
+        ("Ð¿Ñ€Ð¸Ð²ÐµÑ‚ means hello.", "mojibake"),
+        ("The price is \ufffd 20.", "mojibake"),
+        ("# Chapter one", "headings"),
+        ("## Part\n### Section", "headings"),
+    ],
+)
+def test_damaged_texts_and_bare_headings_are_named(
+    doctor: Callable[..., Run], server_store: WritableStore, collection: str, text: str, check: str
+) -> None:
+    fill(server_store, collection, lambda stored, n: {"text": text if n == 5 else stored})
+    found = next(item for item in doctor().json["findings"] if item["check"] == check)
+    assert found["level"] == "note"
+    assert found["message"].endswith(": 5")
+
+
+@pytest.mark.parametrize(
+    "text", ["Café, naïve, Straße – “quoted”.", "Привет, мир.", "日本語の文章です。", "Preço: 20 €"]
+)
+def test_other_scripts_are_not_taken_for_mojibake(
+    doctor: Callable[..., Run], server_store: WritableStore, collection: str, text: str
+) -> None:
+    fill(server_store, collection, lambda stored, n: {"text": text if n == 5 else stored})
+    assert "mojibake" not in levels(doctor())

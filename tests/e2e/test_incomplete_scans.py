@@ -1,0 +1,80 @@
+"""No verdict and no file is made of a scan that does not return every point that Qdrant counts."""
+
+import json
+from pathlib import Path
+
+import pytest
+from qdrant_client import QdrantClient, models
+
+from chunkproof.collection import reader
+
+from support.commands import Command
+from support.lying_server import LIES, lying_server
+from support.qdrant_server import QdrantServer
+
+POINTS = 40
+COMMANDS: dict[str, tuple[str, ...]] = {
+    "absent": ("absent", "--text", "nowhere to be found in here", "--collection", "{name}"),
+    "audit": ("audit", "{folder}/manifest.jsonl", "--collection", "{name}"),
+    "diff": ("diff", "{name}", "{name}-copy"),
+    "manifest": ("manifest", "--collection", "{name}", "-o", "{folder}/made"),
+    "snapshot": ("snapshot", "--collection", "{name}", "-o", "{folder}/made"),
+    "pull": ("pull", "{name}", "--by", "scroll", "--data", "{folder}/data"),
+}
+
+
+@pytest.fixture
+def stored(served_qdrant: QdrantServer, collection: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Two equal collections of 40 points, of which the manifest has the first ten."""
+    monkeypatch.setattr(reader, "PAGE_SIZE", 10)
+    monkeypatch.setattr("chunkproof_cli.copying.BATCH", 10)
+    texts = {number: f"The text of chunk {number} is about wheels." for number in range(1, POINTS + 1)}
+    points = [
+        models.PointStruct(id=number, vector=[1.0, float(number)], payload={"chunk_id": f"c{number}", "text": text})
+        for number, text in texts.items()
+    ]
+    client = QdrantClient(url=served_qdrant.url, check_compatibility=False)
+    for name in (collection, f"{collection}-copy"):
+        client.create_collection(name, models.VectorParams(size=2, distance=models.Distance.COSINE))
+        client.upsert(name, points, wait=True)
+    lines = [{"chunk_id": f"c{number}", "original_text": texts[number], "point_id": number} for number in range(1, 11)]
+    (tmp_path / "manifest.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return collection
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("lie", LIES)
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_scan_that_is_not_the_whole_collection_ends_in_an_error(
+    command: str,
+    lie: str,
+    chunkproof: Command,
+    served_qdrant: QdrantServer,
+    stored: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with lying_server(served_qdrant.url, LIES[lie]) as url:
+        monkeypatch.setenv("QDRANT_URL", url)
+        run = chunkproof(*(word.format(name=stored, folder=tmp_path) for word in COMMANDS[command]))
+    assert run.code == 3, run.out + run.err
+    assert "could not be read whole" in run.out + run.err
+    assert not (tmp_path / "made").exists()
+
+
+@pytest.mark.server
+def test_points_that_are_added_during_a_scan_are_noted(
+    chunkproof: Command, served_qdrant: QdrantServer, stored: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = QdrantClient(url=served_qdrant.url, check_compatibility=False)
+
+    def add_a_point(request: dict[str, object], _result: dict[str, object]) -> None:
+        if request.get("offset") == 21:
+            payload = {"chunk_id": "new", "text": "A new chunk is written meanwhile."}
+            client.upsert(stored, [models.PointStruct(id=0, vector=[1.0, 1.0], payload=payload)], wait=True)
+
+    with lying_server(served_qdrant.url, add_a_point) as url:
+        monkeypatch.setenv("QDRANT_URL", url)
+        run = chunkproof("manifest", "--collection", stored, "-o", tmp_path / "made")
+    assert run.code == 0, run.out + run.err
+    assert "changed from 40 to 41 points while it was read" in run.err

@@ -1,0 +1,72 @@
+"""A loopback server that passes requests on to a real Qdrant, and lies about pages of points."""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import Any
+from urllib.request import Request, urlopen
+
+Lie = Callable[[dict[str, Any], dict[str, Any]], None]
+
+
+def end_early(_request: dict[str, Any], result: dict[str, Any]) -> None:
+    result["next_page_offset"] = None
+
+
+def leave_out_points(_request: dict[str, Any], result: dict[str, Any]) -> None:
+    del result["points"][1::3]
+
+
+def repeat_the_page(request: dict[str, Any], result: dict[str, Any]) -> None:
+    if result["points"]:
+        result["next_page_offset"] = request.get("offset") or result["points"][0]["id"]
+
+
+def turn_around(_request: dict[str, Any], result: dict[str, Any]) -> None:
+    result["points"].reverse()
+
+
+def repeat_points(_request: dict[str, Any], result: dict[str, Any]) -> None:
+    result["points"] += result["points"][-1:]
+
+
+LIES: dict[str, Lie] = {
+    lie.__name__: lie for lie in (end_early, leave_out_points, repeat_the_page, turn_around, repeat_points)
+}
+
+
+@contextmanager
+def lying_server(url: str, lie: Lie) -> Iterator[str]:
+    """Serve what the Qdrant at `url` answers, but for pages of points."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def respond(self) -> None:
+            body = self.rfile.read(int(self.headers.get("content-length") or 0))
+            headers = {"content-type": "application/json"}
+            request = Request(url + self.path, body or None, headers, method=self.command)
+            with urlopen(request) as response:
+                content, status = response.read(), response.status
+            if self.path.partition("?")[0].endswith("/points/scroll"):
+                answer = json.loads(content)
+                lie(json.loads(body), answer["result"])
+                content = json.dumps(answer).encode()
+            self.send_response(status)
+            self.send_header("content-type", "application/json")
+            self.send_header("content-length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        do_GET = do_POST = do_PUT = respond  # noqa: N815
+
+        def log_message(self, *_words: object) -> None:
+            """Write nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
