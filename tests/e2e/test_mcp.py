@@ -1,9 +1,10 @@
 """Agents use the tools over the protocol, with the SDK's own client."""
 
 import asyncio
+import json
 import os
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,32 @@ def test_a_client_lists_the_tools_with_descriptions_an_agent_can_use(host: Host)
         assert tool.annotations.read_only_hint
         for name, schema in tool.input_schema["properties"].items():
             assert schema.get("description"), f"{tool.name}.{name}"
+
+
+def test_definitions_are_small_and_answers_have_neither_nulls_nor_indentation(host: Host) -> None:
+    tools = over_stdio(host, lambda client: client.list_tools()).model_dump_json(by_alias=True, exclude_none=True)
+    assert len(tools) < 12_000
+    chunk = call(host, "search", query="backup").structured_content["results"][0]["metadata"]["chunk_id"]
+    for tool, arguments in (
+        ("search", {"query": "How do I take a backup?", "explain": True}),
+        ("search_many", {"queries": ["How do I take a backup?", ""]}),
+        ("validate_chunk", {"chunk_id": chunk}),
+        ("describe_collection", {}),
+        ("why", {"query": "How do I take a backup?", "expected": chunk}),
+        ("list_collections", {}),
+    ):
+        (content,) = call(host, tool, **arguments).content
+        assert content.text == json.dumps(json.loads(content.text), ensure_ascii=False, separators=(",", ":"))
+        assert not list(nulls_in(json.loads(content.text))), tool
+
+
+def nulls_in(value: Any, path: str = "") -> Iterator[str]:
+    if value is None:
+        yield path
+    for name, inner in (
+        value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    ):
+        yield from nulls_in(inner, f"{path}/{name}")
 
 
 def test_words_and_several_queries_are_searched(host: Host) -> None:

@@ -1,17 +1,14 @@
 """`chunkproof mcp`."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import click
 
 from chunkproof.base.errors import NotConfiguredError
 from chunkproof.collection.services import Services
-from chunkproof.proof.backend import Backend
 from chunkproof.service.terminal import local_backend, new_deadline
 from chunkproof_cli.connections import open_api_client, open_services
-from chunkproof_cli.options import Options, api_option, embedder_option, parse_options, store_options
+from chunkproof_cli.options import api_option, embedder_option, parse_options, store_options
 
 EXAMPLES = """\b
 Examples:
@@ -30,18 +27,18 @@ Examples:
 def mcp(tenant: str | None, **common: Any) -> None:
     """Serve search, validation and collection info to agents (Model Context Protocol, over standard streams)."""
     options = parse_options(**common)
-    build_server = import_server_builder()
-    with _open_backend(options, tenant) as (backend, list_collections):
-        build_server(backend, list_collections).run("stdio")
-
-
-def import_server_builder() -> Callable[[Backend, Callable[[], list[str]]], Any]:
-    """Import the protocol's SDK, which is an extra."""
-    try:
+    try:  # the protocol's SDK is an extra
         from chunkproof_cli.local.mcp_server import build_server
     except ImportError:
         raise NotConfiguredError("The MCP server is not installed: pip install 'chunkproof[mcp]'") from None
-    return build_server
+    if options.api is not None:
+        names = [options.collection] if options.collection else []
+        with open_api_client(options.api) as client:
+            build_server(client, lambda: names).run("stdio")
+    else:
+        with open_services(options) as opened:
+            services = services_for(opened, options.collection, tenant)
+            build_server(local_backend(services), lambda: list_allowed(services)).run("stdio")
 
 
 def list_allowed(services: Services) -> list[str]:
@@ -49,17 +46,6 @@ def list_allowed(services: Services) -> list[str]:
     allowed = services.settings.allowed_collections
     names = services.store.collections(new_deadline(services.settings))
     return [name for name in names if not allowed or name in {*allowed, services.settings.collection}]
-
-
-@contextmanager
-def _open_backend(options: Options, tenant: str | None) -> Iterator[tuple[Backend, Callable[[], list[str]]]]:
-    if options.api is not None:
-        with open_api_client(options.api) as client:
-            yield client, lambda: [options.collection] if options.collection else []
-        return
-    with open_services(options) as opened:
-        services = services_for(opened, options.collection, tenant)
-        yield local_backend(services), lambda: list_allowed(services)
 
 
 def services_for(services: Services, collection: str | None, tenant: str | None) -> Services:

@@ -1,18 +1,22 @@
-"""A server of the Model Context Protocol: search, validation and collection info as tools for agents."""
+"""A server of the Model Context Protocol: search, validation and collection info as tools for agents.
 
+An agent pays for every character: a tool describes its arguments and not its answer, which has neither nulls nor
+indentation.
+"""
+
+import json
 from collections.abc import Callable
 from inspect import Parameter, Signature
 from typing import Any
 
 from mcp.server import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
-from mcp.types import ToolAnnotations
+from mcp.types import CallToolResult, TextContent, ToolAnnotations
 
 from chunkproof import __version__
 from chunkproof.base.errors import ChunkproofError
-from chunkproof.contract import ChunkValidation, CollectionInfo, RetrievalResponse, SearchQuery, ValidationResult
+from chunkproof.contract import ChunkValidation, Model, SearchQuery
 from chunkproof.proof.backend import Backend
-from chunkproof.why.causes import WhyReport
 from chunkproof.why.explainer import make_explainer
 from chunkproof.why.probe import Question
 from chunkproof_cli.request_options import make_argument, tool_argument
@@ -45,26 +49,26 @@ def build_server(backend: Backend, list_collections: Callable[[], list[str]]) ->
         "chunkproof", version=__version__, instructions=INSTRUCTIONS, log_level="WARNING"
     )
 
-    def search(request: dict[str, Any]) -> RetrievalResponse:
+    def search(request: dict[str, Any]) -> Model:
         """Find the stored chunks nearest in meaning to a query, best first, with score, source and the stored text."""
         return backend.search(_name_query(request))
 
-    def search_many(request: dict[str, Any]) -> RetrievalResponse:
+    def search_many(request: dict[str, Any]) -> Model:
         """Answer several queries at once: `responses` has a result or an error for each, in their order."""
         return backend.search(request)
 
-    def validate_chunk(request: dict[str, Any]) -> ValidationResult:
+    def validate_chunk(request: dict[str, Any]) -> Model:
         """Check that a stored chunk equals its original byte for byte; if not, say what differs and why.
 
         Without an original, the hash in the chunk's own payload is checked.
         """
         return backend.validate(request)
 
-    def describe_collection(request: dict[str, Any]) -> CollectionInfo:
+    def describe_collection(request: dict[str, Any]) -> Model:
         """Describe a collection: vector size, number of points, payload fields and how they are read."""
         return backend.collection(request.get("collection"))
 
-    def why(request: dict[str, Any]) -> WhyReport:
+    def why(request: dict[str, Any]) -> Model:
         """Find out why an expected chunk is not among the results: deleted, changed, filtered out, ranked too low, …
 
         The search is repeated without each filter, without the threshold, without the index, with the chunk's text
@@ -79,17 +83,17 @@ def build_server(backend: Backend, list_collections: Callable[[], list[str]]) ->
     more = _fields("similarity_threshold", "rerank", "highlight", "neighbours", "explain", "cursor", "group_size")
     chunk = [tool_argument(ChunkValidation, name) for name in ("chunk_id", "original_text", "original_sha256")]
     limits = _fields("top_k", "similarity_threshold", "filters")
-    _add(server, search, [QUERY, *ranking, *more, *_fields("diversity", "fusion"), *collection], RetrievalResponse)
-    _add(server, search_many, [QUERIES, *ranking, *collection], RetrievalResponse)
-    _add(server, validate_chunk, [*chunk, *collection], ValidationResult)
-    _add(server, describe_collection, collection, CollectionInfo)
-    _add(server, why, [QUERY, EXPECTED, *limits, *collection], WhyReport)
+    _add(server, search, [QUERY, *ranking, *more, *_fields("diversity", "fusion"), *collection])
+    _add(server, search_many, [QUERIES, *ranking, *collection])
+    _add(server, validate_chunk, [*chunk, *collection])
+    _add(server, describe_collection, collection)
+    _add(server, why, [QUERY, EXPECTED, *limits, *collection])
 
-    def list_names(_request: dict[str, Any]) -> list[str]:
+    def list_names(_request: dict[str, Any]) -> dict[str, Any]:
         """List the collections that can be searched."""
-        return list_collections()
+        return {"result": list_collections()}
 
-    _add(server, list_names, [], list[str], name="list_collections")
+    _add(server, list_names, [], name="list_collections")
     return server
 
 
@@ -99,9 +103,8 @@ def _name_query(request: dict[str, Any]) -> dict[str, Any]:
 
 def _add(
     server: MCPServer[Any],
-    function: Callable[[dict[str, Any]], Any],
+    function: Callable[[dict[str, Any]], Model | dict[str, Any]],
     arguments: list[Parameter],
-    returned: Any,
     name: str | None = None,
 ) -> None:
     """Add a tool with these arguments.
@@ -111,12 +114,22 @@ def _add(
     """
     defaults = {each.name: each.default for each in arguments}
 
-    def call(**values: Any) -> Any:
+    def call(**values: Any) -> CallToolResult:
         try:
-            return function({name: value for name, value in values.items() if value != defaults[name]})
+            answer = function({name: value for name, value in values.items() if value != defaults[name]})
         except ChunkproofError as error:
             raise ToolError(f"{error.code}: {error}") from None
+        document = drop_nulls(answer.model_dump(mode="json") if isinstance(answer, Model) else answer)
+        text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+        return CallToolResult(content=[TextContent(text=text)], structured_content=document)
 
     call.__doc__ = function.__doc__
-    call.__signature__ = Signature(arguments, return_annotation=returned)  # type: ignore[attr-defined]
+    call.__signature__ = Signature(arguments, return_annotation=CallToolResult)  # type: ignore[attr-defined]
     server.add_tool(call, name or function.__name__, annotations=READ_ONLY)
+
+
+def drop_nulls(value: Any) -> Any:
+    """Return a JSON value without the fields that are null."""
+    if isinstance(value, dict):
+        return {name: drop_nulls(inner) for name, inner in value.items() if inner is not None}
+    return [drop_nulls(inner) for inner in value] if isinstance(value, list) else value
