@@ -2,13 +2,11 @@
 
 from http import HTTPStatus
 
-from aws_lambda_powertools.event_handler import Response
-
 from chunkproof.collection.description import collection_info
 from chunkproof.contract import CollectionInfo, RetrievalResponse, SearchQuery
 from chunkproof.contract.service_info import Health
 from chunkproof.search.single import search
-from chunkproof.service.api import JSON, Api, responses
+from chunkproof.service.api import Api, WithStatus, responses
 from chunkproof.service.container import check_health, services
 
 app = Api()
@@ -31,11 +29,11 @@ def get_collection(name: str) -> CollectionInfo:
     summary="Check that the service responds",
     responses=responses(Health, unavailable=Health | RetrievalResponse),
 )
-def get_health(deep: bool = False) -> Response[Health]:
+def get_health(deep: bool = False) -> WithStatus:
     """With `deep=true`, check Qdrant and the embedder as well: 503 when one of them is down."""
     health = check_health(services=services() if deep else None, deadline=app.deadline)
     status = HTTPStatus.OK if health.status == "ok" else HTTPStatus.SERVICE_UNAVAILABLE
-    return Response(status.value, JSON, health)
+    return WithStatus(status, health)
 
 
 lambda_handler = app.prime().handler

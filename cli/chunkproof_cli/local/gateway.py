@@ -300,10 +300,15 @@ def find_handler(path: str) -> Handler:
 
 def build_openapi() -> dict[str, Any]:
     """Build one OpenAPI document for all functions."""
+    from aws_lambda_powertools.event_handler import APIGatewayHttpResolver
+
     merged: dict[str, Any] = {}
     for name in FUNCTIONS:
+        resolver = APIGatewayHttpResolver()
+        for route in load_function(name).app.routes:
+            resolver.route(route.rule, route.method, **route.documented)(route.function)
         document = json.loads(
-            load_function(name).app.get_openapi_json_schema(
+            resolver.get_openapi_json_schema(
                 title="Chunkproof",
                 version=CONTRACT_VERSION,
                 description="Retrieval that proves it returns what was stored.",

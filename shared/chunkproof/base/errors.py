@@ -187,6 +187,10 @@ class MethodNotAllowedError(ChunkproofError):
 
     code, status = "METHOD_NOT_ALLOWED", HTTPStatus.METHOD_NOT_ALLOWED
 
+    def __init__(self, message: str, allowed: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.allowed = allowed
+
 
 class RequestTooLargeError(ChunkproofError):
     """The body, or what it decompresses to, is too large."""

@@ -1,4 +1,4 @@
-"""The contract's routes on Powertools' resolver: strict requests in, one envelope for every failure out.
+"""The contract's routes: strict requests in, one envelope for every failure out.
 
 A function makes an `Api`, adds its routes and hands out `app.handler`. Every response is complete, valid JSON and
 carries `x-request-id`.
@@ -10,19 +10,14 @@ import threading
 import zlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import wraps
 from http import HTTPStatus
 from inspect import Parameter, signature
 from math import ceil
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, unquote
 from uuid import uuid4
-
-from aws_lambda_powertools.event_handler import APIGatewayHttpResolver, Response
-from aws_lambda_powertools.event_handler.exceptions import NotFoundError as RouteNotFoundError
-from aws_lambda_powertools.utilities.data_classes import APIGatewayProxyEventV2
 
 from chunkproof.base.decompress import DecompressedTooLargeError, decompress
 from chunkproof.base.errors import (
@@ -59,7 +54,31 @@ SEARCH_PATH = "/search"
 
 Event = Mapping[str, Any]
 ProxyResponse = dict[str, Any]
+Function = TypeVar("Function", bound=Callable[..., Any])
 FLAGS = {"true": True, "1": True, "false": False, "0": False}
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A function of the API: it takes a request model, path and query parameters, and returns a model.
+
+    `documented` is what OpenAPI says of it.
+    """
+
+    method: str
+    rule: str
+    function: Callable[..., Any]
+    documented: Mapping[str, Any]
+    pattern: re.Pattern[str]
+    parameters: Mapping[str, Parameter]
+
+
+@dataclass(frozen=True, slots=True)
+class WithStatus:
+    """What a route returns if its status is not always 200."""
+
+    status: HTTPStatus
+    body: Model
 
 
 @dataclass(slots=True)
@@ -71,66 +90,54 @@ class Call:
     deadline: Deadline
     trace: RequestTrace
     watch: Stopwatch
-    # The body as parsed, for an error response; None until a route reads it.
+    headers: Mapping[str, str] = field(default_factory=dict)
+    # The body as text, and as parsed for an error response; None until it is read.
+    body: str | None = None
     document: Any = None
     is_read: bool = False
 
 
-class _PerThread(threading.local):
-    """Lambda serves one request at a time; a local gateway serves several, each in a thread.
+class _Served(threading.local):
+    """Lambda serves one request at a time; a local gateway serves several, each in a thread."""
 
-    Powertools keeps the first three on its class, where threads would overwrite each other's.
-    """
-
-    current_event: Any
-    lambda_context: Any
-    context: dict[str, Any]
     call: Call | None = None
 
-    def __init__(self) -> None:
-        self.context = {}
 
+class Api:
+    """The routes of a function.
 
-def _per_thread(name: str) -> Any:
-    def read(app: "Api") -> Any:
-        return getattr(app._thread, name)
-
-    def write(app: "Api", value: Any) -> None:
-        setattr(app._thread, name, value)
-
-    return property(read, write)
-
-
-class Api(APIGatewayHttpResolver):
-    """Powertools' resolver with the contract's requests and responses.
-
-    Requests are read by their own models, which know the limits in force and report every problem at once;
-    Powertools' validation would do neither, and take a quarter of a second to import.
+    Requests are read by their own models, which know the limits in force and report every problem at once.
     """
 
-    current_event = _per_thread("current_event")
-    lambda_context = _per_thread("lambda_context")
-    context = _per_thread("context")
-
     def __init__(self) -> None:
-        self._thread = _PerThread()
-        self._rules: list[tuple[str, str]] = []
-        super().__init__()
-        handlers: dict[type[Exception], Callable[[Any], Response[str]]] = {
-            ChunkproofError: self._respond_with_error,
-            RouteNotFoundError: self._respond_no_route,
-            Exception: self._respond_to_bug,
-        }
-        for kind, handler in handlers.items():
-            self.exception_handler(kind)(handler)
+        self.routes: list[Route] = []
+        self._served = _Served()
         self._telemetry = Telemetry()
+
+    def get(self, rule: str, **documented: Any) -> Callable[[Function], Function]:
+        """Register the function that answers GET at this path, in which `<name>` is a parameter."""
+        return self._route("GET", rule, documented)
+
+    def post(self, rule: str, **documented: Any) -> Callable[[Function], Function]:
+        """Register the function that answers POST at this path."""
+        return self._route("POST", rule, documented)
+
+    def _route(self, method: str, rule: str, documented: Mapping[str, Any]) -> Callable[[Function], Function]:
+        pattern = re.compile(re.sub("<(.*?)>", r"(?P<\1>[^/]+)", rule))
+
+        def add(function: Function) -> Function:
+            parameters = signature(function).parameters
+            self.routes.append(Route(method, rule, function, documented, pattern, parameters))
+            return function
+
+        return add
 
     @property
     def call(self) -> Call:
         """The request that this thread is serving."""
-        if self._thread.call is None:
+        if self._served.call is None:
             raise RuntimeError("no request is being served")
-        return self._thread.call
+        return self._served.call
 
     @property
     def deadline(self) -> Deadline:
@@ -144,62 +151,93 @@ class Api(APIGatewayHttpResolver):
 
     def collection(self, name: str | None) -> Collection:
         """Return a collection for the current request; with tenants, restricted to the caller's own chunks."""
-        own = services()
+        call, own = self.call, services()
         if own.settings.tenant_claim:
-            own = own.for_tenant(read_claim(self.call.event, own.settings.tenant_claim))
-        return own.collection(name, self.call.deadline, self.call.trace)
+            own = own.for_tenant(read_claim(call.event, own.settings.tenant_claim))
+        return own.collection(name, call.deadline, call.trace)
 
-    def route(self, rule: str, method: Any, *given: Any, **options: Any) -> Any:
-        """Register a function that takes a request model, path and query parameters, and returns a model."""
-        register = super().route(rule, method, *given, **options)
-        self._rules.append((str(method), rule))
+    def prime(self) -> "Api":
+        """Do what would make a first request slow; opens no connection."""
+        with suppress(ChunkproofError):  # every request will report what is not configured
+            prepare()
+        return self
 
-        def add(function: Callable[..., Any]) -> Callable[..., Any]:
-            register(self._as_route(function))
-            return function
+    def handler(self, event: Event, context: Any) -> ProxyResponse:
+        """Serve one request: the Lambda handler."""
+        trace = RequestTrace(_span_writer())
+        event = event if isinstance(event, Mapping) else {}  # someone's test invocation
+        call = self._served.call = Call(event, context, Deadline(LAMBDA_DEADLINE_MS), trace, Stopwatch())
+        logger.thread_safe_clear_keys()
+        logger.thread_safe_append_keys(request_id=getattr(context, "aws_request_id", None))
+        try:
+            response = self._serve(call)
+            trace.stages_ms["total"] = call.watch.ms()
+            trace.status = response["statusCode"]
+            if trace.status < HTTPStatus.BAD_REQUEST:
+                trace.state = State.RETURNED
+            self._emit_telemetry()
+        finally:
+            self._served.call = None
+        return response
 
-        return add
+    def _serve(self, call: Call) -> ProxyResponse:
+        try:
+            call.deadline = lambda_deadline(call.context)
+            response = self._answer(call)
+            if len(response["body"]) > SURELY_FITS:
+                from chunkproof.service.oversized import fit_to_lambda_limit
 
-    def _as_route(self, function: Callable[..., Any]) -> Callable[..., Response[str]]:
-        """Wrap a function so that it gets its arguments from the event, and its result is written as JSON."""
-        parameters = signature(function).parameters
-
-        @wraps(function)
-        def respond(**path: str) -> Response[str]:
-            call = self._thread.call
-            if call is None:  # a route is being primed
-                return Response(HTTPStatus.NO_CONTENT.value)
-            given = {name: unquote(value) for name, value in path.items()}
-            try:
-                arguments = {name: self._argument(p, given) for name, p in parameters.items()}
-            finally:
-                call.trace.end_stage("validate")
-            result = function(**arguments)
-            status = HTTPStatus.OK.value
-            if isinstance(result, Response):
-                status, result = result.status_code, result.body
-            response = Response(status, JSON, result.to_json())
-            call.trace.end_stage("format")
-            call.trace.state = State.FORMATTED
+                response = fit_to_lambda_limit(response, call.headers.get("accept-encoding", ""))
             return response
+        except ChunkproofError as error:
+            return self._respond_with_error(error)
+        except Exception:  # noqa: BLE001 - an event that no gateway sends must not end the process
+            logger.exception("unexpected failure")
+            request_id = getattr(call.context, "aws_request_id", "unknown")
+            return self._respond_with_error(InternalError("Internal server error", f"Quote request id {request_id}"))
 
-        return respond
+    def _answer(self, call: Call) -> ProxyResponse:
+        """Call the function of the route with its arguments, and write what it returns."""
+        path, method = read_event(call)
+        route, given = self._find_route(path, method)
+        try:
+            arguments = {name: self._argument(call, kind, given) for name, kind in route.parameters.items()}
+        finally:
+            call.trace.end_stage("validate")
+        result = route.function(**arguments)
+        status = HTTPStatus.OK
+        if isinstance(result, WithStatus):
+            status, result = result.status, result.body
+        body = result.to_json()
+        call.trace.end_stage("format")
+        call.trace.state = State.FORMATTED
+        return _respond(call, status, body)
 
-    def _argument(self, parameter: Parameter, path: Mapping[str, str]) -> Any:
+    def _find_route(self, path: str, method: str) -> tuple[Route, Mapping[str, str]]:
+        fitting = [(route, match) for route in self.routes if (match := route.pattern.fullmatch(path))]
+        for route, match in fitting:
+            if route.method == method:
+                return route, {name: unquote(value) for name, value in match.groupdict().items()}
+        if fitting:
+            allowed = sorted({route.method for route, _ in fitting})
+            raise MethodNotAllowedError(f"{method} is not allowed at {path}", allowed=allowed)
+        raise NotFoundError(f"There is nothing at {path}")
+
+    def _argument(self, call: Call, parameter: Parameter, path: Mapping[str, str]) -> Any:
         """Read one argument of a route: the body, a path parameter, or else a query parameter."""
         kind = parameter.annotation
         if isinstance(kind, type) and issubclass(kind, Request):
-            if not self.current_event.body:
+            if not call.body:
                 raise InvalidParameterError(f"{BODY} is required")
-            self.call.is_read = True
-            self.call.document = read_json(self.current_event.body, max_values=MAX_VALUES)
-            request = kind.parse(self.call.document, settings().limits)
+            call.is_read = True
+            call.document = read_json(call.body, max_values=MAX_VALUES)
+            request = kind.parse(call.document, settings().limits)
             if isinstance(request, SearchQuery) and request.queries is None:  # known from here on, whatever fails next
-                self.call.trace.record_query(request, in_full=settings().log_queries)
+                call.trace.record_query(request, in_full=settings().log_queries)
             return request
         if parameter.name in path:
             return path[parameter.name]
-        value = self.current_event.query_string_parameters.get(parameter.name)
+        value = (call.event.get("queryStringParameters") or {}).get(parameter.name)
         if value is None:
             return parameter.default
         if kind is not bool:
@@ -207,70 +245,6 @@ class Api(APIGatewayHttpResolver):
         if value.lower() not in FLAGS:
             raise InvalidParameterError(f"{parameter.name} must be true or false")
         return FLAGS[value.lower()]
-
-    def resolve(self, event: Event, context: Any) -> ProxyResponse:
-        """Find the route of a normalized event and return its response."""
-        self.current_event, self.lambda_context = APIGatewayProxyEventV2(dict(event)), context
-        return super().resolve(event, context)
-
-    def prime(self) -> "Api":
-        """Do what would make a first request slow, or two first ones collide; opens no connection."""
-        for method, rule in self._rules:
-            path = re.sub("<.*?>", "x", rule)
-            http = {"method": method, "path": path}
-            self.resolve({"rawPath": path, "requestContext": {"http": http, "stage": "$default"}}, None)
-        with suppress(ChunkproofError):  # every request will report what is not configured
-            prepare()
-        return self
-
-    def handler(self, event: Event, context: Any) -> ProxyResponse:
-        """Serve one request: the Lambda handler."""
-        watch = Stopwatch()
-        trace = RequestTrace(_span_writer())
-        event = event if isinstance(event, Mapping) else {}  # someone's test invocation
-        self._thread.call = Call(event, context, Deadline(LAMBDA_DEADLINE_MS), trace, watch)
-        logger.thread_safe_clear_keys()
-        logger.thread_safe_append_keys(request_id=getattr(context, "aws_request_id", None))
-        try:
-            response = self._serve(event, context)
-            trace.stages_ms["total"] = watch.ms()
-            trace.status = response["statusCode"]
-            if trace.status < HTTPStatus.BAD_REQUEST:
-                trace.state = State.RETURNED
-            self._emit_telemetry()
-        finally:
-            self._thread.call = None
-        return response
-
-    def _serve(self, event: Event, context: Any) -> ProxyResponse:
-        try:
-            self.call.deadline = lambda_deadline(context)
-            response = self._add_headers(self.resolve(normalize_event(event), context))
-            if len(response.get("body") or "") > SURELY_FITS:
-                from chunkproof.service.oversized import fit_to_lambda_limit
-
-                response = fit_to_lambda_limit(response, _headers(event).get("accept-encoding", ""))
-            return response
-        except ChunkproofError as error:  # outside of any route
-            failed = self._respond_with_error(error)
-        except Exception as error:  # noqa: BLE001 - an event that no gateway sends must not end the process
-            failed = self._respond_to_bug(error)
-        response = {
-            "statusCode": failed.status_code,
-            "headers": dict(failed.headers),
-            "body": failed.body,
-            "isBase64Encoded": False,
-        }
-        return self._add_headers(response)
-
-    def _add_headers(self, response: ProxyResponse) -> ProxyResponse:
-        """Add the headers that every response has."""
-        call = self.call
-        added = {
-            "x-request-id": getattr(call.context, "aws_request_id", ""),
-            "server-timing": call.trace.server_timing(call.watch.ms()),
-        }
-        return {**response, "headers": {**(response.get("headers") or {}), **added}}
 
     def _emit_telemetry(self) -> None:
         circuits: Mapping[str, CircuitBreaker] = {}
@@ -283,15 +257,16 @@ class Api(APIGatewayHttpResolver):
             pass  # the response says what is not configured
         self._telemetry.emit(self.call.trace, self.call.event, self.call.context, in_force, circuits)
 
-    def _respond_with_error(self, error: ChunkproofError) -> Response[str]:
-        trace, fields = self.trace, self._read_fields()
+    def _respond_with_error(self, error: ChunkproofError) -> ProxyResponse:
+        call = self.call
+        trace, fields = call.trace, _read_fields(call)
         trace.code, trace.reasons = error.code, error.messages
-        if self.call.event.get("rawPath") == SEARCH_PATH:
-            self._record_what_was_sent(fields)
+        if call.event.get("rawPath") == SEARCH_PATH:
+            _record_what_was_sent(call, fields)
         envelope = RetrievalResponse.from_error(
             error,
             ExecutionMetadata(
-                latency_ms=round(self.deadline.elapsed_ms()),
+                latency_ms=round(call.deadline.elapsed_ms()),
                 result_count=0,
                 threshold_applied=_read_threshold(fields),
                 query_embedded_at=trace.query_embedded_at,
@@ -305,53 +280,48 @@ class Api(APIGatewayHttpResolver):
             query=_echo(fields.get("query_text", fields.get("text"))),
             query_id=trace.query_id or _echo(fields.get("query_id")),
         )
-        return Response(error.status.value, JSON, envelope.to_json(), headers=self._error_headers(error))
+        return _respond(call, error.status, envelope.to_json(), _error_headers(error))
 
-    def _record_what_was_sent(self, fields: Mapping[str, Any]) -> None:
-        """Record what is known of a search that failed before it began, for the response and the log alike."""
-        trace = self.trace
-        if trace.query_id is None:
-            trace.query_id = _name(fields["query_id"]) if "query_id" in fields else str(uuid4())
-        if trace.top_k is None and type(fields.get("top_k")) is int and abs(fields["top_k"]) < MAX_ECHO:
-            trace.top_k = fields["top_k"]
-        with suppress(ChunkproofError):  # the response says what is not configured
-            trace.collection = trace.collection or _name(
-                fields.get("collection", fields.get("collection_name", settings().collection))
-            )
-            if trace.embedding_model is None and "query_vector" not in fields:
-                embedder = Collection(services(), trace.collection or "", self.deadline).embedder
-                trace.embedding_model = query_model(embedder) if embedder else None
 
-    def _read_fields(self) -> dict[str, Any]:
-        """Return the body's fields; a large body is not parsed twice."""
-        if not self.call.is_read:
-            return read_fields(self.call.event)
-        return self.call.document if isinstance(self.call.document, dict) else {}
+def _respond(call: Call, status: HTTPStatus, body: str, headers: Mapping[str, str] | None = None) -> ProxyResponse:
+    """Return the response with the headers that every one has."""
+    return {
+        "statusCode": status.value,
+        "headers": {
+            "Content-Type": JSON,
+            **(headers or {}),
+            "x-request-id": getattr(call.context, "aws_request_id", ""),
+            "server-timing": call.trace.server_timing(call.watch.ms()),
+        },
+        "body": body,
+        "cookies": [],
+        "isBase64Encoded": False,
+    }
 
-    def _error_headers(self, error: ChunkproofError) -> dict[str, str | list[str]]:
-        headers: dict[str, str | list[str]] = {}
-        if error.retry_after is not None:
-            headers["retry-after"] = str(max(1, ceil(error.retry_after)))
-        if isinstance(error, MethodNotAllowedError):
-            headers["allow"] = ", ".join(self._allowed_methods())
-        return headers
 
-    def _respond_no_route(self, _error: RouteNotFoundError) -> Response[str]:
-        path, method = self.current_event.path, self.current_event.http_method
-        if self._allowed_methods():
-            return self._respond_with_error(MethodNotAllowedError(f"{method} is not allowed at {path}"))
-        return self._respond_with_error(NotFoundError(f"There is nothing at {path}"))
+def _error_headers(error: ChunkproofError) -> dict[str, str]:
+    headers: dict[str, str] = {}
+    if error.retry_after is not None:
+        headers["retry-after"] = str(max(1, ceil(error.retry_after)))
+    if isinstance(error, MethodNotAllowedError):
+        headers["allow"] = ", ".join(error.allowed)
+    return headers
 
-    def _allowed_methods(self) -> list[str]:
-        path = self.current_event.path
-        patterns = ((method, re.sub("<.*?>", "[^/]+", rule)) for method, rule in self._rules)
-        return sorted({method for method, pattern in patterns if re.fullmatch(pattern, path)})
 
-    def _respond_to_bug(self, _error: Exception) -> Response[str]:
-        """Log the trace; the caller gets an id to quote."""
-        logger.exception("unexpected failure")
-        request_id = getattr(self.call.context, "aws_request_id", "unknown")
-        return self._respond_with_error(InternalError("Internal server error", f"Quote request id {request_id}"))
+def _record_what_was_sent(call: Call, fields: Mapping[str, Any]) -> None:
+    """Record what is known of a search that failed before it began, for the response and the log alike."""
+    trace = call.trace
+    if trace.query_id is None:
+        trace.query_id = _name(fields["query_id"]) if "query_id" in fields else str(uuid4())
+    if trace.top_k is None and type(fields.get("top_k")) is int and abs(fields["top_k"]) < MAX_ECHO:
+        trace.top_k = fields["top_k"]
+    with suppress(ChunkproofError):  # the response says what is not configured
+        trace.collection = trace.collection or _name(
+            fields.get("collection", fields.get("collection_name", settings().collection))
+        )
+        if trace.embedding_model is None and "query_vector" not in fields:
+            embedder = Collection(services(), trace.collection or "", call.deadline).embedder
+            trace.embedding_model = query_model(embedder) if embedder else None
 
 
 def _span_writer() -> Callable[[str, float], None] | None:
@@ -400,24 +370,23 @@ def responses(success: type[Model], *, unavailable: Any = RetrievalResponse) -> 
     }
 
 
-def normalize_event(event: Event) -> dict[str, Any]:
-    """Return the event with its body decoded to plain text, and JSON as its content type.
-
-    `NotConfiguredError` for another kind of event, such as one of payload format 1.0.
-    """
+def read_event(call: Call) -> tuple[str, str]:
+    """Return the path and the method; decode headers and body. `NotConfiguredError` for another kind of event."""
+    event = call.event
     if not _is_from_http_api(event):
         raise NotConfiguredError(
             "The event is not an HTTP API's in payload format 2.0: check the gateway's integration"
         )
-    headers = _headers(event)
-    plain = {**event, "body": _body(event, headers), "isBase64Encoded": False}
-    # The body is JSON by contract, whatever content type the client names.
-    plain["headers"] = {**headers, "content-type": "application/json"}
-    plain["headers"].pop("content-encoding", None)
+    call.headers = _headers(event)
+    call.body = _body(event, call.headers)
+    context = event["requestContext"]
+    path, stage = str(event["rawPath"]), context.get("stage", "$default")
     if name := (event.get("pathParameters") or {}).get("name"):
         # Decoded by the gateway; encoded again it matches its route, whatever characters it has.
-        plain["rawPath"] = f"/collections/{quote(name, safe='')}"
-    return plain
+        path = f"/collections/{quote(name, safe='')}"
+    elif stage != "$default":
+        path = path.removeprefix(f"/{stage}")
+    return path, context["http"]["method"]
 
 
 def _is_from_http_api(event: Event) -> bool:
@@ -444,12 +413,14 @@ def read_claim(event: Event, name: str) -> str:
     return claim
 
 
-def read_fields(event: Event) -> dict[str, Any]:
+def _read_fields(call: Call) -> dict[str, Any]:
     """Return the body's fields for an error response; empty when the body cannot be read."""
-    try:
-        document = read_json(_body(event, _headers(event)), max_values=MAX_VALUES)
-    except (InvalidParameterError, RequestTooLargeError):
-        return {}
+    document = call.document
+    if not call.is_read:  # a large body is not parsed twice
+        try:
+            document = read_json(_body(call.event, _headers(call.event)), max_values=MAX_VALUES)
+        except (InvalidParameterError, RequestTooLargeError):
+            return {}
     return document if isinstance(document, dict) else {}
 
 

@@ -3,9 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from aws_lambda_powertools.metrics import MetricUnit
-
-from chunkproof.service.telemetry import Figure, emit_metrics, logger
+from chunkproof.service.telemetry import COUNT, MS, NO_UNIT, PERCENT, Figure, emit_metrics, logger
 
 if TYPE_CHECKING:
     from chunkproof.audit.audit_report import AuditReport
@@ -18,11 +16,11 @@ def emit_audit(report: "AuditReport", environment: str) -> None:
     facts = {"collection": report.collection, "version": report.version, "findings": report.findings_total}
     logger.info("audit", extra=facts)
     dimensions = {"environment": environment, "collection": report.collection}
-    audited = ("ChunksAudited", MetricUnit.Count, report.audited)
-    emit_metrics([audited, ("AuditCoverage", MetricUnit.Percent, 100 * report.coverage)], dimensions)
+    audited = ("ChunksAudited", COUNT, report.audited)
+    emit_metrics([audited, ("AuditCoverage", PERCENT, 100 * report.coverage)], dimensions)
     for kind, count in report.kinds.items():
         if kind != "match":
-            emit_metrics([("ChunkMismatch", MetricUnit.Count, count)], {**dimensions, "kind": kind})
+            emit_metrics([("ChunkMismatch", COUNT, count)], {**dimensions, "kind": kind})
 
 
 def emit_suite(report: "SuiteReport", environment: str, function: str) -> None:
@@ -35,12 +33,12 @@ def emit_suite(report: "SuiteReport", environment: str, function: str) -> None:
 def _suite_figures(report: "SuiteReport") -> Iterator[Figure]:
     result = report.result
     # As in the report, a case that could not be judged counts as not passed.
-    yield "PassRate", MetricUnit.Percent, result.pass_rate
+    yield "PassRate", PERCENT, result.pass_rate
     for name, metric in (("RecallAt5", "recall@5"), ("MrrAt10", "mrr@10")):
         if metric in result.metrics:
-            yield name, MetricUnit.NoUnit, result.metrics[metric]
+            yield name, NO_UNIT, result.metrics[metric]
     if any(case.timing for case in result.test_results):
-        yield "SuiteP95Latency", MetricUnit.Milliseconds, result.performance_metrics.p95_retrieval_time_ms
+        yield "SuiteP95Latency", MS, result.performance_metrics.p95_retrieval_time_ms
 
 
 def emit_canaries(canaries: "Sequence[Canary]", environment: str, function: str) -> None:
@@ -57,5 +55,5 @@ def emit_canaries(canaries: "Sequence[Canary]", environment: str, function: str)
     if recorded:
         drift = max(canary.drift or 0.0 for canary in recorded)
         changed = float(sum(canary.state == "changed" for canary in recorded))
-        figures = [("CanaryDrift", MetricUnit.NoUnit, drift), ("CanaryChanged", MetricUnit.Count, changed)]
+        figures = [("CanaryDrift", NO_UNIT, drift), ("CanaryChanged", COUNT, changed)]
         emit_metrics(figures, {"environment": environment, "function": function})

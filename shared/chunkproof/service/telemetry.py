@@ -1,6 +1,8 @@
 """One log line and one set of metrics for each request; docs/reference/logs.md lists their fields."""
 
 import json
+import os
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
@@ -8,7 +10,6 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from aws_lambda_powertools import Logger
-from aws_lambda_powertools.metrics import EphemeralMetrics, MetricUnit
 
 from chunkproof.base import log_safety
 from chunkproof.base.request import LOW_SCORE, RequestTrace
@@ -20,8 +21,9 @@ if TYPE_CHECKING:
 NAMESPACE = "Chunkproof"
 SERVICE = "chunkproof"
 
-Figure = tuple[str, MetricUnit, float]
+Figure = tuple[str, str, float]
 """A metric's name, unit and value."""
+MS, COUNT, PERCENT, NO_UNIT = "Milliseconds", "Count", "Percent", "None"
 
 # Limits of the contract (docs/contract.md) beyond which a warning is logged.
 SLOW_EMBEDDING_MS = 1_000
@@ -82,9 +84,7 @@ class Telemetry:
             trace.circuits = {name: breaker.state.value for name, breaker in circuits.items()}
             _log(trace, event, settings)
             function = getattr(context, "function_name", "unknown")
-            # Powertools writes a line and its end separately. Under the logger's lock, nothing is written between them.
-            with logger.registered_handler.lock or nullcontext():
-                emit_metrics(_metrics(trace, settings), {"environment": settings.environment, "function": function})
+            emit_metrics(_metrics(trace, settings), {"environment": settings.environment, "function": function})
         except Exception:  # the response is ready and must not be lost, whatever happened here
             logger.exception("the request could not be recorded")
 
@@ -135,65 +135,71 @@ def _missed_target(trace: RequestTrace, settings: Settings) -> bool:
 
 
 def emit_metrics(figures: Iterable[Figure], dimensions: Mapping[str, str]) -> None:
-    """Emit one set of metrics; the service is a dimension of every one.
+    """Emit one set of metrics in CloudWatch's embedded metric format; the service is a dimension of every one.
 
-    Powertools' settings apply (`POWERTOOLS_METRICS_NAMESPACE`, `POWERTOOLS_SERVICE_NAME`,
-    `POWERTOOLS_METRICS_DISABLED`). The set is ephemeral, because all instances of `Metrics` share one set, in which
-    the threads of a local gateway would mix their requests.
+    The variables are those of Powertools, which its users know. The line and its end are one write, under the
+    logger's lock, so that nothing comes between them.
     """
-    metrics = EphemeralMetrics()
-    metrics.namespace = metrics.namespace or NAMESPACE
-    metrics.service = metrics.service or SERVICE
-    for name, value in dimensions.items():
-        metrics.add_dimension(name, value)
-    for metric, unit, figure in figures:
-        metrics.add_metric(metric, unit, figure)
-    metrics.flush_metrics()
+    variables = os.environ
+    if variables.get("POWERTOOLS_METRICS_DISABLED", "").lower() in ("1", "true", "yes", "on"):
+        return
+    listed = list(figures)
+    named = {**dimensions, "service": variables.get("POWERTOOLS_SERVICE_NAME") or SERVICE}
+    directive = {
+        "Namespace": variables.get("POWERTOOLS_METRICS_NAMESPACE") or NAMESPACE,
+        "Dimensions": [list(named)],
+        "Metrics": [{"Name": name, "Unit": unit} for name, unit, _ in listed],
+    }
+    values = {name: [float(value)] for name, _, value in listed}
+    line = {"_aws": {"Timestamp": int(time.time() * 1000), "CloudWatchMetrics": [directive]}, **named, **values}
+    with logger.registered_handler.lock or nullcontext():
+        sys.stdout.write(json.dumps(line, separators=(",", ":")) + "\n")
+        sys.stdout.flush()
 
 
 def _metrics(trace: RequestTrace, settings: Settings) -> Iterator[Figure]:
-    yield "RequestLatency", MetricUnit.Milliseconds, trace.stages_ms["total"]
+    yield "RequestLatency", MS, trace.stages_ms["total"]
     for stage, name in (STAGE_METRICS | LEG_METRICS).items():
         if stage in trace.stages_ms:
-            yield name, MetricUnit.Milliseconds, trace.stages_ms[stage]
+            yield name, MS, trace.stages_ms[stage]
     if trace.gateway_ms is not None:
-        yield "GatewayLatency", MetricUnit.Milliseconds, trace.gateway_ms
+        yield "GatewayLatency", MS, trace.gateway_ms
     late = _missed_target(trace, settings)
     if late or (trace.status or 0) < 400:  # a fast failure is neither within the target nor beyond it
-        yield "TargetMissed", MetricUnit.Count, late
-    yield "ColdStart", MetricUnit.Count, bool(trace.cold_start)
-    yield "Errors", MetricUnit.Count, (trace.status or 0) >= 400
-    yield "Faults", MetricUnit.Count, (trace.status or 0) >= 500
+        yield "TargetMissed", COUNT, late
+    yield "ColdStart", COUNT, bool(trace.cold_start)
+    yield "Errors", COUNT, (trace.status or 0) >= 400
+    yield "Faults", COUNT, (trace.status or 0) >= 500
     if trace.code is not None:
-        yield f"Errors.{trace.code}", MetricUnit.Count, 1
+        yield f"Errors.{trace.code}", COUNT, 1
     open_circuits: dict[str, bool] = {}
     for circuit, state in (trace.circuits or {}).items():
         name = CIRCUIT_METRICS.get(circuit, EMBEDDER_CIRCUIT_METRIC)
         open_circuits[name] = open_circuits.get(name, False) or state != "closed"
     for name, is_open in open_circuits.items():
-        yield name, MetricUnit.Count, is_open
+        yield name, COUNT, is_open
     yield from _search_metrics(trace)
     if trace.matches is not None:
-        yield "ChunkMismatch", MetricUnit.Count, not trace.matches
+        yield "ChunkMismatch", COUNT, not trace.matches
     if trace.mismatch_kind is not None:
-        yield f"ChunkMismatch.{trace.mismatch_kind}", MetricUnit.Count, 1
+        yield f"ChunkMismatch.{trace.mismatch_kind}", COUNT, 1
 
 
 def _search_metrics(trace: RequestTrace) -> Iterator[Figure]:
     if trace.result_count is not None:
-        yield "ResultCount", MetricUnit.Count, trace.result_count
+        yield "ResultCount", COUNT, trace.result_count
     if trace.mode in MODE_METRICS and "search" in trace.stages_ms:
-        yield MODE_METRICS[trace.mode], MetricUnit.Milliseconds, trace.stages_ms["search"]
+        yield MODE_METRICS[trace.mode], MS, trace.stages_ms["search"]
     if trace.dense_results is not None:
-        yield "DenseResults", MetricUnit.Count, trace.dense_results
+        yield "DenseResults", COUNT, trace.dense_results
     if trace.text_results is not None:
-        yield "TextResults", MetricUnit.Count, trace.text_results
+        yield "TextResults", COUNT, trace.text_results
     if trace.queries is not None:
-        yield "Queries", MetricUnit.Count, trace.queries
-        yield "FailedQueries", MetricUnit.Count, trace.failed_queries or 0
+        yield "Queries", COUNT, trace.queries
+        yield "FailedQueries", COUNT, trace.failed_queries or 0
     if trace.top_score is not None:
-        yield "TopScore", MetricUnit.NoUnit, trace.top_score
+        yield "TopScore", NO_UNIT, trace.top_score
     if trace.embedding_cached is not None:
-        yield "EmbeddingCacheHit", MetricUnit.Count, trace.embedding_cached
+        yield "EmbeddingCacheHit", COUNT, trace.embedding_cached
     if trace.rerank is not None:
-        yield "RerankSkipped", MetricUnit.Count, trace.rerank == "skipped"
+        yield "RerankSkipped", COUNT, trace.rerank == "skipped"
