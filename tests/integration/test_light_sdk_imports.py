@@ -15,7 +15,7 @@ from chunkproof.base.request import Deadline
 from chunkproof.embedders.cohere import CohereEmbedder
 from chunkproof.embedders.embedder_port import InputType
 from chunkproof.net.transport import DeadlineTransport
-from chunkproof.stores.rest_client import load_rest_client
+from chunkproof.stores.server import load_rest_client
 
 from support.recording_server import CannedResponse, recording_server
 
@@ -37,12 +37,12 @@ def misfit(package: str, module: str) -> str:
     "name", ["ApiClient", "UnexpectedResponse", "ResponseHandlingException", "ResourceExhaustedResponse"]
 )
 def test_the_installed_qdrant_client_has_the_classes_that_the_store_uses(name: str) -> None:
-    message = misfit("qdrant-client", "stores/rest_client.py")
+    message = misfit("qdrant-client", "stores/server.py")
     try:
         found = getattr(load_rest_client.__wrapped__(), name, None)
     except (ImportError, AttributeError) as error:
         pytest.fail(f"{message} ({error})")
-    # An empty class of rest_client.py has another module.
+    # An empty class of server.py has another module.
     assert getattr(found, "__module__", "").startswith("qdrant_client."), message
 
 
@@ -62,7 +62,7 @@ def test_the_installed_cohere_has_the_http_client_that_the_embedder_uses() -> No
 
 def test_the_rest_client_imports_neither_numpy_nor_grpc_nor_the_whole_sdk() -> None:
     packages = imported_packages("""
-        from chunkproof.stores.rest_client import load_rest_client
+        from chunkproof.stores.server import load_rest_client
         load_rest_client()
     """)
     assert not packages & {"numpy", "grpc", "qdrant_client"}
@@ -96,7 +96,7 @@ def test_the_cohere_embedder_imports_no_tokenizer() -> None:
 
 def test_the_whole_sdk_can_be_imported_after_the_rest_client() -> None:
     imported_packages("""
-        from chunkproof.stores.rest_client import load_rest_client
+        from chunkproof.stores.server import load_rest_client
         load_rest_client()
         import qdrant_client
         import qdrant_client.http.models

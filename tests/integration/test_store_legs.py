@@ -22,7 +22,6 @@ from chunkproof.stores.store_port import (
     Point,
     PointId,
     StoreQuery,
-    TenantStore,
     TextLeg,
     VectorConfig,
     WritableStore,
@@ -271,7 +270,7 @@ QUERIES = st.fixed_dictionaries(
 def test_a_tenant_finds_only_its_own_points_by_any_leg(
     shelf: Shelf, queries: list[dict[str, Any]], tenant: str
 ) -> None:
-    own = TenantStore(shelf.store, "tenant", tenant)
+    own = shelf.store.for_tenant("tenant", tenant)
     found = own.search([shelf.query(**query) for query in queries], Deadline(60_000))
     assert {point.payload["tenant"] for points in found for point in points} <= {tenant}
     assert all(point.scores.text is None for points in found for point in points if point.scores)

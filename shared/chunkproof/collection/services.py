@@ -34,7 +34,6 @@ from chunkproof.stores.store_port import (
     Point,
     PointId,
     StoreQuery,
-    TenantStore,
     TextLeg,
     Vector,
     VectorConfig,
@@ -125,7 +124,7 @@ class Services:
         with self._lock:
             own = self._tenants.pop(tenant, None)
             if own is None:
-                own = replace(self, store=TenantStore(self.store, self.settings.tenant_field, tenant))
+                own = replace(self, store=self.store.for_tenant(self.settings.tenant_field, tenant))
                 own.queries = self.queries.for_tenant(tenant) if self.queries else None
                 own._unrestricted = self
             self._tenants[tenant] = own

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import qdrant_edge as edge
 
@@ -19,39 +19,11 @@ from chunkproof.base.request import Deadline
 from chunkproof.contract.conditions import Condition
 from chunkproof.stores.edge_folder import ShardFolder
 from chunkproof.stores.edge_shard import Shard, create_shard, unpack_shard
-from chunkproof.stores.edge_wire import (
-    build_request,
-    plain_id,
-    to_edge_filter,
-    to_point,
-    to_struct,
-    type_name,
-)
-from chunkproof.stores.qdrant import (
-    check_collection_name,
-    count_indexed_dense,
-    dense_search,
-    dense_vector_configs,
-    is_invalid_collection_name,
-    qdrant_key,
-    rank_dense,
-    round_cosine,
-    sample_search,
-)
-from chunkproof.stores.store_port import (
-    Description,
-    Features,
-    Json,
-    Layout,
-    Page,
-    Point,
-    PointId,
-    StoreQuery,
-    WritableStore,
-)
+from chunkproof.stores.edge_wire import build_filter, build_request, plain_id, to_record, type_name
+from chunkproof.stores.qdrant import check_collection_name, is_invalid_collection_name
+from chunkproof.stores.qdrant_store import QdrantStore, Result
+from chunkproof.stores.store_port import Features, Json, Layout, WritableStore
 
-# The engine scores so many points in some ten milliseconds.
-MAX_SCORED = 10_000
 # How the engine's messages begin when it refuses a request; any other failure is one of the folder.
 REFUSALS = ("Vector dimension error", "Not existing vector name", "Wrong input", "Bad request", "Conversion")
 # The module of the exception for a panic of the engine, which is not an `Exception`: damaged files cause some.
@@ -60,9 +32,10 @@ PANICS = "pyo3_runtime"
 FEATURES = Features(store="Qdrant Edge", bm25=True, text_index=True, rrf_k=True, rrf_weights=True, mmr=True)
 
 
-class EdgeStore(WritableStore):
+class EdgeStore(QdrantStore, WritableStore):
     """A store in a folder, with indexes. Several processes can read a collection, or one can write to it."""
 
+    is_embedded = True
     # So texts can be searched by their words without the sparse vector that a server needs for it.
     new_indexes = MappingProxyType({**WritableStore.new_indexes, "text": {"type": "text"}})
 
@@ -82,118 +55,28 @@ class EdgeStore(WritableStore):
         """Return all names, sorted."""
         return self._folder.names()
 
-    def describe(self, collection: str, deadline: Deadline) -> Description:
-        """Return the current vectors, indexes and counts of a collection."""
-        with self._reading(collection) as shard:
-            info, config = shard.engine.info(), shard.config
-        return Description(
-            name=collection,
-            vectors=tuple(dense_vector_configs(config.get("vectors"))),
-            points_count=info.points_count,
-            indexed_vectors_count=count_indexed_dense(
-                info.indexed_vectors_count, info.points_count, len(config["sparse_vectors"])
-            ),
-            status="green",
-            indexed_fields={key: type_name(index.data_type) for key, index in info.payload_schema.items()},
-            sparse_vectors={name: params.get("modifier") for name, params in config["sparse_vectors"].items()},
-            quantization=next(iter(config.get("quantization_config") or ()), None),
-            text_fields=tuple(
-                key for key, index in info.payload_schema.items() if getattr(index.params, "scoring", None)
-            ),
-        )
-
     def features(self, deadline: Deadline) -> Features:
         """Return what the engine can do."""
         return FEATURES
 
-    def search(self, queries: Sequence[StoreQuery], deadline: Deadline) -> list[list[Point]]:
-        """Return the results of each query, best first."""
-        return [self._search(query) for query in queries]
+    def makes_vectors(self, deadline: Deadline) -> bool:
+        """Return True: the engine's BM25 is called here."""
+        return True
 
-    def _search(self, query: StoreQuery) -> list[Point]:
-        with self._reading(query.collection) as shard:
-            if query.is_plain:
-                return rank_dense(query, _run(shard.engine, [dense_search(query)], query)[0])
-            from chunkproof.stores import hybrid  # words, groups, diversity: only for queries that have them
-
-            if query.grouping is None or not hybrid.is_grouped_by_store(query):
-                return hybrid.rank_points(query, _run(shard.engine, hybrid.searches_of(query), query))
-            main = hybrid.main_search(query)
-            points = hybrid.group_points(
-                lambda limit: _run(shard.engine, [{**main, "limit": limit}], query)[0],
-                query.limit,
-                query.grouping,
-                shard.engine.info().points_count,
-            )
-            return hybrid.rank_points(query, [points])
-
-    def sample_scores(self, query: StoreQuery, deadline: Deadline) -> list[float]:
-        """Return the scores of all points if they are few, else of random ones."""
-        count = self.count(query.collection, query.where, deadline)
-        if of_all := count <= MAX_SCORED:
-            query = replace(query, limit=max(1, count))
-        with self._reading(query.collection) as shard:
-            search = {**sample_search(query, of_all=of_all), "params": {"exact": of_all}}
-            (points,) = _run(shard.engine, [search], query)
-        return [round_cosine(point.score) for point in points]
-
-    def fetch(
-        self, collection: str, ids: Sequence[PointId], deadline: Deadline, *, with_vector: str | None = None
-    ) -> list[Point]:
-        """Return the points with these ids that exist."""
-        with self._reading(collection) as shard:
-            records = shard.engine.retrieve(list(ids), True, with_vector is not None and [with_vector])
-        return [to_point(record, with_vector or "") for record in records]
-
-    def scroll(
+    def call(
         self,
-        collection: str,
+        operation: str,
         deadline: Deadline,
-        *,
-        limit: int,
+        collection: str = "",
+        body: Json | None = None,
         where: tuple[Condition, ...] = (),
-        start: PointId | None = None,
-        with_vector: str | None = None,
-    ) -> Page:
-        """Return a page of points in id order."""
-        request = edge.ScrollRequest(
-            offset=start,
-            limit=limit,
-            filter=to_edge_filter(where),
-            with_payload=True,
-            with_vector=with_vector is not None and [with_vector],
-        )
+        *,
+        read: Callable[[Any], Result],
+    ) -> Result:
+        """Return what `read` takes from the engine's answer to a request of Qdrant's REST API that reads."""
         with self._reading(collection) as shard:
-            records, next_id = shard.engine.scroll(request)
-        points = tuple(to_point(record, with_vector or "") for record in records)
-        return Page(points, None if next_id is None else plain_id(next_id))
-
-    def count(self, collection: str, where: tuple[Condition, ...], deadline: Deadline) -> int:
-        """Return exactly how many points meet the conditions."""
-        with self._reading(collection) as shard:
-            return shard.engine.count(edge.CountRequest(exact=True, filter=to_edge_filter(where)))
-
-    def facet(
-        self, collection: str, field: str, where: tuple[Condition, ...], deadline: Deadline, *, limit: int
-    ) -> Mapping[str, int] | None:
-        """Return the most frequent texts of a payload field; None without an index on it.
-
-        An exact count of 100,000 different ids takes the engine seconds. The counts of the index are exact as well
-        while no other process writes; tests compare them with what was written.
-        """
-        key = qdrant_key(field)
-        request = edge.FacetRequest(key, limit=limit, exact=False, filter=to_edge_filter(where))
-        with self._reading(collection) as shard:
-            if key not in shard.engine.info().payload_schema:
-                return None
-            hits = shard.engine.facet(request).hits
-        return {hit.value: hit.count for hit in hits if isinstance(hit.value, str) and hit.count}
-
-    def bm25_maker(self, deadline: Deadline) -> Callable[[str], Json]:
-        """Return what makes the BM25 vector of a text to store."""
-        from chunkproof.stores.hybrid import make_bm25_vector
-
-        return make_bm25_vector
+            answer = _describe(shard) if body is None else _ANSWERS[operation](shard.engine, body)
+        return read(answer)
 
     def layout(self, collection: str, deadline: Deadline) -> Layout:
         """Return how a collection is made, or how the one on a server is of which it is a copy."""
@@ -211,15 +94,6 @@ class EdgeStore(WritableStore):
                     create_shard(folder, layout, word_fields)
             except FileExistsError:
                 raise VectorStoreRefusedError(self.host, f"Collection {collection} exists already") from None
-
-    def read_points(
-        self, collection: str, start: PointId | None, limit: int, deadline: Deadline
-    ) -> tuple[list[Json], PointId | None]:
-        """Return points in id order, with all vectors by name, and the id of the next."""
-        request = edge.ScrollRequest(offset=start, limit=limit, with_payload=True, with_vector=True)
-        with self._reading(collection) as shard:
-            records, next_id = shard.engine.scroll(request)
-        return [to_struct(record) for record in records], None if next_id is None else plain_id(next_id)
 
     def write_points(self, collection: str, points: Sequence[Json], deadline: Deadline) -> None:
         """Write points with all of their vectors; they are on disk and searchable when it returns."""
@@ -308,8 +182,58 @@ class EdgeStore(WritableStore):
             raise
 
 
-def _run(engine: edge.EdgeShard, searches: Sequence[Json], query: StoreQuery) -> list[list[Point]]:
-    if not searches:
-        return []
-    results = engine.query_batch(edge.QueryBatchRequest([build_request(search) for search in searches]))
-    return [[to_point(record, query.with_vector or "", record.score) for record in records] for records in results]
+def _describe(shard: Shard) -> Json:
+    info, config = shard.engine.info(), shard.config
+    schema = {
+        field: {"data_type": type_name(index.data_type), "params": {"scoring": getattr(index.params, "scoring", None)}}
+        for field, index in info.payload_schema.items()
+    }
+    counts = {"points_count": info.points_count, "indexed_vectors_count": info.indexed_vectors_count}
+    return {"config": {"params": config, **config}, "payload_schema": schema, "status": "green", **counts}
+
+
+def _query(engine: edge.EdgeShard, body: Json) -> Json:
+    return {"points": [to_record(point) for point in engine.query(build_request(body))]}
+
+
+def _query_batch(engine: edge.EdgeShard, body: Json) -> list[Json]:
+    results = engine.query_batch(edge.QueryBatchRequest([build_request(search) for search in body["searches"]]))
+    return [{"points": [to_record(point) for point in points]} for points in results]
+
+
+def _retrieve(engine: edge.EdgeShard, body: Json) -> list[Json]:
+    return [to_record(record) for record in engine.retrieve(body["ids"], body["with_payload"], body["with_vector"])]
+
+
+def _scroll(engine: edge.EdgeShard, body: Json) -> Json:
+    request = edge.ScrollRequest(
+        offset=body.get("offset"),
+        limit=body["limit"],
+        filter=build_filter(body),
+        with_payload=body["with_payload"],
+        with_vector=body["with_vector"],
+    )
+    records, next_id = engine.scroll(request)
+    following = None if next_id is None else plain_id(next_id)
+    return {"points": [to_record(record) for record in records], "next_page_offset": following}
+
+
+def _count(engine: edge.EdgeShard, body: Json) -> Json:
+    return {"count": engine.count(edge.CountRequest(exact=body["exact"], filter=build_filter(body)))}
+
+
+def _facet(engine: edge.EdgeShard, body: Json) -> Json:
+    if body["key"] not in engine.info().payload_schema:
+        raise ValueError(f"no index on {body['key']}")
+    request = edge.FacetRequest(body["key"], limit=body["limit"], exact=body["exact"], filter=build_filter(body))
+    return {"hits": [{"value": hit.value, "count": hit.count} for hit in engine.facet(request).hits]}
+
+
+_ANSWERS: Mapping[str, Callable[[edge.EdgeShard, Json], Any]] = {
+    "POST /points/query": _query,
+    "POST /points/query/batch": _query_batch,
+    "POST /points": _retrieve,
+    "POST /points/scroll": _scroll,
+    "POST /points/count": _count,
+    "POST /facet": _facet,
+}

@@ -6,9 +6,7 @@ from uuid import UUID
 
 import qdrant_edge as edge
 
-from chunkproof.contract.conditions import Condition
-from chunkproof.stores.qdrant import build_point, to_qdrant_filter
-from chunkproof.stores.store_port import Json, Layout, Point, PointId
+from chunkproof.stores.store_port import Json, Layout, PointId
 
 # Qdrant's own, where a request names none.
 RRF_K = 2
@@ -19,9 +17,9 @@ RRF_K = 2
 
 def build_request(search: Json) -> edge.QueryRequest:
     """Return the request for a search."""
-    return edge.QueryRequest(
-        **_ranking(search), with_payload=search["with_payload"], with_vector=_vector_selector(search["with_vector"])
-    )
+    fields = search["with_payload"]
+    payload = edge.PayloadSelector.Include(fields) if isinstance(fields, list) else fields
+    return edge.QueryRequest(**_ranking(search), with_payload=payload, with_vector=search["with_vector"])
 
 
 def _ranking(search: Json) -> dict[str, Any]:
@@ -30,7 +28,7 @@ def _ranking(search: Json) -> dict[str, Any]:
         "limit": search["limit"],
         "query": _query(search["query"], search.get("using") or ""),
         "prefetches": [edge.Prefetch(**_ranking(leg)) for leg in search.get("prefetch", ())],
-        "filter": build_filter(search["filter"]) if search.get("filter") else None,
+        "filter": build_filter(search),
         "score_threshold": search.get("score_threshold"),
         "params": _params(search.get("params") or {}),
     }
@@ -42,11 +40,8 @@ def _query(query: Any, using: str) -> Any:
     if "mmr" in query:
         mmr = query["mmr"]
         return edge.Mmr(list(query["nearest"]), 1.0 - mmr["diversity"], mmr["candidates_limit"], using=using)
-    if "model" in query:
-        from chunkproof.stores.hybrid import make_bm25_vector
-
-        words = make_bm25_vector(query["text"], is_query=True)
-        return edge.Query.Nearest(edge.SparseVector(words["indices"], words["values"]), using=using)
+    if "indices" in query:
+        return edge.Query.Nearest(edge.SparseVector(query["indices"], query["values"]), using=using)
     if "sample" in query:
         return edge.Sample.Random
     if "text" in query:
@@ -65,22 +60,15 @@ def _params(given: Json) -> edge.SearchParams:
     )
 
 
-def _vector_selector(with_vector: bool | list[str]) -> bool | list[str]:
-    """Return the selector for the vectors; for the unnamed one alone, where a server returns all."""
-    return [""] if with_vector is True else with_vector
-
-
 # Filters
 
 
-def to_edge_filter(conditions: tuple[Condition, ...]) -> edge.Filter | None:
-    """Return a filter that requires all conditions; None when there are none."""
-    built = to_qdrant_filter(conditions)
-    return None if built is None else build_filter(built)
+def build_filter(body: Json) -> edge.Filter | None:
+    """Return the filter of a request; None when it has none."""
+    return _filter(body["filter"]) if body.get("filter") else None
 
 
-def build_filter(built: Json) -> edge.Filter:
-    """Return the filter for Qdrant's JSON, as `to_qdrant_filter` makes it."""
+def _filter(built: Json) -> edge.Filter:
     clauses: dict[str, Any] = {clause: [_condition(condition) for condition in built[clause]] for clause in built}
     return edge.Filter(**clauses)
 
@@ -98,7 +86,7 @@ def _condition(built: Json) -> Any:
         is_about_time = any(isinstance(bound, str) for bound in built["range"].values())
         kind: Any = edge.RangeDateTime if is_about_time else edge.RangeFloat
         return edge.FieldCondition(built["key"], range=kind(**built["range"]))
-    return build_filter(built)
+    return _filter(built)
 
 
 def _match(built: Json) -> Any:
@@ -128,19 +116,18 @@ _NumpyBool.__module__, _NumpyBool.__name__ = "numpy", "bool_"
 # Points
 
 
-def to_struct(record: Any) -> Json:
-    """Return a point of Qdrant's REST API, whose vectors all have names."""
-    vectors = record.vector if isinstance(record.vector, dict) else {"": record.vector}
-    return {
-        "id": plain_id(record.id),
-        "vector": {
+def to_record(record: Any) -> Json:
+    """Return a point of Qdrant's REST API, with its score if a search returned it."""
+    vectors = record.vector
+    if isinstance(vectors, dict):
+        vectors = {
             name: {"indices": vector.indices, "values": vector.values}
             if isinstance(vector, edge.SparseVector)
             else vector
             for name, vector in vectors.items()
-        },
-        "payload": record.payload or {},
-    }
+        }
+    score = {"score": record.score} if isinstance(record, edge.ScoredPoint) else {}
+    return {"id": plain_id(record.id), "payload": record.payload, "vector": vectors, **score}
 
 
 def to_edge_point(struct: Json) -> edge.Point:
@@ -150,11 +137,6 @@ def to_edge_point(struct: Json) -> edge.Point:
         for name, vector in struct["vector"].items()
     }
     return edge.Point(struct["id"], vectors, struct["payload"])
-
-
-def to_point(record: Any, vector_name: str, score: float = 0.0) -> Point:
-    """Return a point with the named one of its vectors."""
-    return build_point(plain_id(record.id), record.payload, record.vector, vector_name, score)
 
 
 def plain_id(point_id: UUID | PointId) -> PointId:

@@ -26,7 +26,7 @@ from chunkproof.stores.qdrant import (
 from chunkproof.stores.store_port import Fusion, Grouping, Json, Point, PointId, Scores, StoreQuery, TextLeg, Vector
 
 if TYPE_CHECKING:
-    from chunkproof.stores.server import ServerStore
+    from chunkproof.stores.qdrant_store import QdrantStore
 
 if sys.version_info >= (3, 12):
     from math import sumprod
@@ -46,7 +46,7 @@ GROWTH = 4
 # On a server
 
 
-def search_server(store: "ServerStore", queries: Sequence[StoreQuery], deadline: Deadline) -> list[list[Point]]:
+def search_store(store: "QdrantStore", queries: Sequence[StoreQuery], deadline: Deadline) -> list[list[Point]]:
     """Return the results of each query; queries of one collection are one request, except those with grouping."""
     results: dict[int, list[Point]] = {}
     together: dict[str, list[int]] = {}
@@ -63,7 +63,7 @@ def search_server(store: "ServerStore", queries: Sequence[StoreQuery], deadline:
 
 
 def _search_batch(
-    store: "ServerStore", collection: str, queries: Sequence[StoreQuery], deadline: Deadline
+    store: "QdrantStore", collection: str, queries: Sequence[StoreQuery], deadline: Deadline
 ) -> list[list[Point]]:
     if most := store.max_limit(collection):  # so that each leg is searched for as many candidates as are fused
         queries = [
@@ -77,7 +77,7 @@ def _search_batch(
 
 
 def search_in_pages(
-    store: "ServerStore", collection: str, searches: Sequence[Json], where: tuple[Condition, ...], deadline: Deadline
+    store: "QdrantStore", collection: str, searches: Sequence[Json], where: tuple[Condition, ...], deadline: Deadline
 ) -> list[list[Point]]:
     """Return the results of each search, in pages of the highest limit that the collection's strict mode allows.
 
@@ -109,10 +109,10 @@ def _next_page(search: Json, found: list[PointId], most: int) -> Json:
     return {**page, "filter": {**search.get("filter", {}), "must_not": [{"has_id": found}]}} if found else page
 
 
-def _search_groups(store: "ServerStore", query: StoreQuery, grouping: Grouping, deadline: Deadline) -> list[Point]:
+def _search_groups(store: "QdrantStore", query: StoreQuery, grouping: Grouping, deadline: Deadline) -> list[Point]:
     collection, most = query.collection, store.max_limit(query.collection)
     (main,) = _with_bm25(store, query, [main_search(query)], deadline)
-    if most is not None and query.limit * grouping.size > most:
+    if store.is_embedded or (most is not None and query.limit * grouping.size > most):
         count = store.count(collection, query.where, deadline)
 
         def search(limit: int) -> Sequence[Point]:
@@ -131,7 +131,7 @@ def _search_groups(store: "ServerStore", query: StoreQuery, grouping: Grouping, 
 
 
 def _search_fused_groups(
-    store: "ServerStore", query: StoreQuery, grouping: Grouping, deadline: Deadline
+    store: "QdrantStore", query: StoreQuery, grouping: Grouping, deadline: Deadline
 ) -> list[Point]:
     """Form groups of all candidates, and read the payloads of those that are left."""
     main, *others = _with_bm25(store, query, searches_of(query), deadline)
@@ -150,7 +150,7 @@ def _search_fused_groups(
     ]
 
 
-def _with_bm25(store: "ServerStore", query: StoreQuery, searches: list[Json], deadline: Deadline) -> list[Json]:
+def _with_bm25(store: "QdrantStore", query: StoreQuery, searches: list[Json], deadline: Deadline) -> list[Json]:
     """Return the searches of a query with BM25 vectors, if they are made here."""
     if query.text is None or query.text.sparse_vector is None or not store.makes_vectors(deadline):
         return searches

@@ -11,16 +11,17 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import wraps
 from pathlib import Path
 from threading import Lock, Thread
 from time import monotonic
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any
 
 from chunkproof.base.errors import ChunkproofError, VectorStoreTimeoutError, VectorStoreUnavailableError
 from chunkproof.base.request import Deadline, run_with_timeout
+from chunkproof.contract.conditions import Condition
 from chunkproof.stores.published import PinnedCollections, PublishedCollections, Version
-from chunkproof.stores.store_port import Features, StoreQuery, VectorStore, VersionedStore
+from chunkproof.stores.qdrant_store import QdrantStore, Result
+from chunkproof.stores.store_port import Features, Json, VersionedStore
 
 if TYPE_CHECKING:
     from chunkproof.stores.edge import EdgeStore
@@ -32,9 +33,6 @@ CHECK_WAIT_S = 0.2
 PIN_WAIT_S = 300.0
 # Kept free on the disk beside what is fetched.
 SPARE_BYTES = 32 << 20
-
-Parameters = ParamSpec("Parameters")
-Result = TypeVar("Result")
 
 log = logging.getLogger(__name__)
 
@@ -58,25 +56,13 @@ class _Opened:
             shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def _on_version_in_use(method: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """Return a method of a store as one that calls it on the version in use of its collection."""
-
-    @wraps(method)
-    def call(*arguments: Any, **options: Any) -> Any:
-        published, subject, *_ = arguments
-        query = subject[0] if isinstance(subject, list | tuple) else subject
-        collection = query.collection if isinstance(query, StoreQuery) else query
-        (deadline,) = (argument for argument in arguments if isinstance(argument, Deadline))
-        with published._using(collection, deadline) as store:
-            return getattr(store, method.__name__)(*arguments[1:], **options)
-
-    return cast(Callable[Parameters, Result], call)
-
-
-class PublishedStore(VersionedStore):
+class PublishedStore(QdrantStore, VersionedStore):
     """A `VersionedStore` on the published collections of a bucket, with a folder for what is fetched."""
 
+    is_embedded = True
+
     def __init__(self, published: PublishedCollections, folder: Path) -> None:
+        super().__init__(f"s3://{published.bucket.name}")
         self._published = published
         self._folder = folder
         self._opened: dict[str, _Opened] = {}
@@ -85,11 +71,6 @@ class PublishedStore(VersionedStore):
         self._pinned: tuple[Mapping[str, str], PublishedStore] | None = None
         self._lock = Lock()
         self._pin_lock = Lock()
-
-    @property
-    def host(self) -> str:
-        """The bucket, as messages show it."""
-        return f"s3://{self._published.bucket.name}"
 
     def prepare(self, collection: str, seconds: float) -> None:
         """Fetch a collection before the first request, as far as the time suffices; a failure is that request's."""
@@ -130,13 +111,23 @@ class PublishedStore(VersionedStore):
 
         return FEATURES
 
-    describe = _on_version_in_use(VectorStore.describe)
-    search = _on_version_in_use(VectorStore.search)
-    sample_scores = _on_version_in_use(VectorStore.sample_scores)
-    fetch = _on_version_in_use(VectorStore.fetch)
-    scroll = _on_version_in_use(VectorStore.scroll)
-    count = _on_version_in_use(VectorStore.count)
-    facet = _on_version_in_use(VectorStore.facet)
+    def makes_vectors(self, deadline: Deadline) -> bool:
+        """Return True: the engine's BM25 is called here."""
+        return True
+
+    def call(
+        self,
+        operation: str,
+        deadline: Deadline,
+        collection: str = "",
+        body: Json | None = None,
+        where: tuple[Condition, ...] = (),
+        *,
+        read: Callable[[Any], Result],
+    ) -> Result:
+        """Let the version in use answer."""
+        with self._using(collection, deadline) as store:
+            return store.call(operation, deadline, collection, body, where, read=read)
 
     def close(self) -> None:
         """Close what is open; what was fetched stays on disk."""

@@ -1,12 +1,12 @@
 """What a Qdrant server and Qdrant's engine have in common: names, filters, and searches by vector, as Qdrant's JSON."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from chunkproof.base.errors import InvalidParameterError, VectorStoreUnavailableError
 from chunkproof.contract.conditions import (
@@ -23,7 +23,7 @@ from chunkproof.contract.conditions import (
     fields_of,
 )
 from chunkproof.contract.model import MAX_NAME
-from chunkproof.stores.store_port import DenseLeg, Json, Point, StoreQuery, VectorConfig
+from chunkproof.stores.store_port import DenseLeg, Json, Point, StoreQuery
 
 if TYPE_CHECKING:
     from chunkproof.stores.edge import EdgeStore
@@ -76,27 +76,6 @@ def check_collection_name(collection: str) -> None:
         raise InvalidParameterError(f"No collection can be named {collection}")
 
 
-def dense_vector_configs(vectors: Mapping[str, Any] | None) -> Iterator[VectorConfig]:
-    """Yield the single dense vectors in the `vectors` of a collection's configuration."""
-    named = {} if not vectors else {"": vectors} if isinstance(vectors.get("size"), int) else vectors
-    for name, params in named.items():
-        if params.get("multivector_config") is None:  # a multivector has one vector per token
-            yield VectorConfig(name, int(params["size"]), str(params["distance"]), params.get("datatype"))
-
-
-def count_indexed_dense(indexed: int, points: int, sparse_vectors: int) -> int:
-    """Return how many dense vectors have an index: Qdrant's count includes sparse vectors, which always have one."""
-    return max(0, indexed - points * sparse_vectors)
-
-
-def build_point(
-    point_id: int | str, payload: Mapping[str, Any] | None, vectors: Any, vector_name: str, score: float = 0.0
-) -> Point:
-    """Build a `Point` with the named one of the returned vectors."""
-    vector = vectors.get(vector_name) if isinstance(vectors, dict) else vectors
-    return Point(point_id, payload or {}, float(score), None if vector is None else tuple(vector))
-
-
 # Searches
 
 
@@ -132,7 +111,7 @@ def sample_search(query: StoreQuery, *, of_all: bool = False) -> Json:
         "with_vector": False,
     }
     drawn = {"query": {"sample": "random"}, "limit": query.limit, **filter_field(query.where)}
-    return search if of_all else {**search, "prefetch": [drawn]}
+    return {**search, "params": {"exact": True}} if of_all else {**search, "prefetch": [drawn]}
 
 
 def dense_leg(leg: DenseLeg, where: tuple[Condition, ...]) -> Json:

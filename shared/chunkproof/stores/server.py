@@ -1,11 +1,26 @@
-"""A Qdrant server or Qdrant Cloud, through the REST client of Qdrant's SDK."""
+"""A Qdrant server or Qdrant Cloud, through the REST client of Qdrant's SDK, imported without the rest of the SDK.
 
+`import qdrant_client` builds a thousand models, gRPC stubs and a store in Python, and needs numpy and grpc: 0.7 s and
+75 MB (docs/guides/performance.md). Calling a server takes only `ApiClient` and its exceptions, but importing their
+module imports the packages around it first. So these packages are replaced by empty ones during that import.
+
+This runs wherever a server is used: in Lambda, where the layer has neither numpy nor grpc, and in the CLI with
+QDRANT_URL. There is no fallback: the layer pins the SDK, and tests/integration/test_light_sdk_imports.py fails when a
+release no longer fits. See docs/decisions/light-sdk-imports.md.
+"""
+
+import json
+import logging
 import re
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
-from math import isfinite
-from typing import Any, TypeVar
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
@@ -16,96 +31,61 @@ from chunkproof.base.errors import (
     ChunkproofError,
     CollectionNotFoundError,
     IndexRequiredError,
+    RateLimitedError,
+    ResponseTooLargeError,
     StrictModeError,
     VectorStoreRefusedError,
+    VectorStoreTimeoutError,
+    VectorStoreUnavailableError,
 )
 from chunkproof.base.request import Deadline
 from chunkproof.contract.conditions import Condition
-from chunkproof.net.transport import host_of
-from chunkproof.stores import rest_client
+from chunkproof.net.resilience import CircuitOpenError, UpstreamResponseTooLargeError, retry_after
+from chunkproof.net.transport import DirectClient, host_of
 from chunkproof.stores.qdrant import (
     USABLE_INDEXES,
-    build_point,
     check_collection_name,
-    count_indexed_dense,
-    dense_search,
-    dense_vector_configs,
-    filter_field,
     has_edge,
     is_invalid_collection_name,
-    qdrant_key,
-    rank_dense,
     required_indexes,
-    round_cosine,
-    sample_search,
-    vector_selector,
 )
-from chunkproof.stores.rest_client import connection_error, response_error
-from chunkproof.stores.store_port import (
-    Description,
-    Features,
-    Json,
-    Layout,
-    Page,
-    Point,
-    PointId,
-    StoreQuery,
-    WritableStore,
-)
+from chunkproof.stores.qdrant_store import QdrantStore, Result, UnknownRouteError, check_list
+from chunkproof.stores.store_port import Features, Json, Layout, WritableStore
 
 DEFAULT_PORT = 6333
-Result = TypeVar("Result")
-# Ids in a page, where points are counted by reading them.
-COUNTED = 10_000
 HEADERS = {"user-agent": f"chunkproof/{__version__}", "content-type": "application/json"}
+SDK = "qdrant_client"
+CLIENT = "qdrant_client.http.api_client"
+# What reading a response raises that is not Qdrant's.
+NOT_QDRANT = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
+
+log = logging.getLogger(__name__)
 
 
-class ServerStore(WritableStore):
+class ServerStore(QdrantStore, WritableStore):
     """A store behind HTTP; the transport enforces the deadline and adds the key."""
 
     def __init__(self, url: str, transport: httpx.BaseTransport) -> None:
         super().__init__(host_of(url))
         self.url = _base_url(url)
         self._features: Features | None = None
-        # Of collections in strict mode: the highest limit of a request.
-        self._limits: dict[str, int] = {}
         # Whether BM25 vectors are made here: the server is too old to make them.
         self._makes_vectors = False
-        self._sdk = rest_client.load_rest_client()
+        self._sdk = load_rest_client()
         self._client = self._sdk.ApiClient(self.url, transport=transport, headers=HEADERS, trust_env=False)
-
-    def collections(self, deadline: Deadline) -> list[str]:
-        """Return all names, sorted."""
-
-        def read(result: Any) -> list[str]:
-            return sorted(str(collection["name"]) for collection in _items(result["collections"]))
-
-        return self._call("GET /collections", deadline, read=read)
 
     def aliases(self, deadline: Deadline) -> dict[str, str]:
         """Return the other names of collections, with the collection of each."""
 
         def read(result: Any) -> dict[str, str]:
-            return {str(alias["alias_name"]): str(alias["collection_name"]) for alias in _items(result["aliases"])}
+            return {str(alias["alias_name"]): str(alias["collection_name"]) for alias in check_list(result["aliases"])}
 
-        return self._call("GET /aliases", deadline, read=read)
-
-    def describe(self, collection: str, deadline: Deadline) -> Description:
-        """Return the current vectors, indexes and counts of a collection."""
-        description = self._call("GET", deadline, collection, read=partial(_read_description, collection))
-        self._limits.pop(collection, None)
-        if description.max_limit is not None:
-            self._limits[collection] = description.max_limit
-        return description
-
-    def max_limit(self, collection: str) -> int | None:
-        """Return the highest limit that the collection's strict mode allows, as far as it is known."""
-        return self._limits.get(collection)
+        return self.call("GET /aliases", deadline, read=read)
 
     def features(self, deadline: Deadline) -> Features:
         """Return what the server's version can do, and Qdrant Edge here in its place; it is asked once."""
         if self._features is None:
-            features = self._call("GET /", deadline, read=lambda greeting: _features_of(greeting["version"]))
+            features = self.call("GET /", deadline, read=lambda greeting: _features_of(greeting["version"]))
             self._makes_vectors = not features.bm25 and has_edge()
             self._features = replace(features, bm25=features.bm25 or self._makes_vectors)
         return self._features
@@ -114,139 +94,6 @@ class ServerStore(WritableStore):
         """Whether BM25 vectors are made in this process, because the server is too old to make them."""
         self.features(deadline)
         return self._makes_vectors
-
-    def search(self, queries: Sequence[StoreQuery], deadline: Deadline) -> list[list[Point]]:
-        """Return the results of each query, best first; queries of one collection are one request."""
-        if len({query.collection for query in queries}) != 1 or any(
-            q.text or q.grouping or q.diversity is not None for q in queries
-        ):
-            from chunkproof.stores import hybrid  # words, groups, diversity: only for queries that have them
-
-            return hybrid.search_server(self, queries, deadline)
-        where = tuple(condition for query in queries for condition in query.where)
-        results = self.run(queries[0].collection, [dense_search(query) for query in queries], where, deadline)
-        return [rank_dense(query, points) for query, points in zip(queries, results, strict=True)]
-
-    def sample_scores(self, query: StoreQuery, deadline: Deadline) -> list[float]:
-        """Return the scores of random points; the server draws them (from Qdrant 1.11 on)."""
-        (points,) = self.run(query.collection, [sample_search(query)], query.where, deadline)
-        return [round_cosine(point.score) for point in points]
-
-    def run(
-        self, collection: str, searches: Sequence[Json], where: tuple[Condition, ...], deadline: Deadline
-    ) -> list[list[Point]]:
-        """Send the searches as one request, and return the results of each; `where` are all of their conditions."""
-        limit = self._limits.get(collection)
-        if limit is not None and any(search["limit"] > limit for search in searches):
-            from chunkproof.stores import hybrid
-
-            return hybrid.search_in_pages(self, collection, searches, where, deadline)
-
-        def read(results: Any) -> list[list[Point]]:
-            return [_read_results(search, result) for search, result in zip(searches, results, strict=True)]
-
-        try:
-            if len(searches) == 1:
-                read_one = partial(_read_results, searches[0])
-                return [self._call("POST /points/query", deadline, collection, searches[0], where, read=read_one)]
-            body = {"searches": searches}
-            return self._call("POST /points/query/batch", deadline, collection, body, where, read=read)
-        except StrictModeError:
-            if not self.has_lower_limit(collection, limit, deadline):
-                raise
-            return self.run(collection, searches, where, deadline)
-
-    def run_groups(
-        self, collection: str, search: Json, where: tuple[Condition, ...], deadline: Deadline
-    ) -> list[tuple[PointId, list[Point]]]:
-        """Send a search whose results the server groups, and return the groups."""
-
-        def read(result: Any) -> list[tuple[PointId, list[Point]]]:
-            return [
-                (_check_id(group["id"]), _read_results(search, {"points": group["hits"]}))
-                for group in _items(result["groups"])
-            ]
-
-        return self._call("POST /points/query/groups", deadline, collection, search, where, read=read)
-
-    def fetch(
-        self, collection: str, ids: Sequence[PointId], deadline: Deadline, *, with_vector: str | None = None
-    ) -> list[Point]:
-        """Return the points with these ids that exist."""
-        body = {"ids": list(ids), "with_payload": True, "with_vector": vector_selector(with_vector)}
-        read = partial(_read_records, with_vector)
-        return self._call("POST /points", deadline, collection, body, read=read)
-
-    def scroll(
-        self,
-        collection: str,
-        deadline: Deadline,
-        *,
-        limit: int,
-        where: tuple[Condition, ...] = (),
-        start: PointId | None = None,
-        with_vector: str | None = None,
-    ) -> Page:
-        """Return a page of points in id order."""
-        body = {"with_payload": True, "with_vector": vector_selector(with_vector), **filter_field(where)}
-
-        def read(page: Any) -> Page:
-            next_id = page.get("next_page_offset")
-            points = _read_records(with_vector, page["points"])
-            return Page(tuple(points), None if next_id is None else _check_id(next_id))
-
-        points: list[Point] = []
-        while True:  # once, unless strict mode allows less than this limit
-            body |= {"limit": limit - len(points), **({} if start is None else {"offset": start})}
-            page = self._call_limited("POST /points/scroll", deadline, collection, body, where, read=read)
-            points += page.points
-            if page.next_id is None or not page.points or len(points) >= limit:
-                return Page(tuple(points), page.next_id)
-            start = page.next_id
-
-    def count(self, collection: str, where: tuple[Condition, ...], deadline: Deadline) -> int:
-        """Return exactly how many points meet the conditions."""
-        body = {"exact": True, **filter_field(where)}
-        try:
-            return self._call("POST /points/count", deadline, collection, body, where, read=_read_count)
-        except StrictModeError:  # it may forbid exact counts
-            return self._count_ids(collection, where, deadline)
-
-    def _count_ids(self, collection: str, where: tuple[Condition, ...], deadline: Deadline) -> int:
-        """Count the points by reading their ids."""
-        body = {"limit": COUNTED, "with_payload": False, "with_vector": False, **filter_field(where)}
-        total = 0
-
-        def read(page: Any) -> tuple[int, Any]:
-            return len(_items(page["points"])), page.get("next_page_offset")
-
-        while True:
-            count, following = self._call_limited("POST /points/scroll", deadline, collection, body, where, read=read)
-            total += count
-            if following is None or not count:
-                return total
-            body["offset"] = following
-
-    def facet(
-        self, collection: str, field: str, where: tuple[Condition, ...], deadline: Deadline, *, limit: int
-    ) -> Mapping[str, int] | None:
-        """Return the most frequent texts of an indexed payload field; None without an index, or before Qdrant 1.12."""
-        # An exact count of 100,000 different ids takes the server five seconds; from the index it takes 0.1.
-        body = {"key": qdrant_key(field), "limit": limit, "exact": False, **filter_field(where)}
-
-        def read(result: Any) -> dict[str, int]:
-            return {hit["value"]: int(hit["count"]) for hit in _items(result["hits"]) if isinstance(hit["value"], str)}
-
-        try:
-            return self._call_limited("POST /facet", deadline, collection, body, read=read)
-        except (VectorStoreRefusedError, rest_client.UnknownRouteError):
-            return None
-
-    def bm25_maker(self, deadline: Deadline) -> Callable[[str], Json]:
-        """Return what makes the BM25 vector of a text to store, here or on the server."""
-        from chunkproof.stores import hybrid
-
-        return hybrid.make_bm25_vector if self.makes_vectors(deadline) else hybrid.name_bm25_vector
 
     def optimize(self, collection: str) -> None:
         """Do nothing: a server builds its indexes by itself."""
@@ -261,67 +108,27 @@ class ServerStore(WritableStore):
             }
             return Layout.from_config(info["config"], indexes)
 
-        return self._call("GET", deadline, collection, read=read)
+        return self.call("GET", deadline, collection, read=read)
 
     def create_like(self, collection: str, layout: Layout, deadline: Deadline) -> None:
         """Create a collection with this layout."""
         check_collection_name(collection)
         only = layout.vectors[""] if set(layout.vectors) == {""} else layout.vectors
         config = {**layout.settings, "vectors": only, "sparse_vectors": layout.sparse_vectors}
-        self._call("PUT", deadline, collection, config, read=_check_done)
+        self.call("PUT", deadline, collection, config, read=_check_done)
         for field, schema in layout.indexes.items():
             index = {"field_name": field, "field_schema": schema}
-            self._call("PUT /index?wait=true", deadline, collection, index, read=_check_done)
-
-    def read_points(
-        self, collection: str, start: PointId | None, limit: int, deadline: Deadline
-    ) -> tuple[list[Json], PointId | None]:
-        """Return points in id order, with all vectors by name, and the id of the next."""
-        body = {"limit": limit, "with_payload": True, "with_vector": True, "offset": start}
-
-        def read(page: Any) -> tuple[list[Json], PointId | None]:
-            structs = [
-                {"id": point["id"], "vector": _name_vectors(point.get("vector")), "payload": point.get("payload") or {}}
-                for point in page["points"]
-            ]
-            return structs, page.get("next_page_offset")
-
-        return self._call_limited("POST /points/scroll", deadline, collection, body, read=read)
+            self.call("PUT /index?wait=true", deadline, collection, index, read=_check_done)
 
     def write_points(self, collection: str, points: Sequence[Json], deadline: Deadline) -> None:
         """Write points with all of their vectors; they are searchable when it returns."""
-        self._call("PUT /points?wait=true", deadline, collection, {"points": points}, read=_check_done)
+        self.call("PUT /points?wait=true", deadline, collection, {"points": points}, read=_check_done)
 
     def close(self) -> None:
         """Close the connections."""
         self._client.close()
 
-    def _call_limited(
-        self,
-        operation: str,
-        deadline: Deadline,
-        collection: str,
-        body: Json,
-        where: tuple[Condition, ...] = (),
-        *,
-        read: Callable[[Any], Result],
-    ) -> Result:
-        """Call with the limit of the body, or with the highest that the collection's strict mode allows."""
-        limit = self._limits.get(collection)
-        sent = body if limit is None else {**body, "limit": min(body["limit"], limit)}
-        try:
-            return self._call(operation, deadline, collection, sent, where, read=read)
-        except StrictModeError:
-            if not self.has_lower_limit(collection, limit, deadline):
-                raise
-            return self._call_limited(operation, deadline, collection, body, where, read=read)
-
-    def has_lower_limit(self, collection: str, limit: int | None, deadline: Deadline) -> bool:
-        """Whether strict mode now allows less than what was known when a request was refused."""
-        found = self.describe(collection, deadline).max_limit
-        return found is not None and (limit is None or found < limit)
-
-    def _call(
+    def call(
         self,
         operation: str,
         deadline: Deadline,
@@ -356,10 +163,10 @@ class ServerStore(WritableStore):
         except self._sdk.ResponseHandlingException as error:
             raise connection_error(self.host, error.source) from None
         except self._sdk.ResourceExhaustedResponse as error:  # a 429
-            raise rest_client.rate_limit_error(self.host, error.retry_after_s) from None
+            raise rate_limit_error(self.host, error.retry_after_s) from None
         except ChunkproofError:
             raise  # some are a ValueError
-        except rest_client.MALFORMED as error:
+        except NOT_QDRANT as error:
             raise connection_error(self.host, error) from None
 
     def _missing_index(
@@ -394,75 +201,114 @@ def _features_of(version: str) -> Features:
     )
 
 
-def _read_description(collection: str, info: Any) -> Description:
-    config, schema = info["config"], info["payload_schema"]
-    strict = config.get("strict_mode_config") or {}
-    sparse_params = config["params"].get("sparse_vectors") or {}
-    points, indexed = int(info.get("points_count") or 0), int(info.get("indexed_vectors_count") or 0)
-    return Description(
-        name=collection,
-        vectors=tuple(dense_vector_configs(config["params"].get("vectors"))),
-        points_count=points,
-        indexed_vectors_count=count_indexed_dense(indexed, points, len(sparse_params)),
-        status=str(info["status"]),
-        indexed_fields={name: str(index["data_type"]) for name, index in schema.items()},
-        needs_indexes=bool(strict.get("enabled") and strict.get("unindexed_filtering_retrieve") is False),
-        sparse_vectors={name: (params or {}).get("modifier") for name, params in sparse_params.items()},
-        quantization=next(iter(config.get("quantization_config") or ()), None),
-        text_fields=tuple(
-            name
-            for name, index in schema.items()
-            if index["data_type"] == "text" and (index.get("params") or {}).get("scoring")
-        ),
-        max_limit=strict.get("max_query_limit") if strict.get("enabled") else None,
-    )
-
-
-def _read_results(search: Json, result: Any) -> list[Point]:
-    """Return the points of a search's result."""
-    selected = search["with_vector"]
-    name = selected[0] if isinstance(selected, list) else ""
-    points = [_read_point(record, name, float(record["score"])) for record in _items(result["points"])]
-    if not all(isfinite(point.score) for point in points):
-        raise ValueError("a score is not a finite number")
-    return points
-
-
-def _read_records(with_vector: str | None, records: Any) -> list[Point]:
-    return [_read_point(record, with_vector or "") for record in _items(records)]
-
-
-def _read_point(record: Any, vector_name: str, score: float = 0.0) -> Point:
-    payload = record.get("payload")
-    if not (payload is None or isinstance(payload, dict)):
-        raise TypeError("a payload is not an object")
-    return build_point(_check_id(record["id"]), payload, record.get("vector"), vector_name, score)
-
-
-def _items(value: Any) -> list[Any]:
-    if not isinstance(value, list):
-        raise TypeError("there is no list")
-    return value
-
-
-def _read_count(result: Any) -> int:
-    return int(result["count"])
-
-
 def _check_done(result: Any) -> None:
-    """Raise an error of `MALFORMED` unless the result is one of a write."""
+    """Raise an error of `NOT_QDRANT` unless the result is one of a write."""
     if result is not True and not isinstance(result["status"], str):
         raise TypeError("there is no status")
 
 
-def _check_id(point_id: Any) -> PointId:
-    if not isinstance(point_id, int | str):
-        raise TypeError("an id is neither a number nor a text")
-    return point_id
+# The client of the SDK, and its failures
 
 
-def _name_vectors(vectors: Any) -> Json:
-    """Return the vectors of a point by name; the unnamed one has an empty name."""
-    if isinstance(vectors, Mapping):
-        return dict(vectors)
-    return {"": vectors} if vectors else {}
+@cache
+def load_rest_client() -> Any:
+    """Import and return the module that defines `ApiClient` and its exceptions, with a lighter HTTP client in it.
+
+    `sys.modules` is left as it was, so a later `import qdrant_client` gets the whole SDK. Its classes are then not
+    the ones of this module: take `ApiClient` and the exceptions to catch from here.
+    """
+    spec = find_spec(SDK)
+    if spec is None or spec.origin is None:
+        raise ImportError(f"{SDK} is not installed")
+    folder = Path(spec.origin).parent
+    imported = _remove_sdk_modules()
+    try:
+        for package in (folder, folder / "http", folder / "http" / "api"):
+            _replace_by_empty(folder, package)
+        for file in (folder / "http" / "api").glob("*_api.py"):
+            _replace_by_empty(folder, file.with_suffix(""))
+        module = import_module(CLIENT)
+        module.Client = DirectClient  # type: ignore[attr-defined]
+        return module
+    finally:
+        _remove_sdk_modules()
+        sys.modules.update(imported)
+
+
+def _remove_sdk_modules() -> dict[str, ModuleType]:
+    names = [name for name in sys.modules if name.partition(".")[0] == SDK]
+    return {name: sys.modules.pop(name) for name in names}
+
+
+def _replace_by_empty(folder: Path, package: Path) -> None:
+    name = ".".join((SDK, *package.relative_to(folder).parts))
+    sys.modules[name] = _EmptyPackage(name, package)
+
+
+class _EmptyPackage(ModuleType):
+    """A package that runs no code of its own, while modules in its folder can be imported.
+
+    `api_client` imports about twenty classes from these packages, only to list them as attributes of clients that
+    are not used here. An empty class satisfies each of those imports.
+    """
+
+    def __init__(self, name: str, folder: Path) -> None:
+        super().__init__(name)
+        self.__path__ = [str(folder)]
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return type(name, (), {})
+
+
+def is_from_qdrant(content: bytes) -> bool:
+    """Whether a response comes from Qdrant, and not from another server at that address."""
+    try:
+        return "status" in json.loads(content)
+    except (ValueError, TypeError, RecursionError):
+        return False
+
+
+def response_error(host: str, response: Any, collection: str) -> ChunkproofError:
+    """Return the error for the SDK's `UnexpectedResponse`, whose status is not a success."""
+    status, wait = response.status_code or 0, retry_after(response.headers)
+    if status == 404 and collection and is_from_qdrant(response.content):
+        return CollectionNotFoundError(collection)
+    if status == 429:
+        return rate_limit_error(host, wait)
+    if status in (401, 403):
+        return VectorStoreUnavailableError(host, "Qdrant refused the key; check QDRANT_API_KEY")
+    if status in (408, 504):
+        return VectorStoreTimeoutError(host, f"Qdrant timed out ({status})", retry_after=wait)
+    if status in (400, 422):
+        is_strict = b"exceeded" in response.content or b"disabled" in response.content  # it has no code of its own
+        refused = StrictModeError if is_strict else VectorStoreRefusedError
+        return refused(host, f"Qdrant refused the request ({status})")
+    kind = UnknownRouteError if status in (404, 405) else VectorStoreUnavailableError
+    return kind(host, f"Qdrant answered {status}", retry_after=wait)
+
+
+def rate_limit_error(host: str, wait: float | None) -> RateLimitedError:
+    """Return the error for a 429."""
+    return RateLimitedError(f"Qdrant at {host} limits the rate of requests", retry_after=wait)
+
+
+def connection_error(host: str, cause: BaseException | None) -> ChunkproofError:
+    """Return the error for a missing response, or for one that is not Qdrant's."""
+    if isinstance(cause, ChunkproofError):  # the key could not be read
+        return cause
+    if isinstance(cause, CircuitOpenError):
+        reason = "Qdrant failed repeatedly; calls to it are paused for a moment"
+        return VectorStoreUnavailableError(host, reason, retry_after=cause.retry_after)
+    if isinstance(cause, UpstreamResponseTooLargeError):
+        return ResponseTooLargeError(f"Qdrant at {host} sent {cause}; request fewer results")
+    if isinstance(cause, httpx.TimeoutException):
+        return VectorStoreTimeoutError(host, "Qdrant did not answer in time")
+    if isinstance(cause, httpx.ConnectError):
+        return VectorStoreUnavailableError(host, "The connection failed; check QDRANT_URL")
+    if isinstance(cause, httpx.TransportError):
+        return VectorStoreUnavailableError(host, "The connection was closed before the response was complete")
+    # Only the class: the message of a validation error quotes the response.
+    log.warning("the response is not Qdrant's", extra={"cause": type(cause).__name__})
+    return VectorStoreUnavailableError(host, "The server at this address does not speak Qdrant's API")
