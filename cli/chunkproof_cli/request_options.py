@@ -18,7 +18,9 @@ from chunkproof_cli.options import Command, add_options
 
 # What the command line calls a field of `POST /search`.
 _SAME_NAMES = ("top_k", "rerank", "neighbours", "highlight", "fusion", "params", "group_by", "group_size")
-SEARCH_FLAGS = {name: "--" + name.replace("_", "-") for name in (*_SAME_NAMES, "diversity", "cursor", "mode")} | {
+SEARCH_FLAGS = {
+    name: "--" + name.replace("_", "-") for name in (*_SAME_NAMES, "diversity", "cursor", "mode", "require_integrity")
+} | {
     "query_text": "TEXT",
     "queries": "TEXT",
     "similarity_threshold": "--threshold",
@@ -95,6 +97,7 @@ SEARCH_OPTIONS = {
         "--rerank=MODEL",
     ),
     "candidates": request_option(RerankOptions, "candidates", "--candidates", metavar="N", note=". It needs --rerank"),
+    "require_integrity": _option("require_integrity"),
     "highlight": _option("highlight"),
     "neighbours": _option("neighbours", metavar="N", note=", 1 to 5"),
     "explain": _option("explain"),

@@ -67,7 +67,9 @@ WINDOWS = [
     ("SlowBurnMinutes", 1800, 6),
 ]
 MISSING_DATA = {
-    **dict.fromkeys(["LatencyAlarm", "FaultAlarm", "CircuitAlarm", "ThrottleAlarm"], "notBreaching"),
+    **dict.fromkeys(
+        ["LatencyAlarm", "FaultAlarm", "CircuitAlarm", "ChangedChunksAlarm", "ThrottleAlarm"], "notBreaching"
+    ),
     **{name: "notBreaching" for name, _, _ in WINDOWS},
     "PassRateAlarm": "ignore",
 }
@@ -225,6 +227,7 @@ def test_every_alarm_notifies_the_topic_when_it_starts_and_ends() -> None:
         "SlowBurnAlarm",
         "FaultAlarm",
         "CircuitAlarm",
+        "ChangedChunksAlarm",
         "ThrottleAlarm",
         "PassRateAlarm",
         "AuditFailedAlarm",

@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import replace
+from hashlib import sha256
 
 import pytest
 
@@ -94,7 +95,11 @@ def deployed() -> Iterator[Services]:
     settings = settings.model_copy(update={"collection": "docs", "deadline_ms": SECONDS_60})
     store = MemoryStore(words=True)
     payload = {"url": "https://a.example", "document_title": "A"}
-    fill(store, "docs", Point(1, {"text": TEXT, **payload}, vector=(1.0, 0.0)))
+    fill(
+        store,
+        "docs",
+        Point(1, {"text": TEXT, "content_hash": sha256(TEXT.encode()).hexdigest(), **payload}, vector=(1.0, 0.0)),
+    )
     fill(store, "unreadable", Point(1, payload, vector=(1.0, 0.0)))
     circuits = {name: CircuitBreaker(name) for name in ("qdrant", "cohere", "rerank")}
     with cohere_server(lambda _: [1.0, 0.0]) as api:

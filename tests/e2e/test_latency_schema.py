@@ -4,6 +4,7 @@ import ast
 import re
 import time
 from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,12 @@ from support.stores import MemoryStore
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "reference" / "logs.md").read_text("utf-8")
 TYPES = {"string": str, "integer": int, "number": float, "boolean": bool, "object": dict, "list": list}
-PAYLOAD = {"text": "one", "url": "https://a.example", "document_title": "A"}
+PAYLOAD = {
+    "text": "one",
+    "url": "https://a.example",
+    "document_title": "A",
+    "content_hash": sha256(b"one").hexdigest(),
+}
 LEVELS = ("debug", "info", "warning", "error", "exception")
 
 

@@ -86,7 +86,7 @@ def test_every_problem_has_its_line(tmp_path: Path) -> None:
         "suite.yaml:11: relevance_threshold must be between 0.0 and 1.0: no result can reach 1.5",
         "suite.yaml:12: name a is used by an earlier case",
         "suite.yaml:12: the case expects nothing: give expected_doc_ids, expected_keywords, "
-        "relevance_threshold, max_latency_ms or expect_no_results",
+        "relevance_threshold, max_latency_ms, expect_integrity or expect_no_results",
         "suite.yaml:16: cases[3].query_text is given twice",
         "suite.yaml:17: expect must be 'all' or 'any'",
         "suite.yaml:18: filters.tags must not be null",

@@ -34,6 +34,10 @@ from chunkproof_cli.output import (
 )
 from chunkproof_cli.request_options import SEARCH_FLAGS, SEARCH_OPTIONS, pop_search, search_options
 
+MARKS = {
+    "verified": (Text("verified", "green"),),
+    "changed": (Text("CHANGED: not the text that was hashed", "bold red"),),
+}
 EXAMPLES = """\b
 Examples:
   chunkproof search "how do I tune a PID loop"
@@ -126,7 +130,7 @@ def print_results(response: RetrievalResponse) -> None:
         print_line("No chunk matches.")
     for note in response.notes:
         print_line(note, "yellow")
-    skipped = f", {execution.skipped} without readable text left out" if execution.skipped else ""
+    skipped = f", {execution.skipped} without readable text or changed left out" if execution.skipped else ""
     print_line(
         f"{execution.result_count} of at most {execution.requested_top_k} results from {execution.collection} "
         f"in {execution.latency_ms} ms (embedding {execution.embedding_time_ms:.0f}, "
@@ -143,7 +147,7 @@ def _name(result: SearchResult) -> Text:
     names = (getattr(metadata, field, None) for field in ("section_heading", "document_title"))
     title = safe_text(next(filter(None, names), "(no title)"), "bold")
     chunk, url = safe_text(cut_middle(metadata.chunk_id), "cyan"), safe_text(cut_middle(str(metadata.url or "")), "dim")
-    return Text("\n").join((title, chunk, url))
+    return Text("\n").join((title, chunk, url, *MARKS.get(result.integrity, ())))
 
 
 def _format_scores(result: SearchResult) -> Text:

@@ -175,6 +175,7 @@ class RequestTrace:
     # The results
     result_count: int | None = None
     skipped: int | None = None
+    changed: int | None = None
     top_score: float | None = None
     dense_results: int | None = None
     text_results: int | None = None

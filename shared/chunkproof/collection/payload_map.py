@@ -21,6 +21,7 @@ from pydantic import ValidationError
 from chunkproof.base.errors import CorruptChunkError
 from chunkproof.contract import ChunkMetadata
 from chunkproof.contract.model import has_lone_surrogate
+from chunkproof.contract.response import Integrity
 from chunkproof.contract.validation import MAX_ID
 from chunkproof.stores.store_port import Point
 
@@ -66,6 +67,12 @@ class Chunk:
     text: str
     metadata: ChunkMetadata
     id_path: str | None
+
+    @property
+    def hashes(self) -> tuple[str | None, str | None]:
+        """The digits of its content_hash and of its own id, None where they are no hashes."""
+        own_id = None if self.id_path is None else self.metadata.chunk_id
+        return hash_digits(self.metadata.content_hash), hash_digits(own_id)
 
 
 class PayloadMap:
@@ -425,6 +432,21 @@ class Hashes:
     chunk_id: HashKinds | None = None
     is_per_source: bool = False
 
+    @property
+    def are_known(self) -> bool:
+        """Whether any of them proves something."""
+        return self.content_hash is not None or self.chunk_id is not None
+
+    def integrity_of(self, chunk: Chunk) -> Integrity:
+        """Say whether the chunk has the text, and url, that its hashes were made from."""
+        text, url = chunk.text, chunk.metadata.url
+        found = [
+            kinds.check(digits, text, url)
+            for digits, kinds in zip(chunk.hashes, (self.content_hash, self.chunk_id), strict=True)
+            if kinds and digits
+        ]
+        return "changed" if False in found else "verified" if True in found else "unknown"
+
 
 def hash_digits(stored: object) -> str | None:
     """Return the hexadecimal digits of a hash, None when the value is none."""
@@ -440,8 +462,14 @@ def recognise_hashes(payload_map: PayloadMap, payloads: Sequence[Mapping[str, An
     """
     hashed = list(_read_hashes("content_hash", payload_map, payloads))
     ids = islice(_read_hashes("chunk_id", payload_map, payloads), TRIED_POINTS)
-    texts: dict[str, str] = {}
-    is_per_source = any(texts.setdefault(digits, text) != text for digits, text, _ in hashed)
+    # A hash of one of several texts that share it is not their source's: the others were changed.
+    sharing: dict[str, dict[str, object]] = {}
+    for digits, text, url in hashed:
+        sharing.setdefault(digits, {})[text] = url
+    is_per_source = any(
+        len(texts) > 1 and not any(find_kind(digits, text, url) for text, url in texts.items())
+        for digits, texts in sharing.items()
+    )
     content_hash = None if is_per_source else _find_kinds(hashed[:TRIED_POINTS], 0.5)
     return Hashes(content_hash, _find_kinds(list(ids), 0.0), is_per_source)
 

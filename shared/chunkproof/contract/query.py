@@ -216,6 +216,7 @@ class SearchQuery(Request):
         None, description="Order the results by a model that reads query and text together; true takes the defaults"
     )
     highlight: bool = Field(False, description="Add the sentence of each result nearest to the query, and its words")
+    require_integrity: bool = Field(False, description="Leave out chunks whose text is not the one that was hashed")
     neighbours: NeighbourCount = Field(0, description="Add so many chunks before and after each result in its document")
     explain: bool = Field(False, description="Add how each result got its rank, and what scores random chunks have")
     queries: Annotated[tuple[Any, ...] | None, BeforeValidator(check_queries)] = Field(

@@ -27,6 +27,9 @@ from chunkproof.contract.query_options import (
 Stored = Annotated[str | bool | int | float | JsonValue | None, Field(union_mode="left_to_right"), WithJsonSchema({})]
 
 
+Integrity = Literal["verified", "changed", "unknown"]
+
+
 class SourceMetadata(Model):
     """The id and the source of a chunk."""
 
@@ -70,6 +73,11 @@ class SearchResult(Model):
     scores: ResultScores | None = Field(None, exclude_if=is_none, description="In modes text and hybrid, and reranked")
     group: int | str | None = Field(None, exclude_if=is_none, description="Value of the field that group_by names")
     point_id: int | str | None = Field(None, exclude_if=is_none, description="Id of the point in Qdrant")
+    integrity: Integrity = Field(
+        "unknown",
+        description="Whether the text is the one that the hash in its payload or id, or the seal, was made from; "
+        "unknown if there is none",
+    )
     # In this order, what has only an id and a URL is read back as it was written.
     metadata: SourceMetadata | ChunkMetadata
     payload: dict[str, JsonValue] | None = Field(None, exclude_if=is_none)
@@ -93,7 +101,7 @@ class ExecutionMetadata(Model):
     latency_ms: Count
     result_count: Count
     threshold_applied: float
-    skipped: Count = Field(0, description="Points found but left out because they have no readable text")
+    skipped: Count = Field(0, description="Points found but left out: without readable text, or changed")
     query_embedded_at: datetime | None = None
     embedding_time_ms: Milliseconds = 0.0
     qdrant_query_time_ms: Count | None = Field(None, description="Round trip as the client sees it")

@@ -231,6 +231,7 @@ def _record(trace: RequestTrace, items: Sequence[_BatchItem], responses: Sequenc
     """Record the sums, and what all queries have in common."""
     trace.result_count = sum(response.execution.result_count for response in responses)
     trace.skipped = sum(response.execution.skipped for response in responses)
+    trace.changed = _total(item.trace.changed for item in items)
     trace.failed_queries = sum(response.status == "error" for response in responses)
     trace.collection = _common(item.trace.collection for item in items)
     trace.embedding_model = _common(item.trace.embedding_model for item in items)

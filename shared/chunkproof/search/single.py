@@ -1,7 +1,7 @@
 """`POST /search`: plan a search, and find the stored chunks that answer a query."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import wait
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -26,7 +26,13 @@ from chunkproof.collection.services import Collection
 from chunkproof.contract.conditions import Condition
 from chunkproof.contract.query import SearchQuery
 from chunkproof.contract.query_options import Mode, RerankOptions, ResultScores
-from chunkproof.contract.response import ExecutionMetadata, RetrievalResponse, SearchResult, SourceMetadata
+from chunkproof.contract.response import (
+    ExecutionMetadata,
+    Integrity,
+    RetrievalResponse,
+    SearchResult,
+    SourceMetadata,
+)
 from chunkproof.embedders.embedder_port import prepare_embedder
 from chunkproof.stores.store_port import (
     DenseLeg,
@@ -41,6 +47,7 @@ from chunkproof.stores.store_port import (
 )
 
 if TYPE_CHECKING:
+    from chunkproof.collection.payload_map import Hashes
     from chunkproof.search.cursor import Pages
     from chunkproof.search.steps import Completed
 
@@ -51,8 +58,10 @@ CANDIDATES = 100
 MAX_VECTOR_VALUES = 800_000
 # Payloads may name any number of models; those of a collection are few.
 MAX_MODELS = 100
+SHOWN_IDS = 5
+CHANGED: Integrity = "changed"
 
-ReadChunk = tuple[Chunk, Point]
+ReadChunk = tuple[Chunk, Point, Integrity]
 
 log = logging.getLogger(__name__)
 
@@ -260,15 +269,17 @@ def respond(hits: Hits) -> RetrievalResponse:
         points = plan.pages.select(points)
         notes += plan.pages.notes(hits.points)
     with trace.stage("search"):
-        chunks, missing = read_chunks(points, collection)
-        if "text" in missing and len(chunks) < query.top_k and plan.pages is None:
+        chunks, missing = read_chunks(points, collection, query)
+        if len(points) > len(chunks) < query.top_k and plan.pages is None:
             from chunkproof.search.steps import find_readable
 
             points, found_notes = find_readable(hits)
             notes += found_notes
-            chunks, missing = read_chunks(points, collection)
+            chunks, missing = read_chunks(points, collection, query)
+    if collection.facts.hashes is not None and collection.facts.hashes.are_known:
+        trace.changed = len(missing.get(CHANGED, ()))
     if missing:
-        _report_missing(missing, len(points), is_any_read=bool(chunks))
+        notes += _report_missing(missing, query, len(points), is_any_read=bool(chunks))
     trace.state = State.FILTERED
     if embedding is not None:
         warn_of_other_models(chunks, collection)
@@ -346,8 +357,10 @@ def _normalize(vector: Vector) -> Vector:
     return [value / length for value in vector]
 
 
-def read_chunks(points: Sequence[Point], collection: Collection) -> tuple[list[ReadChunk], dict[str, list[str]]]:
-    """Return the points that have a text, and the ids of those that lack a field, by its name."""
+def read_chunks(
+    points: Sequence[Point], collection: Collection, query: SearchQuery
+) -> tuple[list[ReadChunk], dict[str, list[str]]]:
+    """Return the points that have a text, and the ids of those that lack a field, by its name, or were `CHANGED`."""
     payloads = collection.facts.payloads or collection.services.payloads
     # The store is only asked about ids if payloads have any.
     if collection.facts.payloads is None and any(payloads.id_path(point.payload) for point in points):
@@ -362,22 +375,58 @@ def read_chunks(points: Sequence[Point], collection: Collection) -> tuple[list[R
         if chunk is None or not chunk.text:
             missing.setdefault("text", []).append(str(point.id))
             continue
-        chunks.append((chunk, point))
+        chunks.append((chunk, point, "unknown"))
         for name in ("url", "document_title"):
             if not getattr(chunk.metadata, name):
                 missing.setdefault(name, []).append(str(point.id))
+    hashes = collection.facts.hashes
+    if hashes is None and any(any(chunk.hashes) for chunk, _, _ in chunks):
+        hashes = _find_hashes(collection, query)
+    if hashes is not None and hashes.are_known:
+        chunks = [(chunk, point, hashes.integrity_of(chunk)) for chunk, point, _ in chunks]
+        if changed := [str(point.id) for _, point, integrity in chunks if integrity == CHANGED]:
+            missing[CHANGED] = changed
+            if query.require_integrity:
+                chunks = [chunk for chunk in chunks if chunk[2] != CHANGED]
     return chunks, missing
 
 
-def _report_missing(missing: dict[str, list[str]], points: int, *, is_any_read: bool) -> None:
-    """Log a warning for each field that some points lack; `CorruptChunkError` if none has a text."""
+def _find_hashes(collection: Collection, query: SearchQuery) -> "Hashes | None":
+    """Look at the collection's hashes; None if that fails, unless the request relies on them."""
+    try:
+        return collection.hashes
+    except ChunkproofError:
+        if query.require_integrity:
+            raise
+        log.warning("The integrity of chunks is unknown: the first points could not be read", exc_info=True)
+        return None
+
+
+def _report_missing(
+    missing: dict[str, list[str]], query: SearchQuery, points: int, *, is_any_read: bool
+) -> Iterator[str]:
+    """Log a warning for each field that some points lack; `CorruptChunkError` if none is left.
+
+    Yield a note on chunks that were left out because they were changed.
+    """
+    changed = missing.pop(CHANGED, None)
     for name, ids in missing.items():
         log.warning("Required field '%s' missing from payload", name, extra={"point_ids": ids})
+    if changed:
+        log.warning("Stored text is not the one that was hashed", extra={"point_ids": changed})
+    if not is_any_read and changed:
+        raise CorruptChunkError(
+            f"Of the {points} points found, {len(changed)} were changed since they were hashed, and the others have no "
+            "readable text; leave out require_integrity to see them"
+        )
     if not is_any_read:
         raise CorruptChunkError(
             f"None of the {points} points found has readable text; "
             "set CHUNKPROOF_PAYLOAD_MAP if the payload keeps it under another name"
         )
+    if changed and query.require_integrity:
+        shown = ", ".join(changed[:SHOWN_IDS]) + (", …" if len(changed) > SHOWN_IDS else "")
+        yield f"{len(changed)} chunks left out: their text is not the one that was hashed (points {shown})"
 
 
 def rank(chunks: list[ReadChunk], query: SearchQuery) -> tuple[SearchResult, ...]:
@@ -387,11 +436,11 @@ def rank(chunks: list[ReadChunk], query: SearchQuery) -> tuple[SearchResult, ...
     """
     if not query.diversity:
         # A cosine can come back as 1.0000001.
-        scores = [min(1.0, max(0.0, p.score)) if p.scores is None else p.score for _, p in chunks]
-        ids = [chunk.metadata.chunk_id for chunk, _ in chunks]
+        scores = [min(1.0, max(0.0, p.score)) if p.scores is None else p.score for _, p, _ in chunks]
+        ids = [chunk.metadata.chunk_id for chunk, _, _ in chunks]
         chunks = [chunks[at] for at in sorted(range(len(chunks)), key=lambda at: (-scores[at], ids[at]))]
     results = []
-    for number, (chunk, point) in enumerate(chunks, start=1):
+    for number, (chunk, point, integrity) in enumerate(chunks, start=1):
         cosine, own_scores = point.score, None
         metadata: SourceMetadata = chunk.metadata
         if point.scores is not None:
@@ -407,6 +456,7 @@ def rank(chunks: list[ReadChunk], query: SearchQuery) -> tuple[SearchResult, ...
                 scores=own_scores,
                 group=point.group,
                 point_id=point.id,
+                integrity=integrity,
                 metadata=metadata,
                 payload=dict(point.payload) if query.with_payload else None,
                 vector=point.vector if query.with_vectors else None,
@@ -430,7 +480,7 @@ def warn_of_low_scores(results: Sequence[SearchResult], query_id: str) -> None:
 def warn_of_other_models(chunks: Sequence[ReadChunk], collection: Collection) -> None:
     """Warn of chunks whose stored model shares no space with the query's."""
     comparable = collection.facts.models
-    stored = {str(chunk.metadata.embedding_model) for chunk, _ in chunks if chunk.metadata.embedding_model}
+    stored = {str(chunk.metadata.embedding_model) for chunk, _, _ in chunks if chunk.metadata.embedding_model}
     if new := stored - comparable.keys():
         from chunkproof.embedders.known_models import can_compare
 

@@ -196,25 +196,30 @@ def _with_score(result: SearchResult, score: float) -> ResultScores:
 
 
 def find_readable(hits: "Hits") -> tuple[list[Point], list[str]]:
-    """Search further where points without a text take the places of results; a note says if that was not enough.
+    """Search further where points that are left out take the places of results; a note says if that was not enough.
 
-    Points are returned in their order, up to as many with a text as were asked for.
+    Points are returned in their order, up to as many that are not left out as were asked for.
     """
-    from chunkproof.search.single import query_vector
+    from chunkproof.search.single import query_vector, read_chunks
+
+    def are_read(points: Sequence[Point]) -> list[bool]:
+        read = {point.id for _, point, _ in read_chunks(points, collection, plan.query)[0]}
+        return [point.id in read for point in points]
 
     plan, points, limit = hits.plan, hits.points, hits.plan.limit
-    collection, payloads = plan.collection, plan.collection.services.payloads
+    collection = plan.collection
     wanted = plan.store_query(query_vector(plan, hits.embedding))
     can_go_on = plan.grouping is None and plan.query.diversity is None
-    read = [bool(payloads.find_text(point)) for point in points]
+    read = are_read(points)
     while sum(read) < plan.query.top_k and len(points) >= limit:  # there may be more
         if not can_go_on or limit >= MAX_SEARCHED or collection.deadline.remaining_ms() < 2 * RESERVE_MS:
-            unread = f"{read.count(False)} of the {len(points)} points found have no readable text"
+            why = "have no readable text" + (" or were changed" if plan.query.require_integrity else "")
+            unread = f"{read.count(False)} of the {len(points)} points found {why}"
             return points, [f"{unread}: there may be more results"]
         limit = min(MAX_SEARCHED, 2 * limit + read.count(False))
         further = replace(wanted, limit=limit, candidates=max(wanted.candidates, limit) if wanted.candidates else 0)
         (points,) = collection.search([further])
-        read = [bool(payloads.find_text(point)) for point in points]
+        read = are_read(points)
     places = [at for at, is_read in enumerate(read) if is_read][: plan.limit]
     return (points[: places[-1] + 1] if len(places) == plan.limit else points), []
 

@@ -197,6 +197,8 @@ def _search_metrics(trace: RequestTrace) -> Iterator[Figure]:
     if trace.queries is not None:
         yield "Queries", COUNT, trace.queries
         yield "FailedQueries", COUNT, trace.failed_queries or 0
+    if trace.changed is not None:
+        yield "ChangedChunks", COUNT, trace.changed
     if trace.top_score is not None:
         yield "TopScore", NO_UNIT, trace.top_score
     if trace.embedding_cached is not None:

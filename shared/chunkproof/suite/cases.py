@@ -27,6 +27,7 @@ from chunkproof.contract.model import (
     describe_error,
     display_name,
     find_faults,
+    is_none,
     unknown_field,
 )
 from chunkproof.suite.keywords import has_a_word
@@ -128,6 +129,13 @@ class _Shared(Model):
     filters: dict[str, JsonValue] = Field(
         default_factory=dict, description="Conditions on payload fields, as in a search"
     )
+    # Left out of a report without it, so that the suite is the same as before there was this field.
+    expect_integrity: Literal["verified", "unchanged"] | None = Field(
+        None,
+        exclude_if=is_none,
+        description="verified: the hash of every result must be recorded and fit its text; unchanged: no hash may "
+        "contradict its text",
+    )
     ignore_accents: bool = Field(False, description="Whether keywords match regardless of accents")
     max_latency_ms: float | None = Field(None, gt=0, description="Longest time that the search may take")
     tags: Texts = Field((), description="Labels to select cases by")
@@ -214,10 +222,16 @@ class TestCase(_Shared):
         if self.expect_no_results:
             if expected or self.expected_keywords:
                 yield "expect_no_results contradicts expected ids and keywords: give one or the other"
-        elif not (expected or self.expected_keywords or self.relevance_threshold or self.max_latency_ms):
+        elif not (
+            expected
+            or self.expected_keywords
+            or self.relevance_threshold
+            or self.max_latency_ms
+            or self.expect_integrity
+        ):
             yield (
                 "the case expects nothing: give expected_doc_ids, expected_keywords, relevance_threshold, "
-                "max_latency_ms or expect_no_results"
+                "max_latency_ms, expect_integrity or expect_no_results"
             )
         for key in expected:
             if self.judgments.get(key, 1) < 1:

@@ -37,6 +37,10 @@ class RelevanceError(ExpectationError):
     """A score is too low, a keyword is missing, or there is a result where none was expected."""
 
 
+class IntegrityError(ExpectationError):
+    """A result's text is not, or not known to be, the one that was hashed."""
+
+
 class PerformanceError(ExpectationError):
     """The search took longer than the case allows."""
 
@@ -93,6 +97,7 @@ def _check_results(case: TestCase, results: Sequence[SearchResult]) -> Iterator[
     yield from _check_ids(case, found)
     yield from _check_keywords(case, results)
     yield from _check_scores(case, [best_of[key] for key in found], results)
+    yield from _check_integrity(case, results)
 
 
 def _check_ids(case: TestCase, found: Sequence[str]) -> Iterator[ExpectationError]:
@@ -110,6 +115,17 @@ def _check_keywords(case: TestCase, results: Sequence[SearchResult]) -> Iterator
     for keyword in case.expected_keywords:
         if not any(contains(result.text, keyword, ignore_accents=case.ignore_accents) for result in results):
             yield RelevanceError(f"Keyword {keyword!r} is in none of the {len(results)} results", keyword)
+
+
+def _check_integrity(case: TestCase, results: Sequence[SearchResult]) -> Iterator[ExpectationError]:
+    allowed = {"verified": ("verified",), "unchanged": ("verified", "unknown")}.get(case.expect_integrity or "")
+    for result in results if allowed else ():
+        if result.integrity == "changed":
+            yield IntegrityError(
+                f"{result.metadata.chunk_id} at rank {result.rank} was changed: its text is not the one that was hashed"
+            )
+        elif allowed and result.integrity not in allowed:
+            yield IntegrityError(f"{result.metadata.chunk_id} at rank {result.rank} has no hash to verify its text by")
 
 
 def _check_scores(

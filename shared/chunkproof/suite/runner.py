@@ -112,6 +112,8 @@ def check_judgeable(case: TestCase, results: Sequence[SearchResult]) -> None:
         raise NotJudgeableError("The retriever returns no texts, so expected_keywords cannot be judged")
     if case.relevance_threshold and any(not result.has_score for result in foreign):
         raise NotJudgeableError("The retriever returns no scores, so relevance_threshold cannot be judged")
+    if case.expect_integrity and foreign:
+        raise NotJudgeableError("The retriever does not verify texts, so expect_integrity cannot be judged")
 
 
 def mark_as_error(case: TestCase, error: ChunkproofError, *, tried: bool = True) -> TestCaseResult:
