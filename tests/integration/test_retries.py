@@ -5,13 +5,22 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from http.server import BaseHTTPRequestHandler
 from time import monotonic
 from typing import Any
+from uuid import UUID
 
 import pytest
 
-from chunkproof.base.errors import ChunkproofError, EmbeddingError, RateLimitedError, VectorStoreUnavailableError
+from chunkproof.base.errors import (
+    ChunkproofError,
+    EmbeddingError,
+    RateLimitedError,
+    RequestTooLargeError,
+    VectorStoreUnavailableError,
+)
 from chunkproof.base.request import Deadline
+from chunkproof.contract.conditions import AnyOf
 from chunkproof.embedders.cohere import CohereEmbedder
 from chunkproof.embedders.embedder_port import InputType
 from chunkproof.net import resilience as breaker_module
@@ -29,7 +38,7 @@ from support.cohere_server import KEY, CohereServer
 from support.fault_proxy import FaultProxy, fault_proxy
 from support.faults import Cut, Refused
 from support.log_lines import capture_records
-from support.recording_server import CannedResponse, RecordedRequest, RecordingServer, recording_server
+from support.recording_server import CannedResponse, RecordedRequest, RecordingServer, listening, recording_server
 
 JSON = {"content-type": "application/json"}
 BUDGET_MS = 5_000.0
@@ -438,6 +447,55 @@ def test_a_success_in_between_keeps_the_circuit_closed(store_at: Stores) -> None
         read(store)
         read(store)
     assert (len(server.requests), breaker.state) == (4, CircuitState.CLOSED)
+
+
+class _Overwhelmed(BaseHTTPRequestHandler):
+    """A Qdrant that cannot take a large request: it drops the connection, stays silent or fails."""
+
+    trouble = "drop"
+
+    def do_GET(self) -> None:
+        self._respond(200, b'{"result": {"collections": []}, "status": "ok", "time": 0}')
+
+    def do_POST(self) -> None:
+        if int(self.headers["content-length"]) < 500_000:
+            self._respond(200, b'{"result": [], "status": "ok", "time": 0}')
+        elif self.trouble == "silence":
+            time.sleep(0.6)
+        elif self.trouble == "failure":
+            self.rfile.read(int(self.headers["content-length"]))
+            self._respond(502, b"{}")
+        self.close_connection = True
+
+    def _respond(self, status: int, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Stay silent."""
+
+
+@pytest.mark.parametrize("trouble", ["drop", "silence", "failure"])
+def test_large_requests_of_one_caller_do_not_open_the_circuit_for_others(store_at: Stores, trouble: str) -> None:
+    breaker = CircuitBreaker("qdrant")
+    with listening(type("Handler", (_Overwhelmed,), {"trouble": trouble})) as url:
+        store = store_at(url, breaker)
+        for _ in range(6):
+            many = [str(UUID(int=number)) for number in range(50_000)]
+            error_of(VectorStoreUnavailableError, store.fetch, "docs", many, Deadline(500))
+        assert breaker.state is CircuitState.CLOSED
+        assert read(store) == []
+
+
+def test_a_request_that_qdrant_would_drop_for_its_size_is_refused_before_it_is_sent(store_at: Stores) -> None:
+    with recording_server(lambda _: NO_COLLECTIONS) as server:
+        many = (AnyOf("topic", tuple("x" * 1_000_000 for _ in range(34))),)
+        error = error_of(RequestTooLargeError, store_at(server.url).count, "docs", many, Deadline(BUDGET_MS))
+    assert error.message.startswith("The request to Qdrant has 32 MB, and Qdrant takes 32: send fewer queries")
+    assert server.requests == []
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chunkproof.base.request import Deadline
-from chunkproof.net.resilience import Attempt, CircuitOpenError, pause_before_retry
+from chunkproof.net.resilience import LARGE_BYTES, Attempt, CircuitOpenError, pause_before_retry
 
 PLENTY = 60_000.0
 ALL_STATUSES = range(200, 600)
@@ -200,3 +200,17 @@ def test_a_timeout_counts_only_if_the_call_had_a_quarter_of_the_budget(error, to
 @pytest.mark.parametrize("error", TIMEOUTS, ids=name)
 def test_without_a_deadline_every_timeout_counts(error):
     assert Attempt("POST", 1.0, error=error).is_service_failure(None) is True
+
+
+@pytest.mark.parametrize("error", [*BROKEN, *(error for error in TIMEOUTS if "Connect" not in name(error))], ids=name)
+def test_a_large_call_that_broke_or_timed_out_says_nothing_about_the_service(error):
+    attempt = Attempt("POST", 1_000.0, error=error, size=LARGE_BYTES + 1)
+    assert attempt.is_service_failure(Deadline(1_000)) is None
+    assert Attempt("POST", 1_000.0, error=error, size=LARGE_BYTES).is_service_failure(Deadline(1_000)) is True
+
+
+def test_a_large_call_counts_if_there_is_no_connection_or_a_response():
+    for error in NOT_CONNECTED:
+        assert Attempt("POST", 5.0, error=error, size=LARGE_BYTES + 1).is_service_failure(Deadline(PLENTY)) is True
+    assert response(502, size=LARGE_BYTES + 1).is_service_failure(None) is None
+    assert response(413, size=LARGE_BYTES + 1).is_service_failure(None) is False

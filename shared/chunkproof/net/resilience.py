@@ -32,6 +32,8 @@ READ_METHODS = frozenset({"GET", "POST"})
 MAX_JITTER_S = 0.2
 # Neither service responds in less time than this.
 MIN_CALL_MS = 100.0
+# More bytes than a usual call has, either way: a search by a vector takes up to 250 kB.
+LARGE_BYTES = 256 * 1024
 # The circuit opens after this many failures in a row, and stays open for this long.
 MAX_FAILURES = 5
 OPEN_S = 5.0
@@ -61,6 +63,8 @@ class Attempt:
     response: httpx.Response | None = None
     # A kept-alive connection broke before the first byte of the response.
     was_stale: bool = False
+    # Of the request, or of the response as far as it was read: the larger.
+    size: int = 0
 
     @property
     def is_worth_repeating(self) -> bool:
@@ -72,9 +76,15 @@ class Attempt:
         return self.was_stale and self.method in READ_METHODS
 
     def is_service_failure(self, deadline: Deadline | None) -> bool | None:
-        """Whether the service is at fault; None when the outcome says nothing about the service."""
+        """Whether the service is at fault; None when the outcome says nothing about the service.
+
+        A large call may fail by its size alone: a server drops the connection, or the time does not suffice. That must
+        not stop the calls of others. Only a service to which there is no connection is at fault then.
+        """
         if self.status is not None:
-            return self.status >= 500
+            return False if self.status < 500 else None if self.size > LARGE_BYTES else True
+        if self.size > LARGE_BYTES and not isinstance(self.error, httpx.ConnectError | httpx.ConnectTimeout):
+            return None
         if isinstance(self.error, httpx.TimeoutException) and deadline is not None:
             # An earlier call may have left too little time for any service to respond in.
             return True if self.took_ms >= max(1.0, deadline.budget_ms / 4) else None

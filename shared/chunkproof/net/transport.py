@@ -114,20 +114,22 @@ class DeadlineTransport(httpx.BaseTransport):
     ) -> httpx.Response | Attempt:
         """Make the call once, and record its outcome in the circuit breaker; a success is only its response."""
         is_probe = self._breaker.admit()
-        watch, progress = Stopwatch(), _CallProgress()
+        watch, progress = Stopwatch(), _CallProgress(len(request.content))
         failed: bool | None = None
         try:
             response, wait = self._send(call, request, progress)
             if response.status_code < 300:
                 failed = False
                 return response
-            attempt = Attempt(request.method, watch.ms(), response.status_code, wait, response=response)
+            attempt = Attempt(
+                request.method, watch.ms(), response.status_code, wait, response=response, size=progress.size
+            )
         except UpstreamResponseTooLargeError as error:
             failed = False
             return Attempt(request.method, watch.ms(), error=error)
         except httpx.TransportError as error:
             was_stale = progress.is_stale and not isinstance(error, httpx.TimeoutException)
-            attempt = Attempt(request.method, watch.ms(), error=error, was_stale=was_stale)
+            attempt = Attempt(request.method, watch.ms(), error=error, was_stale=was_stale, size=progress.size)
             failed = attempt.is_service_failure(budget)
             return attempt
         else:
@@ -146,7 +148,7 @@ class DeadlineTransport(httpx.BaseTransport):
             try:
                 budget = current()
                 limit = min(MAX_RESPONSE_BYTES, (budget and budget.max_response_bytes) or MAX_RESPONSE_BYTES)
-                body = _read_body(response.stream, response.headers, limit)
+                body = _read_body(response.stream, response.headers, limit, progress)
             finally:
                 response.close()
         except (httpcore.TimeoutException, httpcore.NetworkError, httpcore.ProtocolError) as error:
@@ -200,10 +202,14 @@ class DirectClient(httpx.Client):
 class _CallProgress:
     """A trace for httpcore. `is_stale` until a connection is opened or a response begins.
 
-    A call that fails while it is stale used a kept-alive connection that the server had closed.
+    A call that fails while it is stale used a kept-alive connection that the server had closed. `size` is that of the
+    request, or of the response as far as it was read.
     """
 
     is_stale = True
+
+    def __init__(self, size: int) -> None:
+        self.size = size
 
     def __call__(self, event: str, _info: object) -> None:
         if event in ("connection.connect_tcp.started", "http11.receive_response_headers.complete"):
@@ -268,13 +274,14 @@ def _check_number_of_values(body: bytes) -> None:
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 
 
-def _read_body(stream: Any, headers: list[Header], limit: int) -> bytes:
+def _read_body(stream: Any, headers: list[Header], limit: int, progress: _CallProgress) -> bytes:
     announced = next((value for name, value in headers if name.lower() == b"content-length"), b"")
     if announced.isdigit() and int(announced[:20]) > limit:
         raise _too_large(limit)
     parts, size = [], 0
     for part in stream:
         size += len(part)
+        progress.size = max(progress.size, size)
         if size > limit:
             raise _too_large(limit)
         parts.append(part)

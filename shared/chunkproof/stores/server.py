@@ -32,6 +32,7 @@ from chunkproof.base.errors import (
     CollectionNotFoundError,
     IndexRequiredError,
     RateLimitedError,
+    RequestTooLargeError,
     ResponseTooLargeError,
     StrictModeError,
     VectorStoreRefusedError,
@@ -53,6 +54,8 @@ from chunkproof.stores.qdrant_store import QdrantStore, Result, UnknownRouteErro
 from chunkproof.stores.store_port import Features, Json, Layout, WritableStore
 
 DEFAULT_PORT = 6333
+# Qdrant's own limit; it drops the connection of a larger request.
+MAX_REQUEST_BYTES = 32 * 1024 * 1024
 HEADERS = {"user-agent": f"chunkproof/{__version__}", "content-type": "application/json"}
 SDK = "qdrant_client"
 CLIENT = "qdrant_client.http.api_client"
@@ -147,6 +150,12 @@ class ServerStore(QdrantStore, WritableStore):
         if collection and is_invalid_collection_name(collection):
             raise CollectionNotFoundError(collection)
         method, _, path = operation.partition(" ")
+        content = None if body is None else to_json(body)
+        if content and len(content) > MAX_REQUEST_BYTES and method == "POST":
+            raise RequestTooLargeError(
+                f"The request to Qdrant has {len(content) >> 20} MB, and Qdrant takes {MAX_REQUEST_BYTES >> 20}: send "
+                "fewer queries at a time, or smaller filters"
+            )
         try:
             with deadline.enforced():
                 response = self._client.request(
@@ -154,7 +163,7 @@ class ServerStore(QdrantStore, WritableStore):
                     method=method,
                     url="/collections/{name}" + path if collection else path,
                     path_params={"name": collection},
-                    content=None if body is None else to_json(body),
+                    content=content,
                 )
             return read(response.get("result", response))
         except self._sdk.UnexpectedResponse as error:
