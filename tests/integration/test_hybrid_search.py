@@ -342,8 +342,24 @@ def test_diverse_queries_of_every_mode_are_answered_together(services: Services)
     assert [ids(one) for one in together.responses or ()] == [ids(one) for one in alone]
 
 
+def refuses_words_of_tenants(own: Services) -> bool:
+    """Whether the store weighs words by the points of all tenants; then both modes are refused, with the reason."""
+    leg, features = own.collection(COLLECTION).text_leg, own.store.features(Deadline(60_000))
+    if leg.sparse_vector and features.idf_corpus:
+        return False
+    for mode in ("text", "hybrid"):
+        error = problem(own, query_text=CODE, mode=mode)
+        assert error.message.startswith("mode text and mode hybrid are off for tenants: ")
+        assert "by how many chunks of all tenants have them" in error.message
+        assert error.status == 400
+    assert ids(ask(own, query_text=CODE)), "dense search remains"
+    return True
+
+
 def test_a_tenant_has_diverse_results_of_its_own_and_none_by_scores_of_others(shelf: WritableStore) -> None:
     own = make_services(shelf, COLLECTION, Eastern(), TENANT_CLAIM="org", TENANT_FIELD="document_id").for_tenant("a")
+    if refuses_words_of_tenants(own):
+        return
     answer = ask(own, query_text=CODE, mode="hybrid", diversity=0.5)
     assert set(ids(answer)) == {2, 4}
     error = problem(own, query_text=CODE, mode="text", diversity=0.5)
@@ -541,6 +557,8 @@ def test_the_query_is_embedded_while_the_collection_is_looked_at(shelf: Writable
 
 def test_a_tenant_gets_no_score_in_which_others_words_count(shelf: WritableStore) -> None:
     own = make_services(shelf, COLLECTION, Eastern(), TENANT_CLAIM="org", TENANT_FIELD="document_id").for_tenant("a")
+    if refuses_words_of_tenants(own):
+        return
     for mode in ("text", "hybrid"):
         answer = ask(own, query_text=CODE, mode=mode)
         assert 4 in ids(answer)

@@ -1,5 +1,6 @@
 """The contract of `VectorStore.search`: legs, fusion, grouping, diversity and several queries, on every store."""
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from random import Random
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from chunkproof.base.errors import CollectionNotFoundError
+from chunkproof.base.errors import CollectionNotFoundError, InvalidParameterError
 from chunkproof.base.request import Deadline
 from chunkproof.contract.conditions import parse_filters
 from chunkproof.net.transport import DeadlineTransport
@@ -27,6 +28,7 @@ from chunkproof.stores.store_port import (
     WritableStore,
 )
 
+from support.recording_server import CannedResponse, RecordedRequest, recording_server
 from support.stores import MemoryStore
 
 COLLECTION = "legs"
@@ -49,6 +51,10 @@ class Shelf:
 
     store: WritableStore
     leg: TextLeg
+
+    @property
+    def weighs_words_of_tenants(self) -> bool:
+        return self.leg.sparse_vector is not None and self.store.features(Deadline(60_000)).idf_corpus
 
     def search(self, *queries: StoreQuery) -> list[list[Point]]:
         return self.store.search(queries, Deadline(60_000))
@@ -271,6 +277,10 @@ def test_a_tenant_finds_only_its_own_points_by_any_leg(
     shelf: Shelf, queries: list[dict[str, Any]], tenant: str
 ) -> None:
     own = shelf.store.for_tenant("tenant", tenant)
+    if any(query["text"] for query in queries) and not shelf.weighs_words_of_tenants:
+        with pytest.raises(InvalidParameterError, match="off for tenants"):
+            own.search([shelf.query(**query) for query in queries], Deadline(60_000))
+        queries = [{**query, "text": None, "east": True} for query in queries]
     found = own.search([shelf.query(**query) for query in queries], Deadline(60_000))
     assert {point.payload["tenant"] for points in found for point in points} <= {tenant}
     assert all(point.scores.text is None for points in found for point in points if point.scores)
@@ -279,3 +289,51 @@ def test_a_tenant_finds_only_its_own_points_by_any_leg(
         for rank in ("dense_rank", "text_rank"):
             ranks = [getattr(point.scores, rank) for point in points if point.scores]
             assert all(value is None or value <= 3 for value in ranks)
+
+
+WORDS = ("pump", "valve", "fuse", "drive", "motor", "seal", "filter", "sensor")
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    texts=st.lists(st.lists(st.sampled_from(WORDS), min_size=1, max_size=5), min_size=3, max_size=8),
+    others=st.lists(st.lists(st.sampled_from(WORDS), min_size=1, max_size=3), min_size=1, max_size=40),
+    wanted=st.lists(st.sampled_from(WORDS), min_size=2, max_size=4, unique=True),
+)
+def test_what_others_store_changes_no_result_of_a_tenant_by_words(
+    texts: list[list[str]], others: list[list[str]], wanted: list[str]
+) -> None:
+    def points(stored: list[list[str]], tenant: str, start: int) -> list[Point]:
+        return [
+            Point(number, {"text": " ".join(words), "tenant": tenant}, vector=(1.0, number / 100))
+            for number, words in enumerate(stored, start)
+        ]
+
+    answers = []
+    for stored in (points(texts, "t", 1), points(texts, "t", 1) + points(others, "u", 100)):
+        store, deadline = MemoryStore(), Deadline(60_000)
+        store.create(COLLECTION, 2, deadline, text_search=True)
+        store.upsert(COLLECTION, stored, "", deadline, text_vector=TEXT_VECTOR)
+        text = TextLeg(" ".join(wanted), TEXT_VECTOR)
+        legs = (StoreQuery(COLLECTION, 50, None, text), StoreQuery(COLLECTION, 50, DenseLeg(UNNAMED, EAST), text))
+        found = store.for_tenant("tenant", "t").search(legs, deadline)
+        answers.append([{point.id: point.score for point in result} for result in found])
+        store.close()
+    assert answers[0][0] == answers[1][0]
+    if len(set(answers[0][0].values())) == len(answers[0][0]):  # of equal texts, the engine ranks any first
+        assert answers[0][1] == answers[1][1]
+
+
+def test_a_server_is_asked_to_weigh_words_within_the_tenant() -> None:
+    def answer(request: RecordedRequest) -> CannedResponse:
+        body = {"version": "1.19.0"} if request.method == "GET" else {"result": {"points": []}, "status": "ok"}
+        return CannedResponse(body=json.dumps(body).encode(), headers={"content-type": "application/json"})
+
+    query = StoreQuery("docs", 3, text=TextLeg("pump", TEXT_VECTOR))
+    with recording_server(answer) as server:
+        store = ServerStore(server.url, DeadlineTransport())
+        assert store.for_tenant("tenant", "t").search([query], Deadline(60_000)) == [[]]
+        store.close()
+    own = {"must": [{"key": "tenant", "match": {"value": "t"}}]}
+    sent = json.loads(server.requests[-1].body)
+    assert (sent["filter"], sent["params"]) == (own, {"idf": {"corpus": own}})

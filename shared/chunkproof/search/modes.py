@@ -9,6 +9,7 @@ from chunkproof.contract.query_options import DEFAULT_K, MAX_CANDIDATES, FusionI
 from chunkproof.search.cursor import MAX_PAGED
 from chunkproof.search.filters import map_field
 from chunkproof.search.single import CANDIDATES, Plan
+from chunkproof.stores.qdrant_store import check_own_words
 from chunkproof.stores.store_port import Features, Fusion, Grouping
 
 # Of a search with groups, for each result that the groups can have in all.
@@ -40,6 +41,8 @@ def _add_text(plan: Plan, features: Features) -> None:
             "diversity cannot be used in mode text with tenants: it weighs scores in which all tenants' words count"
         )
     leg = collection.text_leg
+    if collection.tenant:
+        check_own_words(leg, features)
     if plan.mode is Mode.HYBRID:
         plan.fusion = _fusion(query, features)
     if plan.fusion.method == "dbsf" and collection.tenant:

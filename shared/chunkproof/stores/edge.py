@@ -29,7 +29,7 @@ REFUSALS = ("Vector dimension error", "Not existing vector name", "Wrong input",
 # The module of the exception for a panic of the engine, which is not an `Exception`: damaged files cause some.
 PANICS = "pyo3_runtime"
 
-FEATURES = Features(store="Qdrant Edge", bm25=True, text_index=True, rrf_k=True, rrf_weights=True, mmr=True)
+FEATURES = Features("Qdrant Edge", bm25=True, text_index=True, rrf_k=True, rrf_weights=True, mmr=True, idf_corpus=True)
 
 
 class EdgeStore(QdrantStore, WritableStore):

@@ -52,11 +52,12 @@ def _query(query: Any, using: str) -> Any:
 
 
 def _params(given: Json) -> edge.SearchParams:
-    quantization = given.get("quantization")
+    quantization, idf = given.get("quantization"), given.get("idf")
     return edge.SearchParams(
         exact=given.get("exact", False),
         hnsw_ef=given.get("hnsw_ef"),
         quantization=edge.QuantizationSearchParams(**quantization) if quantization else None,
+        idf=edge.IdfParams(corpus=_filter(idf["corpus"])) if idf else None,
     )
 
 

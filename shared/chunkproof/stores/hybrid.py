@@ -256,7 +256,8 @@ def _text(leg: TextLeg, where: tuple[Condition, ...]) -> Json:
         query, using = {"text": {"query": leg.text}}, qdrant_key(leg.field)
     else:
         raise ValueError("a text leg needs a sparse vector or a field")
-    return {"query": query, "using": using, **filter_field(where)}
+    params = {"params": {"idf": {"corpus": filter_field(leg.corpus)["filter"]}}} if leg.corpus else {}
+    return {"query": query, "using": using, **filter_field(where), **params}
 
 
 def _fusion(fusion: Fusion) -> Json:

@@ -10,7 +10,12 @@ from functools import partial
 from math import isfinite
 from typing import Any, TypeVar
 
-from chunkproof.base.errors import StrictModeError, VectorStoreRefusedError, VectorStoreUnavailableError
+from chunkproof.base.errors import (
+    InvalidParameterError,
+    StrictModeError,
+    VectorStoreRefusedError,
+    VectorStoreUnavailableError,
+)
 from chunkproof.base.request import Deadline
 from chunkproof.contract.conditions import AnyOf, Condition, HasId
 from chunkproof.stores.qdrant import (
@@ -30,6 +35,7 @@ from chunkproof.stores.store_port import (
     Point,
     PointId,
     StoreQuery,
+    TextLeg,
     VectorConfig,
     VectorStore,
 )
@@ -328,12 +334,16 @@ class TenantStore(QdrantStore):
         return replace(found, points_count=own, indexed_vectors_count=own if is_indexed else 0)
 
     def search(self, queries: Sequence[StoreQuery], deadline: Deadline) -> list[list[Point]]:
-        """Search the tenant's points: a query's `where` applies to each of its legs.
-
-        BM25 weighs a word by how many points of all tenants have it, so its scores are left out.
-        """
-        found = super().search([replace(query, where=self._own(query.where)) for query in queries], deadline)
+        """Search the tenant's points; a word weighs by how many of these have it."""
+        found = super().search([self._own_query(query, deadline) for query in queries], deadline)
         return [[_without_text_score(point) for point in points] for points in found]
+
+    def _own_query(self, query: StoreQuery, deadline: Deadline) -> StoreQuery:
+        text = query.text
+        if text is not None:
+            check_own_words(text, self.features(deadline))
+            text = replace(text, corpus=(self._condition,))
+        return replace(query, where=self._own(query.where), text=text)
 
     def fetch(
         self, collection: str, ids: Sequence[PointId], deadline: Deadline, *, with_vector: str | None = None
@@ -345,6 +355,20 @@ class TenantStore(QdrantStore):
 
     def _own(self, where: tuple[Condition, ...]) -> tuple[Condition, ...]:
         return where if self._condition in where else (self._condition, *where)
+
+
+def check_own_words(leg: TextLeg, features: Features) -> None:
+    """Raise `InvalidParameterError` unless words can be weighed by the points of one tenant.
+
+    Weighed by all points, the order of a tenant's own results shows which words the points of others have.
+    """
+    if leg.sparse_vector is None or not features.idf_corpus:
+        weighs = f"{features.store} weighs words" if leg.sparse_vector else "a text index weighs words"
+        raise InvalidParameterError(
+            f"mode text and mode hybrid are off for tenants: {weighs} by how many chunks of all tenants have them, "
+            "which shows the words of others. Use mode dense; or search a BM25 vector, which chunkproof load --hybrid "
+            "makes, on Qdrant 1.19 or later or with Store=edge, where words are weighed within each tenant"
+        )
 
 
 def _without_text_score(point: Point) -> Point:

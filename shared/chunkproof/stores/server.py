@@ -207,6 +207,7 @@ def _features_of(version: str) -> Features:
         rrf_k=release >= (1, 16, 0),
         rrf_weights=release >= (1, 17, 0),  # 1.16 ignores them
         mmr=release >= (1, 15, 0),
+        idf_corpus=release >= (1, 19, 0),
     )
 
 

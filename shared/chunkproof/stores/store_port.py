@@ -93,7 +93,8 @@ class Features:
     """What a store can do beyond dense search; a server's version decides.
 
     `bm25`: it, or its client, makes the sparse vector of a text. `text_index`: it ranks by BM25 over an indexed
-    payload field. `rrf_k`, `rrf_weights`: the parameters that its RRF takes.
+    payload field. `rrf_k`, `rrf_weights`: the parameters that its RRF takes. `idf_corpus`: it can weigh the words of a
+    sparse vector by how many of certain points have them, instead of all.
     """
 
     store: str
@@ -102,6 +103,7 @@ class Features:
     rrf_k: bool = False
     rrf_weights: bool = False
     mmr: bool = False
+    idf_corpus: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,11 +126,15 @@ class DenseLeg:
 
 @dataclass(frozen=True, slots=True)
 class TextLeg:
-    """Search by BM25: over a sparse vector, or else over the text index of a payload field."""
+    """Search by BM25: over a sparse vector, or else over the text index of a payload field.
+
+    A word weighs more the fewer points have it: of those that meet the conditions of `corpus`, or else of all.
+    """
 
     text: str
     sparse_vector: str | None = None
     field: str | None = None
+    corpus: tuple[Condition, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
