@@ -17,8 +17,8 @@ from time import perf_counter
 
 from qdrant_client import QdrantClient
 
-from chunkproof.audit.audit_run import Audit, AuditPlan
-from chunkproof.audit.ledger import Ledger, prepare
+from chunkproof.audit.audit_run import Audit
+from chunkproof.audit.ledger import AuditPlan, Ledger, prepare
 from chunkproof.audit.manifest_file import Entry
 from chunkproof.base.request import Deadline
 from chunkproof.net.transport import DeadlineTransport
@@ -96,7 +96,7 @@ def _sdk(url: str, ids: list[int | str], size: int) -> int:
 def _audit(store: WritableStore, ledger: Ledger, folder: Path, plan: AuditPlan) -> int:
     """Read, compare, match and build the report."""
     audit = Audit(folder, services_on(store), "speed", plan)
-    return audit.run(audit.start(ledger), "manifest").audited
+    return audit.run(audit.start(ledger)).audited
 
 
 def _memory(url: str, count: int) -> Iterator[bool]:

@@ -29,7 +29,7 @@ def main(url: str, collection: str, manifest: str) -> None:
         with Path(manifest).open("rb") as lines:
             ledger = prepare(lines, "manifest", Path(folder))
         sorted_ = megabytes()
-        report = audit.run(audit.start(ledger), "manifest")
+        report = audit.run(audit.start(ledger))
     used = {
         "start": at_start,
         "sorted": sorted_ - at_start,

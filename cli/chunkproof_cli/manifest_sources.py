@@ -2,14 +2,15 @@
 
 import json
 import os
+import re
 import sqlite3
 import tempfile
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from hashlib import sha1
-from html.parser import HTMLParser
 from importlib.util import find_spec
 from itertools import groupby
 from pathlib import Path
@@ -24,7 +25,7 @@ from chunkproof.base.errors import CorruptChunkError, InvalidParameterError
 from chunkproof.collection.lookup import parse_point_id, point_id_for
 from chunkproof.collection.reader import Reader, in_batches
 from chunkproof.collection.services import Services
-from chunkproof.proof.integrity import digest
+from chunkproof.proof.integrity import digest, unescape_html
 from chunkproof.service.terminal import new_deadline
 from chunkproof.stores.store_port import PointId
 from chunkproof_cli.connections import open_address, open_services, parse_address
@@ -41,6 +42,12 @@ SOURCE_RELATIONS = ("1", "SOURCE")
 # LangChain's namespace for ids that it derives from a text.
 _LANGCHAIN = UUID(int=1984)
 MAX_BYTES = 200_000_000
+# A comment, a declaration, or a tag; a lone < is text.
+_MARKUP = re.compile(r"<(?:!--|!\[CDATA\[|[!?]|/(?![a-zA-Z])|(?P<slash>/?)(?P<tag>[a-zA-Z][^\s/>]*))")
+# A quote counts only as the beginning of an attribute's value.
+_TAG_END = re.compile(r"(?:=\s*+(?:\"[^\"]*\"|'[^']*')|[^>])*+>")
+_OPENERS = defaultdict(lambda: re.compile(">"), {"<!--": re.compile("--!?>"), "<![CDATA[": re.compile(r"\]\]>")})
+_RAW = {tag: re.compile(rf"</{tag}(?=[\s/>])", re.I) for tag in ("script", "style")}
 _SKIPPED = {"script", "style", "template", "noscript", "svg", "head"}
 _BLOCKS = {
     *("address", "article", "aside", "blockquote", "br", "dd", "div", "dl", "dt", "fieldset", "figcaption", "figure"),
@@ -105,42 +112,35 @@ def read_text(file: Path) -> str:
 
 
 def extract_text(markup: str) -> str:
-    """Return the visible text of HTML; a block starts on a new line."""
-    parser = _VisibleText()
-    parser.feed(markup)
-    parser.close()
-    return "".join(parser.parts)
+    """Return the visible text of HTML; a block starts on a new line. The time is linear in its length.
 
-
-class _VisibleText(HTMLParser):
-    """Collects text outside of scripts, styles and the head."""
-
-    def __init__(self) -> None:
-        super().__init__(convert_charrefs=True)
-        self.parts: list[str] = []
-        self._skipped: list[str] = []
-
-    def handle_starttag(self, tag: str, _attrs: object) -> None:
-        if tag == "body":
-            self._skipped.clear()  # a head may be left open
-        elif tag in _SKIPPED:
-            self._skipped.append(tag)
-        elif tag in _BLOCKS:
-            self.parts.append("\n")
-
-    def handle_startendtag(self, tag: str, _attrs: object) -> None:
-        if tag in _BLOCKS:
-            self.parts.append("\n")
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag in self._skipped:
-            del self._skipped[self._skipped.index(tag) :]
-        elif tag in _BLOCKS and tag not in _VOID:
-            self.parts.append("\n")
-
-    def handle_data(self, data: str) -> None:
-        if not self._skipped:
-            self.parts.append(data)
+    As in a browser, what is left open at the end (a comment, a tag, a script) hides the rest.
+    """
+    parts: list[str] = []
+    hidden, depth, at = "", 0, 0
+    while at < len(markup):
+        token = _MARKUP.search(markup, at)
+        if not hidden:
+            parts.append(unescape_html(markup[at : token.start() if token else len(markup)]))
+        if token is None:
+            break
+        tag, is_end = token["tag"].lower() if token["tag"] else "", bool(token["slash"])
+        find_end = _TAG_END.match if tag else _OPENERS[token[0]].search
+        closed = find_end(markup, token.end())
+        if closed is None:
+            break
+        at = closed.end()
+        if hidden:
+            depth += (tag == hidden) * (-1 if is_end else 1)
+            hidden = hidden if depth and tag != "body" else ""
+        elif tag in _SKIPPED and not is_end and not closed[0].endswith("/>"):
+            hidden, depth = tag, 1
+        elif tag in _BLOCKS and not (is_end and tag in _VOID):
+            parts.append("\n")
+        if tag in _RAW and not is_end:
+            closing = _RAW[tag].search(markup, at)
+            at = closing.start() if closing else len(markup)
+    return "".join(parts)
 
 
 def read_pdf(file: Path) -> str:

@@ -13,8 +13,8 @@ from typing import Any, Self
 from pydantic import SecretStr
 
 from chunkproof.audit.audit_report import AuditReport
-from chunkproof.audit.audit_run import Audit, AuditPlan
-from chunkproof.audit.ledger import prepare
+from chunkproof.audit.audit_run import Audit
+from chunkproof.audit.ledger import AuditPlan, prepare
 from chunkproof.audit.manifest_file import open_manifest
 from chunkproof.audit.snapshot_file import Snapshot
 from chunkproof.base.embedder_config import is_provider
@@ -240,9 +240,11 @@ class Chunkproof:
         checked = (0 if vectors else None) if isinstance(vectors, bool) else vectors
         with tempfile.TemporaryDirectory() as folder, _open_manifest(manifest) as (lines, name):
             where = self._services.collection(collection or self._default_collection()).name
-            audit = Audit(Path(folder), self._services, where, AuditPlan(partial, sample, checked))
+            audit = Audit(
+                Path(folder), self._services, where, AuditPlan(by_ids=partial, sample=sample, vectors=checked)
+            )
             audit.check()
-            return audit.run(audit.start(prepare(lines, name, Path(folder))), name)
+            return audit.run(audit.start(prepare(lines, name, Path(folder))))
 
     def why(
         self,

@@ -4,6 +4,7 @@ import json
 import sqlite3
 import tracemalloc
 from pathlib import Path
+from time import process_time
 from typing import Any
 
 import pytest
@@ -278,3 +279,38 @@ def test_a_line_without_an_end_is_refused_before_it_is_read_whole(
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 20_000_000
+
+
+def test_the_visible_text_of_html_is_read_as_a_browser_shows_it() -> None:
+    page = (
+        "<!doctype html><head><title>T</title><body><p title=it's>a &amp; b</p><br/>c <b x='>'>d</b>"
+        "<script>if (a < b)</script>e<!-- f -->g < h<svg><svg></svg>k</svg>l<noscript/>m<p>left open <!-- here"
+    )
+    assert extract_text(page) == "\na & b\n\nc deg < hlm\nleft open "
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        "<!--",
+        "<",
+        "<a <",
+        "<a b='c ",
+        "<a b=\"'",
+        "<div>",
+        "<svg>",
+        "<p>a",
+        "<script></script x",
+        "&#9",
+        "<a/",
+        "<![CDATA[",
+    ],
+)
+def test_html_is_read_in_linear_time(part: str) -> None:
+    def read(count: int) -> float:
+        begun = process_time()
+        extract_text(part * count)
+        return process_time() - begun
+
+    read(1_000)
+    assert read(100_000) < 5.0, "quadratic time takes minutes"

@@ -12,9 +12,9 @@ from uuid import uuid4
 import pytest
 
 from chunkproof.audit.audit_report import AuditReport
-from chunkproof.audit.audit_run import Audit, AuditPlan
-from chunkproof.audit.findings import Kind
-from chunkproof.audit.ledger import Ledger, Progress, load_progress, prepare
+from chunkproof.audit.audit_run import Audit
+from chunkproof.audit.findings import Finding, Kind
+from chunkproof.audit.ledger import AuditPlan, Ledger, Progress, load_progress, prepare
 from chunkproof.audit.manifest_file import Entry
 from chunkproof.base.errors import (
     InvalidParameterError,
@@ -247,7 +247,7 @@ def test_what_was_written_after_the_last_saved_state_is_discarded(
     progress = load_progress(tmp_path)
     assert progress is not None
     unsaved = Ledger.resume(tmp_path, progress)
-    unsaved.add_finding("ghost", Kind.MISSING, "{}")
+    Finding(chunk_id="ghost", kind=Kind.MISSING, details="").add_to(unsaved)
     unsaved.close()
     (tmp_path / "ledger.sqlite-wal").write_bytes(b"half a frame")
     digest = sha256(b"".join(made.manifest())).hexdigest()
@@ -276,7 +276,7 @@ def test_only_the_same_audit_is_resumed(memory_store: WritableStore, collection:
     lines = [Entry("a", "a text").to_line()]
     run_audit(lines, tmp_path, services_on(memory_store), collection)
     services, digest = services_on(memory_store), sha256(lines[0]).hexdigest()
-    with pytest.raises(InvalidParameterError, match="another manifest sha256"):
+    with pytest.raises(InvalidParameterError, match="another manifest:"):
         resume(tmp_path, services, collection, "0" * 64)
     with pytest.raises(InvalidParameterError, match="another by ids"):
         resume(tmp_path, services, collection, digest, AuditPlan(by_ids=True))

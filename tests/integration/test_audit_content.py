@@ -10,8 +10,8 @@ from uuid import UUID
 
 import pytest
 
-from chunkproof.audit.audit_run import AuditPlan
 from chunkproof.audit.findings import Kind
+from chunkproof.audit.ledger import AuditPlan
 from chunkproof.audit.manifest_file import Entry
 from chunkproof.stores.store_port import Point, WritableStore
 

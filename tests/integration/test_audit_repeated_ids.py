@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
-from chunkproof.audit.audit_run import AuditPlan
 from chunkproof.audit.findings import Kind
+from chunkproof.audit.ledger import AuditPlan
 from chunkproof.collection.reader import Reader
 from chunkproof.stores.store_port import Point
 from chunkproof_cli.manifest_sources import EntryShape, entries_of_collection, write_manifest

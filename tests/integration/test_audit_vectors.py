@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from chunkproof.audit.audit_run import AuditPlan
 from chunkproof.audit.findings import Finding, Kind
-from chunkproof.audit.ledger import load_progress
+from chunkproof.audit.ledger import AuditPlan, load_progress
 from chunkproof.audit.manifest_file import Entry
 from chunkproof.base.errors import InvalidParameterError, NotConfiguredError
 from chunkproof.base.request import Deadline

@@ -3,13 +3,17 @@
 import json
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import UTC, datetime
+from pathlib import Path
 
 import boto3
 import pytest
 from moto import mock_aws
 
-from chunkproof.audit.audit_job import AuditJobPlan, ShardedAudit, ShardResult
+from chunkproof.audit.audit_job import AuditJobPlan, ShardedAudit
+from chunkproof.audit.audit_report import Findings, build_report
+from chunkproof.audit.ledger import AuditSpec, Ledger, ManifestFacts, Progress
 from chunkproof.net import s3
 from chunkproof.net.s3 import CONNECTIONS, MAX_SHARDS, Bucket, JobFolder, map_in_parallel
 from chunkproof.net.s3 import SHARDS as SHARDS_FILE
@@ -42,7 +46,9 @@ def slow_down(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Bucket, "read", slow_read)
 
 
-def test_a_merge_of_the_most_shards_fits_into_lambdas_limit(folder: JobFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_merge_of_the_most_shards_fits_into_lambdas_limit(
+    folder: JobFolder, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     folder.write(SHARDS_FILE, json.dumps([{"shard": number} for number in range(SHARDS)]))
     plan = AuditJobPlan(
         audit_id="a",
@@ -56,8 +62,11 @@ def test_a_merge_of_the_most_shards_fits_into_lambdas_limit(folder: JobFolder, m
         started_at=datetime.now(UTC),
     )
     folder.write("plan.json", plan.to_json())
+    manifest = ManifestFacts(name="m", sha256="0" * 64, entries=10, chunks=10, repeated=0)
+    spec = AuditSpec(collection="c", host="-", manifest=manifest, by_ids=True)
+    with closing(Ledger.create(tmp_path)) as ledger:
+        result = build_report(Progress(spec=spec, compared=10, seconds=1.0), Findings(tmp_path / "f", ledger))
     for number in range(SHARDS):
-        result = ShardResult(shard=number, entries=10, chunks=10, seconds=1.0, changed=0)
         folder.write(f"results/{number:05d}.json", result.to_json())
         folder.write(f"findings/{number:05d}.jsonl", b"")
     slow_down(monkeypatch)

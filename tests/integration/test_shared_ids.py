@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from qdrant_client import models
 
-from chunkproof.audit.audit_run import AuditPlan
+from chunkproof.audit.ledger import AuditPlan
 from chunkproof.base.errors import AmbiguousIdError
 from chunkproof.base.request import Deadline
 from chunkproof.collection.lookup import _count_ids, ids_of

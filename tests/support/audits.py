@@ -10,9 +10,9 @@ from typing import Any
 from uuid import UUID
 
 from chunkproof.audit.audit_report import AuditReport
-from chunkproof.audit.audit_run import Audit, AuditPlan
+from chunkproof.audit.audit_run import Audit
 from chunkproof.audit.findings import Kind
-from chunkproof.audit.ledger import prepare
+from chunkproof.audit.ledger import AuditPlan, prepare
 from chunkproof.audit.manifest_file import Entry
 from chunkproof.base.request import Deadline
 from chunkproof.base.settings import Settings
@@ -176,14 +176,14 @@ def run_audit(
 ) -> AuditReport:
     folder.mkdir(exist_ok=True)
     audit = Audit(folder, services, collection, plan or AuditPlan(), pauses=(0.0,))
-    return audit.run(audit.start(prepare(lines, "manifest.jsonl", folder)), "manifest.jsonl")
+    return audit.run(audit.start(prepare(lines, "manifest.jsonl", folder)))
 
 
 def resume(
     folder: Path, services: Services, collection: str, sha256: str, plan: AuditPlan | None = None
 ) -> AuditReport:
     audit = Audit(folder, services, collection, plan or AuditPlan(), pauses=(0.0,))
-    return audit.run(audit.resume(sha256), "manifest.jsonl")
+    return audit.run(audit.resume(sha256))
 
 
 def found_in(folder: Path) -> dict[str, set[str]]:

@@ -4,8 +4,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from chunkproof.audit.audit_report import AuditReport, ManifestFacts, RunFacts, VectorFacts
+from chunkproof.audit.audit_report import AuditReport, RunFacts, VectorFacts
 from chunkproof.audit.findings import CHUNK_KINDS, VECTOR_KINDS, Kind
+from chunkproof.audit.ledger import ManifestFacts
 from chunkproof_cli.reports.audit_blocks import list_facts, say_verdict
 
 

@@ -114,7 +114,7 @@ def test_a_prepared_manifest_has_each_chunk_once_sorted_by_point_id(tmp_path: Pa
     with closing(prepare(lines, "m", tmp_path)) as ledger:
         found = [(chunk.entry.chunk_id, bool(chunk.conflict)) for chunk in ledger.read()]
         assert found == [("9", False), ("100", True), ("ffffffff-0000-4000-8000-000000000000", False)]
-        assert (ledger.entries, ledger.chunks) == (5, 3)
+        assert (ledger.manifest.entries, ledger.manifest.chunks) == (5, 3)
         first = next(ledger.read())
         assert next(chunk.entry.chunk_id for chunk in ledger.read(first.id)) == "100"
 

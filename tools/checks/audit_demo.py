@@ -5,7 +5,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from chunkproof.audit.audit_run import AuditPlan
+from chunkproof.audit.ledger import AuditPlan
 from chunkproof.embedders.local_model import local_model
 from chunkproof_cli.commands.audit import run_audit
 from chunkproof_cli.commands.manifest import make_entry

@@ -11,9 +11,9 @@ from typing import Any
 import click
 
 from chunkproof.audit.audit_report import AuditReport
-from chunkproof.audit.audit_run import FINDINGS_FILE, Audit, AuditPlan
+from chunkproof.audit.audit_run import FINDINGS_FILE, Audit
 from chunkproof.audit.findings import FAILING
-from chunkproof.audit.ledger import Ledger, Progress, prepare
+from chunkproof.audit.ledger import AuditPlan, Ledger, Progress, prepare
 from chunkproof.audit.manifest_file import (
     find_manifest,
     hash_manifest,
@@ -29,14 +29,15 @@ from chunkproof.proof.near_text import RepeatedResults
 from chunkproof_cli.aws.jobs import audit_in_cloud
 from chunkproof_cli.commands.audit_options import (
     NEAR_DUPLICATE,
-    ChunkCount,
-    Kinds,
     OptionalValues,
-    Similarity,
     check_resume,
     clear_folder,
     default_folder,
     lock_state,
+    parse_with,
+    read_count,
+    read_kinds,
+    read_similarity,
 )
 from chunkproof_cli.connections import open_services
 from chunkproof_cli.exits import COULD_NOT_JUDGE, FAILED
@@ -87,7 +88,7 @@ Examples:
 @click.option("--sample", type=click.IntRange(min=1), metavar="N", help="Audit N chunks, drawn at random.")
 @click.option(
     "--vectors",
-    type=ChunkCount(),
+    callback=parse_with(read_count),
     is_flag=False,
     flag_value="all",
     metavar="[=N]",
@@ -103,7 +104,7 @@ Examples:
 )
 @click.option(
     "--near-duplicates",
-    type=Similarity(),
+    callback=parse_with(read_similarity),
     is_flag=False,
     flag_value=str(NEAR_DUPLICATE),
     metavar="[=SHARE]",
@@ -144,8 +145,8 @@ Examples:
 )
 @click.option(
     "--fail-on",
-    type=Kinds(),
-    default=tuple(kind.value for kind in FAILING),
+    callback=parse_with(read_kinds),
+    default=",".join(kind.value for kind in FAILING),
     show_default="any fault but near_duplicate",
     metavar="KIND,…",
     help="Exit 1 only for findings of these kinds.",
@@ -237,13 +238,8 @@ def _choose_exit_code(report: AuditReport, fail_on: tuple[str, ...]) -> int:
 
 
 def _make_plan(options: dict[str, Any]) -> AuditPlan:
-    plan = AuditPlan(
-        options["partial"],
-        options["sample"],
-        options["vectors"],
-        options["match_by"],
-        options["near_duplicates"],
-    )
+    given = {name: options[name] for name in ("sample", "vectors", "match_by", "near_duplicates")}
+    plan = AuditPlan(by_ids=options["partial"], **given)
     if plan.is_by_ids and plan.near_duplicates is not None:
         raise click.UsageError("--near-duplicates reads the whole collection: leave --partial and --sample out.")
     return plan
@@ -292,11 +288,13 @@ def run_audit(
                 clear_folder(folder)  # there is nothing to resume yet
             raise
         try:
-            return audit.run(ledger, manifest_name(manifest))
+            return audit.run(ledger)
         except (KeyboardInterrupt, ChunkproofError, OSError) as error:
             bars.close()
             if not isinstance(error, InvalidParameterError):
-                print_note(f"Stopped after {bar.compared:,} of {ledger.chunks:,} chunks; continue with --resume.")
+                print_note(
+                    f"Stopped after {bar.compared:,} of {ledger.manifest.chunks:,} chunks; continue with --resume."
+                )
             if isinstance(error, OSError) and not isinstance(error, ChunkproofError):  # of the state on disk
                 raise OSError(error.errno, error.strerror, error.filename or str(folder)) from None
             raise
@@ -324,11 +322,11 @@ class _Bar:
         self.compared = 0
 
     def __call__(self, state: Progress) -> None:
-        spec = state.spec
+        spec, chunks = state.spec, state.spec.manifest.chunks
         self.compared = state.compared
-        self._advance("Comparing", state.compared, min(spec.sample or spec.chunks, spec.chunks))
+        self._advance("Comparing", state.compared, spec.audited)
         if state.phase == "vectors" and spec.vectors is not None:
-            self._advance("Embedding", state.vectors_checked, min(spec.vectors or spec.chunks, spec.chunks))
+            self._advance("Embedding", state.vectors_checked, min(spec.vectors or chunks, chunks))
 
     def _advance(self, title: str, now: int, total: int) -> None:
         if title not in self._shown:

@@ -1,8 +1,8 @@
-"""Types of the options of `chunkproof audit`, and the folder of `--state`: its name, its lock, what is removed."""
+"""Readers of the options of `chunkproof audit`, and the folder of `--state`: its name, its lock, what is removed."""
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
@@ -26,55 +26,42 @@ NEAR_DUPLICATE = 0.8
 OWN_FILES = (*LEDGER_FILES, FINDINGS_FILE, LOCK_FILE)
 
 
-class Kinds(click.ParamType[tuple[str, ...]]):
-    """Kinds of findings, comma-separated."""
+def parse_with(read: Callable[[str], Any]) -> Callable[[click.Context, click.Parameter, str | None], Any]:
+    """Return the callback of an option that reads its value with a function; a `ValueError` says what is wrong."""
 
-    name = "kinds"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
-        """Split the list, and refuse what is not a kind of finding."""
-        if isinstance(value, tuple):
-            return value
-        kinds = tuple(part.strip() for part in str(value).split(",") if part.strip())
-        allowed = [kind.value for kind in FAULTS]
-        unknown = [kind for kind in kinds if kind not in allowed]
-        if unknown or not kinds:
-            self.fail(f"{', '.join(unknown) or 'nothing'}: choose among {', '.join(allowed)}", param, ctx)
-        return kinds
-
-
-class ChunkCount(click.ParamType[int]):
-    """A number of chunks from 1 on, or `all`."""
-
-    name = "count"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Return the number; 0 for all."""
-        if value == "all":
-            return 0
+    def parse(_context: click.Context, _option: click.Parameter, value: str | None) -> Any:
         try:
-            count = int(value)
-        except ValueError:
-            count = 0
-        if count < 1:
-            self.fail(f"{value} is not a number of chunks", param, ctx)
-        return count
+            return None if value is None else read(value)
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from None
+
+    return parse
 
 
-class Similarity(click.ParamType[float]):
-    """A share of texts in common, above 0 and at most 1."""
+def read_kinds(value: str) -> tuple[str, ...]:
+    """Read kinds of findings, comma-separated."""
+    kinds = tuple(part.strip() for part in value.split(",") if part.strip())
+    allowed = [kind.value for kind in FAULTS]
+    unknown = [kind for kind in kinds if kind not in allowed]
+    if unknown or not kinds:
+        raise ValueError(f"{', '.join(unknown) or 'nothing'}: choose among {', '.join(allowed)}")
+    return kinds
 
-    name = "similarity"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Return the number."""
-        try:
-            share = float(value)
-        except ValueError:
-            share = 0.0
-        if not 0 < share <= 1:
-            self.fail(f"{value} is not a similarity above 0 and up to 1, such as 0.8", param, ctx)
-        return share
+def read_count(value: str) -> int:
+    """Read a number of chunks from 1 on; 0 for `all`."""
+    if not value.isdecimal() or not int(value):
+        if value != "all":
+            raise ValueError(f"{value} is not a number of chunks")
+        return 0
+    return int(value)
+
+
+def read_similarity(value: str) -> float:
+    """Read a share of texts in common, above 0 and at most 1."""
+    if not re.fullmatch(r"[0-9]*\.?[0-9]+", value) or not 0 < float(value) <= 1:
+        raise ValueError(f"{value} is not a similarity above 0 and up to 1, such as 0.8")
+    return float(value)
 
 
 class OptionalValues(click.Command):
@@ -164,7 +151,7 @@ def check_resume(folder: Path, resume: bool, restart: bool) -> bool:
         return False
     if not resume:
         raise InvalidParameterError(
-            f"{folder} holds an interrupted audit ({left.compared:,} of {left.spec.chunks:,} chunks): "
+            f"{folder} holds an interrupted audit ({left.compared:,} of {left.spec.manifest.chunks:,} chunks): "
             "continue it with --resume, or start again with --restart"
         )
     return True

@@ -251,7 +251,7 @@ def _compare_texts(
         with open_manifest(manifest) as lines:
             ledger = prepare(lines, a.name, state)
         audit = Audit(state, b.services, b.name, on_progress=advance)
-        report = audit.run(audit.start(ledger), a.name)
+        report = audit.run(audit.start(ledger))
     return TextDiff(
         kinds=report.kinds,
         mismatch_kinds=report.mismatch_kinds,

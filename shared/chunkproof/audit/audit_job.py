@@ -4,8 +4,8 @@ All entries of a chunk are in one shard, which a hash of the chunk id selects. B
 `findings/N.jsonl` has the findings of a shard, and `findings.jsonl` all of them.
 
 A published collection is on the disk of the function that audits it. So one shard has the whole manifest and reads the
-whole collection, orphans included, unless the manifest is partial; its report is `scan.json`. Results of another
-version than the plan's do not count.
+whole collection, orphans included, unless the manifest is partial. The result of a shard is its report; those of
+another version than the plan's do not count.
 """
 
 import gzip
@@ -23,17 +23,15 @@ from typing import IO, cast
 from pydantic import Field
 
 from chunkproof.audit.audit_report import AuditReport, Findings, build_report
-from chunkproof.audit.audit_run import FINDINGS_FILE, Audit, AuditPlan
+from chunkproof.audit.audit_run import FINDINGS_FILE, Audit
 from chunkproof.audit.findings import Finding, Kind
-from chunkproof.audit.ledger import AuditSpec, Ledger, Progress, prepare
+from chunkproof.audit.ledger import AuditPlan, AuditSpec, Ledger, ManifestFacts, Progress, prepare
 from chunkproof.audit.manifest_file import GZIP_MAGIC, ZSTD_MAGIC, read_lines
 from chunkproof.base.errors import InvalidParameterError
 from chunkproof.collection.services import Services
-from chunkproof.contract import Model
 from chunkproof.net.s3 import MAX_SHARDS, JobPlan, ShardedJob, map_in_parallel, parse_address
 
 SHARD_ENTRIES = 5_000
-SCAN = "scan.json"
 
 
 class AuditJobPlan(JobPlan):
@@ -50,18 +48,6 @@ class AuditJobPlan(JobPlan):
     def version(self) -> str | None:
         """The version of a published collection."""
         return self.versions.get(self.collection)
-
-
-class ShardResult(Model):
-    """The counts of one shard; its findings have an object of their own."""
-
-    shard: int
-    version: str | None = None
-    entries: int
-    chunks: int
-    seconds: float
-    changed: int
-    presence_only: int = 0
 
 
 class ShardedAudit(ShardedJob[AuditJobPlan]):
@@ -90,7 +76,7 @@ class ShardedAudit(ShardedJob[AuditJobPlan]):
             with closing(prepare(read_lines(_decompress(body), manifest), manifest, folder)) as ledger:
                 for (line,) in ledger.rows("SELECT line FROM entry ORDER BY id"):
                     digest.update(line)
-                entries = ledger.entries
+                entries = ledger.manifest.entries
                 shards = 1 if is_scan else max(1, -(-entries // shard_entries))
                 if shards > MAX_SHARDS:
                     raise InvalidParameterError(
@@ -109,34 +95,23 @@ class ShardedAudit(ShardedJob[AuditJobPlan]):
             is_scan=is_scan,
         )
 
-    def run(self, shard: int, services: Services) -> ShardResult:
-        """Audit one shard, by ids or by a complete scan."""
+    def run(self, shard: int, services: Services) -> ManifestFacts:
+        """Audit one shard, by ids or by a complete scan, and return what its manifest has."""
         plan = self.plan()
         with self._recording_failure(shard), TemporaryDirectory() as name:
             folder = Path(name)
-            ledger = prepare(self.read_lines(shard, folder), f"shard {shard}", folder)
+            ledger = prepare(self.read_lines(shard, folder), plan.manifest, folder)
             audit = Audit(folder, services.at(plan.versions), plan.collection, AuditPlan(by_ids=not plan.is_scan))
-            report = audit.run(audit.start(ledger), plan.manifest)
-            self._upload("findings.jsonl" if plan.is_scan else _findings_name(shard), folder / FINDINGS_FILE)
-        result = ShardResult(
-            shard=shard,
-            version=plan.version,
-            entries=report.manifest.entries,
-            chunks=report.manifest.chunks,
-            seconds=report.run.seconds,
-            changed=report.run.changed,
-            presence_only=report.manifest.presence_only,
-        )
-        if plan.is_scan:
-            self.write(SCAN, report.to_json())
-        else:
-            self.write(f"results/{shard:05d}.json", result.to_json())
-        return result
+            report = audit.run(audit.start(ledger))
+            self._upload(_findings_name(shard), folder / FINDINGS_FILE)
+        kept = report if plan.is_scan else report.model_copy(update={"findings": ()})
+        self.write(f"results/{shard:05d}.json", kept.to_json())
+        return report.manifest
 
     def merge(self, host: str) -> AuditReport:
         """Merge all shards into one report; the chunks of a shard without a result are unverifiable."""
         plan = self.plan()
-        report = self._read_scan(plan) or self._merge_shards(plan, host)
+        report = self._merge_shards(plan, host)
         self.write("report.json", report.canonical_json())
         return report
 
@@ -148,24 +123,17 @@ class ShardedAudit(ShardedJob[AuditJobPlan]):
             yield from lines
         packed.unlink()
 
-    def _read_scan(self, plan: AuditJobPlan) -> AuditReport | None:
-        """Return the report of the shard that read the whole collection; None if there is none of this version."""
-        content = self.read_if_exists(SCAN) if plan.is_scan else None
-        report = AuditReport.model_validate_json(content) if content is not None else None
-        if report is None or (report.version, report.manifest.sha256) != (plan.version, plan.sha256):
-            return None
-        run = {"started_at": plan.started_at, "seconds": _seconds_since(plan.started_at)}
-        return report.model_copy(update={"run": report.run.model_copy(update=run)})
-
     def _merge_shards(self, plan: AuditJobPlan, host: str) -> AuditReport:
         totals: Counter[str] = Counter(entries=0, chunks=0, changed=0, presence_only=0)
+        scanned: AuditReport | None = None
         with TemporaryDirectory() as name:
             folder = Path(name)
             (folder / "merged").mkdir()
             with closing(Ledger.create(folder / "merged")) as ledger:
                 for shard, result, findings in map_in_parallel(self._read_result, self.shards()):
                     if result is not None and result.version == plan.version:
-                        totals.update(result.model_dump(include=set(totals)))
+                        totals.update(result.manifest.model_dump(include=set(totals)), changed=result.run.changed)
+                        scanned = result
                         merged: Iterable[Finding] = map(Finding.model_validate_json, findings.splitlines())
                     else:
                         merged = self._list_unverifiable(shard, folder, totals)
@@ -177,38 +145,35 @@ class ShardedAudit(ShardedJob[AuditJobPlan]):
                     f"The shards have {totals['entries']} entries, the manifest has {plan.entries}: "
                     "start the audit again"
                 )
-            spec = AuditSpec(
-                collection=plan.collection,
-                host=host,
-                manifest_sha256=plan.sha256,
-                entries=totals["entries"],
-                chunks=totals["chunks"],
-                by_ids=True,
-                presence_only=totals["presence_only"],
-                version=plan.version,
-            )
-            seconds = _seconds_since(plan.started_at)
-            progress = Progress(
-                spec=spec,
-                compared=totals["chunks"],
-                seconds=seconds,
-                reading_seconds=seconds,
-                changed=totals["changed"],
-            )
             self._upload("findings.jsonl", all_findings.path)
-            return build_report(progress, all_findings, name=plan.manifest, model=None, started_at=plan.started_at)
+        seconds, changed = (datetime.now(UTC) - plan.started_at).total_seconds(), totals.pop("changed")
+        if plan.is_scan and scanned is not None:
+            run = scanned.run.model_copy(update={"started_at": plan.started_at, "seconds": seconds})
+            return scanned.model_copy(update={"run": run})
+        repeated = totals["entries"] - totals["chunks"]
+        manifest = ManifestFacts(name=plan.manifest, sha256=plan.sha256, repeated=repeated, **totals)
+        spec = AuditSpec(collection=plan.collection, host=host, manifest=manifest, by_ids=True, version=plan.version)
+        progress = Progress(
+            spec=spec,
+            started_at=plan.started_at,
+            compared=manifest.chunks,
+            seconds=seconds,
+            reading_seconds=seconds,
+            changed=changed,
+        )
+        return build_report(progress, all_findings)
 
-    def _read_result(self, shard: int) -> tuple[int, ShardResult | None, bytes]:
+    def _read_result(self, shard: int) -> tuple[int, AuditReport | None, bytes]:
         """Read the result of a shard, None when it has none, and its findings as they are stored."""
         content = self.read_if_exists(f"results/{shard:05d}.json")
         if content is None:
             return shard, None, b""
-        return shard, ShardResult.model_validate_json(content), self.read(_findings_name(shard))
+        return shard, AuditReport.model_validate_json(content), self.read(_findings_name(shard))
 
     def _list_unverifiable(self, shard: int, folder: Path, totals: Counter[str]) -> Iterator[Finding]:
         why = f"Shard {shard} could not be audited: {self.read_failure(shard)}"
         with closing(prepare(self.read_lines(shard, folder), f"shard {shard}", folder)) as ledger:
-            totals.update(entries=ledger.entries, chunks=ledger.chunks)
+            totals.update(entries=ledger.manifest.entries, chunks=ledger.manifest.chunks)
             for expected in ledger.read():
                 yield Finding.of_entry(expected.entry, Kind.UNVERIFIABLE, why)
 
@@ -228,10 +193,6 @@ def _shard_name(shard: int) -> str:
 
 def _findings_name(shard: int) -> str:
     return f"findings/{shard:05d}.jsonl"
-
-
-def _seconds_since(started_at: datetime) -> float:
-    return (datetime.now(UTC) - started_at).total_seconds()
 
 
 def _write_shards(ledger: Ledger, folder: Path, shards: int) -> Iterator[tuple[int, int, Path]]:

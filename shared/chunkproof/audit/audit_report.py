@@ -12,7 +12,7 @@ from typing import Literal
 from pydantic import Field
 
 from chunkproof.audit.findings import CHUNK_KINDS, SCAN_KINDS, VECTOR_KINDS, Finding, Kind
-from chunkproof.audit.ledger import Ledger, MatchFacts, Progress, encode_id
+from chunkproof.audit.ledger import Ledger, ManifestFacts, MatchFacts, Progress, encode_id
 from chunkproof.audit.source_coverage import SourceCoverage
 from chunkproof.base.errors import InternalError
 from chunkproof.contract import Model
@@ -23,19 +23,6 @@ MAX_SOURCES = 50
 NO_SOURCE = "(no source)"
 CONFIDENCE = 0.95
 _STEPS = 60
-
-
-class ManifestFacts(Model):
-    """The manifest: entries are its lines, chunks the different ids."""
-
-    name: str
-    sha256: str
-    entries: int
-    chunks: int
-    repeated: int = Field(description="Entries beyond the first one of their chunk")
-    presence_only: int = Field(
-        0, description="Chunks whose text the manifest does not know: only their ids are compared"
-    )
 
 
 class SourceCount(Model):
@@ -162,12 +149,9 @@ def _rank_sources(ledger: Ledger) -> Iterator[SourceCount]:
         yield SourceCount(source=source, findings=sum(kinds.values()), kinds=kinds)
 
 
-def build_report(
-    progress: Progress, findings: Findings, *, name: str, model: str | None, started_at: datetime
-) -> AuditReport:
+def build_report(progress: Progress, findings: Findings) -> AuditReport:
     """Build the report of an audit that is complete."""
-    spec, kinds = progress.spec, findings.kinds
-    audited = spec.chunks if spec.sample is None else min(spec.sample, spec.chunks)
+    spec, kinds, audited = progress.spec, findings.kinds, progress.spec.audited
     faulty = sum(kinds[kind] for kind in CHUNK_KINDS)
     if progress.compared != audited or faulty > audited:
         raise InternalError(f"The audit is incomplete: {progress.compared} of {audited} chunks were compared")
@@ -182,14 +166,7 @@ def build_report(
         collection=spec.collection,
         host=spec.host,
         version=spec.version,
-        manifest=ManifestFacts(
-            name=name,
-            sha256=spec.manifest_sha256,
-            entries=spec.entries,
-            chunks=spec.chunks,
-            repeated=spec.entries - spec.chunks,
-            presence_only=spec.presence_only,
-        ),
+        manifest=spec.manifest,
         complete_scan=not spec.by_ids,
         audited=audited,
         coverage=1.0 - kinds[Kind.UNVERIFIABLE] / audited,
@@ -200,11 +177,11 @@ def build_report(
         sources_total=findings.sources_total,
         matching=progress.matching,
         sample=None if spec.sample is None else SampleFacts.from_counts(faulty, audited),
-        vectors=_vector_facts(progress, kinds, model),
+        vectors=_vector_facts(progress, kinds),
         findings_total=findings.total,
         findings=tuple(findings.first),
         run=RunFacts(
-            started_at=started_at,
+            started_at=progress.started_at,
             seconds=round(progress.seconds, 3),
             chunks_per_second=round(audited / max(progress.reading_seconds, 1e-9), 1),
             resumed=progress.resumed,
@@ -213,12 +190,12 @@ def build_report(
     )
 
 
-def _vector_facts(progress: Progress, kinds: Counter[Kind], model: str | None) -> VectorFacts | None:
-    if progress.spec.vectors is None or model is None:
+def _vector_facts(progress: Progress, kinds: Counter[Kind]) -> VectorFacts | None:
+    if progress.spec.model is None:
         return None
     counts = {kind: kinds[kind] for kind in VECTOR_KINDS} | {Kind.VECTOR_OK: progress.vectors_ok}
     return VectorFacts(
-        model=model,
+        model=progress.spec.model,
         checked=sum(counts.values()),
         kinds={kind.value: count for kind, count in counts.items()},
         earlier=progress.vectors_earlier,

@@ -6,19 +6,26 @@ that differ resemble each other as their texts do; it is the vector of another c
 collection than chance allows. Otherwise the vector is unexplained.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from secrets import token_hex
 from statistics import median
-from typing import Literal
 
 from chunkproof.audit.audit_report import AuditReport, Findings, build_report
 from chunkproof.audit.findings import VECTOR_KINDS, Finding, Kind
-from chunkproof.audit.join import AuditRun, audit_by_id, finish_scan, match_open_ids, match_unknown_points, scan
-from chunkproof.audit.ledger import AuditSpec, ExpectedChunk, Ledger, Progress, load_progress
+from chunkproof.audit.join import AuditRun, audit_by_id, match_open_ids, match_unknown_points, scan
+from chunkproof.audit.ledger import (
+    AuditPlan,
+    AuditSpec,
+    ExpectedChunk,
+    Ledger,
+    ManifestFacts,
+    Progress,
+    load_progress,
+)
 from chunkproof.audit.match_texts import find_near_duplicates, match_by_content
 from chunkproof.base.errors import CorruptChunkError, InvalidParameterError
 from chunkproof.base.request import Deadline
@@ -44,6 +51,7 @@ BATCH = 96
 # Stored in few bits, and without the original vectors: cosines to them are 0.993 and more.
 LOSSY_QUANTIZATION = "turbo"
 MOST = 0.9
+WHOLE = AuditPlan()
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,33 +280,13 @@ def _find_precision(cosines: Sequence[float]) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class AuditPlan:
-    """How to audit: by ids or by a complete scan, the sample size, the number of vectors to check (0: all).
-
-    Chunks whose ids are not stored are matched by their text, unless `match_by` is `id`. `near_duplicates` is the
-    similarity from which two stored texts are reported.
-    """
-
-    by_ids: bool = False
-    sample: int | None = None
-    vectors: int | None = None
-    match_by: Literal["text", "id"] = "text"
-    near_duplicates: float | None = None
-
-    @property
-    def is_by_ids(self) -> bool:
-        """Whether only the chunks of the manifest, or of the sample, are read."""
-        return self.by_ids or self.sample is not None
-
-
-@dataclass(frozen=True, slots=True)
 class Audit:
     """An audit of one collection; `folder` is for its state and nothing else."""
 
     folder: Path
     services: Services
     collection: str
-    plan: AuditPlan = AuditPlan()
+    plan: AuditPlan = WHOLE
     on_progress: Callable[[Progress], None] = lambda _progress: None
     pauses: Sequence[float] | None = None
 
@@ -311,8 +299,7 @@ class Audit:
 
     def start(self, ledger: Ledger) -> Ledger:
         """Begin an audit that has done nothing yet."""
-        spec = self._spec(ledger.sha256, ledger.entries, ledger.chunks, ledger.presence_only)
-        ledger.start(Progress(spec=spec))
+        ledger.start(Progress(spec=self._spec(ledger.manifest)))
         return ledger
 
     def resume(self, manifest_sha256: str) -> Ledger:
@@ -325,7 +312,7 @@ class Audit:
         if progress is None:
             raise InvalidParameterError(f"{self.folder} holds no interrupted audit to resume")
         spec = progress.spec
-        now = self._spec(manifest_sha256, spec.entries, spec.chunks, spec.presence_only)
+        now = self._spec(spec.manifest.model_copy(update={"sha256": manifest_sha256}))
         differing = [name for name in AuditSpec.model_fields if getattr(now, name) != getattr(spec, name)]
         if differing:
             raise InvalidParameterError(
@@ -338,58 +325,41 @@ class Audit:
             ledger.forget(VECTOR_KINDS)
         return ledger
 
-    def run(self, ledger: Ledger, name: str) -> AuditReport:
+    def run(self, ledger: Ledger) -> AuditReport:
         """Run what is left, write all findings to `findings.jsonl` in the folder, and return the report.
 
         After a failure the audit can be resumed.
         """
-        reader = Reader(self.services, self.collection, self.pauses)
         with closing(ledger):
-            run = AuditRun(ledger, reader, self.on_progress)
-            while run.progress.phase != "report":
-                self._run_phase(run)
+            if ledger.progress.phase != "report":
+                self._compare(AuditRun(ledger, Reader(self.services, self.collection, self.pauses), self.on_progress))
             findings = Findings(self.folder / FINDINGS_FILE, ledger)
-        embedder = self.services.collection(self.collection).embedder
-        model = embedder.model if embedder else None
-        return build_report(ledger.progress, findings, name=name, model=model, started_at=ledger.progress.started_at)
+        return build_report(ledger.progress, findings)
 
-    def _run_phase(self, run: AuditRun) -> None:
-        """Run one phase, which ends by saving the name of the next one."""
-        plan, phase = self.plan, run.progress.phase
-        if phase == "read" and plan.is_by_ids:
-            audit_by_id(run, plan.sample)
-        elif phase == "near_duplicates":
-            if plan.near_duplicates is not None:
-                find_near_duplicates(run, plan.near_duplicates)
-            run.save(phase="vectors")
-        elif phase == "vectors":
-            if plan.vectors is not None:
-                chunks = run.ledger.chunks
-                check_vectors(run, min(plan.vectors or chunks, plan.sample or chunks))
-            run.save(phase="report")
+    def _compare(self, run: AuditRun) -> None:
+        """Read the collection, compare it with the manifest, and check vectors if the plan wants it."""
+        if self.plan.is_by_ids:
+            audit_by_id(run)
         else:
-            PHASES[phase](run)
+            scan(run)
+            match_open_ids(run)
+            match_unknown_points(run)
+            if run.matches_by_text:
+                match_by_content(run)
+        if self.plan.near_duplicates is not None:
+            find_near_duplicates(run, self.plan.near_duplicates)
+        run.save(phase="vectors")
+        if self.plan.vectors is not None:
+            check_vectors(run, min(self.plan.vectors or run.ledger.manifest.chunks, run.progress.spec.audited))
+        run.save(phase="report")
 
-    def _spec(self, manifest_sha256: str, entries: int, chunks: int, presence_only: int) -> AuditSpec:
+    def _spec(self, manifest: ManifestFacts) -> AuditSpec:
         embedder = self.services.collection(self.collection).embedder if self.plan.vectors is not None else None
-        plan = {**asdict(self.plan), "by_ids": self.plan.is_by_ids}
         return AuditSpec(
+            **{**self.plan.model_dump(), "by_ids": self.plan.is_by_ids},
             collection=self.collection,
             host=self.services.store.host,
-            manifest_sha256=manifest_sha256,
-            entries=entries,
-            chunks=chunks,
+            manifest=manifest,
             model=embedder.model if embedder else None,
-            presence_only=presence_only,
             version=self.services.versions.get(self.collection),
-            **plan,
         )
-
-
-PHASES: Mapping[str, Callable[[AuditRun], None]] = {
-    "read": scan,
-    "finish_scan": finish_scan,
-    "match": match_open_ids,
-    "strays": match_unknown_points,
-    "content": match_by_content,
-}

@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import Field, JsonValue
 
-from chunkproof.audit.ledger import ExpectedChunk, Ledger
+from chunkproof.audit.ledger import ExpectedChunk, Ledger, encode_id
 from chunkproof.audit.manifest_file import Entry
 from chunkproof.base.errors import CorruptChunkError
 from chunkproof.collection.payload_map import PayloadMap
@@ -103,7 +103,8 @@ class Finding(Model):
 
     def add_to(self, ledger: Ledger) -> None:
         """Add the finding to the ledger of an audit."""
-        ledger.add_finding(self.chunk_id, self.kind, self.to_json())
+        sql = "INSERT INTO finding (chunk_id, kind, sort_key, content) VALUES (?, ?, ?, ?)"
+        ledger.execute(sql, self.chunk_id, self.kind, encode_id(self.chunk_id), self.to_json())
 
 
 def judge(expected: ExpectedChunk, point: Point, payloads: PayloadMap) -> Finding | None:

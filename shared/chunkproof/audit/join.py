@@ -53,10 +53,6 @@ class AuditRun:
         """Log what is wrong with a chunk."""
         finding.add_to(self.ledger)
 
-    def log_absent(self, expected: ExpectedChunk) -> None:
-        """Log a chunk that is not on its expected point; it may be on another one."""
-        self.ledger.mark(expected, ChunkState.ABSENT)
-
     def log_missing(self, expected: ExpectedChunk) -> None:
         """Log a chunk whose id no point has; its text may be stored under another id."""
         if self.matches_by_text:
@@ -69,13 +65,12 @@ class AuditRun:
         return None if point is None else self.reader.services.payloads.find_text(point)
 
     def save(self, **changes: Any) -> None:
-        """Record that everything up to here is done; a new phase starts at its first row."""
+        """Record that everything up to here is done."""
         now = monotonic()
         seconds, self._saved_at = self.progress.seconds + now - self._saved_at, now
-        update = {**({"position": 0} if "phase" in changes else {}), **changes, "seconds": seconds}
         if changes.get("phase") == "vectors" and not self.progress.reading_seconds:
-            update["reading_seconds"] = seconds
-        self.ledger.save(self.progress.model_copy(update=update))
+            changes["reading_seconds"] = seconds
+        self.ledger.save(self.progress.model_copy(update={**changes, "seconds": seconds}))
         self.on_progress(self.progress)
 
     def recheck(self, suspects: Suspects, on_gone: Callable[[ExpectedChunk], None]) -> int:
@@ -98,29 +93,18 @@ class AuditRun:
 
 
 def scan(run: AuditRun) -> None:
-    """Judge every chunk that is on its expected point; log chunks that are not, and unexpected points."""
-    join = _Join(run)
+    """Judge every chunk that is on its expected point; log chunks that are not, unexpected points and open ids."""
+    join, execute = _Join(run), run.ledger.execute
     for page in run.reader.pages():
         for point in page.points:
             join.add(point)
         join.flush()
-        changed = run.recheck(join.suspects, on_gone=run.log_absent)
-        if page.next_id is None and (counts := run.reader.change):
-            changed += abs(counts[1] - counts[0])
+        changed = run.recheck(join.suspects, on_gone=join.log_absent)
         join.suspects.clear()
-        run.save(
-            compared=join.compared,
-            points=run.progress.points + len(page.points),
-            changed=run.progress.changed + changed,
-            **({"phase": "finish_scan"} if page.next_id is None else {}),
-            position=join.position,
-        )
-
-
-def finish_scan(run: AuditRun) -> None:
-    """Log the chunks that are expected after the last point, and find out which ids are open."""
-    join, execute = _Join(run), run.ledger.execute
+        points = run.progress.points + len(page.points)
+        run.save(compared=join.compared, points=points, changed=run.progress.changed + changed)
     join.skip_to(None)
+    before, after = run.reader.change or (0, 0)
     execute("CREATE INDEX IF NOT EXISTS stray_by_id ON stray (chunk_id)")
     execute(
         "UPDATE chunk SET state = ? WHERE state = ? AND chunk_id IN (SELECT chunk_id FROM stray)",
@@ -132,7 +116,7 @@ def finish_scan(run: AuditRun) -> None:
         "WHERE NOT claimed AND NOT EXISTS (SELECT 1 FROM chunk WHERE chunk.chunk_id = stray.chunk_id)",
         StrayState.UNKNOWN,
     )
-    run.save(compared=join.compared, phase="match")
+    run.save(compared=join.compared, changed=run.progress.changed + abs(after - before))
 
 
 class _Join:
@@ -141,10 +125,9 @@ class _Join:
     def __init__(self, run: AuditRun) -> None:
         self._run = run
         self._services = run.reader.services
-        self._chunks: Iterator[ExpectedChunk] = run.ledger.read(run.progress.position)
+        self._chunks: Iterator[ExpectedChunk] = run.ledger.read()
         self._strays: list[tuple[str, str, bool, StrayState]] = []
-        self.position = run.progress.position
-        self.compared = run.progress.compared
+        self.compared = 0
         self.suspects: list[tuple[ExpectedChunk, Point]] = []
         self._next = next(self._chunks, None)
 
@@ -162,8 +145,8 @@ class _Join:
                 if judge(expected, point, payloads):
                     self.suspects.append((expected, point))
             else:
-                self._run.log_absent(expected)
-            self._consume(expected)
+                self.log_absent(expected)
+            self._advance()
         if not claimed_own:
             # Claimed by its point id alone, its payload id may still be another chunk of the manifest.
             if claimed and (own_id == str(point.id) or self._has_shared_id(point)):
@@ -183,15 +166,18 @@ class _Join:
     def skip_to(self, key: str | None) -> None:
         """Log the chunks expected before this key, or all that are left, as absent."""
         while self._next is not None and (key is None or self._next.key < key):
-            self._run.log_absent(self._next)
-            self._consume(self._next)
+            self.log_absent(self._next)
+            self._advance()
+
+    def log_absent(self, expected: ExpectedChunk) -> None:
+        """Log a chunk that is not on its expected point; it may be on another one."""
+        self._run.ledger.mark(expected, ChunkState.ABSENT)
 
     def _has_shared_id(self, point: Point) -> bool:
         """Whether the id in the payload is not the chunk's but, most likely, its document's."""
         return self._services.payloads.id_path(point.payload) in self._run.reader.payloads.shared_paths
 
-    def _consume(self, expected: ExpectedChunk) -> None:
-        self.position = expected.id
+    def _advance(self) -> None:
         self.compared += 1
         self._next = next(self._chunks, None)
 
@@ -224,7 +210,6 @@ def match_open_ids(run: AuditRun) -> None:
                 _resolve(each, points, run, suspects)
             changed = run.recheck(suspects, on_gone=run.log_missing)
             run.save(changed=run.progress.changed + changed)
-    run.save(phase="strays")
 
 
 def read_strays(run: AuditRun, state: StrayState) -> Iterator[tuple[int, Stray]]:
@@ -260,7 +245,6 @@ def match_unknown_points(run: AuditRun) -> None:
                 row,
             )
         run.save()
-    run.save(phase="content")
 
 
 def _read_open_chunk(run: AuditRun, expected: ExpectedChunk, state: ChunkState) -> _OpenChunk:
@@ -294,10 +278,10 @@ def _resolve(
         run.log_missing(expected)
 
 
-def audit_by_id(run: AuditRun, sample: int | None) -> None:
+def audit_by_id(run: AuditRun) -> None:
     """Judge every chunk of the manifest, or of a sample, by its id; other points are not read."""
-    drawn = run.ledger.draw(sample or run.ledger.chunks, "sample")
-    for batch in in_batches(run.ledger.read(run.progress.position, drawn)):
+    drawn = run.ledger.draw(run.progress.spec.audited, "sample")
+    for batch in in_batches(run.ledger.read(where=drawn)):
         lookup = _find(batch, run)
         suspects = [chunk for chunk in batch if _judge_by_id(chunk, lookup, run)]
         # Chunks may change during the audit: a finding counts only if a second read confirms it.
@@ -305,12 +289,8 @@ def audit_by_id(run: AuditRun, sample: int | None) -> None:
         findings = [finding for chunk in suspects if (finding := _judge_by_id(chunk, again, run))]
         for finding in findings:
             run.log_finding(finding)
-        run.save(
-            position=batch[-1].id,
-            compared=run.progress.compared + len(batch),
-            changed=run.progress.changed + len(suspects) - len(findings),
-        )
-    run.save(phase="vectors")
+        changed = run.progress.changed + len(suspects) - len(findings)
+        run.save(compared=run.progress.compared + len(batch), changed=changed)
 
 
 def _find(chunks: Sequence[ExpectedChunk], run: AuditRun) -> Lookup:
@@ -338,4 +318,4 @@ def _is_another(point: Point, run: AuditRun) -> bool:
     """
     if run.reader.services.payloads.id_path(point.payload) in run.reader.payloads.shared_paths:
         return True
-    return run.ledger.has_id(str(point.id))
+    return run.ledger.count("SELECT count(*) FROM chunk WHERE chunk_id = ?", str(point.id)) > 0

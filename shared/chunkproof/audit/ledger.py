@@ -23,7 +23,7 @@ from itertools import groupby
 from json.encoder import encode_basestring_ascii
 from pathlib import Path
 from secrets import token_hex
-from typing import Any, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
 from pydantic import Field, ValidationError
 from pydantic_core import from_json, to_json
@@ -110,22 +110,51 @@ class ExpectedChunk(NamedTuple):
         return self.ledger.read_entry(self.line)
 
 
-class AuditSpec(Model):
+class AuditPlan(Model):
+    """How to audit: by ids or by a complete scan, the sample size, the number of vectors to check (0: all).
+
+    Chunks whose ids are not stored are matched by their text, unless `match_by` is `id`. `near_duplicates` is the
+    similarity from which two stored texts are reported.
+    """
+
+    by_ids: bool = False
+    sample: int | None = None
+    vectors: int | None = None
+    match_by: Literal["text", "id"] = "text"
+    near_duplicates: float | None = None
+
+    @property
+    def is_by_ids(self) -> bool:
+        """Whether only the chunks of the manifest, or of the sample, are read."""
+        return self.by_ids or self.sample is not None
+
+
+class ManifestFacts(Model):
+    """The manifest: entries are its lines, chunks the different ids."""
+
+    name: str
+    sha256: str
+    entries: int
+    chunks: int
+    repeated: int = Field(description="Entries beyond the first one of their chunk")
+    presence_only: int = Field(
+        0, description="Chunks whose text the manifest does not know: only their ids are compared"
+    )
+
+
+class AuditSpec(AuditPlan):
     """What is audited, and how; an audit can be resumed only with the same."""
 
     collection: str
     host: str
-    manifest_sha256: str
-    entries: int
-    chunks: int
-    by_ids: bool
-    sample: int | None = None
-    vectors: int | None = None
+    manifest: ManifestFacts
     model: str | None = None
-    match_by: str = "text"
-    near_duplicates: float | None = None
-    presence_only: int = 0
     version: str | None = None
+
+    @property
+    def audited(self) -> int:
+        """Chunks to judge: the whole manifest, or the sample."""
+        return min(self.sample or self.manifest.chunks, self.manifest.chunks)
 
 
 class MatchFacts(Model):
@@ -139,13 +168,12 @@ class MatchFacts(Model):
 
 
 class Progress(Model):
-    """How far an audit is; `position` is the last row that the phase has read."""
+    """How far an audit is: it reads the collection, checks vectors, and writes its report."""
 
     spec: AuditSpec
     process: str = Field(default_factory=lambda: token_hex(8), description="Which process writes this ledger")
-    phase: str = "read"
+    phase: Literal["read", "vectors", "report"] = "read"
     started_at: datetime = Field(default_factory=lambda: datetime.now(UTC))
-    position: int = 0
     compared: int = 0
     points: int = 0
     changed: int = 0
@@ -161,14 +189,10 @@ class Progress(Model):
 
 
 class Ledger:
-    """The file of one audit; entries are the lines of the manifest, chunks the different ids.
-
-    Of the `presence_only` chunks, the text is unknown. On a full disk every method raises `OSError`.
-    """
+    """The file of one audit. On a full disk every method raises `OSError`."""
 
     def __init__(self, path: Path, journal: str) -> None:
-        self.entries = self.chunks = self.presence_only = 0
-        self.sha256 = ""
+        self.manifest: ManifestFacts
         self.progress: Progress
         self._open(path, journal)
 
@@ -206,10 +230,8 @@ class Ledger:
     @classmethod
     def resume(cls, folder: Path, progress: Progress) -> Self:
         """Open the ledger of an interrupted audit, which belongs to this process from now on."""
-        ledger, spec = cls(folder / LEDGER_FILE, "WAL"), progress.spec
-        ledger.progress = progress
-        ledger.entries, ledger.chunks = spec.entries, spec.chunks
-        ledger.sha256, ledger.presence_only = spec.manifest_sha256, spec.presence_only
+        ledger = cls(folder / LEDGER_FILE, "WAL")
+        ledger.progress, ledger.manifest = progress, progress.spec.manifest
         ledger.execute("UPDATE progress SET process = ?, content = ?", progress.process, progress.to_json())
         ledger.commit()
         return ledger
@@ -221,9 +243,7 @@ class Ledger:
         self.execute(f"DELETE FROM finding WHERE kind NOT IN ({marks})", *kinds)  # noqa: S608 - question marks
         self.execute("DELETE FROM stray")
         self.execute("UPDATE chunk SET state = ?, moved_to = NULL", ChunkState.STORED)
-        for table in ("repeated", "ranked", "sketch", "pair"):
-            self.execute(f"DROP TABLE IF EXISTS {table}")
-        again = {"phase": "read", "position": 0, "compared": 0, "points": 0, "changed": 0, "matching": None}
+        again = {"phase": "read", "compared": 0, "points": 0, "changed": 0, "matching": None}
         self.save(self.progress.model_copy(update={**again, "vectors_earlier": self.progress.vectors_checked}))
 
     def save(self, progress: Progress) -> None:
@@ -293,29 +313,19 @@ class Ledger:
         """Read one entry of the manifest."""
         return parse_checked_line(next(self.rows("SELECT line FROM entry WHERE id = ?", line))[0])
 
-    def has_id(self, chunk_id: str) -> bool:
-        """Whether the manifest has this chunk id."""
-        return self.execute("SELECT 1 FROM chunk WHERE chunk_id = ?", chunk_id).fetchone() is not None
-
     def mark(self, chunk: ExpectedChunk, state: ChunkState) -> None:
         """Change the state of a chunk."""
         self.execute("UPDATE chunk SET state = ? WHERE id = ?", state, chunk.id)
 
     def draw(self, size: int, name: str) -> str:
         """Draw chunks by a hash of their ids, the same ones every time; return the condition that selects them."""
-        if size >= self.chunks:
+        if size >= self.manifest.chunks:
             return "TRUE"
         self.define("draw_number", lambda chunk_id: sha256(encode_id(chunk_id).encode()).digest()[:12])
-        self.execute(f"DROP TABLE IF EXISTS drawn_{name}")
-        self.execute(f"CREATE TABLE drawn_{name} (id INTEGER PRIMARY KEY)")
+        self.execute(f"CREATE TEMP TABLE drawn_{name} (id INTEGER PRIMARY KEY)")
         sql = "SELECT id FROM chunk ORDER BY draw_number(chunk_id) LIMIT ?"
         self.execute(f"INSERT INTO drawn_{name} {sql}", size)
         return f"id IN drawn_{name}"
-
-    def add_finding(self, chunk_id: str, kind: str, content: str) -> None:
-        """Add what is wrong with a chunk, as JSON."""
-        sql = "INSERT INTO finding (chunk_id, kind, sort_key, content) VALUES (?, ?, ?, ?)"
-        self.execute(sql, chunk_id, kind, encode_id(chunk_id), content)
 
 
 def prepare(
@@ -338,21 +348,28 @@ def prepare(
 
     try:
         sql = "INSERT INTO entry (point, chunk_id, sha256, metadata, line) VALUES (?, ?, ?, ?, ?)"
-        ledger.entries = ledger.add_rows(sql, make_rows())
+        entries = ledger.add_rows(sql, make_rows())
         ledger.execute(
             "INSERT INTO chunk (point, chunk_id, conflict, sha256, metadata, entry, state) "
             "SELECT point, chunk_id, 0, sha256, metadata, id, ? FROM entry ORDER BY point, chunk_id",
             ChunkState.STORED,
         )
         ledger.execute("CREATE INDEX chunk_by_id ON chunk (chunk_id)")
-        ledger.chunks = ledger.entries - _merge_repeated(ledger)
-        ledger.presence_only = ledger.count("SELECT count(*) FROM chunk WHERE sha256 = x''")
+        repeated = _merge_repeated(ledger)
+        unknown = ledger.count("SELECT count(*) FROM chunk WHERE sha256 = x''")
         ledger.commit()
     except BaseException:
         ledger.close()
         ledger.path.unlink(missing_ok=True)
         raise
-    ledger.sha256 = hashed.hexdigest()
+    ledger.manifest = ManifestFacts(
+        name=name,
+        sha256=hashed.hexdigest(),
+        entries=entries,
+        chunks=entries - repeated,
+        repeated=repeated,
+        presence_only=unknown,
+    )
     return ledger
 
 

@@ -48,14 +48,12 @@ NEIGHBOURS = 3
 
 def match_by_content(run: AuditRun) -> None:
     """Log a finding for each chunk and point that the ids left over, unless their texts match."""
-    matching = None
-    if run.matches_by_text:
-        missing_ids = run.ledger.count("SELECT count(*) FROM chunk WHERE state = ?", ChunkState.MISSING)
-        counts = _SameTexts(run).resolve_all()
-        # At least half of the chunks have theirs: the manifest and the collection use the same ids.
-        by_nearest = _match_nearest(run, ids_overlap=missing_ids * 2 <= run.progress.compared)
-        matching = MatchFacts(by_id=run.ledger.chunks - missing_ids, by_nearest_text=by_nearest, **counts)
-    run.save(phase="near_duplicates", matching=matching)
+    missing_ids = run.ledger.count("SELECT count(*) FROM chunk WHERE state = ?", ChunkState.MISSING)
+    counts = _SameTexts(run).resolve_all()
+    # At least half of the chunks have theirs: the manifest and the collection use the same ids.
+    by_nearest = _match_nearest(run, ids_overlap=missing_ids * 2 <= run.progress.compared)
+    by_id = run.ledger.manifest.chunks - missing_ids
+    run.save(matching=MatchFacts(by_id=by_id, by_nearest_text=by_nearest, **counts))
 
 
 @dataclass
@@ -85,7 +83,7 @@ class _SameTexts:
             ChunkState.STORED,
             Kind.ORPHAN,
         )
-        self._ledger.execute("CREATE TABLE repeated (sha256 BLOB PRIMARY KEY) WITHOUT ROWID")
+        self._ledger.execute("CREATE TEMP TABLE repeated (sha256 BLOB PRIMARY KEY) WITHOUT ROWID")
         self._ledger.execute(
             "INSERT INTO repeated SELECT sha256 FROM ("
             "SELECT sha256 FROM chunk WHERE sha256 <> x'' UNION ALL SELECT sha256 FROM stray WHERE state = ?"
@@ -237,7 +235,7 @@ def _take_pair(run: AuditRun, chunk: int, stray: int, finding: str) -> bool:
 
 def _rank_pairs(run: AuditRun, *, ids_overlap: bool) -> Iterator[tuple[int, int, str]]:
     """Yield the pairs that are near enough, and their findings, best first."""
-    run.ledger.execute("CREATE TABLE ranked (score REAL, chunk INTEGER, stray INTEGER, finding TEXT)")
+    run.ledger.execute("CREATE TEMP TABLE ranked (score REAL, chunk INTEGER, stray INTEGER, finding TEXT)")
     for pairs in in_batches(_find_candidates(run)):
         points = run.reader.read_points(list(dict.fromkeys(parse_point_key(point) for _, _, point in pairs)))
         for chunk, stray, key in pairs:
@@ -252,8 +250,8 @@ def _rank_pairs(run: AuditRun, *, ids_overlap: bool) -> Iterator[tuple[int, int,
 def _find_candidates(run: AuditRun) -> Iterator[tuple[int, int, str]]:
     """Yield each missing chunk with each point that shares a key with it, as rows of the ledger, and its point."""
     ledger, has_hashes = run.ledger, False
-    ledger.execute("CREATE TABLE sketch (key TEXT, is_stray INTEGER, id INTEGER)")
-    ledger.execute("CREATE TABLE pair (chunk INTEGER, stray INTEGER, PRIMARY KEY (chunk, stray)) WITHOUT ROWID")
+    ledger.execute("CREATE TEMP TABLE sketch (key TEXT, is_stray INTEGER, id INTEGER)")
+    ledger.execute("CREATE TEMP TABLE pair (chunk INTEGER, stray INTEGER, PRIMARY KEY (chunk, stray)) WITHOUT ROWID")
     add_key, add_pair = "INSERT INTO sketch VALUES (?, ?, ?)", "INSERT OR IGNORE INTO pair VALUES (?, ?)"
     for expected in ledger.read(where=f"state = {ChunkState.MISSING:d}"):
         text = expected.entry.original_text
@@ -348,8 +346,8 @@ def find_near_duplicates(run: AuditRun, least: float) -> None:
 def _find_near_pairs(run: AuditRun) -> Iterator[tuple[PointId, PointId]]:
     """Yield pairs of points that share a key, in the order of the later point."""
     ledger = run.ledger
-    ledger.execute("CREATE TABLE sketch (key TEXT, sha256 TEXT, point TEXT)")
-    ledger.execute("CREATE TABLE pair (later TEXT, earlier TEXT, PRIMARY KEY (later, earlier)) WITHOUT ROWID")
+    ledger.execute("CREATE TEMP TABLE sketch (key TEXT, sha256 TEXT, point TEXT)")
+    ledger.execute("CREATE TEMP TABLE pair (later TEXT, earlier TEXT, PRIMARY KEY (later, earlier)) WITHOUT ROWID")
     for page in run.reader.pages():
         for point in page.points:
             if text := run.text_of(point):
