@@ -46,6 +46,7 @@ if TYPE_CHECKING:
         SearchResult,
         ValidationResult,
     )
+    from chunkproof.contract.profiles import Query, QueryEmbedding
     from chunkproof.contract.response import RetrievalResult
     from chunkproof.suite.cases import Suite
     from chunkproof.suite.judge import MissingDocumentError, PerformanceError, RelevanceError
@@ -73,6 +74,8 @@ __all__ = [
     "MissingDocumentError",
     "NotConfiguredError",
     "PerformanceError",
+    "Query",
+    "QueryEmbedding",
     "QueryTooLongError",
     "RateLimitedError",
     "RelevanceError",
@@ -102,6 +105,8 @@ _ELSEWHERE = {
     "connect": "client",
     "MissingDocumentError": "suite.judge",
     "PerformanceError": "suite.judge",
+    "Query": "contract.profiles",
+    "QueryEmbedding": "contract.profiles",
     "RelevanceError": "suite.judge",
     "RetrievalResult": "contract.response",
     "Settings": "base.settings",

@@ -1,5 +1,6 @@
 """The code examples of the documents that the contract comes from, with Chunkproof's own classes."""
 
+import json
 import uuid
 from datetime import datetime
 from types import SimpleNamespace
@@ -7,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import chunkproof
 from chunkproof import (
     CollectionInfo,
     InvalidParameterError,
@@ -476,3 +478,43 @@ def test_the_complete_validation_flow_runs():
     assert report.avg_query_time == 2.0
     assert report.errors == ("Query 'What is the weather?' failed: Cohere API timeout",)
     assert "Success Rate: 66.7%" in report.to_summary()
+
+
+# the examples of the documents, read by the classes of their names
+
+
+@pytest.mark.parametrize(
+    ("name", "example"),
+    [
+        ("ExecutionMetadata", {"latency_ms": 145, "result_count": 5, "threshold_applied": 0.7}),
+        (
+            "RetrievalResponse",
+            {
+                "status": "error",
+                "results": [],
+                "errors": ["Primary error message"],
+                "execution": {"latency_ms": 50, "result_count": 0, "threshold_applied": 0.0},
+            },
+        ),
+        (
+            "ValidationResult",
+            {
+                "chunk_id": "550e8400-e29b-41d4-a716-446655440000",
+                "matches": False,
+                "stored_text": "To set up a vector dat...",
+                "original_text": "To set up a vector database...",
+                "validation_passed": False,
+                "mismatch_details": "Stored text truncated or corrupted (length mismatch: 24 vs 32 chars)",
+            },
+        ),
+        ("Query", {"text": "What is ROS2?", "query_id": "q_2025_12_25_001", "timestamp": "2025-12-25T21:30:00Z"}),
+        ("QueryEmbedding", {"query_id": "q_2025_12_25_001", "embedding": [0.123, 0.456]}),
+    ],
+)
+def test_an_example_is_read_by_the_class_of_its_name(name: str, example: dict[str, Any]) -> None:
+    read = getattr(chunkproof, name).model_validate_json(json.dumps(example))
+
+    written = json.loads(read.model_dump_json())
+    assert {field: written[field] for field in example if field != "execution"} == {
+        field: value for field, value in example.items() if field != "execution"
+    }

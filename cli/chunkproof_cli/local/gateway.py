@@ -26,6 +26,7 @@ from anyio import CapacityLimiter, to_thread
 from h11 import LocalProtocolError
 
 from chunkproof import CONTRACT_VERSION
+from chunkproof.contract.profiles import PROFILES
 
 Handler = Callable[[Mapping[str, Any], Any], dict[str, Any]]
 FUNCTIONS = ("search", "validate_chunk")
@@ -323,6 +324,20 @@ def build_openapi() -> dict[str, Any]:
             merged["paths"] |= document["paths"]
             merged["components"]["schemas"] |= document["components"]["schemas"]
     schemas = merged["components"]["schemas"]
+    search = merged["paths"]["/search"]["post"]
+    search["parameters"] = [
+        {
+            "name": "profile",
+            "in": "query",
+            "description": "Shape of the response; also in the Accept header",
+            "schema": {"type": "string", "enum": ["canonical", *PROFILES], "default": "canonical"},
+        }
+    ]
+    for profile in PROFILES.values():
+        schema = profile.model.model_json_schema(mode="serialization", ref_template="#/components/schemas/{model}")
+        schemas |= schema.pop("$defs", {})
+        shape = {"type": "array", "items": schema} if profile.is_list else schema
+        search["responses"]["200"]["content"][profile.media_type] = {"schema": shape}
     used = _find_references(merged["paths"], schemas)
     merged["components"]["schemas"] = {name: schemas[name] for name in sorted(used)}
     merged["servers"] = [{"url": "/"}]

@@ -18,9 +18,11 @@ from pydantic import (
     field_validator,
 )
 
+from chunkproof.base.errors import InvalidParameterError
 from chunkproof.contract.conditions import Condition, format_filters, is_payload_path, parse_filters
 from chunkproof.contract.model import (
     BODY,
+    MAX_FIELDS,
     MAX_NAME,
     BrokenRules,
     Faulty,
@@ -29,6 +31,7 @@ from chunkproof.contract.model import (
     Reading,
     Request,
     check_name,
+    display_name,
     parse_time,
 )
 from chunkproof.contract.query_options import (
@@ -50,6 +53,8 @@ _COMBINED = frozenset(
 ) | {"neighbours"}
 _ADDITIONS = {"rerank", "highlight", "neighbours"}
 _OF_THE_REQUEST = {"queries", "query_id", "created_at"}
+# Some clients send these empty where they have none.
+_MAY_BE_EMPTY = {"query_id", "created_at", "timestamp"}
 
 
 def check_queries(value: Any) -> Any:
@@ -163,7 +168,14 @@ def _document_rules(schema: dict[str, Any]) -> None:
         properties[name] |= {"minLength": 1, "maxLength": MAX_NAME}
     for alias, name in SearchQuery.aliases.items():
         properties[alias] = {**properties[name], "description": f"Alias of {name}", "deprecated": True}
-    schema["oneOf"] = [{"required": [name]} for name in ("query_text", "text", "query_vector", "queries")]
+    properties["query"] = {
+        "type": "object",
+        "properties": {name: properties[name] for name in ("text", "query_id", "timestamp")},
+        "required": ["text"],
+        "description": "Text and id of the query as an object, instead of the fields themselves",
+        "deprecated": True,
+    }
+    schema["oneOf"] = [{"required": [name]} for name in ("query_text", "text", "query_vector", "queries", "query")]
 
 
 class SearchQuery(Request):
@@ -245,6 +257,19 @@ class SearchQuery(Request):
     def defaults(cls, limits: Limits) -> Mapping[str, object]:
         """Return the default `top_k`, or the limit if that is lower."""
         return {"top_k": min(DEFAULT_TOP_K, limits.max_top_k)}
+
+    @classmethod
+    def _canonical(cls, document: dict[str, Any], problems: list[str]) -> dict[str, Any]:
+        """Leave out null, and an id or a time that is empty; `query` may be an object with the text and its id."""
+        fields = _given(document)
+        if isinstance(nested := fields.get("query"), dict):
+            del fields["query"]
+            if len(nested) > MAX_FIELDS:
+                raise InvalidParameterError(f"query has {len(nested):,} fields; {MAX_FIELDS} are the most")
+            both = [display_name(name) for name in nested if name in fields]
+            problems += [f"query.{name} and {name} are the same field: give one of them" for name in both]
+            fields = _given(nested) | fields
+        return super()._canonical(fields, problems)
 
     @classmethod
     def broken_rules(cls, fields: Mapping[str, object]) -> list[str]:
@@ -334,6 +359,14 @@ class SearchQuery(Request):
         return check_name(name, str(info.field_name))
 
 
+def _given(document: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: value
+        for name, value in document.items()
+        if value is not None and (value != "" or name not in _MAY_BE_EMPTY)
+    }
+
+
 def _conflicts(fields: Mapping[str, object]) -> Iterator[str]:
     """Yield why fields cannot be given together."""
     mode = fields.get("mode") or Mode.DENSE
@@ -360,10 +393,4 @@ def _conflicts(fields: Mapping[str, object]) -> Iterator[str]:
         yield from addition_conflicts(fields, DEFAULT_TOP_K)
 
 
-class RetrievalQuery(SearchQuery):
-    """A search query as Python code writes it: None means the default."""
-
-    @classmethod
-    def _canonical(cls, document: dict[str, Any], problems: list[str]) -> dict[str, Any]:
-        given = {name: value for name, value in document.items() if value is not None}
-        return super()._canonical(given, problems)
+RetrievalQuery = SearchQuery

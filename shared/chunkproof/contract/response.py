@@ -2,7 +2,7 @@
 
 import operator
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from math import isfinite
 from typing import Annotated, Any, ClassVar, Literal
 from urllib.parse import urlsplit
@@ -109,7 +109,7 @@ class ExecutionMetadata(Model):
     collection: str | None = None
     embedding_model: str | None = None
     embedding_cached: bool = False
-    timestamp: datetime
+    timestamp: datetime = Field(default_factory=lambda: datetime.now(UTC))
     mode: Mode | None = Field(None, exclude_if=is_none, description="As the request has it")
     text_search: TextSearch | None = Field(None, exclude_if=is_none, description="In modes text and hybrid")
     fusion: FusionInForce | None = Field(None, exclude_if=is_none, description="In mode hybrid")
@@ -126,8 +126,8 @@ class ErrorDetail(Model):
 class RetrievalResponse(Model):
     """The envelope of every search response, successful or not."""
 
-    query: str | None
-    query_id: str | None
+    query: str | None = None
+    query_id: str | None = None
     status: Literal["success", "error"]
     results: Items[SearchResult]
     execution: ExecutionMetadata

@@ -173,11 +173,11 @@ class ValidationResult(Model):
     matches: bool
     validation_passed: bool
     stored_text: str
-    original_text: str | None
-    mismatch_details: str | None
-    mismatch: Mismatch | None
+    original_text: str | None = None
+    mismatch_details: str | None = None
+    mismatch: Mismatch | None = None
     checks: Items[Check] = ()
-    retrieval_time_ms: Milliseconds
+    retrieval_time_ms: Milliseconds = 0.0
 
     @model_validator(mode="after")
     def _adds_up(self) -> "ValidationResult":

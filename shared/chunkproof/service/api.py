@@ -41,6 +41,7 @@ from chunkproof.service.container import LAMBDA_DEADLINE_MS, lambda_deadline, pr
 from chunkproof.service.telemetry import Telemetry, logger, span_writer
 
 if TYPE_CHECKING:
+    from chunkproof.contract.profiles import Profile
     from chunkproof.net.resilience import CircuitBreaker
 
 # Lambda's limit for the whole event as JSON, escapes and base64 included.
@@ -95,6 +96,8 @@ class Call:
     body: str | None = None
     document: Any = None
     is_read: bool = False
+    # The shape of the response that the caller asks for; None for the canonical one.
+    profile: "Profile | None" = None
 
 
 class _Served(threading.local):
@@ -183,6 +186,7 @@ class Api:
     def _serve(self, call: Call) -> ProxyResponse:
         try:
             call.deadline = lambda_deadline(call.context)
+            call.profile = _find_profile(call.event)
             response = self._answer(call)
             if len(response["body"]) > SURELY_FITS:
                 from chunkproof.service.oversized import fit_to_lambda_limit
@@ -231,7 +235,8 @@ class Api:
                 raise InvalidParameterError(f"{BODY} is required")
             call.is_read = True
             call.document = read_json(call.body, max_values=MAX_VALUES)
-            request = kind.parse(call.document, settings().limits)
+            read = call.profile.read if call.profile else kind.parse
+            request = read(call.document, settings().limits)
             if isinstance(request, SearchQuery) and request.queries is None:  # known from here on, whatever fails next
                 call.trace.record_query(request, in_full=settings().log_queries)
             return request
@@ -284,11 +289,14 @@ class Api:
 
 
 def _respond(call: Call, status: HTTPStatus, body: str, headers: Mapping[str, str] | None = None) -> ProxyResponse:
-    """Return the response with the headers that every one has."""
+    """Return the response with the headers that every one has, in the profile that was asked for."""
+    kind = JSON
+    if call.profile is not None:
+        kind, body = call.profile.media_type, call.profile.write(body)
     return {
         "statusCode": status.value,
         "headers": {
-            "Content-Type": JSON,
+            "Content-Type": kind,
             **(headers or {}),
             "x-request-id": getattr(call.context, "aws_request_id", ""),
             "server-timing": call.trace.server_timing(call.watch.ms()),
@@ -421,7 +429,20 @@ def _read_fields(call: Call) -> dict[str, Any]:
             document = read_json(_body(call.event, _headers(call.event)), max_values=MAX_VALUES)
         except (InvalidParameterError, RequestTooLargeError):
             return {}
-    return document if isinstance(document, dict) else {}
+    fields = document if isinstance(document, dict) else {}
+    return {**fields["query"], **fields} if isinstance(fields.get("query"), dict) else fields
+
+
+def _find_profile(event: Event) -> "Profile | None":
+    """Return the profile that a search names in its query string or its `Accept` header."""
+    query, headers = event.get("queryStringParameters"), event.get("headers")
+    parameter = query.get("profile") if isinstance(query, Mapping) else None
+    accept = str(headers.get("accept")) if isinstance(headers, Mapping) else ""
+    if event.get("rawPath") != SEARCH_PATH or (parameter is None and "profile" not in accept):
+        return None
+    from chunkproof.contract.profiles import find_profile
+
+    return find_profile(accept, parameter)
 
 
 def _headers(event: Event) -> dict[str, str]:

@@ -67,6 +67,7 @@ def _size(response: ProxyResponse) -> int:
 
 def _advice(response: ProxyResponse) -> str:
     document = from_json(response["body"])
+    document = {"results": document} if isinstance(document, list) else document  # of a response profile
     results = document.get("results")
     if document.get("responses"):
         return "send fewer queries at a time, or lower top_k"

@@ -58,7 +58,7 @@ def _serialize(line: dict[str, Any]) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-logger = Logger(service=SERVICE, json_serializer=_serialize)
+logger = Logger(service=SERVICE, json_serializer=_serialize, use_rfc3339=True)
 
 
 class Telemetry:

@@ -1,0 +1,341 @@
+"""Response profiles: `POST /search` in the shape of another data model, for clients that were written for it.
+
+A caller names a profile in the query string (`?profile=flat`) or in `Accept: application/json; profile="flat"`.
+docs/contract.md has the table. Each shape is a pure function of the canonical `RetrievalResponse`.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from pydantic import Field, JsonValue
+
+from chunkproof.base.errors import InvalidParameterError
+from chunkproof.contract.model import Count, Items, Limits, Milliseconds, Model, is_none
+from chunkproof.contract.query import DEFAULT_TOP_K, SearchQuery
+from chunkproof.contract.response import AS_STORED, ErrorDetail, RetrievalResponse, SearchResult, Stored
+
+_ACCEPTED = re.compile(r"""application/json\s*;[^,]*?\bprofile\s*=\s*(?:"([^"]*)"|([^\s;,]+))""", re.IGNORECASE)
+# What a request can add to a response, and no profile has a place for.
+_ADDED = frozenset({"highlight", "neighbours", "explain", "cursor", "group_by", "receipt"})
+
+
+class Query(Model):
+    """A question with its id and its time, as clients of profile `nested` keep it."""
+
+    text: str = Field(min_length=1)
+    query_id: str = ""
+    timestamp: str = ""
+
+
+class QueryEmbedding(Model):
+    """The vector of a query, and how it was made."""
+
+    query_id: str
+    embedding: Items[float]
+    model: str = "embed-english-v3.0"
+    input_type: str = "search_query"
+    embedding_time_ms: Milliseconds = 0.0
+
+
+class FlatChunk(Model):
+    """A result with its source beside its text."""
+
+    model_config = AS_STORED
+
+    content: str
+    url: Stored
+    position: Stored
+    similarity_score: float
+    chunk_id: str
+    created_at: Stored
+
+
+class FlatMetadata(Model):
+    """Time and number of results of a search."""
+
+    query_time_ms: Count
+    total_results: Count
+    timestamp: datetime
+
+
+class FlatResponse(Model):
+    """Profile `flat`: results without nesting, and times in `metadata`."""
+
+    query: str | None
+    results: Items[FlatChunk]
+    metadata: FlatMetadata
+    error: ErrorDetail | None = Field(None, exclude_if=is_none)
+
+
+class ListedChunk(Model):
+    """An item of profile `chunks`: a result under the payload's names, with the payload itself."""
+
+    model_config = AS_STORED
+
+    query_id: str | None
+    chunk_text: str
+    source_url: Stored
+    page_title: Stored
+    section_heading: Stored
+    breadcrumb: Stored
+    chunk_index: Stored
+    similarity_score: float
+    metadata: dict[str, JsonValue]
+    rank: int
+
+
+class ListedPoint(Model):
+    """An item of profile `points`: a point as Qdrant returns it."""
+
+    model_config = AS_STORED
+
+    id: int | str
+    score: float
+    payload: dict[str, JsonValue] | None
+    vector: Items[float] | None
+    retrieval_time_ms: Milliseconds
+
+
+class FailedList(Model):
+    """The error of a profile whose success is a list: the class of the error, and what it says."""
+
+    error: str
+    message: str
+    errors: Items[str]
+
+
+class NestedMetadata(Model):
+    """The source of a result of profile `nested`."""
+
+    model_config = AS_STORED
+
+    source_url: Stored
+    page_title: Stored
+    section_headers: Stored
+    chunk_index: Stored
+    tokens: Stored
+
+
+class NestedResult(Model):
+    """A result of profile `nested`."""
+
+    chunk_id: str
+    chunk_text: str
+    similarity_score: float
+    rank: int
+    metadata: NestedMetadata
+
+
+class NestedQuery(Model):
+    """The query of profile `nested`."""
+
+    text: str | None
+    query_id: str | None
+
+
+class ExecutionMetrics(Model):
+    """The times of profile `nested`."""
+
+    query_embedding_time_ms: Milliseconds
+    vector_search_time_ms: Milliseconds | None = Field(None, exclude_if=is_none)
+    total_execution_time_ms: Milliseconds
+    embedding_model: str | None
+    collection_name: str | None
+
+
+class NestedResponse(Model):
+    """Profile `nested`: the query as an object, and times in `execution_metrics`."""
+
+    status: str
+    query: NestedQuery
+    results: Items[NestedResult]
+    total_results: Count
+    requested_top_k: int | None
+    execution_metrics: ExecutionMetrics
+    error: ErrorDetail | None = Field(None, exclude_if=is_none)
+
+
+def _to_flat(response: RetrievalResponse) -> FlatResponse:
+    return FlatResponse(
+        query=response.query,
+        results=tuple(
+            FlatChunk(
+                content=result.text,
+                similarity_score=result.similarity_score,
+                chunk_id=result.metadata.chunk_id,
+                **_metadata(result, url="url", position="position", created_at="timestamp"),
+            )
+            for result in response.results
+        ),
+        metadata=FlatMetadata(
+            query_time_ms=response.execution.latency_ms,
+            total_results=response.execution.result_count,
+            timestamp=response.execution.timestamp,
+        ),
+        error=_error(response),
+    )
+
+
+def _to_chunks(response: RetrievalResponse) -> list[ListedChunk] | FailedList:
+    names = {"source_url": "url", "page_title": "document_title", "chunk_index": "position"}
+    return _failed(response) or [
+        ListedChunk(
+            query_id=response.query_id,
+            chunk_text=result.text,
+            similarity_score=result.similarity_score,
+            metadata=result.payload if result.payload is not None else result.metadata.model_dump(mode="json"),
+            rank=result.rank,
+            **_metadata(result, section_heading="section_heading", breadcrumb="breadcrumb", **names),
+        )
+        for result in response.results
+    ]
+
+
+def _to_points(response: RetrievalResponse) -> list[ListedPoint] | FailedList:
+    return _failed(response) or [
+        ListedPoint(
+            id=result.metadata.chunk_id if result.point_id is None else result.point_id,
+            score=result.similarity_score,
+            payload=result.payload,
+            vector=result.vector,
+            retrieval_time_ms=float(response.execution.qdrant_query_time_ms or 0),
+        )
+        for result in response.results
+    ]
+
+
+def _to_nested(response: RetrievalResponse) -> NestedResponse:
+    execution = response.execution
+    names = {"source_url": "url", "page_title": "document_title", "chunk_index": "position"}
+    return NestedResponse(
+        status=response.status,
+        query=NestedQuery(text=response.query, query_id=response.query_id),
+        results=tuple(
+            NestedResult(
+                chunk_id=result.metadata.chunk_id,
+                chunk_text=result.text,
+                similarity_score=result.similarity_score,
+                rank=result.rank,
+                metadata=NestedMetadata(
+                    **_metadata(result, section_headers="section_headers", tokens="tokens", **names)
+                ),
+            )
+            for result in response.results
+        ),
+        total_results=execution.result_count,
+        requested_top_k=execution.requested_top_k,
+        execution_metrics=ExecutionMetrics(
+            query_embedding_time_ms=execution.embedding_time_ms,
+            vector_search_time_ms=None
+            if execution.qdrant_query_time_ms is None
+            else float(execution.qdrant_query_time_ms),
+            total_execution_time_ms=float(execution.latency_ms),
+            embedding_model=execution.embedding_model,
+            collection_name=execution.collection,
+        ),
+        error=_error(response, {"QDRANT_UNAVAILABLE": "QDRANT_CONNECTION_FAILED"}),
+    )
+
+
+def _error(response: RetrievalResponse, codes: Mapping[str, str] | None = None) -> ErrorDetail | None:
+    """Return the error with all its messages in one, for shapes that have no list of them."""
+    if response.error is None:
+        return None
+    code = response.error.code
+    return ErrorDetail(code=(codes or {}).get(code, code), message="; ".join(response.errors))
+
+
+def _metadata(result: SearchResult, **names: str) -> dict[str, Any]:
+    """Return fields of the metadata under other names; None for what `include_metadata: false` left out."""
+    return {name: getattr(result.metadata, field, None) for name, field in names.items()}
+
+
+# The names that Python's own exceptions have; other codes keep the class of their error.
+_CLASSES = {
+    "COLLECTION_NOT_FOUND": "CollectionNotFoundError",
+    "DIMENSION_MISMATCH": "DimensionMismatchError",
+    "EMBEDDING_FAILED": "EmbeddingError",
+    "EMBEDDING_TIMEOUT": "TimeoutError",
+    "INVALID_REQUEST": "InvalidParameterError",
+    "QDRANT_TIMEOUT": "TimeoutError",
+    "QDRANT_UNAVAILABLE": "ConnectionError",
+}
+
+
+def _failed(response: RetrievalResponse) -> FailedList | None:
+    if response.error is None:
+        return None
+    return FailedList(
+        error=_CLASSES.get(response.error.code, response.error.code),
+        message=response.error.message,
+        errors=response.errors,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """A shape of responses, and the defaults of requests that a client of it expects."""
+
+    name: str
+    shape: Callable[[RetrievalResponse], Model | Sequence[Model]]
+    # Schema of a success: the model, or a list of it.
+    model: type[Model]
+    is_list: bool = False
+    # How many results a client expects by default.
+    top_k: int = DEFAULT_TOP_K
+    # Fields that a request may ask for, and this profile has no place for.
+    refused: frozenset[str] = _ADDED | {"with_payload", "with_vectors"}
+
+    @property
+    def media_type(self) -> str:
+        """The content type of a response."""
+        return f'application/json; profile="{self.name}"'
+
+    def read(self, document: Any, limits: Limits) -> SearchQuery:
+        """Read a query with the profile's defaults; refuse what the response could not show."""
+        if isinstance(document, dict):
+            defaults = {"with_payload": "with_payload" not in self.refused, "top_k": min(self.top_k, limits.max_top_k)}
+            document = copy(document)  # of the same kind: one kind of dict remembers the names that were given twice
+            document.update({name: value for name, value in defaults.items() if document.get(name) is None})
+        query = SearchQuery.parse(document, limits)
+        refused = sorted(name for name in query.model_fields_set & self.refused if getattr(query, name))
+        if refused:
+            raise InvalidParameterError(*(f"profile {self.name} has no place for {name}" for name in refused))
+        return query
+
+    def write(self, body: str) -> str:
+        """Return a canonical response as JSON of this profile; with several queries, each in a list `responses`."""
+        response = RetrievalResponse.model_validate_json(body)
+        if response.responses is None:
+            return _to_json(self.shape(response))
+        return f'{{"responses":[{",".join(_to_json(self.shape(part)) for part in response.responses)}]}}'
+
+
+def _to_json(shaped: Model | Sequence[Model]) -> str:
+    return shaped.to_json() if isinstance(shaped, Model) else f"[{','.join(item.to_json() for item in shaped)}]"
+
+
+PROFILES = {
+    profile.name: profile
+    for profile in (
+        Profile("flat", _to_flat, FlatResponse),
+        Profile("chunks", _to_chunks, ListedChunk, True, refused=_ADDED | {"with_vectors"}),
+        Profile("points", _to_points, ListedPoint, True, top_k=10, refused=_ADDED),
+        Profile("nested", _to_nested, NestedResponse),
+    )
+}
+
+
+def find_profile(accept: str, parameter: str | None) -> Profile | None:
+    """Return the profile that a request names, None for the canonical shape; the query string wins."""
+    accepted = _ACCEPTED.search(accept)
+    name = parameter if parameter is not None else (accepted[1] or accepted[2]) if accepted else None
+    if name is None or name == "canonical":
+        return None
+    if name not in PROFILES:
+        raise InvalidParameterError(f"profile must be one of canonical, {', '.join(PROFILES)}")
+    return PROFILES[name]

@@ -1,0 +1,181 @@
+"""Clients of five data models send their own requests and get their own shapes, from the real handlers."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from chunkproof import RetrievalResult
+from chunkproof.contract.profiles import PROFILES
+
+from support import openapi
+from support.api import Event, Reply, invoke, new_process, post
+from support.cohere_server import KEY, CohereServer
+from support.handbook import COLLECTION, chunks, loaded_handbook
+from support.qdrant_server import QdrantServer
+
+pytestmark = pytest.mark.server
+TEXT = "How do I take a backup?"
+
+
+@pytest.fixture(scope="module")
+def cohere(served_qdrant: QdrantServer) -> Iterator[CohereServer]:
+    with loaded_handbook(served_qdrant.url) as api:
+        yield api
+
+
+@pytest.fixture(autouse=True)
+def _deployed(cohere: CohereServer, served_qdrant: QdrantServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("QDRANT_URL", served_qdrant.url)
+    monkeypatch.setenv("COHERE_API_KEY", KEY)
+    monkeypatch.setenv("COHERE_BASE_URL", cohere.url)
+    monkeypatch.setenv("CHUNKPROOF_COLLECTION", COLLECTION)
+    monkeypatch.setenv("CHUNKPROOF_DEADLINE_MS", "20000")
+    with new_process():
+        yield
+
+
+def ask(profile: str | None, document: Any, *, by_header: bool = True) -> Reply:
+    accept = {"accept": f'text/html, application/json; profile="{profile}"'} if profile and by_header else {}
+    event: Event = post("/search", document, accept)
+    if profile and not by_header:
+        event |= {"rawQueryString": f"profile={profile}", "queryStringParameters": {"profile": profile}}
+    return invoke(event)
+
+
+def stored(chunk_id: str) -> str:
+    return next(chunk.text for chunk in chunks() if chunk.chunk_id == chunk_id)
+
+
+def check_schema(profile: str, body: Any) -> None:
+    content = openapi.document()["paths"]["/search"]["post"]["responses"]["200"]["content"]
+    schema = content[PROFILES[profile].media_type]["schema"]
+    Draft202012Validator({**schema, "components": openapi.document()["components"]}).validate(body)
+
+
+@pytest.mark.parametrize("by_header", [True, False])
+def test_flat_results_have_content_and_times_in_metadata(by_header: bool) -> None:
+    reply = ask("flat", {"query_text": TEXT, "top_k": 2, "threshold": 0.1}, by_header=by_header)
+
+    assert (reply.status, reply.headers["content-type"]) == (200, 'application/json; profile="flat"')
+    check_schema("flat", reply.json)
+    assert reply.json.keys() == {"query", "results", "metadata"}
+    assert reply.json["metadata"].keys() == {"query_time_ms", "total_results", "timestamp"}
+    first = reply.json["results"][0]
+    assert first.keys() == {"content", "url", "position", "similarity_score", "chunk_id", "created_at"}
+    assert first["content"] == stored(first["chunk_id"])
+    assert reply.json["metadata"]["total_results"] == len(reply.json["results"]) == 2
+
+
+def test_chunks_are_a_list_that_reads_back_as_retrieval_results() -> None:
+    reply = ask("chunks", {"query_text": TEXT, "query_id": "q-1", "top_k": 3})
+
+    check_schema("chunks", reply.json)
+    results = [RetrievalResult.model_validate(result) for result in reply.json]
+    assert [result.rank for result in results] == [1, 2, 3]
+    assert {result.query_id for result in results} == {"q-1"}
+    assert results[0].metadata["text"] == results[0].chunk_text  # the payload, whole
+    assert reply.json[0].keys() == {
+        *("query_id", "chunk_text", "source_url", "page_title", "section_heading", "breadcrumb", "chunk_index"),
+        *("similarity_score", "metadata", "rank"),
+    }
+
+
+def test_points_are_a_list_of_ids_scores_and_payloads_ten_by_default(cohere: CohereServer) -> None:
+    reply = ask("points", {"query_text": TEXT, "collection_name": COLLECTION, "score_threshold": None, "filters": None})
+    check_schema("points", reply.json)
+    with_vectors = ask("points", {"query_text": TEXT, "top_k": 1, "with_vectors": True})
+    by_vector = ask("points", {"query_vector": with_vectors.json[0]["vector"], "top_k": 1})
+
+    assert len(reply.json) == 10
+    assert reply.json[0].keys() == {"id", "score", "payload", "vector", "retrieval_time_ms"}
+    assert reply.json[0]["vector"] is None
+    assert by_vector.json[0]["id"] == with_vectors.json[0]["id"]
+    assert RetrievalResult.model_validate(reply.json[0]).chunk_text == reply.json[0]["payload"]["text"]
+
+
+def test_nested_has_the_query_as_an_object_both_ways() -> None:
+    query = {"text": TEXT, "query_id": "q_2025_12_25_001", "timestamp": ""}
+    reply = ask("nested", {"query": query, "top_k": 2})
+
+    check_schema("nested", reply.json)
+    assert reply.json["query"] == {"text": TEXT, "query_id": "q_2025_12_25_001"}
+    assert (reply.json["status"], reply.json["total_results"], reply.json["requested_top_k"]) == ("success", 2, 2)
+    assert reply.json["execution_metrics"].keys() == {
+        *("query_embedding_time_ms", "vector_search_time_ms", "total_execution_time_ms"),
+        *("embedding_model", "collection_name"),
+    }
+    first = reply.json["results"][0]
+    assert first.keys() == {"chunk_id", "chunk_text", "similarity_score", "rank", "metadata"}
+    assert first["metadata"].keys() == {"source_url", "page_title", "section_headers", "chunk_index", "tokens"}
+    assert "error" not in reply.json
+
+
+def test_the_canonical_shape_is_the_default() -> None:
+    for reply in (ask(None, {"text": TEXT}), ask("canonical", {"text": TEXT})):
+        assert reply.json.keys() == {"query", "query_id", "status", "results", "execution", "errors"}
+
+
+@pytest.mark.parametrize(
+    ("profile", "error"),
+    [
+        ("flat", {"code": "COLLECTION_NOT_FOUND", "message": "Collection nowhere not found"}),
+        ("nested", {"code": "COLLECTION_NOT_FOUND", "message": "Collection nowhere not found"}),
+        ("chunks", "CollectionNotFoundError"),
+        ("points", "CollectionNotFoundError"),
+    ],
+)
+def test_an_error_has_the_shape_of_the_profile(profile: str, error: Any) -> None:
+    reply = ask(profile, {"query": {"text": TEXT, "query_id": ""}, "collection": "nowhere"})
+
+    assert (reply.status, reply.json["error"]) == (404, error)
+    if profile in ("flat", "nested"):
+        assert reply.json["results"] == []
+    if profile == "nested":
+        assert reply.json["query"]["text"] == TEXT
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_a_request_that_cannot_be_read_is_refused_in_the_shape_of_the_profile(profile: str) -> None:
+    reply = ask(profile, {"top_k": 0})
+
+    assert reply.status == 400
+    assert "query_text is required" in reply.text
+    assert reply.headers["content-type"] == f'application/json; profile="{profile}"'
+
+
+def test_several_queries_have_a_response_each() -> None:
+    reply = ask("nested", {"queries": [TEXT, {"text": ""}]})
+
+    first, second = reply.json["responses"]
+    assert (first["status"], second["status"]) == ("success", "error")
+
+
+def test_what_a_profile_cannot_show_is_refused() -> None:
+    reply = ask("flat", {"text": TEXT, "with_vectors": True, "highlight": True})
+
+    assert reply.status == 400
+    assert reply.json["error"]["message"] == (
+        "profile flat has no place for highlight; profile flat has no place for with_vectors"
+    )
+
+
+def test_an_unknown_profile_is_refused_with_the_names() -> None:
+    reply = ask("other", {"text": TEXT})
+
+    assert (reply.status, reply.errors) == (400, ["profile must be one of canonical, flat, chunks, points, nested"])
+
+
+def test_null_and_empty_are_the_same_as_nothing() -> None:
+    nothing = dict.fromkeys(("top_k", "similarity_threshold", "filters", "collection", "query_vector", "queries"))
+    reply = ask(None, {"text": TEXT, **nothing, "query_id": "", "timestamp": "", "with_payload": None, "mode": None})
+
+    assert (reply.status, len(reply.json["results"])) == (200, 5)
+    assert reply.json["query_id"]
+
+
+def test_a_text_given_twice_is_named() -> None:
+    reply = ask(None, {"query": {"text": TEXT}, "text": "another"})
+
+    assert reply.errors == ["query.text and text are the same field: give one of them"]
