@@ -29,8 +29,7 @@ from chunkproof.base.errors import InvalidParameterError
 from chunkproof.base.files import replace_file
 from chunkproof.collection.lookup import parse_point_id, point_id_for
 from chunkproof.contract import Model, Request, read_json
-from chunkproof.contract.model import BrokenRules
-from chunkproof.contract.validation import MAX_ID
+from chunkproof.contract.model import MAX_ID, BrokenRules
 from chunkproof.proof.integrity import digest
 from chunkproof.stores.store_port import PointId, Vector
 

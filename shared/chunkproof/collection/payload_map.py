@@ -20,9 +20,8 @@ from pydantic import ValidationError
 
 from chunkproof.base.errors import CorruptChunkError
 from chunkproof.contract import ChunkMetadata
-from chunkproof.contract.model import has_lone_surrogate
+from chunkproof.contract.model import MAX_ID, has_lone_surrogate
 from chunkproof.contract.response import Integrity
-from chunkproof.contract.validation import MAX_ID
 from chunkproof.stores.store_port import Point
 
 NAMES: Mapping[str, tuple[str, ...]] = {

@@ -218,6 +218,7 @@ _SOUND = frozenset({int, float, bool, type(None)})
 
 
 MAX_NAME = 255
+MAX_ID = 1000
 # Finding the name that resembles another one takes time in proportion to all of these.
 MAX_COMPARED_NAME = 100
 MAX_COMPARED_NAMES = 500
@@ -231,7 +232,9 @@ Items = Annotated[tuple[Item, ...], Field(strict=False)]
 Milliseconds = Annotated[float, Field(ge=0.0)]
 Count = Annotated[int, Field(ge=0)]
 
-AS_STORED = ConfigDict(allow_inf_nan=True)
+# Most models are built when they are first used; those of every search are built at once.
+AT_ONCE = ConfigDict(defer_build=False)
+AS_STORED = ConfigDict(allow_inf_nan=True, defer_build=False)
 
 # For fields that are left out of a response when they do not apply.
 is_none = partial(operator.is_, None)
@@ -241,7 +244,9 @@ class Model(BaseModel):
     """Frozen and strict: `"5"` is no integer, `true` is not 1, an unknown field is an error."""
 
     # NaN and infinities have no JSON. Models of stored values set `AS_STORED`, and write null for them.
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
+    model_config = ConfigDict(
+        frozen=True, strict=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True, defer_build=True
+    )
 
     def to_json(self) -> str:
         """The model as it goes over the wire."""

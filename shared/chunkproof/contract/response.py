@@ -7,10 +7,20 @@ from math import isfinite
 from typing import Annotated, Any, ClassVar, Literal
 from urllib.parse import urlsplit
 
-from pydantic import Field, JsonValue, WithJsonSchema, field_validator, model_validator
+from pydantic import ConfigDict, Field, JsonValue, WithJsonSchema, field_validator, model_validator
 
 from chunkproof.base.errors import ChunkproofError
-from chunkproof.contract.model import AS_STORED, BrokenRules, Count, Items, Milliseconds, Model, Request, is_none
+from chunkproof.contract.model import (
+    AS_STORED,
+    AT_ONCE,
+    BrokenRules,
+    Count,
+    Items,
+    Milliseconds,
+    Model,
+    Request,
+    is_none,
+)
 from chunkproof.contract.query_options import (
     FusionInForce,
     Highlight,
@@ -90,6 +100,8 @@ class SearchResult(Model):
 class ForeignResult(SearchResult):
     """A result of another retriever, whose scores have a scale of their own; texts and scores may be missing."""
 
+    model_config = ConfigDict(defer_build=True)
+
     similarity_score: float
     has_text: bool = True
     has_score: bool = True
@@ -97,6 +109,8 @@ class ForeignResult(SearchResult):
 
 class ExecutionMetadata(Model):
     """How a search was executed and how long each stage took."""
+
+    model_config = AT_ONCE
 
     latency_ms: Count
     result_count: Count

@@ -9,6 +9,7 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from chunkproof.base.errors import InvalidParameterError
 from chunkproof.contract.model import (
+    MAX_ID,
     BrokenRules,
     Count,
     Items,
@@ -21,7 +22,6 @@ from chunkproof.contract.model import (
 )
 from chunkproof.contract.response import ErrorDetail
 
-MAX_ID = 1000
 MAX_CHUNKS = 100
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from http import HTTPStatus
-from inspect import Parameter, signature
+from inspect import Parameter, get_annotations, signature
 from math import ceil
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, unquote
@@ -161,6 +161,10 @@ class Api:
 
     def prime(self) -> "Api":
         """Do what would make a first request slow; opens no connection."""
+        for route in self.routes:
+            for kind in get_annotations(route.function).values():
+                if isinstance(kind, type) and issubclass(kind, Model):
+                    kind.model_rebuild()
         with suppress(ChunkproofError):  # every request will report what is not configured
             prepare()
         return self
