@@ -7,11 +7,10 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
-from hashlib import sha256
 from heapq import merge
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 from uuid import UUID
 
@@ -50,13 +49,12 @@ SAMPLE = 100
 Advance = Callable[[int], None]
 
 
-@dataclass(frozen=True, slots=True)
-class CopyComparison:
+class CopyComparison(NamedTuple):
     """How many points of two collections were compared, and the ids (at most 20) of those that differ."""
 
     points: int
     differing: int
-    listed: tuple[str, ...] = ()
+    differing_ids: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -72,11 +70,6 @@ class Copy:
     differing: int
     differing_ids: tuple[str, ...]
     not_copied: tuple[str, ...]
-
-    @classmethod
-    def of(cls, found: CopyComparison, copied: tuple[str, str, str, str, str], not_copied: Sequence[str]) -> "Copy":
-        """Make it of the comparison, names, hosts and method, and the settings that the copy does not have."""
-        return cls(*copied, found.points, found.differing, found.listed, tuple(not_copied))
 
     @property
     def is_equal(self) -> bool:
@@ -134,7 +127,7 @@ def pull_collection(collection: str, name: str, folder: Path, how: str, *, repla
             embedded.rename(pull.partial, name)
         else:
             embedded.drop(pull.partial)
-        return Copy.of(compared, (collection, name, served.host, embedded.host, method), pull.not_copied())
+        return Copy(collection, name, served.host, embedded.host, method, *compared, tuple(pull.not_copied()))
 
 
 def push_collection(collection: str, name: str, folder: Path, *, resume: bool) -> Copy:
@@ -153,8 +146,8 @@ def push_collection(collection: str, name: str, folder: Path, *, resume: bool) -
         with progress_bar("Copying", count) as advance:
             copy_points(embedded, served, (collection, name), advance)
         with progress_bar("Comparing", count) as advance:
-            found = compare_collections(embedded, served, (collection, name), advance)
-        return Copy.of(found, (collection, name, embedded.host, served.host, "scroll"), layout.not_copied)
+            compared = compare_collections(embedded, served, (collection, name), advance)
+        return Copy(collection, name, embedded.host, served.host, "scroll", *compared, tuple(layout.not_copied))
 
 
 @dataclass(frozen=True)
@@ -201,12 +194,10 @@ class _Pull:
 
     def _import_snapshot(self, layout: Layout, fields: Sequence[str], *, is_required: bool) -> bool:
         """Make the copy from a snapshot; return False where there is none that fits."""
-        client = SnapshotClient(self.served.url, Keys(self.settings).for_qdrant(), self.collection)
-        with tempfile.TemporaryDirectory() as folder, ExitStack() as bar:
+        with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "shard.snapshot"
             try:
-                client.download(file, lambda size: bar.enter_context(progress_bar("Downloading", size)))
-                bar.close()
+                download_snapshot(self.served.url, Keys(self.settings).for_qdrant(), self.collection, file)
                 self.embedded.import_snapshot(self.partial, file, layout, fields)
             except (NoSnapshotError, VectorStoreUnavailableError) as error:
                 if is_required:
@@ -304,54 +295,33 @@ def _order(point: Json) -> tuple[int, int]:
 
 
 class NoSnapshotError(Exception):
-    """The server makes no snapshot that can be used: it forbids them, or the collection has several shards."""
+    """The server sends no snapshot that can be used: it forbids them, or the collection has several shards."""
 
 
-class SnapshotClient:
-    """Makes, downloads and deletes the snapshot of a collection that has one shard."""
+def download_snapshot(url: str, headers: Mapping[str, str], collection: str, file: Path) -> None:
+    """Write a snapshot of a collection that has one shard to a file.
 
-    def __init__(self, url: str, headers: Mapping[str, str], collection: str) -> None:
-        self._host = host_of(url)
-        self._collection = f"/collections/{quote(collection, safe='')}"
-        self._client = httpx.Client(base_url=url, headers=dict(headers), timeout=READ_S, trust_env=False)
-
-    def download(self, file: Path, begin: Callable[[int], Advance]) -> None:
-        """Write a new snapshot to a file, and check it against the server's checksum; `begin` gets its size."""
+    The server makes it while it sends it (from Qdrant 1.13 on) and keeps none, so that a pull which is killed leaves
+    nothing there. A response that is cut off is an error, and every point is compared afterwards.
+    """
+    path = f"/collections/{quote(collection, safe='')}"
+    with httpx.Client(base_url=url, headers=dict(headers), timeout=READ_S, trust_env=False) as client:
         try:
-            with self._client:
-                shard = self._only_shard()
-                snapshots = f"{self._collection}/shards/{shard}/snapshots"
-                made = self._client.post(snapshots, timeout=MAKING_S)
-                if made.is_error:
-                    raise NoSnapshotError(f"the server refused a snapshot ({made.status_code})")
-                snapshot = made.json()["result"]
-                path = f"{snapshots}/{quote(snapshot['name'], safe='')}"
-                try:
-                    self._fetch(path, snapshot, file, begin(int(snapshot["size"])))
-                finally:
-                    self._client.delete(path)
+            cluster = client.get(f"{path}/cluster")
+            if cluster.is_error:
+                raise NoSnapshotError(f"the server does not name its shards ({cluster.status_code})")
+            result = cluster.json()["result"]
+            if result["shard_count"] != 1 or len(result["local_shards"]) != 1:
+                raise NoSnapshotError("the collection has several shards, or another node of the cluster has it")
+            shard = int(result["local_shards"][0]["shard_id"])
+            with client.stream("GET", f"{path}/shards/{shard}/snapshot", timeout=MAKING_S) as response:
+                if response.is_error:
+                    raise NoSnapshotError(f"the server refused a snapshot ({response.status_code})")
+                with file.open("wb") as target, progress_bar("Downloading", None) as advance:
+                    for block in response.iter_bytes():
+                        target.write(block)
+                        advance(len(block))
         except httpx.HTTPError as error:
-            raise VectorStoreUnavailableError(self._host, f"the snapshot failed: {type(error).__name__}") from None
+            raise VectorStoreUnavailableError(host_of(url), f"the snapshot failed: {type(error).__name__}") from None
         except (ValueError, LookupError, TypeError):
             raise NoSnapshotError("the server's response is not that of a snapshot") from None
-
-    def _only_shard(self) -> int:
-        cluster = self._client.get(f"{self._collection}/cluster")
-        if cluster.is_error:
-            raise NoSnapshotError(f"the server does not name its shards ({cluster.status_code})")
-        result = cluster.json()["result"]
-        if result["shard_count"] != 1 or len(result["local_shards"]) != 1:
-            raise NoSnapshotError("the collection has several shards, or another node of the cluster has it")
-        return int(result["local_shards"][0]["shard_id"])
-
-    def _fetch(self, path: str, snapshot: Mapping[str, str], file: Path, advance: Advance) -> None:
-        digest = sha256()
-        with self._client.stream("GET", path) as response, file.open("wb") as target:
-            if response.is_error:
-                raise NoSnapshotError(f"the server does not send its snapshot ({response.status_code})")
-            for block in response.iter_bytes():
-                digest.update(block)
-                target.write(block)
-                advance(len(block))
-        if snapshot.get("checksum") and digest.hexdigest() != snapshot["checksum"]:
-            raise VectorStoreUnavailableError(self._host, "the snapshot was damaged on its way; run the command again")

@@ -1,7 +1,11 @@
 """`chunkproof pull` and `chunkproof push`: copies between a server and the embedded store, verified."""
 
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +135,32 @@ def test_a_copy_is_replaced_only_on_request(
         assert copy.count(filled, (), deadline) == 600
 
 
+def test_a_pull_that_is_killed_leaves_no_snapshot_on_the_server(
+    served: ServerStore, filled: str, tmp_path: Path
+) -> None:
+    arguments = ["pull", filled, "--data", str(tmp_path), "--by", "snapshot"]
+    program = (
+        "import os, signal, sys, httpx\n"
+        "from chunkproof_cli.main import main\n"
+        "read = httpx.Response.iter_bytes\n"
+        "def die(response, *_): next(read(response)); os.kill(os.getpid(), signal.SIG{0}); yield b''\n"
+        "httpx.Response.iter_bytes = die\n"
+        "sys.argv[1:] = {1!r}\n"
+        "main()"
+    )
+    for kill in ("KILL", "TERM", "INT"):
+        run = subprocess.run(
+            [sys.executable, "-c", program.format(kill, arguments)],
+            env={**os.environ, "QDRANT_URL": served.url},
+            capture_output=True,
+            check=False,
+            timeout=60,
+        )
+        assert run.returncode in (-getattr(signal, f"SIG{kill}"), 130, 143), run.stderr
+        left = httpx.get(f"{served.url}/collections/{filled}/shards/0/snapshots").json()["result"]
+        assert left == [], f"after SIG{kill}"
+
+
 def test_an_interrupted_pull_is_continued(
     chunkproof: Command, filled: str, tmp_path: Path, deadline: Deadline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -176,10 +206,11 @@ def test_a_copy_with_a_changed_point_is_not_kept(
 def test_without_snapshots_the_points_are_read(
     chunkproof: Command, filled: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def forbid(self: httpx.Client, path: str, **_rest: Any) -> httpx.Response:
-        return httpx.Response(403, request=httpx.Request("POST", "http://127.0.0.1" + path))
+    @contextmanager
+    def forbid(self: httpx.Client, _method: str, path: str, **_rest: Any) -> Iterator[httpx.Response]:
+        yield httpx.Response(403, request=httpx.Request("GET", "http://127.0.0.1" + path))
 
-    monkeypatch.setattr(httpx.Client, "post", forbid)
+    monkeypatch.setattr(httpx.Client, "stream", forbid)
     run = chunkproof("pull", filled, "--data", tmp_path, "--json")
     assert (run.code, run.json["method"]) == (0, "scroll")
     assert "the server refused a snapshot (403)" in run.err
