@@ -14,9 +14,9 @@ from typing import Any
 from pydantic import Field, JsonValue
 
 from chunkproof.base.errors import InvalidParameterError
-from chunkproof.contract.model import Count, Items, Limits, Milliseconds, Model, is_none
+from chunkproof.contract.model import AS_STORED, Count, Items, Limits, Milliseconds, Model, is_none
 from chunkproof.contract.query import DEFAULT_TOP_K, SearchQuery
-from chunkproof.contract.response import AS_STORED, ErrorDetail, RetrievalResponse, SearchResult, Stored
+from chunkproof.contract.response import ErrorDetail, RetrievalResponse, SearchResult, Stored
 
 _ACCEPTED = re.compile(r"""application/json\s*;[^,]*?\bprofile\s*=\s*(?:"([^"]*)"|([^\s;,]+))""", re.IGNORECASE)
 # What a request can add to a response, and no profile has a place for.

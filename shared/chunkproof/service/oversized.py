@@ -66,8 +66,8 @@ def _size(response: ProxyResponse) -> int:
 
 
 def _advice(response: ProxyResponse) -> str:
-    document = from_json(response["body"])
-    document = {"results": document} if isinstance(document, list) else document  # of a response profile
+    body: Any = from_json(response["body"])
+    document: dict[str, Any] = {"results": body} if isinstance(body, list) else body  # a list: of a response profile
     results = document.get("results")
     if document.get("responses"):
         return "send fewer queries at a time, or lower top_k"
