@@ -5,7 +5,9 @@ import logging
 import os
 import socket
 import sys
+import webbrowser
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, Literal
 
 import click
@@ -15,17 +17,18 @@ from chunkproof.base.errors import InvalidParameterError
 from chunkproof.base.settings import Settings
 from chunkproof.collection.services import Services
 from chunkproof.service import container
-from chunkproof.service.terminal import local_backend
+from chunkproof.service.terminal import Connection, local_backend
 from chunkproof_cli.commands.mcp import list_allowed
 from chunkproof_cli.connections import connect
 from chunkproof_cli.exits import discard_stdout
+from chunkproof_cli.local.console import build_console, check_suite_file
 from chunkproof_cli.local.gateway import FUNCTIONS, MCP_PATH, AsgiApp, Gateway, load_function
-from chunkproof_cli.options import embedder_option, parse_options, reject_api, store_options
+from chunkproof_cli.options import embedder_option, file_option, parse_options, reject_api, store_options
 from chunkproof_cli.output import print_note
 
 EXAMPLES = """\b
 Examples:
-  chunkproof serve --collection handbook
+  chunkproof serve --collection handbook --open --suite judged.yaml
   curl -s localhost:8080/search -d '{"query_text": "how do I tune a PID loop"}'
   chunkproof serve > requests.jsonl    # then: chunkproof latency --logs requests.jsonl
 """
@@ -49,17 +52,34 @@ SHUTDOWN_SECONDS = 3
     is_flag=True,
     help="Print the functions' log lines on a terminal too; a pipe or a file always gets them.",
 )
+@click.option("--open", "open_browser", is_flag=True, help="Open the console in a browser.")
+@file_option("--suite", help="Save what is judged in the console to FILE, as a suite that chunkproof suite run reads.")
 @store_options
 @embedder_option
 @reject_api("serve is itself an API, for QDRANT_URL or the embedded store")
-def serve(host: str, port: int, logs: bool, **common: Any) -> None:
-    """Run the Lambda handlers behind a local HTTP gateway, with Swagger UI at /docs.
+def serve(host: str, port: int, logs: bool, open_browser: bool, suite: Path | None, **common: Any) -> None:
+    """Run the Lambda handlers behind a local HTTP gateway, with a console for the browser at /.
+
+    The console searches, compares, proves and judges (docs/guides/console.md); Swagger UI is at /docs.
 
     It checks no authorization: use it for development, not on an open network. Standard output has the
     functions' log: a line of JSON for each request and one for its metrics (docs/reference/logs.md). Standard
     error has an access log.
     """
     options = parse_options(**common)
+    if suite is not None:
+        check_suite_file(suite)
+    settings = Settings.from_env()
+    if options.collection is not None:
+        settings = settings.model_copy(update={"collection": options.collection})
+    with connect(options, settings) as connection:
+        run_server(connection, host, port, suite, logs=logs, open_browser=open_browser)
+
+
+def run_server(
+    connection: Connection, host: str, port: int, suite: Path | None, *, logs: bool = False, open_browser: bool = False
+) -> None:
+    """Serve the API and the console on this store until Ctrl-C; judgments are saved to `suite`, if it is named."""
     if sys.stdout.isatty() and not logs:
         discard_stdout()
     if isinstance(
@@ -69,10 +89,7 @@ def serve(host: str, port: int, logs: bool, **common: Any) -> None:
     # Requests are still answered when the reader of the log lines is gone.
     logging.raiseExceptions = False
     logging.getLogger("gateway").setLevel(logging.INFO)
-    settings = Settings.from_env()
-    if options.collection is not None:
-        settings = settings.model_copy(update={"collection": options.collection})
-    with connect(options, settings) as connection, container.override(connection.services):
+    with container.override(connection.services):
         for name in FUNCTIONS:
             load_function(name)
         listener = _open_listener(host, port)
@@ -81,7 +98,7 @@ def serve(host: str, port: int, logs: bool, **common: Any) -> None:
         lifespan: Literal["on", "off"] = "on" if mcp_app else "off"
         logging.getLogger("uvicorn.error").addFilter(_is_worth_reading)
         config = uvicorn.Config(
-            Gateway(mcp_app, host),
+            Gateway(mcp_app, host, build_console(suite)),
             log_level="warning",
             lifespan=lifespan,
             access_log=False,
@@ -89,6 +106,8 @@ def serve(host: str, port: int, logs: bool, **common: Any) -> None:
         )
         tools = ", tools for agents at /mcp" if mcp_app else ""
         print_note(f"Serving {connection.store.host} at {address}, documentation at /docs{tools}; stop with Ctrl-C")
+        if open_browser:  # the listener already accepts connections, which wait for the server
+            webbrowser.open(address)
         uvicorn.Server(config).run(sockets=[listener])
 
 

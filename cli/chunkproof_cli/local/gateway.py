@@ -27,6 +27,8 @@ from h11 import LocalProtocolError
 
 from chunkproof import CONTRACT_VERSION
 from chunkproof.contract.profiles import PROFILES
+from chunkproof.service.api import Api
+from chunkproof_cli.local.console import CONSOLE_PATH, find_asset, is_own_origin
 
 Handler = Callable[[Mapping[str, Any], Any], dict[str, Any]]
 FUNCTIONS = ("search", "validate_chunk")
@@ -73,13 +75,15 @@ class LambdaContext:
 class Gateway:
     """An ASGI application. Each request runs in a thread of its own, as in Lambda in a container of its own.
 
-    `mcp_app` is another one, which serves `/mcp`. `host` is the name that it listens on.
+    `mcp_app` is another one, which serves `/mcp`. `host` is the name that it listens on. `console` has the routes of
+    the browser console, which is served at `/`.
     """
 
-    def __init__(self, mcp_app: AsgiApp | None = None, host: str = "localhost") -> None:
+    def __init__(self, mcp_app: AsgiApp | None = None, host: str = "localhost", console: Api | None = None) -> None:
         self._limiter = CapacityLimiter(CONCURRENCY)
         self._mcp_app = mcp_app
         self._host = host
+        self._console = console
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -103,17 +107,34 @@ class Gateway:
             return
         if body is None:
             response = _gateway_error(413, "Request Entity Too Large")
-        elif (page := _find_page(scope)) is not None:
+        elif (page := self._find_page(scope)) is not None:
             response = page
         else:
             event = build_event(scope, body)
-            handler = find_handler(event["rawPath"])
+            handler = self._find_handler(event)
             response = await to_thread.run_sync(handler, event, LambdaContext(), limiter=self._limiter)
         await _send(response, send)
         ms = (monotonic() - started) * 1000
         # The path is logged still encoded: decoded, it could control the terminal or forge a log line.
         path = scope["raw_path"].decode("ascii", "backslashreplace")
         log.info("%s %s %s %.0f ms", scope["method"], path, response["statusCode"], ms)
+
+    def _find_page(self, scope: Scope) -> dict[str, Any] | None:
+        """Return a page that only the local gateway has: the console's, or one of the documentation."""
+        if scope["method"] != "GET":
+            return None
+        if self._console is not None and (asset := find_asset(scope["path"])) is not None:
+            return asset
+        return _find_docs(scope["path"], self._console)
+
+    def _find_handler(self, event: dict[str, Any]) -> Handler:
+        if self._console is None or not event["rawPath"].startswith(CONSOLE_PATH):
+            return find_handler(event["rawPath"])
+        # A page of another site may send requests here, and one of these routes writes a file.
+        headers = event["headers"]
+        if not is_own_origin(headers.get("origin", ""), headers.get("host", "")):
+            return lambda _event, _context: _gateway_error(403, "Forbidden")
+        return self._console.handler
 
 
 def is_own_host(header: str, own: str) -> bool:
@@ -264,15 +285,15 @@ _DOCS = """<!doctype html>
 """
 
 
-def _find_page(scope: Scope) -> dict[str, Any] | None:
-    """Return a page of the documentation, which only the local gateway has; its assets come with Powertools."""
-    if scope["method"] != "GET":
-        return None
-    if scope["path"] == "/docs":
+def _find_docs(path: str, console: Api | None) -> dict[str, Any] | None:
+    """Return a page of the documentation; its assets come with Powertools."""
+    if path == "/docs":
         return _to_response(200, "text/html; charset=utf-8", _DOCS)
-    if scope["path"] == "/openapi.json":
+    if path == "/openapi.json":
         return _to_response(200, "application/json", json.dumps(build_openapi()))
-    name = scope["path"].removeprefix("/docs/")
+    if path == f"{CONSOLE_PATH}openapi.json" and console is not None:
+        return _to_response(200, "application/json", json.dumps(build_openapi(console)))
+    name = path.removeprefix("/docs/")
     if name in _ASSETS:
         folder = files("aws_lambda_powertools.event_handler.openapi.swagger_ui")
         return _to_response(200, _ASSETS[name], (folder / name).read_text("utf-8"))
@@ -299,14 +320,14 @@ def find_handler(path: str) -> Handler:
     return handler
 
 
-def build_openapi() -> dict[str, Any]:
-    """Build one OpenAPI document for all functions."""
+def build_openapi(*apps: Api) -> dict[str, Any]:
+    """Build one OpenAPI document for these applications; for all functions if none is named."""
     from aws_lambda_powertools.event_handler import APIGatewayHttpResolver
 
     merged: dict[str, Any] = {}
-    for name in FUNCTIONS:
+    for app in apps or [load_function(name).app for name in FUNCTIONS]:
         resolver = APIGatewayHttpResolver()
-        for route in load_function(name).app.routes:
+        for route in app.routes:
             resolver.route(route.rule, route.method, **route.documented)(route.function)
         document = json.loads(
             resolver.get_openapi_json_schema(

@@ -1,0 +1,289 @@
+"""The browser console of `chunkproof serve`: its page, and the routes that it needs beside the public API.
+
+The page calls `POST /search`, `POST /validate-chunk` and `GET /collections/{name}` as any client does. The routes below
+`/console/` exist in the local gateway alone; each does what a command does.
+"""
+
+from collections.abc import Iterable, Sequence
+from importlib.resources import files
+from operator import mul
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, JsonValue
+
+from chunkproof import CONTRACT_VERSION, __version__
+from chunkproof.base.errors import ForbiddenError, InvalidParameterError, NotConfiguredError
+from chunkproof.base.files import write_file
+from chunkproof.collection.services import Collection, Services
+from chunkproof.contract.model import Items, Model, Request
+from chunkproof.service.api import Api, responses
+from chunkproof.service.container import services
+from chunkproof.service.terminal import list_collections, local_backend, new_deadline
+from chunkproof.why.causes import WhyReport
+
+CONSOLE_PATH = "/console/"
+# Of a suite that the console wrote: it rewrites no other file.
+MARKER = "# Written by the console of `chunkproof serve`, which rewrites the whole file.\n"
+MAP_POINTS = 300
+POWER_STEPS = 20
+TINY = 1e-12
+_KINDS = {".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8"}
+# No other host, no markup from text: the browser itself refuses both.
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+    "require-trusted-types-for 'script'; trusted-types 'none'"
+)
+_HEADERS = {
+    "content-security-policy": _POLICY,
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cache-control": "no-cache",
+}
+
+
+class ConsoleInfo(Model):
+    """What the frame of the console shows: the store, the model, the collections and the latency target."""
+
+    version: str
+    contract_version: str
+    store: str = Field(description="Host or folder of the store")
+    embedding_model: str
+    collection: str = Field(description="The collection of requests that name none")
+    collections: Items[str]
+    latency_target_ms: float
+    rerank: bool = Field(description="Whether a reranker is configured")
+    suite_file: str | None = Field(description="Where judgments are saved; null without --suite")
+
+
+class DoctorFindings(Model):
+    """The report of `chunkproof doctor --json`."""
+
+    report: dict[str, JsonValue]
+
+
+class MapPoint(Model):
+    """One chunk on the map of a collection."""
+
+    x: float
+    y: float
+    chunk_id: str
+    document_id: str | None
+    title: str | None
+
+
+class VectorMap(Model):
+    """A sample of a collection's vectors, projected on their two principal components."""
+
+    collection: str
+    points_count: int
+    sampled: int
+    variance: float = Field(description="Share of the sample's variance that the two axes show, 0 to 1")
+    points: Items[MapPoint]
+
+
+class WhyRequest(Request):
+    """A search, and the chunk that it should find."""
+
+    request: dict[str, JsonValue] = Field(description="A request as POST /search takes it")
+    expected: str = Field(description="A chunk, point or document id, a URL, or a text that a chunk has")
+
+
+class SuiteText(Request):
+    """A suite as YAML."""
+
+    yaml: str
+
+
+class SavedSuite(Model):
+    """The suite file of `serve --suite`, as text and as the document that the text holds."""
+
+    file: str
+    yaml: str
+    document: JsonValue = None
+
+
+def find_asset(path: str) -> dict[str, Any] | None:
+    """Return the response for the page, its scripts and its stylesheet; None for any other path."""
+    folder = files(__package__) / "page"
+    if path == "/":
+        file, kind = folder / "index.html", "text/html; charset=utf-8"
+    else:
+        name = path.removeprefix(CONSOLE_PATH)
+        kind = _KINDS.get(Path(name).suffix, "")
+        if not path.startswith(CONSOLE_PATH) or not kind or "/" in name or "\\" in name:
+            return None
+        file = folder / "console" / name
+        if not file.is_file():
+            return None
+    headers = {"content-type": kind, **_HEADERS}
+    return {"statusCode": 200, "headers": headers, "body": file.read_text("utf-8"), "isBase64Encoded": False}
+
+
+def is_own_origin(origin: str, host: str) -> bool:
+    """Whether a request comes from the console itself, or from a client that is no browser and sends no origin."""
+    return not origin or origin.partition("://")[2] == host
+
+
+def check_suite_file(file: Path) -> None:
+    """Refuse a file that the console did not write, and one that cannot be written."""
+    if not file.parent.is_dir() or file.is_dir():
+        raise InvalidParameterError(f"--suite {file}: there is no such folder to write to")
+    if file.exists() and not file.read_text("utf-8", "replace").startswith(MARKER):
+        raise InvalidParameterError(f"--suite {file} was not written by the console; name a new file")
+
+
+def build_console(suite_file: Path | None = None) -> Api:
+    """Make the routes below `/console/`; judgments are saved to the suite file, if one is named."""
+    app = Api()
+
+    @app.get("/console/about", summary="What is served", responses=responses(ConsoleInfo))
+    def get_about() -> ConsoleInfo:
+        """The store, the model, the collections and the latency target."""
+        own = services()
+        settings, allowed = own.settings, own.settings.allowed_collections
+        names = [n for n in list_collections(own) if not allowed or n in {*allowed, settings.collection}]
+        return ConsoleInfo(
+            version=__version__,
+            contract_version=CONTRACT_VERSION,
+            store=own.store.host,
+            embedding_model=own.embedder.model if own.embedder else "none",
+            collection=settings.collection,
+            collections=tuple(names),
+            latency_target_ms=float(settings.latency_target_ms),
+            rerank=own.reranker is not None,
+            suite_file=str(suite_file) if suite_file else None,
+        )
+
+    @app.get("/console/doctor", summary="Check a collection: chunkproof doctor", responses=responses(DoctorFindings))
+    def get_doctor(collection: str = "") -> DoctorFindings:
+        """Embed a sample of the chunks again, and check vectors, payloads, copies and indexes."""
+        from chunkproof_cli.doctor.collection_checks import check_collection
+
+        own = _open_services()
+        name = app.collection(collection or None).name
+        report = check_collection(name, own, lambda: new_deadline(own.settings))
+        return DoctorFindings(report=report.to_json())
+
+    @app.get("/console/map", summary="Project a sample of the vectors on a plane", responses=responses(VectorMap))
+    def get_map(collection: str = "") -> VectorMap:
+        """The first two principal components of up to 300 vectors."""
+        _open_services()
+        return draw_map(app.collection(collection or None))
+
+    @app.post(
+        "/console/why", summary="Find out why a chunk is not found: chunkproof why", responses=responses(WhyReport)
+    )
+    def post_why(request: WhyRequest) -> WhyReport:
+        """Repeat the search with one change after another; the smallest that suffices names the cause."""
+        from chunkproof.why.explainer import Explainer
+        from chunkproof.why.probe import Question
+
+        own = _open_services()
+        asked = request.request.get("collection")
+        name = app.collection(asked if isinstance(asked, str) else None).name
+        question = Question({**request.request, "collection": name}, request.expected)
+        return Explainer(local_backend(own)).explain(question).report
+
+    @app.get("/console/suite", summary="Read the judgments saved so far", responses=responses(SavedSuite))
+    def get_suite() -> SavedSuite:
+        """The file that `serve --suite` names; empty until the first judgment."""
+        file = _require(suite_file)
+        text = file.read_text("utf-8") if file.is_file() else ""
+        return SavedSuite(file=str(file), yaml=text, document=_read_document(text) if text else None)
+
+    @app.post("/console/suite", summary="Save judgments as a suite", responses=responses(SavedSuite))
+    def post_suite(draft: SuiteText) -> SavedSuite:
+        """Write the file if `chunkproof suite run` can read it."""
+        from chunkproof.suite.cases import read_suite
+
+        file = _require(suite_file)
+        if not draft.yaml.startswith(MARKER):
+            raise InvalidParameterError("yaml must begin with the console's own first line")
+        document = _read_document(draft.yaml)
+        read_suite(document)
+        check_suite_file(file)
+        write_file(file, draft.yaml)
+        return SavedSuite(file=str(file), yaml=draft.yaml, document=document)
+
+    return app.prime()
+
+
+def _open_services() -> Services:
+    """Return the services, unless callers see only a part of the store: these routes look into all of it."""
+    own = services()
+    if own.settings.tenant_field is not None or own.settings.tenant_claim is not None:
+        raise ForbiddenError("The console's own routes are off where tenants are configured")
+    return own
+
+
+def _require(file: Path | None) -> Path:
+    if file is None:
+        raise NotConfiguredError("No suite file is named: start chunkproof serve with --suite FILE")
+    return file
+
+
+def _read_document(text: str) -> Any:
+    from chunkproof.suite.yaml_document import read_yaml
+
+    return read_yaml(text, "suite").value
+
+
+def draw_map(collection: Collection) -> VectorMap:
+    """Project the first vectors of a collection on their principal components."""
+    page = collection.first_points(MAP_POINTS, with_vector=collection.vector.name)
+    points = [point for point in page.points if point.vector]
+    places, variance = project([point.vector for point in points if point.vector])
+    payloads = collection.payloads
+    return VectorMap(
+        collection=collection.name,
+        points_count=collection.describe().points_count,
+        sampled=len(points),
+        variance=variance,
+        points=tuple(
+            MapPoint(
+                x=x,
+                y=y,
+                chunk_id=payloads.id_of(point),
+                document_id=_as_text(payloads.value("document_id", point.payload)),
+                title=_as_text(payloads.value("document_title", point.payload)),
+            )
+            for point, (x, y) in zip(points, places, strict=True)
+        ),
+    )
+
+
+def project(vectors: Sequence[Sequence[float]]) -> tuple[list[tuple[float, float]], float]:
+    """Return each vector's place on the first two principal components, and the share of the variance they show."""
+    if not vectors:
+        return [], 0.0
+    means = [sum(column) / len(vectors) for column in zip(*vectors, strict=True)]
+    rows = [[value - mean for value, mean in zip(row, means, strict=True)] for row in vectors]
+    total = sum(_dot(row, row) for row in rows)
+    axes: list[list[float]] = []
+    shown = 0.0
+    for number in range(2):
+        # Another start for the second axis: the first one's could be orthogonal to it.
+        axis = [1.0 / (1 + (index + number) % 7) for index in range(len(means))]
+        weights = [0.0] * len(rows)
+        for _ in range(POWER_STEPS):
+            length = _dot(axis, axis) ** 0.5
+            axis = [value / length for value in axis] if length > TINY else [0.0] * len(axis)
+            weights = [_dot(row, axis) for row in rows]
+            axis = [_dot(weights, column) for column in zip(*rows, strict=True)]
+        shown += _dot(weights, weights)
+        axes.append(weights)
+        length = _dot(axis, axis) ** 0.5 or 1.0
+        unit = [value / length for value in axis]
+        parts = [_dot(row, unit) for row in rows]
+        rows = [[v - part * u for v, u in zip(row, unit, strict=True)] for row, part in zip(rows, parts, strict=True)]
+    return list(zip(*axes, strict=True)), min(1.0, shown / total) if total > TINY else 0.0
+
+
+def _dot(one: Iterable[float], other: Iterable[float]) -> float:
+    return float(sum(map(mul, one, other)))
+
+
+def _as_text(value: object) -> str | None:
+    return None if value is None else str(value)

@@ -1,0 +1,2 @@
+import { empty } from "./dom.js";
+export const render = (context) => context.put(empty("Not yet"));

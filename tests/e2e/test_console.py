@@ -1,0 +1,284 @@
+"""The browser console of `chunkproof serve` in a real browser, on the real handlers and an embedded store."""
+
+import json
+import re
+import shlex
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+import pytest
+
+from chunkproof.stores.edge_folder import copy_folder
+from chunkproof_cli.loading import write_chunks
+from chunkproof_cli.main import cli
+
+from support.chromium import Chromium, Page
+from support.commands import Command
+from support.serving import Serving, serving
+
+NASTY = "<script>window.acted=1</script><img src=x onerror='window.acted=1'>\u202e \"quoted' &amp; <!--"
+QUESTION = "Why does a robot arm get longer while it warms up?"
+SECONDS = 30.0
+
+
+def hostile_chunks() -> list[dict[str, Any]]:
+    return [
+        {
+            "chunk_id": f"{NASTY}-{number}",
+            "text": f"{number} {NASTY} backups are made at night",
+            "url": "javascript:window.acted=1",
+            "document_title": NASTY,
+            "section_heading": f"{NASTY} {number}",
+            "breadcrumb": NASTY,
+            "document_id": NASTY,
+            "position": number,
+        }
+        for number in range(3)
+    ]
+
+
+@pytest.fixture(scope="module")
+def server(loaded_handbook: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    folder = tmp_path_factory.mktemp("console")
+    loaded = folder / "loaded"
+    copy_folder(loaded_handbook, loaded)
+    write_chunks(folder / "nasty.jsonl", iter(hostile_chunks()))
+    cli.main(
+        ["load", str(folder / "nasty.jsonl"), "--collection", "nasty", "--data", str(loaded)], standalone_mode=False
+    )
+    with serving(loaded, folder, "--suite", folder / "judged.yaml") as running:
+        yield running
+
+
+@pytest.fixture
+def console(browser: Chromium, server: Serving) -> Iterator["Console"]:
+    opened = Console(browser, server)
+    yield opened
+    assert opened.page.console == []
+    others = [url for url in opened.page.requests if not url.startswith((server.url, "data:", "about:"))]
+    assert others == [], "the console requested another host"
+
+
+class Console:
+    """A page of the console, and what a user does there."""
+
+    def __init__(self, browser: Chromium, server: Serving) -> None:
+        self.page: Page = browser.open("about:blank")
+        self.page.look(width=1440)
+        self.server = server
+
+    def open(self, address: str, wait: str = "true", *, width: int = 1440, scheme: str = "light") -> None:
+        """Open an address such as `#/search?q=…` and wait until it is shown and the condition holds."""
+        self.page.look(width=width, scheme=scheme)
+        self.page.send("Page.navigate", url="about:blank")
+        self.page.send("Page.navigate", url=f"{self.server.url}/{address}")
+        self.wait(f"document.querySelector('#view:not([aria-busy]) > :not(noscript)') && ({wait})")
+
+    def wait(self, condition: str) -> None:
+        """Wait until an expression is true in the page."""
+        give_up = time.monotonic() + SECONDS
+        while time.monotonic() < give_up:
+            if self.page.run(f"(() => {{ try {{ return Boolean({condition}) }} catch {{ return false }} }})()"):
+                return
+            time.sleep(0.05)
+        raise AssertionError(f"not within {SECONDS:.0f} s: {condition}\n{self.text()}\n{self.page.console}")
+
+    def text(self, selector: str = "#view") -> str:
+        found: str = self.page.run(f"document.querySelector({json.dumps(selector)})?.innerText ?? ''")
+        return found
+
+    def all(self, selector: str) -> list[str]:
+        found: list[str] = self.page.run(
+            f"[...document.querySelectorAll({json.dumps(selector)})].map(one => one.innerText)"
+        )
+        return found
+
+    def type(self, text: str) -> None:
+        self.page.send("Input.insertText", text=text)
+
+    def press(self, *keys: str) -> None:
+        for key in keys:
+            self.page.press(key, "\r" if key == "Enter" else key if len(key) == 1 else "")
+
+    def ask(self, question: str) -> None:
+        """Ask as a user does: slash, the question, Enter."""
+        self.press("/")
+        self.wait("document.activeElement.id === 'query'")
+        self.type(question)
+        self.press("Enter")
+        self.wait(f"document.querySelectorAll('.results > li').length && location.hash.includes({quoted(question)})")
+
+
+def quoted(text: str) -> str:
+    return json.dumps(quote(text, safe="*-._").replace("%20", "+"))
+
+
+def search_address(question: str, **params: str) -> str:
+    more = "".join(f"&{name}={quote(value)}" for name, value in params.items())
+    return f"#/search?q={quote(question)}{more}"
+
+
+# the page
+
+
+def test_the_page_is_small_and_allows_nothing_from_elsewhere(server: Serving) -> None:
+    with httpx.Client(base_url=server.url) as http:
+        page = http.get("/")
+        assert page.headers["content-type"] == "text/html; charset=utf-8"
+        policy = page.headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "unsafe" not in policy
+        assert "require-trusted-types-for 'script'" in policy
+        names = {*re.findall(r'"console/([\w.]+)"', page.text)}
+        for name in list(names):
+            names |= {*re.findall(r'from "\./([\w.]+)"', http.get(f"/console/{name}").text)}
+        assets = [http.get(f"/console/{name}") for name in names]
+        assert {asset.status_code for asset in assets} == {200}
+        assert sum(len(asset.content) for asset in (page, *assets)) < 200_000
+        for path in ("/console/none.js", "/console/../index.html", "/console/%2e%2e/index.html", "/console/page/x.js"):
+            assert http.get(path).status_code == 404
+
+
+def test_a_page_of_another_site_cannot_use_the_consoles_routes(server: Serving) -> None:
+    there = {"origin": "https://evil.example"}
+    assert httpx.post(f"{server.url}/console/suite", json={"yaml": "x"}, headers=there).status_code == 403
+    assert httpx.get(f"{server.url}/console/about", headers=there).status_code == 403
+    own = httpx.get(f"{server.url}/console/about", headers={"origin": server.url})
+    assert (own.status_code, own.json()["collection"]) == (200, "handbook")
+
+
+def test_the_consoles_routes_have_an_openapi_document_of_their_own(server: Serving) -> None:
+    document = httpx.get(f"{server.url}/console/openapi.json").json()
+    assert set(document["paths"]) == {
+        "/console/about",
+        "/console/doctor",
+        "/console/map",
+        "/console/suite",
+        "/console/why",
+    }
+
+
+# search
+
+
+def test_a_question_is_asked_and_its_results_are_walked_by_keyboard_alone(console: Console) -> None:
+    console.open("")
+    console.page.run("document.activeElement.blur()")
+    console.ask(QUESTION)
+    assert console.all(".results > li:first-child h3") == ["Thermal growth of arms and frames"]
+    assert console.page.run("document.querySelector('.results .chosen').dataset.id") == "robotics-calibration-07"
+    console.press("j")
+    console.wait("document.querySelector('.results > li:nth-child(2)').className === 'chosen'")
+    console.press("k", "?")
+    console.wait("document.getElementById('keys').open")
+    assert "Write a question" in console.text("#keys")
+
+
+def test_results_are_those_of_the_api_with_time_highlights_and_details(console: Console) -> None:
+    console.open(search_address(QUESTION, k="3"), "document.querySelector('.results mark .term')")
+    body = {"query_text": QUESTION, "top_k": 3, "collection": "handbook"}
+    answer = httpx.post(f"{console.server.url}/search", json=body).json()
+    ids = console.page.run("[...document.querySelectorAll('.results > li')].map(one => one.dataset.id)")
+    assert ids == [result["metadata"]["chunk_id"] for result in answer["results"]]
+    assert console.all(".score") == [f"{result['similarity_score']:.3f}" for result in answer["results"]]
+    assert re.search(r"search [\d.]+ ms\s+format [\d.]+ ms\s+[\d.]+ ms in all\s+target 2 s", console.text(".stages"))
+    assert "% of the 2 s target" in console.text("#status")
+    console.wait("document.querySelector('.details').innerText.includes('random chunk')")
+    assert "Neighbours in the document" in console.text(".details")
+    link = console.page.run("document.querySelector('.results a.source').href")
+    assert link == answer["results"][0]["metadata"]["url"]
+
+
+def test_an_address_brings_back_mode_filters_and_selection(console: Console) -> None:
+    address = search_address(
+        "robots", k="4", mode="hybrid", f='{"position": {"lte": 3}}', sel="robotics-calibration-03"
+    )
+    console.open(address, "document.querySelector('.chip')")
+    assert console.page.run("document.querySelector('.modes input:checked').value") == "hybrid"
+    assert console.page.run("document.querySelector('.chip input').value") == "3"
+    request = console.page.run("document.querySelector('.request pre').textContent")
+    assert '"filters":{"position":{"lte":3}}' in request
+    assert '"mode":"hybrid"' in request
+
+
+def test_filters_are_offered_for_the_fields_that_the_collection_has(console: Console) -> None:
+    console.open(search_address(QUESTION), "document.querySelector('#add-filter')")
+    assert "document_id" in console.text("#add-filter")
+    console.page.run(
+        "{ const add = document.getElementById('add-filter'); add.value = 'document_id'; "
+        "add.dispatchEvent(new Event('change')) }"
+    )
+    console.wait("document.querySelector('.chip input').value === 'robotics-calibration'")
+    rows = "[...document.querySelectorAll('.results > li')]"
+    console.wait(f"{rows}.every(one => one.dataset.id.startsWith('robotics-calibration'))")
+
+
+def test_the_request_as_a_command_returns_the_same_results(console: Console, chunkproof: Command) -> None:
+    console.open(
+        search_address('it\'s "quoted" $HOME', k="3", mode="hybrid", f='{"document_id": "robotics-calibration"}')
+    )
+    shown = console.page.run("[...document.querySelectorAll('.request pre')].map(one => one.textContent)")
+    words = shlex.split(shown[1])
+    assert words[:2] == ["chunkproof", "search"]
+    run = chunkproof(*words[1:], "--json")
+    ids = console.page.run("[...document.querySelectorAll('.results > li')].map(one => one.dataset.id)")
+    assert [result["metadata"]["chunk_id"] for result in run.json["results"]] == ids
+    assert json.loads(shlex.split(shown[0])[-1])["query_text"] == 'it\'s "quoted" $HOME'
+    compile(shown[2], "snippet", "exec")
+
+
+def test_why_a_chunk_is_not_among_the_results_is_said_with_what_was_tried(console: Console) -> None:
+    address = search_address(
+        QUESTION, k="2", f='{"document_id": "vectordb-text-hygiene"}', why="robotics-calibration-07"
+    )
+    console.open(address, "document.querySelector('.verdict table')")
+    assert "Not among the first 2" in console.text(".verdict")
+    assert "filter" in console.text(".verdict")
+
+
+def test_an_error_is_shown_as_the_api_words_it(console: Console) -> None:
+    console.open(search_address("x" * 10_001), "document.querySelector('.problem')")
+    assert "query_text" in console.text(".problem")
+    assert [line for line in console.page.console if "400" not in line] == []
+    console.page.console.clear()
+
+
+def test_stored_text_titles_and_names_stay_text(console: Console) -> None:
+    console.open("#/search?in=nasty&q=backups&mode=hybrid", "document.querySelectorAll('.results > li').length === 3")
+    console.wait("document.querySelector('.details').innerText.includes('Neighbours')")
+    assert "<script>window.acted=1</script>" in console.text(".results h3")
+    assert "RLO" in console.text(".results h3")
+    assert console.page.run("[window.acted === undefined, document.images.length, document.scripts.length]") == [
+        True,
+        0,
+        1,
+    ]
+    assert console.page.run("[...document.links].filter(one => one.protocol === 'javascript:').length") == 0
+
+
+def test_two_configurations_are_compared_with_the_moves_drawn(console: Console) -> None:
+    console.open(search_address(QUESTION, k="5"))
+    console.press("c")
+    console.wait("document.querySelectorAll('.split .results').length === 2")
+    ids = console.page.run(
+        "[...document.querySelectorAll('.split .results')].map(list => [...list.children].map(one => one.dataset.id))"
+    )
+    shared = set(ids[0]) & set(ids[1])
+    assert len(console.page.run("[...document.querySelectorAll('.joins path')].map(one => one.className.baseVal)")) == (
+        len(shared)
+    )
+    moves = console.page.run(
+        "[...document.querySelectorAll('.split section:nth-child(2) .move')].map(m => m.innerText)"
+    )
+    expected = [
+        "only here" if one not in ids[0] else _move(ids[0].index(one) - rank) for rank, one in enumerate(ids[1])
+    ]
+    assert [move.replace("\n", " ") for move in moves] == expected
+
+
+def _move(by: int) -> str:
+    return f"▲ {by}" if by > 0 else f"▼ {-by}" if by < 0 else "="
