@@ -68,7 +68,7 @@ def _size(response: ProxyResponse) -> int:
 def _advice(response: ProxyResponse) -> str:
     body: Any = from_json(response["body"])
     document: dict[str, Any] = {"results": body} if isinstance(body, list) else body  # a list: of a response profile
-    results = document.get("results")
+    results = document.get("results") or []
     if document.get("responses"):
         return "send fewer queries at a time, or lower top_k"
     if "failed" in document:
