@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from chunkproof.audit.findings import Finding, Kind
@@ -20,6 +21,7 @@ from support.audit_faults import Asymmetric, unrelated
 from support.audits import resume, run_audit, services_on
 from support.cohere_server import hashed
 from support.handbook import minilm
+from support.wordllama_model import WORDLLAMA
 
 TEXTS = [chunk["text"] for chunk in sample_chunks()][:20]
 MODEL = Asymmetric(local_model())
@@ -33,6 +35,7 @@ def audit_vectors(
     *,
     texts: dict[int, str] | None = None,
     model: str | None = None,
+    all_texts: Sequence[str] = TEXTS,
 ) -> dict[str, Finding]:
     """Audit chunks of the handbook, some with other vectors or texts; return the findings on vectors."""
     store.create(collection, 384, Deadline(60_000))
@@ -42,16 +45,16 @@ def audit_vectors(
             {"chunk_id": f"c{number}", "text": (texts or {}).get(number, text), "embedding_model": model},
             vector=tuple(vectors[number] if number in vectors else minilm(text)),
         )
-        for number, text in enumerate(TEXTS)
+        for number, text in enumerate(all_texts)
     ]
     store.upsert(collection, points, "", Deadline(60_000))
-    lines = [Entry(f"c{number}", text).to_line() for number, text in enumerate(TEXTS)]
+    lines = [Entry(f"c{number}", text).to_line() for number, text in enumerate(all_texts)]
     report = run_audit(lines, folder, services_on(store, MODEL), collection, AuditPlan(vectors=0))
     assert report.vectors is not None
-    assert report.vectors.checked == len(TEXTS) == sum(report.vectors.kinds.values())
+    assert report.vectors.checked == len(all_texts) == sum(report.vectors.kinds.values())
     state = load_progress(folder)
     assert state is not None
-    assert state.vectors_checked == len(TEXTS)  # what the progress bar shows
+    assert state.vectors_checked == len(all_texts)  # what the progress bar shows
     return {f.chunk_id: f for f in report.findings if f.cosine is not None or "vector" in f.kind}
 
 
@@ -104,6 +107,46 @@ def test_a_collection_embedded_by_another_model_of_the_same_size_is_recognized_b
     )
     assert {finding.kind for finding in found.values()} == {Kind.WRONG_MODEL}
     assert len(found) == len(TEXTS)
+
+
+def wordllama_turned(texts: Sequence[str]) -> list[Vector]:
+    """Embed texts with another model, its 256 values in a random direction of 384."""
+    turn, _ = np.linalg.qr(np.random.default_rng(1).normal(size=(384, 384)))
+    return [tuple(turn[:, :256] @ vector) for vector in WORDLLAMA.embed(texts, InputType.DOCUMENT, Deadline(1))]
+
+
+def test_some_vectors_of_another_model_are_told_from_stale_and_random_ones(
+    memory_store: WritableStore, collection: str, tmp_path: Path
+) -> None:
+    english = [chunk["text"] for chunk in sample_chunks() if chunk["document_id"].startswith(("robotics", "vectordb"))]
+    texts = [text for text in english if not local_model().excess(text)][:60]
+    others = dict(zip(range(0, 60, 2), wordllama_turned(texts[::2]), strict=True))
+    planted: dict[int, Vector] = {
+        **others,
+        1: unrelated(384),
+        3: minilm(texts[41]),
+        5: minilm(f"Part 5: {texts[5][:400]}"),
+    }
+    found = audit_vectors(memory_store, collection, tmp_path, planted, all_texts=texts)
+    kinds = {number: found[f"c{number}"].kind for number in planted}
+    assert kinds[1] is Kind.UNEXPLAINED_VECTOR
+    assert kinds[3] is Kind.STALE_VECTOR
+    assert kinds[5] is Kind.UNEXPLAINED_VECTOR
+    named = [kinds[number] for number in others]
+    assert set(named) <= {Kind.WRONG_MODEL, Kind.UNEXPLAINED_VECTOR}
+    assert named.count(Kind.WRONG_MODEL) >= 0.8 * len(named)
+    assert len(found) == len(planted)
+
+
+@pytest.mark.parametrize("form", ["passage: {}", "Handbook of robots and data\n\n{}"], ids=["prefix", "title"])
+@pytest.mark.parametrize("step", [1, 3], ids=["all", "some"])
+def test_the_same_model_with_a_prefix_or_title_is_never_called_another_model(
+    memory_store: WritableStore, collection: str, tmp_path: Path, form: str, step: int
+) -> None:
+    planted = {number: minilm(form.format(TEXTS[number])) for number in range(0, len(TEXTS), step)}
+    found = audit_vectors(memory_store, collection, tmp_path, planted)
+    assert {finding.kind for finding in found.values()} <= {Kind.UNEXPLAINED_VECTOR}
+    assert all("title or prefix" in (finding.details or "") for finding in found.values())
 
 
 def test_vectors_of_another_size_come_from_another_model(

@@ -1,9 +1,8 @@
 """An audit from its start, or from where it was interrupted, to its report; and its check of the stored vectors.
 
 A cause of a wrong vector is named only where a check shows it: the text embedded as a question, the text cut short or
-the text of the manifest gives the stored vector; the payload or the vector size shows another model, or the vectors
-that differ resemble each other as their texts do; it is the vector of another chunk, or closer to some text of the
-collection than chance allows. Otherwise the vector is unexplained.
+the text of the manifest gives the stored vector; the payload or the vector size shows another model; it is the vector
+of another chunk; or the judge of vectors shows which model made it. Otherwise the vector is unexplained.
 """
 
 from collections.abc import Callable, Sequence
@@ -36,14 +35,16 @@ from chunkproof.collection.services import Services
 from chunkproof.contract.model import display_name
 from chunkproof.embedders.embedder_port import Embedder, InputType, query_model
 from chunkproof.embedders.known_models import can_compare, is_same_family
-from chunkproof.proof.vector_judge import AGREES, SAME, SIMILAR, correlate_others, cosine, is_no_coincidence
+from chunkproof.proof.vector_judge import AGREES, SAME, Origin, VectorOrigins, cosine, is_no_coincidence
 from chunkproof.stores.store_port import Point, Vector
 
 DESCRIBE_MS = 10_000
 FINDINGS_FILE = "findings.jsonl"
 # Lower than `SAME`: a text cut inside a token is embedded a little differently from one cut between two tokens.
 SAME_WHEN_CUT = 0.995
-MAX_REFERENCES = 64
+MAX_REFERENCES = 128
+# A vector of a text with a title may be a little nearer to a chunk that is about the title.
+NEARER = 0.2
 MIN_REFERENCES = 8
 # The lengths that pipelines cut texts to, in characters.
 CUTS = (8192, 8000, 4096, 4000, 2048, 2000, 1024, 1000, 512, 500, 256)
@@ -107,7 +108,7 @@ class _Check:
         }
         is_lossy = self._config.is_lossy or reader.describe().quantization == LOSSY_QUANTIZATION
         self.same_from = AGREES if is_lossy else _find_precision([one.cosine or 0.0 for one in self._references])
-        self._failing = [subject for subject in self._references if (subject.cosine or 0.0) < self.same_from]
+        self._origins = VectorOrigins([(one.point.vector or (), one.fresh or ()) for one in self._references])
 
     def judge_all(self, chunks: Sequence[ExpectedChunk]) -> list[Finding | None]:
         """Judge the vector of each chunk that is stored; None where it fits its text."""
@@ -165,7 +166,7 @@ class _Check:
     def _find_cause(self, subject: _CheckedVector, stored: Vector) -> tuple[Kind, str]:
         checks = [self._check_original, self._check_named_model, self._check_cuts]
         if subject.fresh is not None:
-            among_chunks = [self._check_other_chunks, self._check_structure, self._check_neighbours]
+            among_chunks = [self._check_other_chunks, self._check_origin]
             checks = [self._check_as_question, *checks, *among_chunks]
         for check in checks:
             if found := check(subject, stored):
@@ -209,42 +210,27 @@ class _Check:
         return None
 
     def _check_other_chunks(self, subject: _CheckedVector, stored: Vector) -> tuple[Kind, str] | None:
-        for other in self._others(subject, self._references):
-            if cosine(stored, other.fresh or ()) >= self.same_from:
+        for other in self._references:
+            if other.chunk_id != subject.chunk_id and cosine(stored, other.fresh or ()) >= self.same_from:
                 return Kind.STALE_VECTOR, f"It is the vector of another chunk's text: {display_name(other.chunk_id)}"
         return None
 
-    def _check_structure(self, subject: _CheckedVector, stored: Vector) -> tuple[Kind, str] | None:
-        """Vectors of another model are far from those of this one, yet resemble each other as their texts do."""
-        if is_no_coincidence(subject.cosine or 0.0, len(stored)):
-            return None  # it is near its text, as only this model's vectors are
-        among = self._others(subject, self._failing)
-        others = [(other.point.vector or (), other.fresh or ()) for other in among]
-        far = [pair for pair in others if not is_no_coincidence(cosine(*pair), len(stored))]
-        if (shown := correlate_others(stored, subject.fresh or (), far)) is None:
+    def _check_origin(self, subject: _CheckedVector, stored: Vector) -> tuple[Kind, str] | None:
+        """Ask the judge which model made the vector; if this one, whether its text is much like the stored one."""
+        own, fresh = subject.cosine or 0.0, subject.fresh or ()
+        origin, evidence = self._origins.find(stored, fresh)
+        if origin is Origin.ANOTHER_MODEL:
+            return Kind.WRONG_MODEL, f"It is another model's than {self._embedder.model}: {evidence}"
+        if origin is Origin.UNKNOWN:
             return None
-        return Kind.WRONG_MODEL, (
-            f"It resembles the other vectors that {self._embedder.model} does not make, as their texts do "
-            f"(correlation {shown[0]:.2f} over {shown[1]})"
-        )
-
-    def _check_neighbours(self, subject: _CheckedVector, stored: Vector) -> tuple[Kind, str] | None:
-        own, others = subject.cosine or 0.0, self._others(subject, self._references)
-        nearest = max((cosine(stored, other.fresh or ()) for other in others), default=0.0)
-        if own >= max(nearest, SIMILAR) and len(self._failing) > len(self._references) / 2:
+        if own > (nearest := self._origins.nearest(stored, fresh)) - NEARER and is_no_coincidence(own, len(stored)):
             return Kind.UNEXPLAINED_VECTOR, (
-                f"It is this model's vector of a text much like the stored one (cosine {own:.3f}), as in most of the "
-                "sample: embedded with a title or prefix?"
+                f"It is this model's vector of a text like the stored one (cosine {own:.3f}): the text was changed "
+                "since, or embedded with a title or prefix"
             )
-        if not is_no_coincidence(nearest, len(stored)):
-            return None
         return Kind.STALE_VECTOR, (
             f"It is this model's vector of some other text (cosine {nearest:.3f} with a chunk of the sample)"
         )
-
-    @staticmethod
-    def _others(subject: _CheckedVector, among: Sequence[_CheckedVector]) -> list[_CheckedVector]:
-        return [other for other in among if other.chunk_id != subject.chunk_id]
 
     def _cut_to_fit(self, text: str) -> str:
         low, high = 0, len(text)

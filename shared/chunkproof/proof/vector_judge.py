@@ -5,7 +5,9 @@ Every check of vectors uses these thresholds: `why`, suites, audits, diffs, cana
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import cached_property
+from itertools import combinations
 from math import atanh, fsum, sqrt
 from operator import mul
 from statistics import StatisticsError, correlation, median
@@ -13,7 +15,9 @@ from statistics import StatisticsError, correlation, median
 from chunkproof.base.errors import CorruptChunkError
 from chunkproof.collection.payload_map import PayloadMap
 from chunkproof.collection.services import Collection
+from chunkproof.contract.model import display_name
 from chunkproof.embedders.embedder_port import Embedder, InputType, embedder_identity
+from chunkproof.embedders.known_models import can_compare
 from chunkproof.stores.store_port import Point, Vector
 
 # Cosines of a stored vector and the embedding of its text.
@@ -29,14 +33,15 @@ ANOTHER_MODEL = 0.5
 # How many chunks show what is usual in a collection. A pipeline that embeds more than the stored text (a title, say)
 # has lower cosines throughout: a vector is stale if its cosine is so much below the usual one, or so many times their
 # spread.
-SAMPLE = 32
+SAMPLE = 64
 LEAST_GAP, SPREADS = 0.02, 6.0
 # Cosines of unrelated directions have a standard deviation of 1/sqrt(size); six of them are no coincidence. (A lower
 # cosine shows nothing: texts of one model on different subjects are as far apart as vectors of two models.)
 COINCIDENCE = 6.0
 # Vectors of another model resemble each other as their texts do. With fewer of them nothing is shown; four standard
-# errors of a correlation (Fisher) are there once in thirty thousand by chance.
-LEAST_OTHERS, CORRELATED = 8, 4.0
+# errors of a correlation (Fisher) are there once in thirty thousand by chance. Beside vectors that are shown to be
+# another model's, two are enough for one that is near to another of them: of random vectors, one in ten thousand is.
+LEAST_OTHERS, CORRELATED, FAR_FROM_OTHERS, NEAR_ANOTHER, NEAR = 8, 4.0, 5.0, 2.0, 4.0
 # Parts of a text that its vector may be made from: the shortest in characters, and the step from one to the next.
 SHORTEST_PART, NEXT_PART = 40, 1.2
 
@@ -45,6 +50,15 @@ def cosine(left: Vector, right: Vector) -> float:
     """Return the cosine similarity; 0 with a vector of zeros, and for vectors of different sizes."""
     lengths = sqrt(fsum(map(mul, left, left)) * fsum(map(mul, right, right)))
     return fsum(map(mul, left, right)) / lengths if lengths and len(left) == len(right) else 0.0
+
+
+def _unit(vector: Vector) -> Vector:
+    length = sqrt(fsum(map(mul, vector, vector)))
+    return vector if abs(length - 1.0) < 1e-9 or not length else tuple(value / length for value in vector)
+
+
+def _dot(left: Vector, right: Vector) -> float:
+    return float(sum(map(mul, left, right)))
 
 
 def is_no_coincidence(similarity: float, size: int) -> bool:
@@ -61,23 +75,74 @@ def is_stale(similarity: float, usual: Sequence[float]) -> bool:
     return middle < ANOTHER_MODEL or similarity < middle - max(LEAST_GAP, SPREADS * spread)
 
 
-def correlate_others(
-    stored: Vector, fresh: Vector, others: Sequence[tuple[Vector, Vector]]
-) -> tuple[float, int] | None:
-    """Return the correlation that shows one other model behind a vector and others, and how many these are.
-
-    `others` are stored vectors that are not this model's, each with what this model makes of its text. None where
-    they do not resemble each other as their texts do.
-    """
-    if len(others) < LEAST_OTHERS:
-        return None
+def _is_correlated(left: Sequence[float], right: Sequence[float], errors: float) -> float | None:
+    """Return the correlation of two series, if it is so many standard errors above chance."""
     try:
-        among_stored = [cosine(stored, other) for other, _ in others]
-        agreement = correlation(among_stored, [cosine(fresh, made) for _, made in others])
+        agreement = correlation(left, right)
     except StatisticsError:  # one side does not vary
         return None
-    is_shown = atanh(min(agreement, 0.999999)) * sqrt(len(others) - 3) >= CORRELATED
-    return (agreement, len(others)) if is_shown else None
+    return agreement if atanh(min(agreement, 0.999999)) * sqrt(max(0, len(left) - 3)) >= errors else None
+
+
+class Origin(StrEnum):
+    """Which model made a vector, as far as a sample of its collection shows it."""
+
+    THIS_MODEL = "this model"
+    ANOTHER_MODEL = "another model"
+    UNKNOWN = "unknown"
+
+
+class VectorOrigins:
+    """Tells by a sample of a collection which model made a vector; each pair is a stored vector and its text's.
+
+    Vectors of one model are near to some of each other, and far from those of another model. Those of the sample that
+    are far from all that this model makes are another model's if they resemble each other as their texts do.
+    """
+
+    def __init__(self, sample: Sequence[tuple[Vector, Vector]]) -> None:
+        comparable = [(stored, fresh) for stored, fresh in sample if any(stored) and len(stored) == len(fresh)]
+        self._sample = [(_unit(stored), _unit(fresh)) for stored, fresh in comparable]
+
+    def nearest(self, stored: Vector, fresh: Vector) -> float:
+        """Return the cosine of a vector with the nearest that this model made of another text of the sample."""
+        stored, fresh = _unit(stored), _unit(fresh)
+        return max((_dot(stored, made) for _, made in self._sample if made != fresh), default=0.0)
+
+    @cached_property
+    def _others(self) -> list[tuple[Vector, Vector]]:
+        """The vectors of the sample that this model does not make."""
+        return [pair for pair in self._sample if not self._is_near_this_model(*pair)]
+
+    @cached_property
+    def other_model(self) -> tuple[float, int] | None:
+        """The correlation that shows another model behind vectors of the sample, and how many these are."""
+        if len(self._others) < LEAST_OTHERS:
+            return None
+        stored, fresh = ([_dot(a, b) for a, b in combinations(side, 2)] for side in zip(*self._others, strict=True))
+        shown = _is_correlated(stored, fresh, CORRELATED)
+        return (shown, len(self._others)) if shown is not None else None
+
+    def find(self, stored: Vector, fresh: Vector) -> tuple[Origin, str]:
+        """Return which model made a vector, and what shows it; `fresh` is what this model makes of its text."""
+        stored, fresh = _unit(stored), _unit(fresh)
+        if self._is_near_this_model(stored, fresh):
+            return Origin.THIS_MODEL, f"cosine {max(_dot(stored, fresh), self.nearest(stored, fresh)):.3f}"
+        others = [pair for pair in self._others if pair[1] != fresh]
+        if len(others) < LEAST_OTHERS or self.other_model is None:
+            return Origin.UNKNOWN, "no check shows why"
+        near = [_dot(stored, other) for other, _ in others]
+        by_text = [_dot(fresh, made) for _, made in others]
+        errors = NEAR_ANOTHER if max(near) * sqrt(len(stored)) >= NEAR else FAR_FROM_OTHERS
+        if _is_correlated(near, by_text, errors) is None:
+            return Origin.UNKNOWN, "no check shows why"
+        agreement, count = self.other_model
+        return Origin.ANOTHER_MODEL, (
+            f"it belongs to the vectors that resemble each other as their texts do (correlation {agreement:.2f} over "
+            f"{count}), but not what this model makes of them"
+        )
+
+    def _is_near_this_model(self, stored: Vector, fresh: Vector) -> bool:
+        return is_no_coincidence(max(_dot(stored, fresh), self.nearest(stored, fresh)), len(stored))
 
 
 class EmbeddedTexts:
@@ -107,7 +172,8 @@ class Fit:
     cosine: float | None
     usual: float
     is_stale: bool
-    is_of_this_model: bool
+    origin: Origin = Origin.UNKNOWN
+    evidence: str = ""
 
 
 @dataclass
@@ -135,9 +201,14 @@ class VectorJudge:
         """The usual cosine in the collection."""
         return median(self._cosines) if self._cosines else 1.0
 
+    @cached_property
+    def origins(self) -> VectorOrigins:
+        """Which model made the vectors of the collection."""
+        return VectorOrigins([(point.vector or (), fresh) for point, fresh in self._sample])
+
     @property
     def is_foreign(self) -> bool:
-        """Whether the vectors of the whole collection are not this model's."""
+        """Whether the vectors of the whole collection are not those of their texts."""
         # Parts of texts, or texts with a title, are far from the whole text too, but by no coincidence near it.
         size = len(self._sample[0][1]) if self._sample else 1
         return self.usual < ANOTHER_MODEL and not is_no_coincidence(self.usual, size)
@@ -152,11 +223,15 @@ class VectorJudge:
         """Judge the vector of a point; it is another model's only where that is shown."""
         [fresh] = self.texts.embed([self._text_of(point)], self.embedder)
         if fresh is None or not point.vector or not any(point.vector):
-            return Fit(None, self.usual, fresh is not None and not any(point.vector or ()), True)
+            return Fit(None, self.usual, fresh is not None and not any(point.vector or ()))
         similarity = cosine(point.vector, fresh)
-        stale = is_stale(similarity, self._cosines)
-        is_foreign = stale and (self._names_another_model(point) or self._resembles_others(point, fresh))
-        return Fit(similarity, self.usual, stale, not is_foreign)
+        if not is_stale(similarity, self._cosines):
+            return Fit(similarity, self.usual, is_stale=False)
+        origin, evidence = self.origins.find(point.vector, fresh)
+        named = self.payloads.value("embedding_model", point.payload)
+        if isinstance(named, str) and self.embedder is not None and not can_compare(self.embedder, named):
+            origin, evidence = Origin.ANOTHER_MODEL, f"its payload says {display_name(named)}"
+        return Fit(similarity, self.usual, True, origin, evidence)
 
     def measure_part(self, point: Point) -> int | None:
         """Return how many characters of its text a vector was made from; None where that is all, or is not shown."""
@@ -179,20 +254,11 @@ class VectorJudge:
         _, near = compare(fitting)
         upper = min(len(text), int(near * NEXT_PART) + 1)
         similarity, length = compare(range(int(near / NEXT_PART), upper + 1, max(1, near // 50)))
-        return length if similarity >= AGREES and length < len(text) / NEXT_PART else None
+        is_part = length < len(text) / NEXT_PART or (length < len(text) and self.embedder.excess(text))
+        return length if similarity >= AGREES and is_part else None
 
     def _text_of(self, point: Point) -> str:
         try:
             return self.payloads.embedded_text(point)
         except CorruptChunkError:
             return ""
-
-    def _names_another_model(self, point: Point) -> bool:
-        named = self.payloads.value("embedding_model", point.payload)
-        return isinstance(named, str) and self.embedder is not None and named != self.embedder.model
-
-    def _resembles_others(self, point: Point, fresh: Vector) -> bool:
-        """Whether other vectors of the sample that are not this model's resemble this one as their texts do."""
-        pairs = [(other.vector or (), made) for other, made in self._sample if other.id != point.id]
-        others = [pair for pair in pairs if not is_no_coincidence(cosine(*pair), len(fresh))]
-        return correlate_others(point.vector or (), fresh, others) is not None

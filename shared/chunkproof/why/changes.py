@@ -12,6 +12,7 @@ from chunkproof.contract.conditions import AnyOf, Between, Either
 from chunkproof.contract.model import display_name
 from chunkproof.contract.query import SearchQuery
 from chunkproof.contract.query_options import Mode
+from chunkproof.proof.vector_judge import Origin
 from chunkproof.stores.store_port import Point
 from chunkproof.why.causes import Cause
 from chunkproof.why.replay import Replay, Scenario, meets, name_condition
@@ -64,7 +65,7 @@ def list_changes(replay: Replay) -> Iterator[Change]:
     for number, space in enumerate(replay.rankings.spaces):
         if number:
             label = f"with every text embedded anew by {space.name}" if space.is_anew else f"asked with {space.name}"
-            yield Change(label, Cause.OTHER_MODEL, {"space": number}, is_for_all=True)
+            yield Change(label, replay.foreign_cause, {"space": number}, is_for_all=True)
     yield from _embed_anew(replay)
     if stored and not any(chunk.text for _, chunk in stored):
         yield Change("with a text that can be read", Cause.UNREADABLE, {"readable": True})
@@ -147,9 +148,12 @@ def _embed_anew(replay: Replay) -> Iterator[Change]:
     stale = [fit for fit in judged if fit.is_stale]
     cause: Cause | None = None
     if stale and not (is_foreign and len(replay.rankings.spaces) == 1):
-        cause = Cause.STALE_VECTOR if any(fit.is_of_this_model for fit in stale) else Cause.OTHER_MODEL
+        is_other = all(fit.origin is Origin.ANOTHER_MODEL for fit in stale)
+        cause = Cause.OTHER_MODEL if is_other else Cause.STALE_VECTOR
     cosines = [fit.cosine for fit in judged if fit.cosine is not None]
     evidence = f"cosine {min(cosines):.2f} with its text, others {judged[0].usual:.2f}" if cosines else None
+    if cause is Cause.OTHER_MODEL:
+        evidence = f"{evidence}; {stale[0].evidence}"
     # In a collection of another model, the text alone embedded by this one proves nothing.
     if not is_foreign or cause is not None:
         yield Change("with its text embedded anew", cause, {"fresh": True}, evidence)

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
+from itertools import chain
+from uuid import UUID
 
 from chunkproof.base.errors import CorruptChunkError
 from chunkproof.base.request import Deadline
@@ -17,6 +19,8 @@ from chunkproof.stores.store_port import DenseLeg, Point, PointId, StoreQuery, V
 
 Where = tuple[Condition, ...]
 PAGE = 500
+# A sample is read from so many places of a collection.
+SAMPLED_PARTS = 8
 
 
 class ExaminedCollection(LongRun):
@@ -89,11 +93,14 @@ class ExaminedCollection(LongRun):
         return self._judges[model]
 
     def _read_sample(self) -> tuple[Point, ...]:
-        """Read points of the whole collection: its first ones may have been written by another pipeline."""
-        points = self.page(SAMPLE, with_vector=self.vector.name).points
-        if points and isinstance(points[-1].id, int) and self.points_count > SAMPLE:
-            first, middle = points[: SAMPLE // 2], points[0].id
-            start = int(middle) + self.points_count // 2 if isinstance(middle, int) else None
-            later = self.page(SAMPLE // 2, start=start, with_vector=self.vector.name).points
-            points = (*first, *(point for point in later if point.id not in {other.id for other in first}))
-        return points
+        """Read points from all over the collection: its first ones may have been written by another pipeline."""
+        first, share = self.page(SAMPLE, with_vector=self.vector.name).points, SAMPLE // SAMPLED_PARTS
+        if len(first) < SAMPLE:
+            return first
+        begin, parts = first[0].id, range(1, SAMPLED_PARTS)
+        starts: Sequence[PointId] = [str(UUID(int=(n << 128) // SAMPLED_PARTS)) for n in parts]
+        if isinstance(begin, int):
+            starts = [begin + n * self.points_count // SAMPLED_PARTS for n in parts]
+        pages = (self.page(share, start=start, with_vector=self.vector.name).points for start in starts)
+        spread = [*first[:share], *chain.from_iterable(pages), *first[share:]]
+        return tuple({point.id: point for point in spread}.values())[:SAMPLE]

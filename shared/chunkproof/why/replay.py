@@ -21,6 +21,7 @@ from chunkproof.embedders.embedder_port import Embedder, InputType
 from chunkproof.proof.near_text import shingles, similarity
 from chunkproof.proof.vector_judge import SIMILAR, Fit, VectorJudge, cosine
 from chunkproof.stores.store_port import Point, PointId, Vector
+from chunkproof.why.causes import Cause
 from chunkproof.why.examined import ExaminedCollection, Where
 from chunkproof.why.target import Expectation, TargetChunk
 
@@ -261,6 +262,12 @@ class Replay:
     def is_foreign(self) -> bool:
         """Whether the whole collection is embedded with another model."""
         return self.collection.embedder is not None and self.collection.judge(self.collection.embedder).is_foreign
+
+    @property
+    def foreign_cause(self) -> Cause:
+        """What is wrong with a collection whose vectors are not those of its texts: another model, if that is shown."""
+        is_shown = self._judge.embedder is not self.collection.embedder or self._judge.origins.other_model
+        return Cause.OTHER_MODEL if is_shown else Cause.STALE_VECTOR
 
     @property
     def is_plain(self) -> bool:
