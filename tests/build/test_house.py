@@ -19,6 +19,7 @@ ROOT_FILES = {
     "LICENSE",
     "Makefile",
     "README.md",
+    "SECURITY.md",
     "action.yml",
     "bench",
     "cli",
