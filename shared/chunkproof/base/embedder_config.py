@@ -14,38 +14,14 @@ ALLOWED_PROVIDERS = "`cohere`, `bedrock`, `openai`, `local`, or `module:function
 BEDROCK_FAMILIES = ("cohere.embed", "amazon.titan-embed-text")
 _PYTHON_NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 
+_MODELS = frozenset({"model", "query_model", "dimension", "base_url", "same_space"})
+_PREFIXES = frozenset({"query_prefix", "document_prefix"})
 _FIELDS: Mapping[str, frozenset[str]] = {
-    "cohere": frozenset({"model", "query_model", "dimension", "base_url", "key", "same_space"}),
-    "bedrock": frozenset(
-        {
-            "model",
-            "query_model",
-            "dimension",
-            "base_url",
-            "region",
-            "query_prefix",
-            "document_prefix",
-            "same_space",
-        }
-    ),
-    "openai": frozenset(
-        {
-            "model",
-            "query_model",
-            "dimension",
-            "base_url",
-            "key",
-            "query_prefix",
-            "document_prefix",
-            "encoding",
-            "max_tokens",
-            "query_fields",
-            "document_fields",
-            "same_space",
-        }
-    ),
+    "cohere": _MODELS | {"key"},
+    "bedrock": _MODELS | _PREFIXES | {"region"},
+    "openai": _MODELS | _PREFIXES | {"key", "encoding", "max_tokens", "query_fields", "document_fields"},
     "local": frozenset({"same_space"}),
-    "python": frozenset({"model", "dimension", "query_prefix", "document_prefix", "same_space"}),
+    "python": _PREFIXES | {"model", "dimension", "same_space"},
 }
 
 

@@ -97,9 +97,6 @@ def _recount(found: IdCounts, path: str, collection: "Collection") -> IdCounts:
     return IdCounts(dict.fromkeys(found.counts, 1), is_complete=found.is_complete)
 
 
-if TYPE_CHECKING:
-    from chunkproof.collection.services import Collection
-
 # The namespace of point ids derived from chunk ids that are no valid point ids; must never change.
 NAMESPACE = UUID("6f0d3ad0-8d0c-5c52-9f4c-0f2f6a4f7c11")
 # Two points with one id show that it is ambiguous; more would show nothing else.

@@ -109,6 +109,11 @@ MAX_GROUP_SIZE = 100
 # Results of a search by words that are selected for diversity: their vectors are compared in this process.
 MAX_DIVERSE = 100
 MAX_CURSOR = 40_000
+_RANGES: Mapping[str, tuple[float, float]] = {
+    "similarity_threshold": (0.0, 1.0),
+    "diversity": (0.0, 1.0),
+    "group_size": (1, MAX_GROUP_SIZE),
+}
 
 
 def _time(value: Any) -> Any:
@@ -318,12 +323,13 @@ class SearchQuery(Request):
             raise BrokenRules(f"top_k must be between 1 and {most}")
         return top_k
 
-    @field_validator("similarity_threshold")
+    @field_validator(*_RANGES)
     @classmethod
-    def _threshold_is_a_cosine(cls, threshold: float) -> float:
-        if not 0.0 <= threshold <= 1.0:
-            raise BrokenRules("similarity_threshold must be between 0.0 and 1.0")
-        return threshold
+    def _numbers_are_within_range(cls, number: float | None, info: ValidationInfo) -> float | None:
+        least, most = _RANGES[str(info.field_name)]
+        if number is not None and not least <= number <= most:
+            raise BrokenRules(f"{info.field_name} must be between {least} and {most}")
+        return number
 
     @field_validator("group_by")
     @classmethod
@@ -331,20 +337,6 @@ class SearchQuery(Request):
         if name is not None and not (is_payload_path(name) and len(name) <= MAX_NAME):
             raise BrokenRules("group_by must name a payload field")
         return name
-
-    @field_validator("group_size")
-    @classmethod
-    def _group_size_is_within_limits(cls, size: int | None) -> int | None:
-        if size is not None and not 1 <= size <= MAX_GROUP_SIZE:
-            raise BrokenRules(f"group_size must be between 1 and {MAX_GROUP_SIZE}")
-        return size
-
-    @field_validator("diversity")
-    @classmethod
-    def _diversity_is_a_share(cls, diversity: float | None) -> float | None:
-        if diversity is not None and not 0.0 <= diversity <= 1.0:
-            raise BrokenRules("diversity must be between 0.0 and 1.0")
-        return diversity
 
     @field_validator("cursor")
     @classmethod

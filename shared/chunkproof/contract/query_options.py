@@ -1,5 +1,6 @@
 """Additions to a search that a request can ask for: reranking, highlights, neighbours, an explanation."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Literal
@@ -8,7 +9,6 @@ from pydantic import (
     AfterValidator,
     BeforeValidator,
     Field,
-    ValidationError,
     ValidationInfo,
     WithJsonSchema,
     field_validator,
@@ -17,7 +17,6 @@ from pydantic import (
 from chunkproof.base.errors import InvalidParameterError
 from chunkproof.contract.model import (
     AS_STORED,
-    MAX_FIELDS,
     BrokenRules,
     Count,
     Faulty,
@@ -26,9 +25,7 @@ from chunkproof.contract.model import (
     Model,
     Reading,
     Request,
-    describe_error,
     is_none,
-    unknown_field,
 )
 
 MAX_CANDIDATES = 1_000
@@ -85,8 +82,8 @@ class FusionOptions(Request):
 
     @field_validator("weights", mode="before")
     @classmethod
-    def _weights_are_right(cls, weights: Any) -> Any:
-        return parse_nested("weights", Weights)(weights)
+    def _weights_are_right(cls, weights: Any, info: ValidationInfo) -> Any:
+        return parse_nested("weights", Weights)(weights, info)
 
 
 class IndexParams(Request):
@@ -104,14 +101,14 @@ class IndexParams(Request):
     )
 
 
-def parse_nested(name: str, kind: type[Request]) -> Callable[[Any], Any]:
+def parse_nested(name: str, kind: type[Request]) -> Callable[[Any, ValidationInfo], Any]:
     """Return a validator for an object inside of a request: its messages name the field with its place."""
 
-    def parse(value: Any) -> Any:
+    def parse(value: Any, info: ValidationInfo) -> Any:
         if value is None or isinstance(value, kind | Faulty):
             return value
         try:
-            return kind.parse(value, subject=name)
+            return kind.parse(value, Reading.of(info).limits, subject=name)
         except InvalidParameterError as error:
             messages = (m if m.startswith(f"{name} ") else f"{name}.{m}" for m in error.messages)
             raise BrokenRules(*messages) from None
@@ -153,7 +150,7 @@ MAX_NEIGHBOURS = 5
 MAX_WITH_NEIGHBOURS = 100
 
 
-class RerankOptions(Model):
+class RerankOptions(Request):
     """Which model reranks how many candidates."""
 
     model: str | None = Field(
@@ -165,35 +162,29 @@ class RerankOptions(Model):
     )
     required: bool = Field(False, description="Whether the request fails when its results cannot be reranked")
 
+    @field_validator("model", mode="before")
+    @classmethod
+    def _model_is_a_name(cls, model: Any) -> Any:
+        if isinstance(model, str) and not re.fullmatch(MODEL_PATTERN, model):
+            raise BrokenRules(f"model must be {MODEL_NAME}")
+        return model
+
+    @field_validator("candidates")
+    @classmethod
+    def _candidates_are_within_limits(cls, candidates: int | None, info: ValidationInfo) -> int | None:
+        most = Reading.of(info).limits.max_candidates
+        if candidates is not None and not 1 <= candidates <= most:
+            raise BrokenRules(f"candidates must be between 1 and {most}")
+        return candidates
+
 
 def parse_rerank(value: Any, info: ValidationInfo) -> Any:
     """Read `rerank`: an object, true for one without fields, or false; `BrokenRules` names each field that is wrong."""
-    if value is None or isinstance(value, bool | RerankOptions | Faulty):
+    if isinstance(value, bool | Faulty):
         return RerankOptions() if value is True else None if isinstance(value, Faulty) else value
-    if not isinstance(value, Mapping):
+    if value is not None and not isinstance(value, Mapping | RerankOptions):
         raise BrokenRules("rerank must be an object, true or false")
-    if len(value) > MAX_FIELDS:
-        raise BrokenRules(f"rerank has {len(value):,} fields; {len(RerankOptions.model_fields)} are the most")
-    problems = []
-    try:
-        options = RerankOptions.model_validate(dict(value))
-    except ValidationError as error:
-        for detail in error.errors(include_url=False):
-            if isinstance(detail["input"], Faulty):
-                continue  # reported by find_faults
-            if detail["type"] == "extra_forbidden":
-                problems.append("rerank." + unknown_field(str(detail["loc"][0]), list(RerankOptions.model_fields)))
-            elif detail["type"] == "string_pattern_mismatch":
-                problems.append(f"rerank.model must be {MODEL_NAME}")
-            else:
-                problems.append(describe_error({**detail, "loc": ("rerank", *detail["loc"])}))
-        options = RerankOptions()
-    most = Reading.of(info).limits.max_candidates
-    if options.candidates is not None and not 1 <= options.candidates <= most:
-        problems.append(f"rerank.candidates must be between 1 and {most}")
-    if problems:
-        raise BrokenRules(*problems)
-    return options
+    return parse_nested("rerank", RerankOptions)(value, info)
 
 
 Rerank = Annotated[RerankOptions | bool | None, BeforeValidator(parse_rerank)]

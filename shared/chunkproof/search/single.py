@@ -4,7 +4,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from concurrent.futures import wait
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import islice
 from math import hypot, isinf
@@ -97,15 +97,8 @@ class Plan:
         if vector is not None and self.vector is not None:
             dense = DenseLeg(self.vector, vector, query.similarity_threshold, exact=self.exact)
             if query.params is not None:
-                dense = DenseLeg(
-                    self.vector,
-                    vector,
-                    query.similarity_threshold,
-                    exact=self.exact or query.params.exact,
-                    hnsw_ef=query.params.hnsw_ef,
-                    rescore=query.params.rescore,
-                    oversampling=query.params.oversampling,
-                )
+                params = query.params.model_dump()
+                dense = replace(dense, **{**params, "exact": self.exact or params["exact"]})
         return StoreQuery(
             collection=self.collection.name,
             limit=self.limit,

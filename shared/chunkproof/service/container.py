@@ -21,7 +21,10 @@ from chunkproof.stores.store_port import VersionedStore
 if TYPE_CHECKING:
     import httpx
 
+    from chunkproof.embedders.cohere import CohereReranker
     from chunkproof.net.resilience import CircuitBreaker
+    from chunkproof.stores.published_store import PublishedStore
+    from chunkproof.stores.server import ServerStore
 
 LOCAL_IN_LAMBDA = "{place} is local, which only a terminal has: set it to cohere, bedrock or openai"
 
@@ -168,12 +171,6 @@ class CollectionEmbedders(Mapping[str, Embedder]):
         for collection in self:
             self[collection]
 
-
-if TYPE_CHECKING:
-    from chunkproof.embedders.cohere import CohereReranker
-    from chunkproof.net.resilience import CircuitBreaker
-    from chunkproof.stores.published_store import PublishedStore
-    from chunkproof.stores.server import ServerStore
 
 LAMBDA_DEADLINE_MS = 2_000
 # Kept back for turning a failure into a response before Lambda stops the function.

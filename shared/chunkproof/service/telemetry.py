@@ -42,6 +42,16 @@ STAGE_METRICS = {
 MODE_METRICS = {"dense": "DenseLatency", "text": "TextLatency", "hybrid": "HybridLatency"}
 # The legs of a hybrid search that is explained, each searched by itself.
 LEG_METRICS = {"dense": "DenseLegLatency", "text": "TextLegLatency"}
+# Fields of the request line that are metrics as they are.
+FIELD_METRICS = (
+    ("gateway_ms", "GatewayLatency", MS),
+    ("result_count", "ResultCount", COUNT),
+    ("dense_results", "DenseResults", COUNT),
+    ("text_results", "TextResults", COUNT),
+    ("queries", "Queries", COUNT),
+    ("top_score", "TopScore", NO_UNIT),
+    ("embedding_cached", "EmbeddingCacheHit", COUNT),
+)
 CIRCUIT_METRICS = {
     "qdrant": "QdrantCircuitOpen",
     "rerank": "RerankCircuitOpen",
@@ -162,8 +172,6 @@ def _metrics(trace: RequestTrace, settings: Settings) -> Iterator[Figure]:
     for stage, name in (STAGE_METRICS | LEG_METRICS).items():
         if stage in trace.stages_ms:
             yield name, MS, trace.stages_ms[stage]
-    if trace.gateway_ms is not None:
-        yield "GatewayLatency", MS, trace.gateway_ms
     late = _missed_target(trace, settings)
     if late or (trace.status or 0) < 400:  # a fast failure is neither within the target nor beyond it
         yield "TargetMissed", COUNT, late
@@ -172,36 +180,24 @@ def _metrics(trace: RequestTrace, settings: Settings) -> Iterator[Figure]:
     yield "Faults", COUNT, (trace.status or 0) >= 500
     if trace.code is not None:
         yield f"Errors.{trace.code}", COUNT, 1
-    open_circuits: dict[str, bool] = {}
-    for circuit, state in (trace.circuits or {}).items():
-        name = CIRCUIT_METRICS.get(circuit, EMBEDDER_CIRCUIT_METRIC)
-        open_circuits[name] = open_circuits.get(name, False) or state != "closed"
-    for name, is_open in open_circuits.items():
-        yield name, COUNT, is_open
-    yield from _search_metrics(trace)
+    yield from _circuit_metrics(trace.circuits or {})
+    if trace.mode in MODE_METRICS and "search" in trace.stages_ms:
+        yield MODE_METRICS[trace.mode], MS, trace.stages_ms["search"]
+    for field, name, unit in FIELD_METRICS:
+        if (value := getattr(trace, field)) is not None:
+            yield name, unit, value
+    if trace.queries is not None:
+        yield "FailedQueries", COUNT, trace.failed_queries or 0
+    if trace.rerank is not None:
+        yield "RerankSkipped", COUNT, trace.rerank == "skipped"
     if trace.matches is not None:
         yield "ChunkMismatch", COUNT, not trace.matches
     if trace.mismatch_kind is not None:
         yield f"ChunkMismatch.{trace.mismatch_kind}", COUNT, 1
 
 
-def _search_metrics(trace: RequestTrace) -> Iterator[Figure]:
-    if trace.result_count is not None:
-        yield "ResultCount", COUNT, trace.result_count
-    if trace.mode in MODE_METRICS and "search" in trace.stages_ms:
-        yield MODE_METRICS[trace.mode], MS, trace.stages_ms["search"]
-    if trace.dense_results is not None:
-        yield "DenseResults", COUNT, trace.dense_results
-    if trace.text_results is not None:
-        yield "TextResults", COUNT, trace.text_results
-    if trace.queries is not None:
-        yield "Queries", COUNT, trace.queries
-        yield "FailedQueries", COUNT, trace.failed_queries or 0
-    if trace.changed is not None:
-        yield "ChangedChunks", COUNT, trace.changed
-    if trace.top_score is not None:
-        yield "TopScore", NO_UNIT, trace.top_score
-    if trace.embedding_cached is not None:
-        yield "EmbeddingCacheHit", COUNT, trace.embedding_cached
-    if trace.rerank is not None:
-        yield "RerankSkipped", COUNT, trace.rerank == "skipped"
+def _circuit_metrics(circuits: Mapping[str, str]) -> Iterator[Figure]:
+    """Yield whether a circuit is open; those of several embedders are one metric."""
+    names = {circuit: CIRCUIT_METRICS.get(circuit, EMBEDDER_CIRCUIT_METRIC) for circuit in circuits}
+    for name in dict.fromkeys(names.values()):
+        yield name, COUNT, any(circuits[circuit] != "closed" for circuit in circuits if names[circuit] == name)
