@@ -45,7 +45,7 @@ def _without(*parts: AbstractContextManager[object]) -> AbstractContextManager[o
 
 VARIANTS: dict[str, Callable[[], AbstractContextManager[object]]] = {
     BASE: lambda: _without(patch.object(Api, "_emit_telemetry", _nothing)),
-    "and the log line": lambda: _without(patch.object(telemetry, "_emit_metrics", _nothing)),
+    "and the log line": lambda: _without(patch.object(telemetry, "emit_metrics", _nothing)),
     "and the metrics: as it is": nullcontext,
 }
 
