@@ -56,7 +56,7 @@ class TextDiff(Model):
     kinds: dict[str, int]
     mismatch_kinds: dict[str, int]
     matching: MatchFacts | None
-    unreadable: int = Field(description="Points of A without a readable text: they are not compared")
+    unreadable: int = Field(description="Points of A without a readable text: B should have none there")
     findings_total: int
     findings: tuple[Finding, ...]
 
@@ -152,7 +152,7 @@ class DiffReport(Model):
     def unjudged(self) -> tuple[str, ...]:
         """What could not be compared."""
         found = []
-        if self.texts.unreadable or self.texts.kinds.get(Kind.UNVERIFIABLE):
+        if self.texts.kinds.get(Kind.UNVERIFIABLE):
             found.append("chunks without a readable text")
         if self.vectors.space is SpaceRelation.UNKNOWN and "vectors" not in self.allowed:
             found.append("vectors, as no text is in both")

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid5
 
+from chunkproof.audit.findings import require_texts
 from chunkproof.audit.ledger import SortedRows, point_key
 from chunkproof.audit.manifest_file import ZSTD_MAGIC, Entry, create_manifest, parse_checked_line
 from chunkproof.audit.snapshot_file import Snapshot
@@ -294,20 +295,21 @@ def _is_zstd(path: Path) -> bool:
 def entries_of_collection(
     reader: Reader, shape: EntryShape, done: Callable[[int], None], unreadable: list[str]
 ) -> Iterator[Entry]:
-    """Yield an entry for every point as it is stored now; ids of points without a readable text are collected."""
+    """Yield an entry for every point as it is stored now; ids of points without a readable text are collected.
+
+    Of these, the manifest expects no text. `NotConfiguredError` if no point has one.
+    """
 
     def read() -> Iterator[Entry]:
+        require_texts(reader)
         payloads = reader.payloads
         for page in reader.pages():
             for point in page.points:
-                chunk_id = payloads.id_of(point)
-                try:
-                    text = payloads.text_of(point)
-                except CorruptChunkError:
+                chunk_id, text = payloads.id_of(point), payloads.find_text(point)
+                if text is None:
                     unreadable.append(chunk_id)
-                    continue
                 stated = {name: payloads.stated(name, point.payload) for name in shape.fields}
-                yield shape.make_entry(chunk_id, text, stated, point.id)
+                yield shape.make_entry(chunk_id, text or "", stated, point.id)
             done(len(page.points))
 
     return _separate_ids(read())
@@ -333,11 +335,11 @@ def _entries_of_snapshot(snapshot: Snapshot, shape: EntryShape, unreadable: list
 
     def read() -> Iterator[Entry]:
         for entry in snapshot.entries():
-            if not entry.sha256:
+            hashed = entry.sha256 or digest("")
+            if hashed == digest(""):
                 unreadable.append(entry.chunk_id)
-                continue
             stated = {**entry.payload, "document_id": entry.document_id, "url": entry.url}
-            yield shape.make_entry(entry.chunk_id, entry.original_text, stated, entry.point_id, sha256=entry.sha256)
+            yield shape.make_entry(entry.chunk_id, entry.original_text, stated, entry.point_id, sha256=hashed)
 
     return _separate_ids(read())
 

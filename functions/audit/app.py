@@ -9,7 +9,7 @@ from chunkproof.service.container import services, settings
 from chunkproof.service.job_metrics import emit_audit
 
 
-def lambda_handler(event: Mapping[str, Any], _context: object) -> dict[str, Any]:
+def lambda_handler(event: Mapping[str, Any], context: Any) -> dict[str, Any]:
     """Run one step of the state machine. Errors are raised, so that Step Functions retries and shows them."""
     audit = ShardedAudit(Bucket(event["bucket"]), event["audit_id"])
     if event["step"] == "split":
@@ -25,12 +25,13 @@ def lambda_handler(event: Mapping[str, Any], _context: object) -> dict[str, Any]
     if event["step"] == "shard":
         return audit.run(event["shard"], services()).model_dump(mode="json")
     report = audit.merge(services().store.host)
-    emit_audit(report, settings().environment)
+    emit_audit(report, settings().environment, context.function_name)
     return {
         "report": audit.report_address(),
         "version": report.version,
         "coverage": report.coverage,
         "audited": report.audited,
         "findings": report.findings_total,
+        "faults": report.faults,
         "kinds": report.kinds,
     }

@@ -349,3 +349,24 @@ def test_the_audit_demo_finds_exactly_the_planted_faults(tmp_path: Path, capsys:
 
     assert demo(tmp_path / "demo.html", most=60), capsys.readouterr().out
     assert '<table class="chart' in (tmp_path / "demo.html").read_text("utf-8")
+
+
+def test_a_changed_word_is_shown_in_the_terminal_and_the_verdict_names_the_worst_first(
+    chunkproof: Command, tmp_path: Path
+) -> None:
+    chunks, manifest = tmp_path / "chunks.jsonl", tmp_path / "m.jsonl"
+    texts = {"a": "The pump moves wine uphill at night.", "b": "Über Nacht füllt der Bäcker Öfen.", "c": "Other."}
+    lines = [json.dumps({"chunk_id": name, "text": text}) for name, text in texts.items()]
+    chunks.write_text("\n".join(lines), "utf-8")
+    assert chunkproof("load", chunks, "--collection", "c").code == 0
+    expected = {"a": texts["a"].replace("wine", "water"), "b": texts["b"].replace("Bäcker", "Köhler"), "gone": "x y z"}
+    lines = [json.dumps({"chunk_id": name, "original_text": text}) for name, text in expected.items()]
+    manifest.write_text("\n".join(lines), "utf-8")
+    run = chunkproof("audit", manifest, "--collection", "c")
+    shown = " ".join(run.out.replace("│", " ").split())
+    assert "moves wine uphill" in shown
+    assert "moves water uphill" in shown
+    assert "Bäcker" in shown
+    verdict = " ".join(run.out.split())
+    kinds = ["2 chunks have another text (2 different)", "1 chunk is missing", "1 stored point is not in the manifest"]
+    assert [verdict.index(kind) for kind in kinds] == sorted(verdict.index(kind) for kind in kinds)

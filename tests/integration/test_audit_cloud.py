@@ -80,6 +80,23 @@ def test_the_shards_find_exactly_the_planted_faults_and_a_failing_shard_is_repor
     mismatches = {m["kind"]: m["ChunkMismatch"] for m in metrics if "ChunkMismatch" in m}
     assert mismatches["mismatch"] == [report["kinds"]["mismatch"]]
     assert set(mismatches) == set(report["kinds"]) - {"match"}
+    [figures] = [m for m in metrics if "AuditFindings" in m]
+    assert figures["AuditFindings"] == [report["findings_total"]]
+    assert {kind: figures[f"AuditFindings.{kind}"] for kind in mismatches} == mismatches
+    assert {"environment", "function"} <= figures.keys()
+
+
+@pytest.mark.server
+def test_an_audit_in_the_cloud_succeeds_only_when_it_is_clean(
+    cloud: Cloud, stored: Planted, collection: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    faulty = set().union(*stored.faults.values())
+    clean = b"".join(entry.to_line() for entry in stored.entries if entry.chunk_id not in faulty)
+    found = run(cloud, clean, "clean", collection)
+    assert (found["status"], json.loads(found["output"])["faults"]) == ("SUCCEEDED", 0)
+    metrics = [json.loads(line) for line in capsys.readouterr().out.splitlines() if "_aws" in line]
+    assert [m["AuditFindings"] for m in metrics if "AuditFindings" in m] == [[0]]
+    assert [m["AuditFindings.mismatch"] for m in metrics if "AuditFindings.mismatch" in m] == [[0]]
 
 
 @pytest.mark.server
@@ -89,8 +106,7 @@ def test_an_audit_that_is_run_twice_gives_the_same_report(cloud: Cloud, stored: 
     reports = []
     for _ in range(2):
         found = run(cloud, manifest, "same", collection)
-        assert found["status"] == "SUCCEEDED"
-        assert json.loads(found["output"])["coverage"] == 1
+        assert (found["status"], found["error"]) == ("FAILED", "AuditFoundFaults")
         reports.append(cloud.get("audits/same/report.json"))
     for report in reports:
         del report["run"]

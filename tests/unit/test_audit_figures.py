@@ -39,11 +39,12 @@ def report(chunks: int, findings: int = 0, vectors: dict[Kind, int] | None = Non
         (report(9), "All 9 chunks are stored as they should be, byte for byte."),
         (
             report(9, 2, missing=1, orphan=1),
-            "8 of 9 chunks are stored as they should be; 1 stored point is not in the manifest.",
+            "8 of 9 chunks are stored as they should be; 1 chunk is missing; 1 stored point is not in the manifest.",
         ),
         (
             report(9, 2, {Kind.VECTOR_OK: 7, Kind.STALE_VECTOR: 1, Kind.UNVERIFIABLE_VECTOR: 1}),
-            "9 of 9 chunks are stored as they should be; 2 vectors are not confirmed to match the stored text.",
+            "9 of 9 chunks are stored as they should be; 2 vectors are not confirmed to match the stored text "
+            "(1 stale_vector, 1 unverifiable_vector).",
         ),
     ],
 )

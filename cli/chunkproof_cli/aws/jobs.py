@@ -25,6 +25,7 @@ if TYPE_CHECKING:  # each kind of job imports its own: the modules of the others
 
 POLL_S = 2.0
 INPUT_ERRORS = ("InvalidParameterError", "NotFoundError", "CollectionNotFoundError")
+FAULTS_FOUND = "AuditFoundFaults"
 CANARY_OUTPUT = "CanaryRecords"
 
 
@@ -47,7 +48,7 @@ class Machine:
     def run(self, name: str, given: dict[str, Any], note: str = "") -> str:
         """Run an execution of this name, showing its progress; return its output, or raise its failure.
 
-        An execution that failed as incomplete has a report nevertheless, no output, and raises nothing.
+        An execution that failed as incomplete, or as it found faults, has a report, no output, and raises nothing.
         """
         with translate_aws_errors("states:StartExecution"):
             started = aws_client("stepfunctions").start_execution(
@@ -56,7 +57,7 @@ class Machine:
         if note:
             print_note(note)
         ended = _poll(aws_client("stepfunctions"), str(started["executionArn"]))
-        if ended["status"] == "SUCCEEDED" or ended.get("error") == f"{self.kind.title()}Incomplete":
+        if ended["status"] == "SUCCEEDED" or ended.get("error") in (f"{self.kind.title()}Incomplete", FAULTS_FOUND):
             return str(ended.get("output") or "")
         why = _parse_cause(ended.get("cause"))
         if ended.get("error") in INPUT_ERRORS:

@@ -22,7 +22,7 @@ from chunkproof.audit.manifest_file import (
     size_in_megabytes,
 )
 from chunkproof.audit.source_coverage import SourceCoverage
-from chunkproof.base.errors import ChunkproofError, InvalidParameterError
+from chunkproof.base.errors import ChunkproofError, InvalidParameterError, NotConfiguredError
 from chunkproof.base.files import make_private_folder, private_files
 from chunkproof.collection.services import Services
 from chunkproof.proof.near_text import RepeatedResults
@@ -291,7 +291,9 @@ def run_audit(
             return audit.run(ledger)
         except (KeyboardInterrupt, ChunkproofError, OSError) as error:
             bars.close()
-            if not isinstance(error, InvalidParameterError):
+            if isinstance(error, NotConfiguredError):
+                clear_folder(folder)  # another setting makes it another audit
+            elif not isinstance(error, InvalidParameterError):
                 print_note(
                     f"Stopped after {bar.compared:,} of {ledger.manifest.chunks:,} chunks; continue with --resume."
                 )

@@ -246,7 +246,7 @@ def _compare_texts(
     with private_files(), tempfile.TemporaryDirectory() as folder:
         manifest, state = Path(folder) / "a.jsonl", Path(folder) / "audit"
         if not write_manifest(entries_of_collection(a, EntryShape(list(fields)), on_read, unreadable), manifest):
-            raise InvalidParameterError(f"Collection {a.name} has no readable chunk to compare with")
+            raise InvalidParameterError(f"Collection {a.name} has no chunk to compare with")
         state.mkdir()
         with open_manifest(manifest) as lines:
             ledger = prepare(lines, a.name, state)

@@ -1,6 +1,5 @@
 """`chunkproof manifest`."""
 
-import sys
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -10,7 +9,6 @@ import click
 
 from chunkproof.audit.manifest_file import Entry
 from chunkproof_cli.connections import open_services
-from chunkproof_cli.exits import FAILED
 from chunkproof_cli.loading import ChunkRecord, check_chunks
 from chunkproof_cli.manifest_sources import (
     EntryShape,
@@ -135,5 +133,4 @@ def _print_result(output: Path, count: int, source: ManifestSource, *, as_json: 
         print_line(f"{count} chunks are in {output}.")
     if unreadable := source.unreadable:
         named = ", ".join(unreadable[:MAX_SHOWN_UNREADABLE]) + (", …" if len(unreadable) > MAX_SHOWN_UNREADABLE else "")
-        print_note(f"{len(unreadable)} points have no readable text and are not in it: {named}")
-        sys.exit(FAILED)
+        print_note(f"{len(unreadable)} points have no readable text, and an audit expects none there: {named}")

@@ -1,6 +1,6 @@
 """What the report of an audit shows, and that of an absence."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from math import floor
 from typing import Literal
 
@@ -8,6 +8,7 @@ from chunkproof.audit.absence import AbsenceReport
 from chunkproof.audit.audit_report import AuditReport
 from chunkproof.audit.findings import Finding, Kind
 from chunkproof.audit.source_coverage import SourceCoverage
+from chunkproof.contract import MismatchKind
 from chunkproof.proof.vector_judge import SAME
 from chunkproof_cli.output import shorten
 from chunkproof_cli.reports import blocks
@@ -20,6 +21,20 @@ NOTED = (Kind.NEAR_DUPLICATE,)
 NOT_JUDGED = (Kind.UNVERIFIABLE, Kind.UNVERIFIABLE_VECTOR)
 MOST_JUNIT_LINES, MOST_ABSENCE_ROWS = 50, 1_000
 _EXCERPT = 160
+# Characters that are shown before the first difference.
+_CONTEXT = 12
+# What the verdict says of each kind, the worst one first.
+WORST_FIRST: dict[str, Callable[[int], str]] = {
+    Kind.MISMATCH: lambda n: f"{n:,} {_has_or_have(n, 'chunk')} another text",
+    Kind.MISSING: lambda n: f"{n:,} {_is_or_are(n, 'chunk')} missing",
+    Kind.DUPLICATE: lambda n: f"{n:,} {_is_or_are(n, 'chunk')} on several points, or twice in the manifest",
+    Kind.UNVERIFIABLE: lambda n: f"{n:,} {_is_or_are(n, 'chunk')} not readable",
+    Kind.METADATA_MISMATCH: lambda n: f"{n:,} {_has_or_have(n, 'chunk')} other metadata",
+    Kind.DUPLICATE_TEXT: lambda n: (
+        f"{n:,} {'has' if n == 1 else 'have'} their text on more points than the manifest expects"
+    ),
+    Kind.ORPHAN: lambda n: f"{n:,} {_is_or_are(n, 'stored point')} not in the manifest",
+}
 
 
 def describe_audit(report: AuditReport) -> blocks.ReportBody:
@@ -36,24 +51,24 @@ def describe_audit(report: AuditReport) -> blocks.ReportBody:
 
 
 def say_verdict(report: AuditReport) -> str:
-    """Say the verdict in a sentence."""
-    matches = report.kinds[Kind.MATCH]
-    how = _explain_matching(report)
+    """Say the verdict in a sentence: what was found, worst first."""
+    matches, how = report.kinds[Kind.MATCH], _explain_matching(report)
     is_complete = matches == report.audited and not report.faults
-    more = ", byte for byte" if is_complete else ""
-    if copied := report.kinds.get(Kind.DUPLICATE_TEXT, 0):
-        has = "has" if copied == 1 else "have"
-        more += f"; {copied:,} {has} their text on more points than the manifest expects"
-    if orphans := report.kinds.get(Kind.ORPHAN, 0):
-        more += f"; {orphans:,} {_is_or_are(orphans, 'stored point')} not in the manifest"
-    if wrong := report.vectors.checked - report.vectors.kinds[Kind.VECTOR_OK] if report.vectors else 0:
-        more += f"; {wrong:,} {_is_or_are(wrong, 'vector')} not confirmed to match the stored text"
+    found = [describe(report.kinds[kind]) for kind, describe in WORST_FIRST.items() if report.kinds.get(kind)]
+    if report.mismatch_kinds:
+        found[0] += f" ({', '.join(f'{count:,} {kind}' for kind, count in report.mismatch_kinds.items())})"
+    if vectors := report.vectors:
+        kinds = {kind: count for kind, count in vectors.kinds.items() if count and kind != Kind.VECTOR_OK}
+        if wrong := sum(kinds.values()):
+            named = ", ".join(f"{count:,} {kind}" for kind, count in kinds.items())
+            found.append(f"{wrong:,} {_is_or_are(wrong, 'vector')} not confirmed to match the stored text ({named})")
     if near := report.kinds.get(Kind.NEAR_DUPLICATE, 0):
-        more += f"; {near:,} {_is_or_are(near, 'stored text')} nearly the same as another one"
+        found.append(f"{near:,} {_is_or_are(near, 'stored text')} nearly the same as another one")
     if coverage := report.source_coverage:
         how += f"; {describe_coverage(coverage)}"
     whole = f"All {report.audited:,}" if is_complete else f"{matches:,} of {report.audited:,}"
-    return f"{whole} chunks are stored as they should be{more}{how}."
+    more = ", byte for byte" if is_complete else ""
+    return f"{'; '.join((f'{whole} chunks are stored as they should be{more}', *found))}{how}."
 
 
 def _explain_matching(report: AuditReport) -> str:
@@ -72,6 +87,10 @@ def _explain_matching(report: AuditReport) -> str:
     if (repeated := matching.repeated_texts) and not report.kinds.get(Kind.DUPLICATE_TEXT):
         parts.append(f"{repeated:,} {_is_or_are(repeated, 'text')} stored more than once")
     return "".join(f"; {part}" for part in parts)
+
+
+def _has_or_have(count: int, what: str) -> str:
+    return f"{what} has" if count == 1 else f"{what}s have"
 
 
 def _is_or_are(count: int, what: str) -> str:
@@ -172,6 +191,7 @@ def _findings(report: AuditReport) -> Iterator[blocks.Block]:
         for finding in report.findings
     ]
     wider = [(*row, each.source or "", _excerpts(each)) for row, each in zip(rows, report.findings, strict=True)]
+    rows = [(*row[:2], f"{row[2]}{show_change(each)}") for row, each in zip(rows, report.findings, strict=True)]
     head, page_head = ("chunk", "kind", "what is wrong"), ("source", "stored / original")
     rest, total = "-o findings.jsonl has all of them", report.findings_total
     yield blocks.Table(head, rows, total=total, rest=rest, media=Medium.NOT_PAGE)
@@ -187,6 +207,19 @@ def describe_finding(finding: Finding) -> str:
     place = f" (byte {at.byte}, line {at.line}, column {at.column})" if at else ""
     cosine = f" (cosine {finding.cosine:.4f})" if finding.cosine is not None else ""
     return f"{kind}{finding.details}{place}{cosine}"
+
+
+def show_change(finding: Finding) -> str:
+    """Show the words around the first difference, stored and expected; nothing where only a hash is known."""
+    mismatch = finding.mismatch
+    if mismatch is None or mismatch.original_excerpt is None or mismatch.stored_excerpt == mismatch.original_excerpt:
+        return ""
+    stored, original = mismatch.stored_excerpt, mismatch.original_excerpt
+    same = next((at for at, (left, right) in enumerate(zip(stored, original, strict=False)) if left != right), 0)
+    start = stored.rfind(" ", 0, max(0, same - _CONTEXT)) + 1
+    shown = [each[start : same + 2 * _CONTEXT] for each in (stored, original)]
+    look_alike = mismatch.kind in (MismatchKind.UNICODE_NORMALIZATION, MismatchKind.INVISIBLE_CHARACTERS)
+    return ": {} instead of {}".format(*map(ascii if look_alike else repr, shown))
 
 
 def _excerpts(finding: Finding) -> str:

@@ -14,7 +14,7 @@ from secrets import token_hex
 from statistics import median
 
 from chunkproof.audit.audit_report import AuditReport, Findings, build_report
-from chunkproof.audit.findings import VECTOR_KINDS, Finding, Kind
+from chunkproof.audit.findings import VECTOR_KINDS, Finding, Kind, require_texts
 from chunkproof.audit.join import AuditRun, audit_by_id, match_open_ids, match_unknown_points, scan
 from chunkproof.audit.ledger import (
     AuditPlan,
@@ -323,7 +323,10 @@ class Audit:
         return build_report(ledger.progress, findings)
 
     def _compare(self, run: AuditRun) -> None:
-        """Read the collection, compare it with the manifest, and check vectors if the plan wants it."""
+        """Read the collection, compare it with the manifest, and check vectors if the plan wants it.
+
+        `NotConfiguredError` if no chunk is as it should be because no text of the collection can be read.
+        """
         if self.plan.is_by_ids:
             audit_by_id(run)
         else:
@@ -332,6 +335,9 @@ class Audit:
             match_unknown_points(run)
             if run.matches_by_text:
                 match_by_content(run)
+        faulty = run.ledger.count("SELECT count(DISTINCT chunk_id) FROM finding WHERE kind <> ?", Kind.ORPHAN)
+        if faulty == run.progress.compared and run.ledger.manifest.presence_only < faulty:
+            require_texts(run.reader)
         if self.plan.near_duplicates is not None:
             find_near_duplicates(run, self.plan.near_duplicates)
         run.save(phase="vectors")

@@ -1,22 +1,28 @@
 """Compare one expected chunk with one stored point."""
 
+import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from hashlib import sha256
+from itertools import chain
 from typing import Any, Literal, NamedTuple
 
 from pydantic import Field, JsonValue
 
 from chunkproof.audit.ledger import ExpectedChunk, Ledger, encode_id
 from chunkproof.audit.manifest_file import Entry
-from chunkproof.base.errors import CorruptChunkError
+from chunkproof.base.errors import CorruptChunkError, NotConfiguredError
 from chunkproof.collection.payload_map import PayloadMap
+from chunkproof.collection.reader import Reader
 from chunkproof.contract import Mismatch, Model
 from chunkproof.contract.model import AS_STORED, display_name
 from chunkproof.proof.integrity import compare, compare_with_hash
 from chunkproof.stores.store_port import Point, PointId
 
 MAX_VALUE_CHARS = 80
+# The hash of an empty text, which a manifest has for a point without a text that can be read.
+NO_TEXT = sha256(b"").digest()
 
 
 class Kind(StrEnum):
@@ -117,7 +123,9 @@ def judge(expected: ExpectedChunk, point: Point, payloads: PayloadMap) -> Findin
     try:
         stored = payloads.utf8_of(point)
     except CorruptChunkError as error:
-        return finding(Kind.UNVERIFIABLE, error.message)
+        if expected.hashed != NO_TEXT:
+            return finding(Kind.UNVERIFIABLE, error.message)
+        stored = b""
     if expected.conflict:
         return finding(Kind.DUPLICATE, "The manifest has this chunk twice, with different content")
     if expected.hashed and sha256(stored).digest() != expected.hashed:
@@ -207,3 +215,33 @@ def _describe(difference: MetadataDifference) -> str:
 
 def _format_value(value: Any) -> str:
     return display_name(repr(value), MAX_VALUE_CHARS)
+
+
+def require_texts(reader: Reader) -> None:
+    """Raise `NotConfiguredError` if the collection has points, and a text can be read of none of them."""
+    sample, points = reader.sample.payloads, (point for page in reader.pages() for point in page.points)
+    every = chain((Point("", payload) for payload in sample), points)
+    if not sample or any(reader.services.payloads.find_text(point) is not None for point in every):
+        return
+    lengths: Counter[str] = Counter()
+    for payload in sample:
+        lengths.update({path: len(value) for path, value in _find_strings(payload) if " " in value.strip()})
+    names = ", ".join(display_name(name) for name in sorted({name for each in sample for name in each}))
+    path = lengths.most_common(1)[0][0] if lengths else "FIELD"
+    raise NotConfiguredError(
+        f"No point of {reader.name} has a text that Chunkproof can read; its payloads have {names or 'no fields'}. "
+        f"Name the field of the text: CHUNKPROOF_PAYLOAD_MAP='{json.dumps({'text': path}, ensure_ascii=False)}' "
+        f"(chunkproof doctor --collection {reader.name} proposes a whole map)"
+    )
+
+
+def _find_strings(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    """Yield every string in a payload with the path that a payload map would use."""
+    if isinstance(value, str):
+        yield path, value
+    elif isinstance(value, Mapping):
+        for name, inner in value.items():
+            yield from _find_strings(inner, f"{path}.{name}" if path else str(name))
+    elif isinstance(value, list) and not path.endswith("[]"):
+        for inner in value:
+            yield from _find_strings(inner, f"{path}[]")

@@ -16,6 +16,7 @@ from functools import lru_cache
 from itertools import chain, groupby
 
 from chunkproof.audit.findings import (
+    NO_TEXT,
     Finding,
     Kind,
     Stray,
@@ -87,8 +88,9 @@ class _SameTexts:
         self._ledger.execute(
             "INSERT INTO repeated SELECT sha256 FROM ("
             "SELECT sha256 FROM chunk WHERE sha256 <> x'' UNION ALL SELECT sha256 FROM stray WHERE state = ?"
-            ") GROUP BY sha256 HAVING count(*) > 1",
+            ") WHERE sha256 <> ? GROUP BY sha256 HAVING count(*) > 1",
             StrayState.UNCLAIMED,
+            NO_TEXT,
         )
         rows = self._ledger.rows(  # sorted apart from the tables, which change meanwhile
             "SELECT sha256, 0, chunk_id, id, state, chunk_id, '' FROM chunk WHERE sha256 IN repeated "

@@ -50,16 +50,15 @@ def hash_vector(vector: Vector) -> str:
 
 
 def describe_point(point: Point, payloads: PayloadMap, *, texts: bool, vectors: bool) -> Entry:
-    """Make the entry of a point as it is stored now; a text that cannot be read is only `present`."""
-    text = payloads.find_text(point)
+    """Make the entry of a point as it is stored now; a text that cannot be read counts as an empty one."""
+    text = payloads.find_text(point) or ""
     source = {name: payloads.value(name, point.payload) for name in ("document_id", "url")}
     return Entry(
         chunk_id=payloads.id_of(point),
         original_text=text if texts else None,
-        original_sha256=None if text is None or texts else digest(text),
+        original_sha256=None if texts else digest(text),
         metadata={name: value for name, value in source.items() if isinstance(value, str | int)} or None,
         point_id=point.id,
-        present=True if text is None else None,
         payload=filterable_fields(point.payload, text),
         vector_sha256=None if point.vector is None else hash_vector(point.vector),
         vector=point.vector if vectors else None,

@@ -11,16 +11,24 @@ if TYPE_CHECKING:
     from chunkproof.suite.suite_report import SuiteReport
 
 
-def emit_audit(report: "AuditReport", environment: str) -> None:
-    """Log a line; emit `ChunksAudited` and `AuditCoverage` once, and `ChunkMismatch` for each kind, zeros included."""
+def emit_audit(report: "AuditReport", environment: str, function: str) -> None:
+    """Log a line, which is a warning after faults, and emit metrics, zeros included.
+
+    By `environment` and `function`, for graphs and alarms: `AuditFindings`, all faults of the audit, and
+    `AuditFindings.KIND` for each kind, such as `AuditFindings.mismatch`. By `environment` and `collection`:
+    `ChunksAudited`, `AuditCoverage` and, for each `kind`, `ChunkMismatch`.
+    """
     facts = {"collection": report.collection, "version": report.version, "findings": report.findings_total}
-    logger.info("audit", extra=facts)
+    (logger.warning if report.faults else logger.info)("audit", extra=facts)
+    found = {kind: count for kind, count in report.kinds.items() if kind != "match"}
+    figures = [("AuditFindings", COUNT, report.faults)]
+    figures += [(f"AuditFindings.{kind}", COUNT, count) for kind, count in found.items()]
+    emit_metrics(figures, {"environment": environment, "function": function})
     dimensions = {"environment": environment, "collection": report.collection}
     audited = ("ChunksAudited", COUNT, report.audited)
     emit_metrics([audited, ("AuditCoverage", PERCENT, 100 * report.coverage)], dimensions)
-    for kind, count in report.kinds.items():
-        if kind != "match":
-            emit_metrics([("ChunkMismatch", COUNT, count)], {**dimensions, "kind": kind})
+    for kind, count in found.items():
+        emit_metrics([("ChunkMismatch", COUNT, count)], {**dimensions, "kind": kind})
 
 
 def emit_suite(report: "SuiteReport", environment: str, function: str) -> None:
