@@ -104,6 +104,11 @@ def file_option(*names: str, exists: bool = False, **settings: Any) -> Callable[
     return click.option(*names, type=path, metavar="FILE", **settings)
 
 
+def port_option(name: str, default: int, what: str, least: int = 1) -> Callable[[Command], Command]:
+    """Add an option that names a port to listen on."""
+    return click.option(name, type=click.IntRange(least, 65535), default=default, show_default=True, help=what)
+
+
 def stack_option(what: str, **settings: Any) -> Callable[[Command], Command]:
     """Add `--stack`, the name of a deployed stack."""
     return click.option("--stack", metavar="NAME", help=what, **settings)

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 import click
+from rich.cells import cell_len
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.table import Table
@@ -28,6 +29,8 @@ _ACTIVE = "\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u20
 _CONTROLS = re.compile(f"[{_ACTIVE}]")
 _IN_A_LINE = re.compile(f"[\n\t{_ACTIVE}]")
 
+# A word of so many columns is not cut if a table has room for it.
+LONGEST_WORD = 40
 # Only ASCII: many scripts write whole sentences without a space.
 _LONG_WORD = re.compile("[!-~]{65,}")
 
@@ -71,13 +74,26 @@ def print_title(text: str) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print a table on standard output, with the control characters of every cell escaped."""
+    """Print a table on standard output, with the control characters of every cell escaped.
+
+    Where it has to be narrower than its content, lines break between words; only the longest words are cut.
+    """
+    cells, console = [list(map(safe_text, row)) for row in rows], stdout_console()
+    words = [
+        {cell_len(word) for cell in column for word in str(cell).split()}
+        for column in zip(columns, *cells, strict=True)
+    ]
+    room = console.width - 3 * len(columns) - 1
+    for longest in range(LONGEST_WORD, 0, -1):
+        widths = [max((word for word in column if word <= longest), default=1) for column in words]
+        if sum(widths) <= room:
+            break
     table = Table(header_style="bold", expand=False)
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    for row in rows:
-        table.add_row(*map(safe_text, row))
-    stdout_console().print(table)
+    for column, width in zip(columns, widths, strict=True):
+        table.add_column(column, overflow="fold", min_width=width if sum(widths) <= room else None)
+    for row in cells:
+        table.add_row(*row)
+    console.print(table)
 
 
 def safe_text(value: object, style: str = "") -> Text:

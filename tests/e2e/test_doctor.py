@@ -354,4 +354,4 @@ def test_vectors_indexes_and_sparse_vectors_are_checked_with_the_calls_that_mend
 )
 def test_an_unindexed_share_is_noted_where_it_costs_time(points: int, indexed: int, noted: bool) -> None:
     description = Description("c", (), points, indexed, "green", {})
-    assert [found.name for found in check_vector_index(description)] == ["vector index"] * noted
+    assert [found.check for found in check_vector_index(description)] == ["vector index"] * noted

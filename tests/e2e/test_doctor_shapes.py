@@ -1,10 +1,13 @@
 """What doctor proposes for collections of unknown pipelines, and whether its settings work when they are pasted."""
 
+import gzip
 import json
 import shlex
+from base64 import b64encode
 from collections.abc import Callable
 from functools import cache
 from typing import Any
+from zlib import compress
 
 import pytest
 from qdrant_client import models
@@ -84,6 +87,33 @@ PAYLOADS: dict[str, Shape] = {
     "raw HTML beside it": lambda text, n: {"html": f"<div class='x'><p>{text}</p></div>" * 3, "plain": text},
     "question and answer": lambda text, n: {"answer": f"Yes, {n} times, as it was said before. " * 4, "question": text},
     "encoded bytes beside it": lambda text, n: {"raw": "QUJD" * 200, "passage": text},
+    # what other pipelines write, and exports of other stores
+    "Verba": lambda text, n: {"doc_name": f"{n}.pdf", "content_without_overlap": text, "pca": [0.1], "title": f"T {n}"},
+    "Cognee": lambda text, n: {"id": f"0{n}", "payload_data": {"text": text, "type": "DocumentChunk"}},
+    "GraphRAG": lambda text, n: {"attributes": json.dumps({"title": f"Entity {n}", "description": text})},
+    "PrivateGPT": lambda text, n: {"window": f"{PARENT} {n} {text}", "original_text": text, "page_label": str(n)},
+    "RAGFlow": lambda text, n: {"content_with_weight": text, "content_ltks": text.lower().replace(":", "")},
+    "Weaviate": lambda text, n: {"class": "Chunk", "properties": {"chunkBody": text, "hasCategory": [{"beacon": "w"}]}},
+    "Pinecone": lambda text, n: {"id": f"v{n}", "metadata": {"chunk": text, "source_file": f"{n}.md"}},
+    "Milvus": lambda text, n: {"pk": n, "$meta": {"doc": text, "lang": "en"}},
+    "Milvus, as a JSON string": lambda text, n: {"auto_id": n, "dynamic_field": json.dumps({"chunk_body": text})},
+    "Elasticsearch": lambda text, n: {"_source": {"doc": {"chunk": {"payload": {"body": text}}}}},
+    "Chinese objects": lambda text, n: {"元数据": {"来源": f"{n}.md"}, "内容": {"正文": text}},
+    "Russian objects": lambda text, n: {"документ": {"содержание": text, "страница": n}},
+    # names and values that need care in a path
+    "a JSON list of objects": lambda text, n: {"chunks": json.dumps([{"body": text}])},
+    "a JSON list of texts": lambda text, n: {"passages": json.dumps([text])},
+    "a name with dots in an object": lambda text, n: {"doc": {"body.text": text}},
+    "a list in a list": lambda text, n: {"rows": [[text]]},
+    "a list of objects in a list": lambda text, n: {"rows": [[{"cell": text}]]},
+    "a name with a space": lambda text, n: {"Chunk Text": text, "Page No.": n},
+    "a name with brackets": lambda text, n: {"body[0]": text},
+    "a number under the usual name": lambda text, n: {"text": n, "raw": text},
+    "null under the usual name": lambda text, n: {"text": None, "raw": text},
+    "languages under the usual name": lambda text, n: {"text": {"en": text, "de": f"Was man über Thema {n} weiß."}},
+    # several pipelines in one collection
+    "two fields in turn": lambda text, n: {"body_a": text} if n % 2 else {"body_b": text},
+    "half under the usual name": lambda text, n: {"text": text} if n % 2 else {"corpo": text},
     "a translation beside it": lambda text, n: {"en": text, "de": f"Was man über Thema {n} wissen sollte, und warum."},
 }
 READ_AS_STORED = {"text", "page_content and metadata", "content beside a title", "text beside a list of words"}
@@ -149,6 +179,36 @@ def test_the_settings_that_doctor_prints_make_validate_and_search_read_the_embed
     assert chunkproof("validate", "2", "--collection", collection, "--original", f"{text}!").code == 1
     found = chunkproof("search", TEXTS[1], "--collection", collection, "--json")
     assert found.json["results"][0]["text"] == text
+
+
+def split(text: str) -> dict[str, Any]:
+    return dict(zip(("title", "body"), halves(text), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("shape", "said"),
+    [
+        (lambda text, n: {"body": b64encode(text.encode()).decode()}, "The texts in body are base64"),
+        (lambda text, n: {"text": b64encode(text.encode()).decode()}, "The texts in text are base64"),
+        (lambda text, n: {"body": b64encode(compress(text.encode())).decode()}, "are compressed and in base64"),
+        (lambda text, n: {"body": b64encode(gzip.compress(text.encode())).decode()}, "are compressed and in base64"),
+        (lambda text, n: split(text), "The stored vectors are of title and body together"),
+        (
+            lambda text, n: {"text": split(text)["body"], "heading": split(text)["title"]},
+            "of heading and text together",
+        ),
+    ],
+    ids=["base64", "base64 under the usual name", "zlib", "gzip", "title and body", "heading and text"],
+)
+def test_what_no_map_can_read_is_said_with_what_to_store_instead(
+    doctor: Callable[..., Run], server_store: WritableStore, collection: str, shape: Shape, said: str
+) -> None:
+    fill(server_store, collection, shape)
+    run = doctor()
+    assert run.code == 1
+    (found,) = [item for item in run.json["findings"] if item["check"] in ("text", "vectors")]
+    assert said in found["message"]
+    assert found["remedy"].startswith("Store the ")
 
 
 @pytest.mark.parametrize(

@@ -115,3 +115,22 @@ def test_with_nothing_to_compare_with_the_flags_are_named(handbook: Command, tmp
     assert run.code == 2
     assert "give --original or --sha256" in run.err
     assert "original_text" not in run.err
+
+
+def test_a_chunk_is_also_found_by_its_source_or_title_if_no_other_has_the_same(handbook: Command) -> None:
+    for name in (CHUNK["url"], CHUNK["section_heading"]):
+        run = handbook("validate", name, "--original", CHUNK["text"], "--collection", "handbook", "--json")
+        assert (run.code, run.json["chunk_id"]) == (0, CHUNK["chunk_id"])
+    for name in (CHUNK["document_id"], CHUNK["document_title"]):
+        run = handbook("validate", name, "--original", CHUNK["text"], "--collection", "handbook")
+        assert run.code == 2
+        assert f"{CHUNK['document_id']}-0" in run.err
+    assert handbook("validate", "no such title", "--original", "x", "--collection", "handbook").code == 1
+
+
+def test_errors_about_an_original_name_the_option_that_was_given(handbook: Command) -> None:
+    for options in (("--original", "bytes \udcff"), ("--sha256", "12ab")):
+        run = handbook("validate", CHUNK["chunk_id"], *options, "--collection", "handbook")
+        assert run.code == 2
+        assert options[0] in run.err
+        assert "original_" not in run.err

@@ -87,7 +87,7 @@ def test_the_collection_is_described(services):
 def test_the_doctor_reads_it(services):
     report = check_collection(COLLECTION, services, lambda: Deadline(10_000))
 
-    failed = [found.name for found in report.checks if found.level is Level.FAIL]
+    failed = [found.check for found in report.checks if found.level is Level.FAIL]
     assert failed == ["search"]  # for want of an embedder
     assert report.shares["text"] == 1.0
 

@@ -1,10 +1,26 @@
-"""What commands print on standard error."""
+"""What commands print: tables as wide as the terminal, and warnings on standard error."""
 
 import logging
 
 import pytest
 
-from chunkproof_cli.output import show_warnings_once
+from chunkproof_cli import output
+from chunkproof_cli.output import print_table, show_warnings_once
+
+
+@pytest.mark.parametrize("width", [60, 80, 100])
+def test_a_table_that_is_too_wide_breaks_between_words(
+    width: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output, "stdout_console", lambda: output._StdoutConsole(width=width, highlight=False))
+    sentence = "A snapshot is a consistent copy of the whole collection, with its indexes and settings"
+    fields = ["section_heading", "document_title", "embedding_model"]
+    url = "https://handbook.example.com/operations-and-more#section-of-the-page"
+    print_table(("field", "description", "notes"), [(field, sentence, f"{sentence} {url}") for field in fields])
+    printed = capsys.readouterr().out
+    assert all(len(line) <= width for line in printed.splitlines())
+    shown = {word for line in printed.splitlines() for word in line.replace("│", " ").split()}
+    assert {*fields, *sentence.split()} <= shown
 
 
 def test_a_warning_about_a_search_is_shown_once_whichever_module_it_comes_from(

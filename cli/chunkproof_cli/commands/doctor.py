@@ -24,7 +24,7 @@ from chunkproof_cli.options import (
     parse_options,
     reject_embedder,
 )
-from chunkproof_cli.output import print_json, print_line, print_table, print_title, safe_text, shorten
+from chunkproof_cli.output import print_json, print_line, print_table, print_title, safe_text, shorten, stdout_console
 
 EXAMPLES = """\b
 Examples:
@@ -36,6 +36,8 @@ REMEDIES = {
     "Qdrant": "Check QdrantUrl, the key in the secret, and that the functions' network reaches it",
     "embedder": "Check the key in the secret, and CHUNKPROOF_MODEL",
 }
+# A narrower terminal has room for one sample.
+WIDE = 100
 _STYLES = {Level.OK: "green", Level.NOTE: "yellow", Level.FAIL: "bold red"}
 
 
@@ -122,17 +124,22 @@ def print_doctor_report(report: DoctorReport) -> None:
         )
     if report.rows:
         mapping = {**report.mapping, **({"text": report.proposed_map["text"]} if report.proposed_map else {})}
+        rows = report.rows if stdout_console().width >= WIDE else report.rows[:1]
         sampled = [
-            (field, path, *(shorten(str(row.get(field, "")), 40) for row in report.rows))
+            (
+                field,
+                ", ".join([path] if isinstance(path, str) else path),
+                *(shorten(str(row.get(field, "")), 40) for row in rows),
+            )
             for field, path in mapping.items()
         ]
-        heads = [f"sample {n}" for n in range(1, len(report.rows) + 1)]
+        heads = [f"sample {n}" for n in range(1, len(rows) + 1)]
         print_title("Payload mapping" + (", as proposed below" if report.proposed_map else ""))
         print_table(("field", "read from", *heads), sampled)
     checks = [
         (
             safe_text(check.level.value, _STYLES[check.level]),
-            check.name,
+            check.check,
             check.message + (f"\n{check.remedy}" if check.remedy else ""),
         )
         for check in report.checks

@@ -81,16 +81,15 @@ def latency(
     if (stack is None) == (logs is None):
         raise click.UsageError("Give either --stack NAME or --logs FILE")
     LATENCY.check(outputs)
-    report = _report_log(logs, since, slo) if logs is not None else _report_stack(str(stack), since, slo)
+    if logs is not None:
+        report = _report_log(logs, since, slo)
+    else:
+        from chunkproof_cli.latency.stack_metrics import report_from_stack  # loads Powertools and boto3
+
+        report = report_from_stack(str(stack), since=since or timedelta(hours=3), slo=slo)
     LATENCY.write(report, outputs)
     print_result(report, LATENCY.print, as_json=as_json)
     sys.exit(FAILED if report.slo is not None and not report.slo.met else 0)
-
-
-def _report_stack(name: str, since: timedelta | None, slo: float | None) -> LatencyReport:
-    from chunkproof_cli.latency.stack_metrics import report_from_stack  # loads Powertools and boto3
-
-    return report_from_stack(name, since=since or timedelta(hours=3), slo=slo)
 
 
 def _report_log(file: TextIO, since: timedelta | None, slo: float | None) -> LatencyReport:

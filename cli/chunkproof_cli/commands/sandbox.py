@@ -6,13 +6,13 @@ import threading
 
 import click
 
+from chunkproof_cli.exits import SIGNALS
 from chunkproof_cli.local.sandbox_services import COLLECTION, EMBED_PORT, QDRANT_PORT, run_sandbox
-from chunkproof_cli.options import reject_api
+from chunkproof_cli.options import port_option, reject_api
 from chunkproof_cli.output import print_note
 
 # A container reaches this machine by this name.
 SEEN_FROM = "host.docker.internal"
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 EXAMPLES = """\b
 Examples, in a clone of the project:
   chunkproof sandbox
@@ -30,20 +30,8 @@ Examples, in a clone of the project:
     show_default=True,
     help="Address to listen on; containers reach no loopback address.",
 )
-@click.option(
-    "--qdrant-port",
-    type=click.IntRange(1, 65535),
-    default=QDRANT_PORT,
-    show_default=True,
-    help="Port of Qdrant.",
-)
-@click.option(
-    "--embed-port",
-    type=click.IntRange(1, 65535),
-    default=EMBED_PORT,
-    show_default=True,
-    help="Port of the embedding API.",
-)
+@port_option("--qdrant-port", QDRANT_PORT, "Port of Qdrant.")
+@port_option("--embed-port", EMBED_PORT, "Port of the embedding API.")
 @click.option("--json", "as_json", is_flag=True, help="Print the settings for functions in containers, as JSON.")
 @reject_api("the sandbox runs on this machine")
 def sandbox(host: str, qdrant_port: int, embed_port: int, as_json: bool) -> None:
@@ -54,7 +42,7 @@ def sandbox(host: str, qdrant_port: int, embed_port: int, as_json: bool) -> None
     Nothing asks for a password beyond the key "sandbox": run it on a machine of your own. Ctrl-C stops both and
     removes their data.
     """
-    for number in STOP_SIGNALS:
+    for number in SIGNALS:
         signal.signal(number, _stop)
     try:
         with run_sandbox(host, qdrant_port, embed_port) as running:
@@ -65,15 +53,11 @@ def sandbox(host: str, qdrant_port: int, embed_port: int, as_json: bool) -> None
                 f"model as Cohere's API at {running.cohere_url}; stop with Ctrl-C"
             )
             threading.Event().wait()
-    except _StoppedError:
+    except KeyboardInterrupt:
         print_note("Stopped")
 
 
-class _StoppedError(Exception):
-    """A signal asked to stop."""
-
-
 def _stop(*_: object) -> None:
-    for number in STOP_SIGNALS:  # nothing interrupts the cleaning up
+    for number in SIGNALS:  # nothing interrupts the cleaning up
         signal.signal(number, signal.SIG_IGN)
-    raise _StoppedError
+    raise KeyboardInterrupt

@@ -23,7 +23,14 @@ from chunkproof_cli.connections import connect
 from chunkproof_cli.exits import discard_stdout
 from chunkproof_cli.local.console import build_console, check_suite_file
 from chunkproof_cli.local.gateway import FUNCTIONS, MCP_PATH, AsgiApp, Gateway, load_function
-from chunkproof_cli.options import embedder_option, file_option, parse_options, reject_api, store_options
+from chunkproof_cli.options import (
+    embedder_option,
+    file_option,
+    parse_options,
+    port_option,
+    reject_api,
+    store_options,
+)
 from chunkproof_cli.output import print_note
 
 EXAMPLES = """\b
@@ -40,13 +47,7 @@ SHUTDOWN_SECONDS = 3
 
 @click.command(epilog=EXAMPLES)
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    default=8080,
-    show_default=True,
-    help="Port to listen on; 0 for any free one.",
-)
+@port_option("--port", 8080, "Port to listen on; 0 for any free one.", least=0)
 @click.option(
     "--logs",
     is_flag=True,
@@ -82,9 +83,7 @@ def run_server(
     """Serve the API and the console on this store until Ctrl-C; judgments are saved to `suite`, if it is named."""
     if sys.stdout.isatty() and not logs:
         discard_stdout()
-    if isinstance(
-        sys.stdout, io.TextIOWrapper
-    ):  # Powertools does not flush metrics; a log file should have them at once
+    if isinstance(sys.stdout, io.TextIOWrapper):  # Powertools does not flush metrics; a log should have them at once
         sys.stdout.reconfigure(line_buffering=True)
     # Requests are still answered when the reader of the log lines is gone.
     logging.raiseExceptions = False

@@ -1,6 +1,7 @@
 """`chunkproof validate`."""
 
 import sys
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -8,8 +9,9 @@ from typing import Any
 import click
 from rich.text import Text
 
-from chunkproof.base.errors import InvalidParameterError
+from chunkproof.base.errors import AmbiguousIdError, ChunkNotFoundError, ChunkproofError, InvalidParameterError
 from chunkproof.contract import Check, ChunkValidation, TextPosition, ValidationResult
+from chunkproof.proof.backend import Backend
 from chunkproof.proof.integrity import AFTER, BEFORE
 from chunkproof_cli.connections import open_backend
 from chunkproof_cli.exits import FAILED
@@ -25,6 +27,8 @@ Examples:
 """
 
 
+# By what else a chunk can be named, if no other has the same.
+NAMING_FIELDS, MOST_NAMED = ("url", "document_id", "section_heading", "document_title"), 6
 FLAGS = {"chunk_id": "CHUNK_ID", "original_text": "--original", "original_sha256": "--sha256"}
 
 
@@ -44,8 +48,9 @@ FLAGS = {"chunk_id": "CHUNK_ID", "original_text": "--original", "original_sha256
 def validate(original_file: str | None, **given: Any) -> None:
     """Check that the stored text of CHUNK_ID equals its original, byte for byte.
 
-    Without an original, the text is compared with the hash stored with the chunk. Exit 1 when it differs; with
-    --strict, also when the metadata is wrong.
+    CHUNK_ID may also be the source or the title of a chunk, if no other chunk has the same. Without an original,
+    the text is compared with the hash stored with the chunk. Exit 1 when it differs; with --strict, also when the
+    metadata is wrong.
     """
     # strict is not sent unless set: a stack before 1.1 does not know it.
     request = {name: given.pop(name) for name in ("chunk_id", "original_text", "original_sha256", "strict")}
@@ -57,9 +62,28 @@ def validate(original_file: str | None, **given: Any) -> None:
         request["original_text"] = read_original(original_file)
     named = {name: value for name, value in request.items() if value not in (None, False)}
     with open_backend(options) as backend, name_flags(FLAGS):
-        result = backend.validate(name_collection(named, options))
+        result = _validate(name_collection(named, options), backend)
     print_result(result, partial(print_validation, strict=request["strict"]), as_json=options.json)
     sys.exit(0 if result.validation_passed else FAILED)
+
+
+def _validate(request: dict[str, Any], backend: Backend) -> ValidationResult:
+    """Validate the chunk, which may also be named by its source or title, as a search shows them."""
+    try:
+        return backend.validate(request)
+    except ChunkNotFoundError:
+        name, found = request["chunk_id"], dict[str, str]()
+        where = {field: value for field, value in request.items() if field == "collection"}
+        for field in NAMING_FIELDS:
+            query = {"query_text": name[:200], "filters": {field: name}, "top_k": MOST_NAMED, **where}
+            with suppress(ChunkproofError):  # a strict server filters on indexed fields only
+                found |= {result.metadata.chunk_id: field for result in backend.search(query).results}
+        if not found:
+            raise
+        if len(found) > 1:
+            field, ids = next(iter(found.values())), ", ".join(sorted(found)[:5])
+            raise AmbiguousIdError(f"{name} is the {field} of several chunks; name one of them: {ids}, …") from None
+        return backend.validate({**request, "chunk_id": next(iter(found))})
 
 
 def read_original(name: str) -> str:

@@ -2,6 +2,8 @@
 
 import json
 import re
+import zlib
+from base64 import b64decode
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -19,12 +21,11 @@ from chunkproof.base.errors import (
 from chunkproof.base.request import Deadline
 from chunkproof.collection.description import collection_info, find_mapping
 from chunkproof.collection.facts import choose_vector
-from chunkproof.collection.payload_map import PayloadMap, id_at, lies_in_json_string, parse_json_object
+from chunkproof.collection.payload_map import PayloadMap, id_at, lies_in_json_string, parse_json
 from chunkproof.collection.services import SAMPLE_POINTS, Collection, LongRun, Services
 from chunkproof.contract import SearchQuery
 from chunkproof.contract.conditions import parse_filters
 from chunkproof.proof.integrity import digest
-from chunkproof.proof.vector_judge import SIMILAR, EmbeddedTexts, VectorJudge, cosine
 from chunkproof.search.filters import map_filters
 from chunkproof.search.single import search
 from chunkproof.stores.qdrant import USABLE_INDEXES, required_indexes
@@ -32,7 +33,7 @@ from chunkproof.stores.store_port import Description, Point, PointId, VectorConf
 from chunkproof.suite.cases import Suite
 from chunkproof_cli.aws.publishing import FunctionLimits, find_misfit
 from chunkproof_cli.doctor.doctor_report import CheckResult, DoctorReport, Level, fail, note, ok
-from chunkproof_cli.doctor.vector_checks import check_vectors
+from chunkproof_cli.doctor.vector_checks import check_vectors, choose_reading, find_joined
 
 SAMPLE_ROWS = 3
 # A field with texts so many times longer, or so much more varied, is more likely the text.
@@ -52,10 +53,9 @@ FLOAT_BYTES = 4
 INDEX_SHARE = 1.2
 # What Qdrant's BM25 model assumes unless it is given another average length.
 DEFAULT_AVG_LEN = 256
-# So many points show which field holds the text of a vector.
-PROBED = 4
 # Fields with less than this share of the longest texts are titles and the like.
 PLAUSIBLE = 0.05
+MOST_DECODED = 10_000
 LEAST_COMPARED, MOST_COMPARED, MOST_COMPARED_BYTES = 5, 128, 1_000_000
 TITLES = ("section_heading", "document_title")
 _HEADING = re.compile(r"#{1,6}\s|[=-]{3,}$")
@@ -116,7 +116,12 @@ def check_collection(
         *_check_room(patient),
         *_check_sparse_vectors(patient),
         *(result for suite in suites for result in _check_suite_filters(suite, patient)),
-        *check_vectors(vector, patient.description, survey.spread(), collection),
+        *(
+            result
+            for result in check_vectors(vector, patient.description, survey.spread(), collection)
+            # Why texts and vectors disagree has been said.
+            if result.check != "vectors" or not (report.encoded or report.joined)
+        ),
     ]
     if report.passed:
         report.checks += _check_search(patient)
@@ -154,23 +159,28 @@ def _read_sample(report: DoctorReport, patient: _Patient) -> tuple[VectorConfig 
         report.mapping = {field: path for field, path in report.mapping.items() if field != "text"}
     current = report.mapping.get("text")
     fields = {field.path: field for field in rank_text_fields(payloads)}
+    report.encoded = _find_encoded(payloads, current) if current or not fields else None
     vectors, vector = patient.description.vectors, None
     with suppress(ChunkproofError):
-        vector = choose_vector(vectors, services.settings.vector_name, patient.collection.name)
+        vector = choose_vector(vectors, services.settings.vector_name, collection.name)
     paths = list(dict.fromkeys([*filter(None, [current]), *fields]))
-    chosen = _choose_reading(patient, [vector] if vector else list(vectors), paths)
+    searched = [vector] if vector else list(vectors)
+    chosen = choose_reading(collection, patient.points, searched, paths) if len(searched) * len(paths) > 1 else None
     if chosen is None:
         better, now = next(iter(fields.values()), None), fields.get(current or "")
         if better and now and better.chars * better.variety <= MUCH_LONGER * now.chars * now.variety:
             better = None
+        report.joined = find_joined(collection, patient.points, searched, paths) if len(paths) > 1 else ()
     else:
         better = None if chosen[1] == current else fields.get(chosen[1])
     configured, reading = services.settings.payload_map, services.payloads
-    if better:
-        rows = {name: paths[0] if len(paths) == 1 else list(paths) for name, paths in configured.items()}
-        report.proposed_map, report.is_embedded = {**rows, "text": better.path}, chosen is not None
-        # As they would be read with the proposed map.
-        reading = PayloadMap({**configured, "text": (better.path,)})
+    read = [better.path] if better else reading.paths_in("text", payloads)
+    others = list(_find_other_fields(patient, chosen[0] if chosen else vector, read))
+    if better or others:
+        rows = {**configured, "text": (*read, *others)}
+        report.proposed_map = {name: paths[0] if len(paths) == 1 else list(paths) for name, paths in rows.items()}
+        report.is_embedded = chosen is not None or bool(others)
+        reading = PayloadMap(rows)  # as they would be read with the proposed map
     shown = find_mapping(payloads, reading)
     report.rows = [{field: reading.value(field, payload) for field in shown} for payload in payloads[:SAMPLE_ROWS]]
     if vector is None:
@@ -181,27 +191,17 @@ def _read_sample(report: DoctorReport, patient: _Patient) -> tuple[VectorConfig 
     return vector, better
 
 
-def _choose_reading(
-    patient: _Patient, vectors: Sequence[VectorConfig], paths: Sequence[str]
-) -> tuple[VectorConfig, str] | None:
-    """Return the vector and the field whose texts, embedded again, it agrees with best; None when none does."""
-    collection, best, chosen = patient.collection, SIMILAR, None
-    embedder = collection.embedder
-    if embedder is None or len(vectors) * len(paths) < 2:
-        return None
-    ids = [point.id for point in patient.points[:: max(1, len(patient.points) // PROBED)]][:PROBED]
-    texts = EmbeddedTexts(collection)
-    with suppress(ChunkproofError):
-        for vector in vectors:
-            if embedder.dimension not in (None, vector.size):
-                continue
-            probed = [point for point in collection.fetch(ids, with_vector=vector.name) if point.vector]
-            for path in paths:
-                again = VectorJudge(embedder, PayloadMap({"text": (path,)}), texts).embed_again(probed)
-                agreement = median(cosine(point.vector or (), fresh) for point, fresh in again) if again else 0.0
-                if agreement > best + 1e-6:
-                    best, chosen = agreement, (vector, path)
-    return chosen
+def _find_other_fields(patient: _Patient, vector: VectorConfig | None, read: Sequence[str]) -> Iterator[str]:
+    """Yield the fields that hold the embedded text of points that have none in the fields that are read."""
+    without = list(patient.points)
+    for path in read:
+        without = [point for point in without if not PayloadMap({"text": (path,)}).value("text", point.payload)]
+    while vector and len(without) < len(patient.points) and (fields := rank_text_fields([p.payload for p in without])):
+        chosen = choose_reading(patient.collection, without, [vector], [field.path for field in fields])
+        if chosen is None:
+            return
+        yield chosen[1]
+        without = [point for point in without if not PayloadMap({"text": chosen[1:]}).value("text", point.payload)]
 
 
 def _check_size(info: Description) -> Iterator[CheckResult]:
@@ -239,9 +239,27 @@ def _check_payload(report: DoctorReport, better: TextField | None) -> Iterator[C
     if not shares:
         return
     setting = _map_setting(report.proposed_map)
-    if shares["text"] == 0.0:
+    if report.encoded:
+        path, encoding = report.encoded
+        yield fail(
+            "text",
+            f"The texts in {path} are {encoding}: Chunkproof returns and compares what is stored and decodes nothing",
+            "Store the text itself in a field of the payload, such as text",
+        )
+    elif report.joined:
+        yield fail(
+            "text",
+            f"The stored vectors are of {' and '.join(report.joined)} together, and a payload map reads one field",
+            "Store the joined text in a field of the payload, such as text; until then, a chunk is validated by the "
+            "longer field alone",
+        )
+    elif shares["text"] == 0.0:
         looks = f"; {better.path} looks like it ({better.chars} characters each)" if better else ""
-        remedy = f"Set {setting}" if better else "Store each chunk's text in the payload: search returns it from there"
+        remedy = (
+            f"Set {setting}"
+            if report.proposed_map
+            else "Store each chunk's text in the payload: search returns it from there"
+        )
         yield fail("text", f"The sampled payloads have no text field that Chunkproof knows{looks}", remedy)
     elif better:
         why = "the stored vectors are" if report.is_embedded else "has longer and more varied texts"
@@ -253,7 +271,12 @@ def _check_payload(report: DoctorReport, better: TextField | None) -> Iterator[C
         )
     else:
         level = Level.OK if shares["text"] == 1.0 else Level.NOTE
-        yield CheckResult(level, "text", f"{shares['text']:.0%} of the sampled points have text")
+        message = f"{shares['text']:.0%} of the sampled points have text"
+        if report.proposed_map:
+            *_, last = report.proposed_map["text"]
+            yield note("text", f"{message} in {report.mapping['text']}, others in {last}", f"Set {setting}")
+        else:
+            yield CheckResult(level, "text", message)
     for name, effect in (
         ("url", "results do not show their source"),
         ("content_hash", "a chunk can be validated only against an original"),
@@ -509,21 +532,26 @@ def _index_command(collection: str, field: str, schema: str) -> str:
     return f'create_payload_index("{collection}", field_name="{field}", field_schema="{schema}")'
 
 
-MAX_DEPTH = 4
+MAX_DEPTH = 8
 # A path, a hash, an id or encoded bytes: one word of characters that these are made of.
 _IDENTIFIER = re.compile(r"[\w\-./:+=#?&%@~,;!$*()']*", re.ASCII)
 
 
 def rank_text_fields(payloads: Sequence[Mapping[str, Any]]) -> list[TextField]:
     """Return the fields that may hold the text, from the one with the longest, most varied texts."""
-    texts: dict[str, list[str]] = {}
-    for payload in payloads:
-        for path, text in _read_texts(payload):
-            texts.setdefault(path, []).append(text)
+    texts = _texts_by_path(payloads)
     fields = [describe_texts(path, found) for path, found in texts.items()]
     weights = {each.path: each.chars * each.variety * len(texts[each.path]) / len(payloads) for each in fields}
     ranked = sorted(fields, key=lambda each: -weights[each.path])
     return [each for each in ranked if each.chars and weights[each.path] >= PLAUSIBLE * weights[ranked[0].path]]
+
+
+def _texts_by_path(payloads: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
+    texts: dict[str, list[str]] = {}
+    for payload in payloads:
+        for path, text in _read_texts(payload):
+            texts.setdefault(path, []).append(text)
+    return texts
 
 
 def describe_texts(path: str, texts: Sequence[str]) -> TextField:
@@ -533,25 +561,45 @@ def describe_texts(path: str, texts: Sequence[str]) -> TextField:
     return TextField(path, int(median(map(len, words))) if words else 0, max(0.0, variety))
 
 
-def _read_texts(value: Mapping[str, Any], prefix: str = "", depth: int = 1) -> Iterator[tuple[str, str]]:
-    """Yield every text of a payload with a path that the payload map can read."""
-    for name, inner in value.items():
-        if prefix and "." in name:
-            continue
-        path = prefix + name
-        nested = inner if isinstance(inner, Mapping) else parse_json_object(inner)
-        if isinstance(nested, Mapping):
-            if depth < MAX_DEPTH:
-                yield from _read_texts(nested, f"{path}.", depth + 1)
-        elif isinstance(inner, str) and inner.strip():
-            yield path, inner
-        elif isinstance(inner, list) and depth < MAX_DEPTH:
-            pieces: dict[str, list[str]] = {}
-            for item in inner:
-                found = (
-                    _read_texts(item, f"{path}[].", depth + 1) if isinstance(item, Mapping) else [(f"{path}[]", item)]
-                )
-                for inner_path, piece in found:
-                    if isinstance(piece, str):
-                        pieces.setdefault(inner_path, []).append(piece)
-            yield from ((inner_path, "\n".join(some)) for inner_path, some in pieces.items())
+def _read_texts(value: Any, path: str = "", depth: int = 0) -> Iterator[tuple[str, str]]:
+    """Yield every text of a payload with a path that the payload map can read; those of a list are joined."""
+    nested = parse_json(value) if isinstance(value, str) else value
+    if isinstance(nested, Mapping) and depth < MAX_DEPTH:
+        for name, inner in nested.items():
+            yield from _read_texts(inner, f"{path}.{name}" if path else name, depth + 1)
+    elif isinstance(nested, list) and depth < MAX_DEPTH:
+        pieces: dict[str, list[str]] = {}
+        for item in nested:
+            for inner_path, piece in _read_texts(item, path if path.endswith("[]") else f"{path}[]", depth + 1):
+                pieces.setdefault(inner_path, []).append(piece)
+        yield from ((inner_path, "\n".join(some)) for inner_path, some in pieces.items())
+    elif isinstance(value, str) and value.strip():
+        yield path, value
+
+
+def _find_encoded(payloads: Sequence[Mapping[str, Any]], current: str | None) -> tuple[str, str] | None:
+    """Return the field, the current one if there is one, whose texts are encoded, and how."""
+    for path, texts in _texts_by_path(payloads).items():
+        names = Counter(map(name_encoding, texts))
+        name, count = names.most_common(1)[0]
+        if name and 2 * count > len(payloads) and current in (None, path):
+            return path, name
+    return None
+
+
+def name_encoding(text: str) -> str | None:
+    """Name the encoding that hides sentences in a text: base64, or compressed bytes in base64; None if none does."""
+    try:
+        content = b64decode(text, validate=True)
+    except ValueError:
+        return None
+    decoded = {"base64": content}
+    with suppress(zlib.error):
+        unpacked = zlib.decompressobj(zlib.MAX_WBITS | 32).decompress(content, MOST_DECODED)  # gzip too
+        decoded = {"compressed and in base64": unpacked}
+    for name, found in decoded.items():
+        sentence = found[:MOST_DECODED].decode("utf-8", "replace").rstrip("\N{REPLACEMENT CHARACTER}")
+        is_text = "".join(sentence.split()).isprintable() and "\N{REPLACEMENT CHARACTER}" not in sentence
+        if is_text and not _IDENTIFIER.fullmatch(sentence):
+            return name
+    return None

@@ -1,7 +1,7 @@
 """The report of `chunkproof doctor`: facts about a collection, and the result of each check."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from functools import partial
 from typing import Any
@@ -22,9 +22,9 @@ class CheckResult:
     """The result of one check, and how to fix what it found."""
 
     level: Level
-    name: str
+    check: str
     message: str
-    remedy: str = ""
+    remedy: str | None = None
 
 
 ok, note, fail = partial(CheckResult, Level.OK), partial(CheckResult, Level.NOTE), partial(CheckResult, Level.FAIL)
@@ -47,6 +47,9 @@ class DoctorReport:
     # Whether the stored vectors are of the proposed field.
     is_embedded: bool = False
     proposed_vector: str | None = None
+    # A field whose texts are encoded, and how; two fields whose texts were embedded together.
+    encoded: tuple[str, str] | None = None
+    joined: tuple[str, ...] = ()
     content_hash: str | None = None
     store: str = "Qdrant"
 
@@ -58,8 +61,8 @@ class DoctorReport:
     @property
     def verdict(self) -> str:
         """The report in one line."""
-        failed = [check.name for check in self.checks if check.level is Level.FAIL]
-        notes = sum(check.level is Level.NOTE for check in self.checks)
+        failed = [result.check for result in self.checks if result.level is Level.FAIL]
+        notes = sum(result.level is Level.NOTE for result in self.checks)
         if failed:
             return f"Verdict: collection {self.collection} does not fit yet ({', '.join(failed)})."
         noted = f", with {notes} note{'s' * (notes > 1)}" if notes else ""
@@ -80,9 +83,6 @@ class DoctorReport:
             "content_hash": self.content_hash,
             "samples": self.rows,
             "shares": self.shares,
-            "findings": [
-                {"level": c.level.value, "check": c.name, "message": c.message, "remedy": c.remedy or None}
-                for c in self.checks
-            ],
+            "findings": [asdict(result) for result in self.checks],
             "set": self.suggested_settings,
         }

@@ -4,18 +4,26 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import permutations
 from statistics import median
+from typing import Any
 
 from chunkproof.base.embedder_config import place_of
 from chunkproof.base.errors import ChunkproofError, EmbeddingSizeError
+from chunkproof.collection.payload_map import PayloadMap
 from chunkproof.collection.services import Collection
 from chunkproof.contract.conditions import HasVector, Not
+from chunkproof.embedders.embedder_port import InputType
 from chunkproof.embedders.known_models import KNOWN_MODELS, KnownModel, find_model
 from chunkproof.proof.vector_judge import AGREES, SIMILAR, EmbeddedTexts, VectorJudge, cosine
 from chunkproof.stores.store_port import Description, Point, PointId, VectorConfig
 from chunkproof_cli.doctor.doctor_report import CheckResult, fail, note, ok
 
 PREFIX_CHUNKS = 5
+# So many points show which field holds the text of a vector.
+PROBED = 4
+# Of so many fields, every two are tried together.
+JOINED_FIELDS = 4
 NAMED_POINTS = 10
 # Where only the size is known, so many models are named.
 NAMED_MODELS = 4
@@ -65,6 +73,54 @@ def check_vectors(
         yield _judge(cosines, embedder.model, fix, prefix)
     else:
         yield note("vectors", "Not compared: no sampled chunk has a vector, and a text that fits the model")
+
+
+def choose_reading(
+    collection: Collection, points: Sequence[Point], vectors: Sequence[VectorConfig], paths: Sequence[str]
+) -> tuple[VectorConfig, str] | None:
+    """Return the vector and the field whose texts, embedded again, it agrees with best; None when none does."""
+    best, chosen = SIMILAR, None
+    for vector, probed in _probe(collection, points, vectors):
+        for path in paths:
+            texts = [PayloadMap({"text": (path,)}).value("text", point.payload) for point in probed]
+            if (agreement := _agreement(collection, probed, texts)) > best + 1e-6:
+                best, chosen = agreement, (vector, path)
+    return chosen
+
+
+def find_joined(
+    collection: Collection, points: Sequence[Point], vectors: Sequence[VectorConfig], paths: Sequence[str]
+) -> tuple[str, ...]:
+    """Return the two fields whose texts, one after the other, were embedded; nothing when there are none."""
+    for _, probed in _probe(collection, points, vectors):
+        for pair in permutations(paths[:JOINED_FIELDS], 2):
+            maps = [PayloadMap({"text": (path,)}) for path in pair]
+            texts = ["\n".join(str(each.value("text", point.payload)) for each in maps) for point in probed]
+            if _agreement(collection, probed, texts) >= AGREES:
+                return pair
+    return ()
+
+
+def _probe(
+    collection: Collection, points: Sequence[Point], vectors: Sequence[VectorConfig]
+) -> Iterator[tuple[VectorConfig, list[Point]]]:
+    """Yield each vector that the embedder may have made, with a few of its points."""
+    embedder = collection.embedder
+    ids = [point.id for point in points[:: max(1, len(points) // PROBED)]][:PROBED]
+    for vector in vectors:
+        if embedder is not None and embedder.dimension in (None, vector.size):
+            with suppress(ChunkproofError):
+                yield vector, [point for point in collection.fetch(ids, with_vector=vector.name) if point.vector]
+
+
+def _agreement(collection: Collection, points: Sequence[Point], texts: Sequence[Any]) -> float:
+    """Return the median cosine of these points' vectors with those of the texts, 0 without any."""
+    pairs = [(point, text) for point, text in zip(points, texts, strict=True) if isinstance(text, str) and text.strip()]
+    with suppress(ChunkproofError):
+        fresh = collection.embed([text for _, text in pairs], InputType.DOCUMENT, collection.embedder)
+        cosines = [cosine(point.vector or (), made) for (point, _), made in zip(pairs, fresh, strict=True) if made]
+        return median(cosines) if cosines else 0.0
+    return 0.0
 
 
 def _check_missing_vectors(

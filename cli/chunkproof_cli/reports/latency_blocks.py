@@ -26,7 +26,7 @@ def describe_latency(report: LatencyReport) -> blocks.ReportBody:
         [blocks.VerdictLine(say_verdict(report), Tone.GOOD if is_good else bad)],
         [
             blocks.Section("", [blocks.Tiles(tiles)], media=Medium.PAGE),
-            *(blocks.Section(_heading(group), list(_group(group, report.target_ms))) for group in report.groups),
+            *(_describe_group(group, report.target_ms) for group in report.groups),
         ],
         summary=[
             *(blocks.Paragraph(line, Tone.DIM) for line in summary_lines(report)),
@@ -61,23 +61,20 @@ def say_verdict(report: LatencyReport) -> str:
     return f"{share}: {'meets' if report.slo.met else 'BELOW'} the SLO of {report.slo.percent:g} %"
 
 
-def _heading(group: RequestGroup) -> str:
+def _describe_group(group: RequestGroup, target_ms: int) -> blocks.Section:
     requests, cold = blocks.plural(group.requests, "request"), blocks.plural(group.cold_starts, "cold start")
-    return f"{group.name[:1].upper()}{group.name[1:]}: {requests}, {cold}"
-
-
-def _group(group: RequestGroup, target_ms: int) -> Iterator[blocks.Block]:
+    title = f"{group.name[:1].upper()}{group.name[1:]}: {requests}, {cold}"
     if not group.requests:
-        yield blocks.Paragraph("No request.", Tone.DIM)
-        return
+        return blocks.Section(title, [blocks.Paragraph("No request.", Tone.DIM)])
     stages = [(times.starts, times.stage, *_cells(times)) for times in group.stages]
-    yield blocks.Table(("starts", "stage", *PERCENTILE_HEAD), stages, "Time of each stage, in milliseconds")
-    if len(group.routes) > 1:
-        routes = [(times.route, *_cells(times)) for times in group.routes]
-        yield blocks.Table(("route", *PERCENTILE_HEAD), routes, "Total by route, in milliseconds")
-    if group.errors:
-        yield blocks.Table(("code", "count"), [(code, f"{count:,}") for code, count in group.errors.items()], "Errors")
-    yield chart_buckets(group, target_ms)
+    routes = [(times.route, *_cells(times)) for times in group.routes] if len(group.routes) > 1 else []
+    errors = [(code, f"{count:,}") for code, count in group.errors.items()]
+    tables = (
+        blocks.Table(("starts", "stage", *PERCENTILE_HEAD), stages, "Time of each stage, in milliseconds"),
+        blocks.Table(("route", *PERCENTILE_HEAD), routes, "Total by route, in milliseconds"),
+        blocks.Table(("code", "count"), errors, "Errors"),
+    )
+    return blocks.Section(title, [*(table for table in tables if table.rows), chart_buckets(group, target_ms)])
 
 
 def _cells(times: Percentiles) -> tuple[str, ...]:

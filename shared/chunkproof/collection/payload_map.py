@@ -146,7 +146,7 @@ class PayloadMap:
         LlamaIndex puts a node's metadata before its text, using templates that it stores with the node.
         """
         text = self.text_of(point)
-        node = parse_json_object(point.payload.get("_node_content"))
+        node = parse_json(point.payload.get("_node_content"))
         if not isinstance(node, Mapping) or not isinstance(node.get("metadata"), Mapping):
             return text
         excluded = node.get("excluded_embed_metadata_keys")
@@ -327,7 +327,9 @@ def _at(path: str, payload: Mapping[str, Any]) -> Any:
     steps = path.split(".")
     for number, step in enumerate(steps, 1):
         if isinstance(value, str):
-            value = parse_json_object(value)
+            value = parse_json(value)
+        if isinstance(value, Mapping) and (rest := ".".join(steps[number - 1 :])) in value:
+            return value[rest]
         name = step.removesuffix("[]")
         if not isinstance(value, Mapping) or name not in value:
             return None
@@ -338,9 +340,13 @@ def _at(path: str, payload: Mapping[str, Any]) -> Any:
 
 
 def _join(items: Any, path: str) -> str | None:
-    """Join the texts of a list, or those at a path of its objects; None when there are none."""
-    found = (_at(path, item) if path and isinstance(item, Mapping) else None if path else item for item in items or ())
-    texts = [text for text in found if isinstance(text, str)] if isinstance(items, list) else []
+    """Join the texts of a list and the lists in it, or those at a path of its objects; None when there are none."""
+    items = parse_json(items) if isinstance(items, str) else items
+    texts: list[str] = []
+    for item in items if isinstance(items, list) else ():
+        inner = _join(item, path) if isinstance(item, list) else _at(path, item) if isinstance(item, Mapping) else None
+        text = item if inner is None and not path else inner
+        texts += [text] if isinstance(text, str) else []
     return "\n".join(texts) if texts else None
 
 
@@ -352,9 +358,9 @@ def _reached(path: str, payload: Mapping[str, Any]) -> Any:
     return value
 
 
-def parse_json_object(text: Any) -> Any:
-    """Parse a string that holds a JSON object; None for anything else."""
-    if not isinstance(text, str) or not text.lstrip().startswith("{"):
+def parse_json(text: Any) -> Any:
+    """Parse a string that holds a JSON object or list; None for anything else."""
+    if not isinstance(text, str) or not text.lstrip().startswith(("{", "[")):
         return None
     try:
         parsed = json.loads(text)

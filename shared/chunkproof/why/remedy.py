@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from chunkproof.base.errors import InvalidParameterError
 from chunkproof.base.request import Stopwatch
-from chunkproof.collection.payload_map import flatten, lies_in_json_string, parse_json_object
+from chunkproof.collection.payload_map import flatten, lies_in_json_string, parse_json
 from chunkproof.contract.conditions import AnyOf, Between, format_filters
 from chunkproof.stores.store_port import Point, Vector, WritableStore
 from chunkproof.why.causes import Cause, Fix
@@ -304,7 +304,7 @@ def _replace(outer: Any, steps: Sequence[str], value: Any) -> Any:
     if not steps:
         return value
     if isinstance(outer, str):
-        fields = parse_json_object(outer)
+        fields = parse_json(outer)
         replaced = _replace(fields, steps, value)
         styles = product((True, False), ((", ", ": "), (",", ":")))
         dumps = [partial(json.dumps, ensure_ascii=ascii_only, separators=marks) for ascii_only, marks in styles]
