@@ -9,8 +9,8 @@ from chunkproof.contract.query_options import DEFAULT_K, MAX_CANDIDATES, FusionI
 from chunkproof.search.cursor import MAX_PAGED
 from chunkproof.search.filters import map_field
 from chunkproof.search.single import CANDIDATES, Plan
-from chunkproof.stores.qdrant_store import check_own_words
 from chunkproof.stores.store_port import Features, Fusion, Grouping
+from chunkproof.stores.tenants import check_own_words
 
 # Of a search with groups, for each result that the groups can have in all.
 CANDIDATES_PER_PLACE = 4

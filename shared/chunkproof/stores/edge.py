@@ -20,8 +20,7 @@ from chunkproof.contract.conditions import Condition
 from chunkproof.stores.edge_folder import ShardFolder
 from chunkproof.stores.edge_shard import Shard, create_shard, unpack_shard
 from chunkproof.stores.edge_wire import build_filter, build_request, plain_id, to_record, type_name
-from chunkproof.stores.qdrant import check_collection_name, is_invalid_collection_name
-from chunkproof.stores.qdrant_store import QdrantStore, Result
+from chunkproof.stores.qdrant import QdrantStore, Result, check_collection_name, is_invalid_collection_name
 from chunkproof.stores.store_port import Features, Json, Layout, WritableStore
 
 # How the engine's messages begin when it refuses a request; any other failure is one of the folder.

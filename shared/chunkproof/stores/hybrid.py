@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from math import hypot
 from operator import mul
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from chunkproof.base.errors import StrictModeError
 from chunkproof.base.request import Deadline
 from chunkproof.contract.conditions import AnyOf, Condition, HasId
 from chunkproof.stores.qdrant import (
+    QdrantStore,
     dense_leg,
     dense_search,
     filter_field,
@@ -24,9 +25,6 @@ from chunkproof.stores.qdrant import (
     vector_selector,
 )
 from chunkproof.stores.store_port import Fusion, Grouping, Json, Point, PointId, Scores, StoreQuery, TextLeg, Vector
-
-if TYPE_CHECKING:
-    from chunkproof.stores.qdrant_store import QdrantStore
 
 if sys.version_info >= (3, 12):
     from math import sumprod
@@ -46,7 +44,7 @@ GROWTH = 4
 # On a server
 
 
-def search_store(store: "QdrantStore", queries: Sequence[StoreQuery], deadline: Deadline) -> list[list[Point]]:
+def search_store(store: QdrantStore, queries: Sequence[StoreQuery], deadline: Deadline) -> list[list[Point]]:
     """Return the results of each query; queries of one collection are one request, except those with grouping."""
     results: dict[int, list[Point]] = {}
     together: dict[str, list[int]] = {}
@@ -63,7 +61,7 @@ def search_store(store: "QdrantStore", queries: Sequence[StoreQuery], deadline: 
 
 
 def _search_batch(
-    store: "QdrantStore", collection: str, queries: Sequence[StoreQuery], deadline: Deadline
+    store: QdrantStore, collection: str, queries: Sequence[StoreQuery], deadline: Deadline
 ) -> list[list[Point]]:
     if most := store.max_limit(collection):  # so that each leg is searched for as many candidates as are fused
         queries = [
@@ -77,7 +75,7 @@ def _search_batch(
 
 
 def search_in_pages(
-    store: "QdrantStore", collection: str, searches: Sequence[Json], where: tuple[Condition, ...], deadline: Deadline
+    store: QdrantStore, collection: str, searches: Sequence[Json], where: tuple[Condition, ...], deadline: Deadline
 ) -> list[list[Point]]:
     """Return the results of each search, in pages of the highest limit that the collection's strict mode allows.
 
@@ -109,7 +107,7 @@ def _next_page(search: Json, found: list[PointId], most: int) -> Json:
     return {**page, "filter": {**search.get("filter", {}), "must_not": [{"has_id": found}]}} if found else page
 
 
-def _search_groups(store: "QdrantStore", query: StoreQuery, grouping: Grouping, deadline: Deadline) -> list[Point]:
+def _search_groups(store: QdrantStore, query: StoreQuery, grouping: Grouping, deadline: Deadline) -> list[Point]:
     collection, most = query.collection, store.max_limit(query.collection)
     (main,) = _with_bm25(store, query, [main_search(query)], deadline)
     if store.is_embedded or (most is not None and query.limit * grouping.size > most):
@@ -130,9 +128,7 @@ def _search_groups(store: "QdrantStore", query: StoreQuery, grouping: Grouping, 
         return _search_groups(store, query, grouping, deadline)
 
 
-def _search_fused_groups(
-    store: "QdrantStore", query: StoreQuery, grouping: Grouping, deadline: Deadline
-) -> list[Point]:
+def _search_fused_groups(store: QdrantStore, query: StoreQuery, grouping: Grouping, deadline: Deadline) -> list[Point]:
     """Form groups of all candidates, and read the payloads of those that are left."""
     main, *others = _with_bm25(store, query, searches_of(query), deadline)
     main |= {"with_payload": [qdrant_key(grouping.field)], "with_vector": False}
@@ -150,7 +146,7 @@ def _search_fused_groups(
     ]
 
 
-def _with_bm25(store: "QdrantStore", query: StoreQuery, searches: list[Json], deadline: Deadline) -> list[Json]:
+def _with_bm25(store: QdrantStore, query: StoreQuery, searches: list[Json], deadline: Deadline) -> list[Json]:
     """Return the searches of a query with BM25 vectors, if they are made here."""
     if query.text is None or query.text.sparse_vector is None or not store.makes_vectors(deadline):
         return searches

@@ -20,7 +20,7 @@ from chunkproof.base.errors import ChunkproofError, VectorStoreTimeoutError, Vec
 from chunkproof.base.request import Deadline, run_with_timeout
 from chunkproof.contract.conditions import Condition
 from chunkproof.stores.published import PinnedCollections, PublishedCollections, Version
-from chunkproof.stores.qdrant_store import QdrantStore, Result
+from chunkproof.stores.qdrant import QdrantStore, Result
 from chunkproof.stores.store_port import Features, Json, VersionedStore
 
 if TYPE_CHECKING:

@@ -45,12 +45,15 @@ from chunkproof.net.resilience import CircuitOpenError, UpstreamResponseTooLarge
 from chunkproof.net.transport import DirectClient, host_of
 from chunkproof.stores.qdrant import (
     USABLE_INDEXES,
+    QdrantStore,
+    Result,
+    UnknownRouteError,
     check_collection_name,
+    check_list,
     has_edge,
     is_invalid_collection_name,
     required_indexes,
 )
-from chunkproof.stores.qdrant_store import QdrantStore, Result, UnknownRouteError, check_list
 from chunkproof.stores.store_port import Features, Json, Layout, WritableStore
 
 DEFAULT_PORT = 6333

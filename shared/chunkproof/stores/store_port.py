@@ -188,11 +188,6 @@ class StoreQuery:
         """How many candidates each leg has."""
         return self.candidates or self.limit
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether it searches by a vector alone, without words, groups and diversity."""
-        return self.text is None and self.grouping is None and self.diversity is None
-
     def single_legs(self) -> "dict[str, StoreQuery]":
         """Return each leg as a search of its own for all of its candidates, without payloads and vectors."""
         alone = replace(
