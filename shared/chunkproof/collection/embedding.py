@@ -20,7 +20,7 @@ Key = tuple[str, Hashable, int | None, str]
 
 
 @dataclass(frozen=True, slots=True)
-class QueryEmbedding:
+class EmbeddedQuery:
     """A query as a vector, and how it came about."""
 
     vector: Vector
@@ -58,28 +58,28 @@ class QueryEmbedder:
         other.model, other._identity = query_model(embedder), embedder_identity(embedder)
         return other
 
-    def embed(self, text: str, deadline: Deadline) -> QueryEmbedding:
+    def embed(self, text: str, deadline: Deadline) -> EmbeddedQuery:
         """Return the query's vector; its size is not checked yet."""
         watch = Stopwatch()
         kept = self._recall(text)
         if kept is not None:
-            return QueryEmbedding(kept[0], True, watch.ms(), kept[1])
+            return EmbeddedQuery(kept[0], True, watch.ms(), kept[1])
         vectors = self.embedder.embed([text], InputType.QUERY, deadline)
         return self._keep(text, check_embeddings(vectors, 1)[0], watch)
 
-    def embed_all(self, texts: Sequence[str], deadline: Deadline) -> list["QueryEmbedding | ChunkproofError"]:
+    def embed_all(self, texts: Sequence[str], deadline: Deadline) -> list["EmbeddedQuery | ChunkproofError"]:
         """Return the vector of each query, or its error, with one call for those that are not cached.
 
         A text that is too long fails alone; then the others take more calls.
         """
         watch = Stopwatch()
-        found: dict[str, QueryEmbedding | ChunkproofError] = {}
+        found: dict[str, EmbeddedQuery | ChunkproofError] = {}
         for text in texts:
             if kept := self._recall(text):
-                found[text] = QueryEmbedding(kept[0], True, watch.ms(), kept[1])
+                found[text] = EmbeddedQuery(kept[0], True, watch.ms(), kept[1])
         missing = list(dict.fromkeys(text for text in texts if text not in found))
 
-        def embed(batch: Sequence[str]) -> Sequence[QueryEmbedding | ChunkproofError]:
+        def embed(batch: Sequence[str]) -> Sequence[EmbeddedQuery | ChunkproofError]:
             watch = Stopwatch()
             try:
                 vectors = check_embeddings(self.embedder.embed(batch, InputType.QUERY, deadline), len(batch))
@@ -93,7 +93,7 @@ class QueryEmbedder:
         found |= zip(missing, made, strict=True)
         return [found[text] for text in texts]
 
-    def wrong_size(self, text: str, embedding: QueryEmbedding, collection: str, size: int) -> EmbeddingSizeError:
+    def wrong_size(self, text: str, embedding: EmbeddedQuery, collection: str, size: int) -> EmbeddingSizeError:
         """Return the error for a vector that is not of the size that the collection stores."""
         with self._lock:  # do not cache a wrong size: the service may be right next time
             self._kept.pop(self._key(text), None)
@@ -109,13 +109,13 @@ class QueryEmbedder:
                 self._kept.move_to_end(key)
             return self._kept.get(key)
 
-    def _keep(self, text: str, vector: Vector, watch: Stopwatch) -> QueryEmbedding:
+    def _keep(self, text: str, vector: Vector, watch: Stopwatch) -> EmbeddedQuery:
         kept = (vector, datetime.now(UTC))
         with self._lock:
             self._kept[self._key(text)] = kept
             while len(self._kept) > self._capacity:
                 self._kept.popitem(last=False)
-        return QueryEmbedding(vector, False, watch.ms(), kept[1])
+        return EmbeddedQuery(vector, False, watch.ms(), kept[1])
 
 
 def check_embeddings(vectors: Sequence[Vector], count: int) -> Sequence[Vector]:

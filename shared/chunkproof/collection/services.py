@@ -23,7 +23,7 @@ from chunkproof.base.errors import (
 )
 from chunkproof.base.request import Deadline, RequestTrace
 from chunkproof.base.settings import Settings
-from chunkproof.collection.embedding import QueryEmbedder, QueryEmbedding, check_embeddings
+from chunkproof.collection.embedding import EmbeddedQuery, QueryEmbedder, check_embeddings
 from chunkproof.collection.facts import Facts, Sample, choose_vector, has_cosine_scores
 from chunkproof.collection.payload_map import PayloadMap
 from chunkproof.contract.conditions import Condition
@@ -288,7 +288,7 @@ class Collection:
         has_service = hasattr(self.services.embedder, "service")
         return "CHUNKPROOF_MODEL" if has_service else "CHUNKPROOF_EMBEDDER and CHUNKPROOF_MODEL"
 
-    def embed_query(self, text: str, embedding: QueryEmbedding | None = None) -> QueryEmbedding:
+    def embed_query(self, text: str, embedding: EmbeddedQuery | None = None) -> EmbeddedQuery:
         """Return the query's vector, or check the one given; `EmbeddingSizeError` when the collection stores others."""
         embedding = embedding or self.queries.embed(text, self.deadline)
         if len(embedding.vector) != self.vector.size:

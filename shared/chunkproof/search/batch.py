@@ -19,7 +19,7 @@ from chunkproof.base.errors import (
     VectorStoreRefusedError,
 )
 from chunkproof.base.request import Deadline, RequestTrace, State, Stopwatch, start
-from chunkproof.collection.embedding import QueryEmbedder, QueryEmbedding
+from chunkproof.collection.embedding import EmbeddedQuery, QueryEmbedder
 from chunkproof.collection.services import Collection
 from chunkproof.contract import ExecutionMetadata, RetrievalResponse, SearchQuery
 from chunkproof.contract.model import MAX_NAME, BrokenRules, has_lone_surrogate
@@ -46,7 +46,7 @@ class _BatchItem:
     query: SearchQuery | None = None
     collection: Collection | None = None
     plan: Plan | None = None
-    embedding: QueryEmbedding | None = None
+    embedding: EmbeddedQuery | None = None
     response: RetrievalResponse | None = None
     error: ChunkproofError | None = None
 
@@ -141,11 +141,9 @@ def _plan(items: Sequence[_BatchItem], *, exact: bool) -> None:
     check_vector_values(sum(plan.limit * plan.vector.size for plan in plans if plan.vector))
 
 
-def _embed(
-    items: Sequence[_BatchItem], deadline: Deadline
-) -> list[tuple[_BatchItem, QueryEmbedding | ChunkproofError]]:
+def _embed(items: Sequence[_BatchItem], deadline: Deadline) -> list[tuple[_BatchItem, EmbeddedQuery | ChunkproofError]]:
     """Embed all texts of an embedder with one call; collections may have embedders of their own."""
-    embeddings: list[tuple[_BatchItem, QueryEmbedding | ChunkproofError]] = []
+    embeddings: list[tuple[_BatchItem, EmbeddedQuery | ChunkproofError]] = []
     together: dict[int, list[tuple[_BatchItem, QueryEmbedder]]] = {}
     for item in items:
         if item.query is None or item.collection is None or not needs_embedding(item.query):
@@ -162,7 +160,7 @@ def _embed(
     return embeddings
 
 
-def _take_embeddings(embeddings: Sequence[tuple[_BatchItem, QueryEmbedding | ChunkproofError]]) -> None:
+def _take_embeddings(embeddings: Sequence[tuple[_BatchItem, EmbeddedQuery | ChunkproofError]]) -> None:
     for item, embedding in embeddings:
         if item.error or item.plan is None or item.plan.vector is None or item.query is None:
             continue

@@ -20,7 +20,7 @@ from chunkproof.base.errors import (
     VectorStoreRefusedError,
 )
 from chunkproof.base.request import LOW_SCORE, State, start
-from chunkproof.collection.embedding import QueryEmbedding
+from chunkproof.collection.embedding import EmbeddedQuery
 from chunkproof.collection.payload_map import Chunk
 from chunkproof.collection.services import Collection
 from chunkproof.contract.conditions import Condition
@@ -166,7 +166,7 @@ class Hits:
     """
 
     plan: Plan
-    embedding: QueryEmbedding | None
+    embedding: EmbeddedQuery | None
     points: list[Point]
     time_ms: float
     others_follow: bool = False
@@ -220,7 +220,7 @@ def _search(query: SearchQuery, collection: Collection, *, exact: bool) -> Retri
     return respond(Hits(plan, embedding, points, watch.ms()))
 
 
-def _plan_and_embed(query: SearchQuery, collection: Collection, *, exact: bool) -> tuple[Plan, QueryEmbedding | None]:
+def _plan_and_embed(query: SearchQuery, collection: Collection, *, exact: bool) -> tuple[Plan, EmbeddedQuery | None]:
     """Find out how to search and embed the query; at the same time, if the collection has to be looked at first."""
     trace, early = collection.trace, None
     trace.query_embedded_at = None
@@ -331,7 +331,7 @@ def respond(hits: Hits) -> RetrievalResponse:
     )
 
 
-def query_vector(plan: Plan, embedding: QueryEmbedding | None) -> Vector | None:
+def query_vector(plan: Plan, embedding: EmbeddedQuery | None) -> Vector | None:
     """Return the vector to search with, at length 1 where scores would not be cosines otherwise; None in mode text.
 
     Under Cosine the length does not matter, but a caller's values may be too small or too large for 32 bits.
