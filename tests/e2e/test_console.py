@@ -157,6 +157,7 @@ def test_the_consoles_routes_have_an_openapi_document_of_their_own(server: Servi
         "/console/about",
         "/console/doctor",
         "/console/map",
+        "/console/report",
         "/console/suite",
         "/console/why",
     }
@@ -169,7 +170,7 @@ def test_a_question_is_asked_and_its_results_are_walked_by_keyboard_alone(consol
     console.open("")
     console.page.run("document.activeElement.blur()")
     console.ask(QUESTION)
-    assert console.all(".results > li:first-child h3") == ["Thermal growth of arms and frames"]
+    assert console.all(".results > li:first-child h2") == ["Thermal growth of arms and frames"]
     assert console.page.run("document.querySelector('.results .chosen').dataset.id") == "robotics-calibration-07"
     console.press("j")
     console.wait("document.querySelector('.results > li:nth-child(2)').className === 'chosen'")
@@ -250,8 +251,8 @@ def test_an_error_is_shown_as_the_api_words_it(console: Console) -> None:
 def test_stored_text_titles_and_names_stay_text(console: Console) -> None:
     console.open("#/search?in=nasty&q=backups&mode=hybrid", "document.querySelectorAll('.results > li').length === 3")
     console.wait("document.querySelector('.details').innerText.includes('Neighbours')")
-    assert "<script>window.acted=1</script>" in console.text(".results h3")
-    assert "RLO" in console.text(".results h3")
+    assert "<script>window.acted=1</script>" in console.text(".results h2")
+    assert "RLO" in console.text(".results h2")
     assert console.page.run("[window.acted === undefined, document.images.length, document.scripts.length]") == [
         True,
         0,
@@ -282,3 +283,219 @@ def test_two_configurations_are_compared_with_the_moves_drawn(console: Console) 
 
 def _move(by: int) -> str:
     return f"▲ {by}" if by > 0 else f"▼ {-by}" if by < 0 else "="
+
+
+# proof
+
+
+def validate(console: Console, chunk: str) -> str:
+    answer = httpx.post(f"{console.server.url}/validate-chunk", json={"chunk_id": chunk}).json()
+    stored: str = answer["stored_text"]
+    return stored
+
+
+def prove(console: Console, original: str) -> None:
+    """Paste an original and submit the form."""
+    console.page.run("document.getElementById('original').focus(); document.getElementById('original').select()")
+    console.type(original)
+    console.page.run("document.querySelector('.prove').requestSubmit()")
+    console.wait("document.querySelector('.banner')")
+
+
+def test_a_chunk_that_is_stored_as_written_is_proved(console: Console) -> None:
+    stored = validate(console, "robotics-calibration-07")
+    console.open("#/proof?id=robotics-calibration-07", "document.querySelector('.banner')")
+    prove(console, stored)
+    console.wait("document.querySelector('.banner').innerText.includes('byte for byte')")
+    assert "✓ Stored exactly as the original" in console.text(".banner")
+    assert console.all("del, ins") == []
+
+
+def test_a_difference_is_marked_down_to_invisible_characters(console: Console) -> None:
+    stored = validate(console, "robotics-calibration-07")
+    assert "steel about" in stored
+    console.open("#/proof?id=robotics-calibration-07", "document.querySelector('.banner')")
+    prove(console, stored.replace("steel about", "iron\u200b about"))
+    console.wait("document.querySelectorAll('.diff del').length > 0")
+    assert console.all("td del") == ["ironZWSP"]
+    assert console.all("td ins") == ["steel"]
+    title = console.page.run("document.querySelector('td del .ch').title")
+    assert title == "U+200B ZERO WIDTH SPACE · UTF-8 E2 80 8B"
+    assert "First difference: line 3, column" in console.text(".banner")
+    assert "✓ this browser computed the same hash" in console.text(".hashes")
+    assert "✗ failed" in console.text("#view table:not(.diff)")
+
+
+@pytest.mark.parametrize(
+    ("damage", "cause"),
+    [
+        (("µm", "μm"), "different|unicode normalization"),
+        (("\n", "\r\n"), "line endings"),
+        (("metre", "METRE"), "case"),
+    ],
+)
+def test_the_cause_of_a_difference_is_said_in_words(console: Console, damage: tuple[str, str], cause: str) -> None:
+    original = validate(console, "robotics-calibration-07").replace(*damage)
+    console.open("#/proof?id=robotics-calibration-07", "document.querySelector('.banner')")
+    # A file keeps its line ends; a text area would change them.
+    drop_file(console, "original <b>.txt", original)
+    console.wait("document.querySelectorAll('.diff del, .diff ins').length > 0")
+    assert re.search(cause, console.text(".banner").lower())
+
+
+def test_an_unknown_chunk_is_reported_as_the_api_words_it(console: Console) -> None:
+    console.open("#/proof?id=nobody", "document.querySelector('.problem')")
+    assert "Chunk nobody not found" in console.text(".problem")
+    assert len(console.page.console) == 1
+    console.page.console.clear()
+
+
+# judge
+
+
+def test_questions_are_judged_by_keyboard_and_the_saved_suite_passes(console: Console, chunkproof: Command) -> None:
+    file = console.server.log.parent / "judged.yaml"
+    console.open("#/judge?k=3")
+    console.ask(QUESTION)
+    console.press("3")
+    console.wait("document.querySelectorAll('.grades [aria-pressed=true]').length === 1")
+    console.press("0", "1")
+    console.wait("document.querySelectorAll('.grades [aria-pressed=true]').length === 3")
+    console.press("u")
+    console.wait("document.querySelectorAll('.grades [aria-pressed=true]').length === 2")
+    console.press("0", "n")
+    console.wait("document.activeElement.id === 'query'")
+    odd = '- yes: #composed \u2028 and "decomposed" accents?'
+    console.type(odd)
+    console.press("Enter")
+    console.wait(
+        "document.querySelector('.ring text')?.textContent === '0/3' && document.querySelectorAll('.chosen').length"
+    )
+    console.press("2")
+    console.wait("document.querySelector('.suite pre').textContent.includes('decomposed')")
+    console.wait("document.querySelector('.suite .good')?.innerText.includes('Saved')")
+    text = console.page.run("document.querySelector('.suite pre').textContent")
+    give_up = time.monotonic() + SECONDS
+    while "decomposed" not in file.read_text("utf-8") and time.monotonic() < give_up:
+        time.sleep(0.05)
+    written = file.read_text("utf-8")
+    assert written.replace("\u2028", "") == text.replace("LS", "")
+    run = chunkproof("suite", "run", file, "--api", console.server.url, "--json")
+    assert run.code == 0, run.err
+    results = run.json["result"]["test_results"]
+    assert [case["query_text"] for case in results] == [QUESTION, odd]
+    assert [case["status"] for case in results] == ["passed", "passed"]
+    # A new page goes on with what the file has.
+    console.open("#/judge", "document.querySelector('.suite')")
+    assert "4 judgments" in console.text(".suite")
+
+
+def test_a_suite_that_could_not_be_run_is_not_written(server: Serving) -> None:
+    marker = "# Written by the console of `chunkproof serve`, which rewrites the whole file.\n"
+    for text, reason in (("name: x\ncases: []", "first line"), (f"{marker}name: x\ncases: []", "cases is empty")):
+        answer = httpx.post(f"{server.url}/console/suite", json={"yaml": text})
+        assert answer.status_code == 400
+        assert reason in answer.json()["errors"][0]
+
+
+def test_a_suite_file_of_somebody_else_is_not_overwritten(handbook: Command, tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("name: mine\ncases: []\n")
+    run = handbook("serve", "--suite", file, "--port", 0)
+    assert run.code == 2
+    assert "was not written by the console; name a new file" in run.err
+
+
+# collection, latency, reports
+
+
+def test_the_collection_is_described_with_a_map_and_doctors_findings(console: Console) -> None:
+    console.open("#/collection", "document.querySelectorAll('.map circle').length")
+    info = httpx.get(f"{console.server.url}/collections/handbook").json()
+    assert console.page.run("document.querySelectorAll('.map circle').length") == info["points_count"]
+    assert f"{info['points_count']}\nchunks" in console.text(".tiles")
+    rows = console.page.run("[...document.querySelectorAll('tbody th')].map(one => one.innerText)")
+    assert rows == [field["name"] for field in info["payload_fields"]]
+    console.page.run("[...document.querySelectorAll('button')].find(one => one.innerText.startsWith('Check')).click()")
+    console.wait("document.querySelectorAll('.findings li').length > 3")
+    report = httpx.get(f"{console.server.url}/console/doctor", params={"collection": "handbook"}, timeout=60).json()
+    assert report["report"]["verdict"] in console.text(".banner")
+    assert len(console.all(".findings li")) == len(report["report"]["findings"])
+
+
+def test_latency_is_that_of_the_requests_of_this_page(console: Console) -> None:
+    console.open(search_address(QUESTION), "document.querySelector('.results')")
+    console.press("g", "l")
+    console.wait("document.querySelector('.histogram')")
+    assert re.search(r"100 %\s+within 2 s", console.text(".tiles")) or "within 2 s" in console.text(".tiles")
+    assert "1\nrequest" in console.text(".tiles")
+    assert console.all("tbody th")[-1] == "total"
+
+
+def test_a_log_file_is_read_line_by_line(console: Console) -> None:
+    console.open("#/latency")
+    lines = [
+        json.dumps(
+            {"message": "request", "route": "POST /search", "status": 200, "stages_ms": {"search": ms, "total": ms}}
+        )
+        for ms in (10, 20, 30, 4000)
+    ]
+    drop_file(console, "requests <i>.jsonl", "\n".join([*lines, "not JSON", "{}"]))
+    console.wait("document.querySelector('.histogram')")
+    assert re.search(r"75.0 %\s+within 2 s\s+20 ms\s+median\s+4,000 ms\s+95th percentile", console.text(".tiles"))
+    assert "requests <i>.jsonl" in console.text("#view h2")
+
+
+def drop_file(console: Console, name: str, text: str) -> None:
+    console.page.run(
+        "{ const list = new DataTransfer(); "
+        f"list.items.add(new File([{json.dumps(text)}], {json.dumps(name)})); "
+        "document.querySelector('.drop').dispatchEvent(new DragEvent('drop', {dataTransfer: list, bubbles: true})) }"
+    )
+
+
+def test_a_suite_report_opens_on_what_failed(console: Console, chunkproof: Command, tmp_path: Path) -> None:
+    cases = [
+        {"name": "found", "query_text": QUESTION, "expected_doc_ids": ["robotics-calibration-07"]},
+        {"name": f"lost {NASTY}", "query_text": QUESTION, "expected_doc_ids": ["nowhere"]},
+    ]
+    suite, report = tmp_path / "suite.json", tmp_path / "report.json"
+    suite.write_text(json.dumps({"name": f"pages {NASTY}", "collection": "handbook", "cases": cases}))
+    chunkproof("suite", "run", suite, "--api", console.server.url, "-o", report)
+    console.open("#/reports")
+    drop_file(console, f"{NASTY}.json", report.read_text("utf-8"))
+    console.wait("document.querySelectorAll('.case').length === 2")
+    assert console.page.run("[...document.querySelectorAll('.case')].map(one => one.open)") == [True, False]
+    assert "lost <script>" in console.text(".case")
+    assert console.page.run("[window.acted === undefined, document.images.length]") == [True, 0]
+
+
+def test_a_file_that_is_no_report_is_refused_with_what_would_be_one(console: Console) -> None:
+    console.open("#/reports")
+    drop_file(console, "x.json", "{}")
+    console.wait("document.querySelector('.problem')")
+    assert "is no canonical report" in console.text(".problem")
+    console.page.console.clear()
+
+
+# every view, on a phone and on a wide screen, light and dark
+
+VIEWS = {
+    "search": (search_address(QUESTION, k="3"), "document.querySelector('.results mark')"),
+    "split": (search_address(QUESTION, k="3", split="1"), "document.querySelectorAll('.split .results').length === 2"),
+    "nasty": ("#/search?in=nasty&q=backups&mode=hybrid", "document.querySelectorAll('.results > li').length === 3"),
+    "proof": ("#/proof?id=robotics-calibration-07", "document.querySelector('.banner')"),
+    "judge": (search_address(QUESTION, k="3").replace("search", "judge"), "document.querySelector('.suite')"),
+    "collection": ("#/collection", "document.querySelector('.map')"),
+    "latency": ("#/latency", "true"),
+    "reports": ("#/reports", "true"),
+}
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_every_view_fits_and_is_accessible(console: Console, view: str) -> None:
+    address, ready = VIEWS[view]
+    for width, scheme in ((390, "light"), (1440, "dark")):
+        console.open(address, ready, width=width, scheme=scheme)
+        assert console.page.run("document.documentElement.scrollWidth <= innerWidth"), f"wider than {width} px"
+        assert console.page.axe_violations() == []

@@ -47,8 +47,10 @@ STEP_MS = 60_000
 @data_option("; a new temporary folder by default")
 @file_option("--export", help="Only write the sample handbook to FILE as chunks.jsonl.")
 @file_option("--export-suite", help="Only write the sample suite to FILE as YAML.")
+@click.option("--open", "open_console", is_flag=True, help="Then open the handbook in the console, in a browser.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="Port of the console.")
 @reject_api("the demo always uses the embedded store")
-def demo(data: Path | None, export: Path | None, export_suite: Path | None) -> None:
+def demo(data: Path | None, export: Path | None, export_suite: Path | None, open_console: bool, port: int) -> None:
     """Load a sample handbook, search it, validate a good and a corrupted chunk, and run a suite.
 
     The demo always uses an embedded store in a folder of its own and the local model, whatever is configured.
@@ -59,8 +61,13 @@ def demo(data: Path | None, export: Path | None, export_suite: Path | None) -> N
         return
     folder = data or Path(mkdtemp(prefix="chunkproof-demo-"))
     options = parse_options(COLLECTION, folder, as_json=False)
-    with connect(options, Settings.from_env({})) as connection:
+    settings = Settings.from_env({}).model_copy(update={"collection": COLLECTION})
+    with connect(options, settings) as connection:
         report = _Demo(options, connection).run()
+        if open_console:
+            from chunkproof_cli.commands.serve import run_server  # and with it the server, which the demo does without
+
+            run_server(connection, "127.0.0.1", port, folder / "judged.yaml", open_browser=True)
     sys.exit(report.verdict.exit_code)
 
 

@@ -4,7 +4,9 @@ The page calls `POST /search`, `POST /validate-chunk` and `GET /collections/{nam
 `/console/` exist in the local gateway alone; each does what a command does.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import fields, is_dataclass
+from enum import Enum
 from importlib.resources import files
 from operator import mul
 from pathlib import Path
@@ -88,6 +90,18 @@ class WhyRequest(Request):
 
     request: dict[str, JsonValue] = Field(description="A request as POST /search takes it")
     expected: str = Field(description="A chunk, point or document id, a URL, or a text that a chunk has")
+
+
+class ReportFiles(Request):
+    """Canonical reports, each as the text of its file."""
+
+    reports: tuple[str, ...] = Field(strict=False, description="Several suite reports become one, with the trend")
+
+
+class ReportBodies(Model):
+    """Reports as blocks: title, verdicts, summary and sections, each block with its `kind`."""
+
+    bodies: Items[dict[str, JsonValue]]
 
 
 class SuiteText(Request):
@@ -185,6 +199,11 @@ def build_console(suite_file: Path | None = None) -> Api:
         name = app.collection(asked if isinstance(asked, str) else None).name
         question = Question({**request.request, "collection": name}, request.expected)
         return Explainer(local_backend(own)).explain(question).report
+
+    @app.post("/console/report", summary="Describe reports: chunkproof report", responses=responses(ReportBodies))
+    def post_report(request: ReportFiles) -> ReportBodies:
+        """Reports of any kind as the blocks that their pages are made of."""
+        return ReportBodies(bodies=tuple(describe_reports(request.reports)))
 
     @app.get("/console/suite", summary="Read the judgments saved so far", responses=responses(SavedSuite))
     def get_suite() -> SavedSuite:
@@ -287,3 +306,47 @@ def _dot(one: Iterable[float], other: Iterable[float]) -> float:
 
 def _as_text(value: object) -> str | None:
     return None if value is None else str(value)
+
+
+def describe_reports(texts: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Yield the blocks of each report; several reports of suites are one body, the latest with its trend."""
+    from chunkproof_cli.reports import outputs
+
+    kinds = (outputs.SUITE, *outputs.RECOGNIZED, outputs.WHY, outputs.CONFIGURATIONS, outputs.LATENCY)
+    suites = []
+    for number, text in enumerate(texts, 1):
+        found = next(((kind, report) for kind in kinds if (report := kind.parse(text)) is not None), None)
+        if found is None:
+            raise InvalidParameterError(
+                f"File {number} is no canonical report of a suite, an audit, a diff, an absence, a tuning, latency or "
+                "a why: write one with -o report.json"
+            )
+        kind, report = found
+        if kind is outputs.SUITE:
+            suites.append(report)
+        else:
+            yield _write_body(kind.to_body(report))
+    if suites:
+        *earlier, latest = sorted(suites, key=lambda each: each.validation.started_at)
+        yield _write_body(outputs.SUITE.to_body(latest, earlier))
+
+
+def _write_body(body: Any) -> dict[str, Any]:
+    written: dict[str, Any] = _write_block(body)
+    return written
+
+
+def _write_block(value: Any) -> Any:
+    """Write blocks as JSON: what a page shows, each with its kind; a drawing with its figures only."""
+    from chunkproof_cli.reports.blocks import Block, Cell, Medium
+
+    if isinstance(value, Cell):
+        return {"text": str(value), "tone": value.tone.value}
+    if isinstance(value, Enum):
+        return value.value
+    if is_dataclass(value):
+        shown = [f.name for f in fields(value) if f.name not in ("media", "spec")]
+        return {"kind": type(value).__name__, **{name: _write_block(getattr(value, name)) for name in shown}}
+    if isinstance(value, list | tuple):
+        return [_write_block(one) for one in value if not isinstance(one, Block) or Medium.PAGE in one.media]
+    return value

@@ -345,7 +345,16 @@ def build_openapi(*apps: Api) -> dict[str, Any]:
             merged["paths"] |= document["paths"]
             merged["components"]["schemas"] |= document["components"]["schemas"]
     schemas = merged["components"]["schemas"]
-    search = merged["paths"]["/search"]["post"]
+    if search := merged["paths"].get("/search"):
+        _document_profiles(search["post"], schemas)
+    used = _find_references(merged["paths"], schemas)
+    merged["components"]["schemas"] = {name: schemas[name] for name in sorted(used)}
+    merged["servers"] = [{"url": "/"}]
+    return merged
+
+
+def _document_profiles(search: dict[str, Any], schemas: dict[str, Any]) -> None:
+    """Add the other shapes of a response to the route, and their schemas to the others."""
     search["parameters"] = [
         {
             "name": "profile",
@@ -359,10 +368,6 @@ def build_openapi(*apps: Api) -> dict[str, Any]:
         schemas |= schema.pop("$defs", {})
         shape = {"type": "array", "items": schema} if profile.is_list else schema
         search["responses"]["200"]["content"][profile.media_type] = {"schema": shape}
-    used = _find_references(merged["paths"], schemas)
-    merged["components"]["schemas"] = {name: schemas[name] for name in sorted(used)}
-    merged["servers"] = [{"url": "/"}]
-    return merged
 
 
 def _find_references(part: Any, schemas: dict[str, Any]) -> set[str]:

@@ -40,7 +40,7 @@ class ReportKind:
         """Render a report in the format of this extension; `context` goes to the function that describes it."""
         if extension == ".json":
             return str(report.canonical_json())
-        content = _load(self.junit)(report) if extension == ".xml" else _load(self.describe)(report, *context)
+        content = _load(self.junit)(report) if extension == ".xml" else self.to_body(report, *context)
         return str(_load(RENDERERS[extension])(content))
 
     def write(
@@ -58,13 +58,24 @@ class ReportKind:
         """Print a report in the terminal."""
         from chunkproof_cli.reports.to_text import print_body
 
-        print_body(_load(self.describe)(report))
+        print_body(self.to_body(report))
+
+    def to_body(self, report: Any, *context: Any) -> Any:
+        """Return the blocks of a report."""
+        return _load(self.describe)(report, *context)
 
     def read(self, file: Path) -> Any:
         """Read a canonical report of this kind; None when the file holds something else."""
         try:
-            return get_type_hints(_load(self.describe))["report"].model_validate_json(file.read_bytes())
-        except (OSError, ValueError):
+            return self.parse(file.read_bytes())
+        except OSError:
+            return None
+
+    def parse(self, content: str | bytes) -> Any:
+        """Parse a canonical report of this kind; None when it is something else."""
+        try:
+            return get_type_hints(_load(self.describe))["report"].model_validate_json(content)
+        except ValueError:
             return None
 
 

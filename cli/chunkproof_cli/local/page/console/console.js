@@ -59,6 +59,7 @@ async function render() {
   const address = readAddress();
   const turn = ++shown;
   document.title = `${address.query ? `${address.query} · ` : ""}${LABELS[address.view]} · Chunkproof`;
+  byId("heading").textContent = LABELS[address.view];
   const input = byId("query");
   if (document.activeElement !== input || !input.value) input.value = address.query;
   byId("ask").hidden = !["search", "judge"].includes(address.view);

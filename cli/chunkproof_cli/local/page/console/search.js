@@ -2,7 +2,7 @@
 
 import { call, searchRequest, snippets } from "./api.js";
 import { go, infoOf, readAddress } from "./console.js";
-import { byId, code, empty, h, link, ms, number, plural, pretty, problem, say, svg, titleOf, visible } from "./dom.js";
+import { code, empty, h, link, ms, number, plural, pretty, problem, say, svg, titleOf, visible } from "./dom.js";
 
 const MODES = { dense: "meaning", text: "words", hybrid: "both" };
 const BOUNDS = { "=": "is", gte: "≥", lte: "≤", gt: ">", lt: "<" };
@@ -176,8 +176,8 @@ function scoreOf(result, best) {
   return { name, value, share: name === "cosine" || name === "rerank" ? value : best ? value / best : 0 };
 }
 
-/** Results as a list; `extra` adds to each, `inside` is shown within the selected one. */
-export function resultList(results, { selected, onselect, inside, extra = () => null, label = "Results" }) {
+/** Results as a list; `extra` is shown below each rank, `foot` below each text, `inside` within the selected one. */
+export function resultList(results, { selected, onselect, inside, extra = () => null, foot = () => null, label = "Results" }) {
   const best = Math.max(0, ...results.map((result) => scoreOf(result, 1).value));
   return h("ol", { class: "results", "aria-label": label }, results.map((result) => {
     const id = result.metadata.chunk_id;
@@ -187,12 +187,12 @@ export function resultList(results, { selected, onselect, inside, extra = () => 
     return h("li", { class: chosen ? "chosen" : null, "data-id": id, onclick: (event) => { if (!event.target.closest("a, button, input, select, pre, summary, .details")) onselect(id); } },
       h("div", { class: "rank" }, h("span", {}, String(result.rank)), extra(result)),
       h("div", { class: "body" },
-        h("header", {}, h("h3", {}, h("button", { type: "button", class: "pick", "aria-pressed": String(chosen), id: `pick-${result.rank}-${label}`, onclick: () => onselect(id) }, ...visible(titleOf(result)))),
+        h("header", {}, h("h2", {}, h("button", { type: "button", class: "pick", "aria-pressed": String(chosen), id: `pick-${result.rank}-${label}`, onclick: () => onselect(id) }, ...visible(titleOf(result)))),
           integrityMark(result),
           h("span", { class: "score", title: `${name} ${value}` }, h("i", { class: "meter", vars: { "--share": `${Math.max(0, Math.min(1, share)) * 100}%` } }), h("span", {}, number(value, 3)))),
         h("p", { class: "where" }, heading && typeof title === "string" && h("span", {}, ...visible(title)), url ? link(url) : h("span", {}, ...visible(id))),
         h("p", { class: "text" }, ...marked(result.text, result.highlight, previewStart(result))),
-        chosen && inside));
+        foot(result), chosen && inside));
   }));
 }
 
@@ -219,19 +219,19 @@ function details(context, request, result) {
     const same = find(answer);
     const near = same?.neighbours;
     const part = (side, one) => h("div", { class: "near" }, h("span", { class: "dim" }, side), h("p", { class: "text" }, ...visible(one.text)));
-    more.replaceChildren(...[h("h4", {}, "Why this rank"), explanation(same?.explain, answer.explain?.random_scores),
+    more.replaceChildren(...[h("h3", {}, "Why this rank"), explanation(same?.explain, answer.explain?.random_scores),
       (answer.explain?.notes ?? []).map((note) => h("p", { class: "dim" }, note)),
-      h("h4", {}, "Neighbours in the document"),
+      h("h3", {}, "Neighbours in the document"),
       near && (near.before.length || near.after.length) ? [near.before.map((one) => part("before", one)), near.after.map((one) => part("after", one))] : h("p", { class: "dim" }, "None are stored.")].flat(3).filter(Boolean));
   }, (error) => more.replaceChildren(problem(error)));
   const id = result.metadata.chunk_id;
   return h("aside", { class: "details", "aria-label": `Details of result ${result.rank}` },
-    h("h3", {}, ...visible(titleOf(result))),
+    h("h2", {}, ...visible(titleOf(result))),
     h("p", { class: "dim mono" }, ...visible(id)),
     h("p", { class: "actions" }, h("button", { type: "button", onclick: () => go("proof", { id }) }, "Prove it ", h("kbd", {}, "p")),
       result.rank > 1 && h("button", { type: "button", onclick: () => go(context.view, { why: id }) }, "Why not higher? ", h("kbd", {}, "w"))),
     more,
-    h("h4", {}, "Stored text"), whole,
+    h("h3", {}, "Stored text"), whole,
     result.payload && h("details", {}, h("summary", {}, "Payload as stored"), code(pretty(result.payload), "Payload")));
 }
 
@@ -264,7 +264,7 @@ function whyAnswer(request, expected) {
 }
 
 const requestAs = (request) => h("details", { class: "request" }, h("summary", {}, "This request as curl, command or Python"),
-  Object.entries(snippets(request)).map(([name, text]) => [h("h4", {}, name), code(text, name)]));
+  Object.entries(snippets(request)).map(([name, text]) => [h("h3", {}, name), code(text, name)]));
 
 function summary(answer, target) {
   const { execution } = answer;
@@ -359,8 +359,8 @@ function drawJoins(lines, selected) {
 }
 
 /** Select the next or the previous result. */
-export function move(by, view) {
-  const ids = current.map((result) => result.metadata.chunk_id);
+export function move(by, view, shown = current) {
+  const ids = shown.map((result) => result.metadata.chunk_id);
   const now = document.querySelector(".results .chosen")?.dataset.id;
   const next = ids[Math.max(0, Math.min(ids.length - 1, now === undefined ? 0 : ids.indexOf(now) + by))];
   if (next === undefined) return;
@@ -381,5 +381,3 @@ export function key(pressed) {
 }
 
 addEventListener("resize", () => { const lines = document.querySelector(".joins"); if (lines) drawJoins(lines, readAddress().params.get("sel")); });
-export const results = () => current;
-export const focusExpected = () => byId("expected")?.focus();
