@@ -188,6 +188,20 @@ def test_the_documentation_needs_nothing_but_this_server(http: httpx.Client) -> 
     assert all(http.get(asset).status_code == 200 and len(http.get(asset).content) > 10_000 for asset in assets)
 
 
+def test_the_requests_that_the_documentation_fills_in_succeed(http: httpx.Client) -> None:
+    document = http.get("/openapi.json").json()
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            named = {p["name"]: p["example"] for p in operation.get("parameters", ()) if p["in"] == "path"}
+            body = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("example")
+            answer = http.request(method, path.format(**named), json=body)
+            assert answer.status_code == 200, (path, answer.text)
+            assert "requestBody" not in operation or body
+    assert http.post(
+        "/search", json=document["paths"]["/search"]["post"]["requestBody"]["content"]["application/json"]["example"]
+    ).json()["results"]
+
+
 def test_the_openapi_document_is_the_committed_one(http: httpx.Client) -> None:
     assert http.get("/openapi.json").json() == openapi.document()
 

@@ -270,6 +270,12 @@ def _to_response(status: int, kind: str, body: str) -> dict[str, Any]:
     return {"statusCode": status, "headers": {"content-type": kind}, "body": body, "isBase64Encoded": False}
 
 
+# With these, Swagger UI fills in requests that the sample handbook answers.
+EXAMPLE_BODIES = {
+    "/search": {"query_text": "How do I take a backup?", "top_k": 3},
+    "/validate-chunk": {"chunk_id": "vectordb-text-hygiene-00"},
+    "/validate-chunks": {"chunks": [{"chunk_id": "vectordb-text-hygiene-00"}]},
+}
 _ASSETS = {"swagger-ui.min.css": "text/css", "swagger-ui-bundle.min.js": "application/javascript"}
 _DOCS = """<!doctype html>
 <html lang="en">
@@ -336,9 +342,14 @@ def build_openapi(*apps: Api) -> dict[str, Any]:
                 description="Retrieval that proves it returns what was stored.",
             )
         )
-        for path in document["paths"].values():
-            for operation in path.values():
+        for path, operations in document["paths"].items():
+            for operation in operations.values():
                 operation["responses"].pop("422", None)  # added by the resolver; Chunkproof answers 400
+                if path in EXAMPLE_BODIES:
+                    operation["requestBody"]["content"]["application/json"]["example"] = EXAMPLE_BODIES[path]
+                for parameter in operation.get("parameters", ()):
+                    if parameter["in"] == "path":
+                        parameter["example"] = "handbook"
         if not merged:
             merged = document
         else:
