@@ -1,6 +1,7 @@
 """README, guides and reference: their links lead somewhere, their lines can be read, their commands agree."""
 
 import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from pkgutil import resolve_name
@@ -104,6 +105,14 @@ def test_the_architecture_describes_every_room() -> None:
 
 def test_the_readme_has_at_most_200_lines() -> None:
     assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 200
+
+
+def test_what_the_commands_of_the_readme_write_does_not_belong_to_the_project() -> None:
+    readme = (ROOT / "README.md").read_text("utf-8")
+    files = set(re.findall(r"(?:-o|--export|--original-file|>) (\w+\.\w+)", "".join(readme.split("```")[1::2])))
+    assert {"chunks.jsonl", "report.json", "page.txt", "requests.jsonl"} <= files
+    ignored = subprocess.run(["git", "check-ignore", *files], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert set(ignored.stdout.split()) == files
 
 
 def test_the_readme_deploys_with_the_commands_of_the_guide() -> None:
