@@ -39,7 +39,7 @@ NOT_IN_THE_LAYER = {
     ),
     # What only the command line uses.
     *("click", "colorama", "platformdirs", "rich", "markdown-it-py", "mdurl", "pygments", "uvicorn"),
-    *("vl-convert-python", "backports-zstd"),
+    *("vl-convert-python", "backports-zstd", "cryptography", "cffi", "pycparser", "rfc8785"),
     # The embedded store, 35 MB.
     "qdrant-edge-py",
 }

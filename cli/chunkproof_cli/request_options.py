@@ -5,6 +5,7 @@ from collections.abc import Callable
 from enum import StrEnum
 from functools import partial
 from inspect import Parameter
+from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 import click
@@ -98,6 +99,13 @@ SEARCH_OPTIONS = {
     ),
     "candidates": request_option(RerankOptions, "candidates", "--candidates", metavar="N", note=". It needs --rerank"),
     "require_integrity": _option("require_integrity"),
+    "receipt": _option(
+        "receipt",
+        is_flag=False,
+        type=click.Path(path_type=Path, dir_okay=False),
+        metavar="FILE",
+        note=". FILE gets the whole response, with the query's text and vector, for `chunkproof verify`",
+    ),
     "highlight": _option("highlight"),
     "neighbours": _option("neighbours", metavar="N", note=", 1 to 5"),
     "explain": _option("explain"),

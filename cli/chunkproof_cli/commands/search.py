@@ -8,7 +8,8 @@ from typing import Any
 import click
 from rich.text import Text
 
-from chunkproof.base.errors import InvalidParameterError
+from chunkproof.base.errors import InvalidParameterError, NotConfiguredError
+from chunkproof.base.files import write_file
 from chunkproof.contract import RetrievalResponse, SearchResult, read_json
 from chunkproof.contract.model import cut_middle
 from chunkproof.contract.query_options import Highlight, Neighbour, QueryExplanation
@@ -65,13 +66,27 @@ Examples:
 @api_option
 def search(texts: tuple[str, ...], file: Path | None, **given: Any) -> None:
     """Find the stored chunks nearest to TEXT, or to each of several texts."""
+    receipt_file: Path | None = given.pop("receipt")
     request = read_queries(texts, file, given["rerank"]) | pop_search(given)
+    if receipt_file is not None:
+        request["receipt"] = "full"
     options = parse_options(**given)
     with open_backend(options) as backend, name_flags(SEARCH_FLAGS):
         response = backend.search(name_collection(request, options))
     print_result(response, print_response, as_json=options.json)
+    if receipt_file is not None:
+        _write_receipts(response, receipt_file)
     failed = [rebuild_error(each.error.code, list(each.errors)) for each in response.responses or () if each.error]
     sys.exit(max(map(exit_code, failed), default=0))
+
+
+def _write_receipts(response: RetrievalResponse, file: Path) -> None:
+    """Write the response with its receipt; of several queries, a line each."""
+    answers = [response] if response.responses is None else [each for each in response.responses if each.receipt]
+    if not any(each.receipt for each in answers):
+        raise NotConfiguredError("There is no receipt to write: the notes above say why")
+    write_file(file, "".join(each.to_json() + "\n" for each in answers))
+    print_note(f"The receipt is in {file}: chunkproof verify {file} --key PUB")
 
 
 def read_queries(texts: Sequence[str], file: Path | None, rerank: str | None) -> dict[str, Any]:

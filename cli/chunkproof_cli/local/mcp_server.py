@@ -81,7 +81,7 @@ def build_server(backend: Backend, list_collections: Callable[[], list[str]]) ->
     collection = _fields("collection")
     ranking = _fields("top_k", "filters", "mode", "group_by")
     more = _fields("similarity_threshold", "rerank", "highlight", "neighbours", "explain", "cursor", "group_size")
-    more += _fields("require_integrity")
+    more += _fields("require_integrity", "receipt")
     chunk = [tool_argument(ChunkValidation, name) for name in ("chunk_id", "original_text", "original_sha256")]
     limits = _fields("top_k", "similarity_threshold", "filters")
     _add(server, search, [QUERY, *ranking, *more, *_fields("diversity", "fusion"), *collection])

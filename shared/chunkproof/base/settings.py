@@ -314,6 +314,20 @@ class Settings(BaseModel):
         "Whether logs show the text of queries; otherwise its length and a hash.",
         "`true` or `false`",
     )
+    seals: str | None = _setting(
+        "CHUNKPROOF_SEALS",
+        None,
+        "Where seals are, for receipts: a folder, or `s3://BUCKET/PREFIX`. With `Store=edge`, `seals` in the bucket of "
+        "published collections by default.",
+        "a folder, or an address in S3",
+    )
+    receipt_key: str | None = _setting(
+        "CHUNKPROOF_RECEIPT_KEY",
+        None,
+        "Key that signs each receipt, so that the service is bound to its answer: a file of `chunkproof key`, or "
+        "`kms:KEY-ID`. Unset: only the seal is signed.",
+        "a file, or `kms:` and a key of AWS KMS",
+    )
     tenant_claim: str | None = _setting(
         "CHUNKPROOF_TENANT_CLAIM",
         None,

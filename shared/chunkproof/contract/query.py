@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from copy import copy
 from datetime import UTC, datetime
 from math import isfinite
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 from uuid import uuid4
 
 from pydantic import (
@@ -145,6 +145,12 @@ def _vector(value: Any) -> Any:
     return [min(max(item, -2 * FLOAT32_MAX), 2 * FLOAT32_MAX) if type(item) is int else item for item in value]
 
 
+def _receipt(value: Any) -> Any:
+    if type(value) is not bool and value != "full" and not isinstance(value, Faulty):
+        raise BrokenRules('receipt must be true, false or "full"')
+    return value
+
+
 Filters = Annotated[
     tuple[Condition, ...],
     BeforeValidator(parse_filters),
@@ -234,6 +240,9 @@ class SearchQuery(Request):
     )
     highlight: bool = Field(False, description="Add the sentence of each result nearest to the query, and its words")
     require_integrity: bool = Field(False, description="Leave out chunks whose text is not the one that was hashed")
+    receipt: Annotated[bool | Literal["full"], BeforeValidator(_receipt)] = Field(
+        False, description="Add the proof that the results were sealed; full adds the query's text and vector to it"
+    )
     neighbours: NeighbourCount = Field(0, description="Add so many chunks before and after each result in its document")
     explain: bool = Field(False, description="Add how each result got its rank, and what scores random chunks have")
     queries: Annotated[tuple[Any, ...] | None, BeforeValidator(check_queries)] = Field(

@@ -156,6 +156,9 @@ class RetrievalResponse(Model):
     responses: "Items[RetrievalResponse] | None" = Field(
         None, exclude_if=is_none, description="One for each of several queries, in their order; results is empty then"
     )
+    receipt: dict[str, JsonValue] | None = Field(
+        None, exclude_if=is_none, description="Proof that the results were sealed (docs/reference/receipt-format.md)"
+    )
     next_cursor: str | None = Field(
         None, exclude_if=is_none, description="Cursor of the next page, if the request has a cursor and there is one"
     )

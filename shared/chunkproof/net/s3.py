@@ -67,6 +67,22 @@ class Bucket:
             options = {"ChecksumAlgorithm": "SHA256"} if with_checksum else {}
             _client().put_object(Bucket=self.name, Key=key, Body=content, **options)
 
+    def create(self, key: str, content: bytes) -> bool:
+        """Create an object; False if there is one."""
+        try:
+            with self._translate_errors(key):
+                _client().put_object(Bucket=self.name, Key=key, Body=content, IfNoneMatch="*")
+        except ObjectStoreError as error:
+            if "(PreconditionFailed)" in error.message or "(ConditionalRequestConflict)" in error.message:
+                return False
+            raise
+        return True
+
+    def delete(self, key: str) -> None:
+        """Delete an object, if there is one."""
+        with self._translate_errors(key):
+            _client().delete_object(Bucket=self.name, Key=key)
+
     def sha256_of(self, key: str) -> str | None:
         """Return the SHA-256 of an object, from S3's own checksum if it has one; None if there is no such object."""
         try:
@@ -123,11 +139,16 @@ def parse_address(address: str) -> tuple[Bucket, str]:
 
 
 @cache
-def _client() -> Any:
+def _client(service: str = "s3") -> Any:
     import boto3
     from botocore.config import Config
 
-    return boto3.client("s3", config=Config(max_pool_connections=CONNECTIONS))
+    return boto3.client(service, config=Config(max_pool_connections=CONNECTIONS))
+
+
+def aws_client(service: str) -> Any:
+    """Return the client of a service of AWS."""
+    return _client(service)
 
 
 # A Distributed Map reads an array of any size; its results, two bytes a shard, must fit in 256 KiB.

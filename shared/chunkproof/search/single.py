@@ -284,6 +284,12 @@ def respond(hits: Hits) -> RetrievalResponse:
         completed = complete(results, hits)
         results = completed.results
         notes = [*plan.notes, *completed.notes, *notes[len(plan.notes) :]]
+    receipt = None
+    if query.receipt:
+        from chunkproof.search.steps import add_receipt
+
+        results, receipt, receipt_notes = add_receipt(results, hits)
+        notes += receipt_notes
     if plan.mode is not Mode.TEXT:
         warn_of_low_scores(results, query.query_id)
     trace.skipped = len(points) - len(chunks)
@@ -327,6 +333,7 @@ def respond(hits: Hits) -> RetrievalResponse:
         execution=execution,
         notes=tuple(notes),
         explain=completed.explanation if completed else None,
+        receipt=receipt,
         next_cursor=plan.pages.next_cursor(hits.points) if plan.pages else None,
     )
 

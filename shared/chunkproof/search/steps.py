@@ -7,7 +7,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from chunkproof.base.errors import (
     ChunkproofError,
@@ -21,6 +21,7 @@ from chunkproof.collection.embedding import check_embeddings
 from chunkproof.collection.services import Collection, Services
 from chunkproof.contract import SearchQuery, SearchResult
 from chunkproof.contract.query_options import QueryExplanation, RerankExecution, RerankOptions, ResultScores
+from chunkproof.contract.response import Integrity
 from chunkproof.embedders.embedder_port import InputType
 from chunkproof.stores.store_port import Point, PointId, StoreQuery, Vector
 
@@ -222,6 +223,38 @@ def find_readable(hits: "Hits") -> tuple[list[Point], list[str]]:
         read = are_read(points)
     places = [at for at, is_read in enumerate(read) if is_read][: plan.limit]
     return (points[: places[-1] + 1] if len(places) == plan.limit else points), []
+
+
+def add_receipt(
+    results: tuple[SearchResult, ...], hits: "Hits"
+) -> tuple[tuple[SearchResult, ...], dict[str, Any] | None, list[str]]:
+    """Return the results with their integrity by the seal, and their receipt; a note says why there is none."""
+    from chunkproof.seals.receipts import NoReceiptError, write_receipt
+    from chunkproof.search.single import query_vector
+
+    plan = hits.plan
+    query, collection, vector = plan.query, plan.collection, query_vector(plan, hits.embedding)
+    try:
+        receipt, sealed = write_receipt(query, results, vector, collection)
+        changed = [str(point) for point, integrity in sealed.items() if integrity == "changed"]
+        judged = (r.model_copy(update={"integrity": _worse(r.integrity, sealed.get(r.point_id))}) for r in results)
+        results = tuple(judged)
+        if not changed:
+            return results, receipt, []
+        log.warning("Stored text is not the one that was sealed", extra={"point_ids": changed})
+        collection.trace.changed = (collection.trace.changed or 0) + len(changed)
+        if not query.require_integrity:
+            return results, receipt, []
+        kept = [result for result in results if result.integrity != "changed"]
+        results = tuple(result.model_copy(update={"rank": rank}) for rank, result in enumerate(kept, 1))
+        left_out = f"{len(changed)} chunks left out: their text is not the sealed one (points {', '.join(changed)})"
+        return results, write_receipt(query, results, vector, collection)[0], [left_out]
+    except NoReceiptError as error:
+        return results, None, [f"There is no receipt: {error}"]
+
+
+def _worse(recorded: Integrity, sealed: Integrity | None) -> Integrity:
+    return "changed" if "changed" in (recorded, sealed) else sealed or recorded
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,101 @@
+"""`chunkproof seal`."""
+
+from typing import Any
+
+import click
+
+from chunkproof.base.errors import ChunkproofError, NotConfiguredError
+from chunkproof.collection.reader import Reader
+from chunkproof.collection.services import Services
+from chunkproof.seals.merkle import open_files
+from chunkproof.seals.notes import open_signer
+from chunkproof.seals.sealing import Sealing, SealReport
+from chunkproof.service.terminal import default_data_folder, new_deadline
+from chunkproof_cli.connections import open_services
+from chunkproof_cli.options import Command, add_options, common_options, parse_options, reject_api
+from chunkproof_cli.output import print_line, print_note, print_result, progress_bar
+
+EXAMPLES = """\b
+Examples:
+  chunkproof key example.com/docs
+  chunkproof seal docs --key seal.key --to seals
+  chunkproof seal docs --key kms:alias/chunkproof-seal --to s3://my-bucket/seals
+  chunkproof seal docs --key 2026.key --key 2027.key --to seals     # while keys are changed
+"""
+
+
+def key_option(command: Command) -> Command:
+    """Add `--key`, of which several sign."""
+    return add_options(
+        click.option(
+            "--key",
+            "keys",
+            multiple=True,
+            metavar="FILE|kms:ID",
+            envvar="CHUNKPROOF_SEAL_KEY",
+            help="Key that signs, of `chunkproof key` or of AWS KMS; may be repeated. CHUNKPROOF_SEAL_KEY by default.",
+        )
+    )(command)
+
+
+@click.command(epilog=EXAMPLES)
+@click.argument("name", metavar="[COLLECTION]", required=False)
+@key_option
+@click.option(
+    "--to",
+    "target",
+    metavar="FOLDER|s3://…",
+    help="Where the seals of all collections are; CHUNKPROOF_SEALS by default.",
+)
+@common_options
+@reject_api("a seal is made from the collection itself; set QDRANT_URL")
+def seal(name: str | None, keys: tuple[str, ...], target: str | None, **common: Any) -> None:
+    """Commit to what COLLECTION holds now: a signed root over all of its texts, vectors and payloads.
+
+    The next seal adds what is new and proves that nothing else changed, or says what was removed or rewritten. An
+    interrupted seal leaves the last one in force, and goes on when the command is run again.
+    """
+    if name is not None:
+        common["collection"] = name
+    given = parse_options(**common)
+    with open_services(given) as services:
+        report = seal_collection(services, given.collection, keys, target)
+    print_result(report, print_seal, as_json=given.json)
+
+
+def seal_collection(
+    services: Services, collection: str | None, keys: tuple[str, ...], target: str | None
+) -> SealReport:
+    """Seal a collection into the folder or bucket of seals, with a progress bar."""
+    place = target or services.settings.seals
+    if not place:
+        raise NotConfiguredError("Nowhere to write the seal: give --to, or set CHUNKPROOF_SEALS")
+    signers = [open_signer(key) for key in keys] or [open_signer(None)]
+    name = services.collection(collection).name
+    total = services.store.describe(name, new_deadline(services.settings)).points_count
+    work = default_data_folder() / "sealing"
+    with progress_bar("Sealing", total) as done:
+        try:
+            return Sealing(Reader(services, name), open_files(place), signers, work, done).run()
+        except (KeyboardInterrupt, ChunkproofError):
+            print_note("Stopped; the same command goes on where it was.")
+            raise
+
+
+def print_seal(report: SealReport) -> None:
+    """Print what was sealed, and what changed since the last seal."""
+    print_line(f"{report.size:,} chunks of {report.collection} are sealed in {report.address}.", "green")
+    print_line(f"{report.origin}, root {report.root}")
+    if report.is_append_only:
+        print_line(f"{report.added:,} were added; nothing that was sealed before has changed.")
+    for verb, count, points in (
+        ("removed", report.removed, report.removed_points),
+        ("rewritten", report.rewritten, report.rewritten_points),
+    ):
+        if count:
+            shown = ", ".join(points[:10]) + (", …" if count > 10 else "")
+            print_line(f"{count:,} were {verb} since the last seal: {shown}", "yellow")
+    if report.removed or report.rewritten:
+        print_line(f"History {report.history} begins with this seal.", "yellow")
+    if report.note:
+        print_note(report.note)

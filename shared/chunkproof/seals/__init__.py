@@ -1,0 +1,1 @@
+"""Seals of collections and receipts of searches: what was stored, signed, so that anybody can check it."""

@@ -1,0 +1,396 @@
+"""Merkle trees as RFC 9162 defines them, kept as C2SP tlog-tiles in a folder or a bucket.
+
+    tile/LEVEL/INDEX          256 hashes; INDEX.p/WIDTH has the first WIDTH of a tile that is not full
+    tile/entries/INDEX        256 entries, each after its length in two bytes
+
+Files are never changed, only added: a reader of an older tree finds all of its files.
+"""
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import sha256
+from json import dumps, loads
+from pathlib import Path
+from secrets import token_hex
+from time import time
+
+from chunkproof.base.errors import InvalidParameterError, NotFoundError
+from chunkproof.base.files import LockedError, lock_folder, replace_file
+from chunkproof.net.s3 import Bucket, is_s3_address, map_in_parallel
+
+WIDTH, HASH_BYTES = 256, 32
+MAX_ENTRY = 65_535
+# Tiles and what is computed from them: 16 kB each.
+CACHED_FILES = 1024
+# A process that was killed leaves its lock in a bucket; after this time another may take it.
+LEASE_SECONDS = 900
+LOCKED = "Another process seals this collection: wait until it is done"
+
+
+def leaf_hash(entry: bytes) -> bytes:
+    """Return the hash of a leaf."""
+    return sha256(b"\0" + entry).digest()
+
+
+def node_hash(left: bytes, right: bytes) -> bytes:
+    """Return the hash of an inner node."""
+    return sha256(b"\1" + left + right).digest()
+
+
+class SealFiles:
+    """Files by their names below one place. A missing file raises `NotFoundError`."""
+
+    def read(self, name: str) -> bytes:
+        """Read a whole file."""
+        raise NotImplementedError
+
+    def write(self, name: str, content: bytes) -> None:
+        """Create or replace a file in one step."""
+        raise NotImplementedError
+
+    def within(self, name: str) -> "SealFiles":
+        """Return the place of this name below this one."""
+        raise NotImplementedError
+
+    def beside(self, name: str) -> "SealFiles":
+        """Return the place of this name beside this one."""
+        raise NotImplementedError
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Let nobody else write here; `InvalidParameterError` if somebody does."""
+        raise NotImplementedError
+        yield
+
+    def read_cached(self, name: str) -> bytes:
+        """Read a file that never changes, and keep it in memory."""
+        return _read_file(self, name)
+
+    def read_if_exists(self, name: str) -> bytes | None:
+        """Read a whole file; None if there is none."""
+        try:
+            return self.read(name)
+        except NotFoundError:
+            return None
+
+
+@dataclass(frozen=True, slots=True)
+class FolderFiles(SealFiles):
+    """Files in a folder."""
+
+    folder: Path
+
+    def read(self, name: str) -> bytes:
+        """Read a file."""
+        try:
+            return (self.folder / name).read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            raise NotFoundError(f"There is no {self.folder / name}") from None
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a file that appears when it is whole."""
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replace_file(path) as file:
+            file.write(content)
+
+    def within(self, name: str) -> "FolderFiles":
+        """Return a folder within this one."""
+        return FolderFiles(self.folder / name)
+
+    def beside(self, name: str) -> "FolderFiles":
+        """Return another folder of the same parent."""
+        return FolderFiles(self.folder.parent / name)
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Lock the folder; the system releases it when the process ends."""
+        try:
+            with lock_folder(self.folder):
+                yield
+        except LockedError:
+            raise InvalidParameterError(LOCKED) from None
+
+    def __str__(self) -> str:
+        return os.fspath(self.folder)
+
+
+@dataclass(frozen=True, slots=True)
+class BucketFiles(SealFiles):
+    """Objects of a bucket that begin with a prefix."""
+
+    bucket: Bucket
+    prefix: str
+
+    def read(self, name: str) -> bytes:
+        """Read an object."""
+        return self.bucket.read(f"{self.prefix}/{name}")
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write an object."""
+        self.bucket.write(f"{self.prefix}/{name}", content)
+
+    def within(self, name: str) -> "BucketFiles":
+        """Return a longer prefix."""
+        return BucketFiles(self.bucket, f"{self.prefix}/{name}")
+
+    def beside(self, name: str) -> "BucketFiles":
+        """Return another prefix of the same parent."""
+        return BucketFiles(self.bucket, f"{self.prefix.rpartition('/')[0]}/{name}")
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Write a lock that S3 accepts only once; a killed process holds it until its lease ends."""
+        key, owner = f"{self.prefix}/lock", token_hex(8)
+        known = self.read_if_exists("lock")
+        if known is not None and loads(known)["until"] < time():
+            self.bucket.delete(key)
+        if not self.bucket.create(key, dumps({"owner": owner, "until": time() + LEASE_SECONDS}).encode()):
+            raise InvalidParameterError(
+                f"{LOCKED}; if it was killed, its lock ends after {LEASE_SECONDS // 60} minutes"
+            )
+        try:
+            yield
+        finally:
+            self.bucket.delete(key)
+
+    def __str__(self) -> str:
+        return self.bucket.address(self.prefix)
+
+
+def open_files(address: str) -> SealFiles:
+    """Return the files of a folder, or below `s3://BUCKET/PREFIX`."""
+    if not is_s3_address(address):
+        return FolderFiles(Path(address))
+    bucket, _, prefix = address.removeprefix("s3://").partition("/")
+    if not bucket:
+        raise InvalidParameterError(f"{address} is not the address of a bucket, s3://BUCKET/PREFIX")
+    return BucketFiles(Bucket(bucket), prefix.strip("/") or "seals")
+
+
+def tile_name(level: int | str, index: int, width: int = WIDTH) -> str:
+    """Return the name of a tile, or of a bundle of entries if the level is `entries`."""
+    digits = f"{index % 1000:03d}"
+    while index := index // 1000:
+        digits = f"x{index % 1000:03d}/{digits}"
+    return f"tile/{level}/{digits}" + ("" if width == WIDTH else f".p/{width}")
+
+
+def fold(hashes: Sequence[bytes], right: bytes | None = None) -> bytes | None:
+    """Return the root over equal subtrees and, after them, a smaller one; None if there is nothing."""
+    end = len(hashes)
+    while end:
+        size = end & -end
+        root = _perfect_root(hashes[end - size : end])
+        right = root if right is None else node_hash(root, right)
+        end -= size
+    return right
+
+
+def _perfect_root(hashes: Sequence[bytes]) -> bytes:
+    while len(hashes) > 1:
+        hashes = [node_hash(hashes[at], hashes[at + 1]) for at in range(0, len(hashes), 2)]
+    return hashes[0]
+
+
+class TreeWriter:
+    """Appends entries to a tree; it holds one unfinished tile of each level in memory."""
+
+    def __init__(self, files: SealFiles, size: int = 0) -> None:
+        self._files, self.size = files, size
+        self._pending: list[list[bytes]] = []
+        tree = TreeReader(files, size)
+        level = 0
+        while size >> (8 * level):
+            width = (size >> (8 * level)) % WIDTH
+            self._pending.append(tree.tile(level, size >> (8 * (level + 1))) if width else [])
+            level += 1
+        self._entries = list(tree.bundle(size // WIDTH)) if size % WIDTH else []
+
+    def append(self, entry: bytes) -> None:
+        """Add an entry; full tiles are written at once."""
+        self._entries.append(entry)
+        self.size += 1
+        if len(self._entries) == WIDTH:
+            self._files.write(tile_name("entries", self.size // WIDTH - 1), _pack(self._entries))
+            self._entries = []
+        self._add(0, leaf_hash(entry))
+
+    def _add(self, level: int, hashed: bytes) -> None:
+        if level == len(self._pending):
+            self._pending.append([])
+        self._pending[level].append(hashed)
+        if len(self._pending[level]) == WIDTH:
+            hashes, self._pending[level] = self._pending[level], []
+            index = (self.size >> (8 * (level + 1))) - 1
+            self._files.write(tile_name(level, index), b"".join(hashes))
+            self._add(level + 1, _perfect_root(hashes))
+
+    def finish(self) -> bytes:
+        """Write the tiles that are not full, and return the root."""
+        if self._entries:
+            name = tile_name("entries", self.size // WIDTH, len(self._entries))
+            self._files.write(name, _pack(self._entries))
+        root: bytes | None = None
+        for level, hashes in enumerate(self._pending):
+            root = fold(hashes, root)
+            if hashes:
+                name = tile_name(level, self.size >> (8 * (level + 1)), len(hashes))
+                self._files.write(name, b"".join(hashes))
+        return root or sha256().digest()
+
+
+def _pack(entries: Iterable[bytes]) -> bytes:
+    return b"".join(len(entry).to_bytes(2, "big") + entry for entry in entries)
+
+
+@lru_cache(CACHED_FILES)
+def _read_file(files: SealFiles, name: str) -> bytes:
+    return files.read(name)
+
+
+@lru_cache(CACHED_FILES)
+def _read_bundle(files: SealFiles, name: str) -> tuple[bytes, ...]:
+    content, at, entries = files.read(name), 0, []
+    while at < len(content):
+        end = at + 2 + int.from_bytes(content[at : at + 2], "big")
+        entries.append(content[at + 2 : end])
+        at = end
+    return tuple(entries)
+
+
+@lru_cache(CACHED_FILES)
+def _read_tile(files: SealFiles, name: str) -> tuple[list[bytes], ...]:
+    """Return the hashes of a tile, and those of the complete nodes above them, level by level."""
+    content = files.read(name)
+    hashes = [content[at : at + HASH_BYTES] for at in range(0, len(content), HASH_BYTES)]
+    levels = [hashes]
+    while len(hashes) > 1:
+        hashes = [node_hash(hashes[at], hashes[at + 1]) for at in range(0, len(hashes) - 1, 2)]
+        levels.append(hashes)
+    return tuple(levels)
+
+
+class TreeReader:
+    """Reads a tree of a certain size from its tiles, which are kept in memory."""
+
+    def __init__(self, files: SealFiles, size: int) -> None:
+        self._files, self.size = files, size
+
+    def _name(self, level: int | str, index: int) -> str:
+        total = self.size if level == "entries" else self.size >> (8 * int(level))
+        return tile_name(level, index, min(WIDTH, total - index * WIDTH))
+
+    def tile(self, level: int, index: int) -> list[bytes]:
+        """Return the hashes of a tile."""
+        return list(_read_tile(self._files, self._name(level, index))[0])
+
+    def bundle(self, index: int) -> tuple[bytes, ...]:
+        """Return up to 256 entries."""
+        return _read_bundle(self._files, self._name("entries", index))
+
+    def entry(self, leaf: int) -> bytes:
+        """Return the entry of a leaf."""
+        return self.bundle(leaf // WIDTH)[leaf % WIDTH]
+
+    def entries(self) -> Iterator[bytes]:
+        """Yield all entries in their order; no more than one bundle is in memory."""
+        for index in range(-(-self.size // WIDTH)):
+            yield from _read_bundle.__wrapped__(self._files, self._name("entries", index))
+
+    def _node(self, level: int, index: int) -> bytes:
+        tile, height = level // 8, level % 8
+        at = (index << height) // WIDTH
+        levels = _read_tile(self._files, self._name(tile, at))
+        return levels[height][index - ((at * WIDTH) >> height)]
+
+    def range_hash(self, start: int, end: int) -> bytes:
+        """Return the root over the leaves from `start` to `end`, a subtree of this tree or its right edge."""
+        right: bytes | None = None
+        for level, index in reversed(list(_subtrees(start, end))):
+            node = self._node(level, index)
+            right = node if right is None else node_hash(node, right)
+        return right or sha256().digest()
+
+    def prefetch(self, leaves: Sequence[int]) -> None:
+        """Read all files that the proof of these leaves needs, several at a time."""
+        names = {self._name(level // 8, (index << level % 8) // WIDTH) for level, index in self._nodes(leaves)}
+        bundles = {self._name("entries", leaf // WIDTH) for leaf in leaves}
+        for _ in map_in_parallel(lambda name: _read_tile(self._files, name), names):
+            pass
+        for _ in map_in_parallel(lambda name: _read_bundle(self._files, name), bundles):
+            pass
+
+    def _nodes(self, leaves: Sequence[int]) -> Iterator[tuple[int, int]]:
+        for start, end in uncovered(0, self.size, sorted(set(leaves))):
+            yield from _subtrees(start, end)
+
+    def prove(self, leaves: Sequence[int]) -> list[bytes]:
+        """Return the nodes from which, with these leaves, `root_of` computes the root; left to right."""
+        return [self.range_hash(start, end) for start, end in uncovered(0, self.size, sorted(set(leaves)))]
+
+    def prove_consistency(self, old: int) -> list[bytes]:
+        """Return the proof of RFC 9162, 2.1.4, that the first `old` leaves are those of the older tree."""
+        return list(self._subproof(old, 0, self.size, is_whole=True)) if 0 < old < self.size else []
+
+    def _subproof(self, old: int, start: int, end: int, *, is_whole: bool) -> Iterator[bytes]:
+        if old == end - start:
+            if not is_whole:
+                yield self.range_hash(start, end)
+            return
+        half = split(end - start)
+        if old <= half:
+            yield from self._subproof(old, start, start + half, is_whole=is_whole)
+            yield self.range_hash(start + half, end)
+        else:
+            yield from self._subproof(old - half, start + half, end, is_whole=False)
+            yield self.range_hash(start, start + half)
+
+
+def split(size: int) -> int:
+    """Return the largest power of two below the size."""
+    return 1 << (size - 1).bit_length() - 1
+
+
+def _subtrees(start: int, end: int) -> Iterator[tuple[int, int]]:
+    """Yield level and index of the complete subtrees that cover a range which begins where the largest of them may."""
+    while start < end:
+        level = (end - start).bit_length() - 1
+        yield level, start >> level
+        start += 1 << level
+
+
+def uncovered(start: int, end: int, leaves: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yield the largest subtrees, left to right, that have none of these leaves, which are sorted."""
+    if not leaves:
+        yield start, end
+    elif end - start > 1:
+        middle = start + split(end - start)
+        at = sum(leaf < middle for leaf in leaves)
+        yield from uncovered(start, middle, leaves[:at])
+        yield from uncovered(middle, end, leaves[at:])
+
+
+def root_of(leaves: Mapping[int, bytes], nodes: Sequence[bytes], size: int) -> bytes | None:
+    """Compute the root from the hashes of some leaves and the nodes beside them; None if they do not make a tree."""
+    remaining = iter(nodes)
+
+    def root(start: int, end: int, within: Sequence[int]) -> bytes:
+        if not within:
+            return next(remaining)
+        if end - start == 1:
+            return leaves[start]
+        middle = start + split(end - start)
+        at = sum(leaf < middle for leaf in within)
+        return node_hash(root(start, middle, within[:at]), root(middle, end, within[at:]))
+
+    if not leaves or min(leaves) < 0 or max(leaves) >= size or size >= 1 << 60:
+        return None
+    try:
+        found = root(0, size, sorted(leaves))
+    except (StopIteration, RuntimeError):
+        return None
+    return found if next(remaining, None) is None else None

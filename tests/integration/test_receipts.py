@@ -1,0 +1,185 @@
+"""Receipts of searches on real stores: what they prove, offline and with the collection at hand."""
+
+import copy
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chunkproof.base.request import Deadline
+from chunkproof.collection.reader import Reader
+from chunkproof.collection.services import Services
+from chunkproof.seals import receipts
+from chunkproof.seals.verification import Claim, Evidence, Repetition, verify_receipt
+from chunkproof.search.filters import map_filters
+from chunkproof.stores.store_port import Point, WritableStore
+
+from support.chunks import SECONDS_60, ask, fill, make_services
+from support.seals import find_seal, new_signer, seal
+from support.stores import MemoryStore
+
+EAST = [1.0, 0.0, 0.0, 0.0]
+
+
+@pytest.fixture(params=["memory", pytest.param("server", marks=pytest.mark.server)])
+def either(request: pytest.FixtureRequest) -> WritableStore:
+    """A store in memory and one on a server."""
+    chosen: WritableStore = request.getfixturevalue(f"{request.param}_store")
+    return chosen
+
+
+@pytest.fixture(autouse=True)
+def _no_seal_is_known() -> Iterator[None]:
+    yield
+    receipts._known.clear()
+
+
+def chunks(count: int) -> list[Point]:
+    rng = random.Random(31)
+    return [
+        Point(
+            number,
+            {"text": f"text {number}", "url": "https://a", "part": number % 3, "owner": f"t{number % 2}"},
+            vector=(rng.gauss(2, 1), *(rng.gauss(0, 1) for _ in range(3))),
+        )
+        for number in range(1, count + 1)
+    ]
+
+
+def as_json(answer: Any) -> Any:
+    return json.loads(answer.to_json())
+
+
+def verdicts(claims: list[Claim]) -> dict[str, str]:
+    return {claim.name: claim.verdict for claim in claims}
+
+
+def test_a_receipt_proves_the_results_offline(either: WritableStore, collection: str, tmp_path: Path) -> None:
+    fill(either, collection, *chunks(700), size=4)
+    signer = new_signer(tmp_path)
+    services = make_services(either, collection, SEALS=str(tmp_path / "seals"))
+    seal(services, tmp_path / "seals", signer)
+    answer = ask(services, query_vector=EAST, top_k=10, receipt=True)
+    assert answer.notes == ()
+    assert {result.integrity for result in answer.results} == {"verified"}
+    document = as_json(answer)
+    assert len(json.dumps(document["receipt"])) < 8_000
+    claims = verify_receipt(Evidence.parse(document), [signer.public])
+    assert verdicts(claims) == {
+        "seal": "proved",
+        "membership": "proved",
+        "texts": "proved",
+        "order": "proved",
+        "request": "proved",
+        "service": "not proved",
+    }
+    alone = verify_receipt(Evidence.parse(document["receipt"]), [signer.public])
+    assert verdicts(alone)["texts"] == "not proved"
+
+
+def test_a_search_that_is_executed_again_shows_what_was_left_out(
+    either: WritableStore, collection: str, tmp_path: Path
+) -> None:
+    fill(either, collection, *chunks(300), size=4)
+    signer = new_signer(tmp_path)
+    services = make_services(either, collection, SEALS=str(tmp_path / "seals"))
+    seal(services, tmp_path / "seals", signer)
+    answer = as_json(ask(services, query_vector=EAST, top_k=5, filters={"part": 1}, receipt="full"))
+    claims, left_out = repeat(services, answer, collection, tmp_path)
+    assert verdicts(claims) == {"scores": "proved", "complete": "proved"}
+    assert left_out == ()
+    cut = copy.deepcopy(answer)
+    third = answer["receipt"]["results"][2]["entry"]["chunk"]
+    for rows in (cut["receipt"]["results"], cut["results"]):
+        del rows[2]
+        for rank, row in enumerate(rows, 1):
+            row["rank"] = rank
+    claims, left_out = repeat(services, cut, collection, tmp_path)
+    assert verdicts(claims) == {"scores": "proved", "complete": "refuted"}
+    assert left_out[0].chunk == third
+    wider = copy.deepcopy(answer)
+    wider["receipt"]["request"]["filters"] = '{"part":2}'
+    claims, _ = repeat(services, wider, collection, tmp_path)
+    assert verdicts(claims)["scores"] == "refuted"
+    either.upsert(collection, [Point(5, {"text": "changed"}, vector=(1.0, 0, 0, 0))], "", Deadline(SECONDS_60))
+    claims, _ = repeat(services, answer, collection, tmp_path)
+    assert "cannot tell: the collection at hand is not the sealed one (1 points differ" in claims[-1].detail
+
+
+def repeat(services: Services, answer: Any, collection: str, tmp_path: Path) -> Any:
+    evidence = Evidence.parse(answer)
+    verify_receipt(evidence, [])
+    reader = Reader(services, collection)
+    from chunkproof.contract import SearchQuery
+
+    filters = json.loads(answer["receipt"]["request"].get("filters", "{}"))
+    where = map_filters(SearchQuery.parse({"query_text": "x", "filters": filters}).filters, reader) if filters else ()
+    return Repetition(evidence, reader, where, find_seal(tmp_path / "seals", collection)).run()
+
+
+def test_a_chunk_that_was_changed_after_the_seal_is_called_so(
+    memory_store: MemoryStore, collection: str, tmp_path: Path
+) -> None:
+    fill(memory_store, collection, *chunks(20), size=4)
+    signer = new_signer(tmp_path)
+    services = make_services(memory_store, collection, SEALS=str(tmp_path / "seals"))
+    seal(services, tmp_path / "seals", signer)
+    best = ask(services, query_vector=EAST, top_k=3).results[0]
+    memory_store.changed_texts[best.point_id or 0] = "tampered"
+    answer = ask(services, query_vector=EAST, top_k=3, receipt=True)
+    assert [result.integrity for result in answer.results] == ["changed", "verified", "verified"]
+    claims = verify_receipt(Evidence.parse(as_json(answer)), [signer.public])
+    assert verdicts(claims)["texts"] == "refuted"
+    kept = ask(services, query_vector=EAST, top_k=3, receipt=True, require_integrity=True)
+    assert [result.rank for result in kept.results] == [1, 2]
+    assert f"(points {best.point_id})" in kept.notes[0]
+    assert verdicts(verify_receipt(Evidence.parse(as_json(kept)), [signer.public]))["texts"] == "proved"
+
+
+def test_tenants_see_their_own_chunks_and_hashes_of_others(
+    memory_store: MemoryStore, collection: str, tmp_path: Path
+) -> None:
+    fill(memory_store, collection, *chunks(50), size=4)
+    signer = new_signer(tmp_path)
+    names = {"TENANT_FIELD": "owner", "TENANT_CLAIM": "tenant", "SEALS": str(tmp_path / "seals")}
+    services = make_services(memory_store, collection, **names)
+    seal(services, tmp_path / "seals", signer)
+    answer = as_json(ask(services.for_tenant("t1"), query_vector=EAST, top_k=5, receipt=True))
+    claims = verify_receipt(Evidence.parse(answer), [signer.public])
+    assert verdicts(claims)["tenant"] == "proved"
+    assert "t0" not in json.dumps(answer["receipt"]).replace(answer["receipt"]["nodes"], "")
+    other = copy.deepcopy(answer)
+    other["receipt"]["tenant"]["name"] = "t0"
+    assert verdicts(verify_receipt(Evidence.parse(other), [signer.public]))["tenant"] == "refuted"
+
+
+def test_an_answer_without_a_seal_is_still_an_answer(
+    memory_store: MemoryStore, collection: str, tmp_path: Path
+) -> None:
+    fill(memory_store, collection, *chunks(20), size=4)
+    for settings, why in (
+        ({}, "no seals are configured; set CHUNKPROOF_SEALS"),
+        ({"SEALS": str(tmp_path / "none")}, f"collection {collection} is not sealed; run chunkproof seal {collection}"),
+    ):
+        answer = ask(make_services(memory_store, collection, **settings), query_vector=EAST, receipt=True)
+        assert (answer.receipt, len(answer.results)) == (None, 5)
+        assert answer.notes == (f"There is no receipt: {why}",)
+
+
+def test_a_service_that_signs_is_bound_to_its_answer(
+    memory_store: MemoryStore, collection: str, tmp_path: Path
+) -> None:
+    fill(memory_store, collection, *chunks(20), size=4)
+    signer = new_signer(tmp_path)
+    services = make_services(
+        memory_store, collection, SEALS=str(tmp_path / "seals"), RECEIPT_KEY=str(tmp_path / "0.key")
+    )
+    seal(services, tmp_path / "seals", signer)
+    answer = as_json(ask(services, query_vector=EAST, receipt=True, similarity_threshold=0.25))
+    assert verdicts(verify_receipt(Evidence.parse(answer), [signer.public]))["service"] == "proved"
+    answer["receipt"]["request"]["top_k"] = 6
+    answer["execution"]["requested_top_k"] = 6
+    assert verdicts(verify_receipt(Evidence.parse(answer), [signer.public]))["service"] == "refuted"
