@@ -1,12 +1,15 @@
 """What was built as files to deploy with Terraform or the CDK; `make package` runs this.
 
-Each folder of functions/ is covered by what it has: `app.py`, a state machine (`*.asl.json`), a `template.yaml`.
+Each folder of functions/ is covered by what it has: `app.py`, a state machine (`*.asl.json`), a `template.yaml`. The
+whole stack is `chunkproof.template.yaml`, which names these files. CloudFormation reads no aliases of YAML, which only
+`sam build` resolves: templates are written without them.
 """
 
 import argparse
-import re
 from pathlib import Path
 from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
+
+import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
 DIST = ROOT / "dist"
@@ -33,28 +36,72 @@ def package(
 ) -> dict[str, tuple[int, int]]:
     """Each artefact's name, its size and its size unzipped, in bytes."""
     into.mkdir(exist_ok=True)
-    layer = f"chunkproof-layer-python3.13-{architecture}.zip"
-    sizes = {layer: zip_folder(build / "SharedLayer", into / layer)}
+    layers = {
+        folder: f"chunkproof-{name}-python3.13-{architecture}.zip"
+        for folder, name in (("SharedLayer", "layer"), ("EdgeLayer", "edge-layer"))
+    }
+    sizes = {name: zip_folder(build / folder, into / name) for folder, name in layers.items()}
+    files: dict[str, str] = {}
     for folder in sorted(path for path in functions.iterdir() if path.is_dir()):
-        sizes |= _application(folder, into)
+        sizes |= _application(folder, into, files)
+    name = "chunkproof.template.yaml"
+    sizes[name] = _write(into / name, write_template(ROOT / "template.yaml", files, layers))
     return sizes | {"openapi.json": _write(into / "openapi.json", OPENAPI.read_text("utf-8"))}
 
 
-def _application(folder: Path, into: Path) -> dict[str, tuple[int, int]]:
-    """What a folder of functions/ has of these: code, the definition of a state machine, a template."""
-    name = f"chunkproof-{folder.name.replace('_', '-')}"
-    code, definition, template = f"{name}.zip", f"{name}.asl.json", f"{name}.template.yaml"
+def _application(folder: Path, into: Path, files: dict[str, str]) -> dict[str, tuple[int, int]]:
+    """What a folder of functions/ has of these: code, the definition of a state machine, a template.
+
+    `files` gets what the stack's template calls each of them, and the name here.
+    """
+    name, at = f"chunkproof-{folder.name.replace('_', '-')}", f"functions/{folder.name}/"
     sizes = {}
     if (folder / "app.py").is_file():  # the packages that it needs are in the layer
-        sizes[code] = zip_folder(folder, into / code, "*.py")
+        files[at] = f"{name}.zip"
+        sizes[files[at]] = zip_folder(folder, into / files[at], "*.py")
     for machine in folder.glob("*.asl.json"):
-        sizes[definition] = _write(into / definition, machine.read_text("utf-8"))
-    if (folder / "template.yaml").is_file():
-        text = (folder / "template.yaml").read_text("utf-8")
-        for property_, file in (("CodeUri", code), ("DefinitionUri", definition)):
-            text = re.sub(rf"^( +{property_}:) .+$", rf"\1 {file}", text, flags=re.MULTILINE)
-        sizes[template] = _write(into / template, text)
+        files[at + machine.name] = f"{name}.asl.json"
+        sizes[f"{name}.asl.json"] = _write(into / f"{name}.asl.json", machine.read_text("utf-8"))
+    if (template := folder / "template.yaml").is_file():
+        files[at + template.name] = f"{name}.template.yaml"
+        sizes[f"{name}.template.yaml"] = _write(into / f"{name}.template.yaml", write_template(template, {}, {}))
     return sizes
+
+
+def write_template(template: Path, files: dict[str, str], layers: dict[str, str]) -> str:
+    """The template without aliases and comments, with the files of the package in place of folders."""
+    root = yaml.compose(template.read_text("utf-8"), Loader=yaml.SafeLoader)
+    assert isinstance(root, yaml.MappingNode)
+    for resource, made in _entry(root, "Resources").value:
+        for key, value in _entry(made, "Properties").value if _has(made, "Properties") else ():
+            if key.value in ("CodeUri", "DefinitionUri", "Location"):
+                value.value = files[value.value]
+            elif key.value == "ContentUri":
+                value.value = layers[resource.value]
+    return str(yaml.serialize(root, Dumper=_WithoutAliases, width=10_000))
+
+
+class _WithoutAliases(yaml.SafeDumper):
+    """Writes a node that is used twice in full each time."""
+
+    def anchor_node(self, node: yaml.Node) -> None:
+        self.anchors[node] = None
+        if isinstance(node, yaml.CollectionNode):
+            for part in node.value:
+                for one in part if isinstance(part, tuple) else (part,):
+                    self.anchor_node(one)
+
+    def serialize_node(self, node: yaml.Node, parent: yaml.Node | None, index: object) -> None:
+        self.serialized_nodes.pop(node, None)
+        super().serialize_node(node, parent, index)
+
+
+def _has(node: yaml.MappingNode, name: str) -> bool:
+    return any(key.value == name for key, _ in node.value)
+
+
+def _entry(node: yaml.MappingNode, name: str) -> yaml.MappingNode:
+    return next(value for key, value in node.value if key.value == name)
 
 
 def _write(target: Path, text: str) -> tuple[int, int]:

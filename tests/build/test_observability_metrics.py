@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import replace
 from hashlib import sha256
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -17,7 +19,7 @@ from chunkproof.net.transport import DeadlineTransport
 from chunkproof.proof.canaries import Canary
 from chunkproof.service import container
 from chunkproof.service.api import Api
-from chunkproof.service.job_metrics import emit_canaries, emit_suite
+from chunkproof.service.job_metrics import emit_audit, emit_canaries, emit_suite
 from chunkproof.stores.store_port import Point
 from chunkproof.suite.runner import RunPlan, run_suite
 from chunkproof_cli.local.gateway import LambdaContext
@@ -27,6 +29,7 @@ from support.chunks import SECONDS_60, fill
 from support.cohere_server import KEY, cohere_server
 from support.log_lines import CapturedOutput, capture_stdout
 from support.observability import (
+    AUDIT_FUNCTION,
     NAMESPACE,
     SUITE_FUNCTION,
     Metric,
@@ -55,6 +58,7 @@ REQUESTS: list[tuple[Event, str]] = [
     (post("/search", {**QUESTION, "rerank": True, "highlight": True, "explain": True}), SEARCH),
     (post("/search", {**QUESTION, "mode": "hybrid", "explain": True}), SEARCH),
     (post("/search", {**QUESTION, "mode": "text"}), SEARCH),
+    (post("/search", {"queries": [QUESTION, {"query_text": "And the okapi?", "query_id": "q-2"}]}), SEARCH),
     (post("/search", {"query_text": " ", "top_k": 0}), SEARCH),
     (post("/search", {**QUESTION, "collection": "none"}), SEARCH),
     (post("/search", {**QUESTION, "collection": "unreadable"}), SEARCH),
@@ -125,13 +129,17 @@ def written(deployed: Services, capsys: pytest.CaptureFixture[str]) -> Iterator[
 
 @pytest.fixture
 def of_a_run(capsys: pytest.CaptureFixture[str]) -> set[Metric]:
-    """What a run of a suite emits, of one case that found what it expected, and a check of canaries."""
+    """What a run of a suite emits, of one case that found what it expected, a check of canaries, and an audit."""
     asked = suite({"name": "a", "query_text": "q", "expected_doc_ids": ["a"]})
     report = run_suite(RunPlan(asked, "s.json", asked.cases), Backend(lambda _: answer(chunk("a"))))
     canary = Canary(collections=("docs",), model="m", query_model="m", state="same", dimension=2, drift=0.0)
+    audited: Any = SimpleNamespace(
+        collection="docs", version=None, findings_total=3, faults=2, audited=9, coverage=1.0, kinds={"altered": 2}
+    )
     with capture_stdout(capsys) as output:
         emit_suite(report, "dev", SUITE_FUNCTION)
         emit_canaries([canary], "dev", SUITE_FUNCTION)
+        emit_audit(audited, "dev", AUDIT_FUNCTION)
         return emitted_metrics(output.metrics)
 
 
@@ -145,12 +153,12 @@ def emits(of_a_run: set[Metric], written: CapturedOutput) -> set[Metric]:
 
 
 def test_what_is_emitted_is_on_the_dashboard_and_what_is_on_it_is_emitted(emits: set[Metric]) -> None:
-    assert differences(emits, graphed_metrics(observability_stack())) == []
+    assert differences(emits, graphed_metrics(observability_stack(), emits)) == []
 
 
 def test_alarms_watch_what_is_emitted(emits: set[Metric]) -> None:
     found = observability_stack()
-    assert differences(emits, graphed_metrics(found) | watched_metrics(found)) == []
+    assert differences(emits, graphed_metrics(found, emits) | watched_metrics(found)) == []
     assert {metric for metric in watched_metrics(found) if metric.namespace == NAMESPACE} <= graphed_metrics(found)
 
 
@@ -167,13 +175,13 @@ def test_the_codes_are_those_of_the_functions() -> None:
 
 
 def test_another_environment_has_metrics_of_its_own(emits: set[Metric]) -> None:
-    found = differences(emits, graphed_metrics(observability_stack(EnvironmentName="prod")))
-    assert len(found) == 2 * len(emits)
+    found = differences(emits, graphed_metrics(observability_stack(EnvironmentName="prod"), emits))
+    assert {f"{metric} is emitted, but nothing shows it" for metric in emits} <= set(found)
 
 
 def test_a_metric_misnamed_on_the_dashboard_is_found_both_ways(emits: set[Metric]) -> None:
     spoiled = changed("Dashboard", "QdrantLatency", "QdrantTime")
-    assert differences(emits, graphed_metrics(spoiled)) == [
+    assert differences(emits, graphed_metrics(spoiled, emits)) == [
         f"QdrantLatency of {SEARCH} is emitted, but nothing shows it",
         f"QdrantLatency of {VALIDATION} is emitted, but nothing shows it",
         f"QdrantTime of {SEARCH} is shown, but nothing emits it",
@@ -183,7 +191,7 @@ def test_a_metric_misnamed_on_the_dashboard_is_found_both_ways(emits: set[Metric
 
 def test_a_metric_misnamed_in_an_alarm_is_found(emits: set[Metric]) -> None:
     spoiled = changed("FastBurnHour", "TargetMissed", "TargetsMissed")
-    assert differences(emits, graphed_metrics(spoiled) | watched_metrics(spoiled)) == [
+    assert differences(emits, graphed_metrics(spoiled, emits) | watched_metrics(spoiled)) == [
         f"TargetsMissed of {SEARCH} is shown, but nothing emits it",
         f"TargetsMissed of {VALIDATION} is shown, but nothing emits it",
     ]
@@ -191,14 +199,14 @@ def test_a_metric_misnamed_in_an_alarm_is_found(emits: set[Metric]) -> None:
 
 def test_a_metric_misnamed_in_a_handler_is_found_both_ways(emits: set[Metric]) -> None:
     renamed = {replace(m, name="BestScore") if m.name == "TopScore" else m for m in emits}
-    assert differences(renamed, graphed_metrics(observability_stack())) == [
+    assert differences(renamed, graphed_metrics(observability_stack(), renamed)) == [
         f"BestScore of {SEARCH} is emitted, but nothing shows it",
         f"TopScore of {SEARCH} is shown, but nothing emits it",
     ]
 
 
 def test_a_metric_of_a_function_that_does_not_emit_it_is_found(emits: set[Metric]) -> None:
-    shown = graphed_metrics(observability_stack())
+    shown = graphed_metrics(observability_stack(), emits)
     (embedding,) = (metric for metric in shown if metric.name == "EmbeddingLatency")
     dimensions = {**dict(embedding.dimensions), "function": VALIDATION}
     assert differences(emits, shown | {Metric.of(NAMESPACE, embedding.name, dimensions)}) == [
@@ -206,10 +214,15 @@ def test_a_metric_of_a_function_that_does_not_emit_it_is_found(emits: set[Metric
     ]
 
 
-def test_a_run_of_a_suite_and_a_check_of_canaries_emit_their_figures(of_a_run: set[Metric]) -> None:
+def test_a_run_of_a_suite_a_check_of_canaries_and_an_audit_emit_their_figures(of_a_run: set[Metric]) -> None:
     assert sorted(metric.name for metric in of_a_run) == [
+        "AuditCoverage",
+        "AuditFindings",
+        "AuditFindings.altered",
         "CanaryChanged",
         "CanaryDrift",
+        "ChunkMismatch",
+        "ChunksAudited",
         "MrrAt10",
         "PassRate",
         "RecallAt5",
@@ -219,7 +232,7 @@ def test_a_run_of_a_suite_and_a_check_of_canaries_emit_their_figures(of_a_run: s
 
 def test_a_suite_metric_of_another_function_is_found(emits: set[Metric]) -> None:
     dimensions = {"service": "chunkproof", "environment": "dev", "function": SEARCH}
-    shown = graphed_metrics(observability_stack()) | {Metric.of(NAMESPACE, "PassRate", dimensions)}
+    shown = graphed_metrics(observability_stack(), emits) | {Metric.of(NAMESPACE, "PassRate", dimensions)}
     assert differences(emits, shown) == [f"PassRate of {SEARCH} is shown, but nothing emits it"]
 
 

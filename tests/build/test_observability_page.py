@@ -85,7 +85,7 @@ def test_every_saved_query_is_in_the_table_and_no_other() -> None:
 
 def test_parameters_in_the_table_have_the_defaults_of_the_template() -> None:
     found = dict(re.findall(r"^\| `(\w+)` \| (\S+) \|", PAGE, re.M))
-    assert set(found) == {"LatencyTargetMs", "SloPercent", "MinPassRate", "AlarmEmail", "AlarmTopicArn"}
+    assert set(found) == {"LatencyTargetMs", "SloPercent", "MinPassRate", "Observability"}
     parameters = template()["Parameters"]
     for name, default in found.items():
         assert str(parameters[name]["Default"] or "none") == default
@@ -94,7 +94,7 @@ def test_parameters_in_the_table_have_the_defaults_of_the_template() -> None:
 def test_a_parameter_that_the_page_advises_exists() -> None:
     advised = set(re.findall(r"`([A-Z][a-z]+(?:[A-Z][a-z0-9]*)+)(?:=\w+)?`", PAGE))
     others = {"PassRate", "DashboardName", "AuditIncomplete", "SuiteIncomplete"}
-    others |= {"CanaryDrift", "CanaryChanged", "CanaryRecords"}
+    others |= {"CanaryDrift", "CanaryChanged", "CanaryRecords", "AlarmTopicArn"}
     assert advised - others <= set(template()["Parameters"])
     assert "SnapStart" in advised
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
+import yaml
 
 from support.template import stack, template
 from tools import package, release
@@ -76,7 +77,7 @@ def test_a_parameter_that_reaches_a_function_makes_another_release(project: Path
 @pytest.mark.parametrize(
     "parameter",
     [
-        "AlarmEmail=on-call@example.com",
+        "Observability=on-call@example.com",
         "SloPercent=99.9",
         "ThrottleRate=10",
         "JwtIssuer=https://issuer.example",
@@ -179,6 +180,7 @@ def build(tmp_path: Path) -> Path:
     folder = tmp_path / "build"
     (folder / "SharedLayer" / "python").mkdir(parents=True)
     (folder / "SharedLayer" / "python" / "m.py").write_text("x = 1\n")
+    shutil.copytree(folder / "SharedLayer", folder / "EdgeLayer")
     return folder
 
 
@@ -199,59 +201,53 @@ def test_a_package_has_the_layer_the_functions_and_the_api(build: Path, tmp_path
 
 
 def test_every_folder_of_functions_is_in_a_package_by_what_it_has(build: Path, tmp_path: Path) -> None:
-    dist, functions = tmp_path / "dist", tmp_path / "functions"
-    for file, text in {
-        "only_code/app.py": "x = 1\n",
-        "only_code/__pycache__/app.pyc": "compiled",
-        "whole/app.py": "y = 2\n",
-        "whole/steps.asl.json": "{}\n",
-        "whole/template.yaml": "F:\n  CodeUri: ./\nM:\n  DefinitionUri: steps.asl.json\n",
-        "only_template/template.yaml": "Alarm: {}\n",
-    }.items():
-        (functions / file).parent.mkdir(parents=True, exist_ok=True)
-        (functions / file).write_text(text)
-    assert set(package.package(build, "x86_64", dist, functions)) == {
+    functions = [folder for folder in package.FUNCTIONS.iterdir() if folder.is_dir() and folder.name != "__pycache__"]
+    names = {folder: f"chunkproof-{folder.name.replace('_', '-')}" for folder in functions}
+    assert set(package.package(build, "x86_64", tmp_path)) == {
         "chunkproof-layer-python3.13-x86_64.zip",
-        "chunkproof-only-code.zip",
-        "chunkproof-whole.zip",
-        "chunkproof-whole.asl.json",
-        "chunkproof-whole.template.yaml",
-        "chunkproof-only-template.template.yaml",
+        "chunkproof-edge-layer-python3.13-x86_64.zip",
+        "chunkproof.template.yaml",
         "openapi.json",
+        *(f"{name}.zip" for folder, name in names.items() if (folder / "app.py").is_file()),
+        *(f"{name}.asl.json" for folder, name in names.items() if list(folder.glob("*.asl.json"))),
+        *(f"{name}.template.yaml" for folder, name in names.items() if (folder / "template.yaml").is_file()),
     }
-    assert ZipFile(dist / "chunkproof-only-code.zip").namelist() == ["app.py"]
-    assert (dist / "chunkproof-whole.template.yaml").read_text() == (
-        "F:\n  CodeUri: chunkproof-whole.zip\nM:\n  DefinitionUri: chunkproof-whole.asl.json\n"
-    )
+    assert ZipFile(tmp_path / "chunkproof-search.zip").namelist() == ["app.py"]
 
 
-def test_a_packaged_template_names_files_that_are_packaged(build: Path, tmp_path: Path) -> None:
-    dist = tmp_path / "dist"
-    package.package(build, "arm64", dist)
+def test_a_packaged_template_is_the_one_here_but_for_aliases_and_the_files_of_the_package(
+    build: Path, tmp_path: Path
+) -> None:
+    package.package(build, "arm64", tmp_path)
+    packaged = template(tmp_path / "chunkproof.template.yaml")
     named = {
-        file.name: [
-            properties[uri]
-            for properties in (resource["Properties"] for resource in template(file)["Resources"].values())
-            for uri in ("CodeUri", "DefinitionUri")
-            if uri in properties
-        ]
-        for file in dist.glob("*.template.yaml")
+        resource["Properties"].pop(key)
+        for resource in packaged["Resources"].values()
+        for key in ("CodeUri", "DefinitionUri", "ContentUri", "Location")
+        if key in resource.get("Properties", {})
     }
-    assert named["chunkproof-audit.template.yaml"] == ["chunkproof-audit.zip", "chunkproof-audit.asl.json"]
-    assert named["chunkproof-observability.template.yaml"] == []
-    assert all((dist / file).is_file() for files in named.values() for file in files)
+    assert {"chunkproof-search.zip", "chunkproof-audit.asl.json", "chunkproof-observability.template.yaml"} <= named
+    assert all((tmp_path / name).is_file() for name in named)
+    here = template()
+    for resource in here["Resources"].values():
+        for key in ("CodeUri", "DefinitionUri", "ContentUri", "Location"):
+            resource["Properties"].pop(key, None)
+    assert packaged == here
+    for file in tmp_path.glob("*.template.yaml"):
+        assert not [token for token in yaml.scan(file.read_text("utf-8")) if isinstance(token, yaml.AliasToken)]
+    observability = tmp_path / "chunkproof-observability.template.yaml"
+    assert template(observability) == template(package.FUNCTIONS / "observability" / "template.yaml")
 
 
-def test_the_page_for_terraform_gives_every_parameter_and_placeholder_of_an_audit() -> None:
+def test_the_page_for_terraform_gives_every_placeholder_of_an_audit_and_parameters_that_exist() -> None:
     page = (package.ROOT / "docs" / "guides" / "terraform-cdk.md").read_text("utf-8")
     given = re.search(r"parameters = \{\n(.+?)\n  \}", page, re.DOTALL)
     filled = re.search(r"templatefile\(.+?\{\n(.+?)\n\}\)", page, re.DOTALL)
     assert given
     assert filled
-    application = package.FUNCTIONS / "audit"
-    parameters = template(application / "template.yaml")["Parameters"]
-    placeholders = re.findall(r"\$\{(\w+)\}", (application / "audit.asl.json").read_text("utf-8"))
-    assert re.findall(r"^ +(\w+) +=", given[1], re.MULTILINE) == list(parameters)
+    placeholders = re.findall(r"\$\{(\w+)\}", (package.FUNCTIONS / "audit" / "audit.asl.json").read_text("utf-8"))
+    assert set(re.findall(r"^ +(\w+) +=", given[1], re.MULTILINE)) <= set(template()["Parameters"])
+    assert "ReleaseDigest" in given[1]
     assert set(re.findall(r"^ +(\w+) +=", filled[1], re.MULTILINE)) == set(placeholders)
 
 

@@ -1,4 +1,4 @@
-"""The nested application that runs suites: what starts it, what it runs with, what it keeps."""
+"""The part of the stack that runs suites: what starts it, what it runs with, what it keeps."""
 
 import json
 from typing import Any
@@ -7,15 +7,14 @@ from chunkproof.base.settings import Settings
 from chunkproof.suite.suite_job import PUBLISHED
 from chunkproof_cli.local.gateway import load_function
 
-from support.template import Stack, broken_rules, nested_stack, stack
+from support.template import Stack, broken_rules, part_of_stack, stack
 
-APPLICATION = "SuiteApplication"
 INPUT = {"suite": f"s3://${{SuiteBucket}}/{PUBLISHED}", "collection": "", "source": ""}
 by_hand = {"SuiteSchedule": "", "Suite": "scheduled"}
 
 
 def application(**parameters: str) -> Stack:
-    return nested_stack(APPLICATION, **{"Suite": "true", **parameters})
+    return part_of_stack("Suite", **{"Suite": "true", **parameters})
 
 
 def test_a_shard_stops_well_before_its_function_does() -> None:
@@ -42,9 +41,9 @@ def test_it_searches_with_the_settings_of_the_search_function() -> None:
 
 
 def test_without_a_server_it_searches_with_the_memory_and_disk_of_the_search_function() -> None:
-    given = {"MemorySize": "2048", "EphemeralStorage": "4096"}
+    given = {"MemorySize": "2048"}
     found = application(Store="edge", QdrantUrl="", **given).only("Lambda::Function")
-    assert (found["MemorySize"], found["EphemeralStorage"]) == ("2048", {"Size": "4096"})
+    assert (found["MemorySize"], found["EphemeralStorage"]) == ("2048", {"Size": 10240})
     assert application(**given).only("Lambda::Function")["MemorySize"] == 1769
 
 
@@ -74,10 +73,6 @@ def test_a_deployment_of_this_stack_runs_the_published_suite() -> None:
     assert target["Arn"] == "${SuiteStateMachine}"
     assert json.loads(target["Input"]) == INPUT
     assert target["DeadLetterConfig"] == {"Arn": "${SuiteNotStarted.Arn}"}
-    # The parent's id, not that of the nested stack.
-    assert stack(Suite="true").resources[APPLICATION]["Properties"]["Parameters"]["ApplicationId"] == (
-        "${AWS::StackId}"
-    )
 
 
 def test_either_can_be_left_out_and_without_both_nothing_waits_for_them() -> None:
@@ -111,7 +106,7 @@ def test_canaries_need_suites_and_are_an_output_of_the_stack() -> None:
     assert broken.startswith("With Canary, Suite must not be false")
     assert broken_rules(Canary="true", Suite="true") == []
     outputs = stack(Canary="true", Suite="true").outputs
-    assert outputs["CanaryRecords"]["Value"] == "s3://${SuiteApplication.Outputs.BucketName}/canaries/"
+    assert outputs["CanaryRecords"]["Value"] == "s3://${SuiteBucket}/canaries/"
     assert "CanaryRecords" not in stack(Suite="true").outputs
 
 
@@ -130,6 +125,8 @@ def test_its_objects_have_versions_and_expire_but_for_the_published_suite() -> N
     assert bucket["VersioningConfiguration"] == {"Status": "Enabled"}
     rules = {rule["Id"]: rule for rule in bucket["LifecycleConfiguration"]["Rules"]}
     assert (rules["expire-runs"]["Prefix"], rules["expire-runs"]["ExpirationInDays"]) == ("runs/", "30")
+    # An expired run is a former version first, and would otherwise stay as long again.
+    assert rules["remove-expired-runs"]["NoncurrentVersionExpiration"] == {"NoncurrentDays": 1}
     assert rules["expire-former-versions"]["NoncurrentVersionExpiration"] == {"NoncurrentDays": "30"}
     assert [rule["Id"] for rule in rules.values() if "ExpirationInDays" in rule] == ["expire-runs"]
 

@@ -22,12 +22,10 @@ DIGEST, OTHER_DIGEST = "3b1f" * 16, "a07c" * 16
 CHANGED = {
     "EnvironmentName": "prod",
     "Store": "edge",
-    "EphemeralStorage": "1024",
     "QdrantUrl": "https://elsewhere.example:6333",
     "Collection": "handbook",
     "BedrockModelArns": "arn:aws:bedrock:eu-central-1::foundation-model/amazon.titan-embed-text-v2:0",
     "SecretArn": "arn:aws:secretsmanager:eu-central-1:123456789012:secret:keys-AbCdEf",
-    "SecretKmsKeyArn": "arn:aws:kms:eu-central-1:123456789012:key/0f0f0f0f-0000-4000-8000-000000000000",
     "KmsKeyArn": KEY,
     "JwtIssuer": "https://issuer.example",
     "JwtAudience": "search",
@@ -36,9 +34,11 @@ CHANGED = {
     "Architecture": "x86_64",
     "MemorySize": "512",
     "ReservedConcurrency": "20",
+    "ProvisionedConcurrency": "5",
     "SnapStart": "PublishedVersions",
     "GradualRollout": "true",
     "LogRetentionDays": "7",
+    "LogLevel": "DEBUG",
     "Audit": "true",
     "Suite": "true",
     "SuiteSchedule": "rate(1 hour)",
@@ -48,8 +48,6 @@ CHANGED = {
     "Observability": "false",
     "SloPercent": "99.9",
     "MinPassRate": "80",
-    "AlarmEmail": "on-call@example.com",
-    "AlarmTopicArn": "arn:aws:sns:eu-central-1:123456789012:on-call",
     "SubnetIds": "subnet-1",
     "SecurityGroupIds": "sg-1",
     "LatencyTargetMs": "500",
@@ -172,7 +170,6 @@ def test_a_function_has_reserved_concurrency_only_when_set(function: str) -> Non
 def test_a_customer_key_encrypts_the_environment_only_when_given(function: str) -> None:
     assert "KmsKeyArn" not in properties(stack(), function)
     assert properties(stack(KmsKeyArn=KEY), function)["KmsKeyArn"] == KEY
-    assert "KmsKeyArn" not in properties(stack(SecretKmsKeyArn=KEY), function)
 
 
 def test_nothing_is_invoked_asynchronously_so_that_no_failure_needs_a_queue() -> None:
@@ -193,7 +190,12 @@ def test_nothing_is_invoked_asynchronously_so_that_no_failure_needs_a_queue() ->
 
 @functions
 def test_a_function_logs_to_a_group_of_its_own(function: str) -> None:
-    assert properties(stack(), function)["LoggingConfig"] == {"LogGroup": f"${{{LOGS[function]}}}"}
+    group = f"${{{LOGS[function]}}}"
+    assert properties(stack(), function)["LoggingConfig"] == {"LogGroup": group, "LogFormat": "Text"}
+    as_json = {"LogGroup": group, "LogFormat": "JSON", "ApplicationLogLevel": "DEBUG"}
+    found = properties(stack(LogLevel="WARN"), function)
+    assert found["LoggingConfig"] == as_json
+    assert found["Environment"]["Variables"]["POWERTOOLS_LOG_LEVEL"] == "WARN"
 
 
 def test_every_log_group_belongs_to_the_stack_and_has_the_configured_retention() -> None:
@@ -270,7 +272,7 @@ def test_the_digest_counts_every_parameter_that_changes_a_version(parameter: str
     before, after = (
         [
             {key: value for key, value in found.items() if key != "ReservedConcurrentExecutions"}  # of the function
-            for found in stack(**given).of_type("Lambda::Function").values()
+            for found in (properties(stack(**given), name) for name in FUNCTIONS)
         ]
         for given in ({}, {parameter: CHANGED[parameter]})
     )
@@ -289,11 +291,18 @@ def test_snapstart_is_on_only_when_enabled(function: str) -> None:
     assert properties(stack(SnapStart="PublishedVersions"), function)["SnapStart"] == {"ApplyOn": "PublishedVersions"}
 
 
-def test_a_version_is_deleted_when_its_successor_serves() -> None:
-    # AWS charges for the snapshot of every version that is kept.
-    for parameters in ({}, {"SnapStart": "PublishedVersions", "GradualRollout": "true"}):
-        found = stack(**parameters)
-        assert {found.resources[name]["DeletionPolicy"] for name in versions(found)} == {"Delete"}
+def test_a_version_is_deleted_when_its_successor_serves_only_if_aws_charges_for_it() -> None:
+    for snapshots, policy in (("None", "Retain"), ("PublishedVersions", "Delete")):
+        found = stack(SnapStart=snapshots)
+        assert {found.resources[name]["DeletionPolicy"] for name in versions(found)} == {policy}
+
+
+@functions
+def test_a_function_is_kept_started_only_when_asked_for(function: str) -> None:
+    alias = f"{function}Aliaslive"
+    assert "ProvisionedConcurrencyConfig" not in stack().of_type("Lambda::Alias")[alias]
+    found = stack(ProvisionedConcurrency="5").of_type("Lambda::Alias")[alias]
+    assert found["ProvisionedConcurrencyConfig"] == {"ProvisionedConcurrentExecutions": "5"}
 
 
 @functions
@@ -342,7 +351,7 @@ def test_an_alarm_watches_for_errors_of_what_callers_reach(function: str, rollou
         "FunctionName": f"${{{function}}}",
         "Resource": f"${{{function}}}:live",
     }
-    assert metrics[0]["Expression"] == "SUM([search, validation, broken])"
+    assert metrics[0]["Expression"] == "search + validation + broken"
     assert found["broken"]["MetricName"] == "Broken"
 
 

@@ -112,8 +112,8 @@ def test_without_a_server_there_is_a_bucket_of_published_collections_and_a_layer
     (both,) = broken_rules(Store="edge", QdrantUrl=QDRANT_URL)
     assert both.startswith("With Store=edge, QdrantUrl must be empty")
     assert broken_rules(Store="edge", QdrantUrl="", Audit="true", Suite="true", Canary="true") == []
-    (disk,) = broken_rules(SnapStart="PublishedVersions", EphemeralStorage="1024")
-    assert disk.startswith("With SnapStart, EphemeralStorage must be 512")
+    (disk,) = broken_rules(Store="edge", QdrantUrl="", SnapStart="PublishedVersions")
+    assert disk.startswith("With SnapStart, Store must be server")
 
 
 @pytest.mark.parametrize(
@@ -125,8 +125,8 @@ def test_without_a_server_there_is_a_bucket_of_published_collections_and_a_layer
         ("SecretArn", "arn:aws:ssm:eu-central-1:123456789012:parameter/keys"),
         # Without the six characters, the policy would not match the secret.
         ("SecretArn", "arn:aws:secretsmanager:eu-central-1:123456789012:secret:keys"),
-        ("SecretKmsKeyArn", "alias/keys"),
-        ("SecretKmsKeyArn", "arn:aws:kms:eu-central-1:123456789012:alias/keys"),
+        ("ProvisionedConcurrency", "0"),
+        ("LogLevel", "TRACE"),
         ("JwtIssuer", "http://issuer.example"),
         ("PublicHealth", "yes"),
         ("GradualRollout", "True"),
@@ -187,6 +187,10 @@ def test_parameters_that_belong_together_break_no_rule(parameters: dict[str, str
             "With SubnetIds, SecurityGroupIds must name at least one group",
         ),
         (
+            {"SnapStart": "PublishedVersions", "ProvisionedConcurrency": "5"},
+            "With SnapStart, ProvisionedConcurrency must be empty; AWS offers either for a version",
+        ),
+        (
             {"SnapStart": "PublishedVersions", "SecretsExtensionArn": EXTENSION},
             "With SnapStart, SecretsExtensionArn must be empty; the extension needs AWS_SESSION_TOKEN, which such "
             "functions do not have",
@@ -196,6 +200,7 @@ def test_parameters_that_belong_together_break_no_rule(parameters: dict[str, str
         "no-audience",
         "no-digest",
         "no-group",
+        "snapshot-and-warm",
         "snapshot-and-extension",
     ],
 )

@@ -7,14 +7,12 @@ import pytest
 from support.template import Stack, stack, values_under
 
 SECRET = "arn:aws:secretsmanager:eu-central-1:123456789012:secret:keys-AbCdEf"
-KEY = "arn:aws:kms:eu-central-1:123456789012:key/0f0f0f0f-0000-4000-8000-000000000000"
 OWN_KEY = "arn:aws:kms:eu-central-1:123456789012:key/0f0f0f0f-0000-4000-8000-000000000001"
 TRACING_LAYER = "arn:aws:lambda:eu-central-1:901920570463:layer:aws-otel-python-arm64-ver-1-32-0:2"
 TRACE_POLICY = "arn:${AWS::Partition}:iam::aws:policy/AWSXRayDaemonWriteAccess"
 SUBNETS = {"SubnetIds": "subnet-1,subnet-2", "SecurityGroupIds": "sg-1"}
 EVERYTHING = {
     "SecretArn": SECRET,
-    "SecretKmsKeyArn": KEY,
     "KmsKeyArn": OWN_KEY,
     "ReservedConcurrency": "20",
     "GradualRollout": "true",
@@ -27,7 +25,12 @@ Statement = tuple[str, tuple[str, ...], Any]
 
 LOGS_OF_FUNCTION = {"SearchFunction": "SearchLogs", "ValidateChunkFunction": "ValidateChunkLogs"}
 READ_SECRET: Statement = ("Allow", ("secretsmanager:GetSecretValue",), SECRET)
-DECRYPT: Statement = ("Allow", ("kms:Decrypt",), KEY)
+# Of any key, but only what encrypts that secret.
+DECRYPT: Statement = ("Allow", ("kms:Decrypt",), "arn:${AWS::Partition}:kms:*:*:key/*")
+ONLY_THE_SECRET = {
+    "StringLike": {"kms:ViaService": "secretsmanager.*"},
+    "StringEquals": {"kms:EncryptionContext:SecretARN": SECRET},
+}
 # EC2 knows no resource for it.
 DESCRIBE_SUBNETS: Statement = ("Allow", ("ec2:DescribeSubnets",), "*")
 DECRYPT_SETTINGS: Statement = ("Allow", ("kms:Decrypt",), OWN_KEY)
@@ -56,8 +59,8 @@ def granted(found: Stack, function: str) -> tuple[list[Statement], list[str]]:
 
 
 def _read(statement: dict[str, Any]) -> Statement:
-    assert set(statement) == {"Effect", "Action", "Resource"}
     action = statement["Action"]
+    assert statement.get("Condition") == (ONLY_THE_SECRET if statement["Resource"] == DECRYPT[2] else None)
     return statement["Effect"], tuple([action] if isinstance(action, str) else action), statement["Resource"]
 
 
@@ -67,19 +70,8 @@ def test_without_a_secret_a_function_may_only_write_its_own_logs(function: str) 
 
 
 @functions
-def test_with_a_secret_a_function_may_read_that_one(function: str) -> None:
-    assert granted(stack(SecretArn=SECRET), function) == ([write_own_logs(function), READ_SECRET], [])
-
-
-@functions
-def test_with_a_key_a_function_may_decrypt_with_that_one(function: str) -> None:
-    found = stack(SecretArn=SECRET, SecretKmsKeyArn=KEY)
-    assert granted(found, function) == ([write_own_logs(function), READ_SECRET, DECRYPT], [])
-
-
-@functions
-def test_a_key_without_a_secret_grants_nothing(function: str) -> None:
-    assert granted(stack(SecretKmsKeyArn=KEY), function) == ([write_own_logs(function)], [])
+def test_with_a_secret_a_function_may_read_that_one_and_decrypt_it_with_whichever_key_it_has(function: str) -> None:
+    assert granted(stack(SecretArn=SECRET), function) == ([write_own_logs(function), READ_SECRET, DECRYPT], [])
 
 
 @functions
@@ -103,7 +95,7 @@ def test_with_a_tracing_layer_a_function_may_write_traces(function: str) -> None
 def test_everything_at_once_grants_the_sum_and_no_more(function: str) -> None:
     found = stack(**EVERYTHING)
     assert granted(found, function) == (
-        [write_own_logs(function), DESCRIBE_SUBNETS, DECRYPT_SETTINGS, READ_SECRET, DECRYPT],
+        [write_own_logs(function), READ_SECRET, DECRYPT, DESCRIBE_SUBNETS, DECRYPT_SETTINGS],
         [TRACE_POLICY, ENI_POLICY],
     )
 
@@ -126,6 +118,9 @@ def test_no_policy_has_a_wildcard_and_every_policy_has_a_role(parameters: dict[s
     statements = [one for document in documents for one in document["Statement"]]
     assert statements
     wide = [one for one in statements if "*" in str(one["Action"]) + str(one["Resource"])]
-    assert {(one["Action"], one["Resource"]) for one in wide} <= {("ec2:DescribeSubnets", "*")}
+    assert {(one["Action"], one["Resource"]) for one in wide} <= {
+        ("ec2:DescribeSubnets", "*"),
+        ("kms:Decrypt", DECRYPT[2]),
+    }
     for key in ("NotAction", "NotResource"):
         assert not list(values_under(documents, key))

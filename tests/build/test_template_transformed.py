@@ -27,7 +27,6 @@ from support.template import (
 
 EVERYTHING = {
     "SecretArn": "arn:aws:secretsmanager:us-east-1:123456789012:secret:keys-AbCdEf",
-    "SecretKmsKeyArn": "arn:aws:kms:us-east-1:123456789012:key/0f0f0f0f-0000-4000-8000-000000000000",
     "KmsKeyArn": "arn:aws:kms:us-east-1:123456789012:key/0f0f0f0f-0000-4000-8000-000000000001",
     "TracingLayerArn": "arn:aws:lambda:us-east-1:901920570463:layer:aws-otel-python-arm64-ver-1-32-0:2",
     "SubnetIds": "subnet-1,subnet-2",
@@ -38,7 +37,7 @@ EVERYTHING = {
     "Audit": "true",
     "Suite": "true",
     "Canary": "true",
-    "AlarmEmail": "on-call@example.com",
+    "Observability": "on-call@example.com",
 }
 VARIANTS: dict[str, dict[str, str]] = {
     "default": {},
@@ -46,7 +45,6 @@ VARIANTS: dict[str, dict[str, str]] = {
     "without a server": {
         "Store": "edge",
         "QdrantUrl": "",
-        "EphemeralStorage": "1024",
         **{name: EVERYTHING[name] for name in ("KmsKeyArn", "SecretArn", "Audit", "Suite", "Canary")},
     },
     "tokens": {"JwtIssuer": "https://issuer.example", "JwtAudience": "search", "PublicHealth": "true"},
@@ -131,7 +129,8 @@ def test_every_alias_has_a_version_and_no_version_is_left_behind(parameters: dic
     served = {alias["FunctionVersion"] for alias in found.of_type("Lambda::Alias").values()}
     assert served == {f"${{{name}.Version}}" for name in found.of_type("Lambda::Version")}
     for name in found.of_type("Lambda::Version"):
-        assert found.resources[name]["DeletionPolicy"] == "Delete"
+        kept = "Delete" if parameters.get("SnapStart") == "PublishedVersions" else "Retain"
+        assert found.resources[name]["DeletionPolicy"] == kept
 
 
 def test_nothing_is_bound_to_one_partition() -> None:

@@ -39,7 +39,7 @@ from support.published import lambda_container, make_bucket, publish
 from support.qdrant_server import QdrantServer
 from support.sdk import sdk
 from support.states import Context, definition
-from support.template import ROOT, Stack, nested_stack, stack
+from support.template import ROOT, Stack, part_of_stack, stack
 from support.words import Words
 
 BUCKET = "bucket-of-a-test"
@@ -248,9 +248,9 @@ def test_only_what_embeds_may_call_models_and_only_those_that_are_named(
     assert differences(granted, read_keys | embed_with_bedrock | by_lambda(granted)) == []
     granted = grants(stack(**given), "ValidateChunkRole")
     assert differences(granted, read_keys | by_lambda(granted)) == []
-    own = grants(nested_stack("SuiteApplication", **given), "SuiteFunctionRole")
+    own = grants(part_of_stack("Suite", **given), "SuiteFunctionRole")
     assert {grant for grant in own if "bedrock" in grant.action} == {Grant("bedrock:InvokeModel", f"{MODELS}/{MODEL}")}
-    without = grants(nested_stack("SuiteApplication", **EVERYTHING), "SuiteFunctionRole")
+    without = grants(part_of_stack("Suite", **EVERYTHING), "SuiteFunctionRole")
     assert not [grant for grant in without if "bedrock" in grant.action]
 
 
@@ -298,7 +298,7 @@ def test_the_function_of_audits_may_do_what_it_does(
     aws: Recorder, read_keys: set[Call], collection_of_three: str
 ) -> None:
     run_audit(aws, collection_of_three)
-    granted = grants(nested_stack("AuditApplication", **EVERYTHING), "AuditFunctionRole", "AuditBucket")
+    granted = grants(part_of_stack("Audit", **EVERYTHING), "AuditFunctionRole", "AuditBucket")
     assert differences(granted, with_key(aws.calls, KEY) | read_keys | by_lambda(granted)) == []
 
 
@@ -308,7 +308,7 @@ def test_without_a_server_the_function_of_audits_may_also_read_what_is_published
     run_audit(aws, published_three)
     other = {"audit_id": "b", "manifest": f"s3://{BUCKET}/manifests/m.jsonl", "collection": "none"}
     step("audit", {**other, "step": "split", "shard_entries": "2"}, fails=CollectionNotFoundError)
-    found = nested_stack("AuditApplication", **EVERYTHING, **WITHOUT_SERVER)
+    found = part_of_stack("Audit", **EVERYTHING, **WITHOUT_SERVER)
     granted = grants(found, "AuditFunctionRole", "AuditBucket")
     assert differences(granted, with_key(aws.calls, KEY) | read_keys | by_lambda(granted)) == []
 
@@ -331,7 +331,7 @@ def test_without_a_server_the_function_of_suites_may_also_read_what_is_published
 ) -> None:
     split = run_suite(aws)
     step("suite", {**split, "collection": f"no-{published_three}"}, fails=CollectionNotFoundError)
-    found = nested_stack("SuiteApplication", **{**EVERYTHING, "Canary": "false"}, **WITHOUT_SERVER)
+    found = part_of_stack("Suite", **{**EVERYTHING, "Canary": "false"}, **WITHOUT_SERVER)
     granted = grants(found, "SuiteFunctionRole", "SuiteBucket")
     assert differences(granted, with_key(aws.calls, KEY) | read_keys | by_lambda(granted)) == []
 
@@ -344,7 +344,7 @@ def test_the_function_of_suites_may_do_what_it_does(aws: Recorder, read_keys: se
     if canary == "true":
         step("suite", {"step": "canary", "canary": {"action": "check", "record_missing": True}})
         step("suite", {"step": "canary", "canary": {"action": "check"}})
-    found = nested_stack("SuiteApplication", **{**EVERYTHING, "Canary": canary})
+    found = part_of_stack("Suite", **{**EVERYTHING, "Canary": canary})
     granted = grants(found, "SuiteFunctionRole", "SuiteBucket")
     assert differences(granted, with_key(aws.calls, KEY) | read_keys | by_lambda(granted)) == []
 
@@ -372,7 +372,7 @@ def test_a_state_machine_may_do_what_its_definition_says(name: str, shards: str)
         Call("states:DescribeExecution", f"{arn}:execution:${{AWS::StackName}}-{name}:x"),
         Call("states:StopExecution", f"{arn}:execution:${{AWS::StackName}}-{name}:x"),
     }
-    found = nested_stack(f"{title}Application", **EVERYTHING)
+    found = part_of_stack(title, **EVERYTHING)
     assert differences(grants(found, f"{title}StatesRole", f"{title}Bucket"), calls) == []
 
 
@@ -386,7 +386,7 @@ def test_a_state_machine_may_do_what_its_definition_says(name: str, shards: str)
     ids=["schedule", "canaries only", "deployments only"],
 )
 def test_what_starts_a_suite_may_start_it_and_report_a_failure(parameters: dict[str, str], also: set[Call]) -> None:
-    found = nested_stack("SuiteApplication", **{**EVERYTHING, **parameters})
+    found = part_of_stack("Suite", **{**EVERYTHING, **parameters})
     calls = {Call("states:StartExecution", "${SuiteStateMachine}"), *also}
     assert differences(grants(found, "SuiteStarterRole"), calls) == []
     services = found.of_type("IAM::Role")["SuiteStarterRole"]["AssumeRolePolicyDocument"]["Statement"][0]

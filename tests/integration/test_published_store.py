@@ -160,7 +160,7 @@ def test_an_unknown_collection_and_a_full_disk_are_reported(
         texts(store)
     publish(published, tmp_path / "data", "one")
     monkeypatch.setattr(published_store, "SPARE_BYTES", 1 << 60)
-    with pytest.raises(VectorStoreUnavailableError, match="more EphemeralStorage"):
+    with pytest.raises(VectorStoreUnavailableError, match="for two versions"):
         texts(store)
 
 

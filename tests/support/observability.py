@@ -17,6 +17,7 @@ from support.template import Stack, nested_stack
 APPLICATION = "ObservabilityApplication"
 # The name of the function that runs suites, as the template of either application has it.
 SUITE_FUNCTION = "${AWS::StackName}-suite"
+AUDIT_FUNCTION = "${AWS::StackName}-audit"
 
 _WORD = re.compile(r"@?[A-Za-z_][\w.]*")
 _TEXT = re.compile(r'"[^"]*"|\'[^\']*\'|/[^/]*/')
@@ -89,10 +90,34 @@ def rows(properties: dict[str, Any]) -> Iterator[tuple[Metric | None, dict[str, 
         yield (Metric.of(words[0], words[1], pairs) if words else None), options
 
 
-def graphed_metrics(found: Stack) -> set[Metric]:
-    """The metrics on the dashboard."""
-    every = (metric for widget in widgets(found, "metric") for metric, _ in rows(widget["properties"]))
-    return {metric for metric in every if metric}
+def graphed_metrics(found: Stack, emits: Iterable[Metric] = ()) -> set[Metric]:
+    """The metrics on the dashboard, and those of `emits` that one of its searches finds."""
+    every = [row for widget in widgets(found, "metric") for row in rows(widget["properties"])]
+    searches = [options["expression"] for _, options in every if options.get("expression", "").startswith("SEARCH(")]
+    searched = {metric for metric in emits for search in searches if is_found(metric, search)}
+    return {metric for metric, _ in every if metric} | searched
+
+
+def is_found(metric: Metric, search: str) -> bool:
+    """Whether CloudWatch's SEARCH finds the metric: its dimensions are exactly those named, and every term holds."""
+    match = re.fullmatch(r"SEARCH\('\{([^}]+)\} (.+)', '\w+', \d+\)", search)
+    assert match, search
+    namespace, *names = match[1].split(",")
+    values = {**dict(metric.dimensions), "MetricName": metric.name}
+    terms = re.findall(r'(NOT )?(\w+)=(\("[^)]+"\)|"[^"]+"|\w+)', match[2])
+    assert "".join(f"{no}{key}={value} " for no, key, value in terms).strip() == match[2], "not read here"
+    return (
+        metric.namespace == namespace
+        and names == sorted(name for name, _ in metric.dimensions)
+        and all(_holds(values[key], value) != bool(negated) for negated, key, value in terms)
+    )
+
+
+def _holds(value: str, wanted: str) -> bool:
+    """Exactly one of the texts in quotation marks, or a word among those of the value."""
+    if exact := re.findall(r'"([^"]+)"', wanted):
+        return value in exact
+    return wanted in re.split(r"[^A-Za-z0-9]+", value)
 
 
 def watched_metrics(found: Stack) -> set[Metric]:

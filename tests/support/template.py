@@ -74,6 +74,13 @@ def _nested(application: str, parameters: tuple[tuple[str, str], ...]) -> Stack:
     return resolve(transform(written, made["Parameters"]), values)
 
 
+def part_of_stack(title: str, **parameters: str) -> Stack:
+    """Of the stack for these parameters, what belongs to audits (`Audit`) or to suites (`Suite`)."""
+    prefixes = (title, "Canary") if title == "Suite" else (title,)
+    found = stack(**parameters)
+    return Stack({name: made for name, made in found.resources.items() if name.startswith(prefixes)}, found.outputs)
+
+
 def whole_stack(**parameters: str) -> Stack:
     """The stack for these parameters together with those of its nested applications."""
     root = stack(**parameters)
@@ -202,6 +209,7 @@ def resolve(changed: dict[str, Any], values: dict[str, Any]) -> Stack:
 class _Resolver:
     def __init__(self, changed: dict[str, Any], values: dict[str, Any]) -> None:
         self.conditions = changed.get("Conditions", {})
+        self.mappings = changed.get("Mappings", {})
         self.resources = changed["Resources"]
         self.values = values
 
@@ -228,7 +236,7 @@ class _Resolver:
                 return value in self.value(values)
         raise RefusedError(f"no condition: {node}")
 
-    def value(self, node: Any) -> Any:
+    def value(self, node: Any) -> Any:  # noqa: PLR0911 - one for each function of CloudFormation
         """The node with everything resolved that is known before a deployment."""
         match node:
             case {"Ref": name, **rest} if not rest:
@@ -239,6 +247,12 @@ class _Resolver:
                 return self.value(then if self.holds(condition) else otherwise)
             case {"Fn::Join": [separator, parts]}:
                 return separator.join(self.value(parts))
+            case {"Fn::Split": [separator, text]}:
+                return str(self.value(text)).split(separator)
+            case {"Fn::Select": [index, parts]}:
+                return self.value(parts)[int(index)]
+            case {"Fn::FindInMap": [name, first, second]}:
+                return self.mappings[name][self.value(first)][self.value(second)]
             case {"Fn::Sub": text}:
                 return self._filled(*text) if isinstance(text, list) else self._filled(text, {})
             case dict():

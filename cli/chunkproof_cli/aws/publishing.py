@@ -18,19 +18,15 @@ BASE_MEMORY_MB = 200
 
 @dataclass(frozen=True)
 class FunctionLimits:
-    """Disk and memory of a function, in MB; the template's defaults."""
+    """Disk and memory of a function, in MB, as the template has them."""
 
-    disk_mb: int = 512
+    disk_mb: int = 10_240
     memory_mb: int = 1024
 
     @classmethod
     def of(cls, parameters: Mapping[str, str]) -> "FunctionLimits":
         """Read the limits of a deployed stack."""
-        defaults = cls()
-        return cls(
-            int(parameters.get("EphemeralStorage") or defaults.disk_mb),
-            int(parameters.get("MemorySize") or defaults.memory_mb),
-        )
+        return cls(memory_mb=int(parameters.get("MemorySize") or cls.memory_mb))
 
 
 @contextmanager
@@ -54,8 +50,8 @@ def find_misfit(size: int, limits: FunctionLimits) -> str | None:
     needed_disk = 2 * size // MB + spare
     if needed_disk > limits.disk_mb:
         return (
-            f"Two versions of it take {needed_disk:,} MB of disk, and the functions have {limits.disk_mb:,} MB: "
-            f"deploy with EphemeralStorage={_round_up(needed_disk)}"
+            f"Two versions of it take {needed_disk:,} MB of disk, and the functions have {limits.disk_mb:,} MB, "
+            "which is all that Lambda offers: use a server"
         )
     needed_memory = size // MB + BASE_MEMORY_MB
     if needed_memory > limits.memory_mb:

@@ -91,7 +91,11 @@ class Telemetry:
             arrived = (event.get("requestContext") or {}).get("timeEpoch")
             if isinstance(arrived, int | float) and 0 <= (age := time.time() * 1000 - arrived) < OLDEST_REQUEST_MS:
                 trace.gateway_ms = round(age, 3)  # since API Gateway received the request, a cold start included
-            trace.circuits = {name: breaker.state.value for name, breaker in circuits.items()}
+            states = {name: breaker.state.value for name, breaker in circuits.items()}
+            of_embedders = [state for name, state in states.items() if name not in CIRCUIT_METRICS]
+            if of_embedders:  # for queries, whichever service embeds: an open one, if one is open
+                states["embedder"] = max(of_embedders, key=lambda state: state != "closed")
+            trace.circuits = states
             _log(trace, event, settings)
             function = getattr(context, "function_name", "unknown")
             emit_metrics(_metrics(trace, settings), {"environment": settings.environment, "function": function})

@@ -233,7 +233,7 @@ class PublishedStore(QdrantStore, VersionedStore):
             raise VectorStoreUnavailableError(
                 self.host,
                 f"collection {version.collection} takes {version.stored_bytes >> 20} MB on disk, and "
-                f"{free >> 20} MB are free: give the function more EphemeralStorage",
+                f"{free >> 20} MB are free; a function has 10,240 MB, for two versions",
             )
 
     def _wait(self, outcome: "Future[_Opened]", collection: str, deadline: Deadline) -> _Opened:
