@@ -1,8 +1,8 @@
 """What was built as files to deploy with Terraform or the CDK; `make package` runs this.
 
 Each folder of functions/ is covered by what it has: `app.py`, a state machine (`*.asl.json`), a `template.yaml`. The
-whole stack is `chunkproof.template.yaml`, which names these files. CloudFormation reads no aliases of YAML, which only
-`sam build` resolves: templates are written without them.
+whole stack is `chunkproof-stack.template.yaml`, which names these files. CloudFormation reads no aliases of YAML,
+which only `sam build` resolves: templates are written without them.
 """
 
 import argparse
@@ -44,7 +44,7 @@ def package(
     files: dict[str, str] = {}
     for folder in sorted(path for path in functions.iterdir() if path.is_dir()):
         sizes |= _application(folder, into, files)
-    name = "chunkproof.template.yaml"
+    name = "chunkproof-stack.template.yaml"
     sizes[name] = _write(into / name, write_template(ROOT / "template.yaml", files, layers))
     return sizes | {"openapi.json": _write(into / "openapi.json", OPENAPI.read_text("utf-8"))}
 

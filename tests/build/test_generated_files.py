@@ -7,7 +7,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from tools import pages, pins
+from tools import dashboard, pages, pins
 
 
 @pytest.mark.parametrize("name", [*pins.FILES, *pins.CONTENDERS])
@@ -53,3 +53,8 @@ def test_what_is_installed_is_what_is_pinned() -> None:
 @pytest.mark.parametrize("name", pages.PAGES)
 def test_generated_page_is_up_to_date(name: str) -> None:
     assert (pages.DOCS / name).read_text("utf-8") == pages.PAGES[name](), "stale: run make docs"
+
+
+def test_the_dashboard_in_the_template_is_the_one_of_the_code() -> None:
+    text = dashboard.TEMPLATE.read_text("utf-8")
+    assert text == dashboard.fill_template(text), "stale: run make dashboard"

@@ -70,6 +70,7 @@ REQUESTS: list[tuple[Event, str]] = [
     (post("/validate-chunk", {"chunk_id": "1", "original_text": f"{TEXT} It snores."}), VALIDATION),
     (post("/validate-chunk", {"chunk_id": "1", "original_text": "The  tapir sleeps."}), VALIDATION),
     (post("/validate-chunk", {"chunk_id": "9"}), VALIDATION),
+    (post("/validate-chunks", {"chunks": [{"chunk_id": "1", "original_text": "Tapirs?"}]}), VALIDATION),
     (post("/validate-chunk", {"chunk_id": "1", "original_sha256": "x"}), VALIDATION),
 ]
 RULED = {
@@ -83,6 +84,7 @@ RULED = {
         "Errors.INVALID_REQUEST",
         "Errors.CHUNK_NOT_FOUND",
         "ChunkMismatch.case",
+        "ChunkMismatch.different",
         "ChunkMismatch.truncated",
         "ChunkMismatch.whitespace",
     },

@@ -206,7 +206,7 @@ def test_every_folder_of_functions_is_in_a_package_by_what_it_has(build: Path, t
     assert set(package.package(build, "x86_64", tmp_path)) == {
         "chunkproof-layer-python3.13-x86_64.zip",
         "chunkproof-edge-layer-python3.13-x86_64.zip",
-        "chunkproof.template.yaml",
+        "chunkproof-stack.template.yaml",
         "openapi.json",
         *(f"{name}.zip" for folder, name in names.items() if (folder / "app.py").is_file()),
         *(f"{name}.asl.json" for folder, name in names.items() if list(folder.glob("*.asl.json"))),
@@ -219,7 +219,7 @@ def test_a_packaged_template_is_the_one_here_but_for_aliases_and_the_files_of_th
     build: Path, tmp_path: Path
 ) -> None:
     package.package(build, "arm64", tmp_path)
-    packaged = template(tmp_path / "chunkproof.template.yaml")
+    packaged = template(tmp_path / "chunkproof-stack.template.yaml")
     named = {
         resource["Properties"].pop(key)
         for resource in packaged["Resources"].values()

@@ -13,14 +13,14 @@ from uuid import UUID
 import pytest
 
 from chunkproof.base.errors import SettingsError, VectorStoreUnavailableError
-from chunkproof.base.request import Deadline
+from chunkproof.base.request import Deadline, RequestTrace
 from chunkproof.base.settings import Settings
 from chunkproof.collection.services import Services
 from chunkproof.contract.response import ErrorDetail
 from chunkproof.embedders.cohere import CohereEmbedder
 from chunkproof.net.resilience import CircuitBreaker
 from chunkproof.net.transport import DeadlineTransport
-from chunkproof.service import container
+from chunkproof.service import container, telemetry
 from chunkproof.service.api import Api
 from chunkproof.stores.store_port import Point, StoreQuery
 from chunkproof_cli.local import gateway
@@ -334,11 +334,11 @@ def test_a_validation_is_measured_by_what_it_found(
 def test_circuits_are_logged(deployed: Deploy, written: CapturedOutput) -> None:
     with deployed() as services:
         _, line, figures = serve_and_read(HEALTH, written)
-        assert line["circuits"] == {"qdrant": "closed", "cohere": "closed"}
+        assert line["circuits"] == {"qdrant": "closed", "cohere": "closed", "embedder": "closed"}
         assert (figures["QdrantCircuitOpen"], figures["CohereCircuitOpen"]) == (0.0, 0.0)
         services.circuits["qdrant"].record(failed=True)
         _, line, figures = serve_and_read(HEALTH, written)
-    assert line["circuits"] == {"qdrant": "open", "cohere": "closed"}
+    assert line["circuits"] == {"qdrant": "open", "cohere": "closed", "embedder": "closed"}
     assert (figures["QdrantCircuitOpen"], figures["CohereCircuitOpen"]) == (1.0, 0.0)
 
 
@@ -657,7 +657,7 @@ def test_a_lone_surrogate_in_an_event_does_not_lose_its_line(
 
 
 def at(epoch: object) -> Event:
-    event = deepcopy(HEALTH)
+    event = deepcopy(SEARCH)
     event["requestContext"]["timeEpoch"] = epoch
     return event
 
@@ -736,6 +736,23 @@ def test_a_fast_failure_is_neither_within_the_target_nor_beyond_it(deployed: Dep
         _, line, figures = serve_and_read(post("/search", {"query_text": " "}), written)
     assert line["status"] == 400
     assert "TargetMissed" not in figures
+
+
+@pytest.mark.parametrize("path", ["/health", "/collections/docs"])
+def test_the_objective_leaves_out_what_nobody_waits_for(deployed: Deploy, written: CapturedOutput, path: str) -> None:
+    event = get(path)
+    event["requestContext"]["timeEpoch"] = int(time.time() * 1000) - 2_100
+    with deployed():
+        _, _, figures = serve_and_read(event, written)
+    assert "RequestLatency" in figures
+    assert not {"TargetMissed", "GatewayLatency"} & set(figures)
+
+
+def test_a_timeout_missed_the_target_however_soon_it_was_answered(deployed: Deploy, written: CapturedOutput) -> None:
+    trace = RequestTrace(status=504, code="QDRANT_TIMEOUT", stages_ms={"total": 12.0})
+    with deployed():
+        figures = {name: value for name, _, value in telemetry._metrics(trace, container.settings())}
+    assert figures["TargetMissed"] == 1
 
 
 def test_the_target_holds_for_what_the_gateway_waited(deployed: Deploy, written: CapturedOutput) -> None:

@@ -185,6 +185,7 @@ class RequestTrace:
     rerank_reason: str | None = None
     matches: bool | None = None
     mismatch_kind: str | None = None
+    mismatch_kinds: Mapping[str, int] | None = None
     passed: int | None = None
     unjudged: int | None = None
     failed_queries: int | None = None

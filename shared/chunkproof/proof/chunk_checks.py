@@ -1,5 +1,6 @@
 """`POST /validate-chunk` and `/validate-chunks`: is the stored text the original?"""
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from urllib.parse import urlsplit
@@ -84,6 +85,8 @@ def validate_chunks(request: ChunkValidations, collection: Collection) -> Valida
     passed = sum(verdict.result is not None and verdict.result.validation_passed for verdict in results)
     errors = sum(verdict.result is None for verdict in results)
     trace.passed, trace.unjudged = passed, errors
+    judged = [verdict.result for verdict in results if verdict.result]
+    trace.mismatch_kinds = Counter(result.mismatch.kind for result in judged if result.mismatch)
     return ValidationResults(
         total=len(results),
         passed=passed,

@@ -30,6 +30,8 @@ SLOW_EMBEDDING_MS = 1_000
 SLOW_SEARCH_MS = 500
 # No function runs longer: an older time of arrival was not set by a gateway just now.
 OLDEST_REQUEST_MS = 900_000
+# Routes whose requests nobody waits for: monitors and set-up. The objective is about the others.
+UNMEASURED_ROUTES = ("GET /health", "GET /collections/")
 
 STAGE_METRICS = {
     "validate": "ValidationLatency",
@@ -44,11 +46,11 @@ MODE_METRICS = {"dense": "DenseLatency", "text": "TextLatency", "hybrid": "Hybri
 LEG_METRICS = {"dense": "DenseLegLatency", "text": "TextLegLatency"}
 # Fields of the request line that are metrics as they are.
 FIELD_METRICS = (
-    ("gateway_ms", "GatewayLatency", MS),
     ("result_count", "ResultCount", COUNT),
     ("dense_results", "DenseResults", COUNT),
     ("text_results", "TextResults", COUNT),
     ("queries", "Queries", COUNT),
+    ("changed", "ChangedChunks", COUNT),
     ("top_score", "TopScore", NO_UNIT),
     ("embedding_cached", "EmbeddingCacheHit", COUNT),
 )
@@ -98,7 +100,11 @@ class Telemetry:
             trace.circuits = states
             _log(trace, event, settings)
             function = getattr(context, "function_name", "unknown")
-            emit_metrics(_metrics(trace, settings), {"environment": settings.environment, "function": function})
+            is_measured = not str(event.get("routeKey")).startswith(UNMEASURED_ROUTES)
+            emit_metrics(
+                _metrics(trace, settings, is_measured=is_measured),
+                {"environment": settings.environment, "function": function},
+            )
         except Exception:  # the response is ready and must not be lost, whatever happened here
             logger.exception("the request could not be recorded")
 
@@ -171,14 +177,13 @@ def emit_metrics(figures: Iterable[Figure], dimensions: Mapping[str, str]) -> No
         sys.stdout.flush()
 
 
-def _metrics(trace: RequestTrace, settings: Settings) -> Iterator[Figure]:
+def _metrics(trace: RequestTrace, settings: Settings, *, is_measured: bool = True) -> Iterator[Figure]:
     yield "RequestLatency", MS, trace.stages_ms["total"]
     for stage, name in (STAGE_METRICS | LEG_METRICS).items():
         if stage in trace.stages_ms:
             yield name, MS, trace.stages_ms[stage]
-    late = _missed_target(trace, settings)
-    if late or (trace.status or 0) < 400:  # a fast failure is neither within the target nor beyond it
-        yield "TargetMissed", COUNT, late
+    if is_measured:
+        yield from _objective_metrics(trace, settings)
     yield "ColdStart", COUNT, bool(trace.cold_start)
     yield "Errors", COUNT, (trace.status or 0) >= 400
     yield "Faults", COUNT, (trace.status or 0) >= 500
@@ -194,10 +199,27 @@ def _metrics(trace: RequestTrace, settings: Settings) -> Iterator[Figure]:
         yield "FailedQueries", COUNT, trace.failed_queries or 0
     if trace.rerank is not None:
         yield "RerankSkipped", COUNT, trace.rerank == "skipped"
+    yield from _validation_metrics(trace)
+
+
+def _validation_metrics(trace: RequestTrace) -> Iterator[Figure]:
     if trace.matches is not None:
         yield "ChunkMismatch", COUNT, not trace.matches
     if trace.mismatch_kind is not None:
         yield f"ChunkMismatch.{trace.mismatch_kind}", COUNT, 1
+    if trace.mismatch_kinds is not None:
+        yield "ChunkMismatch", COUNT, sum(trace.mismatch_kinds.values())
+        for kind, count in trace.mismatch_kinds.items():
+            yield f"ChunkMismatch.{kind}", COUNT, count
+
+
+def _objective_metrics(trace: RequestTrace, settings: Settings) -> Iterator[Figure]:
+    if trace.gateway_ms is not None:
+        yield "GatewayLatency", MS, trace.gateway_ms
+    # A timeout missed the target, however soon it was answered; another fast failure neither kept nor missed it.
+    late = _missed_target(trace, settings) or (trace.code or "").endswith("_TIMEOUT")
+    if late or (trace.status or 0) < 400:
+        yield "TargetMissed", COUNT, late
 
 
 def _circuit_metrics(circuits: Mapping[str, str]) -> Iterator[Figure]:
