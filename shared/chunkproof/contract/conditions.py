@@ -18,7 +18,7 @@ MAX_PATH_CHARS = 1_000
 # Of all names and values together: filters are written once for each query, leg and payload path.
 MAX_FILTER_CHARS = 100_000
 # Beyond so many times the limits, filters are refused before each of their problems is described.
-CLOSELY = 10
+CLOSELY = 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -318,7 +318,7 @@ class SearchQuery(Request):
     def _vector_has_a_direction(cls, vector: tuple[float, ...] | None) -> tuple[float, ...] | None:
         if vector is None:
             return None
-        if any(not isfinite(value) or abs(value) > FLOAT32_MAX for value in vector):
+        if not all(map(isfinite, vector)) or max(map(abs, vector), default=0.0) > FLOAT32_MAX:
             raise BrokenRules("query_vector must hold finite 32-bit numbers")
         if not any(vector):
             raise BrokenRules("query_vector cannot be empty or all zeros")

@@ -51,8 +51,8 @@ def find_neighbours(points: Sequence[Point], count: int, collection: Collection)
     if not places:
         return FoundNeighbours({}, _why_none(points, collection.name))
     try:
-        around = dict.fromkeys(_around(place, count) for place in places.values())
-        is_whole = reader.read(Either(tuple(around)), limit=2 * (2 * count + 1) * len(around))
+        distinct = {*places.values()}
+        is_whole = reader.read(_around(distinct, count), limit=2 * (2 * count + 1) * len(distinct))
         open_ended = [place for place in places.values() if not reader.is_certain(place, count)]
         documents = dict.fromkeys(AnyOf(place.document_path, (place.document,)) for place in open_ended)
         if documents:
@@ -103,9 +103,23 @@ def _why_none(points: Sequence[Point], collection: str) -> tuple[str, ...]:
     )
 
 
-def _around(place: DocumentPlace, count: int) -> Condition:
-    near = Between(place.position_path, gte=place.position - count, lte=place.position + count)
-    return All((AnyOf(place.document_path, (place.document,)), near))
+def _around(places: Iterable[DocumentPlace], count: int) -> Condition:
+    """Return the condition for what is near these places: ranges of each document, joined where they overlap.
+
+    A store without an index compares every point with every condition.
+    """
+    documents: dict[tuple[str, str | int, str], list[tuple[Position, Position]]] = {}
+    for place in sorted(places, key=lambda place: place.position):
+        ranges = documents.setdefault(place.key, [])
+        first, last = place.position - count, place.position + count
+        if ranges and first <= ranges[-1][1]:
+            first = ranges.pop()[0]
+        ranges.append((first, last))
+    near = (
+        All((AnyOf(path, (document,)), Either(tuple(Between(at, gte=first, lte=last) for first, last in ranges))))
+        for (path, document, at), ranges in documents.items()
+    )
+    return Either(tuple(near))
 
 
 class _Documents:

@@ -14,9 +14,10 @@ from tools.checks.attack.attack import Attack
 
 # The module of each kind, and its share of the time. Those that start commands come last: they fork.
 KINDS = {
-    "floods": 0.14,
+    "floods": 0.10,
     "originals": 0.08,
-    "searches": 0.08,
+    "searches": 0.06,
+    "budgets": 0.06,
     "events": 0.04,
     "marks": 0.04,
     "tenants": 0.06,
