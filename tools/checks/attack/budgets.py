@@ -109,7 +109,9 @@ def _read_memory(name: str) -> float:
 
 
 def _is_refused(reply: Reply) -> bool:
-    """Whether the request is refused, or each of its queries."""
+    """Whether the request is refused, or each of its queries; a response that does not fit was made all the same."""
+    if reply.status == 413 and reply.code == "RESPONSE_TOO_LARGE":
+        return False
     responses = reply.json.get("responses") or () if reply.status < 400 else ()
     return reply.status >= 400 or (bool(responses) and all(one["status"] == "error" for one in responses))
 
