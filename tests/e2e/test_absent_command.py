@@ -112,6 +112,34 @@ FORMS: dict[str, Any] = {
     "Base64": {"text": "Hello.", "blob": "Wm/DqyBRdWlsbCB3YXMgaGVyZQ=="},
     "quoted-printable": {"text": "By Zo=C3=AB Quill."},
     "decomposed": {"text": "By Zoe\u0308 Qu\u00adill."},
+    "JSON five times": {"_node": json.dumps(json.dumps(json.dumps(json.dumps(json.dumps(NAME)))))},
+    "escapes of JavaScript": {"x": r"Zo\u{eb} Quill"},
+    "escapes of Python": {"x": repr(NAME.encode())},
+    "long escapes": {"x": r"\U0000005ao\U000000eb Quill"},
+    "octal": {"x": r"Zo\303\253 Quill"},
+    "RTF": {"x": r"Zo\'eb Quill"},
+    "CSS": {"x": r"Zo\EB  Quill"},
+    "%u": {"x": "Zo%u00EB+Quill"},
+    "URL encoding in Latin-1": {"x": "Zo%eb%20Quill"},
+    "URL encoding of entities": {"x": "Zo%26euml%3B%20Quill"},
+    "entities with zeros": {"x": "&#0000000090;o&#x000EB; Quill"},
+    "behind a reference of 5,000 digits": {"x": "&#" + "9" * 5_000 + "; Zo&euml; Quill"},
+    "Base64 in a sentence": {"text": "Attached: d2l0aCBab8OrIFF1aWxsIGhlcmU= (end)."},
+    "data URL": {"x": "data:text/plain;base64,eHggWm/DqyBRdWlsbCB5eQ=="},
+    "Base64 of UTF-16": {"x": "//5aAG8A6wAgAFEAdQBpAGwAbAA="},
+    "word of a mail header": {"x": "=?utf-8?B?Wm/DqyBRdWlsbA==?="},
+    "hexadecimal": {"x": "5a 6f c3 ab 20 51 75 69 6c 6c"},
+    "UTF-7": {"x": "Zo+AOs- Quill"},
+    "mojibake": {"x": "Zo\u00c3\u00ab Quill"},
+    "full width": {"x": "\uff3a\uff4fë Quill"},
+    "invisible characters": {"x": "\u200b".join(NAME)},
+    "tag with > in it": {"x": "Zoë <a title='x > y'>Quill</a>"},
+    "names of nested fields": {"Zoë": {"Quill": 1}},
+    "characters": {"x": list(NAME)},
+    "code points": {"x": [ord(char) for char in NAME]},
+    "bytes": {"x": list(NAME.encode())},
+    "two fields": {"first": "Zoë", "last": "Quill"},
+    "objects of a list": {"x": [{"word": "Zoë"}, {"word": "Quill"}]},
 }
 
 
@@ -143,6 +171,13 @@ def test_a_number_is_found(handbook: Command, tmp_path: Path, number: Any) -> No
         {"text": f"See [her page]({URL}/)."},
         {"_node": json.dumps({"origin": URL.replace("/", "\\/")})},
         {"link": "https%3A%2F%2Fdocs.example.com%2Fpeople%2Fzoe"},
+        {"link": "https://docs.example.com./people//x/../zoe"},
+        {"link": "https://user:key@docs.example.com:8443/people/./zoe;jsessionid=1"},
+        {"link": "https:\\\\docs.example.com\\people\\zoe"},
+        {"link": "https://docs.\u200bexample.com/people/zo\u00ade"},
+        {"host": "docs.example.com", "path": "people/zoe"},
+        {"link": f"https://archive.example/2020/{URL}"},
+        {"names": {URL: True}},
     ],
 )
 def test_a_document_is_found_by_its_url_in_any_field(
@@ -150,6 +185,26 @@ def test_a_document_is_found_by_its_url_in_any_field(
 ) -> None:
     add(tmp_path, "other", point(5, **{"text": "Hello.", **payload}))
     assert handbook("absent", "--url", URL, "--collection", "other").code == 1
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        "https://xn--mller-kva.example/gr%C3%B6%C3%9Fe?id=7",
+        "https://XN--MLLER-KVA.example/gr%c3%b6%c3%9fe/?utm=1&id=7#top",
+        "https://müller.example/größe?id=7",
+        "http://MÜLLER.example/gro\u0308ße?x=&amp;id=7",
+    ],
+)
+@pytest.mark.parametrize(
+    "url", ["https://müller.example/größe?id=7", "https://xn--mller-kva.example/gr%C3%B6%C3%9Fe?id=7"]
+)
+def test_an_international_url_is_found_in_either_spelling_and_with_its_parameters(
+    handbook: Command, tmp_path: Path, stored: str, url: str
+) -> None:
+    add(tmp_path, "other", point(5, text="Hello.", link=stored), point(6, text="Hi.", link=stored.replace("7", "8")))
+    run = handbook("absent", "--url", url, "--collection", "other", "--json")
+    assert [hit["point_id"] for subject in run.json["subjects"] for hit in subject["hits"]] == [5]
 
 
 @pytest.mark.parametrize(

@@ -7,16 +7,19 @@ never repeats the text.
 """
 
 import html
-import quopri
 import re
+import sys
+import unicodedata
+import zlib
 from base64 import b64decode
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Literal, NamedTuple
-from urllib.parse import unquote, unquote_plus
+from urllib.parse import parse_qsl, unquote
 
 from pydantic import Field
 
@@ -52,48 +55,118 @@ MAX_CHARS = 50_000_000
 # Sentences of one text that are searched for, besides the whole of it, and results that are read.
 SENTENCES, SENTENCE_CHARS, TOP_K = 4, 30, 10
 MAX_HITS = 1_000
-# A value may be encoded several times over.
-MAX_DECODED = 3
+# A value may be encoded several times over: each form is decoded in every way twice, and in all ways so many times.
+MAX_ROUNDS = 6
 # Longer names of fields are not repeated in a report: they may be texts.
 LONGEST_FIELD = 80
-_ESCAPE = re.compile(r'\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|(["\\/bfnrt]))')
-_TAG = re.compile(r"<[^<>]*>")
+SEVERAL_FIELDS = "several fields"
+MAX_UNPACKED = 1_000_000
+_ESCAPE = re.compile(
+    r"\\(?:u\{([0-9a-fA-F]{1,6})\}|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|[x']([0-9a-fA-F]{2})|(?P<octal>[0-3][0-7]{2})"
+    r'|(?P<sign>["\\/bfnrt])|([0-9a-fA-F]{2,6}) ?)'
+)
+_LONG_REFERENCE = re.compile(r"&#0*([0-9]{8,});?")
+_PADDED_REFERENCE = re.compile(r"&#([xX]?)0+(?=[0-9a-fA-F])")
+_TAG = re.compile(r"<[a-zA-Z/!?](?:=\s*+(?:\"[^\"]*\"|'[^']*')|[^<>])*+>")
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]{8,}={0,2}")
+_BASE64_RUN = re.compile(r"(?=[a-z]{0,40}[A-Z0-9+/_-])[A-Za-z0-9+/_-]{12,}={0,2}")
+_PERCENT_U = re.compile("%u([0-9a-fA-F]{4})")
+_HEX_RUN = re.compile(r"(?:[0-9a-fA-F]{2}[ :]?){5,}[0-9a-fA-F]{2}")
+_HIGH_RUN = re.compile(r"[\x80-\xff\u0152-\u02dc\u2013-\u2122]{2,}")
+# Characters that a reader does not see, inside of an address.
+_UNSEEN = re.compile("[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180e\u200b-\u200f\u2060-\u206f\ufeff]")
 
 
 def _unescape(text: str) -> str:
-    """Decode the escapes of JSON strings, wherever they are."""
+    """Decode the escapes of JSON, programming languages, RTF and CSS, wherever they are."""
 
     def decode(escape: re.Match[str]) -> str:
-        code = escape[1] or escape[2]
-        return chr(int(code, 16)) if code else {"n": "\n", "r": "\n", "t": "\t"}.get(escape[3], escape[3].strip("bf"))
+        if sign := escape["sign"]:
+            return {"n": "\n", "r": "\n", "t": "\t"}.get(sign, sign.strip("bf"))
+        if octal := escape["octal"]:
+            return chr(int(octal, 8))
+        code = int(next(digits for digits in escape.groups() if digits), 16)
+        return chr(code) if code <= sys.maxunicode else "\ufffd"
 
     return _ESCAPE.sub(decode, text).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-def _decode_base64(text: str) -> str:
-    if not _BASE64.fullmatch(packed := "".join(text.split())):
-        return text
-    packed = packed.translate({45: 43, 95: 47}).rstrip("=")
+def _replace_references(text: str) -> str:
+    """Replace character references, however many digits they have."""
+    return html.unescape(_LONG_REFERENCE.sub("\ufffd", _PADDED_REFERENCE.sub(r"&#\1", text)))
+
+
+def _decode_bytes(sign: str) -> Callable[[str], str]:
+    """Return what decodes bytes in hexadecimal digits behind a sign; they are UTF-8, else Latin-1."""
+    run = re.compile(rf"(?:{sign}[0-9a-fA-F]{{2}})+")
+
+    def decode(found: re.Match[str]) -> str:
+        data = bytes.fromhex(found[0].replace(sign, ""))
+        return _read_bytes(data) or data.decode("latin-1")
+
+    return lambda text: run.sub(decode, text)
+
+
+def _read_bytes(data: bytes) -> str | None:
+    """Return the text that these bytes are: UTF-8, UTF-16, or packed by gzip or zlib; None for anything else."""
     try:
-        return b64decode(packed + "=" * (-len(packed) % 4)).decode()
+        return data.decode("utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8")
     except ValueError:
-        return text
+        with suppress(ValueError, zlib.error):
+            return zlib.decompressobj(47).decompress(data, MAX_UNPACKED).decode() if data[:1] in b"\x1f\x78" else None
+        return None
 
 
-# Name, a character without which nothing is encoded, and what decodes it.
-DECODERS: tuple[tuple[str, str, Callable[[str], str]], ...] = (
-    ("JSON escapes", "\\", _unescape),
-    ("entities", "&", html.unescape),
-    ("URL encoding", "%", unquote_plus),
-    ("quoted-printable", "=", lambda text: quopri.decodestring(text.encode()).decode("utf-8", "replace")),
-    ("Base64", "", _decode_base64),
-    ("markup", "<", lambda text: _TAG.sub("", text)),
+def _decode_base64(text: str) -> str:
+    """Decode Base64 in either alphabet: the whole value, which may have line breaks, else every long run."""
+
+    def decode(packed: str) -> str | None:
+        plain = packed.translate({45: 43, 95: 47}).rstrip("=")
+        plain = plain[: len(plain) - (len(plain) % 4 == 1)]
+        return _read_bytes(b64decode(plain + "=" * (-len(plain) % 4)))
+
+    whole = "".join(text.split())
+    if _BASE64.fullmatch(whole) and (decoded := decode(whole)):
+        return decoded
+    return _BASE64_RUN.sub(lambda run: decode(run[0]) or run[0], text)
+
+
+def _decode_url(text: str) -> str:
+    return _decode_percent(_PERCENT_U.sub(lambda code: chr(int(code[1], 16)), text).replace("+", " "))
+
+
+def _decode_hex(text: str) -> str:
+    return _HEX_RUN.sub(lambda run: _read_bytes(bytes.fromhex(re.sub("[ :]", "", run[0]))) or run[0], text)
+
+
+def _repair_mojibake(text: str) -> str:
+    def repair(run: re.Match[str]) -> str:
+        for encoding in ("cp1252", "latin-1"):
+            with suppress(UnicodeError):
+                return run[0].encode(encoding).decode()
+        return run[0]
+
+    return _HIGH_RUN.sub(repair, text)
+
+
+_decode_percent, _decode_equals = _decode_bytes("%"), _decode_bytes("=")
+# Name, a pattern without which nothing is encoded, and what decodes it.
+Decoder = tuple[str, re.Pattern[str], Callable[[str], str]]
+DECODERS: tuple[Decoder, ...] = (
+    ("JSON escapes", re.compile(r"\\"), _unescape),
+    ("entities", re.compile("&"), _replace_references),
+    ("URL encoding", re.compile("%"), _decode_url),
+    ("quoted-printable", re.compile("="), lambda text: _decode_equals(re.sub(r"=\r?\n", "", text))),
+    ("Base64", _BASE64, _decode_base64),
+    ("hexadecimal digits", _HEX_RUN, _decode_hex),
+    ("UTF-7", re.compile(r"\+[A-Za-z]"), lambda text: text.encode("ascii", "ignore").decode("utf-7", "replace")),
+    ("mojibake", _HIGH_RUN, _repair_mojibake),
+    ("markup", re.compile("<"), lambda text: _TAG.sub("", text)),
 )
 FORMS = (
-    "as stored: texts, names of fields, numbers, items of lists, comments and link targets",
-    f"decoded: {', '.join(name for name, _, _ in DECODERS[:-1])}",
-    "as a reader sees it: without markup, comments and link targets, case, accents, spaces and punctuation",
+    "as stored: texts, names of fields, ids, numbers, items of lists, comments, link targets, and all values together",
+    f"decoded, several times over: {', '.join(name for name, _, _ in DECODERS[:-1])}",
+    "as a reader sees it: without markup, comments, link targets, case, accents, invisible characters and punctuation",
 )
 
 
@@ -192,13 +265,13 @@ class Search:
 
     def __post_init__(self) -> None:
         self._by_id: dict[str, list[int]] = defaultdict(list)
-        self._urls: list[tuple[str, re.Pattern[str], int]] = []
+        self._urls: list[tuple[_UrlPattern, int]] = []
         self._by_hash: dict[str, list[int]] = defaultdict(list)
         for number, subject in enumerate(self.subjects):
             if subject.kind == "chunk":
                 self._by_id[subject.name].append(number)
             elif subject.kind == "url":
-                self._urls.append((*_url_pattern(subject.name), number))
+                self._urls.append((_UrlPattern(subject.name), number))
             if subject.sha256:
                 self._by_hash[subject.sha256].append(number)
         self._documents = [
@@ -218,6 +291,8 @@ class Search:
         self._short = [(document.letters.text, int(document.name)) for document in short]
         self._index = PassageIndex(self._documents)
         self._shingles: dict[int, set[int]] = {}
+        # The letters of a point that were compared: most forms of a value have the same.
+        self._compared: set[str] = set()
 
     @property
     def without_text(self) -> int:
@@ -276,9 +351,11 @@ class Search:
             value = payloads.value(name, point.payload)
             if isinstance(value, str):
                 self._compare_url(value, here._replace(field=name), "A point is of this document")
+        self._compared.clear()
         for path, value in _read_values(point, payloads):
             where = here._replace(field=self._name_field(path))
-            for form, text in _read_forms(value):
+            forms = _read_forms(value) if path != SEVERAL_FIELDS else [("", value)]
+            for form, text in forms:
                 self._compare_text(text, where, form)
 
     def _name_field(self, path: str) -> str:
@@ -288,9 +365,10 @@ class Search:
         return path if is_shown else "(a field whose name is not repeated here)"
 
     def _compare_url(self, text: str, where: "_Where", details: str) -> None:
-        lower = text.lower()
-        for part, pattern, number in self._urls:
-            if part in lower and pattern.search(text):
+        plain = plain_address(text) if self._urls else ""
+        lower = plain.lower()
+        for pattern, number in self._urls:
+            if pattern.host in lower and pattern.is_in(plain):
                 self._add(number, How.URL, where, details)
 
     def _compare_text(self, text: str, where: "_Where", form: str) -> None:
@@ -300,7 +378,10 @@ class Search:
         if not self._documents:
             return
         for whole in (True, False) if find_hidden(text) else (True,):
-            self._compare_letters(text, Letters.of(text, whole=whole).text, where)
+            letters = Letters.of(text, whole=whole).text
+            if letters not in self._compared:
+                self._compared.add(letters)
+                self._compare_letters(text, letters, where)
 
     def _compare_letters(self, text: str, letters: str, where: "_Where") -> None:
         for short, number in self._short:
@@ -410,54 +491,115 @@ def choose_sentences(text: str) -> list[str]:
     return list(dict.fromkeys([text, *(part for part in parts if part in long)]))
 
 
-def _url_pattern(url: str) -> tuple[str, re.Pattern[str]]:
-    """Return what a value must have in lower case, and a pattern of the document's URL.
+class _UrlPattern:
+    """A document's URL: scheme, user, `www.`, port, fragment and further parameters do not matter.
 
-    Scheme, `www.`, port, fragment and query do not matter, unless the URL has a query itself. What is no URL or path,
-    such as a document's id, must be the whole value.
+    What is no URL or path, such as a document's id, must be the whole value.
     """
-    address = re.sub(r"^\w+://(?:www\.)?", "", url.strip().partition("#")[0]).rstrip("/")
-    host, slash, path = unquote(address).partition("/")
-    if not slash and "." not in host:
-        return address.lower(), re.compile(rf"\s*{re.escape(address)}\s*\Z")
-    host = host.rpartition(":")[0] if host.rpartition(":")[2].isdecimal() else host
-    core = rf"(?i:{re.escape(host)})(?::\d+)?{re.escape(slash + path)}"
-    return host.lower(), re.compile(rf"(?<![\w.-])(?:www\.)?{core}/?(?:index\.html?)?(?![\w/%~.-]*[\w/%~-])")
+
+    def __init__(self, url: str) -> None:
+        address, _, query = url.strip().partition("#")[0].partition("?")
+        host, slash, path = plain_address(unquote(re.sub(r"^\w+://(?:www\.)?", "", address))).rstrip("/").partition("/")
+        self._query = set(parse_qsl(query, keep_blank_values=True))
+        self._is_address = bool(slash) or "." in host
+        if not self._is_address:
+            self.host, self._pattern = host.lower(), re.compile(rf"\s*{re.escape(host)}\s*\Z")
+            return
+        self.host = host = (host.rpartition(":")[0] if host.rpartition(":")[2].isdecimal() else host).lower()
+        rest = rf"[/\s]+{re.escape(path)}" if path else ""
+        self._pattern = re.compile(
+            rf"(?<![\w.-])(?:www\.)?(?i:{re.escape(host)})\.?(?::\d+)?{rest}/?(?:index\.html?)?(?![\w/%~.-]*[\w/%~-])"
+            r"(?:\?([^#\s\"'<>)\]]*))?"
+        )
+
+    def is_in(self, text: str) -> bool:
+        """Whether a value, which `plain_address` has simplified, names the document."""
+        if not self._is_address:
+            return bool(self._pattern.match(text))
+        found = self._pattern.finditer(text)
+        return any(self._query <= set(parse_qsl(match[1] or "", keep_blank_values=True)) for match in found)
+
+
+def plain_address(text: str) -> str:
+    """Write addresses in a text in one way: Unicode hosts, no invisible characters, no empty or dot segments."""
+    text = _UNSEEN.sub("", unicodedata.normalize("NFKC", text)).replace("\\", "/")
+    text = re.sub(r"(?i)\bxn--[a-z0-9-]+", _decode_punycode, text)
+    text = re.sub(r"(?<!:)/(?:\.?/)+", "/", text)
+    return re.sub(r"/(?!\.\./)[^/\s?#]+/\.\.(?=/)", "", text) if "/../" in text else text
+
+
+def _decode_punycode(label: re.Match[str]) -> str:
+    try:
+        return label[0][4:].lower().encode().decode("punycode")
+    except (UnicodeError, OverflowError):
+        return label[0]
 
 
 def _read_forms(value: str) -> Iterator[tuple[str, str]]:
     """Yield a value as it is stored, and each form that it can be decoded to, with how it was encoded."""
     forms = {value: ""}
     yield "", value
+    if not any(pattern.search(value) for _, pattern, _ in DECODERS):
+        return
+
     latest = [value]
-    for _ in range(MAX_DECODED):
-        decoded = {}
-        for text in latest:
-            for name, sign, decode in DECODERS:
-                if sign in text and (form := decode(text)) not in forms:
-                    decoded[form] = forms[form] = f"{forms[text]}, {name}".removeprefix(", ")
-        for form, how in decoded.items():
-            yield f"decoded from {how}", form
-        latest = list(decoded)
+    for _ in range(2):
+        before, latest = latest, []
+        for text in before:
+            for name, form in _decode_once(text):
+                if form not in forms:
+                    forms[form] = f"{forms[text]}, {name}".removeprefix(", ")
+                    latest.append(form)
+                    yield f"decoded from {forms[form]}", form
+    for _ in range(MAX_ROUNDS):
+        before_round = value
+        for decoder in DECODERS:
+            value = next((form for _, form in _decode_once(value, (decoder,))), value)
+            if value not in forms:
+                forms[value] = "several encodings"
+                yield "decoded from several encodings", value
+        if value == before_round:
+            return
+
+
+def _decode_once(text: str, decoders: Sequence[Decoder] = DECODERS) -> Iterator[tuple[str, str]]:
+    """Yield the text decoded in each way that may apply; half of a character is replaced."""
+    for name, pattern, decode in decoders:
+        if pattern.search(text):
+            yield name, decode(text).encode("utf-8", "replace").decode()
 
 
 def _read_values(point: Point, payloads: PayloadMap) -> Iterator[tuple[str, str]]:
-    """Yield the text of a chunk, which may be inside a JSON string, and all names and values with their paths."""
+    """Yield the text of a chunk, which may be inside a JSON string, its id, and all names and values with their paths.
+
+    Numbers in a list may be the characters or the bytes of a text. Last come all values together, as a text may be
+    spread over them.
+    """
     text = payloads.find_text(point)
     if text is not None:
         yield "text", text
-    stack: list[tuple[str, Any]] = [("", point.payload)]
+    yield "id of the point", str(point.id)
+    names: list[str] = []
+    together: list[str] = []
+    stack: list[tuple[str, str | None, Any]] = [("", None, point.payload)]
     while stack:
-        path, each = stack.pop()
+        path, name, each = stack.pop()
+        if name is not None:
+            names.append(name)
         if isinstance(each, str):
+            together.append(each)
             if each and each != text:
                 yield path, each
         elif isinstance(each, Mapping):
-            stack += [(f"{path}.{key}" if path else str(key), inner) for key, inner in each.items()]
-            yield f"names of fields in {path or 'the payload'}", "\n".join(map(str, each))
+            stack += reversed([(f"{path}.{key}" if path else str(key), str(key), value) for key, value in each.items()])
         elif isinstance(each, list | tuple):
-            stack += [(f"{path}[]", inner) for inner in each]
-            if len(each) > 1 and all(isinstance(item, str | int | float) for item in each):
-                yield f"{path}[]", " ".join(map(str, each))
+            stack += [(f"{path}[]", None, item) for item in reversed(each)]
+            if len(each) > 2 and all(isinstance(item, int) and 0 <= item <= sys.maxunicode for item in each):
+                yield f"{path}[]", "".join(map(chr, each))
         elif isinstance(each, int | float) and not isinstance(each, bool):
-            yield path, f"{each:.0f}" if isinstance(each, float) and each.is_integer() else str(each)
+            number = f"{each:.0f}" if isinstance(each, float) and each.is_integer() else str(each)
+            together.append(number)
+            yield path, number
+    yield "names of fields", "\n".join(names)
+    if len(together) > 1:
+        yield SEVERAL_FIELDS, " ".join(together)
