@@ -296,7 +296,7 @@ class Settings(BaseModel):
     cache_entries: int = _setting(
         "CHUNKPROOF_CACHE_ENTRIES",
         1_000,
-        "Query embeddings kept in memory; 0 keeps none.",
+        "Query embeddings kept in memory, some 8 kB each for 1,024 values; 0 keeps none.",
         "0 to 100000",
         ge=0,
         le=100_000,

@@ -465,6 +465,12 @@ def describe_error(detail: Any) -> str:
     return f"{format_path(detail['loc'])} {phrase.format_map(detail.get('ctx') or {})}"
 
 
+def read_name(value: Any) -> str | None:
+    """Return a caller's name for something as an error response repeats it; None if it is not one."""
+    is_name = isinstance(value, str) and 0 < len(value) <= MAX_NAME and not has_lone_surrogate(value)
+    return value if is_name else None
+
+
 def check_name(name: str | None, field: str) -> str | None:
     """Return a caller's name for something if its length is allowed."""
     if name is not None and not (name.strip() and len(name) <= MAX_NAME):

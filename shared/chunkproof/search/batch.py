@@ -22,7 +22,7 @@ from chunkproof.base.request import Deadline, RequestTrace, State, Stopwatch, st
 from chunkproof.collection.embedding import EmbeddedQuery, QueryEmbedder
 from chunkproof.collection.services import Collection
 from chunkproof.contract import ExecutionMetadata, RetrievalResponse, SearchQuery
-from chunkproof.contract.model import MAX_NAME, BrokenRules, has_lone_surrogate
+from chunkproof.contract.model import BrokenRules, read_name
 from chunkproof.contract.query import query_documents
 from chunkproof.search.single import (
     Hits,
@@ -216,13 +216,8 @@ def _failure(item: _BatchItem, deadline: Deadline) -> RetrievalResponse:
         item.error or InternalError("Internal server error"),
         execution,
         query=query.query_text if query else None,
-        query_id=query.query_id if query else _name(sent.get("query_id")) or str(uuid4()),
+        query_id=query.query_id if query else read_name(sent.get("query_id")) or str(uuid4()),
     )
-
-
-def _name(value: Any) -> str | None:
-    is_name = isinstance(value, str) and 0 < len(value) <= MAX_NAME and not has_lone_surrogate(value)
-    return value if is_name else None
 
 
 def _record(trace: RequestTrace, items: Sequence[_BatchItem], responses: Sequence[RetrievalResponse]) -> None:

@@ -51,7 +51,11 @@ def _map_condition(condition: Condition, sample: Sample, payloads: PayloadMap) -
             return condition
         case AnyOf() | Between() | Absent():
             paths = _paths_of(condition.field, sample, payloads)
-            if condition.field == "chunk_id" and isinstance(condition, AnyOf) and not _has_ids(sample, payloads):
+            if (
+                condition.field == "chunk_id"
+                and isinstance(condition, AnyOf)
+                and not payloads.id_paths_in(sample.payloads)
+            ):
                 ids = (parse_point_id(value) for value in condition.values if isinstance(value, str))
                 points = HasId(tuple(point_id for point_id in ids if point_id is not None))
                 return Either((replace(condition, field=paths[0]), *([points] if points.ids else [])))
@@ -87,10 +91,6 @@ def find_absent_fields(conditions: tuple[Condition, ...], collection: Collection
         )
         near = find_nearest(field, names)
         yield f"{points} has the field {field}" + (f"; did you mean {near}?" if near else "")
-
-
-def _has_ids(sample: Sample, payloads: PayloadMap) -> bool:
-    return bool(payloads.id_paths_in(sample.payloads))
 
 
 def _paths_of(field: str, sample: Sample, payloads: PayloadMap, parameter: str | None = None) -> Sequence[str]:

@@ -159,10 +159,7 @@ class _Documents:
         ordered = sorted(self._documents.get(place.key, {}).values(), key=lambda item: (item[0], str(item[1].id)))
         before = [item for item in ordered if item[0] < place.position]
         after = [item for item in ordered if item[0] > place.position]
-        return Neighbours(before=tuple(self._last(before, count)), after=tuple(self._write(after[:count])))
-
-    def _last(self, items: Sequence[tuple[Position, Point]], count: int) -> Iterator[Neighbour]:
-        return self._write(items[max(0, len(items) - count) :])
+        return Neighbours(before=tuple(self._write(before[-count:])), after=tuple(self._write(after[:count])))
 
     def _write(self, items: Iterable[tuple[Position, Point]]) -> Iterator[Neighbour]:
         for position, point in items:

@@ -279,9 +279,9 @@ def respond(hits: Hits) -> RetrievalResponse:
     results = rank(chunks, query)
     completed: Completed | None = None
     if plan.rerank is not None or query.highlight or query.explain or query.neighbours:
-        from chunkproof.search.steps import complete
+        from chunkproof.search.steps import Completion
 
-        completed = complete(results, hits)
+        completed = Completion(hits).complete(results)
         results = completed.results
         notes = [*plan.notes, *completed.notes, *notes[len(plan.notes) :]]
     receipt = None

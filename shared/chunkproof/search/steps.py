@@ -54,12 +54,7 @@ class Completed:
     rerank: RerankExecution | None = None
 
 
-def complete(results: Sequence[SearchResult], hits: "Hits") -> Completed:
-    """Return the results in their final order, at most `top_k` of them, with all that the request asks for."""
-    return _Completion(hits).complete(results)
-
-
-class _Completion:
+class Completion:
     """Completes the results of one search. If other queries follow, no call takes more than half of the time left."""
 
     def __init__(self, hits: "Hits") -> None:
@@ -74,6 +69,7 @@ class _Completion:
         self.times_ms = {"embed": embedding.time_ms if embedding else 0.0, "search": hits.time_ms}
 
     def complete(self, results: Sequence[SearchResult]) -> Completed:
+        """Return the results in their final order, at most `top_k` of them, with all that the request asks for."""
         rerank, taken = self.rerank, dict(self.times_ms)
         execution = None
         before = {result.point_id: result.rank for result in results}
@@ -83,7 +79,8 @@ class _Completion:
             taken["rerank"] = execution.time_ms
             self.trace.rerank, self.trace.rerank_reason = execution.status, execution.reason
             results = results[: self.query.top_k]
-        ranked = [self._ranked(result, before) for result in results] if self._has_additions else []
+        has_additions = self.query.neighbours > 0 or self.query.explain
+        ranked = [self._ranked(result, before) for result in results] if has_additions else []
         added = [dict[str, object]() for _ in results]
         notes: tuple[str, ...] = ()
         explanation = None
@@ -102,10 +99,6 @@ class _Completion:
             for result, fields in zip(results, added, strict=True)
         )
         return Completed(tuple(completed), notes, explanation, execution)
-
-    @property
-    def _has_additions(self) -> bool:
-        return self.query.neighbours > 0 or self.query.explain
 
     def _rerank(
         self, results: Sequence[SearchResult], rerank: RerankOptions

@@ -35,7 +35,7 @@ from chunkproof.base.request import Deadline, RequestTrace, State, Stopwatch
 from chunkproof.base.settings import Settings
 from chunkproof.collection.services import Collection
 from chunkproof.contract import ExecutionMetadata, Model, Request, RetrievalResponse, SearchQuery, read_json
-from chunkproof.contract.model import BODY, MAX_NAME, MAX_VALUES, has_lone_surrogate
+from chunkproof.contract.model import BODY, MAX_VALUES, has_lone_surrogate, read_name
 from chunkproof.embedders.embedder_port import query_model
 from chunkproof.service.container import LAMBDA_DEADLINE_MS, lambda_deadline, prepare, services, settings
 from chunkproof.service.telemetry import Telemetry, logger, span_writer
@@ -324,11 +324,11 @@ def _record_what_was_sent(call: Call, fields: Mapping[str, Any]) -> None:
     """Record what is known of a search that failed before it began, for the response and the log alike."""
     trace = call.trace
     if trace.query_id is None:
-        trace.query_id = _name(fields["query_id"]) if "query_id" in fields else str(uuid4())
+        trace.query_id = read_name(fields["query_id"]) if "query_id" in fields else str(uuid4())
     if trace.top_k is None and type(fields.get("top_k")) is int and abs(fields["top_k"]) < MAX_ECHO:
         trace.top_k = fields["top_k"]
     with suppress(ChunkproofError):  # the response says what is not configured
-        trace.collection = trace.collection or _name(
+        trace.collection = trace.collection or read_name(
             fields.get("collection", fields.get("collection_name", settings().collection))
         )
         if trace.embedding_model is None and "query_vector" not in fields:
@@ -346,10 +346,6 @@ def _echo(value: Any) -> str | None:
     """Return a caller's text for the error response, None when JSON could not carry it."""
     is_text = isinstance(value, str) and len(value) <= MAX_ECHO and not has_lone_surrogate(value)
     return value if is_text else None
-
-
-def _name(value: Any) -> str | None:
-    return value if _echo(value) and len(value) <= MAX_NAME else None
 
 
 def _read_threshold(fields: dict[str, Any]) -> float:
