@@ -281,7 +281,7 @@ def test_a_chunk_that_only_its_words_find_is_found_by_the_other_leg(coded: Servi
 def test_a_search_by_words_is_repeated_as_a_whole(coded: Services) -> None:
     filtered = ask(coded, query_text="E4711", top_k=1, mode="text", filters={"chunk_id": ["c2", "c3"]})
     assert filtered.verdict.causes == (Cause.FILTERED_OUT,)
-    assert "Changes of stored chunks were tried with a search by meaning alone" in filtered.notes
+    assert "Changes of stored chunks were judged by the words that they share with the question" in filtered.notes
 
 
 def test_a_chunk_of_opposite_meaning_is_outranked_and_nothing_is_blamed(services: Services, collection: str) -> None:
@@ -317,3 +317,34 @@ def test_the_row_that_is_the_cure_says_so(services: Services) -> None:
     report = ask(services, expected="c9")
     assert report.verdict.causes == (Cause.BEYOND_TOP_K,)
     assert [row.change for row in report.rows if row.found] == ["with a larger top_k"]
+
+
+def test_many_filters_are_explained_within_the_deadline(services: Services, collection: str) -> None:
+    fields = {f"field_{n}": n for n in range(40)}
+    put(services.store, collection, point(1, PUMPS, **fields))  # type: ignore[arg-type]
+    report = ask(services, filters={"lang": "de", **fields})
+    assert report.verdict.causes == (Cause.FILTERED_OUT,)
+    assert report.tried < 50
+    lost = {f"field_{n}": "x" for n in range(40)}
+    asked = {"query_text": QUESTION, "top_k": 2, "filters": lost}
+    question = Question(asked, "c1", deadline=Deadline(1))
+    late = Explainer(LocalBackend(services, lambda: Deadline(60_000))).explain(question).report
+    assert "The time was over before every change and combination was tried" in late.notes
+    assert late.verdict.causes in ((Cause.UNEXPLAINED,), (Cause.FILTERED_OUT,))
+
+
+def test_near_duplicates_are_blamed_only_where_they_are(services: Services) -> None:
+    assert ask(services, expected="c9").verdict.causes == (Cause.BEYOND_TOP_K,)
+    assert ask(services, expected="c9", top_k=1, similarity_threshold=0.9).verdict.causes != (Cause.DUPLICATES,)
+
+
+def test_an_unreadable_chunk_is_named_as_one_whatever_its_vector(services: Services, collection: str) -> None:
+    lost = Point(1, {"chunk_id": "c1", "text": ["in", "pieces"]}, vector=tuple(unrelated(Words.dimension)))
+    put(services.store, collection, lost)  # type: ignore[arg-type]
+    assert Cause.UNREADABLE in ask(services).verdict.causes
+
+
+def test_a_page_of_a_ranking_is_refused_and_the_first_one_is_the_search(services: Services) -> None:
+    assert ask(services, cursor="start").verdict.found
+    with pytest.raises(InvalidParameterError, match="raise top_k"):
+        ask(services, cursor="abc")

@@ -8,7 +8,8 @@ import pytest
 from chunkproof.embedders.local_model import local_model
 from chunkproof.stores.server import ServerStore
 
-from support.why_faults import FAULTS, IMPOSSIBLE, Embedding
+from support.why_faults import FAULTS, IMPOSSIBLE, MODES, OUTSIDE, Embedding
+from support.wordllama_model import WORDLLAMA
 from tools.checks.why_oracle import Oracle
 
 pytestmark = pytest.mark.server
@@ -36,3 +37,25 @@ def test_a_planted_fault_is_named_and_nothing_else(oracle: Oracle, faults: tuple
     found = oracle.judge(world)
     assert found is not None
     assert set(found.named) == set(faults), found.line
+
+
+@pytest.fixture(scope="module")
+def without_trace(tmp_path_factory: pytest.TempPathFactory, served_qdrant: object) -> Iterator[Oracle]:
+    """The whole handbook and some of Python's documentation, embedded with a model that takes no time."""
+    from chunkproof.net.transport import DeadlineTransport
+
+    store = ServerStore(served_qdrant.url, DeadlineTransport())  # type: ignore[attr-defined]
+    folder = Path(tmp_path_factory.mktemp("without-trace"))
+    yield Oracle(store, folder, Embedding(WORDLLAMA), size=300, seed=SEED)
+    store.close()
+
+
+@pytest.mark.parametrize(("name", "mode"), [(name, mode) for name in OUTSIDE for mode in MODES.get(name, (None,))])
+def test_a_fault_without_a_trace_is_named_or_left_open_in_every_mode(
+    without_trace: Oracle, name: str, mode: str | None
+) -> None:
+    for world in without_trace.draw_outside(name, mode, 1):
+        found = without_trace.judge(world, with_snapshot=False)
+        assert found is not None
+        assert not found.is_wrong, found.line
+        assert found.is_right, found.line

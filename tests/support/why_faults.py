@@ -58,6 +58,14 @@ class World:
     is_turned: bool = False
     knows_other_model: bool = False
     planted: tuple[str, ...] = ()
+    mode: str | None = None
+    # Texts that BM25 vectors are made of, by point, where they are not the stored ones.
+    indexed_texts: dict[str, str] = field(default_factory=dict)
+    has_words: bool = False
+    needs_index: bool = True
+    is_quantized: bool = False
+    # The model takes so many words.
+    most_words: int | None = None
 
 
 class Embedding:
@@ -96,6 +104,7 @@ class Remembering:
     inner: Embedding
     turn: Array | None = None
     model: str = "all-MiniLM-L6-v2"
+    most_words: int | None = None
 
     @property
     def dimension(self) -> int | None:
@@ -106,6 +115,8 @@ class Remembering:
         return BATCH
 
     def excess(self, text: str) -> str | None:
+        if self.most_words and len(text.split()) > self.most_words:
+            return f"{len(text.split())} words, the model reads {self.most_words}"
         return self.inner.embedder.excess(text)
 
     def embed(self, texts: Sequence[str], _input_type: InputType, _deadline: Deadline) -> list[list[float]]:
@@ -246,13 +257,6 @@ def make_stale(world: World, planter: Planter) -> None:
         own.vector = world.points[key].vector.copy()
 
 
-def use_other_model(world: World, planter: Planter) -> None:
-    """One chunk is embedded with another model, which its payload names: a vector alone could be any text's."""
-    own = _own(world)
-    own.vector = planter.turn @ own.vector
-    own.payload = {**own.payload, "embedding_model": "another model"}
-
-
 def use_other_model_for_all(world: World, planter: Planter) -> None:
     """The whole collection is embedded with another model than the question."""
     world.is_turned = True
@@ -319,11 +323,92 @@ def spoil_index(world: World, _planter: Planter) -> None:
     world.is_badly_indexed = True
 
 
+def _put_before(world: World, planter: Planter, words: int = 60) -> str:
+    """Begin the chunk's text with as many words on something else, and return these."""
+    before = " ".join(" ".join(planter.rng.sample(list(planter.spare), 4)).split()[:words])
+    own = _own(world)
+    own.payload["text"] = f"{before} {own.payload['text']}"
+    return before
+
+
+def randomize(world: World, planter: Planter) -> None:
+    """The vector is made of random numbers."""
+    generator = np.random.default_rng(planter.rng.randrange(10**9))
+    _own(world).vector = _unit(generator.normal(size=len(_own(world).vector)))
+
+
+def use_unnamed_model(world: World, planter: Planter) -> None:
+    """One chunk is embedded with another model, and nothing names it."""
+    own = _own(world)
+    own.vector = planter.turn @ own.vector
+
+
+def use_other_model_for_some(world: World, planter: Planter) -> None:
+    """A third or more of the collection, the chunk included, is embedded with another model, which nothing names."""
+    share = planter.rng.choice([0.34, 0.5, 0.7])
+    for key in list(world.points):
+        if key == point_id(world.target) or planter.rng.random() < share:
+            world.points[key] = Stored(planter.turn @ world.points[key].vector, world.points[key].payload)
+
+
+def truncate_one(world: World, planter: Planter) -> None:
+    """The chunk is embedded from its first words."""
+    _own(world).vector = planter.vector(world, _put_before(world, planter))
+
+
+def truncate_all(world: World, planter: Planter) -> None:
+    """Every chunk is embedded from its first words."""
+    _put_before(world, planter)
+    for key, stored in list(world.points.items()):
+        part = " ".join(stored.payload["text"].split()[:30])
+        world.points[key] = Stored(planter.vector(world, part), stored.payload)
+
+
+def exceed_model(world: World, planter: Planter) -> None:
+    """The text is longer than the model reads: a pipeline that does not look embeds its beginning."""
+    world.most_words = 60
+    _put_before(world, planter)
+    for key, stored in list(world.points.items()):
+        words = stored.payload["text"].split()
+        if len(words) > world.most_words:
+            part = " ".join(words[: world.most_words])
+            world.points[key] = Stored(planter.vector(world, part), stored.payload)
+
+
+def add_title(world: World, planter: Planter) -> None:
+    """The chunk is embedded with a long title, which is not in its text."""
+    own = _own(world)
+    own.vector = planter.vector(world, f"{planter.draw_text()[:300]}\n\n{own.payload['text'][:300]}")
+
+
+def add_prefix_to_all(world: World, planter: Planter) -> None:
+    """Every chunk is embedded with a prefix, the chunk with a title on something else too."""
+    for key, stored in list(world.points.items()):
+        title = planter.draw_text()[:250] if key == point_id(world.target) else "search_document"
+        world.points[key] = Stored(planter.vector(world, f"{title}: {stored.payload['text'][:400]}"), stored.payload)
+
+
+def make_unreadable(world: World, planter: Planter) -> None:
+    """The text is gone from the payload, or is a list."""
+    own = _own(world)
+    own.payload["text"] = planter.rng.choice(["", None, ["in", "pieces"], {"de": "Text"}])
+
+
+def index_other_words(world: World, planter: Planter) -> None:
+    """The BM25 vector is that of a text that the chunk had before."""
+    world.indexed_texts[point_id(world.target)] = planter.draw_text()
+
+
+def quantize(world: World, _planter: Planter) -> None:
+    """Vectors are compared by one bit of each value."""
+    world.is_quantized = True
+
+
 # In the order in which they are planted.
 FAULTS: dict[str, Fault] = {
     "text changed": change_text,
     "stale vector": make_stale,
-    "other model": use_other_model,
+    "other model": use_other_model_for_some,
     "field renamed": rename_field,
     "filter": add_filter,
     "split": split,
@@ -331,6 +416,32 @@ FAULTS: dict[str, Fault] = {
     "duplicates": flood,
     "threshold": raise_threshold,
     "index": spoil_index,
+}
+# Faults that pipelines and stores make without a trace, each with the causes that are right. They are planted alone,
+# and no snapshot shows what was before. "unexplained" is always allowed, and counted by itself.
+OUTSIDE: dict[str, tuple[Fault, tuple[str, ...]]] = {
+    "random vector": (randomize, ("stale vector",)),
+    "former text's vector": (make_stale, ("stale vector",)),
+    "unnamed model, one": (use_unnamed_model, ("stale vector",)),
+    "unnamed model, some": (use_other_model_for_some, ("other model",)),
+    "truncated, one": (truncate_one, ("embedded in part", "stale vector")),
+    "truncated, all": (truncate_all, ("embedded in part",)),
+    "longer than the model reads": (exceed_model, ("embedded in part",)),
+    "with a title": (add_title, ("stale vector",)),
+    "with a prefix, all": (add_prefix_to_all, ("stale vector", "embedded in part")),
+    "unreadable": (make_unreadable, ("unreadable",)),
+    "other words indexed": (index_other_words, ("stale vector",)),
+    "binary quantization": (quantize, ("index",)),
+    "filter": (add_filter, ("filter",)),
+    "duplicates": (flood, ("duplicates",)),
+}
+# The modes in which each of them is tried; an outside fault counts only where it loses the chunk.
+MODES: dict[str, tuple[str | None, ...]] = {
+    "other words indexed": ("text", "hybrid"),
+    "unreadable": (None, "text", "hybrid"),
+    "filter": ("text", "hybrid"),
+    "duplicates": ("text", "hybrid"),
+    "random vector": (None, "hybrid"),
 }
 # What is gone or in pieces has no text, vector or field of its own.
 IMPOSSIBLE = {

@@ -25,9 +25,12 @@ from qdrant_client import models
 from chunkproof.audit.snapshot_file import Snapshot, SnapshotWriter
 from chunkproof.base.request import Deadline
 from chunkproof.collection.reader import Reader
+from chunkproof.collection.services import Services
+from chunkproof.contract import RetrievalResponse
 from chunkproof.embedders.local_model import local_model
 from chunkproof.net.transport import DeadlineTransport
 from chunkproof.proof.backend import LocalBackend
+from chunkproof.stores.hybrid import make_bm25_vector
 from chunkproof.stores.server import ServerStore
 from chunkproof.stores.store_port import WritableStore
 from chunkproof.why.causes import Cause, WhyReport
@@ -41,16 +44,21 @@ from support.sdk import sdk
 from support.why_faults import (
     FAULTS,
     IMPOSSIBLE,
+    MODES,
+    OUTSIDE,
     TOP_K,
     Embedding,
     Planter,
     Remembering,
+    Stored,
     World,
     build_points,
     filler_texts,
     is_found,
     other_model,
+    point_id,
 )
+from support.wordllama_model import WORDLLAMA
 
 NAMES = {
     Cause.TEXT_CHANGED: "text changed",
@@ -68,6 +76,7 @@ UNEXPLAINED = "unexplained"
 SPARE = 60
 GOOD, BAD = {"m": 16, "ef_construct": 100}, {"m": 2, "ef_construct": 4}
 MOST_ATTEMPTS = 12
+LEAST_RIGHT = 0.95
 
 
 @dataclass(frozen=True)
@@ -79,15 +88,18 @@ class Judged:
     seconds: float
     line: str
     target: str
+    accepted: tuple[str, ...] = ()
 
     @property
     def is_right(self) -> bool:
+        if self.accepted:
+            return bool(self.named) and set(self.named) <= set(self.accepted)
         return set(self.named) == set(self.planted) or (not self.planted and set(self.named) <= {UNEXPLAINED})
 
     @property
     def is_wrong(self) -> bool:
         """Whether a cause was named that was not planted."""
-        return bool(set(self.named) - set(self.planted) - {UNEXPLAINED})
+        return bool(set(self.named) - set(self.accepted or self.planted) - {UNEXPLAINED})
 
 
 class Oracle:
@@ -156,6 +168,49 @@ class Oracle:
             if frozenset(pair) not in IMPOSSIBLE:
                 yield from self.draw(pair, pairs)
 
+    def outside(self, each: int, only: str | None = None) -> Iterator[World]:
+        """Yield worlds with the faults that leave no trace, in every mode in which they lose the chunk."""
+        for name in OUTSIDE:
+            if only and only not in name:
+                continue
+            for mode in MODES.get(name, (None,)):
+                yield from self.draw_outside(name, mode, each)
+
+    def draw_outside(self, name: str, mode: str | None, each: int) -> Iterator[World]:
+        """Draw questions until a fault without a trace loses the chunk of so many."""
+        fault, found = OUTSIDE[name][0], 0
+        for _ in range(each * MOST_ATTEMPTS):
+            world = self._rng.choice(self.worlds)
+            plain = replace(world, mode=mode, has_words=mode is not None, needs_index=False, indexed_texts={})
+            faulty = self.planter.plant(replace(plain, indexed_texts={}), [], self._rng.randrange(10**9))
+            fault(faulty, self.planter)
+            if self._finds(plain) and not self._finds(faulty):
+                yield replace(faulty, planted=(f"{name} ({mode})" if mode else name,))
+                found += 1
+            if found == each:
+                return
+
+    def _finds(self, world: World) -> bool:
+        if world.mode is None and not world.is_quantized:
+            readable = all(isinstance(stored.payload["text"], str) for stored in world.points.values())
+            text = world.points[point_id(world.target)].payload["text"]
+            return is_found(world, self.embedding) and readable and bool(text)
+        with self._uploaded(world) as collection:
+            return any(r.metadata.chunk_id == world.target for r in self._ask(world, collection).results)
+
+    def _ask(self, world: World, collection: str) -> RetrievalResponse:
+        backend = LocalBackend(self._services(world, collection), lambda: Deadline(60_000))
+        return backend.search(self._request(world))
+
+    def _services(self, world: World, collection: str) -> Services:
+        embedder = Remembering(self.embedding, model=self.embedding.embedder.model, most_words=world.most_words)
+        return make_services(self._store, collection, embedder)
+
+    @staticmethod
+    def _request(world: World) -> dict[str, Any]:
+        request = {"query_text": world.question, "top_k": TOP_K, "filters": world.filters, "mode": world.mode}
+        return {**request, "similarity_threshold": world.threshold}
+
     def healthy(self, count: int) -> Iterator[World]:
         """Yield questions with a chunk that does not answer them: it is outranked, and nothing is to blame."""
         for _ in range(count):
@@ -190,12 +245,12 @@ class Oracle:
             asked = replace(world, threshold=0.0, filters={k: v for k, v in world.filters.items() if k != "kind"})
             if world.is_badly_indexed and self._serves(asked, collection):
                 return None
-            embedder = Remembering(self.embedding)
-            services = make_services(self._store, collection, embedder)
+            services = self._services(world, collection)
             turned = Remembering(self.embedding, self.turn, "another model")
-            request: dict[str, Any] = {"query_text": world.question, "top_k": TOP_K, "filters": world.filters}
+            accepted = OUTSIDE.get(world.planted[0].partition(" (")[0], (None, ()))[1] if world.planted else ()
+            accepted = accepted if not with_snapshot else ()
             question = Question(
-                {**request, "similarity_threshold": world.threshold},
+                self._request(world),
                 world.target,
                 self.snapshot if with_snapshot else None,
                 other_models=[turned] if world.knows_other_model else [],
@@ -203,7 +258,7 @@ class Oracle:
             started = monotonic()
             report = Explainer(LocalBackend(services, lambda: Deadline(60_000))).explain(question).report
             seconds = monotonic() - started
-        return Judged(world.planted, name_causes(report), seconds, report.verdict.line, world.target)
+        return Judged(world.planted, name_causes(report), seconds, report.verdict.line, world.target, accepted)
 
     @contextmanager
     def _uploaded(self, world: World) -> Iterator[str]:
@@ -212,16 +267,25 @@ class Oracle:
         self._client.create_collection(
             name,
             vectors_config=models.VectorParams(size=size, distance=models.Distance.COSINE),
+            sparse_vectors_config={"bm25": models.SparseVectorParams(modifier=models.Modifier.IDF)}
+            if world.has_words
+            else None,
+            quantization_config=models.BinaryQuantization(binary=models.BinaryQuantizationConfig(always_ram=True))
+            if world.is_quantized
+            else None,
             hnsw_config=models.HnswConfigDiff(**(BAD if world.is_badly_indexed else GOOD), full_scan_threshold=10),
-            optimizers_config=models.OptimizersConfigDiff(indexing_threshold=10, default_segment_number=1),
+            optimizers_config=models.OptimizersConfigDiff(
+                indexing_threshold=10 if world.needs_index else 10**6, default_segment_number=1
+            ),
         )
         try:
             points = [
-                models.PointStruct(id=key, vector=stored.vector.tolist(), payload=stored.payload)
+                models.PointStruct(id=key, vector=_vectors(world, key, stored), payload=stored.payload)
                 for key, stored in world.points.items()
             ]
             self._client.upsert(name, points, wait=True)  # at once: a small rest would not be indexed
-            self._wait_for_index(name, len(points))
+            if world.needs_index:
+                self._wait_for_index(name, len(points))
             yield name
         finally:
             self._client.delete_collection(name)
@@ -234,6 +298,14 @@ class Oracle:
                 return
             sleep(0.05)
         raise TimeoutError(f"{name} was not indexed within 30 s")
+
+
+def _vectors(world: World, key: str, stored: Stored) -> Any:
+    """Return the vectors of a point: the dense one, and the BM25 vector of its text where searches use words."""
+    dense, text = stored.vector.tolist(), world.indexed_texts.get(key) or stored.payload["text"]
+    if not world.has_words:
+        return dense
+    return {"": dense, "bm25": make_bm25_vector(text if isinstance(text, str) else "")}
 
 
 def name_causes(report: WhyReport) -> tuple[str, ...]:
@@ -279,13 +351,15 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", help="only cases with this fault")
     parser.add_argument("--without-snapshot", action="store_true", help="let `why` see only what is stored now")
+    parser.add_argument("--outside", action="store_true", help="only faults without a trace")
+    parser.add_argument("--words", action="store_true", help="embed with WordLlama: worse questions, in seconds")
     parser.add_argument("--embeddings", type=Path, help="file that keeps embeddings between runs (.npz)")
     given = parser.parse_args()
     logging.disable(logging.WARNING)
     with tempfile.TemporaryDirectory() as folder, qdrant_server() as server:
         store = ServerStore(server.url, DeadlineTransport())
         started = monotonic()
-        embedding = Embedding(local_model())
+        embedding = Embedding(WORDLLAMA if given.words else local_model())
         if given.embeddings:
             embedding.load(given.embeddings)
         oracle = Oracle(store, Path(folder), embedding, size=given.size, seed=given.seed)
@@ -297,6 +371,17 @@ def main() -> int:
             flush=True,
         )
         judged: list[Judged] = []
+        outside: list[Judged] = []
+        for world in oracle.outside(given.each, given.only):
+            found = oracle.judge(world, with_snapshot=False)
+            outside += [found] if found else []
+            if found and not found.is_right:
+                print(f"  {world.planted[0]} in {world.target}: {found.line}", flush=True)
+        if given.outside:
+            store.close()
+            print_matrix(outside, "Faults without a trace: planted, seconds a case, named")
+            share, wrong = summarize(outside, "Faults without a trace")
+            return 0 if share >= LEAST_RIGHT and not wrong else 1
         for world in chain(oracle.healthy(given.each), oracle.cases(given.each, given.pairs)):
             if given.only is None or given.only in world.planted:
                 found = oracle.judge(world, with_snapshot=not given.without_snapshot)
@@ -305,14 +390,25 @@ def main() -> int:
                     print(f"  {' + '.join(world.planted)} in {world.target}: {found.line}", flush=True)
         store.close()
     nothing, single, pairs = ([case for case in judged if len(case.planted) == n] for n in range(3))
+    print_matrix(outside, "Faults without a trace, without a snapshot: planted, seconds a case, named")
     print_matrix(single, "Single faults: planted, seconds a case, named")
     print_matrix(pairs, "Pairs")
     print()
     _, falsely = summarize(nothing, "Nothing planted, the chunk is only outranked")
     share, wrong = summarize(single, "Single faults")
     share_of_pairs, wrong_in_pairs = summarize(pairs, "Pairs")
-    is_reached = share >= 0.98 and share_of_pairs >= 0.9 and not falsely + wrong + wrong_in_pairs
-    print("The aims (98 % singly, 90 % of pairs, no wrong accusation) are", "met." if is_reached else "NOT met.")
+    share_outside, wrong_outside = summarize(outside, "Faults without a trace")
+    is_reached = (
+        share_outside >= LEAST_RIGHT
+        and not wrong_outside
+        and share >= 0.98
+        and share_of_pairs >= 0.9
+        and not falsely + wrong + wrong_in_pairs
+    )
+    print(
+        "The aims (98 % singly, 90 % of pairs, 95 % without a trace, no wrong accusation) are",
+        "met." if is_reached else "NOT met.",
+    )
     return 0 if is_reached else 1
 
 

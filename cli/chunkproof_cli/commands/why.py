@@ -27,7 +27,7 @@ from chunkproof_cli.options import (
 )
 from chunkproof_cli.output import print_note, print_result, progress_bar, show_warnings_once
 from chunkproof_cli.reports.outputs import WHY, check_outputs
-from chunkproof_cli.request_options import SEARCH_FLAGS, pop_search, search_options
+from chunkproof_cli.request_options import SEARCH_FLAGS, SEARCH_OPTIONS, pop_search, search_options
 
 EXAMPLES = """\b
 Examples:
@@ -47,8 +47,7 @@ Examples:
     metavar="ID|URL|TEXT",
     help="What the search should find: a chunk, point or document id, a URL, or a text that a chunk has.",
 )
-@search_options("top_k", "similarity_threshold", "filters", "rerank", "candidates", "mode", "fusion", "params")
-@search_options("group_by", "group_size", "diversity")
+@search_options(*SEARCH_OPTIONS)
 @file_option(
     "--snapshot",
     "before",

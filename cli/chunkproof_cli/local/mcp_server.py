@@ -15,6 +15,7 @@ from mcp.types import CallToolResult, TextContent, ToolAnnotations
 
 from chunkproof import __version__
 from chunkproof.base.errors import ChunkproofError
+from chunkproof.base.request import Deadline
 from chunkproof.contract import ChunkValidation, Model, SearchQuery
 from chunkproof.proof.backend import Backend
 from chunkproof.why.explainer import make_explainer
@@ -25,6 +26,7 @@ INSTRUCTIONS = (
     "Search a collection of text chunks by meaning, check that a stored chunk equals its original byte for byte, "
     "and find out why an expected chunk is not among the results. All tools only read."
 )
+WHY_MS = 5_000  # after that, no further change is tried
 READ_ONLY = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
 # What an agent has no documentation for.
 NOTES = {
@@ -76,14 +78,15 @@ def build_server(backend: Backend, list_collections: Callable[[], list[str]]) ->
         chunk back names the cause. Behind an API, only what it shows is looked at. Nothing is written.
         """
         expected = request.pop("expected")
-        return make_explainer(backend).explain(Question(_name_query(request), expected)).report
+        question = Question(_name_query(request), expected, deadline=Deadline(WHY_MS))
+        return make_explainer(backend).explain(question).report
 
     collection = _fields("collection")
     ranking = _fields("top_k", "filters", "mode", "group_by")
     more = _fields("similarity_threshold", "rerank", "highlight", "neighbours", "explain", "cursor", "group_size")
     more += _fields("require_integrity", "receipt")
     chunk = [tool_argument(ChunkValidation, name) for name in ("chunk_id", "original_text", "original_sha256")]
-    limits = _fields("top_k", "similarity_threshold", "filters")
+    limits = _fields("top_k", "similarity_threshold", "filters", "mode")
     _add(server, search, [QUERY, *ranking, *more, *_fields("diversity", "fusion"), *collection])
     _add(server, search_many, [QUERIES, *ranking, *collection])
     _add(server, validate_chunk, [*chunk, *collection])

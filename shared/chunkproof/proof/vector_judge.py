@@ -253,7 +253,10 @@ class VectorJudge:
             return None
         _, near = compare(fitting)
         upper = min(len(text), int(near * NEXT_PART) + 1)
-        similarity, length = compare(range(int(near / NEXT_PART), upper + 1, max(1, near // 50)))
+        step = max(1, near // 50)
+        similarity, length = compare(range(int(near / NEXT_PART), upper + 1, step))
+        if SIMILAR <= similarity < AGREES:  # the cut may lie between two of these
+            similarity, length = compare(range(max(1, length - step), min(len(text), length + step) + 1))
         is_part = length < len(text) / NEXT_PART or (length < len(text) and self.embedder.excess(text))
         return length if similarity >= AGREES and is_part else None
 

@@ -21,6 +21,8 @@ from chunkproof.why.target import TargetChunk
 # Fields of similar names, such as lang and language.
 SIMILAR_NAMES = 0.6
 ANY_DEPTH = 1_000_000
+# Of more filters, only those are tried that exclude an expected chunk.
+MOST_FILTERS = 8
 
 
 @dataclass(frozen=True)
@@ -66,23 +68,29 @@ def list_changes(replay: Replay) -> Iterator[Change]:
         if number:
             label = f"with every text embedded anew by {space.name}" if space.is_anew else f"asked with {space.name}"
             yield Change(label, replay.foreign_cause, {"space": number}, is_for_all=True)
-    yield from _embed_anew(replay)
+    if not replay.is_by_words:
+        yield from _embed_anew(replay)
+    if replay.lacking_words:
+        lacks = f"its BM25 vector lacks {', '.join(map(display_name, replay.lacking_words[:3]))}"
+        yield Change("with its BM25 vector made anew", Cause.STALE_VECTOR, {"rewritten": True}, lacks)
     if stored and not any(chunk.text for _, chunk in stored):
         yield Change("with a text that can be read", Cause.UNREADABLE, {"readable": True})
     yield from _mend_fields(replay)
     for number, condition in enumerate(replay.query.filters):
+        if len(present.filters) > MOST_FILTERS and not replay.excludes(condition):
+            continue  # a chunk that passes it is not lost by it
         label = f"without the filter on {name_condition(condition)}"
         yield Change(label, Cause.FILTERED_OUT, {"filters": {number: None}}, filter=number)
     if len(present.filters) > 3:
         yield Change("without any filter", Cause.FILTERED_OUT, {"filters": dict.fromkeys(range(len(present.filters)))})
     quantization = replay.collection.describe().quantization
-    if (replay.collection.is_indexed or quantization) and replay.rankings.is_exact:
+    if replay.collection.is_indexed and replay.rankings.is_exact and not replay.is_by_words:
         evidence = f"vectors are compared in {quantization} quantization" if quantization else None
         yield Change("with an exact search", Cause.MISSED_BY_INDEX, {"exact": True}, evidence)
     yield Change("with near-duplicates collapsed", Cause.DUPLICATES, {"collapsed": True})
     if present.threshold > 0.0:
         yield Change("without the threshold", Cause.BELOW_THRESHOLD, {"threshold": 0.0})
-    if any(chunk.former_vector is not None for _, chunk in stored):
+    if any(chunk.former_vector is not None for _, chunk in stored) and not replay.is_by_words:
         # What changed the vector is found by the other changes.
         yield Change("with its former vector", None, {"former_vector": True})
     yield from _change_selection(replay.query)

@@ -35,8 +35,9 @@ class ExaminedCollection(LongRun):
 
     @cached_property
     def is_indexed(self) -> bool:
-        """Whether searches use an index, which may miss points."""
-        return self.describe().indexed_vectors_count > 0
+        """Whether searches use an index or compressed vectors, which may miss points."""
+        description = self.describe()
+        return description.indexed_vectors_count > 0 or description.quantization is not None
 
     @cached_property
     def points_count(self) -> int:

@@ -20,6 +20,8 @@ from chunkproof.why.replay import NEGATIVE, Placement, Replay, name_condition
 from chunkproof.why.target import Expectation, find_target
 
 LARGEST_SET = 3
+# What may also be seen of a chunk that was embedded from a part of its text.
+OF_PARTS = {Cause.BEYOND_TOP_K, Cause.STALE_VECTOR, Cause.OTHER_LEG}
 
 
 class Explainer:
@@ -42,6 +44,9 @@ class Explainer:
         query = SearchQuery.parse(question.request, self.backend.services.settings.limits)
         if query.query_text is None:
             raise InvalidParameterError("query_text is required: a vector cannot be embedded anew")
+        if query.cursor not in (None, "start"):
+            raise InvalidParameterError("cursor names a later page: leave it out, and raise top_k to look further")
+        query = query.model_copy(update={"cursor": None})
         return _Run(question, query, self._collection_of(query.collection), self.backend).explain()
 
     def chunks_of(self, key: str, request: Mapping[str, Any]) -> Sequence[str]:
@@ -105,6 +110,8 @@ class _Run:
         now = self._replay.evaluate(self._replay.present)
         rows = [Row(change=AS_IT_IS, rank=now.rank, score=now.score, found=False, detail=now.reason)]
         for change in (*self._changes, *self._modes, MORE_RESULTS):
+            if self._is_late and change is not MORE_RESULTS:
+                continue
             self._question.on_step(change.label)
             rows.append(_make_row(change, self._replay.evaluate(change.apply(self._replay.present))))
         self._question.on_step("combining changes")
@@ -122,6 +129,11 @@ class _Run:
         self._add_hints()
         report = self._build(rows, verdict, tried=len(self._replay.placements))
         return WhyAnswer(report, remedy.fix if remedy else None)
+
+    @property
+    def _is_late(self) -> bool:
+        deadline = self._question.deadline
+        return deadline is not None and deadline.remaining_ms() <= 0
 
     @cached_property
     def _replay(self) -> Replay:
@@ -142,7 +154,7 @@ class _Run:
 
     def _find_modes(self) -> list[Mode]:
         """Return the modes that the collection can be searched in."""
-        modes = [Mode.DENSE]
+        modes = [Mode.DENSE] if self._collection.embedder is not None else []
         plain = {"top_k": 1, "rerank": None, "diversity": None, "fusion": None, "params": None}
         for mode in (Mode.TEXT, Mode.HYBRID):
             with suppress(InvalidParameterError):
@@ -161,6 +173,8 @@ class _Run:
             combinations(proving, LARGEST_SET),
         )
         for changes in sets:
+            if self._is_late:
+                break
             scenario = reduce(lambda scenario, change: change.apply(scenario), changes, self._replay.present)
             placement = self._replay.evaluate(scenario)
             if placement.found:
@@ -179,16 +193,17 @@ class _Run:
         ]
         if causes == (Cause.BEYOND_TOP_K,) and (damage := self._find_changed()):
             causes, said = (Cause.TEXT_CHANGED,), [damage]
-        elif causes in ((Cause.BEYOND_TOP_K,), (Cause.STALE_VECTOR,)) and (part := self._find_part()):
+        elif set(causes) <= OF_PARTS and (part := self._find_part()):
             causes, said = (Cause.EMBEDDED_IN_PART,), [part]
         snapshot = self._question.snapshot
+        then = "it is found" if rank is None else f"it is at rank {rank} ({score or 0:.3f})"
         return WhyVerdict(
             found=False,
             causes=causes,
             changes=changes,
             rank=rank,
             score=score,
-            line=f"Lost: {'; '.join(said)}; {' and '.join(changes)}, it is at rank {rank} ({score or 0:.3f})",
+            line=f"Lost: {'; '.join(said)}; {' and '.join(changes)}, {then}",
             cost=remedy.cost,
             command=remedy.command(self._question.expected, snapshot.path if snapshot else None),
             then=remedy.then,
@@ -203,7 +218,7 @@ class _Run:
     def _find_part(self) -> str | None:
         """Say that a vector was made from the first characters of its text alone."""
         judge = self._collection.judge(self._collection.embedder)
-        for point, chunk in self._target.stored:
+        for point, chunk in () if self._replay.is_by_words else self._target.stored:
             if (length := judge.measure_part(point)) is not None:
                 evidence = f"its first {length:,} of {len(chunk.text):,} characters"
                 return describe_cause(Cause.EMBEDDED_IN_PART, chunk.name, self._collection.name, evidence)
@@ -230,9 +245,14 @@ class _Run:
             said = describe_cause(Cause.DELETED, chunk.name, collection, None)
             why = f"{said}; the snapshot keeps neither its text nor its vector, so that it cannot be put back"
             return lose(Cause.DELETED, why)
+        if self._target.stored and not any(each.text for _, each in self._target.stored):
+            why = describe_cause(Cause.UNREADABLE, chunk.name, collection, None)
+            return lose(Cause.UNREADABLE, why, self._commands.command("doctor"))
         if now.reason == NEGATIVE and now.chunk is not None:
             return lose(Cause.BEYOND_TOP_K, describe_cause(Cause.BEYOND_TOP_K, now.chunk.name, collection, NEGATIVE))
         tried = f"{len(self._changes) + 1} changes and their combinations were tried"
+        if self._is_late:
+            tried = f"{len(self._replay.placements)} changes and combinations were tried before the time was over"
         reason = f": {now.reason}" if now.reason else ""
         why = f"unexplained{reason}; {tried}, and none brings it into top_k {self._query.top_k}"
         return lose(Cause.UNEXPLAINED, why)
@@ -245,10 +265,14 @@ class _Run:
                 f"The text of {changed[0].name} differs from the snapshot, which keeps only its hash: "
                 "chunkproof snapshot --texts would let the former text be tried"
             )
+        if self._is_late:
+            self._notes.append("The time was over before every change and combination was tried")
         rankings = self._replay.rankings
         if not rankings.is_exact:
             self._notes.append("The store forbids exact searches: ranks are what the index finds")
-        if not self._replay.is_plain:
+        if self._replay.is_by_words:
+            self._notes.append("Changes of stored chunks were judged by the words that they share with the question")
+        elif not self._replay.is_plain:
             self._notes.append("Changes of stored chunks were tried with a search by meaning alone")
         if self._collection.embedder is None:
             self._notes.append("No text could be embedded anew: no embedder is configured")

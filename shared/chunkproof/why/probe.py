@@ -8,6 +8,7 @@ from typing import Any
 
 from chunkproof.audit.snapshot_file import Snapshot
 from chunkproof.base.errors import ChunkNotFoundError, CorruptChunkError, InvalidParameterError, ResponseTooLargeError
+from chunkproof.base.request import Deadline
 from chunkproof.collection.lookup import DOCUMENT_FIELDS, ids_of
 from chunkproof.contract import SearchQuery, SearchResult, ValidationResult
 from chunkproof.contract.conditions import format_filters
@@ -27,7 +28,8 @@ DEPTHS = (200, 100, 20)
 class Question:
     """A search as `POST /search` takes it, and what it should find.
 
-    `where` has the options with which a command reaches the same store or stack, such as `--data DIR`.
+    `where` has the options with which a command reaches the same store or stack, such as `--data DIR`. After the
+    `deadline`, no further change is tried.
     """
 
     request: Mapping[str, Any]
@@ -36,6 +38,7 @@ class Question:
     where: str = ""
     other_models: Sequence[Embedder] = ()
     on_step: Callable[[str], None] = field(default=lambda _step: None)
+    deadline: Deadline | None = None
 
     def commands(self, query: SearchQuery, collection: str | None) -> Commands:
         """Return what writes commands about this search."""

@@ -17,9 +17,10 @@ from chunkproof.base.errors import InvalidParameterError
 from chunkproof.base.request import Stopwatch
 from chunkproof.collection.payload_map import flatten, lies_in_json_string, parse_json
 from chunkproof.contract.conditions import AnyOf, Between, format_filters
-from chunkproof.stores.store_port import Point, Vector, WritableStore
+from chunkproof.stores.store_port import Point, PointId, Vector, WritableStore
 from chunkproof.why.causes import Cause, Fix
 from chunkproof.why.changes import Change
+from chunkproof.why.examined import Where
 from chunkproof.why.replay import Placement, Replay, Scenario, nest
 from chunkproof.why.target import TargetChunk
 
@@ -112,16 +113,21 @@ class Remedy:
             by_index, exactly = (self._time_search(exact=exact) for exact in (False, True))
             return f"a better index takes more memory; an exact search took {exactly:.1f} ms instead of {by_index:.1f}"
         if change.undoes is Cause.BELOW_THRESHOLD:
-            ranked = self.replay.rankings.ranking(filters).points
+            ranked = [] if self.replay.is_by_words else self.replay.rankings.ranking(filters).points
             more = sum(score <= point.score < self.replay.query.similarity_threshold for point in ranked)
             return f"up to {more:,} more results pass at {_round_down(score):g}"
         if change.undoes is Cause.BEYOND_TOP_K:
             return f"{(self.placement.rank or 0) - self.replay.query.top_k:,} more results in each response"
         if change.undoes is Cause.DUPLICATES:
-            return f"{len(self.replay.rankings.distinct(filters, 0, frozenset())[1]):,} near-duplicates to delete"
+            return f"{len(self._find_duplicates(filters, frozenset())):,} near-duplicates to delete"
         if change.is_for_all:
             return f"{self.replay.collection.points_count:,} texts to embed, or another model for queries"
         return "one text to embed and one point to write"
+
+    def _find_duplicates(self, conditions: Where, own: frozenset[PointId]) -> frozenset[PointId]:
+        if not self.replay.is_plain:
+            return frozenset(point_id for point_id in self.replay.repeated if point_id is not None)
+        return self.replay.rankings.distinct(conditions, 0, own)[1]
 
     def _time_search(self, *, exact: bool) -> float:
         watch, rankings, query = Stopwatch(), self.replay.rankings, self.replay.query
@@ -195,7 +201,7 @@ class Remedy:
             operations += self._write_field(change)
         if Cause.DUPLICATES in self._causes:
             own = self.replay.target.point_ids
-            _, duplicates = self.replay.rankings.distinct(self.scenario.conditions, 0, own)
+            duplicates = self._find_duplicates(self.scenario.conditions, own)
             operations.append({"delete": {"points": sorted(duplicates, key=str)}})
         return Fix(operations, chunks) if operations else None
 
@@ -205,7 +211,8 @@ class Remedy:
         return bool(self._causes & OF_THE_VECTOR) or (bool(self._causes & OF_THE_TEXT) and chunk.has_changed_text)
 
     def _write_point(self, chunk: TargetChunk) -> Iterator[dict[str, Any]]:
-        vector = self.replay.vector_of(chunk, self.scenario)
+        is_by_words = self.replay.is_by_words
+        vector = chunk.point.vector if is_by_words and chunk.point else self.replay.vector_of(chunk, self.scenario)
         if vector is None:
             return
         payloads = self.replay.collection.payloads
@@ -218,7 +225,8 @@ class Remedy:
             }
         elif chunk.point is not None:
             former = chunk.former_text if self._restores_text(chunk) else None
-            yield {"update_vectors": {"points": [{"id": chunk.point.id, "vector": self._name(vector, former)}]}}
+            new_text = chunk.text if self.scenario.rewritten else former
+            yield {"update_vectors": {"points": [{"id": chunk.point.id, "vector": self._name(vector, new_text)}]}}
             if former is not None:
                 yield _set(chunk.point, payloads.path_in("text", chunk.point.payload) or "text", former)
 

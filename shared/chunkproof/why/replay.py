@@ -4,6 +4,7 @@ A change of the request alone is tried by a real search. For all others, the sto
 is put in where its score places it.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -12,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from chunkproof.base.errors import ResponseTooLargeError, VectorStoreRefusedError
+from chunkproof.base.errors import InvalidParameterError, ResponseTooLargeError, VectorStoreRefusedError
 from chunkproof.base.request import Deadline
 from chunkproof.contract import SearchQuery
 from chunkproof.contract.conditions import Condition, HasId, Not, fields_of
@@ -20,7 +21,7 @@ from chunkproof.contract.query_options import Mode
 from chunkproof.embedders.embedder_port import Embedder, InputType
 from chunkproof.proof.near_text import shingles, similarity
 from chunkproof.proof.vector_judge import SIMILAR, Fit, VectorJudge, cosine
-from chunkproof.stores.store_port import Point, PointId, Vector
+from chunkproof.stores.store_port import Point, PointId, StoreQuery, Vector
 from chunkproof.why.causes import Cause
 from chunkproof.why.examined import ExaminedCollection, Where
 from chunkproof.why.target import Expectation, TargetChunk
@@ -37,6 +38,10 @@ EQUAL = 1e-6
 NEAR_DUPLICATE = 0.65
 # Where the index finds less than this share of the exact results, it would not find a new vector either.
 HEALTHY_INDEX = 0.6
+# How many results are read to leave out those that repeat others, and how many words of a question are looked up.
+COLLAPSED, MAX_WORDS = 100, 12
+MISSED = "compared exactly it would be there, but this search misses it"
+_WORD = re.compile(r"\w{2,}")
 NO_DIFFERENCE = "by meaning alone and exactly, it is there without this change"
 NEGATIVE = "its cosine is below 0, so that no search returns it"
 
@@ -97,6 +102,7 @@ class Scenario:
     former_vector: bool = False
     fresh: bool = False
     readable: bool = False
+    rewritten: bool = False
     mended: frozenset[int] = frozenset()
     space: int = 0
     overrides: tuple[tuple[str, Any], ...] = ()
@@ -109,8 +115,8 @@ class Scenario:
     @property
     def is_of_the_search(self) -> bool:
         """Whether only the request changes, so that the real search can be repeated."""
-        changed = (self.collapsed, self.put_back, self.former_text, self.former_vector, self.fresh, self.readable)
-        return not any((*changed, self.mended, self.space))
+        of_chunks = (self.put_back, self.former_text, self.former_vector, self.fresh, self.readable, self.rewritten)
+        return not any((*of_chunks, self.collapsed, self.mended, self.space))
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,12 +262,15 @@ class Replay:
         self._other_models = other_models
         self.present = Scenario(tuple(query.filters), query.similarity_threshold, query.top_k)
         self.placements: dict[Scenario, Placement] = {}
+        # The results that nearly repeat a better one, where the whole search was repeated to find them.
+        self.repeated: set[PointId | None] = set()
         self._passing: dict[tuple[Where, str], bool] = {}
 
     @cached_property
     def is_foreign(self) -> bool:
         """Whether the whole collection is embedded with another model."""
-        return self.collection.embedder is not None and self.collection.judge(self.collection.embedder).is_foreign
+        embedder = None if self.is_by_words else self.collection.embedder
+        return embedder is not None and self.collection.judge(embedder).is_foreign
 
     @property
     def foreign_cause(self) -> Cause:
@@ -274,6 +283,11 @@ class Replay:
         """Whether the search compares vectors and nothing else."""
         query = self.query
         return (query.mode or Mode.DENSE) is Mode.DENSE and not (query.rerank or query.group_by or query.diversity)
+
+    @property
+    def is_by_words(self) -> bool:
+        """Whether the search compares words alone."""
+        return self.query.mode is Mode.TEXT
 
     @cached_property
     def _judge(self) -> VectorJudge:
@@ -297,6 +311,8 @@ class Replay:
 
     def _list_spaces(self) -> Iterator[QuerySpace]:
         text, collection = self.query.query_text or "", self.collection
+        if self.is_by_words:
+            return
         asked = collection.embed_query(text)
         yield QuerySpace("the model in use", collection.embedder, asked.vector)
         if not self.is_foreign or collection.embedder is None:
@@ -312,14 +328,25 @@ class Replay:
     def evaluate(self, scenario: Scenario) -> Placement:
         """Return where the best of the expected chunks is."""
         if scenario not in self.placements:
-            if scenario.is_of_the_search and (scenario.overrides or not self.is_plain):
-                placement = self._repeat(scenario)
-            else:
-                placement = self._predict(scenario)
-                if placement.found and self._is_found_without(scenario):
-                    placement = replace(placement, found=False, reason=NO_DIFFERENCE)
-            self.placements[scenario] = placement
+            self.placements[scenario] = self._evaluate(scenario)
         return self.placements[scenario]
+
+    def _evaluate(self, scenario: Scenario) -> Placement:
+        if scenario.is_of_the_search and (scenario.overrides or not self.is_plain):
+            return self._repeat(scenario)
+        if scenario.collapsed and not self.is_plain:
+            return self._collapse(scenario)
+        if scenario.rewritten or self.is_by_words:
+            return min((self._place_by_words(each, scenario) for each in self.target.chunks), key=lambda one: one.order)
+        placement = self._predict(scenario)
+        if not placement.found:
+            return placement
+        if scenario.is_of_the_search:
+            # A search that can be repeated shows more than any prediction.
+            is_shown = scenario.top_k > self.query.top_k or self._repeat(scenario).found
+            return placement if is_shown else replace(placement, rank=None, found=False, reason=MISSED)
+        is_no_cure = self._is_found_without(scenario)
+        return replace(placement, found=False, reason=NO_DIFFERENCE) if is_no_cure else placement
 
     def _predict(self, scenario: Scenario) -> Placement:
         return min((self._place(chunk, scenario) for chunk in self.target.chunks), key=lambda each: each.order)
@@ -344,6 +371,67 @@ class Replay:
         chunk = next((each for each in self.target.chunks if each.name == result.metadata.chunk_id), None)
         return Placement(chunk, result.rank, result.similarity_score, result.rank <= scenario.top_k)
 
+    def _collapse(self, scenario: Scenario) -> Placement:
+        """Repeat the whole search as deep as it goes, and leave out results that nearly repeat a better one."""
+        depth = min(COLLAPSED, self.collection.settings.limits.max_top_k)
+        changes = {"filters": scenario.conditions, "similarity_threshold": scenario.threshold, "top_k": depth}
+        response = self.collection.answer(self.query.model_copy(update=changes | dict(scenario.overrides)))
+        kept: list[set[int]] = []
+        for result in response.results:
+            words = shingles(result.text)
+            if self.target.find([result]) is not None:
+                chunk, rank = next(iter(self.target.chunks)), len(kept) + 1
+                is_cure = rank <= scenario.top_k < result.rank
+                return Placement(chunk, rank, result.similarity_score, is_cure)
+            if any(similarity(words, other) >= NEAR_DUPLICATE for other in kept):
+                self.repeated.add(result.point_id)
+            else:
+                kept.append(words)
+        return Placement(None, reason=f"it is not among the first {depth} results")
+
+    def _place_by_words(self, chunk: TargetChunk, scenario: Scenario) -> Placement:
+        """Say whether a search by words would find a chunk as it was or should be; at which rank is not known."""
+        is_former = chunk.former_text is not None and (scenario.former_text or chunk.point is None)
+        text = chunk.former_text if is_former else chunk.text
+        if chunk.point is None and not scenario.put_back:
+            return Placement(chunk, reason="it is not stored")
+        if excluding := self._excluding(chunk, scenario):
+            return Placement(chunk, reason=f"the filter on {excluding} excludes it")
+        shared = self._shared_words(text or "")
+        if not shared:
+            return Placement(chunk, reason="its text has no word of the question")
+        if scenario.former_text and len(shared) <= len(self._shared_words(chunk.text)):
+            return Placement(chunk, reason="its text has as many words of the question now")
+        return Placement(chunk, found=not scenario.is_of_the_search)
+
+    def _shared_words(self, text: str) -> list[str]:
+        """Return the words of the question that a text has, each once."""
+        own = set(_WORD.findall(text.casefold()))
+        return [w for w in dict.fromkeys(_WORD.findall((self.query.query_text or "").casefold())) if w in own]
+
+    @cached_property
+    def lacking_words(self) -> list[str]:
+        """Words of the question that a chunk's text has, and its BM25 vector has not, though others have them."""
+        try:
+            leg = self.collection.text_leg if self.query.mode in (Mode.TEXT, Mode.HYBRID) else None
+        except InvalidParameterError:
+            leg = None
+        if leg is None or leg.sparse_vector is None:
+            return []
+        for point, chunk in self.target.stored:
+            words = self._shared_words(chunk.text)[:MAX_WORDS]
+            name, alone = self.collection.name, (HasId((point.id,)),)
+            legs = [replace(leg, text=word) for word in words]
+            queries = [StoreQuery(name, 1, text=each, where=where) for each in legs for where in ((), alone)]
+            found = [bool(points) for points in self.collection.search(queries)] if queries else []
+            known = [
+                (word, own) for word, anywhere, own in zip(words, found[::2], found[1::2], strict=True) if anywhere
+            ]
+            lacking = [word for word, is_found in known if not is_found]
+            if lacking and len(lacking) * 2 >= len(known):
+                return lacking
+        return []
+
     def _place(self, chunk: TargetChunk, scenario: Scenario) -> Placement:
         if chunk.point is None and not scenario.put_back:
             return Placement(chunk, reason="it is not stored")
@@ -365,6 +453,9 @@ class Replay:
         rankings, own = self.rankings, self._own_points(scenario)
         ranking, duplicates = rankings.ranking(scenario.conditions, scenario.space), frozenset[PointId]()
         if scenario.collapsed:
+            before = ranking.place(score, chunk.name, own)
+            if before is not None and before <= scenario.top_k:
+                return Placement(chunk, score=score, reason=NO_DIFFERENCE)
             ranking, duplicates = rankings.distinct(scenario.conditions, scenario.space, own)
             text = chunk.text or chunk.former_text or ""
             for rank, (point, name) in enumerate(ranking.named, start=1):
@@ -438,6 +529,10 @@ class Replay:
             return None
         alone = [name_condition(condition) for condition in in_force if not self._passes(chunk, (condition,))]
         return ", ".join(dict.fromkeys(alone)) or "all fields together"
+
+    def excludes(self, condition: Condition) -> bool:
+        """Whether a filter excludes one of the expected chunks."""
+        return not all(self._passes(chunk, (condition,)) for chunk in self.target.chunks)
 
     def _passes(self, chunk: TargetChunk, conditions: Where) -> bool:
         if chunk.point is not None:
