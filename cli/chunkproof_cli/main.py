@@ -10,6 +10,7 @@ from contextlib import suppress
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import click
@@ -46,7 +47,7 @@ SUMMARIES = {
     "absent": "Prove that deleted chunks, texts or documents are no longer stored or found, in any collection.",
     "pull": "Copy COLLECTION from the server at QDRANT_URL into the embedded store, and verify the copy.",
     "push": "Copy COLLECTION from the embedded store to the server at QDRANT_URL, and verify the copy.",
-    "serve": "Run the Lambda handlers behind a local HTTP gateway, with Swagger UI at /docs.",
+    "serve": "Run the Lambda handlers behind a local HTTP gateway, with a console for the browser at /.",
     "sandbox": "Run what the Lambda functions need on this machine, for `sam local`.",
     "mcp": "Serve search, validation and collection info to agents (Model Context Protocol, over standard streams).",
     "latency": "Show how long requests took, stage by stage, and how many were within the target.",
@@ -124,6 +125,8 @@ def cli() -> None:
 
 def main() -> None:
     """Run a command, and turn every failure into a message and an exit code."""
+    # Where click is installed, httpx imports a command line of its own, with pygments: a tenth of a second.
+    sys.modules.setdefault("httpx._main", ModuleType("httpx._main"))
     if sys.stdout is None or sys.stderr is None:
         sys.exit(COULD_NOT_JUDGE)  # no stream to report to
     _prepare_streams()

@@ -60,12 +60,12 @@ def _stderr_console() -> Console:
 
 def print_line(text: object = "", style: str = "") -> None:
     """Print one line of a result on standard output; the terminal wraps it, so that it can be copied whole."""
-    stdout_console().print(safe_line(text, style), soft_wrap=True)
+    stdout_console().print(safe_text(text, style, escape_line), soft_wrap=True)
 
 
 def print_note(message: str) -> None:
     """Print a line that is not a result on standard error."""
-    _stderr_console().print(safe_line(message), soft_wrap=True)
+    _stderr_console().print(safe_text(message, escape=escape_line), soft_wrap=True)
 
 
 def print_title(text: str) -> None:
@@ -96,27 +96,22 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
     console.print(table)
 
 
-def safe_text(value: object, style: str = "") -> Text:
-    """Return the value as text without markup and control characters; a `Text` is returned as it is."""
-    return value if isinstance(value, Text) else Text(escape_controls(str(value)), style=style)
-
-
-def safe_line(value: object, style: str = "") -> Text:
-    """Return the value as one line of text without markup and control characters; a `Text` as it is."""
-    return value if isinstance(value, Text) else Text(escape_line(str(value)), style=style)
-
-
-def escape_controls(text: str) -> str:
+def escape_controls(text: str, active: re.Pattern[str] = _CONTROLS) -> str:
     """Replace each control or bidirectional character by its code, such as ‹1B›; newlines and tabs stay.
 
     For text of several lines on a terminal, in text and HTML.
     """
-    return _CONTROLS.sub(_code, text)
+    return active.sub(lambda found: f"‹{ord(found[0]):02X}›", text)
 
 
 def escape_line(text: str) -> str:
     """Replace newlines and tabs too: stored text in a line cannot add another line below it."""
-    return _IN_A_LINE.sub(_code, text)
+    return escape_controls(text, _IN_A_LINE)
+
+
+def safe_text(value: object, style: str = "", escape: Callable[[str], str] = escape_controls) -> Text:
+    """Return the value as text without markup and control characters; a `Text` is returned as it is."""
+    return value if isinstance(value, Text) else Text(escape(str(value)), style=style)
 
 
 def escape_json(text: str) -> str:
@@ -150,10 +145,6 @@ def masked_errors() -> Iterator[None]:
         raise
 
 
-def _code(found: re.Match[str]) -> str:
-    return f"‹{ord(found[0]):02X}›"
-
-
 def shorten(text: str, longest: int = 220) -> str:
     """Return the text as one line of at most `longest` characters."""
     line = " ".join(text.split())
@@ -179,13 +170,6 @@ def print_result(result: Result, show: Callable[[Result], object], *, as_json: b
         print_json(result)
     else:
         show(result)
-
-
-def verdict_text(passed: bool | None) -> Text:
-    """Return pass, FAIL or n/a, coloured."""
-    if passed is None:
-        return Text("n/a", style="dim")
-    return Text("pass", style="green") if passed else Text("FAIL", style="bold red")
 
 
 class _RateColumn(ProgressColumn):

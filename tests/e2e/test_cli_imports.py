@@ -21,13 +21,19 @@ finally:
 """
 
 
-def modules_of(*arguments: object) -> set[str]:
+def modules_of(*arguments: object, code: int = 0) -> set[str]:
     """Run a command and return the modules that it imported."""
     command = [sys.executable, "-c", SCRIPT, *map(str, arguments)]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert run.returncode == 0, run.stderr
-    assert run.stdout
+    assert run.returncode == code, run.stderr
+    assert run.stdout or code
     return set(run.stderr.split())
+
+
+def test_a_request_over_http_imports_no_command_line_of_the_client() -> None:
+    modules = modules_of("search", "text", "--api", "http://127.0.0.1:9", code=3)
+    assert "httpx" in modules
+    assert not {"pygments", "rich.syntax"} & modules
 
 
 @pytest.mark.parametrize("arguments", [("--help",), ("--version",), ("suite", "--help")], ids=" ".join)

@@ -3,10 +3,11 @@
 import gzip
 import json
 import shlex
-from base64 import b64encode
+from base64 import b64encode, encodebytes, urlsafe_b64encode
 from collections.abc import Callable
 from functools import cache
 from typing import Any
+from urllib.parse import quote
 from zlib import compress
 
 import pytest
@@ -107,6 +108,7 @@ PAYLOADS: dict[str, Shape] = {
     "a list in a list": lambda text, n: {"rows": [[text]]},
     "a list of objects in a list": lambda text, n: {"rows": [[{"cell": text}]]},
     "a name with a space": lambda text, n: {"Chunk Text": text, "Page No.": n},
+    "a name with an apostrophe": lambda text, n: {"l'article": text},
     "a name with brackets": lambda text, n: {"body[0]": text},
     "a number under the usual name": lambda text, n: {"text": n, "raw": text},
     "null under the usual name": lambda text, n: {"text": None, "raw": text},
@@ -181,6 +183,10 @@ def test_the_settings_that_doctor_prints_make_validate_and_search_read_the_embed
     assert found.json["results"][0]["text"] == text
 
 
+def thirds(words: list[str]) -> dict[str, Any]:
+    return {"a": " ".join(words[:5]), "b": " ".join(words[5:7]), "c": " ".join(words[7:])}
+
+
 def split(text: str) -> dict[str, Any]:
     return dict(zip(("title", "body"), halves(text), strict=True))
 
@@ -192,13 +198,23 @@ def split(text: str) -> dict[str, Any]:
         (lambda text, n: {"text": b64encode(text.encode()).decode()}, "The texts in text are base64"),
         (lambda text, n: {"body": b64encode(compress(text.encode())).decode()}, "are compressed and in base64"),
         (lambda text, n: {"body": b64encode(gzip.compress(text.encode())).decode()}, "are compressed and in base64"),
+        (lambda text, n: {"body": text.encode().hex()}, "The texts in body are hexadecimal"),
+        (
+            lambda text, n: {"name": f"Part {n}", "body": b64encode(text.encode()).decode()},
+            "The texts in body are base64",
+        ),
+        (lambda text, n: {"body": quote(text)}, "The texts in body are percent-encoded"),
+        (lambda text, n: {"body": encodebytes(text.encode()).decode()}, "The texts in body are base64"),
+        (lambda text, n: {"body": f"data:;base64,{b64encode(text.encode()).decode()}"}, "The texts in body are base64"),
+        (lambda text, n: {"body": urlsafe_b64encode(f"{text}ÿ?>".encode()).decode().rstrip("=")}, "are base64"),
+        (lambda text, n: thirds(text.split(" ")), "of a and b and c together"),
         (lambda text, n: split(text), "The stored vectors are of title and body together"),
         (
             lambda text, n: {"text": split(text)["body"], "heading": split(text)["title"]},
             "of heading and text together",
         ),
     ],
-    ids=["base64", "base64 under the usual name", "zlib", "gzip", "title and body", "heading and text"],
+    ids=str,
 )
 def test_what_no_map_can_read_is_said_with_what_to_store_instead(
     doctor: Callable[..., Run], server_store: WritableStore, collection: str, shape: Shape, said: str

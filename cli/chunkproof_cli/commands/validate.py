@@ -16,7 +16,7 @@ from chunkproof.proof.integrity import AFTER, BEFORE
 from chunkproof_cli.connections import open_backend
 from chunkproof_cli.exits import FAILED
 from chunkproof_cli.options import api_option, common_options, name_collection, name_flags, parse_options
-from chunkproof_cli.output import print_line, print_result, print_table, print_title, verdict_text
+from chunkproof_cli.output import print_line, print_result, print_table, print_title
 from chunkproof_cli.request_options import request_option
 
 EXAMPLES = """\b
@@ -29,6 +29,11 @@ Examples:
 
 # By what else a chunk can be named, if no other has the same.
 NAMING_FIELDS, MOST_NAMED = ("url", "document_id", "section_heading", "document_title"), 6
+VERDICTS = {
+    None: Text("n/a", style="dim"),
+    True: Text("pass", style="green"),
+    False: Text("FAIL", style="bold red"),
+}
 FLAGS = {"chunk_id": "CHUNK_ID", "original_text": "--original", "original_sha256": "--sha256"}
 
 
@@ -109,8 +114,9 @@ def quote_excerpt(excerpt: str, difference: TextPosition | None) -> str:
 
 def _verdict(check: Check, strict: bool) -> Text:
     """Return the verdict of a check; wrong metadata is only a note unless it decides."""
-    is_note = check.name == "metadata" and check.passed is False and not strict
-    return Text("note", style="yellow") if is_note else verdict_text(check.passed)
+    if check.name == "metadata" and check.passed is False and not strict:
+        return Text("note", style="yellow")
+    return VERDICTS[check.passed]
 
 
 def print_validation(result: ValidationResult, *, strict: bool = False) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import zlib
 from base64 import b64decode
 from collections import Counter
@@ -10,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from statistics import fmean, median
 from typing import Any
+from urllib.parse import unquote_to_bytes
 
 from pydantic_core import to_json
 
@@ -55,7 +57,9 @@ INDEX_SHARE = 1.2
 DEFAULT_AVG_LEN = 256
 # Fields with less than this share of the longest texts are titles and the like.
 PLAUSIBLE = 0.05
-MOST_DECODED = 10_000
+# A shorter word can be a sentence in an encoding by chance.
+LEAST_ENCODED, MOST_DECODED = 24, 10_000
+_URL_SAFE = str.maketrans("-_", "+/")
 LEAST_COMPARED, MOST_COMPARED, MOST_COMPARED_BYTES = 5, 128, 1_000_000
 TITLES = ("section_heading", "document_title")
 _HEADING = re.compile(r"#{1,6}\s|[=-]{3,}$")
@@ -159,7 +163,7 @@ def _read_sample(report: DoctorReport, patient: _Patient) -> tuple[VectorConfig 
         report.mapping = {field: path for field, path in report.mapping.items() if field != "text"}
     current = report.mapping.get("text")
     fields = {field.path: field for field in rank_text_fields(payloads)}
-    report.encoded = _find_encoded(payloads, current) if current or not fields else None
+    report.encoded = _find_encoded(payloads, current, max((field.chars for field in fields.values()), default=0))
     vectors, vector = patient.description.vectors, None
     with suppress(ChunkproofError):
         vector = choose_vector(vectors, services.settings.vector_name, collection.name)
@@ -525,7 +529,7 @@ def _suggest_settings(report: DoctorReport, services: Services) -> Iterator[str]
 
 
 def _map_setting(rows: Mapping[str, Any]) -> str:
-    return f"CHUNKPROOF_PAYLOAD_MAP='{json.dumps(rows, ensure_ascii=False)}'"
+    return f"CHUNKPROOF_PAYLOAD_MAP={shlex.quote(json.dumps(rows, ensure_ascii=False))}"
 
 
 def _index_command(collection: str, field: str, schema: str) -> str:
@@ -556,7 +560,7 @@ def _texts_by_path(payloads: Sequence[Mapping[str, Any]]) -> dict[str, list[str]
 
 def describe_texts(path: str, texts: Sequence[str]) -> TextField:
     """Describe the texts at a path; values that are no sentences, such as hashes, do not count."""
-    words = [text for text in texts if not _IDENTIFIER.fullmatch(text.strip())]
+    words = [text for text in texts if not _IDENTIFIER.fullmatch(text.strip()) and not name_encoding(text)]
     variety = (len(set(words)) - 1) / (len(texts) - 1) if len(texts) > 1 else 1.0
     return TextField(path, int(median(map(len, words))) if words else 0, max(0.0, variety))
 
@@ -577,29 +581,41 @@ def _read_texts(value: Any, path: str = "", depth: int = 0) -> Iterator[tuple[st
         yield path, value
 
 
-def _find_encoded(payloads: Sequence[Mapping[str, Any]], current: str | None) -> tuple[str, str] | None:
-    """Return the field, the current one if there is one, whose texts are encoded, and how."""
+def _find_encoded(payloads: Sequence[Mapping[str, Any]], current: str | None, chars: int) -> tuple[str, str] | None:
+    """Return the field whose texts are encoded, and how: the current one, else one with longer texts than others."""
     for path, texts in _texts_by_path(payloads).items():
-        names = Counter(map(name_encoding, texts))
-        name, count = names.most_common(1)[0]
-        if name and 2 * count > len(payloads) and current in (None, path):
+        name, count = Counter(map(name_encoding, texts)).most_common(1)[0]
+        is_text = path == current if current else median(map(len, texts)) > chars
+        if name and 2 * count > len(payloads) and is_text:
             return path, name
     return None
 
 
 def name_encoding(text: str) -> str | None:
-    """Name the encoding that hides sentences in a text: base64, or compressed bytes in base64; None if none does."""
-    try:
-        content = b64decode(text, validate=True)
-    except ValueError:
+    """Name the encoding that hides sentences in a text: base64, hexadecimal or percent-encoded; None if none does."""
+    word = "".join(text.split())
+    if len(word) < LEAST_ENCODED:
         return None
-    decoded = {"base64": content}
-    with suppress(zlib.error):
-        unpacked = zlib.decompressobj(zlib.MAX_WBITS | 32).decompress(content, MOST_DECODED)  # gzip too
-        decoded = {"compressed and in base64": unpacked}
-    for name, found in decoded.items():
-        sentence = found[:MOST_DECODED].decode("utf-8", "replace").rstrip("\N{REPLACEMENT CHARACTER}")
-        is_text = "".join(sentence.split()).isprintable() and "\N{REPLACEMENT CHARACTER}" not in sentence
-        if is_text and not _IDENTIFIER.fullmatch(sentence):
-            return name
+    digits = word.partition(";base64,")[2] or word
+    padded = (digits.rstrip("=") + "=" * (-len(digits.rstrip("=")) % 4)).translate(_URL_SAFE)
+    decoders: dict[str, Callable[[], bytes]] = {
+        "hexadecimal": lambda: bytes.fromhex(word),
+        "base64": lambda: b64decode(padded, validate=True),
+        "percent-encoded": lambda: unquote_to_bytes(word) if word == text.strip() and "%" in word else b"",
+    }
+    for name, decode in decoders.items():
+        with suppress(ValueError):
+            content = decode()
+            if _is_sentence(content):
+                return name
+            with suppress(zlib.error):
+                if _is_sentence(zlib.decompressobj(zlib.MAX_WBITS | 32).decompress(content, MOST_DECODED)):  # gzip too
+                    return f"compressed and in {name}"
     return None
+
+
+def _is_sentence(content: bytes) -> bool:
+    sentence = content[:MOST_DECODED].decode("utf-8", "replace")
+    sentence = sentence.rstrip("\N{REPLACEMENT CHARACTER}") if len(content) >= MOST_DECODED else sentence
+    is_text = "".join(sentence.split()).isprintable() and "\N{REPLACEMENT CHARACTER}" not in sentence
+    return is_text and not _IDENTIFIER.fullmatch(sentence)

@@ -91,13 +91,13 @@ def choose_reading(
 def find_joined(
     collection: Collection, points: Sequence[Point], vectors: Sequence[VectorConfig], paths: Sequence[str]
 ) -> tuple[str, ...]:
-    """Return the two fields whose texts, one after the other, were embedded; nothing when there are none."""
+    """Return the fields whose texts, one after the other, were embedded: any two, or all; nothing if none were."""
     for _, probed in _probe(collection, points, vectors):
-        for pair in permutations(paths[:JOINED_FIELDS], 2):
-            maps = [PayloadMap({"text": (path,)}) for path in pair]
+        for joined in (*permutations(paths[:JOINED_FIELDS], 2), tuple(sorted(paths))):
+            maps = [PayloadMap({"text": (path,)}) for path in joined]
             texts = ["\n".join(str(each.value("text", point.payload)) for each in maps) for point in probed]
             if _agreement(collection, probed, texts) >= AGREES:
-                return pair
+                return joined
     return ()
 
 

@@ -159,21 +159,17 @@ def _host_header(scope: Scope) -> str:
 
 def build_event(scope: Scope, body: bytes) -> dict[str, Any]:
     """Build the event that an HTTP API sends for the request, payload format 2.0."""
-    headers: dict[str, str] = {}
-    cookies: list[str] = []
-    for name_bytes, value_bytes in scope["headers"]:
-        name, value = name_bytes.decode("latin-1").lower(), value_bytes.decode("latin-1")
-        if name == "cookie":
-            cookies += [cookie.strip() for cookie in value.split(";")]
-        else:
-            headers[name] = f"{headers[name]},{value}" if name in headers else value
+    fields = [(name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in scope["headers"]]
+    headers = _join_repeated([field for field in fields if field[0] != "cookie"])
+    cookies = [cookie.strip() for name, value in fields if name == "cookie" for cookie in value.split(";")]
     raw_path, raw_query = scope["raw_path"].decode("ascii"), scope["query_string"].decode("ascii")
     route, path_parameters = _match_route(scope["method"], scope["path"])
     now = time.time()
+    path = unquote(raw_path)
     event: dict[str, Any] = {
         "version": "2.0",
         "routeKey": route,
-        "rawPath": unquote(raw_path),
+        "rawPath": path,
         "rawQueryString": raw_query,
         "headers": headers,
         "requestContext": {
@@ -183,7 +179,7 @@ def build_event(scope: Scope, body: bytes) -> dict[str, Any]:
             "domainPrefix": headers.get("host", "localhost").split(".")[0],
             "http": {
                 "method": scope["method"],
-                "path": unquote(raw_path),
+                "path": path,
                 "protocol": f"HTTP/{scope['http_version']}",
                 "sourceIp": (scope.get("client") or ("127.0.0.1",))[0],
                 "userAgent": headers.get("user-agent", ""),

@@ -10,7 +10,14 @@ from chunkproof.base.urls import is_http_url
 from chunkproof.net.resilience import retry_after
 from chunkproof.net.transport import tls_context
 from chunkproof_cli.api_client import describe_failure
-from chunkproof_cli.retrievers.mapping import Mapper, Retriever, RetrieverError, RetrieverUnavailableError, fill_url
+from chunkproof_cli.retrievers.mapping import (
+    Mapper,
+    Retriever,
+    RetrieverError,
+    RetrieverUnavailableError,
+    fill_template,
+    fill_url,
+)
 
 # Content types that a message names; a service can write anything there.
 TYPES = ("text/html", "text/plain", "application/json", "application/xml", "text/xml", "application/octet-stream")
@@ -52,7 +59,7 @@ class HttpRetriever(Retriever):
 
     def _fill(self, request: Mapping[str, Any]) -> dict[str, Any]:
         if self._mapper.request is not None:
-            content = self._mapper.fill(request)
+            content = fill_template(self._mapper.request, request)
         elif "{query_text}" in self._url:
             return {}
         else:

@@ -8,7 +8,7 @@ import json
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from math import isfinite
@@ -112,10 +112,6 @@ class ResultPath:
         if isinstance(values, list | tuple):
             return list(values)
         return [] if values is None else [values]
-
-    def first(self, value: Any) -> Any:
-        """Return the first value at this path, None without any."""
-        return next(iter(self.find(value)), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,10 +254,6 @@ class Mapper:
                 f"The case has filters, which the retriever does not take; put {{filters}} into request of {FLAG}"
             )
 
-    def fill(self, request: Mapping[str, Any]) -> Any:
-        """Return the request template with the values of a case."""
-        return fill_template(self.request, request)
-
     def fill_headers(self) -> dict[str, str]:
         """Return the headers, with the environment variables that they name as `${NAME}`."""
         headers = {name: _VARIABLE.sub(_read_variable, value) for name, value in self.headers.items()}
@@ -274,7 +266,7 @@ class Mapper:
             items = self.results.find(answer)
             if not self.fields:
                 return read_results(items)
-            rows = [{name: path.first(item) for name, path in self.fields.items()} for item in items]
+            rows = [{name: next(iter(path.find(item)), None) for name, path in self.fields.items()} for item in items]
         elif self.fields:
             rows = self._read_columns(answer)
         else:
@@ -300,17 +292,11 @@ def read_mapper(given: str | None) -> Mapper:
     if given is None:
         return Mapper()
     is_inline = given.lstrip().startswith("{")
-    document = read_json_document(given, FLAG) if is_inline else read_document(Path(given))
-    if not isinstance(document.value, dict):
-        raise InvalidParameterError(f"{FLAG} is an object with {', '.join(_KNOWN)}")
-    return _parse(document.value)
-
-
-_KNOWN = ("request", "method", "headers", "timeout_s", "results", *FIELDS)
-
-
-def _parse(value: dict[str, Any]) -> Mapper:
-    problems = [f"{FLAG}: {name} is not a known field; known are {', '.join(_KNOWN)}" for name in value.keys() - _KNOWN]
+    value = (read_json_document(given, FLAG) if is_inline else read_document(Path(given))).value
+    known = ("request", "method", "headers", "timeout_s", "results", *FIELDS)
+    if not isinstance(value, dict):
+        raise InvalidParameterError(f"{FLAG} is an object with {', '.join(known)}")
+    problems = [f"{FLAG}: {name} is not a known field; known are {', '.join(known)}" for name in value.keys() - known]
     method, timeout_s = value.get("method"), value.get("timeout_s", 30)
     headers = value.get("headers", {})
     paths = {name: value[name] for name in ("results", *FIELDS) if name in value}
@@ -344,16 +330,17 @@ def fill_template(template: Any, request: Mapping[str, Any]) -> Any:
         return template
     if (whole := _PLACEHOLDER.fullmatch(template)) is not None:
         return request.get(whole[1])
-    return _PLACEHOLDER.sub(lambda found: _as_text(request.get(found[1])), template)
+    return _fill_text(template, request, str)
 
 
 def fill_url(url: str, request: Mapping[str, Any]) -> str:
     """Replace the placeholders of a URL, percent-encoded."""
-    return _PLACEHOLDER.sub(lambda found: quote(_as_text(request.get(found[1])), safe=""), url)
+    return _fill_text(url, request, lambda value: quote(str(value), safe=""))
 
 
-def _as_text(value: Any) -> str:
-    return "" if value is None else str(value)
+def _fill_text(text: str, request: Mapping[str, Any], write: Callable[[Any], str]) -> str:
+    values = {name: "" if (value := request.get(name)) is None else write(value) for name in PLACEHOLDERS}
+    return _PLACEHOLDER.sub(lambda found: values[found[1]], text)
 
 
 def _read_variable(found: re.Match[str]) -> str:

@@ -26,7 +26,13 @@ from chunkproof.base.urls import is_http_url
 from chunkproof.net.transport import tls_context
 from chunkproof_cli.output import add_secrets, shorten
 from chunkproof_cli.retrievers.http_service import status_error, timeout_error, unreachable_error
-from chunkproof_cli.retrievers.mapping import Mapper, Retriever, RetrieverError, RetrieverUnavailableError
+from chunkproof_cli.retrievers.mapping import (
+    Mapper,
+    Retriever,
+    RetrieverError,
+    RetrieverUnavailableError,
+    fill_template,
+)
 from chunkproof_cli.retrievers.python_object import QUERY_NAMES, TOP_K_NAMES
 
 SYNTAX = "mcp:TOOL@COMMAND or mcp:TOOL@https://…"
@@ -124,7 +130,7 @@ class McpRetriever(Retriever):
         properties, required = self._schema.get("properties", {}), self._schema.get("required", [])
         self._mapper.check_filters(request, taken=self._mapper.request is None and "filters" in properties)
         if self._mapper.request is not None:
-            return self._mapper.fill(request)
+            return fill_template(self._mapper.request, request)
         query = next((name for name in QUERY_NAMES if name in properties), None) or next(iter(required), None)
         if query is None:
             raise RetrieverError(

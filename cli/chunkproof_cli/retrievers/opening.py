@@ -38,7 +38,6 @@ KINDS = "http(s)://…, module:attribute, mcp:TOOL@SERVER or a recorded run (TRE
 # What a line of a recorded run calls its query: the name of a case, or its text.
 QUERY_KEYS = ("name", "case", "query_id", "qid", "topic", "query-id", "query_text", "query", "question")
 NO_SHA256 = "0" * 64
-NO_COLLECTION = "No collection was given beside the retriever: add --collection NAME"
 
 
 class RetrieverBackend:
@@ -88,15 +87,16 @@ class RetrieverBackend:
 
     def validate(self, request: dict[str, Any]) -> ValidationResult:
         """Validate in the collection."""
-        if self.store is None:
-            raise InvalidParameterError(NO_COLLECTION)
-        return self.store.validate(request)
+        return self._require_store().validate(request)
 
     def collection(self, name: str | None) -> CollectionInfo:
         """Describe the collection."""
+        return self._require_store().collection(name)
+
+    def _require_store(self) -> Backend:
         if self.store is None:
-            raise InvalidParameterError(NO_COLLECTION)
-        return self.store.collection(name)
+            raise InvalidParameterError("No collection was given beside the retriever: add --collection NAME")
+        return self.store
 
     def _keep(self, results: list[RetrieverResult], request: dict[str, Any]) -> list[RetrieverResult]:
         """Leave out results below the request's least score, which only cases that expect no results have."""

@@ -14,7 +14,7 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from chunkproof.base.errors import ChunkproofError, InvalidParameterError
 from chunkproof.embedders.python_embedder import describe_exception, import_target
-from chunkproof_cli.retrievers.mapping import Mapper, Retriever, RetrieverError
+from chunkproof_cli.retrievers.mapping import Mapper, Retriever, RetrieverError, fill_template
 
 OPTION = "--retriever"
 QUERY_NAMES = ("query_text", "query", "question", "text", "q", "prompt", "input")
@@ -80,9 +80,11 @@ def _choose_call(target: Any, mapper: Mapper, name: str) -> Callable[[Mapping[st
     def call(request: Mapping[str, Any]) -> Any:
         mapper.check_filters(request, taken=mapper.request is None and "filters" in named)
         if is_pipeline:
-            return target.run(_fill_pipeline(target, request) if mapper.request is None else mapper.fill(request))
+            return target.run(
+                _fill_pipeline(target, request) if mapper.request is None else fill_template(mapper.request, request)
+            )
         if mapper.request is not None:
-            arguments = mapper.fill(request)
+            arguments = fill_template(mapper.request, request)
             return function(**arguments) if isinstance(arguments, Mapping) else function(arguments)
         return _call_by_signature(function, request)
 
