@@ -65,6 +65,23 @@ def test_each_rollback_goes_one_version_further_back(chunkproof: Command, s3_buc
     assert chunkproof("publish", "docs", *to, "--rollback", "--json").json["version"] == versions[0]
 
 
+def test_old_versions_are_pruned(chunkproof: Command, s3_bucket: Bucket, data: Path) -> None:
+    to = ("--bucket", s3_bucket.name, "--data", data)
+    versions = []
+    for text in ("first", "second", "third"):
+        write(data, text)
+        versions.append(chunkproof("publish", "docs", *to, "--json").json["version"])
+    pruned = chunkproof("publish", "docs", *to, "--prune", "--keep", 2, "--json").json
+    assert (pruned["kept"], pruned["deleted"]) == ([versions[2], versions[1]], [versions[0]])
+    assert pruned["bytes"] > 0
+    listed = chunkproof("publish", "docs", *to, "--list", "--json").json["versions"]
+    assert [one["version"] for one in listed] == pruned["kept"]
+    again = chunkproof("publish", "docs", *to, "--prune", "--keep", 1)
+    assert "Deleted 1 version of docs and " in again.out
+    assert "1 version left." in again.out
+    assert chunkproof("publish", "docs", *to, "--rollback").code == 2
+
+
 def test_a_dry_run_publishes_nothing(chunkproof: Command, s3_bucket: Bucket, data: Path) -> None:
     run = chunkproof("publish", "docs", "--bucket", s3_bucket.name, "--data", data, "--dry-run")
     assert (run.code, "Nothing was published" in run.out) == (0, True)
@@ -76,6 +93,9 @@ def test_a_dry_run_publishes_nothing(chunkproof: Command, s3_bucket: Bucket, dat
     [
         ((), "give either --stack or --bucket"),
         (("--bucket", "published", "--list", "--rollback"), "only one of"),
+        (("--bucket", "published", "--prune"), "--prune and --keep together"),
+        (("--bucket", "published", "--keep", "2"), "--prune and --keep together"),
+        (("--bucket", "published", "--prune", "--keep", "0"), "--keep"),
         (("--bucket", "published", "--rollback"), "Collection docs not found"),
         (("--bucket", "nowhere"), "There is no s3://nowhere/"),
     ],

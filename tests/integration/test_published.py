@@ -2,12 +2,14 @@
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from chunkproof.base.errors import CollectionNotFoundError, InvalidParameterError
-from chunkproof.net.s3 import Bucket
+from chunkproof.net.s3 import Bucket, ObjectStoreError
+from chunkproof.stores import published as module
 from chunkproof.stores.published import PART_BYTES, DamagedVersionError, PublishedCollections, Version, list_version
 
 HOLE = 5 * PART_BYTES
@@ -172,3 +174,120 @@ def test_a_malformed_pointer_is_one_error_and_publishing_replaces_it(
 def test_a_malformed_list_of_files_is_one_error(content: bytes) -> None:
     with pytest.raises(DamagedVersionError, match="A published list of files is damaged"):
         Version.from_json(content)
+
+
+class FlakyBucket(Bucket):
+    """A bucket whose reads of parts fail when `fails` says so; `reads` has the keys that were read."""
+
+    def read(self, key: str) -> bytes:
+        content = super().read(key)
+        if key.startswith("parts/"):
+            READS.append(key)
+            if FAILS(key):
+                raise ObjectStoreError("S3 could not be reached: IncompleteReadError", "IncompleteReadError")
+        return content
+
+
+READS: list[str] = []
+
+
+def FAILS(_key: str) -> bool:  # noqa: N802 - replaced by each test
+    return False
+
+
+@pytest.fixture
+def flaky(s3_bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> PublishedCollections:
+    monkeypatch.setattr(module, "PAUSE_S", 0.0)
+    READS.clear()
+    return PublishedCollections(FlakyBucket(s3_bucket.name))
+
+
+def test_each_part_is_requested_again_when_its_transfer_breaks(
+    flaky: PublishedCollections, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    version = publish(flaky, folder)
+    monkeypatch.setitem(globals(), "FAILS", lambda key: READS.count(key) < 3)
+    flaky.fetch(version, tmp_path / "fetched")
+    assert contents(tmp_path / "fetched") == contents(folder)
+    assert {READS.count(key) for key in READS} == {3}
+
+
+def test_finished_parts_survive_a_broken_transfer(
+    flaky: PublishedCollections, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    version = publish(flaky, folder)
+    broken = next(file for file in version.files if file.path == "segments/large").parts[1].sha256
+    monkeypatch.setitem(globals(), "FAILS", lambda key: key.endswith(broken))
+    with pytest.raises(ObjectStoreError):
+        flaky.fetch(version, tmp_path / "fetched")
+    assert not (tmp_path / "fetched").exists()
+    monkeypatch.setitem(globals(), "FAILS", lambda _key: False)
+    READS.clear()
+    flaky.fetch(version, tmp_path / "fetched")
+    assert [f"parts/{broken}"] == READS
+    assert contents(tmp_path / "fetched") == contents(folder)
+    assert list(tmp_path.glob(".*.part")) == []
+
+
+def test_a_finished_part_that_was_changed_meanwhile_is_fetched_again(
+    flaky: PublishedCollections, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    version = publish(flaky, folder)
+    monkeypatch.setitem(globals(), "FAILS", lambda key: key == READS[-1])
+    with pytest.raises(ObjectStoreError):
+        flaky.fetch(version, tmp_path / "fetched")
+    (partial,) = tmp_path.glob(".*.part")
+    (partial / "collection.json").write_text("[]")
+    monkeypatch.setitem(globals(), "FAILS", lambda _key: False)
+    flaky.fetch(version, tmp_path / "fetched")
+    assert contents(tmp_path / "fetched") == contents(folder)
+
+
+@pytest.mark.parametrize("what", ["list", "part"])
+def test_what_is_missing_in_the_bucket_is_one_error(
+    published: PublishedCollections, folder: Path, tmp_path: Path, what: str
+) -> None:
+    version = publish(published, folder)
+    gone = version.files[0].parts[0].sha256
+    published.bucket.delete([f"versions/{version.digest}.json" if what == "list" else f"parts/{gone}"])
+    with pytest.raises(DamagedVersionError, match="missing: publish the collection again") as caught:
+        published.fetch(published.version(version.digest), tmp_path / "fetched")
+    assert published.bucket.name not in str(caught.value)
+
+
+def test_pruning_keeps_the_latest_versions_and_every_part_that_one_of_them_has(
+    published: PublishedCollections, folder: Path, tmp_path: Path
+) -> None:
+    versions = []
+    for text in ("1", "22", "333", "4444"):
+        (folder / "collection.json").write_text(text)
+        versions.append(publish(published, folder))
+    other = Version("other", 1, versions[0].files[:1])  # it has a part of the first version
+    published.publish(folder.parent / "nowhere", replace(other, files=()), lambda _: None)
+    published.bucket.write(f"versions/{other.digest}.json", other.to_json())
+    pruned = published.prune("docs", 2)
+    assert pruned.kept == (versions[3].digest, versions[2].digest)
+    assert set(pruned.deleted) == {versions[0].digest, versions[1].digest}
+    assert pruned.bytes == len("22"), "the part of the first version is in use"
+    assert published.pointer("docs").versions == pruned.kept
+    for number, version in enumerate(versions[2:]):
+        published.fetch(published.version(version.digest), tmp_path / f"fetched-{number}")
+    with pytest.raises(DamagedVersionError, match="is missing"):
+        published.version(versions[0].digest)
+    again = published.prune("docs", 2)
+    assert (again.kept, again.deleted, again.bytes) == (pruned.kept, (), 0)
+    left = {key.removeprefix("parts/") for key in published.bucket.list_keys("parts/")}
+    assert left == {part.sha256 for version in (*versions[2:], other) for part in version.parts}
+
+
+def test_pruning_deletes_nothing_if_a_list_of_files_cannot_be_read(
+    published: PublishedCollections, folder: Path
+) -> None:
+    publish(published, folder)
+    (folder / "collection.json").write_text("new")
+    publish(published, folder)
+    published.bucket.write(f"versions/{'0' * 64}.json", b"{}")
+    keys = published.bucket.list_keys("")
+    with pytest.raises(DamagedVersionError):
+        published.prune("docs", 1)
+    assert published.bucket.list_keys("") == keys

@@ -1,6 +1,7 @@
 """`chunkproof publish`."""
 
 import sys
+from dataclasses import asdict
 from typing import Any
 
 import click
@@ -13,7 +14,7 @@ from chunkproof_cli.aws.stack import find_stack
 from chunkproof_cli.exits import FAILED
 from chunkproof_cli.options import data_option, json_option, parse_options, reject_api
 from chunkproof_cli.output import print_json, print_line, print_note, print_table, progress_bar
-from chunkproof_cli.reports.blocks import short_version
+from chunkproof_cli.reports.blocks import plural, short_version
 
 EXAMPLES = """\b
 Examples:
@@ -22,6 +23,7 @@ Examples:
   chunkproof publish docs --stack chunkproof-edge --list
   chunkproof publish docs --stack chunkproof-edge --rollback
   chunkproof publish docs --stack chunkproof-edge --version 3fa9c1d2
+  chunkproof publish docs --stack chunkproof-edge --prune --keep 3
 """
 
 
@@ -33,6 +35,13 @@ Examples:
 @click.option("--list", "lists", is_flag=True, help="List the versions that were published, the latest first.")
 @click.option("--rollback", is_flag=True, help="Put the version before the current one in force again.")
 @click.option("--version", "version", metavar="HASH", help="Put this version in force; its first digits suffice.")
+@click.option("--prune", is_flag=True, help="Delete old versions, and the parts that no version has any more.")
+@click.option(
+    "--keep",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="With --prune: how many versions stay, the one in force and those before it.",
+)
 @data_option(" that has the collection")
 @json_option
 @reject_api("a stack is named with --stack")
@@ -45,14 +54,19 @@ def publish(collection: str, stack: str | None, bucket: str | None, **options: A
     given = parse_options(collection, options["data"], options["as_json"])
     if (stack is None) == (bucket is None):
         raise click.UsageError("Name where to publish: give either --stack or --bucket.")
-    if sum(bool(options[name]) for name in ("dry_run", "lists", "rollback", "version")) > 1:
-        raise click.UsageError("Give only one of --dry-run, --list, --rollback and --version.")
+    if sum(bool(options[name]) for name in ("dry_run", "lists", "rollback", "version", "prune")) > 1:
+        raise click.UsageError("Give only one of --dry-run, --list, --rollback, --version and --prune.")
+    if options["prune"] != (options["keep"] is not None):
+        raise click.UsageError("Give --prune and --keep together: --keep says how many versions stay.")
     found = find_stack(stack) if stack else None
     if found is not None and "PublishedBucketName" not in found.outputs:
         raise InvalidParameterError(f"Stack {stack} searches a server: deploy it with Store=edge to publish to it")
     published = PublishedCollections(Bucket(found.outputs["PublishedBucketName"] if found else str(bucket)))
     if options["lists"]:
         _list(published, collection, as_json=given.json)
+        return
+    if options["prune"]:
+        _prune(published, collection, options["keep"], as_json=given.json)
         return
     if options["rollback"] or options["version"]:
         _report(_move(published, collection, options["version"]), collection, as_json=given.json)
@@ -75,6 +89,15 @@ def _move(published: PublishedCollections, collection: str, prefix: str | None) 
     if prefix is None:
         return published.roll_back(collection)
     return published.point_to(collection, published.find_version(collection, prefix).digest)
+
+
+def _prune(published: PublishedCollections, collection: str, keep: int, *, as_json: bool) -> None:
+    pruned = published.prune(collection, keep)
+    if as_json:
+        print_json({"collection": collection, **asdict(pruned)})
+        return
+    deleted = f"{plural(len(pruned.deleted), 'version')} of {collection} and {pruned.bytes / 1e6:,.1f} MB"
+    print_line(f"Deleted {deleted}. {plural(len(pruned.kept), 'version')} left.", "green")
 
 
 def _list(published: PublishedCollections, collection: str, *, as_json: bool) -> None:

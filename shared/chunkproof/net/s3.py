@@ -33,17 +33,48 @@ from chunkproof.contract import Model
 SCHEME = "s3://"
 # Requests at the same time, each with a connection of its own.
 CONNECTIONS = 16
+# S3's own limit of one request.
+MAX_DELETED = 1_000
+
+
+# What S3 answers, and what botocore raises, when a role, a key or an address is wrong: no later call succeeds.
+MISCONFIGURED = (
+    "AccessDenied",
+    "403",
+    "AllAccessDisabled",
+    "InvalidAccessKeyId",
+    "SignatureDoesNotMatch",
+    "ExpiredToken",
+    "AuthorizationHeaderMalformed",
+    "PermanentRedirect",
+    "NoCredentialsError",
+    "ParamValidationError",
+)
+CONNECT_S, READ_S, ATTEMPTS = 3.0, 20.0, 3
 
 
 class ObjectStoreError(UnavailableError):
-    """S3 could not be reached, or refused the request."""
+    """S3 could not be reached, or refused the request; `reason` is its error code, or the class of the error."""
 
     code = "S3_FAILED"
+
+    def __init__(self, message: str, reason: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+    @property
+    def is_misconfigured(self) -> bool:
+        """Whether permissions or settings are wrong, so that no later call succeeds."""
+        return self.reason in MISCONFIGURED
+
+
+class NoBucketError(NotFoundError):
+    """There is no such bucket."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """One bucket. A missing object raises `NotFoundError`, any other failure `ObjectStoreError`."""
+    """One bucket. A missing object or bucket raises `NotFoundError`, any other failure `ObjectStoreError`."""
 
     name: str
 
@@ -100,6 +131,16 @@ class Bucket:
             pages = _client().get_paginator("list_objects_v2").paginate(Bucket=self.name, Prefix=prefix)
             return [item["Key"] for page in pages for item in page.get("Contents", ())]
 
+    def delete(self, keys: Sequence[str]) -> None:
+        """Delete objects; one that does not exist is no error."""
+        for start in range(0, len(keys), MAX_DELETED):
+            batch = keys[start : start + MAX_DELETED]
+            with self._translate_errors(batch[0]):
+                objects = {"Objects": [{"Key": key} for key in batch], "Quiet": True}
+                failed = _client().delete_objects(Bucket=self.name, Delete=objects).get("Errors", ())
+            for error in failed:
+                raise ObjectStoreError(f"S3 refused {self.address(error['Key'])} ({error['Code']})", error["Code"])
+
     def upload(self, key: str, file: Path) -> None:
         """Create or replace an object from a file of any size."""
         with self._translate_errors(key):
@@ -119,10 +160,12 @@ class Bucket:
         except ClientError as error:
             code = str(error.response.get("Error", {}).get("Code"))
             if code in ("NoSuchKey", "404", "NoSuchBucket"):
-                raise NotFoundError(f"There is no {self.address(key)}") from None
-            raise ObjectStoreError(f"S3 refused {self.address(key)} ({code})") from None
+                missing = NoBucketError if code == "NoSuchBucket" else NotFoundError
+                raise missing(f"There is no {self.address(key)}") from None
+            raise ObjectStoreError(f"S3 refused {self.address(key)} ({code})", code) from None
         except BotoCoreError as error:
-            raise ObjectStoreError(f"S3 could not be reached: {type(error).__name__}") from None
+            reason = type(error).__name__
+            raise ObjectStoreError(f"S3 could not be reached: {reason}", reason) from None
 
 
 def is_s3_address(text: str) -> bool:
@@ -143,7 +186,10 @@ def _client(service: str = "s3") -> Any:
     import boto3
     from botocore.config import Config
 
-    return boto3.client(service, config=Config(max_pool_connections=CONNECTIONS))
+    # An attempt ends early enough for another one, within the time that Lambda gives a start.
+    retries = {"mode": "standard", "total_max_attempts": ATTEMPTS}
+    limits = {"connect_timeout": CONNECT_S, "read_timeout": READ_S, "max_pool_connections": CONNECTIONS}
+    return boto3.client(service, config=Config(**limits, retries=retries))
 
 
 def aws_client(service: str) -> Any:

@@ -234,7 +234,8 @@ def _build_services() -> Services:
     Keys(_read_settings()).prepare()
     circuits = {"qdrant": CircuitBreaker("qdrant")}
     # Within a region, compressing a response takes longer than transferring it.
-    store = published_store(_read_settings()) or qdrant_store(_read_settings(), circuits["qdrant"], compressed=False)
+    settings, breaker = _read_settings(), circuits["qdrant"]
+    store = published_store(settings, breaker) or qdrant_store(settings, breaker, compressed=False)
     builder = EmbedderBuilder(_read_settings(), circuits)
     embedder = builder.default(_read_settings().embedder or "cohere")
     embedders = CollectionEmbedders(_read_settings().models, builder)
@@ -244,7 +245,7 @@ def _build_services() -> Services:
     return Services(_read_settings(), store, embedder, circuits, embedders, reranker=reranker)
 
 
-def published_store(settings: Settings) -> "PublishedStore | None":
+def published_store(settings: Settings, breaker: "CircuitBreaker | None" = None) -> "PublishedStore | None":
     """The collections in `CHUNKPROOF_PUBLISHED_BUCKET`, if it is set."""
     if settings.published_bucket is None:
         return None
@@ -258,7 +259,7 @@ def published_store(settings: Settings) -> "PublishedStore | None":
     if settings.qdrant_url is not None:
         raise NotConfiguredError("QDRANT_URL and CHUNKPROOF_PUBLISHED_BUCKET are both set: set one of them")
     published = PublishedCollections(Bucket(settings.published_bucket))
-    return PublishedStore(published, Path(gettempdir()) / "chunkproof-published")
+    return PublishedStore(published, Path(gettempdir()) / "chunkproof-published", breaker)
 
 
 def qdrant_store(

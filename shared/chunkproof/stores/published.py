@@ -7,15 +7,18 @@
 A function that reads a collection therefore sees one version or another, never parts of two.
 """
 
+import fcntl
 import json
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
 from secrets import token_hex
+from time import sleep
 from typing import Annotated
 from urllib.parse import quote, unquote
 
@@ -29,7 +32,7 @@ from chunkproof.base.errors import (
     NotFoundError,
 )
 from chunkproof.base.files import make_private_folder
-from chunkproof.net.s3 import Bucket, map_in_parallel
+from chunkproof.net.s3 import Bucket, NoBucketError, ObjectStoreError, map_in_parallel
 from chunkproof.stores.edge_folder import data_ranges
 
 FORMAT = 1
@@ -38,7 +41,12 @@ PART_BYTES = 8 << 20
 EARLIER_VERSIONS = 20
 # The list of files beside those that were fetched: the next version reuses what did not change.
 PARTS_FILE = ".version.json"
-COLLECTIONS, SUFFIX = "collections/", ".json"
+# The folders of what is being fetched.
+PARTIAL = ".*.part"
+COLLECTIONS, VERSIONS, SUFFIX = "collections/", "versions/", ".json"
+# A part that could not be read is requested again after a pause, which doubles.
+PART_ATTEMPTS = 4
+PAUSE_S = 0.2
 AGAIN = "publish the collection again"
 Progress = Callable[[int], None]
 Size = Annotated[int, Field(ge=0)]
@@ -87,7 +95,12 @@ class Version:
     @property
     def stored_bytes(self) -> int:
         """Bytes to fetch, and to keep on disk."""
-        return sum(part.length for file in self.files for part in file.parts)
+        return sum(part.length for part in self.parts)
+
+    @property
+    def parts(self) -> Iterator[Part]:
+        """The parts of all files."""
+        return (part for file in self.files for part in file.parts)
 
     @classmethod
     def from_json(cls, content: bytes) -> "Version":
@@ -127,6 +140,15 @@ class Pointer:
         return tuple(dict.fromkeys((self.version, *self.earlier, *self.later)))
 
 
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """Which versions are left, which were deleted, and the bytes of the parts that were deleted with them."""
+
+    kept: tuple[str, ...]
+    deleted: tuple[str, ...]
+    bytes: int
+
+
 def list_version(folder: Path, paths: Iterable[Path], collection: str, points: int) -> Version:
     """List these files of a folder, in parts; holes and zeros are left out."""
     files = tuple(
@@ -160,15 +182,19 @@ class PublishedCollections:
         """Return which version is in force."""
         try:
             return TypeAdapter(Pointer).validate_json(self.bucket.read(_pointer_key(collection)))
+        except NoBucketError:
+            raise
         except NotFoundError:
             raise CollectionNotFoundError(collection) from None
         except ValueError:
-            where = self.bucket.address(_pointer_key(collection))
-            raise DamagedVersionError(f"{where} does not name a version: {AGAIN}") from None
+            raise DamagedVersionError(f"The pointer of {collection} does not name a version: {AGAIN}") from None
 
     def version(self, digest: str) -> Version:
         """Return the files of a version; the list itself is checked against its hash."""
-        content = self.bucket.read(_version_key(digest))
+        try:
+            content = self.bucket.read(_version_key(digest))
+        except NotFoundError:
+            raise DamagedVersionError(f"The list of files of version {digest[:12]} is missing: {AGAIN}") from None
         if sha256(content).hexdigest() != digest:
             raise DamagedVersionError(f"The list of files of version {digest[:12]} was changed after it was published")
         return Version.from_json(content)
@@ -211,12 +237,32 @@ class PublishedCollections:
         return self._write_pointer(collection, digest, before.earlier[1:], (before.version, *before.later))
 
     def _write_pointer(
-        self, collection: str, digest: str, earlier: tuple[str, ...], later: tuple[str, ...] = ()
+        self, collection: str, digest: str, earlier: tuple[str, ...], later: tuple[str, ...] = (), since: str = ""
     ) -> Pointer:
-        now = datetime.now(UTC).isoformat(timespec="seconds")
+        now = since or datetime.now(UTC).isoformat(timespec="seconds")
         pointer = Pointer(digest, now, earlier[:EARLIER_VERSIONS], later[:EARLIER_VERSIONS])
         self.bucket.write(_pointer_key(collection), json.dumps(asdict(pointer)).encode())
         return pointer
+
+    def prune(self, collection: str, keep: int) -> "Pruned":
+        """Delete all versions but the one in force and those before it, with the parts that no version has.
+
+        What was pruned can no longer be put in force. An interrupted one is completed by the next: lists of files are
+        deleted last.
+        """
+        pointer = self.pointer(collection)
+        kept = pointer.versions[:keep]
+        keys = self.bucket.list_keys(VERSIONS)
+        lists = map_in_parallel(self.version, (key.removeprefix(VERSIONS).removesuffix(SUFFIX) for key in keys))
+        versions = {version.digest: version for version in lists}
+        gone = [one for one, version in versions.items() if version.collection == collection and one not in kept]
+        used = {part.sha256 for one, version in versions.items() if one not in gone for part in version.parts}
+        parts = {part.sha256: part.length for one in gone for part in versions[one].parts if part.sha256 not in used}
+        earlier, later = (tuple(one for one in past if one in kept) for past in (pointer.earlier, pointer.later))
+        self._write_pointer(collection, pointer.version, earlier, later, pointer.published_at)
+        self.bucket.delete([_part_key(digest) for digest in parts])
+        self.bucket.delete([_version_key(digest) for digest in gone])
+        return Pruned(kept, tuple(gone), sum(parts.values()))
 
     def find_version(self, collection: str, prefix: str) -> Version:
         """Return the version whose hash begins with this, among those that are or were in force."""
@@ -230,11 +276,11 @@ class PublishedCollections:
     def fetch(self, version: Version, target: Path, reuse: Path | None = None) -> None:
         """Fetch a version into a folder that appears when all of it is there and checked.
 
-        Parts that another version already has on this machine, in `reuse`, are copied instead of fetched.
+        Parts that another version already has on this machine, in `reuse`, are copied instead of fetched. What a fetch
+        that failed has finished stays on disk, and the next one of the same version goes on from there.
         """
         make_private_folder(target.parent)
-        partial = target.with_name(f".{token_hex(8)}.part")
-        try:
+        with _partial_folder(target, version) as partial:
             for file in version.files:
                 path = partial / file.path
                 make_private_folder(path.parent)
@@ -242,23 +288,43 @@ class PublishedCollections:
                 os.truncate(path, file.size)
             present = _index_parts(reuse) if reuse is not None else {}
             work = [(partial / file.path, part) for file in version.files for part in file.parts]
-            for _ in map_in_parallel(lambda item: self._write_part(*item, present), work):
-                pass
-            (partial / PARTS_FILE).write_bytes(version.to_json())
+            try:
+                for _ in map_in_parallel(lambda item: self._write_part(*item, present), work):
+                    pass
+            except DamagedVersionError:  # it will never be complete
+                shutil.rmtree(partial, ignore_errors=True)
+                raise
             try:
                 partial.replace(target)
             except OSError:
                 if not target.is_dir():  # another one fetched the same version at the same time, and was faster
                     raise
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
+                shutil.rmtree(partial, ignore_errors=True)
 
     def _write_part(self, path: Path, part: Part, present: dict[str, tuple[Path, Part]]) -> None:
-        data = _read_local(present, part) or self.bucket.read(_part_key(part.sha256))
-        if len(data) != part.length or sha256(data).hexdigest() != part.sha256:
-            raise DamagedVersionError(f"A part of {path.name} is not what was published: {AGAIN}")
+        if _read_part(path, part) is not None:
+            return  # an earlier fetch finished it
+        data = _read_part(*present[part.sha256]) if part.sha256 in present else None
+        data = data or self._fetch_part(path.name, part)
         with path.open("r+b") as file:
             os.pwrite(file.fileno(), data, part.offset)
+
+    def _fetch_part(self, name: str, part: Part) -> bytes:
+        """Fetch a part; repeat that if the transfer breaks, or ends in other bytes than were published."""
+        for attempt in range(PART_ATTEMPTS):
+            if attempt:
+                sleep(PAUSE_S * 2 ** (attempt - 1))
+            try:
+                data = self.bucket.read(_part_key(part.sha256))
+            except NotFoundError:
+                raise DamagedVersionError(f"A part of {name} is missing: {AGAIN}") from None
+            except ObjectStoreError as error:
+                if error.is_misconfigured or attempt == PART_ATTEMPTS - 1:
+                    raise
+                continue
+            if sha256(data).hexdigest() == part.sha256:
+                return data
+        raise DamagedVersionError(f"A part of {name} is not what was published: {AGAIN}")
 
 
 @dataclass(frozen=True)
@@ -280,21 +346,61 @@ class PinnedCollections(PublishedCollections):
 
 def _index_parts(folder: Path) -> dict[str, tuple[Path, Part]]:
     """Return where each part of a fetched version is on this machine."""
+    version = _read_list(folder)
+    return {
+        part.sha256: (folder / file.path, part) for file in (version.files if version else ()) for part in file.parts
+    }
+
+
+def _read_list(folder: Path) -> Version | None:
     try:
-        version = Version.from_json((folder / PARTS_FILE).read_bytes())
+        return Version.from_json((folder / PARTS_FILE).read_bytes())
     except (OSError, ChunkproofError):
-        return {}
-    return {part.sha256: (folder / file.path, part) for file in version.files for part in file.parts}
-
-
-def _read_local(present: dict[str, tuple[Path, Part]], part: Part) -> bytes | None:
-    """Return a part from this machine; None if it is not here, or was changed since it was fetched."""
-    if part.sha256 not in present:
         return None
-    path, known = present[part.sha256]
-    with path.open("rb") as file:
-        data = os.pread(file.fileno(), known.length, known.offset)
+
+
+def _read_part(path: Path, part: Part) -> bytes | None:
+    """Return a part of a file on this machine; None if the file does not have it."""
+    try:
+        with path.open("rb") as file:
+            data = os.pread(file.fileno(), part.length, part.offset)
+    except OSError:
+        return None
     return data if sha256(data).hexdigest() == part.sha256 else None
+
+
+@contextmanager
+def _partial_folder(target: Path, version: Version) -> Iterator[Path]:
+    """Return a locked folder for what is fetched: the one that an interrupted fetch left, or a new one."""
+    with ExitStack() as locks:
+        for partial in target.parent.glob(PARTIAL):
+            if _lock(partial, locks):
+                if _read_list(partial) == version:
+                    break
+                shutil.rmtree(partial, ignore_errors=True)
+        else:
+            partial = target.with_name(f".{token_hex(8)}.part")
+            make_private_folder(partial)
+            _lock(partial, locks)
+            (partial / PARTS_FILE).write_bytes(version.to_json())
+        yield partial
+
+
+def remove_partial(folder: Path) -> None:
+    """Remove what interrupted fetches left in a folder; one that another process or thread fills stays."""
+    for partial in folder.rglob(PARTIAL):
+        with ExitStack() as locks:
+            if _lock(partial, locks):
+                shutil.rmtree(partial, ignore_errors=True)
+
+
+def _lock(partial: Path, locks: ExitStack) -> bool:
+    try:
+        file = locks.enter_context((partial / PARTS_FILE).open("ab"))
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 def _part_key(digest: str) -> str:
@@ -302,7 +408,7 @@ def _part_key(digest: str) -> str:
 
 
 def _version_key(digest: str) -> str:
-    return f"versions/{digest}.json"
+    return f"{VERSIONS}{digest}{SUFFIX}"
 
 
 def _pointer_key(collection: str) -> str:

@@ -11,24 +11,32 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from threading import Lock, Thread
-from time import monotonic
+from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 
-from chunkproof.base.errors import ChunkproofError, VectorStoreTimeoutError, VectorStoreUnavailableError
+from chunkproof.base.errors import (
+    ChunkproofError,
+    NotConfiguredError,
+    VectorStoreTimeoutError,
+    VectorStoreUnavailableError,
+)
 from chunkproof.base.request import Deadline, run_with_timeout
 from chunkproof.contract.conditions import Condition
-from chunkproof.stores.published import PinnedCollections, PublishedCollections, Version
+from chunkproof.net.resilience import CircuitBreaker, CircuitOpenError
+from chunkproof.net.s3 import NoBucketError, ObjectStoreError
+from chunkproof.stores.edge_folder import allocated_bytes
+from chunkproof.stores.published import PARTIAL, PinnedCollections, PublishedCollections, Version, remove_partial
 from chunkproof.stores.qdrant import QdrantStore, Result
 from chunkproof.stores.store_port import Features, Json, VersionedStore
 
 if TYPE_CHECKING:
     from chunkproof.stores.edge import EdgeStore
 
-# How often the pointer is looked at, and how long a request waits for it.
+# How often the pointer is looked at.
 CHECK_EVERY_S = 30.0
-CHECK_WAIT_S = 0.2
 # How long a run waits for its version: the 10 GB of a function's disk take two minutes.
 PIN_WAIT_S = 300.0
 # Kept free on the disk beside what is fetched.
@@ -45,6 +53,7 @@ class _Opened:
     folder: Path
     store: "EdgeStore"
     ready_at: float
+    # By the clock on the wall, which goes on while Lambda freezes the process, and is right after a SnapStart restore.
     checked_at: float
     users: int = 0
     is_retired: bool = False
@@ -61,9 +70,10 @@ class PublishedStore(QdrantStore, VersionedStore):
 
     is_embedded = True
 
-    def __init__(self, published: PublishedCollections, folder: Path) -> None:
-        super().__init__(f"s3://{published.bucket.name}")
+    def __init__(self, published: PublishedCollections, folder: Path, breaker: CircuitBreaker | None = None) -> None:
+        super().__init__("S3")  # callers get messages, which name no bucket
         self._published = published
+        self._breaker = breaker or CircuitBreaker("s3", max_failures=inf)
         self._folder = folder
         self._opened: dict[str, _Opened] = {}
         self._next: dict[str, _Opened] = {}
@@ -81,7 +91,7 @@ class PublishedStore(QdrantStore, VersionedStore):
 
     def version(self, collection: str, deadline: Deadline) -> str:
         """Return the version in force."""
-        return self._bounded(lambda: self._published.pointer(collection), deadline.remaining_ms() / 1000).version
+        return self._ask(lambda: self._published.pointer(collection), deadline).version
 
     def at(self, versions: Mapping[str, str]) -> "PublishedStore":
         """Return a store with exactly these versions, fetched and open, wherever the pointers are by then.
@@ -94,7 +104,7 @@ class PublishedStore(QdrantStore, VersionedStore):
                     self._pinned[1].close()
                 self._remove_except({*versions.values(), *(one.version for one in self._opened.values())})
                 pinned = PinnedCollections(self._published.bucket, versions)
-                self._pinned = dict(versions), PublishedStore(pinned, self._folder)
+                self._pinned = dict(versions), PublishedStore(pinned, self._folder, self._breaker)
             store = self._pinned[1]
         deadline = Deadline(PIN_WAIT_S * 1000)
         for collection in versions:
@@ -103,7 +113,7 @@ class PublishedStore(QdrantStore, VersionedStore):
 
     def collections(self, deadline: Deadline) -> list[str]:
         """Return all names, sorted."""
-        return self._bounded(self._published.names, deadline.remaining_ms() / 1000)
+        return self._ask(self._published.names, deadline)
 
     def features(self, deadline: Deadline) -> Features:
         """Return what the engine can do."""
@@ -148,9 +158,9 @@ class PublishedStore(QdrantStore, VersionedStore):
             opened = self._choose(collection, deadline)
             opened.users += 1
         try:
-            if monotonic() - opened.checked_at > CHECK_EVERY_S:
-                opened.checked_at = monotonic()
-                self._look_for_newer(collection, opened, deadline)
+            if not 0 <= time() - opened.checked_at <= CHECK_EVERY_S:
+                opened.checked_at = time()
+                self._start_fetching(collection)  # whatever fails there leaves the version in use
             yield opened.store
         finally:
             with self._lock:
@@ -166,17 +176,6 @@ class PublishedStore(QdrantStore, VersionedStore):
             before.is_retired = True
             before.remove_if_unused()
         return self._opened[collection]
-
-    def _look_for_newer(self, collection: str, opened: _Opened, deadline: Deadline) -> None:
-        """Start fetching if the pointer has moved; whatever fails here leaves the version in use."""
-        seconds = min(CHECK_WAIT_S, deadline.remaining_ms() / 2000)
-        try:
-            pointer = self._bounded(lambda: self._published.pointer(collection), seconds)
-        except ChunkproofError as error:
-            log.warning("Pointer could not be read", extra={"collection": collection, "code": error.code})
-            return
-        if pointer.version != opened.version:
-            self._start_fetching(collection)
 
     def _start_fetching(self, collection: str) -> "Future[_Opened]":
         with self._lock:
@@ -202,19 +201,25 @@ class PublishedStore(QdrantStore, VersionedStore):
         from chunkproof.stores.edge import EdgeStore
         from chunkproof.stores.edge_folder import shard_path
 
-        pointer, before = self._published.pointer(collection), self._opened.get(collection)
+        before = self._opened.get(collection)
+        with self._asking_s3():
+            pointer = self._published.pointer(collection)
         newest = self._next.get(collection) or before
         if newest is not None and newest.version == pointer.version:
             return newest
         folder = self._folder / pointer.version
         target = shard_path(folder, collection)
         if not target.is_dir():  # a warm machine may have it from an earlier start
-            version = self._published.version(pointer.version)
-            self._check_space(version)
-            self._published.fetch(version, target, shard_path(before.folder, collection) if before else None)
+            for other in self._folder.glob("*"):
+                if other != folder:
+                    remove_partial(other)
+            with self._asking_s3():
+                version = self._published.version(pointer.version)
+                self._check_space(version, target.parent)
+                self._published.fetch(version, target, shard_path(before.folder, collection) if before else None)
         store = EdgeStore(folder)
         store.describe(collection, Deadline(60_000))  # opens it before a request has to wait for that
-        opened = _Opened(pointer.version, folder, store, ready_at=monotonic(), checked_at=monotonic())
+        opened = _Opened(pointer.version, folder, store, ready_at=monotonic(), checked_at=time())
         with self._lock:
             (self._opened if before is None else self._next)[collection] = opened
         log.info("Collection is ready", extra={"collection": collection, "version": pointer.version})
@@ -226,9 +231,10 @@ class PublishedStore(QdrantStore, VersionedStore):
             if folder.name not in versions:
                 shutil.rmtree(folder, ignore_errors=True)
 
-    def _check_space(self, version: Version) -> None:
+    def _check_space(self, version: Version, folder: Path) -> None:
+        """Refuse a version for which there is no room; what an interrupted fetch left in the folder counts as free."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        free = shutil.disk_usage(self._folder).free
+        free = shutil.disk_usage(self._folder).free + sum(map(allocated_bytes, folder.glob(PARTIAL)))
         if version.stored_bytes + SPARE_BYTES > free:
             raise VectorStoreUnavailableError(
                 self.host,
@@ -244,8 +250,40 @@ class PublishedStore(QdrantStore, VersionedStore):
                 self.host, f"collection {collection} is still being fetched; try again in some seconds"
             ) from None
 
-    def _bounded(self, call: Callable[[], Result], seconds: float) -> Result:
+    def _ask(self, call: Callable[[], Result], deadline: Deadline) -> Result:
+        with self._asking_s3():
+            return run_with_timeout(call, deadline.remaining_ms() / 1000)
+
+    @contextmanager
+    def _asking_s3(self) -> Iterator[None]:
+        """Let the circuit breaker count failures of S3, and raise them as errors of a store; no message has a key."""
         try:
-            return run_with_timeout(call, seconds)
+            is_probe = self._breaker.admit()
+        except CircuitOpenError as opened:
+            reason = "S3 failed repeatedly; calls to it are paused for a moment"
+            raise VectorStoreUnavailableError(self.host, reason, retry_after=opened.retry_after) from None
+        failed: bool | None = False
+        try:
+            yield
         except TimeoutError:
+            failed = True
             raise VectorStoreTimeoutError(self.host, "S3 did not respond in time") from None
+        except ObjectStoreError as error:
+            failed = not error.is_misconfigured
+            if error.is_misconfigured:
+                raise _not_configured(error.reason) from error
+            raise VectorStoreUnavailableError(self.host, f"S3 failed ({error.reason})") from error
+        except NoBucketError as error:
+            raise _not_configured("NoSuchBucket") from error
+        except OSError:  # such as a full disk
+            failed = None
+            raise
+        finally:
+            self._breaker.record(failed=failed, is_probe=is_probe)
+
+
+def _not_configured(reason: str) -> NotConfiguredError:
+    return NotConfiguredError(
+        f"The published collections cannot be read from S3 ({reason}): check CHUNKPROOF_PUBLISHED_BUCKET, and that the "
+        "function's role has s3:GetObject and s3:ListBucket"
+    )
