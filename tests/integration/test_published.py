@@ -249,7 +249,7 @@ def test_what_is_missing_in_the_bucket_is_one_error(
 ) -> None:
     version = publish(published, folder)
     gone = version.files[0].parts[0].sha256
-    published.bucket.delete([f"versions/{version.digest}.json" if what == "list" else f"parts/{gone}"])
+    published.bucket.delete(f"versions/{version.digest}.json" if what == "list" else f"parts/{gone}")
     with pytest.raises(DamagedVersionError, match="missing: publish the collection again") as caught:
         published.fetch(published.version(version.digest), tmp_path / "fetched")
     assert published.bucket.name not in str(caught.value)

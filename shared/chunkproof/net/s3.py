@@ -33,8 +33,6 @@ from chunkproof.contract import Model
 SCHEME = "s3://"
 # Requests at the same time, each with a connection of its own.
 CONNECTIONS = 16
-# S3's own limit of one request.
-MAX_DELETED = 1_000
 
 
 # What S3 answers, and what botocore raises, when a role, a key or an address is wrong: no later call succeeds.
@@ -104,7 +102,7 @@ class Bucket:
             with self._translate_errors(key):
                 _client().put_object(Bucket=self.name, Key=key, Body=content, IfNoneMatch="*")
         except ObjectStoreError as error:
-            if "(PreconditionFailed)" in error.message or "(ConditionalRequestConflict)" in error.message:
+            if error.reason in ("PreconditionFailed", "ConditionalRequestConflict"):
                 return False
             raise
         return True
@@ -130,16 +128,6 @@ class Bucket:
         with self._translate_errors(prefix):
             pages = _client().get_paginator("list_objects_v2").paginate(Bucket=self.name, Prefix=prefix)
             return [item["Key"] for page in pages for item in page.get("Contents", ())]
-
-    def delete(self, keys: Sequence[str]) -> None:
-        """Delete objects; one that does not exist is no error."""
-        for start in range(0, len(keys), MAX_DELETED):
-            batch = keys[start : start + MAX_DELETED]
-            with self._translate_errors(batch[0]):
-                objects = {"Objects": [{"Key": key} for key in batch], "Quiet": True}
-                failed = _client().delete_objects(Bucket=self.name, Delete=objects).get("Errors", ())
-            for error in failed:
-                raise ObjectStoreError(f"S3 refused {self.address(error['Key'])} ({error['Code']})", error["Code"])
 
     def upload(self, key: str, file: Path) -> None:
         """Create or replace an object from a file of any size."""
