@@ -1,15 +1,22 @@
 """A starter suite from a person's own collection."""
 
+from uuid import uuid4
+
 import pytest
 
 from chunkproof.base.errors import InvalidParameterError
 from chunkproof.base.request import Deadline
+from chunkproof.embedders.embedder_port import InputType
+from chunkproof.proof.backend import LocalBackend
 from chunkproof.stores.store_port import Point, WritableStore
-from chunkproof.suite.cases import read_suite
+from chunkproof.suite.cases import assign_collection, read_suite
+from chunkproof.suite.outcome import TestStatus
+from chunkproof.suite.runner import run_case
 from chunkproof.suite.yaml_document import read_yaml
 from chunkproof_cli.commands.suite_init import MAX_COPIES, Starter, build_starter, pick_question, to_yaml
 
 from support.chunks import fill, make_services
+from support.words import Words
 
 
 def starter(store: WritableStore, collection: str, texts: dict[str, str], count: int = 50) -> Starter:
@@ -88,3 +95,27 @@ def test_any_text_comes_back_from_the_file_as_it_was(memory_store: WritableStore
 def test_a_collection_without_text_is_reported(memory_store: WritableStore, collection: str) -> None:
     with pytest.raises(InvalidParameterError, match="has no text to make questions from"):
         starter(memory_store, collection, {"a": " "})
+
+
+def test_where_ids_are_random_the_same_documents_pass_after_another_import(
+    memory_store: WritableStore, collection: str
+) -> None:
+    texts = [f"# Part {n}\n\nThe valve number {n} is opened by turning the red handle." for n in range(3)]
+    texts.append("# Only a heading of more than five words")
+
+    def ingest(name: str) -> LocalBackend:
+        vectors = Words().embed(texts, InputType.DOCUMENT, Deadline(60_000))
+        points = [
+            Point(str(uuid4()), {"page_content": t}, vector=tuple(v)) for t, v in zip(texts, vectors, strict=True)
+        ]
+        fill(memory_store, name, *points, size=Words.dimension)
+        return LocalBackend(make_services(memory_store, name, Words()), lambda: Deadline(60_000))
+
+    first = ingest(collection).services.collection(collection, Deadline(60_000))
+    suite = read_suite(read_yaml(to_yaml(build_starter(first, 9)), "s").value)
+    assert sorted(case.name for case in suite.cases) == [f"The valve number {n} is opened by turning" for n in range(3)]
+    again = ingest(f"{collection}-again")
+    for case in assign_collection(
+        [case.model_copy(update={"top_k": 1}) for case in suite.cases], f"{collection}-again"
+    ):
+        assert run_case(case, again.search).status is TestStatus.PASSED

@@ -2,20 +2,24 @@
 
 import json
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import click
 
 from chunkproof.base.errors import CorruptChunkError, InvalidParameterError
 from chunkproof.base.files import write_new_file
 from chunkproof.base.words import split_sentences
+from chunkproof.collection.lookup import ids_of
 from chunkproof.collection.services import Collection, LongRun
 from chunkproof.proof.integrity import digest
 from chunkproof.service.terminal import new_deadline
+from chunkproof.suite.keywords import contains
 from chunkproof.suite.yaml_document import read_yaml
 from chunkproof_cli.connections import open_services
 from chunkproof_cli.options import common_options, embedder_option, file_option, parse_options, reject_api
@@ -26,7 +30,10 @@ MAX_SCANNED = 20_000
 MAX_COPIES = 10
 MIN_WORDS, MAX_WORDS = 5, 30
 MIN_CHARS, MAX_CHARS = 10, 200
+NAME_WORDS, NAME_CHARS = 8, 60
+RANDOM_UUID = 4  # its version
 _MARKUP = re.compile(r"^[#>*\-+|\s]+|[|*`_]+", re.M)
+_HEADING = re.compile(r"^ {0,3}#{1,6}(?: .*)?$|^.*\n {0,3}(?:=+|-+) *$", re.M)
 _CODE = re.compile(r"```.*?(```|\Z)", re.S)
 # Valid in JSON unescaped; YAML reads them as line ends or rejects them, and some reverse the direction of text.
 _TO_ESCAPE = re.compile("[\x7f-\x9f\u2028-\u202e\u2066-\u2069\ufeff\ufffe\uffff]")
@@ -69,7 +76,8 @@ cases:
 def init(from_collection: bool, count: int, output: Path | None, **common: Any) -> None:
     """Write a starter suite: a template, or cases made from your own collection.
 
-    A case made from a collection asks a sentence of a chunk and expects that chunk; it has the tag `generated`.
+    A case made from a collection asks a sentence of a chunk and expects that chunk; it has the tag `generated`. Where
+    ids are random, so that another import gives others, it expects the sentence or the source instead.
     """
     given = parse_options(**common)
     if output and output.exists():
@@ -97,10 +105,15 @@ def init(from_collection: bool, count: int, output: Path | None, **common: Any) 
 
 @dataclass(frozen=True)
 class KnownItem:
-    """A question and the chunks that it was taken from: several if they have the same text."""
+    """A question and the chunks that it was taken from: several if they have the same text.
+
+    Of chunks with random ids, `passage` is what a result must contain, else `sources` are what one must be from.
+    """
 
     question: str
     chunk_ids: tuple[str, ...]
+    passage: str | None = None
+    sources: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -119,12 +132,14 @@ def build_starter(collection: Collection, count: int) -> Starter:
     Questions and ids are distinct, and a text with too many copies is left out.
     """
     total = collection.describe().points_count
-    ids: defaultdict[str, dict[str, None]] = defaultdict(dict)
+    ids: defaultdict[str, dict[str, str | None]] = defaultdict(dict)
     payloads, scanned = collection.payloads, 0
     for page in collection.scan(page_points=PAGE):
         for point in page.points:
             try:
-                ids[payloads.text_of(point)][payloads.id_of(point)] = None
+                chunk = payloads.chunk_of(point)
+                own_id, *others = ids_of(chunk.metadata)
+                ids[chunk.text][own_id] = next(iter(others), None)
             except CorruptChunkError:
                 continue
         scanned += len(page.points)
@@ -136,15 +151,32 @@ def build_starter(collection: Collection, count: int) -> Starter:
         question, own = pick_question(text), ids[text]
         if len(items) < count and question and question not in items and len(own) <= MAX_COPIES:
             if not taken & own.keys():
-                items[question] = KnownItem(question, tuple(own))
+                items[question] = _make_item(question, text, own)
             taken |= own.keys()
     if not items:
         raise InvalidParameterError(f"Collection {collection.name} has no text to make questions from")
     return Starter(collection.name, tuple(items.values()), scanned, total)
 
 
+def _make_item(question: str, text: str, ids: Mapping[str, str | None]) -> KnownItem:
+    if not all(map(_is_random, ids)):
+        return KnownItem(question, tuple(ids))
+    passage = question if contains(text, question) else None
+    sources = () if passage else tuple(dict.fromkeys(source for source in ids.values() if source))
+    return KnownItem(question, tuple(ids), passage, sources)
+
+
+def _is_random(chunk_id: str) -> bool:
+    """Whether an id is a random UUID, which the next import of the same text does not give again."""
+    try:
+        return UUID(chunk_id).version == RANDOM_UUID
+    except ValueError:
+        return False
+
+
 def pick_question(text: str) -> str | None:
-    """Return the longest sentence of a suitable length, else the first words; None without a text."""
+    """Return the longest sentence of a suitable length, else the first words; None without more than headings."""
+    text = _HEADING.sub("\n\n", text)
     prose = _CODE.sub("\n\n", text)
     sentences = (prose[begin:end] for begin, end in split_sentences(prose))
     fitting = [plain for part in sentences if _fits(plain := " ".join(_MARKUP.sub(" ", part).split()))]
@@ -170,12 +202,22 @@ def to_yaml(starter: Starter) -> str:
         "defaults: {top_k: 10}",
         "cases:",
     ]
+    names: Counter[str] = Counter()
     for item in starter.items:
+        name = " ".join(item.question.split()[:NAME_WORDS])[:NAME_CHARS].strip(" .,;:")
+        names[name] += 1
+        expected = item.sources or item.chunk_ids
         lines += [
-            f"  - name: {_quote(f'known item {item.chunk_ids[0]}')}",
+            f"  - name: {_quote(name if names[name] == 1 else f'{name} ({names[name]})')}",
             f"    query_text: {_quote(item.question)}",
-            f"    expected_doc_ids: [{', '.join(map(_quote, item.chunk_ids))}]",
-            *(["    expect: any  # the same text is stored under each of these ids"] if item.chunk_ids[1:] else []),
+            f"    expected_keywords: [{_quote(item.passage)}]  # ids are random: this stays the same"
+            if item.passage
+            else f"    expected_doc_ids: [{', '.join(map(_quote, expected))}]",
+            *(
+                ["    expect: any  # the same text is stored under each of these ids"]
+                if expected[1:] and not item.passage
+                else []
+            ),
             "    tags: [generated]",
         ]
     return "\n".join(lines) + "\n"
