@@ -1,6 +1,6 @@
 """The dashboard: its widgets from the metrics of the code, and its layout as a picture.
 
-`make dashboard` writes the body into functions/observability/template.yaml, one widget a line, and draws
+`make dashboard` writes the body into functions/observability/template.yaml, one row of widgets a line, and draws
 docs/dashboard.svg. `${Search}`, `${Validation}`, `${Audit}` and `${Suite}` are the dimensions of a function's metrics.
 """
 
@@ -331,15 +331,17 @@ def layout() -> Iterator[tuple[int, list[tuple[int, Widget]]]]:  # noqa: PLR0915
 def write_body() -> Iterator[str]:
     """The lines of the body, as the template has them."""
     yield '{"start": "-PT12H", "periodOverride": "inherit", "widgets": ['
-    placed, y = [], 0
+    placed: list[list[Widget]] = []
+    y = 0
     for height, row in layout():
-        x = 0
+        x, widgets = 0, []
         for width, widget in row:
-            placed.append({"type": widget["type"], "x": x, "y": y, "width": width, "height": height, **widget})
+            widgets.append({"type": widget["type"], "x": x, "y": y, "width": width, "height": height, **widget})
             x += width
+        placed.append(widgets)
         y += height
-    for number, widget in enumerate(placed, 1):
-        text = json.dumps(widget)
+    for number, widgets in enumerate(placed, 1):
+        text = json.dumps(widgets)[1:-1]
         for dimensions in (SEARCH, VALIDATION, AUDIT, SUITE):
             text = text.replace(json.dumps(dimensions), dimensions)
         text = re.sub(r'"value": "(\$\{\w+\})"', r'"value": \1', text)

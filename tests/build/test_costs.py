@@ -13,10 +13,10 @@ def usd(items: "costs.Iterator[costs.Item]") -> dict[str, float]:
 
 
 def test_an_idle_stack_costs_less_than_ten_dollars() -> None:
-    # A dashboard, 38 watched metrics, two composite alarms, a key and a secret.
+    # A dashboard, 40 watched metrics, two composite alarms, a key and a secret.
     assert usd(costs.idle_items(whole_stack())) == {
         "dashboards": 3.00,
-        "metrics that alarms read": 3.80,
+        "metrics that alarms read": 4.00,
         "composite alarms": 1.00,
         "KMS keys": 1.00,
         "secrets (made by `make secret`)": 0.40,
@@ -79,4 +79,4 @@ def test_the_command_prints_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest
     monkeypatch.setattr("sys.argv", ["costs", "--json"])
     costs.main()
     printed = json.loads(capsys.readouterr().out)
-    assert round(sum(item["usd"] for item in printed["idle"]), 2) == 9.20
+    assert round(sum(item["usd"] for item in printed["idle"]), 2) == 9.40

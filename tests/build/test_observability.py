@@ -176,7 +176,7 @@ def test_each_of_its_parameters_is_given_described_and_used() -> None:
 
 def test_every_environment_may_deploy_a_template_with_another_one_inside() -> None:
     deploys = list(values_under(tomllib.loads((ROOT / "samconfig.toml").read_text("utf-8")), "deploy"))
-    assert len(deploys) == 2
+    assert len(deploys) == 3
     for found in deploys:
         assert found["parameters"]["capabilities"] == ["CAPABILITY_IAM", "CAPABILITY_AUTO_EXPAND"]
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from support.template import Stack, open_routes, routes, stack, values_under
+from support.template import Stack, broken_rules, open_routes, routes, stack, values_under
 
 JWT = {"JwtIssuer": "https://issuer.example/", "JwtAudience": "search,validation"}
 PARAMETERS: dict[str, dict[str, str]] = {
@@ -148,6 +148,17 @@ def test_there_is_no_other_way_in(any_stack: Stack) -> None:
 def test_no_other_site_may_read_responses(any_stack: Stack) -> None:
     assert "CorsConfiguration" not in any_stack.only("ApiGatewayV2::Api")
     assert not [key for key in any_stack.api if "cors" in key]
+
+
+def test_pages_of_other_sites_may_call_only_with_tokens_and_only_from_the_origins_given() -> None:
+    origins = {"CorsOrigins": "https://a.example,https://b.example"}
+    cors = stack(**JWT, **origins).api["x-amazon-apigateway-cors"]
+    assert cors["allowOrigins"] == ["https://a.example", "https://b.example"]
+    assert (cors["allowMethods"], cors["allowHeaders"]) == (["GET", "POST"], ["authorization", "content-type"])
+    assert "allowCredentials" not in cors
+    assert "x-amazon-apigateway-cors" not in stack(**origins).api
+    (broken,) = broken_rules(**origins)
+    assert broken.startswith("With CorsOrigins, JwtIssuer must be set")
 
 
 def test_no_principal_is_everybody(any_stack: Stack) -> None:

@@ -29,6 +29,7 @@ CHANGED = {
     "KmsKeyArn": KEY,
     "JwtIssuer": "https://issuer.example",
     "JwtAudience": "search",
+    "CorsOrigins": "https://app.example",
     "PublicHealth": "true",
     "ThrottleRate": "5",
     "Architecture": "x86_64",
@@ -351,7 +352,7 @@ def test_an_alarm_watches_for_errors_of_what_callers_reach(function: str, rollou
         "FunctionName": f"${{{function}}}",
         "Resource": f"${{{function}}}:live",
     }
-    assert metrics[0]["Expression"] == "search + validation + broken"
+    assert metrics[0]["Expression"] == "search + validation + new_search + new_validation + broken"
     assert found["broken"]["MetricName"] == "Broken"
 
 
