@@ -126,6 +126,10 @@ suite-oracle: $(VENV)/.dev ## Compare our retrieval metrics with trec_eval's on 
 why-oracle: $(VENV)/.dev ## Plant faults in 1,000 chunks, singly and in pairs, and print which causes `why` names (EACH=10, PAIRS=3)
 	@$(RUN) tools.checks.why_oracle --each $(or $(EACH),10) --pairs $(or $(PAIRS),3) $(if $(SEED),--seed $(SEED))
 
+.PHONY: receipt-oracle
+receipt-oracle: $(VENV)/.dev ## Tamper with 10,000 receipts in 16 ways and verify 10,000 honest ones, in Python and in node (COUNT=10000)
+	@$(RUN) tools.checks.receipt_oracle --count $(or $(COUNT),10000) $(if $(SEED),--seed $(SEED))
+
 ##@ Build and deploy
 
 .PHONY: build

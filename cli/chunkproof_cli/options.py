@@ -127,6 +127,27 @@ def output_option(what: str) -> Callable[[Command], Command]:
     )
 
 
+SIGNER = "chunkproof.signer"
+
+
+def sign_option(command: Command) -> Command:
+    """Add `--sign`; the key is opened before any work starts, and `ReportKind.write` signs with it."""
+
+    def keep(context: click.Context, _option: click.Parameter, key: str | None) -> None:
+        if key is not None:
+            from chunkproof.seals.notes import open_signer
+
+            context.meta[SIGNER] = open_signer(key)
+
+    return click.option(
+        "--sign",
+        metavar="KEY",
+        callback=keep,
+        expose_value=False,
+        help="Sign each file of -o with this key of `chunkproof key`, or kms:ID: FILE.sig is written beside it.",
+    )(command)
+
+
 class ToleranceType(click.ParamType[Any]):
     """A number of cases, or `chance`."""
 

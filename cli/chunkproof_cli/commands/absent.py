@@ -19,7 +19,7 @@ from chunkproof.proof.integrity import digest
 from chunkproof.service.terminal import Connection
 from chunkproof_cli.connections import connect
 from chunkproof_cli.exits import COULD_NOT_JUDGE, FAILED
-from chunkproof_cli.options import common_options, file_option, output_option, parse_options, reject_api
+from chunkproof_cli.options import common_options, file_option, output_option, parse_options, reject_api, sign_option
 from chunkproof_cli.output import print_json, progress_bar
 from chunkproof_cli.reports.outputs import ABSENCE
 
@@ -60,6 +60,7 @@ Examples:
     help="The most sentences to search for in each collection; every stored text is compared in any case.",
 )
 @output_option("Write the report: .json, .html, .md or .txt.")
+@sign_option
 @common_options
 @reject_api("absence is proved in the store itself; set QDRANT_URL")
 def absent(

@@ -51,6 +51,7 @@ from chunkproof_cli.options import (
     parse_options,
     reject_api,
     reject_embedder,
+    sign_option,
 )
 from chunkproof_cli.output import print_json, print_note, progress_bar
 from chunkproof_cli.reports.outputs import AUDIT
@@ -84,6 +85,7 @@ Examples:
 @click.command(cls=OptionalValues, epilog=EXAMPLES)
 @click.argument("manifest")
 @output_option("Write a report: .json, .jsonl (all findings), .xml (JUnit), .md, .txt or .html.")
+@sign_option
 @click.option("--partial", is_flag=True, help="The manifest lists only some of the chunks: read only those, by id.")
 @click.option("--sample", type=click.IntRange(min=1), metavar="N", help="Audit N chunks, drawn at random.")
 @click.option(

@@ -39,7 +39,15 @@ from chunkproof_cli.diff_report import (
     VectorDiff,
 )
 from chunkproof_cli.manifest_sources import EntryShape, entries_of_collection, write_manifest
-from chunkproof_cli.options import FileOrObject, Options, common_options, output_option, parse_options, reject_api
+from chunkproof_cli.options import (
+    FileOrObject,
+    Options,
+    common_options,
+    output_option,
+    parse_options,
+    reject_api,
+    sign_option,
+)
 from chunkproof_cli.output import print_json, print_note, progress_bar, show_warnings_once
 from chunkproof_cli.reports.outputs import DIFF
 from chunkproof_cli.suites.baseline import CHANCE, measure_changes
@@ -122,6 +130,7 @@ Pair = tuple[TestCaseResult, TestCaseResult]
     help="With --queries: exit 1 if both return less in common.",
 )
 @output_option("Write the report: .json, .html, .md, .txt or .xml (JUnit).")
+@sign_option
 @common_options
 @reject_api("a diff reads the collections themselves; set QDRANT_URL")
 def diff(a: str, b: str, outputs: tuple[Path, ...], queries: Path | None, metadata: str, **options: Any) -> None:

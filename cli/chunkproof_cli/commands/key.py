@@ -47,5 +47,7 @@ def key(name: str, output: Path, kms: str | None, as_json: bool, **_: Any) -> No
         print_json({"public_key": str(public), "file": None if kms else str(output)})
         return
     print_line(str(public))
-    if not kms:
+    if kms:
+        print_note(f"Sign with --key kms:{kms}={name}")
+    else:
         print_note(f"The private key is in {output}: keep it secret. The public key is in {output}.pub.")

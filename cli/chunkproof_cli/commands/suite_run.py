@@ -26,6 +26,7 @@ from chunkproof_cli.options import (
     output_option,
     parse_options,
     reject_embedder,
+    sign_option,
     source_name,
     stack_option,
     tolerate_option,
@@ -94,6 +95,7 @@ class LimitType(click.ParamType[tuple[str, float]]):
 @click.command(epilog=EXAMPLES)
 @source_options
 @output_option("Write the report: .json (canonical), .html, .txt, .md or .xml (JUnit).")
+@sign_option
 @click.option(
     "--filter",
     "names",

@@ -10,6 +10,7 @@ from typing import Any, get_type_hints
 import click
 
 from chunkproof.base.files import replace_file, write_file
+from chunkproof_cli.options import SIGNER
 
 EVERY_FORMAT = (".json", ".txt", ".md", ".xml", ".html")
 RENDERERS = {
@@ -34,6 +35,8 @@ class ReportKind:
 
     def check(self, files: tuple[Path, ...], more: tuple[str, ...] = ()) -> None:
         """Refuse files that cannot be written, before any work starts."""
+        if _signer() and not files:
+            raise click.UsageError("--sign signs the files of -o: name one.")
         check_outputs(files, (*self.extensions, *more))
 
     def render(self, report: Any, extension: str, *context: Any) -> str:
@@ -53,6 +56,10 @@ class ReportKind:
                     copyfileobj(opened, target)
             else:
                 write_file(file, self.render(report, file.suffix, *context))
+            if signer := _signer():
+                from chunkproof.seals.reports import sign_report
+
+                sign_report(file, signer)
 
     def print(self, report: Any) -> None:
         """Print a report in the terminal."""
@@ -88,6 +95,11 @@ CONFIGURATIONS = ReportKind("suite_blocks:describe_configurations", (".json", ".
 LATENCY = ReportKind("latency_blocks:describe_latency", (".html", ".json"))
 # Kinds that `chunkproof report` recognizes; anything else is read as a suite report.
 RECOGNIZED = (AUDIT, DIFF, ABSENCE)
+
+
+def _signer() -> Any:
+    context = click.get_current_context(silent=True)
+    return context.meta.get(SIGNER) if context else None
 
 
 def _load(name: str) -> Any:

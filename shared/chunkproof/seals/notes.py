@@ -163,10 +163,13 @@ class KmsSigner:
 
 
 def open_signer(key: str | None) -> Signer:
-    """Return the key in a file, or `kms:KEY-ID`."""
+    """Return the key in a file, or `kms:KEY-ID`, or `kms:KEY-ID=NAME`."""
     if not key:
         raise NotConfiguredError("No key to sign with: make one with `chunkproof key NAME`, and give it with --key")
-    return KmsSigner(key.removeprefix(KMS)) if key.startswith(KMS) else FileSigner(Path(key))
+    if not key.startswith(KMS):
+        return FileSigner(Path(key))
+    key_id, _, name = key.removeprefix(KMS).partition("=")
+    return KmsSigner(key_id, name or None)
 
 
 def make_key(name: str, path: Path) -> PublicKey:

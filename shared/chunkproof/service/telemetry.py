@@ -47,6 +47,7 @@ LEG_METRICS = {"dense": "DenseLegLatency", "text": "TextLegLatency"}
 # Fields of the request line that are metrics as they are.
 FIELD_METRICS = (
     ("result_count", "ResultCount", COUNT),
+    ("changed", "ChangedChunks", COUNT),
     ("dense_results", "DenseResults", COUNT),
     ("text_results", "TextResults", COUNT),
     ("queries", "Queries", COUNT),

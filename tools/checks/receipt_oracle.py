@@ -1,0 +1,319 @@
+"""`make receipt-oracle`: tamper with thousands of receipts, and see that each is refused for the right reason.
+
+The attacker holds the tiles and may compute new proofs, but has no key. Every document is also judged by the verifier
+of docs/verify.html, run by node: both must agree on every claim that is checked offline.
+"""
+
+import copy
+import json
+import logging
+import random
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from shutil import which
+from time import monotonic
+from typing import Any
+
+import click
+
+from chunkproof.collection.reader import Reader
+from chunkproof.collection.services import Services
+from chunkproof.contract import SearchQuery
+from chunkproof.seals.entries import vector_bytes
+from chunkproof.seals.notes import encode
+from chunkproof.seals.sealing import Seal
+from chunkproof.seals.verification import Claim, Evidence, Repetition, verify_receipt
+from chunkproof.search.filters import map_filters
+from chunkproof.stores.store_port import Point
+
+from support.chunks import ask, fill, make_services
+from support.seals import find_seal, new_signer, seal
+from support.stores import MemoryStore
+
+VERIFIER = Path(__file__).with_suffix("").with_name("receipt_verifier.mjs")
+SIZE, CHUNKS, TENANT = 6, 240, "t1"
+OFFLINE = {"seal", "membership", "texts", "order", "request", "tenant"}
+Document = Any
+
+
+@dataclass
+class World:
+    """A sealed collection of two tenants, an older seal of it, and keys."""
+
+    services: Services
+    seal: Seal
+    older: Seal
+    key: str
+    forged: Callable[[str], str]
+    rng: random.Random
+    answers: list[Document] = field(default_factory=list)
+
+    def honest(self) -> Document:
+        """A response with its receipt."""
+        rng = self.rng
+        request: dict[str, Any] = {
+            "query_vector": [rng.gauss(1 if at == 0 else 0, 1) for at in range(SIZE)],
+            "top_k": rng.randint(4, 12),
+            "receipt": rng.choice(["full", "full", True]),
+        }
+        if rng.random() < 0.5:
+            request["filters"] = {"part": rng.randrange(3)}
+        if rng.random() < 0.3:
+            request["similarity_threshold"] = 0.2
+        return json.loads(ask(self.services.for_tenant(TENANT), **request).to_json())
+
+    def full(self) -> Document:
+        """A copy of one with at least four results, and with the vector of its query."""
+        while True:
+            found = self.rng.choice(self.answers)
+            if len(found["results"]) >= 4 and "query_vector" in found["receipt"]:
+                return copy.deepcopy(found)
+
+    def prove(self, document: Document) -> None:
+        """Compute the nodes again, as whoever holds the tiles can."""
+        leaves = [row["leaf"] for row in document["receipt"]["results"]]
+        document["receipt"]["nodes"] = encode(b"".join(self.seal.tree.prove(leaves)))
+
+    def judge(self, document: Document, keys: list[Any], *, again: bool) -> list[Claim]:
+        """Verify a document, and search again if its kind needs that."""
+        evidence = Evidence.parse(document)
+        claims = verify_receipt(evidence, keys)
+        if again:
+            reader = Reader(self.services, self.services.settings.collection)
+            filters = json.loads(document["receipt"]["request"].get("filters", "{}"))
+            parsed = SearchQuery.parse({"query_text": "x", "filters": filters}).filters
+            claims += Repetition(evidence, reader, map_filters(parsed, reader) if parsed else (), self.seal).run()[0]
+        return claims
+
+
+def renumber(document: Document) -> None:
+    """Give both lists the ranks 1, 2, 3, …"""
+    for rows in (document["results"], document["receipt"]["results"]):
+        for rank, row in enumerate(rows, 1):
+            row["rank"] = rank
+    document["execution"]["result_count"] = len(document["results"])
+
+
+def text(world: World, one: Document) -> None:
+    result = world.rng.choice(one["results"])
+    at = world.rng.randrange(len(result["text"]))
+    kept = result["text"][at + world.rng.randrange(2) :]
+    result["text"] = result["text"][:at] + world.rng.choice("§\u00a0\u200b") + kept
+
+
+def score(world: World, one: Document) -> None:
+    world.rng.choice(one["results"])["similarity_score"] += world.rng.choice([-0.001, 0.001, 1e-9])
+
+
+def score_in_both(world: World, one: Document) -> None:
+    row, result = one["receipt"]["results"][0], one["results"][0]
+    row["score"], result["similarity_score"] = "0.9999", 0.9999
+    if world.rng.random() < 0.5:
+        low = float(one["receipt"]["request"]["similarity_threshold"])
+        one["receipt"]["results"][-1]["score"], one["results"][-1]["similarity_score"] = repr(low), low
+
+
+def order(world: World, one: Document) -> None:
+    at = world.rng.randrange(len(one["results"]) - 1)
+    for rows in (one["results"], one["receipt"]["results"]):
+        rows[at], rows[at + 1] = rows[at + 1], rows[at]
+    renumber(one)
+
+
+def left_out(world: World, one: Document) -> None:
+    at = world.rng.randrange(len(one["results"]) - 1)
+    del one["results"][at], one["receipt"]["results"][at]
+    renumber(one)
+    world.prove(one)
+
+
+def foreign_tenant(world: World, one: Document) -> None:
+    at, taken = world.rng.randrange(len(one["results"])), {row["leaf"] for row in one["receipt"]["results"]}
+    other = world.rng.choice([n for n in range(CHUNKS) if n not in taken and _tenant(world, n) != TENANT])
+    entry = json.loads(world.seal.tree.entry(other))
+    one["receipt"]["results"][at] |= {"leaf": other, "entry": entry}
+    number = int(entry["point"])
+    one["results"][at] |= {"point_id": number, "text": f"text {number}"}
+    one["results"][at]["metadata"]["chunk_id"] = entry["chunk"]
+    world.prove(one)
+
+
+def _tenant(world: World, leaf: int) -> str:
+    return f"t{int(json.loads(world.seal.tree.entry(leaf))['point']) % 2}"
+
+
+def other_version(world: World, one: Document) -> None:
+    one["receipt"]["checkpoint"] = world.older.note
+
+
+def replayed(world: World, one: Document) -> None:
+    one["receipt"] = world.full()["receipt"]
+
+
+def cut_list(world: World, one: Document) -> None:
+    del one["results"][world.rng.randrange(1, len(one["results"])) :]
+
+
+def swapped_key(world: World, one: Document) -> None:
+    one["receipt"]["checkpoint"] = world.forged(one["receipt"]["checkpoint"].rpartition("\n\n")[0] + "\n")
+
+
+def changed_filter(world: World, one: Document) -> None:
+    request = one["receipt"]["request"]
+    part = json.loads(request["filters"])["part"] if "filters" in request else 0
+    request["filters"] = json.dumps({"part": (part + 1) % 3})
+
+
+def truncated_path(world: World, one: Document) -> None:
+    from base64 import b64decode
+
+    nodes = b64decode(one["receipt"]["nodes"])
+    kept = world.rng.choice([nodes[32:], nodes[:-32], nodes[:-1], nodes[:32] + nodes[64:], b""])
+    one["receipt"]["nodes"] = encode(kept)
+
+
+def edited_checkpoint(world: World, one: Document) -> None:
+    lines = one["receipt"]["checkpoint"].split("\n")
+    at = world.rng.choice([0, 1, 2])
+    lines[at] = ("x" + lines[0], str(int(lines[1]) + 1), encode(world.rng.randbytes(32)))[at]
+    one["receipt"]["checkpoint"] = "\n".join(lines)
+
+
+def edited_entry(world: World, one: Document) -> None:
+    entry = world.rng.choice(one["receipt"]["results"])["entry"]
+    entry[world.rng.choice(["text", "vector", "payload"])] = encode(world.rng.randbytes(32))
+
+
+def moved_leaf(world: World, one: Document) -> None:
+    row = world.rng.choice(one["receipt"]["results"])
+    row["leaf"] = world.rng.choice([row["leaf"] ^ 1, row["leaf"] + CHUNKS, -1, str(row["leaf"]), 0.5])
+
+
+def other_vector(world: World, one: Document) -> None:
+    one["receipt"]["query_vector"] = encode(vector_bytes([world.rng.gauss(0, 1) for _ in range(SIZE)]))
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A way to tamper, the claims of which one must be refuted, and whether that needs the search again."""
+
+    tamper: Callable[[World, Document], None]
+    refuted: tuple[str, ...]
+    again: bool = False
+
+
+KINDS = (
+    Kind(text, ("texts",)),
+    Kind(score, ("order",)),
+    Kind(score_in_both, ("scores",), again=True),
+    Kind(order, ("order",)),
+    Kind(left_out, ("complete",), again=True),
+    Kind(foreign_tenant, ("tenant",)),
+    Kind(other_version, ("membership",)),
+    Kind(replayed, ("request", "texts")),
+    Kind(cut_list, ("texts",)),
+    Kind(swapped_key, ("seal",)),
+    Kind(changed_filter, ("scores", "complete"), again=True),
+    Kind(truncated_path, ("membership",)),
+    Kind(edited_checkpoint, ("seal",)),
+    Kind(edited_entry, ("membership",)),
+    Kind(moved_leaf, ("membership",)),
+    Kind(other_vector, ("request",)),
+)
+
+
+def build(folder: Path, seed: int) -> World:
+    """Fill a store and seal it twice."""
+    rng = random.Random(seed)
+    store = MemoryStore()
+    points = [
+        Point(
+            n,
+            {"text": f"text {n}", "part": n % 3, "owner": f"t{n % 2}"},
+            vector=tuple(rng.gauss(0, 1) for _ in "123456"),
+        )
+        for n in range(1, CHUNKS + 1)
+    ]
+    fill(store, "docs", *points[:-10], size=SIZE)
+    names = {"TENANT_FIELD": "owner", "TENANT_CLAIM": "tenant", "SEALS": str(folder / "seals")}
+    services, signer = make_services(store, "docs", **names), new_signer(folder)
+    seal(services, folder / "seals", signer)
+    older = find_seal(folder / "seals", "docs")
+    from chunkproof.base.request import Deadline
+
+    store.upsert("docs", points[-10:], "", Deadline(60_000))
+    seal(services, folder / "seals", signer)
+    from chunkproof.seals.notes import sign_note
+
+    forger = new_signer(folder, signer.public.name)
+    latest = find_seal(folder / "seals", "docs")
+    return World(services, latest, older, str(signer.public), lambda note: sign_note(note, [forger]), rng)
+
+
+@click.command()
+@click.option("--count", default=10_000, show_default=True, help="Tampers, and as many honest receipts.")
+@click.option("--seed", default=31, show_default=True)
+def main(count: int, seed: int) -> None:
+    """Print how many tampers of each kind were detected with the right reason, and how many honest were refused."""
+    logging.disable(logging.WARNING)
+    from chunkproof.seals.notes import PublicKey
+
+    started = monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        world = build(Path(folder), seed)
+        keys = [PublicKey.parse(world.key)]
+        done: Counter[str] = Counter()
+        missed: list[str] = []
+        asked: list[tuple[Document, dict[str, str]]] = []
+        refused = 0
+        for number in range(count):
+            document = world.honest()
+            world.answers.append(document)
+            again = number % 20 == 0 and "query_vector" in document["receipt"]
+            claims = world.judge(document, keys, again=again)
+            refused += any(claim.verdict == "refuted" for claim in claims)
+            asked.append((document, {c.name: c.verdict for c in claims if c.name in OFFLINE}))
+        for number in range(count):
+            kind = KINDS[number % len(KINDS)]
+            document = world.full()
+            kind.tamper(world, document)
+            claims = world.judge(document, keys, again=kind.again)
+            refuted = {claim.name for claim in claims if claim.verdict == "refuted"}
+            done[kind.tamper.__name__] += 1
+            if not refuted & set(kind.refuted):
+                missed.append(f"{kind.tamper.__name__}: refuted {sorted(refuted) or 'nothing'}, not {kind.refuted}")
+            asked.append((document, {c.name: c.verdict for c in claims if c.name in OFFLINE}))
+        disagreed = compare_with_node(asked, world.key)
+    for name, number in done.items():
+        click.echo(f"  {name:<18} {number:>6}")
+    click.echo(f"{count - len(missed):,} of {count:,} tampers of {len(KINDS)} kinds detected with the right reason")
+    for line in missed[:10]:
+        click.echo(f"  missed: {line}")
+    click.echo(f"{refused:,} of {count:,} honest receipts refused")
+    click.echo(f"{disagreed} in {monotonic() - started:.0f} s")
+    sys.exit(bool(missed or refused or not disagreed.startswith(("0 of", "node"))))
+
+
+def compare_with_node(asked: list[tuple[Document, dict[str, str]]], key: str) -> str:
+    """Say on how many documents the verifier of the page judges otherwise."""
+    if which("node") is None:
+        return "node is not installed: the second verifier was not asked;"
+    lines = "".join(json.dumps({"document": document, "keys": [key]}) + "\n" for document, _ in asked)
+    done = subprocess.run(["node", str(VERIFIER)], input=lines, capture_output=True, text=True, check=True)
+    others = [json.loads(line) for line in done.stdout.splitlines()]
+    wrong = 0
+    for (document, ours), theirs in zip(asked, others, strict=True):
+        differ = ours != {name: verdict for name, verdict in theirs.items() if name in OFFLINE}
+        if differ and not wrong:
+            click.echo(f"  first difference: {ours} {theirs} {json.dumps(copy.copy(document))[:2000]}")
+        wrong += differ
+    return f"{wrong:,} of {len(asked):,} documents judged otherwise by the second verifier;"
+
+
+if __name__ == "__main__":
+    main()
