@@ -226,6 +226,10 @@ golden: $(VENV)/.dev ## Write the golden files of tests/data/golden again, after
 dashboard: $(VENV)/.dev ## Draw the layout of the CloudWatch dashboard, into docs/dashboard.svg
 	@$(RUN) tools.dashboard
 
+.PHONY: console-pictures
+console-pictures: $(VENV)/.dev ## Take the pictures of the console, into docs/ (ALL=folder for every view)
+	@$(RUN) tools.console_pictures $(if $(ALL),--all $(ALL))
+
 .PHONY: costs
 costs: $(VENV)/.dev ## Print what a stack costs in a month (PARAMS="Suite=true", REQUESTS=100000), or a store (STORES=1, CHUNKS=100000)
 	@$(if $(STORES),$(RUN) tools.store_costs $(if $(CHUNKS),--chunks $(CHUNKS)) $(if $(DIMENSION),--dimension $(DIMENSION)) \

@@ -1,8 +1,12 @@
 """The browser console of `chunkproof serve` in a real browser, on the real handlers and an embedded store."""
 
 import json
+import os
 import re
 import shlex
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +15,7 @@ from urllib.parse import quote
 
 import httpx
 import pytest
+import yaml
 
 from chunkproof.stores.edge_folder import copy_folder
 from chunkproof_cli.loading import write_chunks
@@ -123,6 +128,36 @@ def search_address(question: str, **params: str) -> str:
 
 
 # the page
+
+
+def test_the_demo_leads_to_the_console_with_the_handbook_loaded(tmp_path: Path) -> None:
+    opened = tmp_path / "opened"
+    browser = tmp_path / "browser"
+    browser.write_text(f'#!/bin/sh\necho "$1" > {opened}.part && mv {opened}.part {opened}\n')
+    browser.chmod(0o755)
+    command = [
+        sys.executable,
+        "-m",
+        "chunkproof_cli",
+        "demo",
+        "--open",
+        "--port",
+        "0",
+        "--data",
+        str(tmp_path / "data"),
+    ]
+    environment = {**os.environ, "BROWSER": f"{browser} %s"}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+        give_up = time.monotonic() + 120
+        while not opened.exists() and time.monotonic() < give_up and process.poll() is None:
+            time.sleep(0.1)
+        url = opened.read_text().strip()
+        about = httpx.get(f"{url}/console/about", timeout=SECONDS).json()
+        assert about["collections"] == [about["collection"]] == ["handbook"]
+        assert about["suite_file"] == str(tmp_path / "data" / "judged.yaml")
+        assert httpx.get(f"{url}/collections/handbook", timeout=SECONDS).json()["points_count"] == 227
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) in (0, 130)
 
 
 def test_the_page_is_small_and_allows_nothing_from_elsewhere(server: Serving) -> None:
@@ -388,6 +423,23 @@ def test_questions_are_judged_by_keyboard_and_the_saved_suite_passes(console: Co
     # A new page goes on with what the file has.
     console.open("#/judge", "document.querySelector('.suite')")
     assert "4 judgments" in console.text(".suite")
+
+
+def test_any_id_and_question_is_written_as_yaml_that_reads_back_the_same(console: Console) -> None:
+    file = console.server.log.parent / "judged.yaml"
+    console.open("#/judge?in=nasty&mode=hybrid", "document.querySelector('.suite')")
+    question = f"backups {NASTY} '\u0085' 🦉: - [yes]"
+    console.ask(question)
+    console.press("3")
+    console.wait("document.querySelector('.suite .good')?.innerText.includes('Saved')")
+    give_up = time.monotonic() + SECONDS
+    while "nasty" not in (file.read_text("utf-8") if file.exists() else "") and time.monotonic() < give_up:
+        time.sleep(0.05)
+    case = yaml.safe_load(file.read_text("utf-8"))["cases"][-1]
+    assert case["query_text"] == question
+    (chunk,) = case["judgments"]
+    assert chunk in {one["chunk_id"] for one in hostile_chunks()}
+    assert console.page.run("window.acted === undefined")
 
 
 def test_a_suite_that_could_not_be_run_is_not_written(server: Serving) -> None:

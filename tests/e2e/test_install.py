@@ -3,6 +3,8 @@
 import os
 import subprocess
 import sys
+import tarfile
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -58,6 +60,18 @@ def server() -> Iterator[dict[str, str]]:
 
 def test_a_build_gives_the_same_bytes_again(built: list[Path], tmp_path: Path) -> None:
     assert [file.read_bytes() for file in build(tmp_path)] == [file.read_bytes() for file in built]
+
+
+def test_both_have_the_page_of_the_console(built: list[Path]) -> None:
+    (wheel,) = (file for file in built if file.suffix == ".whl")
+    (source,) = (file for file in built if file.name.endswith(".tar.gz"))
+    page = ROOT / "cli" / "chunkproof_cli" / "local" / "page"
+    names = {str(file.relative_to(ROOT / "cli")) for file in page.rglob("*") if file.is_file()}
+    assert "chunkproof_cli/local/page/console/console.js" in names
+    with zipfile.ZipFile(wheel) as packed:
+        assert names <= set(packed.namelist())
+    with tarfile.open(source) as archive:
+        assert names <= {name.partition("/cli/")[2] for name in archive.getnames()}
 
 
 def test_the_wheel_shows_the_demo_with_the_local_model(from_wheel: Path, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import sys
 import webbrowser
 from importlib.util import find_spec
 from pathlib import Path
+from threading import Thread
 from typing import Any, Literal
 
 import click
@@ -105,8 +106,8 @@ def run_server(
         )
         tools = ", tools for agents at /mcp" if mcp_app else ""
         print_note(f"Serving {connection.store.host} at {address}, documentation at /docs{tools}; stop with Ctrl-C")
-        if open_browser:  # the listener already accepts connections, which wait for the server
-            webbrowser.open(address)
+        if open_browser:  # in a thread: a browser in the terminal returns when it is closed
+            Thread(target=webbrowser.open, args=(address,), daemon=True).start()
         uvicorn.Server(config).run(sockets=[listener])
 
 

@@ -45,7 +45,8 @@ export async function call(method, path, body, { query, quiet = path.startsWith(
   let data = null;
   try { data = JSON.parse(text); } catch { /* a gateway's own page */ }
   const stages = readStages(response.headers.get("server-timing"));
-  const entry = { route: `${method} ${path}`, status: response.status, at: new Date(), stages, ms: took, query: body?.query_text };
+  const entry = { route: `${method} ${path}`, status: response.status, at: new Date(), stages, ms: took,
+    query: body?.query_text };
   if (!quiet) {
     seen.push(entry);
     if (seen.length > MOST_SEEN) seen.shift();
@@ -78,8 +79,10 @@ const python = (value) => {
 
 /** The same request for a terminal, a script and a notebook. */
 export function snippets(request) {
-  const { query_text: query, collection, top_k: k, similarity_threshold: threshold, filters = {}, mode, rerank } = request;
-  const cli = ["chunkproof search", shell(query), `-k ${k}`, mode && `--mode ${mode}`, threshold && `--threshold ${threshold}`,
+  const { query_text: query, collection, top_k: k, similarity_threshold: threshold, filters = {}, mode,
+    rerank } = request;
+  const cli = ["chunkproof search", shell(query), `-k ${k}`, mode && `--mode ${mode}`, threshold
+    && `--threshold ${threshold}`,
     ...Object.entries(filters).map(([field, value]) => `--filter ${shell(`${field}=${JSON.stringify(value)}`)}`),
     rerank && "--rerank", `--collection ${shell(collection)}`, `--api ${shell(origin)}`];
   const fields = [`top_k=${k}`, threshold && `threshold=${threshold}`, mode && `mode="${mode}"`,

@@ -10,21 +10,27 @@ import * as reports from "./reports.js";
 import * as latency from "./latency.js";
 
 const VIEWS = { search, proof, judge, collection, reports, latency };
-const LABELS = { search: "Search", proof: "Proof", judge: "Judge", collection: "Collection", reports: "Reports", latency: "Latency" };
-const KEYS = [["/", "Write a question"], ["Esc", "Leave a field"], ["↓ ↑ or j k", "Select the next or the previous result"],
-  ["c", "Compare two configurations"], ["p", "Prove the selected chunk"], ["w", "Ask why the selected chunk has no better rank"],
+const LABELS = { search: "Search", proof: "Proof", judge: "Judge", collection: "Collection", reports: "Reports",
+  latency: "Latency" };
+const KEYS = [["/", "Write a question"], ["Esc", "Leave a field"],
+  ["↓ ↑ or j k", "Select the next or the previous result"],
+  ["c", "Compare two configurations"], ["p", "Prove the selected chunk"],
+    ["w", "Ask why the selected chunk has no better rank"],
   ["0 1 2 3", "Judge view: grade the selected result, from irrelevant to perfect"], ["u", "Judge view: undo"],
-  ["n", "Judge view: next question"], ["g then s p j c r l", "Go to Search, Proof, Judge, Collection, Reports, Latency"], ["?", "Show this list"]];
+  ["n", "Judge view: next question"], ["g then s p j c r l",
+    "Go to Search, Proof, Judge, Collection, Reports, Latency"], ["?", "Show this list"]];
 
 /** What is served: from the server, or next to nothing where only the page is hosted. */
-const about = { collections: [], collection: "", latency_target_ms: 2000, store: "", embedding_model: "", version: "", rerank: true };
+const about = { collections: [], collection: "", latency_target_ms: 2000, store: "", embedding_model: "", version: "",
+  rerank: true };
 const infos = new Map();
 
 export function readAddress() {
   const [path, query] = location.hash.replace(/^#\/?/, "").split(/\?(.*)/s);
   const params = new URLSearchParams(query ?? "");
   const view = Object.hasOwn(VIEWS, path) ? path : "search";
-  const fallback = about.collections.includes(about.collection) || !about.collections.length ? about.collection : about.collections[0];
+  const fallback = about.collections.includes(about.collection) || !about.collections.length ? about.collection
+    : about.collections[0];
   return { view, params, collection: params.get("in") || fallback, query: params.get("q") ?? "" };
 }
 
@@ -67,7 +73,8 @@ async function render() {
   renderSide(address);
   const view = byId("view");
   view.setAttribute("aria-busy", "true");
-  const context = { ...address, about, isCurrent: () => turn === shown, put: (...children) => { if (turn === shown) show(view, ...children); } };
+  const context = { ...address, about, isCurrent: () => turn === shown,
+    put: (...children) => { if (turn === shown) show(view, ...children); } };
   try {
     await VIEWS[address.view].render(context);
   } catch (error) {
@@ -162,7 +169,8 @@ addEventListener("popstate", render);
 addEventListener("hashchange", render);
 addEventListener("keydown", onkey);
 matchMedia("(min-width: 68rem)").addEventListener("change", render);
-byId("collection").addEventListener("change", (event) => go(readAddress().view, { in: event.target.value, sel: null, f: null, b_f: null }));
+byId("collection").addEventListener("change", (event) => go(readAddress().view,
+  { in: event.target.value, sel: null, f: null, b_f: null }));
 byId("help").addEventListener("click", toggleKeys);
 byId("skip").addEventListener("click", (event) => { event.preventDefault(); byId("view").focus(); });
 onSeen(renderStatus);

@@ -10,7 +10,8 @@ function fill(element, attributes, children) {
     else if (name === "vars") for (const [key, to] of Object.entries(value)) element.style.setProperty(key, to);
     else element.setAttribute(name, value === true ? "" : value);
   }
-  element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
+  element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined
+    && child !== false));
   return element;
 }
 
@@ -42,7 +43,8 @@ export function link(url) {
   const text = typeof url === "string" ? url : pretty(url);
   let parsed = null;
   try { parsed = new URL(text); } catch { /* not an address */ }
-  if (!parsed || !["http:", "https:"].includes(parsed.protocol)) return h("span", { class: "source" }, ...visible(text));
+  if (!parsed || !["http:", "https:"].includes(parsed.protocol)) return h("span", { class: "source" },
+    ...visible(text));
   return h("a", { class: "source", href: parsed.href, rel: "noopener noreferrer", target: "_blank" },
     ...visible(text.replace(/^https?:\/\//, "")));
 }
@@ -77,13 +79,15 @@ const KINDS = [[/\p{Mn}|\p{Me}/u, "combining mark"], [/\p{Cf}/u, "format charact
 const encoder = new TextEncoder();
 
 const hex = (code) => `U+${code.toString(16).toUpperCase().padStart(4, "0")}`;
-export const utf8 = (text) => [...encoder.encode(text)].map((byte) => byte.toString(16).toUpperCase().padStart(2, "0")).join(" ");
+export const utf8 = (text) => [...encoder.encode(text)].map((byte) => byte.toString(16).toUpperCase().padStart(2,
+  "0")).join(" ");
 
 /** Code point, name and bytes of a character, as shown on hover. */
 export function describe(character) {
   const code = character.codePointAt(0);
   const kind = KINDS.find(([pattern]) => pattern.test(character))?.[1];
-  return [`${hex(code)}${NAMES[code] || kind ? ` ${NAMES[code] ?? kind}` : ""}`, `UTF-8 ${utf8(character)}`].join(" · ");
+  return [`${hex(code)}${NAMES[code] || kind ? ` ${NAMES[code] ?? kind}` : ""}`,
+    `UTF-8 ${utf8(character)}`].join(" · ");
 }
 
 const box = (character) => {
@@ -111,7 +115,8 @@ export function visible(text, { all = false } = {}) {
 /** The name of a chunk: its heading, else the title of its document, else its id. */
 export function titleOf(result) {
   const { section_heading: heading, document_title: title, chunk_id: id } = result.metadata;
-  return [heading, title, id].map((name) => (typeof name === "string" ? name.trim() : "")).find(Boolean) || "(no title)";
+  return [heading, title, id].map((name) => (typeof name === "string" ? name.trim() : "")).find(Boolean)
+    || "(no title)";
 }
 
 /** A command or a piece of code, with a button that copies it. */
@@ -131,13 +136,15 @@ export const problem = (error) => h("div", { class: "problem", role: "alert" },
   h("ul", {}, error.messages.map((message) => h("li", {}, ...visible(message)))),
   error.requestId && h("p", { class: "dim" }, `Request ${error.requestId}`));
 
-export const empty = (title, ...lines) => h("div", { class: "empty" }, h("h2", {}, title), lines.map((line) => h("p", {}, line)));
+export const empty = (title, ...lines) => h("div", { class: "empty" }, h("h2", {}, title),
+  lines.map((line) => h("p", {}, line)));
 
 /** A drop zone for files, which is a button for the keyboard too. */
 export function dropZone(label, onfiles, { multiple = true } = {}) {
   const input = h("input", { type: "file", class: "hidden", tabindex: "-1", "aria-hidden": "true", multiple,
     onchange: () => onfiles([...input.files]) });
-  const zone = h("div", { class: "drop" }, h("button", { type: "button", class: "quiet", onclick: () => input.click() }, label), input);
+  const zone = h("div", { class: "drop" }, h("button", { type: "button", class: "quiet", onclick: () => input.click() },
+    label), input);
   zone.addEventListener("dragover", (event) => { event.preventDefault(); zone.classList.add("over"); });
   zone.addEventListener("dragleave", () => zone.classList.remove("over"));
   zone.addEventListener("drop", (event) => {

@@ -49,7 +49,8 @@ export function toYaml(all) {
   if (!written.length) return "";
   const collection = written[0].collection;
   const taken = new Set();
-  const lines = written.map((one) => [`  - name: ${scalar(slug(one.query, taken))}`, `    query_text: ${scalar(one.query)}`,
+  const lines = written.map((one) => [`  - name: ${scalar(slug(one.query, taken))}`,
+    `    query_text: ${scalar(one.query)}`,
     one.collection !== collection && `    collection_name: ${scalar(one.collection)}`, `    top_k: ${one.k}`,
     Object.keys(one.f).length && `    filters: ${flow(one.f)}`, "    judgments:",
     ...Object.entries(one.judgments).map(([id, grade]) => `      ${scalar(id)}: ${grade}`)].filter(Boolean).join("\n"));
@@ -57,7 +58,8 @@ export function toYaml(all) {
 }
 
 function fromDocument(document) {
-  return (document?.cases ?? []).map((one) => ({ query: one.query_text, collection: one.collection_name ?? document.collection, k: one.top_k ?? 10,
+  return (document?.cases ?? []).map((one) => ({ query: one.query_text,
+    collection: one.collection_name ?? document.collection, k: one.top_k ?? 10,
     f: one.filters ?? {}, judgments: one.judgments ?? {} }));
 }
 
@@ -121,8 +123,10 @@ function undo() {
 
 function ring(done, all) {
   const length = 2 * Math.PI * 20;
-  return svg("svg", { class: "ring", viewBox: "0 0 48 48", role: "img", "aria-label": `${done} of ${all} results judged` },
-    svg("circle", { cx: 24, cy: 24, r: 20 }), svg("circle", { class: "done", cx: 24, cy: 24, r: 20, "stroke-dasharray": `${all ? (length * done) / all : 0} ${length}` }),
+  return svg("svg", { class: "ring", viewBox: "0 0 48 48", role: "img",
+    "aria-label": `${done} of ${all} results judged` },
+    svg("circle", { cx: 24, cy: 24, r: 20 }), svg("circle",
+      { class: "done", cx: 24, cy: 24, r: 20, "stroke-dasharray": `${all ? (length * done) / all : 0} ${length}` }),
     svg("text", { x: 24, y: 28.5, "text-anchor": "middle" }, `${done}/${all}`));
 }
 
@@ -130,12 +134,14 @@ function gradeButtons(context, one, result) {
   const id = result.metadata.chunk_id;
   const given = one.judgments[id];
   return h("span", { class: "grades", role: "group", "aria-label": "Grade" }, GRADES.map((word, value) => h("button", {
-    type: "button", class: "quiet", title: word, "aria-label": `${value} ${word}`, "aria-pressed": String(given === value),
+    type: "button", class: "quiet", title: word, "aria-label": `${value} ${word}`,
+      "aria-pressed": String(given === value),
     onclick: () => grade(context, id, value) }, String(value))));
 }
 
 const download = (yaml) => {
-  const link = h("a", { href: URL.createObjectURL(new Blob([yaml], { type: "application/yaml" })), download: "judged.yaml" });
+  const link = h("a", { href: URL.createObjectURL(new Blob([yaml], { type: "application/yaml" })),
+    download: "judged.yaml" });
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 1000);
 };
@@ -147,14 +153,21 @@ function suitePanel(context, done, all) {
   const total = list.reduce((sum, one) => sum + Object.keys(one.judgments).length, 0);
   const hybrid = readConfig(context.params).mode !== "dense";
   return h("aside", { class: "suite", "aria-label": "The suite" },
-    h("div", { class: "progress" }, ring(done, all), h("div", {}, h("strong", {}, plural(total, "judgment")), h("p", { class: "dim" }, plural(list.length, "question")))),
-    h("p", { class: "actions" }, h("button", { type: "button", onclick: focusQuery }, "Next question ", h("kbd", {}, "n")),
+    h("div", { class: "progress" }, ring(done, all), h("div", {}, h("strong", {}, plural(total, "judgment")),
+      h("p", { class: "dim" }, plural(list.length, "question")))),
+    h("p", { class: "actions" }, h("button", { type: "button", onclick: focusQuery }, "Next question ",
+      h("kbd", {}, "n")),
       h("button", { type: "button", disabled: !past.length, onclick: undo }, "Undo ", h("kbd", {}, "u")),
       h("button", { type: "button", disabled: !yaml, onclick: () => download(yaml) }, "Download")),
-    saved.error ? problem(saved.error) : h("p", { class: saved.state ? "good" : "dim" }, saved.state ? `✓ ${saved.state}` : about.suite_file ? "Saved with the first relevant result." : "Kept in this browser. Start chunkproof serve with --suite FILE to save it to a file."),
-    waiting > 0 && h("p", { class: "note" }, `${plural(waiting, "question")} without a relevant result ${waiting === 1 ? "is" : "are"} not written yet: such a case would expect nothing.`),
-    hybrid && h("p", { class: "note" }, "A suite searches by meaning; results that only another mode finds may fail there."),
-    yaml ? [code(yaml, "Suite"), h("h3", {}, "Run it"), code(`chunkproof suite run ${about.suite_file ?? "judged.yaml"} --api ${location.origin}`, "Command")] : null);
+    saved.error ? problem(saved.error) : h("p", { class: saved.state ? "good" : "dim" }, saved.state
+      ? `✓ ${saved.state}` : about.suite_file ? "Saved with the first relevant result."
+      : "Kept in this browser. Start chunkproof serve with --suite FILE to save it to a file."),
+    waiting > 0 && h("p", { class: "note" },
+      `${plural(waiting, "question")} without a relevant result ${waiting === 1 ? "is" : "are"} not written yet: such a case would expect nothing.`),
+    hybrid && h("p", { class: "note" },
+      "A suite searches by meaning; results that only another mode finds may fail there."),
+    yaml ? [code(yaml, "Suite"), h("h3", {}, "Run it"),
+      code(`chunkproof suite run ${about.suite_file ?? "judged.yaml"} --api ${location.origin}`, "Command")] : null);
 }
 
 export async function render(context) {
@@ -162,16 +175,22 @@ export async function render(context) {
   if (cases === null) await load();
   const { query, collection, params } = context;
   if (!query.trim()) {
-    return context.put(configBar(context), h("div", { class: "columns" }, empty("Ask a question, then grade what comes back",
-      ["Press ", h("kbd", {}, "/"), ", then ", h("kbd", {}, "0"), " to ", h("kbd", {}, "3"), " for each result: 0 is irrelevant, 3 is perfect."]), suitePanel(context, 0, 0)));
+    return context.put(configBar(context), h("div", { class: "columns" },
+      empty("Ask a question, then grade what comes back",
+      ["Press ", h("kbd", {}, "/"), ", then ", h("kbd", {}, "0"), " to ", h("kbd", {}, "3"),
+        " for each result: 0 is irrelevant, 3 is perfect."]), suitePanel(context, 0, 0)));
   }
   const request = searchRequest(query, collection, readConfig(params));
   const answer = await ask({ ...request, with_payload: true });
   if (!context.isCurrent()) return null;
   const one = currentCase(context);
   const isJudged = (result) => one.judgments[result.metadata.chunk_id] !== undefined;
-  const chosen = answer.results.find((result) => result.metadata.chunk_id === params.get("sel")) ?? answer.results.find((result) => !isJudged(result)) ?? answer.results.at(-1);
-  const list = resultList(answer.results, { selected: chosen?.metadata.chunk_id, onselect: (sel) => go("judge", { sel }, { replace: true }), inside: null, foot: (result) => gradeButtons(context, one, result) });
+  const chosen = answer.results.find((result) =>
+    result.metadata.chunk_id === params.get("sel")) ?? answer.results.find((result) =>
+    !isJudged(result)) ?? answer.results.at(-1);
+  const list = resultList(answer.results, { selected: chosen?.metadata.chunk_id,
+    onselect: (sel) => go("judge", { sel }, { replace: true }), inside: null,
+    foot: (result) => gradeButtons(context, one, result) });
   if (answer.results.length) addHighlights(request, list);
   context.put(configBar(context), h("div", { class: "columns" },
     answer.results.length ? list : empty("No chunk matches", "Lower the least score, or remove a filter."),

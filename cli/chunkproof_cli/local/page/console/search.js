@@ -24,7 +24,8 @@ export function readConfig(params, prefix = "") {
 export async function ask(request, quiet = false) {
   const key = JSON.stringify(request);
   if (!answers.has(key)) {
-    const asked = call("POST", "/search", request, { quiet }).then(({ data, entry }) => ({ ...data, stages: entry.stages, ms: entry.ms }));
+    const asked = call("POST", "/search", request, { quiet }).then(({ data, entry }) => ({ ...data,
+      stages: entry.stages, ms: entry.ms }));
     answers.set(key, asked);
     asked.catch(() => answers.delete(key));
     if (answers.size > MOST_KEPT) answers.delete(answers.keys().next().value);
@@ -42,7 +43,8 @@ export function addHighlights(request, list) {
     const known = new Map(more.results.map((result) => [result.metadata.chunk_id, result]));
     for (const item of list.children) {
       const result = known.get(item.dataset.id);
-      if (result?.highlight) item.querySelector(".body > .text").replaceChildren(...marked(result.text, result.highlight, previewStart(result)));
+      if (result?.highlight) item.querySelector(".body > .text").replaceChildren(...marked(result.text,
+        result.highlight, previewStart(result)));
     }
   }, () => { /* the results are complete without it; the details say what went wrong */ });
 }
@@ -50,18 +52,24 @@ export function addHighlights(request, list) {
 /** Mode, number of results, threshold and filters as a row of controls; a change goes into the address. */
 export function configBar(context, prefix = "", label = "") {
   const config = readConfig(context.params, prefix);
-  const set = (changes) => go(context.view, { ...Object.fromEntries(Object.entries(changes).map(([name, value]) => [prefix + name, value])), sel: null, why: null });
+  const set = (changes) => go(context.view, { ...Object.fromEntries(Object.entries(changes).map(([name,
+    value]) => [prefix + name, value])), sel: null, why: null });
   const id = (name) => `${prefix}${name}-field`;
-  const mode = h("fieldset", { class: "modes" }, h("legend", {}, "Compare"), Object.entries(MODES).map(([name, word]) => h("label", {},
-    h("input", { type: "radio", name: id("mode"), id: id(name), value: name, checked: name === config.mode, onchange: () => set({ mode: name === "dense" ? null : name }) }),
+  const mode = h("fieldset", { class: "modes" }, h("legend", {}, "Compare"),
+    Object.entries(MODES).map(([name, word]) => h("label", {},
+    h("input", { type: "radio", name: id("mode"), id: id(name), value: name, checked: name === config.mode,
+      onchange: () => set({ mode: name === "dense" ? null : name }) }),
     h("span", {}, word))));
   const field = (name, text, attributes) => h("label", { class: "field" }, text,
-    h("input", { type: "number", id: id(name), onchange: (event) => set({ [name]: event.target.value }), ...attributes }));
+    h("input", { type: "number", id: id(name), onchange: (event) => set({ [name]: event.target.value }),
+      ...attributes }));
   return h("div", { class: "config", role: "group", "aria-label": label || "Configuration" },
     label && h("strong", { class: "side" }, label), mode,
     field("k", "Results", { min: "1", max: "100", value: String(config.k) }),
-    config.mode === "text" ? null : field("t", "Least score", { min: "0", max: "1", step: "0.05", value: String(config.t) }),
-    context.about.rerank && h("label", { class: "field check" }, h("input", { type: "checkbox", id: id("rerank"), checked: config.rerank,
+    config.mode === "text" ? null : field("t", "Least score",
+      { min: "0", max: "1", step: "0.05", value: String(config.t) }),
+    context.about.rerank && h("label", { class: "field check" },
+      h("input", { type: "checkbox", id: id("rerank"), checked: config.rerank,
       onchange: (event) => set({ rerank: event.target.checked ? "1" : null }) }), "Rerank"),
     filterRow(context, config, (f) => set({ f: Object.keys(f).length ? JSON.stringify(f) : null }), prefix));
 }
@@ -77,14 +85,18 @@ function filterRow(context, config, set, prefix) {
   infoOf(context.collection).then((info) => {
     const types = Object.fromEntries(info.payload_fields.map((field) => [field.name, field.type]));
     const chips = Object.entries(config.f).map(([name, value]) => filterChip(name, value, types[name] ?? "string",
-      (changed) => set(changed === undefined ? Object.fromEntries(Object.entries(config.f).filter(([other]) => other !== name)) : { ...config.f, [name]: changed }), prefix));
-    const names = info.payload_fields.filter((field) => !(field.name in config.f) && !/object/.test(field.type)).map((field) => field.name);
+      (changed) => set(changed === undefined
+        ? Object.fromEntries(Object.entries(config.f).filter(([other]) => other !== name))
+        : { ...config.f, [name]: changed }), prefix));
+    const names = info.payload_fields.filter((field) => !(field.name in config.f)
+      && !/object/.test(field.type)).map((field) => field.name);
     const text = info.payload_map.text;
     const add = h("select", { id: `${prefix}add-filter`, "aria-label": "Add a filter", onchange: (event) => {
       const name = event.target.value;
       const type = types[name];
       set({ ...config.f, [name]: /boolean/.test(type) ? true : sample(name, type) });
-    } }, h("option", { value: "" }, "+ Filter"), names.filter((name) => name !== text).map((name) => h("option", { value: name }, name)));
+    } }, h("option", { value: "" }, "+ Filter"), names.filter((name) => name !== text).map((name) => h("option",
+      { value: name }, name)));
     row.replaceChildren(...chips, add);
   }, () => { /* the search itself says what is wrong with the collection */ });
   return row;
@@ -102,22 +114,28 @@ function filterChip(name, value, type, set, prefix) {
   const range = value && typeof value === "object" && !Array.isArray(value);
   const bound = range ? Object.keys(value)[0] ?? "gte" : "=";
   const plain = range ? value[bound] : value;
-  const values = [...new Set(current.map((result) => result.payload?.[name]).flat().filter((one) => ["string", "number"].includes(typeof one)))];
+  const values = [...new Set(current.map((result) => result.payload?.[name]).flat().filter((one) => ["string",
+    "number"].includes(typeof one)))];
   const id = `${prefix}filter-${name}`;
   const write = (kind, text) => {
-    const parsed = Array.isArray(plain) && kind === "=" ? text.split(",").map((one) => parse(one.trim(), type)) : parse(text, type);
+    const parsed = Array.isArray(plain) && kind === "=" ? text.split(",").map((one) => parse(one.trim(), type))
+      : parse(text, type);
     set(kind === "=" ? parsed : { [kind]: parsed });
   };
   const input = /boolean/.test(type)
     ? h("select", { id, "aria-label": name, value: String(plain), onchange: (event) => write("=", event.target.value) },
       ["true", "false"].map((one) => h("option", { selected: one === String(plain) }, one)))
-    : h("input", { type: "text", id, list: `${id}-values`, "aria-label": name, value: Array.isArray(plain) ? plain.join(", ") : String(plain ?? ""),
+    : h("input", { type: "text", id, list: `${id}-values`, "aria-label": name, value: Array.isArray(plain)
+      ? plain.join(", ") : String(plain ?? ""),
       onchange: (event) => write(bound, event.target.value) });
   return h("span", { class: "chip" }, h("span", {}, name),
-    /integer|number|string/.test(type) && h("select", { "aria-label": `How ${name} is compared`, id: `${id}-how`, onchange: (event) => write(event.target.value, input.value) },
+    /integer|number|string/.test(type) && h("select",
+      { "aria-label": `How ${name} is compared`, id: `${id}-how`,
+      onchange: (event) => write(event.target.value, input.value) },
       Object.entries(BOUNDS).map(([key, sign]) => h("option", { value: key, selected: key === bound }, sign))),
     input, h("datalist", { id: `${id}-values` }, values.map((one) => h("option", { value: String(one) }))),
-    h("button", { type: "button", class: "quiet", "aria-label": `Remove the filter on ${name}`, onclick: () => set(undefined) }, "×"));
+    h("button", { type: "button", class: "quiet", "aria-label": `Remove the filter on ${name}`,
+      onclick: () => set(undefined) }, "×"));
 }
 
 const STAGES = ["validate", "embed", "search", "rerank", "highlight", "dense", "text", "format"];
@@ -129,7 +147,8 @@ export function stageBar(stages, total, target) {
   return h("div", { class: "stages" },
     h("div", { class: "track", role: "img", "aria-label": `${ms(total)} of a target of ${number(target)} ms` },
       parts.map(([name, took]) => h("i", { class: `stage ${name}`, vars: { width: `${(100 * took) / scale}%` } }))),
-    h("p", {}, parts.filter(([, took]) => took >= 0.05).map(([name, took]) => h("span", {}, h("i", { class: `stage ${name}` }), `${name} ${ms(took)}`)),
+    h("p", {}, parts.filter(([, took]) => took >= 0.05).map(([name, took]) => h("span", {},
+      h("i", { class: `stage ${name}` }), `${name} ${ms(took)}`)),
       h("b", {}, `${ms(total)} in all`), h("span", { class: "dim" }, `target ${number(target / 1000)} s`)));
 }
 
@@ -154,58 +173,70 @@ export function marked(text, highlight, from = 0) {
 /** Where the preview of a text begins: behind a first line that only repeats the title. */
 function previewStart(result) {
   const [first] = result.text.split("\n", 1);
-  return first.replace(/^[#\s]+/, "").trim() === titleOf(result) && first.length < result.text.length ? Array.from(first).length + 1 : 0;
+  return first.replace(/^[#\s]+/, "").trim() === titleOf(result) && first.length < result.text.length
+    ? Array.from(first).length + 1 : 0;
 }
 
-/** What the response says about a result's integrity, in a word and a shape. */
-export function integrityMark(result) {
-  const given = result.integrity;
-  if (given === undefined || given === null) return null;
-  const state = typeof given === "string" ? given : given.status ?? given.state ?? (given.verified === true ? "verified" : given.verified === false ? "changed" : "unknown");
-  const good = /^(ok|verified|intact|match|matches|passed|true)$/i.test(String(state));
-  const bad = /changed|mismatch|fail|differ|tamper|broken|corrupt/i.test(String(state));
-  return h("span", { class: `integrity ${good ? "good" : bad ? "bad" : "unsure"}`, title: typeof given === "object" ? pretty(given) : null },
-    good ? "✓ " : bad ? "✗ " : "? ", String(state).replaceAll("_", " "));
+const INTEGRITY = { verified: ["good", "✓"], changed: ["bad", "✗"], unknown: ["unsure", "?"] };
+
+/** Whether a result's text is the one that was hashed, in a word and a shape. */
+export function integrityMark({ integrity }) {
+  if (!Object.hasOwn(INTEGRITY, integrity ?? "")) return null;
+  const [tone, sign] = INTEGRITY[integrity];
+  return h("span", { class: `integrity ${tone}` }, `${sign} ${integrity}`);
 }
 
 /** The score that ranks a result, its share of the best one, and what it is. */
 function scoreOf(result, best) {
   const { scores } = result;
-  const [name, value] = scores?.rerank !== undefined ? ["rerank", scores.rerank] : scores?.fused !== null && scores?.fused !== undefined ? ["fused", scores.fused]
-    : scores && scores.dense === null && scores.text !== null ? ["BM25", scores.text] : ["cosine", result.similarity_score];
+  const given = [["rerank", scores?.rerank], ["fused", scores?.fused], ["cosine", scores ? scores.dense : result.similarity_score],
+    ["BM25", scores?.text]];
+  const [name, value] = given.find(([, score]) => typeof score === "number") ?? ["cosine", result.similarity_score];
   return { name, value, share: name === "cosine" || name === "rerank" ? value : best ? value / best : 0 };
 }
 
 /** Results as a list; `extra` is shown below each rank, `foot` below each text, `inside` within the selected one. */
-export function resultList(results, { selected, onselect, inside, extra = () => null, foot = () => null, label = "Results" }) {
+export function resultList(results, { selected, onselect, inside, extra = () => null, foot = () => null,
+  label = "Results" }) {
   const best = Math.max(0, ...results.map((result) => scoreOf(result, 1).value));
   return h("ol", { class: "results", "aria-label": label }, results.map((result) => {
     const id = result.metadata.chunk_id;
     const chosen = id === selected;
     const { name, value, share } = scoreOf(result, best);
     const { document_title: title, section_heading: heading, url } = result.metadata;
-    return h("li", { class: chosen ? "chosen" : null, "data-id": id, onclick: (event) => { if (!event.target.closest("a, button, input, select, pre, summary, .details")) onselect(id); } },
+    return h("li", { class: chosen ? "chosen" : null, "data-id": id,
+      onclick: (event) => { if (!event.target.closest("a, button, input, select, pre, summary, .details")) onselect(id); } },
       h("div", { class: "rank" }, h("span", {}, String(result.rank)), extra(result)),
       h("div", { class: "body" },
-        h("header", {}, h("h2", {}, h("button", { type: "button", class: "pick", "aria-pressed": String(chosen), id: `pick-${result.rank}-${label}`, onclick: () => onselect(id) }, ...visible(titleOf(result)))),
-          integrityMark(result),
-          h("span", { class: "score", title: `${name} ${value}` }, h("i", { class: "meter", vars: { "--share": `${Math.max(0, Math.min(1, share)) * 100}%` } }), h("span", {}, number(value, 3)))),
-        h("p", { class: "where" }, heading && typeof title === "string" && h("span", {}, ...visible(title)), url ? link(url) : h("span", {}, ...visible(id))),
+        h("header", {}, h("h2", {}, h("button", { type: "button", class: "pick", "aria-pressed": String(chosen),
+          id: `pick-${result.rank}-${label}`, onclick: () => onselect(id) }, ...visible(titleOf(result)))),
+          h("span", { class: "score", title: `${name} ${value}` },
+            h("i", { class: "meter", vars: { "--share": `${Math.max(0, Math.min(1, share)) * 100}%` } }),
+            h("span", {}, number(value, 3)))),
+        h("p", { class: "where" }, integrityMark(result),
+          heading && typeof title === "string" && h("span", {}, ...visible(title)),
+          url ? link(url) : h("span", {}, ...visible(id))),
         h("p", { class: "text" }, ...marked(result.text, result.highlight, previewStart(result))),
         foot(result), chosen && inside));
   }));
 }
 
 const leg = (name, score) => score && h("tr", {}, h("th", { scope: "row" }, name),
-  h("td", {}, score.rank ? `rank ${score.rank}` : "not among its candidates"), h("td", { class: "number" }, score.score === null || score.score === undefined ? "–" : number(score.score, 4)));
+  h("td", {}, score.rank ? `rank ${score.rank}` : "not among its candidates"),
+    h("td", { class: "number" }, score.score === null || score.score === undefined ? "–" : number(score.score, 4)));
 
 function explanation(explain, random) {
   if (!explain) return null;
   const { confidence, fusion, rerank } = explain;
-  return [h("table", {}, h("caption", { class: "hidden" }, "Scores by leg"), h("tbody", {}, leg("Meaning", explain.dense), leg("Words (BM25)", explain.text),
-    fusion && h("tr", {}, h("th", { scope: "row" }, "Fused"), h("td", {}, `meaning ${number(fusion.dense ?? 0, 3)} + words ${number(fusion.text ?? 0, 3)}`), h("td", { class: "number" }, number(fusion.score, 4))),
-    rerank && h("tr", {}, h("th", { scope: "row" }, "Reranked"), h("td", {}, `rank ${rerank.rank_before} before`), h("td", { class: "number" }, number(rerank.score, 4))))),
-  confidence && h("p", { class: "dim" }, `Scores above ${number(confidence.percentile, 0)} % of ${plural(confidence.sample_size, "random chunk")}`,
+  return [h("table", {}, h("caption", { class: "hidden" }, "Scores by leg"),
+    h("tbody", {}, leg("Meaning", explain.dense), leg("Words (BM25)", explain.text),
+    fusion && h("tr", {}, h("th", { scope: "row" }, "Fused"),
+      h("td", {}, `meaning ${number(fusion.dense ?? 0, 3)} + words ${number(fusion.text ?? 0, 3)}`),
+      h("td", { class: "number" }, number(fusion.score, 4))),
+    rerank && h("tr", {}, h("th", { scope: "row" }, "Reranked"), h("td", {}, `rank ${rerank.rank_before} before`),
+      h("td", { class: "number" }, number(rerank.score, 4))))),
+  confidence && h("p", { class: "dim" },
+    `Scores above ${number(confidence.percentile, confidence.percentile > 99 ? 1 : 0)} % of ${plural(confidence.sample_size, "random chunk")}`,
     random ? `, whose median is ${number(random.median, 3)} and highest ${number(random.highest, 3)}.` : ".")];
 }
 
@@ -214,22 +245,28 @@ function details(context, request, result) {
   const more = h("div", {}, h("p", { class: "dim" }, "Explaining …"));
   const whole = h("p", { class: "text whole", tabindex: "0" }, ...visible(result.text));
   const find = (answer) => answer.results.find((one) => one.metadata.chunk_id === result.metadata.chunk_id);
-  askHighlights(request).then((answer) => whole.replaceChildren(...marked(result.text, find(answer)?.highlight)), () => { /* shown without */ });
+  askHighlights(request).then((answer) => whole.replaceChildren(...marked(result.text, find(answer)?.highlight)),
+    () => { /* shown without */ });
   askExplained(request).then((answer) => {
     const same = find(answer);
     const near = same?.neighbours;
-    const part = (side, one) => h("div", { class: "near" }, h("span", { class: "dim" }, side), h("p", { class: "text" }, ...visible(one.text)));
+    const part = (side, one) => h("div", { class: "near" }, h("span", { class: "dim" }, side),
+      h("p", { class: "text" }, ...visible(one.text)));
     more.replaceChildren(...[h("h3", {}, "Why this rank"), explanation(same?.explain, answer.explain?.random_scores),
       (answer.explain?.notes ?? []).map((note) => h("p", { class: "dim" }, note)),
       h("h3", {}, "Neighbours in the document"),
-      near && (near.before.length || near.after.length) ? [near.before.map((one) => part("before", one)), near.after.map((one) => part("after", one))] : h("p", { class: "dim" }, "None are stored.")].flat(3).filter(Boolean));
+      near && (near.before.length || near.after.length)
+        ? [near.before.map((one) => part("before", one)), near.after.map((one) => part("after", one))]
+        : h("p", { class: "dim" }, "None are stored.")].flat(3).filter(Boolean));
   }, (error) => more.replaceChildren(problem(error)));
   const id = result.metadata.chunk_id;
   return h("aside", { class: "details", "aria-label": `Details of result ${result.rank}` },
     h("h2", {}, ...visible(titleOf(result))),
     h("p", { class: "dim mono" }, ...visible(id)),
-    h("p", { class: "actions" }, h("button", { type: "button", onclick: () => go("proof", { id }) }, "Prove it ", h("kbd", {}, "p")),
-      result.rank > 1 && h("button", { type: "button", onclick: () => go(context.view, { why: id }) }, "Why not higher? ", h("kbd", {}, "w"))),
+    h("p", { class: "actions" }, h("button", { type: "button", onclick: () => go("proof", { id }) }, "Prove it ",
+      h("kbd", {}, "p")),
+      result.rank > 1 && h("button", { type: "button", onclick: () => go(context.view, { why: id }) },
+        "Why not higher? ", h("kbd", {}, "w"))),
     more,
     h("h3", {}, "Stored text"), whole,
     result.payload && h("details", {}, h("summary", {}, "Payload as stored"), code(pretty(result.payload), "Payload")));
@@ -237,8 +274,10 @@ function details(context, request, result) {
 
 /** Ask why a chunk is not among the results, or not before others. */
 function whyForm(context, request, expected) {
-  const field = h("input", { type: "text", id: "expected", value: expected ?? "", placeholder: "An id, a URL, or a text that it has" });
-  return h("form", { class: "why", onsubmit: (event) => { event.preventDefault(); go(context.view, { why: field.value.trim() }); } },
+  const field = h("input", { type: "text", id: "expected", value: expected ?? "",
+    placeholder: "An id, a URL, or a text that it has" });
+  return h("form", { class: "why", onsubmit: (event) => { event.preventDefault(); go(context.view,
+    { why: field.value.trim() }); } },
     h("label", { for: "expected" }, "Expected something else?"), field, h("button", {}, "Why is it not here?"),
     expected && whyAnswer(request, expected));
 }
@@ -250,27 +289,36 @@ function whyAnswer(request, expected) {
   const rank = current.find((result) => result.metadata.chunk_id === expected)?.rank ?? 0;
   const asked = rank > 1 ? { ...request, top_k: rank - 1 } : request;
   const key = JSON.stringify([asked, expected]);
-  if (!verdicts.has(key)) verdicts.set(key, call("POST", "/console/why", { request: asked, expected }).then(({ data }) => data));
+  if (!verdicts.has(key)) verdicts.set(key, call("POST", "/console/why",
+    { request: asked, expected }).then(({ data }) => data));
   verdicts.get(key).then((report) => {
     const { verdict, rows } = report;
-    box.replaceChildren(...[h("p", {}, h("strong", { class: verdict.found ? "good" : "bad" }, verdict.found ? "✓ Found. " : `✗ Not among the first ${report.top_k}. `), ...visible(verdict.line)),
+    box.replaceChildren(...[h("p", {}, h("strong", { class: verdict.found ? "good" : "bad" }, verdict.found
+      ? "✓ Found. " : `✗ Not among the first ${report.top_k}. `), ...visible(verdict.line)),
       verdict.cost && h("p", {}, `Cost: ${verdict.cost}`), verdict.command && code(verdict.command, "Command"),
       report.notes.map((note) => h("p", { class: "dim" }, ...visible(note))),
-      h("table", {}, h("caption", { class: "hidden" }, "What was tried"), h("thead", {}, h("tr", {}, ["Change", "Rank", "Score"].map((name) => h("th", { scope: "col" }, name)))),
-        h("tbody", {}, rows.map((row) => h("tr", {}, h("th", { scope: "row" }, ...visible(row.change ?? row.step ?? row.name ?? "")),
-          h("td", { class: "number" }, row.rank ? String(row.rank) : "–"), h("td", { class: "number" }, typeof row.score === "number" ? number(row.score, 3) : "–")))))].flat(3).filter(Boolean));
+      h("table", {}, h("caption", { class: "hidden" }, "What was tried"),
+        h("thead", {}, h("tr", {}, ["Change", "Rank", "Score"].map((name) => h("th", { scope: "col" }, name)))),
+        h("tbody", {}, rows.map((row) => h("tr", {}, h("th", { scope: "row" },
+          ...visible(row.change ?? row.step ?? row.name ?? "")),
+          h("td", { class: "number" }, row.rank ? String(row.rank) : "–"),
+            h("td", { class: "number" }, typeof row.score === "number" ? number(row.score, 3)
+            : "–")))))].flat(3).filter(Boolean));
   }, (error) => { verdicts.delete(key); box.replaceChildren(problem(error)); });
   return box;
 }
 
-const requestAs = (request) => h("details", { class: "request" }, h("summary", {}, "This request as curl, command or Python"),
+const requestAs = (request) => h("details", { class: "request" },
+  h("summary", {}, "This request as curl, command or Python"),
   Object.entries(snippets(request)).map(([name, text]) => [h("h3", {}, name), code(text, name)]));
 
 function summary(answer, target) {
   const { execution } = answer;
   return [stageBar(answer.stages, answer.stages.total ?? answer.ms, target),
-    execution.skipped > 0 && h("p", { class: "note" }, `${plural(execution.skipped, "point")} left out: no readable text.`),
-    execution.rerank?.status === "skipped" && h("p", { class: "note" }, ...visible(execution.rerank.message ?? "Not reranked.")),
+    execution.skipped > 0 && h("p", { class: "note" },
+      `${plural(execution.skipped, "point")} left out: no readable text.`),
+    execution.rerank?.status === "skipped" && h("p", { class: "note" },
+      ...visible(execution.rerank.message ?? "Not reranked.")),
     (answer.notes ?? []).map((note) => h("p", { class: "note" }, ...visible(note)))];
 }
 
@@ -281,7 +329,8 @@ export async function render(context) {
     current = [];
     const info = collection ? await infoOf(collection) : null;
     return context.put(bar, empty(info ? `${number(info.points_count)} chunks are ready` : "No collection yet",
-      info ? ["Press ", h("kbd", {}, "/"), " and ask in your own words."] : "Load one: chunkproof load chunks.jsonl --collection NAME",
+      info ? ["Press ", h("kbd", {}, "/"), " and ask in your own words."]
+        : "Load one: chunkproof load chunks.jsonl --collection NAME",
       ["Press ", h("kbd", {}, "?"), " for every key."]));
   }
   if (params.get("split")) return compare(context, bar);
@@ -296,17 +345,20 @@ export async function render(context) {
   if (!context.isCurrent()) return null;
   current = answer.results;
   const wide = matchMedia("(min-width: 68rem)").matches;
-  const chosen = answer.results.find((result) => result.metadata.chunk_id === params.get("sel")) ?? (wide ? answer.results[0] : null);
+  const chosen = answer.results.find((result) => result.metadata.chunk_id === params.get("sel")) ?? (wide
+    ? answer.results[0] : null);
   const panel = chosen && details(context, request, chosen);
-  const list = resultList(answer.results, { selected: chosen?.metadata.chunk_id, inside: wide ? null : panel, onselect: (sel) => go(context.view, { sel }, { replace: true }) });
+  const list = resultList(answer.results, { selected: chosen?.metadata.chunk_id, inside: wide ? null : panel,
+    onselect: (sel) => go(context.view, { sel }, { replace: true }) });
   if (answer.results.length) addHighlights(request, list);
   say(`${plural(answer.results.length, "result")} in ${ms(answer.execution.latency_ms)}`);
   return context.put(bar, summary(answer, about.latency_target_ms),
     h("div", { class: "columns" },
       h("section", { "aria-label": "Results" },
+        params.get("why") && whyForm(context, request, params.get("why")),
         answer.results.length ? list
           : empty("No chunk matches", "Lower the least score, or remove a filter."),
-        whyForm(context, request, params.get("why")), requestAs(request)),
+        !params.get("why") && whyForm(context, request, null), requestAs(request)),
       wide && panel));
 }
 
@@ -318,7 +370,8 @@ async function compare(context, bar) {
     return go("search", { b_mode: readConfig(params).mode === "hybrid" ? "text" : "hybrid" }, { replace: true });
   }
   const requests = ["", "b_"].map((prefix) => searchRequest(query, collection, readConfig(params, prefix)));
-  const sides = await Promise.all(requests.map((request) => ask({ ...request, with_payload: true }).catch((error) => ({ error, results: [] }))));
+  const sides = await Promise.all(requests.map((request) => ask({ ...request,
+    with_payload: true }).catch((error) => ({ error, results: [] }))));
   if (!context.isCurrent()) return null;
   current = sides.flatMap((side) => side.results);
   const ranks = sides.map((side) => new Map(side.results.map((result) => [result.metadata.chunk_id, result.rank])));
@@ -327,18 +380,23 @@ async function compare(context, bar) {
     const was = other.get(result.metadata.chunk_id);
     const by = was && was - result.rank;
     if (was && !isB) return null;
-    return h("em", { class: `move ${!was ? "new" : by > 0 ? "up" : by < 0 ? "down" : ""}` }, !was ? "only here" : by > 0 ? `▲ ${by}` : by < 0 ? `▼ ${-by}` : "=");
+    return h("em", { class: `move ${!was ? "new" : by > 0 ? "up" : by < 0 ? "down" : ""}` }, !was ? "only here" : by > 0
+      ? `▲ ${by}` : by < 0 ? `▼ ${-by}` : "=");
   };
   const lists = sides.map((side, index) => side.error ? problem(side.error) : resultList(side.results, {
-    selected: params.get("sel"), onselect, label: index ? "Results of B" : "Results of A", extra: (result) => change(result, ranks[1 - index], index === 1) }));
+    selected: params.get("sel"), onselect, label: index ? "Results of B" : "Results of A",
+      extra: (result) => change(result, ranks[1 - index], index === 1) }));
   sides.forEach((side, index) => { if (side.results.length) addHighlights(requests[index], lists[index]); });
   const joined = [...ranks[0]].filter(([id]) => ranks[1].has(id)).length;
   const lines = svg("svg", { class: "joins", "aria-hidden": "true" });
   context.put(h("div", { class: "split-bars" }, bar, configBar(context, "b_", "B")),
-    h("p", { class: "dim" }, `${joined} of ${ranks[0].size} results of A are in B too; `, `${[...ranks[0]].filter(([id, rank]) => ranks[1].get(id) === rank).length} at the same rank. `,
-      h("button", { type: "button", class: "quiet", onclick: () => go("search", { split: null }) }, "One configuration ", h("kbd", {}, "c"))),
+    h("p", { class: "dim" }, `${joined} of ${ranks[0].size} results of A are in B too; `,
+      `${[...ranks[0]].filter(([id, rank]) => ranks[1].get(id) === rank).length} at the same rank. `,
+      h("button", { type: "button", class: "quiet", onclick: () => go("search", { split: null }) },
+        "One configuration ", h("kbd", {}, "c"))),
     h("div", { class: "split" }, ["A", "B"].map((name, index) => h("section", { "aria-label": `Configuration ${name}` },
-      sides[index].error ? null : stageBar(sides[index].stages, sides[index].stages.total ?? sides[index].ms, about.latency_target_ms), lists[index])), lines));
+      sides[index].error ? null : stageBar(sides[index].stages, sides[index].stages.total ?? sides[index].ms,
+        about.latency_target_ms), lists[index])), lines));
   return drawJoins(lines, params.get("sel"));
 }
 
@@ -347,14 +405,18 @@ function drawJoins(lines, selected) {
   const split = lines.parentElement;
   if (!split) return;
   const box = split.getBoundingClientRect();
-  const [left, right] = [...split.querySelectorAll(".results")].map((list) => new Map([...list.children].map((item) => [item.dataset.id, item])));
+  const [left,
+    right] = [...split.querySelectorAll(".results")].map((list) =>
+    new Map([...list.children].map((item) => [item.dataset.id, item])));
   if (!left || !right) return;
   lines.replaceChildren(...[...left].filter(([id]) => right.has(id)).map(([id, item]) => {
     const from = item.getBoundingClientRect();
     const to = right.get(id).getBoundingClientRect();
-    const [x1, y1, x2, y2] = [from.right - box.left, from.top - box.top + 24, to.left - box.left, to.top - box.top + 24];
+    const [x1, y1, x2, y2] = [from.right - box.left, from.top - box.top + 24, to.left - box.left,
+      to.top - box.top + 24];
     const kind = Math.abs(y1 - y2) < 2 ? "same" : y2 < y1 ? "up" : "down";
-    return svg("path", { class: `${kind}${id === selected ? " chosen" : ""}`, d: `M${x1} ${y1} C${(x1 + x2) / 2} ${y1} ${(x1 + x2) / 2} ${y2} ${x2} ${y2}` });
+    return svg("path", { class: `${kind}${id === selected ? " chosen" : ""}`,
+      d: `M${x1} ${y1} C${(x1 + x2) / 2} ${y1} ${(x1 + x2) / 2} ${y2} ${x2} ${y2}` });
   }));
 }
 
@@ -380,4 +442,5 @@ export function key(pressed) {
   return true;
 }
 
-addEventListener("resize", () => { const lines = document.querySelector(".joins"); if (lines) drawJoins(lines, readAddress().params.get("sel")); });
+addEventListener("resize", () => { const lines = document.querySelector(".joins"); if (lines) drawJoins(lines,
+  readAddress().params.get("sel")); });
