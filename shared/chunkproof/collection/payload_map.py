@@ -8,7 +8,7 @@ by parsing it; `blocks[].text` joins the texts of a list by line breaks; every n
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from hashlib import new as new_hash
@@ -377,13 +377,14 @@ MIN_DIGITS = 16
 TRIED_POINTS = 30
 ALGORITHMS = {"SHA-256": "sha256", "SHA-1": "sha1", "MD5": "md5", "SHA-512": "sha512"}
 DIGEST_DIGITS = {"SHA-256": 64, "SHA-1": 40, "MD5": 32, "SHA-512": 128}
-FORMS = (
-    "text",
-    "url and text",
-    "text and a newline",
-    "text without surrounding whitespace",
-    'text and "None"',  # Dify
-)
+# What a hash may be made of; None where a chunk lacks it.
+FORMS: Mapping[str, Callable[[str, object], str | None]] = {
+    "text": lambda text, _: text,
+    "url and text": lambda text, url: url + text if isinstance(url, str) else None,
+    "text and a newline": lambda text, _: text + "\n",
+    "text without surrounding whitespace": lambda text, _: text.strip(),
+    'text and "None"': lambda text, _: text + "None",  # Dify
+}
 _HASH = re.compile(r"(?:(?:sha-?256|sha-?1|sha-?512|md5)[:=-])?([0-9a-f]{16,128})", re.I)
 
 
@@ -399,7 +400,7 @@ class HashKind:
 
     def fits(self, digits: str, text: str, url: object) -> bool:
         """Whether the digits are the beginning of this hash, or all of it."""
-        content = _content(self.form, text, url)
+        content = FORMS[self.form](text, url)
         if content is None:
             return False
         digest = new_hash(ALGORITHMS[self.algorithm], content.encode(), usedforsecurity=False).hexdigest()
@@ -510,17 +511,3 @@ def _read_hashes(
         text, url = payload_map.value("text", payload), payload_map.value("url", payload)
         if digits is not None and isinstance(text, str) and text and not has_lone_surrogate(f"{text}{url}"):
             yield digits, text, url
-
-
-def _content(form: str, text: str, url: object) -> str | None:
-    match form:
-        case "text":
-            return text
-        case "url and text":
-            return url + text if isinstance(url, str) else None
-        case "text and a newline":
-            return text + "\n"
-        case "text without surrounding whitespace":
-            return text.strip()
-        case _:
-            return text + "None"

@@ -292,6 +292,8 @@ class Request(Model):
     model_config = ConfigDict(allow_inf_nan=True)
 
     aliases: ClassVar[Mapping[str, str]] = {}
+    # The field that a document has which is a list.
+    list_field: ClassVar[str | None] = None
     # Fields with documents of their own, in which faults are looked for when they are read.
     read_later: ClassVar[frozenset[str]] = frozenset()
 
@@ -327,6 +329,8 @@ class Request(Model):
     @classmethod
     def parse(cls, document: object, limits: Limits | None = None, subject: str = BODY) -> Self:
         """Read the request from a JSON document; `InvalidParameterError` lists all of its problems."""
+        if cls.list_field is not None and isinstance(document, list):
+            document = {cls.list_field: document}
         return cls.model_validate(document, context=Reading(limits or Limits(), subject))
 
     @model_validator(mode="wrap")

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from copy import copy
 from datetime import UTC, datetime
 from math import isfinite
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal
 from uuid import uuid4
 
 from pydantic import (
@@ -21,7 +21,6 @@ from pydantic import (
 from chunkproof.base.errors import InvalidParameterError
 from chunkproof.contract.conditions import Condition, format_filters, is_payload_path, parse_filters
 from chunkproof.contract.model import (
-    BODY,
     MAX_FIELDS,
     MAX_NAME,
     BrokenRules,
@@ -259,13 +258,9 @@ class SearchQuery(Request):
     query_id: str = Field(default_factory=lambda: str(uuid4()), description="Returned in the response and logged")
     created_at: Annotated[datetime, BeforeValidator(_time)] = Field(default_factory=lambda: datetime.now(UTC))
 
+    list_field = "queries"
     # What is wrong with one of several queries does not fail the others.
     read_later: ClassVar[frozenset[str]] = frozenset({"queries"})
-
-    @classmethod
-    def parse(cls, document: object, limits: Limits | None = None, subject: str = BODY) -> Self:
-        """Read the request from a JSON document: an object, or a list of queries."""
-        return super().parse({"queries": document} if isinstance(document, list) else document, limits, subject)
 
     @classmethod
     def defaults(cls, limits: Limits) -> Mapping[str, object]:

@@ -31,7 +31,6 @@ from chunkproof.search.single import (
     check_vector_values,
     needs_embedding,
     plan_search,
-    query_vector,
     respond,
     search,
 )
@@ -176,7 +175,7 @@ def _search(items: Sequence[_BatchItem], collection: Collection, *, exact: bool)
     ready = [(item, item.plan) for item in items if item.plan and not item.error]
     watch = Stopwatch()
     try:
-        searches = [plan.store_query(query_vector(plan, item.embedding)) for item, plan in ready]
+        searches = [plan.store_query(item.embedding) for item, plan in ready]
         results = collection.search(searches) if searches else []
     except (InvalidParameterError, CollectionNotFoundError, VectorStoreRefusedError):
         for item, plan in ready:

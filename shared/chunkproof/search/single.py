@@ -17,6 +17,7 @@ from chunkproof.base.errors import (
     DimensionMismatchError,
     EmbeddingSizeError,
     InvalidParameterError,
+    NotConfiguredError,
     VectorStoreRefusedError,
 )
 from chunkproof.base.request import LOW_SCORE, State, start
@@ -91,10 +92,17 @@ class Plan:
     rerank: RerankOptions | None = None
     notes: tuple[str, ...] = ()
 
-    def store_query(self, vector: Vector | None) -> StoreQuery:
-        """Return the search of the store, by this vector of the query; None in mode text."""
+    def store_query(self, embedding: EmbeddedQuery | None) -> StoreQuery:
+        """Return the search of the store, by the query's embedding, or the caller's vector; by neither in mode text.
+
+        The vector has length 1 where scores would not be cosines otherwise. Under Cosine its length does not matter,
+        but a caller's values may be too small or too large for 32 bits.
+        """
         query, dense = self.query, None
+        vector: Vector | None = embedding.vector if embedding else query.query_vector
         if vector is not None and self.vector is not None:
+            if embedding is None or self.vector.distance != "Cosine":
+                vector = _normalize(vector)
             dense = DenseLeg(self.vector, vector, query.similarity_threshold, exact=self.exact)
             if query.params is not None:
                 params = query.params.model_dump()
@@ -201,8 +209,9 @@ def begin(query: SearchQuery, collection: Collection) -> None:
     trace = collection.trace
     if trace.query_id != query.query_id:  # the API records a query as soon as it was read
         trace.record_query(query, in_full=collection.settings.log_queries)
-    if needs_embedding(query) and collection.embedder is not None:
-        trace.embedding_model = collection.queries.model
+    if needs_embedding(query):
+        with suppress(NotConfiguredError):  # embedding it will say so
+            trace.embedding_model = collection.queries.model
     if query.query_text is not None and len(query.query_text) < SHORT_QUERY:
         log.warning("Query is very short", extra={"query_id": query.query_id, "chars": len(query.query_text)})
 
@@ -210,7 +219,7 @@ def begin(query: SearchQuery, collection: Collection) -> None:
 def _search(query: SearchQuery, collection: Collection, *, exact: bool) -> RetrievalResponse:
     plan, embedding = _plan_and_embed(query, collection, exact=exact)
     with collection.trace.stage("search", State.SEARCHED) as watch:
-        wanted = plan.store_query(query_vector(plan, embedding))
+        wanted = plan.store_query(embedding)
         if plan.rerank is None:
             points = collection.search([wanted])[0]
         else:
@@ -290,8 +299,9 @@ def respond(hits: Hits) -> RetrievalResponse:
 
         results, receipt, receipt_notes = add_receipt(results, hits)
         notes += receipt_notes
-    if plan.mode is not Mode.TEXT:
-        warn_of_low_scores(results, query.query_id)
+    low = 0 if plan.mode is Mode.TEXT else sum(result.similarity_score < LOW_SCORE for result in results)
+    if 0 < low < len(results):  # a first result like that has a warning of its own
+        log.warning("Some results score under %s", LOW_SCORE, extra={"query_id": query.query_id, "results": low})
     trace.skipped = len(points) - len(chunks)
     trace.record_results(results, in_full=collection.settings.log_queries)
     if plan.text is not None:
@@ -336,17 +346,6 @@ def respond(hits: Hits) -> RetrievalResponse:
         receipt=receipt,
         next_cursor=plan.pages.next_cursor(hits.points) if plan.pages else None,
     )
-
-
-def query_vector(plan: Plan, embedding: EmbeddedQuery | None) -> Vector | None:
-    """Return the vector to search with, at length 1 where scores would not be cosines otherwise; None in mode text.
-
-    Under Cosine the length does not matter, but a caller's values may be too small or too large for 32 bits.
-    """
-    if embedding is not None:
-        is_cosine = plan.vector is not None and plan.vector.distance == "Cosine"
-        return embedding.vector if is_cosine else _normalize(embedding.vector)
-    return _normalize(plan.query.query_vector) if plan.query.query_vector is not None else None
 
 
 def _normalize(vector: Vector) -> Vector:
@@ -468,13 +467,6 @@ def rank(chunks: list[ReadChunk], query: SearchQuery) -> tuple[SearchResult, ...
 def _list_scores(scores: Scores) -> ResultScores:
     dense = None if scores.dense is None else min(1.0, max(0.0, scores.dense))
     return ResultScores(dense=dense, text=scores.text, fused=scores.fused)
-
-
-def warn_of_low_scores(results: Sequence[SearchResult], query_id: str) -> None:
-    """Warn of results that are probably not relevant; a first result like that has a warning of its own."""
-    low = sum(result.similarity_score < LOW_SCORE for result in results)
-    if 0 < low < len(results):
-        log.warning("Some results score under %s", LOW_SCORE, extra={"query_id": query_id, "results": low})
 
 
 def warn_of_other_models(chunks: Sequence[ReadChunk], collection: Collection) -> None:

@@ -58,13 +58,11 @@ class Completion:
     """Completes the results of one search. If other queries follow, no call takes more than half of the time left."""
 
     def __init__(self, hits: "Hits") -> None:
-        from chunkproof.search.single import query_vector
-
         plan, embedding = hits.plan, hits.embedding
         self.query, self.collection = plan.query, plan.collection
         self.deadline, self.trace = self.collection.deadline, self.collection.trace
         self.rerank, self.others_follow = plan.rerank, hits.others_follow
-        self.searched = plan.store_query(query_vector(plan, embedding))
+        self.searched = plan.store_query(embedding)
         self.points = {point.id: point for point in hits.points}
         self.times_ms = {"embed": embedding.time_ms if embedding else 0.0, "search": hits.time_ms}
 
@@ -194,7 +192,7 @@ def find_readable(hits: "Hits") -> tuple[list[Point], list[str]]:
 
     Points are returned in their order, up to as many that are not left out as were asked for.
     """
-    from chunkproof.search.single import query_vector, read_chunks
+    from chunkproof.search.single import read_chunks
 
     def are_read(points: Sequence[Point]) -> list[bool]:
         read = {point.id for _, point, _ in read_chunks(points, collection, plan.query)[0]}
@@ -202,7 +200,7 @@ def find_readable(hits: "Hits") -> tuple[list[Point], list[str]]:
 
     plan, points, limit = hits.plan, hits.points, hits.plan.limit
     collection = plan.collection
-    wanted = plan.store_query(query_vector(plan, hits.embedding))
+    wanted = plan.store_query(hits.embedding)
     can_go_on = plan.grouping is None and plan.query.diversity is None
     read = are_read(points)
     while sum(read) < plan.query.top_k and len(points) >= limit:  # there may be more
@@ -223,10 +221,10 @@ def add_receipt(
 ) -> tuple[tuple[SearchResult, ...], dict[str, Any] | None, list[str]]:
     """Return the results with their integrity by the seal, and their receipt; a note says why there is none."""
     from chunkproof.seals.receipts import NoReceiptError, write_receipt
-    from chunkproof.search.single import query_vector
 
     plan = hits.plan
-    query, collection, vector = plan.query, plan.collection, query_vector(plan, hits.embedding)
+    query, collection, dense = plan.query, plan.collection, plan.store_query(hits.embedding).dense
+    vector = dense.vector if dense else None
     try:
         receipt, sealed = write_receipt(query, results, vector, collection)
         changed = [str(point) for point, integrity in sealed.items() if integrity == "changed"]

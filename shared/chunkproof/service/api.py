@@ -171,7 +171,7 @@ class Api:
 
     def handler(self, event: Event, context: Any) -> ProxyResponse:
         """Serve one request: the Lambda handler."""
-        trace = RequestTrace(_span_writer())
+        trace = RequestTrace()
         event = event if isinstance(event, Mapping) else {}  # someone's test invocation
         call = self._served.call = Call(event, context, Deadline(LAMBDA_DEADLINE_MS), trace, Stopwatch())
         logger.thread_safe_clear_keys()
@@ -189,6 +189,8 @@ class Api:
 
     def _serve(self, call: Call) -> ProxyResponse:
         try:
+            if settings().tracing:
+                call.trace.on_stage = span_writer()
             call.deadline = lambda_deadline(call.context)
             call.profile = _find_profile(call.event)
             response = self._answer(call)
@@ -334,12 +336,6 @@ def _record_what_was_sent(call: Call, fields: Mapping[str, Any]) -> None:
         if trace.embedding_model is None and "query_vector" not in fields:
             embedder = Collection(services(), trace.collection or "", call.deadline).embedder
             trace.embedding_model = query_model(embedder) if embedder else None
-
-
-def _span_writer() -> Callable[[str, float], None] | None:
-    with suppress(ChunkproofError):  # the response names a wrong setting
-        return span_writer() if settings().tracing else None
-    return None
 
 
 def _echo(value: Any) -> str | None:

@@ -190,7 +190,10 @@ def _metrics(trace: RequestTrace, settings: Settings, *, is_measured: bool = Tru
     yield "Faults", COUNT, (trace.status or 0) >= 500
     if trace.code is not None:
         yield f"Errors.{trace.code}", COUNT, 1
-    yield from _circuit_metrics(trace.circuits or {})
+    circuits = trace.circuits or {}
+    for circuit, name in (*CIRCUIT_METRICS.items(), ("embedder", EMBEDDER_CIRCUIT_METRIC)):
+        if circuit in circuits:
+            yield name, COUNT, circuits[circuit] != "closed"
     if trace.mode in MODE_METRICS and "search" in trace.stages_ms:
         yield MODE_METRICS[trace.mode], MS, trace.stages_ms["search"]
     for field, name, unit in FIELD_METRICS:
@@ -200,7 +203,8 @@ def _metrics(trace: RequestTrace, settings: Settings, *, is_measured: bool = Tru
         yield "FailedQueries", COUNT, trace.failed_queries or 0
     if trace.rerank is not None:
         yield "RerankSkipped", COUNT, trace.rerank == "skipped"
-    yield from _validation_metrics(trace)
+    if trace.result_count is None:
+        yield from _validation_metrics(trace)
 
 
 def _validation_metrics(trace: RequestTrace) -> Iterator[Figure]:
@@ -221,10 +225,3 @@ def _objective_metrics(trace: RequestTrace, settings: Settings) -> Iterator[Figu
     late = _missed_target(trace, settings) or (trace.code or "").endswith("_TIMEOUT")
     if late or (trace.status or 0) < 400:
         yield "TargetMissed", COUNT, late
-
-
-def _circuit_metrics(circuits: Mapping[str, str]) -> Iterator[Figure]:
-    """Yield whether a circuit is open; those of several embedders are one metric."""
-    names = {circuit: CIRCUIT_METRICS.get(circuit, EMBEDDER_CIRCUIT_METRIC) for circuit in circuits}
-    for name in dict.fromkeys(names.values()):
-        yield name, COUNT, any(circuits[circuit] != "closed" for circuit in circuits if names[circuit] == name)
