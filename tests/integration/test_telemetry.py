@@ -12,9 +12,10 @@ from uuid import UUID
 
 import pytest
 
-from chunkproof.base.errors import SettingsError, VectorStoreUnavailableError
+from chunkproof.base.errors import EmbeddingTimeoutError, SettingsError, VectorStoreUnavailableError
 from chunkproof.base.request import Deadline, RequestTrace
 from chunkproof.base.settings import Settings
+from chunkproof.collection.embedding import QueryEmbedder
 from chunkproof.collection.services import Services
 from chunkproof.contract.response import ErrorDetail
 from chunkproof.embedders.cohere import CohereEmbedder
@@ -736,6 +737,21 @@ def test_a_fast_failure_is_neither_within_the_target_nor_beyond_it(deployed: Dep
         _, line, figures = serve_and_read(post("/search", {"query_text": " "}), written)
     assert line["status"] == 400
     assert "TargetMissed" not in figures
+
+
+def test_a_hung_embedder_in_the_first_search_of_a_container_shows_in_its_stage(
+    deployed: Deploy, written: CapturedOutput, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def hang(_self: QueryEmbedder, _text: str, _deadline: Deadline) -> None:
+        time.sleep(0.15)  # while the collection is looked at
+        raise EmbeddingTimeoutError("no answer")
+
+    monkeypatch.setattr(QueryEmbedder, "embed", hang)
+    with deployed():
+        reply, line, figures = serve_and_read(SEARCH, written)
+    assert reply.code == "EMBEDDING_TIMEOUT", reply.text
+    assert figures["TargetMissed"] == 1.0
+    assert 150 <= line["stages_ms"]["embed"] < line["stages_ms"]["total"]
 
 
 @pytest.mark.parametrize("path", ["/health", "/collections/docs"])

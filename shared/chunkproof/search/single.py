@@ -20,7 +20,7 @@ from chunkproof.base.errors import (
     NotConfiguredError,
     VectorStoreRefusedError,
 )
-from chunkproof.base.request import LOW_SCORE, State, start
+from chunkproof.base.request import LOW_SCORE, State, Stopwatch, start
 from chunkproof.collection.embedding import EmbeddedQuery
 from chunkproof.collection.payload_map import Chunk
 from chunkproof.collection.services import Collection
@@ -242,7 +242,15 @@ def _plan_and_embed(query: SearchQuery, collection: Collection, *, exact: bool) 
     if embeds and not is_known:
         queries = collection.queries
         prepare_embedder(queries.embedder)
-        early = start(lambda: queries.embed(text, collection.deadline))
+        watch = Stopwatch()
+
+        def embed() -> EmbeddedQuery:
+            try:
+                return queries.embed(text, collection.deadline)
+            finally:  # of a failure too, which the stage below only reports
+                trace.stages_ms["embed"] = watch.ms()
+
+        early = start(embed)
     try:
         with trace.stage("search"):
             plan = plan_search(query, collection, exact=exact)
