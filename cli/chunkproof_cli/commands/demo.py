@@ -15,10 +15,8 @@ import click
 from chunkproof.base.files import write_file
 from chunkproof.base.request import Deadline
 from chunkproof.base.settings import Settings
-from chunkproof.contract import ChunkValidation, SearchQuery
-from chunkproof.proof.chunk_checks import validate_chunk
-from chunkproof.search.single import search
-from chunkproof.service.terminal import Connection, local_backend
+from chunkproof.proof.backend import LocalBackend
+from chunkproof.service.terminal import Connection
 from chunkproof.stores.store_port import Point
 from chunkproof.suite.cases import assign_collection
 from chunkproof.suite.runner import RunPlan, run_suite
@@ -85,6 +83,7 @@ class _Demo:
     def __init__(self, options: Options, connection: Connection) -> None:
         self._options = options
         self._connection = connection
+        self._backend = LocalBackend(connection.services, lambda: Deadline(STEP_MS))
         self._records = [ChunkRecord.parse(chunk) for chunk in sample_chunks()]
         self._numbers = count(1)
 
@@ -109,8 +108,7 @@ class _Demo:
 
     def _search(self, question: str) -> None:
         self._print_step(f"Search: {question}")
-        query = SearchQuery.parse({"query_text": question, "collection": COLLECTION, "top_k": 3})
-        print_results(search(query, self._connection.services.collection(query.collection, Deadline(STEP_MS))))
+        print_results(self._backend.search({"query_text": question, "collection": COLLECTION, "top_k": 3}))
 
     def _validate(self) -> None:
         # The one chunk with a decomposed accent: NFC normalization changes it, and it looks the same.
@@ -131,9 +129,8 @@ class _Demo:
         print_line("(The chunk has its original text again.)")
 
     def _print_validation(self, record: ChunkRecord) -> None:
-        request = ChunkValidation(chunk_id=record.chunk_id, collection=COLLECTION, original_text=record.text)
-        services = self._connection.services
-        print_validation(validate_chunk(request, services.collection(request.collection, Deadline(STEP_MS))))
+        request = {"chunk_id": record.chunk_id, "collection": COLLECTION, "original_text": record.text}
+        print_validation(self._backend.validate(request))
 
     def _run_suite(self) -> SuiteReport:
         with as_file(sample_suite()) as file:
@@ -141,10 +138,11 @@ class _Demo:
         self._print_step(f"Run the sample suite twice: {len(suite.cases)} questions and their expected results")
         cases = assign_collection(suite.cases, COLLECTION)
         plan = RunPlan(suite, "the sample suite", cases, repeat=2)
-        backend = local_backend(self._connection.services)
-        diagnoser = make_diagnoser(backend, self._options)
+        diagnoser = make_diagnoser(self._backend, self._options)
         with progress_bar("Searching", len(suite.cases)) as advance:
-            report = run_suite(plan, backend, on_result=lambda _: advance(1), diagnoser=diagnoser).without_latency()
+            report = run_suite(
+                plan, self._backend, on_result=lambda _: advance(1), diagnoser=diagnoser
+            ).without_latency()
         SUITE.print(report)
         return report
 

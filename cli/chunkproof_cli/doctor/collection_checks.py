@@ -108,7 +108,7 @@ def check_collection(
     hashes = collection.hashes
     report.content_hash = str(hashes.content_hash) if hashes.content_hash else None
     report.checks = [
-        *_check_size(patient.description),
+        *_check_state(patient.description),
         *_check_distance(report, patient, vector),
         *_check_payload(report, better),
         *_check_hashes(report, is_per_source=hashes.is_per_source),
@@ -116,7 +116,6 @@ def check_collection(
         *_check_texts(survey),
         *_check_indexes(report, patient),
         *check_vector_index(patient.description),
-        *_check_quantization(patient.description),
         *_check_room(patient),
         *_check_sparse_vectors(patient),
         *(result for suite in suites for result in _check_suite_filters(suite, patient)),
@@ -208,11 +207,18 @@ def _find_other_fields(patient: _Patient, vector: VectorConfig | None, read: Seq
         without = [point for point in without if not PayloadMap({"text": chosen[1:]}).value("text", point.payload)]
 
 
-def _check_size(info: Description) -> Iterator[CheckResult]:
+def _check_state(info: Description) -> Iterator[CheckResult]:
+    """Check whether there is anything to search, whether the server is well, and how exact its searches are."""
     if info.points_count == 0:
         yield fail("points", "The collection is empty", "Load it: chunkproof load chunks.jsonl")
     if info.status in ("red", "grey"):
         yield note("status", f"Qdrant reports status {info.status}", "Read the server's log")
+    if info.quantization:
+        yield note(
+            "quantization",
+            f"Vectors are compressed ({info.quantization}): searches may miss results that exact search finds",
+            "Compare with exact search: chunkproof suite run SUITE --exact",
+        )
 
 
 def _check_distance(report: DoctorReport, patient: _Patient, vector: VectorConfig | None) -> Iterator[CheckResult]:
@@ -292,11 +298,8 @@ def _check_payload(report: DoctorReport, better: TextField | None) -> Iterator[C
 def _check_hashes(report: DoctorReport, *, is_per_source: bool) -> Iterator[CheckResult]:
     """Say why the stored hashes prove nothing, if there are any."""
     if report.shares.get("content_hash") and report.content_hash is None:
-        why = (
-            "chunks with different texts have the same one"
-            if is_per_source
-            else "not a SHA-256, SHA-1 or MD5 of the text"
-        )
+        shared, unknown = "chunks with different texts have the same one", "not a SHA-256, SHA-1 or MD5 of the text"
+        why = shared if is_per_source else unknown
         yield note(
             "content_hash",
             f"The stored content_hash proves nothing ({why}) and is ignored",
@@ -433,16 +436,6 @@ def check_vector_index(description: Description) -> Iterator[CheckResult]:
             f"{indexed:,} of {points:,} vectors are indexed ({indexed / points:.0%}); the rest is compared one by one",
             "Wait until the status is green, then lower the threshold: "
             f'client.update_collection("{description.name}", {config})',
-        )
-
-
-def _check_quantization(description: Description) -> Iterator[CheckResult]:
-    """Say how the vectors are compressed: scores and ranks are then approximate without rescoring."""
-    if kind := description.quantization:
-        yield note(
-            "quantization",
-            f"Vectors are compressed ({kind}): searches may miss results that exact search finds",
-            "Compare with exact search: chunkproof suite run SUITE --exact",
         )
 
 
