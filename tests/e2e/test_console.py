@@ -17,8 +17,13 @@ import httpx
 import pytest
 import yaml
 
+from chunkproof.base.settings import Settings
+from chunkproof.service import container
+from chunkproof.service.terminal import open_connection
 from chunkproof.stores.edge_folder import copy_folder
 from chunkproof_cli.loading import write_chunks
+from chunkproof_cli.local.console import build_console
+from chunkproof_cli.local.gateway import LambdaContext, build_event
 from chunkproof_cli.main import cli
 
 from support.chromium import Chromium, Page
@@ -184,6 +189,21 @@ def test_a_page_of_another_site_cannot_use_the_consoles_routes(server: Serving) 
     assert httpx.get(f"{server.url}/console/about", headers=there).status_code == 403
     own = httpx.get(f"{server.url}/console/about", headers={"origin": server.url})
     assert (own.status_code, own.json()["collection"]) == (200, "handbook")
+
+
+def test_the_consoles_own_requests_are_not_in_the_log(
+    loaded_handbook: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy_folder(loaded_handbook, tmp_path / "data")
+    scope = {"method": "GET", "http_version": "1.1", "headers": [], "query_string": b""}
+    with (
+        open_connection(Settings.from_env({}), tmp_path / "data") as connection,
+        container.override(connection.services),
+    ):
+        event = build_event({**scope, "path": "/console/about", "raw_path": b"/console/about"}, b"")
+        response = build_console().handler(event, LambdaContext())
+    assert (response["statusCode"], json.loads(response["body"])["collections"]) == (200, ["handbook"])
+    assert capsys.readouterr().out == ""
 
 
 def test_the_consoles_routes_have_an_openapi_document_of_their_own(server: Serving) -> None:

@@ -118,6 +118,13 @@ class SavedSuite(Model):
     document: JsonValue = None
 
 
+class ConsoleApi(Api):
+    """The console's own routes. They are not in the log, which is about the requests to the service."""
+
+    def _emit_telemetry(self) -> None:
+        pass
+
+
 def find_asset(path: str) -> dict[str, Any] | None:
     """Return the response for the page, its scripts and its stylesheet; None for any other path."""
     folder = files(__package__) / "page"
@@ -150,7 +157,7 @@ def check_suite_file(file: Path) -> None:
 
 def build_console(suite_file: Path | None = None) -> Api:
     """Make the routes below `/console/`; judgments are saved to the suite file, if one is named."""
-    app = Api()
+    app = ConsoleApi()
 
     @app.get("/console/about", summary="What is served", responses=responses(ConsoleInfo))
     def get_about() -> ConsoleInfo:
