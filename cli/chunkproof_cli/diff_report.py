@@ -65,12 +65,38 @@ class VectorDiff(Model):
     """Vectors of the same texts in both collections."""
 
     space: SpaceRelation
+    name: str = Field("", description="The vector that searches of A use; empty for the unnamed one")
     pairs: int = Field(0, description="Texts whose vectors were compared")
     identical: int = Field(0, description="Pairs with a cosine of at least 0.999")
     lowest: float | None = None
     median: float | None = None
     nearest: float | None = Field(None, description="Share of A's vectors whose nearest vector in B has the same text")
     details: str = ""
+
+
+class NamedVectorDiff(Model):
+    """Another vector of the same texts: a sparse one for searches by words, or any other."""
+
+    name: str
+    pairs: int = Field(description="Texts whose vectors were compared")
+    identical: int = Field(description="Pairs with a cosine of at least 0.999")
+    only_in_a: int = Field(description="Texts that have it only in A")
+    only_in_b: int = Field(description="Texts that have it only in B")
+    is_read: bool = Field(True, description="Whether both stores return it")
+
+    @property
+    def differs(self) -> bool:
+        """Whether it is another vector, or missing, for some texts."""
+        return self.identical < self.pairs or bool(self.only_in_a or self.only_in_b)
+
+    @property
+    def details(self) -> str:
+        """What was compared."""
+        parts = [f"{self.identical:,} of {self.pairs:,} the same"]
+        parts += [
+            f"{count:,} only in {side}" for side, count in (("A", self.only_in_a), ("B", self.only_in_b)) if count
+        ]
+        return f"{self.name or 'unnamed'}: {', '.join(parts) if self.is_read else 'not read'}"
 
 
 class RankChange(Model):
@@ -113,6 +139,7 @@ class DiffReport(Model):
     b: Side
     texts: TextDiff
     vectors: VectorDiff
+    others: tuple[NamedVectorDiff, ...] = ()
     queries: QueryDiff | None = None
     allowed: tuple[str, ...] = Field((), description="What may differ: texts, metadata, vectors")
     tolerate: int = 0
@@ -142,6 +169,8 @@ class DiffReport(Model):
             yield "vectors are of another space"
         elif self.vectors.space is SpaceRelation.SAME_SPACE and "vectors" not in self.allowed:
             yield "vectors differ"
+        if "vectors" not in self.allowed:
+            yield from (f"vectors differ in {other.details}" for other in self.others if other.differs)
         found = self.queries
         if found and len(found.newly_failing) > self.tolerate:
             yield f"{plural(len(found.newly_failing), 'query')} newly failing".replace("querys", "queries")
@@ -156,6 +185,9 @@ class DiffReport(Model):
             found.append("chunks without a readable text")
         if self.vectors.space is SpaceRelation.UNKNOWN and "vectors" not in self.allowed:
             found.append("vectors, as no text is in both")
+        unread = [other.name for other in self.others if not other.is_read]
+        if unread and "vectors" not in self.allowed:
+            found.append(f"vectors {', '.join(unread)}, which a store does not return")
         if self.queries and self.queries.not_judged:
             found.append(f"{len(self.queries.not_judged)} of {self.queries.queries} queries")
         return tuple(found)
@@ -200,4 +232,6 @@ class DiffReport(Model):
             else ""
         )
         median = f" (median cosine {found.median:.4f})" if found.median is not None else ""
-        return f"vectors: {found.space.value}{sizes}{median}"
+        others = "".join(f"; {other.details}" for other in self.others)
+        name = f" ({found.name})" if found.name else ""
+        return f"vectors{name}: {found.space.value}{sizes}{median}{others}"

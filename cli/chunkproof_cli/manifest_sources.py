@@ -17,13 +17,14 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid5
 
-from chunkproof.audit.findings import require_texts
+from chunkproof.audit.findings import list_metadata, require_texts
 from chunkproof.audit.ledger import SortedRows, point_key
 from chunkproof.audit.manifest_file import ZSTD_MAGIC, Entry, create_manifest, parse_checked_line
 from chunkproof.audit.snapshot_file import Snapshot
 from chunkproof.audit.source_coverage import CoverageRun, SourceCoverage, StoredTexts
 from chunkproof.base.errors import CorruptChunkError, InvalidParameterError
 from chunkproof.collection.lookup import parse_point_id, point_id_for
+from chunkproof.collection.payload_map import PayloadMap
 from chunkproof.collection.reader import Reader, in_batches
 from chunkproof.collection.services import Services
 from chunkproof.proof.integrity import digest, unescape_html
@@ -180,10 +181,16 @@ class Node:
 
 @dataclass(frozen=True)
 class EntryShape:
-    """How entries are written: the metadata fields to compare, and texts or hashes."""
+    """How entries are written: the metadata fields to compare, None for all, and texts or hashes."""
 
-    fields: list[str]
+    fields: list[str] | None
     hashed: bool = False
+
+    def read(self, payload: Mapping[str, Any], payloads: PayloadMap) -> dict[str, Any]:
+        """Read the fields to compare from a payload."""
+        if self.fields is None:
+            return list_metadata(payload, payloads)
+        return {name: payloads.stated(name, payload) for name in self.fields}
 
     def make_entry(
         self,
@@ -195,12 +202,12 @@ class EntryShape:
         sha256: str | None = None,
     ) -> Entry:
         """Make an entry with a text, or with its hash where only that is known or wanted."""
-        has_text = text is not None and not self.hashed
+        has_text, names = text is not None and not self.hashed, metadata if self.fields is None else self.fields
         return Entry(
             chunk_id,
             original_text=text if has_text else None,
             original_sha256=None if has_text else sha256 or digest(text or ""),
-            metadata={name: metadata[name] for name in self.fields if metadata.get(name) is not None} or None,
+            metadata={name: metadata[name] for name in names if metadata.get(name) is not None} or None,
             point_id=None if point_id is None or point_id_for(chunk_id) == point_id else point_id,
         )
 
@@ -308,8 +315,7 @@ def entries_of_collection(
                 chunk_id, text = payloads.id_of(point), payloads.find_text(point)
                 if text is None:
                     unreadable.append(chunk_id)
-                stated = {name: payloads.stated(name, point.payload) for name in shape.fields}
-                yield shape.make_entry(chunk_id, text or "", stated, point.id)
+                yield shape.make_entry(chunk_id, text or "", shape.read(point.payload, payloads), point.id)
             done(len(page.points))
 
     return _separate_ids(read())
@@ -371,8 +377,7 @@ def _entries_of_records(records: list[str], reader: Reader, shape: EntryShape, n
                 stored += text is not None
                 if point and text is not None and _langchain_key(text, point.payload.get("metadata", {})) == key:
                     proved += 1
-                    stated = {name: payloads.stated(name, point.payload) for name in shape.fields}
-                    entry = shape.make_entry(key, text, stated)
+                    entry = shape.make_entry(key, text, shape.read(point.payload, payloads))
             yield entry
     notes.append(
         f"{proved:,} of {len(records):,} records have their text proved by their key; {len(records) - proved:,} are in "

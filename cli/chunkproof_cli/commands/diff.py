@@ -2,7 +2,7 @@
 
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,8 +12,8 @@ from typing import Any
 
 import click
 
-from chunkproof.audit.audit_run import Audit
-from chunkproof.audit.ledger import Progress, prepare
+from chunkproof.audit.audit_run import Audit, cosine_of_any, read_all_vectors
+from chunkproof.audit.ledger import AuditPlan, Progress, prepare
 from chunkproof.audit.manifest_file import open_manifest
 from chunkproof.base.errors import CorruptChunkError, InvalidParameterError
 from chunkproof.base.files import private_files
@@ -31,6 +31,7 @@ from chunkproof.suite.suite_file import SuiteSource, read_source
 from chunkproof_cli.connections import Address, open_address, parse_address
 from chunkproof_cli.diff_report import (
     DiffReport,
+    NamedVectorDiff,
     QueryDiff,
     RankChange,
     Side,
@@ -63,7 +64,6 @@ LEAST_PAIRS = 5
 ROUNDS, SEED = 10_000, 20_250_101
 MAX_ROWS = 200
 SHOWN_METRICS = ("pass rate", "hit_rate@5", "recall@5", "recall@10", "mrr@10", "ndcg@10")
-METADATA = "url,document_id,document_title,section_heading,position"
 EXAMPLES = """\b
 Examples:
   chunkproof diff handbook handbook-v2
@@ -75,6 +75,7 @@ Examples:
 
 Readers = tuple[Reader, Reader]
 Pair = tuple[TestCaseResult, TestCaseResult]
+PointPair = tuple[PointId, PointId]
 
 
 @click.command(epilog=EXAMPLES)
@@ -110,10 +111,10 @@ Pair = tuple[TestCaseResult, TestCaseResult]
 )
 @click.option(
     "--metadata",
-    default=METADATA,
+    default="all",
     show_default=True,
     metavar="FIELD,…",
-    help="Fields to compare; none for no field.",
+    help="Fields to compare; all for every field but text and ids, none for no field.",
 )
 @click.option(
     "--tolerate",
@@ -148,7 +149,8 @@ def diff(a: str, b: str, outputs: tuple[Path, ...], queries: Path | None, metada
         raise click.UsageError("A and B name the collections: leave --collection out.")
     if queries is None and (min_overlap is not None or tolerate):
         raise click.UsageError("--min-overlap and --tolerate are about the results of --queries.")
-    fields = [] if metadata == "none" else [name.strip() for name in metadata.split(",") if name.strip()]
+    named = [name.strip() for name in metadata.split(",") if name.strip()]
+    fields = None if metadata == "all" else [] if metadata == "none" else named
     first, second = parse_address(a, "A"), _parse_second(b, keys["to_url"])
     if first == second:
         raise click.UsageError(f"A and B are both {first}: name two collections.")
@@ -192,7 +194,7 @@ def _open_both(
 
 def run_diff(
     readers: Readers,
-    fields: Sequence[str],
+    fields: list[str] | None,
     suite: Suite | None = None,
     *,
     allowed: tuple[str, ...] = (),
@@ -210,11 +212,15 @@ def run_diff(
             reader.require_embedder()
     with progress_bar("Reading A", a.points) as read, progress_bar("Comparing B", b.points) as done:
         texts = _compare_texts(readers, fields, read, done)
+    drawn = _draw_pairs(readers)
+    vectors = _compare_vectors(readers, config_a, config_b, drawn)
+    others = tuple(_compare_others(readers, config_a, config_b, drawn))
     return DiffReport(
         a=a,
         b=b,
         texts=texts,
-        vectors=_compare_vectors(readers, config_a, config_b),
+        vectors=vectors,
+        others=others,
         queries=_compare_queries(suite, readers) if suite else None,
         allowed=allowed,
         tolerate=tolerate,
@@ -242,7 +248,7 @@ def _describe(reader: Reader) -> tuple[Side, VectorConfig | None]:
 
 
 def _compare_texts(
-    readers: Readers, fields: Sequence[str], on_read: Callable[[int], None], on_compared: Callable[[int], None]
+    readers: Readers, fields: list[str] | None, on_read: Callable[[int], None], on_compared: Callable[[int], None]
 ) -> TextDiff:
     """Audit B against a manifest of A."""
     (a, b), unreadable, compared = readers, list[str](), 0
@@ -254,12 +260,12 @@ def _compare_texts(
 
     with private_files(), tempfile.TemporaryDirectory() as folder:
         manifest, state = Path(folder) / "a.jsonl", Path(folder) / "audit"
-        if not write_manifest(entries_of_collection(a, EntryShape(list(fields)), on_read, unreadable), manifest):
+        if not write_manifest(entries_of_collection(a, EntryShape(fields), on_read, unreadable), manifest):
             raise InvalidParameterError(f"Collection {a.name} has no chunk to compare with")
         state.mkdir()
         with open_manifest(manifest) as lines:
             ledger = prepare(lines, a.name, state)
-        audit = Audit(state, b.services, b.name, on_progress=advance)
+        audit = Audit(state, b.services, b.name, AuditPlan(all_metadata=fields is None), advance)
         report = audit.run(audit.start(ledger))
     return TextDiff(
         kinds=report.kinds,
@@ -271,21 +277,56 @@ def _compare_texts(
     )
 
 
-def _compare_vectors(readers: Readers, config_a: VectorConfig | None, config_b: VectorConfig | None) -> VectorDiff:
-    """Compare the vectors of texts that both collections have."""
+def _compare_vectors(
+    readers: Readers, config_a: VectorConfig | None, config_b: VectorConfig | None, drawn: Sequence[PointPair]
+) -> VectorDiff:
+    """Compare the vectors that searches use, of texts that both collections have."""
     if config_a is None or config_b is None:
         return VectorDiff(space=SpaceRelation.UNKNOWN, details="A collection has no single dense vector")
+    name = config_a.name
     if config_a.size != config_b.size:
-        return VectorDiff(space=SpaceRelation.OTHER_SIZE, details=f"{config_a.size} and {config_b.size} values")
-    left, right = map(_draw_texts, readers)
-    common = sorted(left.keys() & right.keys())[:PAIRS]
-    of_a = readers[0].read_points([left[sha256] for sha256 in common], config_a.name)
-    of_b = readers[1].read_points([right[sha256] for sha256 in common], config_b.name)
-    both = ((of_a.get(left[sha256]), of_b.get(right[sha256])) for sha256 in common)
+        sizes = f"{config_a.size} and {config_b.size} values"
+        return VectorDiff(name=name, space=SpaceRelation.OTHER_SIZE, details=sizes)
+    of_a = readers[0].read_points([left for left, _ in drawn], config_a.name)
+    of_b = readers[1].read_points([right for _, right in drawn], config_b.name)
+    both = ((of_a.get(left), of_b.get(right)) for left, right in drawn)
     pairs = [(a.vector, b.vector) for a, b in both if a and b and a.vector and b.vector]
     if not pairs:
-        return VectorDiff(space=SpaceRelation.UNKNOWN, details="No text is in both collections")
-    return judge_vectors(pairs)
+        details = "No text is in both collections" if not drawn else "No text has the vector in both collections"
+        return VectorDiff(name=name, space=SpaceRelation.UNKNOWN, details=details)
+    return judge_vectors(pairs).model_copy(update={"name": name})
+
+
+def _compare_others(
+    readers: Readers, config_a: VectorConfig | None, config_b: VectorConfig | None, drawn: Sequence[PointPair]
+) -> Iterator[NamedVectorDiff]:
+    """Compare all other vectors of the same texts, sparse ones for searches by words too, name by name."""
+    names: dict[str, None] = {}
+    for reader, config in zip(readers, (config_a, config_b), strict=True):
+        description = reader.describe()
+        own = (*(vector.name for vector in description.vectors), *description.sparse_vectors)
+        names |= dict.fromkeys(name for name in own if config is None or name != config.name)
+    if not names:
+        return
+    of_a = read_all_vectors(readers[0], [left for left, _ in drawn])
+    of_b = read_all_vectors(readers[1], [right for _, right in drawn])
+    for name in names:
+        both = [(of_a.get(left, {}).get(name), of_b.get(right, {}).get(name)) for left, right in drawn]
+        pairs = [pair for pair in both if pair[0] is not None and pair[1] is not None]
+        yield NamedVectorDiff(
+            name=name,
+            pairs=len(pairs),
+            identical=sum(cosine_of_any(*pair) >= SAME for pair in pairs),
+            only_in_a=sum(left is not None and right is None for left, right in both),
+            only_in_b=sum(left is None and right is not None for left, right in both),
+            is_read=bool(of_a and of_b),
+        )
+
+
+def _draw_pairs(readers: Readers) -> list[PointPair]:
+    """Return points of the same text in both collections, for the texts with the smallest hashes."""
+    left, right = map(_draw_texts, readers)
+    return [(left[sha256], right[sha256]) for sha256 in sorted(left.keys() & right.keys())[:PAIRS]]
 
 
 def _draw_texts(reader: Reader) -> dict[str, PointId]:

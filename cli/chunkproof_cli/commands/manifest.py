@@ -106,7 +106,7 @@ def manifest(
             collection = given.collection or services.settings.collection
             source = stack.enter_context(open_collection(services, collection, shape))
         count = write_manifest(_collect_fields(source.entries, seen), output)
-    if metadata != DEFAULT_METADATA and (unseen := [name for name in shape.fields if name not in seen]):
+    if metadata != DEFAULT_METADATA and (unseen := [name for name in shape.fields or () if name not in seen]):
         print_note(f"--metadata: no chunk has {' or '.join(unseen)}; an audit will not compare it")
     _print_result(output, count, source, as_json=given.json)
 

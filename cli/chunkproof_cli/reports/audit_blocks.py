@@ -171,6 +171,9 @@ def list_facts(report: AuditReport) -> Iterator[tuple[str, str]]:
         bits = f"; stored in few bits: equal from a cosine of {vectors.same_from}" if is_lossy else ""
         earlier = f"; {vectors.earlier:,} before the audit was interrupted" if vectors.earlier else ""
         yield "vectors", f"{vectors.checked:,} texts embedded again by {vectors.model}{bits}{earlier}"
+        rest = f"; not compared, as another model makes them: {', '.join(vectors.not_compared)}"
+        if names := ", ".join(name or "the unnamed one" for name in vectors.names):
+            yield "vectors compared", f"{names}{rest if vectors.not_compared else ''}"
     if report.run.changed:
         yield "changed", f"{report.run.changed:,} chunks changed during the audit and were read again"
     yield "time", f"{report.run.seconds:,.1f} s, {report.run.chunks_per_second:,.0f} chunks a second"

@@ -77,6 +77,8 @@ def _facts(report: DiffReport) -> Iterator[tuple[str, str]]:
     nearest = f"; {vectors.nearest:.1%} nearest to their own text" if vectors.nearest is not None else ""
     details = f": {vectors.details}" if vectors.details else ""
     yield "vectors", f"{vectors.space.value}{details}, {vectors.pairs:,} pairs of the same text{cosines}{nearest}"
+    for other in report.others:
+        yield "vectors", other.details
     if queries := report.queries:
         yield (
             "results",

@@ -51,6 +51,8 @@ class VectorFacts(Model):
     """The result of embedding stored texts again."""
 
     model: str
+    names: tuple[str, ...] = Field((), description="The vectors that were compared; the unnamed one is empty")
+    not_compared: tuple[str, ...] = Field((), description="Vectors that this model and BM25 do not make")
     checked: int
     kinds: dict[str, int]
     earlier: int = Field(0, description="Of them, checked before the audit was interrupted for the last time")
@@ -196,6 +198,8 @@ def _vector_facts(progress: Progress, kinds: Counter[Kind]) -> VectorFacts | Non
     counts = {kind: kinds[kind] for kind in VECTOR_KINDS} | {Kind.VECTOR_OK: progress.vectors_ok}
     return VectorFacts(
         model=progress.spec.model,
+        names=progress.vector_names,
+        not_compared=progress.vectors_not_compared,
         checked=sum(counts.values()),
         kinds={kind.value: count for kind, count in counts.items()},
         earlier=progress.vectors_earlier,

@@ -5,13 +5,16 @@ the text of the manifest gives the stored vector; the payload or the vector size
 of another chunk; or the judge of vectors shows which model made it. Otherwise the vector is unexplained.
 """
 
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from secrets import token_hex
 from statistics import median
+from typing import Any
 
 from chunkproof.audit.audit_report import AuditReport, Findings, build_report
 from chunkproof.audit.findings import VECTOR_KINDS, Finding, Kind, require_texts
@@ -24,9 +27,10 @@ from chunkproof.audit.ledger import (
     ManifestFacts,
     Progress,
     load_progress,
+    point_key,
 )
 from chunkproof.audit.match_texts import find_near_duplicates, match_by_content
-from chunkproof.base.errors import CorruptChunkError, InvalidParameterError
+from chunkproof.base.errors import ChunkproofError, CorruptChunkError, InvalidParameterError
 from chunkproof.base.request import Deadline
 from chunkproof.collection.facts import choose_vector
 from chunkproof.collection.lookup import Lookup
@@ -36,7 +40,8 @@ from chunkproof.contract.model import display_name
 from chunkproof.embedders.embedder_port import Embedder, InputType, query_model
 from chunkproof.embedders.known_models import can_compare, is_same_family
 from chunkproof.proof.vector_judge import AGREES, SAME, Origin, VectorOrigins, cosine, is_no_coincidence
-from chunkproof.stores.store_port import Point, Vector
+from chunkproof.stores.hybrid import make_bm25_vector
+from chunkproof.stores.store_port import Point, PointId, Vector, WritableStore
 
 DESCRIBE_MS = 10_000
 FINDINGS_FILE = "findings.jsonl"
@@ -53,6 +58,8 @@ BATCH = 96
 LOSSY_QUANTIZATION = "turbo"
 MOST = 0.9
 WHOLE = AuditPlan()
+# A vector for searches by words has the words of its text; another tokenizer may make a few others in every chunk.
+LEAST_WORDS, OTHER_WORDS = 0.5, 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +89,7 @@ def check_vectors(run: AuditRun, size: int) -> None:
     check = _Check(run.reader, list(islice(run.ledger.read(where=drawn), MAX_REFERENCES)))
     for batch in in_batches(run.ledger.read(run.progress.vectors_position, drawn), BATCH):
         results = check.judge_all(batch)
+        named = {"vector_names": check.names, "vectors_not_compared": check.not_compared}
         for finding in results:
             if finding is not None:
                 run.log_finding(finding)
@@ -90,7 +98,36 @@ def check_vectors(run: AuditRun, size: int) -> None:
             vectors_checked=run.progress.vectors_checked + len(batch),
             vectors_ok=run.progress.vectors_ok + results.count(None),
             same_from=check.same_from,
+            **named,
         )
+
+
+def read_all_vectors(reader: Reader, ids: Sequence[PointId]) -> dict[PointId, Mapping[str, Any]]:
+    """Return all vectors of these points by name; nothing where the store does not return them."""
+    store, limit = reader.store, len(ids)
+    vectors: dict[PointId, Mapping[str, Any]] = {}
+    wanted = sorted(dict.fromkeys(ids), key=point_key)
+    for point_id in wanted:
+        if not isinstance(store, WritableStore):
+            return {}
+        if point_id in vectors:
+            continue
+        points, _ = reader.ask(partial(store.read_points, reader.name, point_id, limit))
+        vectors |= {point["id"]: point["vector"] for point in points}
+        limit = limit if len(points) == limit and points[-1]["id"] in wanted else 1  # others are between them
+    return {point_id: vectors[point_id] for point_id in wanted if point_id in vectors}
+
+
+def cosine_of_any(left: Any, right: Any) -> float:
+    """Return the cosine of two dense, sparse or multiple vectors; 0 for two of different kinds."""
+    if isinstance(left, Mapping) and isinstance(right, Mapping):
+        sides = [dict(zip(side["indices"], side["values"], strict=True)) for side in (left, right)]
+        keys = list(dict.fromkeys((*sides[0], *sides[1])))
+        return cosine(*([side.get(key, 0.0) for key in keys] for side in sides)) if keys else 1.0
+    if isinstance(left, Mapping) or isinstance(right, Mapping):
+        return 0.0
+    rows = ((row if isinstance(row, list) else [row] for row in side) for side in (left, right))
+    return cosine(*([value for row in side for value in row] for side in rows))
 
 
 class _Check:
@@ -109,10 +146,65 @@ class _Check:
         is_lossy = self._config.is_lossy or reader.describe().quantization == LOSSY_QUANTIZATION
         self.same_from = AGREES if is_lossy else _find_precision([one.cosine or 0.0 for one in self._references])
         self._origins = VectorOrigins([(one.point.vector or (), one.fresh or ()) for one in self._references])
+        self._prepare_others()
 
     def judge_all(self, chunks: Sequence[ExpectedChunk]) -> list[Finding | None]:
-        """Judge the vector of each chunk that is stored; None where it fits its text."""
-        return [self._judge(subject) for subject in self._read(chunks)]
+        """Judge the vectors of each chunk that is stored; None where they fit its text."""
+        subjects = self._read(chunks)
+        others = read_all_vectors(self._reader, [subject.point.id for subject in subjects]) if self.names[1:] else {}
+        return [self._judge(one) or self._judge_others(one, others.get(one.point.id, {})) for one in subjects]
+
+    def _prepare_others(self) -> None:
+        """Find out which other vectors can be compared: that of searches by words, and those made by this model."""
+        description = self._reader.describe()
+        self._words, self._same_model = "", list[str]()
+        self._stored_nowhere: list[str] = []
+        others = [vector for vector in description.vectors if vector.name != self._config.name]
+        names = [*(vector.name for vector in others), *description.sparse_vectors]
+        stored = read_all_vectors(self._reader, [one.point.id for one in self._references]) if names else {}
+        if stored:
+            self._stored_nowhere = [name for name in names if not any(name in each for each in stored.values())]
+            with suppress(ChunkproofError):
+                self._words = self._reader.text_leg.sparse_vector or ""
+            if self._words and find_spec("qdrant_edge") is None:  # which makes the vector of a text as a server does
+                self._words = ""
+            shares = [self._share_words(one, stored.get(one.point.id, {})) for one in self._references]
+            self._usual_words = median([share for share in shares if share is not None] or [1.0])
+            for vector in others:
+                fits = [
+                    cosine_of_any(stored[one.point.id][vector.name], one.fresh)
+                    for one in self._references
+                    if vector.name in stored.get(one.point.id, {})
+                ]
+                if fits and median(fits) >= AGREES:
+                    self._same_model.append(vector.name)
+        compared = {self._config.name, self._words, *self._same_model, *self._stored_nowhere}
+        self.names = (self._config.name, *(name for name in names if name in compared))
+        self.not_compared = tuple(name for name in names if name not in compared)
+
+    def _share_words(self, subject: _CheckedVector, vectors: Mapping[str, Any]) -> float | None:
+        """Return how many words the stored vector for searches by words has in common with that of the text."""
+        stored, text = vectors.get(self._words), self._payloads.find_text(subject.point)
+        if not self._words or not isinstance(stored, Mapping) or text is None:
+            return None
+        made, own = set(make_bm25_vector(text)["indices"]), set(stored["indices"])
+        return len(made & own) / len(made | own) if made | own else 1.0
+
+    def _judge_others(self, subject: _CheckedVector, vectors: Mapping[str, Any]) -> Finding | None:
+        for name in dict.fromkeys((*self._stored_nowhere, self._words)):
+            if name and vectors.get(name) is None:
+                return self._finding(subject, Kind.UNVERIFIABLE_VECTOR, f"The point has no vector {name}", None)
+        share, usual = self._share_words(subject, vectors), self._usual_words if self._words else 1.0
+        if share is not None and share < max(LEAST_WORDS, usual - OTHER_WORDS):
+            kind = Kind.WRONG_MODEL if usual < LEAST_WORDS else Kind.STALE_VECTOR
+            details = f"{self._words} is not the BM25 vector of the stored text: {share:.0%} of the words in common"
+            return self._finding(subject, kind, details, None)
+        for name in self._same_model:
+            similarity = cosine_of_any(vectors[name], subject.fresh) if name in vectors and subject.fresh else 1.0
+            if similarity < self.same_from:
+                details = f"{name} is not the vector of the stored text, as it is of other chunks"
+                return self._finding(subject, Kind.UNEXPLAINED_VECTOR, details, similarity)
+        return None
 
     def _read(self, chunks: Sequence[ExpectedChunk]) -> list[_CheckedVector]:
         point_ids = {chunk.chunk_id: chunk.point_id for chunk in chunks if not chunk.moved_to}

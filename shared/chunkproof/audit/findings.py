@@ -13,7 +13,7 @@ from pydantic import Field, JsonValue
 from chunkproof.audit.ledger import ExpectedChunk, Ledger, encode_id
 from chunkproof.audit.manifest_file import Entry
 from chunkproof.base.errors import CorruptChunkError, NotConfiguredError
-from chunkproof.collection.payload_map import PayloadMap
+from chunkproof.collection.payload_map import PayloadMap, flatten
 from chunkproof.collection.reader import Reader
 from chunkproof.contract import Mismatch, Model
 from chunkproof.contract.model import AS_STORED, display_name
@@ -134,7 +134,10 @@ def judge(expected: ExpectedChunk, point: Point, payloads: PayloadMap) -> Findin
         if difference:
             mismatch, details = difference
             return finding(Kind.MISMATCH, details, mismatch=mismatch)
-    if differences := tuple(_compare_metadata(expected.metadata, point.payload, payloads)):
+    names: Mapping[str, Any] = expected.metadata
+    if expected.ledger.progress.spec.all_metadata:
+        names = {**dict.fromkeys(list_metadata(point.payload, payloads)), **names}
+    if differences := tuple(_compare_metadata(names, point.payload, payloads)):
         details = "; ".join(_describe(difference) for difference in differences)
         return finding(Kind.METADATA_MISMATCH, details, metadata=differences)
     return None
@@ -184,6 +187,14 @@ def find_source(entry: Entry) -> str | None:
     """Return the document that the manifest names, if it does."""
     values = ((entry.metadata or {}).get(name) for name in ("url", "document_id"))
     return next((value for value in values if isinstance(value, str) and value), None)
+
+
+def list_metadata(payload: Mapping[str, Any], payloads: PayloadMap) -> dict[str, Any]:
+    """Return every field of a payload but its text and its ids, those inside an object by their dotted path."""
+    text = payloads.path_in("text", payload) or ""
+    own = {text, *payloads.id_paths, *payloads.shared_paths}
+    fields = ((name, value) for name, value in flatten(payload) if value is not None and name not in own)
+    return {name: value for name, value in fields if not text.startswith((f"{name}.", f"{name}["))}
 
 
 def _compare_metadata(

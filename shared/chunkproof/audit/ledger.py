@@ -114,7 +114,8 @@ class AuditPlan(Model):
     """How to audit: by ids or by a complete scan, the sample size, the number of vectors to check (0: all).
 
     Chunks whose ids are not stored are matched by their text, unless `match_by` is `id`. `near_duplicates` is the
-    similarity from which two stored texts are reported.
+    similarity from which two stored texts are reported. With `all_metadata`, stored fields that the manifest does not
+    name are differences too.
     """
 
     by_ids: bool = False
@@ -122,6 +123,7 @@ class AuditPlan(Model):
     vectors: int | None = None
     match_by: Literal["text", "id"] = "text"
     near_duplicates: float | None = None
+    all_metadata: bool = False
 
     @property
     def is_by_ids(self) -> bool:
@@ -179,6 +181,8 @@ class Progress(Model):
     changed: int = 0
     matching: MatchFacts | None = None
     vectors_ok: int = 0
+    vector_names: tuple[str, ...] = ()
+    vectors_not_compared: tuple[str, ...] = ()
     vectors_checked: int = 0
     vectors_position: int = 0
     vectors_earlier: int = 0
