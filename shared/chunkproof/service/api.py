@@ -182,7 +182,7 @@ class Api:
             trace.status = response["statusCode"]
             if trace.status < HTTPStatus.BAD_REQUEST:
                 trace.state = State.RETURNED
-            self._emit_telemetry()
+            self._emit_telemetry(call)
         finally:
             self._served.call = None
         return response
@@ -257,7 +257,7 @@ class Api:
             raise InvalidParameterError(f"{parameter.name} must be true or false")
         return FLAGS[value.lower()]
 
-    def _emit_telemetry(self) -> None:
+    def _emit_telemetry(self, call: Call) -> None:
         circuits: Mapping[str, CircuitBreaker] = {}
         try:
             in_force = settings()
@@ -266,7 +266,7 @@ class Api:
             in_force = Settings.from_env({})  # the response names the wrong one
         except ChunkproofError:
             pass  # the response says what is not configured
-        self._telemetry.emit(self.call.trace, self.call.event, self.call.context, in_force, circuits)
+        self._telemetry.emit(call.trace, call.event, call.context, in_force, circuits)
 
     def _respond_with_error(self, error: ChunkproofError) -> ProxyResponse:
         call = self.call
@@ -376,35 +376,26 @@ def responses(success: type[Model], *, unavailable: Any = RetrievalResponse) -> 
 
 def read_event(call: Call) -> tuple[str, str]:
     """Return the path and the method; decode headers and body. `NotConfiguredError` for another kind of event."""
-    event = call.event
-    if not _is_from_http_api(event):
+    event: Any = call.event
+    context = event.get("requestContext")
+    http: Any = context.get("http") if isinstance(context, Mapping) else None
+    texts = (event.get("rawPath"), http.get("method"), http.get("path")) if isinstance(http, Mapping) else (None,)
+    parameters = event.get("pathParameters") or {}
+    objects = (context, event.get("headers") or {}, parameters, event.get("queryStringParameters") or {})
+    has_types = all(isinstance(text, str) for text in texts) and all(isinstance(part, Mapping) for part in objects)
+    if not has_types or not isinstance(name := parameters.get("name", ""), str):
         raise NotConfiguredError(
             "The event is not an HTTP API's in payload format 2.0: check the gateway's integration"
         )
     call.headers = _headers(event)
     call.body = _body(event, call.headers)
-    context = event["requestContext"]
-    path, stage = str(event["rawPath"]), context.get("stage", "$default")
-    if name := (event.get("pathParameters") or {}).get("name"):
+    path, stage = event["rawPath"], context.get("stage", "$default")
+    if name:
         # Decoded by the gateway; encoded again it matches its route, whatever characters it has.
         path = f"/collections/{quote(name, safe='')}"
     elif stage != "$default":
         path = path.removeprefix(f"/{stage}")
-    return path, context["http"]["method"]
-
-
-def _is_from_http_api(event: Event) -> bool:
-    """Whether the parts that are read have the types that an HTTP API gives them."""
-    context = event.get("requestContext")
-    http = context.get("http") if isinstance(context, Mapping) else None
-    texts = (event.get("rawPath"), http.get("method"), http.get("path")) if isinstance(http, Mapping) else (None,)
-    parameters = event.get("pathParameters") or {}
-    objects = (event.get("headers") or {}, parameters, event.get("queryStringParameters") or {})
-    return (
-        all(isinstance(text, str) for text in texts)
-        and all(isinstance(value, Mapping) for value in objects)
-        and isinstance(parameters.get("name", ""), str)
-    )
+    return path, http["method"]
 
 
 def read_claim(event: Event, name: str) -> str:

@@ -128,8 +128,16 @@ def span_writer() -> Callable[[str, float], None] | None:
 
 
 def _log(trace: RequestTrace, event: Mapping[str, Any], settings: Settings) -> None:
-    for warning in _warnings(trace, settings):
-        logger.warning(warning, query_id=trace.query_id)
+    embed_ms, search_ms = trace.stages_ms.get("embed", 0.0), trace.stages_ms.get("search", 0.0)
+    warnings = {
+        f"Embedding took over {SLOW_EMBEDDING_MS} ms": embed_ms > SLOW_EMBEDDING_MS,
+        f"Search took over {SLOW_SEARCH_MS} ms": search_ms > SLOW_SEARCH_MS,
+        f"Total time is over the target of {settings.latency_target_ms} ms": _missed_target(trace, settings),
+        f"Top score is under {LOW_SCORE}": trace.top_score is not None and trace.top_score < LOW_SCORE,
+    }
+    for warning, applies in warnings.items():
+        if applies:
+            logger.warning(warning, query_id=trace.query_id)
     write = logger.error if (trace.status or 0) >= 500 else logger.info
     write(
         "request",
@@ -137,17 +145,6 @@ def _log(trace: RequestTrace, event: Mapping[str, Any], settings: Settings) -> N
         route=event.get("routeKey"),
         **trace.log_fields(),
     )
-
-
-def _warnings(trace: RequestTrace, settings: Settings) -> Iterator[str]:
-    if trace.stages_ms.get("embed", 0.0) > SLOW_EMBEDDING_MS:
-        yield f"Embedding took over {SLOW_EMBEDDING_MS} ms"
-    if trace.stages_ms.get("search", 0.0) > SLOW_SEARCH_MS:
-        yield f"Search took over {SLOW_SEARCH_MS} ms"
-    if _missed_target(trace, settings):
-        yield f"Total time is over the target of {settings.latency_target_ms} ms"
-    if trace.top_score is not None and trace.top_score < LOW_SCORE:
-        yield f"Top score is under {LOW_SCORE}"
 
 
 def _missed_target(trace: RequestTrace, settings: Settings) -> bool:
