@@ -330,6 +330,7 @@ def test_a_gradual_rollout_rolls_back_on_errors(function: str) -> None:
     assert found.resources[f"{function}Aliaslive"]["UpdatePolicy"]["CodeDeployLambdaAliasUpdate"] == {
         "ApplicationName": "${ServerlessDeploymentApplication}",
         "DeploymentGroupName": f"${{{function}DeploymentGroup}}",
+        "BeforeAllowTrafficHook": "${RolloutFunction}",
     }
 
 

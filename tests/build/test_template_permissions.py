@@ -117,10 +117,15 @@ def test_no_policy_has_a_wildcard_and_every_policy_has_a_role(parameters: dict[s
     documents = list(values_under(found.resources, "PolicyDocument"))
     statements = [one for document in documents for one in document["Statement"]]
     assert statements
-    wide = [one for one in statements if "*" in str(one["Action"]) + str(one["Resource"])]
-    assert {(one["Action"], one["Resource"]) for one in wide} <= {
+    granted_rights = {(str(one["Action"]), str(one["Resource"])) for one in statements}
+    # The check of a rollout calls versions of the two functions, and reports to deployment groups of this stack.
+    versions = [f"${{{name}.Arn}}:*" for name in LOGS_OF_FUNCTION]
+    groups = "arn:${AWS::Partition}:codedeploy:${AWS::Region}:${AWS::AccountId}:deploymentgroup:${AWS::StackName}-*"
+    assert {(action, resource) for action, resource in granted_rights if "*" in action + resource} <= {
         ("ec2:DescribeSubnets", "*"),
         ("kms:Decrypt", DECRYPT[2]),
+        ("lambda:InvokeFunction", str(versions)),
+        ("codedeploy:PutLifecycleEventHookExecutionStatus", groups),
     }
     for key in ("NotAction", "NotResource"):
         assert not list(values_under(documents, key))
