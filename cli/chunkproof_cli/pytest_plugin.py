@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from chunkproof.proof.backend import Backend
     from chunkproof.suite.cases import TestCase
     from chunkproof.suite.outcome import TestCaseResult
@@ -115,9 +113,10 @@ class CaseItem(pytest.Item):
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         """Show the reason without a traceback."""
         if isinstance(excinfo.value, NotMetError):
+            from chunkproof.suite.outcome import explain_failure
             from chunkproof_cli.output import escape_controls
 
-            return escape_controls("\n".join(_explain(excinfo.value.result)))
+            return escape_controls("\n".join(explain_failure(excinfo.value.result)))
         return super().repr_failure(excinfo, style)
 
     def reportinfo(self) -> tuple[Path, int | None, str]:
@@ -132,17 +131,6 @@ class NotMetError(Exception):
     def __init__(self, result: TestCaseResult) -> None:
         super().__init__(result.error_message)
         self.result = result
-
-
-def _explain(result: TestCaseResult) -> Iterator[str]:
-    yield from (f"{unmet.kind}: {unmet.message}" for unmet in result.unmet)
-    for found in result.diagnosis:
-        yield f"{found.cause}: {found.message}"
-        if found.command:
-            yield f"  {found.command}"
-    yield f"query: {result.query_text}"
-    for chunk in result.actual_results or ():
-        yield f"  {chunk.rank}. {chunk.similarity_score:.3f} {chunk.chunk_id}"
 
 
 def _options(config: pytest.Config) -> Options:

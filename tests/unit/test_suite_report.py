@@ -11,8 +11,10 @@ import pytest
 import xmlschema
 
 from chunkproof.base.errors import InvalidParameterError, VectorStoreUnavailableError
+from chunkproof.suite.outcome import Diagnosis
 from chunkproof.suite.runner import InterruptedRun, RunPlan, run_suite
 from chunkproof.suite.suite_report import CollectionStats, SuiteReport, ValidationReport, read_report
+from chunkproof.why.causes import Cause
 from chunkproof_cli.reports.outputs import SUITE
 from chunkproof_cli.reports.to_text import MOST_CHARS
 
@@ -238,3 +240,28 @@ def test_the_verdict_names_failed_cases_and_error_codes() -> None:
         "1 of 3 cases passed, 1 failed, 1 could not be judged; failed: bad; not judged: QDRANT_UNAVAILABLE; "
         "SC-003 not met: 50 %, limit 95 %"
     )
+
+
+def test_a_passing_suite_prints_a_few_lines_and_its_files_have_everything(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    passing = report({f"case {n}": answer(chunk("a", 0.8, **META)) for n in range(30)})
+    SUITE.print(passing)
+    printed = capsys.readouterr().out
+    assert len(printed.splitlines()) <= 4
+    assert "30 of 30 cases passed" in printed
+    SUITE.write(passing, (tmp_path / "report.md",))
+    assert "SC-003" in (tmp_path / "report.md").read_text("utf-8")
+
+
+def test_one_cause_of_many_cases_is_explained_once_and_the_results_have_their_source(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    failing = report({f"case {n}": answer(chunk("x", 0.8, **META)) for n in range(30)})
+    cause = Diagnosis(cause=Cause.OTHER_MODEL, subject="a", message="the vector of a is another model's")
+    results = tuple(one.model_copy(update={"diagnosis": (cause,)}) for one in failing.result.test_results)
+    failing = failing.model_copy(update={"result": failing.result.model_copy(update={"test_results": results})})
+    SUITE.print(failing)
+    assert capsys.readouterr().out.count("another model's") == 1
+    SUITE.write(failing, (tmp_path / "report.xml",))
+    assert "1. 0.800 x (A, https://docs.example.com/a)" in (tmp_path / "report.xml").read_text("utf-8")

@@ -1,12 +1,22 @@
 """What a suite report shows, and a comparison of configurations."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from chunkproof.contract.model import cut_middle
 from chunkproof.suite.criteria import Comparison, Criterion, MetricChange, Outcome, Verdict
 from chunkproof.suite.diagnosis import Blame
-from chunkproof.suite.outcome import EXCERPT_CHARS, RetrievedChunk, TestCaseResult, TestStatus
+from chunkproof.suite.outcome import (
+    EXCERPT_CHARS,
+    Diagnosis,
+    RetrievedChunk,
+    TestCaseResult,
+    TestStatus,
+    explain_failure,
+    find_returned,
+)
 from chunkproof.suite.suite_report import SuiteReport
+from chunkproof.why.causes import Cause
 from chunkproof_cli.reports import blocks
 from chunkproof_cli.reports.blocks import Medium, TableLayout, Tone
 from chunkproof_cli.reports.charts import best_rank, draw_configurations, draw_suite
@@ -20,6 +30,10 @@ CHANGE_CUTOFFS = ("", "5", "10")
 TILE_METRICS, CONFIGURATION_METRICS = ("recall@5", "mrr@10", "ndcg@10"), ("recall@5", "mrr@10")
 NONE = "–"
 NAMED = 20
+# So many more cases with one cause are only named.
+COMMON = 5
+# Sections that an option asked for, or that need a look although everything passed.
+ASKED_FOR = ("Approximation", "Repeated texts")
 _TONES = {
     Outcome.PASSED: Tone.GOOD,
     Outcome.WARNING: Tone.UNSURE,
@@ -42,12 +56,22 @@ def describe_suite(report: SuiteReport, earlier: Sequence[SuiteReport] = ()) -> 
     return blocks.ReportBody(
         report.suite.name,
         list(_verdicts(report)),
-        list(_sections(report, earlier)),
+        [_shorten_if_passed(section, report) for section in _sections(report, earlier)],
         summary=list(_summary(report)),
         footer=f"Chunkproof {report.chunkproof_version}, from {report.suite.source}",
         page_title=f"{report.suite.name}: {result.passed} of {result.total_tests} cases passed",
         preface=report.validation.to_summary(),
     )
+
+
+def _is_brief(report: SuiteReport) -> bool:
+    """Whether a terminal shows a few lines: everything passed, and nothing is compared."""
+    return report.verdict.outcome is Outcome.PASSED and report.comparison is None
+
+
+def _shorten_if_passed(section: blocks.Section, report: SuiteReport) -> blocks.Section:
+    is_left_out = _is_brief(report) and section.title not in ASKED_FOR
+    return replace(section, media=section.media & ~Medium.TERMINAL) if is_left_out else section
 
 
 def _verdicts(report: SuiteReport) -> Iterator[blocks.VerdictLine]:
@@ -73,6 +97,9 @@ def _summary(report: SuiteReport) -> Iterator[blocks.Paragraph]:
     versions = (f"{name} version {blocks.short_version(v)}" for name, v in (report.suite.versions or {}).items())
     if report.suite.versions:
         yield blocks.Paragraph(f"Searched {', '.join(versions)}.")
+    if _is_brief(report):
+        figures = ", ".join(f"{name} {figure}" for name, figure in _tiles(report))
+        yield blocks.Paragraph(f"{figures}; -o report.html shows every case", media=Medium.TERMINAL)
     started = f"{report.validation.started_at:%Y-%m-%d %H:%M} UTC"
     seconds = report.result.execution_time_ms / 1000
     yield blocks.Paragraph(f"{started}, {seconds:.1f} s", Tone.DIM, media=Medium.PAGE)
@@ -208,9 +235,17 @@ def explain_result(case: TestCaseResult) -> str:
 
 
 def _cause_rows(report: SuiteReport) -> Iterator[tuple[str, ...]]:
+    """List the causes of each case; one that many cases have is explained for the first of them."""
+    by_cause: dict[Cause, list[tuple[str, Diagnosis]]] = {}
     for case in report.result.test_results:
-        for cause in case.diagnosis:
-            yield case.name, cause.cause.value, cause.message, blocks.Cell(cause.command or "", Tone.COMMAND)
+        for found in case.diagnosis:
+            by_cause.setdefault(found.cause, []).append((case.name, found))
+    for cause, cases in by_cause.items():
+        others = list(dict.fromkeys(name for name, _ in cases[1:]))
+        is_common = len(others) >= COMMON
+        for name, found in cases[:1] if is_common else cases:
+            also = f"; the same cause in {len(others)} more: {_join_names(others)}" if is_common else ""
+            yield name, cause.value, f"{found.message}{also}", blocks.Cell(found.command or "", Tone.COMMAND)
 
 
 def _criteria(criteria: Sequence[Criterion]) -> Iterator[blocks.Block]:
@@ -312,22 +347,19 @@ def _expectations(case: TestCaseResult) -> blocks.Table:
 
 
 def _find(key: str, case: TestCaseResult, cause: str) -> tuple[str, str]:
-    result = next((result for result in case.actual_results or () if _is_result(result, key)), None)
+    result = find_returned(case, key)
     if result is None:
         return "missing", cause
     over = result.similarity_score - case.relevance_threshold
     return f"rank {result.rank}", f"{over:+.3f} to the threshold" if case.relevance_threshold else cause
 
 
-def _is_result(result: RetrievedChunk, key: str) -> bool:
-    return key in (result.chunk_id, str(result.document_id), str(result.url), result.stands_for)
-
-
 def _result_row(result: RetrievedChunk, case: TestCaseResult) -> tuple[str, ...]:
-    is_expected = any(_is_result(result, key) for key in case.expected_doc_ids)
+    is_expected = any(result.has_id(key) for key in case.expected_doc_ids)
     chunk = blocks.Cell(f"✓ expected {result.chunk_id}", Tone.EXPECTED) if is_expected else result.chunk_id
     more = "…" if len(result.excerpt) == EXCERPT_CHARS else ""
-    return str(result.rank), f"{result.similarity_score:.3f}", chunk, result.excerpt + more
+    source = f"{result.source}: " if result.source else ""
+    return str(result.rank), f"{result.similarity_score:.3f}", chunk, f"{source}{result.excerpt}{more}"
 
 
 def list_suite_cases(report: SuiteReport) -> JunitSuite:
@@ -359,21 +391,11 @@ def _junit_case(case: TestCaseResult) -> JunitCase:
         return JunitCase(case.name, seconds)
     if case.status is TestStatus.FAILED:
         kind = case.unmet[0].kind if case.unmet else "ExpectationError"
-        return JunitCase(case.name, seconds, "failure", kind, explain_result(case), "\n".join(_junit_lines(case)))
+        return JunitCase(case.name, seconds, "failure", kind, explain_result(case), "\n".join(explain_failure(case)))
     if case.status is TestStatus.ERROR:
         code, query = case.error_code or "INTERNAL", f"query: {case.query_text}"
         return JunitCase(case.name, seconds, "error", code, explain_result(case), query)
     return JunitCase(case.name, seconds, "skipped")
-
-
-def _junit_lines(case: TestCaseResult) -> Iterator[str]:
-    yield f"query: {case.query_text}"
-    yield from (f"{unmet.kind}: {unmet.message}" for unmet in case.unmet)
-    for cause in case.diagnosis:
-        yield f"{cause.cause}: {cause.message}"
-        if cause.command:
-            yield f"  {cause.command}"
-    yield from (f"{r.rank}. {r.similarity_score:.3f} {r.chunk_id}" for r in case.actual_results or ())
 
 
 def describe_configurations(report: ConfigurationReport) -> blocks.ReportBody:

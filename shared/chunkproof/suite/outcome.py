@@ -1,5 +1,6 @@
 """The result of a case."""
 
+from collections.abc import Iterator
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar
 
@@ -47,6 +48,22 @@ class RetrievedChunk(Model):
     text_sha256: str
     complete: bool = Field(description="Whether text, URL and title are present")
     stands_for: str | None = Field(None, description="The judged id that this result counts as")
+
+    def has_id(self, key: str) -> bool:
+        """Whether this is its id as a chunk, a document or a URL."""
+        ids = (str(one) for one in (self.document_id, self.url) if one is not None)
+        return key in (self.chunk_id, self.stands_for, *ids)
+
+    @property
+    def source(self) -> str:
+        """Where it is from: the title and the address of its document, as far as they are stored."""
+        return ", ".join(str(part) for part in (self.document_title, self.url) if part)
+
+    @property
+    def line(self) -> str:
+        """Rank, score, id and source in a line."""
+        source = f" ({self.source})" if self.source else ""
+        return f"{self.rank}. {self.similarity_score:.3f} {self.chunk_id}{source}"
 
     @classmethod
     def of(cls, result: SearchResult, stands_for: str | None) -> "RetrievedChunk":
@@ -152,10 +169,17 @@ class TestCaseResult(TestCase):
         return any(chunk.stands_for in expected for chunk in (self.actual_results or ())[:5])
 
 
+def explain_failure(case: TestCaseResult) -> Iterator[str]:
+    """Yield what was not met, why, the query and what was returned, in lines."""
+    yield f"query: {case.query_text}"
+    yield from (f"{unmet.kind}: {unmet.message}" for unmet in case.unmet)
+    for cause in case.diagnosis:
+        yield f"{cause.cause}: {cause.message}"
+        if cause.command:
+            yield f"  {cause.command}"
+    yield from (chunk.line for chunk in case.actual_results or ())
+
+
 def find_returned(case: TestCaseResult, key: str) -> RetrievedChunk | None:
     """Return the first result that has this id, as a chunk, a document or a URL."""
-    for result in case.actual_results or ():
-        ids = (result.document_id, result.url)
-        if key in (result.chunk_id, result.stands_for, *(str(one) for one in ids if one is not None)):
-            return result
-    return None
+    return next((result for result in case.actual_results or () if result.has_id(key)), None)
