@@ -120,7 +120,7 @@ def pull_collection(collection: str, name: str, folder: Path, how: str, *, repla
             )
         pull = _Pull(served, embedded, settings, collection, f"{name} (incomplete)")
         method = pull.copy(how)
-        compared = pull.compare()
+        compared = _compare(served, embedded, (collection, pull.partial))
         if not compared.differing:
             with progress_bar("Building indexes", None):
                 embedded.optimize(pull.partial)
@@ -134,7 +134,6 @@ def push_collection(collection: str, name: str, folder: Path, *, resume: bool) -
     """Copy a collection of the embedded store to the server, and compare both."""
     with open_both(folder) as (served, embedded, _settings):
         deadline = Deadline(CALL_MS)
-        count = embedded.count(collection, (), deadline)
         layout = embedded.layout(collection, deadline)
         if name not in served.collections(deadline):
             served.create_like(name, layout, deadline)
@@ -143,10 +142,8 @@ def push_collection(collection: str, name: str, folder: Path, *, resume: bool) -
                 f"Collection {name} is at {served.host} already: name another with --as, or continue an interrupted "
                 "push with --resume, which replaces points with the same ids"
             )
-        with progress_bar("Copying", count) as advance:
-            copy_points(embedded, served, (collection, name), advance)
-        with progress_bar("Comparing", count) as advance:
-            compared = compare_collections(embedded, served, (collection, name), advance)
+        copy_points(embedded, served, (collection, name))
+        compared = _compare(embedded, served, (collection, name))
         return Copy(collection, name, embedded.host, served.host, "scroll", *compared, tuple(layout.not_copied))
 
 
@@ -164,14 +161,15 @@ class _Pull:
         """Copy all points, and return by which method."""
         deadline = Deadline(CALL_MS)
         fields, layout = self._text_fields(), self.served.layout(self.collection, deadline)
+        names = (self.collection, self.partial)
         if self.partial in self.embedded.collections(deadline):
             print_note("An earlier pull was interrupted; it is continued.")
-            self._scroll(last_id(self.embedded, self.partial))
+            copy_points(self.served, self.embedded, names, last_id(self.embedded, self.partial))
         elif how != "scroll" and self._import_snapshot(layout, fields, is_required=how == "snapshot"):
             return "snapshot"
         else:
             self.embedded.create_like(self.partial, layout, deadline, word_fields=fields)
-            self._scroll(None)
+            copy_points(self.served, self.embedded, names)
         return "scroll"
 
     def not_copied(self) -> list[str]:
@@ -179,18 +177,6 @@ class _Pull:
         layout = self.served.layout(self.collection, Deadline(CALL_MS))
         unused = f"quantization_config ({layout.quantization}; push makes it again)"
         return [*([unused] if layout.quantization else []), *layout.not_copied]
-
-    def compare(self) -> CopyComparison:
-        """Compare all points."""
-        count = self.served.count(self.collection, (), Deadline(CALL_MS))
-        with progress_bar("Comparing", count) as advance:
-            return compare_collections(self.served, self.embedded, (self.collection, self.partial), advance)
-
-    def _scroll(self, start: PointId | None) -> None:
-        count = self.served.count(self.collection, (), Deadline(CALL_MS))
-        with progress_bar("Copying", count) as advance:
-            advance(self.embedded.count(self.partial, (), Deadline(CALL_MS)))
-            copy_points(self.served, self.embedded, (self.collection, self.partial), advance, start)
 
     def _import_snapshot(self, layout: Layout, fields: Sequence[str], *, is_required: bool) -> bool:
         """Make the copy from a snapshot; return False where there is none that fits."""
@@ -213,12 +199,20 @@ class _Pull:
 
 
 def copy_points(
-    source: WritableStore, target: WritableStore, names: tuple[str, str], advance: Advance, start: PointId | None = None
+    source: WritableStore, target: WritableStore, names: tuple[str, str], start: PointId | None = None
 ) -> None:
-    """Write the points of a collection to another one that exists, in id order from `start`."""
-    for points in read_pages(source, names[0], start):
-        target.write_points(names[1], points, Deadline(CALL_MS))
-        advance(len(points))
+    """Write the points of a collection to another one that exists, in id order from `start`, with a progress bar."""
+    with progress_bar("Copying", source.count(names[0], (), Deadline(CALL_MS))) as advance:
+        if start is not None:
+            advance(target.count(names[1], (), Deadline(CALL_MS)))
+        for points in read_pages(source, names[0], start):
+            target.write_points(names[1], points, Deadline(CALL_MS))
+            advance(len(points))
+
+
+def _compare(source: WritableStore, target: WritableStore, names: tuple[str, str]) -> CopyComparison:
+    with progress_bar("Comparing", source.count(names[0], (), Deadline(CALL_MS))) as advance:
+        return compare_collections(source, target, names, advance)
 
 
 def compare_collections(

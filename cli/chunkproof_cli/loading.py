@@ -6,7 +6,7 @@ Every line is checked before any is used, and nothing is written before everythi
 import json
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -203,6 +203,7 @@ class TooLong(StrEnum):
     SKIP = "skip"
 
 
+@dataclass
 class Loader:
     """Embeds chunks and writes them. Chunks with the same id are replaced: a second run changes nothing.
 
@@ -210,24 +211,14 @@ class Loader:
     its beginning is embedded.
     """
 
-    def __init__(
-        self,
-        store: WritableStore,
-        embedder: Embedder,
-        collection: str,
-        vector_name: str | None,
-        if_too_long: TooLong = TooLong.REFUSE,
-        *,
-        setting: str = "CHUNKPROOF_MODEL",
-    ) -> None:
-        self._setting = f"--collection to another one, or {setting}"
-        self._store = store
-        self._embedder = embedder
-        self._collection = collection
-        self._vector_name = vector_name
-        self._if_too_long = if_too_long
-        self._hybrid = False
-        self.too_long: dict[str, None] = {}
+    store: WritableStore
+    embedder: Embedder
+    collection: str
+    vector_name: str | None
+    if_too_long: TooLong = TooLong.REFUSE
+    setting: str = "CHUNKPROOF_MODEL"
+    too_long: dict[str, None] = field(init=False, default_factory=dict)
+    _hybrid: bool = field(init=False, default=False)
 
     def load(self, records: Iterable[ChunkRecord], advance: Advance = _ignore, *, hybrid: bool = False) -> None:
         """Embed everything, then write everything; `advance` is called for each batch of both steps.
@@ -243,47 +234,47 @@ class Loader:
     def _embed(self, records: Iterable[ChunkRecord], spool: IO[bytes], advance: Advance) -> int:
         """Spool one 32-bit vector per chunk and return their size. A failure leaves the collection unchanged."""
         size = 0
-        for batch in in_batches(records, self._embedder.max_batch):
+        for batch in in_batches(records, self.embedder.max_batch):
             texts = [(record.chunk_id, fit) for record in batch if (fit := self._fit(record)) is not None]
             for vector in self._embed_texts(texts):
                 size = len(vector)
                 spool.write(array("f", vector).tobytes())
             advance(len(batch))
         if not size:
-            raise InvalidParameterError(f"Every text is longer than {self._embedder.model} reads: use --truncate")
+            raise InvalidParameterError(f"Every text is longer than {self.embedder.model} reads: use --truncate")
         return size
 
     def _embed_texts(self, texts: Sequence[tuple[str, str]]) -> Iterator[Vector]:
         """Yield a vector for each id and text. A service counts tokens only when it is called, and may refuse some."""
 
         def embed(batch: Sequence[tuple[str, str]]) -> Sequence[Vector]:
-            vectors = self._embedder.embed([text for _, text in batch], InputType.DOCUMENT, Deadline(CALL_MS))
+            vectors = self.embedder.embed([text for _, text in batch], InputType.DOCUMENT, Deadline(CALL_MS))
             return check_embeddings(vectors, len(batch))
 
-        return call_in_batches(embed, texts, self._embedder.max_batch, QueryTooLongError, self._embed_refused)
+        return call_in_batches(embed, texts, self.embedder.max_batch, QueryTooLongError, self._embed_refused)
 
     def _embed_refused(self, refused: tuple[str, str]) -> Iterator[Vector]:
         chunk_id, text = refused
-        if self._if_too_long is TooLong.REFUSE:
+        if self.if_too_long is TooLong.REFUSE:
             raise InvalidParameterError(
-                f"The text of chunk {chunk_id} is longer than {self._embedder.model} reads", USE_FLAGS
+                f"The text of chunk {chunk_id} is longer than {self.embedder.model} reads", USE_FLAGS
             )
         self.too_long[chunk_id] = None
-        shorter = [(chunk_id, text[: len(text) * 3 // 4])] if self._if_too_long is TooLong.TRUNCATE else []
+        shorter = [(chunk_id, text[: len(text) * 3 // 4])] if self.if_too_long is TooLong.TRUNCATE else []
         return self._embed_texts(shorter)
 
     def _fit(self, record: ChunkRecord) -> str | None:
         """Return the text to embed, as far as the embedder can count its tokens by itself; None to skip it."""
         text = record.text
-        if self._if_too_long is TooLong.REFUSE or not self._embedder.excess(text):
+        if self.if_too_long is TooLong.REFUSE or not self.embedder.excess(text):
             return text
         self.too_long[record.chunk_id] = None
-        if self._if_too_long is TooLong.SKIP:
+        if self.if_too_long is TooLong.SKIP:
             return None
         fits, excess = 0, len(text)
         while excess - fits > 1:
             middle = (fits + excess) // 2
-            fits, excess = (fits, middle) if self._embedder.excess(text[:middle]) else (middle, excess)
+            fits, excess = (fits, middle) if self.embedder.excess(text[:middle]) else (middle, excess)
         return text[:fits]
 
     def _write(self, records: Iterable[ChunkRecord], spool: IO[bytes], size: int, advance: Advance) -> None:
@@ -291,35 +282,35 @@ class Loader:
         vector_name = self._prepare_collection(size)
         text_vector = self._find_text_vector()
         spool.seek(0)
-        skipped = self.too_long if self._if_too_long is TooLong.SKIP else {}
+        skipped = self.too_long if self.if_too_long is TooLong.SKIP else {}
         for batch in in_batches((record for record in records if record.chunk_id not in skipped), WRITE_BATCH):
             points = [
                 Point(
                     id=record.point_id,
-                    payload=record.to_payload(self._embedder.model),
+                    payload=record.to_payload(self.embedder.model),
                     vector=tuple(array("f", spool.read(4 * size))),
                 )
                 for record in batch
             ]
-            self._store.upsert(self._collection, points, vector_name, Deadline(CALL_MS), text_vector=text_vector)
+            self.store.upsert(self.collection, points, vector_name, Deadline(CALL_MS), text_vector=text_vector)
             advance(len(batch))
 
     def _check_collection(self) -> None:
         """Refuse a collection that cannot store these vectors, before any work is done."""
-        if is_invalid_collection_name(self._collection):
-            raise InvalidParameterError(f"--collection {self._collection}: not a valid collection name")
+        if is_invalid_collection_name(self.collection):
+            raise InvalidParameterError(f"--collection {self.collection}: not a valid collection name")
         if self._hybrid:
-            features = self._store.features(Deadline(CALL_MS))
+            features = self.store.features(Deadline(CALL_MS))
             if not (features.bm25 or features.text_index):
                 raise InvalidParameterError(f"--hybrid: {explain_missing_bm25(features)}")
-        if self._embedder.dimension is not None and self._find_vector(self._embedder.dimension) is not None:
+        if self.embedder.dimension is not None and self._find_vector(self.embedder.dimension) is not None:
             self._find_text_vector()
 
     def _prepare_collection(self, size: int) -> str:
         name = self._find_vector(size)
         if name is None:
             try:
-                self._store.create(self._collection, size, Deadline(CALL_MS), text_search=self._hybrid)
+                self.store.create(self.collection, size, Deadline(CALL_MS), text_search=self._hybrid)
             except VectorStoreUnavailableError:
                 name = self._find_vector(size)
                 if name is None:  # otherwise another load created it at the same moment
@@ -328,15 +319,15 @@ class Loader:
 
     def _find_text_vector(self) -> str | None:
         """Return the sparse vector to fill with the words of each text, if the collection has one."""
-        description = self._store.describe(self._collection, Deadline(CALL_MS))
+        description = self.store.describe(self.collection, Deadline(CALL_MS))
         if not self._hybrid and "idf" not in description.sparse_vectors.values():
             return None
         try:
-            leg = choose_text_leg(description, self._store.features(Deadline(CALL_MS)), ["text"])
+            leg = choose_text_leg(description, self.store.features(Deadline(CALL_MS)), ["text"])
         except TextIndexRequiredError:
             if self._hybrid:
                 raise InvalidParameterError(
-                    f"--hybrid: collection {self._collection} exists and cannot be searched by words; "
+                    f"--hybrid: collection {self.collection} exists and cannot be searched by words; "
                     "load into a new one with --collection"
                 ) from None
             return None
@@ -345,10 +336,11 @@ class Loader:
     def _find_vector(self, size: int) -> str | None:
         """Return the name of the vector to write; None when the collection does not exist yet."""
         try:
-            description = self._store.describe(self._collection, Deadline(CALL_MS))
+            description = self.store.describe(self.collection, Deadline(CALL_MS))
         except CollectionNotFoundError:
             return None
-        config = choose_vector(description.vectors, self._vector_name, self._collection)
+        config = choose_vector(description.vectors, self.vector_name, self.collection)
         if config.size != size:
-            raise EmbeddingSizeError(self._embedder.model, size, self._collection, config.size, self._setting)
+            setting = f"--collection to another one, or {self.setting}"
+            raise EmbeddingSizeError(self.embedder.model, size, self.collection, config.size, setting)
         return config.name

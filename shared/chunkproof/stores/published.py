@@ -260,8 +260,8 @@ class PublishedCollections:
         parts = {part.sha256: part.length for one in gone for part in versions[one].parts if part.sha256 not in used}
         earlier, later = (tuple(one for one in past if one in kept) for past in (pointer.earlier, pointer.later))
         self._write_pointer(collection, pointer.version, earlier, later, pointer.published_at)
-        for keys in (map(_part_key, parts), map(_version_key, gone)):
-            for _ in map_in_parallel(self.bucket.delete, keys):
+        for deleted in (map(_part_key, parts), map(_version_key, gone)):
+            for _ in map_in_parallel(self.bucket.delete, deleted):
                 pass
         return Pruned(kept, tuple(gone), sum(parts.values()))
 
