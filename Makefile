@@ -130,6 +130,10 @@ why-oracle: $(VENV)/.dev ## Plant faults in 1,000 chunks, singly and in pairs, a
 receipt-oracle: $(VENV)/.dev ## Tamper with 10,000 receipts in 16 ways and verify 10,000 honest ones, in Python and in node (COUNT=10000)
 	@$(RUN) tools.checks.receipt_oracle --count $(or $(COUNT),10000) $(if $(SEED),--seed $(SEED))
 
+.PHONY: bench-seals
+bench-seals: $(VENV)/.dev ## Measure what integrity, receipts, seals and their verification cost (CHUNKS=5000)
+	@$(RUN) bench.seals --chunks $(or $(CHUNKS),5000)
+
 ##@ Build and deploy
 
 .PHONY: build

@@ -5,12 +5,19 @@ from pathlib import Path
 import pytest
 
 from chunkproof.base.request import Deadline
+from chunkproof.base.settings import Settings
+from chunkproof.collection.services import Services
 from chunkproof.net.s3 import Bucket
+from chunkproof.seals.notes import PublicKey
+from chunkproof.seals.verification import Evidence, verify_receipt
+from chunkproof.service import container
 from chunkproof.stores.published import PublishedCollections
+from chunkproof.stores.published_store import PublishedStore
 from chunkproof.stores.store_port import Point
 from chunkproof_cli.aws import publishing
 from chunkproof_cli.aws.publishing import FunctionLimits, find_misfit
 
+from support.api import invoke, post
 from support.commands import Command
 
 edge = pytest.importorskip("chunkproof.stores.edge", reason="Qdrant's engine has no wheel for this system")
@@ -47,6 +54,26 @@ def test_a_collection_is_published_listed_and_rolled_back(chunkproof: Command, s
     assert PublishedCollections(s3_bucket).pointer("docs").version == first.json["version"]
     named = chunkproof("publish", "docs", *to, "--version", listed["versions"][0]["version"][:8], "--json")
     assert named.json["version"] == listed["versions"][0]["version"]
+
+
+def test_a_published_version_is_sealed_and_its_searches_have_receipts(
+    chunkproof: Command, s3_bucket: Bucket, data: Path, tmp_path: Path
+) -> None:
+    key = tmp_path / "seal.key"
+    chunkproof("key", "example.com/docs", "-o", key)
+    done = chunkproof("publish", "docs", "--bucket", s3_bucket.name, "--data", data, "--key", key)
+    assert "1 chunks are sealed in s3://" in done.err, done.err
+    environ = {"CHUNKPROOF_COLLECTION": "docs", "CHUNKPROOF_PUBLISHED_BUCKET": s3_bucket.name}
+    settings = Settings.from_env(environ)
+    store = PublishedStore(PublishedCollections(s3_bucket), tmp_path / "fetched")
+    with container.override(Services(settings, store, None)):
+        response = invoke(post("/search", {"query_vector": [1.0, 0.0], "receipt": True}))
+    store.close()
+    answer = response.json
+    assert answer["receipt"]["versions"]["collection"] == PublishedCollections(s3_bucket).pointer("docs").version
+    public = PublicKey.parse(key.with_name("seal.key.pub").read_text())
+    verdicts = {claim.name: claim.verdict for claim in verify_receipt(Evidence.parse(answer), [public])}
+    assert set(verdicts.values()) - {verdicts["service"]} == {"proved"}
 
 
 def test_each_rollback_goes_one_version_further_back(chunkproof: Command, s3_bucket: Bucket, data: Path) -> None:

@@ -257,6 +257,21 @@ def test_a_seal_in_a_bucket_signed_by_kms(memory_store: MemoryStore, collection:
         open_signer(f"kms:{encryption}")
 
 
+@pytest.mark.skipif(not os.environ.get("TLOG_PYTHON"), reason="TLOG_PYTHON names a Python that has aics-tlog (3.12)")
+def test_a_reader_of_c2sp_logs_that_others_wrote_accepts_a_seal(
+    memory_store: MemoryStore, collection: str, tmp_path: Path
+) -> None:
+    fill(memory_store, collection, *(chunk(number) for number in range(1, 701)))
+    signer, services = new_signer(tmp_path), make_services(memory_store, collection)
+    seal(services, tmp_path / "seals", signer)
+    memory_store.upsert(collection, [chunk(number) for number in range(701, 1_301)], "", Deadline(SECONDS_60))
+    seal(services, tmp_path / "seals", signer)
+    folder = tmp_path / "seals" / collection / "1"
+    command = [os.environ["TLOG_PYTHON"], "tools/checks/tlog_check.py", str(folder), str(signer.public)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "1300 leaves, 7 tiles, 6 bundles, consistent with 700" in done.stdout, done.stderr
+
+
 def test_two_seals_at_once_leave_one_history(tmp_path: Path) -> None:
     store = MemoryStore()
     fill(store, "docs", *(chunk(number) for number in range(1, 301)))

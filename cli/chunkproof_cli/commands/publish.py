@@ -7,10 +7,13 @@ from typing import Any
 import click
 
 from chunkproof.base.errors import InvalidParameterError
+from chunkproof.base.settings import Settings
 from chunkproof.net.s3 import Bucket
 from chunkproof.stores.published import Pointer, PublishedCollections, Version
 from chunkproof_cli.aws.publishing import FunctionLimits, find_misfit, listed
 from chunkproof_cli.aws.stack import find_stack
+from chunkproof_cli.commands.seal import key_option, seal_collection
+from chunkproof_cli.connections import open_services
 from chunkproof_cli.exits import FAILED
 from chunkproof_cli.options import data_option, json_option, parse_options, reject_api
 from chunkproof_cli.output import print_json, print_line, print_note, print_table, progress_bar
@@ -42,14 +45,16 @@ Examples:
     metavar="N",
     help="With --prune: how many versions stay, the one in force and those before it.",
 )
+@key_option
 @data_option(" that has the collection")
 @json_option
 @reject_api("a stack is named with --stack")
-def publish(collection: str, stack: str | None, bucket: str | None, **options: Any) -> None:
+def publish(collection: str, stack: str | None, bucket: str | None, keys: tuple[str, ...], **options: Any) -> None:
     """Publish COLLECTION of the embedded store to the bucket that the functions of a stack search.
 
     Functions change to a new version between two requests, within a minute, when all of it is fetched and checked.
-    Versions are never changed: rolling back moves one pointer. Exit 1 if the functions have no room for it.
+    Versions are never changed: rolling back moves one pointer. With --key, the version is sealed too, so that its
+    searches have receipts. Exit 1 if the functions have no room for it.
     """
     given = parse_options(collection, options["data"], options["as_json"])
     if (stack is None) == (bucket is None):
@@ -82,6 +87,12 @@ def publish(collection: str, stack: str | None, bucket: str | None, **options: A
             return
         with progress_bar("Uploading", version.stored_bytes) as done:
             pointer = published.publish(folder, version, done)
+    if keys:
+        # The embedded store is sealed, whatever server the environment names.
+        own = Settings.from_env().model_copy(update={"qdrant_url": None})
+        with open_services(given, own) as services:
+            report = seal_collection(services, collection, keys, f"s3://{published.bucket.name}/seals")
+        print_note(f"{report.size:,} chunks are sealed in {report.address}, root {report.root}")
     _report(pointer, collection, as_json=given.json)
 
 

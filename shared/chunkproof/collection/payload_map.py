@@ -6,12 +6,13 @@ by parsing it; `blocks[].text` joins the texts of a list by line breaks; every n
 `metadata.`, `meta.` and `meta_data.`.
 """
 
+import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass
-from hashlib import new as new_hash
 from itertools import islice
 from typing import Any
 from uuid import UUID
@@ -376,6 +377,7 @@ MIN_DIGITS = 16
 # Points to try each kind of hash on.
 TRIED_POINTS = 30
 ALGORITHMS = {"SHA-256": "sha256", "SHA-1": "sha1", "MD5": "md5", "SHA-512": "sha512"}
+_HASHERS = {name: getattr(hashlib, algorithm) for name, algorithm in ALGORITHMS.items()}
 DIGEST_DIGITS = {"SHA-256": 64, "SHA-1": 40, "MD5": 32, "SHA-512": 128}
 # What a hash may be made of; None where a chunk lacks it.
 FORMS: Mapping[str, Callable[[str, object], str | None]] = {
@@ -403,7 +405,7 @@ class HashKind:
         content = FORMS[self.form](text, url)
         if content is None:
             return False
-        digest = new_hash(ALGORITHMS[self.algorithm], content.encode(), usedforsecurity=False).hexdigest()
+        digest: str = _HASHERS[self.algorithm](content.encode(), usedforsecurity=False).hexdigest()
         return digest.startswith(digits)
 
 
@@ -445,17 +447,20 @@ class Hashes:
 
     def integrity_of(self, chunk: Chunk) -> Integrity:
         """Say whether the chunk has the text, and url, that its hashes were made from."""
-        text, url = chunk.text, chunk.metadata.url
-        found = [
-            kinds.check(digits, text, url)
-            for digits, kinds in zip(chunk.hashes, (self.content_hash, self.chunk_id), strict=True)
-            if kinds and digits
-        ]
+        metadata, found = chunk.metadata, []
+        if self.content_hash and (digits := hash_digits(metadata.content_hash)):
+            found.append(self.content_hash.check(digits, chunk.text, metadata.url))
+        if self.chunk_id and chunk.id_path and (digits := hash_digits(metadata.chunk_id)):
+            found.append(self.chunk_id.check(digits, chunk.text, metadata.url))
         return "changed" if False in found else "verified" if True in found else "unknown"
 
 
 def hash_digits(stored: object) -> str | None:
     """Return the hexadecimal digits of a hash, None when the value is none."""
+    if isinstance(stored, str) and len(stored) == 64:  # most are: ten times as fast as the pattern
+        with suppress(ValueError):
+            if len(bytes.fromhex(stored)) == 32:
+                return stored.lower()
     found = _HASH.fullmatch(stored) if isinstance(stored, str) else None
     return found[1].lower() if found else None
 

@@ -16,9 +16,11 @@ from json import dumps, loads
 from pathlib import Path
 from secrets import token_hex
 from time import time
+from typing import ClassVar
 
 from chunkproof.base.errors import InvalidParameterError, NotFoundError
 from chunkproof.base.files import LockedError, lock_folder, replace_file
+from chunkproof.base.request import run_with_timeout
 from chunkproof.net.s3 import Bucket, is_s3_address, map_in_parallel
 
 WIDTH, HASH_BYTES = 256, 32
@@ -42,6 +44,8 @@ def node_hash(left: bytes, right: bytes) -> bytes:
 
 class SealFiles:
     """Files by their names below one place. A missing file raises `NotFoundError`."""
+
+    is_remote: ClassVar[bool] = False
 
     def read(self, name: str) -> bytes:
         """Read a whole file."""
@@ -67,7 +71,18 @@ class SealFiles:
 
     def read_cached(self, name: str) -> bytes:
         """Read a file that never changes, and keep it in memory."""
-        return _read_file(self, name)
+        content = _cache.get((self, name))
+        if content is None:
+            while len(_cache) >= CACHED_FILES:
+                _cache.pop(next(iter(_cache)), None)
+            content = _cache[self, name] = self.read(name)
+        return content
+
+    def fetch(self, names: Iterable[str], seconds: float) -> None:
+        """Read files into memory, those of a bucket several at a time; `TimeoutError` if that takes too long."""
+        missing = {name for name in names if (self, name) not in _cache}
+        if missing and self.is_remote:
+            run_with_timeout(lambda: list(map_in_parallel(self.read_cached, missing)), seconds)
 
     def read_if_exists(self, name: str) -> bytes | None:
         """Read a whole file; None if there is none."""
@@ -121,6 +136,8 @@ class FolderFiles(SealFiles):
 @dataclass(frozen=True, slots=True)
 class BucketFiles(SealFiles):
     """Objects of a bucket that begin with a prefix."""
+
+    is_remote: ClassVar[bool] = True
 
     bucket: Bucket
     prefix: str
@@ -247,14 +264,16 @@ def _pack(entries: Iterable[bytes]) -> bytes:
     return b"".join(len(entry).to_bytes(2, "big") + entry for entry in entries)
 
 
-@lru_cache(CACHED_FILES)
-def _read_file(files: SealFiles, name: str) -> bytes:
-    return files.read(name)
+_cache: dict[tuple[SealFiles, str], bytes] = {}
 
 
 @lru_cache(CACHED_FILES)
 def _read_bundle(files: SealFiles, name: str) -> tuple[bytes, ...]:
-    content, at, entries = files.read(name), 0, []
+    return _unpack(files.read_cached(name))
+
+
+def _unpack(content: bytes) -> tuple[bytes, ...]:
+    at, entries = 0, []
     while at < len(content):
         end = at + 2 + int.from_bytes(content[at : at + 2], "big")
         entries.append(content[at + 2 : end])
@@ -265,7 +284,7 @@ def _read_bundle(files: SealFiles, name: str) -> tuple[bytes, ...]:
 @lru_cache(CACHED_FILES)
 def _read_tile(files: SealFiles, name: str) -> tuple[list[bytes], ...]:
     """Return the hashes of a tile, and those of the complete nodes above them, level by level."""
-    content = files.read(name)
+    content = files.read_cached(name)
     hashes = [content[at : at + HASH_BYTES] for at in range(0, len(content), HASH_BYTES)]
     levels = [hashes]
     while len(hashes) > 1:
@@ -299,7 +318,7 @@ class TreeReader:
     def entries(self) -> Iterator[bytes]:
         """Yield all entries in their order; no more than one bundle is in memory."""
         for index in range(-(-self.size // WIDTH)):
-            yield from _read_bundle.__wrapped__(self._files, self._name("entries", index))
+            yield from _unpack(self._files.read(self._name("entries", index)))
 
     def _node(self, level: int, index: int) -> bytes:
         tile, height = level // 8, level % 8
@@ -315,14 +334,10 @@ class TreeReader:
             right = node if right is None else node_hash(node, right)
         return right or sha256().digest()
 
-    def prefetch(self, leaves: Sequence[int]) -> None:
-        """Read all files that the proof of these leaves needs, several at a time."""
+    def names_for(self, leaves: Sequence[int]) -> set[str]:
+        """Return the names of all files that the proof of these leaves needs."""
         names = {self._name(level // 8, (index << level % 8) // WIDTH) for level, index in self._nodes(leaves)}
-        bundles = {self._name("entries", leaf // WIDTH) for leaf in leaves}
-        for _ in map_in_parallel(lambda name: _read_tile(self._files, name), names):
-            pass
-        for _ in map_in_parallel(lambda name: _read_bundle(self._files, name), bundles):
-            pass
+        return names | {self._name("entries", leaf // WIDTH) for leaf in leaves}
 
     def _nodes(self, leaves: Sequence[int]) -> Iterator[tuple[int, int]]:
         for start, end in uncovered(0, self.size, sorted(set(leaves))):

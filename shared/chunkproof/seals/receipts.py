@@ -17,7 +17,6 @@ from chunkproof.base.errors import ChunkproofError, NotConfiguredError, NotFound
 from chunkproof.base.request import run_with_timeout
 from chunkproof.collection.services import Collection
 from chunkproof.contract.response import Integrity, SearchResult
-from chunkproof.net.s3 import map_in_parallel
 from chunkproof.seals.entries import canonical_json, hash_text, vector_bytes
 from chunkproof.seals.merkle import open_files
 from chunkproof.seals.notes import Signer, encode, open_signer, sign_note
@@ -55,7 +54,8 @@ def write_receipt(
     if seconds <= 0:
         raise NoReceiptError("there was no time left to read the seal")
     try:
-        seal, proof, leaves = run_with_timeout(lambda: _prove(place, collection.name, results), seconds)
+        seal, entries = _read(place, collection, results, seconds)
+        leaves = [leaf for leaf, _ in entries if leaf is not None]
         receipt = {
             "format": FORMAT,
             "time": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -66,8 +66,11 @@ def write_receipt(
             "vector": None if vector is None else encode(sha256(vector_bytes(vector)).digest()),
             "versions": _versions(query, collection),
             "checkpoint": seal.note,
-            "results": _rows(results, leaves, seal),
-            "nodes": encode(b"".join(proof)),
+            "results": [
+                {"rank": result.rank, "score": repr(result.similarity_score), "leaf": leaf, "entry": entry}
+                for result, (leaf, entry) in zip(results, entries, strict=True)
+            ],
+            "nodes": encode(b"".join(seal.tree.prove(leaves) if leaves else ())),
         }
         if query.receipt == "full":
             receipt["query_text"] = query.query_text
@@ -82,7 +85,11 @@ def write_receipt(
         raise NoReceiptError(f"collection {collection.name} is not sealed, or not all of its seal is there") from None
     except ChunkproofError as error:
         raise NoReceiptError(error.message) from None
-    return receipt, {row["point"]: row["integrity"] for row in _judge(results, leaves, seal)}
+    return receipt, {
+        result.point_id: "verified" if entry["text"] == hash_text(result.text) else "changed"
+        for result, (leaf, entry) in zip(results, entries, strict=True)
+        if leaf is not None
+    }
 
 
 def describe_request(query: "SearchQuery") -> dict[str, Any]:
@@ -127,15 +134,24 @@ def _find_seal(place: str, collection: str) -> Seal:
     return known[1]
 
 
-def _prove(
-    place: str, collection: str, results: Sequence[SearchResult]
-) -> tuple[Seal, list[bytes], dict[Any, int | None]]:
-    seal = _find_seal(place, collection)
-    points = [result.point_id for result in results if result.point_id is not None]
-    leaves = dict(zip(points, map_in_parallel(seal.find_leaf, points), strict=True))
-    sealed = [leaf for leaf in leaves.values() if leaf is not None]
-    seal.tree.prefetch(sealed)
-    return seal, seal.tree.prove(sealed) if sealed else [], leaves
+def _read(
+    place: str, collection: Collection, results: Sequence[SearchResult], seconds: float
+) -> tuple[Seal, list[tuple[int | None, dict[str, Any]]]]:
+    """Return the seal, and leaf and entry of each result; only `point` of one that is not sealed."""
+    started, name = monotonic(), collection.name
+    files = open_files(place)
+    seal = run_with_timeout(lambda: _find_seal(place, name), seconds) if files.is_remote else _find_seal(place, name)
+    points = [result.point_id if result.point_id is not None else "" for result in results]
+    seal.files.fetch(map(seal.index_name, points), seconds - (monotonic() - started))
+    leaves = [seal.find_leaf(point) for point in points]
+    needed = seal.tree.names_for([leaf for leaf in leaves if leaf is not None])
+    seal.files.fetch(needed, seconds - (monotonic() - started))
+    entries: list[tuple[int | None, dict[str, Any]]] = []
+    for point, leaf in zip(points, leaves, strict=True):
+        entry = json.loads(seal.tree.entry(leaf)) if leaf is not None else {}
+        is_sealed = entry.get("point") == str(point)  # keys of the index are only the beginning of a hash
+        entries.append((leaf, entry) if is_sealed else (None, {"point": str(point)}))
+    return seal, entries
 
 
 def _versions(query: "SearchQuery", collection: Collection) -> dict[str, str | None]:
@@ -148,24 +164,3 @@ def _versions(query: "SearchQuery", collection: Collection) -> dict[str, str | N
         if isinstance(store, VersionedStore)
         else None,
     }
-
-
-def _rows(results: Sequence[SearchResult], leaves: Mapping[Any, int | None], seal: Seal) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = []
-    for result in results:
-        leaf = leaves.get(result.point_id)
-        row = {"rank": result.rank, "score": repr(result.similarity_score), "leaf": leaf}
-        entry = json.loads(seal.tree.entry(leaf)) if leaf is not None else {"point": str(result.point_id)}
-        rows.append(row | {"entry": entry})
-    return rows
-
-
-def _judge(results: Sequence[SearchResult], leaves: Mapping[Any, int | None], seal: Seal) -> list[dict[str, Any]]:
-    judged = []
-    for result in results:
-        leaf = leaves.get(result.point_id)
-        if leaf is None:
-            continue
-        fits = json.loads(seal.tree.entry(leaf))["text"] == hash_text(result.text)
-        judged.append({"point": result.point_id, "integrity": "verified" if fits else "changed"})
-    return judged

@@ -119,18 +119,18 @@ class Seal:
             raise CorruptChunkError(f"The description of the seal in {self.files} was changed")
         return SealInfo.model_validate_json(content)
 
+    def index_name(self, point: PointId) -> str:
+        """Return the name of the file that has the leaf of a point."""
+        size = self.checkpoint.size
+        return f"index/{size}/{_shard(_key(str(point)), size):x}"
+
     def find_leaf(self, point: PointId) -> int | None:
         """Return the leaf of a point; None if it is not sealed."""
-        size, key = self.checkpoint.size, _key(str(point))
-        records = self.files.read_cached(f"index/{size}/{_shard(key, size):x}")
+        key, records = _key(str(point)), self.files.read_cached(self.index_name(point))
         at = bisect_left(range(len(records) // RECORD_BYTES), key, key=lambda n: records[n * 16 : n * 16 + KEY_BYTES])
-        for start in range(at * RECORD_BYTES, len(records), RECORD_BYTES):
-            if records[start : start + KEY_BYTES] != key:
-                return None
-            leaf = int.from_bytes(records[start + KEY_BYTES : start + RECORD_BYTES], "big")
-            if json.loads(self.tree.entry(leaf))["point"] == str(point):
-                return leaf
-        return None
+        start = at * RECORD_BYTES
+        is_known = records[start : start + KEY_BYTES] == key
+        return int.from_bytes(records[start + KEY_BYTES : start + RECORD_BYTES], "big") if is_known else None
 
     def checked_entries(self) -> Iterator[bytes]:
         """Yield all entries; `CorruptChunkError` at the end if they are not those of the checkpoint."""

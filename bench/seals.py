@@ -1,0 +1,106 @@
+"""What integrity, receipts, seals and their verification cost (`make bench-seals`).
+
+python -m bench.seals --chunks 100000 --size 1024
+"""
+
+import json
+import random
+import tempfile
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from io import StringIO
+from pathlib import Path
+from statistics import median
+from time import process_time
+
+import click
+
+from chunkproof.base.request import Deadline
+from chunkproof.collection.reader import Reader
+from chunkproof.contract import SearchQuery
+from chunkproof.proof.integrity import digest
+from chunkproof.seals.verification import Evidence, Repetition, verify_receipt
+from chunkproof.search.single import read_chunks
+from chunkproof.service import container
+from chunkproof.stores.store_port import DenseLeg, Point, StoreQuery
+
+from support.api import invoke, post
+from support.chunks import ask, fill, make_services
+from support.seals import find_seal, new_signer, seal
+from support.stores import MemoryStore
+
+SECONDS_600 = 600_000
+
+
+def milliseconds(call: Callable[[], object], repeat: int = 30) -> float:
+    """The median processor time of a call."""
+    taken = []
+    for _ in range(repeat):
+        before = process_time()
+        call()
+        taken.append((process_time() - before) * 1000)
+    return median(taken)
+
+
+@click.command()
+@click.option("--chunks", default=5_000, show_default=True)
+@click.option("--size", default=1_024, show_default=True, help="Values of a vector.")
+def main(chunks: int, size: int) -> None:
+    """Print each cost beside its goal."""
+    rng = random.Random(31)
+    store = MemoryStore()
+    filler = "The robot makes a backup each night and checks it. " * 40
+    fill(store, "docs", size=size)
+    for start in range(0, chunks, 500):
+        texts = [f"{number} {filler}" for number in range(start, min(chunks, start + 500))]
+        points = [
+            Point(
+                start + at,
+                {"text": text, "url": "https://a", "document_title": "A", "content_hash": digest(text)},
+                vector=tuple(rng.gauss(0, 1) for _ in range(size)),
+            )
+            for at, text in enumerate(texts)
+        ]
+        store.upsert("docs", points, "", Deadline(SECONDS_600))
+    query = [rng.gauss(0, 1) for _ in range(size)]
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        services = make_services(store, "docs", SEALS=str(folder / "seals"))
+        event = post("/search", {"query_vector": query, "top_k": 10})
+        with container.override(services), redirect_stdout(StringIO()):  # the lines of the log
+            plain = milliseconds(lambda: invoke(event))
+        opened = services.collection("docs", Deadline(SECONDS_600))
+        leg = DenseLeg(opened.vector, query)
+        found = store.search([StoreQuery("docs", 10, leg)], Deadline(SECONDS_600))[0]
+        parsed, hashes = SearchQuery.parse({"query_vector": query}), opened.hashes
+        with_hashes = milliseconds(lambda: read_chunks(found, opened, parsed), 300)
+        opened.facts.hashes = type(hashes)()
+        without = milliseconds(lambda: read_chunks(found, opened, parsed), 300)
+        opened.facts.hashes = hashes
+        cost = with_hashes - without
+        of_all = f"{cost / plain:.1%} of a warm request of {plain:.1f} ms"
+        print(f"integrity of ten 2 kB chunks   {cost:8.3f} ms   {of_all} (goal 3 %)")
+        signer, before = new_signer(folder), process_time()
+        seal(services, folder / "seals", signer)
+        seconds = process_time() - before
+        print(f"seal                           {seconds:8.1f} s    {seconds / chunks * 1e6 / 60:.1f} minutes a million")
+        full = milliseconds(lambda: ask(services, query_vector=query, top_k=10, receipt=True))
+        again = milliseconds(lambda: ask(services, query_vector=query, top_k=10))
+        print(f"receipt, tiles in memory       {full - again:8.3f} ms   (goal 2 ms)")
+        answer = json.loads(ask(services, query_vector=query, top_k=10, receipt=True).to_json())
+        written = len(json.dumps(answer["receipt"], separators=(",", ":")))
+        print(f"receipt of ten results         {written:8,d} B    (goal 8,000 B)")
+        answer = json.loads(ask(services, query_vector=query, top_k=10, receipt="full").to_json())
+        offline = milliseconds(lambda: verify_receipt(Evidence.parse(answer), [signer.public]))
+        print(f"verify offline                 {offline:8.3f} ms")
+        evidence = Evidence.parse(answer)
+        verify_receipt(evidence, [signer.public])
+        sealed, before = find_seal(folder / "seals", "docs"), process_time()
+        claims, _ = Repetition(evidence, Reader(services, "docs"), (), sealed).run()
+        seconds = process_time() - before
+        print(f"verify by searching again      {seconds:8.1f} s    {chunks:,} x {size:,}: {claims[-1].detail}")
+    store.close()
+
+
+if __name__ == "__main__":
+    main()
