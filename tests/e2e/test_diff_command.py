@@ -29,19 +29,19 @@ def copy_handbook(tmp_path: Path, name: str, change: Change = lambda points: poi
     """Write the handbook as another collection; return its points."""
     store = EdgeStore(tmp_path / "data-home" / "chunkproof")
     points = change(list(store.scroll("handbook", Deadline(10_000), limit=1_000, with_vector="").points))
-    store.create(name, len(points[0].vector or ()), Deadline(10_000))
-    store.upsert(name, points, "", Deadline(10_000))
+    sparse = next(iter(store.describe("handbook", Deadline(10_000)).sparse_vectors), None)
+    store.create(name, len(points[0].vector or ()), Deadline(10_000), text_search=sparse is not None)
+    store.upsert(name, points, "", Deadline(10_000), text_vector=sparse)
     store.close()
     return list(points)
 
 
 def with_random_ids(points: list[Point]) -> list[Point]:
     rng = random.Random(3)
-    kept = ("text", "url", "document_id", "document_title", "section_heading", "position")
     return [
         Point(
             str(UUID(int=rng.getrandbits(128))),
-            {key: point.payload[key] for key in kept if key in point.payload},
+            {key: value for key, value in point.payload.items() if key != "chunk_id"},
             vector=point.vector,
         )
         for point in points
