@@ -164,7 +164,7 @@ def test_a_result_is_the_stored_chunk_with_all_that_is_known_of_it() -> None:
     assert best["text"] == source.text
     assert best["metadata"]["url"] == source.url
     assert best["metadata"]["timestamp"] == "2026-01-15T09:00:00Z"
-    assert set(best) == {"rank", "text", "similarity_score", "point_id", "metadata"}
+    assert set(best) == {"rank", "text", "similarity_score", "point_id", "metadata", "integrity"}
     assert (body["execution"]["requested_top_k"], body["execution"]["collection"]) == (3, COLLECTION)
     assert body["errors"] == []
     assert "error" not in body

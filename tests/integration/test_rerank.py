@@ -76,7 +76,7 @@ def test_without_rerank_nothing_is_sent_and_the_answer_has_no_new_field(services
     assert api.reranks() == []
     answer = json.loads(response.to_json())
     assert set(answer) == {"query", "query_id", "status", "results", "execution", "errors"}
-    assert set(answer["results"][0]) == {"rank", "text", "similarity_score", "point_id", "metadata"}
+    assert set(answer["results"][0]) == {"rank", "text", "similarity_score", "point_id", "metadata", "integrity"}
     assert "rerank" not in answer["execution"]
 
 

@@ -202,12 +202,12 @@ def test_the_queries_of_a_collection_are_one_request(server_store: WritableStore
     services = make_services(server_store, collection, Compass())
     ask(services, query_text="east")
     sent: list[str] = []
-    call = server_store._call
+    call = server_store.call
 
     def count(operation: str, *rest: Any, **options: Any) -> Any:
         sent.append(operation)
         return call(operation, *rest, **options)
 
-    server_store._call = count  # type: ignore[method-assign]
+    server_store.call = count  # type: ignore[method-assign]
     answers(services, *(f"text {number}" for number in range(32)))
     assert sent == ["POST /points/query/batch"]

@@ -89,7 +89,7 @@ def test_source_metadata_is_the_id_and_the_url_only():
 def test_payload_and_vector_are_absent_unless_asked_for():
     plain, full = success(result(), result(payload={"a": [1]}, vector=(0.6, 0.8)))["results"]
 
-    assert set(plain) == {"rank", "text", "similarity_score", "metadata"}
+    assert set(plain) == {"rank", "text", "similarity_score", "metadata", "integrity"}
     assert (full["payload"], full["vector"]) == ({"a": [1]}, [0.6, 0.8])
 
 
