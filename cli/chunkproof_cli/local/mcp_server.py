@@ -26,7 +26,7 @@ INSTRUCTIONS = (
     "Search a collection of text chunks by meaning, check that a stored chunk equals its original byte for byte, "
     "and find out why an expected chunk is not among the results. All tools only read."
 )
-WHY_MS = 5_000  # after that, no further change is tried
+WHY_MS = 5_000  # after that, changes are no longer combined
 READ_ONLY = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
 # What an agent has no documentation for.
 NOTES = {

@@ -110,8 +110,6 @@ class _Run:
         now = self._replay.evaluate(self._replay.present)
         rows = [Row(change=AS_IT_IS, rank=now.rank, score=now.score, found=False, detail=now.reason)]
         for change in (*self._changes, *self._modes, MORE_RESULTS):
-            if self._is_late and change is not MORE_RESULTS:
-                continue
             self._question.on_step(change.label)
             rows.append(_make_row(change, self._replay.evaluate(change.apply(self._replay.present))))
         self._question.on_step("combining changes")
@@ -173,8 +171,8 @@ class _Run:
             combinations(proving, LARGEST_SET),
         )
         for changes in sets:
-            if self._is_late:
-                break
+            if self._is_late and len(changes) > 1:
+                continue
             scenario = reduce(lambda scenario, change: change.apply(scenario), changes, self._replay.present)
             placement = self._replay.evaluate(scenario)
             if placement.found:
@@ -266,7 +264,7 @@ class _Run:
                 "chunkproof snapshot --texts would let the former text be tried"
             )
         if self._is_late:
-            self._notes.append("The time was over before every change and combination was tried")
+            self._notes.append("The time was over before every combination of changes was tried")
         rankings = self._replay.rankings
         if not rankings.is_exact:
             self._notes.append("The store forbids exact searches: ranks are what the index finds")

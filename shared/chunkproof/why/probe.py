@@ -29,7 +29,7 @@ class Question:
     """A search as `POST /search` takes it, and what it should find.
 
     `where` has the options with which a command reaches the same store or stack, such as `--data DIR`. After the
-    `deadline`, no further change is tried.
+    `deadline`, changes are no longer combined.
     """
 
     request: Mapping[str, Any]
