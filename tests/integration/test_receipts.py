@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from chunkproof.base.errors import InvalidParameterError
 from chunkproof.base.request import Deadline
 from chunkproof.collection.reader import Reader
 from chunkproof.collection.services import Services
@@ -183,3 +184,45 @@ def test_a_service_that_signs_is_bound_to_its_answer(
     answer["receipt"]["request"]["top_k"] = 6
     answer["execution"]["requested_top_k"] = 6
     assert verdicts(verify_receipt(Evidence.parse(answer), [signer.public]))["service"] == "refuted"
+
+
+def test_no_damage_to_a_receipt_ends_in_an_exception_or_is_overlooked(
+    memory_store: MemoryStore, collection: str, tmp_path: Path
+) -> None:
+    fill(memory_store, collection, *chunks(40), size=4)
+    signer = new_signer(tmp_path)
+    services = make_services(memory_store, collection, SEALS=str(tmp_path / "seals"))
+    seal(services, tmp_path / "seals", signer)
+    answer = as_json(ask(services, query_vector=EAST, top_k=4, receipt="full"))
+    rng = random.Random(31)
+    for number in range(1_500):
+        damaged = copy.deepcopy(answer)
+        damage(damaged["receipt"], rng)
+        try:
+            evidence = Evidence.parse(damaged)
+        except InvalidParameterError:
+            continue
+        claims = verify_receipt(evidence, [signer.public])
+        if number % 10 == 0:
+            sealed = find_seal(tmp_path / "seals", collection)
+            claims += Repetition(evidence, Reader(services, collection), (), sealed).run()[0]
+        assert claims
+
+
+def damage(value: Any, rng: random.Random) -> None:
+    """Replace or remove one value anywhere in a document."""
+    while True:
+        keys = list(value) if isinstance(value, dict) else list(range(len(value)))
+        if not keys:
+            return
+        key = rng.choice(keys)
+        if isinstance(value[key], dict | list) and rng.random() < 0.8:
+            value = value[key]
+            continue
+        if rng.random() < 0.3:
+            del value[key]
+        else:
+            value[key] = rng.choice(
+                [None, -1, 0, 1.5, 2**70, "", "x", "\ud800", [], {}, [[]], True, "AAAA", "nan", "1e999"]
+            )
+        return

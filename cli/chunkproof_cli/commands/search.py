@@ -69,23 +69,24 @@ def search(texts: tuple[str, ...], file: Path | None, **given: Any) -> None:
     receipt_file: Path | None = given.pop("receipt")
     request = read_queries(texts, file, given["rerank"]) | pop_search(given)
     if receipt_file is not None:
+        if "queries" in request:
+            raise click.UsageError("--receipt takes one query at a time.")
         request["receipt"] = "full"
     options = parse_options(**given)
     with open_backend(options) as backend, name_flags(SEARCH_FLAGS):
         response = backend.search(name_collection(request, options))
     print_result(response, print_response, as_json=options.json)
     if receipt_file is not None:
-        _write_receipts(response, receipt_file)
+        _write_receipt(response, receipt_file)
     failed = [rebuild_error(each.error.code, list(each.errors)) for each in response.responses or () if each.error]
     sys.exit(max(map(exit_code, failed), default=0))
 
 
-def _write_receipts(response: RetrievalResponse, file: Path) -> None:
-    """Write the response with its receipt; of several queries, a line each."""
-    answers = [response] if response.responses is None else [each for each in response.responses if each.receipt]
-    if not any(each.receipt for each in answers):
+def _write_receipt(response: RetrievalResponse, file: Path) -> None:
+    """Write the response with its receipt."""
+    if response.receipt is None:
         raise NotConfiguredError("There is no receipt to write: the notes above say why")
-    write_file(file, "".join(each.to_json() + "\n" for each in answers))
+    write_file(file, response.to_json() + "\n")
     print_note(f"The receipt is in {file}: chunkproof verify {file} --key PUB")
 
 

@@ -102,7 +102,7 @@ def verify(
 
 def _read_key(text: str) -> PublicKey:
     path = Path(text)
-    return PublicKey.parse(path.read_text("utf-8") if len(text) < 4096 and path.is_file() else text)
+    return PublicKey.parse(path.read_text("utf-8", "replace") if len(text) < 4096 and path.is_file() else text)
 
 
 def _search_again(

@@ -176,7 +176,8 @@ def _shard(key: bytes, size: int) -> int:
 
 def files_of(seals: SealFiles, collection: str) -> SealFiles:
     """Return the place of a collection's seals."""
-    return seals.within(quote(collection, safe=""))
+    name = quote(collection, safe="")
+    return seals.within(name if name.strip(".") else name.replace(".", "%2E"))  # `..` would be another folder
 
 
 class Sealing:

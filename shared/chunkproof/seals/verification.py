@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from heapq import nlargest
@@ -268,8 +269,9 @@ class Repetition:
         self, evidence: Evidence, collection: Collection, where: tuple[Condition, ...] = (), seal: Seal | None = None
     ) -> None:
         self._evidence, self._collection, self._where = evidence, collection, where
-        tenant = evidence.receipt.get("tenant") or {}
-        salt, tenant_field = decode(tenant.get("salt", "")), collection.settings.tenant_field
+        salt, tenant_field = b"", collection.settings.tenant_field
+        with suppress(KeyError, TypeError, ValueError):
+            salt = decode(evidence.receipt["tenant"]["salt"])
         self._sealed: dict[str, bytes] | None = None
         if seal is not None:
             info = seal.info()
@@ -279,6 +281,12 @@ class Repetition:
 
     def run(self, tolerance: float = TOLERANCE) -> tuple[list[Claim], tuple[LeftOut, ...]]:
         """Return the claims about scores and completeness, and what was left out."""
+        try:
+            return self._run(tolerance)
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError):
+            return [Claim(name="complete", verdict="refuted", detail="the receipt is damaged here")], ()
+
+    def _run(self, tolerance: float) -> tuple[list[Claim], tuple[LeftOut, ...]]:
         request = self._evidence.receipt["request"]
         unusual = sorted(set(request) - PLAIN) + ([] if request["mode"] == "dense" else [f"mode {request['mode']}"])
         vector = self._evidence.receipt.get("query_vector")
