@@ -19,7 +19,7 @@ from chunkproof.base.errors import ForbiddenError, InvalidParameterError, NotCon
 from chunkproof.base.files import write_file
 from chunkproof.collection.services import Collection, Services
 from chunkproof.contract.model import Items, Model, Request
-from chunkproof.service.api import Api, responses
+from chunkproof.service.api import Api, Call, responses
 from chunkproof.service.container import services
 from chunkproof.service.terminal import list_collections, local_backend, new_deadline
 from chunkproof.why.causes import WhyReport
@@ -121,7 +121,7 @@ class SavedSuite(Model):
 class ConsoleApi(Api):
     """The console's own routes. They are not in the log, which is about the requests to the service."""
 
-    def _emit_telemetry(self) -> None:
+    def _emit_telemetry(self, call: Call) -> None:
         pass
 
 
