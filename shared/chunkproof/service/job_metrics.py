@@ -19,7 +19,10 @@ def emit_audit(report: "AuditReport", environment: str, function: str) -> None:
     `ChunksAudited`, `AuditCoverage` and, for each `kind`, `ChunkMismatch`.
     """
     facts = {"collection": report.collection, "version": report.version, "findings": report.findings_total}
-    (logger.warning if report.faults else logger.info)("audit", extra=facts)
+    if report.faults:
+        logger.warning("audit", extra=facts)
+    else:
+        logger.info("audit", extra=facts)
     found = {kind: count for kind, count in report.kinds.items() if kind != "match"}
     figures = [("AuditFindings", COUNT, report.faults)]
     figures += [(f"AuditFindings.{kind}", COUNT, count) for kind, count in found.items()]
