@@ -17,7 +17,7 @@ from chunkproof.base.errors import ChunkproofError, CorruptChunkError, InvalidPa
 from chunkproof.base.request import Deadline
 from chunkproof.net.s3 import Bucket
 from chunkproof.seals.entries import canonical_json, hash_text
-from chunkproof.seals.merkle import FolderFiles, TreeReader, TreeWriter, leaf_hash, open_files, root_of
+from chunkproof.seals.merkle import SealFiles, TreeReader, TreeWriter, leaf_hash, open_files, root_of
 from chunkproof.seals.notes import BrokenNoteError, Checkpoint, PublicKey, decode, encode, open_note, open_signer
 from chunkproof.seals.sealing import files_of
 from chunkproof.stores.qdrant import open_edge_store
@@ -53,7 +53,7 @@ def naive_root(entries: list[bytes]) -> bytes:
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 255, 256, 257, 511, 513, 1000])
 def test_a_tree_is_the_one_of_the_rfc_however_it_grew(tmp_path: Path, size: int) -> None:
     entries = [f"entry {number}".encode() for number in range(size)]
-    files = FolderFiles(tmp_path)
+    files = SealFiles(str(tmp_path))
     grown = 0
     while grown < size:
         writer = TreeWriter(files, grown)
@@ -277,7 +277,7 @@ def test_two_seals_at_once_leave_one_history(tmp_path: Path) -> None:
     fill(store, "docs", *(chunk(number) for number in range(1, 301)))
     services = make_services(store, "docs")
     signer = new_signer(tmp_path)
-    files = FolderFiles(tmp_path / "seals").within("docs")
+    files = SealFiles(str(tmp_path / "seals")).within("docs")
     with files.lock(), pytest.raises(InvalidParameterError, match="Another process seals this collection"):
         seal(services, tmp_path / "seals", signer)
     assert seal(services, tmp_path / "seals", signer).size == 300

@@ -5,7 +5,7 @@ from typing import Any
 
 from chunkproof.collection.reader import Reader
 from chunkproof.collection.services import Services
-from chunkproof.seals.merkle import FolderFiles, SealFiles
+from chunkproof.seals.merkle import SealFiles
 from chunkproof.seals.notes import FileSigner, Signer, make_key
 from chunkproof.seals.sealing import Seal, Sealing, SealReport, files_of
 
@@ -21,7 +21,7 @@ def seal(
     services: Services, place: Path | SealFiles, *signers: Signer, collection: str | None = None, **options: Any
 ) -> SealReport:
     """Seal a collection, by default that of the services, into a folder or a bucket."""
-    files = FolderFiles(place) if isinstance(place, Path) else place
+    files = SealFiles(str(place)) if isinstance(place, Path) else place
     name = services.collection(collection).name
     work = options.pop("work", None) or (place.parent if isinstance(place, Path) else Path("/tmp")) / "sealing-work"
     return Sealing(Reader(services, name), files, signers, work, **options).run()
@@ -29,7 +29,7 @@ def seal(
 
 def find_seal(place: Path | SealFiles, collection: str) -> Seal:
     """The latest seal of a collection."""
-    files = FolderFiles(place) if isinstance(place, Path) else place
+    files = SealFiles(str(place)) if isinstance(place, Path) else place
     found = Seal.find(files_of(files, collection))
     assert found is not None
     return found

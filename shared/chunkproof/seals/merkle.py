@@ -6,17 +6,14 @@
 Files are never changed, only added: a reader of an older tree finds all of its files.
 """
 
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from hashlib import sha256
 from json import dumps, loads
 from pathlib import Path
-from secrets import token_hex
 from time import time
-from typing import ClassVar
 
 from chunkproof.base.errors import InvalidParameterError, NotFoundError
 from chunkproof.base.files import LockedError, lock_folder, replace_file
@@ -28,7 +25,7 @@ MAX_ENTRY = 65_535
 # Tiles and what is computed from them: 16 kB each.
 CACHED_FILES = 1024
 # A process that was killed leaves its lock in a bucket; after this time another may take it.
-LEASE_SECONDS = 900
+LEASE_SECONDS = 3_600
 LOCKED = "Another process seals this collection: wait until it is done"
 
 
@@ -42,32 +39,65 @@ def node_hash(left: bytes, right: bytes) -> bytes:
     return sha256(b"\1" + left + right).digest()
 
 
+@dataclass(frozen=True, slots=True)
 class SealFiles:
-    """Files by their names below one place. A missing file raises `NotFoundError`."""
+    """Files by their names below a folder, or below a prefix of a bucket. A missing one raises `NotFoundError`."""
 
-    is_remote: ClassVar[bool] = False
+    place: str
+    bucket: Bucket | None = None
 
     def read(self, name: str) -> bytes:
         """Read a whole file."""
-        raise NotImplementedError
+        path = f"{self.place}/{name}"
+        if self.bucket is not None:
+            return self.bucket.read(path)
+        try:
+            return Path(path).read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            raise NotFoundError(f"There is no {path}") from None
+
+    def read_if_exists(self, name: str) -> bytes | None:
+        """Read a whole file; None if there is none."""
+        with suppress(NotFoundError):
+            return self.read(name)
+        return None
 
     def write(self, name: str, content: bytes) -> None:
         """Create or replace a file in one step."""
-        raise NotImplementedError
+        path = f"{self.place}/{name}"
+        if self.bucket is not None:
+            self.bucket.write(path, content)
+            return
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        with replace_file(Path(path)) as file:
+            file.write(content)
 
     def within(self, name: str) -> "SealFiles":
         """Return the place of this name below this one."""
-        raise NotImplementedError
-
-    def beside(self, name: str) -> "SealFiles":
-        """Return the place of this name beside this one."""
-        raise NotImplementedError
+        return replace(self, place=f"{self.place}/{name}")
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Let nobody else write here; `InvalidParameterError` if somebody does."""
-        raise NotImplementedError
-        yield
+        """Let nobody else write here; `InvalidParameterError` if somebody does.
+
+        A process that was killed holds its lock of a bucket until its lease ends.
+        """
+        if self.bucket is None:
+            try:
+                with lock_folder(Path(self.place)):
+                    yield
+            except LockedError:
+                raise InvalidParameterError(LOCKED) from None
+            return
+        key, known = f"{self.place}/lock", self.read_if_exists("lock")
+        if known is not None and loads(known)["until"] < time():
+            self.bucket.delete(key)
+        if not self.bucket.create(key, dumps({"until": time() + LEASE_SECONDS}).encode()):
+            raise InvalidParameterError(f"{LOCKED}; a lock that was left behind ends after an hour")
+        try:
+            yield
+        finally:
+            self.bucket.delete(key)
 
     def read_cached(self, name: str) -> bytes:
         """Read a file that never changes, and keep it in memory."""
@@ -81,111 +111,21 @@ class SealFiles:
     def fetch(self, names: Iterable[str], seconds: float) -> None:
         """Read files into memory, those of a bucket several at a time; `TimeoutError` if that takes too long."""
         missing = {name for name in names if (self, name) not in _cache}
-        if missing and self.is_remote:
+        if missing and self.bucket is not None:
             run_with_timeout(lambda: list(map_in_parallel(self.read_cached, missing)), seconds)
 
-    def read_if_exists(self, name: str) -> bytes | None:
-        """Read a whole file; None if there is none."""
-        try:
-            return self.read(name)
-        except NotFoundError:
-            return None
-
-
-@dataclass(frozen=True, slots=True)
-class FolderFiles(SealFiles):
-    """Files in a folder."""
-
-    folder: Path
-
-    def read(self, name: str) -> bytes:
-        """Read a file."""
-        try:
-            return (self.folder / name).read_bytes()
-        except (FileNotFoundError, NotADirectoryError):
-            raise NotFoundError(f"There is no {self.folder / name}") from None
-
-    def write(self, name: str, content: bytes) -> None:
-        """Write a file that appears when it is whole."""
-        path = self.folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with replace_file(path) as file:
-            file.write(content)
-
-    def within(self, name: str) -> "FolderFiles":
-        """Return a folder within this one."""
-        return FolderFiles(self.folder / name)
-
-    def beside(self, name: str) -> "FolderFiles":
-        """Return another folder of the same parent."""
-        return FolderFiles(self.folder.parent / name)
-
-    @contextmanager
-    def lock(self) -> Iterator[None]:
-        """Lock the folder; the system releases it when the process ends."""
-        try:
-            with lock_folder(self.folder):
-                yield
-        except LockedError:
-            raise InvalidParameterError(LOCKED) from None
-
     def __str__(self) -> str:
-        return os.fspath(self.folder)
-
-
-@dataclass(frozen=True, slots=True)
-class BucketFiles(SealFiles):
-    """Objects of a bucket that begin with a prefix."""
-
-    is_remote: ClassVar[bool] = True
-
-    bucket: Bucket
-    prefix: str
-
-    def read(self, name: str) -> bytes:
-        """Read an object."""
-        return self.bucket.read(f"{self.prefix}/{name}")
-
-    def write(self, name: str, content: bytes) -> None:
-        """Write an object."""
-        self.bucket.write(f"{self.prefix}/{name}", content)
-
-    def within(self, name: str) -> "BucketFiles":
-        """Return a longer prefix."""
-        return BucketFiles(self.bucket, f"{self.prefix}/{name}")
-
-    def beside(self, name: str) -> "BucketFiles":
-        """Return another prefix of the same parent."""
-        return BucketFiles(self.bucket, f"{self.prefix.rpartition('/')[0]}/{name}")
-
-    @contextmanager
-    def lock(self) -> Iterator[None]:
-        """Write a lock that S3 accepts only once; a killed process holds it until its lease ends."""
-        key, owner = f"{self.prefix}/lock", token_hex(8)
-        known = self.read_if_exists("lock")
-        if known is not None and loads(known)["until"] < time():
-            self.bucket.delete(key)
-        if not self.bucket.create(key, dumps({"owner": owner, "until": time() + LEASE_SECONDS}).encode()):
-            raise InvalidParameterError(
-                f"{LOCKED}; if it was killed, its lock ends after {LEASE_SECONDS // 60} minutes"
-            )
-        try:
-            yield
-        finally:
-            self.bucket.delete(key)
-
-    def __str__(self) -> str:
-        return self.bucket.address(self.prefix)
+        return self.place if self.bucket is None else self.bucket.address(self.place)
 
 
 def open_files(address: str) -> SealFiles:
     """Return the files of a folder, or below `s3://BUCKET/PREFIX`."""
     if not is_s3_address(address):
-        return FolderFiles(Path(address))
+        return SealFiles(address.rstrip("/") or "/")
     bucket, _, prefix = address.removeprefix("s3://").partition("/")
     if not bucket:
         raise InvalidParameterError(f"{address} is not the address of a bucket, s3://BUCKET/PREFIX")
-    return BucketFiles(Bucket(bucket), prefix.strip("/") or "seals")
+    return SealFiles(prefix.strip("/") or "seals", Bucket(bucket))
 
 
 def tile_name(level: int | str, index: int, width: int = WIDTH) -> str:
@@ -194,17 +134,6 @@ def tile_name(level: int | str, index: int, width: int = WIDTH) -> str:
     while index := index // 1000:
         digits = f"x{index % 1000:03d}/{digits}"
     return f"tile/{level}/{digits}" + ("" if width == WIDTH else f".p/{width}")
-
-
-def fold(hashes: Sequence[bytes], right: bytes | None = None) -> bytes | None:
-    """Return the root over equal subtrees and, after them, a smaller one; None if there is nothing."""
-    end = len(hashes)
-    while end:
-        size = end & -end
-        root = _perfect_root(hashes[end - size : end])
-        right = root if right is None else node_hash(root, right)
-        end -= size
-    return right
 
 
 def _perfect_root(hashes: Sequence[bytes]) -> bytes:
@@ -251,13 +180,11 @@ class TreeWriter:
         if self._entries:
             name = tile_name("entries", self.size // WIDTH, len(self._entries))
             self._files.write(name, _pack(self._entries))
-        root: bytes | None = None
         for level, hashes in enumerate(self._pending):
-            root = fold(hashes, root)
             if hashes:
                 name = tile_name(level, self.size >> (8 * (level + 1)), len(hashes))
                 self._files.write(name, b"".join(hashes))
-        return root or sha256().digest()
+        return TreeReader(self._files, self.size).range_hash(0, self.size)
 
 
 def _pack(entries: Iterable[bytes]) -> bytes:

@@ -140,7 +140,7 @@ def _read(
     """Return the seal, and leaf and entry of each result; only `point` of one that is not sealed."""
     started, name = monotonic(), collection.name
     files = open_files(place)
-    seal = run_with_timeout(lambda: _find_seal(place, name), seconds) if files.is_remote else _find_seal(place, name)
+    seal = run_with_timeout(lambda: _find_seal(place, name), seconds) if files.bucket else _find_seal(place, name)
     points = [result.point_id if result.point_id is not None else "" for result in results]
     seal.files.fetch(map(seal.index_name, points), seconds - (monotonic() - started))
     leaves = [seal.find_leaf(point) for point in points]

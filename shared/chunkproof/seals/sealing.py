@@ -17,7 +17,7 @@ import shutil
 import sqlite3
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from hashlib import sha256
 from itertools import groupby, islice
@@ -28,11 +28,11 @@ from urllib.parse import quote
 from pydantic import Field
 
 from chunkproof.base.errors import CorruptChunkError, InvalidParameterError
-from chunkproof.base.files import lock_folder, make_private_folder, write_file
+from chunkproof.base.files import LockedError, lock_folder, make_private_folder, write_file
 from chunkproof.collection.reader import Reader
 from chunkproof.contract.model import Model
 from chunkproof.seals.entries import EntryWriter
-from chunkproof.seals.merkle import SealFiles, TreeReader, TreeWriter, leaf_hash, node_hash
+from chunkproof.seals.merkle import LOCKED, SealFiles, TreeReader, TreeWriter, leaf_hash, node_hash
 from chunkproof.seals.notes import Checkpoint, Signer, decode, encode, open_note, sign_note
 from chunkproof.stores.store_port import PointId
 
@@ -43,7 +43,17 @@ LISTED_CHANGES = 100
 TWICE_READ = 32
 
 
-class SealInfo(Model):
+class SealChanges(Model):
+    """What changed since the seal before; the first hundred points of each kind."""
+
+    added: int = 0
+    removed: int = 0
+    rewritten: int = 0
+    removed_points: tuple[str, ...] = ()
+    rewritten_points: tuple[str, ...] = ()
+
+
+class SealInfo(SealChanges):
     """What a checkpoint is about. `salt` hides tenants in entries."""
 
     format: str = "chunkproof-seal/1"
@@ -57,14 +67,9 @@ class SealInfo(Model):
     sealed_at: datetime
     previous: str | None = Field(None, description="Text of the checkpoint before this one")
     consistency: tuple[str, ...] = Field((), description="Proof of RFC 9162 that the previous tree was only added to")
-    added: int = 0
-    removed: int = 0
-    rewritten: int = 0
-    removed_points: tuple[str, ...] = Field((), description=f"The first {LISTED_CHANGES} of them")
-    rewritten_points: tuple[str, ...] = Field((), description=f"The first {LISTED_CHANGES} of them")
 
 
-class SealReport(Model):
+class SealReport(SealChanges):
     """The result of sealing."""
 
     collection: str
@@ -73,11 +78,6 @@ class SealReport(Model):
     origin: str
     size: int
     root: str
-    added: int
-    removed: int
-    rewritten: int
-    removed_points: tuple[str, ...] = ()
-    rewritten_points: tuple[str, ...] = ()
     is_append_only: bool = Field(description="Whether the history of the last seal goes on")
     note: str | None = None
 
@@ -85,31 +85,29 @@ class SealReport(Model):
 class Seal:
     """The latest seal of a collection."""
 
-    def __init__(self, files: SealFiles, history: int, note: str) -> None:
-        self.files, self.history, self.note = files, history, note
-        self.checkpoint = Checkpoint.parse(open_note(note, ())[0])
-        self.tree = TreeReader(files, self.checkpoint.size)
+    def __init__(self, place: SealFiles, history: int, note: str, checkpoint: Checkpoint | None = None) -> None:
+        self._place, self.history, self.note = place, history, note
+        self.files = place.within(str(history))
+        self.checkpoint = checkpoint or Checkpoint.parse(open_note(note, ())[0])
+        self.tree = TreeReader(self.files, self.checkpoint.size)
 
     @classmethod
-    def find(cls, files: SealFiles) -> "Seal | None":
+    def find(cls, place: SealFiles) -> "Seal | None":
         """Return the seal in these files, of one collection; None if there is none."""
-        latest = files.read_if_exists("latest")
+        latest = place.read_if_exists("latest")
         if latest is None:
             return None
         try:
-            own = files.within(str(int(latest)))
-            return cls(own, int(latest), own.read("checkpoint").decode())
+            history = int(latest)
+            return cls(place, history, place.read(f"{history}/checkpoint").decode())
         except ValueError:
-            raise CorruptChunkError(f"The seal in {files} is damaged: seal the collection again elsewhere") from None
+            raise CorruptChunkError(f"The seal in {place} is damaged: seal the collection again elsewhere") from None
 
     def at(self, checkpoint: Checkpoint) -> "Seal | None":
         """Return an earlier seal of this collection; None if it is not of its histories."""
         base, _, history = checkpoint.origin.rpartition("/")
-        if base != self.checkpoint.origin.rpartition("/")[0] or not history.isdecimal():
-            return None
-        earlier = Seal(self.files.beside(history), int(history), self.note)
-        earlier.checkpoint, earlier.tree = checkpoint, TreeReader(earlier.files, checkpoint.size)
-        return earlier
+        is_ours = base == self.checkpoint.origin.rpartition("/")[0] and history.isdecimal()
+        return Seal(self._place, int(history), self.note, checkpoint) if is_ours else None
 
     def info(self) -> SealInfo:
         """Read its description, and check it against the checkpoint."""
@@ -198,19 +196,29 @@ class Sealing:
 
     def run(self) -> SealReport:
         """Read the collection, write what is new, and sign the checkpoint last."""
-        with lock_folder(self._work), self._files.lock():
+        with self._lock():
             before = Seal.find(self._files)
-            salt = decode(before.info().salt) if before else None
-            spool = _Spool(self._work, self._reader, salt)
+            spool = _Spool(self._work, self._reader, decode(before.info().salt) if before else None)
             spool.fill(self._on_progress)
-            with closing(_Leaves(self._work / "leaves.sqlite")) as leaves:
+            with self._files.lock(), closing(_Leaves(self._work / "leaves.sqlite")) as leaves:
+                before = Seal.find(self._files)  # another machine may have sealed it meanwhile
+                if before and before.info().salt != encode(spool.salt):
+                    raise InvalidParameterError(f"{self._reader.name} was sealed by another process: run this again")
                 report = self._write(before, spool, leaves)
         shutil.rmtree(self._work, ignore_errors=True)
         return report
 
+    @contextmanager
+    def _lock(self) -> Iterator[None]:
+        try:
+            with lock_folder(self._work):
+                yield
+        except LockedError:
+            raise InvalidParameterError(LOCKED) from None
+
     def _write(self, before: Seal | None, spool: "_Spool", leaves: "_Leaves") -> SealReport:
         history, goes_on = (before.history, True) if before else (1, False)
-        size, changes = 0, _Changes()
+        size, changes = 0, SealChanges()
         if before:
             leaves.load(before.checked_entries())
             changes = leaves.compare(spool.entries())
@@ -223,6 +231,7 @@ class Sealing:
         for entry in leaves.add_new(spool.entries(), size):
             tree.append(entry)
         root, added = tree.finish(), tree.size - size
+        changed = changes.model_dump() | {"added": added}
         vector = self._reader.vector
         embedder = self._reader.embedder
         info = SealInfo(
@@ -236,11 +245,7 @@ class Sealing:
             sealed_at=datetime.now(UTC),
             previous=before.checkpoint.text() if before else None,
             consistency=tuple(map(encode, TreeReader(own, tree.size).prove_consistency(size))) if goes_on else (),
-            added=added,
-            removed=len(changes.removed),
-            rewritten=len(changes.rewritten),
-            removed_points=tuple(changes.removed[:LISTED_CHANGES]),
-            rewritten_points=tuple(changes.rewritten[:LISTED_CHANGES]),
+            **changed,
         )
         own_name = f"{self._signers[0].public.name}/{quote(self._reader.name, safe='')}"
         origin = f"{before.checkpoint.origin.rpartition('/')[0] if before else own_name}/{history}"
@@ -254,7 +259,6 @@ class Sealing:
             checkpoint = Checkpoint(origin, tree.size, root, sha256(described).digest())
             own.write("checkpoint", sign_note(checkpoint.text(), self._signers).encode())
             self._files.write("latest", str(history).encode())
-        shown = ("added", "removed", "rewritten", "removed_points", "rewritten_points")
         return SealReport(
             collection=info.collection,
             address=str(self._files),
@@ -264,7 +268,7 @@ class Sealing:
             root=encode(root),
             is_append_only=goes_on,
             note=self._reader.change_note,
-            **{name: getattr(info, name) for name in shown},
+            **changed,
         )
 
     def _has_signed(self, seal: Seal) -> bool:
@@ -328,13 +332,6 @@ class _Spool:
                 yield line[:-1]
 
 
-class _Changes:
-    """Points that were sealed before and are gone, or are another chunk now."""
-
-    def __init__(self, removed: Sequence[str] = (), rewritten: Sequence[str] = ()) -> None:
-        self.removed, self.rewritten = removed, rewritten
-
-
 class _Leaves:
     """The leaf of each point, in a database on disk: a collection may not fit in memory."""
 
@@ -360,7 +357,7 @@ class _Leaves:
         """Add the entries of an earlier seal."""
         self._insert(_row(entry, leaf) for leaf, entry in enumerate(entries))
 
-    def compare(self, entries: Iterable[bytes]) -> _Changes:
+    def compare(self, entries: Iterable[bytes]) -> SealChanges:
         """Find out what was removed or rewritten since these leaves were sealed."""
         rewritten = []
         for entry in entries:
@@ -371,7 +368,12 @@ class _Leaves:
                 if known[0] != hashed:
                     rewritten.append(point)
         removed = [row[0] for row in self._base.execute("SELECT point FROM leaves WHERE seen = 0 ORDER BY leaf")]
-        return _Changes(removed, rewritten)
+        return SealChanges(
+            removed=len(removed),
+            rewritten=len(rewritten),
+            removed_points=tuple(removed[:LISTED_CHANGES]),
+            rewritten_points=tuple(rewritten[:LISTED_CHANGES]),
+        )
 
     def add_new(self, entries: Iterable[bytes], size: int) -> Iterator[bytes]:
         """Yield the entries of points that have no leaf yet, and give them the next ones."""

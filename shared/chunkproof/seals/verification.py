@@ -1,13 +1,15 @@
 """Verify a receipt: offline what it proves by itself, and with the collection that nothing was left out."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from heapq import nlargest
 from itertools import pairwise
 from math import fsum, sqrt
+from operator import attrgetter
+from struct import unpack
 from typing import Any, Literal
 
 from pydantic import Field
@@ -25,12 +27,10 @@ from chunkproof.seals.sealing import RootHasher, Seal
 Verdict = Literal["proved", "refuted", "not proved"]
 TOLERANCE = 1e-5
 LISTED = 20
-PLAIN = {"top_k", "similarity_threshold", "mode", "filters", "include_metadata", "with_payload", "with_vectors"} | {
-    "highlight",
-    "neighbours",
-    "explain",
-    "require_integrity",
-    "params",
+# What a request may have so that its results are those of an exact search by vectors.
+PLAIN = {
+    *("top_k", "similarity_threshold", "mode", "filters", "params", "require_integrity"),
+    *("include_metadata", "with_payload", "with_vectors", "highlight", "neighbours", "explain"),
 }
 
 
@@ -255,13 +255,6 @@ def _check_service(evidence: Evidence, keys: Sequence[PublicKey]) -> Outcome:
     return "proved", f"the service signed this receipt, as {signed[0].name}"
 
 
-@dataclass(frozen=True, slots=True)
-class _Scored:
-    point: str
-    chunk: str
-    score: float
-
-
 class Repetition:
     """The search once more, exactly, over every chunk of a collection that is at hand."""
 
@@ -298,12 +291,12 @@ class Repetition:
         scored, foreign = self._score(decode(vector))
         return self._judge(scored, foreign, request, tolerance)
 
-    def _score(self, query: bytes) -> tuple[dict[str, _Scored], list[str]]:
+    def _score(self, query: bytes) -> tuple[dict[str, LeftOut], list[str]]:
         """Return the score of every sealed chunk that meets the request, and the points that are not as sealed."""
         tenant = self._evidence.receipt.get("tenant")
         name = self._collection.vector.name
         scores, foreign = {}, []
-        cosine = _Cosine(query)
+        cosine = _cosine_with(query)
         allowed = None
         if self._where:
             allowed = {point.id for page in self._collection.scan(where=self._where) for point in page.points}
@@ -324,14 +317,15 @@ class Repetition:
                         continue
                 if read["text"] is None or point.vector is None:
                     continue
-                scores[str(point.id)] = _Scored(str(point.id), read["chunk"], cosine.of(point.vector))
+                score = cosine(point.vector)
+                scores[str(point.id)] = LeftOut(point=str(point.id), chunk=read["chunk"], score=score)
         checkpoint = self._evidence.checkpoint
         if self._sealed is None and (checkpoint is None or hasher.root() != checkpoint.root):
             foreign.append("?")
         return scores, foreign
 
     def _judge(
-        self, scored: Mapping[str, _Scored], foreign: Sequence[str], request: Mapping[str, Any], tolerance: float
+        self, scored: Mapping[str, LeftOut], foreign: Sequence[str], request: Mapping[str, Any], tolerance: float
     ) -> tuple[list[Claim], tuple[LeftOut, ...]]:
         rows, claims = self._evidence.rows, []
         absent = len(self._sealed or ())
@@ -353,7 +347,7 @@ class Repetition:
         others = [one for point, one in scored.items() if point not in named]
         missed = [one for one in others if one.score > least + tolerance]
         near = [one for one in others if abs(one.score - least) <= tolerance and one.score >= 0]
-        best = tuple(LeftOut(point=o.point, chunk=o.chunk, score=o.score) for o in nlargest(LISTED, missed, _by_score))
+        best = tuple(nlargest(LISTED, missed, attrgetter("score")))
         if missed:
             shown = ", ".join(f"{one.chunk} ({one.score:.6f})" for one in best[:5])
             verdict: Verdict = "refuted"
@@ -369,32 +363,29 @@ class Repetition:
         return claims, best
 
 
-def _by_score(one: _Scored) -> float:
-    return one.score
+def _cosine_with(query: bytes) -> Callable[[Sequence[float]], float]:
+    """Return a function of the cosine with a query, from 0 to 1 as a search returns it; by numpy if it is there."""
+    try:
+        import numpy
 
+        def values(data: bytes) -> Any:
+            return numpy.frombuffer(data, dtype="<f4").astype("f8")
 
-class _Cosine:
-    """Cosines with one query, by numpy if it is there."""
+        product: Callable[[Any, Any], float] = numpy.dot
+    except ImportError:
 
-    def __init__(self, query: bytes) -> None:
-        from array import array
+        def values(data: bytes) -> Any:
+            return unpack(f"<{len(data) // 4}f", data)
 
-        self._query = array("f", query)
-        self._length = sqrt(fsum(value * value for value in self._query))
-        try:
-            import numpy
+        def product(one: Any, other: Any) -> float:
+            return fsum(a * b for a, b in zip(one, other, strict=True))
 
-            self._numpy: Any = numpy
-            self._array = numpy.frombuffer(query, dtype="<f4").astype("f8")
-        except ImportError:
-            self._numpy = None
+    own = values(query)
+    length = sqrt(product(own, own))
 
-    def of(self, vector: Sequence[float]) -> float:
-        """Return the cosine with a vector, from 0 to 1 as a search returns it."""
-        if self._numpy is not None:
-            other = self._numpy.frombuffer(vector_bytes(vector), dtype="<f4").astype("f8")
-            product, length = float(self._array @ other), float(self._numpy.sqrt(other @ other))
-        else:
-            product = fsum(a * b for a, b in zip(self._query, vector, strict=True))
-            length = sqrt(fsum(value * value for value in vector))
-        return min(1.0, max(0.0, product / (length * self._length))) if length else 0.0
+    def cosine(vector: Sequence[float]) -> float:
+        other = values(vector_bytes(vector))
+        lengths = length * sqrt(product(other, other))
+        return min(1.0, max(0.0, float(product(own, other)) / lengths)) if lengths else 0.0
+
+    return cosine
