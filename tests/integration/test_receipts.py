@@ -13,6 +13,7 @@ from chunkproof.base.errors import InvalidParameterError
 from chunkproof.base.request import Deadline
 from chunkproof.collection.reader import Reader
 from chunkproof.collection.services import Services
+from chunkproof.net.s3 import Bucket, ObjectStoreError
 from chunkproof.seals import receipts
 from chunkproof.seals.verification import Claim, Evidence, Repetition, verify_receipt
 from chunkproof.search.filters import map_filters
@@ -168,6 +169,20 @@ def test_an_answer_without_a_seal_is_still_an_answer(
         answer = ask(make_services(memory_store, collection, **settings), query_vector=EAST, receipt=True)
         assert (answer.receipt, len(answer.results)) == (None, 5)
         assert answer.notes == (f"There is no receipt: {why}",)
+
+
+def test_the_reason_for_no_receipt_names_neither_bucket_nor_key(
+    memory_store: MemoryStore, collection: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def deny(bucket: Bucket, key: str) -> bytes:
+        raise ObjectStoreError(f"S3 refused {bucket.address(key)} (AccessDenied)", "AccessDenied")
+
+    monkeypatch.setattr(Bucket, "read", deny)
+    fill(memory_store, collection, *chunks(20), size=4)
+    services = make_services(memory_store, collection, SEALS="s3://my-bucket/seals")
+    answer = ask(services, query_vector=EAST, receipt=True)
+    assert (answer.receipt, len(answer.results)) == (None, 5)
+    assert answer.notes == ("There is no receipt: the seal could not be read from S3 (AccessDenied)",)
 
 
 def test_a_service_that_signs_is_bound_to_its_answer(

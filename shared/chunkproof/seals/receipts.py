@@ -17,6 +17,7 @@ from chunkproof.base.errors import ChunkproofError, NotConfiguredError, NotFound
 from chunkproof.base.request import run_with_timeout
 from chunkproof.collection.services import Collection
 from chunkproof.contract.response import Integrity, SearchResult
+from chunkproof.net.s3 import ObjectStoreError
 from chunkproof.seals.entries import canonical_json, hash_text, vector_bytes
 from chunkproof.seals.merkle import open_files
 from chunkproof.seals.notes import Signer, encode, open_signer, sign_note
@@ -83,6 +84,8 @@ def write_receipt(
         raise NoReceiptError("the seal could not be read in time") from None
     except NotFoundError:
         raise NoReceiptError(f"collection {collection.name} is not sealed, or not all of its seal is there") from None
+    except ObjectStoreError as error:  # its message names the bucket
+        raise NoReceiptError(f"the seal could not be read from S3 ({error.reason})") from None
     except ChunkproofError as error:
         raise NoReceiptError(error.message) from None
     return receipt, {
