@@ -214,7 +214,7 @@ def split(text: str) -> dict[str, Any]:
             "of heading and text together",
         ),
     ],
-    ids=str,
+    ids=lambda value: value if isinstance(value, str) else "payload",
 )
 def test_what_no_map_can_read_is_said_with_what_to_store_instead(
     doctor: Callable[..., Run], server_store: WritableStore, collection: str, shape: Shape, said: str
