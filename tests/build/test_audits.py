@@ -45,8 +45,9 @@ def test_a_stack_is_scanned_with_its_nested_ones() -> None:
 def test_parameters_can_fix_every_exception_of_the_default_stack_except_the_queue() -> None:
     remaining = {finding for exception in PLAN.exceptions for finding in exception.findings()}
     left = {finding for finding in remaining if finding.stack == "hardened"}
-    # The audit's function and bucket have exceptions of their own, and are deployed only when enabled.
-    assert {one.check for one in left if not one.resource.startswith(("Audit", "Suite"))} == {"CKV_AWS_116"}
+    # Audits, suites and gradual rollouts have exceptions of their own, and are deployed only when enabled.
+    optional = ("Audit", "Suite", "Rollout")
+    assert {one.check for one in left if not one.resource.startswith(optional)} == {"CKV_AWS_116"}
 
 
 def test_a_finding_fails_unless_excepted_for_that_resource_of_that_stack() -> None:

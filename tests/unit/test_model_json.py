@@ -16,7 +16,8 @@ from pydantic.fields import FieldInfo
 import chunkproof
 from chunkproof.audit.manifest_file import ManifestLine
 from chunkproof.contract.model import Model, Request
-from chunkproof.contract.query import RetrievalQuery, SearchQuery
+from chunkproof.contract.profiles import Query
+from chunkproof.contract.query import SearchQuery
 from chunkproof.contract.query_options import FusionOptions, IndexParams, LegScore, Mode, RerankOptions, Weights
 from chunkproof.contract.response import (
     ChunkMetadata,
@@ -253,8 +254,10 @@ OF_A_VECTOR = {
 VECTORS = st.lists(st.floats(-1, 1, width=32), min_size=1, max_size=4).filter(any)
 ORIGINAL: dict[str, Any] = {"chunk_id": NAME, "original_text": st.none() | TEXT, "original_sha256": OMITTED}
 RECIPES: dict[type[Model], Any] = {
-    SearchQuery: of(SearchQuery, **QUERY),
-    RetrievalQuery: of(RetrievalQuery, **QUERY | OF_A_VECTOR | {"query_vector": VECTORS}),
+    Query: of(Query, text=st.text(min_size=1, max_size=20)),
+    SearchQuery: lambda: st.one_of(
+        of(SearchQuery, **QUERY)(), of(SearchQuery, **QUERY | OF_A_VECTOR | {"query_vector": VECTORS})()
+    ),
     RerankOptions: of(
         RerankOptions, model=st.sampled_from([None, "rerank-v3.5"]), candidates=st.none() | st.integers(1, 1000)
     ),

@@ -51,7 +51,6 @@ FIELD_METRICS = (
     ("dense_results", "DenseResults", COUNT),
     ("text_results", "TextResults", COUNT),
     ("queries", "Queries", COUNT),
-    ("changed", "ChangedChunks", COUNT),
     ("top_score", "TopScore", NO_UNIT),
     ("embedding_cached", "EmbeddingCacheHit", COUNT),
 )
