@@ -69,7 +69,7 @@ def test_a_value_is_what_a_deployment_would_see(node: Any, value: Any) -> None:
         {"Ref": "Nobody"},
         {"Fn::GetAtt": ["Absent", "Arn"]},
         {"Fn::Sub": "${Nobody}"},
-        {"Fn::Select": [0, ["a"]]},
+        {"Fn::Cidr": ["10.0.0.0/16", 2, 8]},
     ],
     ids=["unknown", "condition-not-met", "unknown-in-text", "function-not-understood"],
 )
