@@ -387,7 +387,7 @@ def test_a_resumed_audit_is_of_the_collection_as_it_is_now(
     monkeypatch.setattr("chunkproof.collection.reader.PAGE_SIZE", 10)
     audit = Audit(tmp_path, services_on(memory_store), collection, on_progress=_stop_after(30))
     with pytest.raises(KeyboardInterrupt):
-        audit.run(audit.start(prepare(made.manifest(), "manifest.jsonl", tmp_path)), "manifest.jsonl")
+        audit.run(audit.start(prepare(made.manifest(), "manifest.jsonl", tmp_path)))
     progress = load_progress(tmp_path)
     assert progress is not None
     replaced = [replace(point, payload={**point.payload, "text": "replaced"}) for point in made.points]
