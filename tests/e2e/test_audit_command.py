@@ -155,12 +155,15 @@ def test_metadata_fields_may_be_separated_by_spaces_and_one_that_no_chunk_has_is
     assert "no chunk has" not in handbook("manifest", handbook_file, "-o", file).err
 
 
-def test_a_snapshot_names_chunks_without_readable_text(handbook: Command, manifest: Path, tmp_path: Path) -> None:
+def test_a_manifest_names_chunks_without_readable_text_and_audits_clean(
+    handbook: Command, manifest: Path, tmp_path: Path
+) -> None:
     del manifest
     change(tmp_path, "robotics-control-03", text=None)
     run = handbook("manifest", *HANDBOOK, "-o", tmp_path / "m.jsonl")
-    assert run.code == 1
+    assert run.code == 0
     assert "robotics-control-03" in run.err
+    assert handbook("audit", tmp_path / "m.jsonl", *HANDBOOK).code == 0
 
 
 def test_vectors_are_checked_on_request(handbook: Command, manifest: Path, tmp_path: Path) -> None:
