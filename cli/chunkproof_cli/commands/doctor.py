@@ -99,7 +99,7 @@ def _check_api(url: str, collection: str) -> DoctorReport:
             report.mapping = report.info.payload_map
             report.checks.append(ok("collection", f"{collection} has {report.info.points_count:,} points"))
         except ChunkproofError as error:
-            remedy = REMEDIES["Qdrant"] if error.code.startswith("QDRANT_") else ""
+            remedy = REMEDIES["Qdrant"] if error.code.startswith("QDRANT_") else None
             if isinstance(error, NotFoundError | ForbiddenError):
                 remedy = "Name one that exists with --collection, or deploy with the parameter Collection"
             report.checks.append(fail("collection", str(error), remedy))
