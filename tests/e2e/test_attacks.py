@@ -14,6 +14,7 @@ from tools.checks.attack.attack import GRACE, MORE_SECONDS, Attack
 NUMBERS = {
     "originals": 5,
     "searches": 20,
+    "budgets": 4,
     "events": 40,
     "marks": 1,
     "tenants": 60,

@@ -4,6 +4,7 @@ import base64
 import json
 from collections import Counter
 from collections.abc import Mapping
+from copy import deepcopy
 from typing import Any
 
 import schemathesis
@@ -146,7 +147,10 @@ def send_anything(examples: int) -> Counter[str]:
 
 def operations() -> dict[str, Any]:
     """Every route of the API document, by method and path."""
-    schema = schemathesis.openapi.from_dict(openapi.document())
+    document = deepcopy(openapi.document())
+    # Schemathesis takes a response of any profile for the canonical one. test_profiles.py tests the others.
+    del document["paths"]["/search"]["post"]["parameters"]
+    schema = schemathesis.openapi.from_dict(document)
     return {operation.label: operation for operation in (found.ok() for found in schema.get_all_operations())}
 
 

@@ -374,7 +374,8 @@ def _document_profiles(search: dict[str, Any], schemas: dict[str, Any]) -> None:
         schema = profile.model.model_json_schema(mode="serialization", ref_template="#/components/schemas/{model}")
         schemas |= schema.pop("$defs", {})
         shape = {"type": "array", "items": schema} if profile.is_list else schema
-        search["responses"]["200"]["content"][profile.media_type] = {"schema": shape}
+        several = {"type": "object", "properties": {"responses": {"type": "array"}}, "required": ["responses"]}
+        search["responses"]["200"]["content"][profile.media_type] = {"schema": {"anyOf": [shape, several]}}
 
 
 def _find_references(part: Any, schemas: dict[str, Any]) -> set[str]:

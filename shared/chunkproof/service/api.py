@@ -224,6 +224,7 @@ class Api:
         return _respond(call, status, body)
 
     def _find_route(self, path: str, method: str) -> tuple[Route, Mapping[str, str]]:
+        path, method = (text.encode("utf-8", "backslashreplace").decode() for text in (path, method))
         fitting = [(route, match) for route in self.routes if (match := route.pattern.fullmatch(path))]
         for route, match in fitting:
             if route.method == method:
