@@ -26,7 +26,6 @@ def test_the_demo_numbers_its_steps_prints_commands_that_work_and_uses_a_folder_
     assert "The stored text is the original, byte for byte." in run.out
     assert "MISMATCH: Unicode normalization differs" in run.out
     assert "handbook: 42 of 42 cases passed, 0 failed" in run.out
-    assert run.out.count("not judged") == 1  # SC-005: no error occurred
 
     steps = re.findall(r"^(\d)\. (\w+)", run.out, re.M)
     names = ["Load", "Search", "Search", "Validate", "Validate", "Run"]

@@ -34,7 +34,7 @@ def test_every_kind_of_problem_is_found_at_once(handbook: Command, tmp_path: Pat
         "suite.yaml:7: no result can reach relevance_threshold 0.99: the best scores little",
         "suite.yaml:8: name accents is used by an earlier case",
         "suite.yaml:8: the case expects nothing: give expected_doc_ids, expected_keywords, relevance_threshold, "
-        "max_latency_ms or expect_no_results",
+        "max_latency_ms, expect_integrity or expect_no_results",
         "suite.yaml:12: expected_doc_id is not a known field; did you mean expected_doc_ids?",
         "suite.yaml:14: query_text is too long: 303 tokens, all-MiniLM-L6-v2 reads 256",
     ]

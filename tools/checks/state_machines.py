@@ -70,7 +70,7 @@ class Case:
         own = "audit_id" if self.machine == "audit" else "run_id"
         plan = returns({own: "a", "bucket": BUCKET, "shards_key": f"{self.machine}.json"})
         done = returns({"finished": True})
-        good = returns({"coverage": 1} if self.machine == "audit" else {"errors": 0})
+        good = returns({"coverage": 1, "faults": 0} if self.machine == "audit" else {"errors": 0})
         steps = {"Split": self.split or [plan], "Shard": self.shard or [done], "Merge": self.merge or [good]}
         return steps if self.machine == "audit" else {**steps, "Canary": self.canary or [returns({"canaries": []})]}
 
@@ -87,7 +87,7 @@ def plan(machine: str) -> Answer:
 CASES = [
     *(
         case
-        for machine, left in (("audit", {"coverage": 0.5}), ("suite", {"errors": 1}))
+        for machine, left in (("audit", {"coverage": 0.5, "faults": 0}), ("suite", {"errors": 1}))
         for case in (
             Case("complete", machine, "SUCCEEDED"),
             Case("left-over", machine, "FAILED", f"{machine.capitalize()}Incomplete", merge=[returns(left)]),
@@ -98,6 +98,7 @@ CASES = [
             Case("broken-merge", machine, "FAILED", "Boom", merge=[throws("Boom")]),
         )
     ),
+    Case("faulty", "audit", "FAILED", "AuditFoundFaults", merge=[returns({"coverage": 1, "faults": 2})]),
     Case("unfinished-shard", "suite", "SUCCEEDED", shard=[returns({"finished": False}), returns({"finished": True})]),
     Case("not-published", "suite", "SUCCEEDED", split=[throws("NotPublishedError")]),
     # No other step is taken: it would fail.
