@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # each kind of job imports its own: the modules of the others
     from chunkproof.suite.suite_report import SuiteReport
 
 POLL_S = 2.0
-INPUT_ERRORS = ("InvalidParameterError", "NotFoundError", "CollectionNotFoundError")
+INPUT_ERRORS = ("InvalidParameterError", "NotFoundError", "NoBucketError", "CollectionNotFoundError")
 FAULTS_FOUND = "AuditFoundFaults"
 CANARY_OUTPUT = "CanaryRecords"
 
