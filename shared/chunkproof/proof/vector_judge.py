@@ -93,7 +93,7 @@ class Origin(StrEnum):
 
 
 class VectorOrigins:
-    """Tells by a sample of a collection which model made a vector; each pair is a stored vector and its text's.
+    """Judges by a sample of a collection which model made a vector; each pair is a stored vector and its text's.
 
     Vectors of one model are near to some of each other, and far from those of another model. Those of the sample that
     are far from all that this model makes are another model's if they resemble each other as their texts do.

@@ -78,7 +78,7 @@ class SealFiles:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Let nobody else write here; `InvalidParameterError` if somebody does.
+        """Lock this place against other writers; `InvalidParameterError` if one holds it.
 
         A process that was killed holds its lock of a bucket until its lease ends.
         """
