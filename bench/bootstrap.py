@@ -59,6 +59,7 @@ def main(handler_name: str, answers: int) -> None:
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     module, _, name = handler_name.rpartition(".")
     handler = getattr(import_module(module), name)
+    ready = perf_counter_ns()
     with os.fdopen(answers, "wb") as pipe:
         for line in sys.stdin.buffer:
             event, context = json.loads(line), Context()
@@ -69,7 +70,8 @@ def main(handler_name: str, answers: int) -> None:
             pipe.flush()
             process = process_time_ns()
             figures = {"wall_ns": ended - begun, "cpu_ns": cpu_ended - cpu, "process_cpu_ns": process}
-            pipe.write(json.dumps({**figures, "peak_kb": peak_kb()}).encode() + b"\n")
+            figures |= {"ready_ns": ready, "peak_kb": peak_kb()}
+            pipe.write(json.dumps(figures).encode() + b"\n")
             pipe.flush()
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from bench.artefacts import NotBuiltError, Workshop
 from bench.cold import measure_cold
 from bench.contestants import BY_SAM, CHUNKPROOF, Contestant
+from bench.distance import measure_distance
 from bench.gateway import measure_serve
 from bench.goals import Goal, exit_code, judge
 from bench.growth import measure_growth
@@ -43,10 +44,12 @@ class Repeats:
     warm: int
     growth: int
     serve_s: float
+    far_first: int
+    far_warm: int
 
 
-FULL = Repeats(cold=11, warm=500, growth=100, serve_s=5.0)
-QUICK = Repeats(cold=3, warm=60, growth=20, serve_s=1.0)
+FULL = Repeats(cold=11, warm=500, growth=100, serve_s=5.0, far_first=7, far_warm=60)
+QUICK = Repeats(cold=3, warm=60, growth=20, serve_s=1.0, far_first=3, far_warm=15)
 
 
 @dataclass(frozen=True)
@@ -98,6 +101,11 @@ def _growth(bench: Bench) -> Iterator[Part]:
     yield from measure_growth(bench.some(GROWING), bench.machine, bench.repeats.growth)
 
 
+def _distance(bench: Bench) -> Iterator[Part]:
+    first, warm = bench.repeats.far_first, bench.repeats.far_warm
+    yield from measure_distance(bench.some(WARM), bench.machine, bench.services, first, warm)
+
+
 def _serve(bench: Bench) -> Iterator[Part]:
     yield measure_serve(bench.services.variables, bench.repeats.serve_s)
 
@@ -109,6 +117,7 @@ PARTS: dict[str, Measure] = {
     "warm": _warm,
     "by_id": _by_id,
     "growth": _growth,
+    "distance": _distance,
     "serve": _serve,
 }
 

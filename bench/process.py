@@ -11,6 +11,7 @@ from time import perf_counter_ns
 from typing import Any, Self
 
 from bench.contestants import Contestant
+from bench.share import Stops
 
 BOOTSTRAP = Path(__file__).with_name("bootstrap.py")
 # -S and -P: nothing on the path but what is named, as in Lambda. -B: no bytecode is written.
@@ -29,6 +30,9 @@ class Machine:
     runtime: Path
     services: Mapping[str, str]
     logs: int
+    # Of a processor, for each process; by the group, or else by stops.
+    share: float = 1.0
+    group: Path | None = None
 
     def environment(self, who: Contestant) -> dict[str, str]:
         """All variables of the process; nothing is inherited."""
@@ -56,12 +60,17 @@ class Machine:
 
 @dataclass(frozen=True)
 class Reply:
-    """An answer, and what it cost. `since_spawn_ms` is for a first one: from before the spawn to the answer read."""
+    """An answer, and what it cost.
+
+    `since_spawn_ms` is for a first one: from before the spawn to the answer read; `imports_ms` until the handler was
+    imported.
+    """
 
     answer: dict[str, Any]
     wall_ms: float
     cpu_ms: float
     since_spawn_ms: float
+    imports_ms: float
     process_cpu_ms: float
     peak_mb: float
 
@@ -83,8 +92,10 @@ class Process:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
         reading, writing = os.pipe()
         self._spawned = perf_counter_ns()
+        # The shell joins the group, and becomes the process.
+        join = ["/bin/sh", "-c", f'echo $$ > {machine.group}/cgroup.procs; exec "$@"', "sh"] if machine.group else []
         self._process = subprocess.Popen(
-            [machine.python, *OPTIONS, BOOTSTRAP, who.handler, str(writing), *options],
+            [*join, machine.python, *OPTIONS, BOOTSTRAP, who.handler, str(writing), *options],
             stdin=subprocess.PIPE,
             stdout=machine.logs,
             stderr=self._errors,
@@ -93,6 +104,8 @@ class Process:
             cwd=who.task,
             start_new_session=True,  # Ctrl-C is for the harness, which ends this process in turn
         )
+        is_stopped = machine.share < 1 and machine.group is None
+        self._stops = Stops(self._process.pid, machine.share) if is_stopped else None
         os.close(writing)
         self._answers = os.fdopen(reading, "rb")
 
@@ -117,6 +130,7 @@ class Process:
             measured["wall_ns"] / 1e6,
             measured["cpu_ns"] / 1e6,
             (read - self._spawned) / 1e6,
+            (measured["ready_ns"] - self._spawned) / 1e6,
             measured["process_cpu_ns"] / 1e6,
             measured["peak_kb"] / 1024,
         )
@@ -127,6 +141,8 @@ class Process:
         return self._errors.read().decode("utf-8", "replace")[-2000:]
 
     def close(self) -> None:
+        if self._stops:
+            self._stops.close()
         self._process.kill()
         self._process.wait()
         if self._process.stdin:

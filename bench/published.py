@@ -18,7 +18,7 @@ import numpy as np
 from chunkproof.base.request import Deadline
 from chunkproof.stores.edge import EdgeStore
 from chunkproof.stores.store_port import DenseLeg, Point, StoreQuery, VectorConfig
-from chunkproof_cli.aws.publishing import listed
+from chunkproof_cli.aws.stack import listed
 from chunkproof_cli.output import print_table
 
 WORDS = [
