@@ -3,6 +3,7 @@
 import logging
 import os
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from uuid import uuid4
 
@@ -16,6 +17,7 @@ from hypothesis import settings
 import chunkproof
 from chunkproof.base.request import Deadline
 from chunkproof.base.settings import Settings
+from chunkproof.embedders.local_model import MiniLm
 from chunkproof.net.s3 import Bucket
 from chunkproof.net.transport import DeadlineTransport
 from chunkproof.stores.server import ServerStore
@@ -41,6 +43,14 @@ def pytest_configure() -> None:
     for package in (chunkproof, cohere, httpx, pydantic, qdrant_client):
         if LAYER and not Path(package.__file__ or "").is_relative_to(LAYER):
             pytest.exit(f"{package.__name__} is not the layer's: {package.__file__}", returncode=2)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _embed_once() -> Iterator[None]:
+    """Let the local model embed each text once in a run: many tests load the same handbook."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(MiniLm, "_embed_text", cache(MiniLm._embed_text))
+        yield
 
 
 @pytest.fixture(autouse=True)

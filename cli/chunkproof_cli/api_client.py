@@ -10,6 +10,7 @@ import httpx
 from pydantic import ValidationError
 
 from chunkproof.base import errors
+from chunkproof.base.embedder_config import is_http_url
 from chunkproof.base.errors import (
     ChunkproofError,
     CollectionNotFoundError,
@@ -18,10 +19,9 @@ from chunkproof.base.errors import (
     RequestTooLargeError,
     UnavailableError,
 )
-from chunkproof.base.urls import is_http_url
 from chunkproof.contract import CollectionInfo, Model, RetrievalResponse, ValidationResult
 from chunkproof.contract.model import find_faults
-from chunkproof.contract.service_info import Health
+from chunkproof.contract.response import Health
 from chunkproof.net.transport import tls_context
 from chunkproof.stores.qdrant import is_invalid_collection_name
 from chunkproof_cli.exits import rebuild_error
@@ -70,8 +70,8 @@ class ApiClient:
         return self._call("GET", f"/collections/{quote(name, safe='')}", CollectionInfo)
 
     def health(self) -> Health:
-        """Call `GET /health?deep=true`; the 503 of a failed dependency is a result, not an error."""
-        return self._call("GET", "/health?deep=true", Health, accepted=(200, 503))
+        """Call `GET /health/deep`; the 503 of a failed dependency is a result, not an error."""
+        return self._call("GET", "/health/deep", Health, accepted=(200, 503))
 
     def __enter__(self) -> Self:
         return self

@@ -12,9 +12,9 @@ from urllib.parse import unquote
 import click
 from pydantic import SecretStr
 
+from chunkproof.base.embedder_config import is_http_url
 from chunkproof.base.errors import CollectionNotFoundError
 from chunkproof.base.settings import Settings
-from chunkproof.base.urls import is_http_url
 from chunkproof.collection.services import Services
 from chunkproof.proof.backend import Backend
 from chunkproof.service.terminal import (

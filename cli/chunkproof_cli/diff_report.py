@@ -11,6 +11,7 @@ from chunkproof.audit.findings import Finding, Kind
 from chunkproof.audit.ledger import MatchFacts
 from chunkproof.contract import Model
 from chunkproof.suite.criteria import MetricChange
+from chunkproof.suite.outcome import RetrievedChunk
 from chunkproof_cli.exits import COULD_NOT_JUDGE, FAILED
 from chunkproof_cli.reports.blocks import plural
 
@@ -109,6 +110,8 @@ class RankChange(Model):
     largest_move: int = Field(description="The most ranks that a common result moved")
     status_a: str
     status_b: str
+    results_a: tuple[RetrievedChunk, ...] = Field((), description="What A returns, where only one of them passes")
+    results_b: tuple[RetrievedChunk, ...] = ()
 
 
 class QueryDiff(Model):

@@ -1,10 +1,13 @@
-"""Read chunks from `chunks.jsonl` or a BEIR folder, embed them, and write them to a collection.
+"""Read chunks from `chunks.jsonl`, a BEIR folder or a folder of documents, embed them, and write them to a collection.
 
 Every line is checked before any is used, and nothing is written before everything is embedded.
 """
 
 import json
+import re
 from array import array
+from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -25,11 +28,11 @@ from chunkproof.base.errors import (
 )
 from chunkproof.base.files import replace_file
 from chunkproof.base.request import Deadline
+from chunkproof.base.words import split_sentences
 from chunkproof.collection.embedding import check_embeddings
-from chunkproof.collection.facts import choose_vector
+from chunkproof.collection.facts import choose_text_leg, choose_vector, explain_missing_bm25
 from chunkproof.collection.lookup import point_id_for
 from chunkproof.collection.reader import in_batches
-from chunkproof.collection.text_search import choose_text_leg, explain_missing_bm25
 from chunkproof.contract import Request, read_json
 from chunkproof.contract.model import BrokenRules, parse_time
 from chunkproof.embedders.embedder_port import Embedder, InputType, call_in_batches
@@ -38,15 +41,28 @@ from chunkproof.stores.qdrant import is_invalid_collection_name
 from chunkproof.stores.store_port import Point, PointId, Vector, WritableStore
 
 SHOWN_PROBLEMS = 20
+SKIP_UNREADABLE = "Move these files elsewhere, or use --skip-unreadable to leave them out"
 USE_FLAGS = "Shorten texts that are too long, or use --truncate to embed only their beginning, or --skip-too-long"
 LINE = "The line"  # what messages call a line of the file
+# A chunk of a document has at most this many units: four letters of a word, or one other sign. For English that is
+# some 150 words, which every embedding model reads whole.
+MAX_UNITS = 220
+_UNIT = re.compile(r"[A-Za-z]{1,4}|\S")
+_PARAGRAPH = re.compile(r"\n[ \t\r]*\n\s*")
+_SPACE = re.compile(r"\s+")
+_FENCE_OR_HEADING = re.compile(r"^ {0,3}(?:(?P<fence>```+|~~~+)|#{1,6}[ \t]+(?P<title>.*)$)", re.M)
+_WORD, _NOT_A_WORD = re.compile(r"\w"), re.compile(r"\W+")
+MARKDOWN = (".md", ".markdown", ".mdx")
+DOCUMENTS = (*MARKDOWN, ".html", ".htm", ".pdf")
 
 
 class ChunkRecord(Request):
     """A line of `chunks.jsonl`: the fields of docs/contract.md, and any others, which are stored too."""
 
     model_config = ConfigDict(extra="allow")
-    aliases: ClassVar[Mapping[str, str]] = {}
+    aliases: ClassVar[Mapping[str, str]] = {
+        **{"chunk_text": "text", "source_url": "url", "page_title": "document_title", "chunk_index": "position"}
+    }
 
     chunk_id: str
     text: str
@@ -104,52 +120,125 @@ class ChunkRecord(Request):
 
 @dataclass(frozen=True)
 class ChunkFile:
-    """A file of chunks whose lines have all been checked; iterating reads it again."""
+    """Chunks that have all been checked. Iterating reads a file again; those of documents are kept, by their id."""
 
     path: Path
     count: int
     extra_fields: tuple[str, ...]
+    documents: Mapping[str, bytes]
+    unread: Sequence[str]
 
     def __iter__(self) -> Iterator[ChunkRecord]:
-        for _, line in _read_lines(self.path):
+        for line in self.documents.values() or (line for _, line in _read_lines(self.path)):
             yield _parse_line(line, _is_beir(self.path))
 
 
-def check_chunks(path: Path, excess: Callable[[str], str | None]) -> ChunkFile:
-    """Check every line of the file; `InvalidParameterError` lists the lines that are not valid chunks."""
+def check_chunks(path: Path, excess: Callable[[str], str | None], *, skip_unreadable: bool = False) -> ChunkFile:
+    """Check every line of the file; `InvalidParameterError` lists the lines that are not valid chunks.
+
+    Documents of a folder that cannot be read are refused as well, or skipped.
+    """
     source = _find_file(path)
-    problems: list[str] = []
-    seen: dict[PointId, int] = {}
+    documents, unread = cut_documents(source) if source.is_dir() else ({}, [])
+    problems = [] if skip_unreadable or not unread else [*unread[:SHOWN_PROBLEMS], SKIP_UNREADABLE]
+    lines = documents.items() if source.is_dir() else _place_lines(source)
+    seen: dict[PointId, str] = {}
     extra: dict[str, None] = {}
     is_too_long = False
-    for number, line in _read_lines(source):
+    for place, line in lines:
         try:
             record = _parse_line(line, _is_beir(source))
             record_problems = [f"text is too long: {why}"] if (why := excess(record.text)) else []
             is_too_long |= bool(why)
-            if (first := seen.setdefault(record.point_id, number)) != number:
-                record_problems.append(f"chunk_id {record.chunk_id} is already on line {first}")
+            if (first := seen.setdefault(record.point_id, place)) != place:
+                record_problems.append(f"chunk_id {record.chunk_id} is already on line {first.rpartition(':')[2]}")
             extra |= dict.fromkeys(record.model_extra or ())
         except InvalidParameterError as error:
             record_problems = list(error.messages)
-        problems += [f"{source.name}:{number}: {problem}" for problem in record_problems]
+        problems += [f"{place}: {problem}" for problem in record_problems]
     if problems:
-        more = len(problems) - SHOWN_PROBLEMS
+        more = len(problems) - SHOWN_PROBLEMS - len(unread)
+        shown = problems[: SHOWN_PROBLEMS + len(unread)]
         further = [f"… and {more} more"] if more > 0 else []
-        raise InvalidParameterError(*problems[:SHOWN_PROBLEMS], *further, *([USE_FLAGS] if is_too_long else []))
+        raise InvalidParameterError(*shown, *further, *([USE_FLAGS] if is_too_long else []))
     if not seen:
         raise InvalidParameterError(f"{source}: the file has no chunks")
-    return ChunkFile(source, len(seen), tuple(extra))
+    return ChunkFile(source, len(seen), tuple(extra), documents, unread)
 
 
 def _find_file(path: Path) -> Path:
     if path.is_dir():
-        if not (path / "corpus.jsonl").is_file():
-            raise InvalidParameterError(f"{path}: not a BEIR folder, it has no corpus.jsonl")
-        return path / "corpus.jsonl"
+        return corpus if (corpus := path / "corpus.jsonl").is_file() else path
     if not path.is_file():
         raise InvalidParameterError(f"{path}: no such file")
+    if path.suffix.lower() in DOCUMENTS:
+        raise InvalidParameterError(f"{path} is a document: name the folder that it is in")
     return path
+
+
+def cut_documents(folder: Path) -> tuple[dict[str, bytes], list[str]]:
+    """Cut the documents of a folder into chunks: lines of a `chunks.jsonl` by their ids, and what was not read.
+
+    An id is the document's path, the heading above the chunk and a number below that heading: it stays the same when
+    the document is read again, or edited in another place.
+    """
+    from chunkproof_cli.manifest_sources import Folder  # which a file of chunks does not need
+
+    source, chunks = Folder(folder, hint="; nor is it a BEIR folder, it has no corpus.jsonl"), dict[str, bytes]()
+    for name, read in source.read():
+        text = read.encode("utf-8", "replace").decode()
+        pieces = list(cut_text(text, is_markdown=Path(name).suffix.lower() in MARKDOWN))
+        title = next((heading for heading, _ in pieces if heading), "") or Path(name).stem
+        numbers = Counter[str]()
+        for position, (heading, piece) in enumerate(pieces):
+            slug = _NOT_A_WORD.sub("-", heading.casefold()).strip("-")[:40]
+            numbers[slug] += 1
+            chunk_id = f"{name}#{slug}{slug and '-'}{numbers[slug]}"
+            fields = {"chunk_id": chunk_id, "text": piece, "url": name, "document_id": name}
+            fields |= {"document_title": title[:500]} | ({"section_heading": heading} if heading else {})
+            chunks[chunk_id] = json.dumps({**fields, "position": position}, ensure_ascii=False).encode()
+    return chunks, [f"{name} was not read: {reason}" for name, reason in source.unread]
+
+
+def cut_text(text: str, *, is_markdown: bool) -> Iterator[tuple[str, str]]:
+    """Yield the heading and the text of each chunk: everything is in one of them, as it is written, and nothing twice.
+
+    A heading of Markdown begins a chunk. A section that is too long is cut behind a paragraph, else behind a sentence,
+    else between words.
+    """
+    sections, fence = [(0, "")], ""
+    for found in _FENCE_OR_HEADING.finditer(text) if is_markdown else ():
+        if (mark := found["fence"]) is None and not fence:
+            sections.append((found.start(), found["title"].strip().rstrip("#").strip()))
+        elif mark and (not fence or mark.startswith(fence)):
+            fence = "" if fence else mark
+    for (begin, heading), (end, _) in zip(sections, [*sections[1:], (len(text), "")], strict=True):
+        for piece in _cut_section(text[begin:end]):
+            yield heading, piece
+
+
+def _cut_section(text: str) -> Iterator[str]:
+    units = [found.end() for found in _UNIT.finditer(text)]
+    breaks = (
+        [found.end() for found in _PARAGRAPH.finditer(text)],
+        [end for _, end in split_sentences(text)],
+        [found.end() for found in _SPACE.finditer(text)],
+    )
+    begin = 0
+    while begin < len(text):
+        last = bisect_right(units, begin) + MAX_UNITS - 1
+        end = limit = units[last] if last + 1 < len(units) else len(text)
+        if limit < len(text):
+            near = ((places, bisect_right(places, limit)) for places in breaks)
+            ends = (places[at - 1] for places, at in near if at)
+            end = next((place for place in ends if place > (begin + limit) // 2), limit)
+        if _WORD.search(piece := text[begin:end].strip()):
+            yield piece
+        begin = end
+
+
+def _place_lines(source: Path) -> Iterator[tuple[str, bytes]]:
+    return ((f"{source.name}:{number}", line) for number, line in _read_lines(source))
 
 
 def _is_beir(source: Path) -> bool:
@@ -166,6 +255,11 @@ def _read_lines(source: Path) -> Iterator[tuple[int, bytes]]:
 
 def _parse_line(line: bytes, is_beir: bool) -> ChunkRecord:
     document = read_json(line, LINE)
+    if isinstance(document, dict) and "chunk_text" in document and isinstance(document.get("metadata"), dict):
+        result = {
+            name: value for name, value in document.items() if name not in ("metadata", "similarity_score", "rank")
+        }
+        document = {**document["metadata"], **result}  # as profile `nested` writes a result
     return ChunkRecord.parse(_from_beir(document) if is_beir else document, subject=LINE)
 
 

@@ -6,7 +6,7 @@ import os
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
@@ -16,8 +16,7 @@ from typing import Any
 import click
 
 from chunkproof import __version__
-from chunkproof.base import log_safety
-from chunkproof.base.errors import ChunkproofError, CollectionNotFoundError
+from chunkproof.base.errors import ChunkproofError, CollectionNotFoundError, make_logs_safe, missing_extra
 from chunkproof_cli.exits import COULD_NOT_JUDGE, discard_stdout, exit_code
 
 INTERRUPTED, PIPE_CLOSED = 130, 141
@@ -29,7 +28,7 @@ BY_WORDS = ("--mode text", "--mode=text")
 SUMMARIES = {
     "demo": "Load a sample handbook, search it, validate a good and a corrupted chunk, and run a suite.",
     "doctor": "Check a collection without changing it: what works, what does not, and how to fix it.",
-    "load": "Embed the chunks of PATH (chunks.jsonl, or a BEIR folder) and write them to a collection.",
+    "load": "Embed the chunks of PATH and write them to a collection.",
     "search": "Find the stored chunks nearest to TEXT, or to each of several texts.",
     "validate": "Check that the stored text of CHUNK_ID equals its original, byte for byte.",
     "collection": "Show what the collection NAME holds and how its payloads are read.",
@@ -56,11 +55,28 @@ SUMMARIES = {
 }
 
 
+SUITE_SUMMARIES = {
+    "init": "Write a starter suite: a template, or cases made from your own collection.",
+    "lint": "List all problems of SUITE, each with its line.",
+    "publish": "Make SUITE the one that a deployed stack runs on its schedule and after each deployment.",
+    "run": "Run the cases of SUITE and judge the success criteria.",
+    "tune": "Search for the weights of hybrid search on half of the cases of SUITE.",
+}
+# Commands that have no module of their own.
+SHARED_MODULES = {
+    "key": "seal",
+    "pull": "copying",
+    "push": "copying",
+    "snapshot": "manifest",
+    "suite_publish": "suite_run",
+}
+
+
 class LazyGroup(click.Group):
     """A group whose help needs no command's module.
 
     `summaries` has a line for each command. The command `name` is the attribute `name` of the module
-    `chunkproof_cli.commands.<prefix><name>`.
+    `chunkproof_cli.commands.<prefix><name>`, or of the one in `SHARED_MODULES`.
     """
 
     def __init__(self, *args: Any, summaries: Mapping[str, str], prefix: str = "", **settings: Any) -> None:
@@ -76,8 +92,12 @@ class LazyGroup(click.Group):
         """Import the command, if there is one of this name."""
         if name not in self.summaries:
             return None
-        module = import_module(f"chunkproof_cli.commands.{self._prefix}{name}")
-        command: click.Command = getattr(module, name)
+        if name in self.commands:
+            return self.commands[name]
+        module = self._prefix + name
+        command: click.Command = getattr(
+            import_module(f"chunkproof_cli.commands.{SHARED_MODULES.get(module, module)}"), name
+        )
         return command
 
     def resolve_command(
@@ -123,6 +143,11 @@ def cli() -> None:
     """
 
 
+@cli.group(cls=LazyGroup, summaries=SUITE_SUMMARIES, prefix="suite_")
+def suite() -> None:
+    """Test what a collection returns: run, check, start, tune or publish a suite of cases."""
+
+
 def main() -> None:
     """Run a command, and turn every failure into a message and an exit code."""
     # Where click is installed, httpx imports a command line of its own, with pygments: a tenth of a second.
@@ -130,7 +155,7 @@ def main() -> None:
     if sys.stdout is None or sys.stderr is None:
         sys.exit(COULD_NOT_JUDGE)  # no stream to report to
     _prepare_streams()
-    log_safety.install()
+    make_logs_safe()
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s", stream=sys.stderr)
     # qdrant-client advises a server for large embedded collections; the documentation says so once.
     warnings.filterwarnings("ignore", module="qdrant_client.*")
@@ -151,7 +176,8 @@ def main() -> None:
 def _run() -> None:
     try:
         preload_model(sys.argv[1:])
-        cli.main(standalone_mode=False)
+        with _command_span(sys.argv[1:]):
+            cli.main(standalone_mode=False)
     except click.exceptions.Exit as exit_:
         sys.exit(exit_.exit_code)
     except click.ClickException as error:
@@ -160,9 +186,24 @@ def _run() -> None:
     except (click.Abort, KeyboardInterrupt):
         click.echo("Interrupted", err=True)
         sys.exit(INTERRUPTED)
-    except ChunkproofError as error:
-        _print_error(error)
-        sys.exit(exit_code(error))
+    except (ChunkproofError, ImportError) as error:
+        shown = missing_extra(error) if isinstance(error, ImportError) else error
+        if shown is None:
+            raise
+        _print_error(shown)
+        sys.exit(exit_code(shown))
+
+
+def _command_span(arguments: list[str]) -> AbstractContextManager[None]:
+    """Make a span of the command where OpenTelemetry is configured; a server has one for each request instead."""
+    words = arguments[: 2 if arguments[:1] == ["suite"] else 1]
+    if not any(name.startswith("OTEL_") for name in os.environ) or words[:1] in (["serve"], ["mcp"], ["--help"]):
+        return nullcontext()
+    from chunkproof.base.request import tracing
+    from chunkproof.service.container import start_tracing
+
+    start_tracing()
+    return tracing.tracer.command(" ".join(("chunkproof", *words))) if tracing.tracer else nullcontext()
 
 
 def _print_error(error: ChunkproofError) -> None:

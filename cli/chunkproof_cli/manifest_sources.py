@@ -7,7 +7,7 @@ import sqlite3
 import tempfile
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from hashlib import sha1
@@ -22,7 +22,7 @@ from chunkproof.audit.ledger import SortedRows, point_key
 from chunkproof.audit.manifest_file import ZSTD_MAGIC, Entry, create_manifest, parse_checked_line
 from chunkproof.audit.snapshot_file import Snapshot
 from chunkproof.audit.source_coverage import CoverageRun, SourceCoverage, StoredTexts
-from chunkproof.base.errors import CorruptChunkError, InvalidParameterError
+from chunkproof.base.errors import CorruptChunkError, InvalidParameterError, NotConfiguredError
 from chunkproof.collection.lookup import parse_point_id, point_id_for
 from chunkproof.collection.payload_map import PayloadMap
 from chunkproof.collection.reader import Reader, in_batches
@@ -37,8 +37,11 @@ from chunkproof_cli.reports.audit_blocks import describe_coverage
 
 DOCSTORE = "docstore.json"
 SQLITE_MAGIC = b"SQLite format 3\x00"
-NAMESPACES = "SELECT DISTINCT namespace FROM upsertion_record ORDER BY 1"
-RECORDS = "SELECT key FROM upsertion_record WHERE namespace = ? ORDER BY key"
+SQLITE_URL = "sqlite:///"
+# LangChain may name another driver, such as one for asyncio; these come with the extra `sql`.
+SQL_DRIVERS = {"postgresql": "postgresql+psycopg", "mysql": "mysql+pymysql", "mariadb": "mariadb+pymysql"}
+SQL_SECONDS = 10  # to connect
+RECORDS = "SELECT namespace, upsertion_record.key, group_id FROM upsertion_record ORDER BY 1, 2"
 # Keys of a relationship to the document that a node was made from, in either form.
 SOURCE_RELATIONS = ("1", "SOURCE")
 # LangChain's namespace for ids that it derives from a text.
@@ -69,6 +72,7 @@ class Folder:
 
     path: Path
     unread: list[tuple[str, str]] = field(default_factory=list)
+    hint: str = ""  # what a folder without documents might have been
 
     def files(self) -> list[Path]:
         """Return the files that can be read, sorted; hidden ones and those outside of the folder are left out."""
@@ -79,7 +83,7 @@ class Folder:
             readable = (file for file in shown if file.suffix.lower() in READERS and file.is_file())
             files += [file for file in readable if file.resolve().is_relative_to(root)]
         if not files:
-            raise InvalidParameterError(f"{self.path} has no document to read: {', '.join(READERS)}")
+            raise InvalidParameterError(f"{self.path} has no document to read: {', '.join(READERS)}{self.hint}")
         pdf = next((file for file in files if file.suffix.lower() == ".pdf"), None)
         if pdf and find_spec("pypdf") is None:
             raise InvalidParameterError(f"{pdf}: reading PDF takes pypdf: pip install 'chunkproof[pdf]'")
@@ -180,6 +184,26 @@ class Node:
 
 
 @dataclass(frozen=True)
+class IndexedRecords:
+    """What LangChain indexed in one namespace: the id of each chunk, with its source where one is recorded."""
+
+    sources: Mapping[str, str | None]
+
+    @classmethod
+    def choose(cls, rows: Iterable[Sequence[Any]], wanted: str | None, name: str) -> "IndexedRecords":
+        """Choose the records of a namespace, which must be named if there are several."""
+        spaces = defaultdict[str, dict[str, str | None]](dict)
+        for namespace, key, source in rows:
+            spaces[str(namespace)][str(key)] = source
+        if not spaces:
+            raise InvalidParameterError(f"{name} has no records")
+        chosen = next(iter(spaces)) if wanted is None and len(spaces) == 1 else wanted
+        if chosen is None or chosen not in spaces:
+            raise InvalidParameterError(f"{name} has the namespaces {', '.join(spaces)}: name one with --namespace")
+        return cls(spaces[chosen])
+
+
+@dataclass(frozen=True)
 class EntryShape:
     """How entries are written: the metadata fields to compare, None for all, and texts or hashes."""
 
@@ -251,8 +275,9 @@ def open_source(
     name: str, given: Options, shape: EntryShape, *, namespace: str | None, api_key: str | None
 ) -> Iterator[ManifestSource]:
     """Open what `--from` names: a path that exists, else a collection."""
-    path, source = Path(name), ManifestSource()
-    if not path.exists():
+    path, source = Path(name.removeprefix(SQLITE_URL)), ManifestSource()
+    is_database = "://" in name and not name.startswith((SQLITE_URL, "http:", "https:"))
+    if not is_database and not path.exists():
         address = parse_address(name, "--from")
         if address.url is None and ("/" in name or path.suffix in (".json", ".sqlite", ".db")):
             raise InvalidParameterError(f"--from {name}: no such file or folder")
@@ -264,22 +289,22 @@ def open_source(
         return
     if path.is_dir() and (path / DOCSTORE).is_file():
         path /= DOCSTORE
-    if path.is_dir():
-        folder = Folder(path)
-        folder.files()  # raises for a folder without documents, before anything is read
-        with open_services(given) as services, read_texts(services, given.collection) as texts:
-            run, source.coverage = locate_in_folder(texts, folder)
-            yield _describe_coverage(source, run, texts, shape)
-    elif _is_zstd(path):
-        source.entries = _entries_of_snapshot(Snapshot(path), shape, source.unreadable)
-        yield source
-    elif _is_sqlite(path):
-        records = _read_records(path, namespace)
+    if is_database or (path.is_file() and _starts_with(path, SQLITE_MAGIC)):
+        records = _read_database(name, namespace) if is_database else _read_sqlite(path, namespace)
         with open_services(given) as services, progress_bar("Reading", None):
             reader = Reader(services, given.collection or services.settings.collection)
             services.store.describe(reader.name, new_deadline(services.settings))
             source.entries = _entries_of_records(records, reader, shape, source.notes)
             yield source
+    elif path.is_dir():
+        folder = Folder(path)
+        folder.files()  # raises for a folder without documents, before anything is read
+        with open_services(given) as services, read_texts(services, given.collection) as texts:
+            run, source.coverage = locate_in_folder(texts, folder)
+            yield _describe_coverage(source, run, texts, shape)
+    elif _starts_with(path, ZSTD_MAGIC):
+        source.entries = _entries_of_snapshot(Snapshot(path), shape, source.unreadable)
+        yield source
     else:
         nodes = _read_docstore(path)
         if any(node.document is not None for node in nodes):
@@ -293,10 +318,9 @@ def open_source(
             yield _describe_coverage(source, run, texts, shape)
 
 
-def _is_zstd(path: Path) -> bool:
-    """Whether the file is compressed as a snapshot is."""
-    with path.open("rb") as file:
-        return file.read(len(ZSTD_MAGIC)) == ZSTD_MAGIC
+def _starts_with(file: Path, magic: bytes) -> bool:
+    with file.open("rb") as content:
+        return content.read(len(magic)) == magic
 
 
 def entries_of_collection(
@@ -359,19 +383,25 @@ def _documents_of_docstore(nodes: list[Node]) -> list[tuple[str, str]]:
     ]
 
 
-def _entries_of_records(records: list[str], reader: Reader, shape: EntryShape, notes: list[str]) -> Iterator[Entry]:
+def _entries_of_records(
+    records: IndexedRecords, reader: Reader, shape: EntryShape, notes: list[str]
+) -> Iterator[Entry]:
     """Yield an entry for each record's key; its text is the stored one if the key proves that it is the original.
 
     LangChain derives a key from text and metadata. A key that does not fit, or a point that is not stored, gives an
     entry that is only compared by its presence.
     """
-    payloads = reader.payloads
-    proved = stored = 0
-    for batch in in_batches(records):
+    payloads, total = reader.payloads, len(records.sources)
+    proved = stored = present = 0
+    served = set[str | None]()
+    for batch in in_batches(records.sources):
         ids = {key: point_id for key in batch if (point_id := parse_point_id(key)) is not None}
         points = reader.read_points(list(ids.values()))
         for key in batch:
             entry, point = Entry(key, present=True), points.get(ids.get(key, ""))
+            if point:
+                present += 1
+                served.add(records.sources[key])
             with suppress(CorruptChunkError):
                 text = payloads.text_of(point) if point else None
                 stored += text is not None
@@ -380,11 +410,18 @@ def _entries_of_records(records: list[str], reader: Reader, shape: EntryShape, n
                     entry = shape.make_entry(key, text, shape.read(point.payload, payloads))
             yield entry
     notes.append(
-        f"{proved:,} of {len(records):,} records have their text proved by their key; {len(records) - proved:,} are in "
-        "the manifest by their id alone"
+        f"{proved:,} of {total:,} records have their text proved by their key; {total - proved:,} are in the manifest "
+        "by their id alone"
     )
     if 0 < proved < stored:
         notes.append(f"{stored - proved:,} stored chunks have another text or metadata than LangChain indexed")
+    if present < total:
+        sources = {source for source in records.sources.values() if source is not None}
+        of_sources = f", of {len(served & sources):,} of {len(sources):,} sources" if sources else ""
+        notes.append(
+            f"The collection has {present:,} of {total:,} indexed chunks ({present / total:.0%}){of_sources}. "
+            "LangChain skips the others as unchanged at every run: index them with force_update=True"
+        )
 
 
 @contextmanager
@@ -433,31 +470,40 @@ def _describe_coverage(
     return source
 
 
-def _is_sqlite(file: Path) -> bool:
-    """Whether the file is an SQLite database."""
-    with file.open("rb") as content:
-        return content.read(len(SQLITE_MAGIC)) == SQLITE_MAGIC
-
-
-def _read_records(file: Path, namespace: str | None) -> list[str]:
-    """Return the ids of the chunks that LangChain indexed in one namespace; it must be named if there are several."""
+def _read_sqlite(file: Path, namespace: str | None) -> IndexedRecords:
     try:
         with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as database:
-            names = [name for (name,) in database.execute(NAMESPACES)]
-            chosen = _choose_namespace(names, namespace, file)
-            return [str(key) for (key,) in database.execute(RECORDS, (chosen,))]
+            return IndexedRecords.choose(database.execute(RECORDS), namespace, str(file))
     except sqlite3.Error as error:
         raise InvalidParameterError(f"{file} is not the database of a LangChain record manager: {error}") from None
 
 
-def _choose_namespace(names: list[str], wanted: str | None, file: Path) -> str:
-    if wanted is None and len(names) == 1:
-        return names[0]
-    if not names:
-        raise InvalidParameterError(f"{file} has no records")
-    if wanted not in names:
-        raise InvalidParameterError(f"{file} has the namespaces {', '.join(names)}: name one with --namespace")
-    return wanted
+def _read_database(address: str, namespace: str | None) -> IndexedRecords:
+    """Read the records from the server that a SQLAlchemy URL names; its password is in no message."""
+    try:
+        import sqlalchemy
+    except ImportError:
+        raise NotConfiguredError("Reading a database takes SQLAlchemy: pip install 'chunkproof[sql]'") from None
+    try:
+        url = sqlalchemy.make_url(address)
+        if (backend := url.get_backend_name()) not in SQL_DRIVERS:
+            known = ", ".join([*SQL_DRIVERS, "sqlite"])
+            raise InvalidParameterError(f"--from: a record manager in {backend} cannot be read, only in {known}")
+        engine = sqlalchemy.create_engine(
+            url.set(drivername=SQL_DRIVERS[backend]),
+            connect_args={"connect_timeout": SQL_SECONDS},
+            poolclass=sqlalchemy.NullPool,
+        )
+        with engine.connect() as connection:
+            return IndexedRecords.choose(connection.execute(sqlalchemy.text(RECORDS)), namespace, str(url))
+    except ImportError as error:  # of the driver
+        raise NotConfiguredError(f"{error.name} is not installed: pip install 'chunkproof[sql]'") from None
+    except sqlalchemy.exc.ArgumentError:
+        raise InvalidParameterError("--from: not a database URL, such as postgresql://USER@HOST/NAME") from None
+    except sqlalchemy.exc.SQLAlchemyError as error:
+        reason = str(getattr(error, "orig", None) or error).strip().partition("\n")[0]
+        reason = reason.replace(url.password, "***") if url.password else reason
+        raise InvalidParameterError(f"--from {url}: the record manager cannot be read: {reason}") from None
 
 
 def _read_docstore(file: Path) -> list[Node]:

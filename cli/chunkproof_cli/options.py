@@ -43,38 +43,74 @@ def add_options(*options: Callable[[Any], Any]) -> Callable[[Command], Command]:
     return decorate
 
 
+class FileOrObject(click.ParamType[Path]):
+    """A path, or `s3://BUCKET/KEY`, which is downloaded to a file that lasts as long as the process."""
+
+    name = "path"
+
+    def convert(self, value: Any, _param: click.Parameter | None, _context: click.Context | None) -> Path:
+        """Return the path, after downloading an S3 object."""
+        from chunkproof.net.s3 import is_s3_address, parse_address
+
+        if isinstance(value, Path) or not is_s3_address(value):
+            return Path(value)
+        bucket, key = parse_address(value)
+        file = Path(mkdtemp(dir=_download_folder())) / PurePosixPath(key).name
+        bucket.download(key, file)
+        _sources[file] = value
+        return file
+
+
+def option(
+    declared: str, text: str, default: Any = None, *, exists: bool = False, **settings: Any
+) -> Callable[[Command], Command]:
+    """Add an option as its help shows it, such as `-o --output FILE`; without a word for a value, it is a flag.
+
+    The word says what a value is, unless `type` does; `*` behind it lets the option be repeated. A name in lower case
+    is the parameter's. `exists` is set for a file or folder that is read.
+    """
+    kinds: dict[str, Callable[[], click.ParamType[Any]]] = {
+        "FILE": lambda: click.Path(path_type=Path, dir_okay=False, exists=exists),
+        "DIR": lambda: click.Path(path_type=Path, file_okay=False, exists=exists),
+        "N": lambda: click.IntRange(1),
+        "PERCENT": lambda: click.FloatRange(0, 100),
+        "REPORT": FileOrObject,
+        "SUITE": FileOrObject,
+    }
+    *names, word = declared.split()
+    if word.startswith("-") or word.islower():
+        names.append(word)
+        settings.setdefault("is_flag", None if settings.keys() & {"type", "callback", "flag_value"} else True)
+    else:
+        settings |= {"metavar": word.removesuffix("*"), "multiple": word.endswith("*")}
+        if kind := kinds.get(settings["metavar"]):
+            settings.setdefault("type", kind())
+    if default is not None:
+        settings = {"default": default, "show_default": True, **settings}
+    return click.option(*names, help=text, **{"show_envvar": "envvar" in settings, **settings})
+
+
 def data_option(what: str) -> Callable[[Command], Command]:
     """Add `--data`, the folder of the embedded store."""
-    return click.option(
-        "--data",
-        type=click.Path(path_type=Path, file_okay=False),
-        metavar="DIR",
-        help=f"Folder of the embedded store{what}.",
-    )
+    return option("--data DIR", f"Folder of the embedded store{what}.")
 
 
 # For a command that prints no result.
 store_options = add_options(
-    click.option(
-        "--collection",
-        metavar="NAME",
-        help="Name of the collection; CHUNKPROOF_COLLECTION by default, else the store's only one.",
-    ),
+    option("--collection NAME", "Name of the collection; CHUNKPROOF_COLLECTION by default, else the store's only one."),
     data_option(", which is used when QDRANT_URL is not set"),
 )
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")
+json_option = option("--json as_json", "Print JSON on standard output.")
 # `parse_options` makes one `Options` of them.
 common_options = add_options(store_options, json_option)
 
 
 # For a command that can run against a deployed stack.
-api_option = click.option(
-    "--api",
-    metavar="URL",
-    envvar="CHUNKPROOF_API",
-    show_envvar=True,
-    help="Use the API of a deployed stack. Requests carry CHUNKPROOF_TOKEN as bearer token if it is set, and "
+api_option = option(
+    "--api URL",
+    "Use the API of a deployed stack. Requests carry CHUNKPROOF_TOKEN as bearer token if it is set, and "
     "are otherwise signed with your AWS credentials.",
+    envvar="CHUNKPROOF_API",
 )
 
 
@@ -88,43 +124,28 @@ def _check_embedder(_context: click.Context, _option: click.Parameter, value: st
 
 
 # For a command that embeds texts.
-embedder_option = click.option(
-    "--embedder",
-    metavar="NAME",
-    callback=_check_embedder,
-    help="Embed with cohere, bedrock, openai or local, or with a function of yours, module:function, which is "
+embedder_option = option(
+    "--embedder NAME",
+    "Embed with cohere, bedrock, openai or local, or with a function of yours, module:function, which is "
     "imported from the current folder or the environment and run. For every collection; by default "
     "CHUNKPROOF_MODELS and CHUNKPROOF_EMBEDDER decide.",
+    callback=_check_embedder,
 )
-
-
-def file_option(*names: str, exists: bool = False, **settings: Any) -> Callable[[Command], Command]:
-    """Add an option that names a file; `exists` is set for one that is read."""
-    path = click.Path(path_type=Path, dir_okay=False, exists=exists)
-    return click.option(*names, type=path, metavar="FILE", **settings)
 
 
 def port_option(name: str, default: int, what: str, least: int = 1) -> Callable[[Command], Command]:
     """Add an option that names a port to listen on."""
-    return click.option(name, type=click.IntRange(least, 65535), default=default, show_default=True, help=what)
+    return option(name, what, default, type=click.IntRange(least, 65535))
 
 
 def stack_option(what: str, **settings: Any) -> Callable[[Command], Command]:
     """Add `--stack`, the name of a deployed stack."""
-    return click.option("--stack", metavar="NAME", help=what, **settings)
+    return option("--stack NAME", what, **settings)
 
 
 def output_option(what: str) -> Callable[[Command], Command]:
     """Add `-o`, which may be repeated; the file's extension selects the format of the report."""
-    return click.option(
-        "-o",
-        "--output",
-        "outputs",
-        multiple=True,
-        type=click.Path(path_type=Path),
-        metavar="FILE",
-        help=f"{what} May be repeated.",
-    )
+    return option("-o --output outputs FILE*", f"{what} May be repeated.", type=click.Path(path_type=Path))
 
 
 SIGNER = "chunkproof.signer"
@@ -139,12 +160,11 @@ def sign_option(command: Command) -> Command:
 
             context.meta[SIGNER] = open_signer(key)
 
-    return click.option(
-        "--sign",
-        metavar="KEY",
+    return option(
+        "--sign KEY",
+        "Sign each file of -o with this key of `chunkproof key`, or kms:ID: FILE.sig is written beside it.",
         callback=keep,
         expose_value=False,
-        help="Sign each file of -o with this key of `chunkproof key`, or kms:ID: FILE.sig is written beside it.",
     )(command)
 
 
@@ -162,11 +182,10 @@ class ToleranceType(click.ParamType[Any]):
         return int(value)
 
 
-tolerate_option = click.option(
-    "--tolerate",
+tolerate_option = option(
+    "--tolerate N|chance",
+    "With --baseline: let N cases newly fail, or as many as chance explains. By default none may.",
     type=ToleranceType(),
-    metavar="N|chance",
-    help="With --baseline: let N cases newly fail, or as many as chance explains. By default none may.",
 )
 
 
@@ -238,24 +257,6 @@ def name_flags(flags: Mapping[str, str]) -> Iterator[None]:
         fields = re.compile(rf"\b(?:{names})")
         error.messages = tuple(fields.sub(lambda found: flags[found[0]], text) for text in error.messages)
         raise
-
-
-class FileOrObject(click.ParamType[Path]):
-    """A path, or `s3://BUCKET/KEY`, which is downloaded to a file that lasts as long as the process."""
-
-    name = "path"
-
-    def convert(self, value: Any, _param: click.Parameter | None, _context: click.Context | None) -> Path:
-        """Return the path, after downloading an S3 object."""
-        from chunkproof.net.s3 import is_s3_address, parse_address
-
-        if isinstance(value, Path) or not is_s3_address(value):
-            return Path(value)
-        bucket, key = parse_address(value)
-        file = Path(mkdtemp(dir=_download_folder())) / PurePosixPath(key).name
-        bucket.download(key, file)
-        _sources[file] = value
-        return file
 
 
 def source_name(file: Path) -> str:

@@ -64,8 +64,8 @@ class SuiteCollector(pytest.Collector):
         from chunkproof.base.errors import ChunkproofError
         from chunkproof.suite.cases import assign_collection
         from chunkproof.suite.suite_file import SuiteSource, read_source
-        from chunkproof_cli.commands.suite_options import choose_collection
         from chunkproof_cli.retrievers.opening import has_store
+        from chunkproof_cli.suites.suite_runs import choose_collection
 
         given = _options(self.config)
         try:

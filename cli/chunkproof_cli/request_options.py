@@ -1,15 +1,14 @@
-"""Options of commands and arguments of tools, made from the fields of a request, so that each is described once."""
+"""Options of commands, made from the fields of a request, so that each is described once."""
 
 import re
 from collections.abc import Callable
 from enum import StrEnum
 from functools import partial
-from inspect import Parameter
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Any, get_args
 
 import click
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from chunkproof.base.errors import InvalidParameterError
@@ -57,34 +56,17 @@ def request_option(
     return click.option(*flags or ("--" + name.replace("_", "-"),), name, help=f"{text}{note}.", **settings)
 
 
-def tool_argument(model: type[BaseModel], name: str, note: str = "") -> Parameter:
-    """Return the argument of a tool that stands for a field."""
-    field = model.model_fields[name]
-    kind = plain_type(field)
-    if isinstance(kind, type) and issubclass(kind, StrEnum):
-        kind = Literal[tuple(choice.value for choice in kind)]
-    default = Parameter.empty if field.is_required() else None if field.default == () else field.default
-    return make_argument(name, kind, f"{field.description}{note}.", default)
-
-
-def make_argument(name: str, kind: Any, description: str, default: Any = Parameter.empty) -> Parameter:
-    """Return an argument of a tool; one whose default is None may be left out."""
-    shown: Any = kind | None if default is None else kind
-    return Parameter(
-        name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[shown, Field(description=description)]
-    )
-
-
 _option = partial(request_option, SearchQuery)
 # The options of a search, in the order of the help.
 SEARCH_OPTIONS = {
     "top_k": _option("top_k", "-k", "--top-k", note="; 5 by default"),
     "similarity_threshold": _option(
-        "similarity_threshold", "--threshold", note=", 0 to 1", default=0.0, show_default=True
+        "similarity_threshold", "--similarity-threshold", "--threshold", note=", 0 to 1", default=0.0, show_default=True
     ),
     "filters": _option(
         "filters",
         "--filter",
+        "--filters",
         multiple=True,
         metavar="FIELD=VALUE",
         note='; may be repeated. VALUE may be JSON: 3, "3", true, ["a", "b"], {"gte": 1}',

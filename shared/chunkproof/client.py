@@ -17,10 +17,9 @@ from chunkproof.audit.audit_run import Audit
 from chunkproof.audit.ledger import AuditPlan, prepare
 from chunkproof.audit.manifest_file import open_manifest
 from chunkproof.audit.snapshot_file import Snapshot
-from chunkproof.base.embedder_config import is_provider
+from chunkproof.base.embedder_config import is_http_url, is_provider
 from chunkproof.base.errors import InvalidParameterError, NotConfiguredError
 from chunkproof.base.settings import Settings
-from chunkproof.base.urls import is_http_url
 from chunkproof.contract import CollectionInfo, RetrievalResponse, SearchQuery, ValidationResult
 from chunkproof.embedders.embedder_port import Embedder
 from chunkproof.net.secrets import check_key
@@ -37,6 +36,7 @@ from chunkproof.why.probe import Question
 
 FilePath = str | PathLike[str]
 AnySuite = FilePath | Suite | Mapping[str, Any] | Iterable[TestCase | Mapping[str, Any]]
+FORMER_NAMES = {"original": "original_text", "sha256": "original_sha256"}
 AnyManifest = FilePath | Iterable[Mapping[str, Any]]
 
 
@@ -115,20 +115,21 @@ class Chunkproof:
 
     def search(
         self,
-        query: str | Sequence[float] | SearchQuery,
+        query_text: str | Sequence[float] | SearchQuery | None = None,
         *,
         top_k: int | None = None,
-        threshold: float | None = None,
+        similarity_threshold: float | None = None,
         filters: Mapping[str, Any] | None = None,
         collection: str | None = None,
         **fields: Any,
     ) -> RetrievalResponse:
         """Return the chunks nearest to a text, a vector, or a whole query; the best five unless `top_k` is given.
 
-        `threshold` is the least score of a result, inclusive. `fields` are any others of `POST /search`, such as
-        `mode="hybrid"` or `with_payload=True`.
+        `similarity_threshold` is the least score of a result, inclusive. `fields` are any others of `POST /search`,
+        such as `mode="hybrid"` or `with_payload=True`.
         """
         request: dict[str, Any] = {}
+        query = fields.pop("query", None) if query_text is None else query_text
         if isinstance(query, SearchQuery):
             request = {name: value for name, value in json.loads(query.to_json()).items() if value is not None}
         elif isinstance(query, str):
@@ -138,7 +139,7 @@ class Chunkproof:
                 request["query_vector"] = [float(value) for value in query]
             except (TypeError, ValueError):
                 raise InvalidParameterError("query must be a text, a sequence of numbers or a SearchQuery") from None
-        given = {"top_k": top_k, "similarity_threshold": threshold, "filters": filters}
+        given = {"top_k": top_k, "similarity_threshold": similarity_threshold, "filters": filters}
         request |= {name: value for name, value in given.items() if value is not None} | fields
         return self._backend.search(self._in_collection(request, collection))
 
@@ -147,7 +148,7 @@ class Chunkproof:
         queries: Sequence[str | Mapping[str, Any]],
         *,
         top_k: int | None = None,
-        threshold: float | None = None,
+        similarity_threshold: float | None = None,
         filters: Mapping[str, Any] | None = None,
         collection: str | None = None,
         **fields: Any,
@@ -160,22 +161,28 @@ class Chunkproof:
         # A text is a sequence of texts too: as it is, it is refused like any other value that is no list.
         listed = queries if isinstance(queries, str) else [dict(o) if isinstance(o, Mapping) else o for o in queries]
         request: dict[str, Any] = {"queries": listed}
-        given = {"top_k": top_k, "similarity_threshold": threshold, "filters": filters}
+        given = {"top_k": top_k, "similarity_threshold": similarity_threshold, "filters": filters}
         request |= {name: value for name, value in given.items() if value is not None} | fields
         return self._backend.search(self._in_collection(request, collection)).responses or ()
 
     def validate(
         self,
         chunk_id: str | int,
-        original: str | None = None,
+        original_text: str | None = None,
         *,
-        sha256: str | None = None,
+        original_sha256: str | None = None,
         strict: bool = False,
         collection: str | None = None,
+        **former: str | None,
     ) -> ValidationResult:
         """Compare a stored chunk with its original, byte for byte: a text, its SHA-256, else the chunk's own hash."""
         request: dict[str, Any] = {"chunk_id": str(chunk_id) if isinstance(chunk_id, int) else chunk_id}
-        given = {"original_text": original, "original_sha256": sha256, "strict": strict or None}
+        given = {"original_text": original_text, "original_sha256": original_sha256, "strict": strict or None}
+        for name, value in former.items():
+            canonical = FORMER_NAMES.get(name, name)
+            if given.get(canonical) is not None:
+                raise InvalidParameterError(f"{canonical} and {name} are the same argument: give one of them")
+            given[canonical] = value
         request |= {name: value for name, value in given.items() if value is not None}
         return self._backend.validate(self._in_collection(request, collection))
 
@@ -248,8 +255,8 @@ class Chunkproof:
 
     def why(
         self,
-        query: str,
-        expect: str,
+        query_text: str = "",
+        expected: str = "",
         *,
         snapshot: FilePath | None = None,
         collection: str | None = None,
@@ -257,17 +264,22 @@ class Chunkproof:
     ) -> WhyReport:
         """Find out why a search does not return what is expected, and the smallest change that brings it back.
 
-        `expect` is a chunk, point or document id, a URL, or a text that a chunk has. `snapshot` is a file of
-        `chunkproof snapshot` from before. `fields` are those of `POST /search`: `top_k`, `filters`, `threshold` and
-        others. Nothing is written.
+        `expected` is a chunk, point or document id, a URL, or a text that a chunk has. `snapshot` is a file of
+        `chunkproof snapshot` from before. `fields` are those of `POST /search`: `top_k`, `filters`, `mode` and others.
+        Nothing is written.
         """
+        query_text, expected = query_text or fields.pop("query", ""), expected or fields.pop("expect", "")
+        if not expected:
+            raise InvalidParameterError("expected is required: an id, a URL, or a text that the chunk has")
         before = Snapshot(Path(snapshot)) if snapshot is not None else None
-        question = Question(self._in_collection({"query_text": query, **fields}, collection), expect, before)
+        question = Question(self._in_collection({"query_text": query_text, **fields}, collection), expected, before)
         return make_explainer(self._backend).explain(question).report
 
-    async def asearch(self, query: str | Sequence[float] | SearchQuery, **fields: Any) -> RetrievalResponse:
+    async def asearch(
+        self, query_text: str | Sequence[float] | SearchQuery | None = None, **fields: Any
+    ) -> RetrievalResponse:
         """Search in a thread, with the arguments of `search`."""
-        return await asyncio.to_thread(self.search, query, **fields)
+        return await asyncio.to_thread(self.search, query_text, **fields)
 
     async def asearch_many(
         self, queries: Sequence[str | Mapping[str, Any]], **fields: Any
@@ -275,9 +287,9 @@ class Chunkproof:
         """`search_many`, without blocking the event loop."""
         return await asyncio.to_thread(self.search_many, queries, **fields)
 
-    async def avalidate(self, chunk_id: str | int, original: str | None = None, **fields: Any) -> ValidationResult:
+    async def avalidate(self, chunk_id: str | int, original_text: str | None = None, **fields: Any) -> ValidationResult:
         """Validate in a thread, with the arguments of `validate`."""
-        return await asyncio.to_thread(self.validate, chunk_id, original, **fields)
+        return await asyncio.to_thread(self.validate, chunk_id, original_text, **fields)
 
     async def acollection(self, name: str | None = None) -> CollectionInfo:
         """Describe a collection in a thread."""

@@ -52,6 +52,27 @@ def test_requests_add_what_they_use() -> None:
     assert slower["GB-seconds of Lambda"] == 13.33
 
 
+def test_metrics_are_charged_by_the_hour_in_which_they_have_data() -> None:
+    name = "custom metrics that requests emit, by the hour"
+    often, seldom = (usd(costs.steady_items(whole_stack(), requests))[name] for requests in (1_000_000, 72))
+    # 72 requests at random meet 9.5 % of 720 hours.
+    assert seldom == pytest.approx(often * 0.0952, abs=0.01)
+
+
+def test_what_options_cost_is_counted() -> None:
+    secret = "arn:aws:secretsmanager:us-east-1:123456789012:secret:keys-AbCdEf"
+    found = whole_stack(SnapStart="PublishedVersions", SecretArn=secret, SubnetIds="s-1", SecurityGroupIds="g-1")
+    assert usd(costs.idle_items(found))[costs.NAT] == 32.40
+    steady = usd(costs.steady_items(found, 10_000_000))
+    # A cold start in a hundred requests: 100,000 restores of 1 GB, and as many reads of the secret.
+    assert (steady["GB of snapshots restored"], steady["million reads of the secret"]) == (14.00, 0.50)
+    assert steady["GB through the NAT gateway"] == pytest.approx(16.76, abs=0.01)
+    kept = usd(costs.idle_items(whole_stack(ProvisionedConcurrency="2")))
+    # Two of each function at 1 GB for 720 hours.
+    assert kept["GB of functions kept started"] == pytest.approx(34.56, abs=0.01)
+    assert "| a second stack, idle, with the same secret and NAT gateway | | 9.00 |" in costs.report()
+
+
 def test_metrics_of_routes_are_off_and_would_be_counted() -> None:
     stage = whole_stack().only("ApiGatewayV2::Stage")
     assert stage["DefaultRouteSettings"]["DetailedMetricsEnabled"] is False
@@ -60,7 +81,7 @@ def test_metrics_of_routes_are_off_and_would_be_counted() -> None:
     for resource in resources.values():
         if resource["Type"] == "AWS::ApiGatewayV2::Stage":
             resource["Properties"]["DefaultRouteSettings"]["DetailedMetricsEnabled"] = True
-    assert usd(costs.steady_items(Stack(resources, {}), 1))["metrics of routes"] == pytest.approx(9.00)
+    assert usd(costs.steady_items(Stack(resources, {}), 1))["metrics of routes"] == pytest.approx(12.60)
 
 
 def test_metrics_are_emitted_without_a_dashboard_too() -> None:

@@ -9,13 +9,16 @@ from tools import house
 
 ROOT_FILES = {
     ".ci",
+    ".devcontainer",
     ".editorconfig",
     ".gitattributes",
     ".github",
     ".gitignore",
     ".pre-commit-config.yaml",
+    ".pre-commit-hooks.yaml",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
+    "Dockerfile",
     "LICENSE",
     "Makefile",
     "README.md",

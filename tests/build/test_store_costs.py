@@ -38,7 +38,7 @@ def test_a_task_and_a_cluster_have_the_memory_that_their_providers_offer() -> No
 
 def test_a_million_searches_cost_the_same_with_every_server() -> None:
     found = stores(Size(100_000, 1024))
-    servers = [usd(one.searches) for name, one in found.items() if "edge" not in name]
+    servers = [usd(found[name].searches) for name in ("server on EC2", "server on Fargate", "Qdrant Cloud")]
     assert servers == [{"API requests": 1.00, "Lambda requests": 0.20, "functions of 1,024 MB": 5.33, "logs": 1.86}] * 3
 
 
@@ -53,6 +53,19 @@ def test_edge_costs_nothing_idle_but_s3_and_more_for_each_search_the_larger_it_i
     assert of_searches["fetching the shard"] == 1.76  # one in a hundred, 9.5 s
     assert of_searches["reads from S3"] == 0.46  # 114 parts for each of 10,000 cold starts
     assert stores(Size(1_000_000, 1024))["edge, no server"].million_usd > 10 * found.million_usd
+
+
+def test_services_of_aws_that_scale_to_zero_are_shown_beside_edge() -> None:
+    # AWS's example: 40 indexes of 250,000 vectors with 1,024 values, a million queries of one of them.
+    vectors = stores(Size(250_000, 1024, 900))["S3 Vectors"]
+    assert 40 * vectors.idle_usd == pytest.approx(3.5, abs=0.2)
+    own = sum(item.usd for item in vectors.searches if "queries" in item.name or "read" in item.name)
+    assert own == pytest.approx(5.9, abs=0.2)
+    opensearch = stores(Size(100_000, 1024))["OpenSearch Serverless"]
+    assert usd(opensearch.idle) == {"storage": 0.02}  # stopped while no one searches
+    assert usd(opensearch.searches)["1 units, awake for a month"] == 172.80
+    report = store_costs.report(Size(1_000_000, 1024))
+    assert "- S3 Vectors is cheaper than edge at any number of searches" in report
 
 
 def test_what_does_not_fit_is_left_out_and_says_why() -> None:

@@ -21,6 +21,9 @@ FUNCTION_OF_ROUTE = {
     "POST /search": "SearchFunction",
     "GET /collections/{name}": "SearchFunction",
     "GET /health": "SearchFunction",
+    "GET /health/deep": "SearchFunction",
+    "POST /mcp": "SearchFunction",
+    "GET /mcp": "SearchFunction",
     "POST /validate-chunk": "ValidateChunkFunction",
     "POST /validate-chunks": "ValidateChunkFunction",
 }
@@ -132,6 +135,9 @@ def test_only_this_api_may_invoke_a_function_and_only_for_its_routes(any_stack: 
     assert sorted((given["SourceArn"], given["FunctionName"]) for given in granted) == [
         (arn + "GET/collections/*", "${SearchFunctionAliaslive}"),
         (arn + "GET/health", "${SearchFunctionAliaslive}"),
+        (arn + "GET/health/deep", "${SearchFunctionAliaslive}"),
+        (arn + "GET/mcp", "${SearchFunctionAliaslive}"),
+        (arn + "POST/mcp", "${SearchFunctionAliaslive}"),
         (arn + "POST/search", "${SearchFunctionAliaslive}"),
         (arn + "POST/validate-chunk", "${ValidateChunkFunctionAliaslive}"),
         (arn + "POST/validate-chunks", "${ValidateChunkFunctionAliaslive}"),
@@ -154,7 +160,9 @@ def test_pages_of_other_sites_may_call_only_with_tokens_and_only_from_the_origin
     origins = {"CorsOrigins": "https://a.example,https://b.example"}
     cors = stack(**JWT, **origins).api["x-amazon-apigateway-cors"]
     assert cors["allowOrigins"] == ["https://a.example", "https://b.example"]
-    assert (cors["allowMethods"], cors["allowHeaders"]) == (["GET", "POST"], ["authorization", "content-type"])
+    assert cors["allowMethods"] == ["GET", "POST"]
+    own = ["mcp-protocol-version", "mcp-method", "mcp-name"]
+    assert cors["allowHeaders"] == ["authorization", "content-type", *own]
     assert "allowCredentials" not in cors
     assert "x-amazon-apigateway-cors" not in stack(**origins).api
     (broken,) = broken_rules(**origins)
@@ -180,11 +188,7 @@ def test_by_default_the_stack_is_the_api_two_functions_and_what_these_need() -> 
         "Lambda::Function",
         "Lambda::Function",
         "Lambda::LayerVersion",
-        "Lambda::Permission",
-        "Lambda::Permission",
-        "Lambda::Permission",
-        "Lambda::Permission",
-        "Lambda::Permission",
+        *["Lambda::Permission"] * 8,
         "Lambda::Version",
         "Lambda::Version",
         "Logs::LogGroup",

@@ -39,6 +39,7 @@ CHANGED = {
     "SnapStart": "PublishedVersions",
     "GradualRollout": "true",
     "LogRetentionDays": "7",
+    "Seals": "s3://own-seals/docs",
     "LogLevel": "DEBUG",
     "Audit": "true",
     "Suite": "true",
@@ -65,10 +66,15 @@ def test_a_function_is_traced_only_when_a_layer_for_it_is_given(function: str) -
         made = found.of_type("Lambda::Function")[function]
         variables = made["Environment"]["Variables"]
         wrapper = variables.get("AWS_LAMBDA_EXEC_WRAPPER")
-        return len(made["Layers"]), made["TracingConfig"]["Mode"], variables["CHUNKPROOF_TRACING"], wrapper
+        return len(made["Layers"]), made["TracingConfig"]["Mode"], variables.get("OTEL_SERVICE_NAME"), wrapper
 
-    assert traced(stack()) == (1, "PassThrough", "false", None)
-    assert traced(stack(TracingLayerArn=TRACING_LAYER)) == (2, "Active", "true", "/opt/otel-instrument")
+    assert traced(stack()) == (1, "PassThrough", None, None)
+    assert traced(stack(TracingLayerArn=TRACING_LAYER)) == (
+        2,
+        "Active",
+        "chunkproof-dev",
+        "/opt/otel-instrument",
+    )
 
 
 @functions

@@ -128,6 +128,9 @@ def test_without_a_server_there_is_a_bucket_of_published_collections_and_a_layer
         ("ProvisionedConcurrency", "0"),
         ("LogLevel", "TRACE"),
         ("JwtIssuer", "http://issuer.example"),
+        ("Seals", "own-seals/docs"),
+        ("Seals", "s3://own-seals"),
+        ("Seals", "s3://own-seals/*"),
         ("PublicHealth", "yes"),
         ("GradualRollout", "True"),
         ("Architecture", "arm"),
@@ -249,7 +252,6 @@ def test_a_stack_with_defaults_has_the_settings_of_the_contract() -> None:
             "CHUNKPROOF_ALLOWED_COLLECTIONS": "documentation",
             "CHUNKPROOF_LATENCY_TARGET_MS": 2_000,
             "CHUNKPROOF_ENVIRONMENT": "dev",
-            "CHUNKPROOF_TRACING": False,
         }
     )
 

@@ -91,6 +91,19 @@ def test_with_a_tracing_layer_a_function_may_write_traces(function: str) -> None
     assert granted(found, function) == ([write_own_logs(function)], [TRACE_POLICY])
 
 
+def test_with_seals_searches_may_read_them_and_sign_with_keys_that_are_marked_for_the_stack() -> None:
+    found = stack(Seals="s3://own-seals/docs/prod")
+    read, listed, sign = role_of(found, "SearchFunction")["Policies"][0]["PolicyDocument"]["Statement"][1:]
+    arn = "arn:${AWS::Partition}:s3:::own-seals"
+    assert (read["Action"], read["Resource"]) == ("s3:GetObject", f"{arn}/docs/prod/*")
+    assert (listed["Action"], listed["Resource"]) == ("s3:ListBucket", arn)
+    assert sign["Action"] == ["kms:Sign", "kms:GetPublicKey"]
+    assert sign["Condition"] == {"StringEquals": {"aws:ResourceTag/chunkproof": "${AWS::StackName}"}}
+    variables = found.of_type("Lambda::Function")["SearchFunction"]["Environment"]["Variables"]
+    assert variables["CHUNKPROOF_SEALS"] == "s3://own-seals/docs/prod"
+    assert granted(found, "ValidateChunkFunction") == ([write_own_logs("ValidateChunkFunction")], [])
+
+
 @functions
 def test_everything_at_once_grants_the_sum_and_no_more(function: str) -> None:
     found = stack(**EVERYTHING)

@@ -3,6 +3,7 @@
 cfn-lint does not expand SAM's resources, so that a check of the written template never sees these.
 """
 
+import itertools
 import json
 import os
 import re
@@ -17,7 +18,12 @@ from support.template import (
     QDRANT_URL,
     ROOT,
     TEMPLATE,
+    RefusedError,
     Stack,
+    failed_assertions,
+    parameter_values,
+    references,
+    resolve,
     stack,
     strings,
     template,
@@ -156,3 +162,58 @@ def test_names_fit_the_limits_of_aws() -> None:
         for made in found.of_type(kind).values():
             name: Any = made.get(key, "")
             assert len(name.replace("${AWS::StackName}", "s" * 57)) <= limit, name
+
+
+# Every combination of options
+
+OPTIONS: dict[str, tuple[dict[str, str], ...]] = {
+    "store": ({}, {"Store": "edge", "QdrantUrl": ""}),
+    "callers": ({}, VARIANTS["tokens"] | {"CorsOrigins": "https://app.example"}),
+    "start": ({}, {"SnapStart": "PublishedVersions"}, {"ProvisionedConcurrency": "2"}),
+    "rollout": ({}, {"GradualRollout": "true"}),
+    "audit": ({}, {"Audit": "true"}),
+    "suite": ({}, {"Suite": "true"}, {"Suite": "scheduled", "Canary": "true"}, {"Suite": "true", "SuiteSchedule": ""}),
+    "canary alone": ({}, {"Canary": "true", "Suite": "false"}),
+    "observed": ({}, {"Observability": "false"}),
+    "key, seals and network": (
+        {},
+        {
+            "KmsKeyArn": EVERYTHING["KmsKeyArn"],
+            "Seals": "s3://seals/docs",
+            **{"SubnetIds": "subnet-1", "SecurityGroupIds": "sg-1", "SecretArn": EVERYTHING["SecretArn"]},
+        },
+    ),
+}
+# SAM itself reads these; the rest are conditions, which CloudFormation decides.
+READ_BY_SAM = ("GradualRollout", "SnapStart")
+
+
+def test_every_combination_of_options_is_a_whole_stack_or_refused_by_a_rule() -> None:
+    written = template()
+    transformed: dict[tuple[str | None, ...], dict[str, Any]] = {}
+    counted = 0
+    for combination in itertools.product(*OPTIONS.values()):
+        given = {"QdrantUrl": QDRANT_URL, "ReleaseDigest": "0a1b"} | {
+            k: v for one in combination for k, v in one.items()
+        }
+        values = parameter_values(written, given)
+        snapshots = given.get("SnapStart") == "PublishedVersions"
+        expected = [
+            *(["With Canary"] if (given.get("Canary"), given.get("Suite", "false")) == ("true", "false") else []),
+            *(["With SnapStart"] if snapshots and given.get("Store") == "edge" else []),
+        ]
+        broken = failed_assertions(written, values)
+        assert [message.split(",")[0] for message in broken] == expected, given
+        if broken:
+            continue
+        key = tuple(given.get(name) for name in READ_BY_SAM)
+        if key not in transformed:
+            transformed[key] = transform(written, {name: given[name] for name in READ_BY_SAM if name in given} | given)
+        try:
+            found = resolve(transformed[key], values)
+        except RefusedError as refused:
+            raise AssertionError(f"{given}: {refused}") from None
+        missing = {name for name in references(found.resources) if "::" not in name} - set(found.resources)
+        assert not missing, (given, missing)
+        counted += 1
+    assert counted == 640

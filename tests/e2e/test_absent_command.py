@@ -168,6 +168,7 @@ def test_a_number_is_found(handbook: Command, tmp_path: Path, number: Any) -> No
         {"url": f"{URL}?utm_source=mail&x=1"},
         {"url": "http://docs.example.com/people/zoe"},
         {"url": "HTTP://www.Docs.Example.com:443/people/zoe/index.html#top"},
+        {"links": ["https://docs.example.com/People/ZOE?Ref=1"]},
         {"text": f"See [her page]({URL}/)."},
         {"_node": json.dumps({"origin": URL.replace("/", "\\/")})},
         {"link": "https%3A%2F%2Fdocs.example.com%2Fpeople%2Fzoe"},

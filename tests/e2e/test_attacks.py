@@ -15,6 +15,9 @@ NUMBERS = {
     "originals": 5,
     "searches": 20,
     "budgets": 4,
+    "absence": 20,
+    "scans": 6,
+    "repairs": 8,
     "events": 40,
     "marks": 1,
     "tenants": 60,
@@ -24,6 +27,7 @@ NUMBERS = {
     "concurrency": 3,
     "kills": 6,
     "shards": 4,
+    "leaks": 3,
 }
 
 

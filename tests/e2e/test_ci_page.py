@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from support.ci_formats import check_ctrf, check_sarif
 from support.stub_api import stub_api
 from support.template import ROOT
 
@@ -44,7 +45,11 @@ class Runner:
         path = f"{tools}:{os.environ['PATH']}"
         self._env = dict(os.environ) | {"PATH": path, "KEPT": str(self.kept), "PULL_REQUEST": "12"}
         self._env |= {"CHUNKPROOF_API": api, "GITHUB_WORKFLOW": "retrieval", "RUNNER_TEMP": str(folder)}
-        self._env |= {"GITHUB_OUTPUT": str(folder / "output"), "GITHUB_REPOSITORY": "team/docs"}
+        self._env |= {
+            "GITHUB_OUTPUT": str(folder / "output"),
+            "GITHUB_REPOSITORY": "team/docs",
+            "GITHUB_STEP_SUMMARY": str(folder / "summary.md"),
+        }
 
     def __call__(self, name: str, **inputs: str) -> "subprocess.CompletedProcess[str]":
         """Run a step of the action with these inputs, the others as they are by default."""
@@ -115,6 +120,9 @@ def test_the_first_run_has_no_baseline_an_equal_one_passes_and_a_worse_one_fails
     assert "Gate FAILED" in (tmp_path / "chunkproof" / "comment.md").read_text("utf-8")
     assert (reports / "suite.html").stat().st_size > 10_000
     assert (reports / "suite.xml").is_file()
+    assert check_ctrf((reports / "suite.ctrf.json").read_text("utf-8"))["summary"]["failed"] == 8
+    assert runner("Summary").returncode == 0
+    assert (tmp_path / "summary.md").read_text("utf-8") == (reports / "suite.md").read_text("utf-8")
 
 
 def test_the_action_audits_a_collection(runner: Runner, tmp_path: Path) -> None:
@@ -126,7 +134,17 @@ def test_the_action_audits_a_collection(runner: Runner, tmp_path: Path) -> None:
     assert made.returncode == 0, made.stdout + made.stderr
     audit = runner("Audit", manifest="m.jsonl", **{"audit-options": data})
     assert audit.returncode == 0, audit.stdout + audit.stderr
-    assert (tmp_path / "chunkproof" / "report" / "audit.xml").is_file()
+    reports = tmp_path / "chunkproof" / "report"
+    assert (reports / "audit.xml").is_file()
+    assert check_sarif((reports / "audit.sarif").read_text("utf-8")) == []
+    (tmp_path / "m.jsonl").write_text('{"chunk_id": "a", "original_text": "another text"}\n', "utf-8")
+    assert runner("Audit", manifest="m.jsonl", **{"audit-options": data}).returncode == 1
+    (found,) = check_sarif((reports / "audit.sarif").read_text("utf-8"))
+    assert (found["ruleId"], found["level"]) == ("mismatch", "error")
+    (tmp_path / "s.yaml").write_text("name: s\ncases:\n  - name: a\n    query_text: q\n    nonsense: 1\n", "utf-8")
+    assert runner.shell("chunkproof suite lint s.yaml --offline -o lint.sarif").returncode == 1
+    places = [each["locations"][0]["physicalLocation"] for each in check_sarif((tmp_path / "lint.sarif").read_text())]
+    assert {"artifactLocation": {"uri": "s.yaml"}, "region": {"startLine": 5}} in places
 
 
 def test_the_shell_example_keeps_its_baseline(runner: Runner, tmp_path: Path) -> None:
@@ -151,6 +169,20 @@ def test_a_failing_gate_ends_the_shell_example_and_leaves_the_baseline(
     assert (tmp_path / "baseline.json").read_bytes() == kept
     (tmp_path / "suite.yaml").unlink()
     assert runner.shell(script, by=shell).returncode == 2
+    assert (tmp_path / "baseline.json").read_bytes() == kept
+
+
+def test_the_gitlab_script_fails_when_the_gate_fails(runner: Runner, tmp_path: Path) -> None:
+    (job,) = [
+        yaml.safe_load(text)["retrieval"] for text in re.findall(r"```yaml\n# .gitlab-ci.yml\n(.*?)```", PAGE, re.S)
+    ]
+    script = "\n".join(line for line in job["script"] if not line.startswith("pip "))
+    on_main = {"CI_COMMIT_BRANCH": "main", "CI_DEFAULT_BRANCH": "main"}
+    runner.write("a")
+    assert runner.shell(script, by=["sh", "-e"], **on_main).returncode == 0
+    kept = (tmp_path / "baseline.json").read_bytes()
+    runner.write("b")
+    assert runner.shell(script, by=["sh", "-e"], **on_main).returncode == 1
     assert (tmp_path / "baseline.json").read_bytes() == kept
 
 

@@ -1,15 +1,19 @@
 """The browser console of `chunkproof serve` in a real browser, on the real handlers and an embedded store."""
 
+import base64
 import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 from urllib.parse import quote
 
@@ -33,6 +37,9 @@ from support.serving import Serving, serving
 NASTY = "<script>window.acted=1</script><img src=x onerror='window.acted=1'>\u202e \"quoted' &amp; <!--"
 QUESTION = "Why does a robot arm get longer while it warms up?"
 SECONDS = 30.0
+ROOT = Path(__file__).resolve().parents[2]
+INPUTS = ROOT / "tests" / "data" / "golden" / "inputs"
+PAGE = ROOT / "cli" / "chunkproof_cli" / "local" / "page"
 
 
 def hostile_chunks() -> list[dict[str, Any]]:
@@ -45,7 +52,7 @@ def hostile_chunks() -> list[dict[str, Any]]:
             "section_heading": f"{NASTY} {number}",
             "breadcrumb": NASTY,
             "document_id": NASTY,
-            "position": number,
+            "position": (0, 1, 3)[number],
         }
         for number in range(3)
     ]
@@ -57,19 +64,35 @@ def server(loaded_handbook: Path, tmp_path_factory: pytest.TempPathFactory) -> I
     loaded = folder / "loaded"
     copy_folder(loaded_handbook, loaded)
     write_chunks(folder / "nasty.jsonl", iter(hostile_chunks()))
-    cli.main(
-        ["load", str(folder / "nasty.jsonl"), "--collection", "nasty", "--data", str(loaded)], standalone_mode=False
-    )
-    with serving(loaded, folder, "--suite", folder / "judged.yaml") as running:
-        yield running
+    seals, reports = folder / "seals", folder / "reports"
+    shutil.copytree(INPUTS, reports)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CHUNKPROOF_SEALS", str(seals))
+        patch.chdir(folder)
+        for command in (
+            ["load", "nasty.jsonl", "--collection", "nasty", "--data", str(loaded)],
+            ["key", "example.com/console"],
+            ["seal", "handbook", "--key", "seal.key", "--data", str(loaded)],
+        ):
+            cli.main(command, standalone_mode=False)
+        with serving(loaded, folder, "--suite", folder / "judged.yaml", "--reports", reports) as running:
+            httpx.post(f"{running.url}/search", json={"query_text": QUESTION}, timeout=60)  # loads the model
+            yield running
+
+
+@pytest.fixture(scope="module")
+def opened(browser: Chromium, server: Serving) -> "Console":
+    return Console(browser, server)
 
 
 @pytest.fixture
-def console(browser: Chromium, server: Serving) -> Iterator["Console"]:
-    opened = Console(browser, server)
+def console(opened: "Console") -> Iterator["Console"]:
+    """The one page of this file; each address is a new load of it."""
+    opened.page.console.clear()
+    opened.page.requests.clear()
     yield opened
     assert opened.page.console == []
-    others = [url for url in opened.page.requests if not url.startswith((server.url, "data:", "about:"))]
+    others = [url for url in opened.page.requests if not url.startswith((opened.server.url, "data:", "about:"))]
     assert others == [], "the console requested another host"
 
 
@@ -78,14 +101,14 @@ class Console:
 
     def __init__(self, browser: Chromium, server: Serving) -> None:
         self.page: Page = browser.open("about:blank")
-        self.page.look(width=1440)
         self.server = server
+        self._loads = 0
 
     def open(self, address: str, wait: str = "true", *, width: int = 1440, scheme: str = "light") -> None:
         """Open an address such as `#/search?q=…` and wait until it is shown and the condition holds."""
         self.page.look(width=width, scheme=scheme)
-        self.page.send("Page.navigate", url="about:blank")
-        self.page.send("Page.navigate", url=f"{self.server.url}/{address}")
+        self._loads += 1  # another query is another document
+        self.page.send("Page.navigate", url=f"{self.server.url}/?{self._loads}{address}")
         self.wait(f"document.querySelector('#view:not([aria-busy]) > :not(noscript)') && ({wait})")
 
     def wait(self, condition: str) -> None:
@@ -94,7 +117,7 @@ class Console:
         while time.monotonic() < give_up:
             if self.page.run(f"(() => {{ try {{ return Boolean({condition}) }} catch {{ return false }} }})()"):
                 return
-            time.sleep(0.05)
+            time.sleep(0.03)
         raise AssertionError(f"not within {SECONDS:.0f} s: {condition}\n{self.text()}\n{self.page.console}")
 
     def text(self, selector: str = "#view") -> str:
@@ -153,7 +176,7 @@ def test_the_demo_leads_to_the_console_with_the_handbook_loaded(tmp_path: Path) 
     ]
     environment = {**os.environ, "BROWSER": f"{browser} %s"}
     with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
-        give_up = time.monotonic() + 300  # the whole demo runs first
+        give_up = time.monotonic() + 300  # the handbook is embedded first
         while not opened.exists() and time.monotonic() < give_up and process.poll() is None:
             time.sleep(0.1)
         assert opened.exists(), f"no browser was opened; exit code {process.poll()}"
@@ -177,6 +200,7 @@ def test_the_page_is_small_and_allows_nothing_from_elsewhere(server: Serving) ->
         names = {*re.findall(r'"console/([\w.]+)"', page.text)}
         for name in list(names):
             names |= {*re.findall(r'from "\./([\w.]+)"', http.get(f"/console/{name}").text)}
+        assert {"look.css", "console.css", "proof.js", "reports.js"} <= names
         assets = [http.get(f"/console/{name}") for name in names]
         assert {asset.status_code for asset in assets} == {200}
         assert sum(len(asset.content) for asset in (page, *assets)) < 200_000
@@ -212,8 +236,10 @@ def test_the_consoles_routes_have_an_openapi_document_of_their_own(server: Servi
     assert set(document["paths"]) == {
         "/console/about",
         "/console/doctor",
+        "/console/documents",
         "/console/map",
         "/console/report",
+        "/console/reports",
         "/console/suite",
         "/console/why",
     }
@@ -382,6 +408,33 @@ def test_a_difference_is_marked_down_to_invisible_characters(console: Console) -
     assert "✗ failed" in console.text("#view table:not(.diff)")
 
 
+def test_the_receipt_is_drawn_as_a_path_to_the_root_of_the_seal(console: Console) -> None:
+    console.open("#/proof?id=robotics-calibration-07", "document.querySelector('.tree')")
+    body = {"query_text": validate(console, "robotics-calibration-07"), "top_k": 5, "receipt": True}
+    receipt = httpx.post(f"{console.server.url}/search", json=body).json()["receipt"]
+    _, size, root = receipt["checkpoint"].split("\n")[:3]
+    label = console.page.run("document.querySelector('.tree').getAttribute('aria-label')")
+    assert label.startswith(f"Leaf {receipt['results'][0]['leaf'] + 1} of {size}, ")
+    assert label.endswith("proved")
+    assert f"✓ root {base64.b64decode(root)[:4].hex()}" in console.page.run(
+        "document.querySelector('.tree').textContent"
+    )
+    assert "✓ The stored text is the sealed one" in console.text(".seal")
+    console.page.run("window.search = window.fetch")
+    # An answer whose entry was changed on its way does not lead to the root.
+    console.page.run(
+        "window.fetch = async (...given) => { const answer = await search(...given); "
+        "if (!given[0].endsWith('/search')) return answer; const data = await answer.json(); "
+        "data.receipt.results[0].entry.chunk += 'x'; "
+        "return new Response(JSON.stringify(data), {headers: answer.headers}) }"
+    )
+    console.page.run("document.querySelector('.prove').requestSubmit()")
+    console.wait("document.querySelector('.tree.bad')")
+    assert "✗ The path does not lead to the root" in console.text(".seal")
+    console.open("#/proof?in=nasty&id=" + quote(f"{NASTY}-0"), "document.querySelector('.seal .code')")
+    assert "not sealed" in console.text(".seal")
+
+
 @pytest.mark.parametrize(
     ("damage", "cause"),
     [
@@ -446,6 +499,29 @@ def test_questions_are_judged_by_keyboard_and_the_saved_suite_passes(console: Co
     assert "4 judgments" in console.text(".suite")
 
 
+def test_a_hundred_judgments_take_only_keys_and_make_a_suite_that_passes(console: Console, chunkproof: Command) -> None:
+    file = console.server.log.parent / "judged.yaml"
+    file.unlink(missing_ok=True)
+    console.open("#/judge?k=25")
+    questions = [QUESTION, "What is a PID controller?", "composed accents", "zero width space"]
+    for number, question in enumerate(questions, 1):
+        console.ask(question)
+        console.wait("document.querySelectorAll('.results > li').length === 25")
+        console.wait("document.querySelector('.ring text').textContent === '0/25'")
+        for place in range(25):
+            console.press("3" if place == 0 else "1" if place < 3 else "0")
+        console.wait("document.querySelector('.ring text').textContent === '25/25'")
+        console.wait(f"document.querySelector('.suite').innerText.includes('{number * 25} judgments')")
+    give_up = time.monotonic() + SECONDS
+    while len(re.findall(": [0-3]$", file.read_text("utf-8"), re.M)) < 100 and time.monotonic() < give_up:
+        time.sleep(0.05)
+    cases = yaml.safe_load(file.read_text("utf-8"))["cases"]
+    assert [sum(case["judgments"].values()) for case in cases] == [5] * 4
+    assert sum(len(case["judgments"]) for case in cases) == 100
+    run = chunkproof("suite", "run", file, "--api", console.server.url, "--json")
+    assert run.code == 0, run.err
+
+
 def test_any_id_and_question_is_written_as_yaml_that_reads_back_the_same(console: Console) -> None:
     file = console.server.log.parent / "judged.yaml"
     console.open("#/judge?in=nasty&mode=hybrid", "document.querySelector('.suite')")
@@ -489,11 +565,30 @@ def test_the_collection_is_described_with_a_map_and_doctors_findings(console: Co
     assert f"{info['points_count']}\nchunks" in console.text(".tiles")
     rows = console.page.run("[...document.querySelectorAll('tbody th')].map(one => one.innerText)")
     assert rows == [field["name"] for field in info["payload_fields"]]
+    assert "No position is without a chunk" in console.text()
+
+
+def test_the_health_of_a_collection_has_its_parts_and_documents_their_holes(console: Console) -> None:
+    console.open("#/collection?in=nasty", "document.querySelector('.strips')")
+    assert "✗ 1 missing: 2" in console.text(".strips")
+    assert console.page.run("[...document.querySelectorAll('.strip rect')].map(one => one.className.baseVal)") == (
+        ["", "", "hole", ""]
+    )
     console.page.run("[...document.querySelectorAll('button')].find(one => one.innerText.startsWith('Check')).click()")
-    console.wait("document.querySelectorAll('.findings li').length > 3")
-    report = httpx.get(f"{console.server.url}/console/doctor", params={"collection": "handbook"}, timeout=60).json()
-    assert report["report"]["verdict"] in console.text(".banner")
-    assert len(console.all(".findings li")) == len(report["report"]["findings"])
+    console.wait("document.querySelector('.health')")
+    report = httpx.get(f"{console.server.url}/console/doctor", params={"collection": "nasty"}, timeout=60).json()[
+        "report"
+    ]
+    assert report["verdict"] in console.text(".banner")
+    assert console.page.run("document.querySelector('.health .ring').getAttribute('aria-label')") == (
+        f"Health: {report['score']} of 100"
+    )
+    parts = {part["name"]: part for part in report["health"]}
+    assert list(parts) == ["readable texts", "vectors that belong", "no duplicates", "indexes", "coverage"]
+    assert (parts["coverage"]["share"], parts["no duplicates"]["share"], parts["indexes"]["share"]) == (0.75, 1.0, None)
+    assert "chunkproof audit chunks.jsonl" in parts["coverage"]["remedy"]
+    assert "! 75.0 %" in console.text(".health")
+    assert console.page.run("window.acted === undefined")
 
 
 def test_latency_is_that_of_the_requests_of_this_page(console: Console) -> None:
@@ -543,6 +638,46 @@ def test_a_suite_report_opens_on_what_failed(console: Console, chunkproof: Comma
     assert console.page.run("[window.acted === undefined, document.images.length]") == [True, 0]
 
 
+def test_a_report_has_an_address_and_findings_come_first_with_the_changed_words(console: Console) -> None:
+    console.open("#/reports", "document.querySelector('.shelf')")
+    assert "audit.json" in console.text(".shelf")
+    console.open("#/reports?file=audit.json", "document.querySelector('.report')")
+    assert console.all(".report h3.part")[0] == "Findings"
+    changed = console.page.run("[...document.querySelectorAll('.change')].map(one => one.innerText)")
+    assert any("&lt;b&gt;" in text for text in changed)
+    assert len(console.all(".change del")) > 5
+    assert len(console.all(".change ins")) > 5
+    console.open("#/reports?file=suite.json/suite-broken.json", "document.querySelector('.case')")
+    # The trend of both, as pictures; and what was returned before and now.
+    assert len(console.page.run("[...document.querySelectorAll('.drawing image')].map(one => 1)")) == 5
+    assert re.search(r"− gone\s+\S+ 0\.\d+ ▲ 1", console.text(".case"))
+    console.open("#/reports?file=" + quote("../judged.yaml"), "document.querySelector('.problem')")
+    assert "There is no report" in console.text(".problem")
+    console.page.console.clear()
+
+
+def test_a_why_report_is_stepped_through_by_keyboard(console: Console) -> None:
+    rows = [
+        {"change": "as it is", "rank": 4, "score": 0.31, "found": False},
+        {"change": f"without {NASTY}", "cause": "filtered out", "found": False, "detail": "still left out"},
+        {"change": "with a larger top_k", "cause": "beyond top_k", "rank": 4, "score": 0.31, "found": True},
+    ]
+    verdict = {"found": False, "causes": ["beyond top_k"], "line": f"Lost: {NASTY}"}
+    asked = {"query_text": QUESTION, "expected": "x", "collection": "handbook", "top_k": 3, "similarity_threshold": 0.0}
+    report = {"format": "chunkproof-why-report", **asked, "rows": rows, "verdict": verdict, "tried": 3}
+    console.open("#/reports")
+    drop_file(console, "why.json", json.dumps(report))
+    console.wait("document.querySelector('.steps')")
+    assert console.all(".steps .badge") == ["rank 4", "not among the results", "rank 4"]
+    current = "document.querySelector('.steps [aria-current]').innerText"
+    assert "as it is" in console.page.run(current)
+    console.press("j")
+    console.wait("document.querySelector('.report [role=status]').innerText.startsWith('Step 2 of')")
+    assert "without <script>" in console.page.run(current)
+    assert "Undoes: filtered out" in console.page.run(current)
+    assert "step=2" in console.page.run("location.hash")
+
+
 def test_a_file_that_is_no_report_is_refused_with_what_would_be_one(console: Console) -> None:
     console.open("#/reports")
     drop_file(console, "x.json", "{}")
@@ -554,21 +689,111 @@ def test_a_file_that_is_no_report_is_refused_with_what_would_be_one(console: Con
 # every view, on a phone and on a wide screen, light and dark
 
 VIEWS = {
+    "empty": ("#/search", "document.querySelector('.empty')"),
     "search": (search_address(QUESTION, k="3"), "document.querySelector('.results mark')"),
     "split": (search_address(QUESTION, k="3", split="1"), "document.querySelectorAll('.split .results').length === 2"),
     "nasty": ("#/search?in=nasty&q=backups&mode=hybrid", "document.querySelectorAll('.results > li').length === 3"),
-    "proof": ("#/proof?id=robotics-calibration-07", "document.querySelector('.banner')"),
+    "proof": ("#/proof?id=robotics-calibration-07", "document.querySelector('.tree')"),
     "judge": (search_address(QUESTION, k="3").replace("search", "judge"), "document.querySelector('.suite')"),
-    "collection": ("#/collection", "document.querySelector('.map')"),
-    "latency": ("#/latency", "true"),
-    "reports": ("#/reports", "true"),
+    "collection": ("#/collection?in=nasty", "document.querySelector('.map') && document.querySelector('.strips')"),
+    "latency": ("#/latency", "document.querySelector('.empty')"),
+    "reports": ("#/reports", "document.querySelector('.shelf')"),
+    "suite": ("#/reports?file=suite-broken.json", "document.querySelector('.case')"),
+    "audit": ("#/reports?file=audit.json", "document.querySelector('.change')"),
+    "diff": ("#/reports?file=diff.json", "document.querySelector('.entry')"),
 }
 
 
 @pytest.mark.parametrize("view", VIEWS)
 def test_every_view_fits_and_is_accessible(console: Console, view: str) -> None:
     address, ready = VIEWS[view]
+    console.open(address, ready, width=390)
     for width, scheme in ((390, "light"), (1440, "dark")):
-        console.open(address, ready, width=width, scheme=scheme)
+        console.page.look(width=width, scheme=scheme)
+        console.wait(f"innerWidth === {width} && !document.querySelector('#view[aria-busy]') && ({ready})")
         assert console.page.run("document.documentElement.scrollWidth <= innerWidth"), f"wider than {width} px"
         assert console.page.axe_violations() == []
+
+
+# the page on a host of its own
+
+
+class Hosts:
+    """The page's files on one origin, and on another the API, which wants a token and allows the page's origin."""
+
+    def __init__(self, api: str) -> None:
+        hosts = self
+
+        class Files(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                path = self.path.partition("?")[0]
+                text = (PAGE / (path[1:] or "index.html")).read_text("utf-8")
+                text = text.replace('name="chunkproof-api" content=""', f'name="chunkproof-api" content="{hosts.api}"')
+                kind = "text/css" if path.endswith("css") else "text/javascript" if path.endswith("js") else "text/html"
+                policy = (
+                    f"default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; connect-src {hosts.api}"
+                )
+                hosts.answer(self, 200, text.encode(), {"content-type": kind, "content-security-policy": policy})
+
+        class Proxy(BaseHTTPRequestHandler):
+            def do_OPTIONS(self) -> None:
+                methods = {"access-control-allow-methods": "GET, POST"}
+                hosts.allow(self, 204, b"", {**methods, "access-control-allow-headers": "authorization, content-type"})
+
+            def do_GET(self) -> None:
+                if self.headers["authorization"] != "Bearer secret":
+                    hosts.allow(self, 401, b'{"message": "Unauthorized"}', {})
+                    return
+                body = self.rfile.read(int(self.headers["content-length"] or 0))
+                answer = httpx.request(self.command, f"{api}{self.path}", content=body, timeout=SECONDS)
+                hosts.allow(
+                    self, answer.status_code, answer.content, {"server-timing": answer.headers["server-timing"]}
+                )
+
+            do_POST = do_GET  # noqa: N815
+
+        self._servers = [ThreadingHTTPServer(("127.0.0.1", 0), kind) for kind in (Files, Proxy)]
+        self.page, self.api = (f"http://127.0.0.1:{server.server_port}" for server in self._servers)
+        for server in self._servers:
+            Thread(target=server.serve_forever, daemon=True).start()
+
+    def allow(self, request: BaseHTTPRequestHandler, status: int, body: bytes, headers: dict[str, str]) -> None:
+        allowed = {"access-control-allow-origin": self.page, "access-control-expose-headers": "server-timing"}
+        self.answer(request, status, body, {**allowed, **headers})
+
+    @staticmethod
+    def answer(request: BaseHTTPRequestHandler, status: int, body: bytes, headers: dict[str, str]) -> None:
+        request.log_request = lambda *_: None  # type: ignore[method-assign]
+        request.send_response(status)
+        for name, value in {**headers, "content-length": str(len(body))}.items():
+            request.send_header(name, value)
+        request.end_headers()
+        request.wfile.write(body)
+
+    def close(self) -> None:
+        for server in self._servers:
+            server.shutdown()
+            server.server_close()
+
+
+def test_the_page_on_another_origin_asks_for_a_token_and_searches_the_api(browser: Chromium, server: Serving) -> None:
+    hosts = Hosts(server.url)
+    hosted = Console(browser, server)
+    try:
+        hosted.page.send("Page.navigate", url=f"{hosts.page}/{search_address(QUESTION, k='3')}&in=handbook")
+        hosted.wait("document.getElementById('token')")
+        hosted.page.run("document.getElementById('token').focus()")
+        hosted.type("secret")
+        hosted.press("Enter")
+        hosted.wait(
+            "document.querySelectorAll('.results > li').length === 3 && document.querySelector('.results mark')"
+        )
+        assert "in all" in hosted.text(".stages")  # the header with the times is exposed
+        assert "search" in hosted.text(".stages")
+        assert {url.split("/")[2] for url in hosted.page.requests if url.startswith("http")} == {
+            hosts.page[7:],
+            hosts.api[7:],
+        }
+        assert [line for line in hosted.page.console if "401" not in line and "403" not in line] == []
+    finally:
+        hosts.close()

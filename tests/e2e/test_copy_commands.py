@@ -17,8 +17,8 @@ from chunkproof.base.request import Deadline
 from chunkproof.stores.edge import EdgeStore
 from chunkproof.stores.server import ServerStore
 from chunkproof.stores.store_port import DenseLeg, StoreQuery, TextLeg, VectorConfig
-from chunkproof_cli import copying
-from chunkproof_cli.copying import compare_collections, read_all
+from chunkproof_cli.commands import copying
+from chunkproof_cli.commands.copying import compare_collections, read_all
 
 from support.commands import Command
 from support.qdrant_server import QdrantServer
@@ -140,10 +140,10 @@ def test_a_pull_that_is_killed_leaves_no_snapshot_on_the_server(
 ) -> None:
     arguments = ["pull", filled, "--data", str(tmp_path), "--by", "snapshot"]
     program = (
-        "import os, signal, sys, httpx\n"
+        "import os, signal, sys, time, httpx\n"  # the signal may reach another thread: it is waited for
         "from chunkproof_cli.main import main\n"
         "read = httpx.Response.iter_bytes\n"
-        "def die(response, *_): next(read(response)); os.kill(os.getpid(), signal.SIG{0}); yield b''\n"
+        "def die(response, *_): next(read(response)); os.kill(os.getpid(), signal.SIG{0}); time.sleep(9); yield b''\n"
         "httpx.Response.iter_bytes = die\n"
         "sys.argv[1:] = {1!r}\n"
         "main()"

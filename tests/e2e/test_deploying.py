@@ -155,6 +155,15 @@ def test_signed_requests_are_answered(deployed: Workplace) -> None:
     assert by_curl["results"][0]["metadata"]["chunk_id"] == "vectordb-security-00"
 
 
+def test_agents_call_tools_with_the_same_signature(deployed: Workplace) -> None:
+    called = {"name": "search", "arguments": {"query_text": "How do I rotate the key?"}}
+    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": called}
+    curl = guide_commands(1)[0].replace("/search", "/mcp")
+    reply = json.loads(deployed.run(re.sub("-d '[^']+'", f"-d '{json.dumps(message)}'", curl)))
+    found = reply["result"]["structuredContent"]["results"]
+    assert found[0]["metadata"]["chunk_id"] == "vectordb-security-00"
+
+
 def test_the_smoke_test_of_the_first_deployment_passes(deployed: Workplace) -> None:
     page = (ROOT / "docs" / "first-deployment.md").read_text("utf-8")
     command = re.findall(r"^(make smoke .+)$", page, re.M)[0]
@@ -233,8 +242,8 @@ def test_a_wrong_signature_is_refused(deployed: Workplace, wrong: dict[str, str]
 
 
 def test_nothing_is_answered_without_a_signature(deployed: Workplace) -> None:
-    for path in ("search", "validate-chunk", "health", "collections/handbook"):
-        method = "-d {}" if path in ("search", "validate-chunk") else ""
+    for path in ("search", "validate-chunk", "mcp", "health", "health/deep", "collections/handbook"):
+        method = "-d {}" if path in ("search", "validate-chunk", "mcp") else ""
         assert json.loads(deployed.run(f"curl -s $API/{path} {method}")) == {"message": "Forbidden"}
 
 
@@ -284,7 +293,10 @@ def test_audits_and_suites_come_with_a_parameter_and_commands_find_them(deployed
     empty = r"""SuiteSchedule='\"\"'"""  # as the guide writes an empty value
     assert f'PARAMS="{empty}"' in (ROOT / "docs" / "guides" / "deploy.md").read_text("utf-8")
     added = f"QdrantUrl={deployed.host.qdrant_url} Audit=true Suite=true Canary=true {empty}"
+    assert deployed.aws.deleted_versions == set()  # the version before stays until the next deployment
     deployed.run(f'make deploy PARAMS="{added}"', typed="y\n")
+    functions = [deployed.stack.outputs[f"{name}FunctionName"] for name in ("Search", "ValidateChunk")]
+    assert deployed.aws.deleted_versions == {(function, 1) for function in functions}
     assert deployed.stack.parameters["SuiteSchedule"] == ""
     outputs = deployed.stack.outputs
     assert {"AuditStateMachineArn", "AuditBucketName", "SuiteStateMachineArn", "SuiteBucketName"} <= set(outputs)
@@ -340,14 +352,51 @@ def test_a_stack_without_a_server_searches_what_was_published(deployed: Workplac
     assert {kind: count for kind, count in audited["kinds"].items() if count} == {"match": audited["audited"]}
     tested = run_suite(deployed, outputs["SuiteBucketName"])
     assert (tested["passed"], tested["versions"]) == (tested["cases"], {COLLECTION: audited["version"]})
+    corrupted = run_audit(deployed, outputs["AuditBucketName"], "b", planted='s/"text": "/"text": "X/')
+    assert (corrupted["faults"] > 0, corrupted["kinds"]["mismatch"]) == (True, 1)
+    check_that_the_alarm_sees_it(deployed, corrupted["faults"])
+    update_and_prune(deployed, publish.replace("docs", "handbook") + " --data data")
     shutil.rmtree(Path(gettempdir()) / "chunkproof-published", ignore_errors=True)
 
 
-def run_audit(place: Workplace, bucket: str) -> dict[str, Any]:
-    """Take the steps of the state machine with the deployed function: every chunk that was published."""
+def check_that_the_alarm_sees_it(place: Workplace, faults: int) -> None:
+    """The metric that the function wrote is the one that the alarm watches, and above its threshold."""
+    alarms = place.aws.cloudformation.resources("AWS::CloudWatch::Alarm")
+    (alarm,) = (one.properties for one in alarms if one.properties.get("MetricName") == "AuditFindings")
+    watched = {dimension["Name"]: dimension["Value"] for dimension in alarm["Dimensions"]}
+    lines = [json.loads(line) for line in place.aws.printed if '"AuditFindings"' in line]
+    values = [line["AuditFindings"][0] for line in lines if watched.items() <= line.items()]
+    assert values == [0, faults]  # of the clean audit, and of this one
+    assert values[1] > float(alarm["Threshold"]) >= values[0]
+
+
+def update_and_prune(place: Workplace, publish: str) -> None:
+    """A changed chunk is found once it is published, and still after --prune has left one version."""
+    body = json.dumps({"query_text": "robot", "filters": {"chunk_id": "languages-00"}, "top_k": 1})
+    search = re.sub("-d '[^']+'", f"-d '{body}'", guide_commands(1)[0])
+    for command in (
+        'sed -i \'1s/"text": "X/"text": "Changed. /\' chunks.jsonl',
+        "chunkproof load chunks.jsonl --collection handbook --data data",
+        publish,
+        f"{publish} --prune --keep 1",
+    ):
+        before = json.loads(place.run(f"{publish} --list --json 2>/dev/null"))["versions"]
+        place.run(command)
+    after = json.loads(place.run(f"{publish} --list --json 2>/dev/null"))["versions"]
+    assert (len(before), after) == (2, before[:1])
+    assert json.loads(place.run(search))["results"][0]["text"].startswith("Changed. ")
+
+
+def run_audit(place: Workplace, bucket: str, audit_id: str = "a", planted: str = "") -> dict[str, Any]:
+    """Take the steps of the state machine with the deployed function: every chunk that was published.
+
+    `planted` is what sed does to the first line of the manifest: the stored chunk is then another one.
+    """
     place.run("chunkproof manifest chunks.jsonl -o manifest.jsonl")
+    if planted:
+        place.run(f"sed -i '1{planted}' chunks.jsonl && chunkproof manifest chunks.jsonl -o manifest.jsonl")
     place.aws.client("s3").upload_file(str(place.folder / "manifest.jsonl"), bucket, "manifests/m.jsonl")
-    step = partial(run_step, place, "audit", {"bucket": bucket, "audit_id": "a"})
+    step = partial(run_step, place, "audit", {"bucket": bucket, "audit_id": audit_id})
     step(step="split", manifest=f"s3://{bucket}/manifests/m.jsonl", collection="", shard_entries="100", given={})
     step(step="shard", shard=0)
     return step(step="merge")

@@ -580,6 +580,7 @@ def _send(server: Served, name: str) -> httpx.Response:
         headers={
             "content-type": event["headers"].get("content-type", "application/json"),
             "accept-encoding": "identity",
+            **{header: value for header, value in event["headers"].items() if header.startswith("mcp-")},
         },
         timeout=60,
     )
@@ -589,7 +590,11 @@ def _send(server: Served, name: str) -> httpx.Response:
 def test_a_sample_event_is_answered_as_before(served: Served, name: str) -> None:
     reply = _send(served, f"{name}.json")
     headers = sorted({header.lower() for header in reply.headers} - OF_THE_GATEWAY)
-    body = dump(normalize_json(reply.json()))
+    answer = reply.json()
+    if name.startswith("mcp."):  # an agent gets the same twice, as text and as an object
+        (content,) = answer["result"]["content"]
+        assert json.loads(content.pop("text")) == answer["result"]["structuredContent"]
+    body = dump(normalize_json(answer))
     compare(f"event-{name}", {f"status {reply.status_code}": "\n".join(headers), "body": body})
 
 

@@ -45,8 +45,9 @@ def report(answers: dict[str, Answer] = ANSWERS) -> SuiteReport:
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A report with an earlier run and a baseline."""
     made = tmp_path_factory.mktemp("page") / "report.html"
-    earlier = report()
-    SUITE.write(compare(report(), earlier, Path("main.json")), (made,), [earlier])
+    lost = next(name for name in ANSWERS if name.startswith("lost"))
+    earlier = report({**ANSWERS, lost: answer(chunk("a", 0.9), chunk("b", 0.4))})
+    SUITE.write(compare(report(), earlier, Path("main.json")), (made,), [earlier], earlier)
     return made
 
 
@@ -64,6 +65,19 @@ def names(page: Page) -> list[str]:
     shown = "[...document.getElementById('cases').tBodies].filter(one => !one.hidden)"
     found: list[str] = page.run(f"{shown}.map(one => one.querySelector('.unfold').textContent.split(' ')[0])")
     return found
+
+
+def test_what_failed_is_before_any_figure_with_what_was_returned_before(page: Page) -> None:
+    assert page.run("[...document.querySelectorAll('h2')].slice(0, 3).map(one => one.textContent)") == [
+        "Cases",
+        "Compared with the baseline",
+        "Figures",
+    ]
+    before = "[...document.querySelectorAll('caption')].find(one => one.textContent.startsWith('What was returned'))"
+    rows = page.run(f"[...{before}.parentElement.tBodies[0].rows].map(row => row.innerText)")
+    assert len(rows) == 2
+    assert "a 0.900 − gone" in rows[0]
+    assert "+ new" in rows[0]
 
 
 def test_cases_that_did_not_pass_come_first_and_every_chart_is_drawn(page: Page) -> None:
@@ -105,8 +119,7 @@ def test_a_case_unfolds_by_keyboard(page: Page) -> None:
     page.run("document.querySelector('#cases thead tr th:last-child button').focus()")
     page.press("Tab")
     detail = "document.querySelector('#cases .detail')"
-    assert page.run(f"{detail}.getBoundingClientRect().height") == 0
-    page.press("Enter", "\r")
+    # What did not pass is unfolded from the beginning.
     assert page.run("document.activeElement.getAttribute('aria-expanded')") == "true"
     text = page.run(f"{detail}.innerText")
     assert "not in collection" in text
@@ -136,7 +149,7 @@ def test_stored_text_is_escaped(page: Page) -> None:
 
 def test_the_page_fits_a_phone(page: Page) -> None:
     page.look(width=360, height=740)
-    page.run("document.querySelectorAll('.unfold').forEach(one => one.click())")
+    page.run("document.querySelectorAll('.unfold[aria-expanded=false]').forEach(one => one.click())")
     assert page.run("[document.documentElement.scrollWidth, innerWidth]") == [360, 360]
     # The stored text has the whole width, and is not left out.
     text = page.run("document.querySelector('.results td:last-child').getBoundingClientRect().toJSON()")
@@ -158,7 +171,7 @@ def test_print_shows_failures_and_no_controls(page: Page) -> None:
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1200), ("dark", 1200), ("light", 360)])
 def test_the_page_is_accessible(page: Page, scheme: str, width: int) -> None:
     page.look(width=width, scheme=scheme)
-    page.run("document.querySelectorAll('.unfold, summary').forEach(one => one.click())")
+    page.run("document.querySelectorAll('.unfold[aria-expanded=false], summary').forEach(one => one.click())")
     assert page.axe_violations() == []
 
 

@@ -27,7 +27,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
 def stored(served_qdrant: QdrantServer, collection: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """Two equal collections of 40 points, of which the manifest has the first ten."""
     monkeypatch.setattr(reader, "PAGE_SIZE", 10)
-    monkeypatch.setattr("chunkproof_cli.copying.BATCH", 10)
+    monkeypatch.setattr("chunkproof_cli.commands.copying.BATCH", 10)
     texts = {number: f"The text of chunk {number} is about wheels." for number in range(1, POINTS + 1)}
     points = [
         models.PointStruct(id=number, vector=[1.0, float(number)], payload={"chunk_id": f"c{number}", "text": text})

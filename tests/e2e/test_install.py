@@ -1,5 +1,6 @@
 """The built wheel and source distribution, installed into empty virtualenvs."""
 
+import json
 import os
 import subprocess
 import sys
@@ -12,8 +13,10 @@ import pytest
 
 from support.cloud import handbook_host
 from support.qdrant_server import NoServerError
+from support.recording_server import CannedResponse, recording_server
 from support.template import ROOT
 from tools.dist import build
+from tools.pins import pins
 
 
 @pytest.fixture(scope="module")
@@ -40,13 +43,19 @@ def run(bin_folder: Path, *arguments: str, cwd: Path, **variables: str) -> "subp
 @pytest.fixture(scope="module")
 def from_wheel(built: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     (wheel,) = (file for file in built if file.suffix == ".whl")
-    return install(wheel, tmp_path_factory.mktemp("wheel") / "venv", "[local,mcp]")
+    return install(wheel, tmp_path_factory.mktemp("wheel") / "venv", "[local,mcp,qdrant,cohere]")
 
 
 @pytest.fixture(scope="module")
 def from_source(built: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     (source,) = (file for file in built if file.name.endswith(".tar.gz"))
-    return install(source, tmp_path_factory.mktemp("source") / "venv")
+    return install(source, tmp_path_factory.mktemp("source") / "venv", "[qdrant,cohere]")
+
+
+@pytest.fixture(scope="module")
+def core(built: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    (wheel,) = (file for file in built if file.suffix == ".whl")
+    return install(wheel, tmp_path_factory.mktemp("core") / "venv")
 
 
 @pytest.fixture(scope="module")
@@ -100,3 +109,53 @@ def test_without_the_protocols_sdk_the_message_names_the_extra(from_source: Path
     shown = run(from_source, "mcp", cwd=tmp_path)
     assert shown.returncode == 3
     assert "pip install 'chunkproof[mcp]'" in shown.stderr
+
+
+def test_without_extras_a_retriever_behind_http_is_tested_and_its_report_rendered(core: Path, tmp_path: Path) -> None:
+    (tmp_path / "suite.yaml").write_text(
+        "name: s\ncases:\n  - name: a\n    query_text: what is it\n    expected_keywords: [hello]\n", "utf-8"
+    )
+    answer = b'{"results": [{"id": "a", "text": "hello world", "score": 0.9}]}'
+    with recording_server(lambda _: CannedResponse(200, answer, {"content-type": "application/json"})) as server:
+        lines = (
+            ("suite", "lint", "--offline", "suite.yaml"),
+            ("suite", "run", "suite.yaml", "--retriever", server.url, "-o", "r.json", "-o", "r.html", "-o", "r.xml"),
+            ("suite", "run", "suite.yaml", "--retriever", server.url, "--baseline", "r.json"),
+            ("report", "r.json", "-o", "r.md"),
+        )
+        for line in lines:
+            shown = run(core, *line, cwd=tmp_path)
+            assert shown.returncode == 0, shown.stdout + shown.stderr
+    assert "pip install &#x27;chunkproof[charts]&#x27;" in (tmp_path / "r.html").read_text("utf-8")
+    site = next((core.parent / "lib").glob("python*"))
+    assert sum(file.stat().st_size for file in site.rglob("*") if file.is_file()) < 60_000_000
+
+
+@pytest.mark.parametrize(
+    ("line", "variables", "extra"),
+    [
+        (("search", "a"), {}, "local"),
+        (("demo",), {}, "local"),
+        (("serve",), {}, "serve"),
+        (("doctor",), {"QDRANT_URL": "http://127.0.0.1:9"}, "qdrant"),
+        (("mcp",), {}, "mcp"),
+    ],
+)
+def test_without_its_extra_a_command_names_it(
+    core: Path, tmp_path: Path, line: tuple[str, ...], variables: dict[str, str], extra: str
+) -> None:
+    shown = run(core, *line, cwd=tmp_path, **variables)
+    assert shown.returncode == 3, shown.stdout + shown.stderr
+    assert f"pip install 'chunkproof[{extra}]'" in shown.stderr
+    assert "Traceback" not in shown.stderr
+
+
+def test_the_wheel_carries_a_bill_of_materials(built: list[Path]) -> None:
+    (wheel,) = (file for file in built if file.suffix == ".whl")
+    with zipfile.ZipFile(wheel) as packed:
+        (name,) = (name for name in packed.namelist() if ".dist-info/sboms/" in name)
+        listed = json.loads(packed.read(name))
+    assert listed["bomFormat"] == "CycloneDX"
+    assert {part["name"]: part["version"] for part in listed["components"]}["httpx"] == pins("cli/requirements.txt")[
+        "httpx"
+    ][0]

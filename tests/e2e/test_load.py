@@ -34,6 +34,23 @@ def test_loading_twice_gives_the_same_collection(chunkproof: Command, handbook_f
     assert points(tmp_path / "d", "c") == 41
 
 
+@pytest.mark.parametrize("nested", [True, False])
+def test_a_line_may_have_the_names_of_profile_nested(chunkproof: Command, tmp_path: Path, nested: bool) -> None:
+    metadata = {"source_url": "https://docs.example.com/ros2", "page_title": "ROS2", "chunk_index": 0, "tokens": 512}
+    line = {"chunk_id": "a7f3e2b9", "chunk_text": "ROS2 is a framework", **({} if nested else metadata)}
+    if nested:
+        line |= {"metadata": metadata, "similarity_score": 0.8, "rank": 1}
+    file = write(tmp_path / "chunks.jsonl", line)
+
+    run = chunkproof("load", file, "--collection", "c", "--data", tmp_path / "d", "--json")
+    assert run.json == {"collection": "c", "chunks": 1, "embedding_model": "all-MiniLM-L6-v2"}
+    assert "Extra fields" not in run.err
+    found = chunkproof("search", "ROS2", "--collection", "c", "--data", tmp_path / "d", "--json").json["results"][0]
+    assert (found["text"], found["metadata"]["chunk_id"]) == ("ROS2 is a framework", "a7f3e2b9")
+    names = ("url", "document_title", "position", "tokens")
+    assert [found["metadata"][name] for name in names] == list(metadata.values())
+
+
 @pytest.mark.parametrize("size", [4_000, 40_000, 100_000], ids=["vectors", "store", "later in the store"])
 def test_on_a_full_disk_loading_stops_with_a_message_and_can_be_run_again(
     chunkproof: Command, handbook_file: Path, tmp_path: Path, size: int

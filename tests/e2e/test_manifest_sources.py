@@ -1,12 +1,17 @@
 """Manifests from what people have, and the coverage of source documents."""
 
 import json
+import re
 import sqlite3
+import sys
 import tracemalloc
+from collections.abc import Iterator
 from pathlib import Path
 from time import process_time
 from typing import Any
+from uuid import NAMESPACE_URL, uuid5
 
+import psycopg
 import pytest
 
 from chunkproof.audit import manifest_file
@@ -20,6 +25,7 @@ from chunkproof_cli.reports.outputs import AUDIT
 
 from support.commands import Command
 from support.pipelines import FOLDER, pipeline, write
+from support.postgres_server import postgres_server
 from support.qdrant_server import QdrantServer
 
 GUIDE = "# Set up\n\nBolt the base to a table, then connect the controller with the red cable.\n"
@@ -156,8 +162,10 @@ def test_records_of_langchain_make_a_manifest_with_texts_that_their_keys_prove(
     connection.close()
     manifest = tmp_path / "m.jsonl"
     here = ("--collection", "langchain_indexed")
+    by_url = chunkproof("manifest", "--from", f"sqlite:///{database}", *here, "-o", tmp_path / "by-url.jsonl")
     run = chunkproof("manifest", "--from", database, *here, "-o", manifest)
-    assert run.code == 0
+    assert (run.code, by_url.code) == (0, 0)
+    assert manifest.read_bytes() == (tmp_path / "by-url.jsonl").read_bytes()
     assert "6 of 7 records have their text proved by their key; 1 are in the manifest by their id alone" in run.err
     texts = {line["chunk_id"]: line.get("original_text") for line in read_lines(manifest)}
     assert {str(p["id"]): p["payload"]["page_content"] for p in points} == {k: v for k, v in texts.items() if v}
@@ -167,6 +175,67 @@ def test_records_of_langchain_make_a_manifest_with_texts_that_their_keys_prove(
     assert [(f["chunk_id"][:8], f["kind"]) for f in audit.json["findings"]] == [("7e7b9a53", "missing")]
     several = chunkproof("manifest", "--from", database, *here, "--namespace", "other", "-o", manifest)
     assert (several.code, "namespaces qdrant/indexed" in several.err) == (2, True)
+
+
+@pytest.fixture(scope="module")
+def records_url() -> Iterator[str]:
+    """The URL of a record manager that indexed 198 chunks of 66 sources besides the six that are stored."""
+    with postgres_server() as url, psycopg.connect(url) as connection:
+        connection.execute((FOLDER / "record_manager.sql").read_text("utf-8").partition(";")[2].rpartition("COMMIT")[0])
+        connection.cursor().executemany(
+            "INSERT INTO upsertion_record VALUES (%s, %s, 'qdrant/indexed', %s, 1)",
+            [(str(n), str(uuid5(NAMESPACE_URL, str(n))), f"https://docs.example.com/{n // 3}") for n in range(198)],
+        )
+        connection.commit()
+        yield url
+
+
+def test_a_record_manager_in_postgresql_shows_that_langchain_serves_3_percent_of_a_corpus(
+    chunkproof: Command, records_url: str, tmp_path: Path
+) -> None:
+    """Every run of LangChain's index() reports success: it compares with its records, never with the store."""
+    store_pipeline(tmp_path, "langchain_indexed")
+    manifest, here = tmp_path / "m.jsonl", ("--collection", "langchain_indexed")
+    # As LangChain's own settings have it, with the driver for asyncio too.
+    for url in (records_url, records_url.replace("postgresql:", "postgresql+asyncpg:")):
+        run = chunkproof("manifest", "--from", url, *here, "-o", manifest)
+        assert run.code == 0, run.err
+        assert "6 of 204 records have their text proved by their key" in run.err
+        assert "The collection has 6 of 204 indexed chunks (3%), of 3 of 69 sources." in run.err
+    audit = chunkproof("audit", manifest, *here, "--json")
+    assert audit.code == 1
+    assert (audit.json["kinds"]["match"], audit.json["kinds"]["missing"]) == (6, 198)
+
+
+def test_a_record_manager_that_cannot_be_read_is_named_without_its_password(
+    chunkproof: Command, records_url: str, tmp_path: Path
+) -> None:
+    store_texts(tmp_path, {"a": "b"})
+    with psycopg.connect(records_url, autocommit=True) as connection:
+        connection.execute("CREATE DATABASE nothing")
+    wrong = {
+        records_url.replace("s3cret-of-tests", "wr0ng"): "password authentication failed",
+        records_url.replace("/postgres", "/nothing"): 'relation "upsertion_record" does not exist',
+        records_url + "?nonsense=1": "nonsense",
+        "postgresql://tester@127.0.0.1:1/postgres": "refused",
+        "oracle://tester:s3cret-of-tests@127.0.0.1/x": "oracle cannot be read, only in postgresql, mysql, mariadb",
+        "://x": "not a database URL",
+    }
+    for url, message in wrong.items():
+        run = chunkproof("manifest", "--from", url, "--collection", "docs", "-o", tmp_path / "m.jsonl")
+        assert run.code == 2, run.err
+        assert message in " ".join(run.err.split()), run.err
+        assert not {"s3cret", "wr0ng"} & set(re.findall(r"s3cret|wr0ng", run.err))
+
+
+def test_without_sqlalchemy_the_extra_is_named(
+    chunkproof: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for module in ("sqlalchemy", "psycopg"):
+        with monkeypatch.context() as patch:
+            patch.setitem(sys.modules, module, None)
+            run = chunkproof("manifest", "--from", "postgresql://h/x", "--collection", "docs", "-o", tmp_path / "m")
+        assert (run.code, "pip install 'chunkproof[sql]'" in run.err) == (3, True), run.err
 
 
 def test_nodes_of_a_llamaindex_docstore_make_a_manifest(chunkproof: Command, tmp_path: Path) -> None:

@@ -9,13 +9,13 @@ from chunkproof.base.settings import Settings
 from chunkproof.collection.services import Services
 from chunkproof.net.s3 import Bucket
 from chunkproof.seals.notes import PublicKey
-from chunkproof.seals.verification import Evidence, verify_receipt
+from chunkproof.seals.receipts import Evidence, verify_receipt
 from chunkproof.service import container
 from chunkproof.stores.published import PublishedCollections
 from chunkproof.stores.published_store import PublishedStore
 from chunkproof.stores.store_port import Point
-from chunkproof_cli.aws import publishing
-from chunkproof_cli.aws.publishing import FunctionLimits, find_misfit
+from chunkproof_cli.aws import stack
+from chunkproof_cli.aws.stack import FunctionLimits, find_misfit
 
 from support.api import invoke, post
 from support.commands import Command
@@ -143,12 +143,12 @@ def test_an_unknown_collection_ends_with_2(chunkproof: Command, s3_bucket: Bucke
 def test_a_collection_that_does_not_fit_is_refused_with_the_parameter_to_set(
     chunkproof: Command, s3_bucket: Bucket, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(publishing, "SPARE_BYTES", 10_241 << 20)
+    monkeypatch.setattr(stack, "SPARE_BYTES", 10_241 << 20)
     run = chunkproof("publish", "docs", "--data", data, "--bucket", s3_bucket.name)
     assert run.code == 1
     assert "the functions have 10,240 MB, which is all that Lambda offers: use a server" in run.out
-    with publishing.listed(data, "docs") as (_, version):
-        monkeypatch.setattr(publishing, "SPARE_BYTES", 0)
+    with stack.listed(data, "docs") as (_, version):
+        monkeypatch.setattr(stack, "SPARE_BYTES", 0)
         assert find_misfit(version.stored_bytes, FunctionLimits(disk_mb=512, memory_mb=1024)) is None
         misfit = find_misfit(version.stored_bytes, FunctionLimits(disk_mb=512, memory_mb=128))
         assert misfit is not None

@@ -80,6 +80,23 @@ def test_keys_are_not_overwritten_and_need_a_place_for_seals(typed: Any, sealed:
     assert "is not a public key" in printed.err
 
 
+def test_no_part_of_a_private_key_is_printed_or_logged(
+    typed: Any, sealed: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = (sealed / "seal.key").read_text().strip().rpartition("+")[2]
+    monkeypatch.setenv("CHUNKPROOF_RECEIPT_KEY", "seal.key")
+    with caplog.at_level("DEBUG"):
+        runs = [typed("search", "backups", "--collection", "docs", "--receipt", "signed.json")]
+        runs += [typed("verify", "signed.json", "--key", "seal.key.pub")]
+        runs += [typed("verify", "signed.json", "--key", "seal.key", code=2)]
+        (sealed / "broken.key").write_text((sealed / "seal.key").read_text().replace("PRIVATE+KEY", "PRIVATE+KEX"))
+        runs += [typed("seal", "docs", "--key", "broken.key", code=2)]
+    assert "proved      service: " in runs[1].out
+    shown = caplog.text + (sealed / "signed.json").read_text() + "".join(run.out + run.err for run in runs)
+    assert secret not in shown
+    assert secret[:20] not in shown
+
+
 def test_a_signed_report_is_verified(typed: Any, sealed: Path) -> None:
     lines = [{"chunk_id": chunk["chunk_id"], "original_text": chunk["text"]} for chunk in CHUNKS]
     (sealed / "manifest.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))

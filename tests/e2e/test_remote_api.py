@@ -263,7 +263,7 @@ def authorization(headers: dict[str, str]) -> dict[str, str]:
     ("method", "path", "content", "headers"),
     [
         ("POST", "/search", '{"query_text": "é"}'.encode(), JSON),
-        ("GET", "/health?deep=true", b"", {}),
+        ("GET", "/health/deep", b"", {}),
         ("GET", "/collections/my%20docs", b"", {}),
     ],
 )

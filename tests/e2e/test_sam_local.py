@@ -226,6 +226,7 @@ REQUESTS = [
 ]
 # What no two gateways agree on, or what says which one it was.
 VARYING = {
+    "authorizer",
     "requestId",
     "time",
     "timeEpoch",

@@ -3,9 +3,12 @@
 import asyncio
 import gzip
 import json
+import os
 import re
 import signal
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,11 +20,13 @@ import httpx
 import pytest
 from mcp import Client
 
-from chunkproof_cli.commands.serve import _open_listener
+from chunkproof_cli.commands.serve import allow_many_connections, open_listener
 
 from support import openapi
 from support.commands import Command
-from support.serving import Serving, serving, start
+from support.listeners import refusing_address
+from support.qdrant_server import free_port
+from support.serving import Serving, serving, start, wait_until_ready
 
 QUESTION = "composed and decomposed accents"
 
@@ -309,7 +314,7 @@ def test_a_port_chosen_by_the_system_is_printed(tmp_path: Path) -> None:
 
 
 def test_the_body_of_an_answer_does_not_wait_until_its_headers_are_acknowledged() -> None:
-    with _open_listener("127.0.0.1", 0) as listener, socket.create_connection(listener.getsockname()):
+    with open_listener("127.0.0.1", 0) as listener, socket.create_connection(listener.getsockname()):
         connection, _ = listener.accept()
         with connection:
             assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
@@ -374,3 +379,63 @@ def test_ctrl_c_does_not_wait_for_the_rest_of_a_request(loaded_handbook, tmp_pat
 
         assert running.process.wait(timeout=20) is not None
         assert "Traceback" not in running.written
+
+
+# several processes
+
+
+def test_workers_share_a_port_and_a_log_hold_a_thousand_clients_and_end_with_the_first(tmp_path: Path) -> None:
+    port, log = free_port(), tmp_path / "log"
+    env = {**os.environ, "QDRANT_URL": refusing_address()}
+    command = [sys.executable, "-m", "chunkproof_cli", "serve", "--port", str(port), "--workers", "2"]
+    with log.open("wb") as out, (tmp_path / "stderr").open("wb") as errors:
+        process = subprocess.Popen(command, stdout=out, stderr=errors, env=env)
+    serving_ = Serving(f"http://127.0.0.1:{port}", process, tmp_path / "stderr")
+    wait_until_ready(serving_, 60)
+    workers = [int(pid) for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
+    request = f"GET /health HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\n\r\n".encode()
+
+    async def ask_twice() -> list[bytes]:
+        """Each client keeps its connection until all have had their second response."""
+        clients = await asyncio.gather(*(asyncio.open_connection("127.0.0.1", port) for _ in range(1_000)))
+        heads = []
+        for _ in range(2):
+            for _, writer in clients:
+                writer.write(request)
+            heads += [(await reader.readuntil(b"}"))[:15] for reader, _ in clients]
+        for _, writer in clients:
+            writer.close()
+        return heads
+
+    try:
+        allow_many_connections()
+        assert set(asyncio.run(ask_twice())) == {b"HTTP/1.1 200 OK"}
+        until = time.monotonic() + 20
+        while log.read_bytes().count(b'"status":200') < 2_001 and time.monotonic() < until:
+            time.sleep(0.05)
+        lines = [json.loads(line) for line in log.read_text("utf-8").splitlines()]
+        assert sum(line.get("status") == 200 for line in lines) >= 2_001  # with the one that waited for readiness
+        assert serving_.written.count("Serving ") == 1
+        assert len(workers) == 1
+    finally:
+        process.kill()
+        process.wait()
+    until = time.monotonic() + 20
+    while Path(f"/proc/{workers[0]}").exists() and time.monotonic() < until:
+        time.sleep(0.05)
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(f"{serving_.url}/health")
+
+
+@pytest.mark.parametrize(
+    ("environment", "options", "named"),
+    [({}, [], "QDRANT_URL"), ({"QDRANT_URL": "http://127.0.0.1:1"}, ["--suite", "judged.yaml"], "--suite")],
+)
+def test_workers_are_refused_where_one_process_must_do(
+    chunkproof: Command, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], options: list[str], named: str
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    result = chunkproof("serve", "--workers", 2, *options)
+    assert result.code == 2
+    assert named in result.err

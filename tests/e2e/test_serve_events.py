@@ -10,7 +10,7 @@ from chunkproof_cli.local.gateway import build_event
 from support.api import committed_event
 
 # What the gateway has no source for: it authorizes nobody.
-OF_AUTHORIZATION = {"authentication", "authorizer"}
+OF_AUTHORIZATION = {"authentication"}
 
 
 def scope(

@@ -114,7 +114,7 @@ def healthy(**changed: Any) -> dict[str, Any]:
 @pytest.mark.usefixtures("aws")
 def test_a_healthy_stack_is_ready(chunkproof: Command, stack_api: StackApi) -> None:
     deploy({"ApiUrl": stack_api.url, "Collection": "docs", "Authorization": "AWS_IAM"})
-    stack_api.answers = {"/health?deep=true": (200, healthy()), "/collections/docs": (200, INFO)}
+    stack_api.answers = {"/health/deep": (200, healthy()), "/collections/docs": (200, INFO)}
     run = chunkproof("doctor", "--stack", "chunkproof")
     assert run.code == 0, run.err
     assert "chunkproof is CREATE_COMPLETE" in run.out
@@ -130,7 +130,7 @@ def test_failed_dependencies_come_with_a_remedy(chunkproof: Command, stack_api: 
         "latency_ms": 2000.0,
         "message": "Failed to embed query: api.cohere.com refused the key",
     }
-    stack_api.answers = {"/health?deep=true": (503, healthy(status="down", embedder=down))}
+    stack_api.answers = {"/health/deep": (503, healthy(status="down", embedder=down))}
     run = chunkproof("doctor", "--stack", "chunkproof", "--json")
     assert run.code == 1
     failed = {f["check"]: f["remedy"] for f in run.json["findings"] if f["level"] == "FAIL"}
@@ -166,7 +166,7 @@ def test_the_remedy_for_a_collection_depends_on_the_error(
 ) -> None:
     deploy({"ApiUrl": stack_api.url, "Collection": "docs", "Authorization": "AWS_IAM"})
     said = {"error": {"code": code, "message": "so"}, "errors": ["so"]}
-    stack_api.answers = {"/health?deep=true": (200, healthy()), "/collections/docs": (status, said)}
+    stack_api.answers = {"/health/deep": (200, healthy()), "/collections/docs": (status, said)}
     run = chunkproof("doctor", "--stack", "chunkproof", "--json")
     (failed,) = (f for f in run.json["findings"] if f["level"] == "FAIL")
     assert (failed["check"], failed["message"], failed["remedy"]) == ("collection", "so", remedy)
@@ -186,7 +186,7 @@ def test_an_unknown_stack_and_a_stack_of_another_project_have_different_messages
 
 
 def test_an_api_is_checked_without_its_stack(chunkproof: Command, stack_api: StackApi) -> None:
-    stack_api.answers = {"/health?deep=true": (200, healthy()), "/collections/docs": (200, INFO)}
+    stack_api.answers = {"/health/deep": (200, healthy()), "/collections/docs": (200, INFO)}
     run = chunkproof("doctor", "--api", stack_api.url, "--collection", "docs", "--json")
     assert (run.code, run.json["fits"]) == (0, True)
     assert {f["check"] for f in run.json["findings"]} == {"Qdrant", "embedder", "collection"}

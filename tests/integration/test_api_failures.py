@@ -112,6 +112,20 @@ def test_health_of_a_misconfigured_deployment_is_what_the_openapi_document_promi
 # dependencies
 
 
+def test_deep_health_is_refused_where_no_authorizer_has_checked_the_caller() -> None:
+    public = get("/health", deep="true")
+    del public["requestContext"]["authorizer"]
+    reply = invoke(public)
+    assert (reply.status, reply.code) == (403, "FORBIDDEN")
+    assert reply.errors == [
+        "GET /health?deep=true needs authorization, which a public route does not check: GET /health/deep"
+    ]
+    plain = get("/health")
+    del plain["requestContext"]["authorizer"]
+    assert invoke(plain).status == 200
+    assert invoke(get("/health", deep="true")).json.keys() == invoke(get("/health/deep")).json.keys()
+
+
 def test_deep_health_says_what_is_down_and_why(monkeypatch: pytest.MonkeyPatch, cohere_api: CohereServer) -> None:
     address = refusing_address()
     monkeypatch.setenv("QDRANT_URL", address)
@@ -229,7 +243,7 @@ def test_another_method_gets_the_allowed_ones(method: str, path: str, allowed: s
 
 
 @pytest.mark.parametrize("method", ["GET", "POST", "OPTIONS"])
-@pytest.mark.parametrize("path", ["/", "/searches", "/collections", "/validate-chunk/s", "/health/deep"])
+@pytest.mark.parametrize("path", ["/", "/searches", "/collections", "/validate-chunk/s", "/health/deeper"])
 def test_an_unknown_route_is_not_found(method: str, path: str) -> None:
     reply = invoke(request(method, path))
     assert (reply.status, reply.code) == (404, "NOT_FOUND")

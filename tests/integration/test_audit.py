@@ -13,7 +13,7 @@ import pytest
 
 from chunkproof.audit.audit_report import AuditReport
 from chunkproof.audit.audit_run import Audit
-from chunkproof.audit.findings import Finding, Kind
+from chunkproof.audit.findings import Finding, Kind, find_copies
 from chunkproof.audit.ledger import AuditPlan, Ledger, Progress, load_progress, prepare
 from chunkproof.audit.manifest_file import Entry
 from chunkproof.base.errors import (
@@ -24,9 +24,11 @@ from chunkproof.base.errors import (
 )
 from chunkproof.base.request import Deadline
 from chunkproof.collection.lookup import point_id_for
+from chunkproof.collection.payload_map import PayloadMap
 from chunkproof.stores.store_port import Point, WritableStore
 
 from support.audits import VECTOR, fill, found_in, planted, resume, run_audit, services_on
+from support.pipelines import FOLDER, pipeline
 from support.sdk import sdk
 
 
@@ -405,3 +407,56 @@ def _stop_after(compared: int) -> Callable[[Progress], None]:
             raise KeyboardInterrupt
 
     return stop
+
+
+def second_texts(report: AuditReport) -> dict[str, str]:
+    return {finding.chunk_id: finding.details for finding in report.findings}
+
+
+@pytest.mark.parametrize("first", ["text", "page_content"])
+def test_a_second_text_that_disagrees_with_its_copies_is_a_finding(
+    memory_store: WritableStore, collection: str, tmp_path: Path, first: str
+) -> None:
+    """Where most points have the same text twice, or hardly one has a second text; `text` is read first."""
+    copies = [stored(f"c{n}", f"Chunk {n}.", content=f"Chunk {n}.") for n in range(40)]
+    copies[7] = stored("c7", "Chunk 7.", content="Chunk 7, as it was.")
+    plain = [Point(n, {"page_content": f"Page {n}.", "metadata": {"source": "x"}}, vector=VECTOR) for n in range(400)]
+    plain[9] = Point(9, {"page_content": "Page 9, as it was.", "text": "Page 9."}, vector=VECTOR)
+    points = copies if first == "text" else plain
+    fill(memory_store, collection, points)
+    texts = [(str(p.payload.get("chunk_id", p.id)), p.payload.get("text") or p.payload["page_content"]) for p in points]
+    lines = [Entry(name, original_text=str(text)).to_line() for name, text in texts]
+    report = run_audit(lines, tmp_path, services_on(memory_store), collection)
+    wanted = {"c7": "content"} if first == "text" else {"9": "page_content"}
+    details = {name: f"{field} has another text than text, which searches return" for name, field in wanted.items()}
+    assert second_texts(report) == details
+    assert report.kinds[Kind.METADATA_MISMATCH] == 1
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {"content": "The whole page, of which the text is a summary."},
+        {"document": "handbook.pdf", "data": "x"},
+        {"content": ""},
+        {"content": ["a"], "chunk_text": None},
+        {"metadata": {"text": "About this document"}},
+    ],
+)
+def test_a_second_text_that_differs_on_purpose_is_none(
+    memory_store: WritableStore, collection: str, tmp_path: Path, extra: dict[str, Any]
+) -> None:
+    points = [stored(f"c{n}", f"Chunk {n}.", **(extra if n % 2 else {})) for n in range(40)]
+    fill(memory_store, collection, points)
+    lines = [Entry(f"c{n}", original_text=f"Chunk {n}.").to_line() for n in range(40)]
+    assert run_audit(lines, tmp_path, services_on(memory_store), collection).kinds[Kind.MATCH] == 40
+
+
+@pytest.mark.parametrize("name", [file.stem for file in FOLDER.glob("*.json") if file.stem != "docstore"])
+def test_no_pipeline_writes_a_second_text_that_disagrees(name: str) -> None:
+    payloads = [point["payload"] for point in pipeline(name)["points"]]
+    mapped = PayloadMap()
+    for path in find_copies(payloads * 10, mapped):
+        for payload in payloads:
+            other = mapped.value_at(path, payload)
+            assert other in (None, "", mapped.value("text", payload)), path

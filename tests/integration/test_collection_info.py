@@ -8,7 +8,7 @@ from qdrant_client import models
 
 from chunkproof.base.errors import CollectionNotFoundError
 from chunkproof.base.request import Deadline
-from chunkproof.collection.description import collection_info
+from chunkproof.collection.facts import collection_info
 from chunkproof.contract import CollectionInfo
 from chunkproof.stores.store_port import Point, WritableStore
 

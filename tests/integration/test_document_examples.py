@@ -2,23 +2,31 @@
 
 import json
 import uuid
-from datetime import datetime
+from datetime import UTC, datetime
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 import chunkproof
 from chunkproof import (
     CollectionInfo,
     InvalidParameterError,
     RetrievalQuery,
+    RetrievalResponse,
     RetrievalResult,
+    SearchResult,
     TestCase,
     TestStatus,
     TestSuiteResult,
     ValidationReport,
 )
+from chunkproof.contract.profiles import PROFILES
+from chunkproof.suite.cases import RESULT_FIELDS
+from chunkproof.suite.cases import TestCase as SuiteCase
+from chunkproof.suite.suite_file import SuiteSource, read_source
 
 COLLECTION_STATS = {
     "collection_name": "documentation",
@@ -518,3 +526,140 @@ def test_an_example_is_read_by_the_class_of_its_name(name: str, example: dict[st
     assert {field: written[field] for field in example if field != "execution"} == {
         field: value for field, value in example.items() if field != "execution"
     }
+
+
+NESTED_RESULT = {
+    "chunk_id": "a7f3e2b9c1d4e8f2...",
+    "chunk_text": "ROS2 (Robot Operating System 2) is a flexible framework for writing robot software.",
+    "similarity_score": 0.876,
+    "rank": 1,
+    "metadata": {
+        "source_url": "https://physical-ai-robotics.vercel.app/docs/module-1-ros2/overview",
+        "page_title": "Module 1: ROS2 Overview",
+        "section_headers": ["Module 1: ROS2", "Introduction", "What is ROS2?"],
+        "chunk_index": 0,
+        "tokens": 512,
+    },
+}
+NESTED = {
+    "status": "success",
+    "query": {"text": "What is ROS2?", "query_id": "q_2025_12_25_001"},
+    "results": [NESTED_RESULT, {**NESTED_RESULT, "chunk_id": "b8e4f1c2...", "similarity_score": 0.823, "rank": 2}],
+    "total_results": 2,
+    "requested_top_k": 5,
+    "execution_metrics": {
+        "query_embedding_time_ms": 234.5,
+        "vector_search_time_ms": 87.0,
+        "total_execution_time_ms": 322.0,
+        "embedding_model": "embed-english-v3.0",
+        "collection_name": "textbook_embeddings",
+    },
+}
+NESTED_ERROR = {
+    **NESTED,
+    "status": "error",
+    "results": [],
+    "total_results": 0,
+    "execution_metrics": {
+        "total_execution_time_ms": 45.0,
+        "embedding_model": "embed-english-v3.0",
+        "collection_name": "textbook_embeddings",
+    },
+    "error": {
+        "code": "QDRANT_CONNECTION_FAILED",
+        "message": "Failed to connect to Qdrant Cloud: Connection timeout after 30s",
+    },
+}
+FLAT = {
+    "query": "What is ROS2?",
+    "results": [
+        {
+            "content": "ROS2 is a framework",
+            "url": "https://docs.example.com/ros2",
+            "position": 0,
+            "similarity_score": 0.9,
+            "chunk_id": "a7f3e2b9",
+            "created_at": "2025-12-15T10:30:00Z",
+        }
+    ],
+    "metadata": {"query_time_ms": 12, "total_results": 1, "timestamp": "2025-12-16T14:30:01Z"},
+}
+FLAT_ERROR = {
+    **FLAT,
+    "results": [],
+    "metadata": {**FLAT["metadata"], "total_results": 0},  # type: ignore[dict-item]
+    "error": {"code": "EMBEDDING_FAILED", "message": "Failed to embed query: down"},
+}
+
+
+@pytest.mark.parametrize(
+    ("profile", "example"),
+    [("nested", NESTED), ("nested", NESTED_ERROR), ("flat", FLAT), ("flat", FLAT_ERROR)],
+    ids=["nested", "nested error", "flat", "flat error"],
+)
+def test_a_response_of_another_document_is_read_and_written_back(profile: str, example: dict[str, Any]) -> None:
+    for response in (
+        RetrievalResponse.model_validate(example),
+        RetrievalResponse.model_validate_json(json.dumps(example)),
+        RetrievalResponse(**example),
+    ):
+        written = json.loads(PROFILES[profile].write(response.to_json()))
+        metrics = written.get("execution_metrics", {})
+        if "error" in example:
+            assert metrics.pop("query_embedding_time_ms", 0.0) == 0.0  # the document leaves it out of an error
+        assert written == example
+        assert response.errors == ((example["error"]["message"],) if "error" in example else ())
+
+
+@pytest.mark.parametrize("example", [NESTED_RESULT, FLAT["results"][0]], ids=["nested", "flat"])  # type: ignore[index]
+def test_a_result_of_another_document_is_read_by_search_result(example: dict[str, Any]) -> None:
+    for result in (
+        SearchResult.model_validate(example),
+        SearchResult.model_validate_json(json.dumps(example)),
+        SearchResult(**example),
+    ):
+        assert result.text == example.get("chunk_text", example.get("content"))
+        assert (result.rank, result.metadata.chunk_id) == (1, example["chunk_id"])
+        assert result.metadata.url.startswith("https://")
+        assert result.metadata.position == 0
+
+
+@pytest.mark.parametrize("wrong", [{"chunk_id": "a", "chunk_text": "b"}, {"content": 3}, {"rank": 1}, "text"])
+def test_a_result_that_no_document_has_is_refused(wrong: object) -> None:
+    for read in (SearchResult.model_validate, lambda document: SearchResult.model_validate_json(json.dumps(document))):
+        with pytest.raises(ValidationError):
+            read(wrong)
+
+
+def test_times_are_read_from_iso_8601_in_a_dict() -> None:
+    example = {"latency_ms": 145, "result_count": 5, "threshold_applied": 0.7, "qdrant_query_time_ms": 120}
+    read = chunkproof.ExecutionMetadata(**example, query_embedded_at="2025-12-16T14:30:01Z")
+
+    assert read.query_embedded_at == datetime(2025, 12, 16, 14, 30, 1, tzinfo=UTC)
+
+
+def test_a_test_case_written_as_json_is_read_in_a_suite_file(tmp_path: Path) -> None:
+    case = TestCase.model_validate_json(
+        json.dumps(
+            {
+                "name": "test_ros2_basics_query",
+                "query_text": "What is ROS 2 and how does it work?",
+                "collection_name": "textbook_embeddings",
+                "expected_doc_ids": ["doc_ros2_intro", "doc_ros2_architecture"],
+                "expected_keywords": ["ROS 2", "robot", "operating system", "framework"],
+                "relevance_threshold": 0.7,
+                "top_k": 5,
+                "status": "passed",
+                "actual_results": [{"id": "uuid-1", "score": 0.92, "payload": {"content": "ROS 2 is a robot"}}],
+                "error_message": None,
+            }
+        )
+    )
+    assert case.actual_results is not None
+    assert case.actual_results[0].excerpt == "ROS 2 is a robot"
+    file = tmp_path / "suite.json"
+    file.write_text(json.dumps({"name": "s", "cases": [json.loads(case.model_dump_json())]}))
+
+    (read,) = read_source(SuiteSource(file)).suite.cases
+    assert read == SuiteCase(**{name: getattr(case, name) for name in SuiteCase.model_fields})
+    assert TestCase.model_fields.keys() - SuiteCase.model_fields.keys() == RESULT_FIELDS

@@ -22,6 +22,7 @@ from chunkproof.base.errors import (
     CollectionNotFoundError,
     InvalidParameterError,
     VectorStoreRefusedError,
+    VectorStoreTimeoutError,
     VectorStoreUnavailableError,
 )
 from chunkproof.base.request import Deadline
@@ -345,6 +346,13 @@ def test_a_batch_with_a_point_that_does_not_fit_changes_nothing(
     with pytest.raises(VectorStoreRefusedError):
         store.upsert("c", [Point(8, {}, vector=(1.0, 0.0)), point], "", deadline)
     assert store.count("c", (), deadline) == 5
+
+
+def test_several_searches_end_when_the_time_is_over(store: EdgeStore) -> None:
+    """The engine itself takes no deadline."""
+    queries = [StoreQuery("c", 1, text=TextLeg("a", field="text"))] * 2
+    with pytest.raises(VectorStoreTimeoutError, match="took longer than its time"):
+        store.search(queries, Deadline(0))
 
 
 def test_an_unknown_vector_is_refused(store: EdgeStore, deadline: Deadline) -> None:

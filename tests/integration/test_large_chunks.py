@@ -6,7 +6,7 @@ import pytest
 
 from chunkproof.base.errors import ResponseTooLargeError
 from chunkproof.base.request import Deadline
-from chunkproof.collection.description import collection_info
+from chunkproof.collection.facts import collection_info
 from chunkproof.collection.services import PAGE_BYTES, SAMPLE_POINTS, Services
 from chunkproof.net.transport import DeadlineTransport
 from chunkproof.stores.server import ServerStore

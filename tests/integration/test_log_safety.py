@@ -9,7 +9,7 @@ import boto3
 import pytest
 from moto import mock_aws
 
-from chunkproof.base import log_safety
+from chunkproof.base import errors
 from chunkproof.base.errors import ChunkproofError, InvalidParameterError
 from chunkproof.base.request import Deadline
 from chunkproof.base.settings import Settings
@@ -29,7 +29,7 @@ def lines(request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture) -> p
     """Every log line of the process, formatted, at this level."""
     assert telemetry.logger
     caplog.set_level(request.param)
-    for name in (*log_safety.LIBRARIES, "chunkproof"):
+    for name in (*errors.LIBRARIES, "chunkproof"):
         caplog.set_level(request.param, logger=name)
     caplog.handler.setFormatter(logging.Formatter())
     return caplog

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from chunkproof.base.request import Deadline
-from chunkproof.collection.description import collection_info
+from chunkproof.collection.facts import collection_info
 from chunkproof.collection.services import Services
 from chunkproof.embedders.local_model import MiniLm
 from chunkproof.net.transport import DeadlineTransport

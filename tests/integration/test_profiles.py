@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from chunkproof import RetrievalResult
+from chunkproof import RetrievalResponse, RetrievalResult
 from chunkproof.contract.profiles import PROFILES
 
 from support import openapi
@@ -179,3 +179,78 @@ def test_a_text_given_twice_is_named() -> None:
     reply = ask(None, {"query": {"text": TEXT}, "text": "another"})
 
     assert reply.errors == ["query.text and text are the same field: give one of them"]
+
+
+# A request of each document, the profile that it is sent with, and how its client reads a success and an error.
+CLIENTS: list[tuple[str, dict[str, Any], Any, Any]] = [
+    (
+        "canonical",
+        {"query_text": TEXT, "top_k": 10, "similarity_threshold": 0.1},
+        lambda body: RetrievalResponse.model_validate(body).results[0].text,
+        lambda body: (body["status"], body["errors"][0]),
+    ),
+    (
+        "flat",
+        {"query_text": TEXT, "top_k": 5, "threshold": 0.0, "include_metadata": True},
+        lambda body: body["results"][0]["content"],
+        lambda body: ("error", body["error"]["message"]),
+    ),
+    (
+        "chunks",
+        {
+            "query_text": TEXT,
+            "top_k": 5,
+            "similarity_threshold": 0.0,
+            "query_id": "q",
+            "created_at": "2025-12-27T10:30:00",
+        },
+        lambda body: RetrievalResult(**body[0]).chunk_text,
+        lambda body: ("error", body["message"]),
+    ),
+    (
+        "points",
+        {
+            "collection_name": COLLECTION,
+            "query_text": TEXT,
+            "score_threshold": None,
+            "filters": None,
+            "with_vectors": False,
+            "with_payload": True,
+        },
+        lambda body: RetrievalResult(**body[0]).payload["text"],
+        lambda body: ("error", body["message"]),
+    ),
+    (
+        "nested",
+        {"text": TEXT, "query_id": "q_2025_12_25_001", "timestamp": "2025-12-25T21:30:00Z"},
+        lambda body: RetrievalResponse(**body).results[0].text,
+        lambda body: (RetrievalResponse(**body).status, body["error"]["message"]),
+    ),
+]
+
+
+clients = pytest.mark.parametrize(("profile", "sent", "text_of", "error_of"), CLIENTS, ids=[row[0] for row in CLIENTS])
+
+
+@clients
+def test_a_client_of_each_document_reads_results_and_refusals(
+    profile: str, sent: dict[str, Any], text_of: Any, error_of: Any
+) -> None:
+    reply = ask(profile, sent)
+    assert reply.status == 200
+    assert text_of(reply.json) in [chunk.text for chunk in chunks()]
+
+    refused = ask(profile, {**sent, "top_k": 0})
+    assert (refused.status, error_of(refused.json)) == (400, ("error", "top_k must be between 1 and 1000"))
+
+
+@clients
+def test_a_client_of_each_document_reads_that_the_store_is_down(
+    profile: str, sent: dict[str, Any], text_of: Any, error_of: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("QDRANT_URL", "http://127.0.0.1:9")
+    reply = ask(profile, sent)
+
+    kind, message = error_of(reply.json)
+    assert (reply.status, kind) == (503, "error")
+    assert message.startswith("Qdrant service unavailable at 127.0.0.1:9")

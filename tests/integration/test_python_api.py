@@ -119,6 +119,25 @@ def test_one_text_is_not_taken_for_several_queries(proof):
     assert [one.error.message for one in proof.search_many([5])] == ["queries[0] must be a JSON object"]
 
 
+def test_arguments_have_the_names_of_the_api_and_former_names_still_work(proof):
+    now = proof.search(query_text=QUESTION, similarity_threshold=0.1, top_k=1)
+    before = proof.search(query=QUESTION, threshold=0.1, top_k=1)
+    assert now.results == before.results
+    assert now.execution.threshold_applied == before.execution.threshold_applied == 0.1
+    (best,) = now.results
+    chunk = best.metadata.chunk_id
+    assert proof.validate(chunk, original_text=best.text).matches
+    assert proof.validate(chunk, original=best.text).matches
+    assert not proof.validate(chunk, sha256="0" * 64).matches
+    assert proof.why(query_text=QUESTION, expected=chunk).verdict.found
+    assert proof.why(query=QUESTION, expect=chunk).verdict.found
+    for wrong in ({"original_text": "a", "original": "b"}, {"nonsense": "a"}):
+        with pytest.raises(ValueError, match=r"original_text and original are the same argument|nonsense"):
+            proof.validate(chunk, **wrong)
+    with pytest.raises(ValueError, match="expected is required"):
+        proof.why(QUESTION)
+
+
 def test_a_search_takes_a_limit_a_threshold_filters_and_other_fields(proof):
     response = proof.search(
         QUESTION, top_k=2, threshold=0.1, filters={"document_id": "vectordb-operations"}, with_payload=True

@@ -4,6 +4,8 @@ import copy
 import json
 import random
 from collections.abc import Iterator
+from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +17,15 @@ from chunkproof.collection.reader import Reader
 from chunkproof.collection.services import Services
 from chunkproof.net.s3 import Bucket, ObjectStoreError
 from chunkproof.seals import receipts
-from chunkproof.seals.verification import Claim, Evidence, Repetition, verify_receipt
+from chunkproof.seals.notes import decode
+from chunkproof.seals.receipts import Claim, Evidence, Repetition, verify_receipt
 from chunkproof.search.filters import map_filters
+from chunkproof.service import container
 from chunkproof.stores.store_port import Point, WritableStore
 
+from support.api import invoke, post
 from support.chunks import SECONDS_60, ask, fill, make_services
+from support.sdk import sdk
 from support.seals import find_seal, new_signer, seal
 from support.stores import MemoryStore
 
@@ -36,7 +42,7 @@ def either(request: pytest.FixtureRequest) -> WritableStore:
 @pytest.fixture(autouse=True)
 def _no_seal_is_known() -> Iterator[None]:
     yield
-    receipts._known.clear()
+    receipts._find_seal.cache_clear()
 
 
 def chunks(count: int) -> list[Point]:
@@ -78,6 +84,9 @@ def test_a_receipt_proves_the_results_offline(either: WritableStore, collection:
         "request": "proved",
         "service": "not proved",
     }
+    with container.override(services):
+        body = invoke(post("/search", {"query_vector": EAST, "receipt": True})).json
+    assert verdicts(verify_receipt(Evidence.parse(body), [signer.public]))["texts"] == "proved"
     alone = verify_receipt(Evidence.parse(document["receipt"]), [signer.public])
     assert verdicts(alone)["texts"] == "not proved"
 
@@ -111,6 +120,78 @@ def test_a_search_that_is_executed_again_shows_what_was_left_out(
     assert "cannot tell: the collection at hand is not the sealed one (1 points differ" in claims[-1].detail
 
 
+@pytest.fixture(scope="module")
+def odd_chunks(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Services of a sealed collection, whose best chunks have no text, an empty one, and one that was changed."""
+    folder, store = tmp_path_factory.mktemp("odd"), MemoryStore()
+    odd: list[dict[str, Any]] = [{}, {"text": ""}, {"text": "tampered", "content_hash": sha256(b"orig").hexdigest()}]
+    best = [Point(900 + n, {**one, "part": 1}, vector=(1.0, n / 100, 0, 0)) for n, one in enumerate(odd)]
+    hashed = [
+        replace(p, payload={**p.payload, "content_hash": sha256(p.payload["text"].encode()).hexdigest()})
+        for p in chunks(99)
+    ]
+    fill(store, "docs", *hashed, *best, size=4)
+    services = make_services(store, "docs", SEALS=str(folder / "seals"))
+    seal(services, folder / "seals", new_signer(folder))
+    return services, folder
+
+
+@pytest.mark.parametrize(
+    ("request_", "expected"),
+    [
+        ({}, "complete: none of"),
+        ({"similarity_threshold": 0.95, "top_k": 50}, "complete: none of"),
+        ({"filters": {"part": 1}}, "complete: none of"),
+        ({"filters": {"part": {"gt": 0.5}}, "top_k": 90}, "complete: none of"),
+        ({"require_integrity": True}, "complete: none of"),
+        ({"params": {"exact": True}, "rerank": False, "with_vectors": True}, "complete: none of"),
+        ({"group_by": "owner", "group_size": 2}, "cannot tell: the search used group_by, group_size"),
+        ({"diversity": 0.5}, "cannot tell: the search used diversity"),
+        ({"cursor": "start"}, "cannot tell: the search used cursor"),
+    ],
+)
+def test_each_option_is_repeated_exactly_or_said_to_be_beyond_repetition(
+    odd_chunks: Any, request_: dict[str, Any], expected: str
+) -> None:
+    services, folder = odd_chunks
+    answer = as_json(ask(services, query_vector=EAST, receipt="full", **request_))
+    assert all(
+        claim.verdict != "refuted" for claim in verify_receipt(Evidence.parse(answer), []) if claim.name != "seal"
+    )
+    claims, left_out = repeat(services, answer, "docs", folder)
+    assert claims[-1].detail.startswith(expected), claims
+    assert (claims[-1].verdict == "proved") is expected.startswith("complete")
+    assert left_out == ()
+
+
+@pytest.mark.parametrize("change", [{"mode": "hybrid"}, {"mode": "text"}, {"rerank": {"model": "m"}}])
+def test_what_words_or_a_reranker_decided_cannot_be_repeated(odd_chunks: Any, change: dict[str, Any]) -> None:
+    services, folder = odd_chunks
+    answer = as_json(ask(services, query_vector=EAST, receipt="full"))
+    answer["receipt"]["request"] |= change
+    (claim,), _ = repeat(services, answer, "docs", folder)
+    assert (claim.name, claim.verdict) == ("complete", "not proved")
+    assert "which cannot be repeated exactly" in claim.detail
+
+
+def test_a_collection_that_is_not_the_sealed_one_proves_and_refutes_nothing(
+    memory_store: MemoryStore, collection: str, tmp_path: Path
+) -> None:
+    fill(memory_store, collection, *chunks(50), size=4)
+    services = make_services(memory_store, collection, SEALS=str(tmp_path / "seals"))
+    seal(services, tmp_path / "seals", new_signer(tmp_path))
+    answer = as_json(ask(services, query_vector=EAST, top_k=3, receipt="full"))
+    evidence, reader = Evidence.parse(answer), Reader(services, collection)
+    verify_receipt(evidence, [])
+    assert verdicts(Repetition(evidence, reader).run()[0]) == {"scores": "proved", "complete": "proved"}
+    sdk(memory_store).delete(collection, [answer["results"][0]["point_id"]])
+    for sealed in (None, find_seal(tmp_path / "seals", collection)):
+        claims, left_out = Repetition(evidence, reader, (), sealed).run()
+        assert verdicts(claims) == {"scores": "not proved", "complete": "not proved"}
+        assert "is not the sealed one" in claims[0].detail
+        assert left_out == ()
+
+
 def repeat(services: Services, answer: Any, collection: str, tmp_path: Path) -> Any:
     evidence = Evidence.parse(answer)
     verify_receipt(evidence, [])
@@ -137,6 +218,7 @@ def test_a_chunk_that_was_changed_after_the_seal_is_called_so(
     assert verdicts(claims)["texts"] == "refuted"
     kept = ask(services, query_vector=EAST, top_k=3, receipt=True, require_integrity=True)
     assert [result.rank for result in kept.results] == [1, 2]
+    assert (kept.execution.skipped, (kept.receipt or {})["request"]["left_out"]) == (1, 1)
     assert f"(points {best.point_id})" in kept.notes[0]
     assert verdicts(verify_receipt(Evidence.parse(as_json(kept)), [signer.public]))["texts"] == "proved"
 
@@ -152,7 +234,8 @@ def test_tenants_see_their_own_chunks_and_hashes_of_others(
     answer = as_json(ask(services.for_tenant("t1"), query_vector=EAST, top_k=5, receipt=True))
     claims = verify_receipt(Evidence.parse(answer), [signer.public])
     assert verdicts(claims)["tenant"] == "proved"
-    assert "t0" not in json.dumps(answer["receipt"]).replace(answer["receipt"]["nodes"], "")
+    assert '"t0"' not in json.dumps(answer["receipt"])
+    assert len(decode(answer["receipt"]["tenant"]["salt"])) == 16
     other = copy.deepcopy(answer)
     other["receipt"]["tenant"]["name"] = "t0"
     assert verdicts(verify_receipt(Evidence.parse(other), [signer.public]))["tenant"] == "refuted"

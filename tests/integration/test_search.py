@@ -432,7 +432,11 @@ def test_chunks_of_another_model_are_logged(
     same = chunk(1, embedding_model="embed-english-v3.0")
     fill(memory_store, collection, same, chunk(2, embedding_model="embed-multilingual-v3.0"))
     with caplog.at_level(logging.WARNING):
-        ask(make_services(memory_store, collection, compass), query_text="east")
+        response = ask(make_services(memory_store, collection, compass), query_text="east")
+    assert response.notes == (
+        "The results were embedded with 2 models (embed-english-v3.0, embed-multilingual-v3.0), the query with "
+        "embed-english-v3.0: scores of different models cannot be compared; embed the whole collection with one model",
+    )
     warned = [r for r in caplog.records if r.message == "Chunks were embedded with another model"]
     assert [(getattr(r, "stored", None), getattr(r, "query", None)) for r in warned] == [
         ("embed-multilingual-v3.0", "embed-english-v3.0")
@@ -444,8 +448,9 @@ def test_chunks_of_the_same_model_are_not(
 ) -> None:
     fill(memory_store, collection, chunk(1, embedding_model="embed-english-v3.0"), chunk(2))
     with caplog.at_level(logging.WARNING):
-        ask(make_services(memory_store, collection, compass), query_text="east")
+        response = ask(make_services(memory_store, collection, compass), query_text="east")
     assert "Chunks were embedded with another model" not in caplog.messages
+    assert response.notes == ()
 
 
 def test_chunks_of_another_model_are_logged_without_metadata_too(

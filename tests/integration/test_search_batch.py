@@ -180,6 +180,19 @@ def test_a_service_that_fails_all_queries_fails_the_request(services: Services, 
         ({"queries": ["a"], "cursor": "start"}, "cursor belongs into one of the queries, not beside them"),
         ({"queries": ["a"], "top_k": 0}, "top_k must be between 1 and 1000"),
         ({"queries": ["a"] * 11, "top_k": 100}, "the queries want 1,100 results together; 1,000 are the most"),
+        (
+            {"queries": ["a"] * 5, "filters": {"n": list(range(1_000))}},
+            "filters must name at most 4000 values, not 5000, in all queries together: send fewer of them at once",
+        ),
+        (
+            {"queries": [{"query_text": "a", "filters": {f"f{n}": 1 for n in range(81)}}] * 5},
+            "filters must have at most 400 conditions, not 405, in all queries together: send fewer of them at once",
+        ),
+        (
+            {"queries": [{"query_text": "a", "filters": {"f": "x" * 81_000}}] * 5},
+            "filters must have at most 400,000 characters in all, not 405,005, in all queries together: "
+            "send fewer of them at once",
+        ),
     ],
 )
 def test_what_is_wrong_with_the_request_fails_it(

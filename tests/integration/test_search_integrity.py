@@ -101,6 +101,24 @@ def test_a_hash_of_the_source_says_nothing(memory_store: MemoryStore, collection
     assert found(ask(make_services(memory_store, collection), query_vector=EAST)) == {1: "unknown", 2: "unknown"}
 
 
+def test_ids_of_several_pipelines_accuse_no_chunk(memory_store: MemoryStore, collection: str) -> None:
+    ids = [sha(f"{URL}text {number}") if number == 1 else sha(f"random {number}") for number in range(1, 5)]
+    fill(memory_store, collection, *(hashed(n, content_hash=None, chunk_id=id_) for n, id_ in enumerate(ids, 1)))
+    answer = ask(make_services(memory_store, collection), query_vector=EAST)
+    assert found(answer) == {1: "verified", 2: "unknown", 3: "unknown", 4: "unknown"}
+
+
+def test_hashes_of_sources_whose_other_chunks_are_not_in_the_sample_accuse_no_chunk(
+    memory_store: MemoryStore, collection: str
+) -> None:
+    """Most sources have one chunk, so their hash is that of its text; the second chunks come after the sample."""
+    points = [hashed(n, content_hash=sha(f"text {n}" if n % 4 else f"text {n}text {n + 200}")) for n in range(1, 121)]
+    points += [hashed(n + 200, content_hash=sha(f"text {n}text {n + 200}")) for n in range(4, 121, 4)]
+    fill(memory_store, collection, *points)
+    answer = ask(make_services(memory_store, collection), query_vector=EAST, top_k=8)
+    assert found(answer) == {n: "verified" if n % 4 else "unknown" for n in range(1, 9)}
+
+
 class _CountingStore(MemoryStore):
     """Counts how often the first points are read, and can refuse it."""
 

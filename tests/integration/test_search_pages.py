@@ -13,7 +13,7 @@ from chunkproof.collection.services import Services
 from chunkproof.contract import RetrievalResponse
 from chunkproof.embedders.embedder_port import InputType
 from chunkproof.net.transport import DeadlineTransport
-from chunkproof.search import cursor
+from chunkproof.search import modes
 from chunkproof.stores.server import ServerStore
 from chunkproof.stores.store_port import TEXT_VECTOR, Point, PointId, WritableStore
 
@@ -66,7 +66,7 @@ def write(store: WritableStore, collection: str, *points: Point) -> None:
 
 
 def pages(services: Services, **request: Any) -> Iterator[RetrievalResponse]:
-    next_cursor: str | None = cursor.START
+    next_cursor: str | None = modes.START
     while next_cursor is not None:
         answer = ask(services, **{**request, "cursor": next_cursor})
         next_cursor = answer.next_cursor
@@ -180,7 +180,7 @@ def test_a_forged_cursor_is_refused(services: Services) -> None:
 
 
 def test_pages_end_after_a_thousand_results(services: Services, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("chunkproof.search.cursor.MAX_PAGED", 7)
+    monkeypatch.setattr("chunkproof.search.modes.MAX_PAGED", 7)
     found = list(pages(services, query_text="pump", top_k=3))
     assert [len(page.results) for page in found] == [3, 3, 1]
     assert [page.notes for page in found] == [(), (), ("Pages end after 7 results: narrow the query, or filter",)]
@@ -192,8 +192,8 @@ def test_a_cursor_of_a_thousand_results_is_within_its_limit(services: Services) 
 
     query, collection = SearchQuery(query_text="x", cursor="start", top_k=999), services.collection(None)
     points = [Point(UUID.format(n), {}) for n in range(1000)]
-    written = cursor.Pages(query, collection).next_cursor(points)
+    written = modes.Pages(query, collection).next_cursor(points)
     assert written is not None
     assert len(written) < MAX_CURSOR
     repeated = SearchQuery(query_text="x", cursor=written, top_k=999)
-    assert len(cursor.read_cursor(repeated, collection).seen) == 999
+    assert len(modes.read_cursor(repeated, collection).seen) == 999

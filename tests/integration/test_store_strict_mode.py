@@ -22,7 +22,7 @@ from chunkproof.stores.store_port import (
     VectorConfig,
     WritableStore,
 )
-from chunkproof_cli.copying import read_all
+from chunkproof_cli.commands.copying import read_all
 
 from support.chunks import nearest
 from support.sdk import sdk

@@ -3,6 +3,7 @@
 import gzip
 import itertools
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from typing import Any
 
 import httpx
 import pytest
+import trustme
 
 from chunkproof.base.errors import EmbeddingError, VectorStoreUnavailableError
 from chunkproof.base.request import Deadline
@@ -293,3 +295,110 @@ def test_a_redirect_is_not_followed_so_no_key_goes_elsewhere(status: int) -> Non
             store.close()
         assert len(server.requests) == 2
     assert elsewhere.requests == []
+
+
+# connections that are opened early
+
+
+@contextmanager
+def counting_server(tls: ssl.SSLContext | None = None) -> Iterator[tuple[str, list[str]]]:
+    """A URL that answers one request on each connection, and what was done on them in order."""
+    done: list[str] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            while True:
+                try:
+                    connection, _ = listener.accept()
+                except OSError:  # the end of the test
+                    return
+                connection = tls.wrap_socket(connection, server_side=True) if tls else connection
+                done.append("opened")
+                with connection:
+                    if connection.recv(65_536):
+                        done.append("asked")
+                        connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}")
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        scheme = "https" if tls else "http"
+        yield f"{scheme}://127.0.0.1:{listener.getsockname()[1]}", done
+        listener.shutdown(socket.SHUT_RDWR)
+    thread.join()
+
+
+def wait_for(done: list[str], count: int) -> None:
+    until = monotonic() + 10
+    while len(done) < count and monotonic() < until:
+        time.sleep(0.005)
+
+
+@pytest.mark.parametrize("is_tls", [False, True], ids=["plain", "tls"])
+def test_a_connection_that_was_opened_early_serves_the_first_request(
+    is_tls: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tls = None
+    if is_tls:
+        authority = trustme.CA()
+        tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        authority.issue_cert("127.0.0.1").configure_cert(tls)
+        trusting = ssl.create_default_context()
+        authority.configure_trust(trusting)
+        monkeypatch.setattr("chunkproof.net.transport.tls_context", lambda: trusting)
+    with counting_server(tls) as (url, done):
+        transport = DeadlineTransport()
+        transport.open_early(url)
+        wait_for(done, 1)
+        assert done == ["opened"]
+        with httpx.Client(transport=transport) as client, Deadline(20_000).enforced():
+            assert client.get(url).status_code == 200
+        assert done == ["opened", "asked"]
+
+
+def test_a_connection_is_opened_while_the_key_is_read() -> None:
+    with counting_server() as (url, done):
+
+        def read_key() -> dict[str, str]:
+            wait_for(done, 1)
+            done.append("key read")
+            return {"api-key": "k"}
+
+        with httpx.Client(transport=DeadlineTransport(read_key)) as client, Deadline(20_000).enforced():
+            assert client.get(url).status_code == 200
+        assert done == ["opened", "key read", "asked"]
+
+
+def test_an_early_connection_that_failed_or_waits_costs_a_request_no_more_than_half_of_its_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with counting_server() as (url, done):
+        transport = DeadlineTransport()
+        look_up, released = socket.getaddrinfo, threading.Event()
+
+        def hang(*given: Any, **named: Any) -> Any:
+            released.wait(20)
+            return look_up(*given, **named)
+
+        monkeypatch.setattr(socket, "getaddrinfo", hang)
+        transport.open_early(url)
+        monkeypatch.setattr(socket, "getaddrinfo", look_up)
+        started = monotonic()
+        with httpx.Client(transport=transport) as client:
+            with Deadline(1_000).enforced():
+                assert client.get(url).status_code == 200
+            assert monotonic() - started < 1.0
+            released.set()
+            wait_for(done, 3)
+            assert done == ["opened", "asked", "opened"]  # the late one, which is closed unused
+            transport.open_early(refusing_address())
+            with Deadline(20_000).enforced():
+                assert client.get(url).status_code == 200
+
+
+def test_an_early_connection_that_no_request_took_is_closed_with_the_transport() -> None:
+    with counting_server() as (url, done):
+        transport = DeadlineTransport()
+        transport.open_early(url)
+        wait_for(done, 1)
+        transport.close()
+        assert done == ["opened"]  # `counting_server` would wait for ever if it stayed open

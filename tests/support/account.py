@@ -5,6 +5,7 @@ of their own, which commands reach through a proxy and with a certificate author
 """
 
 import io
+import json
 import os
 import tempfile
 import threading
@@ -36,6 +37,8 @@ class Account:
     def __init__(self, url: str, folder: Path) -> None:
         self.url = url
         self.cloudformation = CloudFormation(self._template, self._bucket)
+        self.deleted_versions: set[tuple[str, int]] = set()
+        self.printed: list[str] = []  # by functions: log lines and metrics
         self._folder = folder
         self._runtime = link_runtime_packages(folder / "runtime")
 
@@ -62,14 +65,15 @@ class Account:
         """Invoke a function that has no alias, as a state machine does."""
         functions = self.cloudformation.resources("AWS::Lambda::Function")
         (function,) = (found for found in functions if found.name == name)
-        return self._run(function.properties, event)
+        return self._run(function.properties, event, name)
 
-    def _run(self, function: dict[str, Any], event: dict[str, Any]) -> dict[str, Any]:
+    def _run(self, function: dict[str, Any], event: dict[str, Any], name: str = "f") -> dict[str, Any]:
         code = self._unpacked(function["Code"]["S3Bucket"], function["Code"]["S3Key"])
         layers = [self.cloudformation.layers[layer] for layer in function["Layers"]]
         folders = [self._unpacked(layer["S3Bucket"], layer["S3Key"]) / "python" for layer in layers]
         path = os.pathsep.join(map(str, (code, *folders, self._runtime)))
-        return call_handler(event, {**self.variables, **function["Environment"]["Variables"], "PYTHONPATH": path})
+        own = {"PYTHONPATH": path, "AWS_LAMBDA_FUNCTION_NAME": name}
+        return call_handler(event, {**self.variables, **function["Environment"]["Variables"], **own}, self.printed)
 
     def published(self, arn: str) -> dict[str, Any]:
         """Return the properties of the version that the alias points to."""
@@ -80,6 +84,20 @@ class Account:
         versions = self.cloudformation.resources("AWS::Lambda::Version")
         (version,) = (v for v in versions if (v.properties["FunctionName"], str(v.number)) == (name, number))
         return version.published
+
+    def answer_lambda(self, method: str, path: str, query: dict[str, str]) -> dict[str, Any]:
+        """Lambda's API, as far as versions and aliases are asked for."""
+        name, _, part = path.removeprefix("/2015-03-31/functions/").partition("/")
+        aliases = self.cloudformation.resources("AWS::Lambda::Alias")
+        if part.startswith("aliases/"):
+            (alias,) = (alias.properties for alias in aliases if alias.properties["FunctionName"] == name)
+            return {"FunctionVersion": alias["FunctionVersion"]}
+        if method == "DELETE":
+            self.deleted_versions.add((name, int(query["Qualifier"])))
+            return {}
+        numbers = range(1, self.cloudformation.last_number(name) + 1)
+        kept = [str(number) for number in numbers if (name, number) not in self.deleted_versions]
+        return {"Versions": [{"Version": number} for number in ("$LATEST", *kept)]}
 
     def _unpacked(self, bucket: str, key: str) -> Path:
         folder = self._folder / "unpacked" / bucket / key
@@ -108,6 +126,11 @@ def account() -> Iterator[tuple[Account, HttpApis]]:
     moto = DomainDispatcherApplication(create_backend_app)
 
     def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        if "/lambda/aws4_request" in environ.get("HTTP_AUTHORIZATION", ""):
+            query = dict(parse_qsl(environ.get("QUERY_STRING", "")))
+            document = made.answer_lambda(environ["REQUEST_METHOD"], environ["PATH_INFO"], query)
+            start_response("200 -", [("content-type", "application/json")])
+            return [json.dumps(document).encode()]
         if "/cloudformation/aws4_request" not in environ.get("HTTP_AUTHORIZATION", ""):
             return moto(environ, start_response)
         form = environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"])).decode()

@@ -17,7 +17,7 @@ CALL = """
     import app
     class Context:
         aws_request_id = "a-request"
-        function_name = "f"
+        function_name = __import__("os").environ.get("AWS_LAMBDA_FUNCTION_NAME", "f")
         memory_limit_in_mb = 1024
         invoked_function_arn = "arn:aws:lambda:us-east-1:123456789012:function:f"
         def get_remaining_time_in_millis(self):
@@ -37,8 +37,10 @@ def link_runtime_packages(folder: Path) -> Path:
     return folder
 
 
-def call_handler(event: dict[str, Any], environment: dict[str, str]) -> dict[str, Any]:
-    """Call the handler in a process without other packages, and return its response."""
+def call_handler(
+    event: dict[str, Any], environment: dict[str, str], printed_lines: list[str] | None = None
+) -> dict[str, Any]:
+    """Call the handler in a process without other packages; return its response, and what it printed in the list."""
     own = {"PYTHONDONTWRITEBYTECODE": "1", "POWERTOOLS_SERVICE_NAME": "chunkproof"}
     run = subprocess.run(
         [str(python313()), "-S", "-W", "error::ImportWarning", "-c", textwrap.dedent(CALL)],
@@ -49,6 +51,8 @@ def call_handler(event: dict[str, Any], environment: dict[str, str]) -> dict[str
         check=False,
     )
     assert run.returncode == 0, run.stderr[-2000:]
+    if printed_lines is not None:
+        printed_lines += run.stdout.split("ANSWER")[0].splitlines()
     printed = json.loads(run.stdout.split("ANSWER")[1])
     assert printed["stale"] == []
     answer: dict[str, Any] = printed["answer"]

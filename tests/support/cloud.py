@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from chunkproof.net import s3
 from chunkproof.net.s3 import Bucket
 from chunkproof.stores.published import PublishedCollections
-from chunkproof_cli.aws.publishing import listed
+from chunkproof_cli.aws.stack import listed
 from chunkproof_cli.local.sandbox_services import COLLECTION, OTHER_MODEL, load_samples, run_embed_api
 from chunkproof_cli.local.sandbox_services import Sandbox as Host
 from chunkproof_cli.local.sandbox_services import run_sandbox as handbook_host

@@ -133,6 +133,7 @@ def _respond(
         "http_version": "1.1",
     }
     event = build_event(scope, body)
+    event["requestContext"].pop("authorizer")
     if caller:
         event["requestContext"]["authorizer"] = {"iam": {"accessKey": caller, "accountId": ACCOUNT}}
     uri = operation["x-amazon-apigateway-integration"]["uri"]

@@ -18,7 +18,7 @@ from chunkproof.net.s3 import Bucket
 from chunkproof.service import container
 from chunkproof.stores.published import PublishedCollections
 from chunkproof.stores.store_port import Point
-from chunkproof_cli.aws.publishing import listed
+from chunkproof_cli.aws.stack import listed
 
 from support.chunks import SECONDS_60
 from support.states import REGION, Cloud

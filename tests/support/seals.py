@@ -6,15 +6,15 @@ from typing import Any
 from chunkproof.collection.reader import Reader
 from chunkproof.collection.services import Services
 from chunkproof.seals.merkle import SealFiles
-from chunkproof.seals.notes import FileSigner, Signer, make_key
-from chunkproof.seals.sealing import Seal, Sealing, SealReport, files_of
+from chunkproof.seals.notes import Signer, make_key, open_signer
+from chunkproof.seals.sealing import Seal, SealReport, files_of, seal_collection
 
 
-def new_signer(folder: Path, name: str = "example.com/seal") -> FileSigner:
+def new_signer(folder: Path, name: str = "example.com/seal") -> Signer:
     """A key in a file of this folder."""
     path = folder / f"{len(list(folder.glob('*.key')))}.key"
     make_key(name, path)
-    return FileSigner(path)
+    return open_signer(str(path))
 
 
 def seal(
@@ -24,7 +24,7 @@ def seal(
     files = SealFiles(str(place)) if isinstance(place, Path) else place
     name = services.collection(collection).name
     work = options.pop("work", None) or (place.parent if isinstance(place, Path) else Path("/tmp")) / "sealing-work"
-    return Sealing(Reader(services, name), files, signers, work, **options).run()
+    return seal_collection(Reader(services, name), files, signers, work, **options)
 
 
 def find_seal(place: Path | SealFiles, collection: str) -> Seal:

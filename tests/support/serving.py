@@ -57,7 +57,7 @@ def serving(loaded: Path, folder: Path, *arguments: object) -> Iterator[Serving]
         process.wait()
 
 
-def wait_until_ready(server: Serving, seconds: float = 30) -> None:
+def wait_until_ready(server: Serving, seconds: float = 60) -> None:
     """Wait until the server responds; fail with its standard error if it does not."""
     give_up = time.monotonic() + seconds
     while time.monotonic() < give_up:

@@ -204,6 +204,10 @@ class CloudFormation:
         self._numbers[name] = self._numbers.get(name, 0) + 1
         return self._numbers[name]
 
+    def last_number(self, name: str) -> int:
+        """The number of the newest version of a function or layer."""
+        return self._numbers.get(name, 0)
+
     def make_bucket(self, name: str) -> None:
         """A real one: things are put into it."""
         self._buckets(name, True)

@@ -1,13 +1,18 @@
+import gzip
+import io
 import random
+import sys
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from uuid import UUID, uuid5
 
 import pytest
 
 from chunkproof.audit.audit_report import upper_bound
 from chunkproof.audit.ledger import LEDGER_FILES, SortedRows, point_key, prepare
-from chunkproof.audit.manifest_file import Entry, parse_entry
+from chunkproof.audit.manifest_file import STDIN, Entry, import_zstd, open_manifest, parse_entry
 from chunkproof.base.errors import InvalidParameterError
 from chunkproof.collection.lookup import NAMESPACE, point_id_for
 
@@ -186,3 +191,38 @@ def test_a_sample_is_spread_evenly_and_always_the_same(tmp_path: Path) -> None:
 )
 def test_the_upper_bound_of_a_sample_is_that_of_the_textbook(faults: int, drawn: int, bound: float) -> None:
     assert upper_bound(faults, drawn) == pytest.approx(bound, abs=1e-6)
+
+
+@pytest.mark.parametrize("compress", [gzip.compress, import_zstd().compress], ids=["gzip", "zstd"])
+@pytest.mark.parametrize("is_pipe", [False, True], ids=["file", "pipe"])
+def test_a_manifest_that_becomes_hundreds_of_times_as_large_is_refused(
+    compress: Callable[[bytes], bytes], is_pipe: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each line is short enough; a real manifest of this size would have megabytes when it is compressed."""
+    bomb = compress((b" " * 999_999 + b"\n") * 70)
+    path = tmp_path / "manifest"
+    path.write_bytes(bomb)
+    pipe = io.BytesIO(bomb)
+    pipe.seekable = lambda: False  # type: ignore[method-assign]
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=pipe))
+    with (
+        open_manifest(STDIN if is_pipe else path) as lines,
+        pytest.raises(InvalidParameterError, match="more than 200 times as large and more than 64 MB"),
+    ):
+        for _ in lines:
+            pass
+
+
+@pytest.mark.parametrize("compress", [bytes, gzip.compress, import_zstd().compress], ids=["plain", "gzip", "zstd"])
+def test_a_manifest_is_read_whole_from_a_file_and_from_a_pipe(
+    compress: Callable[[bytes], bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = b"".join(b"%d\n" % n for n in range(400_000))
+    path = tmp_path / "manifest"
+    path.write_bytes(compress(content))
+    pipe = io.BytesIO(path.read_bytes())
+    pipe.seekable = lambda: False  # type: ignore[method-assign]
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=pipe))
+    for source in (path, STDIN):
+        with open_manifest(source) as lines:
+            assert b"".join(lines) == content

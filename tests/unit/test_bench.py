@@ -72,11 +72,22 @@ def test_cold_is_compared_with_the_plain_handler_and_with_the_best_of_the_peers(
             haystack=[3.0, 3.0, 3.0],
         )
     )
-    assert (plain.against, plain.ratio, plain.verdict) == ("plain", 0.25, Verdict.ENOUGH)
+    assert (plain.against, plain.ratio, plain.verdict) == ("plain", 0.125, Verdict.ENOUGH)
     assert (peers.against, peers.ratio, peers.verdict) == ("llamaindex", 0.5, Verdict.MISSED)
     assert plain.by_cpu == 0.125
     assert plain.spread is not None
-    assert plain.spread.values == (0.25, 0.2, 0.3)
+    assert plain.spread.values == (0.125, 0.1, 0.15)
+
+
+def test_a_first_answer_at_a_distance_is_compared_without_its_imports_and_with_the_best_peer_as_a_whole() -> None:
+    part = Part("far_first_30", "first")
+    for name, wall, imports in (("chunkproof", 800.0, 400.0), ("floor", 500.0, 100.0), ("haystack", 2000.0, 1.0)):
+        part.add(name, wall_ms=[wall], after_imports_ms=[wall - imports], cpu_ms=[imports])
+    for name in ("langchain", "llamaindex"):
+        part.rows[name] = {**part.rows["haystack"], "wall_ms": Spread((9000.0,))}
+    floor, peer = judge({"far_first_30": part})
+    assert (floor.ratio, floor.verdict) == (1.0, Verdict.AIM)
+    assert (peer.against, peer.ratio, peer.verdict) == ("haystack", 0.4, Verdict.AIM)
 
 
 def test_time_per_result_is_judged_against_itself_and_aimed_at_the_floors() -> None:

@@ -7,7 +7,7 @@ from time import thread_time
 import pytest
 
 from chunkproof.proof.integrity import STREAM_SAFE, compare, compare_with_hash, digest, shorten_runs
-from chunkproof.suite.keywords import contains
+from chunkproof.suite.cases import contains
 
 LENGTH = 200_000
 BY_CLASS = {unicodedata.combining(char): char for char in map(chr, range(sys.maxunicode + 1))}

@@ -11,6 +11,7 @@ from chunkproof.contract import RetrievalResponse
 from chunkproof.contract.query_options import RerankExecution
 from chunkproof_cli.commands.suite_tune import candidates, choose_metric, split_cases, tune_weights
 from chunkproof_cli.reports.outputs import CONFIGURATIONS
+from chunkproof_cli.reports.suite_blocks import describe_change
 from chunkproof_cli.suites.configurations import (
     Configuration,
     ConfigurationReport,
@@ -47,12 +48,10 @@ def by_top_k(answers: dict[int, RetrievalResponse]) -> Any:
     return lambda request: answers[request["top_k"]]
 
 
-def compared(
-    answers: dict[int, RetrievalResponse], count: int = 20, max_latency_ms: float | None = None
-) -> ConfigurationReport:
+def compared(answers: dict[int, RetrievalResponse], count: int = 20, **how: Any) -> ConfigurationReport:
     configurations = [configuration(f"k {k}", top_k=k) for k in answers]
     runs = run_configurations(configurations, cases(count), by_top_k(answers))
-    return compare_runs(runs, Prices(), suite="sample", source="suite.yaml", max_latency_ms=max_latency_ms)
+    return compare_runs(runs, Prices(), suite="sample", source="suite.yaml", **how)
 
 
 def write(folder: Path, text: str) -> Path:
@@ -122,7 +121,8 @@ def test_a_better_configuration_beyond_chance_is_chosen() -> None:
     assert change is not None
     assert (change.difference, change.low > 0) == (1.0, True)
     assert (report.metric, report.choice.name) == ("ndcg@10", "k 20")
-    assert "better than every other" in report.choice.reason
+    assert "better than every other by more than chance" in report.choice.reason
+    assert "better" in describe_change(change), "as the table has it"
 
 
 def test_what_chance_explains_does_not_decide_and_the_cheaper_one_is_chosen() -> None:
@@ -156,7 +156,7 @@ def test_a_lead_within_chance_is_not_given_up_for_a_small_saving(cost: float) ->
     runs = run_configurations(configurations, cases(20), search)
     choice = compare_runs(runs, Prices(), suite="sample", source="suite.yaml").choice
     assert choice.name == "better"
-    assert "chance explains its lead over worse, of which none saves enough" in choice.reason
+    assert "its lead over worse is within chance, and none of them saves enough" in choice.reason
 
 
 def test_a_configuration_that_could_not_be_judged_does_not_change_the_metric() -> None:
@@ -169,6 +169,30 @@ def test_a_configuration_that_could_not_be_judged_does_not_change_the_metric() -
     runs = run_configurations(configurations, cases(20), search)
     report = compare_runs(runs, Prices(), suite="sample", source="suite.yaml")
     assert (report.metric, report.choice.name, report.results[2].errors) == ("ndcg@10", "k 20", 20)
+    assert "better than k 10 by more than chance; not compared: k 30: 20 of 20 cases could not" in report.choice.reason
+
+
+def test_what_has_no_such_metric_or_is_too_slow_is_named_and_never_beaten() -> None:
+    """With a metric of which nothing is known, nothing is chosen."""
+    report = compared({10: LOST, 20: FOUND}, metric="recall@7")
+    assert report.choice.name is None
+    assert "(k 10: it has no recall@7; k 20: it has no recall@7)" in report.choice.reason
+
+    slow = [result.model_copy(update={"metrics": {}}) for result in compared({10: LOST, 20: FOUND}).results]
+    assert [result.find_gap("ndcg@10") for result in slow] == ["it has no ndcg@10"] * 2
+    fast = compared({10: LOST, 20: FOUND}).results[1]
+    assert fast.find_gap("ndcg@10", 0.0) == f"95th percentile {fast.p95_ms:.1f} ms"
+
+
+def test_the_table_and_the_sentence_use_the_same_margin_of_chance() -> None:
+    """Five cases that all change for the better are as many as chance explains: not better, not worse."""
+    for count in range(1, 9):
+        better, worse = compared({10: LOST, 20: FOUND}, count=count), compared({10: FOUND, 20: LOST}, count=count)
+        up, down = better.results[1].change_of("ndcg@10"), worse.results[1].change_of("ndcg@10")
+        assert up is not None
+        assert down is not None
+        assert (up.low > 0) == down.is_regression == ("better than every other" in better.choice.reason)
+        assert (up.low > 0) == ("better than every other" in worse.choice.reason) == (count >= 6)
 
 
 def test_a_configuration_whose_reranking_was_skipped_is_not_chosen() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chunkproof.base.decompress import GZIP_OR_DEFLATE, MAX_MEMBERS, DecompressedTooLargeError, decompress
+from chunkproof.base.files import GZIP_OR_DEFLATE, MAX_MEMBERS, DecompressedTooLargeError, decompress
 
 
 @given(st.lists(st.binary(max_size=50), min_size=1, max_size=5))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from chunkproof.base.errors import EmbeddingError
 from chunkproof.base.words import MAX_SENTENCE, find_terms, read_terms, split_sentences
-from chunkproof.search.highlights import MAX_CHARS, MAX_CHARS_PER_TEXT, SentenceEmbedder, highlight_texts
+from chunkproof.search.steps import MAX_CHARS, MAX_CHARS_PER_TEXT, SentenceEmbedder, highlight_texts
 from chunkproof.stores.store_port import Vector
 
 TEXT = "Keys expire after 90 days. To rotate a key, create a new one first! Then revoke the old key."

@@ -1,6 +1,6 @@
 import pytest
 
-from chunkproof.suite.keywords import contains
+from chunkproof.suite.cases import contains
 
 
 @pytest.mark.parametrize(

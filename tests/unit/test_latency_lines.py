@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from chunkproof_cli.latency.latency_report import LogReader
+from chunkproof_cli.latency_report import LogReader
 
 LINE: dict[str, Any] = {
     "level": "INFO",

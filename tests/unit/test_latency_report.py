@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from chunkproof.base.errors import InvalidParameterError
-from chunkproof_cli.latency.latency_report import (
+from chunkproof_cli.aws.stack_metrics import METRICS, Window
+from chunkproof_cli.latency_report import (
     STAGES,
     LatencyReport,
     LoggedRequest,
@@ -16,7 +17,6 @@ from chunkproof_cli.latency.latency_report import (
     compute_spread,
     report_from_log,
 )
-from chunkproof_cli.latency.stack_metrics import METRICS, Window
 from chunkproof_cli.reports.latency_blocks import (
     chart_buckets,
     format_interval,

@@ -26,6 +26,7 @@ from chunkproof.contract.response import (
     RetrievalResponse,
     RetrievalResult,
     SearchResult,
+    Shaped,
     SourceMetadata,
 )
 from chunkproof.contract.validation import (
@@ -337,7 +338,7 @@ RECIPES: dict[type[Model], Any] = {
         performance_metrics=instances(PerformanceMetrics),
     ).map(_suite_result),
 }
-ABSTRACT = {Model, Request}
+ABSTRACT = {Model, Request, Shaped}
 
 
 @pytest.mark.parametrize(

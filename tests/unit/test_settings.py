@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from chunkproof.base.embedder_config import is_http_url
 from chunkproof.base.errors import SettingsError
 from chunkproof.base.settings import Settings
-from chunkproof.base.urls import is_http_url
 from chunkproof.contract import Limits
 from chunkproof.embedders.cohere import CohereEmbedder
 from chunkproof.net.transport import DeadlineTransport
@@ -49,12 +49,12 @@ DEFAULTS = {
     "CHUNKPROOF_CACHE_ENTRIES": 1_000,
     "CHUNKPROOF_PAYLOAD_MAP": {},
     "CHUNKPROOF_LATENCY_TARGET_MS": 2_000,
+    "CHUNKPROOF_MCP": True,
     "CHUNKPROOF_LOG_QUERIES": False,
     "CHUNKPROOF_TENANT_CLAIM": None,
     "CHUNKPROOF_TENANT_FIELD": None,
-    # Beyond it: which deployment a metric is of, and whether stages are traced.
+    # Beyond it: which deployment a metric is of.
     "CHUNKPROOF_ENVIRONMENT": "local",
-    "CHUNKPROOF_TRACING": False,
     "CHUNKPROOF_RERANK": "requested",
     "CHUNKPROOF_RERANK_MODEL": "rerank-v3.5",
     "CHUNKPROOF_RERANK_CANDIDATES": 50,

@@ -19,7 +19,7 @@ from chunkproof.proof.integrity import digest
 from chunkproof.service.terminal import Connection
 from chunkproof_cli.connections import connect
 from chunkproof_cli.exits import COULD_NOT_JUDGE, FAILED
-from chunkproof_cli.options import common_options, file_option, output_option, parse_options, reject_api, sign_option
+from chunkproof_cli.options import common_options, option, output_option, parse_options, reject_api, sign_option
 from chunkproof_cli.output import print_json, progress_bar
 from chunkproof_cli.reports.outputs import ABSENCE
 
@@ -27,7 +27,7 @@ CHECKS = (
     "ids: no point has a deleted id, in its payload or as its own",
     "exact texts: no value of a payload is a deleted text, byte for byte",
     "near-duplicate texts and passages: no value of a payload has most of a deleted text, or 100 letters of it",
-    "URLs: no value names a deleted document, with any scheme, query or fragment",
+    "URLs: no value names a deleted document, with any scheme, letter case, query or fragment",
     *(f"values and names of fields {form}" for form in FORMS),
     "searches: a deleted text and its sentences do not return it, and no point has its vector",
 )
@@ -42,22 +42,18 @@ Examples:
 
 @click.command(epilog=EXAMPLES)
 @click.argument("manifest", required=False)
-@click.option("--text", "texts", multiple=True, metavar="TEXT", help="A text that must be gone. May be repeated.")
-@file_option(
-    "--text-file",
-    "files",
-    multiple=True,
+@option("--text texts TEXT*", "A text that must be gone. May be repeated.")
+@option(
+    "--text-file files FILE*",
+    "A text that must be gone, in a file: it stays out of the shell's history. May be repeated.",
     exists=True,
-    help="A text that must be gone, in a file: it stays out of the shell's history. May be repeated.",
 )
-@click.option("--url", "urls", multiple=True, metavar="URL", help="A document that must be gone. May be repeated.")
-@click.option(
-    "--searches",
+@option("--url urls URL*", "A document that must be gone. May be repeated.")
+@option(
+    "--searches N",
+    "The most sentences to search for in each collection; every stored text is compared in any case.",
+    500,
     type=click.IntRange(0),
-    default=500,
-    show_default=True,
-    metavar="N",
-    help="The most sentences to search for in each collection; every stored text is compared in any case.",
 )
 @output_option("Write the report: .json, .html, .md or .txt.")
 @sign_option

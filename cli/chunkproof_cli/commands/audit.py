@@ -42,11 +42,11 @@ from chunkproof_cli.commands.audit_options import (
 from chunkproof_cli.connections import open_services
 from chunkproof_cli.exits import COULD_NOT_JUDGE, FAILED
 from chunkproof_cli.options import (
-    FileOrObject,
     Options,
     common_options,
     embedder_option,
     explicit_collection,
+    option,
     output_option,
     parse_options,
     reject_api,
@@ -84,74 +84,54 @@ Examples:
 
 @click.command(cls=OptionalValues, epilog=EXAMPLES)
 @click.argument("manifest")
-@output_option("Write a report: .json, .jsonl (all findings), .xml (JUnit), .md, .txt or .html.")
+@output_option(
+    "Write a report: .json, .jsonl (all findings), .xml (JUnit), .ctrf.json (CTRF), .sarif, .md, .txt or .html."
+)
 @sign_option
-@click.option("--partial", is_flag=True, help="The manifest lists only some of the chunks: read only those, by id.")
-@click.option("--sample", type=click.IntRange(min=1), metavar="N", help="Audit N chunks, drawn at random.")
-@click.option(
-    "--vectors",
+@option("--partial", "The manifest lists only some of the chunks: read only those, by id.")
+@option("--sample N", "Audit N chunks, drawn at random.")
+@option(
+    "--vectors [=N]",
+    "Embed the stored text of N chunks (or all) again and compare with the stored vector.",
     callback=parse_with(read_count),
-    is_flag=False,
     flag_value="all",
-    metavar="[=N]",
-    help="Embed the stored text of N chunks (or all) again and compare with the stored vector.",
-)
-@click.option(
-    "--match",
-    "match_by",
-    type=click.Choice(["text", "id"]),
-    default="text",
-    show_default=True,
-    help="How to find a chunk whose id is not stored: by its text under another id, or not at all.",
-)
-@click.option(
-    "--near-duplicates",
-    callback=parse_with(read_similarity),
     is_flag=False,
+)
+@option(
+    "--match match_by",
+    "How to find a chunk whose id is not stored: by its text under another id, or not at all.",
+    "text",
+    type=click.Choice(["text", "id"]),
+)
+@option(
+    "--near-duplicates [=SHARE]",
+    f"Also list stored texts that have this share of their word sequences in common; {NEAR_DUPLICATE} by default.",
+    callback=parse_with(read_similarity),
     flag_value=str(NEAR_DUPLICATE),
-    metavar="[=SHARE]",
-    help=f"Also list stored texts that have this share of their word sequences in common; {NEAR_DUPLICATE} by default.",
+    is_flag=False,
 )
-@click.option(
-    "--queries",
-    type=FileOrObject(),
-    metavar="SUITE",
-    help="Search for the queries of a suite, and report how much of the results repeated texts take.",
-)
-@click.option(
-    "--sources",
+@option("--queries SUITE", "Search for the queries of a suite, and report how much of the results repeated texts take.")
+@option(
+    "--sources FOLDER",
+    "Locate the chunks in these documents (text, Markdown, HTML, PDF), and report what is in no chunk.",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
-    metavar="FOLDER",
-    help="Locate the chunks in these documents (text, Markdown, HTML, PDF), and report what is in no chunk.",
 )
-@click.option(
-    "--min-coverage",
-    type=click.FloatRange(0, 100),
-    default=99.0,
-    show_default=True,
-    metavar="PERCENT",
-    help="With --sources: exit 1 if less of the documents is in chunks.",
+@option("--min-coverage PERCENT", "With --sources: exit 1 if less of the documents is in chunks.", 99.0)
+@option(
+    "--stack NAME", "Audit in the cloud, with the state machine of a deployed stack; MANIFEST may be s3://BUCKET/KEY."
 )
-@click.option(
-    "--stack",
-    metavar="NAME",
-    help="Audit in the cloud, with the state machine of a deployed stack; MANIFEST may be s3://BUCKET/KEY.",
+@option("--resume", "Resume an interrupted audit.")
+@option("--restart", "Discard an interrupted audit and start again.")
+@option(
+    "--state DIR",
+    "Folder for the state of the audit while it runs; by default beside MANIFEST, named after the collection.",
 )
-@click.option("--resume", is_flag=True, help="Resume an interrupted audit.")
-@click.option("--restart", is_flag=True, help="Discard an interrupted audit and start again.")
-@click.option(
-    "--state",
-    type=click.Path(path_type=Path, file_okay=False),
-    metavar="DIR",
-    help="Folder for the state of the audit while it runs; by default beside MANIFEST, named after the collection.",
-)
-@click.option(
-    "--fail-on",
+@option(
+    "--fail-on KIND,…",
+    "Exit 1 only for findings of these kinds.",
+    ",".join(kind.value for kind in FAILING),
     callback=parse_with(read_kinds),
-    default=",".join(kind.value for kind in FAILING),
     show_default="any fault but near_duplicate",
-    metavar="KIND,…",
-    help="Exit 1 only for findings of these kinds.",
 )
 @common_options
 @embedder_option

@@ -11,7 +11,7 @@ from chunkproof.proof.canaries import TOLERANCE, Canary, check_canaries, record_
 from chunkproof_cli.aws.jobs import run_canaries_in_cloud
 from chunkproof_cli.connections import open_services
 from chunkproof_cli.exits import COULD_NOT_JUDGE, FAILED
-from chunkproof_cli.options import add_options, data_option, json_option, parse_options, reject_api, reject_nan
+from chunkproof_cli.options import add_options, data_option, json_option, option, parse_options, reject_api, reject_nan
 from chunkproof_cli.output import print_json, print_line, print_note, print_table
 
 FOLDER = "canaries"
@@ -33,7 +33,7 @@ def canary() -> None:
 
 
 where_options = add_options(
-    click.option("--stack", metavar="NAME", help="Let this deployed stack do it, which has the parameter Canary=true."),
+    option("--stack NAME", "Let this deployed stack do it, which has the parameter Canary=true."),
     data_option(", in which the record is kept without --stack"),
     json_option,
     reject_api("a stack is named with --stack"),
@@ -62,13 +62,12 @@ def record(stack: str | None, data: Path | None, as_json: bool) -> None:
 
 @canary.command(epilog=CHECK_EXAMPLES)
 @where_options
-@click.option(
+@option(
     "--tolerance",
+    "How far 1 - cosine may be from 0 before a vector counts as changed.",
+    TOLERANCE,
     type=click.FloatRange(0.0, 2.0),
-    default=TOLERANCE,
-    show_default=True,
     callback=reject_nan,
-    help="How far 1 - cosine may be from 0 before a vector counts as changed.",
 )
 def check(stack: str | None, data: Path | None, tolerance: float, as_json: bool) -> None:
     """Compare how the model embeds ten fixed texts with what was recorded.

@@ -26,9 +26,10 @@ from chunkproof_cli.commands.load import load_chunks
 from chunkproof_cli.commands.search import print_results
 from chunkproof_cli.commands.validate import print_validation
 from chunkproof_cli.connections import connect
+from chunkproof_cli.exits import discard_stdout
 from chunkproof_cli.loading import ChunkRecord, write_chunks
 from chunkproof_cli.local.corpus import sample_chunks, sample_suite
-from chunkproof_cli.options import Options, data_option, file_option, parse_options, reject_api
+from chunkproof_cli.options import Options, data_option, option, parse_options, reject_api
 from chunkproof_cli.output import print_line, progress_bar, safe_text, show_warnings_once, stdout_console
 from chunkproof_cli.reports.outputs import SUITE
 from chunkproof_cli.suites.suite_runs import make_diagnoser
@@ -43,16 +44,16 @@ STEP_MS = 60_000
 
 @click.command()
 @data_option("; a new temporary folder by default")
-@file_option("--export", help="Only write the sample handbook to FILE as chunks.jsonl.")
-@file_option("--export-suite", help="Only write the sample suite to FILE as YAML.")
-@click.option("--open", "open_console", is_flag=True, help="Then open the handbook in the console, in a browser.")
-@click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="Port of the console.")
+@option("--export FILE", "Only write the sample handbook to FILE as chunks.jsonl.")
+@option("--export-suite FILE", "Only write the sample suite to FILE as YAML.")
+@option("--open open_console", "Only load the handbook, and open it in the console.")
+@option("--port", "Port of the console.", 8080, type=click.IntRange(0, 65535))
 @reject_api("the demo always uses the embedded store")
 def demo(data: Path | None, export: Path | None, export_suite: Path | None, open_console: bool, port: int) -> None:
     """Load a sample handbook, search it, validate a good and a corrupted chunk, and run a suite.
 
     The demo always uses an embedded store in a folder of its own and the local model, whatever is configured.
-    Exit 1 when the suite fails.
+    With --open, the browser takes the place of the searches and the suite. Exit 1 when the suite fails.
     """
     if export or export_suite:
         _export(export, export_suite)
@@ -61,18 +62,23 @@ def demo(data: Path | None, export: Path | None, export_suite: Path | None, open
     options = parse_options(COLLECTION, folder, as_json=False)
     settings = Settings.from_env({}).model_copy(update={"collection": COLLECTION})
     with connect(options, settings) as connection:
-        report = _Demo(options, connection).run()
-        if open_console:
-            from chunkproof_cli.commands.serve import run_server  # and with it the server, which the demo does without
+        if not open_console:
+            sys.exit(_Demo(options, connection).run().verdict.exit_code)
+        # And with them the server, which the demo does without.
+        from chunkproof_cli.commands.serve import open_listener, run_server
+        from chunkproof_cli.local.console import build_console
 
-            run_server(connection, "127.0.0.1", port, folder / "judged.yaml", open_browser=True)
-    sys.exit(report.verdict.exit_code)
+        _Demo(options, connection).load()
+        if sys.stdout.isatty():
+            discard_stdout()
+        listener, console = open_listener("127.0.0.1", port), build_console(folder / "judged.yaml", folder)
+        run_server(connection, "127.0.0.1", listener, console, open_browser=True)
 
 
 def _export(chunks: Path | None, suite: Path | None) -> None:
-    for file, option in ((chunks, "--export"), (suite, "--export-suite")):
+    for file, flag in ((chunks, "--export"), (suite, "--export-suite")):
         if file and file.is_file():
-            raise click.BadParameter(f"{file} exists already; name a new file", param_hint=option)
+            raise click.BadParameter(f"{file} exists already; name a new file", param_hint=flag)
     if chunks:
         write_chunks(chunks, sample_chunks())
     if suite:
@@ -89,7 +95,7 @@ class _Demo:
 
     def run(self) -> SuiteReport:
         with show_warnings_once():
-            self._load()
+            self.load()
             for question in QUESTIONS:
                 self._search(question)
             self._validate()
@@ -97,7 +103,7 @@ class _Demo:
         self._print_next_commands()
         return report
 
-    def _load(self) -> None:
+    def load(self) -> None:
         self._print_step("Load the sample handbook")
         load_chunks(self._records, len(self._records), COLLECTION, self._connection)
         documents = len({record.document_id for record in self._records})

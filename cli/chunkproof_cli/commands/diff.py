@@ -41,9 +41,9 @@ from chunkproof_cli.diff_report import (
 )
 from chunkproof_cli.manifest_sources import EntryShape, entries_of_collection, write_manifest
 from chunkproof_cli.options import (
-    FileOrObject,
     Options,
     common_options,
+    option,
     output_option,
     parse_options,
     reject_api,
@@ -81,56 +81,24 @@ PointPair = tuple[PointId, PointId]
 @click.command(epilog=EXAMPLES)
 @click.argument("a")
 @click.argument("b")
-@click.option("--to-url", metavar="URL", help="Server of B, where it is not that of A.")
-@click.option(
-    "--to-api-key",
-    metavar="KEY",
+@option("--to-url URL", "Server of B, where it is not that of A.")
+@option(
+    "--to-api-key KEY",
+    "Key of the server of B, where B is named by --to-url or its URL.",
     envvar="CHUNKPROOF_TO_API_KEY",
-    show_envvar=True,
-    help="Key of the server of B, where B is named by --to-url or its URL.",
 )
-@click.option(
-    "--from-api-key",
-    metavar="KEY",
-    envvar="CHUNKPROOF_FROM_API_KEY",
-    show_envvar=True,
-    help="Key of the server of A, where A is named by its URL.",
-)
-@click.option(
-    "--queries",
-    type=FileOrObject(),
-    metavar="SUITE",
-    help="Search for the queries of a suite in both: exit 1 if one that passes in A fails in B.",
-)
-@click.option(
-    "--allow",
-    "allowed",
+@option("--from-api-key KEY", "Key of the server of A, where A is named by its URL.", envvar="CHUNKPROOF_FROM_API_KEY")
+@option("--queries SUITE", "Search for the queries of a suite in both: exit 1 if one that passes in A fails in B.")
+@option(
+    "--allow allowed",
+    "What may differ: texts for another chunking, vectors for another model. May be repeated.",
     type=click.Choice(["texts", "metadata", "vectors"]),
     multiple=True,
-    help="What may differ: texts for another chunking, vectors for another model. May be repeated.",
 )
-@click.option(
-    "--metadata",
-    default="all",
-    show_default=True,
-    metavar="FIELD,…",
-    help="Fields to compare; all for every field but text and ids, none for no field.",
-)
-@click.option(
-    "--tolerate",
-    type=click.IntRange(0),
-    default=0,
-    show_default=True,
-    metavar="N",
-    help="With --queries: let N queries newly fail.",
-)
-@click.option(
-    "--min-overlap",
-    type=click.FloatRange(0, 100),
-    metavar="PERCENT",
-    help="With --queries: exit 1 if both return less in common.",
-)
-@output_option("Write the report: .json, .html, .md, .txt or .xml (JUnit).")
+@option("--metadata FIELD,…", "Fields to compare; all for every field but text and ids, none for no field.", "all")
+@option("--tolerate N", "With --queries: let N queries newly fail.", 0, type=click.IntRange(0))
+@option("--min-overlap PERCENT", "With --queries: exit 1 if both return less in common.")
+@output_option("Write the report: .json, .html, .md, .txt, .xml (JUnit) or .ctrf.json (CTRF).")
 @sign_option
 @common_options
 @reject_api("a diff reads the collections themselves; set QDRANT_URL")
@@ -466,6 +434,7 @@ def _compare_results(left: TestCaseResult, right: TestCaseResult) -> RankChange:
     )
     first_a, first_b = ((side.actual_results or (None,))[0] for side in (left, right))
     common, most = of_a.keys() & of_b.keys(), max(len(of_a), len(of_b))
+    is_listed = left.status is not right.status
     return RankChange(
         name=left.name,
         query=left.query_text,
@@ -474,4 +443,6 @@ def _compare_results(left: TestCaseResult, right: TestCaseResult) -> RankChange:
         largest_move=max((abs(of_a[text] - of_b[text]) for text in common), default=0),
         status_a=left.status.value,
         status_b=right.status.value,
+        results_a=tuple(left.actual_results or ()) if is_listed else (),
+        results_b=tuple(right.actual_results or ()) if is_listed else (),
     )

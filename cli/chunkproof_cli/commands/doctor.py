@@ -7,7 +7,7 @@ import click
 
 from chunkproof.base.errors import ChunkproofError, ForbiddenError, NotFoundError
 from chunkproof.base.settings import Settings
-from chunkproof.contract.service_info import DependencyHealth
+from chunkproof.contract.response import DependencyHealth
 from chunkproof.service.terminal import new_deadline
 from chunkproof.suite.suite_file import SuiteSource, read_source
 from chunkproof_cli.aws.stack import find_stack
@@ -21,6 +21,7 @@ from chunkproof_cli.options import (
     api_option,
     common_options,
     embedder_option,
+    option,
     parse_options,
     reject_embedder,
 )
@@ -42,14 +43,11 @@ _STYLES = {Level.OK: "green", Level.NOTE: "yellow", Level.FAIL: "bold red"}
 
 
 @click.command(epilog=EXAMPLES)
-@click.option("--stack", metavar="NAME", help="Check a deployed stack instead: its functions, Qdrant and embedder.")
-@click.option(
-    "--suite",
-    "suites",
-    multiple=True,
+@option("--stack NAME", "Check a deployed stack instead: its functions, Qdrant and embedder.")
+@option(
+    "--suite suites FILE*",
+    "A suite whose filters are checked for payload indexes. May be repeated.",
     type=FileOrObject(),
-    metavar="FILE",
-    help="A suite whose filters are checked for payload indexes. May be repeated.",
 )
 @common_options
 @embedder_option

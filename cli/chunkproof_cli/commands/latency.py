@@ -10,8 +10,8 @@ import click
 
 from chunkproof.base.settings import Settings
 from chunkproof_cli.exits import FAILED
-from chunkproof_cli.latency.latency_report import LatencyReport, LogReader, report_from_log
-from chunkproof_cli.options import json_option, output_option, reject_api, reject_nan, stack_option
+from chunkproof_cli.latency_report import LatencyReport, LogReader, report_from_log
+from chunkproof_cli.options import json_option, option, output_option, reject_api, reject_nan, stack_option
 from chunkproof_cli.output import print_note, print_result
 from chunkproof_cli.reports.outputs import LATENCY
 
@@ -42,25 +42,17 @@ def _parse_since(_context: click.Context, _option: click.Parameter, given: str |
 
 @click.command(epilog=EXAMPLES)
 @stack_option("Read the metrics of this stack from CloudWatch.")
-@click.option(
-    "--logs",
+@option(
+    "--logs FILE",
+    "Find the requests in log lines of any kind; - for standard input.",
     type=click.File("r", encoding="utf-8", errors="replace"),
-    metavar="FILE",
-    help="Find the requests in log lines of any kind; - for standard input.",
 )
-@click.option(
-    "--since",
-    metavar="TIME",
+@option(
+    "--since TIME",
+    "How far to look back: 30m, 3h, 2d, 1w. The default is 3h for a stack and everything for a log.",
     callback=_parse_since,
-    help="How far to look back: 30m, 3h, 2d, 1w. The default is 3h for a stack and everything for a log.",
 )
-@click.option(
-    "--slo",
-    type=click.FloatRange(0, 100),
-    callback=reject_nan,
-    metavar="PERCENT",
-    help="Exit 1 when fewer requests than this are within the target.",
-)
+@option("--slo PERCENT", "Exit 1 when fewer requests than this are within the target.", callback=reject_nan)
 @output_option("Write a report, .html or .json.")
 @json_option
 @reject_api("times are in a stack's metrics (--stack), or in logs (--logs)")
@@ -84,7 +76,7 @@ def latency(
     if logs is not None:
         report = _report_log(logs, since, slo)
     else:
-        from chunkproof_cli.latency.stack_metrics import report_from_stack  # loads Powertools and boto3
+        from chunkproof_cli.aws.stack_metrics import report_from_stack  # loads Powertools and boto3
 
         report = report_from_stack(str(stack), since=since or timedelta(hours=3), slo=slo)
     LATENCY.write(report, outputs)

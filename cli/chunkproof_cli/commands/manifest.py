@@ -1,4 +1,4 @@
-"""`chunkproof manifest`."""
+"""`chunkproof manifest` and `chunkproof snapshot`: write down what should be stored, or what is."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
@@ -8,6 +8,10 @@ from typing import Any
 import click
 
 from chunkproof.audit.manifest_file import Entry
+from chunkproof.audit.snapshot_file import SnapshotWriter
+from chunkproof.base.errors import ChunkproofError, InvalidParameterError
+from chunkproof.collection.reader import Reader
+from chunkproof.service.terminal import new_deadline
 from chunkproof_cli.connections import open_services
 from chunkproof_cli.loading import ChunkRecord, check_chunks
 from chunkproof_cli.manifest_sources import (
@@ -17,8 +21,8 @@ from chunkproof_cli.manifest_sources import (
     open_source,
     write_manifest,
 )
-from chunkproof_cli.options import common_options, file_option, parse_options, reject_api
-from chunkproof_cli.output import print_json, print_line, print_note
+from chunkproof_cli.options import common_options, option, parse_options, reject_api
+from chunkproof_cli.output import print_json, print_line, print_note, progress_bar
 
 MAX_SHOWN_UNREADABLE = 20
 DEFAULT_METADATA = "url"
@@ -28,6 +32,7 @@ Examples:
   chunkproof manifest --collection handbook --hash -o before.jsonl.gz
   chunkproof manifest --from docs/ --collection handbook -o manifest.jsonl
   chunkproof manifest --from record_manager_cache.sqlite --collection handbook -o manifest.jsonl
+  chunkproof manifest --from postgresql://reader@db.example.com/rag --collection handbook -o manifest.jsonl
   chunkproof manifest --from storage/docstore.json -o manifest.jsonl
   chunkproof manifest --from before.snapshot -o manifest.jsonl
   chunkproof manifest --from https://old.example.com:6333/collections/handbook -o manifest.jsonl
@@ -41,35 +46,19 @@ A line of a manifest:
 
 @click.command(epilog=EXAMPLES)
 @click.argument("chunks", type=click.Path(path_type=Path), required=False)
-@file_option("-o", "--output", required=True, help="File to write; .gz and .zst are compressed.")
-@click.option(
-    "--from",
-    "origin",
-    metavar="SOURCE",
-    help="Make it from a folder of documents, the SQLite database of LangChain's record manager, a LlamaIndex "
-    "docstore.json, a snapshot, or another collection: its name or URL.",
+@option("-o --output FILE", "File to write; .gz and .zst are compressed.", required=True)
+@option(
+    "--from origin SOURCE",
+    "Make it from a folder of documents, the database of LangChain's record manager (an SQLite file, or the "
+    "SQLAlchemy URL of PostgreSQL or MySQL), a LlamaIndex docstore.json, a snapshot, or another collection: its name "
+    "or URL.",
 )
-@click.option("--namespace", metavar="NAME", help="With a record manager: the namespace, where it has several.")
-@click.option(
-    "--from-api-key",
-    metavar="KEY",
-    envvar="CHUNKPROOF_FROM_API_KEY",
-    show_envvar=True,
-    help="With the URL of another collection: the key of its server.",
+@option("--namespace NAME", "With a record manager: the namespace, where it has several.")
+@option(
+    "--from-api-key KEY", "With the URL of another collection: the key of its server.", envvar="CHUNKPROOF_FROM_API_KEY"
 )
-@click.option(
-    "--hash",
-    "hashed",
-    is_flag=True,
-    help="Write only the SHA-256 of each text: smaller, and no text can leak.",
-)
-@click.option(
-    "--metadata",
-    default=DEFAULT_METADATA,
-    show_default=True,
-    metavar="FIELD,…",
-    help="Payload fields that the audit compares as well; none for no field.",
-)
+@option("--hash hashed", "Write only the SHA-256 of each text: smaller, and no text can leak.")
+@option("--metadata FIELD,…", "Payload fields that the audit compares as well; none for no field.", DEFAULT_METADATA)
 @common_options
 @reject_api("a manifest is made from the collection itself; set QDRANT_URL")
 def manifest(
@@ -77,7 +66,7 @@ def manifest(
 ) -> None:
     """Write a manifest of what should be stored, for `chunkproof audit`.
 
-    With CHUNKS (chunks.jsonl, or a BEIR folder), it lists what the collection should hold. Without, it is a
+    With CHUNKS (what `chunkproof load` takes), it lists what the collection should hold. Without, it is a
     snapshot of the collection as it is now, to compare with later. Lines are sorted by point id.
 
     With --from, it is made from what you have. Of a folder of documents (text, Markdown, HTML, PDF), the chunks of the
@@ -134,3 +123,62 @@ def _print_result(output: Path, count: int, source: ManifestSource, *, as_json: 
     if unreadable := source.unreadable:
         named = ", ".join(unreadable[:MAX_SHOWN_UNREADABLE]) + (", …" if len(unreadable) > MAX_SHOWN_UNREADABLE else "")
         print_note(f"{len(unreadable)} points have no readable text, and an audit expects none there: {named}")
+
+
+SNAPSHOT_EXAMPLES = """\b
+Examples:
+  chunkproof snapshot -o before.snapshot
+  chunkproof snapshot --texts --vectors -o before.snapshot
+  chunkproof why "how are backups made" --expect vectordb-operations-03 --snapshot before.snapshot
+  chunkproof suite run suite.yaml --baseline before.json --blame --snapshot before.snapshot
+"""
+
+
+@click.command(epilog=SNAPSHOT_EXAMPLES)
+@option("-o --output FILE", "File to write, COLLECTION.snapshot by default.")
+@option("--texts", "Keep the texts in full: blame can then put a former text back.")
+@option("--vectors", "Keep the vectors in full: blame can then put a former vector back.")
+@option("--restart", "Start again instead of continuing an interrupted snapshot.")
+@common_options
+@reject_api("a snapshot is taken from the collection itself; set QDRANT_URL")
+def snapshot(output: Path | None, texts: bool, vectors: bool, restart: bool, **common: Any) -> None:
+    """Keep what a collection holds now, to find out later what changed and what it cost.
+
+    By default it keeps ids, the fields that filters use, and the hashes of texts and vectors: no text leaves the
+    store. An interrupted snapshot goes on where it stopped when the command is run again.
+    """
+    given = parse_options(**common)
+    with open_services(given) as services:
+        collection = services.collection(given.collection).name
+        file = output or Path(f"{collection.replace('/', '-')}.snapshot")
+        if not file.parent.is_dir():
+            raise click.BadParameter(f"{file.parent}: no such folder", param_hint="-o")
+        total = services.store.describe(collection, new_deadline(services.settings)).points_count
+        with progress_bar("Reading", total) as done:
+            reader = Reader(services, collection)
+            writer = SnapshotWriter(
+                file,
+                reader,
+                texts=texts,
+                vectors=vectors,
+                restart=restart,
+                on_progress=done,
+                on_resume=lambda points: print_note(f"Continuing the interrupted snapshot after {points:,} points."),
+            )
+            try:
+                count = writer.write()
+            except (KeyboardInterrupt, ChunkproofError, OSError) as error:
+                if writer.folder.exists() and not isinstance(error, InvalidParameterError):
+                    print_note("Stopped; the same command continues it.")
+                if isinstance(error, OSError) and not isinstance(error, ChunkproofError) and error.filename is None:
+                    raise OSError(error.errno, error.strerror, str(file)) from None
+                raise
+    if reader.change_note:
+        print_note(reader.change_note)
+    kept = " and ".join(name for name, is_kept in (("texts", texts), ("vectors", vectors)) if is_kept)
+    if given.json:
+        size = file.stat().st_size
+        print_json({"snapshot": str(file), "collection": collection, "points": count, "bytes": size})
+    else:
+        described = f"with {kept} in full" if kept else "texts and vectors as hashes"
+        print_line(f"{count:,} points of {collection} are in {file} ({described}).")

@@ -6,9 +6,9 @@ import click
 
 from chunkproof.base.errors import NotConfiguredError
 from chunkproof.collection.services import Services
-from chunkproof.service.terminal import local_backend, new_deadline
+from chunkproof.service.terminal import local_backend
 from chunkproof_cli.connections import open_api_client, open_services
-from chunkproof_cli.options import api_option, embedder_option, parse_options, store_options
+from chunkproof_cli.options import api_option, embedder_option, option, parse_options, store_options
 
 EXAMPLES = """\b
 Examples:
@@ -20,7 +20,7 @@ Examples:
 
 
 @click.command(epilog=EXAMPLES)
-@click.option("--tenant", metavar="NAME", help="Show only this tenant's chunks; needed where tenants are configured.")
+@option("--tenant NAME", "Show only this tenant's chunks; needed where tenants are configured.")
 @store_options
 @embedder_option
 @api_option
@@ -28,24 +28,17 @@ def mcp(tenant: str | None, **common: Any) -> None:
     """Serve search, validation and collection info to agents (Model Context Protocol, over standard streams)."""
     options = parse_options(**common)
     try:  # the protocol's SDK is an extra
-        from chunkproof_cli.local.mcp_server import build_server
+        from chunkproof_cli.local.mcp_server import build_server, run_on_streams
     except ImportError:
         raise NotConfiguredError("The MCP server is not installed: pip install 'chunkproof[mcp]'") from None
     if options.api is not None:
         names = [options.collection] if options.collection else []
         with open_api_client(options.api) as client:
-            build_server(client, lambda: names).run("stdio")
+            run_on_streams(build_server(client, lambda: names))
     else:
         with open_services(options) as opened:
-            services = services_for(opened, options.collection, tenant)
-            build_server(local_backend(services), lambda: list_allowed(services)).run("stdio")
-
-
-def list_allowed(services: Services) -> list[str]:
-    """List the collections of the store that the deployment allows."""
-    allowed = services.settings.allowed_collections
-    names = services.store.collections(new_deadline(services.settings))
-    return [name for name in names if not allowed or name in {*allowed, services.settings.collection}]
+            backend = local_backend(services_for(opened, options.collection, tenant))
+            run_on_streams(build_server(backend, backend.collections))
 
 
 def services_for(services: Services, collection: str | None, tenant: str | None) -> Services:

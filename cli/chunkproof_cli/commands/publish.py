@@ -10,12 +10,11 @@ from chunkproof.base.errors import InvalidParameterError
 from chunkproof.base.settings import Settings
 from chunkproof.net.s3 import Bucket
 from chunkproof.stores.published import Pointer, PublishedCollections, Version
-from chunkproof_cli.aws.publishing import FunctionLimits, find_misfit, listed
-from chunkproof_cli.aws.stack import find_stack
-from chunkproof_cli.commands.seal import key_option, seal_collection
+from chunkproof_cli.aws.stack import FunctionLimits, find_misfit, find_stack, listed
+from chunkproof_cli.commands.seal import key_option, seal_with_progress
 from chunkproof_cli.connections import open_services
 from chunkproof_cli.exits import FAILED
-from chunkproof_cli.options import data_option, json_option, parse_options, reject_api
+from chunkproof_cli.options import data_option, json_option, option, parse_options, reject_api
 from chunkproof_cli.output import print_json, print_line, print_note, print_table, progress_bar
 from chunkproof_cli.reports.blocks import plural, short_version
 
@@ -32,18 +31,17 @@ Examples:
 
 @click.command(epilog=EXAMPLES)
 @click.argument("collection", metavar="COLLECTION")
-@click.option("--stack", metavar="NAME", help="The deployed stack, with the parameter Store=edge.")
-@click.option("--bucket", metavar="NAME", help="The bucket of published collections, instead of a stack's.")
-@click.option("--dry-run", is_flag=True, help="Only say how large it is, and whether the functions have room for it.")
-@click.option("--list", "lists", is_flag=True, help="List the versions that were published, the latest first.")
-@click.option("--rollback", is_flag=True, help="Put the version before the current one in force again.")
-@click.option("--version", "version", metavar="HASH", help="Put this version in force; its first digits suffice.")
-@click.option("--prune", is_flag=True, help="Delete old versions, and the parts that no version has any more.")
-@click.option(
-    "--keep",
+@option("--stack NAME", "The deployed stack, with the parameter Store=edge.")
+@option("--bucket NAME", "The bucket of published collections, instead of a stack's.")
+@option("--dry-run", "Only say how large it is, and whether the functions have room for it.")
+@option("--list lists", "List the versions that were published, the latest first.")
+@option("--rollback", "Put the version before the current one in force again.")
+@option("--version version HASH", "Put this version in force; its first digits suffice.")
+@option("--prune", "Delete old versions, and the parts that no version has any more.")
+@option(
+    "--keep N",
+    "With --prune: how many versions stay, the one in force and those before it.",
     type=click.IntRange(min=1),
-    metavar="N",
-    help="With --prune: how many versions stay, the one in force and those before it.",
 )
 @key_option
 @data_option(" that has the collection")
@@ -91,7 +89,7 @@ def publish(collection: str, stack: str | None, bucket: str | None, keys: tuple[
         # The embedded store is sealed, whatever server the environment names.
         own = Settings.from_env().model_copy(update={"qdrant_url": None})
         with open_services(given, own) as services:
-            report = seal_collection(services, collection, keys, f"s3://{published.bucket.name}/seals")
+            report = seal_with_progress(services, collection, keys, f"s3://{published.bucket.name}/seals")
         print_note(f"{report.size:,} chunks are sealed in {report.address}, root {report.root}")
     _report(pointer, collection, as_json=given.json)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from chunkproof_cli.options import FileOrObject, output_option, reject_api, tolerate_option
+from chunkproof_cli.options import FileOrObject, option, output_option, reject_api, tolerate_option
 from chunkproof_cli.output import print_note
 from chunkproof_cli.reports.outputs import RECOGNIZED, SUITE, ReportKind
 
@@ -25,13 +25,11 @@ Examples:
 
 @click.command(epilog=EXAMPLES)
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=FileOrObject())
-@output_option("Write it as .html, .json, .txt, .md or .xml (JUnit). By default it is printed.")
-@click.option(
-    "--baseline",
-    type=FileOrObject(),
-    metavar="REPORT",
-    help="Compare with this suite report: exit 1 if a case newly fails.",
+@output_option(
+    "Write it as .html, .json, .txt, .md, .xml (JUnit), .ctrf.json (CTRF), or .sarif (of an audit). By default it is "
+    "printed."
 )
+@option("--baseline REPORT", "Compare with this suite report: exit 1 if a case newly fails.")
 @tolerate_option
 @reject_api("a report is a file or an object in S3")
 def report(
@@ -69,9 +67,10 @@ def _show_suites(
 
     SUITE.check(outputs)
     *earlier, latest = sorted(map(load_report, files), key=lambda each: each.validation.started_at)
-    if baseline:
-        latest = compare(latest, load_report(baseline), baseline, tolerate)
-    _show(SUITE, latest, outputs, earlier)
+    before = load_report(baseline) if baseline else None
+    if baseline and before:
+        latest = compare(latest, before, baseline, tolerate)
+    _show(SUITE, latest, outputs, earlier, before)
     if baseline:
         if outputs:
             print_note(latest.verdict.line)

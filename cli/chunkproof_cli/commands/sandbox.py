@@ -8,7 +8,7 @@ import click
 
 from chunkproof_cli.exits import SIGNALS
 from chunkproof_cli.local.sandbox_services import COLLECTION, EMBED_PORT, QDRANT_PORT, run_sandbox
-from chunkproof_cli.options import port_option, reject_api
+from chunkproof_cli.options import option, port_option, reject_api
 from chunkproof_cli.output import print_note
 
 # A container reaches this machine by this name.
@@ -32,7 +32,7 @@ Examples, in a clone of the project:
 )
 @port_option("--qdrant-port", QDRANT_PORT, "Port of Qdrant.")
 @port_option("--embed-port", EMBED_PORT, "Port of the embedding API.")
-@click.option("--json", "as_json", is_flag=True, help="Print the settings for functions in containers, as JSON.")
+@option("--json as_json", "Print the settings for functions in containers, as JSON.")
 @reject_api("the sandbox runs on this machine")
 def sandbox(host: str, qdrant_port: int, embed_port: int, as_json: bool) -> None:
     """Run what the Lambda functions need on this machine, for `sam local`.

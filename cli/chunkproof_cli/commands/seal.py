@@ -1,5 +1,6 @@
-"""`chunkproof seal`."""
+"""`chunkproof seal` and `chunkproof key`."""
 
+from pathlib import Path
 from typing import Any
 
 import click
@@ -8,12 +9,12 @@ from chunkproof.base.errors import ChunkproofError, NotConfiguredError
 from chunkproof.collection.reader import Reader
 from chunkproof.collection.services import Services
 from chunkproof.seals.merkle import open_files
-from chunkproof.seals.notes import open_signer
-from chunkproof.seals.sealing import Sealing, SealReport
+from chunkproof.seals.notes import make_key, open_kms_key, open_signer
+from chunkproof.seals.sealing import SealReport, seal_collection
 from chunkproof.service.terminal import default_data_folder, new_deadline
 from chunkproof_cli.connections import open_services
-from chunkproof_cli.options import Command, add_options, common_options, parse_options, reject_api
-from chunkproof_cli.output import print_line, print_note, print_result, progress_bar
+from chunkproof_cli.options import common_options, json_option, option, parse_options, reject_api
+from chunkproof_cli.output import print_json, print_line, print_note, print_result, progress_bar
 
 EXAMPLES = """\b
 Examples:
@@ -24,29 +25,18 @@ Examples:
 """
 
 
-def key_option(command: Command) -> Command:
-    """Add `--key`, of which several sign."""
-    return add_options(
-        click.option(
-            "--key",
-            "keys",
-            multiple=True,
-            metavar="FILE|kms:ID",
-            envvar="CHUNKPROOF_SEAL_KEY",
-            help="Key that signs, of `chunkproof key` or of AWS KMS; may be repeated. CHUNKPROOF_SEAL_KEY by default.",
-        )
-    )(command)
+key_option = option(
+    "--key keys FILE|kms:ID*",
+    "Key that signs, of `chunkproof key` or of AWS KMS; may be repeated. CHUNKPROOF_SEAL_KEY by default.",
+    envvar="CHUNKPROOF_SEAL_KEY",
+    show_envvar=False,
+)
 
 
 @click.command(epilog=EXAMPLES)
 @click.argument("name", metavar="[COLLECTION]", required=False)
 @key_option
-@click.option(
-    "--to",
-    "target",
-    metavar="FOLDER|s3://…",
-    help="Where the seals of all collections are; CHUNKPROOF_SEALS by default.",
-)
+@option("--to target FOLDER|s3://…", "Where the seals of all collections are; CHUNKPROOF_SEALS by default.")
 @common_options
 @reject_api("a seal is made from the collection itself; set QDRANT_URL")
 def seal(name: str | None, keys: tuple[str, ...], target: str | None, **common: Any) -> None:
@@ -59,11 +49,11 @@ def seal(name: str | None, keys: tuple[str, ...], target: str | None, **common: 
         common["collection"] = name
     given = parse_options(**common)
     with open_services(given) as services:
-        report = seal_collection(services, given.collection, keys, target)
+        report = seal_with_progress(services, given.collection, keys, target)
     print_result(report, print_seal, as_json=given.json)
 
 
-def seal_collection(
+def seal_with_progress(
     services: Services, collection: str | None, keys: tuple[str, ...], target: str | None
 ) -> SealReport:
     """Seal a collection into the folder or bucket of seals, with a progress bar."""
@@ -76,7 +66,7 @@ def seal_collection(
     work = default_data_folder() / "sealing"
     with progress_bar("Sealing", total) as done:
         try:
-            return Sealing(Reader(services, name), open_files(place), signers, work, done).run()
+            return seal_collection(Reader(services, name), open_files(place), signers, work, done)
         except (KeyboardInterrupt, ChunkproofError):
             print_note("Stopped; the same command goes on where it was.")
             raise
@@ -99,3 +89,43 @@ def print_seal(report: SealReport) -> None:
         print_line(f"History {report.history} begins with this seal.", "yellow")
     if report.note:
         print_note(report.note)
+
+
+KEY_EXAMPLES = """\b
+Examples:
+  chunkproof key example.com/docs                         # writes seal.key and seal.key.pub
+  chunkproof key example.com/docs -o keys/2027.key
+  chunkproof key example.com/docs --kms alias/chunkproof-seal
+"""
+
+
+@click.command(epilog=KEY_EXAMPLES)
+@click.argument("name", metavar="NAME")
+@option(
+    "-o --output",
+    "File to write; it must not exist. The public key is written beside it, with .pub.",
+    Path("seal.key"),
+    type=click.Path(path_type=Path, dir_okay=False),
+)
+@option("--kms KEY-ID", "Print the public key of this key of AWS KMS instead: nothing is written.")
+@json_option
+@reject_api("a key is made on this machine")
+def key(name: str, output: Path, kms: str | None, as_json: bool, **_: Any) -> None:
+    """Make a key NAME that signs seals, receipts and reports.
+
+    The private key is an Ed25519 key in a file that only you can read. Give the public key to everyone who verifies.
+    """
+    try:
+        public = open_kms_key(kms, name).public if kms else make_key(name, output)
+    except FileExistsError:
+        raise click.BadParameter(f"{output} exists: choose another file", param_hint="--output") from None
+    except OSError as error:
+        raise click.BadParameter(f"{output}: {error.strerror}", param_hint="--output") from None
+    if as_json:
+        print_json({"public_key": str(public), "file": None if kms else str(output)})
+        return
+    print_line(str(public))
+    if kms:
+        print_note(f"Sign with --key kms:{kms}={name}")
+    else:
+        print_note(f"The private key is in {output}: keep it secret. The public key is in {output}.pub.")

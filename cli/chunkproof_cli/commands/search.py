@@ -21,6 +21,7 @@ from chunkproof_cli.options import (
     embedder_option,
     name_collection,
     name_flags,
+    option,
     parse_options,
 )
 from chunkproof_cli.output import (
@@ -54,12 +55,10 @@ Examples:
 @click.command(epilog=EXAMPLES)
 @click.argument("texts", nargs=-1, metavar="TEXT…")
 @search_options(*SEARCH_OPTIONS)
-@click.option(
-    "--queries",
-    "file",
+@option(
+    "--queries file",
+    "Several queries, a line each: a text, or a JSON object with fields of the API. - reads them from standard input.",
     type=click.Path(path_type=Path, exists=True, dir_okay=False, allow_dash=True),
-    help="Several queries, a line each: a text, or a JSON object with fields of the API. - reads them from "
-    "standard input.",
 )
 @common_options
 @embedder_option

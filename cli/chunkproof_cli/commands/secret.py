@@ -8,7 +8,7 @@ import click
 
 from chunkproof.base.errors import InvalidParameterError
 from chunkproof_cli.aws.stack import store_secret
-from chunkproof_cli.options import reject_api
+from chunkproof_cli.options import option, reject_api
 from chunkproof_cli.output import print_line
 
 KEYS = ("QDRANT_API_KEY", "COHERE_API_KEY", "OPENAI_API_KEY")
@@ -16,8 +16,8 @@ OTHER_KEY = re.compile(r"[A-Z][A-Z0-9_]*_API_KEY")
 
 
 @click.command()
-@click.option("--name", default="chunkproof-keys", show_default=True, help="Name of the secret.")
-@click.option("--kms-key", metavar="ARN", help="Customer-managed key to encrypt it with.")
+@option("--name TEXT", "Name of the secret.", "chunkproof-keys")
+@option("--kms-key ARN", "Customer-managed key to encrypt it with.")
 @reject_api("keys are stored in Secrets Manager, not in a stack")
 def secret(name: str, kms_key: str | None) -> None:
     """Store the keys of Qdrant and embedding services in Secrets Manager, where a deployed stack reads them.

@@ -19,10 +19,10 @@ from chunkproof.collection.lookup import ids_of
 from chunkproof.collection.services import Collection, LongRun
 from chunkproof.proof.integrity import digest
 from chunkproof.service.terminal import new_deadline
-from chunkproof.suite.keywords import contains
+from chunkproof.suite.cases import contains
 from chunkproof.suite.yaml_document import read_yaml
 from chunkproof_cli.connections import open_services
-from chunkproof_cli.options import common_options, embedder_option, file_option, parse_options, reject_api
+from chunkproof_cli.options import common_options, embedder_option, option, parse_options, reject_api
 from chunkproof_cli.output import print_json, print_note
 
 PAGE = 250
@@ -67,9 +67,9 @@ cases:
 
 
 @click.command(epilog=EXAMPLES)
-@click.option("--from-collection", is_flag=True, help="Make cases from chunks of the collection.")
-@click.option("-n", "--count", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many cases.")
-@file_option("-o", "output", help="Write the suite here.")
+@option("--from-collection", "Make cases from chunks of the collection.")
+@option("-n --count", "How many cases.", 50, type=click.IntRange(1, 10_000))
+@option("-o output FILE", "Write the suite here.")
 @common_options
 @embedder_option
 @reject_api("it reads the store itself")

@@ -4,7 +4,8 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict
-from typing import Any
+from pathlib import Path as File
+from typing import Any, Literal
 
 import click
 
@@ -14,9 +15,11 @@ from chunkproof.base.errors import (
     IndexRequiredError,
     InvalidParameterError,
 )
+from chunkproof.base.files import write_file
 from chunkproof.base.request import Deadline
 from chunkproof.collection.lookup import ID_FIELDS, ids_of, parse_point_id, stored_forms
 from chunkproof.collection.payload_map import PayloadMap
+from chunkproof.collection.reader import in_batches
 from chunkproof.collection.services import Collection, LongRun, Services
 from chunkproof.contract import RetrievalResponse
 from chunkproof.contract.conditions import AnyOf, Scalar
@@ -26,26 +29,29 @@ from chunkproof.service.terminal import local_backend, new_deadline
 from chunkproof.stores.store_port import Point
 from chunkproof.suite.cases import Problem, TestCase, assign_collection
 from chunkproof.suite.suite_file import BrokenSuiteFileError, SuiteFile, read_source
-from chunkproof_cli.commands.suite_options import choose_collection, pop_source, source_options
 from chunkproof_cli.connections import open_services
 from chunkproof_cli.exits import FAILED
-from chunkproof_cli.options import common_options, embedder_option, parse_options, reject_api
+from chunkproof_cli.options import common_options, embedder_option, option, output_option, parse_options, reject_api
 from chunkproof_cli.output import escape_line, print_json, show_warnings_once
+from chunkproof_cli.reports.outputs import check_outputs
+from chunkproof_cli.suites.suite_runs import choose_collection, pop_source, source_options
 
 EXAMPLES = """\b
 Examples:
   chunkproof suite lint suite.yaml --collection handbook
   chunkproof suite lint beir/scifact --offline
+  chunkproof suite lint suite.yaml --offline -o lint.sarif
 """
 
 
 @click.command(epilog=EXAMPLES)
 @source_options
-@click.option("--offline", is_flag=True, help="Check only the file, not the collection.")
+@option("--offline", "Check only the file, not the collection.")
+@output_option("Write the problems as .sarif, which code hosts show beside the lines.")
 @common_options
 @embedder_option
 @reject_api("it reads the store itself")
-def lint(offline: bool, **options: Any) -> None:
+def lint(offline: bool, outputs: tuple[File, ...], **options: Any) -> None:
     """List all problems of SUITE, each with its line.
 
     Problems are unknown fields, names used twice, cases that expect nothing, ids that are not in the collection,
@@ -54,6 +60,7 @@ def lint(offline: bool, **options: Any) -> None:
     """
     source = pop_source(options)
     given = parse_options(**options)
+    check_outputs(outputs, (".sarif",))
     try:
         found: SuiteFile | None = read_source(source)
         findings = list(found.findings) if found else []
@@ -67,6 +74,12 @@ def lint(offline: bool, **options: Any) -> None:
             with show_warnings_once():
                 findings += [found.locate(problem) for problem in linter.find_problems(cases)]
     findings.sort(key=lambda finding: (finding.file, finding.line))
+    for output in outputs:
+        from chunkproof_cli.reports.to_junit import SarifResult, render_sarif  # only this needs it
+
+        levels: tuple[Literal["warning", "error"], ...] = ("warning", "error")
+        rows = [SarifResult("suite", levels[each.fatal], each.message, each.file, each.line) for each in findings]
+        write_file(output, render_sarif(rows))
     if given.json:
         print_json({"findings": [asdict(finding) for finding in findings]})
     else:
@@ -152,14 +165,12 @@ def _find_unknown_ids(cases: Sequence[tuple[int, TestCase]], collection: Collect
 def _find_by_point_id(ids: Sequence[str], collection: Collection) -> set[str]:
     """Return those that are the id of a point without a chunk id in its payload."""
     points = [point for key in ids if (point := parse_point_id(key)) is not None]
-    pages = (collection.fetch(points[start : start + PAGE]) for start in range(0, len(points), PAGE))
-    return {collection.payloads.id_of(point) for page in pages for point in page}
+    return {collection.payloads.id_of(point) for page in in_batches(points, PAGE) for point in collection.fetch(page)}
 
 
 def _find_by_field(field: str, ids: Sequence[str], collection: Collection) -> set[str]:
     stored: set[str] = set()
-    for start in range(0, len(ids), PAGE):
-        batch = ids[start : start + PAGE]
+    for batch in in_batches(ids, PAGE):
         stored |= _find_values(field, batch, collection)
         numbers = [number for key in batch if key not in stored for number in stored_forms(key) if number != key]
         with suppress(IndexRequiredError):  # the texts were looked up

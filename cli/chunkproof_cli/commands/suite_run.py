@@ -1,4 +1,4 @@
-"""`chunkproof suite run`."""
+"""`chunkproof suite run` and `chunkproof suite publish`."""
 
 import sys
 from contextlib import nullcontext
@@ -12,19 +12,19 @@ from chunkproof.base.settings import Settings
 from chunkproof.suite.cases import LATENCY_IDS, CriteriaLimits, assign_collection
 from chunkproof.suite.runner import SERVER_JOBS, inspect_collections
 from chunkproof.suite.suite_file import SuiteFile, read_source
-from chunkproof_cli.aws.jobs import run_suite_in_cloud
-from chunkproof_cli.commands.suite_options import MeasureType, choose_collection, pop_source, source_options
+from chunkproof_cli.aws.jobs import publish_suite, run_suite_in_cloud
 from chunkproof_cli.connections import open_backend
 from chunkproof_cli.exits import COULD_NOT_JUDGE, FAILED, Interrupts, handle_interrupts
 from chunkproof_cli.options import (
-    FileOrObject,
     Options,
     api_option,
     common_options,
     embedder_option,
-    file_option,
+    json_option,
+    option,
     output_option,
     parse_options,
+    reject_api,
     reject_embedder,
     sign_option,
     source_name,
@@ -36,7 +36,16 @@ from chunkproof_cli.reports.outputs import CONFIGURATIONS, SUITE
 from chunkproof_cli.retrievers.opening import retriever_options
 from chunkproof_cli.suites.baseline import check_baseline, compare, load_report
 from chunkproof_cli.suites.configurations import compare_runs, read_configurations, run_configurations
-from chunkproof_cli.suites.suite_runs import NothingFailingError, Selection, add_blame, run_here
+from chunkproof_cli.suites.suite_runs import (
+    MeasureType,
+    NothingFailingError,
+    Selection,
+    add_blame,
+    choose_collection,
+    pop_source,
+    run_here,
+    source_options,
+)
 
 SHOWN_FINDINGS = 5
 # Options that only a run in this process supports.
@@ -94,93 +103,50 @@ class LimitType(click.ParamType[tuple[str, float]]):
 
 @click.command(epilog=EXAMPLES)
 @source_options
-@output_option("Write the report: .json (canonical), .html, .txt, .md or .xml (JUnit).")
+@output_option("Write the report: .json (canonical), .html, .txt, .md, .xml (JUnit) or .ctrf.json (CTRF).")
 @sign_option
-@click.option(
-    "--filter",
-    "names",
-    multiple=True,
-    metavar="TEXT",
-    help="Only cases with this text in their name; * and ? are wildcards.",
-)
-@click.option("--tag", "tags", multiple=True, metavar="TAG", help="Only cases with this tag, or another --tag.")
-@click.option(
-    "--failing",
-    type=FileOrObject(),
-    metavar="REPORT",
-    help="Only cases that did not pass in this report.",
-)
-@click.option(
-    "--resume",
-    type=FileOrObject(),
-    metavar="REPORT",
-    help="Continue this interrupted run; its verdicts are kept.",
-)
-@click.option(
-    "--baseline",
-    type=FileOrObject(),
-    metavar="REPORT",
-    help="Compare with this report: exit 1 if a case newly fails; what failed there already does not count.",
+@option("--filter names TEXT*", "Only cases with this text in their name; * and ? are wildcards.")
+@option("--tag tags TAG*", "Only cases with this tag, or another --tag.")
+@option("--failing REPORT", "Only cases that did not pass in this report.")
+@option("--resume REPORT", "Continue this interrupted run; its verdicts are kept.")
+@option(
+    "--baseline REPORT",
+    "Compare with this report: exit 1 if a case newly fails; what failed there already does not count.",
 )
 @tolerate_option
-@click.option(
-    "--blame",
-    is_flag=True,
-    help="With --baseline: for each newly failing case, find the smallest change that brings its chunk back.",
-)
-@file_option(
-    "--snapshot",
+@option("--blame", "With --baseline: for each newly failing case, find the smallest change that brings its chunk back.")
+@option(
+    "--snapshot FILE",
+    "With --blame: a snapshot from before (chunkproof snapshot), so that former texts and vectors are tried.",
     exists=True,
-    help="With --blame: a snapshot from before (chunkproof snapshot), so that former texts and vectors are tried.",
 )
-@click.option(
-    "--repeat",
-    type=click.IntRange(1),
-    default=1,
-    show_default=True,
-    help="Number of runs, to compare verdicts.",
+@option("--repeat", "Number of runs, to compare verdicts.", 1, type=click.IntRange(1))
+@option("--exact", "Also search exactly, and report what the index misses.")
+@option("--ignore-latency", "Do not fail on latency criteria that are not met: for shared machines.")
+@option(
+    "--judge-latency", "Judge latency criteria on the embedded store too; by default only on a served or deployed one."
 )
-@click.option("--exact", is_flag=True, help="Also search exactly, and report what the index misses.")
-@click.option(
-    "--ignore-latency",
-    is_flag=True,
-    help="Do not fail on latency criteria that are not met: for shared machines.",
-)
-@click.option(
-    "--judge-latency",
-    is_flag=True,
-    help="Judge latency criteria on the embedded store too; by default only on a served or deployed one.",
-)
-@click.option(
-    "--limit",
-    "limits",
-    multiple=True,
+@option(
+    "--limit limits ID=VALUE*",
+    "Limit of a criterion in ms or percent, such as SC-001=250 or SC-004=90, instead of the suite's.",
     type=LimitType(),
-    metavar="ID=VALUE",
-    help="Limit of a criterion in ms or percent, such as SC-001=250 or SC-004=90, instead of the suite's.",
 )
-@click.option(
-    "--jobs",
-    type=click.IntRange(1),
-    help=f"Searches at a time; {SERVER_JOBS} by default, 1 with the embedded store.",
-)
+@option("--jobs", f"Searches at a time; {SERVER_JOBS} by default, 1 with the embedded store.", type=click.IntRange(1))
 @stack_option("Run it in AWS, with the state machine of a deployed stack, and fetch the report.")
 @retriever_options
-@file_option(
-    "--compare",
-    "configurations",
-    help="Run the cases under each configuration of this .yaml or .json file: quality, latency and cost.",
+@option(
+    "--compare configurations FILE",
+    "Run the cases under each configuration of this .yaml or .json file: quality, latency and cost.",
 )
-@click.option(
-    "--max-latency",
+@option(
+    "--max-latency MS",
+    "With --compare: choose only among configurations whose 95th percentile is within this.",
     type=click.FloatRange(0, min_open=True),
-    metavar="MS",
-    help="With --compare: choose only among configurations whose 95th percentile is within this.",
 )
-@click.option(
+@option(
     "--metric",
+    "With --compare: what to compare by; ndcg@10 by default, the pass rate if no case names documents.",
     type=MeasureType(),
-    help="With --compare: what to compare by; ndcg@10 by default, the pass rate if no case names documents.",
 )
 @common_options
 @embedder_option
@@ -235,7 +201,7 @@ def run(
             report = compare(report, baseline, file, how["tolerate"])
         if how["blame"]:
             report = add_blame(report, given, how["snapshot"])
-        SUITE.write(report, outputs)
+        SUITE.write(report, outputs, (), baseline)
     print_json(report) if given.json else SUITE.print(report)
     sys.exit(report.verdict.exit_code)
 
@@ -324,3 +290,27 @@ def _print_findings(found: SuiteFile) -> None:
         print_note(str(finding))
     if (more := len(found.findings) - SHOWN_FINDINGS) > 0:
         print_note(f"… and {more} more; chunkproof suite lint lists them")
+
+
+PUBLISH_EXAMPLES = """\b
+Examples:
+  chunkproof suite publish suite.yaml --stack chunkproof-prod
+  chunkproof suite publish beir/scifact --stack chunkproof-prod
+"""
+
+
+@click.command(epilog=PUBLISH_EXAMPLES)
+@source_options
+@option("--stack NAME", "The deployed stack, with the parameter Suite=true.", required=True)
+@json_option
+@reject_api("a stack is named with --stack")
+def publish(stack: str, as_json: bool, **options: Any) -> None:
+    """Make SUITE the one that a deployed stack runs on its schedule and after each deployment.
+
+    Any kind of suite is uploaded as JSON; the previous version is kept for KeptDays days.
+    """
+    suite = read_source(pop_source(options)).suite
+    address = publish_suite(stack, suite)
+    print_note(f"{suite.name}, {len(suite.cases)} cases, is now the suite that {stack} runs")
+    if as_json:
+        print_json({"suite": suite.name, "cases": len(suite.cases), "address": address})

@@ -24,9 +24,8 @@ from chunkproof.suite.cases import TestCase, assign_collection
 from chunkproof.suite.criteria import MetricChange
 from chunkproof.suite.runner import OnResult, Search, inspect_collections
 from chunkproof.suite.suite_file import read_source
-from chunkproof_cli.commands.suite_options import MeasureType, choose_collection, pop_source, source_options
 from chunkproof_cli.connections import open_backend
-from chunkproof_cli.options import api_option, common_options, embedder_option, output_option, parse_options
+from chunkproof_cli.options import api_option, common_options, embedder_option, option, output_option, parse_options
 from chunkproof_cli.output import print_json, print_line, print_table, progress_bar, show_warnings_once
 from chunkproof_cli.reports.outputs import check_outputs
 from chunkproof_cli.reports.suite_blocks import describe_change
@@ -38,6 +37,7 @@ from chunkproof_cli.suites.configurations import (
     pair_judged,
     run_configurations,
 )
+from chunkproof_cli.suites.suite_runs import MeasureType, choose_collection, pop_source, source_options
 
 LEAST_CASES = 10
 TEXT_WEIGHTS = tuple(n / 10 for n in range(1, 10))
@@ -86,10 +86,8 @@ class TuningReport(Model):
 
 @click.command(epilog=EXAMPLES)
 @source_options
-@click.option(
-    "--metric",
-    type=MeasureType(),
-    help="What to choose by; by default ndcg@10, or at fewer results where top_k is smaller.",
+@option(
+    "--metric", "What to choose by; by default ndcg@10, or at fewer results where top_k is smaller.", type=MeasureType()
 )
 @output_option("Write the result: .json, or .yaml with configurations for `suite run --compare`.")
 @common_options

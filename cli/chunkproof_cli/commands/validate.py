@@ -15,7 +15,7 @@ from chunkproof.proof.backend import Backend
 from chunkproof.proof.integrity import AFTER, BEFORE
 from chunkproof_cli.connections import open_backend
 from chunkproof_cli.exits import FAILED
-from chunkproof_cli.options import api_option, common_options, name_collection, name_flags, parse_options
+from chunkproof_cli.options import api_option, common_options, name_collection, name_flags, option, parse_options
 from chunkproof_cli.output import print_line, print_result, print_table, print_title
 from chunkproof_cli.request_options import request_option
 
@@ -39,14 +39,9 @@ FLAGS = {"chunk_id": "CHUNK_ID", "original_text": "--original", "original_sha256
 
 @click.command(epilog=EXAMPLES)
 @click.argument("chunk_id")
-@request_option(ChunkValidation, "original_text", "--original", metavar="TEXT")
-@click.option(
-    "--original-file",
-    type=click.Path(),
-    metavar="FILE",
-    help="File with what the text should be; - for standard input.",
-)
-@request_option(ChunkValidation, "original_sha256", "--sha256", metavar="HEX")
+@request_option(ChunkValidation, "original_text", "--original-text", "--original", metavar="TEXT")
+@option("--original-file FILE", "File with what the text should be; - for standard input.", type=click.Path())
+@request_option(ChunkValidation, "original_sha256", "--original-sha256", "--sha256", metavar="HEX")
 @request_option(ChunkValidation, "strict", "--strict")
 @common_options
 @api_option

@@ -18,9 +18,9 @@ from chunkproof_cli.connections import open_services, options_of_store
 from chunkproof_cli.exits import FAILED
 from chunkproof_cli.options import (
     common_options,
-    file_option,
     name_collection,
     name_flags,
+    option,
     output_option,
     parse_options,
     reject_api,
@@ -40,23 +40,20 @@ Examples:
 
 @click.command(epilog=EXAMPLES)
 @click.argument("text")
-@click.option(
-    "--expect",
-    "expected",
+@option(
+    "--expect --expected expected ID|URL|TEXT",
+    "What the search should find: a chunk, point or document id, a URL, or a text that a chunk has.",
     required=True,
-    metavar="ID|URL|TEXT",
-    help="What the search should find: a chunk, point or document id, a URL, or a text that a chunk has.",
 )
 @search_options(*SEARCH_OPTIONS)
-@file_option(
-    "--snapshot",
-    "before",
+@option(
+    "--snapshot before FILE",
+    "A snapshot from before (chunkproof snapshot): former texts and vectors are tried too.",
     exists=True,
-    help="A snapshot from before (chunkproof snapshot): former texts and vectors are tried too.",
 )
-@file_option(
-    "--fix",
-    help="Write down what would bring the chunk back: .json for Qdrant's batch API, .jsonl for chunkproof load.",
+@option(
+    "--fix FILE",
+    "Write down what would bring the chunk back: .json for Qdrant's batch API, .jsonl for chunkproof load.",
 )
 @output_option("Write the report: .json, .html, .md or .txt.")
 @common_options

@@ -6,9 +6,10 @@ import shlex
 import zlib
 from base64 import b64decode
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from statistics import fmean, median
 from typing import Any
 from urllib.parse import unquote_to_bytes
@@ -21,19 +22,19 @@ from chunkproof.base.errors import (
     UnsupportedDistanceError,
 )
 from chunkproof.base.request import Deadline
-from chunkproof.collection.description import collection_info, find_mapping
-from chunkproof.collection.facts import choose_vector
+from chunkproof.collection.facts import choose_vector, collection_info, find_mapping
 from chunkproof.collection.payload_map import PayloadMap, id_at, lies_in_json_string, parse_json
 from chunkproof.collection.services import SAMPLE_POINTS, Collection, LongRun, Services
 from chunkproof.contract import SearchQuery
 from chunkproof.contract.conditions import parse_filters
 from chunkproof.proof.integrity import digest
 from chunkproof.search.filters import map_filters
+from chunkproof.search.neighbours import find_place
 from chunkproof.search.single import search
 from chunkproof.stores.qdrant import USABLE_INDEXES, required_indexes
 from chunkproof.stores.store_port import Description, Point, PointId, VectorConfig
 from chunkproof.suite.cases import Suite
-from chunkproof_cli.aws.publishing import FunctionLimits, find_misfit
+from chunkproof_cli.aws.stack import FunctionLimits, find_misfit
 from chunkproof_cli.doctor.doctor_report import CheckResult, DoctorReport, Level, fail, note, ok
 from chunkproof_cli.doctor.vector_checks import check_vectors, choose_reading, find_joined
 
@@ -105,6 +106,7 @@ def check_collection(
     report.info = collection_info(collection) if patient.description.vectors else None
     vector, better = _read_sample(report, patient)
     survey = _survey(patient)
+    report.sound = dict(_list_sound(patient, survey))
     hashes = collection.hashes
     report.content_hash = str(hashes.content_hash) if hashes.content_hash else None
     report.checks = [
@@ -114,6 +116,7 @@ def check_collection(
         *_check_hashes(report, is_per_source=hashes.is_per_source),
         *_check_copies(patient, survey),
         *_check_texts(survey),
+        *_check_coverage(patient, survey),
         *_check_indexes(report, patient),
         *check_vector_index(patient.description),
         *_check_room(patient),
@@ -278,15 +281,17 @@ def _check_payload(report: DoctorReport, better: TextField | None) -> Iterator[C
             "text",
             f"The text is read from {report.mapping['text']}, but {what} ({better.chars} characters each)",
             f"If that is the text, set {setting}",
+            shares["text"],
         )
     else:
         level = Level.OK if shares["text"] == 1.0 else Level.NOTE
         message = f"{shares['text']:.0%} of the sampled points have text"
         if report.proposed_map:
             *_, last = report.proposed_map["text"]
-            yield note("text", f"{message} in {report.mapping['text']}, others in {last}", f"Set {setting}")
+            where = f"{message} in {report.mapping['text']}, others in {last}"
+            yield note("text", where, f"Set {setting}", shares["text"])
         else:
-            yield CheckResult(level, "text", message)
+            yield CheckResult(level, "text", message, share=shares["text"])
     for name, effect in (
         ("url", "results do not show their source"),
         ("content_hash", "a chunk can be validated only against an original"),
@@ -316,6 +321,7 @@ class _Survey:
     own_ids: Counter[str] = field(default_factory=Counter)
     misread: list[PointId] = field(default_factory=list)
     headings: list[PointId] = field(default_factory=list)
+    documents: dict[str, list[int]] = field(default_factory=dict)
     bytes: int = 0
 
     def spread(self) -> list[PointId]:
@@ -340,9 +346,55 @@ def _survey(patient: _Patient) -> _Survey:
                     seen.headings.append(point.id)
             if path and (value := id_at(path, point.payload)):
                 seen.own_ids[value] += 1
+            if place := find_place(point.payload, payloads):
+                seen.documents.setdefault(str(place.document), []).append(int(place.position))
         if len(seen.point_ids) >= MAX_SCANNED:
             break
     return seen
+
+
+def find_holes(positions: Iterable[int]) -> list[int]:
+    """Return the positions that are missing between the others, and before them if others begin at 0 or 1.
+
+    Positions that are mostly holes are page numbers or offsets: then nothing is missing.
+    """
+    known = set(positions)
+    if not known:
+        return []
+    start = min(known) if min(known) <= 1 else 0
+    if max(known) - start >= 2 * len(known):
+        return []
+    return [position for position in range(start, max(known)) if position not in known]
+
+
+def _list_sound(patient: _Patient, survey: _Survey) -> Iterator[tuple[str, str]]:
+    """Yield what to say of parts of the health in which nothing is found."""
+    scanned, points = len(survey.point_ids), patient.description.points_count
+    among = "" if scanned >= points else f" among the first {scanned:,} points"
+    if survey.texts:
+        yield "no duplicates", f"No text is stored twice{among}"
+    if survey.documents and scanned >= points:
+        yield "coverage", f"The positions in {len(survey.documents):,} documents have no holes"
+
+
+def _check_coverage(patient: _Patient, survey: _Survey) -> Iterator[CheckResult]:
+    """Find positions of documents that no chunk has; only where every point was read."""
+    if len(survey.point_ids) < patient.description.points_count:
+        return
+    holes = {document: missing for document, found in survey.documents.items() if (missing := find_holes(found))}
+    lost, present = sum(map(len, holes.values())), sum(map(len, survey.documents.values()))
+    if not lost:
+        return
+    named = ", ".join(
+        f"{document} ({', '.join(map(str, at[:MAX_NAMED]))})" for document, at in islice(holes.items(), MAX_NAMED)
+    )
+    more = f" and {len(holes) - MAX_NAMED:,} more" if len(holes) > MAX_NAMED else ""
+    yield note(
+        "missing chunks",
+        f"{lost:,} positions in {len(holes):,} of {len(survey.documents):,} documents have no chunk: {named}{more}",
+        "chunkproof audit chunks.jsonl compares with what was loaded; with --sources FOLDER, with the documents",
+        present / (present + lost),
+    )
 
 
 def is_mojibake(text: str) -> bool:
@@ -376,7 +428,8 @@ def _check_texts(survey: _Survey) -> Iterator[CheckResult]:
         if ids:
             more = f" and {len(ids) - MAX_NAMED:,} more" if len(ids) > MAX_NAMED else ""
             named = ", ".join(map(str, ids[:MAX_NAMED]))
-            yield note(name, f"{len(ids):,} of {len(survey.point_ids):,} chunks {what}: {named}{more}", remedy)
+            message = f"{len(ids):,} of {len(survey.point_ids):,} chunks {what}: {named}{more}"
+            yield note(name, message, remedy, 1 - len(ids) / len(survey.point_ids))
 
 
 def _check_copies(patient: _Patient, survey: _Survey) -> Iterator[CheckResult]:
@@ -392,6 +445,7 @@ def _check_copies(patient: _Patient, survey: _Survey) -> Iterator[CheckResult]:
             f'client.delete("{name}", points_selector={json.dumps(extra)})'
             if len(extra) <= MAX_DELETED
             else "Load it again into a new collection with ids made from the content: then a second run adds nothing",
+            1 - len(extra) / scanned,
         )
     if shared := [value for value, count in ids.items() if count > 1]:
         paths = patient.collection.payloads.shared_paths
@@ -401,6 +455,7 @@ def _check_copies(patient: _Patient, survey: _Survey) -> Iterator[CheckResult]:
             f"{where} ids that several points share{among} ({len(shared):,} ids, {sum(ids[v] for v in shared):,} "
             "points): results show the point id instead",
             f"If the chunks have ids of their own, name the field: {_map_setting({'chunk_id': 'FIELD'})}",
+            1 - sum(ids[value] for value in shared) / scanned,
         )
 
 
@@ -419,7 +474,8 @@ def _check_indexes(report: DoctorReport, patient: _Patient) -> Iterator[CheckRes
     for path, schema in missing.items():
         what = "looking up chunks by id" if path in ids else "filtering on it"
         message = f"No index on {path}: {what} scans every point, and strict mode refuses it"
-        yield note("payload index", message, _index_command(patient.collection.name, path, schema))
+        remedy = _index_command(patient.collection.name, path, schema)
+        yield note("payload index", message, remedy, 1 - len(missing) / len(wanted))
     if wanted and not missing:
         yield ok("payload index", "Ids and the usual filter fields are indexed")
 
@@ -436,6 +492,7 @@ def check_vector_index(description: Description) -> Iterator[CheckResult]:
             f"{indexed:,} of {points:,} vectors are indexed ({indexed / points:.0%}); the rest is compared one by one",
             "Wait until the status is green, then lower the threshold: "
             f'client.update_collection("{description.name}", {config})',
+            indexed / points,
         )
 
 

@@ -140,27 +140,29 @@ def _check_missing_vectors(
             f"{'' if is_searched else 'of it '}finds them",
             f'List them: client.scroll("{collection.name}", scroll_filter={condition}); '
             "then embed and upsert them again",
+            1 - missing / max(1, description.points_count),
         )
 
 
 def _judge(cosines: Mapping[PointId, float], model: str, fix: str, prefix: str | None) -> CheckResult:
     lowest = min(cosines.values())
+    belong = sum(cosine >= AGREES for cosine in cosines.values()) / len(cosines)
     message = f"{len(cosines)} chunks embedded again with {model}: cosine {lowest:.3f} to {max(cosines.values()):.3f}"
     if lowest >= AGREES:
         return ok("vectors", f"{message}; the stored vectors agree")
     if prefix is not None:
         remedy = f"Set CHUNKPROOF_DOCUMENT_PREFIX='{prefix}', and CHUNKPROOF_QUERY_PREFIX to what the model expects"
         agree = f"{message}; they agree with the prefix '{prefix}' before each text"
-        return (note if lowest >= SIMILAR else fail)("vectors", agree, remedy)
+        return (note if lowest >= SIMILAR else fail)("vectors", agree, remedy, belong)
     others = [str(point_id) for point_id, similarity in cosines.items() if similarity < AGREES]
     if len(others) * 2 < len(cosines):
         more = f" and {len(others) - NAMED_POINTS} more" if len(others) > NAMED_POINTS else ""
         named = f"{len(cosines) - len(others)} agree, not {', '.join(others[:NAMED_POINTS])}{more}"
         remedy = "Embed these again; chunkproof audit MANIFEST --vectors checks every point"
-        return (note if lowest >= SIMILAR else fail)("vectors", f"{message}; {named}", remedy)
+        return (note if lowest >= SIMILAR else fail)("vectors", f"{message}; {named}", remedy, belong)
     if lowest >= SIMILAR:
         close = "close: probably the same model with other preprocessing or another input type"
-        return note("vectors", f"{message}; {close}")
+        return note("vectors", f"{message}; {close}", share=belong)
     other = "the stored vectors come from another model or another text"
     return fail("vectors", f"{message}; {other}", f"{fix}; or embed the collection again")
 

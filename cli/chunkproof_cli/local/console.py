@@ -4,11 +4,10 @@ The page calls `POST /search`, `POST /validate-chunk` and `GET /collections/{nam
 `/console/` exist in the local gateway alone; each does what a command does.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from importlib.resources import files
-from operator import mul
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +17,17 @@ from chunkproof import CONTRACT_VERSION, __version__
 from chunkproof.base.errors import ForbiddenError, InvalidParameterError, NotConfiguredError
 from chunkproof.base.files import write_file
 from chunkproof.collection.services import Collection, Services
-from chunkproof.contract.model import Items, Model, Request
+from chunkproof.contract.model import Items, Model, Request, display_name
 from chunkproof.service.api import Api, Call, responses
 from chunkproof.service.container import services
 from chunkproof.service.terminal import list_collections, local_backend, new_deadline
+from chunkproof.stores.store_port import Point
 from chunkproof.why.causes import WhyReport
 
 CONSOLE_PATH = "/console/"
 # Of a suite that the console wrote: it rewrites no other file.
 MARKER = "# Written by the console of `chunkproof serve`, which rewrites the whole file.\n"
-MAP_POINTS = 300
-POWER_STEPS = 20
+MAP_POINTS, MOST_STRIPS = 300, 60
 TINY = 1e-12
 _KINDS = {".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8"}
 # No other host, no markup from text: the browser itself refuses both.
@@ -85,6 +84,25 @@ class VectorMap(Model):
     points: Items[MapPoint]
 
 
+class DocumentStrip(Model):
+    """The chunks of a document in their order, and the positions that no chunk has."""
+
+    document_id: str
+    title: str | None
+    chunks: Items[tuple[int, str]] = Field(description="Position and id of each chunk")
+    missing: Items[int]
+
+
+class DocumentStrips(Model):
+    """Documents of a collection as strips of chunks, those with holes first."""
+
+    points_count: int
+    read: int = Field(description="Chunks that were read; with fewer than all, holes are not looked for")
+    documents_total: int
+    missing_total: int
+    documents: Items[DocumentStrip]
+
+
 class WhyRequest(Request):
     """A search, and the chunk that it should find."""
 
@@ -95,7 +113,15 @@ class WhyRequest(Request):
 class ReportFiles(Request):
     """Canonical reports, each as the text of its file."""
 
-    reports: tuple[str, ...] = Field(strict=False, description="Several suite reports become one, with the trend")
+    reports: tuple[str, ...] = Field((), strict=False, description="Several suite reports become one, with the trend")
+    files: tuple[str, ...] = Field((), strict=False, description="Names of files in the folder of `--reports`")
+
+
+class ReportNames(Model):
+    """The reports in the folder of `serve --reports`, the latest first."""
+
+    folder: str | None
+    files: Items[str]
 
 
 class ReportBodies(Model):
@@ -155,8 +181,8 @@ def check_suite_file(file: Path) -> None:
         raise InvalidParameterError(f"--suite {file} was not written by the console; name a new file")
 
 
-def build_console(suite_file: Path | None = None) -> Api:
-    """Make the routes below `/console/`; judgments are saved to the suite file, if one is named."""
+def build_console(suite_file: Path | None = None, reports: Path | None = None) -> Api:
+    """Make the routes below `/console/`; judgments are saved to the suite file, reports are read from the folder."""
     app = ConsoleApi()
 
     @app.get("/console/about", summary="What is served", responses=responses(ConsoleInfo))
@@ -193,6 +219,12 @@ def build_console(suite_file: Path | None = None) -> Api:
         _open_services()
         return draw_map(app.collection(collection or None))
 
+    @app.get("/console/documents", summary="List chunks by document", responses=responses(DocumentStrips))
+    def get_documents(collection: str = "") -> DocumentStrips:
+        """Documents as strips of chunks; holes are positions that no chunk has."""
+        _open_services()
+        return list_documents(app.collection(collection or None))
+
     @app.post(
         "/console/why", summary="Find out why a chunk is not found: chunkproof why", responses=responses(WhyReport)
     )
@@ -210,7 +242,14 @@ def build_console(suite_file: Path | None = None) -> Api:
     @app.post("/console/report", summary="Describe reports: chunkproof report", responses=responses(ReportBodies))
     def post_report(request: ReportFiles) -> ReportBodies:
         """Reports of any kind as the blocks that their pages are made of."""
-        return ReportBodies(bodies=tuple(describe_reports(request.reports)))
+        texts = [*request.reports, *(_read_report(reports, name) for name in request.files)]
+        return ReportBodies(bodies=tuple(describe_reports(texts)))
+
+    @app.get("/console/reports", summary="List the reports that can be opened", responses=responses(ReportNames))
+    def get_reports() -> ReportNames:
+        """The JSON files in the folder that `serve --reports` names."""
+        found = sorted(reports.glob("*.json"), key=lambda file: -file.stat().st_mtime) if reports else []
+        return ReportNames(folder=str(reports) if reports else None, files=tuple(file.name for file in found))
 
     @app.get("/console/suite", summary="Read the judgments saved so far", responses=responses(SavedSuite))
     def get_suite() -> SavedSuite:
@@ -250,10 +289,54 @@ def _require(file: Path | None) -> Path:
     return file
 
 
+def _read_report(folder: Path | None, name: str) -> str:
+    """Read a report by the name that `GET /console/reports` lists: no other file can be read."""
+    if folder is None:
+        raise NotConfiguredError("No folder of reports is named: start chunkproof serve with --reports FOLDER")
+    file = next((file for file in folder.glob("*.json") if file.name == name), None)
+    if file is None:
+        raise InvalidParameterError(f"There is no report {display_name(name)} in {folder}")
+    return file.read_text("utf-8", "replace")
+
+
 def _read_document(text: str) -> Any:
     from chunkproof.suite.yaml_document import read_yaml
 
     return read_yaml(text, "suite").value
+
+
+def list_documents(collection: Collection) -> DocumentStrips:
+    """Group the first chunks of a collection by document; where all were read, the holes are known."""
+    from chunkproof.search.neighbours import find_place
+    from chunkproof_cli.doctor.collection_checks import MAX_SCANNED, find_holes
+
+    points: list[Point] = []
+    for page in collection.scan():
+        points += page.points
+        if len(points) >= MAX_SCANNED:
+            break
+    payloads, total = collection.payloads, collection.describe().points_count
+    found: dict[str, list[tuple[int, str]]] = {}
+    titles: dict[str, str | None] = {}
+    for point in points:
+        if place := find_place(point.payload, payloads):
+            document = str(place.document)
+            found.setdefault(document, []).append((int(place.position), payloads.id_of(point)))
+            titles.setdefault(document, _as_text(payloads.value("document_title", point.payload)))
+    is_whole = len(points) >= total
+    holes = {each: find_holes(at for at, _ in chunks) if is_whole else [] for each, chunks in found.items()}
+    return DocumentStrips(
+        points_count=total,
+        read=len(points),
+        documents_total=len(found),
+        missing_total=sum(map(len, holes.values())),
+        documents=tuple(
+            DocumentStrip(
+                document_id=each, title=titles[each], chunks=tuple(sorted(found[each])), missing=tuple(holes[each])
+            )
+            for each in sorted(found, key=lambda each: -len(holes[each]))[:MOST_STRIPS]
+        ),
+    )
 
 
 def draw_map(collection: Collection) -> VectorMap:
@@ -282,33 +365,18 @@ def draw_map(collection: Collection) -> VectorMap:
 
 def project(vectors: Sequence[Sequence[float]]) -> tuple[list[tuple[float, float]], float]:
     """Return each vector's place on the first two principal components, and the share of the variance they show."""
+    import numpy as np  # a tenth of a second to import
+
     if not vectors:
         return [], 0.0
-    means = [sum(column) / len(vectors) for column in zip(*vectors, strict=True)]
-    rows = [[value - mean for value, mean in zip(row, means, strict=True)] for row in vectors]
-    total = sum(_dot(row, row) for row in rows)
-    axes: list[list[float]] = []
-    shown = 0.0
-    for number in range(2):
-        # Another start for the second axis: the first one's could be orthogonal to it.
-        axis = [1.0 / (1 + (index + number) % 7) for index in range(len(means))]
-        weights = [0.0] * len(rows)
-        for _ in range(POWER_STEPS):
-            length = _dot(axis, axis) ** 0.5
-            axis = [value / length for value in axis] if length > TINY else [0.0] * len(axis)
-            weights = [_dot(row, axis) for row in rows]
-            axis = [_dot(weights, column) for column in zip(*rows, strict=True)]
-        shown += _dot(weights, weights)
-        axes.append(weights)
-        length = _dot(axis, axis) ** 0.5 or 1.0
-        unit = [value / length for value in axis]
-        parts = [_dot(row, unit) for row in rows]
-        rows = [[v - part * u for v, u in zip(row, unit, strict=True)] for row, part in zip(rows, parts, strict=True)]
-    return list(zip(*axes, strict=True)), min(1.0, shown / total) if total > TINY else 0.0
-
-
-def _dot(one: Iterable[float], other: Iterable[float]) -> float:
-    return float(sum(map(mul, one, other)))
+    rows = np.asarray(vectors, dtype=np.float64)
+    left, sizes, _ = np.linalg.svd(rows - rows.mean(axis=0), full_matrices=False)
+    places = np.zeros((len(rows), 2))
+    places[:, : min(2, len(sizes))] = (left * sizes)[:, :2]
+    total = float((sizes**2).sum())
+    return [(x, y) for x, y in places.tolist()], min(
+        1.0, float((sizes[:2] ** 2).sum()) / total
+    ) if total > TINY else 0.0
 
 
 def _as_text(value: object) -> str | None:
@@ -332,20 +400,16 @@ def describe_reports(texts: Sequence[str]) -> Iterator[dict[str, Any]]:
         if kind is outputs.SUITE:
             suites.append(report)
         else:
-            yield _write_body(kind.to_body(report))
+            yield _write_block(kind.to_body(report))
     if suites:
         *earlier, latest = sorted(suites, key=lambda each: each.validation.started_at)
-        yield _write_body(outputs.SUITE.to_body(latest, earlier))
-
-
-def _write_body(body: Any) -> dict[str, Any]:
-    written: dict[str, Any] = _write_block(body)
-    return written
+        yield _write_block(outputs.SUITE.to_body(latest, earlier))
 
 
 def _write_block(value: Any) -> Any:
-    """Write blocks as JSON: what a page shows, each with its kind; a drawing with its figures only."""
-    from chunkproof_cli.reports.blocks import Block, Cell, Medium
+    """Write blocks as JSON: what a page shows, each with its kind; a drawing with its picture."""
+    from chunkproof_cli.reports.blocks import Block, Cell, Drawing, Medium, visible
+    from chunkproof_cli.reports.to_html import draw_svg
 
     if isinstance(value, Cell):
         return {"text": str(value), "tone": value.tone.value}
@@ -353,7 +417,8 @@ def _write_block(value: Any) -> Any:
         return value.value
     if is_dataclass(value):
         shown = [f.name for f in fields(value) if f.name not in ("media", "spec")]
-        return {"kind": type(value).__name__, **{name: _write_block(getattr(value, name)) for name in shown}}
+        picture = {"svg": draw_svg(value.spec)} if isinstance(value, Drawing) else {}
+        return {"kind": type(value).__name__, **{n: _write_block(getattr(value, n)) for n in shown}, **picture}
     if isinstance(value, list | tuple):
-        return [_write_block(one) for one in value if not isinstance(one, Block) or Medium.PAGE in one.media]
+        return [_write_block(one) for one in value if not isinstance(one, Block) or visible([one], Medium.PAGE)]
     return value

@@ -42,8 +42,6 @@ log = logging.getLogger("gateway")
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
-MCP_PATH = "/mcp"
 
 
 class ClientGoneError(Exception):
@@ -75,13 +73,11 @@ class LambdaContext:
 class Gateway:
     """An ASGI application. Each request runs in a thread of its own, as in Lambda in a container of its own.
 
-    `mcp_app` is another one, which serves `/mcp`. `host` is the name that it listens on. `console` has the routes of
-    the browser console, which is served at `/`.
+    `host` is the name that it listens on. `console` has the routes of the browser console, which is served at `/`.
     """
 
-    def __init__(self, mcp_app: AsgiApp | None = None, host: str = "localhost", console: Api | None = None) -> None:
+    def __init__(self, host: str = "localhost", console: Api | None = None) -> None:
         self._limiter = CapacityLimiter(CONCURRENCY)
-        self._mcp_app = mcp_app
         self._host = host
         self._console = console
 
@@ -94,9 +90,6 @@ class Gateway:
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and not is_own_host(_host_header(scope), self._host):
             await _send(_gateway_error(403, "Forbidden"), send)
-            return
-        if self._mcp_app is not None and (scope["type"] == "lifespan" or scope.get("path") == MCP_PATH):
-            await self._mcp_app(scope, receive, send)
             return
         if scope["type"] != "http":
             return
@@ -175,6 +168,7 @@ def build_event(scope: Scope, body: bytes) -> dict[str, Any]:
         "requestContext": {
             "accountId": ACCOUNT,
             "apiId": "local",
+            "authorizer": {"lambda": {"caller": "local"}},  # every caller that reaches this gateway may call
             "domainName": headers.get("host", "localhost"),
             "domainPrefix": headers.get("host", "localhost").split(".")[0],
             "http": {

@@ -1,7 +1,9 @@
 """What the report of an audit shows, and that of an absence."""
 
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import floor
+from types import MappingProxyType
 from typing import Literal
 
 from chunkproof.audit.absence import AbsenceReport
@@ -13,7 +15,7 @@ from chunkproof.proof.vector_judge import SAME
 from chunkproof_cli.output import shorten
 from chunkproof_cli.reports import blocks
 from chunkproof_cli.reports.blocks import Medium, TableLayout, Tone
-from chunkproof_cli.reports.to_junit import JunitCase, JunitSuite
+from chunkproof_cli.reports.to_junit import JunitCase, JunitSuite, SarifResult
 
 GOOD = (Kind.MATCH, Kind.VECTOR_OK)
 # Listed, but no reason to fail.
@@ -38,7 +40,7 @@ WORST_FIRST: dict[str, Callable[[int], str]] = {
 
 
 def describe_audit(report: AuditReport) -> blocks.ReportBody:
-    """Describe the report: counts and facts, then what the sources lack, then each finding."""
+    """Describe the report: each finding, what the sources lack, then counts and facts."""
     coverage = report.source_coverage
     is_good = not report.faults and (coverage is None or coverage.is_enough)
     return blocks.ReportBody(
@@ -98,26 +100,25 @@ def _is_or_are(count: int, what: str) -> str:
 
 
 def _audit_sections(report: AuditReport) -> Iterator[blocks.Section]:
+    if report.findings:
+        yield blocks.Section("Findings", list(_findings(report)))
+    if report.source_coverage:
+        yield from _coverage_sections(report.source_coverage)
     tiles = (
         ("chunks audited", f"{report.audited:,}"),
         ("stored as they should be", f"{report.kinds[Kind.MATCH]:,}"),
         ("findings", f"{report.findings_total:,}"),
         ("coverage", _round_down(report.coverage, 4)),
     )
-    yield blocks.Section("", [blocks.Tiles(tiles)], media=Medium.PAGE)
     kinds = _count_bars("kind", "chunks", [(kind, count, kind in GOOD) for kind, count in _kind_counts(report)])
-    yield blocks.Section("Chunks by kind", [kinds])
-    yield blocks.Section("Audit", [blocks.FactList(list(list_facts(report)))])
+    yield blocks.Section("Chunks by kind", [blocks.Tiles(tiles), kinds])
     if causes := [(cause, count, False) for cause, count in report.mismatch_kinds.items()]:
         chart = _count_bars("cause", "chunks", causes)
         yield blocks.Section("Mismatches by cause", [chart], media=Medium.PAGE | Medium.TEXT)
     if sources := [(shorten(each.source), each.findings, False) for each in report.sources]:
         title = f"Findings by source ({report.sources_total:,})"
         yield blocks.Section(title, [_count_bars("source", "findings", sources)], media=Medium.PAGE | Medium.TEXT)
-    if report.source_coverage:
-        yield from _coverage_sections(report.source_coverage)
-    if report.findings:
-        yield blocks.Section("Findings", list(_findings(report)))
+    yield blocks.Section("Audit", [blocks.FactList(list(list_facts(report)))])
 
 
 def _kind_counts(report: AuditReport) -> Iterator[tuple[str, int]]:
@@ -186,21 +187,46 @@ def _round_down(share: float, digits: int) -> str:
 
 def _findings(report: AuditReport) -> Iterator[blocks.Block]:
     rows = [
-        (
-            finding.chunk_id,
-            blocks.Cell(finding.kind.value, Tone.UNSURE if finding.kind in NOTED else Tone.BAD),
-            describe_finding(finding),
-        )
-        for finding in report.findings
+        (each.chunk_id, blocks.Cell(each.kind.value, _tone(each)), f"{describe_finding(each)}{show_change(each)}")
+        for each in report.findings
     ]
-    wider = [(*row, each.source or "", _excerpts(each)) for row, each in zip(rows, report.findings, strict=True)]
-    rows = [(*row[:2], f"{row[2]}{show_change(each)}") for row, each in zip(rows, report.findings, strict=True)]
-    head, page_head = ("chunk", "kind", "what is wrong"), ("source", "stored / original")
-    rest, total = "-o findings.jsonl has all of them", report.findings_total
-    yield blocks.Table(head, rows, total=total, rest=rest, media=Medium.NOT_PAGE)
-    yield blocks.Table(
-        (*head, *page_head), wider, layout=TableLayout.STACKED, total=total, rest=rest, media=Medium.PAGE
+    rest = "-o findings.jsonl has all of them"
+    table = blocks.Table(
+        ("chunk", "kind", "what is wrong"), rows, total=report.findings_total, rest=rest, media=Medium.NOT_PAGE
     )
+    yield table
+    yield list_entries(report.findings, "".join(table.left_out(len(rows))))
+
+
+def list_entries(
+    findings: Sequence[Finding],
+    left_out: str = "",
+    heads: tuple[str, str] = ("expected", "stored"),
+    names: Mapping[Kind, str] = MappingProxyType({}),
+    describe: Callable[[Finding], str] | None = None,
+) -> blocks.Entries:
+    """List findings for a page: what is wrong, and both texts with the changed words."""
+    entries = []
+    for finding in findings:
+        details: list[blocks.Block] = [blocks.Paragraph((describe or describe_finding)(finding))]
+        if finding.source:
+            details.append(blocks.Paragraph(finding.source, Tone.DIM))
+        if (mismatch := finding.mismatch) and mismatch.original_excerpt is not None:
+            details.append(blocks.mark_changes(mismatch.original_excerpt, mismatch.stored_excerpt, heads))
+        for each in finding.metadata:
+            expected, stored = (f"{each.field}: {_show_value(value)}" for value in (each.expected, each.stored))
+            details.append(blocks.mark_changes(expected, stored, heads))
+        name = names.get(finding.kind, finding.kind.value)
+        entries.append(blocks.CaseRow(finding.chunk_id, _tone(finding), name, details=details))
+    return blocks.Entries(entries, left_out=left_out)
+
+
+def _tone(finding: Finding) -> Tone:
+    return Tone.UNSURE if finding.kind in NOTED else Tone.BAD
+
+
+def _show_value(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def describe_finding(finding: Finding) -> str:
@@ -223,13 +249,6 @@ def show_change(finding: Finding) -> str:
     shown = [each[start : same + 2 * _CONTEXT] for each in (stored, original)]
     look_alike = mismatch.kind in (MismatchKind.UNICODE_NORMALIZATION, MismatchKind.INVISIBLE_CHARACTERS)
     return ": {} instead of {}".format(*map(ascii if look_alike else repr, shown))
-
-
-def _excerpts(finding: Finding) -> str:
-    if (mismatch := finding.mismatch) is None:
-        return ""
-    original = "" if mismatch.original_excerpt is None else f" / {mismatch.original_excerpt!a}"
-    return f"{mismatch.stored_excerpt!a}{original}"
 
 
 def describe_coverage(coverage: SourceCoverage) -> str:
@@ -317,6 +336,20 @@ def list_audit_cases(report: AuditReport) -> JunitSuite:
         report.run.started_at,
         report.run.seconds,
     )
+
+
+def list_audit_results(report: AuditReport) -> list[SarifResult]:
+    """Return the findings for SARIF, at the manifest that they contradict."""
+    return [
+        SarifResult(
+            finding.kind.value,
+            "note" if finding.kind in NOTED else "warning" if finding.kind in NOT_JUDGED else "error",
+            f"{finding.chunk_id}: {describe_finding(finding)}",
+            report.manifest.name,
+            subject=finding.chunk_id,
+        )
+        for finding in report.findings
+    ]
 
 
 def _kind_case(report: AuditReport, kind: Kind, count: int) -> JunitCase:

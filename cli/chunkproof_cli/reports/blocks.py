@@ -1,14 +1,20 @@
 """What a report shows, without how: a kind of report yields these blocks once, and each medium has one renderer."""
 
 import re
+import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 from enum import Enum, Flag, StrEnum, auto
 from typing import Any, TypeVar
 
 from chunkproof.proof.near_text import RepeatedResults
 
 _FIGURE = re.compile(r"–|[-+]?\d[\d,.]*( ?(%|ms))?")
+# A word, one space, or one other character: a combining mark is one of its own.
+_WORD = re.compile(r"\w+|\s|[^\w\s]")
+_CUT_WORD = re.compile(r"\w*…$")
+_SPACES = {" ": "‹SP›", "\n": "‹LF›", "\r": "‹CR›", "\t": "‹TAB›"}
 
 
 class Medium(Flag):
@@ -220,14 +226,32 @@ class MarkedText(PageBlock):
 
 
 @dataclass(frozen=True)
+class ChangedText(PageBlock):
+    """Two texts side by side on a page; the pieces that are True are only in that one."""
+
+    heads: tuple[str, str]
+    before: Sequence[tuple[str, bool]]
+    now: Sequence[tuple[str, bool]]
+
+
+@dataclass(frozen=True)
 class CaseRow:
     """A case with the cells that follow its name and verdict, each with the value it sorts by; and its details."""
 
     name: str
     verdict: Tone
     state: str
-    figures: Sequence[tuple[str, str]]
+    figures: Sequence[tuple[str, str]] = ()
     details: Sequence[Block] = ()
+
+
+@dataclass(frozen=True)
+class Entries(PageBlock):
+    """What was found, one after the other on a page, each unfolded; steps if they build on each other."""
+
+    entries: Sequence[CaseRow]
+    are_steps: bool = False
+    left_out: str = ""
 
 
 @dataclass(frozen=True)
@@ -270,6 +294,30 @@ def visible(blocks: Iterable[BlockType], medium: Medium) -> list[BlockType]:
         for block in blocks
         if medium in block.media and (not isinstance(block, Section) or visible(block.blocks, medium))
     ]
+
+
+def mark_changes(before: str, now: str, heads: tuple[str, str]) -> ChangedText:
+    """Compare two texts by words; a changed character that cannot be seen has its code point."""
+    are_cut = before.endswith("…") and now.endswith("…")
+    old, new = (_WORD.findall(_CUT_WORD.sub("…", text) if are_cut else text) for text in (before, now))
+    sides = list[tuple[str, bool]](), list[tuple[str, bool]]()
+    for kind, a, b, c, d in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        # Of two excerpts that go on, one may show more of what follows.
+        is_same = kind == "equal" or (are_cut and kind != "replace" and max(b - len(old), d - len(new)) == -1)
+        for side, words in zip(sides, (old[a:b], new[c:d]), strict=True):
+            if piece := "".join(words):
+                side.append((piece if is_same else _name_invisible(piece), not is_same))
+    return ChangedText(heads, *sides)
+
+
+def _name_invisible(piece: str) -> str:
+    def name(character: str) -> str:
+        kind = unicodedata.category(character)
+        if character in _SPACES:
+            return _SPACES[character] if piece.isspace() or character == "\r" else character
+        return f"‹U+{ord(character):04X}›" if kind[0] in "CZM" else character
+
+    return "".join(map(name, piece))
 
 
 def plural(count: int, noun: str) -> str:

@@ -1,14 +1,16 @@
-"""What the report of a diff shows."""
+"""What the reports of a diff and of `why` show."""
 
 from collections.abc import Iterator
 
 from chunkproof.audit.findings import Finding, Kind
+from chunkproof.why.causes import Row, WhyReport
 from chunkproof_cli.diff_report import NAMES, DiffReport, QueryDiff
 from chunkproof_cli.exits import FAILED
 from chunkproof_cli.output import shorten
 from chunkproof_cli.reports import blocks
-from chunkproof_cli.reports.audit_blocks import describe_finding
+from chunkproof_cli.reports.audit_blocks import describe_finding, list_entries
 from chunkproof_cli.reports.blocks import Medium, TableLayout, Tone
+from chunkproof_cli.reports.suite_blocks import put_side_by_side
 from chunkproof_cli.reports.to_junit import JunitCase, JunitSuite
 
 SIDE_FIELDS = {
@@ -31,7 +33,7 @@ MOST_NAMES = 20
 
 
 def describe_diff(report: DiffReport) -> blocks.ReportBody:
-    """Describe the report: both collections, figures, the results of queries, then each difference."""
+    """Describe the report: each difference, the results of queries, then figures and both collections."""
     tone = Tone.GOOD if not report.exit_code else Tone.BAD if report.exit_code == FAILED else Tone.UNSURE
     return blocks.ReportBody(
         _title(report),
@@ -47,21 +49,22 @@ def _title(report: DiffReport) -> str:
 
 
 def _sections(report: DiffReport) -> Iterator[blocks.Section]:
-    sides = [
-        (name, _show(getattr(report.a, field)), _show(getattr(report.b, field))) for name, field in SIDE_FIELDS.items()
-    ]
-    yield blocks.Section("Collections", [blocks.Table(("property", "A", "B"), sides)])
+    if findings := report.texts.findings:
+        rows = [(each.chunk_id, NAMES[each.kind], shorten(_describe(each), 300)) for each in findings]
+        head, total = ("chunk", "difference", "details"), report.texts.findings_total
+        table = blocks.Table(head, rows, layout=TableLayout.STACKED, total=total, media=Medium.NOT_PAGE)
+        more = "".join(table.left_out(len(rows)))
+        yield blocks.Section("Differences", [table, list_entries(findings, more, ("A", "B"), NAMES, _describe)])
+    if report.queries:
+        yield blocks.Section("Results", list(_query_tables(report.queries)))
     kinds = [(NAMES[Kind(kind)], f"{count:,}") for kind, count in report.texts.kinds.items()]
     kinds += [(f"text changed: {cause}", f"{count:,}") for cause, count in report.texts.mismatch_kinds.items()]
     yield blocks.Section("Chunks", [blocks.Table(("chunks", "count"), kinds)])
     yield blocks.Section("Figures", [blocks.FactList(list(_facts(report)))])
-    if report.queries:
-        yield blocks.Section("Results", list(_query_tables(report.queries)))
-    if findings := report.texts.findings:
-        rows = [(each.chunk_id, NAMES[each.kind], shorten(_describe(each), 300)) for each in findings]
-        total = report.texts.findings_total
-        table = blocks.Table(("chunk", "difference", "details"), rows, layout=TableLayout.STACKED, total=total)
-        yield blocks.Section("Differences", [table])
+    sides = [
+        (name, _show(getattr(report.a, field)), _show(getattr(report.b, field))) for name, field in SIDE_FIELDS.items()
+    ]
+    yield blocks.Section("Collections", [blocks.Table(("property", "A", "B"), sides)])
 
 
 def _show(value: object) -> str:
@@ -95,8 +98,23 @@ def _facts(report: DiffReport) -> Iterator[tuple[str, str]]:
     yield "time", f"{report.seconds:,.1f} s"
 
 
-def _query_tables(queries: QueryDiff) -> Iterator[blocks.Table]:
-    """Show the metrics of the suite on both sides with paired intervals, then the queries with the least overlap."""
+def _query_tables(queries: QueryDiff) -> Iterator[blocks.Block]:
+    """Show what newly fails with both results, the metrics with paired intervals, then queries by their overlap."""
+    failing = [
+        blocks.CaseRow(
+            query.name,
+            Tone.BAD,
+            "newly failing",
+            details=[
+                blocks.Paragraph(f"“{query.query}”"),
+                put_side_by_side(query.results_a, query.results_b, "A", "B"),
+            ],
+        )
+        for query in queries.rows
+        if query.name in queries.newly_failing
+    ]
+    if failing:
+        yield blocks.Entries(failing)
     changes = [
         (
             change.name,
@@ -142,3 +160,46 @@ def list_diff_cases(report: DiffReport) -> JunitSuite:
     if report.unjudged:
         cases.append(JunitCase("everything could be judged", 0.0, "error", "diff", ", ".join(report.unjudged)))
     return JunitSuite(_title(report), "diff", cases, list(_facts(report)), report.started_at, report.seconds)
+
+
+def describe_why(report: WhyReport) -> blocks.ReportBody:
+    """Describe the report: the verdict with its cause and command, then each change that was tried."""
+    title = shorten(f"{report.query_text} → {report.expected}")
+    snapshot = f", {report.snapshot}" if report.snapshot else ""
+    return blocks.ReportBody(
+        title,
+        [blocks.VerdictLine(report.verdict.line, Tone.of(report.verdict.found))],
+        list(_why_sections(report)),
+        summary=[blocks.Paragraph(title, media=Medium.TERMINAL)],
+        footer=f"{report.collection}, top_k {report.top_k}{snapshot}",
+    )
+
+
+def _why_sections(report: WhyReport) -> Iterator[blocks.Section]:
+    verdict = report.verdict
+    causes = " and ".join(cause.value for cause in verdict.causes)
+    facts = (("Cause", causes), ("Cost", verdict.cost), ("Command", verdict.command), ("Then", verdict.then))
+    if known := [(name, value) for name, value in facts if value]:
+        yield blocks.Section("Verdict", [blocks.FactList(known)])
+    head = ("change", "rank", "score", "in top_k", "because")
+    table = blocks.Table(head, list(map(_why_cells, report.rows)), media=Medium.NOT_PAGE)
+    shown: list[blocks.Block] = [blocks.Entries(list(map(_why_step, report.rows)), are_steps=True), table]
+    yield blocks.Section("What was tried", [*shown, blocks.BulletList(report.notes)] if report.notes else shown)
+
+
+def _why_step(row: Row) -> blocks.CaseRow:
+    """Describe one repetition of the search for a page."""
+    change, rank, score, _, because = _why_cells(row)
+    state = f"rank {rank}" if row.rank else "not among the results"
+    details = [blocks.Paragraph(text) for text in (row.cause and f"Undoes: {row.cause.value}", because) if text]
+    return blocks.CaseRow(change, Tone.of(row.found), state, [(score, score)] if row.score else (), details)
+
+
+def _why_cells(row: Row) -> tuple[str, ...]:
+    return (
+        row.change,
+        "–" if row.rank is None else f"{row.rank:,}",
+        "–" if row.score is None else f"{row.score:.3f}",
+        blocks.Cell("yes", Tone.GOOD) if row.found else blocks.Cell("no", Tone.DIM),
+        row.detail or "",
+    )

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from datetime import datetime
 
-from chunkproof_cli.latency.latency_report import DAY, HOUR, MINUTE, LatencyReport, Percentiles, RequestGroup
+from chunkproof_cli.latency_report import DAY, HOUR, MINUTE, LatencyReport, Percentiles, RequestGroup
 from chunkproof_cli.reports import blocks
 from chunkproof_cli.reports.blocks import Medium, Tone
 

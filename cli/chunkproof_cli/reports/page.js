@@ -1,5 +1,5 @@
 "use strict";
-// Without this script every case is shown unfolded; the script folds, sorts and searches.
+// Without this script every case is shown unfolded; the script folds those that passed, sorts and searches.
 (() => {
   const table = document.getElementById("cases");
   if (!table) return;
@@ -14,7 +14,7 @@
     document.getElementById(button.getAttribute("aria-controls")).hidden = !open;
   };
   for (const button of table.querySelectorAll(".unfold")) {
-    unfold(button, false);
+    unfold(button, button.closest("tbody").matches(".failing"));
     button.addEventListener("click", () => unfold(button, button.getAttribute("aria-expanded") !== "true"));
   }
 
@@ -24,12 +24,16 @@
     let shown = 0;
     for (const one of cases) {
       const fits = words.every((word) => texts.get(one).includes(word))
-        && (!state.value || one.dataset.state === state.value);
+        && (!state.value || one.dataset.state === state.value
+          || (state.value === "not passed" && one.matches(".failing")));
       one.hidden = !fits;
       shown += fits;
     }
     count.textContent = `${shown} of ${cases.length} cases shown`;
   };
+  // A long list opens on what did not pass.
+  const failing = cases.filter((one) => one.matches(".failing")).length;
+  if (failing && cases.length > 30) state.value = "not passed";
   search.addEventListener("input", show);
   state.addEventListener("change", show);
   show();

@@ -50,13 +50,18 @@ _TITLES = {
 }
 
 
-def describe_suite(report: SuiteReport, earlier: Sequence[SuiteReport] = ()) -> blocks.ReportBody:
-    """Describe the report; with earlier reports of the suite, a page shows the trend."""
+def describe_suite(
+    report: SuiteReport, earlier: Sequence[SuiteReport] = (), baseline: SuiteReport | None = None
+) -> blocks.ReportBody:
+    """Describe the report; with earlier reports of the suite, a page shows the trend.
+
+    What cases returned in the baseline, else in the latest of the earlier reports, is beside what they return now.
+    """
     result = report.result
     return blocks.ReportBody(
         report.suite.name,
         list(_verdicts(report)),
-        [_shorten_if_passed(section, report) for section in _sections(report, earlier)],
+        [_shorten_if_passed(section, report) for section in _sections(report, earlier, baseline)],
         summary=list(_summary(report)),
         footer=f"Chunkproof {report.chunkproof_version}, from {report.suite.source}",
         page_title=f"{report.suite.name}: {result.passed} of {result.total_tests} cases passed",
@@ -105,11 +110,19 @@ def _summary(report: SuiteReport) -> Iterator[blocks.Paragraph]:
     yield blocks.Paragraph(f"{started}, {seconds:.1f} s", Tone.DIM, media=Medium.PAGE)
 
 
-def _sections(report: SuiteReport, earlier: Sequence[SuiteReport]) -> Iterator[blocks.Section]:
+def _sections(
+    report: SuiteReport, earlier: Sequence[SuiteReport], baseline: SuiteReport | None
+) -> Iterator[blocks.Section]:
+    """List the sections; a page begins with the cases, unless all of them passed."""
     result = report.result
-    yield blocks.Section("", [blocks.Tiles(list(_tiles(report)))], media=Medium.PAGE)
-    if drawings := list(draw_suite(report, earlier)):
-        yield blocks.Section("Charts", [blocks.Drawings(drawings)])
+    before = baseline or max(earlier, key=lambda each: each.validation.started_at, default=None)
+    cases = blocks.Section("Cases", [_cases(report, before)])
+    drawings = blocks.Drawings(list(draw_suite(report, earlier)))
+    figures = blocks.Section(
+        "Figures", [blocks.Tiles(list(_tiles(report))), *([drawings] if drawings.drawings else [])], media=Medium.PAGE
+    )
+    has_failures = result.passed < result.total_tests
+    yield cases if has_failures else figures
     yield blocks.Section("Test suite", [blocks.FactList(list(_counts(report)), media=Medium.TEXT)])
     if report.comparison:
         changes = blocks.Table(CHANGE_HEAD, list(_change_rows(report.comparison)))
@@ -117,11 +130,11 @@ def _sections(report: SuiteReport, earlier: Sequence[SuiteReport]) -> Iterator[b
         yield blocks.Section("Compared with the baseline", [changes, others])
     if report.blame:
         yield blocks.Section("Blame", list(_blame(report.blame)))
-    yield blocks.Section("Cases", [_cases(report)])
     yield from _not_passed(report)
     if causes := list(_cause_rows(report)):
         table = blocks.Table(("case", "cause", "found", "see more"), causes, layout=TableLayout.LINES)
         yield blocks.Section("Why", [table], media=Medium.NOT_PAGE)
+    yield figures if has_failures else cases
     yield blocks.Section("Success criteria", list(_criteria(report.criteria)))
     if result.metrics:
         yield blocks.Section("Metrics", [_metric_table(report)])
@@ -289,8 +302,9 @@ def _latency_rows(report: SuiteReport) -> Iterator[tuple[str, ...]]:
                 yield f"{stage.stage}, {starts}", str(spread.count), *times
 
 
-def _cases(report: SuiteReport) -> blocks.CaseTable:
+def _cases(report: SuiteReport, before: SuiteReport | None) -> blocks.CaseTable:
     """List every case; what did not pass comes first."""
+    earlier = {case.name: case for case in before.result.test_results} if before else {}
     results = report.result.test_results
     order = list(_TITLES)
     all_unfold = len(results) <= UNFOLDED_WHEN_PASSED
@@ -300,7 +314,7 @@ def _cases(report: SuiteReport) -> blocks.CaseTable:
             _CASE_TONES.get(case.status, Tone.UNSURE),
             _status(case).value,
             _case_figures(case),
-            list(_details(case)) if all_unfold or case.status is not TestStatus.PASSED else (),
+            list(_details(case, earlier.get(case.name))) if all_unfold or case.status is not TestStatus.PASSED else (),
         )
         for case in sorted(results, key=lambda case: order.index(_status(case)))
     ]
@@ -318,7 +332,7 @@ def _case_figures(case: TestCaseResult) -> Sequence[tuple[str, str]]:
     return (str(rank or no_rank), str(rank or "")), *shown
 
 
-def _details(case: TestCaseResult) -> Iterator[blocks.Block]:
+def _details(case: TestCaseResult, before: TestCaseResult | None) -> Iterator[blocks.Block]:
     yield blocks.Paragraph(f"“{case.query_text}”")
     if case.status is not TestStatus.PASSED:
         yield blocks.Paragraph(explain_result(case), _CASE_TONES.get(case.status, Tone.UNSURE))
@@ -329,9 +343,48 @@ def _details(case: TestCaseResult) -> Iterator[blocks.Block]:
             yield blocks.Paragraph(cause.command, Tone.COMMAND)
     if case.expected_doc_ids or case.expected_keywords:
         yield _expectations(case)
-    if case.actual_results:
-        rows = [_result_row(result, case) for result in case.actual_results]
+    results = case.actual_results or ()
+    if (
+        before
+        and before.actual_results
+        and [r.text_sha256 for r in before.actual_results] != [r.text_sha256 for r in results]
+    ):
+        yield put_side_by_side(before.actual_results, results)
+        known = {result.chunk_id: result for result in before.actual_results}
+        for result in results:
+            if (old := known.get(result.chunk_id)) and old.excerpt != result.excerpt:
+                yield blocks.Paragraph(f"The text of {result.chunk_id} changed", Tone.HEADING)
+                yield blocks.mark_changes(old.excerpt, result.excerpt, ("before", "now"))
+    if results:
+        rows = [_result_row(result, case) for result in results]
         yield blocks.Table(("rank", "score", "chunk", "text"), rows, "Results", TableLayout.RESULTS)
+
+
+def put_side_by_side(
+    old: Sequence[RetrievedChunk], new: Sequence[RetrievedChunk], before: str = "before", now: str = "now"
+) -> blocks.Table:
+    """Make a table of what was returned on both sides; results are the same where their ids or their texts are."""
+
+    def find(result: RetrievedChunk, others: Sequence[RetrievedChunk]) -> RetrievedChunk | None:
+        same = (o for o in others if result.chunk_id == o.chunk_id or result.text_sha256 == o.text_sha256)
+        return next(same, None)
+
+    def show(result: RetrievedChunk | None, others: Sequence[RetrievedChunk], *, is_new: bool) -> str:
+        if result is None:
+            return ""
+        other, name = find(result, others), f"{result.chunk_id} {result.similarity_score:.3f}"
+        if other is None:
+            return blocks.Cell(f"{name} {'+ new' if is_new else '− gone'}", Tone.of(is_new))
+        moved = other.rank - result.rank if is_new else 0
+        return f"{name} {'▲' if moved > 0 else '▼'} {abs(moved)}" if moved else name
+
+    longest = max(len(old), len(new))
+    sides = ([*side, *[None] * (longest - len(side))] for side in (old, new))
+    rows = [
+        (str(rank), show(left, new, is_new=False), show(right, old, is_new=True))
+        for rank, (left, right) in enumerate(zip(*sides, strict=True), 1)
+    ]
+    return blocks.Table(("rank", before, now), rows, f"What was returned {before} and {now}", TableLayout.STACKED)
 
 
 def _expectations(case: TestCaseResult) -> blocks.Table:

@@ -8,12 +8,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from html import escape
 from importlib.resources import files
+from importlib.util import find_spec
 from typing import Any
 
 from chunkproof_cli.output import escape_controls
 from chunkproof_cli.reports import blocks
 from chunkproof_cli.reports.blocks import Medium, Table, Tone, tone_of, visible
 
+# The stylesheet of the console too, which is hosted as a folder.
+_LOOK = files("chunkproof_cli.local") / "page" / "console" / "look.css"
 # Charts are drawn as SVG when a page is made: the page needs no script for them.
 WIDTH, HEIGHT = 300, 170
 _TEXT = {"labelColor": "var(--ink)", "titleColor": "var(--ink)", "labelFontSize": 12, "titleFontSize": 12}
@@ -70,7 +73,7 @@ def render_html(body: blocks.ReportBody) -> str:
         element("meta", http_equiv="Content-Security-Policy", content=policy),
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),
         element("title", body.page_title or body.title),
-        element("style", Html(_read("page.css"))),
+        element("style", Html(_LOOK.read_text("utf-8") + _read("page.css"))),
     )
     opening = (*visible(body.verdicts, Medium.PAGE), *visible(body.summary, Medium.PAGE))
     content = element(
@@ -80,10 +83,12 @@ def render_html(body: blocks.ReportBody) -> str:
             element("h1", body.title),
             element("a", "To the cases", href="#cases", class_="skip") if has_cases else None,
             *_render_blocks(opening),
+            class_=f"banner {body.verdicts[0].tone}".strip(),
         ),
         element("main", *map(_render_section, sections)),
         element("footer", body.footer),
         element("script", Html(script)) if script else None,
+        class_="report",
     )
     return f"<!doctype html>\n{element('html', head, content, lang='en')}\n"
 
@@ -118,11 +123,25 @@ def _render_block(block: blocks.Block, title: str) -> Iterator[Html]:
             yield from _render_table(block, title)
         case blocks.BarChart():
             yield _render_bars(block)
+        case _:
+            yield from _render_page_block(block)
+
+
+def _render_page_block(block: blocks.Block) -> Iterator[Html]:
+    match block:
         case blocks.Tiles(figures):
             tiles = (element("li", element("strong", figure), name) for name, figure in figures)
             yield element("ul", *tiles, class_="tiles")
         case blocks.Drawings(drawings):
             yield element("div", *map(_render_drawing, drawings), class_="charts")
+        case blocks.Entries(entries, are_steps, left_out):
+            listed = (element("li", *_render_entry(entry), class_="entry") for entry in entries)
+            yield element("ol" if are_steps else "ul", *listed, class_="entries steps" if are_steps else "entries")
+            if left_out:
+                yield element("p", left_out)
+        case blocks.ChangedText(heads, before, now):
+            sides = zip(heads, ("del", "ins"), (before, now), strict=True)
+            yield element("dl", *(_render_side(*side) for side in sides), class_="change")
         case blocks.MarkedText(summary, pieces):
             marked = (element("mark" if is_marked else "span", piece) for piece, is_marked in pieces)
             yield element("details", element("summary", summary), element("pre", *marked, class_="document"))
@@ -130,6 +149,18 @@ def _render_block(block: blocks.Block, title: str) -> Iterator[Html]:
             yield from _render_cases(block)
         case _:
             raise TypeError(f"A page cannot show {type(block).__name__}")
+
+
+def _render_entry(entry: blocks.CaseRow) -> Iterator[Html]:
+    figures = (element("span", figure, class_="dim") for figure, _ in entry.figures)
+    badge = element("span", entry.state, class_=f"badge {entry.verdict}")
+    yield element("h3", badge, element("span", entry.name), *figures)
+    yield from _render_blocks(entry.details)
+
+
+def _render_side(head: str, tag: str, pieces: Sequence[tuple[str, bool]]) -> Html:
+    shown = (element(tag if is_changed else "span", piece) for piece, is_changed in pieces)
+    return element("div", element("dt", head), element("dd", *shown))
 
 
 def _render_table(table: Table, title: str) -> Iterator[Html]:
@@ -149,23 +180,24 @@ def _table(table: Table, classes: str = "") -> Html:
         "table",
         element("caption", table.caption) if table.caption else None,
         element("thead", element("tr", *heads)),
-        element("tbody", *(_row(row, columns) for row in table.rows)),
+        element("tbody", *(_row(row, columns, table.head) for row in table.rows)),
         class_=classes,
     )
 
 
-def _row(row: Sequence[str], columns: Sequence[str]) -> Html:
+def _row(row: Sequence[str], columns: Sequence[str], heads: Sequence[str]) -> Html:
     marked = Tone.EXPECTED if any(tone_of(text) is Tone.EXPECTED for text in row) else ""
     first, *others = row
-    cells = map(_cell, others, columns[1:])
+    cells = map(_cell, others, columns[1:], heads[1:])
     return element("tr", element("th", first, scope="row", class_=columns[0]), *cells, class_=marked)
 
 
-def _cell(text: str, column: str) -> Html:
-    """Keep a figure, or a range of them, on one line."""
+def _cell(text: str, column: str, head: str) -> Html:
+    """Keep a figure, or a range of them, on one line; where rows are stacked, the heading is before the cell."""
     tone = tone_of(text)
     kind = column or ("short" if len(text) <= _SHORT else "")
-    return element("td", text, class_=kind if tone is Tone.EXPECTED else f"{kind} {tone}".strip())
+    classes = kind if tone is Tone.EXPECTED else f"{kind} {tone}".strip()
+    return element("td", text, class_=classes, data_head=None if isinstance(text, Html) else head)
 
 
 def _render_bars(chart: blocks.BarChart) -> Html:
@@ -176,18 +208,21 @@ def _render_bars(chart: blocks.BarChart) -> Html:
 
 
 def _track(bar: blocks.Bar, chart: blocks.BarChart) -> Html:
-    filled = element("div", class_=f"bar {bar.tone}".strip(), style=f"width: {(bar.size or 0) / chart.longest:.2%}")
-    mark = element("div", class_="mark", style=f"left: {chart.mark / chart.longest:.2%}") if chart.mark else None
+    filled = element("div", class_=f"bar {bar.tone}".strip(), style=f"--share: {(bar.size or 0) / chart.longest:.2%}")
+    mark = element("div", class_="limit", style=f"--limit: {chart.mark / chart.longest:.2%}") if chart.mark else None
     return element("div", filled, mark, class_="track")
 
 
 def _render_drawing(drawing: blocks.Drawing) -> Html:
     """Show a chart with its summary, and its figures as a table to unfold."""
     label = f"{drawing.title}. {drawing.summary}"
+    chart = element("p", "Drawing it takes an extra: pip install 'chunkproof[charts]'", class_="hint")
+    if find_spec("vl_convert"):
+        chart = element("div", Html(draw_svg(drawing.spec)), role="img", aria_label=label)
     return element(
         "figure",
         element("h3", drawing.title),
-        element("div", Html(draw_svg(drawing.spec)), role="img", aria_label=label),
+        chart,
         element("figcaption", drawing.summary),
         element("details", element("summary", "As a table"), *_render_table(drawing.table, drawing.title)),
     )
@@ -215,7 +250,7 @@ def _render_cases(table: blocks.CaseTable) -> Iterator[Html]:
         *(_render_case(number, case, kinds[2:]) for number, case in enumerate(table.cases)),
         id="cases",
     )
-    options = (element("option", "all", value=""), *(element("option", state) for state in table.states))
+    options = (element("option", "all", value=""), *(element("option", s) for s in ("not passed", *table.states)))
     yield element(
         "div",
         element("div", element("label", "Search", for_="search"), element("input", type="search", id="search")),
@@ -239,7 +274,7 @@ def _render_case(number: int, case: blocks.CaseRow, kinds: Sequence[str]) -> Htm
     row = element(
         "tr",
         element("th", name, scope="row", data_value=case.name),
-        element("td", case.state, class_=case.verdict, data_value=case.state),
+        element("td", element("span", case.state, class_=f"badge {case.verdict}"), data_value=case.state),
         *figures,
     )
     return element(

@@ -1,12 +1,12 @@
-"""A retriever behind HTTP: any service that takes a query and returns JSON."""
+"""A retriever that is a service: a query is sent to a URL."""
 
 from collections.abc import Mapping
 from typing import Any
 
 import httpx
 
+from chunkproof.base.embedder_config import is_http_url
 from chunkproof.base.errors import ChunkproofError, InvalidParameterError, RateLimitedError
-from chunkproof.base.urls import is_http_url
 from chunkproof.net.resilience import retry_after
 from chunkproof.net.transport import tls_context
 from chunkproof_cli.api_client import describe_failure

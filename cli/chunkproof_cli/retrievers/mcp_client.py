@@ -21,8 +21,8 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.types import CONNECTION_CLOSED, REQUEST_TIMEOUT, CallToolResult, Implementation
 
 from chunkproof import __version__
+from chunkproof.base.embedder_config import is_http_url
 from chunkproof.base.errors import ChunkproofError, InvalidParameterError
-from chunkproof.base.urls import is_http_url
 from chunkproof.net.transport import tls_context
 from chunkproof_cli.output import add_secrets, shorten
 from chunkproof_cli.retrievers.http_service import status_error, timeout_error, unreachable_error
@@ -33,7 +33,7 @@ from chunkproof_cli.retrievers.mapping import (
     RetrieverUnavailableError,
     fill_template,
 )
-from chunkproof_cli.retrievers.python_object import QUERY_NAMES, TOP_K_NAMES
+from chunkproof_cli.retrievers.opening import QUERY_NAMES, TOP_K_NAMES
 
 SYNTAX = "mcp:TOOL@COMMAND or mcp:TOOL@https://…"
 # How mcp-server-qdrant writes a result.

@@ -1,8 +1,14 @@
-"""The retrievers that `--retriever` names, opened as the backend of a suite."""
+"""The retrievers that `--retriever` names, opened as the backend of a suite; recorded runs and Python objects are here.
 
+Of Python objects, no framework is imported. An object is called by the method that its framework gives retrievers:
+`retrieve` (LlamaIndex), `invoke` (LangChain), `run` (Haystack). The module comes from the current folder or the
+environment.
+"""
+
+import inspect
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -12,11 +18,13 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 import click
+from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from chunkproof.base.errors import ChunkproofError, InvalidParameterError, NotConfiguredError
 from chunkproof.base.request import Stopwatch
 from chunkproof.contract import CollectionInfo, ExecutionMetadata, RetrievalResponse, ValidationResult
 from chunkproof.contract.response import ForeignResult
+from chunkproof.embedders.python_embedder import describe_exception, import_target
 from chunkproof.proof.backend import Backend
 from chunkproof.service.terminal import default_data_folder
 from chunkproof.suite.cases import TestCase
@@ -25,10 +33,16 @@ from chunkproof.suite.located_document import BrokenFileError, FileProblem, read
 from chunkproof.suite.runner import RunPlan
 from chunkproof.suite.suite_report import SuiteReport
 from chunkproof_cli.connections import open_backend
-from chunkproof_cli.options import Options, add_options, explicit_collection
+from chunkproof_cli.options import Options, add_options, explicit_collection, option
 from chunkproof_cli.output import add_secrets, masked_errors
-from chunkproof_cli.retrievers.mapping import Mapper, Retriever, RetrieverError, RetrieverResult, read_mapper
-from chunkproof_cli.retrievers.python_object import PythonRetriever
+from chunkproof_cli.retrievers.mapping import (
+    Mapper,
+    Retriever,
+    RetrieverError,
+    RetrieverResult,
+    fill_template,
+    read_mapper,
+)
 
 # The search of the collection itself, to compare a retriever with it.
 COLLECTION = "collection"
@@ -207,20 +221,13 @@ class RetrieverChoice:
 
 # `choose_retrievers` reads them.
 retriever_options = add_options(
-    click.option(
-        "--retriever",
-        "retrievers",
-        multiple=True,
-        metavar="NAME",
-        help="Test this retriever: http(s)://…, module:attribute, mcp:TOOL@SERVER or a recorded run (TREC, JSONL). "
+    option(
+        "--retriever retrievers NAME*",
+        "Test this retriever: http(s)://…, module:attribute, mcp:TOOL@SERVER or a recorded run (TREC, JSONL). "
         "Given twice, the second is compared with the first.",
     ),
-    click.option(
-        "--retriever-map",
-        "mappings",
-        multiple=True,
-        metavar="FILE|JSON",
-        help="Request template and paths to ids, texts and scores for --retriever.",
+    option(
+        "--retriever-map mappings FILE|JSON*", "Request template and paths to ids, texts and scores for --retriever."
     ),
 )
 
@@ -323,3 +330,129 @@ def _choose(name: str, mapper: Mapper, cases: Sequence[TestCase]) -> Retriever:
     if _ATTRIBUTE.fullmatch(name):
         return PythonRetriever(name, mapper)
     raise InvalidParameterError(f"--retriever {name}: there is no such file; a retriever is {KINDS}")
+
+
+OPTION = "--retriever"
+QUERY_NAMES = ("query_text", "query", "question", "text", "q", "prompt", "input")
+TOP_K_NAMES = ("top_k", "k", "limit", "n", "n_results", "num_results", "max_results")
+PASSED_ON = ("filters", "collection")
+METHODS = ("retrieve", "invoke", "run", "similarity_search_with_score", "query", "search")
+VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+class PythonRetriever(Retriever):
+    """Calls a function or an object of the process; one call at a time unless `--jobs` says otherwise."""
+
+    def __init__(self, name: str, mapper: Mapper) -> None:
+        target = import_target(name, OPTION)
+        if inspect.isfunction(target) and not _parameters(target):
+            target = _make(target, name)  # a factory
+        self._call = _choose_call(target, mapper, name)
+        # One loop for all calls: what async clients hold belongs to the loop that they were first used in.
+        self._portal: BlockingPortal | None = None
+        self._open = ExitStack()
+        self._lock = Lock()
+
+    def retrieve(self, request: Mapping[str, Any]) -> Any:
+        """Call it; an exception is a `RetrieverError` with its class, message and line."""
+        try:
+            answer = self._call(request)
+            return self._wait_for(answer) if inspect.isawaitable(answer) else answer
+        except ChunkproofError:
+            raise
+        except (Exception, SystemExit) as error:
+            raise RetrieverError(describe_exception(error)) from error
+
+    def _wait_for(self, answer: Awaitable[Any]) -> Any:
+        with self._lock:
+            if self._portal is None:
+                self._portal = self._open.enter_context(start_blocking_portal())
+        return self._portal.call(_as_coroutine, answer)
+
+    def close(self) -> None:
+        """Stop the loop of asynchronous calls; the object itself belongs to its module."""
+        self._open.close()
+
+
+def _make(factory: Callable[[], Any], name: str) -> Any:
+    try:
+        return factory()
+    except (Exception, SystemExit) as error:
+        raise InvalidParameterError(f"--retriever {name}: {describe_exception(error)}") from error
+
+
+def _choose_call(target: Any, mapper: Mapper, name: str) -> Callable[[Mapping[str, Any]], Any]:
+    """Return how to call the target with a request."""
+    # A pipeline of Haystack, whose components take their inputs by name.
+    is_pipeline = callable(getattr(target, "run", None)) and callable(getattr(target, "inputs", None))
+    function = target if inspect.isroutine(target) else _find_method(target)
+    if function is None:
+        raise InvalidParameterError(
+            f"--retriever {name}: {type(target).__name__} is no retriever; name a function that takes the query, "
+            f"or an object with one of the methods {', '.join(METHODS)}"
+        )
+    named = [] if is_pipeline else [parameter.name for parameter in _parameters(function)]
+
+    def call(request: Mapping[str, Any]) -> Any:
+        mapper.check_filters(request, taken=mapper.request is None and "filters" in named)
+        if is_pipeline:
+            return target.run(
+                _fill_pipeline(target, request) if mapper.request is None else fill_template(mapper.request, request)
+            )
+        if mapper.request is not None:
+            arguments = fill_template(mapper.request, request)
+            return function(**arguments) if isinstance(arguments, Mapping) else function(arguments)
+        return _call_by_signature(function, request)
+
+    return call
+
+
+def _find_method(target: Any) -> Callable[..., Any] | None:
+    """Return the method that retrieves, else the object itself if it can be called; a class is neither."""
+    if inspect.isclass(target):
+        return None
+    methods = (method for name in METHODS if callable(method := getattr(target, name, None)))
+    return next(methods, target if callable(target) else None)
+
+
+def _call_by_signature(function: Callable[..., Any], request: Mapping[str, Any]) -> Any:
+    """Pass the query by name or as the first argument, and whatever else the parameters ask for."""
+    parameters = _parameters(function)
+    named = [p.name for p in parameters if p.kind not in (*VARIADIC, inspect.Parameter.POSITIONAL_ONLY)]
+    given = {name: request["top_k"] for name in named if name in TOP_K_NAMES}
+    given |= {name: request.get(name) for name in named if name in PASSED_ON}
+    first = parameters[0] if parameters else None
+    if first is not None and first.kind is inspect.Parameter.KEYWORD_ONLY:
+        query = next((name for name in named if name in QUERY_NAMES), first.name)
+        return function(**{query: request["query_text"]}, **given)
+    return function(request["query_text"], **given)
+
+
+def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    try:
+        return list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):  # of C
+        return [inspect.Parameter("query", inspect.Parameter.POSITIONAL_ONLY)]
+
+
+def _fill_pipeline(pipeline: Any, request: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Fill the open inputs of a pipeline: every query, `top_k`, and nothing else."""
+    filled: dict[str, dict[str, Any]] = {}
+    for component, inputs in pipeline.inputs().items():
+        values = {
+            name: request["query_text"] if name in QUERY_NAMES else request["top_k"]
+            for name in inputs
+            if name in (*QUERY_NAMES, *TOP_K_NAMES)
+        }
+        if values:
+            filled[component] = values
+    if not any(name in QUERY_NAMES for values in filled.values() for name in values):
+        raise RetrieverError(
+            "The pipeline has no open input for the query; name it in --retriever-map, such as "
+            '{"request": {"embedder": {"text": "{query_text}"}}}'
+        )
+    return filled
+
+
+async def _as_coroutine(answer: Awaitable[Any]) -> Any:
+    return await answer

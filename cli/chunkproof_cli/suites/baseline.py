@@ -11,10 +11,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil, floor, log2
 from pathlib import Path
+from random import Random
+from statistics import fmean
 from typing import Literal
-
-import numpy as np
-from numpy.typing import NDArray
 
 from chunkproof.base.errors import InvalidParameterError
 from chunkproof.contract.model import cut_middle
@@ -32,11 +31,9 @@ LEAST_CHANGES = ceil(-log2(CHANCE))
 ROUNDS, SEED = 20_000, 20_250_101
 # Up to so many changed cases, all choices of signs are tried: 16,384.
 MAX_ENUMERATED = 14
-BLOCK = 500
 # Differences are between shares of small counts; anything smaller than this is rounding.
 SAME = 1e-9
 
-Floats = NDArray[np.float64]
 Pair = tuple[TestCaseResult, TestCaseResult]
 # How many cases may newly fail, or `chance`: as many as the randomization test explains.
 Tolerance = int | Literal["chance"]
@@ -97,21 +94,23 @@ def check_baseline(suite: str, cases: Sequence[TestCase], baseline: SuiteReport,
 
 def chance_margin(differences: Sequence[float]) -> float:
     """Return how far from 0 chance moves the mean of these differences, in all but `CHANCE` of the choices each way."""
-    changed = np.array([difference for difference in differences if difference])
-    sums = np.sort(np.round(_sum_by_signs(changed), 9))[::-1]
-    return float(sums[floor(CHANCE * len(sums))]) / len(differences)
+    sums = sorted((round(total, 9) for total in _sum_by_signs([one for one in differences if one])), reverse=True)
+    return sums[floor(CHANCE * len(sums))] / len(differences)
 
 
-def _sum_by_signs(changed: Floats) -> Floats:
-    count = len(changed)
-    if count <= MAX_ENUMERATED:
-        choices = np.arange(2**count)[:, None] >> np.arange(count) & 1
-        sums: Floats = (choices * 2.0 - 1.0) @ changed
-        return sums
-    random = np.random.default_rng(SEED)
-    drawn = (random.integers(0, 2, (BLOCK, count), dtype=np.int8) for _ in range(ROUNDS // BLOCK))
-    observed = np.array([abs(changed.sum())])  # the observed signs are one of the choices
-    return np.concatenate([*((block * 2.0 - 1.0) @ changed for block in drawn), observed])
+def _sum_by_signs(changed: Sequence[float]) -> list[float]:
+    groups = []
+    for start in range(0, max(1, len(changed)), MAX_ENUMERATED):
+        sums = [0.0]
+        for value in changed[start : start + MAX_ENUMERATED]:
+            sums = [total + signed for signed in (value, -value) for total in sums]
+        groups.append(sums)
+    if len(groups) == 1:
+        return groups[0]
+    # A choice of signs is one of each group's: all of them are known, so that a round only draws one for each group.
+    random = Random(SEED)  # noqa: S311 - not a secret
+    drawn = map(sum, zip(*(random.choices(sums, k=ROUNDS) for sums in groups), strict=True))
+    return [*drawn, abs(sum(changed))]  # the observed signs are one of the choices
 
 
 def measure_changes(pairs: Sequence[Pair]) -> Iterator[MetricChange]:
@@ -128,15 +127,15 @@ def measure_changes(pairs: Sequence[Pair]) -> Iterator[MetricChange]:
 
 
 def _measure_change(name: str, values: Sequence[tuple[float, float]]) -> MetricChange:
-    before, after = np.array(values).T
-    difference, margin = float(np.mean(after - before)), chance_margin(list(after - before))
-    high = difference + margin
+    differences = [after - before for before, after in values]
+    difference, margin = fmean(differences), chance_margin(differences)
+    low, high = difference - margin, difference + margin
     return MetricChange(
         name=name,
         cases=len(values),
-        before=float(np.mean(before)),
-        after=float(np.mean(after)),
-        low=difference - margin,
+        before=fmean(before for before, _ in values),
+        after=fmean(after for _, after in values),
+        low=0.0 if abs(low) < SAME else low,
         high=0.0 if abs(high) < SAME else high,
         gated=name in GATED,
     )
@@ -175,7 +174,7 @@ class _Judgment:
             yield from failing
         elif self.tolerate == "chance":
             yield from [*worse, *failing] if worse else ()
-        elif self._count_failing() > self.tolerate:
+        elif (len(self.found.newly_failing) + len(self.found.failing_unpaired)) > self.tolerate:
             yield from failing
         elif self.tolerate == 0:
             yield from worse
@@ -201,9 +200,6 @@ class _Judgment:
         least = f"; the smallest fall it can detect is {LEAST_CHANGES} of {cases} cases" if enough else ""
         least += f" ({LEAST_CHANGES / cases:.1%}), all for the worse" if enough else ""
         return Gate.PASSED, f"no fall beyond chance ({said}){least}"
-
-    def _count_failing(self) -> int:
-        return len(self.found.newly_failing) + len(self.found.failing_unpaired)
 
     def _describe_failing(self) -> Iterator[str]:
         """Name the failing cases that the baseline does not excuse, each with its cause."""

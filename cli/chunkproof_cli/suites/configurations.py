@@ -194,9 +194,16 @@ class ConfigurationResult(Model):
         """The cost in whole cents: what is less follows from the latency, which is compared next."""
         return float("inf") if self.cost_per_thousand is None else round(self.cost_per_thousand, 2)
 
-    def is_judged_by(self, metric: str) -> bool:
-        """Whether every case was judged, reranked if it should be, and has the metric."""
-        return bool(not self.errors and not self.not_reranked and self.latency and metric in self.metrics)
+    def find_gap(self, metric: str, max_latency_ms: float | None = None) -> str | None:
+        """Say why it cannot be chosen by this metric; None if it can."""
+        if self.errors or not self.latency:
+            return f"{self.errors} of {self.passed + self.failed + self.errors} cases could not be judged"
+        if self.not_reranked:
+            return f"{self.not_reranked} searches were not reranked"
+        if metric not in self.metrics:
+            return f"it has no {metric}"
+        is_late = max_latency_ms is not None and self.p95_ms > max_latency_ms
+        return f"95th percentile {self.p95_ms:.1f} ms" if is_late else None
 
 
 class ConfigurationChoice(Model):
@@ -348,10 +355,14 @@ def _choose(
 
     Chance explains a large lead over few cases, too: it is not given up for a difference that is itself noise.
     """
-    whole = [n for n, result in enumerate(results) if result.is_judged_by(metric)]
+    gaps = {result.name: gap for result in results if (gap := result.find_gap(metric, max_latency_ms))}
+    left_out = "; ".join(f"{name}: {gap}" for name, gap in gaps.items())
+    whole = [n for n, result in enumerate(results) if result.find_gap(metric) is None]
     if not whole:
-        return ConfigurationChoice(name=None, reason="no configuration could be judged on every case")
-    timely = [n for n in whole if max_latency_ms is None or results[n].p95_ms <= max_latency_ms]
+        return ConfigurationChoice(
+            name=None, reason=f"no configuration could be judged on every case by {metric} ({left_out})"
+        )
+    timely = [n for n in whole if results[n].name not in gaps]
     if not timely:
         nearest = min((results[n] for n in whole), key=lambda result: result.p95_ms)
         return ConfigurationChoice(
@@ -369,15 +380,15 @@ def _choose(
         count = max(result.passed + result.failed for result in results)
         why = f"{top.name} has {top.metrics[metric]:.3f}, which chance explains over {count} cases, and costs more"
     elif others:
-        why = f"chance explains its lead over {', '.join(others)}, of which none saves enough"
-    elif len(timely) == len(results):
-        why = "better than every other within the limit by more than chance"
+        beaten = [results[n].name for n in timely if n not in equal]
+        why = f"its lead over {', '.join(others)} is within chance, and none of them saves enough"
+        why += f"; better than {', '.join(beaten)} by more than chance" if beaten else ""
+    elif not gaps:
+        why = "better than every other by more than chance"
     else:
-        beaten = ", ".join(results[n].name for n in timely if n != best)
-        why = f"better than {beaten} by more than chance" if beaten else "no other could be compared with it"
-    if left_out := [result.name for n, result in enumerate(results) if n not in timely]:
-        slow = " or too slow" if max_latency_ms is not None else ""
-        why += f"; not judged on every case{slow}: {', '.join(left_out)}"
+        beaten = [results[n].name for n in timely if n != best]
+        why = f"better than {', '.join(beaten)} by more than chance" if beaten else "no other could be compared with it"
+    why += f"; not compared: {left_out}" if gaps else ""
     figures = f"{metric} {chosen.metrics[metric]:.3f}, 95th percentile {chosen.p95_ms:.1f} ms"
     return ConfigurationChoice(name=chosen.name, reason=f"{figures}; {why}")
 

@@ -1,4 +1,4 @@
-"""Run a suite in this process: which cases, against what, and what becomes of an interrupted run."""
+"""Run a suite in this process: options of all suite commands, which cases, and what an interrupted run leaves."""
 
 import logging
 import re
@@ -24,17 +24,17 @@ from chunkproof.proof.near_text import RepeatedResults, count_repeated
 from chunkproof.service.terminal import local_backend
 from chunkproof.suite.cases import Suite, TestCase, assign_collection
 from chunkproof.suite.diagnosis import Blamer, Diagnoser
+from chunkproof.suite.judge import CUTOFFS, METRICS
 from chunkproof.suite.outcome import TestCaseResult, TestStatus
 from chunkproof.suite.runner import SERVER_JOBS, InterruptedRun, RunPlan, run_suite
-from chunkproof.suite.suite_file import SuiteFile
+from chunkproof.suite.suite_file import SuiteFile, SuiteSource
 from chunkproof.suite.suite_report import SuiteReport, fingerprint
 from chunkproof.why.explainer import Explainer, make_explainer
-from chunkproof_cli.commands.suite_options import choose_collection
 from chunkproof_cli.connections import open_services, options_of_store
 from chunkproof_cli.exits import Interrupts
-from chunkproof_cli.options import Options
+from chunkproof_cli.options import FileOrObject, Options, add_options, explicit_collection, option
 from chunkproof_cli.output import CountingFilter, print_note, progress_bar, show_warnings_once
-from chunkproof_cli.reports.outputs import SUITE
+from chunkproof_cli.reports.outputs import SUITE, find_extension
 from chunkproof_cli.retrievers.opening import (
     RetrieverBackend,
     RetrieverChoice,
@@ -229,7 +229,7 @@ def _report_retries() -> Iterator[None]:
 
 def _save_interrupted(report: SuiteReport, outputs: tuple[Path, ...], resumed: Path | None) -> None:
     """Write the partial report, and print how to resume."""
-    chosen = next((file for file in outputs if file.suffix == ".json"), None)
+    chosen = next((file for file in outputs if find_extension(file) == ".json"), None)
     try:
         if chosen is not None:
             SUITE.write(report, (chosen,))
@@ -253,3 +253,39 @@ def _write_beside_others(report: SuiteReport, resumed: Path | None) -> Path:
             write_new_file(file, report.canonical_json())
             break
     return file
+
+
+MEASURES = ("pass rate", *(f"{name}@{k}" for name in METRICS for k in CUTOFFS))
+
+# `pop_source` reads them.
+source_options = add_options(
+    click.argument("path", metavar="SUITE", type=FileOrObject()),
+    option("--split NAME", "Which qrels of a BEIR folder to use; test by default."),
+    option("--qrels FILE", "TREC judgments; SUITE is then the topics file."),
+    option("-k --top-k", "Results to search for, in cases that set no top_k.", type=click.IntRange(1)),
+)
+
+
+def pop_source(options: dict[str, Any]) -> SuiteSource:
+    """Remove what `source_options` added from the options, and return it."""
+    return SuiteSource(options.pop("path"), options.pop("split"), options.pop("qrels"), options.pop("top_k"))
+
+
+def choose_collection(found: SuiteFile, given: Options) -> str | None:
+    """Return the collection of cases that name none: the option's, the suite's, else the setting's.
+
+    None leaves the choice to the backend: the setting of a stack, or the only collection of a store.
+    """
+    return given.collection or found.suite.collection or explicit_collection(given)
+
+
+class MeasureType(click.ParamType[str]):
+    """The name of a metric, such as ndcg@10, or `pass rate`."""
+
+    name = "metric"
+
+    def convert(self, value: Any, _param: click.Parameter | None, _ctx: click.Context | None) -> str:
+        """Return the name."""
+        if value not in MEASURES:
+            self.fail(f"{value} is not a metric: name one of {', '.join(MEASURES)}")
+        return str(value)

@@ -136,7 +136,13 @@ def _decode_url(text: str) -> str:
 
 
 def _decode_hex(text: str) -> str:
-    return _HEX_RUN.sub(lambda run: _read_bytes(bytes.fromhex(re.sub("[ :]", "", run[0]))) or run[0], text)
+    def decode(run: re.Match[str]) -> str:
+        data = bytes.fromhex(re.sub("[ :]", "", run[0]))
+        # The word before or after it may begin with two such digits.
+        parts = (_read_bytes(part) for part in (data, data[:-1], data[1:], data[1:-1]))
+        return next((part for part in parts if part), run[0])
+
+    return _HEX_RUN.sub(decode, text)
 
 
 def _repair_mojibake(text: str) -> str:
@@ -492,15 +498,16 @@ def choose_sentences(text: str) -> list[str]:
 
 
 class _UrlPattern:
-    """A document's URL: scheme, user, `www.`, port, fragment and further parameters do not matter.
+    """A document's URL: scheme, user, `www.`, port, fragment, letter case and further parameters do not matter.
 
-    What is no URL or path, such as a document's id, must be the whole value.
+    Many servers know no letter case in paths: one address too many is better than one that is missed. What is no URL or
+    path, such as a document's id, must be the whole value, in the same letter case.
     """
 
     def __init__(self, url: str) -> None:
         address, _, query = url.strip().partition("#")[0].partition("?")
         host, slash, path = plain_address(unquote(re.sub(r"^\w+://(?:www\.)?", "", address))).rstrip("/").partition("/")
-        self._query = set(parse_qsl(query, keep_blank_values=True))
+        self._query = set(parse_qsl(query.lower(), keep_blank_values=True))
         self._is_address = bool(slash) or "." in host
         if not self._is_address:
             self.host, self._pattern = host.lower(), re.compile(rf"\s*{re.escape(host)}\s*\Z")
@@ -508,7 +515,7 @@ class _UrlPattern:
         self.host = host = (host.rpartition(":")[0] if host.rpartition(":")[2].isdecimal() else host).lower()
         rest = rf"[/\s]+{re.escape(path)}" if path else ""
         self._pattern = re.compile(
-            rf"(?<![\w.-])(?:www\.)?(?i:{re.escape(host)})\.?(?::\d+)?{rest}/?(?:index\.html?)?(?![\w/%~.-]*[\w/%~-])"
+            rf"(?i)(?<![\w.-])(?:www\.)?{re.escape(host)}\.?(?::\d+)?{rest}/?(?:index\.html?)?(?![\w/%~.-]*[\w/%~-])"
             r"(?:\?([^#\s\"'<>)\]]*))?"
         )
 
@@ -517,7 +524,8 @@ class _UrlPattern:
         if not self._is_address:
             return bool(self._pattern.match(text))
         found = self._pattern.finditer(text)
-        return any(self._query <= set(parse_qsl(match[1] or "", keep_blank_values=True)) for match in found)
+        queries = (parse_qsl((match[1] or "").lower(), keep_blank_values=True) for match in found)
+        return any(self._query <= set(query) for query in queries)
 
 
 def plain_address(text: str) -> str:

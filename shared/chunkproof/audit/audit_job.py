@@ -11,7 +11,7 @@ another version than the plan's do not count.
 import gzip
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from datetime import UTC, datetime
 from hashlib import sha256
 from io import BufferedReader
@@ -26,7 +26,7 @@ from chunkproof.audit.audit_report import AuditReport, Findings, build_report
 from chunkproof.audit.audit_run import FINDINGS_FILE, Audit
 from chunkproof.audit.findings import Finding, Kind
 from chunkproof.audit.ledger import AuditPlan, AuditSpec, Ledger, ManifestFacts, Progress, prepare
-from chunkproof.audit.manifest_file import GZIP_MAGIC, ZSTD_MAGIC, read_lines
+from chunkproof.audit.manifest_file import ZSTD_MAGIC, Decompressed, decompress_lines, read_lines
 from chunkproof.base.errors import InvalidParameterError
 from chunkproof.collection.services import Services
 from chunkproof.net.s3 import MAX_SHARDS, JobPlan, ShardedJob, map_in_parallel, parse_address
@@ -71,9 +71,9 @@ class ShardedAudit(ShardedJob[AuditJobPlan]):
         is_scan = version is not None and not is_partial
         source, key = parse_address(manifest)
         # As its own context manager, the body would be a response that closes itself at its end.
-        with TemporaryDirectory() as name, closing(source.open(key)) as body:
+        with TemporaryDirectory() as name, closing(source.open(key)) as body, _decompress(body) as file:
             folder, digest = Path(name), sha256()
-            with closing(prepare(read_lines(_decompress(body), manifest), manifest, folder)) as ledger:
+            with closing(prepare(read_lines(file, manifest), manifest, folder)) as ledger:
                 for (line,) in ledger.rows("SELECT line FROM entry ORDER BY id"):
                     digest.update(line)
                 entries = ledger.manifest.entries
@@ -208,9 +208,8 @@ def _write_shards(ledger: Ledger, folder: Path, shards: int) -> Iterator[tuple[i
         yield shard, count, file
 
 
-def _decompress(body: object) -> IO[bytes]:
+def _decompress(body: object) -> "AbstractContextManager[IO[bytes] | Decompressed]":
     file = BufferedReader(body)  # type: ignore[type-var]
-    magic = file.peek(4)[:4]
-    if magic == ZSTD_MAGIC:
+    if file.peek(4)[:4] == ZSTD_MAGIC:
         raise InvalidParameterError("With --stack, a manifest can be plain or gzip, not zstd")
-    return cast(IO[bytes], gzip.GzipFile(fileobj=file) if magic.startswith(GZIP_MAGIC) else file)
+    return decompress_lines(cast(IO[bytes], file))

@@ -39,7 +39,7 @@ from chunkproof.collection.services import Services
 from chunkproof.contract.model import display_name
 from chunkproof.embedders.embedder_port import Embedder, InputType, query_model
 from chunkproof.embedders.known_models import can_compare, is_same_family
-from chunkproof.proof.vector_judge import AGREES, SAME, Origin, VectorOrigins, cosine, is_no_coincidence
+from chunkproof.proof.vector_judge import AGREES, LEAST_WORDS, SAME, Origin, VectorOrigins, cosine, is_no_coincidence
 from chunkproof.stores.hybrid import make_bm25_vector
 from chunkproof.stores.store_port import Point, PointId, Vector, WritableStore
 
@@ -58,8 +58,8 @@ BATCH = 96
 LOSSY_QUANTIZATION = "turbo"
 MOST = 0.9
 WHOLE = AuditPlan()
-# A vector for searches by words has the words of its text; another tokenizer may make a few others in every chunk.
-LEAST_WORDS, OTHER_WORDS = 0.5, 0.02
+# Another tokenizer may make a few other words in every chunk.
+OTHER_WORDS = 0.02
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from pydantic import Field, JsonValue
 from chunkproof.audit.ledger import ExpectedChunk, Ledger, encode_id
 from chunkproof.audit.manifest_file import Entry
 from chunkproof.base.errors import CorruptChunkError, NotConfiguredError
-from chunkproof.collection.payload_map import PayloadMap, flatten
+from chunkproof.collection.payload_map import NAMES, PayloadMap, flatten
 from chunkproof.collection.reader import Reader
 from chunkproof.contract import Mismatch, Model
 from chunkproof.contract.model import AS_STORED, display_name
@@ -21,6 +21,10 @@ from chunkproof.proof.integrity import compare, compare_with_hash
 from chunkproof.stores.store_port import Point, PointId
 
 MAX_VALUE_CHARS = 80
+# Names that only the text of a chunk has: `document` and `data` may be anything.
+TEXT_NAMES = tuple(name for name in NAMES["text"] if name not in ("document", "data"))
+# A second text is one too many in a collection if so few of a sample have one, out of so many at least.
+RARE, LEAST_SAMPLE = 0.1, 10
 # The hash of an empty text, which a manifest has for a point without a text that can be read.
 NO_TEXT = sha256(b"").digest()
 
@@ -113,8 +117,31 @@ class Finding(Model):
         ledger.execute(sql, self.chunk_id, self.kind, encode_id(self.chunk_id), self.to_json())
 
 
-def judge(expected: ExpectedChunk, point: Point, payloads: PayloadMap) -> Finding | None:
-    """Say what is wrong with a stored chunk; None when it is the expected one, byte for byte."""
+def find_copies(sample: Sequence[Mapping[str, Any]], payloads: PayloadMap) -> tuple[str, ...]:
+    """Return the fields that must have the same text as the mapped one, where a point has both.
+
+    Most points of the sample that have both have the same in both, or hardly a point has a second text. Other
+    pipelines keep two texts that differ, such as a summary, on purpose.
+    """
+    both = Counter[str]()
+    equal = Counter[str]()
+    for payload in sample:
+        own, text = payloads.path_in("text", payload), payloads.value("text", payload)
+        for path in payloads.text_paths:
+            other = payloads.value_at(path, payload) if path != own else None
+            if isinstance(other, str) and other.strip():
+                both[path] += 1
+                equal[path] += other == text
+    copies = [path for path, count in both.items() if equal[path] > max(1, count / 2)]
+    rare = RARE * len(sample) if len(sample) >= LEAST_SAMPLE else -1
+    return tuple(dict.fromkeys((*copies, *(name for name in TEXT_NAMES if both[name] <= rare))))
+
+
+def judge(expected: ExpectedChunk, point: Point, payloads: PayloadMap, copies: Sequence[str] = ()) -> Finding | None:
+    """Say what is wrong with a stored chunk; None when it is the expected one, byte for byte.
+
+    `copies` are fields that must have the same text, where the point has them (`find_copies`).
+    """
 
     def finding(kind: Kind, details: str, **more: Any) -> Finding:
         source = payloads.source_of(point.payload)
@@ -140,6 +167,13 @@ def judge(expected: ExpectedChunk, point: Point, payloads: PayloadMap) -> Findin
     if differences := tuple(_compare_metadata(names, point.payload, payloads)):
         details = "; ".join(_describe(difference) for difference in differences)
         return finding(Kind.METADATA_MISMATCH, details, metadata=differences)
+    own = payloads.path_in("text", point.payload) if copies else None
+    for path in copies:
+        other = payloads.value_at(path, point.payload) if path != own else None
+        if own is not None and isinstance(other, str) and other.strip() and other.encode("utf-8", "replace") != stored:
+            details = f"{path} has another text than {own}, which searches return"
+            differing = MetadataDifference(field=path, stored=other, expected=stored.decode())
+            return finding(Kind.METADATA_MISMATCH, details, metadata=(differing,))
     return None
 
 

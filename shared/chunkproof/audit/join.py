@@ -6,6 +6,7 @@ resolved by chunk id: chunks on other points, ids on several points, and points 
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from hashlib import sha256
 from itertools import islice
 from time import monotonic
@@ -16,6 +17,7 @@ from chunkproof.audit.findings import (
     Kind,
     Stray,
     duplicate_finding,
+    find_copies,
     judge,
     missing_finding,
 )
@@ -49,6 +51,16 @@ class AuditRun:
         """Whether chunks whose ids are not stored are looked for by their texts."""
         return self.progress.spec.match_by == "text"
 
+    @cached_property
+    def _copies(self) -> tuple[str, ...]:
+        """Fields that must have the same text; a diff compares them like any other field."""
+        is_diff = self.progress.spec.all_metadata
+        return () if is_diff else find_copies(self.reader.sample.payloads, self.reader.services.payloads)
+
+    def judge(self, expected: ExpectedChunk, point: Point) -> Finding | None:
+        """Say what is wrong with a stored chunk; None when it is the expected one, byte for byte."""
+        return judge(expected, point, self.reader.services.payloads, self._copies)
+
     def log_finding(self, finding: Finding) -> None:
         """Log what is wrong with a chunk."""
         finding.add_to(self.ledger)
@@ -77,7 +89,6 @@ class AuditRun:
         """Read chunks that looked wrong again, and log what still is. Return how many changed in between."""
         if not suspects:
             return 0
-        payloads = self.reader.services.payloads
         points = self.reader.read_points([point.id for _, point in suspects])
         changed = 0
         for expected, before in suspects:
@@ -87,7 +98,7 @@ class AuditRun:
                 changed += 1
                 continue
             changed += point.payload != before.payload
-            if finding := judge(expected, point, payloads):
+            if finding := self.judge(expected, point):
                 self.log_finding(finding)
         return changed
 
@@ -142,7 +153,7 @@ class _Join:
             if expected.chunk_id == own_id or has_id(point, expected.chunk_id, payloads):
                 claimed = True
                 claimed_own |= expected.chunk_id == own_id
-                if judge(expected, point, payloads):
+                if self._run.judge(expected, point):
                     self.suspects.append((expected, point))
             else:
                 self.log_absent(expected)
@@ -272,7 +283,7 @@ def _resolve(
         run.log_finding(duplicate_finding(expected.entry, own, count, payloads))
     elif each.is_absent and own:
         point = next(iter(own.values()))
-        if judge(expected, point, payloads):
+        if run.judge(expected, point):
             suspects.append((expected, point))
     elif each.is_absent:
         run.log_missing(expected)
@@ -305,7 +316,7 @@ def _judge_by_id(expected: ExpectedChunk, lookup: Lookup, run: AuditRun) -> Find
     if len(points) > 1:
         return duplicate_finding(expected.entry, {point.id: point for point in points}, len(points), payloads)
     if points:
-        return judge(expected, points[0], payloads)
+        return run.judge(expected, points[0])
     if lookup.blocked_by:
         return Finding.of_entry(expected.entry, Kind.UNVERIFIABLE, lookup.blocked_by.message)
     return missing_finding(expected.entry)

@@ -39,6 +39,8 @@ PIPE_BUFFER = 1024 * 1024
 MAX_SHOWN_PROBLEMS = 20
 # A few kB of gzip or zstd can hold a line of gigabytes.
 MAX_LINE = 32_000_000
+# And any number of short ones: real manifests become 3 to 20 times as large, bombs a thousand times and more.
+MAX_TIMES, LEAST_LIMIT = 200, 64_000_000
 LINE = "The line"  # what messages call a line of a manifest
 GZIP_MAGIC, ZSTD_MAGIC = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 FORMAT_VERSION = "1.0"
@@ -231,7 +233,7 @@ def open_manifest(path: Path) -> Iterator[Iterator[bytes]]:
     It is opened once and read from start to end, so a pipe can be read as well.
     """
     raw = nullcontext(sys.stdin.buffer) if path == STDIN else path.open("rb")
-    with raw as stream, _decompress(stream) as file:
+    with raw as stream, decompress_lines(stream) as file:
         yield read_lines(file, str(path))
 
 
@@ -260,13 +262,20 @@ def hash_manifest(path: Path) -> str:
     return hashed.hexdigest()
 
 
-def read_lines(file: IO[bytes], name: str) -> Iterator[bytes]:
-    """Yield the lines of a manifest; raise `InvalidParameterError` for a damaged archive or a line without an end."""
+def read_lines(file: "IO[bytes] | Decompressed", name: str) -> Iterator[bytes]:
+    """Yield the lines of a manifest; raise `InvalidParameterError` for a damaged archive or one that is too large."""
+    size, packed = 0, file.packed if isinstance(file, Decompressed) else None
     try:
         while line := file.readline(MAX_LINE + 1):
+            size += len(line)
             if len(line) > MAX_LINE:
                 raise InvalidParameterError(
                     f"{name} has a line of more than {MAX_LINE // 1_000_000} MB: it is no chunk"
+                )
+            if packed and size > max(LEAST_LIMIT, MAX_TIMES * packed.count):
+                raise InvalidParameterError(
+                    f"{name} becomes more than {MAX_TIMES} times as large and more than {LEAST_LIMIT // 1_000_000} MB "
+                    "when it is decompressed: if it is a manifest all the same, decompress it first"
                 )
             yield line
     except Exception as error:
@@ -350,25 +359,42 @@ def _make_entry(fields: Mapping[str, Any]) -> Entry:
     )
 
 
-def _decompress(stream: IO[bytes]) -> Any:
-    magic = stream.read(4)
-    if stream.seekable():
+@dataclass(frozen=True)
+class Decompressed:
+    """A compressed file that is being read, and the stream below it, which counts what was read of it."""
+
+    file: Any
+    packed: "_Prefixed"
+
+    def readline(self, most: int) -> bytes:
+        """Return the next line, or as many bytes of it."""
+        line: bytes = self.file.readline(most)
+        return line
+
+
+@contextmanager
+def decompress_lines(stream: IO[bytes]) -> "Iterator[IO[bytes] | Decompressed]":
+    """Yield a stream decompressed if it is gzip or zstd, and as it is otherwise."""
+    packed = _Prefixed(magic := stream.read(4), stream)
+    buffered = io.BufferedReader(packed, PIPE_BUFFER)
+    if magic.startswith(GZIP_MAGIC) or magic == ZSTD_MAGIC:
+        module = import_zstd() if magic == ZSTD_MAGIC else gzip
+        with module.open(buffered, "rb") as file:
+            yield Decompressed(file, packed)
+    elif stream.seekable():
         stream.seek(-len(magic), os.SEEK_CUR)
+        yield stream
     else:
-        stream = io.BufferedReader(_Prefixed(magic, stream), PIPE_BUFFER)
-    if magic.startswith(GZIP_MAGIC):
-        return gzip.open(stream, "rb")
-    if magic == ZSTD_MAGIC:
-        return import_zstd().open(stream, "rb")
-    return nullcontext(stream)
+        yield buffered
 
 
 class _Prefixed(io.RawIOBase):
-    """A stream after the bytes that have been read from it already."""
+    """A stream after the bytes that have been read from it already; it counts its bytes."""
 
     def __init__(self, prefix: bytes, stream: IO[bytes]) -> None:
         self._prefix = prefix
         self._stream = stream
+        self.count = 0
 
     def readable(self) -> bool:
         return True
@@ -377,6 +403,7 @@ class _Prefixed(io.RawIOBase):
         data = self._prefix or self._stream.read(len(buffer))
         taken, self._prefix = data[: len(buffer)], data[len(buffer) :]
         buffer[: len(taken)] = taken
+        self.count += len(taken)
         return len(taken)
 
 

@@ -22,7 +22,6 @@ from chunkproof.audit.findings import (
     Stray,
     duplicate_text_finding,
     find_source,
-    judge,
     missing_finding,
 )
 from chunkproof.audit.join import AuditRun, read_strays
@@ -195,7 +194,7 @@ class _SameTexts:
             self._counts["by_text"] += 1
             sql = "UPDATE chunk SET state = ?, moved_to = ? WHERE id = ?"
             self._ledger.execute(sql, ChunkState.STORED, point_key(point_id), chunk)
-            if finding := judge(expected, point, self._run.reader.services.payloads):
+            if finding := self._run.judge(expected, point):
                 self._run.log_finding(finding.model_copy(update={"matched_by": "text"}))
         self._pairs.clear()
 
@@ -302,7 +301,7 @@ def _compare(expected: ExpectedChunk, point: Point, run: AuditRun) -> tuple[floa
             key for key in sketch_keys(original) if not key.startswith("s")
         ):
             return 0.0, None
-    finding = judge(expected, point, run.reader.services.payloads)
+    finding = run.judge(expected, point)
     if not expected.hashed or finding is None or finding.kind is not Kind.MISMATCH or finding.mismatch is None:
         return 0.0, None
     kind = finding.mismatch.kind

@@ -17,9 +17,24 @@ from threading import Thread
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
+if TYPE_CHECKING:
+    from chunkproof.contract.query import SearchQuery
+    from chunkproof.contract.response import SearchResult
+    from chunkproof.service.tracing import Tracer
+    from chunkproof.stores.store_port import Scores
+
 Result = TypeVar("Result")
 
 _current: ContextVar["Deadline | None"] = ContextVar("deadline", default=None)
+
+
+class Tracing:
+    """The tracer of this process (service/tracing.py); None unless OpenTelemetry is configured."""
+
+    tracer: "Tracer | None" = None
+
+
+tracing = Tracing()
 
 
 class Deadline:
@@ -89,6 +104,8 @@ def run_with_timeout(call: Callable[[], Result], seconds: float) -> Result:
 def start(call: Callable[[], Result]) -> "Future[Result]":
     """Run a call in a thread of its own, where no deadline is enforced yet."""
     outcome: Future[Result] = Future()
+    if tracing.tracer is not None:
+        call = tracing.tracer.carry(call)
 
     def run() -> None:
         try:
@@ -110,11 +127,6 @@ class Stopwatch:
         """Elapsed milliseconds, to the microsecond."""
         return round((monotonic() - self._started) * 1000, 3)
 
-
-if TYPE_CHECKING:
-    from chunkproof.contract.query import SearchQuery
-    from chunkproof.contract.response import SearchResult
-    from chunkproof.stores.store_port import Scores
 
 # Stages in the order of a request, as `Server-Timing` shows them.
 STAGES = ("validate", "embed", "search", "rerank", "highlight", "dense", "text", "format", "total")
@@ -139,11 +151,9 @@ class State(StrEnum):
 class RequestTrace:
     """One request. A field that does not apply stays None.
 
-    `stages_ms` has the sum for a stage that was entered twice. `on_stage` is called with the name and the
-    milliseconds of every stage as it ends, for a tracer.
+    `stages_ms` has the sum for a stage that was entered twice.
     """
 
-    on_stage: Callable[[str, float], None] | None = None
     state: State = State.RECEIVED
     stages_ms: dict[str, float] = field(default_factory=dict)
 
@@ -208,8 +218,6 @@ class RequestTrace:
         ms = self._stage_start.ms()
         self.stages_ms[name] = round(self.stages_ms.get(name, 0.0) + ms, 3)
         self._stage_start = Stopwatch()
-        if self.on_stage is not None:
-            self.on_stage(name, ms)
 
     def record_query(self, query: "SearchQuery", *, in_full: bool) -> None:
         """Record a query, its text by length and a hash; the text itself only where the deployment logs queries."""
@@ -248,4 +256,4 @@ class RequestTrace:
         return {name: value for name, value in values.items() if value is not None}
 
 
-_LOGGED = tuple(f.name for f in fields(RequestTrace) if f.name not in ("on_stage", "_stage_start"))
+_LOGGED = tuple(f.name for f in fields(RequestTrace) if f.name != "_stage_start")

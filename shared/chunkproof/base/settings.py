@@ -9,9 +9,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
 
-from chunkproof.base.embedder_config import ALLOWED_PROVIDERS, FIELD_NAMES, EmbedderConfig, is_provider, parse_models
+from chunkproof.base.embedder_config import (
+    ALLOWED_PROVIDERS,
+    FIELD_NAMES,
+    EmbedderConfig,
+    Url,
+    is_provider,
+    parse_models,
+)
 from chunkproof.base.errors import SettingsError
-from chunkproof.base.urls import Url
 from chunkproof.contract import ChunkMetadata, Limits
 from chunkproof.contract.conditions import is_payload_path
 from chunkproof.contract.query_options import MODEL_NAME, MODEL_PATTERN
@@ -287,12 +293,6 @@ class Settings(BaseModel):
         "1 to 50 letters, digits, dots, dashes and underscores",
         pattern=r"^[A-Za-z0-9._-]{1,50}$",
     )
-    tracing: bool = _setting(
-        "CHUNKPROOF_TRACING",
-        False,
-        "Whether each stage of a request becomes a span of OpenTelemetry, which a Lambda layer must bring.",
-        "`true` or `false`",
-    )
     cache_entries: int = _setting(
         "CHUNKPROOF_CACHE_ENTRIES",
         1_000,
@@ -312,6 +312,12 @@ class Settings(BaseModel):
         "CHUNKPROOF_LOG_QUERIES",
         False,
         "Whether logs show the text of queries; otherwise its length and a hash.",
+        "`true` or `false`",
+    )
+    mcp: bool = _setting(
+        "CHUNKPROOF_MCP",
+        True,
+        "Whether `POST /mcp` offers searches and validations to agents as tools.",
         "`true` or `false`",
     )
     seals: str | None = _setting(

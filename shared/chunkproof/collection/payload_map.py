@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 from uuid import UUID
@@ -251,6 +251,17 @@ class PayloadMap:
         used = {self.path_in(field, payload) for payload in payloads}
         return [path for path in self._paths[field] if path in used]
 
+    @property
+    def text_paths(self) -> tuple[str, ...]:
+        """Every path that a text may be at, those of other pipelines too."""
+        usual = (prefix + name for prefix in _PREFIXES for name in NAMES["text"])
+        return tuple(dict.fromkeys((*self._paths["text"], *usual)))
+
+    @staticmethod
+    def value_at(path: str, payload: Mapping[str, Any]) -> Any:
+        """Return the value at a path of the payload."""
+        return _at(path, payload)
+
     def stated(self, name: str, payload: Mapping[str, Any]) -> Any:
         """Return the value of a canonical field, or at a path of the payload."""
         return self.value(name, payload) if self.is_canonical(name) else _at(name, payload)
@@ -413,11 +424,12 @@ class HashKind:
 class HashKinds:
     """The hashes of one field: the usual kind, and how many digits those have that fit their texts.
 
-    Several pipelines may have written to a collection, each with a kind of its own.
+    Several pipelines may have written to a collection, each with a kind of its own; `is_usual` if most hashes fit.
     """
 
     usual: HashKind
     lengths: frozenset[int]
+    is_usual: bool = True
 
     def __str__(self) -> str:
         return str(self.usual)
@@ -440,18 +452,14 @@ class Hashes:
     chunk_id: HashKinds | None = None
     is_per_source: bool = False
 
-    @property
-    def are_known(self) -> bool:
-        """Whether any of them proves something."""
-        return self.content_hash is not None or self.chunk_id is not None
-
     def integrity_of(self, chunk: Chunk) -> Integrity:
         """Say whether the chunk has the text, and url, that its hashes were made from."""
         metadata, found = chunk.metadata, []
         if self.content_hash and (digits := hash_digits(metadata.content_hash)):
             found.append(self.content_hash.check(digits, chunk.text, metadata.url))
         if self.chunk_id and chunk.id_path and (digits := hash_digits(metadata.chunk_id)):
-            found.append(self.chunk_id.check(digits, chunk.text, metadata.url))
+            fits = self.chunk_id.check(digits, chunk.text, metadata.url)
+            found.append(fits if fits or self.chunk_id.is_usual else None)
         return "changed" if False in found else "verified" if True in found else "unknown"
 
 
@@ -465,12 +473,13 @@ def hash_digits(stored: object) -> str | None:
     return found[1].lower() if found else None
 
 
-def recognise_hashes(payload_map: PayloadMap, payloads: Sequence[Mapping[str, Any]]) -> Hashes:
+def recognise_hashes(payload_map: PayloadMap, payloads: Sequence[Mapping[str, Any]], *, are_all: bool) -> Hashes:
     """Find the kinds of hashes that fit these payloads.
 
-    A content_hash has to fit at least half of them: a hash of the whole source fits sources of one chunk. An id
-    belongs to one chunk, so one that fits is enough.
+    Unless most of them fit, a text is not called changed because another hash does not: a hash of the whole source
+    fits sources of one chunk. If these are not all payloads, the other chunks of a source may not be among them.
     """
+    least = 0.5 if are_all else 0.9
     hashed = list(_read_hashes("content_hash", payload_map, payloads))
     ids = islice(_read_hashes("chunk_id", payload_map, payloads), TRIED_POINTS)
     # A hash of one of several texts that share it is not their source's: the others were changed.
@@ -481,8 +490,10 @@ def recognise_hashes(payload_map: PayloadMap, payloads: Sequence[Mapping[str, An
         len(texts) > 1 and not any(find_kind(digits, text, url) for text, url in texts.items())
         for digits, texts in sharing.items()
     )
-    content_hash = None if is_per_source else _find_kinds(hashed[:TRIED_POINTS], 0.5)
-    return Hashes(content_hash, _find_kinds(list(ids), 0.0), is_per_source)
+    content_hash = None if is_per_source else _find_kinds(hashed[:TRIED_POINTS], least)
+    if content_hash and not content_hash.is_usual:
+        content_hash = replace(content_hash, lengths=frozenset())
+    return Hashes(content_hash, _find_kinds(list(ids), least), is_per_source)
 
 
 def _find_kinds(hashed: Sequence[tuple[str, str, object]], least_share: float) -> HashKinds | None:
@@ -490,10 +501,11 @@ def _find_kinds(hashed: Sequence[tuple[str, str, object]], least_share: float) -
     for digits, text, url in hashed:
         if kind := find_kind(digits, text, url, fitting[-1][0] if fitting else None):
             fitting.append((kind, len(digits)))
-    if not fitting or len(fitting) < least_share * len(hashed):
+    if not fitting:
         return None
     kinds = [kind for kind, _ in fitting]
-    return HashKinds(max(kinds, key=kinds.count), frozenset(length for _, length in fitting))
+    is_usual = len(fitting) >= least_share * len(hashed)
+    return HashKinds(max(kinds, key=kinds.count), frozenset(length for _, length in fitting), is_usual)
 
 
 def find_kind(digits: str, text: str, url: object, likely: HashKind | None = None) -> HashKind | None:

@@ -2,6 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from threading import Lock
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from chunkproof.base.embedder_config import place_of
 from chunkproof.base.errors import (
+    ChunkproofError,
     CollectionNotFoundError,
     IncompleteScanError,
     InvalidParameterError,
@@ -21,7 +23,7 @@ from chunkproof.base.errors import (
     VectorStoreRefusedError,
     VectorStoreTimeoutError,
 )
-from chunkproof.base.request import Deadline, RequestTrace
+from chunkproof.base.request import Deadline, RequestTrace, tracing
 from chunkproof.base.settings import Settings
 from chunkproof.collection.embedding import EmbeddedQuery, QueryEmbedder, check_embeddings
 from chunkproof.collection.facts import Facts, Sample, choose_vector, has_cosine_scores
@@ -86,6 +88,8 @@ class Services:
     _lock: Lock = field(init=False, default_factory=Lock)
 
     def __post_init__(self) -> None:
+        if tracing.tracer is not None:
+            tracing.tracer.instrument(self)
         self.queries = QueryEmbedder(self.embedder, self.settings.cache_entries) if self.embedder else None
         self.payloads = PayloadMap(self.settings.payload_map)
 
@@ -217,8 +221,9 @@ class Collection:
         if hashes is None:
             from chunkproof.collection.payload_map import recognise_hashes
 
-            hashes = recognise_hashes(self.payloads, self.sample.payloads)
-            if self.sample.payloads:
+            sample = self.sample
+            hashes = recognise_hashes(self.payloads, sample.payloads, are_all=sample.is_complete)
+            if sample.payloads:
                 self.facts.hashes = hashes
         return hashes
 
@@ -227,7 +232,7 @@ class Collection:
         """How it is searched by words: a leg without a text yet; `TextIndexRequiredError` says what is missing."""
         leg = self.facts.text_leg
         if leg is None:
-            from chunkproof.collection.text_search import find_text_leg
+            from chunkproof.collection.facts import find_text_leg
 
             leg = find_text_leg(self)
             if self.sample.payloads:
@@ -242,6 +247,14 @@ class Collection:
     def describe(self) -> Description:
         """Return its vectors, indexes and counts, as the store has them now."""
         return self.ask(lambda deadline: self.store.describe(self.name, deadline))
+
+    def look_ahead(self) -> None:
+        """Find out what reading results will need, while something else is waited for.
+
+        That takes at most half of the time left. Errors are left to the results.
+        """
+        with suppress(ChunkproofError):
+            _ = self.within(self.deadline.less(self.deadline.remaining_ms() / 2)).hashes
 
     def forget(self) -> None:
         """Drop what is remembered: the collection may have been deleted or recreated."""

@@ -11,13 +11,15 @@ if TYPE_CHECKING:
     from chunkproof.contract.query import RetrievalQuery, SearchQuery
     from chunkproof.contract.response import (
         ChunkMetadata,
+        CollectionInfo,
         ErrorDetail,
         ExecutionMetadata,
+        PayloadField,
         RetrievalResponse,
         SearchResult,
         SourceMetadata,
+        VectorInfo,
     )
-    from chunkproof.contract.service_info import CollectionInfo, PayloadField, VectorInfo
     from chunkproof.contract.validation import (
         Check,
         ChunkOriginal,
@@ -59,7 +61,7 @@ __all__ = [
     "read_json",
 ]
 
-_MODULES = ("model", "query", "response", "service_info", "validation")
+_MODULES = ("model", "query", "response", "validation")
 
 
 def __getattr__(name: str) -> Any:

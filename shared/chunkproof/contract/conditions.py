@@ -1,7 +1,7 @@
 """Filters: typed conditions on payload fields. A caller's JSON is never passed on to Qdrant."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import isfinite
@@ -19,6 +19,8 @@ MAX_PATH_CHARS = 1_000
 MAX_FILTER_CHARS = 100_000
 # Beyond so many times the limits, filters are refused before each of their problems is described.
 CLOSELY = 2
+# All queries of a request together may have filters of so many times the limits: each costs its query time.
+IN_ALL = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +99,7 @@ def parse_filters(value: Any) -> tuple[Condition, ...]:
     if not isinstance(value, Mapping):
         raise BrokenRules("filters must be an object")
     conditions, values, chars = _count(value)
-    if conditions > CLOSELY * MAX_CONDITIONS or values > CLOSELY * MAX_VALUES:
+    if any(_excess(conditions, values, CLOSELY)):
         raise BrokenRules(*_excess(conditions, values))
     if chars > MAX_FILTER_CHARS:
         raise BrokenRules(f"filters must have at most {MAX_FILTER_CHARS:,} characters in all, not {chars:,}")
@@ -126,8 +128,21 @@ def format_filters(conditions: tuple[Condition, ...]) -> dict[str, Any]:
     return written
 
 
-def _count(value: Mapping[str, Any]) -> tuple[int, int, int]:
+def check_all_filters(filters: Iterable[Any]) -> None:
+    """Raise `BrokenRules` if the filters of all queries of a request have too many conditions, values or characters."""
+    counts = [_count(format_filters(each) if isinstance(each, tuple) else each) for each in filters]
+    conditions, values, chars = (sum(column) for column in zip(*counts, strict=True)) if counts else (0, 0, 0)
+    excess = list(_excess(conditions, values, IN_ALL))
+    if chars > IN_ALL * MAX_FILTER_CHARS:
+        excess.append(f"filters must have at most {IN_ALL * MAX_FILTER_CHARS:,} characters in all, not {chars:,}")
+    if excess:
+        raise BrokenRules(*(f"{each}, in all queries together: send fewer of them at once" for each in excess))
+
+
+def _count(value: Any) -> tuple[int, int, int]:
     """Count conditions, values and characters, repeated ones too, without looking at any."""
+    if not isinstance(value, Mapping):
+        return 0, 0, 0
     conditions = values = chars = 0
     for name, wanted in value.items():
         chars += len(name)
@@ -141,12 +156,12 @@ def _count(value: Mapping[str, Any]) -> tuple[int, int, int]:
     return conditions, values, chars
 
 
-def _excess(conditions: int, values: int) -> Iterator[str]:
-    """Check the limits on the number of conditions and values."""
-    if conditions > MAX_CONDITIONS:
-        yield f"filters must have at most {MAX_CONDITIONS} conditions, not {conditions}"
-    if values > MAX_VALUES:
-        yield f"filters must name at most {MAX_VALUES} values, not {values}"
+def _excess(conditions: int, values: int, times: int = 1) -> Iterator[str]:
+    """Check the limits on the number of conditions and values, or so many times those."""
+    if conditions > times * MAX_CONDITIONS:
+        yield f"filters must have at most {times * MAX_CONDITIONS} conditions, not {conditions}"
+    if values > times * MAX_VALUES:
+        yield f"filters must name at most {times * MAX_VALUES} values, not {values}"
 
 
 def is_payload_path(text: str) -> bool:

@@ -5,12 +5,12 @@ import operator
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
-from functools import partial
+from functools import cache, partial
 from math import isclose, isinf
 from typing import Annotated, Any, ClassVar, Self, TypeVar
 
@@ -240,6 +240,14 @@ AS_STORED = ConfigDict(allow_inf_nan=True, defer_build=False)
 is_none = partial(operator.is_, None)
 
 
+@cache
+def find_renderer() -> "Callable[[Model], str | None] | None":
+    """Return the function that shows models in notebooks, which an entry point of the group `chunkproof.html` names."""
+    from importlib.metadata import entry_points
+
+    return next((entry.load() for entry in entry_points(group="chunkproof.html")), None)
+
+
 class Model(BaseModel):
     """Frozen and strict: `"5"` is no integer, `true` is not 1, an unknown field is an error."""
 
@@ -251,6 +259,11 @@ class Model(BaseModel):
     def to_json(self) -> str:
         """The model as it goes over the wire."""
         return self.model_dump_json()
+
+    def _repr_html_(self) -> str | None:
+        """Show the model in a notebook as the reports of the command do, where its package is installed."""
+        show = find_renderer()
+        return show(self) if show else None
 
     def canonical_json(self) -> str:
         """A report as it is written to a file, indented by two spaces."""

@@ -8,17 +8,19 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field, JsonValue
 
 from chunkproof.base.errors import InvalidParameterError
 from chunkproof.contract.model import AS_STORED, Count, Items, Limits, Milliseconds, Model, is_none
 from chunkproof.contract.query import DEFAULT_TOP_K, SearchQuery
-from chunkproof.contract.response import ErrorDetail, RetrievalResponse, SearchResult, Stored
+from chunkproof.contract.response import ErrorDetail, RetrievalResponse, SearchResult, Stored, Time
 
 _ACCEPTED = re.compile(r"""application/json\s*;[^,]*?\bprofile\s*=\s*(?:"([^"]*)"|([^\s;,]+))""", re.IGNORECASE)
+# Fields of the metadata under the names of profiles.
+_NAMES = {"source_url": "url", "page_title": "document_title", "chunk_index": "position"}
+_CODES = {"QDRANT_UNAVAILABLE": "QDRANT_CONNECTION_FAILED"}
 # What a request can add to a response, and no profile has a place for.
 _ADDED = frozenset({"highlight", "neighbours", "explain", "cursor", "group_by", "receipt"})
 
@@ -48,10 +50,10 @@ class FlatChunk(Model):
 
     content: str
     url: Stored
-    position: Stored
+    position: Stored = None
     similarity_score: float
     chunk_id: str
-    created_at: Stored
+    created_at: Stored = None
 
 
 class FlatMetadata(Model):
@@ -59,7 +61,7 @@ class FlatMetadata(Model):
 
     query_time_ms: Count
     total_results: Count
-    timestamp: datetime
+    timestamp: Time
 
 
 class FlatResponse(Model):
@@ -113,11 +115,11 @@ class NestedMetadata(Model):
 
     model_config = AS_STORED
 
-    source_url: Stored
-    page_title: Stored
-    section_headers: Stored
-    chunk_index: Stored
-    tokens: Stored
+    source_url: Stored = None
+    page_title: Stored = None
+    section_headers: Stored = None
+    chunk_index: Stored = None
+    tokens: Stored = None
 
 
 class NestedResult(Model):
@@ -134,27 +136,27 @@ class NestedQuery(Model):
     """The query of profile `nested`."""
 
     text: str | None
-    query_id: str | None
+    query_id: str | None = None
 
 
 class ExecutionMetrics(Model):
     """The times of profile `nested`."""
 
-    query_embedding_time_ms: Milliseconds
+    query_embedding_time_ms: Milliseconds = 0.0
     vector_search_time_ms: Milliseconds | None = Field(None, exclude_if=is_none)
     total_execution_time_ms: Milliseconds
-    embedding_model: str | None
-    collection_name: str | None
+    embedding_model: str | None = None
+    collection_name: str | None = None
 
 
 class NestedResponse(Model):
     """Profile `nested`: the query as an object, and times in `execution_metrics`."""
 
-    status: str
+    status: Literal["success", "error"]
     query: NestedQuery
     results: Items[NestedResult]
     total_results: Count
-    requested_top_k: int | None
+    requested_top_k: int | None = None
     execution_metrics: ExecutionMetrics
     error: ErrorDetail | None = Field(None, exclude_if=is_none)
 
@@ -181,7 +183,6 @@ def _to_flat(response: RetrievalResponse) -> FlatResponse:
 
 
 def _to_chunks(response: RetrievalResponse) -> list[ListedChunk] | FailedList:
-    names = {"source_url": "url", "page_title": "document_title", "chunk_index": "position"}
     return _failed(response) or [
         ListedChunk(
             query_id=response.query_id,
@@ -189,7 +190,7 @@ def _to_chunks(response: RetrievalResponse) -> list[ListedChunk] | FailedList:
             similarity_score=result.similarity_score,
             metadata=result.payload if result.payload is not None else result.metadata.model_dump(mode="json"),
             rank=result.rank,
-            **_metadata(result, section_heading="section_heading", breadcrumb="breadcrumb", **names),
+            **_metadata(result, section_heading="section_heading", breadcrumb="breadcrumb", **_NAMES),
         )
         for result in response.results
     ]
@@ -210,7 +211,6 @@ def _to_points(response: RetrievalResponse) -> list[ListedPoint] | FailedList:
 
 def _to_nested(response: RetrievalResponse) -> NestedResponse:
     execution = response.execution
-    names = {"source_url": "url", "page_title": "document_title", "chunk_index": "position"}
     return NestedResponse(
         status=response.status,
         query=NestedQuery(text=response.query, query_id=response.query_id),
@@ -221,7 +221,7 @@ def _to_nested(response: RetrievalResponse) -> NestedResponse:
                 similarity_score=result.similarity_score,
                 rank=result.rank,
                 metadata=NestedMetadata(
-                    **_metadata(result, section_headers="section_headers", tokens="tokens", **names)
+                    **_metadata(result, section_headers="section_headers", tokens="tokens", **_NAMES)
                 ),
             )
             for result in response.results
@@ -237,7 +237,7 @@ def _to_nested(response: RetrievalResponse) -> NestedResponse:
             embedding_model=execution.embedding_model,
             collection_name=execution.collection,
         ),
-        error=_error(response, {"QDRANT_UNAVAILABLE": "QDRANT_CONNECTION_FAILED"}),
+        error=_error(response, _CODES),
     )
 
 
@@ -274,6 +274,78 @@ def _failed(response: RetrievalResponse) -> FailedList | None:
         message=response.error.message,
         errors=response.errors,
     )
+
+
+def to_canonical(document: dict[str, Any]) -> dict[str, Any]:
+    """Return a response, or one result, of profile `flat` or `nested` in the canonical shape; else the document."""
+    if "execution_metrics" in document:
+        return _from_nested(NestedResponse.model_validate(document))
+    if isinstance(document.get("metadata"), dict) and "query_time_ms" in document["metadata"]:
+        return _from_flat(FlatResponse.model_validate(document))
+    if "content" in document:
+        return _from_flat_chunk(FlatChunk.model_validate(document))
+    if "chunk_id" in document and "chunk_text" in document:
+        return _from_nested_result(NestedResult.model_validate(document))
+    return document
+
+
+def _from_flat(response: FlatResponse) -> dict[str, Any]:
+    return {
+        "status": "error" if response.error else "success",
+        "query": response.query,
+        "results": [_from_flat_chunk(chunk, rank) for rank, chunk in enumerate(response.results, start=1)],
+        "execution": {
+            "latency_ms": response.metadata.query_time_ms,
+            "result_count": response.metadata.total_results,
+            "threshold_applied": 0.0,
+            "timestamp": response.metadata.timestamp,
+        },
+        **_from_error(response.error),
+    }
+
+
+def _from_flat_chunk(chunk: FlatChunk, rank: int = 1) -> dict[str, Any]:
+    metadata = {"chunk_id": chunk.chunk_id, "url": chunk.url, "position": chunk.position, "timestamp": chunk.created_at}
+    return {"rank": rank, "text": chunk.content, "similarity_score": chunk.similarity_score, "metadata": metadata}
+
+
+def _from_nested(response: NestedResponse) -> dict[str, Any]:
+    metrics = response.execution_metrics
+    searched = metrics.vector_search_time_ms
+    return {
+        "status": response.status,
+        "query": response.query.text,
+        "query_id": response.query.query_id,
+        "results": [_from_nested_result(result) for result in response.results],
+        "execution": {
+            "latency_ms": round(metrics.total_execution_time_ms),
+            "result_count": response.total_results,
+            "threshold_applied": 0.0,
+            "embedding_time_ms": metrics.query_embedding_time_ms,
+            "qdrant_query_time_ms": None if searched is None else round(searched),
+            "requested_top_k": response.requested_top_k,
+            "collection": metrics.collection_name,
+            "embedding_model": metrics.embedding_model,
+        },
+        **_from_error(response.error),
+    }
+
+
+def _from_nested_result(result: NestedResult) -> dict[str, Any]:
+    metadata = {_NAMES.get(name, name): value for name, value in result.metadata}
+    return {
+        "rank": result.rank,
+        "text": result.chunk_text,
+        "similarity_score": result.similarity_score,
+        "metadata": {"chunk_id": result.chunk_id, **metadata},
+    }
+
+
+def _from_error(error: ErrorDetail | None) -> dict[str, Any]:
+    if error is None:
+        return {}
+    code = next((ours for ours, theirs in _CODES.items() if theirs == error.code), error.code)
+    return {"errors": [error.message], "error": {"code": code, "message": error.message}}
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,13 @@ from pydantic import (
 )
 
 from chunkproof.base.errors import InvalidParameterError
-from chunkproof.contract.conditions import Condition, format_filters, is_payload_path, parse_filters
+from chunkproof.contract.conditions import (
+    Condition,
+    check_all_filters,
+    format_filters,
+    is_payload_path,
+    parse_filters,
+)
 from chunkproof.contract.model import (
     MAX_FIELDS,
     MAX_NAME,
@@ -70,7 +76,8 @@ def check_queries(value: Any) -> Any:
 def query_documents(request: Any, limits: Limits) -> list[Any]:
     """Return each query as a document of its own, with the fields that the request has for all of them.
 
-    `BrokenRules` if they want more results together than one query may have. `request` is a `SearchQuery`.
+    `BrokenRules` if they want more results together than one query may have, or filter by too much. `request` is a
+    `SearchQuery`.
     """
     shared = json.loads(request.model_dump_json(include=request.model_fields_set - _OF_THE_REQUEST))
     if "filters" in shared:  # parsed once for all
@@ -79,6 +86,7 @@ def query_documents(request: Any, limits: Limits) -> list[Any]:
     total = sum(_wanted(one, request.defaults(limits)["top_k"]) for one in documents)
     if total > limits.max_top_k:
         raise BrokenRules(f"the queries want {total:,} results together; {limits.max_top_k:,} are the most")
+    check_all_filters(one.get("filters") for one in documents if isinstance(one, dict))
     return documents
 
 

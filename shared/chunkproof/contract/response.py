@@ -1,13 +1,14 @@
-"""The response to a search."""
+"""The responses to a search, to `GET /collections/{name}` and to `GET /health`."""
 
+import json
 import operator
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from math import isfinite
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import ConfigDict, Field, JsonValue, WithJsonSchema, field_validator, model_validator
+from pydantic import ConfigDict, Field, JsonValue, ValidationError, WithJsonSchema, field_validator, model_validator
 
 from chunkproof.base.errors import ChunkproofError
 from chunkproof.contract.model import (
@@ -20,6 +21,7 @@ from chunkproof.contract.model import (
     Model,
     Request,
     is_none,
+    require_all,
 )
 from chunkproof.contract.query_options import (
     FusionInForce,
@@ -36,7 +38,8 @@ from chunkproof.contract.query_options import (
 # Any JSON value. Most are of the first types, which pydantic checks without calling Python.
 Stored = Annotated[str | bool | int | float | JsonValue | None, Field(union_mode="left_to_right"), WithJsonSchema({})]
 
-
+# Python callers may pass ISO 8601, as JSON has it.
+Time = Annotated[datetime, Field(strict=False)]
 Integrity = Literal["verified", "changed", "unknown"]
 
 
@@ -70,10 +73,51 @@ class ChunkMetadata(SourceMetadata):
     embedding_model: Stored = None
 
 
-class SearchResult(Model):
+class Shaped(Model):
+    """A model that also reads the shapes of the response profiles (docs/contract.md#profiles)."""
+
+    # A field that every canonical document has, and no other shape.
+    own_field: ClassVar[str]
+
+    def __init__(self, **fields: Any) -> None:
+        super().__init__(**self._to_canonical(fields))
+
+    # To pydantic this is its own `__init__`: models are still made without calling it.
+    __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
+
+    @classmethod
+    def model_validate(cls, obj: Any, **options: Any) -> Self:
+        """Read the model from a dict, in the canonical shape or that of a profile."""
+        return super().model_validate(cls._to_canonical(obj), **options)
+
+    @classmethod
+    def model_validate_json(cls, json_data: str | bytes | bytearray, **options: Any) -> Self:
+        """Read the model from JSON, in the canonical shape or that of a profile."""
+        try:
+            return super().model_validate_json(json_data, **options)
+        except ValidationError as error:
+            try:
+                document = json.loads(json_data)
+            except (ValueError, RecursionError):
+                raise error from None
+            if cls._to_canonical(document) is document:
+                raise
+            return cls.model_validate(document, **options)
+
+    @classmethod
+    def _to_canonical(cls, document: Any) -> Any:
+        if not isinstance(document, dict) or cls.own_field in document:
+            return document
+        from chunkproof.contract.profiles import to_canonical
+
+        return to_canonical(document)
+
+
+class SearchResult(Shaped):
     """One chunk, with the stored text byte for byte."""
 
     model_config = AS_STORED
+    own_field: ClassVar[str] = "text"
 
     rank: int = Field(ge=1)
     text: str
@@ -116,14 +160,14 @@ class ExecutionMetadata(Model):
     result_count: Count
     threshold_applied: float
     skipped: Count = Field(0, description="Points found but left out: without readable text, or changed")
-    query_embedded_at: datetime | None = None
+    query_embedded_at: Time | None = None
     embedding_time_ms: Milliseconds = 0.0
     qdrant_query_time_ms: Count | None = Field(None, description="Round trip as the client sees it")
     requested_top_k: int | None = None
     collection: str | None = None
     embedding_model: str | None = None
     embedding_cached: bool = False
-    timestamp: datetime = Field(default_factory=lambda: datetime.now(UTC))
+    timestamp: Time = Field(default_factory=lambda: datetime.now(UTC))
     mode: Mode | None = Field(None, exclude_if=is_none, description="As the request has it")
     text_search: TextSearch | None = Field(None, exclude_if=is_none, description="In modes text and hybrid")
     fusion: FusionInForce | None = Field(None, exclude_if=is_none, description="In mode hybrid")
@@ -137,8 +181,10 @@ class ErrorDetail(Model):
     message: str
 
 
-class RetrievalResponse(Model):
+class RetrievalResponse(Shaped):
     """The envelope of every search response, successful or not."""
+
+    own_field: ClassVar[str] = "execution"
 
     query: str | None = None
     query_id: str | None = None
@@ -292,3 +338,64 @@ class RetrievalResult(Request):
         if vector is not None and not all(isfinite(value) for value in vector):
             raise BrokenRules("vector must hold finite numbers")
         return vector
+
+
+class VectorInfo(Model):
+    """One dense vector of the collection; the unnamed one has an empty name."""
+
+    name: str
+    size: int
+    distance_metric: str
+
+
+class PayloadField(Model):
+    """A payload field as the sampled points have it."""
+
+    name: str
+    type: str
+    share: float = Field(ge=0.0, le=1.0, description="Share of the sampled points that have it")
+    indexed: bool
+
+
+class CollectionInfo(Model):
+    """A collection's vectors and counts, and how its payloads are read."""
+
+    model_config = ConfigDict(json_schema_extra=require_all)
+
+    name: str
+    vector_size: Count
+    distance_metric: str
+    points_count: Count
+    indexed_vectors_count: Count
+    indexed: bool = Field(default_factory=lambda known: is_indexed(**known))
+    status: Literal["green", "yellow", "red", "grey"]
+    vectors: Items[VectorInfo] = ()
+    payload_fields: Items[PayloadField] = ()
+    payload_map: dict[str, str] = Field(
+        default_factory=dict, description="Canonical field → the payload path it is read from"
+    )
+
+
+def is_indexed(*, points_count: int, indexed_vectors_count: int, **_: object) -> bool:
+    """Whether a collection has points, and each is in the index."""
+    return 0 < points_count <= indexed_vectors_count
+
+
+class DependencyHealth(Model):
+    """The state of one dependency."""
+
+    status: Literal["ok", "down"]
+    latency_ms: Milliseconds
+    message: str | None = Field(None, description="Why it is down")
+    circuit: Literal["closed", "open", "half-open"] | None = Field(
+        None, description="The circuit breaker: open after repeated failures, when no calls are made"
+    )
+
+
+class Health(Model):
+    """The state of the service; the dependencies are included only with `deep=true`."""
+
+    status: Literal["ok", "down"]
+    contract_version: str
+    qdrant: DependencyHealth | None = Field(None, exclude_if=is_none)
+    embedder: DependencyHealth | None = Field(None, exclude_if=is_none)

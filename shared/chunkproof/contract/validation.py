@@ -179,6 +179,10 @@ class ValidationResult(Model):
     checks: Items[Check] = ()
     retrieval_time_ms: Milliseconds = 0.0
 
+    def __bool__(self) -> bool:
+        """Whether the validation passed."""
+        return self.validation_passed
+
     @model_validator(mode="after")
     def _adds_up(self) -> "ValidationResult":
         if self.validation_passed and not self.matches:
@@ -214,6 +218,10 @@ class ValidationResults(Model):
     errors: Count = Field(description="Chunks without a result: not found, ambiguous, unreadable")
     results: Items[ChunkVerdict]
     retrieval_time_ms: Milliseconds
+
+    def __bool__(self) -> bool:
+        """Whether every chunk passed."""
+        return self.passed == self.total
 
     @model_validator(mode="after")
     def _adds_up(self) -> "ValidationResults":

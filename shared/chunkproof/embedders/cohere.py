@@ -73,11 +73,11 @@ class CohereEmbedder(ServiceEmbedder):
 
     service = "cohere"
     max_batch = 96
-    PATH, ADDRESS, KEY = "v2/embed", "COHERE_BASE_URL", "COHERE_API_KEY"
+    PATH, ADDRESS, URL, KEY = "v2/embed", "COHERE_BASE_URL", DEFAULT_URL, "COHERE_API_KEY"
 
     def __init__(self, transport: httpx.BaseTransport, config: EmbedderConfig | None = None, **fields: Any) -> None:
         super().__init__(transport, config, **fields)
-        self._api = _CohereApi(self._http, self._config.base_url)
+        self._api = _CohereApi(self._http, self.url)
 
     def with_model(self, model: str) -> "CohereEmbedder":
         """Return an embedder of both queries and documents with another model of the same service."""

@@ -17,7 +17,7 @@ from chunkproof.base.errors import (
 )
 from chunkproof.embedders.embedder_port import InputType
 from chunkproof.net.resilience import Endpoint
-from chunkproof.net.transport import DirectClient
+from chunkproof.net.transport import DeadlineTransport, DirectClient
 
 # No service has an error code for it, only messages such as "too many tokens: …", "This model's maximum context length
 # is 512 tokens", "`inputs` must have less than 512 tokens", "the input length exceeds the context length".
@@ -72,12 +72,14 @@ class ConfiguredEmbedder:
 class ServiceEmbedder(ConfiguredEmbedder):
     """An embedder behind HTTP: its connections, and the endpoint that its errors name.
 
-    `PATH` and `ADDRESS` are its route and the settings of its address, `KEY` the variable of its key.
+    `PATH` and `ADDRESS` are its route and the settings of its address, `URL` the default of that, `KEY` the variable
+    of its key.
     """
 
     service: ClassVar[str]
     PATH: ClassVar[str]
     ADDRESS: ClassVar[str]
+    URL: ClassVar[str] = ""
     KEY: ClassVar[str] = ""
     REFUSED: ClassVar[str] = "the key; check {key}"
 
@@ -98,6 +100,16 @@ class ServiceEmbedder(ConfiguredEmbedder):
             refused=self.REFUSED.format(key=config.key or self.KEY),
             address=config.place if config.is_own else self.ADDRESS,
         )
+
+    @property
+    def url(self) -> str:
+        """The address of the service."""
+        return self._config.base_url or self.URL
+
+    def connect(self) -> None:
+        """Begin to open a connection, for the first request."""
+        if isinstance(self._transport, DeadlineTransport):
+            self._transport.open_early(self.url)
 
     def close(self) -> None:
         """Close the connections."""

@@ -41,11 +41,11 @@ class OpenAiEmbedder(ServiceEmbedder):
     service = "openai"
     # What TEI takes in one request unless it is configured otherwise; OpenAI takes 2,048.
     max_batch = 32
-    PATH, ADDRESS, KEY = "embeddings", "OPENAI_BASE_URL", "OPENAI_API_KEY"
+    PATH, ADDRESS, URL, KEY = "embeddings", "OPENAI_BASE_URL", DEFAULT_URL, "OPENAI_API_KEY"
 
     def __init__(self, transport: httpx.BaseTransport, config: EmbedderConfig | None = None, **fields: Any) -> None:
         super().__init__(transport, config, **fields)
-        self._url = f"{self._config.base_url or DEFAULT_URL}/embeddings"
+        self._url = f"{self.url}/embeddings"
         self._host = host_of(self._url)
         self._refuses_long_texts = self._is_voyage or not self._config.base_url
 

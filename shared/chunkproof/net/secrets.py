@@ -3,6 +3,7 @@
 import json
 import logging
 from collections.abc import Mapping
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -17,7 +18,7 @@ from urllib.parse import quote
 from pydantic import SecretStr
 
 from chunkproof.base.errors import NotConfiguredError, SecretTimeoutError
-from chunkproof.base.request import current, run_with_timeout
+from chunkproof.base.request import current, start
 from chunkproof.base.settings import Settings
 
 MAX_AGE_S = 300
@@ -104,9 +105,17 @@ class Keys:
 
     def prepare(self) -> None:
         """Import what reading the secret needs, before the first request; opens no socket."""
-        given = self._settings.qdrant_api_key and self._settings.cohere_api_key
-        if self._settings.secret_arn and not given and self._extension() is None:
+        if self._settings.secret_arn and self._is_secret_needed and self._extension() is None:
             _aws_session()
+
+    @property
+    def _is_secret_needed(self) -> bool:
+        return not (self._settings.qdrant_api_key and self._settings.cohere_api_key)
+
+    def read_early(self) -> None:
+        """Begin to read the secret, in a thread, if a key is in it; errors are left to the request that needs one."""
+        if (arn := self._settings.secret_arn) and self._is_secret_needed:
+            _secret(arn, self._extension()).begin(NO_DEADLINE_S)
 
     def expire(self) -> None:
         """Read the secret again before the next call, because a service refused a key."""
@@ -143,6 +152,8 @@ class _Secret:
         self._values: Mapping[str, str] = {}
         self._valid_until = 0.0
         self._fetched_at = -inf
+        self._reading: Future[Mapping[str, str]] | None = None
+        self._lock = Lock()
 
     def expire(self) -> None:
         """Read it again at the next use, unless it was just read: a wrong key must not flood AWS with calls."""
@@ -153,7 +164,6 @@ class _Secret:
     def read(self) -> Mapping[str, str]:
         """Return the secret's keys by name."""
         if monotonic() >= self._valid_until:
-            self._fetched_at = monotonic()
             try:
                 self._values = self._fetch()
                 self._was_refused = False
@@ -167,14 +177,29 @@ class _Secret:
                 self._valid_until = monotonic() + MIN_REFETCH_S
         return self._values
 
+    def begin(self, seconds: float) -> "Future[Mapping[str, str]]":
+        """Begin to read it, unless that is under way: threads that need it at the same time share one call.
+
+        In a thread: the timeouts of both clients apply to each read, and a DNS lookup or an import has none.
+        """
+        with self._lock:
+            reading = self._reading
+            if reading is None or (reading.done() and reading.exception()):
+                self._fetched_at = monotonic()
+                reading = self._reading = start(lambda: _check(self._read_text(seconds)))
+            return reading
+
     def _fetch(self) -> Mapping[str, str]:
-        # In a thread: the timeouts of both clients apply to each read, and a DNS lookup or an import has none.
         budget = current()
         seconds = max(0.05, budget.remaining_ms() / 1000) if budget else NO_DEADLINE_S
+        reading = self.begin(seconds)
         try:
-            return _check(run_with_timeout(lambda: self._read_text(seconds), seconds))
+            return reading.result(seconds)
         except TimeoutError:
             raise SecretTimeoutError(f"The {SOURCE} could not be read in time") from None
+        finally:
+            with self._lock:
+                self._reading = None if self._reading is reading else self._reading
 
     def _read_text(self, seconds: float) -> str | bytes:
         """Read from the extension, unless it returned a key that was refused: it has a cache of its own."""

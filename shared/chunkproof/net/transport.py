@@ -6,18 +6,20 @@ import socket
 import ssl
 import zlib
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from contextlib import suppress
 from functools import cache, partial
 from math import ceil, inf
-from time import sleep
+from time import monotonic, sleep
 from typing import Any
 from urllib.parse import urlsplit
 
 import httpcore
 import httpx
 
-from chunkproof.base.decompress import GZIP_OR_DEFLATE, DecompressedTooLargeError, decompress
 from chunkproof.base.errors import NotConfiguredError
-from chunkproof.base.request import Deadline, Stopwatch, current, run_with_timeout
+from chunkproof.base.files import GZIP_OR_DEFLATE, DecompressedTooLargeError, decompress
+from chunkproof.base.request import Deadline, Stopwatch, current, run_with_timeout, start, tracing
 from chunkproof.net.resilience import (
     Attempt,
     CircuitBreaker,
@@ -28,6 +30,8 @@ from chunkproof.net.resilience import (
 )
 
 KEEPALIVE_S = 30.0
+# A connection that was opened early is used for so long; servers close one on which nothing is sent after some seconds.
+EARLY_S = 3.0
 # Ten times what Lambda can return: room for a thousand vectors with texts, and far below a function's memory.
 MAX_RESPONSE_BYTES = 64 * 1024 * 1024
 # Objects and lists: a thousand points have fewer, and Python takes microseconds for each.
@@ -68,20 +72,32 @@ class DeadlineTransport(httpx.BaseTransport):
         compressed: bool = True,
         keep_headers: bool = False,
     ) -> None:
+        if tracing.tracer is not None:
+            headers, keep_headers = tracing.tracer.with_traceparent(headers), False
         self._headers = headers
         self._kept_headers: Mapping[str, str] | None = None
         self._keeps_headers = keep_headers
         self._encoding = "gzip" if compressed else "identity"
         self._expire_key = expire_key
         self._breaker = breaker or CircuitBreaker("service", max_failures=inf)
+        self._backend = DeadlineBackend()
         self._pool = httpcore.ConnectionPool(
-            ssl_context=tls_context(), keepalive_expiry=KEEPALIVE_S, network_backend=DeadlineBackend()
+            ssl_context=tls_context(), keepalive_expiry=KEEPALIVE_S, network_backend=self._backend
         )
+
+    def open_early(self, url: str) -> None:
+        """Begin to open a connection to this address, in a thread, for the next request that needs a new one."""
+        parts = urlsplit(url)
+        is_tls = parts.scheme == "https"
+        if parts.hostname:
+            self._backend.open_early(parts.hostname, parts.port or (443 if is_tls else 80), is_tls=is_tls)
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """Send the request and read the whole response within the time left."""
         headers = self._kept_headers
         if headers is None:
+            if self._headers is not dict and not self._keeps_headers and not self._pool.connections:
+                self.open_early(str(request.url))  # while the key is read
             headers = self._headers()
             self._kept_headers = headers if self._keeps_headers else None
         response = self._send_with_retries(request, headers)
@@ -159,6 +175,7 @@ class DeadlineTransport(httpx.BaseTransport):
 
     def close(self) -> None:
         """Close the connections."""
+        self._backend.drop_early()
         self._pool.close()
 
 
@@ -304,7 +321,31 @@ def _too_large(limit: int, how: str = "") -> UpstreamResponseTooLargeError:
 
 
 class DeadlineBackend(httpcore.SyncBackend):
-    """Opens connections, each operation of which is limited by the deadline that is enforced."""
+    """Opens connections, each operation of which is limited by the deadline that is enforced.
+
+    One that was opened early is handed out once. Whatever happened to it, it fails no request: one that failed, or
+    takes half of the time left, is replaced by a new one.
+    """
+
+    def __init__(self) -> None:
+        self._early: dict[tuple[str, int], tuple[float, Future[_DeadlineStream]]] = {}
+
+    def open_early(self, host: str, port: int, *, is_tls: bool) -> None:
+        """Begin to open a connection, unless there is one already."""
+
+        def connect() -> _DeadlineStream:
+            with Deadline(EARLY_S * 1000).enforced():
+                stream = self._connect(host, port)
+                return stream.start_tls(tls_context(), host) if is_tls else stream
+
+        if (host, port) not in self._early:
+            self._early[host, port] = monotonic(), start(connect)
+
+    def drop_early(self) -> None:
+        """Close what no request took."""
+        while self._early:
+            _, (_, opening) = self._early.popitem()
+            opening.add_done_callback(_close_stream)
 
     def connect_tcp(
         self,
@@ -314,6 +355,17 @@ class DeadlineBackend(httpcore.SyncBackend):
         local_address: str | None = None,
         socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
     ) -> httpcore.NetworkStream:
+        """Return the connection that was opened early, or a new one."""
+        left = _seconds_left(timeout, httpcore.ConnectTimeout)
+        begun, opening = self._early.pop((host, port), (0.0, None))
+        if opening is not None:
+            with suppress(Exception):
+                if monotonic() - begun < EARLY_S:
+                    return opening.result(EARLY_S if left is None else left / 2)
+            opening.add_done_callback(_close_stream)
+        return self._connect(host, port, timeout, local_address, socket_options)
+
+    def _connect(self, host: str, port: int, timeout: float | None = None, *options: Any) -> "_DeadlineStream":
         """Connect to the first address of the host that accepts."""
         addresses = _look_up(host, port, _seconds_left(timeout, httpcore.ConnectTimeout))
         for index, address in enumerate(addresses):
@@ -321,12 +373,16 @@ class DeadlineBackend(httpcore.SyncBackend):
             # A silent address must not use up the time of the others.
             share = left and left / (len(addresses) - index)
             try:
-                stream = super().connect_tcp(address, port, share, local_address, socket_options)
-                return _DeadlineStream(stream)
+                return _DeadlineStream(super().connect_tcp(address, port, share, *options))
             except (httpcore.ConnectError, httpcore.ConnectTimeout):
                 if index == len(addresses) - 1:
                     raise
         raise httpcore.ConnectError(f"{host} has no address")
+
+
+def _close_stream(opening: "Future[_DeadlineStream]") -> None:
+    if opening.exception() is None:
+        opening.result().close()
 
 
 def _look_up(host: str, port: int, seconds: float | None) -> list[str]:
@@ -346,8 +402,9 @@ class EvictedError(httpcore.NetworkError):
 
 
 class _DeadlineStream(httpcore.NetworkStream):
-    def __init__(self, stream: httpcore.NetworkStream) -> None:
+    def __init__(self, stream: httpcore.NetworkStream, *, is_tls: bool = False) -> None:
         self._stream = stream
+        self._is_tls = is_tls
         self._socket: socket.socket | None = stream.get_extra_info("socket")
         self._is_closed = False
         self._unsent = b""
@@ -386,9 +443,11 @@ class _DeadlineStream(httpcore.NetworkStream):
 
     def start_tls(
         self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
-    ) -> httpcore.NetworkStream:
+    ) -> "_DeadlineStream":
+        if self._is_tls:  # it was opened early
+            return self
         left = _seconds_left(timeout, httpcore.ConnectTimeout)
-        return _DeadlineStream(self._stream.start_tls(ssl_context, server_hostname, left))
+        return _DeadlineStream(self._stream.start_tls(ssl_context, server_hostname, left), is_tls=True)
 
     def get_extra_info(self, info: str) -> Any:
         return self._stream.get_extra_info(info)
@@ -413,11 +472,13 @@ def _seconds_left(timeout: float | None, expired: type[httpcore.TimeoutException
 def tls_context() -> ssl.SSLContext:
     """Return the TLS context with the public certificate authorities, or those of SSL_CERT_FILE or SSL_CERT_DIR."""
     try:
-        return httpx.create_ssl_context()  # takes some 40 ms, once for both services
+        context = httpx.create_ssl_context()  # takes some 40 ms, once for both services
     except OSError as error:
         raise NotConfiguredError(
             f"The certificates of SSL_CERT_FILE or SSL_CERT_DIR cannot be read: {error.strerror or error}"
         ) from None
+    context.set_alpn_protocols(["http/1.1"])
+    return context
 
 
 def host_of(url: str) -> str:

@@ -7,8 +7,8 @@ from traceback import extract_tb
 from typing import Any, Protocol, TypeVar
 
 from chunkproof.base.errors import ChunkproofError, InternalError
-from chunkproof.base.request import Deadline
-from chunkproof.collection.description import collection_info
+from chunkproof.base.request import Deadline, RequestTrace
+from chunkproof.collection.facts import collection_info
 from chunkproof.collection.services import Collection, Services
 from chunkproof.contract import ChunkValidation, CollectionInfo, RetrievalResponse, SearchQuery, ValidationResult
 from chunkproof.proof.chunk_checks import validate_chunk
@@ -36,11 +36,14 @@ class Backend(Protocol):
 
 
 class LocalBackend:
-    """Runs the use cases in this process, each request with a deadline of its own."""
+    """Runs the use cases in this process, each request with a deadline of its own; all are recorded in `trace`."""
 
-    def __init__(self, services: Services, new_deadline: Callable[[], Deadline]) -> None:
+    def __init__(
+        self, services: Services, new_deadline: Callable[[], Deadline], trace: RequestTrace | None = None
+    ) -> None:
         self.services = services
         self.new_deadline = new_deadline
+        self._trace = trace
 
     def at(self, versions: Mapping[str, str]) -> "LocalBackend":
         """Return the same backend with exactly these versions of published collections."""
@@ -56,6 +59,8 @@ class LocalBackend:
 
     def _search(self, request: dict[str, Any], *, exact: bool) -> RetrievalResponse:
         query = SearchQuery.parse(request, self.services.settings.limits)
+        if self._trace is not None and query.queries is None:
+            self._trace.record_query(query, in_full=self.services.settings.log_queries)
         return search(query, self._open(query.collection), exact=exact)
 
     def validate(self, request: dict[str, Any]) -> ValidationResult:
@@ -67,8 +72,15 @@ class LocalBackend:
         """Run the use case of `GET /collections/{name}`."""
         return collection_info(self._open(name))
 
+    def collections(self) -> list[str]:
+        """List the collections of the store that the deployment allows."""
+        settings = self.services.settings
+        names = self.services.store.collections(self.new_deadline())
+        allowed = {*settings.allowed_collections, settings.collection}
+        return [name for name in names if not settings.allowed_collections or name in allowed]
+
     def _open(self, name: str | None) -> Collection:
-        return self.services.collection(name, self.new_deadline())
+        return self.services.collection(name, self.new_deadline(), self._trace)
 
 
 def call_backend(call: Callable[..., Answer], *arguments: Any) -> Answer:

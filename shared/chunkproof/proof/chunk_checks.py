@@ -85,7 +85,7 @@ def validate_chunks(request: ChunkValidations, collection: Collection) -> Valida
     passed = sum(verdict.result is not None and verdict.result.validation_passed for verdict in results)
     errors = sum(verdict.result is None for verdict in results)
     trace.passed, trace.unjudged = passed, errors
-    judged = [verdict.result for verdict in results if verdict.result]
+    judged = [verdict.result for verdict in results if verdict.result is not None]
     trace.mismatch_kinds = Counter(result.mismatch.kind for result in judged if result.mismatch)
     return ValidationResults(
         total=len(results),

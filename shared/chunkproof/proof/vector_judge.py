@@ -26,6 +26,8 @@ from chunkproof.stores.store_port import Point, Vector
 SAME = 0.999
 # The same model, with vectors that were stored in fewer bits: close enough for a whole collection.
 AGREES = 0.99
+# A vector for searches by words has at least so many words in common with its text.
+LEAST_WORDS = 0.5
 # Likely the same model, with other preprocessing or another input type; another text or model gives far less.
 SIMILAR = 0.90
 # With a usual cosine below this, the vectors of the collection are not this model's.
@@ -252,7 +254,8 @@ class VectorJudge:
         if not fitting:
             return None
         _, near = compare(fitting)
-        upper = min(len(text), int(near * NEXT_PART) + 1)
+        # Two steps further: a part that is a little too short may be nearer by chance than the next one.
+        upper = min(len(text), int(near * NEXT_PART**2) + 1)
         step = max(1, near // 50)
         similarity, length = compare(range(int(near / NEXT_PART), upper + 1, step))
         if SIMILAR <= similarity < AGREES:  # the cut may lie between two of these

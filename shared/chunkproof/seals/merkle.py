@@ -6,22 +6,23 @@
 Files are never changed, only added: a reader of an older tree finds all of its files.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from hashlib import sha256
-from json import dumps, loads
+from itertools import chain
 from pathlib import Path
 from time import time
+from typing import Any
 
 from chunkproof.base.errors import InvalidParameterError, NotFoundError
 from chunkproof.base.files import LockedError, lock_folder, replace_file
 from chunkproof.base.request import run_with_timeout
-from chunkproof.net.s3 import Bucket, is_s3_address, map_in_parallel
+from chunkproof.collection.reader import in_batches
+from chunkproof.net.s3 import Bucket, is_s3_address, map_in_parallel, parse_address
 
 WIDTH, HASH_BYTES = 256, 32
-MAX_ENTRY = 65_535
 # Tiles and what is computed from them: 16 kB each.
 CACHED_FILES = 1024
 # A process that was killed leaves its lock in a bucket; after this time another may take it.
@@ -37,6 +38,16 @@ def leaf_hash(entry: bytes) -> bytes:
 def node_hash(left: bytes, right: bytes) -> bytes:
     """Return the hash of an inner node."""
     return sha256(b"\1" + left + right).digest()
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Lock a folder of this machine; `InvalidParameterError` if another process has."""
+    try:
+        with lock_folder(folder):
+            yield
+    except LockedError:
+        raise InvalidParameterError(LOCKED) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +66,6 @@ class SealFiles:
             return Path(path).read_bytes()
         except (FileNotFoundError, NotADirectoryError):
             raise NotFoundError(f"There is no {path}") from None
-
-    def read_if_exists(self, name: str) -> bytes | None:
-        """Read a whole file; None if there is none."""
-        with suppress(NotFoundError):
-            return self.read(name)
-        return None
 
     def write(self, name: str, content: bytes) -> None:
         """Create or replace a file in one step."""
@@ -83,49 +88,56 @@ class SealFiles:
         A process that was killed holds its lock of a bucket until its lease ends.
         """
         if self.bucket is None:
-            try:
-                with lock_folder(Path(self.place)):
-                    yield
-            except LockedError:
-                raise InvalidParameterError(LOCKED) from None
+            with locked(Path(self.place)):
+                yield
             return
-        key, known = f"{self.place}/lock", self.read_if_exists("lock")
-        if known is not None and loads(known)["until"] < time():
-            self.bucket.delete(key)
-        if not self.bucket.create(key, dumps({"until": time() + LEASE_SECONDS}).encode()):
+        key = f"{self.place}/lock"
+        with suppress(NotFoundError, ValueError):
+            if float(self.read("lock")) < time():
+                self.bucket.delete(key)
+        if not self.bucket.create(key, str(time() + LEASE_SECONDS).encode()):
             raise InvalidParameterError(f"{LOCKED}; a lock that was left behind ends after an hour")
         try:
             yield
         finally:
             self.bucket.delete(key)
 
-    def read_cached(self, name: str) -> bytes:
-        """Read a file that never changes, and keep it in memory."""
+    def load(self, name: str) -> Any:
+        """Return what is in a file that never changes, and keep it in memory.
+
+        Of a bundle, its entries; of a tile, its hashes and those of the complete nodes above them, level by level.
+        """
         content = _cache.get((self, name))
         if content is None:
             while len(_cache) >= CACHED_FILES:
                 _cache.pop(next(iter(_cache)), None)
-            content = _cache[self, name] = self.read(name)
+            content = self.read(name)
+            if name.startswith("tile/entries/"):
+                content = unpack(content)
+            elif name.startswith("tile/"):
+                content = _levels([content[at : at + HASH_BYTES] for at in range(0, len(content), HASH_BYTES)])
+            _cache[self, name] = content
         return content
 
     def fetch(self, names: Iterable[str], seconds: float) -> None:
-        """Read files into memory, those of a bucket several at a time; `TimeoutError` if that takes too long."""
+        """Load files, those of a bucket several at a time; `TimeoutError` if that takes too long."""
         missing = {name for name in names if (self, name) not in _cache}
         if missing and self.bucket is not None:
-            run_with_timeout(lambda: list(map_in_parallel(self.read_cached, missing)), seconds)
+            run_with_timeout(lambda: list(map_in_parallel(self.load, missing)), seconds)
 
     def __str__(self) -> str:
         return self.place if self.bucket is None else self.bucket.address(self.place)
+
+
+_cache: dict[tuple[SealFiles, str], Any] = {}
 
 
 def open_files(address: str) -> SealFiles:
     """Return the files of a folder, or below `s3://BUCKET/PREFIX`."""
     if not is_s3_address(address):
         return SealFiles(address.rstrip("/") or "/")
-    bucket, _, prefix = address.removeprefix("s3://").partition("/")
-    if not bucket:
-        raise InvalidParameterError(f"{address} is not the address of a bucket, s3://BUCKET/PREFIX")
-    return SealFiles(prefix.strip("/") or "seals", Bucket(bucket))
+    bucket, prefix = parse_address(address)
+    return SealFiles(prefix.strip("/"), bucket)
 
 
 def tile_name(level: int | str, index: int, width: int = WIDTH) -> str:
@@ -136,160 +148,129 @@ def tile_name(level: int | str, index: int, width: int = WIDTH) -> str:
     return f"tile/{level}/{digits}" + ("" if width == WIDTH else f".p/{width}")
 
 
-def _perfect_root(hashes: Sequence[bytes]) -> bytes:
-    while len(hashes) > 1:
-        hashes = [node_hash(hashes[at], hashes[at + 1]) for at in range(0, len(hashes), 2)]
-    return hashes[0]
+def extend_tree(files: SealFiles, size: int, entries: Iterable[bytes]) -> "TreeReader":
+    """Append entries to the tree of this size, and return the new tree; one hash of each full tile is in memory."""
+    old, first = TreeReader(files, size), size // WIDTH
+    kept, full = old.tile("entries", first) if size % WIDTH else (), list[bytes]()
+    for index, bundle in enumerate(in_batches(chain(kept, entries), WIDTH), first):
+        packed = b"".join(len(entry).to_bytes(2, "big") + entry for entry in bundle)
+        files.write(tile_name("entries", index, len(bundle)), packed)
+        full += _write_tile(files, 0, index, [leaf_hash(entry) for entry in bundle])
+        size = index * WIDTH + len(bundle)
+    level = 0
+    while full:
+        level, first = level + 1, first // WIDTH
+        hashes = [*(old.tile(level, first)[0] if (old.size >> 8 * level) % WIDTH else ()), *full]
+        tiles = enumerate(in_batches(hashes, WIDTH), first)
+        full = [root for index, tile in tiles for root in _write_tile(files, level, index, tile)]
+    return TreeReader(files, size)
 
 
-class TreeWriter:
-    """Appends entries to a tree; it holds one unfinished tile of each level in memory."""
-
-    def __init__(self, files: SealFiles, size: int = 0) -> None:
-        self._files, self.size = files, size
-        self._pending: list[list[bytes]] = []
-        tree = TreeReader(files, size)
-        level = 0
-        while size >> (8 * level):
-            width = (size >> (8 * level)) % WIDTH
-            self._pending.append(tree.tile(level, size >> (8 * (level + 1))) if width else [])
-            level += 1
-        self._entries = list(tree.bundle(size // WIDTH)) if size % WIDTH else []
-
-    def append(self, entry: bytes) -> None:
-        """Add an entry; full tiles are written at once."""
-        self._entries.append(entry)
-        self.size += 1
-        if len(self._entries) == WIDTH:
-            self._files.write(tile_name("entries", self.size // WIDTH - 1), _pack(self._entries))
-            self._entries = []
-        self._add(0, leaf_hash(entry))
-
-    def _add(self, level: int, hashed: bytes) -> None:
-        if level == len(self._pending):
-            self._pending.append([])
-        self._pending[level].append(hashed)
-        if len(self._pending[level]) == WIDTH:
-            hashes, self._pending[level] = self._pending[level], []
-            index = (self.size >> (8 * (level + 1))) - 1
-            self._files.write(tile_name(level, index), b"".join(hashes))
-            self._add(level + 1, _perfect_root(hashes))
-
-    def finish(self) -> bytes:
-        """Write the tiles that are not full, and return the root."""
-        if self._entries:
-            name = tile_name("entries", self.size // WIDTH, len(self._entries))
-            self._files.write(name, _pack(self._entries))
-        for level, hashes in enumerate(self._pending):
-            if hashes:
-                name = tile_name(level, self.size >> (8 * (level + 1)), len(hashes))
-                self._files.write(name, b"".join(hashes))
-        return TreeReader(self._files, self.size).range_hash(0, self.size)
+def _write_tile(files: SealFiles, level: int, index: int, hashes: Sequence[bytes]) -> list[bytes]:
+    """Write a tile, and return the hash over it if it is full."""
+    files.write(tile_name(level, index, len(hashes)), b"".join(hashes))
+    return _levels(hashes)[-1] if len(hashes) == WIDTH else []
 
 
-def _pack(entries: Iterable[bytes]) -> bytes:
-    return b"".join(len(entry).to_bytes(2, "big") + entry for entry in entries)
+def _levels(hashes: Sequence[bytes]) -> list[list[bytes]]:
+    """Return the hashes, and those of the complete nodes above them, level by level."""
+    levels = [list(hashes)]
+    while len(below := levels[-1]) > 1:
+        levels.append([node_hash(below[at], below[at + 1]) for at in range(0, len(below) - 1, 2)])
+    return levels
 
 
-_cache: dict[tuple[SealFiles, str], bytes] = {}
-
-
-@lru_cache(CACHED_FILES)
-def _read_bundle(files: SealFiles, name: str) -> tuple[bytes, ...]:
-    return _unpack(files.read_cached(name))
-
-
-def _unpack(content: bytes) -> tuple[bytes, ...]:
+def unpack(bundle: bytes) -> tuple[bytes, ...]:
+    """Return the entries of a bundle."""
     at, entries = 0, []
-    while at < len(content):
-        end = at + 2 + int.from_bytes(content[at : at + 2], "big")
-        entries.append(content[at + 2 : end])
+    while at < len(bundle):
+        end = at + 2 + int.from_bytes(bundle[at : at + 2], "big")
+        entries.append(bundle[at + 2 : end])
         at = end
     return tuple(entries)
 
 
-@lru_cache(CACHED_FILES)
-def _read_tile(files: SealFiles, name: str) -> tuple[list[bytes], ...]:
-    """Return the hashes of a tile, and those of the complete nodes above them, level by level."""
-    content = files.read_cached(name)
-    hashes = [content[at : at + HASH_BYTES] for at in range(0, len(content), HASH_BYTES)]
-    levels = [hashes]
-    while len(hashes) > 1:
-        hashes = [node_hash(hashes[at], hashes[at + 1]) for at in range(0, len(hashes) - 1, 2)]
-        levels.append(hashes)
-    return tuple(levels)
-
-
+@dataclass(frozen=True, slots=True)
 class TreeReader:
     """Reads a tree of a certain size from its tiles, which are kept in memory."""
 
-    def __init__(self, files: SealFiles, size: int) -> None:
-        self._files, self.size = files, size
+    files: SealFiles
+    size: int
 
     def _name(self, level: int | str, index: int) -> str:
         total = self.size if level == "entries" else self.size >> (8 * int(level))
         return tile_name(level, index, min(WIDTH, total - index * WIDTH))
 
-    def tile(self, level: int, index: int) -> list[bytes]:
-        """Return the hashes of a tile."""
-        return list(_read_tile(self._files, self._name(level, index))[0])
-
-    def bundle(self, index: int) -> tuple[bytes, ...]:
-        """Return up to 256 entries."""
-        return _read_bundle(self._files, self._name("entries", index))
+    def tile(self, level: int | str, index: int) -> Any:
+        """Load a tile, or a bundle."""
+        return self.files.load(self._name(level, index))
 
     def entry(self, leaf: int) -> bytes:
         """Return the entry of a leaf."""
-        return self.bundle(leaf // WIDTH)[leaf % WIDTH]
+        return bytes(self.tile("entries", leaf // WIDTH)[leaf % WIDTH])
 
     def entries(self) -> Iterator[bytes]:
         """Yield all entries in their order; no more than one bundle is in memory."""
         for index in range(-(-self.size // WIDTH)):
-            yield from _unpack(self._files.read(self._name("entries", index)))
+            yield from unpack(self.files.read(self._name("entries", index)))
 
     def _node(self, level: int, index: int) -> bytes:
-        tile, height = level // 8, level % 8
-        at = (index << height) // WIDTH
-        levels = _read_tile(self._files, self._name(tile, at))
-        return levels[height][index - ((at * WIDTH) >> height)]
+        height, at = level % 8, (index << level % 8) // WIDTH
+        return bytes(self.tile(level // 8, at)[height][index - ((at * WIDTH) >> height)])
 
     def range_hash(self, start: int, end: int) -> bytes:
         """Return the root over the leaves from `start` to `end`, a subtree of this tree or its right edge."""
-        right: bytes | None = None
-        for level, index in reversed(list(_subtrees(start, end))):
-            node = self._node(level, index)
-            right = node if right is None else node_hash(node, right)
-        return right or sha256().digest()
+        return fold([self._node(level, index) for level, index in _subtrees(start, end)])
 
     def names_for(self, leaves: Sequence[int]) -> set[str]:
         """Return the names of all files that the proof of these leaves needs."""
-        names = {self._name(level // 8, (index << level % 8) // WIDTH) for level, index in self._nodes(leaves)}
+        ranges = uncovered(0, self.size, sorted(set(leaves)))
+        nodes = (node for start, end in ranges for node in _subtrees(start, end))
+        names = {self._name(level // 8, (index << level % 8) // WIDTH) for level, index in nodes}
         return names | {self._name("entries", leaf // WIDTH) for leaf in leaves}
-
-    def _nodes(self, leaves: Sequence[int]) -> Iterator[tuple[int, int]]:
-        for start, end in uncovered(0, self.size, sorted(set(leaves))):
-            yield from _subtrees(start, end)
 
     def prove(self, leaves: Sequence[int]) -> list[bytes]:
         """Return the nodes from which, with these leaves, `root_of` computes the root; left to right."""
         return [self.range_hash(start, end) for start, end in uncovered(0, self.size, sorted(set(leaves)))]
 
     def prove_consistency(self, old: int) -> list[bytes]:
-        """Return the proof of RFC 9162, 2.1.4, that the first `old` leaves are those of the older tree."""
-        return list(self._subproof(old, 0, self.size, is_whole=True)) if 0 < old < self.size else []
+        """Return the proof of RFC 9162, 2.1.4, that the first `old` leaves, at least one, are those of an older tree.
 
-    def _subproof(self, old: int, start: int, end: int, *, is_whole: bool) -> Iterator[bytes]:
-        if old == end - start:
-            if not is_whole:
-                yield self.range_hash(start, end)
-            return
-        half = split(end - start)
-        if old <= half:
-            yield from self._subproof(old, start, start + half, is_whole=is_whole)
-            yield self.range_hash(start + half, end)
-        else:
-            yield from self._subproof(old - half, start + half, end, is_whole=False)
-            yield self.range_hash(start, start + half)
+        It is made from the root down to the last complete subtree of the older tree, and read the other way.
+        """
+        start, end, proof = 0, self.size, list[bytes]()
+        while old < end:
+            middle = start + split(end - start)
+            proof.append(self.range_hash(middle, end) if old <= middle else self.range_hash(start, middle))
+            start, end = (start, middle) if old <= middle else (middle, end)
+        return [*([self.range_hash(start, end)] if start else ()), *reversed(proof)]
+
+
+class RootHasher:
+    """Computes the root over hashes of leaves, one after the other."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._subtrees: list[bytes] = []
+
+    def add(self, hashed: bytes) -> None:
+        """Add the next leaf."""
+        self.count += 1
+        for _ in range((self.count & -self.count).bit_length() - 1):
+            hashed = node_hash(self._subtrees.pop(), hashed)
+        self._subtrees.append(hashed)
+
+    def root(self) -> bytes:
+        """Return the root over the leaves so far."""
+        return fold(self._subtrees)
+
+
+def fold(subtrees: Sequence[bytes]) -> bytes:
+    """Return the root over complete subtrees, the largest first."""
+    root = subtrees[-1] if subtrees else sha256().digest()
+    for left in reversed(subtrees[:-1]):
+        root = node_hash(left, root)
+    return root
 
 
 def split(size: int) -> int:
@@ -305,34 +286,31 @@ def _subtrees(start: int, end: int) -> Iterator[tuple[int, int]]:
         start += 1 << level
 
 
-def uncovered(start: int, end: int, leaves: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Yield the largest subtrees, left to right, that have none of these leaves, which are sorted."""
-    if not leaves:
-        yield start, end
-    elif end - start > 1:
-        middle = start + split(end - start)
-        at = sum(leaf < middle for leaf in leaves)
-        yield from uncovered(start, middle, leaves[:at])
-        yield from uncovered(middle, end, leaves[at:])
+def uncovered(start: int, end: int, leaves: Sequence[int]) -> list[tuple[int, int]]:
+    """Return the largest subtrees, left to right, that have none of these leaves, which are sorted."""
+    ranges, left = [], [(start, end, 0, len(leaves))]
+    while left:
+        start, end, first, last = left.pop()
+        if first == last:
+            ranges.append((start, end))
+        elif end - start > 1:
+            middle = start + split(end - start)
+            at = bisect_left(leaves, middle, first, last)
+            left += [(middle, end, at, last), (start, middle, first, at)]
+    return ranges
 
 
 def root_of(leaves: Mapping[int, bytes], nodes: Sequence[bytes], size: int) -> bytes | None:
     """Compute the root from the hashes of some leaves and the nodes beside them; None if they do not make a tree."""
-    remaining = iter(nodes)
-
-    def root(start: int, end: int, within: Sequence[int]) -> bytes:
-        if not within:
-            return next(remaining)
-        if end - start == 1:
-            return leaves[start]
-        middle = start + split(end - start)
-        at = sum(leaf < middle for leaf in within)
-        return node_hash(root(start, middle, within[:at]), root(middle, end, within[at:]))
-
     if not leaves or min(leaves) < 0 or max(leaves) >= size or size >= 1 << 60:
         return None
-    try:
-        found = root(0, size, sorted(leaves))
-    except (StopIteration, RuntimeError):
-        return None
-    return found if next(remaining, None) is None else None
+    ranges = uncovered(0, size, sorted(leaves))
+    known = {(leaf, leaf + 1): hashed for leaf, hashed in leaves.items()} | dict(zip(ranges, nodes, strict=False))
+
+    def root(start: int, end: int) -> bytes:
+        if (start, end) in known:
+            return known[start, end]
+        middle = start + split(end - start)
+        return node_hash(root(start, middle), root(middle, end))
+
+    return root(0, size) if len(nodes) == len(ranges) else None

@@ -1,30 +1,32 @@
-"""Keys, signed notes (C2SP signed-note) and checkpoints (C2SP tlog-checkpoint).
+"""Keys, signed notes (C2SP signed-note), checkpoints (C2SP tlog-checkpoint) and signatures of reports.
 
 A key is an Ed25519 key in a file, or a key of AWS KMS: `kms:KEY-ID`. Signatures of type 1 are Ed25519; of type 2, ECDSA
 on P-256 with SHA-256 in DER, and the public key is a DER SubjectPublicKeyInfo.
 """
 
-import os
 import re
 from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from chunkproof.base.errors import InvalidParameterError, NotConfiguredError, UnavailableError
-from chunkproof.base.files import write_new_file
+from chunkproof.base.files import private_files, write_file, write_new_file
 
 ED25519, P256 = 1, 2
 KMS = "kms:"
 DASH = "\N{EM DASH} "
+REPORT_FORMAT, SUFFIX = "chunkproof-report/1", ".sig"
 _NAME = re.compile(r"[^\s+\x00-\x1f]{1,200}")
 
 
-class BrokenNoteError(ValueError):
-    """A text that is not a signed note or not a checkpoint; the message says why."""
+class RefutedError(ValueError):
+    """Something is not what it has to be: a note, a checkpoint, a claim of a receipt; the message says why."""
 
 
 def encode(data: bytes) -> str:
@@ -32,15 +34,18 @@ def encode(data: bytes) -> str:
     return b64encode(data).decode()
 
 
+def digest(data: bytes) -> str:
+    """Return the base64 of the SHA-256 of some bytes."""
+    return encode(sha256(data).digest())
+
+
 def decode(text: Any) -> bytes:
-    """Read base64 that is written as `encode` writes it; `BrokenNoteError` for anything else."""
-    try:
+    """Read base64 that is written as `encode` writes it; `RefutedError` for anything else."""
+    with suppress(Base64Error, ValueError, TypeError):
         data = b64decode(text, validate=True)
-    except (Base64Error, ValueError, TypeError):
-        raise BrokenNoteError(f"{str(text)[:20]!r} is not base64") from None
-    if encode(data) != text:
-        raise BrokenNoteError(f"{str(text)[:20]!r} is not base64 as it is usually written")
-    return data
+        if encode(data) == text:
+            return data
+    raise RefutedError(f"{str(text)[:20]!r} is not base64 as it is usually written")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,103 +68,38 @@ class PublicKey:
     def parse(cls, text: str) -> "PublicKey":
         """Read a vkey."""
         parts = text.strip().split("+", 2)
-        try:
+        with suppress(IndexError, ValueError):
             data = decode(parts[2])
             key = cls(parts[0], data[0], data[1:])
             if key.id.hex() == parts[1] and key.kind in (ED25519, P256):
                 return key
-        except (IndexError, BrokenNoteError):
-            pass
-        raise InvalidParameterError(
-            f"{text.strip()[:60]!r} is not a public key, NAME+ID+BASE64 as `chunkproof key` prints"
-        )
+        shown = "a private key" if parts[0] == "PRIVATE" else f"{text.strip()[:60]!r}"
+        raise InvalidParameterError(f"{shown} is not a public key, NAME+ID+BASE64 as `chunkproof key` prints")
 
     def has_signed(self, content: bytes, signature: bytes) -> bool:
         """Whether the signature is this key's, of this content."""
-        from cryptography.exceptions import InvalidSignature
-        from cryptography.hazmat.primitives.asymmetric.ec import ECDSA, EllipticCurvePublicKey
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+        from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+        from cryptography.hazmat.primitives.asymmetric import ec, ed25519
         from cryptography.hazmat.primitives.hashes import SHA256
         from cryptography.hazmat.primitives.serialization import load_der_public_key
 
-        try:
+        with suppress(InvalidSignature, UnsupportedAlgorithm, ValueError):
             if self.kind == ED25519:
-                Ed25519PublicKey.from_public_bytes(self.data).verify(signature, content)
+                ed25519.Ed25519PublicKey.from_public_bytes(self.data).verify(signature, content)
                 return True
             key = load_der_public_key(self.data)
-            if isinstance(key, EllipticCurvePublicKey):
-                key.verify(signature, content, ECDSA(SHA256()))
+            if isinstance(key, ec.EllipticCurvePublicKey) and isinstance(key.curve, ec.SECP256R1):
+                key.verify(signature, content, ec.ECDSA(SHA256()))
                 return True
-        except (InvalidSignature, ValueError):
-            pass
         return False
 
 
-class Signer(Protocol):
-    """A private key."""
+@dataclass(frozen=True, slots=True)
+class Signer:
+    """A private key: what signs with it, and its public key."""
 
     public: PublicKey
-
-    def sign(self, content: bytes) -> bytes:
-        """Return its signature."""
-        ...
-
-
-class FileSigner:
-    """An Ed25519 key from a file of `make_key`."""
-
-    def __init__(self, path: Path) -> None:
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
-        try:
-            parts = path.read_text("utf-8").strip().split("+", 4)
-        except (OSError, UnicodeDecodeError) as error:
-            raise InvalidParameterError(f"The key {path} cannot be read: {getattr(error, 'strerror', error)}") from None
-        try:
-            if parts[:2] != ["PRIVATE", "KEY"]:
-                raise BrokenNoteError("it does not begin with PRIVATE+KEY")
-            seed = decode(parts[4])
-            self._key = Ed25519PrivateKey.from_private_bytes(seed[1:])
-            self.public = PublicKey(parts[2], ED25519, self._key.public_key().public_bytes_raw())
-            if seed[0] != ED25519 or self.public.id.hex() != parts[3]:
-                raise BrokenNoteError("its parts do not belong together")
-        except (IndexError, ValueError):  # whose message may show the key
-            raise InvalidParameterError(f"{path} is not a private key of `chunkproof key`") from None
-
-    def sign(self, content: bytes) -> bytes:
-        """Return its signature."""
-        return self._key.sign(content)
-
-
-class KmsSigner:
-    """A key of AWS KMS that never leaves it: ECC_NIST_P256, or ECC_NIST_EDWARDS25519 where a region has it."""
-
-    def __init__(self, key_id: str, name: str | None = None) -> None:
-        self._id = key_id
-        answer = self._call("get_public_key", KeyId=key_id)
-        der, spec = bytes(answer["PublicKey"]), answer.get("KeySpec") or answer.get("CustomerMasterKeySpec")
-        if spec not in ("ECC_NIST_P256", "ECC_NIST_EDWARDS25519"):
-            raise InvalidParameterError(f"KMS key {key_id} is {spec}: make one of ECC_NIST_P256, SIGN_VERIFY")
-        is_edwards = spec == "ECC_NIST_EDWARDS25519"
-        self._algorithm = "ED25519_SHA_512" if is_edwards else "ECDSA_SHA_256"
-        own_name = name or "kms-" + re.sub(r"[^A-Za-z0-9.-]", "-", key_id.rsplit("/", 1)[-1])
-        self.public = PublicKey(own_name, ED25519, der[-32:]) if is_edwards else PublicKey(own_name, P256, der)
-
-    def sign(self, content: bytes) -> bytes:
-        """Return its signature; KMS takes at most 4,096 bytes, and all notes are shorter."""
-        answer = self._call(
-            "sign", KeyId=self._id, Message=content, MessageType="RAW", SigningAlgorithm=self._algorithm
-        )
-        return bytes(answer["Signature"])
-
-    def _call(self, operation: str, **fields: Any) -> Any:
-        from chunkproof.net.s3 import aws_client
-
-        try:
-            return getattr(aws_client("kms"), operation)(**fields)
-        except Exception as error:  # noqa: BLE001 - boto3's own, which are not imported for this
-            code = getattr(error, "response", {}).get("Error", {}).get("Code") or type(error).__name__
-            raise UnavailableError(f"KMS refused {operation} with key {self._id} ({code})") from None
+    sign: Callable[[bytes], bytes]
 
 
 def open_signer(key: str | None) -> Signer:
@@ -167,9 +107,53 @@ def open_signer(key: str | None) -> Signer:
     if not key:
         raise NotConfiguredError("No key to sign with: make one with `chunkproof key NAME`, and give it with --key")
     if not key.startswith(KMS):
-        return FileSigner(Path(key))
+        return _open_file(Path(key))
     key_id, _, name = key.removeprefix(KMS).partition("=")
-    return KmsSigner(key_id, name or None)
+    return open_kms_key(key_id, name)
+
+
+def _open_file(path: Path) -> Signer:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    try:
+        parts = path.read_text("utf-8").strip().split("+", 4)
+        seed = decode(parts[4])
+        key = Ed25519PrivateKey.from_private_bytes(seed[1:])
+        public = PublicKey(parts[2], ED25519, key.public_key().public_bytes_raw())
+        if [*parts[:2], parts[3], seed[0]] == ["PRIVATE", "KEY", public.id.hex(), ED25519]:
+            return Signer(public, key.sign)
+    except OSError as error:
+        raise InvalidParameterError(f"The key {path} cannot be read: {error.strerror}") from None
+    except (IndexError, ValueError):  # whose message may show the key
+        pass
+    raise InvalidParameterError(f"{path} is not a private key of `chunkproof key`")
+
+
+def open_kms_key(key_id: str, name: str = "") -> Signer:
+    """Return a key of AWS KMS, which never leaves it: ECC_NIST_P256, or ECC_NIST_EDWARDS25519 where a region has it."""
+
+    def call(operation: str, **fields: Any) -> Any:
+        from chunkproof.net.s3 import aws_client
+
+        try:
+            return getattr(aws_client("kms"), operation)(KeyId=key_id, **fields)
+        except Exception as error:  # noqa: BLE001 - boto3's own, which are not imported for this
+            code = getattr(error, "response", {}).get("Error", {}).get("Code") or type(error).__name__
+            raise UnavailableError(f"KMS refused {operation} with key {key_id} ({code})") from None
+
+    def sign(content: bytes) -> bytes:  # KMS takes at most 4,096 bytes, and all notes are shorter
+        return bytes(call("sign", Message=content, MessageType="RAW", SigningAlgorithm=algorithm)["Signature"])
+
+    answer = call("get_public_key")
+    der, spec = bytes(answer["PublicKey"]), answer.get("KeySpec") or answer.get("CustomerMasterKeySpec")
+    name = name or "kms-" + re.sub(r"[^A-Za-z0-9.-]", "-", key_id.rsplit("/", 1)[-1])
+    if spec == "ECC_NIST_P256":
+        algorithm, public = "ECDSA_SHA_256", PublicKey(name, P256, der)
+    elif spec == "ECC_NIST_EDWARDS25519":
+        algorithm, public = "ED25519_SHA_512", PublicKey(name, ED25519, der[-32:])
+    else:
+        raise InvalidParameterError(f"KMS key {key_id} is {spec}: make one of ECC_NIST_P256, SIGN_VERIFY")
+    return Signer(public, sign)
 
 
 def make_key(name: str, path: Path) -> PublicKey:
@@ -181,13 +165,9 @@ def make_key(name: str, path: Path) -> PublicKey:
     key = Ed25519PrivateKey.generate()
     public = PublicKey(name, ED25519, key.public_key().public_bytes_raw())
     secret = encode(bytes([ED25519]) + key.private_bytes_raw())
-    before = os.umask(0o077)
-    try:
+    with private_files():
         write_new_file(path, f"PRIVATE+KEY+{name}+{public.id.hex()}+{secret}\n")
-    finally:
-        os.umask(before)
-    public_path = path.with_name(path.name + ".pub")
-    public_path.write_text(f"{public}\n", "utf-8")
+    path.with_name(path.name + ".pub").write_text(f"{public}\n", "utf-8")
     return public
 
 
@@ -202,20 +182,41 @@ def open_note(note: str, keys: Sequence[PublicKey]) -> tuple[str, list[PublicKey
     """Return the text of a note, and those of the keys that signed it; a wrong signature of a given key is an error."""
     text, blank, signatures = note.rpartition("\n\n")
     if not blank or not signatures.endswith("\n"):
-        raise BrokenNoteError("it is not a signed note")
+        raise RefutedError("it is not a signed note")
     text += "\n"
     signed: list[PublicKey] = []
-    for line in signatures.splitlines():
+    for line in signatures.removesuffix("\n").split("\n"):
         name, _, value = line.removeprefix(DASH).partition(" ")
         if not line.startswith(DASH) or not name:
-            raise BrokenNoteError("a line of its signatures is damaged")
+            raise RefutedError("a line of its signatures is damaged")
         data = decode(value)
         for key in keys:
             if key.name == name and key.id == data[:4]:
                 if not key.has_signed(text.encode(), data[4:]):
-                    raise BrokenNoteError(f"the signature of {name} is not of this text")
+                    raise RefutedError(f"the signature of {name} is not of this text")
                 signed.append(key)
     return text, signed
+
+
+def sign_report(file: Path, signer: Signer) -> None:
+    """Write the signature of a report beside it: a note with its hash and the time."""
+    text = f"{REPORT_FORMAT}\n{digest(file.read_bytes())}\n{datetime.now(UTC).isoformat(timespec='seconds')}\n"
+    write_file(file.with_name(file.name + SUFFIX), sign_note(text, [signer]))
+
+
+def open_report(file: Path, keys: Sequence[PublicKey]) -> str:
+    """Return who signed a report, and when; `RefutedError` says why that is not proved."""
+    signature = file.with_name(file.name + SUFFIX)
+    if not signature.exists():
+        raise InvalidParameterError(f"{file} is neither a receipt, nor is there a signature {signature.name} beside it")
+    text, signed = open_note(signature.read_bytes().decode("utf-8", "replace"), keys)
+    kind, _, rest = text.partition("\n")
+    hashed, _, signed_at = rest.removesuffix("\n").partition("\n")
+    if (kind, hashed) != (REPORT_FORMAT, digest(file.read_bytes())):
+        raise RefutedError("the report is not the one that was signed")
+    if not signed:
+        raise RefutedError("it is not signed by any of the given keys")
+    return f"signed by {signed[0].name} at {signed_at}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,10 +235,9 @@ class Checkpoint:
     @classmethod
     def parse(cls, text: str) -> "Checkpoint":
         """Read the text of a checkpoint."""
-        lines = text.split("\n")
-        if len(lines) < 5 or lines[-1] or not lines[1].isdecimal() or not lines[3].startswith("chunkproof "):
-            raise BrokenNoteError("it is not a checkpoint of a seal")
-        checkpoint = cls(lines[0], int(lines[1]), decode(lines[2]), decode(lines[3].removeprefix("chunkproof ")))
-        if checkpoint.text() != text or len(checkpoint.root) != 32:
-            raise BrokenNoteError("it is not a checkpoint of a seal")
-        return checkpoint
+        with suppress(ValueError):  # of parts that are not as many, too
+            origin, size, root, info, _ = text.split("\n")
+            checkpoint = cls(origin, int(size), decode(root), decode(info.removeprefix("chunkproof ")))
+            if checkpoint.text() == text and checkpoint.size >= 0 and len(checkpoint.root) == 32:
+                return checkpoint
+        raise RefutedError("it is not a checkpoint of a seal")

@@ -1,28 +1,48 @@
 """The receipt of a search: its request as it was understood, its results, and the proof that they were sealed.
 
+It is written as a part of the response, and verified offline; with the collection at hand, the search is repeated.
+
 docs/reference/receipt-format.md has the format. Fractions are no JSON numbers in it, because languages
 spell those differently: scores and thresholds are strings.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
-from hashlib import sha256
+from heapq import nlargest
+from itertools import pairwise
+from operator import attrgetter
+from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field
 
 from chunkproof import __version__
-from chunkproof.base.errors import ChunkproofError, NotConfiguredError, NotFoundError
+from chunkproof.base.errors import ChunkproofError, InvalidParameterError, NotConfiguredError, NotFoundError
 from chunkproof.base.request import run_with_timeout
 from chunkproof.collection.services import Collection
-from chunkproof.contract.response import Integrity, SearchResult
-from chunkproof.net.s3 import ObjectStoreError
-from chunkproof.seals.entries import canonical_json, hash_text, vector_bytes
-from chunkproof.seals.merkle import open_files
-from chunkproof.seals.notes import Signer, encode, open_signer, sign_note
-from chunkproof.seals.sealing import Seal, files_of
-from chunkproof.stores.store_port import Vector, VersionedStore
+from chunkproof.contract.conditions import Condition
+from chunkproof.contract.model import Model
+from chunkproof.contract.response import SearchResult
+from chunkproof.net.s3 import ObjectStoreError, is_s3_address
+from chunkproof.seals import notes
+from chunkproof.seals.entries import (
+    NO_TEXT,
+    EntryWriter,
+    canonical_json,
+    hash_tenant,
+    hash_text,
+    map_json,
+    vector_bytes,
+)
+from chunkproof.seals.merkle import RootHasher, leaf_hash, open_files, root_of
+from chunkproof.seals.notes import Checkpoint, PublicKey, RefutedError, Signer, decode, digest, encode, open_note
+from chunkproof.seals.sealing import Seal, files_of, point_of
+from chunkproof.stores.store_port import Point, Vector, VersionedStore
 
 if TYPE_CHECKING:
     from chunkproof.contract.query import SearchQuery
@@ -35,135 +55,490 @@ RESERVE_MS = 100.0
 # What a receipt does not need, or has in another form.
 _LEFT_OUT = {"query_text", "query_vector", "query_id", "created_at", "receipt", "queries", "collection", "cursor"}
 
+Verdict = Literal["proved", "refuted", "not proved"]
+TOLERANCE = 1e-5
+LISTED = 20
+# What a request may have so that its results are those of an exact search by vectors.
+PLAIN = {
+    *("top_k", "similarity_threshold", "mode", "filters", "params", "require_integrity"),
+    *("include_metadata", "with_payload", "with_vectors", "highlight", "neighbours", "explain"),
+}
 
-class NoReceiptError(Exception):
-    """There is no receipt for this search; the message says why."""
+Results = tuple[SearchResult, ...]
+# A result with its leaf and its entry; None and only `point` if it is not sealed.
+Row = tuple[SearchResult, int | None, dict[str, Any]]
+log = logging.getLogger(__name__)
 
 
-def write_receipt(
-    query: "SearchQuery", results: Sequence[SearchResult], vector: Vector | None, collection: Collection
-) -> tuple[dict[str, Any], dict[Any, Integrity]]:
-    """Return the receipt of a search, and the integrity of each point by the seal.
+def add_receipt(
+    query: "SearchQuery", results: Results, vector: Vector | None, collection: Collection
+) -> tuple[Results, dict[str, Any] | None, list[str]]:
+    """Return the results with their integrity by the seal, and their receipt; a note says why there is none.
 
-    `NoReceiptError` says why there is none: nothing is sealed, or the seal could not be read in time.
+    If the request leaves out what was changed, results that are not the sealed ones are left out too.
     """
-    settings, seconds = collection.settings, (collection.deadline.remaining_ms() - RESERVE_MS) / 1000
+    settings, trace, said = collection.settings, collection.trace, list[str]()
     bucket = settings.published_bucket
     place = settings.seals or (f"s3://{bucket}/seals" if bucket else None)
-    if place is None:
-        raise NoReceiptError("no seals are configured; set CHUNKPROOF_SEALS")
-    if seconds <= 0:
-        raise NoReceiptError("there was no time left to read the seal")
     try:
-        seal, entries = _read(place, collection, results, seconds)
-        leaves = [leaf for leaf, _ in entries if leaf is not None]
-        receipt = {
-            "format": FORMAT,
-            "time": datetime.now(UTC).isoformat(timespec="seconds"),
-            "query_id": query.query_id,
-            "collection": collection.name,
-            "request": describe_request(query),
-            "query": None if query.query_text is None else hash_text(query.query_text),
-            "vector": None if vector is None else encode(sha256(vector_bytes(vector)).digest()),
-            "versions": _versions(query, collection),
-            "checkpoint": seal.note,
-            "results": [
-                {"rank": result.rank, "score": repr(result.similarity_score), "leaf": leaf, "entry": entry}
-                for result, (leaf, entry) in zip(results, entries, strict=True)
-            ],
-            "nodes": encode(b"".join(seal.tree.prove(leaves) if leaves else ())),
-        }
-        if query.receipt == "full":
-            receipt["query_text"] = query.query_text
-            receipt["query_vector"] = None if vector is None else encode(vector_bytes(vector))
-        if collection.tenant:
-            receipt["tenant"] = {"name": collection.tenant, "salt": seal.info().salt}
-        if settings.receipt_key:
-            receipt["signature"] = sign_receipt(receipt, _signer(settings.receipt_key))
+        if place is None:
+            raise NotConfiguredError("no seals are configured; set CHUNKPROOF_SEALS")
+        seal, rows = _read(place, collection, results)
+        known = {result.point_id for result in results if result.integrity == "changed"}
+        changed = [str(one.point_id) for one, _, _ in rows if one.integrity == "changed" and one.point_id not in known]
+        if changed:
+            log.warning("Stored text is not the one that was sealed", extra={"point_ids": changed})
+            trace.changed = (trace.changed or 0) + len(changed)
+        if changed and query.require_integrity:
+            kept = [row for row in rows if row[0].integrity != "changed"]
+            rows = [(row[0].model_copy(update={"rank": rank}), *row[1:]) for rank, row in enumerate(kept, 1)]
+            trace.skipped = (trace.skipped or 0) + len(changed)
+            shown = ", ".join(changed)
+            said = [f"{len(changed)} chunks left out: their text is not the sealed one (points {shown})"]
+        results = tuple(result for result, _, _ in rows)
+        return results, _write(query, rows, vector, collection, seal, left_out=len(said) and len(changed)), said
     except TimeoutError:
-        raise NoReceiptError("the seal could not be read in time") from None
+        why = "the seal could not be read in time"
     except NotFoundError:
-        raise NoReceiptError(f"collection {collection.name} is not sealed, or not all of its seal is there") from None
+        why = f"collection {collection.name} is not sealed, or not all of its seal is there"
     except ObjectStoreError as error:  # its message names the bucket
-        raise NoReceiptError(f"the seal could not be read from S3 ({error.reason})") from None
+        why = f"the seal could not be read from S3 ({error.reason})"
     except ChunkproofError as error:
-        raise NoReceiptError(error.message) from None
-    return receipt, {
-        result.point_id: "verified" if entry["text"] == hash_text(result.text) else "changed"
-        for result, (leaf, entry) in zip(results, entries, strict=True)
-        if leaf is not None
+        why = error.message
+    return results, None, [*said, f"There is no receipt: {why}"]
+
+
+def _read(place: str, collection: Collection, results: Results) -> tuple[Seal, list[Row]]:
+    """Return the seal, and the results as it has them; `TimeoutError` if that takes too long."""
+
+    def seconds() -> float:
+        return (collection.deadline.remaining_ms() - RESERVE_MS) / 1000
+
+    def find() -> Seal:
+        return _find_seal(place, collection.name, int(monotonic() // SEAL_SECONDS))
+
+    if seconds() <= 0:
+        raise TimeoutError
+    seal = run_with_timeout(find, seconds()) if is_s3_address(place) else find()
+    points = [result.point_id if result.point_id is not None else "" for result in results]
+    seal.files.fetch(map(seal.index_name, points), seconds())
+    leaves = [seal.find_leaf(point) for point in points]
+    seal.files.fetch(seal.tree.names_for([leaf for leaf in leaves if leaf is not None]), seconds())
+    rows: list[Row] = []
+    for result, point, leaf in zip(results, points, leaves, strict=True):
+        entry = json.loads(seal.tree.entry(leaf)) if leaf is not None else {}
+        if entry.get("point") != str(point):  # keys of the index are only the beginning of a hash
+            rows.append((result, None, {"point": str(point)}))
+            continue
+        is_changed = result.integrity == "changed" or entry["text"] != hash_text(result.text)
+        rows.append((result.model_copy(update={"integrity": "changed" if is_changed else "verified"}), leaf, entry))
+    return seal, rows
+
+
+@lru_cache(64)
+def _find_seal(place: str, collection: str, _minute: int) -> Seal:
+    seal = Seal.find(files_of(open_files(place), collection))
+    if seal is None:
+        raise NotConfiguredError(f"collection {collection} is not sealed; run chunkproof seal {collection}")
+    return seal
+
+
+def _write(
+    query: "SearchQuery",
+    rows: Sequence[Row],
+    vector: Vector | None,
+    collection: Collection,
+    seal: Seal,
+    *,
+    left_out: int,
+) -> dict[str, Any]:
+    store, leaves = collection.store, [leaf for _, leaf, _ in rows if leaf is not None]
+    embeds = query.query_text is not None and collection.embedder is not None
+    version = store.version(collection.name, collection.deadline) if isinstance(store, VersionedStore) else None
+    receipt = {
+        "format": FORMAT,
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "query_id": query.query_id,
+        "collection": collection.name,
+        "request": describe_request(query, left_out),
+        "query": None if query.query_text is None else hash_text(query.query_text),
+        "vector": None if vector is None else digest(vector_bytes(vector)),
+        "versions": {
+            "chunkproof": __version__,
+            "model": collection.queries.model if embeds else None,
+            "collection": version,
+        },
+        "checkpoint": seal.note,
+        "results": [
+            {"rank": result.rank, "score": repr(result.similarity_score), "leaf": leaf, "entry": entry}
+            for result, leaf, entry in rows
+        ],
+        "nodes": encode(b"".join(seal.tree.prove(leaves) if leaves else ())),
     }
+    if query.receipt == "full":
+        receipt["query_text"] = query.query_text
+        receipt["query_vector"] = None if vector is None else encode(vector_bytes(vector))
+    if collection.tenant:
+        receipt["tenant"] = {"name": collection.tenant, "salt": seal.info().salt}
+    if key := collection.settings.receipt_key:
+        receipt["signature"] = sign_receipt(receipt, _signer(key))
+    return receipt
 
 
-def describe_request(query: "SearchQuery") -> dict[str, Any]:
-    """Return the fields of a request that decide its results, as they were understood."""
+def describe_request(query: "SearchQuery", left_out: int = 0) -> dict[str, Any]:
+    """Return the fields of a request that decide its results, as they were understood; and how many were changed."""
     shown = json.loads(query.model_dump_json(exclude=_LEFT_OUT, exclude_defaults=True))
     if "filters" in shown:  # as text: a fraction in a filter is not the same as a string
         shown["filters"] = json.dumps(shown["filters"], ensure_ascii=False, separators=(",", ":"))
+    if query.cursor is not None:  # it may be long
+        shown["cursor"] = hash_text(query.cursor)
+    if left_out:
+        shown["left_out"] = left_out
     always = {"top_k": query.top_k, "similarity_threshold": query.similarity_threshold, "mode": query.mode or "dense"}
-    described: dict[str, Any] = without_fractions(always | shown)
+    described: dict[str, Any] = map_json(always | shown, lambda item: repr(item) if isinstance(item, float) else item)
     return described
-
-
-def without_fractions(value: Any) -> Any:
-    """Return a JSON value with its fractions as strings."""
-    if isinstance(value, Mapping):
-        return {key: without_fractions(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [without_fractions(item) for item in value]
-    return repr(value) if isinstance(value, float) else value
 
 
 def sign_receipt(receipt: Mapping[str, Any], signer: Signer) -> str:
     """Return a note with the hash of the receipt, which has no signature yet."""
-    return sign_note(f"{FORMAT}\n{encode(sha256(canonical_json(receipt)).digest())}\n", [signer])
+    return notes.sign_note(f"{FORMAT}\n{digest(canonical_json(receipt))}\n", [signer])
 
 
 @lru_cache(4)
 def _signer(key: str) -> Signer:
-    return open_signer(key)
+    return notes.open_signer(key)
 
 
-_known: dict[tuple[str, str], tuple[float, Seal]] = {}
+class Claim(Model):
+    """One thing that a receipt may prove, and whether it does."""
+
+    name: str
+    verdict: Verdict
+    detail: str
 
 
-def _find_seal(place: str, collection: str) -> Seal:
-    known = _known.get((place, collection))
-    if known is None or monotonic() - known[0] > SEAL_SECONDS:
-        found = Seal.find(files_of(open_files(place), collection))
-        if found is None:
-            raise NotConfiguredError(f"collection {collection} is not sealed; run chunkproof seal {collection}")
-        known = _known[place, collection] = monotonic(), found
-    return known[1]
+class LeftOut(Model):
+    """A chunk that scores higher than a result and is not among them."""
+
+    point: str
+    chunk: str
+    score: float
 
 
-def _read(
-    place: str, collection: Collection, results: Sequence[SearchResult], seconds: float
-) -> tuple[Seal, list[tuple[int | None, dict[str, Any]]]]:
-    """Return the seal, and leaf and entry of each result; only `point` of one that is not sealed."""
-    started, name = monotonic(), collection.name
-    files = open_files(place)
-    seal = run_with_timeout(lambda: _find_seal(place, name), seconds) if files.bucket else _find_seal(place, name)
-    points = [result.point_id if result.point_id is not None else "" for result in results]
-    seal.files.fetch(map(seal.index_name, points), seconds - (monotonic() - started))
-    leaves = [seal.find_leaf(point) for point in points]
-    needed = seal.tree.names_for([leaf for leaf in leaves if leaf is not None])
-    seal.files.fetch(needed, seconds - (monotonic() - started))
-    entries: list[tuple[int | None, dict[str, Any]]] = []
-    for point, leaf in zip(points, leaves, strict=True):
-        entry = json.loads(seal.tree.entry(leaf)) if leaf is not None else {}
-        is_sealed = entry.get("point") == str(point)  # keys of the index are only the beginning of a hash
-        entries.append((leaf, entry) if is_sealed else (None, {"point": str(point)}))
-    return seal, entries
+class Verification(Model):
+    """What a receipt proves, claim by claim."""
+
+    claims: tuple[Claim, ...]
+    left_out: tuple[LeftOut, ...] = Field((), description=f"The best {LISTED} of them")
 
 
-def _versions(query: "SearchQuery", collection: Collection) -> dict[str, str | None]:
-    store = collection.store
-    embeds = query.query_text is not None and collection.embedder is not None
-    return {
-        "chunkproof": __version__,
-        "model": collection.queries.model if embeds else None,
-        "collection": store.version(collection.name, collection.deadline)
-        if isinstance(store, VersionedStore)
-        else None,
-    }
+def _need(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise RefutedError(otherwise)
+
+
+@dataclass
+class Evidence:
+    """A receipt, the response that it came with, if there is one, and what else the caller knows."""
+
+    receipt: Mapping[str, Any]
+    response: Mapping[str, Any] | None = None
+    query_text: str | None = None
+    checkpoint: Checkpoint | None = field(default=None, init=False)
+
+    @classmethod
+    def parse(cls, document: Any, query_text: str | None = None) -> "Evidence":
+        """Read a response with a receipt, or a receipt alone."""
+        is_response = isinstance(document, dict) and isinstance(document.get("receipt"), dict)
+        receipt = document["receipt"] if is_response else document
+        if not isinstance(receipt, dict) or receipt.get("format") != FORMAT:
+            raise InvalidParameterError(f"There is no receipt of format {FORMAT} in this file")
+        if not isinstance(receipt.get("results"), list) or not isinstance(receipt.get("request"), dict):
+            raise InvalidParameterError("The receipt has no results or no request")
+        return cls(receipt, document if is_response else None, query_text)
+
+    @property
+    def rows(self) -> list[Mapping[str, Any]]:
+        """The results as the receipt has them."""
+        return list(self.receipt["results"])
+
+    @property
+    def unusual(self) -> list[str]:
+        """What the request has that makes its results others than those of an exact search by vectors."""
+        request = self.receipt["request"]
+        return sorted(set(request) - PLAIN) + ([] if request["mode"] == "dense" else [f"mode {request['mode']}"])
+
+    def pairs(self) -> list[tuple[Mapping[str, Any], Mapping[str, Any]]]:
+        """Return each result of the receipt with that of the response; they must be as many."""
+        returned = (self.response or {}).get("results") or ()
+        counts = f"{len(returned)} results came back, and the receipt has {len(self.rows)}"
+        _need(len(self.rows) == len(returned), counts)
+        return list(zip(self.rows, returned, strict=True))
+
+
+def verify_receipt(evidence: Evidence, keys: Sequence[PublicKey]) -> list[Claim]:
+    """Check everything that needs no store and no network."""
+    claims = []
+    for name, check in CHECKS.items():
+        try:
+            verdict, detail = check(evidence, keys)
+        except RefutedError as error:
+            verdict, detail = "refuted", str(error)
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, RecursionError):
+            verdict, detail = "refuted", "the receipt is damaged here"
+        if detail:
+            claims.append(Claim(name=name, verdict=verdict, detail=detail))
+    return claims
+
+
+Outcome = tuple[Verdict, str]
+
+
+def _check_seal(evidence: Evidence, keys: Sequence[PublicKey]) -> Outcome:
+    text, signed = open_note(evidence.receipt["checkpoint"], keys)
+    evidence.checkpoint = checkpoint = Checkpoint.parse(text)
+    _need(bool(signed), "the checkpoint is not signed by any of the given keys")
+    names = ", ".join(f"{key.name} ({key.id.hex()})" for key in signed)
+    return "proved", f"{checkpoint.origin}, {checkpoint.size:,} chunks, signed by {names}"
+
+
+def _check_membership(evidence: Evidence, _keys: Sequence[PublicKey]) -> Outcome:
+    checkpoint = Checkpoint.parse(open_note(evidence.receipt["checkpoint"], ())[0])
+    leaves: dict[int, bytes] = {}
+    missing = [str(row["entry"]["point"]) for row in evidence.rows if row["leaf"] is None]
+    for row in evidence.rows:
+        leaf = row["leaf"]
+        if leaf is not None:
+            _need(type(leaf) is int and leaf not in leaves, f"leaf {leaf} is no leaf, or is there twice")
+            leaves[leaf] = leaf_hash(canonical_json(row["entry"]))
+    nodes = decode(evidence.receipt["nodes"])
+    split = [nodes[at : at + 32] for at in range(0, len(nodes), 32)]
+    leads = root_of(leaves, split, checkpoint.size) == checkpoint.root if leaves else not nodes
+    _need(leads, "the results and the nodes do not lead to the root of the checkpoint")
+    if missing:
+        return "not proved", f"not sealed: {', '.join(missing)} (stored after the seal, or never)"
+    return "proved", f"{len(leaves)} results are leaves of the sealed tree"
+
+
+def _check_texts(evidence: Evidence, _keys: Sequence[PublicKey]) -> Outcome:
+    if evidence.response is None:
+        return "not proved", "the file has no texts: verify the response that the receipt came with"
+    for row, result in evidence.pairs():
+        entry, name = row["entry"], result["metadata"]["chunk_id"]
+        is_same = str(result.get("point_id")) == entry["point"] and entry.get("chunk", name) == name
+        _need(is_same, f"result {row['rank']} is chunk {name}, and the receipt has {entry['point']}")
+        if row["leaf"] is not None:
+            where = f"of {name} at rank {row['rank']} is not the sealed one"
+            _need(hash_text(result["text"]) == entry["text"], f"the text {where}")
+            if "payload" in result:
+                hashed = digest(canonical_json(result["payload"]))
+                _need(hashed == entry["payload"], f"the payload {where}")
+    if any(row["leaf"] is None for row in evidence.rows):
+        return "not proved", "not every result is sealed"
+    return "proved", "each text is the sealed one, byte for byte"
+
+
+def _check_order(evidence: Evidence, _keys: Sequence[PublicKey]) -> Outcome:
+    rows, request = evidence.rows, evidence.receipt["request"]
+    scores = [float(row["score"]) for row in rows]
+    _need([row["rank"] for row in rows] == list(range(1, len(rows) + 1)), "ranks are not 1, 2, 3, …")
+    _need(len(rows) <= request["top_k"], f"there are more than {request['top_k']} results")
+    _need(all(0 <= score <= 1 for score in scores), "a score is not between 0 and 1")
+    if not evidence.unusual:
+        is_falling = all(after <= before for before, after in pairwise(scores))
+        _need(is_falling, "a result scores higher than the one before it")
+        _need(min(scores, default=1.0) >= float(request["similarity_threshold"]), "a score is below the threshold")
+    if evidence.response is not None:
+        for row, result in evidence.pairs():
+            is_same = result["rank"] == row["rank"] and result["similarity_score"] == float(row["score"])
+            _need(is_same, f"rank or score of result {row['rank']} is not that of the receipt")
+    return "proved", "ranks and scores agree with the receipt"
+
+
+def _check_request(evidence: Evidence, _keys: Sequence[PublicKey]) -> Outcome:
+    receipt, request, response = evidence.receipt, evidence.receipt["request"], evidence.response
+    texts = [evidence.query_text, (response or {}).get("query"), receipt.get("query_text")]
+    known = [text for text in texts if text is not None]
+    _need(all(hash_text(text) == receipt["query"] for text in known), "the receipt is that of another query text")
+    vector = receipt.get("query_vector")
+    if vector is not None:
+        hashed = digest(decode(vector))
+        _need(hashed == receipt["vector"], "the query's vector is not the one that was hashed")
+    if response is not None:
+        execution = response["execution"]
+        for name, returned, written in (
+            ("query_id", response["query_id"], receipt["query_id"]),
+            ("collection", execution["collection"], receipt["collection"]),
+            ("top_k", execution["requested_top_k"], request["top_k"]),
+            ("similarity_threshold", execution["threshold_applied"], float(request["similarity_threshold"])),
+            ("mode", execution.get("mode") or "dense", request["mode"]),
+        ):
+            other = f"the response is that of another request: {name} is {returned}, not {written}"
+            _need(returned == written, other)
+    if receipt["query"] is not None and not known:
+        return "not proved", "the query's text is not at hand: give it with --query"
+    return "proved", "the receipt is that of this query, collection and limits"
+
+
+def _check_tenant(evidence: Evidence, _keys: Sequence[PublicKey]) -> Outcome:
+    tenant, entries = evidence.receipt.get("tenant"), [row["entry"] for row in evidence.rows]
+    if tenant is None:
+        belongs = any(entry.get("tenant") is not None for entry in entries)
+        return "not proved", "chunks belong to tenants, and the receipt names none" if belongs else ""
+    salt = decode(tenant["salt"])
+    for row, entry in zip(evidence.rows, entries, strict=True):
+        own = hash_tenant(tenant["name"], salt, entry["point"])
+        is_own = row["leaf"] is None or entry.get("tenant") == own
+        _need(is_own, f"chunk {entry.get('chunk')} at rank {row['rank']} belongs to another tenant")
+    return "proved", f"every sealed result belongs to tenant {tenant['name']}"
+
+
+def _check_service(evidence: Evidence, keys: Sequence[PublicKey]) -> Outcome:
+    note = evidence.receipt.get("signature")
+    if note is None:
+        why = "the service did not sign the receipt: an edit of all its parts shows only by searching again"
+        return "not proved", why
+    text, signed = open_note(note, keys)
+    unsigned = {name: value for name, value in evidence.receipt.items() if name != "signature"}
+    written = f"{FORMAT}\n{digest(canonical_json(unsigned))}\n"
+    _need(text == written, "the receipt is not the one that the service signed")
+    if not signed:
+        return "not proved", "the receipt is signed by a key that was not given"
+    return "proved", f"the service signed this receipt, as {signed[0].name}"
+
+
+CHECKS: dict[str, Callable[[Evidence, Sequence[PublicKey]], Outcome]] = {
+    "seal": _check_seal,
+    "membership": _check_membership,
+    "texts": _check_texts,
+    "order": _check_order,
+    "request": _check_request,
+    "tenant": _check_tenant,
+    "service": _check_service,
+}
+
+
+def verify_report(file: Path, keys: Sequence[PublicKey]) -> Claim:
+    """Check a report against the signature beside it."""
+    try:
+        return Claim(name="report", verdict="proved", detail=notes.open_report(file, keys))
+    except RefutedError as error:
+        return Claim(name="report", verdict="refuted", detail=f"{error}")
+
+
+@dataclass
+class Repetition:
+    """The search once more, exactly, over every chunk of a collection that is at hand; `where` are its filters.
+
+    Without the seal, the collection's own root has to be that of the checkpoint.
+    """
+
+    evidence: Evidence
+    collection: Collection
+    where: tuple[Condition, ...] = ()
+    seal: Seal | None = None
+    tolerance: float = TOLERANCE
+    # What the last run found: chunks by their points, points that are not as sealed, and how these differ.
+    scored: dict[str, LeftOut] = field(default_factory=dict)
+    foreign: set[str] = field(default_factory=set)
+    difference: str = ""
+
+    def run(self) -> tuple[list[Claim], tuple[LeftOut, ...]]:
+        """Return the claims about scores and completeness, and what was left out."""
+        try:
+            unusual, vector = self.evidence.unusual, self.evidence.receipt.get("query_vector")
+            if unusual or vector is None:
+                why = 'the receipt has no query_vector: ask for "receipt": "full"'
+                if unusual:
+                    why = f"the search used {', '.join(unusual)}, which cannot be repeated exactly"
+                return [Claim(name="complete", verdict="not proved", detail=f"cannot tell: {why}")], ()
+            self._score(decode(vector))
+            return self._judge()
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError):
+            return [Claim(name="complete", verdict="refuted", detail="the receipt is damaged here")], ()
+
+    def _score(self, query: bytes) -> None:
+        """Score every sealed chunk that meets the request, and find the points that are not as sealed."""
+        collection, receipt = self.collection, self.evidence.receipt
+        tenant, field_name, sealed = receipt.get("tenant"), collection.settings.tenant_field, dict[str, bytes]()
+        salt = decode(tenant["salt"]) if tenant else b""
+        if self.seal is not None:
+            info = self.seal.info()
+            salt, field_name = decode(info.salt), info.tenant_field
+            sealed = {point_of(entry): leaf_hash(entry) for entry in self.seal.checked_entries()}
+        writer, hasher = EntryWriter(collection.payloads, field_name, salt), RootHasher()
+        pages = collection.scan(where=self.where) if self.where else ()
+        allowed = {point.id for page in pages for point in page.points}
+        hashes = collection.hashes if receipt["request"].get("require_integrity") else None
+
+        def may_be_returned(point: Point, entry: Mapping[str, Any]) -> bool:
+            if entry["text"] in (None, NO_TEXT) or point.vector is None or (self.where and point.id not in allowed):
+                return False
+            if tenant and field_name and entry["tenant"] != hash_tenant(tenant["name"], salt, entry["point"]):
+                return False
+            return hashes is None or hashes.integrity_of(collection.payloads.chunk_of(point)) != "changed"
+
+        for page in collection.scan(with_vector=collection.vector.name):
+            found: list[tuple[Point, str]] = []
+            for point in page.points:
+                entry = writer.entry_of(point)
+                hashed, read = leaf_hash(entry), json.loads(entry)
+                hasher.add(hashed)
+                if self.seal is not None and sealed.pop(read["point"], None) != hashed:
+                    self.foreign.add(read["point"])
+                elif may_be_returned(point, read):
+                    found.append((point, read["chunk"]))
+            scores = _cosines(query, [point.vector or () for point, _ in found])
+            for (point, chunk), score in zip(found, scores, strict=True):
+                self.scored[str(point.id)] = LeftOut(point=str(point.id), chunk=chunk, score=score)
+        if self.foreign or sealed:
+            self.difference = f"{len(self.foreign)} points differ or are new, {len(sealed)} are missing"
+            self.foreign |= set(sealed)
+        elif self.seal is None and (not self.evidence.checkpoint or hasher.root() != self.evidence.checkpoint.root):
+            self.difference = "its root is another; --seals says where its seals are"
+
+    def _judge(self) -> tuple[list[Claim], tuple[LeftOut, ...]]:
+        rows, request, tolerance = self.evidence.rows, self.evidence.receipt["request"], self.tolerance
+        named = {row["entry"]["point"]: float(row["score"]) for row in rows}
+        wrong = [p for p, score in named.items() if p in self.scored and abs(self.scored[p].score - score) > tolerance]
+        strangers = [p for p in named if p not in self.scored and p not in self.foreign]
+        other = f"cannot tell: the collection at hand is not the sealed one ({self.difference})"
+        scores: Outcome = "proved", "each score is that of the sealed vector"
+        if self.difference and (self.seal is None or not self.foreign.isdisjoint(named)):
+            scores = "not proved", other
+        if wrong and scores[0] == "proved":
+            score, written = self.scored[wrong[0]].score, named[wrong[0]]
+            scores = "refuted", f"{wrong[0]} scores {score:.6f}, and the receipt says {written:.6f}"
+        elif strangers and self.seal is not None:
+            shown = ", ".join(strangers[:LISTED])
+            scores = "refuted", f"not among the sealed chunks that meet the request: {shown}"
+        least = float(request["similarity_threshold"])
+        if len(rows) >= request["top_k"]:
+            least = max(least, min(named.values()))
+        others = [one for point, one in self.scored.items() if point not in named]
+        missed = [one for one in others if one.score > least + tolerance]
+        near = sum(abs(one.score - least) <= tolerance for one in others)
+        best = tuple(nlargest(LISTED, missed, attrgetter("score")))
+        if self.difference and (self.seal is None or not missed):
+            complete: Outcome = "not proved", other
+        elif missed:
+            shown = ", ".join(f"{one.chunk} ({one.score:.6f})" for one in best[:5])
+            complete = "refuted", f"left out: {len(missed)} that score higher than {least:.6f}: {shown}"
+        elif near and least > 0:
+            complete = "not proved", f"cannot tell: {near} others score the same within {tolerance:g}"
+        else:
+            complete = "proved", f"complete: none of {len(others):,} other chunks scores higher"
+        found = {"scores": scores, "complete": complete}
+        claims = [Claim(name=name, verdict=verdict, detail=detail) for name, (verdict, detail) in found.items()]
+        return claims, best if complete[0] == "refuted" else ()
+
+
+def _cosines(query: bytes, vectors: Sequence[Sequence[float]]) -> list[float]:
+    """Return the cosine of the query with each vector, from 0 to 1 as a search returns it."""
+    import numpy
+
+    own = numpy.frombuffer(query, "<f4").astype("f8")
+    others = numpy.array(vectors, "<f4").astype("f8").reshape(-1, len(own))
+    lengths = numpy.linalg.norm(others, axis=1) * numpy.linalg.norm(own)
+    cosines: list[float] = numpy.clip(others @ own / numpy.where(lengths, lengths, numpy.inf), 0, 1).tolist()
+    return cosines

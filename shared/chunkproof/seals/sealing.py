@@ -17,29 +17,33 @@ import shutil
 import sqlite3
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
-from itertools import groupby, islice
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from pydantic import Field
 
-from chunkproof.base.errors import CorruptChunkError, InvalidParameterError
-from chunkproof.base.files import LockedError, lock_folder, make_private_folder, write_file
+from chunkproof.base.errors import CorruptChunkError, InvalidParameterError, NotFoundError
 from chunkproof.collection.reader import Reader
 from chunkproof.contract.model import Model
 from chunkproof.seals.entries import EntryWriter
-from chunkproof.seals.merkle import LOCKED, SealFiles, TreeReader, TreeWriter, leaf_hash, node_hash
-from chunkproof.seals.notes import Checkpoint, Signer, decode, encode, open_note, sign_note
+from chunkproof.seals.merkle import RootHasher, SealFiles, TreeReader, extend_tree, leaf_hash, locked
+from chunkproof.seals.notes import Checkpoint, RefutedError, Signer, decode, encode, open_note, sign_note
 from chunkproof.stores.store_port import PointId
 
 KEY_BYTES, RECORD_BYTES = 8, 16
 # Of an index file; a search reads one for each result.
 SHARD_RECORDS = 1_024
 LISTED_CHANGES = 100
+CHANGES = {
+    "removed": "SELECT point FROM sealed WHERE point NOT IN (SELECT point FROM stored) ORDER BY leaf",
+    "rewritten": "SELECT point FROM sealed JOIN stored USING (point) WHERE sealed.hash <> stored.hash ORDER BY leaf",
+}
 TWICE_READ = 32
 
 
@@ -82,38 +86,42 @@ class SealReport(SealChanges):
     note: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
 class Seal:
-    """The latest seal of a collection."""
+    """A seal of a collection, in the files of its history."""
 
-    def __init__(self, place: SealFiles, history: int, note: str, checkpoint: Checkpoint | None = None) -> None:
-        self._place, self.history, self.note = place, history, note
-        self.files = place.within(str(history))
-        self.checkpoint = checkpoint or Checkpoint.parse(open_note(note, ())[0])
-        self.tree = TreeReader(self.files, self.checkpoint.size)
+    files: SealFiles
+    note: str
+    checkpoint: Checkpoint
 
     @classmethod
-    def find(cls, place: SealFiles) -> "Seal | None":
-        """Return the seal in these files, of one collection; None if there is none."""
-        latest = place.read_if_exists("latest")
-        if latest is None:
-            return None
+    def find(cls, place: SealFiles, checkpoint: Checkpoint | None = None) -> "Seal | None":
+        """Return the latest seal in these files, of one collection, or an earlier one; None if it is not there."""
         try:
-            history = int(latest)
-            return cls(place, history, place.read(f"{history}/checkpoint").decode())
+            number = place.read("latest").decode()
+            files = place.within(str(int(number)))
+            note = files.read("checkpoint").decode()
+            found = Checkpoint.parse(open_note(note, ())[0])
+            if not found.origin.endswith(f"/{number}"):
+                raise RefutedError("it is the checkpoint of another history")
+        except NotFoundError:
+            return None
         except ValueError:
             raise CorruptChunkError(f"The seal in {place} is damaged: seal the collection again elsewhere") from None
+        if checkpoint in (None, found):
+            return cls(files, note, found)
+        (base, _, _), (own, _, history) = found.origin.rpartition("/"), checkpoint.origin.rpartition("/")
+        return cls(place.within(history), note, checkpoint) if own == base and history.isdecimal() else None
 
-    def at(self, checkpoint: Checkpoint) -> "Seal | None":
-        """Return an earlier seal of this collection; None if it is not of its histories."""
-        base, _, history = checkpoint.origin.rpartition("/")
-        is_ours = base == self.checkpoint.origin.rpartition("/")[0] and history.isdecimal()
-        return Seal(self._place, int(history), self.note, checkpoint) if is_ours else None
+    @property
+    def tree(self) -> TreeReader:
+        """Its tree."""
+        return TreeReader(self.files, self.checkpoint.size)
 
     def info(self) -> SealInfo:
         """Read its description, and check it against the checkpoint."""
-        digest = self.checkpoint.info
-        content = self.files.read(f"info/{digest.hex()}.json")
-        if sha256(content).digest() != digest:
+        content: bytes = self.files.load(f"info/{self.checkpoint.info.hex()}.json")
+        if sha256(content).digest() != self.checkpoint.info:
             raise CorruptChunkError(f"The description of the seal in {self.files} was changed")
         return SealInfo.model_validate_json(content)
 
@@ -124,11 +132,10 @@ class Seal:
 
     def find_leaf(self, point: PointId) -> int | None:
         """Return the leaf of a point; None if it is not sealed."""
-        key, records = _key(str(point)), self.files.read_cached(self.index_name(point))
+        key, records = _key(str(point)), self.files.load(self.index_name(point))
         at = bisect_left(range(len(records) // RECORD_BYTES), key, key=lambda n: records[n * 16 : n * 16 + KEY_BYTES])
-        start = at * RECORD_BYTES
-        is_known = records[start : start + KEY_BYTES] == key
-        return int.from_bytes(records[start + KEY_BYTES : start + RECORD_BYTES], "big") if is_known else None
+        found = records[at * RECORD_BYTES : (at + 1) * RECORD_BYTES]
+        return int.from_bytes(found[KEY_BYTES:], "big") if found[:KEY_BYTES] == key else None
 
     def checked_entries(self) -> Iterator[bytes]:
         """Yield all entries; `CorruptChunkError` at the end if they are not those of the checkpoint."""
@@ -140,29 +147,6 @@ class Seal:
             raise CorruptChunkError(f"The entries in {self.files} are not those that were sealed")
 
 
-class RootHasher:
-    """Computes the root over hashes of leaves, one after the other."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._stack: list[bytes] = []
-
-    def add(self, hashed: bytes) -> None:
-        """Add the next leaf."""
-        self.count += 1
-        for _ in range((self.count & -self.count).bit_length() - 1):
-            hashed = node_hash(self._stack.pop(), hashed)
-        self._stack.append(hashed)
-
-    def root(self) -> bytes:
-        """Return the root over the leaves so far."""
-        stack = list(self._stack)
-        while len(stack) > 1:
-            right = stack.pop()
-            stack.append(node_hash(stack.pop(), right))
-        return stack[0] if stack else sha256().digest()
-
-
 def _key(point: str) -> bytes:
     return sha256(point.encode()).digest()[:KEY_BYTES]
 
@@ -172,236 +156,184 @@ def _shard(key: bytes, size: int) -> int:
     return int.from_bytes(key, "big") >> (8 * KEY_BYTES - bits)
 
 
+def point_of(entry: bytes) -> str:
+    """Return the point of an entry."""
+    try:
+        return str(json.loads(entry)["point"])
+    except (ValueError, KeyError, TypeError):
+        raise CorruptChunkError("An entry is damaged: the entries are not those that were sealed") from None
+
+
 def files_of(seals: SealFiles, collection: str) -> SealFiles:
     """Return the place of a collection's seals."""
     name = quote(collection, safe="")
     return seals.within(name if name.strip(".") else name.replace(".", "%2E"))  # `..` would be another folder
 
 
-class Sealing:
-    """Seals one collection into `seals`. `work` is a folder of this machine where an interrupted run goes on."""
+def seal_collection(
+    reader: Reader,
+    seals: SealFiles,
+    signers: Sequence[Signer],
+    work: Path,
+    on_progress: Callable[[int], None] = lambda _points: None,
+) -> SealReport:
+    """Read a collection, write what is new into `seals`, and sign the checkpoint last.
 
-    def __init__(
-        self,
-        reader: Reader,
-        seals: SealFiles,
-        signers: Sequence[Signer],
-        work: Path,
-        on_progress: Callable[[int], None] = lambda _points: None,
-    ) -> None:
-        self._reader, self._signers, self._on_progress = reader, signers, on_progress
-        self._files = files_of(seals, reader.name)
-        place = sha256(f"{self._files}\n{reader.store.host}\n{reader.name}".encode()).hexdigest()[:16]
-        self._work = work / place
+    `work` is a folder of this machine where an interrupted run goes on.
+    """
+    files = files_of(seals, reader.name)
+    work /= sha256(f"{files}\n{reader.store.host}\n{reader.name}".encode()).hexdigest()[:16]
+    with locked(work):
+        before = Seal.find(files)
+        with closing(_Chunks(work / "chunks.sqlite", reader, before.info().salt if before else None)) as chunks:
+            chunks.read(on_progress)
+            with files.lock():
+                before = Seal.find(files)  # another machine may have sealed it meanwhile
+                if before and before.info().salt != chunks.salt:
+                    raise InvalidParameterError(f"Another process sealed {reader.name}: run this again")
+                report = _write(reader, files, signers, before, chunks)
+        shutil.rmtree(work, ignore_errors=True)
+    return report
 
-    def run(self) -> SealReport:
-        """Read the collection, write what is new, and sign the checkpoint last."""
-        with self._lock():
-            before = Seal.find(self._files)
-            spool = _Spool(self._work, self._reader, decode(before.info().salt) if before else None)
-            spool.fill(self._on_progress)
-            with self._files.lock(), closing(_Leaves(self._work / "leaves.sqlite")) as leaves:
-                before = Seal.find(self._files)  # another machine may have sealed it meanwhile
-                if before and before.info().salt != encode(spool.salt):
-                    raise InvalidParameterError(f"{self._reader.name} was sealed by another process: run this again")
-                report = self._write(before, spool, leaves)
-        shutil.rmtree(self._work, ignore_errors=True)
-        return report
 
-    @contextmanager
-    def _lock(self) -> Iterator[None]:
+def _write(
+    reader: Reader, files: SealFiles, signers: Sequence[Signer], before: Seal | None, chunks: "_Chunks"
+) -> SealReport:
+    keys, notes = [signer.public for signer in signers], [reader.change_note]
+    base, history, size = f"{keys[0].name}/{quote(reader.name, safe='')}", 1, 0
+    changes, goes_on, is_signed = SealChanges(), False, False
+    if before:
         try:
-            with lock_folder(self._work):
-                yield
-        except LockedError:
-            raise InvalidParameterError(LOCKED) from None
-
-    def _write(self, before: Seal | None, spool: "_Spool", leaves: "_Leaves") -> SealReport:
-        history, goes_on = (before.history, True) if before else (1, False)
-        size, changes = 0, SealChanges()
-        if before:
-            leaves.load(before.checked_entries())
-            changes = leaves.compare(spool.entries())
-            size = before.checkpoint.size
-            if changes.removed or changes.rewritten:
-                history, goes_on, size = history + 1, False, 0
-                leaves.clear()
-        own = self._files.within(str(history))
-        tree = TreeWriter(own, size)
-        for entry in leaves.add_new(spool.entries(), size):
-            tree.append(entry)
-        root, added = tree.finish(), tree.size - size
-        changed = changes.model_dump() | {"added": added}
-        vector = self._reader.vector
-        embedder = self._reader.embedder
+            signed = open_note(before.note, keys)[1]
+        except RefutedError as error:
+            raise CorruptChunkError(f"The checkpoint in {before.files} is damaged: {error}") from None
+        if not signed:
+            notes.append("The last seal is signed by none of these keys")
+        changes, is_signed = chunks.compare(before.checked_entries()), len(signed) == len(keys)
+        goes_on = not (changes.removed or changes.rewritten)
+        base, _, last = before.checkpoint.origin.rpartition("/")
+        history, size = (int(last), before.checkpoint.size) if goes_on else (int(last) + 1, 0)
+    own, origin = files.within(str(history)), f"{base}/{history}"
+    tree = extend_tree(own, size, chunks.add_from(size))
+    if before and goes_on and tree.range_hash(0, size) != before.checkpoint.root:
+        raise CorruptChunkError(f"The tiles in {own} are not those that were sealed")
+    changes = changes.model_copy(update={"added": tree.size - size})
+    root = tree.range_hash(0, tree.size)
+    if changes.added or not (goes_on and is_signed):
         info = SealInfo(
-            collection=self._reader.name,
-            store=self._reader.store.host,
-            vector=vector.name,
-            distance=vector.distance,
-            embedding_model=embedder.model if embedder else None,
-            tenant_field=self._reader.settings.tenant_field,
-            salt=encode(spool.salt),
+            collection=reader.name,
+            store=reader.store.host,
+            vector=reader.vector.name,
+            distance=reader.vector.distance,
+            embedding_model=reader.embedder.model if reader.embedder else None,
+            tenant_field=reader.settings.tenant_field,
+            salt=chunks.salt,
             sealed_at=datetime.now(UTC),
             previous=before.checkpoint.text() if before else None,
-            consistency=tuple(map(encode, TreeReader(own, tree.size).prove_consistency(size))) if goes_on else (),
-            **changed,
+            consistency=tuple(map(encode, tree.prove_consistency(size))) if size else (),
+            **changes.model_dump(),
         )
-        own_name = f"{self._signers[0].public.name}/{quote(self._reader.name, safe='')}"
-        origin = f"{before.checkpoint.origin.rpartition('/')[0] if before else own_name}/{history}"
-        if before and goes_on and TreeReader(own, tree.size).range_hash(0, size) != before.checkpoint.root:
-            raise CorruptChunkError(f"The tiles in {own} are not those that were sealed")
-        if not (before and goes_on and not added and self._has_signed(before)):
-            for shard, records in leaves.index(tree.size):
-                own.write(f"index/{tree.size}/{shard:x}", records)
-            described = info.to_json().encode()
-            own.write(f"info/{sha256(described).hexdigest()}.json", described)
-            checkpoint = Checkpoint(origin, tree.size, root, sha256(described).digest())
-            own.write("checkpoint", sign_note(checkpoint.text(), self._signers).encode())
-            self._files.write("latest", str(history).encode())
-        return SealReport(
-            collection=info.collection,
-            address=str(self._files),
-            history=history,
-            origin=origin,
-            size=tree.size,
-            root=encode(root),
-            is_append_only=goes_on,
-            note=self._reader.change_note,
-            **changed,
-        )
-
-    def _has_signed(self, seal: Seal) -> bool:
-        keys = [signer.public for signer in self._signers]
-        return len(open_note(seal.note, keys)[1]) == len(keys)
+        for shard, records in chunks.index(tree.size):
+            own.write(f"index/{tree.size}/{shard:x}", records)
+        described = info.to_json().encode()
+        own.write(f"info/{sha256(described).hexdigest()}.json", described)
+        checkpoint = Checkpoint(origin, tree.size, root, sha256(described).digest())
+        own.write("checkpoint", sign_note(checkpoint.text(), signers).encode())
+        files.write("latest", str(history).encode())
+    return SealReport(
+        collection=reader.name,
+        address=str(files),
+        history=history,
+        origin=origin,
+        size=tree.size,
+        root=encode(root),
+        is_append_only=goes_on,
+        note="; ".join(filter(None, notes)) or None,
+        **changes.model_dump(),
+    )
 
 
-class _Spool:
-    """The entries of the collection as it is now, in a file that grows page by page."""
+class _Chunks:
+    """The entries of the collection as it is now, and as it was sealed, in a database on disk.
 
-    def __init__(self, folder: Path, reader: Reader, salt: bytes | None) -> None:
-        self._entries, self._state = folder / "entries", folder / "state.json"
-        self._reader = reader
-        make_private_folder(folder)
-        self._vector = reader.vector.name
-        state: dict[str, Any] = json.loads(self._state.read_bytes()) if self._state.exists() else {}
-        fits = state.get("vector") == self._vector and salt in (None, decode(state["salt"]) if state else None)
-        self._next, self._count, self._bytes, self._is_done = None, 0, 0, False
-        self.salt = salt or os.urandom(16)
-        if state and fits:
-            self._next, self._count, self._bytes = state["next"], state["count"], state["bytes"]
-            self.salt = decode(state["salt"])
-        self._writer = EntryWriter(reader.payloads, reader.settings.tenant_field, self.salt)
+    A collection may not fit in memory, and an interrupted run goes on with the pages that it had read.
+    """
 
-    def fill(self, on_progress: Callable[[int], None]) -> None:
-        """Read the collection from where an interrupted run stopped."""
-        on_progress(self._count)
-        with self._entries.open("ab") as file:
-            file.truncate(self._bytes)
-            for page in self._reader.pages(self._next, self._vector, seen=self._count):
-                lines = [self._writer.entry_of(point) for point in page.points]
-                if not self._count:
-                    self._check_twice([point.id for point in page.points[:TWICE_READ]], lines)
-                file.write(b"".join(line + b"\n" for line in lines))
-                file.flush()
-                self._count += len(lines)
-                self._bytes = file.tell()
-                if page.next_id is not None:
-                    self._save(page.next_id)
-                on_progress(len(lines))
-            os.fsync(file.fileno())
-
-    def _save(self, next_id: PointId) -> None:
-        state = {"next": next_id, "count": self._count, "bytes": self._bytes, "vector": self._vector}
-        write_file(self._state, json.dumps(state | {"salt": encode(self.salt)}))
-
-    def _check_twice(self, ids: Sequence[PointId], lines: Sequence[bytes]) -> None:
-        """Refuse a store that does not return the same values twice: nothing could be verified later."""
-        again = self._reader.read_points(ids, self._vector)
-        for point, line in zip(ids, lines, strict=False):
-            if point in again and self._writer.entry_of(again[point]) != line:
-                raise InvalidParameterError(
-                    f"Point {point} of {self._reader.name} had another text, vector or payload when it was read again: "
-                    "seal the collection when nothing writes to it"
-                )
-
-    def entries(self) -> Iterator[bytes]:
-        """Yield all entries in the order of point ids."""
-        with self._entries.open("rb") as file:
-            for line in file:
-                yield line[:-1]
-
-
-class _Leaves:
-    """The leaf of each point, in a database on disk: a collection may not fit in memory."""
-
-    def __init__(self, path: Path) -> None:
-        path.unlink(missing_ok=True)
+    def __init__(self, path: Path, reader: Reader, salt: str | None) -> None:
+        self._reader, self._vector = reader, reader.vector.name
         self._base = sqlite3.connect(path)
-        self._base.execute("PRAGMA journal_mode = OFF")
-        self._base.execute(
-            "CREATE TABLE leaves (point TEXT PRIMARY KEY, key BLOB, leaf INTEGER, hash BLOB, seen INTEGER)"
+        self._base.create_function("index_key", 1, _key, deterministic=True)
+        self._base.executescript(
+            "PRAGMA synchronous = OFF; DROP TABLE IF EXISTS sealed;"  # a killed process loses nothing by it
+            "CREATE TABLE sealed (point TEXT PRIMARY KEY, leaf INTEGER, hash BLOB);"
+            "CREATE TABLE IF NOT EXISTS stored (point TEXT PRIMARY KEY, hash BLOB, entry BLOB);"
+            "CREATE TABLE IF NOT EXISTS state (next TEXT, salt TEXT, vector TEXT)"
         )
+        state = self._rows("SELECT * FROM state").fetchone() or ("null", "", None)
+        self._next, self.salt = str(state[0]), str(state[1])
+        if state[2] != self._vector or salt not in (None, self.salt):
+            self._next, self.salt = "null", salt or encode(os.urandom(16))
+            self._base.executescript("DELETE FROM stored; DELETE FROM state")
+            self._rows("INSERT INTO state VALUES (?, ?, ?)", (self._next, self.salt, self._vector))
+        self._writer = EntryWriter(reader.payloads, reader.settings.tenant_field, decode(self.salt))
+
+    def _rows(self, query: str, values: Sequence[Any] = ()) -> sqlite3.Cursor:
+        return self._base.execute(query, values)
 
     def close(self) -> None:
         self._base.close()
 
-    def clear(self) -> None:
-        """Forget all leaves."""
-        self._base.execute("DELETE FROM leaves")
+    def read(self, on_progress: Callable[[int], None]) -> None:
+        """Read the collection from where an interrupted run stopped."""
+        (seen,) = self._rows("SELECT count(*) FROM stored").fetchone()
+        on_progress(seen)
+        for page in self._reader.pages(json.loads(self._next), self._vector, seen=seen):
+            entries = {str(point.id): self._writer.entry_of(point) for point in page.points}
+            if not seen:
+                self._check_twice([point.id for point in page.points[:TWICE_READ]], entries)
+            rows = [(point, leaf_hash(entry), entry) for point, entry in entries.items()]
+            self._base.executemany("INSERT INTO stored VALUES (?, ?, ?)", rows)
+            if page.next_id is not None:  # the last page is kept only by a run that comes to its end
+                self._rows("UPDATE state SET next = ?", (json.dumps(page.next_id),))
+                self._base.commit()
+            seen += len(rows)
+            on_progress(len(rows))
 
-    def _insert(self, rows: Iterable[tuple[str, bytes, int, bytes]]) -> None:
-        self._base.executemany("INSERT OR REPLACE INTO leaves VALUES (?, ?, ?, ?, 0)", rows)
-
-    def load(self, entries: Iterable[bytes]) -> None:
-        """Add the entries of an earlier seal."""
-        self._insert(_row(entry, leaf) for leaf, entry in enumerate(entries))
+    def _check_twice(self, ids: Sequence[PointId], entries: dict[str, bytes]) -> None:
+        """Refuse a store that does not return the same values twice: nothing could be verified later."""
+        for point in self._reader.read_points(ids, self._vector).values():
+            if self._writer.entry_of(point) != entries[str(point.id)]:
+                raise InvalidParameterError(
+                    f"Point {point.id} of {self._reader.name} had another text, vector or payload when it was read "
+                    "again: seal the collection when nothing writes to it"
+                )
 
     def compare(self, entries: Iterable[bytes]) -> SealChanges:
-        """Find out what was removed or rewritten since these leaves were sealed."""
-        rewritten = []
-        for entry in entries:
-            point, _, _, hashed = _row(entry, 0)
-            known = self._base.execute("SELECT hash FROM leaves WHERE point = ?", (point,)).fetchone()
-            if known is not None:
-                self._base.execute("UPDATE leaves SET seen = 1 WHERE point = ?", (point,))
-                if known[0] != hashed:
-                    rewritten.append(point)
-        removed = [row[0] for row in self._base.execute("SELECT point FROM leaves WHERE seen = 0 ORDER BY leaf")]
-        return SealChanges(
-            removed=len(removed),
-            rewritten=len(rewritten),
-            removed_points=tuple(removed[:LISTED_CHANGES]),
-            rewritten_points=tuple(rewritten[:LISTED_CHANGES]),
-        )
+        """Take the entries of the last seal, and find out what was removed or rewritten since."""
+        rows = ((point_of(entry), leaf, leaf_hash(entry)) for leaf, entry in enumerate(entries))
+        self._base.executemany("INSERT OR REPLACE INTO sealed VALUES (?, ?, ?)", rows)
+        found: dict[str, Any] = {}
+        for kind, query in CHANGES.items():
+            points = self._rows(query)
+            first = tuple(point for (point,) in points.fetchmany(LISTED_CHANGES))
+            found |= {kind: len(first) + sum(1 for _ in points), f"{kind}_points": first}
+        return SealChanges(**found)
 
-    def add_new(self, entries: Iterable[bytes], size: int) -> Iterator[bytes]:
-        """Yield the entries of points that have no leaf yet, and give them the next ones."""
-        entries = iter(entries)
-        while some := list(islice(entries, 1_000)):
-            rows = []
-            for entry in some:
-                row = _row(entry, size)
-                if not self._base.execute("SELECT 1 FROM leaves WHERE point = ?", row[:1]).fetchone():
-                    rows.append(row)
-                    size += 1
-                    yield entry
-            self._insert(rows)
+    def add_from(self, size: int) -> Iterator[bytes]:
+        """Give leaves from this one on to new chunks, to all of them if it is 0; yield their entries in that order."""
+        self._rows("DELETE FROM sealed WHERE leaf >= ?", (size,))
+        self._rows(
+            "INSERT INTO sealed SELECT point, ? - 1 + row_number() OVER (ORDER BY rowid), hash FROM stored "
+            "WHERE point NOT IN (SELECT point FROM sealed)",
+            (size,),
+        )
+        rows = self._rows("SELECT entry FROM sealed JOIN stored USING (point) WHERE leaf >= ? ORDER BY leaf", (size,))
+        return (entry for (entry,) in rows)
 
     def index(self, size: int) -> Iterator[tuple[int, bytes]]:
         """Yield the number of each index file and its records: keys in their order, each with its leaf."""
-        rows = self._base.execute("SELECT key, leaf FROM leaves ORDER BY key, leaf")
-        written = -1
+        rows = self._rows("SELECT index_key(point) AS place, leaf FROM sealed ORDER BY place, leaf")
         for shard, records in groupby(rows, lambda row: _shard(row[0], size)):
-            yield from ((empty, b"") for empty in range(written + 1, shard))
             yield shard, b"".join(key + leaf.to_bytes(8, "big") for key, leaf in records)
-            written = shard
-        yield from ((empty, b"") for empty in range(written + 1, 1 << (size // SHARD_RECORDS).bit_length()))
-
-
-def _row(entry: bytes, leaf: int) -> tuple[str, bytes, int, bytes]:
-    try:
-        point = str(json.loads(entry)["point"])
-    except (ValueError, KeyError, TypeError):
-        raise CorruptChunkError("An entry is damaged: the entries are not those that were sealed") from None
-    return point, _key(point), leaf, leaf_hash(entry)
+        if not size:
+            yield 0, b""

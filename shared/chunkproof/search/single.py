@@ -20,11 +20,12 @@ from chunkproof.base.errors import (
     NotConfiguredError,
     VectorStoreRefusedError,
 )
-from chunkproof.base.request import LOW_SCORE, State, Stopwatch, start
+from chunkproof.base.request import LOW_SCORE, State, Stopwatch, start, tracing
 from chunkproof.collection.embedding import EmbeddedQuery
 from chunkproof.collection.payload_map import Chunk
 from chunkproof.collection.services import Collection
 from chunkproof.contract.conditions import Condition
+from chunkproof.contract.model import display_name
 from chunkproof.contract.query import SearchQuery
 from chunkproof.contract.query_options import Mode, RerankOptions, ResultScores
 from chunkproof.contract.response import (
@@ -49,7 +50,7 @@ from chunkproof.stores.store_port import (
 
 if TYPE_CHECKING:
     from chunkproof.collection.payload_map import Hashes
-    from chunkproof.search.cursor import Pages
+    from chunkproof.search.modes import Pages
     from chunkproof.search.steps import Completed
 
 SHORT_QUERY = 5
@@ -131,7 +132,7 @@ def plan_search(query: SearchQuery, collection: Collection, *, exact: bool = Fal
     needs_vector = query.mode is not Mode.TEXT or query.with_vectors or query.diversity is not None
     plan = Plan(query, collection, query.mode or Mode.DENSE, exact=exact, limit=query.top_k)
     if query.cursor is not None:
-        from chunkproof.search.cursor import read_cursor
+        from chunkproof.search.modes import read_cursor
 
         plan.pages = read_cursor(query, collection)
     if query.rerank or (query.rerank is None and collection.settings.rerank == "always"):
@@ -185,6 +186,8 @@ def search(query: SearchQuery, collection: Collection, *, exact: bool = False) -
 
     With `exact`, the query is compared with every point instead of asking the index.
     """
+    if tracing.tracer is not None and not tracing.tracer.is_inside:
+        return tracing.tracer.retrieval(search, query, collection, exact=exact)
     if query.queries is not None:
         from chunkproof.search.batch import search_all
 
@@ -254,6 +257,8 @@ def _plan_and_embed(query: SearchQuery, collection: Collection, *, exact: bool) 
     try:
         with trace.stage("search"):
             plan = plan_search(query, collection, exact=exact)
+            if early and not early.done():
+                collection.look_ahead()
     finally:
         if early:  # no call outlives its request
             wait([early])
@@ -286,13 +291,13 @@ def respond(hits: Hits) -> RetrievalResponse:
             points, found_notes = find_readable(hits)
             notes += found_notes
             chunks, missing = read_chunks(points, collection, query)
-    if collection.facts.hashes is not None and collection.facts.hashes.are_known:
+    if (hashes := collection.facts.hashes) is not None and (hashes.content_hash or hashes.chunk_id):
         trace.changed = len(missing.get(CHANGED, ()))
     if missing:
         notes += _report_missing(missing, query, len(points), is_any_read=bool(chunks))
     trace.state = State.FILTERED
-    if embedding is not None:
-        warn_of_other_models(chunks, collection)
+    if plan.mode is not Mode.TEXT:
+        notes += compare_models(chunks, collection, collection.queries.model if embedding else None)
     results = rank(chunks, query)
     completed: Completed | None = None
     if plan.rerank is not None or query.highlight or query.explain or query.neighbours:
@@ -301,16 +306,16 @@ def respond(hits: Hits) -> RetrievalResponse:
         completed = Completion(hits).complete(results)
         results = completed.results
         notes = [*plan.notes, *completed.notes, *notes[len(plan.notes) :]]
-    receipt = None
+    trace.skipped, receipt = len(points) - len(chunks), None
     if query.receipt:
-        from chunkproof.search.steps import add_receipt
+        from chunkproof.seals.receipts import add_receipt
 
-        results, receipt, receipt_notes = add_receipt(results, hits)
-        notes += receipt_notes
+        dense, understood = plan.store_query(embedding).dense, query.model_copy(update={"rerank": plan.rerank})
+        results, receipt, added = add_receipt(understood, results, dense.vector if dense else None, collection)
+        notes += added
     low = 0 if plan.mode is Mode.TEXT else sum(result.similarity_score < LOW_SCORE for result in results)
     if 0 < low < len(results):  # a first result like that has a warning of its own
         log.warning("Some results score under %s", LOW_SCORE, extra={"query_id": query.query_id, "results": low})
-    trace.skipped = len(points) - len(chunks)
     trace.record_results(results, in_full=collection.settings.log_queries)
     if plan.text is not None:
         shown = {result.point_id for result in results}
@@ -343,16 +348,19 @@ def respond(hits: Hits) -> RetrievalResponse:
         fusion=fusion,
         rerank=completed.rerank if completed else None,
     )
-    return RetrievalResponse(
-        query=query.query_text,
-        query_id=query.query_id,
-        status="success",
-        results=results,
-        execution=execution,
-        notes=tuple(notes),
-        explain=completed.explanation if completed else None,
-        receipt=receipt,
-        next_cursor=plan.pages.next_cursor(hits.points) if plan.pages else None,
+    # Both models are made without `__init__`, which looks for other shapes.
+    return RetrievalResponse.__pydantic_validator__.validate_python(  # type: ignore[no-any-return]
+        {
+            "query": query.query_text,
+            "query_id": query.query_id,
+            "status": "success",
+            "results": results,
+            "execution": execution,
+            "notes": tuple(notes),
+            "explain": completed.explanation if completed else None,
+            "receipt": receipt,
+            "next_cursor": plan.pages.next_cursor(hits.points) if plan.pages else None,
+        }
     )
 
 
@@ -389,7 +397,7 @@ def read_chunks(
     hashes = collection.facts.hashes
     if hashes is None and any(any(chunk.hashes) for chunk, _, _ in chunks):
         hashes = _find_hashes(collection, query)
-    if hashes is not None and hashes.are_known:
+    if hashes is not None:
         chunks = [(chunk, point, hashes.integrity_of(chunk)) for chunk, point, _ in chunks]
         if changed := [str(point.id) for _, point, integrity in chunks if integrity == CHANGED]:
             missing[CHANGED] = changed
@@ -456,17 +464,19 @@ def rank(chunks: list[ReadChunk], query: SearchQuery) -> tuple[SearchResult, ...
         if not query.include_metadata:
             metadata = SourceMetadata(chunk_id=metadata.chunk_id, url=metadata.url)
         results.append(
-            SearchResult(
-                rank=number,
-                text=chunk.text,
-                similarity_score=min(1.0, max(0.0, cosine)),
-                scores=own_scores,
-                group=point.group,
-                point_id=point.id,
-                integrity=integrity,
-                metadata=metadata,
-                payload=dict(point.payload) if query.with_payload else None,
-                vector=point.vector if query.with_vectors else None,
+            SearchResult.__pydantic_validator__.validate_python(
+                {
+                    "rank": number,
+                    "text": chunk.text,
+                    "similarity_score": min(1.0, max(0.0, cosine)),
+                    "scores": own_scores,
+                    "group": point.group,
+                    "point_id": point.id,
+                    "integrity": integrity,
+                    "metadata": metadata,
+                    "payload": dict(point.payload) if query.with_payload else None,
+                    "vector": point.vector if query.with_vectors else None,
+                }
             )
         )
     return tuple(results)
@@ -477,16 +487,23 @@ def _list_scores(scores: Scores) -> ResultScores:
     return ResultScores(dense=dense, text=scores.text, fused=scores.fused)
 
 
-def warn_of_other_models(chunks: Sequence[ReadChunk], collection: Collection) -> None:
-    """Warn of chunks whose stored model shares no space with the query's."""
+def compare_models(chunks: Sequence[ReadChunk], collection: Collection, query_model: str | None) -> list[str]:
+    """Warn of chunks whose stored model shares no space with the query's; return a note if there are several models."""
     comparable = collection.facts.models
     stored = {str(chunk.metadata.embedding_model) for chunk, _, _ in chunks if chunk.metadata.embedding_model}
-    if new := stored - comparable.keys():
+    if query_model and (new := stored - comparable.keys()):
         from chunkproof.embedders.known_models import can_compare
 
         for model in islice(new, max(0, MAX_MODELS - len(comparable))):
             comparable[model] = can_compare(collection.require_embedder(), model)
-    for model in sorted(model for model in stored if not comparable.get(model, True)):
-        log.warning(
-            "Chunks were embedded with another model", extra={"stored": model, "query": collection.queries.model}
-        )
+    for model in sorted(model for model in stored if query_model and not comparable.get(model, True)):
+        log.warning("Chunks were embedded with another model", extra={"stored": model, "query": query_model})
+    if len(stored) < 2:
+        return []
+    shown = ", ".join(display_name(model) for model in sorted(stored)[:SHOWN_IDS])
+    more = ", …" if len(stored) > SHOWN_IDS else ""
+    of_query = f", the query with {query_model}" if query_model else ""
+    return [
+        f"The results were embedded with {len(stored)} models ({shown}{more}){of_query}: scores of different models "
+        "cannot be compared; embed the whole collection with one model"
+    ]

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, unquote
 from uuid import uuid4
 
-from chunkproof.base.decompress import DecompressedTooLargeError, decompress
 from chunkproof.base.errors import (
     ChunkproofError,
     ForbiddenError,
@@ -31,14 +30,15 @@ from chunkproof.base.errors import (
     RequestTooLargeError,
     SettingsError,
 )
-from chunkproof.base.request import Deadline, RequestTrace, State, Stopwatch
+from chunkproof.base.files import DecompressedTooLargeError, decompress
+from chunkproof.base.request import Deadline, RequestTrace, State, Stopwatch, tracing
 from chunkproof.base.settings import Settings
 from chunkproof.collection.services import Collection
 from chunkproof.contract import ExecutionMetadata, Model, Request, RetrievalResponse, SearchQuery, read_json
 from chunkproof.contract.model import BODY, MAX_VALUES, has_lone_surrogate, read_name
 from chunkproof.embedders.embedder_port import query_model
 from chunkproof.service.container import LAMBDA_DEADLINE_MS, lambda_deadline, prepare, services, settings
-from chunkproof.service.telemetry import Telemetry, logger, span_writer
+from chunkproof.service.telemetry import Telemetry, logger
 
 if TYPE_CHECKING:
     from chunkproof.contract.profiles import Profile
@@ -76,10 +76,10 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class WithStatus:
-    """What a route returns if its status is not always 200."""
+    """What a route returns if its status is not always 200; the body has `to_json`, as a model does."""
 
     status: HTTPStatus
-    body: Model
+    body: Any
 
 
 @dataclass(slots=True)
@@ -159,6 +159,27 @@ class Api:
             own = own.for_tenant(read_claim(call.event, own.settings.tenant_claim))
         return own.collection(name, call.deadline, call.trace)
 
+    def require_caller(self, route: str) -> None:
+        """Refuse a request that no authorizer has checked: its route is public, and what it asks for is not."""
+        if not self.call.event["requestContext"].get("authorizer"):
+            raise ForbiddenError(f"{route} needs authorization, which a public route does not check: GET /health/deep")
+
+    def answer_agent(self) -> WithStatus:
+        """Answer a message of the Model Context Protocol: its tools take this request's caller, deadline and trace."""
+        from chunkproof.proof.backend import LocalBackend
+        from chunkproof.service.agent_tools import answer_agent
+
+        if not settings().mcp:
+            raise NotFoundError("There is nothing at /mcp: CHUNKPROOF_MCP is false")
+        call = self.call
+        reply = answer_agent(
+            call.body or "",
+            call.headers,
+            lambda: LocalBackend(self.collection(None).services, lambda: call.deadline, call.trace),
+            call.trace,
+        )
+        return WithStatus(reply.status, reply)
+
     def prime(self) -> "Api":
         """Do what would make a first request slow; opens no connection."""
         for route in self.routes:
@@ -177,20 +198,22 @@ class Api:
         logger.thread_safe_clear_keys()
         logger.thread_safe_append_keys(request_id=getattr(context, "aws_request_id", None))
         try:
-            response = self._serve(call)
+            tracer = tracing.tracer
+            response = self._serve(call) if tracer is None else tracer.serve(self._serve, call)
             trace.stages_ms["total"] = call.watch.ms()
-            trace.status = response["statusCode"]
+            # Of a tool that failed, the status that the API has for it: the protocol answers with 200.
+            trace.status = trace.status or response["statusCode"]
             if trace.status < HTTPStatus.BAD_REQUEST:
                 trace.state = State.RETURNED
             self._emit_telemetry(call)
+            if tracer is not None:
+                tracer.flush(call.deadline.remaining_ms() / 1000)
         finally:
             self._served.call = None
         return response
 
     def _serve(self, call: Call) -> ProxyResponse:
         try:
-            if settings().tracing:
-                call.trace.on_stage = span_writer()
             call.deadline = lambda_deadline(call.context)
             call.profile = _find_profile(call.event)
             response = self._answer(call)

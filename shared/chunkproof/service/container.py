@@ -1,5 +1,7 @@
 """The composition root: settings, store and embedders of this process, built once; SDKs are imported when needed."""
 
+import os
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import cache
@@ -9,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 from chunkproof import CONTRACT_VERSION
 from chunkproof.base.embedder_config import EmbedderConfig
 from chunkproof.base.errors import ChunkproofError, NotConfiguredError
-from chunkproof.base.request import Deadline, Stopwatch
+from chunkproof.base.request import Deadline, Stopwatch, tracing
 from chunkproof.base.settings import Settings
 from chunkproof.collection.embedding import check_embeddings
 from chunkproof.collection.services import Services
-from chunkproof.contract.service_info import DependencyHealth, Health
+from chunkproof.contract.response import DependencyHealth, Health
 from chunkproof.embedders.embedder_port import Embedder, InputType
 from chunkproof.net.secrets import Keys, clear_secret_cache
 from chunkproof.stores.store_port import VersionedStore
@@ -54,7 +56,8 @@ class EmbedderBuilder:
             known = config.model_dump_json()
             if known not in self._built:
                 make = _MAKERS.get(config.provider, EmbedderBuilder._make_python)
-                self._built[known] = make(self, config)
+                made = make(self, config)
+                self._built[known] = made if tracing.tracer is None else tracing.tracer.embedder(made)
             return self._built[known]
 
     def close(self) -> None:
@@ -177,6 +180,11 @@ LAMBDA_DEADLINE_MS = 2_000
 RESERVE_MS = 100
 # Lambda gives the start of a function 10 seconds; what is not fetched by then goes on during requests.
 INIT_WAIT_S = 8.0
+# For sending the spans of a step of a job.
+FLUSH_MS = 5_000
+
+# How Lambda starts a function for a request that waits, and not for a snapshot or ahead of requests.
+ON_DEMAND = "on-demand"
 
 _overrides: list[Services] = []
 
@@ -187,10 +195,19 @@ def services() -> Services:
 
 
 def prepare() -> None:
-    """Build the services, and fetch the default collection if it is a published one: callers wait for neither."""
+    """Build the services, and fetch the default collection if it is a published one: callers wait for neither.
+
+    Where a request follows at once, connections are opened and the secret is read in the meantime. Nothing of that is
+    waited for, and nothing of it is in a SnapStart snapshot.
+    """
     found = services()
     if isinstance(found.store, VersionedStore):
         found.store.prepare(found.settings.collection, INIT_WAIT_S)
+    if os.environ.get("AWS_LAMBDA_INITIALIZATION_TYPE") == ON_DEMAND:
+        Keys(found.settings).read_early()
+        for client in (found.store, found.embedder):
+            if connect := getattr(client, "connect", None):
+                connect()
 
 
 def settings() -> Settings:
@@ -203,6 +220,31 @@ def lambda_deadline(context: Any) -> Deadline:
     budget = settings().deadline_ms or LAMBDA_DEADLINE_MS
     left = context.get_remaining_time_in_millis() - RESERVE_MS
     return Deadline(max(0, min(budget, left)))
+
+
+def start_tracing() -> None:
+    """Let this process make spans, if a variable or its own code has set up OpenTelemetry."""
+    is_configured = any(name.startswith("OTEL_") for name in os.environ) or "opentelemetry.sdk.trace" in sys.modules
+    if tracing.tracer is None and is_configured:
+        from chunkproof.service.tracing import configure
+
+        tracing.tracer = configure()
+
+
+Handler = Callable[[Mapping[str, Any], Any], dict[str, Any]]
+
+
+def flushed(handler: Handler) -> Handler:
+    """Let a step of a job send its spans and metrics before it ends."""
+
+    def handle(event: Mapping[str, Any], context: Any) -> dict[str, Any]:
+        try:
+            return handler(event, context)
+        finally:
+            if tracing.tracer is not None:
+                tracing.tracer.flush(min(FLUSH_MS, context.get_remaining_time_in_millis() - RESERVE_MS) / 1000)
+
+    return handle
 
 
 @contextmanager
@@ -231,6 +273,7 @@ def _read_settings() -> Settings:
 def _build_services() -> Services:
     from chunkproof.net.resilience import CircuitBreaker
 
+    start_tracing()
     Keys(_read_settings()).prepare()
     circuits = {"qdrant": CircuitBreaker("qdrant")}
     # Within a region, compressing a response takes longer than transferring it.

@@ -4,15 +4,14 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from aws_lambda_powertools import Logger
 
-from chunkproof.base import log_safety
-from chunkproof.base.request import LOW_SCORE, RequestTrace
+from chunkproof.base.errors import make_logs_safe
+from chunkproof.base.request import LOW_SCORE, RequestTrace, tracing
 from chunkproof.base.settings import Settings
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ SLOW_EMBEDDING_MS = 1_000
 SLOW_SEARCH_MS = 500
 # No function runs longer: an older time of arrival was not set by a gateway just now.
 OLDEST_REQUEST_MS = 900_000
-# Routes whose requests nobody waits for: monitors and set-up. The objective is about the others.
+# Routes that keep no user waiting: monitors and set-up. The objective is about the others.
 UNMEASURED_ROUTES = ("GET /health", "GET /collections/")
 
 STAGE_METRICS = {
@@ -61,7 +60,7 @@ CIRCUIT_METRICS = {
 # Of an embedder, whichever service it calls: alarms and dashboards have known the first one's name from the start.
 EMBEDDER_CIRCUIT_METRIC = "CohereCircuitOpen"
 
-log_safety.install()
+make_logs_safe()
 
 
 def _serialize(line: dict[str, Any]) -> str:
@@ -109,23 +108,6 @@ class Telemetry:
             logger.exception("the request could not be recorded")
 
 
-@cache
-def span_writer() -> Callable[[str, float], None] | None:
-    """Return a function that makes a stage a span of OpenTelemetry, which a Lambda layer brings; None without it."""
-    try:
-        from opentelemetry.trace import get_tracer
-    except ImportError:
-        logger.warning("CHUNKPROOF_TRACING is true, but OpenTelemetry is not installed: add its Lambda layer")
-        return None
-    tracer = get_tracer(SERVICE)
-
-    def write(stage: str, ms: float) -> None:
-        ended = time.time_ns()
-        tracer.start_span(stage, start_time=ended - int(ms * 1e6)).end(ended)
-
-    return write
-
-
 def _log(trace: RequestTrace, event: Mapping[str, Any], settings: Settings) -> None:
     embed_ms, search_ms = trace.stages_ms.get("embed", 0.0), trace.stages_ms.get("search", 0.0)
     warnings = {
@@ -154,13 +136,16 @@ def _missed_target(trace: RequestTrace, settings: Settings) -> bool:
 def emit_metrics(figures: Iterable[Figure], dimensions: Mapping[str, str]) -> None:
     """Emit one set of metrics in CloudWatch's embedded metric format; the service is a dimension of every one.
 
+    With OpenTelemetry's variables, they are sent over OTLP as well.
+
     The variables are those of Powertools, which its users know. The line and its end are one write, under the
     logger's lock, so that nothing comes between them.
     """
-    variables = os.environ
+    variables, listed = os.environ, list(figures)
+    if tracing.tracer is not None:
+        tracing.tracer.record(listed, dimensions)
     if variables.get("POWERTOOLS_METRICS_DISABLED", "").lower() in ("1", "true", "yes", "on"):
         return
-    listed = list(figures)
     named = {**dimensions, "service": variables.get("POWERTOOLS_SERVICE_NAME") or SERVICE}
     directive = {
         "Namespace": variables.get("POWERTOOLS_METRICS_NAMESPACE") or NAMESPACE,

@@ -3,17 +3,24 @@
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chunkproof.base.errors import ChunkproofError, InvalidParameterError
+from chunkproof.base.errors import ChunkproofError, InvalidParameterError, missing_extra
 from chunkproof.base.files import make_private_folder
 from chunkproof.base.request import Deadline
 from chunkproof.base.settings import Settings
 from chunkproof.collection.services import Services
 from chunkproof.embedders.embedder_port import Embedder
 from chunkproof.proof.backend import LocalBackend
-from chunkproof.service.container import CollectionEmbedders, EmbedderBuilder, cohere_reranker, qdrant_store
+from chunkproof.service.container import (
+    CollectionEmbedders,
+    EmbedderBuilder,
+    cohere_reranker,
+    qdrant_store,
+    start_tracing,
+)
 
 if TYPE_CHECKING:
     from chunkproof.stores.edge import EdgeStore
@@ -39,17 +46,24 @@ def open_connection(settings: Settings, folder: Path, embedder: Embedder | None 
 
     Without an embedder of the caller's own, which then serves every collection, they are those that the settings name.
     """
+    start_tracing()
     with ExitStack() as stack:
-        store = qdrant_store(settings) if settings.qdrant_url else open_embedded_store(folder)
+        try:
+            store = qdrant_store(settings) if settings.qdrant_url else open_embedded_store(folder)
+        except ImportError as error:
+            raise missing_extra(error) or error from None
         stack.callback(store.close)
         embedders: Mapping[str, Embedder] = {}
         if embedder is None:
             builder = EmbedderBuilder(settings)
             stack.callback(builder.close)
-            embedder = builder.default(settings.embedder_on_terminal)
+            try:
+                embedder = builder.default(settings.embedder_on_terminal)
+            except ImportError as error:
+                raise missing_extra(error) or error from None
             embedders = CollectionEmbedders(settings.models, builder)
         reranker = None
-        if settings.cohere_api_key is not None or settings.secret_arn is not None:
+        if (settings.cohere_api_key is not None or settings.secret_arn is not None) and find_spec("cohere"):
             reranker = cohere_reranker(settings)
             stack.callback(reranker.close)
         services = Services(settings, store, embedder, embedders=embedders, reranker=reranker)

@@ -12,14 +12,23 @@ from chunkproof.base.errors import (
     ChunkproofError,
     CollectionNotFoundError,
     VectorStoreRefusedError,
+    VectorStoreTimeoutError,
     VectorStoreUnavailableError,
 )
 from chunkproof.base.files import LockedError, private_files
 from chunkproof.base.request import Deadline
 from chunkproof.contract.conditions import Condition
 from chunkproof.stores.edge_folder import ShardFolder
-from chunkproof.stores.edge_shard import Shard, create_shard, unpack_shard
-from chunkproof.stores.edge_wire import build_filter, build_request, plain_id, to_record, type_name
+from chunkproof.stores.edge_shard import (
+    Shard,
+    build_filter,
+    build_request,
+    create_shard,
+    plain_id,
+    to_record,
+    type_name,
+    unpack_shard,
+)
 from chunkproof.stores.qdrant import QdrantStore, Result, check_collection_name, is_invalid_collection_name
 from chunkproof.stores.store_port import Features, Json, Layout, WritableStore
 
@@ -74,8 +83,20 @@ class EdgeStore(QdrantStore, WritableStore):
     ) -> Result:
         """Return what `read` takes from the engine's answer to a request of Qdrant's REST API that reads."""
         with self._reading(collection) as shard:
-            answer = _describe(shard) if body is None else _ANSWERS[operation](shard.engine, body)
+            if body is None:
+                answer: Any = _describe(shard)
+            elif "searches" in body:
+                answer = [_query(shard.engine, search) for search in self._within(deadline, body["searches"])]
+            else:
+                answer = _ANSWERS[operation](shard.engine, body)
         return read(answer)
+
+    def _within(self, deadline: Deadline, searches: Sequence[Json]) -> Iterator[Json]:
+        """Yield the searches as long as there is time: the engine takes no deadline."""
+        for search in searches:
+            if deadline.remaining_ms() <= 0:
+                raise VectorStoreTimeoutError(self.host, "the searches of this request took longer than its time")
+            yield search
 
     def layout(self, collection: str, deadline: Deadline) -> Layout:
         """Return how a collection is made, or how the one on a server is of which it is a copy."""
@@ -195,11 +216,6 @@ def _query(engine: edge.EdgeShard, body: Json) -> Json:
     return {"points": [to_record(point) for point in engine.query(build_request(body))]}
 
 
-def _query_batch(engine: edge.EdgeShard, body: Json) -> list[Json]:
-    results = engine.query_batch(edge.QueryBatchRequest([build_request(search) for search in body["searches"]]))
-    return [{"points": [to_record(point) for point in points]} for points in results]
-
-
 def _retrieve(engine: edge.EdgeShard, body: Json) -> list[Json]:
     return [to_record(record) for record in engine.retrieve(body["ids"], body["with_payload"], body["with_vector"])]
 
@@ -230,7 +246,6 @@ def _facet(engine: edge.EdgeShard, body: Json) -> Json:
 
 _ANSWERS: Mapping[str, Callable[[edge.EdgeShard, Json], Any]] = {
     "POST /points/query": _query,
-    "POST /points/query/batch": _query_batch,
     "POST /points": _retrieve,
     "POST /points/scroll": _scroll,
     "POST /points/count": _count,

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 NO_EDGE = (
     "collections in a folder need Qdrant Edge, which is not installed (there are builds for Linux with glibc and for "
-    "macOS): pip install qdrant-edge-py, or set QDRANT_URL to use a server"
+    "macOS): pip install 'chunkproof[local]', or set QDRANT_URL to use a server"
 )
 # For each type of index to create: all types that serve the same conditions.
 USABLE_INDEXES = {

@@ -1,5 +1,7 @@
 """A suite and its cases. Reading is strict and reports all problems at once, each with its place."""
 
+import re
+import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,6 +18,7 @@ from pydantic import (
 )
 
 from chunkproof.base.errors import InvalidParameterError
+from chunkproof.base.words import is_unspaced
 from chunkproof.contract.conditions import parse_filters
 from chunkproof.contract.model import (
     MAX_NAME,
@@ -30,9 +33,23 @@ from chunkproof.contract.model import (
     is_none,
     unknown_field,
 )
-from chunkproof.suite.keywords import has_a_word
+from chunkproof.proof.integrity import shorten_runs
 
 DEFAULT_TOP_K = 10
+# What a case that was run has besides (`TestCaseResult`): left out where cases are read, so that a report's can be.
+RESULT_FIELDS = frozenset(
+    [
+        "status",
+        "actual_results",
+        "error_message",
+        "error_code",
+        "unmet",
+        "metrics",
+        "timing",
+        "approximation",
+        "diagnosis",
+    ]
+)
 LimitMs = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Percent = Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]
 
@@ -324,7 +341,8 @@ def _apply_defaults(document: dict[str, Any], faulty: Sequence[Path]) -> dict[st
 
 
 def _expect_judged_ids(case: dict[str, Any]) -> dict[str, Any]:
-    """Expect the ids judged relevant where `expected_doc_ids` is missing."""
+    """Expect the ids judged relevant where `expected_doc_ids` is missing; leave out results."""
+    case = {name: value for name, value in case.items() if name not in RESULT_FIELDS}
     judgments = case.get("judgments")
     if case.get("expected_doc_ids") or not isinstance(judgments, dict):
         return case
@@ -372,3 +390,47 @@ def _known_fields(path: Path) -> list[str]:
     elif path[0] == "defaults" and len(path) > 1:
         model = CaseDefaults
     return list(model.model_fields)
+
+
+# Combining classes of marks that belong to a letter in Indic scripts: vowel signs, nukta, virama.
+_NO_ACCENTS = (0, 7, 9)
+
+
+def contains(text: str, keyword: str, *, ignore_accents: bool = False) -> bool:
+    """Return whether the text has the keyword's words one after the other, as whole words.
+
+    Canonically equivalent spellings are equal. In scripts without spaces between words, any match counts.
+    """
+    folded, words = _fold(text, ignore_accents), _fold(keyword, ignore_accents).split()
+    pattern = r"\s+".join(map(re.escape, words))
+    for found in re.finditer(f"(?=({pattern}))", folded) if words else ():
+        begin, end = found.span(1)
+        before, first, last, after = (folded[at : at + 1] for at in (max(begin - 1, 0), begin, end - 1, end))
+        if not (begin and _are_joined(before, first)) and not _are_joined(last, after):
+            return True
+    return False
+
+
+def has_a_word(keyword: str) -> bool:
+    """Return whether there is anything to look for."""
+    return any(map(_is_letter, keyword))
+
+
+def _fold(text: str, ignore_accents: bool) -> str:
+    safe = shorten_runs(text)  # a stored text may be nothing but marks
+    apart = unicodedata.normalize("NFD", unicodedata.normalize("NFD", safe).casefold())
+    if ignore_accents:
+        apart = "".join(c for c in apart if unicodedata.combining(c) in _NO_ACCENTS)
+    return unicodedata.normalize("NFC", apart)
+
+
+def _are_joined(left: str, right: str) -> bool:
+    """Return whether the two characters belong to one word."""
+    if not left or not right or not _is_letter(left) or not _is_letter(right):
+        return False
+    return not (is_unspaced(left) or is_unspaced(right))
+
+
+def _is_letter(character: str) -> bool:
+    # Marks too: str.isalnum() is false for the vowel signs of Devanagari.
+    return character.isalnum() or character == "_" or unicodedata.category(character).startswith("M")

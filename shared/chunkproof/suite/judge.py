@@ -12,8 +12,7 @@ from typing import TypeVar
 
 from chunkproof.collection.lookup import ids_of
 from chunkproof.contract import SearchResult
-from chunkproof.suite.cases import TestCase
-from chunkproof.suite.keywords import contains
+from chunkproof.suite.cases import TestCase, contains
 from chunkproof.suite.outcome import RetrievedChunk
 
 SHOWN_IDS = 5

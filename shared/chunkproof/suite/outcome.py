@@ -101,6 +101,8 @@ class RetrievedChunk(Model):
 
 
 def _shorten(result: Any) -> Any:
+    if isinstance(result, dict) and "excerpt" not in result:  # a whole result, as JSON has it
+        result = RetrievalResult.model_validate(result)
     return RetrievedChunk.from_retrieval_result(result) if isinstance(result, RetrievalResult) else result
 
 

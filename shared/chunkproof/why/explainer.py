@@ -246,6 +246,8 @@ class _Run:
         if self._target.stored and not any(each.text for _, each in self._target.stored):
             why = describe_cause(Cause.UNREADABLE, chunk.name, collection, None)
             return lose(Cause.UNREADABLE, why, self._commands.command("doctor"))
+        if part := self._find_part():
+            return lose(Cause.EMBEDDED_IN_PART, part)
         if now.reason == NEGATIVE and now.chunk is not None:
             return lose(Cause.BEYOND_TOP_K, describe_cause(Cause.BEYOND_TOP_K, now.chunk.name, collection, NEGATIVE))
         tried = f"{len(self._changes) + 1} changes and their combinations were tried"

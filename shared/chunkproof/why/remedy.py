@@ -218,17 +218,31 @@ class Remedy:
         payloads = self.replay.collection.payloads
         if chunk.point is None and chunk.former is not None:
             text = {self._text_path: chunk.former_text} if chunk.former_text is not None else {}
-            payload = nest({**chunk.former.payload, **text})
+            payload = nest({**self._blanks, **chunk.former.payload, **text})
             vectors = self._name(vector, chunk.former_text)
             yield {
                 "upsert": {"points": [{"id": chunk.former.expected_point_id, "vector": vectors, "payload": payload}]}
             }
         elif chunk.point is not None:
             former = chunk.former_text if self._restores_text(chunk) else None
-            new_text = chunk.text if self.scenario.rewritten else former
+            is_stale = self.scenario.rewritten or (
+                former is None and self.replay.has_stale_words(chunk.point, chunk.text)
+            )
+            new_text = chunk.text if is_stale else former
             yield {"update_vectors": {"points": [{"id": chunk.point.id, "vector": self._name(vector, new_text)}]}}
             if former is not None:
                 yield _set(chunk.point, payloads.path_in("text", chunk.point.payload) or "text", former)
+
+    @property
+    def _blanks(self) -> dict[str, Any]:
+        """The fields that are null or empty in every other chunk, which a snapshot does not keep."""
+        payloads = self.replay.collection.sample.payloads
+        flat = [dict(flatten(each)) | {name: {} for name, value in each.items() if value == {}} for each in payloads]
+        return {
+            name: value
+            for name, value in (flat[0] if flat else {}).items()
+            if value in (None, {}) and all(name in other and other[name] == value for other in flat)
+        }
 
     def _restores_text(self, chunk: TargetChunk) -> bool:
         return self.scenario.former_text and chunk.has_changed_text and chunk.former_text is not None
@@ -263,6 +277,8 @@ class Remedy:
         payloads, path = collection.sample.payloads, self._text_path
         if any(lies_in_json_string(path, payload) for payload in payloads):
             return f"its pipeline keeps the text in a JSON string ({path}), of which the snapshot has no other part"
+        if dotted := sorted({name for payload in payloads for name in payload if "." in name}):
+            return f"the snapshot does not keep {dotted[0]} apart from a field inside another one"
         fields = [{name for name, value in flatten(payload) if value is not None} for payload in payloads]
         if lost := sorted(set.intersection(*fields) - {path, *chunk.former.payload}) if fields else []:
             return f"the snapshot does not keep {', '.join(lost)}, which the other chunks have"

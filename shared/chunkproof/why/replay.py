@@ -8,8 +8,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
+from importlib.util import find_spec
 from pathlib import Path
+from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -20,8 +22,9 @@ from chunkproof.contract.conditions import Condition, HasId, Not, fields_of
 from chunkproof.contract.query_options import Mode
 from chunkproof.embedders.embedder_port import Embedder, InputType
 from chunkproof.proof.near_text import shingles, similarity
-from chunkproof.proof.vector_judge import SIMILAR, Fit, VectorJudge, cosine
-from chunkproof.stores.store_port import Point, PointId, StoreQuery, Vector
+from chunkproof.proof.vector_judge import LEAST_WORDS, SIMILAR, Fit, VectorJudge, cosine
+from chunkproof.stores.hybrid import make_bm25_vector
+from chunkproof.stores.store_port import Point, PointId, StoreQuery, Vector, WritableStore
 from chunkproof.why.causes import Cause
 from chunkproof.why.examined import ExaminedCollection, Where
 from chunkproof.why.target import Expectation, TargetChunk
@@ -40,6 +43,8 @@ NEAR_DUPLICATE = 0.65
 HEALTHY_INDEX = 0.6
 # How many results are read to leave out those that repeat others, and how many words of a question are looked up.
 COLLAPSED, MAX_WORDS = 100, 12
+# Chunks that show how the BM25 vectors of a collection are made.
+SAMPLED_WORDS = 16
 MISSED = "compared exactly it would be there, but this search misses it"
 _WORD = re.compile(r"\w{2,}")
 NO_DIFFERENCE = "by meaning alone and exactly, it is there without this change"
@@ -420,6 +425,8 @@ class Replay:
             return []
         for point, chunk in self.target.stored:
             words = self._shared_words(chunk.text)[:MAX_WORDS]
+            if words and self.has_stale_words(point, chunk.text):
+                return words
             name, alone = self.collection.name, (HasId((point.id,)),)
             legs = [replace(leg, text=word) for word in words]
             queries = [StoreQuery(name, 1, text=each, where=where) for each in legs for where in ((), alone)]
@@ -431,6 +438,33 @@ class Replay:
             if lacking and len(lacking) * 2 >= len(known):
                 return lacking
         return []
+
+    def has_stale_words(self, point: Point, text: str) -> bool:
+        """Whether a point lacks the BM25 vector, or has one with few of the words of its text.
+
+        False where vectors cannot be read, and where those of other chunks are not made as here.
+        """
+        usual = self._share_words(None, SAMPLED_WORDS)
+        own = self._share_words(point.id, 1, text) if usual and median(usual) >= LEAST_WORDS else []
+        return bool(own) and own[0] < LEAST_WORDS
+
+    def _share_words(self, start: PointId | None, count: int, text: str | None = None) -> list[float]:
+        """Return how many words the BM25 vectors of these points have in common with their texts."""
+        collection, store = self.collection, self.collection.store
+        try:
+            name = collection.text_leg.sparse_vector
+        except InvalidParameterError:
+            name = None
+        if name is None or not isinstance(store, WritableStore) or not find_spec("qdrant_edge"):
+            return []
+        points, _ = collection.ask(partial(store.read_points, collection.name, start, count))
+        shares = []
+        for point in points:
+            own = set(point["vector"].get(name, {"indices": ()})["indices"])
+            stored = collection.payloads.find_text(Point(point["id"], point["payload"] or {})) if text is None else text
+            made = set(make_bm25_vector(stored or "")["indices"])
+            shares += [len(made & own) / len(made | own)] if made else []
+        return shares
 
     def _place(self, chunk: TargetChunk, scenario: Scenario) -> Placement:
         if chunk.point is None and not scenario.put_back:

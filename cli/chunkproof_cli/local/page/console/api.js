@@ -11,7 +11,7 @@ export const onSeen = (watcher) => watchers.add(watcher);
 export class ApiError extends Error {
   constructor(messages, code, requestId) {
     super(messages[0]);
-    Object.assign(this, { messages, code, requestId });
+    Object.assign(this, { messages, code, requestId, needsToken: code === "401" || code === "403" });
   }
 }
 
@@ -67,7 +67,7 @@ export function searchRequest(query, collection, config) {
   return request;
 }
 
-const shell = (text) => (/^[\w./:@%+=,-]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`);
+export const shell = (text) => (/^[\w./:@%+=,-]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`);
 
 const python = (value) => {
   if (value === null) return "None";

@@ -2,18 +2,30 @@
 
 import { call } from "./api.js";
 import { go, infoOf, readAddress } from "./console.js";
-import { code, h, number, plural, problem, svg, visible } from "./dom.js";
+import { code, h, number, plural, problem, ring, svg, visible } from "./dom.js";
 
 const SIGNS = { ok: ["good", "✓ ok"], note: ["warn", "! note"], FAIL: ["bad", "✗ fails"] };
 const HUES = 8;
+// A remedy that can be pasted; others are sentences.
+const COMMAND = /^(client\.|create_|chunkproof |CHUNKPROOF_)/;
 const reports = new Map();
 const maps = new Map();
+const strips = new Map();
 const known = new Map();
 
 const remember = (kept, name, ask) => {
   if (!kept.has(name)) { kept.set(name, ask()); kept.get(name).catch(() => kept.delete(name)); }
   return kept.get(name);
 };
+
+/** A section that is filled when its route has answered. */
+function later(title, waiting, kept, route, name, draw) {
+  const box = h("section", {}, h("h3", {}, title), h("p", { class: "dim" }, waiting));
+  const fill = (...children) => box.replaceChildren(h("h3", {}, title), ...children.flat(Infinity).filter(Boolean));
+  remember(kept, name, () => call("GET", `/console/${route}`, undefined, { query: { collection: name } })).then(
+    ({ data }) => fill(draw(data)), (error) => fill(problem(error)));
+  return box;
+}
 
 function fields(info, samples) {
   const readAs = Object.fromEntries(Object.entries(info.payload_map).map(([field, path]) => [path, field]));
@@ -29,34 +41,74 @@ function fields(info, samples) {
       samples && h("td", { class: "dim cut" }, ...visible(String(samples[readAs[field.name]] ?? ""))))))));
 }
 
+/** One number, then each part with what improves it, the part with the most to gain first. */
+function health({ score, health: parts }) {
+  const order = [...parts].sort((a, b) => (a.share ?? 2) - (b.share ?? 2));
+  return score === null ? null : h("div", { class: "health" }, ring(score / 100, String(score), `Health: ${score} of 100`),
+    h("ul", {}, order.map(({ name, share, message, remedy }) => h("li", {}, h("b", {}, name),
+      h("span", { class: "score" }, share !== null && h("i", { class: "meter", vars: { "--share": `${share * 100}%` } }),
+        h("span", { class: share === null ? "dim" : share === 1 ? "good" : "warn" }, share === null ? "– not counted"
+          : `${share === 1 ? "✓" : "!"} ${number(Math.floor(share * 1000) / 10, share === 1 ? 0 : 1)} %`)),
+      h("p", { class: "dim" }, ...visible(message)), remedy && share !== 1 && (COMMAND.test(remedy) ? code(remedy, name)
+        : h("p", {}, ...visible(remedy)))))));
+}
+
+function drawDoctor({ report }) {
+  const said = new Set(report.health.map((part) => part.message));
+  const bad = report.findings.some((one) => one.level === "FAIL");
+  const noted = report.findings.filter((one) => one.level === "note").length;
+  const findings = report.findings.filter((one) => one.level !== "ok" && !said.has(one.message))
+    .sort((a, b) => (b.level === "FAIL") - (a.level === "FAIL"));
+  const passed = report.findings.filter((one) => one.level === "ok");
+  const row = (one) => h("li", {}, h("span", { class: SIGNS[one.level][0] }, SIGNS[one.level][1]), h("div", {},
+    h("b", {}, one.check), " ", ...visible(one.message), one.remedy && h("p", {}, ...visible(one.remedy))));
+  return [h("div", { class: `banner ${bad ? "bad" : noted ? "warn" : "good"}` }, h("h2", {},
+    `${passed.length} of ${report.findings.length} checks pass`), h("p", {}, ...visible(report.verdict))), health(report),
+  findings.length > 0 && h("ul", { class: "findings" }, findings.map(row)),
+  h("details", {}, h("summary", {}, `${plural(passed.length, "check")} passed`), h("ul", { class: "findings" }, passed.map(row))),
+  report.set.length > 0 && [h("p", {}, "Settings to use:"), code(report.set.join("\n"), "Settings")]];
+}
+
 function doctor(context) {
-  const box = h("section", {}, h("h3", {}, "Doctor"));
+  const name = context.collection;
   const run = () => {
-    box.replaceChildren(h("h3", {}, "Doctor"), h("p", { class: "dim" },
-      "Embedding a sample again, and checking vectors, texts, copies and indexes …"));
-    remember(reports, context.collection, () => call("GET", "/console/doctor", undefined,
-      { query: { collection: context.collection } })).then(({ data: { report } }) => {
-      if (!known.has(context.collection)) {  // the fields are shown again, with samples
-        known.set(context.collection, report.samples[0] ?? {});
-        if (readAddress().view === "collection") go("collection", {}, { replace: true });
-      }
-      const order = { FAIL: 0, note: 1, ok: 2 };
-      const findings = [...report.findings].sort((a, b) => order[a.level] - order[b.level]);
-      const bad = findings.filter((one) => one.level === "FAIL").length;
-      const noted = findings.filter((one) => one.level === "note").length;
-      box.replaceChildren(h("h3", {}, "Doctor"), h("div", { class: `banner ${bad ? "bad" : noted ? "warn" : "good"}` },
-        h("h2", {}, `${findings.length - bad - noted} of ${findings.length} checks pass`),
-        h("p", {}, ...visible(report.verdict))),
-        h("ul", { class: "findings" }, findings.map((one) => h("li", {}, h("span", { class: SIGNS[one.level][0] },
-          SIGNS[one.level][1]), h("div", {}, h("b", {}, one.check), " ", ...visible(one.message), one.remedy
-          && h("p", {}, ...visible(one.remedy)))))),
-        ...(report.set.length ? [h("p", {}, "Settings to use:"), code(report.set.join("\n"), "Settings")] : []));
-    }, (error) => box.replaceChildren(h("h3", {}, "Doctor"), problem(error)));
+    const box = later("Health", "Embedding a sample again, and checking vectors, texts, copies and indexes …", reports,
+      "doctor", name, drawDoctor);
+    reports.get(name).then(({ data: { report } }) => {
+      if (known.has(name)) return;  // else the fields are shown again, with samples
+      known.set(name, report.samples[0] ?? {});
+      if (readAddress().view === "collection") go("collection", {}, { replace: true });
+    }, () => { /* the section says what went wrong */ });
+    return box;
   };
-  if (reports.has(context.collection)) run();
-  else box.append(h("p", {}, h("button", { type: "button", class: "quiet", onclick: run }, "Check this collection")),
-    h("p", { class: "dim" }, "Embeds up to 128 chunks again; changes nothing. The same as chunkproof doctor."));
+  if (reports.has(name)) return run();
+  const box = h("section", {}, h("h3", {}, "Health"), h("p", {}, h("button", { type: "button", class: "quiet",
+    onclick: () => box.replaceWith(run()) }, "Check this collection")), h("p", { class: "dim" },
+    "Embeds up to 128 chunks again; changes nothing. The same as chunkproof doctor."));
   return box;
+}
+
+/** A document as a strip: a cell for each chunk, a hole where a position has none. */
+function strip({ document_id: id, title, chunks, missing }) {
+  const cells = [...chunks, ...missing.map((at) => [at, null])].sort((a, b) => a[0] - b[0]);
+  const width = Math.min(14, 640 / cells.length);
+  const said = missing.length ? `${missing.length} missing: ${missing.slice(0, 8).join(", ")}${missing.length > 8 ? " …" : ""}`
+    : plural(chunks.length, "chunk");
+  return h("li", {}, h("span", { class: "cut" }, ...visible(title ?? id)), svg("svg", { class: "strip", role: "img",
+    viewBox: `0 0 640 16`, preserveAspectRatio: "xMinYMid", "aria-label": `${title ?? id}: ${said}` },
+    cells.map(([at, chunk], index) => svg("rect", { x: (index * width + 0.5).toFixed(2), y: 1, height: 14, rx: 2,
+      width: Math.max(0.5, width - 2).toFixed(2), class: chunk === null ? "hole" : null, onclick: chunk === null ? null
+        : () => go("proof", { id: chunk }) }, svg("title", {}, chunk === null ? `position ${at}: no chunk`
+      : `position ${at}: ${chunk}`)))), h("span", { class: missing.length ? "bad" : "dim" }, missing.length ? `✗ ${said}` : said));
+}
+
+function drawStrips({ documents, documents_total: total, missing_total: lost, read, points_count: points }) {
+  if (!total) return h("p", { class: "dim" }, "Payloads name no document with a position, so there is no order to show.");
+  const shown = total > documents.length ? `The first ${documents.length} of ${plural(total, "document")}, those with holes first. ` : "";
+  return [h("p", { class: "dim" }, shown, read < points ? `The first ${number(read)} of ${number(points)} chunks were read: holes are not looked for.`
+    : lost ? `${plural(lost, "position")} without a chunk. ` : "No position is without a chunk. ", read >= points
+    && "Chunks that are missing at a document's end cannot be seen here."), h("ul", { class: "strips" }, documents.map(strip)),
+  lost > 0 && code("chunkproof audit chunks.jsonl", "Command")];
 }
 
 function drawMap(map) {
@@ -83,13 +135,6 @@ function drawMap(map) {
 
 export async function render(context) {
   const info = await infoOf(context.collection);
-  const plot = h("section", {}, h("h3", {}, "Map"), h("p", { class: "dim" }, "Drawing …"));
-  if (info.points_count) {
-    remember(maps, context.collection, () => call("GET", "/console/map", undefined,
-      { query: { collection: context.collection } })).then(
-      ({ data }) => plot.replaceChildren(h("h3", {}, "Map"), ...drawMap(data)),
-        (error) => plot.replaceChildren(h("h3", {}, "Map"), problem(error)));
-  }
   const samples = known.get(context.collection);
   return context.put(h("h2", {}, ...visible(info.name)),
     h("ul", { class: "tiles" }, [[number(info.points_count), info.points_count === 1 ? "chunk" : "chunks"],
@@ -98,7 +143,9 @@ export async function render(context) {
       label))),
     info.vectors.length > 1 && h("p", {}, "Vectors: ",
       info.vectors.map((one) => `${one.name || "(unnamed)"} ${one.size} ${one.distance_metric}`).join(", ")),
-    h("div", { class: "pair" }, doctor(context), plot), fields(info, samples),
-    h("details", {}, h("summary", {}, "The same as commands"),
+    h("div", { class: "pair" }, doctor(context), info.points_count > 0
+      && later("Map", "Drawing …", maps, "map", info.name, drawMap)),
+    info.points_count > 0 && later("Documents", "Reading …", strips, "documents", info.name, drawStrips),
+    fields(info, samples), h("details", {}, h("summary", {}, "The same as commands"),
       code(`chunkproof collection ${JSON.stringify(info.name)}\nchunkproof doctor --collection ${JSON.stringify(info.name)}`, "Commands")));
 }

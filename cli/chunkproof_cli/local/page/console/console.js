@@ -79,7 +79,7 @@ async function render() {
     await VIEWS[address.view].render(context);
   } catch (error) {
     if (!error.messages) throw error;
-    context.put(problem(error), error.code === "401" || error.code === "403" ? tokenForm() : null);
+    context.put(problem(error), error.needsToken ? tokenForm() : null);
   } finally {
     if (turn === shown) view.removeAttribute("aria-busy");
   }
@@ -148,12 +148,6 @@ export function focusQuery() {
 }
 
 async function start() {
-  byId("ask").addEventListener("submit", (event) => {
-    event.preventDefault();
-    const query = byId("query").value;
-    byId("query").blur();
-    go(readAddress().view === "judge" ? "judge" : "search", { q: query, sel: null, why: null });
-  });
   try {
     Object.assign(about, (await call("GET", "/console/about")).data);
   } catch (error) {
@@ -165,10 +159,15 @@ async function start() {
   if (!readAddress().query && readAddress().view === "search") byId("query").focus();
 }
 
+byId("ask").addEventListener("submit", (event) => {
+  event.preventDefault();
+  byId("query").blur();
+  go(readAddress().view === "judge" ? "judge" : "search", { q: byId("query").value, sel: null, why: null });
+});
 addEventListener("popstate", render);
 addEventListener("hashchange", render);
 addEventListener("keydown", onkey);
-matchMedia("(min-width: 68rem)").addEventListener("change", render);
+for (const query of ["(min-width: 68rem)", "(prefers-color-scheme: dark)"]) matchMedia(query).addEventListener("change", render);
 byId("collection").addEventListener("change", (event) => go(readAddress().view,
   { in: event.target.value, sel: null, f: null, b_f: null }));
 byId("help").addEventListener("click", toggleKeys);

@@ -2,7 +2,7 @@
 
 import { call, searchRequest } from "./api.js";
 import { focusQuery, go, readAddress } from "./console.js";
-import { code, empty, h, plural, problem, say, svg } from "./dom.js";
+import { code, empty, h, plural, problem, ring, say } from "./dom.js";
 import { addHighlights, ask, configBar, move, readConfig, resultList } from "./search.js";
 
 // The first line of a suite that the console wrote; the server rewrites no other file.
@@ -76,12 +76,16 @@ async function load() {
 }
 
 let writing = Promise.resolve();
+let waiting = false;
 function save() {
   localStorage.setItem(place(), JSON.stringify([...cases.values()]));
-  const yaml = toYaml([...cases.values()]);
-  if (!about.suite_file || !yaml) return;
-  // One after another: an older suite must not be written last.
+  if (!about.suite_file || waiting) return;
+  // One after another, each with all judgments so far: an older suite must not be written last.
+  waiting = true;
   writing = writing.then(async () => {
+    waiting = false;
+    const yaml = toYaml([...cases.values()]);
+    if (!yaml) return;
     try {
       const { data } = await call("POST", "/console/suite", { yaml });
       saved = { state: `Saved in ${data.file}`, error: null };
@@ -121,15 +125,6 @@ function undo() {
   go("judge", { q: one.query, in: one.collection, sel: id }, { replace: true });
 }
 
-function ring(done, all) {
-  const length = 2 * Math.PI * 20;
-  return svg("svg", { class: "ring", viewBox: "0 0 48 48", role: "img",
-    "aria-label": `${done} of ${all} results judged` },
-    svg("circle", { cx: 24, cy: 24, r: 20 }), svg("circle",
-      { class: "done", cx: 24, cy: 24, r: 20, "stroke-dasharray": `${all ? (length * done) / all : 0} ${length}` }),
-    svg("text", { x: 24, y: 28.5, "text-anchor": "middle" }, `${done}/${all}`));
-}
-
 function gradeButtons(context, one, result) {
   const id = result.metadata.chunk_id;
   const given = one.judgments[id];
@@ -153,7 +148,7 @@ function suitePanel(context, done, all) {
   const total = list.reduce((sum, one) => sum + Object.keys(one.judgments).length, 0);
   const hybrid = readConfig(context.params).mode !== "dense";
   return h("aside", { class: "suite", "aria-label": "The suite" },
-    h("div", { class: "progress" }, ring(done, all), h("div", {}, h("strong", {}, plural(total, "judgment")),
+    h("div", { class: "progress" }, ring(all ? done / all : 0, `${done}/${all}`, `${done} of ${all} results judged`), h("div", {}, h("strong", {}, plural(total, "judgment")),
       h("p", { class: "dim" }, plural(list.length, "question")))),
     h("p", { class: "actions" }, h("button", { type: "button", onclick: focusQuery }, "Next question ",
       h("kbd", {}, "n")),

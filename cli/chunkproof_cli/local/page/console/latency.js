@@ -55,8 +55,7 @@ export function render(context) {
   const routes = [...new Set(all.map((entry) => entry.route))].sort();
   const route = context.params.get("route") ?? (routes.includes("POST /search") ? "POST /search" : routes[0]);
   const entries = all.filter((entry) => entry.route === route && entry.status < 400);
-  const source = h("div", { class: "row" },
-    dropZone("Drop a log file (chunkproof serve > requests.jsonl)",
+  const source = h("div", { class: "row" }, dropZone("Drop a log file (chunkproof serve > requests.jsonl)",
       async ([dropped]) => { file = { name: dropped.name, entries: readLog(await dropped.text()) }; go("latency"); },
       { multiple: false }),
     file && h("button", { type: "button", class: "quiet", onclick: () => { file = null; go("latency"); } },
@@ -75,8 +74,7 @@ export function render(context) {
       [0.5, 0.95, 0.99, 1].map((share) => h("td", { class: "number" }, ms(percentile(values, share)))),
       h("td", { class: "number" }, number(values.length)));
   };
-  return context.put(title, source,
-    routes.length > 1 && h("label", { class: "field" }, "Route",
+  return context.put(title, source, routes.length > 1 && h("label", { class: "field" }, "Route",
       h("select", { id: "route", onchange: (event) => go("latency", { route: event.target.value }) },
       routes.map((name) => h("option", { value: name, selected: name === route }, name)))),
     h("ul", { class: "tiles" }, [[`${number((100 * within) / totals.length, within === totals.length ? 0 : 1)} %`,

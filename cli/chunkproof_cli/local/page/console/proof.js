@@ -1,8 +1,8 @@
 // Proof: the stored text of a chunk beside its original, aligned by line, with every difference named.
 
-import { call } from "./api.js";
+import { call, shell } from "./api.js";
 import { go } from "./console.js";
-import { code, describe, dropZone, empty, h, ms, plural, problem, say, utf8, visible } from "./dom.js";
+import { code, describe, dropZone, empty, h, ms, plural, problem, say, show, svg, utf8, visible } from "./dom.js";
 
 // An alignment takes the product of both lengths; beyond this, lines are compared one by one.
 const MOST_CELLS = 4_000_000;
@@ -130,10 +130,77 @@ function fold(drawn) {
 const sign = (passed) => (passed === true ? h("span", { class: "good" }, "✓ passed") : passed === false
   ? h("span", { class: "bad" }, "✗ failed") : h("span", { class: "dim" }, "– not applicable"));
 
-async function sha256(text) {
-  if (!crypto.subtle) return null;
-  const hash = await crypto.subtle.digest("SHA-256", new TextEncoder().encode(text));
-  return [...new Uint8Array(hash)].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+const digest = async (...parts) => new Uint8Array(await crypto.subtle.digest("SHA-256",
+  await new Blob(parts).arrayBuffer()));
+const hex = (bytes) => [...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+const sha256 = async (text) => (crypto.subtle ? hex(await digest(text)) : null);
+const decode = (text) => Uint8Array.from(atob(text), (one) => one.charCodeAt(0));
+/** JSON as RFC 8785 writes it. */
+const canonical = (value) => (Array.isArray(value) ? `[${value.map(canonical).join(",")}]`
+  : value !== null && typeof value === "object" ? `{${Object.keys(value).sort().map((name) => `${JSON.stringify(name)}:${canonical(value[name])}`).join(",")}}`
+    : JSON.stringify(value));
+
+/** Compute the hashes from a chunk's entry up to the root of the seal, as docs/reference/receipt-format.md says. */
+async function climb(receipt, leaf) {
+  const [, size, root] = receipt.checkpoint.split("\n");
+  const sealed = receipt.results.filter((row) => row.leaf !== null);
+  const leaves = new Map(await Promise.all(sealed.map(async (row) => [row.leaf,
+    await digest(Uint8Array.of(0), canonical(row.entry))])));
+  const nodes = decode(receipt.nodes);
+  const steps = [{ hash: leaves.get(leaf) }];
+  let used = 0;
+  const hashOf = async (start, end, within) => {
+    if (!within.length) return nodes.slice(used, used += 32);
+    if (end - start === 1) return leaves.get(start);
+    const middle = start + 2 ** Math.ceil(Math.log2(end - start) - 1);
+    const left = await hashOf(start, middle, within.filter((one) => one < middle));
+    const right = await hashOf(middle, end, within.filter((one) => one >= middle));
+    const hash = await digest(Uint8Array.of(1), left, right);
+    if (start <= leaf && leaf < end) steps.push({ hash, side: leaf < middle ? 1 : -1, beside: leaf < middle ? right : left });
+    return hash;
+  };
+  const found = await hashOf(0, Number(size), [...leaves.keys()]);
+  return { steps, size: Number(size), proved: used === nodes.length && hex(found) === hex(decode(root)) };
+}
+
+function drawTree({ steps, size, proved }, leaf) {
+  const [gap, middle, height] = [34, 170, 34 * steps.length + 20];
+  const y = (level) => height - 24 - level * gap;
+  const short = (hash) => hex(hash.slice(0, 4));
+  return svg("svg", { class: `tree ${proved ? "good" : "bad"}`, viewBox: `0 0 340 ${height}`, role: "img",
+    "aria-label": `Leaf ${leaf + 1} of ${size}, ${plural(steps.length - 1, "step")} to the root: ${proved ? "proved" : "refuted"}` },
+  steps.map(({ hash, side, beside }, level) => [
+    level && svg("path", { d: `M${middle} ${y(level - 1)}V${y(level)}` }),
+    level && svg("path", { class: "beside", d: `M${middle + side * 66} ${y(level - 1)}L${middle} ${y(level)}` }),
+    level && svg("rect", { x: middle + side * 66 - 5, y: y(level - 1) - 5, width: 10, height: 10, rx: 2 }),
+    level && svg("text", { class: "beside", x: middle + side * 78, y: y(level - 1) + 4, "text-anchor": side > 0 ? "start" : "end" }, short(beside)),
+    svg("circle", { cx: middle, cy: y(level), r: level && level < steps.length - 1 ? 5 : 7 }, svg("title", {}, hex(hash)))]),
+  svg("text", { x: middle + 14, y: y(steps.length - 1) + 4 }, `${proved ? "✓" : "✗"} root ${short(steps.at(-1).hash)}`),
+  svg("text", { x: middle + (steps[1]?.side > 0 ? -14 : 14), y: y(0) + 4, "text-anchor": steps[1]?.side > 0 ? "end" : "start" }, `chunk ${short(steps[0].hash)}`));
+}
+
+/** The way from this chunk to the seal of its collection; a search for its own text has the receipt. */
+async function sealed(result, collection) {
+  const query = Array.from(result.stored_text).slice(0, 2000).join("");
+  const none = (...why) => [h("p", { class: "dim" }, ...why), code(`chunkproof seal ${shell(collection)} --key seal.key`, "Command")];
+  if (!query.trim() || !crypto.subtle) return none("This chunk has no text to search for, or the page no HTTPS.");
+  const request = { query_text: query, collection, top_k: 5, receipt: true };
+  let { data } = await call("POST", "/search", request, { quiet: true });
+  // The first search of a process loads its model, which may leave no time for the seal.
+  if (!data.receipt) ({ data } = await call("POST", "/search", request, { quiet: true }));
+  if (!data.receipt) return none(...visible((data.notes ?? []).join(" ") || "There is no receipt."));
+  const at = data.results.findIndex((one) => one.point_id === result.point_id);
+  const row = data.receipt.results[at];
+  if (!row || row.leaf === null) return none(row ? "This chunk is not in the seal: it came later." : "A search for its own text does not return it among the first 5.");
+  const path = await climb(data.receipt, row.leaf);
+  const same = await sha256(data.results[at].text) === hex(decode(row.entry.text)) && data.results[at].text === result.stored_text;
+  const [origin] = data.receipt.checkpoint.split("\n");
+  const mark = (good, yes, no) => h("li", { class: good ? "good" : "bad" }, good ? `✓ ${yes}` : `✗ ${no}`);
+  return h("div", { class: "pair" }, drawTree(path, row.leaf), h("div", {}, h("ul", { class: "marks" },
+    mark(same, "The stored text is the sealed one, byte for byte", "The stored text is not the sealed one"),
+    mark(path.proved, `Leaf ${row.leaf + 1} of ${path.size} leads to the root of the seal`, "The path does not lead to the root of the seal")),
+  h("p", { class: "dim" }, "Computed in this browser. The seal is of ", ...visible(origin), "; who signed it, a public key shows:"),
+  code(`chunkproof search QUESTION --receipt answer.json\nchunkproof verify answer.json --key seal.key.pub`, "Commands")));
 }
 
 async function verdict(result) {
@@ -178,8 +245,6 @@ async function verdict(result) {
     h("p", { class: "dim" }, `Point ${result.point_id ?? "–"}, read in ${ms(result.retrieval_time_ms)}.`)))];
 }
 
-const quote = (text) => `'${text.replaceAll("'", `'\\''`)}'`;
-
 export async function render(context) {
   const id = context.params.get("id") ?? "";
   const idField = h("input", { type: "text", id: "chunk", value: id, required: true,
@@ -213,19 +278,15 @@ export async function render(context) {
   let shown;
   try {
     const { data } = await call("POST", "/validate-chunk", body);
-    shown = await verdict(data);
+    const seal = h("div", {}, h("p", { class: "dim" }, "Reading the receipt …"));
+    sealed(data, context.collection).then((drawn) => show(seal, drawn), (error) => show(seal, problem(error)));
+    shown = [await verdict(data), h("section", { class: "seal" }, h("h3", {}, "Seal"), seal)];
     say(data.matches ? "The stored text matches" : "The stored text differs");
   } catch (error) {
-    if (!error.messages) throw error;
+    if (!error.messages || error.needsToken) throw error;
     shown = problem(error);
   }
-  const command = `chunkproof validate ${quote(id)} --collection ${quote(context.collection)}${original === null ? "" : " --original FILE"}`;
+  const command = `chunkproof validate ${shell(id)} --collection ${shell(context.collection)}${original === null ? "" : " --original FILE"}`;
   return context.put(h("h2", {}, ...visible(id)), form, shown,
     h("details", {}, h("summary", {}, "The same as a command"), code(command, "Command")));
-}
-
-export function key(pressed) {
-  if (pressed !== "b") return false;
-  go("search");
-  return true;
 }

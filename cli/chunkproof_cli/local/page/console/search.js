@@ -128,8 +128,7 @@ function filterChip(name, value, type, set, prefix) {
     : h("input", { type: "text", id, list: `${id}-values`, "aria-label": name, value: Array.isArray(plain)
       ? plain.join(", ") : String(plain ?? ""),
       onchange: (event) => write(bound, event.target.value) });
-  return h("span", { class: "chip" }, h("span", {}, name),
-    /integer|number|string/.test(type) && h("select",
+  return h("span", { class: "chip" }, h("span", {}, name), /integer|number|string/.test(type) && h("select",
       { "aria-label": `How ${name} is compared`, id: `${id}-how`,
       onchange: (event) => write(event.target.value, input.value) },
       Object.entries(BOUNDS).map(([key, sign]) => h("option", { value: key, selected: key === bound }, sign))),
@@ -339,6 +338,7 @@ export async function render(context) {
   try {
     answer = await ask({ ...request, with_payload: true });
   } catch (error) {
+    if (error.needsToken) throw error;
     current = [];
     return context.put(bar, problem(error), requestAs(request));
   }
@@ -352,12 +352,9 @@ export async function render(context) {
     onselect: (sel) => go(context.view, { sel }, { replace: true }) });
   if (answer.results.length) addHighlights(request, list);
   say(`${plural(answer.results.length, "result")} in ${ms(answer.execution.latency_ms)}`);
-  return context.put(bar, summary(answer, about.latency_target_ms),
-    h("div", { class: "columns" },
-      h("section", { "aria-label": "Results" },
-        params.get("why") && whyForm(context, request, params.get("why")),
-        answer.results.length ? list
-          : empty("No chunk matches", "Lower the least score, or remove a filter."),
+  return context.put(bar, summary(answer, about.latency_target_ms), h("div", { class: "columns" },
+      h("section", { "aria-label": "Results" }, params.get("why") && whyForm(context, request, params.get("why")),
+        answer.results.length ? list : empty("No chunk matches", "Lower the least score, or remove a filter."),
         !params.get("why") && whyForm(context, request, null), requestAs(request)),
       wide && panel));
 }
@@ -405,8 +402,7 @@ function drawJoins(lines, selected) {
   const split = lines.parentElement;
   if (!split) return;
   const box = split.getBoundingClientRect();
-  const [left,
-    right] = [...split.querySelectorAll(".results")].map((list) =>
+  const [left, right] = [...split.querySelectorAll(".results")].map((list) =>
     new Map([...list.children].map((item) => [item.dataset.id, item])));
   if (!left || !right) return;
   lines.replaceChildren(...[...left].filter(([id]) => right.has(id)).map(([id, item]) => {

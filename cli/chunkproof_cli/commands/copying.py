@@ -1,6 +1,7 @@
-"""Copy a collection between a server and the embedded store, compare both exactly, and say what was done."""
+"""`chunkproof pull` and `chunkproof push`: copy a collection between a server and the embedded store, and verify it."""
 
 import json
+import sys
 import tempfile
 from array import array
 from collections import deque
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 from uuid import UUID
 
+import click
 import httpx
 
 from chunkproof.base.errors import (
@@ -24,7 +26,7 @@ from chunkproof.base.errors import (
 )
 from chunkproof.base.request import Deadline
 from chunkproof.base.settings import Settings
-from chunkproof.collection.description import find_text_fields
+from chunkproof.collection.facts import find_text_fields
 from chunkproof.collection.payload_map import PayloadMap
 from chunkproof.collection.services import ScanCheck
 from chunkproof.net.secrets import Keys
@@ -32,7 +34,8 @@ from chunkproof.net.transport import host_of
 from chunkproof.service.container import qdrant_store
 from chunkproof.service.terminal import open_embedded_store
 from chunkproof.stores.store_port import Json, Layout, PointId, WritableStore
-from chunkproof_cli.options import name_flags
+from chunkproof_cli.exits import FAILED
+from chunkproof_cli.options import data_option, json_option, name_flags, option, parse_options, reject_api
 from chunkproof_cli.output import print_json, print_line, print_note, progress_bar
 
 if TYPE_CHECKING:
@@ -319,3 +322,69 @@ def download_snapshot(url: str, headers: Mapping[str, str], collection: str, fil
             raise VectorStoreUnavailableError(host_of(url), f"the snapshot failed: {type(error).__name__}") from None
         except (ValueError, LookupError, TypeError):
             raise NoSnapshotError("the server's response is not that of a snapshot") from None
+
+
+PULL_EXAMPLES = """\b
+Examples:
+  chunkproof pull handbook
+  chunkproof pull handbook --as production --data ./copy
+  chunkproof pull handbook --replace --by scroll
+\b
+Then, without the server:
+  QDRANT_URL= chunkproof search "rotate a key" --collection handbook
+"""
+
+
+@click.command(epilog=PULL_EXAMPLES)
+@click.argument("collection")
+@option("--as name NAME", "Name of the copy; the collection's own by default.")
+@data_option("")
+@option("--replace", "Replace a collection of that name once the copy is verified.")
+@option(
+    "--by how",
+    "Copy a snapshot of the server, which has the vector index too, or read point by point. With auto, points "
+    "are read where there is no snapshot that fits.",
+    "auto",
+    type=click.Choice(["auto", "snapshot", "scroll"]),
+)
+@json_option
+@reject_api("the copy is made from the collection itself; set QDRANT_URL")
+def pull(collection: str, name: str | None, replace: bool, how: str, **common: Any) -> None:
+    """Copy COLLECTION from the server at QDRANT_URL into the embedded store, and verify the copy.
+
+    All payloads and vectors, named and sparse ones too, are compared point by point. The copy appears only if they
+    are equal; otherwise the exit code is 1. A pull that was interrupted is continued by the same command.
+    """
+    given = parse_options(name or collection, **common)
+    made = pull_collection(collection, name or collection, given.data, how, replace_old=replace)
+    made.show(as_json=given.json)
+    if not made.is_equal:
+        sys.exit(FAILED)
+
+
+PUSH_EXAMPLES = """\b
+Examples:
+  chunkproof push handbook
+  chunkproof push handbook --as handbook-v2 --data ./copy
+  chunkproof push handbook --resume
+"""
+
+
+@click.command(epilog=PUSH_EXAMPLES)
+@click.argument("collection")
+@option("--as name NAME", "Name on the server; the collection's own by default.")
+@data_option("")
+@option("--resume", "Continue in a collection that an interrupted push left.")
+@json_option
+@reject_api("the API is read-only; push writes to QDRANT_URL")
+def push(collection: str, name: str | None, data: Path | None, resume: bool, as_json: bool) -> None:
+    """Copy COLLECTION from the embedded store to the server at QDRANT_URL, and verify the copy.
+
+    The collection is created with the same vectors, sparse ones too, and the same indexes. All payloads and vectors
+    are then compared point by point; if one differs, the exit code is 1. Nothing on the server is ever deleted.
+    """
+    given = parse_options(name or collection, data, as_json)
+    made = push_collection(collection, name or collection, given.data, resume=resume)
+    made.show(as_json=as_json)
+    if not made.is_equal:
+        sys.exit(FAILED)

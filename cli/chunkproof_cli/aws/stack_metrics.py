@@ -10,7 +10,7 @@ from chunkproof.base.errors import ChunkproofError, InvalidParameterError, Unava
 from chunkproof.base.settings import Settings
 from chunkproof.service.telemetry import NAMESPACE, SERVICE, STAGE_METRICS
 from chunkproof_cli.aws.stack import MetricQuery, Points, Stack, fetch_metric_data, find_stack
-from chunkproof_cli.latency.latency_report import (
+from chunkproof_cli.latency_report import (
     DAY,
     HOUR,
     MINUTE,

@@ -1,1 +1,0 @@
-"""Latency of requests, read from log lines or from CloudWatch."""
