@@ -31,7 +31,7 @@ export SAM_CLI_TELEMETRY = 0
 export PARAMS
 
 # The parts of `make bench` that compare builds of Chunkproof with other libraries; telemetry, audit and embedded need no build.
-COMPARED := size,cold,secret,warm,by_id,growth,serve
+COMPARED := size,cold,secret,warm,by_id,growth,distance,serve
 PARTS ?= $(COMPARED)
 comma := ,
 split = $(subst $(comma), ,$(1))
@@ -131,17 +131,20 @@ receipt-oracle: $(VENV)/.dev ## Tamper with 10,000 receipts in 16 ways and verif
 	@$(RUN) tools.checks.receipt_oracle --count $(or $(COUNT),10000) $(if $(SEED),--seed $(SEED))
 
 .PHONY: bench-seals
-bench-seals: $(VENV)/.dev ## Measure what integrity, receipts, seals and their verification cost (CHUNKS=5000)
-	@$(RUN) bench.seals --chunks $(or $(CHUNKS),5000)
+bench-seals: $(VENV)/.dev ## Measure what integrity, receipts, seals and their verification cost (CHUNKS=5000, SYNTHETIC=1000000: only a seal)
+	@$(RUN) bench.seals --chunks $(or $(CHUNKS),5000) $(if $(SYNTHETIC),--synthetic $(SYNTHETIC))
 
 ##@ Build and deploy
 
 .PHONY: build
 build: python313 $(VENV)/.dev $(SAM) ## Build functions and layer for Lambda (ARCH=arm64 or x86_64)
 	@$(RUN) tools.release --check --architecture $(ARCH) --environment $(ENV) --parameters "$$PARAMS"
+	@mkdir -p $(dir $(BUILD)); mkdir $(BUILD).lock 2>/dev/null || { echo "Another build writes to $(BUILD): wait for it, \
+	name another folder with BUILD=, or remove $(BUILD).lock if no build runs" >&2; exit 1; }; \
+	trap 'rmdir $(BUILD).lock' EXIT; \
 	ARCHITECTURE=$(ARCH) PYTHON313=$(PYTHON313) $(SAM) build --build-dir $(BUILD) \
-	  --parameter-overrides Architecture=$(ARCH) QdrantUrl=http://built
-	@$(RUN) tools.release --stamp $(BUILD)/template.yaml --architecture $(ARCH) --environment $(ENV) \
+	  --parameter-overrides Architecture=$(ARCH) QdrantUrl=http://built && \
+	$(RUN) tools.release --stamp $(BUILD)/template.yaml --architecture $(ARCH) --environment $(ENV) \
 	  --parameters "$$PARAMS" >/dev/null
 	@du -sm $(BUILD)/*/ | awk '{printf "  %4d MB  %s\n", $$1, $$2}'
 
@@ -185,6 +188,7 @@ secret: $(VENV)/.cli ## Store the API keys in Secrets Manager (prompts for them,
 deploy: build ## Deploy with the parameters of samconfig.toml (ENV=default)
 	$(SAM) deploy --template-file $(BUILD)/template.yaml --config-file $(CURDIR)/samconfig.toml --config-env $(ENV) \
 	  $(if $(PARAMS),--parameter-overrides $(PARAMS))
+	@$(RUN) tools.release --prune --environment $(ENV)
 
 .PHONY: python313
 python313:
@@ -234,11 +238,23 @@ dashboard: $(VENV)/.dev ## Draw the layout of the CloudWatch dashboard, into doc
 console-pictures: $(VENV)/.dev ## Take the pictures of the console, into docs/ (ALL=folder for every view)
 	@$(RUN) tools.console_pictures $(if $(ALL),--all $(ALL))
 
+.PHONY: tutorial-pictures
+tutorial-pictures: $(VENV)/.dev ## Run the commands of docs/tutorial.md and take the pictures of their reports, into docs/
+	@$(RUN) tools.tutorial_pictures
+
+.PHONY: console-figures
+console-figures: $(VENV)/.dev ## Measure the console: first judged question, first result, 100 judgments, page weight
+	@$(RUN) tools.console_pictures --figures
+
 .PHONY: costs
 costs: $(VENV)/.dev ## Print what a stack costs in a month (PARAMS="Suite=true", REQUESTS=100000), or a store (STORES=1, CHUNKS=100000)
 	@$(if $(STORES),$(RUN) tools.store_costs $(if $(CHUNKS),--chunks $(CHUNKS)) $(if $(DIMENSION),--dimension $(DIMENSION)) \
 	    $(if $(QDRANT_CLOUD_GB_HOUR),--qdrant-cloud-gb-hour $(QDRANT_CLOUD_GB_HOUR)),\
 	  $(RUN) tools.costs --parameters "$$PARAMS" $(if $(REQUESTS),--requests $(REQUESTS)))
+
+.PHONY: sizes
+sizes: $(VENV)/.dev ## Install each extra into an empty virtualenv and print its size and time
+	@$(RUN) tools.install_sizes
 
 .PHONY: dist
 dist: $(VENV)/.dev ## Build wheel and source distribution into dist/, the same bytes every time

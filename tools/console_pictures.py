@@ -1,8 +1,16 @@
-"""Take the pictures of the console for README and docs (`make console-pictures`), or of every view (`--all FOLDER`)."""
+"""Take the pictures of the console for README and docs (`make console-pictures`), or of every view (`--all FOLDER`).
+
+`--figures` measures it instead (`make console-figures`): from `demo --open` to the first judged question, from the
+API's answer to the first result on the screen, judgments by keyboard, and the weight of the page.
+"""
 
 import argparse
 import base64
+import gzip
 import json
+import os
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -114,10 +122,98 @@ def take(browser: Chromium, url: str, shot: Shot) -> bytes:
     return base64.b64decode(page.send("Page.captureScreenshot", format="png")["data"])
 
 
+# Times the end of each answer of POST /search, and the first frame that has a result.
+STOPWATCH = """
+{ const real = fetch; window.fetch = async (...given) => { const answer = await real(...given);
+  if (!given[0].endsWith('/search')) return answer;
+  const text = await answer.text(); window.answered ??= performance.now();
+  return new Response(text, {status: answer.status, headers: answer.headers}) };
+  new MutationObserver(() => { if (window.answered && !window.shown && document.querySelector('.results > li'))
+    requestAnimationFrame(() => { window.shown ??= performance.now() }) })
+    .observe(document.getElementById('view'), {childList: true, subtree: true}) }
+"""
+JUDGMENTS = 100
+
+
+def ask(page: Page, question: str) -> None:
+    page.press("/", "/")
+    wait(page, "document.activeElement.id === 'query'")
+    page.send("Input.insertText", text=question)
+    page.press("Enter", "\r")
+    wait(page, "document.querySelector('.results .chosen') && document.querySelector('.grades')")
+
+
+def print_figures() -> None:
+    """Run `chunkproof demo --open` with a browser that is driven by its keys, and print what it took."""
+    page_folder = ROOT / "cli" / "chunkproof_cli" / "local" / "page"
+    files = [file for file in page_folder.rglob("*") if file.is_file()]
+    packed = sum(len(gzip.compress(file.read_bytes())) for file in files)
+    print(f"page weight: {packed / 1000:.0f} kB gzipped in {len(files)} files (at most 200)")
+    with tempfile.TemporaryDirectory() as name, chromium() as browser:
+        folder = Path(name)
+        opener, address = folder / "browser", folder / "address"
+        opener.write_text(f'#!/bin/sh\necho "$1" > {address}.part && mv {address}.part {address}\n')
+        opener.chmod(0o755)
+        command = [
+            sys.executable,
+            "-m",
+            "chunkproof_cli",
+            "demo",
+            "--open",
+            "--port",
+            "0",
+            "--data",
+            str(folder / "data"),
+        ]
+        environment = {**os.environ, "BROWSER": f"{opener} %s"}
+        started = time.monotonic()
+        with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL) as server:
+            try:
+                while not address.exists():
+                    if server.poll() is not None or time.monotonic() - started > 10 * SECONDS:
+                        raise SystemExit("chunkproof demo --open did not open the console")
+                    time.sleep(0.05)
+                page = browser.open(f"{address.read_text().strip()}/#/judge?k=25")
+                wait(page, "document.querySelector('.suite')")
+                page.run(STOPWATCH)
+                ask(page, QUESTION)
+                page.press("3", "3")
+                wait(page, "document.querySelector('.grades [aria-pressed=true]')")
+                first = time.monotonic() - started
+                print(f"from demo --open to the first judged question: {first:.1f} s (at most 60)")
+                print(f"from the API's answer to the first result: {page.run('shown - answered'):.0f} ms (at most 100)")
+                began, judged = time.monotonic(), 1
+                for question in (
+                    "What drains a battery?",
+                    "How is a map made?",
+                    "What is a snapshot?",
+                    "PID",
+                    "backup",
+                ):
+                    while judged % 25:
+                        page.press("0", "0")
+                        judged += 1
+                    if judged == JUDGMENTS:
+                        break
+                    wait(page, "document.querySelector('.ring text').textContent === '25/25'")
+                    ask(page, question)
+                    wait(page, "document.querySelector('.ring text').textContent === '0/25'")
+                    page.press("3", "3")
+                    judged += 1
+                took = time.monotonic() - began
+                print(f"{judged} judgments by keys alone: {took:.1f} s of waiting (at most 600 with thinking)")
+            finally:
+                server.kill()
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--all", type=Path, metavar="FOLDER", help="every view, into this folder")
+    parser.add_argument("--figures", action="store_true", help="measure instead")
     chosen = parser.parse_args(arguments)
+    if chosen.figures:
+        print_figures()
+        return
     shots = list_shots() if chosen.all else list_shots()[:2]
     target = chosen.all or DOCS
     target.mkdir(exist_ok=True)

@@ -1,7 +1,8 @@
 """What a stack costs in a month, item by item: `make costs` computes it from the transformed template.
 
-Idle is what AWS charges for a stack that no one calls; steady adds what `--requests` a month cause. Prices are AWS's
-list prices in cli/chunkproof_cli/prices.toml; Qdrant and Cohere are not included.
+Idle is what AWS charges for a stack that no one calls; steady adds what `--requests` a month cause. A metric is charged
+for each hour in which it has data: with few requests, most hours have none. Prices are AWS's list prices in
+cli/chunkproof_cli/prices.toml; Qdrant and Cohere are not included.
 
 Examples:
   make costs
@@ -15,6 +16,7 @@ import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from math import exp
 from typing import Any
 
 from chunkproof_cli.suites.configurations import PRICES
@@ -26,7 +28,12 @@ REQUESTS = 100_000
 # Assumptions about one request: what Lambda charges for, a cold start for one request in a hundred included, and the
 # log lines of function and gateway.
 BILLED_MS = 400
+COLD_SHARE = 0.01
 LOG_BYTES = 4_000
+# What a request sends and receives through a NAT gateway: an embedding and ten chunks.
+NAT_BYTES = 40_000
+HOURS = 720
+SECRET, NAT = "secrets (made by `make secret`)", "NAT gateways (yours, for SubnetIds)"
 # Metrics that only errors, mismatches, suites and the modes text and hybrid emit.
 OCCASIONAL = ("Errors.", "ChunkMismatch", "Text", "Hybrid", "DenseResults", "DenseLeg")
 GB = 1024**3
@@ -52,11 +59,23 @@ def idle_items(found: Stack) -> Iterator[Item]:
     yield _counted("metrics that alarms read", watched, month["alarm_metric"])
     yield _counted("composite alarms", len(found.of_type("CloudWatch::CompositeAlarm")), month["composite_alarm"])
     yield _counted("KMS keys", len(found.of_type("KMS::Key")), month["kms_key"])
-    yield _counted("secrets (made by `make secret`)", 1, month["secret"])
+    yield _counted(SECRET, 1, month["secret"])
+    functions = found.of_type("Lambda::Function")
+    in_vpc = any("VpcConfig" in function for function in functions.values())
+    yield _counted(NAT, int(in_vpc), PRICES["store"]["prices"]["nat_hour"] * HOURS)
+    kept = [alias.get("ProvisionedConcurrencyConfig", {}) for alias in found.of_type("Lambda::Alias").values()]
+    waiting = sum(int(one.get("ProvisionedConcurrentExecutions", 0)) for one in kept)
+    gigabytes = waiting * int(functions["SearchFunction"]["MemorySize"]) / 1024
+    (architecture,) = functions["SearchFunction"]["Architectures"]
+    kept_usd = PRICES["gigabyte_second"][f"provisioned_{architecture}"] * HOURS * 3600
+    yield _counted("GB of functions kept started", gigabytes, kept_usd)
     yield from canary_items(found)
+    yield _counted("GB of SnapStart snapshots", _snapshot_gigabytes(found), month["snapshot_gb"])
+
+
+def _snapshot_gigabytes(found: Stack) -> float:
     snapshots = [f for f in found.of_type("Lambda::Function").values() if "SnapStart" in f]
-    memory = sum(int(function["MemorySize"]) for function in snapshots) / 1024
-    yield _counted("GB of SnapStart snapshots", memory, month["snapshot_gb"])
+    return sum(int(function["MemorySize"]) for function in snapshots) / 1024
 
 
 def canary_items(found: Stack) -> Iterator[Item]:
@@ -82,7 +101,10 @@ def runs_a_month(schedule: str) -> int:
 def steady_items(found: Stack, requests: int) -> Iterator[Item]:
     """What `requests` requests in a month add."""
     month, million = PRICES["month"], PRICES["million"]
-    yield _counted("custom metrics that requests emit", len(emitted_by_requests(found)), month["custom_metric"])
+    # Requests that come at random: the share of hours that have at least one.
+    busy = 1 - exp(-requests / HOURS)
+    emitted = len(emitted_by_requests(found)) * busy
+    yield _counted("custom metrics that requests emit, by the hour", emitted, month["custom_metric"])
     routes = sum(len(api["Body"]["paths"]) for api in found.of_type("ApiGatewayV2::Api").values())
     detailed = any(_has_route_metrics(stage) for stage in found.of_type("ApiGatewayV2::Stage").values())
     yield _counted("metrics of routes", routes * 6 if detailed else 0, month["route_metric"])
@@ -92,6 +114,13 @@ def steady_items(found: Stack, requests: int) -> Iterator[Item]:
     (architecture,) = function["Architectures"]
     seconds = requests * BILLED_MS / 1000 * int(function["MemorySize"]) / 1024
     yield _counted("GB-seconds of Lambda", seconds, PRICES["gigabyte_second"][f"lambda_{architecture}"])
+    cold = requests * COLD_SHARE
+    restored = cold * int(function["MemorySize"]) / 1024 if _snapshot_gigabytes(found) else 0
+    yield _counted("GB of snapshots restored", restored, PRICES["gigabyte"]["snapshot_restored"])
+    reads = cold if function["Environment"]["Variables"].get("CHUNKPROOF_SECRET_ARN") else 0
+    yield _counted("million reads of the secret", reads / 1e6, million["secret_call"])
+    passed = requests * NAT_BYTES / GB if "VpcConfig" in function else 0
+    yield _counted("GB through the NAT gateway", passed, PRICES["store"]["prices"]["nat_gb"])
     logged = requests * LOG_BYTES / GB
     yield _counted("GB of logs written", logged, PRICES["gigabyte"]["log_ingested"])
     days = int(found.of_type("Logs::LogGroup")["SearchLogs"]["RetentionInDays"])
@@ -119,6 +148,7 @@ def report(requests: int = REQUESTS, **parameters: str) -> str:
     found = whole_stack(**parameters)
     idle, steady = _charged(idle_items(found)), _charged(steady_items(found, requests))
     total = sum(item.usd for item in idle)
+    second = sum(item.usd for item in idle if item.name not in (SECRET, NAT))
     rows = [
         f"| item | amount | USD a month ({PRICES['date']}) |",
         "|---|---:|---:|",
@@ -126,6 +156,7 @@ def report(requests: int = REQUESTS, **parameters: str) -> str:
         f"| **idle** | | **{total:.2f}** |",
         *(_row(item) for item in steady),
         f"| **steady, {requests:,} requests** | | **{total + sum(item.usd for item in steady):.2f}** |",
+        f"| a second stack, idle, with the same secret and NAT gateway | | {second:.2f} |",
     ]
     return "\n".join(rows) + "\n"
 

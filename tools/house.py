@@ -22,20 +22,20 @@ COMMANDS = PACKAGES["chunkproof_cli"] / "commands"
 HANDLERS = sorted((ROOT / "functions").rglob("*.py"))
 TEMPLATES = [ROOT / "template.yaml", *sorted((ROOT / "functions").glob("*/template.yaml"))]
 LIMITS = {
-    "product lines (shared, cli, functions)": 43_750,
-    "modules": 210,
+    "product lines (shared, cli, functions)": 45_197,
+    "modules": 189,
     "most modules in a folder": 14,
     "class names defined twice": 0,
     "module names used twice": 0,
-    "modules with one importer": 23,
+    "modules with one importer": 21,
     "functions that take services and deadline": 4,
-    "settings": 42,
-    "template parameters, root": 35,
-    "template parameters, all": 48,
-    "template lines": 1_695,
+    "settings": 42,  # the newest leaves `POST /mcp` out
+    "template parameters, root": 36,
+    "template parameters, all": 49,
+    "template lines": 1_684,
     "commands": 31,
     "files, warm search": 18,
-    "functions, warm search": 132,
+    "functions, warm search": 130,
     "files, warm validation": 17,
 }
 

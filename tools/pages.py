@@ -3,13 +3,19 @@
 import json
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
 import click
+import yaml
 
 from chunkproof.base.settings import Settings
-from chunkproof.suite.cases import Suite
+from chunkproof.client import Chunkproof
+from chunkproof.contract import SearchQuery
+from chunkproof.service import agent_tools
+from chunkproof.suite.cases import Suite, TestCase
 from chunkproof.suite.suite_report import SuiteReport
 from chunkproof_cli.local.gateway import build_openapi
 from chunkproof_cli.main import cli
@@ -95,6 +101,90 @@ def costs_page() -> str:
     return re.sub(r"(?<=<!-- stores -->\n).*(?=<!-- /stores -->)", lambda _: f"\n{tables}\n", page, flags=re.DOTALL)
 
 
+def agents_page() -> str:
+    """Renew the table of the names that arguments have in each place."""
+    page = (DOCS / "guides" / "agents.md").read_text("utf-8")
+    rows = ["| tools, HTTP | command line | Python | case of a suite |", "|---|---|---|---|", *_name_rows()]
+    table = "\n".join(rows)
+    return re.sub(r"(?<=<!-- names -->\n).*(?=<!-- /names -->)", lambda _: f"\n{table}\n\n", page, flags=re.DOTALL)
+
+
+def _name_rows() -> Iterator[str]:
+    """Yield a row for each argument of a tool: its own name first, then what else is understood."""
+    context = click.Context(cli)
+    parameters: dict[str, click.Parameter] = {}
+    for command in map(partial(cli.get_command, context), ("why", "validate", "search")):
+        parameters |= {str(each.name): each for each in command.params} if command else {}
+    parameters["query_text"] = parameters["queries"] = parameters["text"]
+    python = [signature(getattr(Chunkproof, name)).parameters for name in ("search", "search_many", "validate", "why")]
+    names = dict.fromkeys(name.rstrip("*") for tool in agent_tools.ARGUMENTS.values() for name in tool)
+    aliases = {**SearchQuery.aliases, **agent_tools.ALIASES}
+    for name in names:
+        others = [f"`{alias}`" for alias, canonical in aliases.items() if canonical == name]
+        option = parameters.get(name)
+        flags = (
+            [*option.opts] if isinstance(option, click.Option) else [str(option.human_readable_name)] if option else []
+        )
+        case = SUITE_NAMES.get(name, name if name in TestCase.model_fields else "")
+        taken = f"`{name}`" if any(name in each for each in python) or name in SearchQuery.model_fields else ""
+        shown = f"`{name}`" + (f" (also {', '.join(others)})" if others else "")
+        yield f"| {shown} | {', '.join(f'`{flag}`' for flag in flags)} | {taken} | {case and f'`{case}`'} |"
+
+
+def llms_page() -> str:
+    """List every page with its first sentence, for agents that read documentation (llmstxt.org)."""
+    _, intro, *_rest = (DOCS / "index.md").read_text("utf-8").split("\n\n")
+    parts = [f"# Chunkproof\n\n> {' '.join(intro.split())}\n"]
+    for entry in yaml.safe_load((DOCS.parent / "mkdocs.yml").read_text("utf-8"))["nav"]:
+        ((section, pages),) = entry.items()
+        listed = pages if isinstance(pages, list) else [entry]
+        heading = f"\n## {section}\n\n" if isinstance(pages, list) else "\n" if len(parts) == 1 else ""
+        parts.append(
+            heading
+            + "".join(f"- [{title}]({page}): {_summary(page)}\n" for one in listed for title, page in one.items())
+        )
+    return "".join(parts)
+
+
+def _summary(page: str) -> str:
+    """Return the first sentence of a page."""
+    text = (DOCS / page).read_text("utf-8").replace(NOTE, "")
+    prose = (part for part in text.split("\n\n") if part.strip() and part.strip()[0] not in "#<|`-!")
+    first = re.match(r".*?[.:](?= |$)", plain := _plain(" ".join(next(prose, "").split())))
+    return first[0] if first else plain
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", text)
+
+
+def skill_page() -> str:
+    """Write the Agent Skill: which command answers which question, the tools, and what exit codes mean."""
+    _, intro, *_rest = (DOCS / "index.md").read_text("utf-8").split("\n\n")
+    parts = {
+        "Which command": _table("concepts.md", "| question | command |"),
+        "Tools over MCP": "`chunkproof mcp` serves them.\n\n" + _table("guides/agents.md", "| tool | what it does |"),
+        "Exit codes": _table("contract.md", "| code | meaning |")
+        + "\n\nAdd `--json` for a result that a program reads. `chunkproof COMMAND --help` lists every option.",
+        "Settings": "`QDRANT_URL` and `QDRANT_API_KEY` name the server, else a store on this machine is used.\n"
+        "`COHERE_API_KEY` chooses Cohere, else a local model embeds. `CHUNKPROOF_COLLECTION` names the collection.",
+    }
+    description = (
+        "  Search, validate, audit and test the text chunks of a RAG system in Qdrant. Use it when retrieval returns\n"
+        "  wrong or no results, when stored texts must be proved unchanged, or when a suite of questions is wanted."
+    )
+    body = "".join(f"\n## {title}\n\n{text}\n" for title, text in parts.items())
+    return f"---\nname: chunkproof\ndescription: >-\n{description}\n---\n\n# Chunkproof\n\n{intro}\n{body}"
+
+
+def _table(page: str, head: str) -> str:
+    text = (DOCS / page).read_text("utf-8")
+    return _plain(text[text.index(head) :].partition("\n\n")[0].strip())
+
+
+# What a case of a suite calls an argument.
+SUITE_NAMES = {"collection": "collection_name", "expected": "expected_doc_ids"}
+
 PAGES: dict[str, Callable[[], str]] = {
     "reference/settings.md": settings_page,
     "reference/cli.md": cli_page,
@@ -104,6 +194,10 @@ PAGES: dict[str, Callable[[], str]] = {
     "dashboard.svg": dashboard.draw,
     "guides/operate.md": operate_page,
     "guides/costs.md": costs_page,
+    "guides/agents.md": agents_page,
+    # Made from other pages, so they come last.
+    "llms.txt": llms_page,
+    "skill/SKILL.md": skill_page,
 }
 
 

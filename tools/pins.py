@@ -50,8 +50,19 @@ FILES = {
         "3.11",
         [
             "pyproject.toml",
-            "--extra",
-            "local",
+            *(f"--extra={name}" for name in ("local", "qdrant", "cohere", "aws", "charts")),
+            "--group",
+            "pyproject.toml:build",
+            "--constraint",
+            "tests/requirements.txt",
+        ],
+    ),
+    # What the Dockerfile installs.
+    "cli/requirements-image.txt": (
+        "3.13",
+        [
+            "pyproject.toml",
+            *(f"--extra={name}" for name in ("local", "qdrant", "cohere", "mcp", "otel")),
             "--group",
             "pyproject.toml:build",
             "--constraint",
@@ -62,6 +73,8 @@ FILES = {
         "3.13",
         [
             "pyproject.toml",
+            "--extra=qdrant",
+            "--extra=cohere",
             "--constraint",
             "tests/requirements.txt",
             *(f"--no-emit-package={name}" for name in sorted(NOT_IN_THE_LAYER)),
@@ -120,6 +133,29 @@ def pins(name: str) -> dict[str, list[str]]:
     return found
 
 
+# The bill of materials of the wheel and of the layer: what each was tested with.
+SBOMS = {"cli/sbom.cdx.json": "cli/requirements.txt", "shared/sbom.cdx.json": "shared/requirements.txt"}
+
+
+def sbom(requirements: str) -> str:
+    """Return the pinned packages of a file as CycloneDX 1.6; `make lock` writes it, the same from the same pins."""
+    version = re.search(r'__version__ = "(.+)"', (ROOT / "shared/chunkproof/__init__.py").read_text("utf-8"))
+    listed = sorted((name, one) for name, versions in pins(requirements).items() for one in dict.fromkeys(versions))
+    document = {
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.6",
+        "version": 1,
+        "metadata": {"component": _component("chunkproof", version[1] if version else "0")},
+        "components": [_component(name, one) for name, one in listed],
+    }
+    return dumps(document, indent=1) + "\n"
+
+
+def _component(name: str, version: str) -> dict[str, str]:
+    reference = f"pkg:pypi/{name}@{version}"
+    return {"type": "library", "bom-ref": reference, "name": name, "version": version, "purl": reference}
+
+
 def main() -> None:
     options = "--universal --generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links"
     for name, (python, source) in {**FILES, **CONTENDERS}.items():
@@ -127,6 +163,8 @@ def main() -> None:
         subprocess.run([*compile_, "--python-version", python, *source, "--output-file", name], cwd=ROOT, check=True)
         file = ROOT / name
         file.write_text(header(name) + "\n" + file.read_text("utf-8"), "utf-8")
+    for name, source in SBOMS.items():
+        (ROOT / name).write_text(sbom(source), "utf-8")
 
 
 if __name__ == "__main__":

@@ -103,6 +103,29 @@ def stamp(template: Path, architecture: str, release: str) -> None:
     template.write_text(text, "utf-8")
 
 
+def prune(root: Path, environment: str) -> str | None:
+    """Delete versions of the two functions that are older than the one before the live one; say which.
+
+    CloudFormation keeps every version that it replaces, so that an alias can go back. One step back is enough.
+    """
+    import boto3
+
+    config = tomllib.loads((root / CONFIG).read_text("utf-8"))
+    stack = config[environment]["global"]["parameters"]["stack_name"]
+    found = boto3.client("cloudformation").describe_stacks(StackName=stack)["Stacks"][0]
+    outputs = {output["OutputKey"]: output["OutputValue"] for output in found["Outputs"]}
+    client, deleted = boto3.client("lambda"), []
+    for function in (outputs["SearchFunctionName"], outputs["ValidateChunkFunctionName"]):
+        live = int(client.get_alias(FunctionName=function, Name="live")["FunctionVersion"])
+        pages = client.get_paginator("list_versions_by_function").paginate(FunctionName=function)
+        numbers = [version["Version"] for page in pages for version in page["Versions"]]
+        before = sorted(int(number) for number in numbers if number.isdigit() and int(number) < live)
+        for number in before[:-1]:
+            client.delete_function(FunctionName=function, Qualifier=str(number))
+            deleted.append(f"{function}:{number}")
+    return f"Deleted former versions: {', '.join(deleted)}" if deleted else None
+
+
 class _Loader(yaml.SafeLoader):
     """YAML with CloudFormation's tags, whose name is kept as a key."""
 
@@ -185,7 +208,14 @@ def main() -> None:
     arguments.add_argument("--architecture", default="arm64")
     arguments.add_argument("--environment", default="default", help="environment of samconfig.toml")
     arguments.add_argument("--parameters", default="", help="parameters given on the command line")
+    arguments.add_argument("--prune", action="store_true", help="delete versions before the last one")
     given = arguments.parse_args()
+    if given.prune:
+        try:
+            print(prune(ROOT, given.environment) or "", end="")
+        except Exception as error:  # noqa: BLE001 - the release is deployed: boto3's own errors are only shown
+            print(f"Former versions were not deleted: {error}")
+        return
     parameters = given_parameters(ROOT, given.parameters, given.environment)
     if wrong := check(read_template(ROOT / "template.yaml"), parameters, given.architecture):
         raise SystemExit("\n".join(f"parameters: {reason}" for reason in wrong))

@@ -101,9 +101,9 @@ def check_stack(smoke: Smoke) -> str:
     """The stack is deployed, and its own checks are good."""
     if not smoke.stack.status.endswith("_COMPLETE") or "ROLLBACK" in smoke.stack.status:
         raise FailedError(f"the stack is {smoke.stack.status}")
-    response = smoke.call("/health?deep=true")
+    response = smoke.call("/health/deep")
     if response.status_code != 200:
-        raise FailedError(f"GET /health?deep=true answered {response.status_code}: {response.text[:200]}")
+        raise FailedError(f"GET /health/deep answered {response.status_code}: {response.text[:200]}")
     return f"{smoke.stack.status}; Qdrant and the embedder answer"
 
 

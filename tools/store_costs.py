@@ -1,6 +1,7 @@
-"""What a store costs in a month, idle and per million searches: `make costs STORES=1` compares four ways to run one.
+"""What a store costs in a month, idle and per million searches: `make costs STORES=1` compares six ways to run one.
 
 A Qdrant server on EC2 or on Fargate, Qdrant Cloud, and edge: a shard in S3 that the functions read, without a server.
+For comparison, two services of AWS that Chunkproof does not search: S3 Vectors and OpenSearch Serverless.
 The stack itself (`make costs`), the embedder and copies for availability are not included. Prices are in
 cli/chunkproof_cli/prices.toml; those that were not verified are marked with an asterisk.
 
@@ -43,6 +44,8 @@ FUNCTION_MB, BESIDE_MB, LARGEST_MB = 1024, 512, 10_240
 FREE_TMP_MB = 512
 # One request in a hundred meets a cold start, which fetches the shard in parts of 8 MiB, at 100 MB a second.
 COLD_SHARE, FETCH_BYTES_S, PART_BYTES = 0.01, 100e6, 8 * 1024**2
+# Of S3 Vectors: what a vector has beside its values, and how many are read at the higher price. A unit's memory.
+VECTOR_KEY_BYTES, NEAR_VECTORS, UNIT_GB = 1_170, 100_000, 6
 
 
 @dataclass(frozen=True)
@@ -94,7 +97,7 @@ class Size:
 def compare(size: Size) -> list[Store | str]:
     """Every store that can hold the collection; for one that cannot, why not."""
     found: list[Store | str] = []
-    for make in (on_ec2, on_fargate, in_qdrant_cloud, at_the_edge):
+    for make in (on_ec2, on_fargate, in_qdrant_cloud, in_s3_vectors, in_opensearch, at_the_edge):
         try:
             found.append(make(size))
         except LookupError as reason:
@@ -139,6 +142,31 @@ def in_qdrant_cloud(size: Size) -> Store:
     gigabytes = 2 ** max(0, ceil(size.memory / GB) - 1).bit_length()
     idle = (_price("qdrant_cloud_gb_hour", gigabytes * HOURS, f"cluster with {gigabytes} GB of memory"),)
     return Store("Qdrant Cloud", idle, tuple(_requests(FUNCTION_MB)))
+
+
+def in_s3_vectors(size: Size) -> Store:
+    """An index of S3 Vectors, for comparison: up to 100 results, no search by words, some 100 ms when warm."""
+    each = size.dimension * 4 + VECTOR_KEY_BYTES
+    near, far = min(size.chunks, NEAR_VECTORS), max(0, size.chunks - NEAR_VECTORS)
+    idle = (_price("s3_vectors_gb", size.chunks * (each + size.text_bytes) / GB, "vectors and texts"),)
+    searches = (
+        *_requests(FUNCTION_MB),
+        _price("s3_vectors_query", 1e6, "queries"),
+        _price("s3_vectors_near_gb", 1e6 * near * each / GB, "what queries read of the first 100,000 vectors"),
+        _price("s3_vectors_far_gb", 1e6 * far * each / GB, "what they read of the others"),
+    )
+    return Store("S3 Vectors", idle, searches)
+
+
+def in_opensearch(size: Size) -> Store:
+    """A collection of OpenSearch Serverless, for comparison: stopped while idle, 10 to 30 s to start.
+
+    A million searches in a month leave no hour without one, so its units run all the time.
+    """
+    idle = (_price("opensearch_gb", size.disk / GB, "storage"),)
+    units = max(1.0, ceil(2 * size.memory / (UNIT_GB * GB)) / 2)
+    running = _price("opensearch_unit_hour", units * HOURS, f"{units:g} units, awake for a month")
+    return Store("OpenSearch Serverless", idle, (*_requests(FUNCTION_MB), running))
 
 
 def at_the_edge(size: Size) -> Store:
@@ -203,6 +231,9 @@ def _break_even(stores: list[Store]) -> Iterator[str]:
         more = edge.million_usd - one.million_usd
         if more > 0.005:
             millions = (one.idle_usd - edge.idle_usd) / more
+            if millions < 0.05:
+                yield f"{one.name} is cheaper than edge at any number of searches"
+                continue
             yield f"edge is cheaper than {one.name} up to {millions:,.1f} million searches a month"
         else:
             yield f"edge is cheaper than {one.name} at any number of searches"

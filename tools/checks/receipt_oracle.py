@@ -26,8 +26,8 @@ from chunkproof.collection.services import Services
 from chunkproof.contract import SearchQuery
 from chunkproof.seals.entries import vector_bytes
 from chunkproof.seals.notes import encode
+from chunkproof.seals.receipts import Claim, Evidence, Repetition, verify_receipt
 from chunkproof.seals.sealing import Seal
-from chunkproof.seals.verification import Claim, Evidence, Repetition, verify_receipt
 from chunkproof.search.filters import map_filters
 from chunkproof.stores.store_port import Point
 
@@ -165,8 +165,9 @@ def swapped_key(world: World, one: Document) -> None:
 
 def changed_filter(world: World, one: Document) -> None:
     request = one["receipt"]["request"]
-    part = json.loads(request["filters"])["part"] if "filters" in request else 0
-    request["filters"] = json.dumps({"part": (part + 1) % 3})
+    # A filter that all results meet would make another receipt that is true.
+    parts = {int(row["entry"]["point"]) % 3 for row in one["receipt"]["results"]}
+    request["filters"] = json.dumps({"part": world.rng.choice([part for part in range(3) if parts != {part}])})
 
 
 def truncated_path(world: World, one: Document) -> None:

@@ -1,6 +1,6 @@
 """Check a sealed history with aics-tlog, a reader of C2SP logs that others wrote (Python 3.12 or later).
 
-    pip install aics-tlog && python tools/checks/tlog_check.py FOLDER PUBLIC-KEY
+    python tools/checks/tlog_check.py FOLDER PUBLIC-KEY
 
 FOLDER is a history of a seal (COLLECTION/NUMBER). It checks the signature of the checkpoint, every tile and every
 entry against the root, an inclusion proof of some leaves, and the consistency proof of the last seal.
@@ -14,8 +14,8 @@ from pathlib import Path
 from aics_tlog import checkpoint, note, tiles, tree, verified
 
 
-def main(folder: Path, public_key: str) -> None:
-    """Print what was checked, or fail."""
+def check_history(folder: Path, public_key: str) -> str:
+    """Return what was checked, or fail."""
     key = note.parse_vkey(public_key)
     signed = note.parse_note((folder / "checkpoint").read_text("utf-8"))
     if not note.verify_note(signed, [key]):
@@ -36,8 +36,8 @@ def main(folder: Path, public_key: str) -> None:
         if not tree.verify_consistency(before.size, found.size, before.root, found.root, proof):
             raise SystemExit("aics-tlog refuses the consistency proof")
     history = f", consistent with {before.size}" if info["consistency"] else ""
-    print(f"{found.origin}: {found.size} leaves, {report.tiles} tiles, {report.bundles} bundles{history}")
+    return f"{found.origin}: {found.size} leaves, {report.tiles} tiles, {report.bundles} bundles{history}"
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2])
+    print(check_history(Path(sys.argv[1]), sys.argv[2]))

@@ -18,6 +18,9 @@ KINDS = {
     "originals": 0.08,
     "searches": 0.06,
     "budgets": 0.06,
+    "absence": 0.04,
+    "scans": 0.05,
+    "repairs": 0.05,
     "events": 0.04,
     "marks": 0.04,
     "tenants": 0.06,
@@ -27,6 +30,7 @@ KINDS = {
     "concurrency": 0.12,
     "kills": 0.15,
     "shards": 0.06,
+    "leaks": 0.08,
 }
 
 

@@ -16,7 +16,6 @@ import chunkproof_cli.commands.audit
 import chunkproof_cli.commands.load
 import chunkproof_cli.commands.manifest
 import chunkproof_cli.commands.serve
-import chunkproof_cli.commands.snapshot
 import chunkproof_cli.commands.suite_run  # noqa: F401
 from chunkproof.embedders.local_model import import_onnxruntime, local_model
 from chunkproof.stores import edge, server  # noqa: F401
