@@ -402,3 +402,17 @@ def test_an_early_connection_that_no_request_took_is_closed_with_the_transport()
         wait_for(done, 1)
         transport.close()
         assert done == ["opened"]  # `counting_server` would wait for ever if it stayed open
+
+
+def test_threads_that_open_early_at_once_open_one_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("chunkproof.net.transport.monotonic", lambda: time.sleep(0.05) or monotonic())
+    with counting_server() as (url, done):
+        transport = DeadlineTransport()
+        threads = [threading.Thread(target=transport.open_early, args=(url,)) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        transport.close()
+        time.sleep(0.2)  # for a second one to arrive
+    assert done == ["opened"]

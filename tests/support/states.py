@@ -14,6 +14,7 @@ import boto3
 import pytest
 from moto import mock_aws
 from moto.awslambda_simple.models import LambdaSimpleBackend
+from moto.stepfunctions.parser.models import StepFunctionsParserBackend
 
 from chunkproof.net import s3
 from chunkproof_cli.aws import jobs
@@ -98,6 +99,13 @@ def deployed(name: str, filled: Mapping[str, str], patch: pytest.MonkeyPatch) ->
             response_headers["x-amz-function-error"] = "Unhandled"
             return json.dumps({"errorType": type(error).__name__, "errorMessage": str(error)}).encode()
 
+    def list_map_runs(backend: Any, execution_arn: str) -> dict[str, Any]:
+        # moto fails until the thread of the execution has begun; AWS has no map runs by then.
+        execution = backend.describe_execution(execution_arn=execution_arn)
+        return read_map_runs(backend, execution_arn) if execution.exec_worker.env else {"mapRuns": []}
+
+    read_map_runs = StepFunctionsParserBackend.list_map_runs
+    patch.setattr(StepFunctionsParserBackend, "list_map_runs", list_map_runs)
     patch.setattr(LambdaSimpleBackend, "invoke", invoke)
     with mock_aws(config=INTERPRETED):
         boto3.client("s3").create_bucket(Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": REGION})

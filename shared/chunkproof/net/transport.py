@@ -10,6 +10,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from functools import cache, partial
 from math import ceil, inf
+from threading import Lock
 from time import monotonic, sleep
 from typing import Any
 from urllib.parse import urlsplit
@@ -329,6 +330,7 @@ class DeadlineBackend(httpcore.SyncBackend):
 
     def __init__(self) -> None:
         self._early: dict[tuple[str, int], tuple[float, Future[_DeadlineStream]]] = {}
+        self._lock = Lock()
 
     def open_early(self, host: str, port: int, *, is_tls: bool) -> None:
         """Begin to open a connection, unless there is one already."""
@@ -338,8 +340,9 @@ class DeadlineBackend(httpcore.SyncBackend):
                 stream = self._connect(host, port)
                 return stream.start_tls(tls_context(), host) if is_tls else stream
 
-        if (host, port) not in self._early:
-            self._early[host, port] = monotonic(), start(connect)
+        with self._lock:  # of two threads, one opens
+            if (host, port) not in self._early:
+                self._early[host, port] = monotonic(), start(connect)
 
     def drop_early(self) -> None:
         """Close what no request took."""
