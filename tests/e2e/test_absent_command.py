@@ -1,5 +1,6 @@
 """What was deleted is proved absent, or found: by id, text, near text, URL and search, in every collection."""
 
+import base64
 import json
 from datetime import UTC, datetime
 from pathlib import Path
@@ -95,6 +96,7 @@ def test_a_remainder_in_another_collection_is_found(
 
 NAME = "Zoë Quill"
 URL = "https://docs.example.com/people/zoe"
+HEXADECIMAL = base64.b64encode(f"of {NAME}, anew".encode()).hex()
 FORMS: dict[str, Any] = {
     "comment": {"text": f"Hello. <!-- {NAME} --> Bye."},
     "link target": {"text": "See [this](https://x.example/Zoë-Quill) page."},
@@ -129,6 +131,8 @@ FORMS: dict[str, Any] = {
     "Base64 of UTF-16": {"x": "//5aAG8A6wAgAFEAdQBpAGwAbAA="},
     "word of a mail header": {"x": "=?utf-8?B?Wm/DqyBRdWlsbA==?="},
     "hexadecimal": {"x": "5a 6f c3 ab 20 51 75 69 6c 6c"},
+    "Base64 in hexadecimal digits before a word of such digits": {"x": f"Before. {HEXADECIMAL} After."},
+    "entities broken over lines, in JSON": {"x": json.dumps({"inner": "Zo&eu=\nml;=20&#8=\n1;uill"})},
     "UTF-7": {"x": "Zo+AOs- Quill"},
     "mojibake": {"x": "Zo\u00c3\u00ab Quill"},
     "full width": {"x": "\uff3a\uff4fë Quill"},

@@ -138,9 +138,12 @@ def _decode_url(text: str) -> str:
 def _decode_hex(text: str) -> str:
     def decode(run: re.Match[str]) -> str:
         data = bytes.fromhex(re.sub("[ :]", "", run[0]))
-        # The word before or after it may begin with two such digits.
-        parts = (_read_bytes(part) for part in (data, data[:-1], data[1:], data[1:-1]))
-        return next((part for part in parts if part), run[0])
+        # The word before may end with two such digits, and the word after it begin with them.
+        for first, last in ((0, 0), (0, 1), (1, 0), (1, 1)):
+            if plain := _read_bytes(data[first : len(data) - last]):
+                before, after = run[0][: 2 * first], run[0][len(run[0]) - 2 * last :]
+                return f"{before} {plain} {after}" if first or last else plain
+        return run[0]
 
     return _HEX_RUN.sub(decode, text)
 
@@ -160,9 +163,10 @@ _decode_percent, _decode_equals = _decode_bytes("%"), _decode_bytes("=")
 Decoder = tuple[str, re.Pattern[str], Callable[[str], str]]
 DECODERS: tuple[Decoder, ...] = (
     ("JSON escapes", re.compile(r"\\"), _unescape),
+    # Before entities, which it may break over lines.
+    ("quoted-printable", re.compile("="), lambda text: _decode_equals(re.sub(r"=\r?\n", "", text))),
     ("entities", re.compile("&"), _replace_references),
     ("URL encoding", re.compile("%"), _decode_url),
-    ("quoted-printable", re.compile("="), lambda text: _decode_equals(re.sub(r"=\r?\n", "", text))),
     ("Base64", _BASE64, _decode_base64),
     ("hexadecimal digits", _HEX_RUN, _decode_hex),
     ("UTF-7", re.compile(r"\+[A-Za-z]"), lambda text: text.encode("ascii", "ignore").decode("utf-7", "replace")),
@@ -549,7 +553,6 @@ def _read_forms(value: str) -> Iterator[tuple[str, str]]:
     yield "", value
     if not any(pattern.search(value) for _, pattern, _ in DECODERS):
         return
-
     latest = [value]
     for _ in range(2):
         before, latest = latest, []
