@@ -161,8 +161,8 @@ def test_pages_of_other_sites_may_call_only_with_tokens_and_only_from_the_origin
     cors = stack(**JWT, **origins).api["x-amazon-apigateway-cors"]
     assert cors["allowOrigins"] == ["https://a.example", "https://b.example"]
     assert cors["allowMethods"] == ["GET", "POST"]
-    own = ["mcp-protocol-version", "mcp-method", "mcp-name"]
-    assert cors["allowHeaders"] == ["authorization", "content-type", *own]
+    agents = ["mcp-protocol-version", "mcp-method", "mcp-name"]
+    assert cors["allowHeaders"] == ["authorization", "content-type", "traceparent", "tracestate", *agents]
     assert "allowCredentials" not in cors
     assert "x-amazon-apigateway-cors" not in stack(**origins).api
     (broken,) = broken_rules(**origins)

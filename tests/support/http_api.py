@@ -1,7 +1,8 @@
-"""API Gateway's HTTP APIs for tests: reached by name over TLS, with signatures checked, in front of functions.
+"""API Gateway's HTTP APIs for tests, in front of functions: signatures and tokens are checked, CORS is answered.
 
 Names such as `a1b2.execute-api.us-east-1.amazonaws.com` are reached through a proxy (`HTTPS_PROXY`), which ends the
-tunnel itself, with a certificate that `SSL_CERT_FILE` vouches for.
+tunnel itself, with a certificate that `SSL_CERT_FILE` vouches for; a browser reaches `NAME.localhost` without TLS.
+Of a token, issuer, audience and expiry are checked, not the signature.
 """
 
 import base64
@@ -9,6 +10,7 @@ import hmac
 import json
 import re
 import ssl
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -33,6 +35,7 @@ SIGNED = re.compile(
     r"AWS4-HMAC-SHA256 Credential=(?P<key>[^/]+)/(?P<day>\d{8})/(?P<region>[^/]+)/(?P<service>[^/]+)/aws4_request, ?"
     r"SignedHeaders=(?P<headers>[^,]+), ?Signature=(?P<signature>[0-9a-f]{64})"
 )
+Caller = dict[str, dict[str, Any]]  # as `requestContext.authorizer` has it
 
 
 class Functions(Protocol):
@@ -95,7 +98,7 @@ def http_apis(functions: Functions, credentials: Mapping[str, str], folder: Path
             self.end_headers()
             self.wfile.write(content)
 
-        do_GET = do_POST = do_PUT = do_DELETE = _answer  # noqa: N815 - names of the base class
+        do_GET = do_POST = do_PUT = do_DELETE = do_OPTIONS = _answer  # noqa: N815 - names of the base class
 
         def log_message(self, *_: object) -> None:
             """Quiet."""
@@ -112,18 +115,51 @@ def _respond(
     headers: Message,
     body: bytes,
 ) -> dict[str, Any]:
-    host = str(headers["host"])
-    definition = functions.api(host.partition(".")[0])
+    """Answer a request; with CORS, the gateway drops the headers of the function and adds its own, to errors too."""
+    definition = functions.api(str(headers["host"]).partition(".")[0])
     if definition is None:
         return _message(404, "Not Found")
+    cors = definition.get("x-amazon-apigateway-cors")
+    if cors is None:
+        return _call(functions, definition, credentials, method, target, headers, body)
+    is_preflight = method == "OPTIONS"
+    answer = (
+        {"statusCode": 204, "headers": {}, "body": ""}
+        if is_preflight
+        else _call(functions, definition, credentials, method, target, headers, body)
+    )
+    sent = {name: value for name, value in answer["headers"].items() if not name.startswith("access-control-")}
+    if headers.get("origin") in cors["allowOrigins"]:
+        sent["access-control-allow-origin"] = headers["origin"]
+        sent["access-control-expose-headers"] = ",".join(cors["exposeHeaders"])
+        if is_preflight:
+            sent["access-control-allow-methods"] = ",".join(cors["allowMethods"])
+            sent["access-control-allow-headers"] = ",".join(cors["allowHeaders"])
+            sent["access-control-max-age"] = str(cors["maxAge"])
+    return {**answer, "headers": sent}
+
+
+def _call(
+    functions: Functions,
+    definition: dict[str, Any],
+    credentials: Mapping[str, str],
+    method: str,
+    target: str,
+    headers: Message,
+    body: bytes,
+) -> dict[str, Any]:
     path = urlsplit(target).path
     found = _operation(definition, method, unquote(path))
     if found is None:
         return _message(404, "Not Found")
     route, operation = found
-    caller = _signer(credentials, method, f"https://{host}{target}", headers, body)
+    scheme = definition["components"]["securitySchemes"]["caller"]
+    if accepted := scheme.get("x-amazon-apigateway-authorizer"):
+        caller = _bearer(accepted["jwtConfiguration"], headers)
+    else:
+        caller = _signer(credentials, method, f"https://{headers['host']}{target}", headers, body)
     if caller is None and route not in open_routes(definition):
-        return _message(403, "Forbidden")
+        return _message(401, "Unauthorized") if accepted else _message(403, "Forbidden")
     scope = {
         "method": method,
         "path": unquote(path),
@@ -135,7 +171,7 @@ def _respond(
     event = build_event(scope, body)
     event["requestContext"].pop("authorizer")
     if caller:
-        event["requestContext"]["authorizer"] = {"iam": {"accessKey": caller, "accountId": ACCOUNT}}
+        event["requestContext"]["authorizer"] = caller
     uri = operation["x-amazon-apigateway-integration"]["uri"]
     return functions.invoke(uri.split("/functions/")[1].removesuffix("/invocations"), event)
 
@@ -147,8 +183,25 @@ def _operation(definition: dict[str, Any], method: str, path: str) -> tuple[str,
     return None
 
 
-def _signer(credentials: Mapping[str, str], method: str, url: str, headers: Message, body: bytes) -> str | None:
-    """The access key of a request whose signature is right, as botocore computes it; else None."""
+def unsigned_token(**claims: Any) -> str:
+    """A token with these claims and no signature."""
+    parts = (base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in ({}, claims))
+    return ".".join([*parts, "none"])
+
+
+def _bearer(wanted: Mapping[str, Any], headers: Message) -> Caller | None:
+    """The claims of a token for this API; else None."""
+    token = headers.get("authorization", "").removeprefix("Bearer ").split(".")
+    if len(token) != 3:
+        return None
+    claims = json.loads(base64.urlsafe_b64decode(token[1] + "=="))
+    audiences = claims.get("aud") if isinstance(claims.get("aud"), list) else [claims.get("aud")]
+    good = claims.get("iss") == wanted["issuer"] and set(audiences) & set(wanted["audience"])
+    return {"jwt": {"claims": claims, "scopes": None}} if good and claims["exp"] > time.time() else None
+
+
+def _signer(credentials: Mapping[str, str], method: str, url: str, headers: Message, body: bytes) -> Caller | None:
+    """The caller of a request whose signature is right, as botocore computes it; else None."""
     signed = SIGNED.fullmatch(headers.get("authorization", ""))
     if signed is None or (signed["region"], signed["service"]) != (REGION, "execute-api"):
         return None
@@ -163,7 +216,8 @@ def _signer(credentials: Mapping[str, str], method: str, url: str, headers: Mess
     key = Credentials(credentials["AWS_ACCESS_KEY_ID"], credentials["AWS_SECRET_ACCESS_KEY"])
     auth = SigV4Auth(key, signed["service"], signed["region"])
     wanted = auth.signature(auth.string_to_sign(request, auth.canonical_request(request)), request)
-    return signed["key"] if hmac.compare_digest(wanted, signed["signature"]) else None
+    caller = {"iam": {"accessKey": signed["key"], "accountId": ACCOUNT}}
+    return caller if hmac.compare_digest(wanted, signed["signature"]) else None
 
 
 def _message(status: int, message: str) -> dict[str, Any]:

@@ -9,15 +9,15 @@ from chunkproof.service import container
 from chunkproof.stores.store_port import Point
 
 from support.chunks import fill, make_services
-from support.cohere_server import KEY, cohere_server, hashed
+from support.cohere_server import KEY, CohereServer, cohere_server, hashed
 from support.stores import MemoryStore
 
 SIZE = 8
 
 
 @contextmanager
-def in_memory_handlers() -> Iterator[None]:
-    """Let the handlers use three chunks in memory."""
+def in_memory_handlers() -> Iterator[CohereServer]:
+    """Let the handlers use three chunks in memory, and yield the server that embeds."""
     store, embed = MemoryStore(), hashed(SIZE)
     texts = ("one", "two", "three")
     points = [Point(n, {"text": t, "url": "u"}, vector=tuple(embed(t))) for n, t in enumerate(texts, 1)]
@@ -28,6 +28,6 @@ def in_memory_handlers() -> Iterator[None]:
         services = make_services(store, "docs", embedder, DEADLINE_MS="60000")
         services.reranker = CohereReranker(transport, base_url=api.url)
         with container.override(services):
-            yield
+            yield api
         embedder.close()
     store.close()
