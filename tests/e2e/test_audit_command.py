@@ -12,7 +12,8 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from chunkproof.audit.ledger import load_progress
+from chunkproof.audit.ledger import LEDGER_FILES, load_progress
+from chunkproof.base.files import LOCK_FILE
 from chunkproof.base.request import Deadline
 from chunkproof.collection import reader
 from chunkproof.net.transport import DeadlineTransport
@@ -217,6 +218,16 @@ def test_a_folder_with_other_files_is_refused_for_the_state(
     assert run.code == 2
     assert f"{folder} holds other files ({other_file})" in run.err
     assert [file.read_text("utf-8") for file in folder.iterdir()] == ["untouched"]
+
+
+def test_what_a_killed_audit_left_is_no_other_file(handbook: Command, manifest: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "state"
+    folder.mkdir()
+    (folder / LOCK_FILE).touch()
+    for file in LEDGER_FILES[1:]:  # a kill while it was begun, or removed
+        (folder / file).write_text("half a page", "utf-8")
+    assert handbook("audit", manifest, *HANDBOOK, "--state", folder).code == 0
+    assert not folder.exists()
 
 
 def test_a_report_in_the_folder_of_the_state_is_refused(handbook: Command, manifest: Path, tmp_path: Path) -> None:

@@ -140,10 +140,12 @@ def test_a_pull_that_is_killed_leaves_no_snapshot_on_the_server(
 ) -> None:
     arguments = ["pull", filled, "--data", str(tmp_path), "--by", "snapshot"]
     program = (
-        "import os, signal, sys, time, httpx\n"  # the signal may reach another thread: it is waited for
+        "import signal, sys, threading, time, httpx\n"
         "from chunkproof_cli.main import main\n"
         "read = httpx.Response.iter_bytes\n"
-        "def die(response, *_): next(read(response)); os.kill(os.getpid(), signal.SIG{0}); time.sleep(9); yield b''\n"
+        "main_thread = threading.main_thread().ident\n"  # a signal to the process may reach another thread
+        "def kill(): signal.pthread_kill(main_thread, signal.SIG{0}); time.sleep(9)\n"
+        "def die(response, *_): next(read(response)); kill(); yield b''\n"
         "httpx.Response.iter_bytes = die\n"
         "sys.argv[1:] = {1!r}\n"
         "main()"

@@ -1,11 +1,13 @@
 """Every chunk is in exactly one class, with any ids, order, interruptions and changes during the audit."""
 
 import random
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
+from threading import get_ident
 from typing import Any
 from uuid import uuid4
 
@@ -292,8 +294,11 @@ def test_temporary_failures_of_the_server_are_retried(
     made = planted(1_100)
     fill(memory_store, collection, made.points)
 
-    def every_other_call_fails(call: int) -> None:
-        if call % 2:
+    calls = Counter[int]()
+
+    def every_other_call_fails(_call: int) -> None:
+        calls[get_ident()] += 1  # of each thread: two that take turns would fail the same one every time
+        if calls[get_ident()] % 2:
             raise VectorStoreUnavailableError("host", "down")
 
     run_audit(made.manifest(), tmp_path, services_on(Troubled(memory_store, every_other_call_fails)), collection)

@@ -36,7 +36,7 @@ from chunkproof.stores.store_port import PointId
 LEDGER_FILE = "ledger.sqlite"
 # A ledger that has no audit yet: without a journal, a kill would leave it damaged.
 PREPARED_FILE = "ledger.new"
-LEDGER_FILES = (LEDGER_FILE, f"{LEDGER_FILE}-wal", f"{LEDGER_FILE}-shm", PREPARED_FILE)
+LEDGER_FILES = (LEDGER_FILE, *(f"{LEDGER_FILE}-{end}" for end in ("journal", "wal", "shm")), PREPARED_FILE)
 # Each step of a query lets the read-ahead thread run for milliseconds: few, large reads are faster.
 ROWS_AT_A_TIME = 1_000
 _TABLES = """
@@ -226,7 +226,7 @@ class Ledger:
         self.execute("INSERT INTO progress VALUES (?, ?)", progress.process, progress.to_json())
         self.commit()
         self.close()
-        for name in LEDGER_FILES[:3]:  # of an audit that was stopped while it removed them
+        for name in LEDGER_FILES[:-1]:  # of an audit that was stopped while it removed them
             path.with_name(name).unlink(missing_ok=True)
         self.path.rename(path)
         self._open(path, "WAL")
