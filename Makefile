@@ -10,8 +10,9 @@ INSTALL := pip --quiet --disable-pip-version-check install --no-compile
 PYTEST_ARGS ?= -n auto --dist loadfile
 TESTS ?= tests
 # On the layer, what takes long is left out if nothing in it depends on the layer, or if `make rehearse` does the same.
-NOT_ON_LAYER := faults floods fuzz audit_large audit_split audit_vectors store_legs why_oracle edge_store \
-  published_runs published_store suite_cloud audit_cloud
+NOT_ON_LAYER := faults floods fuzz log_safety permissions retries store_failures store_legs edge_store snapshot \
+  audit audit_large audit_content audit_repeated_ids audit_split audit_vectors audit_cloud suite_cloud suite_exact \
+  suite_lint suite_starter published published_runs published_store receipt_oracle why why_fix why_oracle
 BUILT_TESTS ?= tests/integration $(foreach name,$(NOT_ON_LAYER),--ignore=tests/integration/test_$(name).py)
 
 # Deployment: PARAMS replaces all parameters of samconfig.toml. The layer is built for ARCH, with Lambda's Python.
