@@ -187,9 +187,10 @@ secret: $(VENV)/.cli ## Store the API keys in Secrets Manager (prompts for them,
 
 .PHONY: deploy
 deploy: build ## Deploy with the parameters of samconfig.toml (ENV=default)
+	live="$$($(RUN) tools.release --live --environment $(ENV))"; \
 	$(SAM) deploy --template-file $(BUILD)/template.yaml --config-file $(CURDIR)/samconfig.toml --config-env $(ENV) \
-	  $(if $(PARAMS),--parameter-overrides $(PARAMS))
-	@$(RUN) tools.release --prune --environment $(ENV)
+	  $(if $(PARAMS),--parameter-overrides $(PARAMS)) && \
+	$(RUN) tools.release --prune "$$live" --environment $(ENV)
 
 .PHONY: python313
 python313:

@@ -22,7 +22,7 @@ COMMANDS = PACKAGES["chunkproof_cli"] / "commands"
 HANDLERS = sorted((ROOT / "functions").rglob("*.py"))
 TEMPLATES = [ROOT / "template.yaml", *sorted((ROOT / "functions").glob("*/template.yaml"))]
 LIMITS = {
-    "product lines (shared, cli, functions)": 45_203,
+    "product lines (shared, cli, functions)": 45_200,
     "modules": 189,
     "most modules in a folder": 14,
     "class names defined twice": 0,
@@ -32,7 +32,7 @@ LIMITS = {
     "settings": 42,  # the newest leaves `POST /mcp` out
     "template parameters, root": 36,
     "template parameters, all": 49,
-    "template lines": 1_684,
+    "template lines": 1_614,
     "commands": 31,
     "files, warm search": 18,
     "functions, warm search": 130,

@@ -12,7 +12,8 @@ import json
 import re
 import shlex
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -103,25 +104,35 @@ def stamp(template: Path, architecture: str, release: str) -> None:
     template.write_text(text, "utf-8")
 
 
-def prune(root: Path, environment: str) -> str | None:
-    """Delete versions of the two functions that are older than the one before the live one; say which.
-
-    CloudFormation keeps every version that it replaces, so that an alias can go back. One step back is enough.
-    """
+def find_live(root: Path, environment: str) -> dict[str, str]:
+    """Find the version of each of the two functions that callers reach; none before the first deployment."""
     import boto3
 
     config = tomllib.loads((root / CONFIG).read_text("utf-8"))
     stack = config[environment]["global"]["parameters"]["stack_name"]
     found = boto3.client("cloudformation").describe_stacks(StackName=stack)["Stacks"][0]
     outputs = {output["OutputKey"]: output["OutputValue"] for output in found["Outputs"]}
+    functions = (outputs["SearchFunctionName"], outputs["ValidateChunkFunctionName"])
+    client = boto3.client("lambda")
+    return {name: client.get_alias(FunctionName=name, Name="live")["FunctionVersion"] for name in functions}
+
+
+def prune(live: Mapping[str, str], before: Mapping[str, str]) -> str | None:
+    """Delete the versions of the two functions but the live ones and those that were live before; say which.
+
+    CloudFormation keeps every version that it replaces, so that an alias can go back, and those of releases that were
+    taken back, which never served. One step back is enough.
+    """
+    import boto3
+
     client, deleted = boto3.client("lambda"), []
-    for function in (outputs["SearchFunctionName"], outputs["ValidateChunkFunctionName"]):
-        live = int(client.get_alias(FunctionName=function, Name="live")["FunctionVersion"])
+    for function, version in live.items():
+        if before.get(function, version) == version:
+            continue
         pages = client.get_paginator("list_versions_by_function").paginate(FunctionName=function)
-        numbers = [version["Version"] for page in pages for version in page["Versions"]]
-        before = sorted(int(number) for number in numbers if number.isdigit() and int(number) < live)
-        for number in before[:-1]:
-            client.delete_function(FunctionName=function, Qualifier=str(number))
+        numbers = {found["Version"] for page in pages for found in page["Versions"]}
+        for number in sorted(numbers - {"$LATEST", version, before[function]}, key=int):
+            client.delete_function(FunctionName=function, Qualifier=number)
             deleted.append(f"{function}:{number}")
     return f"Deleted former versions: {', '.join(deleted)}" if deleted else None
 
@@ -208,11 +219,16 @@ def main() -> None:
     arguments.add_argument("--architecture", default="arm64")
     arguments.add_argument("--environment", default="default", help="environment of samconfig.toml")
     arguments.add_argument("--parameters", default="", help="parameters given on the command line")
-    arguments.add_argument("--prune", action="store_true", help="delete versions before the last one")
+    arguments.add_argument("--live", action="store_true", help="print the versions that callers reach, for --prune")
+    arguments.add_argument("--prune", metavar="LIVE", help="delete versions but the live ones and these")
     given = arguments.parse_args()
-    if given.prune:
+    if given.live:
+        with suppress(Exception):  # no stack yet
+            print(json.dumps(find_live(ROOT, given.environment)))
+        return
+    if given.prune is not None:
         try:
-            print(prune(ROOT, given.environment) or "", end="")
+            print(prune(find_live(ROOT, given.environment), json.loads(given.prune or "{}")) or "", end="")
         except Exception as error:  # noqa: BLE001 - the release is deployed: boto3's own errors are only shown
             print(f"Former versions were not deleted: {error}")
         return

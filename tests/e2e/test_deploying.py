@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -21,6 +21,7 @@ from typing import Any
 
 import pytest
 
+from chunkproof.stores.published_store import CHECK_EVERY_S
 from chunkproof_cli.local.sandbox_services import KEY
 
 from support.account import Account, account
@@ -266,6 +267,31 @@ def test_a_line_of_the_layer_reaches_callers(deployed: Workplace) -> None:
     deployed.run("make deploy", typed="y\n")
     assert json.loads(deployed.run(health))["contract_version"] == "1.0-changed"
     assert deployed.stack.status == "UPDATE_COMPLETE"
+    assert deployed.aws.deleted_versions == set()  # the version before stays until the next deployment
+
+
+def test_a_release_that_answers_worse_never_gets_traffic(deployed: Workplace) -> None:
+    file = deployed.folder / "functions" / "search" / "app.py"
+    written = file.read_text("utf-8")
+    call = "return search(query, app.collection(query.collection))"
+    assert call in written
+    file.write_text(written.replace(call, 'raise RuntimeError("a bug")'), "utf-8")
+    before = (deployed.stack.resources, dict(deployed.stack.parameters))
+    gradual = f'make deploy PARAMS="QdrantUrl={deployed.host.qdrant_url} GradualRollout=true"'
+    refused = deployed.attempt(gradual, typed="y\n")
+    assert refused.returncode != 0
+    assert "UPDATE_ROLLBACK_COMPLETE" in refused.stdout
+    assert deployed.aws.hook_statuses == ["Failed"]
+    problem = "POST /search: the new version gives 500 INTERNAL, the live one 200"
+    assert json.dumps({"message": "rollout", "problem": problem}) in deployed.aws.printed
+    assert (deployed.stack.resources, deployed.stack.parameters) == before
+    assert json.loads(deployed.run(guide_commands(1)[0]))["status"] == "success"
+    file.write_text(written + "# A release without the bug.\n", "utf-8")
+    deployed.run(gradual, typed="y\n")
+    assert deployed.aws.hook_statuses == ["Failed", "Succeeded"]
+    # The first version, and the one that never served, are gone; the one that served before stays.
+    functions = [deployed.stack.outputs[f"{name}FunctionName"] for name in ("Search", "ValidateChunk")]
+    assert deployed.aws.deleted_versions == {(name, number) for name in functions for number in (1, 3)}
 
 
 def test_parameters_that_do_not_go_together_are_refused_with_the_reason(deployed: Workplace) -> None:
@@ -293,10 +319,7 @@ def test_audits_and_suites_come_with_a_parameter_and_commands_find_them(deployed
     empty = r"""SuiteSchedule='\"\"'"""  # as the guide writes an empty value
     assert f'PARAMS="{empty}"' in (ROOT / "docs" / "guides" / "deploy.md").read_text("utf-8")
     added = f"QdrantUrl={deployed.host.qdrant_url} Audit=true Suite=true Canary=true {empty}"
-    assert deployed.aws.deleted_versions == set()  # the version before stays until the next deployment
     deployed.run(f'make deploy PARAMS="{added}"', typed="y\n")
-    functions = [deployed.stack.outputs[f"{name}FunctionName"] for name in ("Search", "ValidateChunk")]
-    assert deployed.aws.deleted_versions == {(function, 1) for function in functions}
     assert deployed.stack.parameters["SuiteSchedule"] == ""
     outputs = deployed.stack.outputs
     assert {"AuditStateMachineArn", "AuditBucketName", "SuiteStateMachineArn", "SuiteBucketName"} <= set(outputs)
@@ -355,7 +378,9 @@ def test_a_stack_without_a_server_searches_what_was_published(deployed: Workplac
     corrupted = run_audit(deployed, outputs["AuditBucketName"], "b", planted='s/"text": "/"text": "X/')
     assert (corrupted["faults"] > 0, corrupted["kinds"]["mismatch"]) == (True, 1)
     check_that_the_alarm_sees_it(deployed, corrupted["faults"])
-    update_and_prune(deployed, publish.replace("docs", "handbook") + " --data data")
+    publish = publish.replace("docs", "handbook") + " --data data"
+    check_the_receipt(deployed, publish)
+    check_a_frozen_function(deployed, partial(update_and_prune, deployed, publish))
     shutil.rmtree(Path(gettempdir()) / "chunkproof-published", ignore_errors=True)
 
 
@@ -370,8 +395,58 @@ def check_that_the_alarm_sees_it(place: Workplace, faults: int) -> None:
     assert values[1] > float(alarm["Threshold"]) >= values[0]
 
 
-def update_and_prune(place: Workplace, publish: str) -> None:
-    """A changed chunk is found once it is published, and still after --prune has left one version."""
+def check_the_receipt(place: Workplace, publish: str) -> None:
+    """The version is sealed as it is published; a function proves its results, and a changed answer is refuted."""
+    place.run("chunkproof key example.com/handbook")
+    place.run(f"{publish} --key seal.key")
+    curl = re.sub("-d '([^']+)}'", r"""-d '\1, "receipt": true}'""", guide_commands(1)[0])
+    answer = place.run(f"{curl} | tee answer.json")
+    assert "receipt" in json.loads(answer), json.loads(answer).get("notes")
+    verified = place.run("chunkproof verify answer.json --key seal.key.pub")
+    for claim in ("seal", "membership", "texts", "order"):
+        assert re.search(rf"^ *proved +{claim}\b|^ *{claim}: +proved|{claim}.*proved", verified, re.M), verified
+    place.run("""sed 's/"text":"/"text":"X/' answer.json > changed.json""")
+    refuted = place.attempt("chunkproof verify changed.json --key seal.key.pub")
+    assert (refuted.returncode, "refuted" in refuted.stdout) == (1, True), refuted.stdout
+
+
+def check_a_frozen_function(place: Workplace, update: Callable[[], str]) -> None:
+    """A container that Lambda froze during an update answers with the old text, then with the new one."""
+    body = {"query_text": "robot", "filters": {"chunk_id": "languages-00"}, "top_k": 1}
+    http = {"method": "POST", "path": "/search", "sourceIp": "192.0.2.1"}
+    context = {"http": http, "requestId": "r", "routeKey": "POST /search", "stage": "$default"}
+    event = {
+        "version": "2.0",
+        "routeKey": "POST /search",
+        "rawPath": "/search",
+        "headers": {},
+        "body": json.dumps(body),
+    }
+    event |= {"rawQueryString": "", "requestContext": context, "isBase64Encoded": False}
+    folder = place.folder / "container"
+    folder.mkdir()
+
+    def ask() -> str:
+        container.thaw()
+        answer = container.call(event)
+        container.freeze()
+        return str(json.loads(answer["body"])["results"][0]["text"])
+
+    with place.aws.start_container(place.stack.outputs["SearchFunctionName"], TMPDIR=str(folder)) as container:
+        old = ask()
+        looked = time.monotonic()
+        new = update()
+        time.sleep(max(0.0, CHECK_EVERY_S + 1 - (time.monotonic() - looked)))
+        answers = [ask()]
+        while answers[-1] == old and len(answers) < 100:
+            time.sleep(0.05)
+            answers.append(ask())
+    assert (answers[0], answers[-1]) == (old, new)
+    assert set(answers) == {old, new}, "never parts of two versions"
+
+
+def update_and_prune(place: Workplace, publish: str) -> str:
+    """A changed chunk is found once it is published, and still after --prune has left one version; return its text."""
     body = json.dumps({"query_text": "robot", "filters": {"chunk_id": "languages-00"}, "top_k": 1})
     search = re.sub("-d '[^']+'", f"-d '{body}'", guide_commands(1)[0])
     for command in (
@@ -384,7 +459,9 @@ def update_and_prune(place: Workplace, publish: str) -> None:
         place.run(command)
     after = json.loads(place.run(f"{publish} --list --json 2>/dev/null"))["versions"]
     assert (len(before), after) == (2, before[:1])
-    assert json.loads(place.run(search))["results"][0]["text"].startswith("Changed. ")
+    text = str(json.loads(place.run(search))["results"][0]["text"])
+    assert text.startswith("Changed. ")
+    return text
 
 
 def run_audit(place: Workplace, bucket: str, audit_id: str = "a", planted: str = "") -> dict[str, Any]:

@@ -771,6 +771,20 @@ def test_a_timeout_missed_the_target_however_soon_it_was_answered(deployed: Depl
     assert figures["TargetMissed"] == 1
 
 
+def test_a_timeout_of_one_of_several_queries_missed_the_target(
+    deployed: Deploy, written: CapturedOutput, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def embed_all(_self: QueryEmbedder, texts: Sequence[str], _deadline: Deadline) -> list[Exception]:
+        return [EmbeddingTimeoutError("no answer") for _ in texts]
+
+    monkeypatch.setattr(QueryEmbedder, "embed_all", embed_all)
+    queries = [{"query_text": "slow"}, {"query_vector": [1.0, 0.0]}]
+    with deployed():
+        _, line, figures = serve_and_read(post("/search", {"queries": queries}), written)
+    assert (line["status"], line["failed_queries"], line["timed_out_queries"]) == (200, 1, 1)
+    assert figures["TargetMissed"] == 1.0
+
+
 def test_the_target_holds_for_what_the_gateway_waited(deployed: Deploy, written: CapturedOutput) -> None:
     with deployed():
         _, _, figures = serve_and_read(at(int(time.time() * 1000) - 2_100), written)

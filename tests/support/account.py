@@ -19,7 +19,7 @@ from urllib.parse import parse_qsl, urlsplit
 import boto3
 from werkzeug.serving import WSGIRequestHandler, make_server
 
-from support.artefacts import call_handler, link_runtime_packages
+from support.artefacts import Container, link_runtime_packages
 from support.http_api import HttpApis, http_apis
 from support.resources import REGION
 from support.stacks import CloudFormation
@@ -36,9 +36,10 @@ class Account:
 
     def __init__(self, url: str, folder: Path) -> None:
         self.url = url
-        self.cloudformation = CloudFormation(self._template, self._bucket)
+        self.cloudformation = CloudFormation(self._template, self._bucket, self._check_release)
         self.deleted_versions: set[tuple[str, int]] = set()
         self.printed: list[str] = []  # by functions: log lines and metrics
+        self.hook_statuses: list[str] = []  # as CodeDeploy was told them
         self._folder = folder
         self._runtime = link_runtime_packages(folder / "runtime")
 
@@ -67,28 +68,49 @@ class Account:
         (function,) = (found for found in functions if found.name == name)
         return self._run(function.properties, event, name)
 
+    def start_container(self, name: str, **variables: str) -> Container:
+        """Start a container of a function, which stays for several events."""
+        functions = self.cloudformation.resources("AWS::Lambda::Function")
+        (function,) = (found for found in functions if found.name == name)
+        return Container({**self._environment(function.properties, name), **variables})
+
     def _run(self, function: dict[str, Any], event: dict[str, Any], name: str = "f") -> dict[str, Any]:
+        with Container(self._environment(function, name), self.printed) as container:
+            return container.call(event)
+
+    def _environment(self, function: dict[str, Any], name: str) -> dict[str, str]:
         code = self._unpacked(function["Code"]["S3Bucket"], function["Code"]["S3Key"])
         layers = [self.cloudformation.layers[layer] for layer in function["Layers"]]
         folders = [self._unpacked(layer["S3Bucket"], layer["S3Key"]) / "python" for layer in layers]
         path = os.pathsep.join(map(str, (code, *folders, self._runtime)))
         own = {"PYTHONPATH": path, "AWS_LAMBDA_FUNCTION_NAME": name}
-        return call_handler(event, {**self.variables, **function["Environment"]["Variables"], **own}, self.printed)
+        return {**self.variables, **function["Environment"]["Variables"], **own}
 
     def published(self, arn: str) -> dict[str, Any]:
-        """Return the properties of the version that the alias points to."""
-        name, alias = arn.split(":")[-2:]
-        aliases = self.cloudformation.resources("AWS::Lambda::Alias")
-        of = ("FunctionName", "Name")
-        (number,) = (a.properties["FunctionVersion"] for a in aliases if [a.properties[k] for k in of] == [name, alias])
-        versions = self.cloudformation.resources("AWS::Lambda::Version")
-        (version,) = (v for v in versions if (v.properties["FunctionName"], str(v.number)) == (name, number))
-        return version.published
+        """Return the properties of a version, or of the one that an alias points to."""
+        if arn in self.cloudformation.versions:
+            return self.cloudformation.versions[arn]
+        function, _, alias = arn.rpartition(":")
+        wanted = [function.rpartition(":")[2], alias]
+        found = (made.properties for made in self.cloudformation.resources("AWS::Lambda::Alias"))
+        (number,) = (a["FunctionVersion"] for a in found if [a["FunctionName"], a["Name"]] == wanted)
+        return self.cloudformation.versions[f"{function}:{number}"]
 
-    def answer_lambda(self, method: str, path: str, query: dict[str, str]) -> dict[str, Any]:
-        """Lambda's API, as far as versions and aliases are asked for."""
+    def answer_codedeploy(self, told: dict[str, str]) -> dict[str, Any]:
+        """CodeDeploy's API, as far as the check of a release calls it."""
+        self.hook_statuses.append(told["status"])
+        return {}
+
+    def _check_release(self, hook: dict[str, Any]) -> bool:
+        self._run(hook, {"DeploymentId": "d-1", "LifecycleEventHookExecutionId": "e-1"})
+        return self.hook_statuses[-1] == "Succeeded"
+
+    def answer_lambda(self, method: str, path: str, query: dict[str, str], body: bytes) -> dict[str, Any]:
+        """Lambda's API, as far as versions and aliases are asked for, or called."""
         name, _, part = path.removeprefix("/2015-03-31/functions/").partition("/")
         aliases = self.cloudformation.resources("AWS::Lambda::Alias")
+        if part == "invocations":
+            return self.invoke(name, json.loads(body))
         if part.startswith("aliases/"):
             (alias,) = (alias.properties for alias in aliases if alias.properties["FunctionName"] == name)
             return {"FunctionVersion": alias["FunctionVersion"]}
@@ -126,12 +148,18 @@ def account() -> Iterator[tuple[Account, HttpApis]]:
     moto = DomainDispatcherApplication(create_backend_app)
 
     def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        if "/lambda/aws4_request" in environ.get("HTTP_AUTHORIZATION", ""):
+        signed = environ.get("HTTP_AUTHORIZATION", "")
+        if "/lambda/aws4_request" in signed or "/codedeploy/aws4_request" in signed:
+            body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
             query = dict(parse_qsl(environ.get("QUERY_STRING", "")))
-            document = made.answer_lambda(environ["REQUEST_METHOD"], environ["PATH_INFO"], query)
+            document = (
+                made.answer_codedeploy(json.loads(body))
+                if "/codedeploy/" in signed
+                else made.answer_lambda(environ["REQUEST_METHOD"], environ["PATH_INFO"], query, body)
+            )
             start_response("200 -", [("content-type", "application/json")])
             return [json.dumps(document).encode()]
-        if "/cloudformation/aws4_request" not in environ.get("HTTP_AUTHORIZATION", ""):
+        if "/cloudformation/aws4_request" not in signed:
             return moto(environ, start_response)
         form = environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"])).decode()
         status, answer = made.cloudformation.answer(dict(parse_qsl(form, keep_blank_values=True)))

@@ -1,6 +1,6 @@
 """What a stack makes: names, numbers and addresses of its resources, and references filled in.
 
-Resources are remembered as they would be made; of a Lambda function, each published version keeps what it was then.
+Resources are remembered as they would be made; of a Lambda function, the account keeps what each published version was.
 """
 
 from dataclasses import dataclass, field
@@ -25,7 +25,6 @@ class Resource:
     properties: dict[str, Any]
     retained: bool = False
     number: int = 0  # of a Lambda version or layer version
-    published: dict[str, Any] = field(default_factory=dict)  # the function's properties when it was
 
 
 @dataclass
@@ -65,6 +64,9 @@ class Account(Protocol):
 
     stacks: dict[str, Deployment]
     layers: dict[str, dict[str, str]]
+    versions: dict[str, dict[str, Any]]
+
+    def check_release(self, hook: Resource) -> bool: ...
 
     def nest(self, name: str, url: str, parameters: dict[str, Any]) -> None: ...
 
@@ -83,11 +85,27 @@ class Maker:
         self._before = stack.resources
         self._made: dict[str, Resource] = {}
 
-    def make(self) -> None:
+    def make(self) -> bool:
+        """Make everything; False if CodeDeploy's hook refuses the new versions: the stack then stays what it was."""
         for logical in self._planned.resources:
             made = self._resource(logical)
             self._stack.add_event("CREATE_COMPLETE", logical, made.type)
+        hooks = {
+            policy["CodeDeployLambdaAliasUpdate"]["BeforeAllowTrafficHook"]
+            for logical, planned in self._planned.resources.items()
+            if (policy := planned.get("UpdatePolicy")) and self._moves(logical)
+        }
+        if not all(self._account.check_release(self._resource(hook.strip("${}"))) for hook in hooks):
+            return False
         self._stack.resources = self._made
+        self._finish_outputs()
+        return True
+
+    def _moves(self, alias: str) -> bool:
+        before, now = self._before.get(alias), self._made[alias]
+        return before is not None and before.properties["FunctionVersion"] != now.properties["FunctionVersion"]
+
+    def _finish_outputs(self) -> None:
         self._stack.outputs = {key: str(self._filled(output["Value"])) for key, output in self._planned.outputs.items()}
 
     def _resource(self, logical: str) -> Resource:
@@ -104,7 +122,8 @@ class Maker:
             # One is never changed: another release is a version of another logical id.
             function = self._function(properties["FunctionName"])
             resource.number = before.number if before else self._account.next_number(function.name)
-            resource.published = before.published if before else function.properties
+            if not before:
+                self._account.versions[_attribute(resource, "")] = function.properties
         elif kind == "AWS::Lambda::LayerVersion":
             resource.number = before.number if before else self._account.next_number(name)
             self._account.layers[_attribute(resource, "")] = properties["Content"]

@@ -48,13 +48,24 @@ class ChangeSet:
 
 
 class CloudFormation:
-    """The stacks of an account. `read` gets a template by its address; `buckets` makes and removes buckets."""
+    """The stacks of an account. `read` gets a template by its address; `buckets` makes and removes buckets.
 
-    def __init__(self, read: Callable[[str], str], buckets: Callable[[str, bool], None]) -> None:
+    `run_hook` invokes the function that checks a release, and says whether it let the new versions have traffic.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[str], str],
+        buckets: Callable[[str, bool], None],
+        run_hook: Callable[[dict[str, Any]], bool],
+    ) -> None:
         self.stacks: dict[str, Deployment] = {}
         # Where their content is, by ARN: a function keeps its layers even when a stack has them no more.
         self.layers: dict[str, dict[str, str]] = {}
+        # The properties that a function had when each version was published, by the version's ARN.
+        self.versions: dict[str, dict[str, Any]] = {}
         self._read = read
+        self._run_hook = run_hook
         self._buckets = buckets
         self._change_sets: dict[str, ChangeSet] = {}
         self._numbers: dict[str, int] = {}  # versions and layer versions, which are never given twice
@@ -161,10 +172,14 @@ class CloudFormation:
         change = self._change_sets[form["ChangeSetName"]]
         stack = self.stacks[change.stack]
         stack.add_event(f"{change.kind}_IN_PROGRESS")
+        before = (stack.written, stack.tags, stack.parameters)
         stack.written, stack.tags = change.written, change.tags
         stack.parameters = _all_parameters(change.written, change.parameters)
-        Maker(self, stack, change.planned).make()
-        stack.add_event(f"{change.kind}_COMPLETE")
+        if Maker(self, stack, change.planned).make():
+            stack.add_event(f"{change.kind}_COMPLETE")
+        else:
+            stack.written, stack.tags, stack.parameters = before
+            stack.add_event("UPDATE_ROLLBACK_COMPLETE")
 
     def _delete_stack(self, form: Form) -> None:
         self._remove(self._named(form["StackName"]))
@@ -198,6 +213,10 @@ class CloudFormation:
         everything = {"CAPABILITY_IAM", "CAPABILITY_AUTO_EXPAND"}
         Maker(self, nested, self._plan(nested.written, nested.parameters, everything)).make()
         nested.add_event("CREATE_COMPLETE")
+
+    def check_release(self, hook: Resource) -> bool:
+        """Whether the function that CodeDeploy calls before traffic moves lets it."""
+        return self._run_hook(hook.properties)
 
     def next_number(self, name: str) -> int:
         """The number of a new version of a function or layer."""

@@ -199,6 +199,7 @@ class RequestTrace:
     passed: int | None = None
     unjudged: int | None = None
     failed_queries: int | None = None
+    timed_out_queries: int | None = None
 
     _stage_start: Stopwatch = field(default_factory=Stopwatch)
 

@@ -225,6 +225,7 @@ def _record(trace: RequestTrace, items: Sequence[_BatchItem], responses: Sequenc
     trace.skipped = sum(response.execution.skipped for response in responses)
     trace.changed = _total(item.trace.changed for item in items)
     trace.failed_queries = sum(response.status == "error" for response in responses)
+    trace.timed_out_queries = sum(item.error is not None and item.error.code.endswith("_TIMEOUT") for item in items)
     trace.collection = _common(item.trace.collection for item in items)
     trace.embedding_model = _common(item.trace.embedding_model for item in items)
     trace.mode = _common(item.trace.mode for item in items if item.query)

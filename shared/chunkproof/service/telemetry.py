@@ -203,6 +203,7 @@ def _objective_metrics(trace: RequestTrace, settings: Settings) -> Iterator[Figu
     if trace.gateway_ms is not None:
         yield "GatewayLatency", MS, trace.gateway_ms
     # A timeout missed the target, however soon it was answered; another fast failure neither kept nor missed it.
-    late = _missed_target(trace, settings) or (trace.code or "").endswith("_TIMEOUT")
+    timed_out = trace.timed_out_queries or (trace.code or "").endswith("_TIMEOUT")
+    late = _missed_target(trace, settings) or bool(timed_out)
     if late or (trace.status or 0) < 400:
         yield "TargetMissed", COUNT, late
