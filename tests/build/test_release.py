@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 from zipfile import ZipFile
 
 import pytest
@@ -262,3 +263,40 @@ def test_one_changed_line_of_the_layer_publishes_a_version_of_each_function(proj
     after = versions(release.digest(project))
     assert len(before) == len(after) == 2
     assert not before & after
+
+
+# Former versions
+
+
+class Versions:
+    """Lambda's API for the versions of one function, of which the live one is number 4."""
+
+    def __init__(self) -> None:
+        self.deleted: list[str] = []
+
+    def get_paginator(self, _name: str) -> "Versions":
+        return self
+
+    def paginate(self, **_: str) -> list[dict[str, Any]]:
+        return [{"Versions": [{"Version": "$LATEST"}, {"Version": "1"}]}, {"Versions": [{"Version": n} for n in "234"]}]
+
+    def delete_function(self, FunctionName: str, Qualifier: str) -> None:  # noqa: N803 - as boto3 names them
+        self.deleted.append(f"{FunctionName}:{Qualifier}")
+
+
+@pytest.mark.parametrize(
+    ("before", "deleted"),
+    [
+        ({"f": "2"}, ["f:1", "f:3"]),  # 3 was taken back and never served
+        ({"f": "4"}, []),  # nothing was released: the version before stays the one to go back to
+        ({}, []),  # the first deployment
+    ],
+    ids=["release", "no-change", "first"],
+)
+def test_the_version_that_served_before_a_release_stays(
+    before: dict[str, str], deleted: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    versions = Versions()
+    monkeypatch.setattr("boto3.client", lambda _: versions)
+    release.prune({"f": "4"}, before)
+    assert versions.deleted == deleted
