@@ -52,6 +52,7 @@ _PARAGRAPH = re.compile(r"\n[ \t\r]*\n\s*")
 _SPACE = re.compile(r"\s+")
 _FENCE_OR_HEADING = re.compile(r"^ {0,3}(?:(?P<fence>```+|~~~+)|#{1,6}[ \t]+(?P<title>.*)$)", re.M)
 _WORD, _NOT_A_WORD = re.compile(r"\w"), re.compile(r"\W+")
+BEIR = "corpus.jsonl"
 MARKDOWN = (".md", ".markdown", ".mdx")
 DOCUMENTS = (*MARKDOWN, ".html", ".htm", ".pdf")
 
@@ -130,7 +131,7 @@ class ChunkFile:
 
     def __iter__(self) -> Iterator[ChunkRecord]:
         for line in self.documents.values() or (line for _, line in _read_lines(self.path)):
-            yield _parse_line(line, _is_beir(self.path))
+            yield _parse_line(line, self.path.name == BEIR)
 
 
 def check_chunks(path: Path, excess: Callable[[str], str | None], *, skip_unreadable: bool = False) -> ChunkFile:
@@ -141,13 +142,14 @@ def check_chunks(path: Path, excess: Callable[[str], str | None], *, skip_unread
     source = _find_file(path)
     documents, unread = cut_documents(source) if source.is_dir() else ({}, [])
     problems = [] if skip_unreadable or not unread else [*unread[:SHOWN_PROBLEMS], SKIP_UNREADABLE]
-    lines = documents.items() if source.is_dir() else _place_lines(source)
+    placed = ((f"{source.name}:{number}", line) for number, line in _read_lines(source))
+    lines = documents.items() if source.is_dir() else placed
     seen: dict[PointId, str] = {}
     extra: dict[str, None] = {}
     is_too_long = False
     for place, line in lines:
         try:
-            record = _parse_line(line, _is_beir(source))
+            record = _parse_line(line, source.name == BEIR)
             record_problems = [f"text is too long: {why}"] if (why := excess(record.text)) else []
             is_too_long |= bool(why)
             if (first := seen.setdefault(record.point_id, place)) != place:
@@ -168,7 +170,7 @@ def check_chunks(path: Path, excess: Callable[[str], str | None], *, skip_unread
 
 def _find_file(path: Path) -> Path:
     if path.is_dir():
-        return corpus if (corpus := path / "corpus.jsonl").is_file() else path
+        return corpus if (corpus := path / BEIR).is_file() else path
     if not path.is_file():
         raise InvalidParameterError(f"{path}: no such file")
     if path.suffix.lower() in DOCUMENTS:
@@ -237,14 +239,6 @@ def _cut_section(text: str) -> Iterator[str]:
         begin = end
 
 
-def _place_lines(source: Path) -> Iterator[tuple[str, bytes]]:
-    return ((f"{source.name}:{number}", line) for number, line in _read_lines(source))
-
-
-def _is_beir(source: Path) -> bool:
-    return source.name == "corpus.jsonl"
-
-
 def _read_lines(source: Path) -> Iterator[tuple[int, bytes]]:
     # As bytes, so that only \n ends a line and invalid UTF-8 is reported with its line.
     with source.open("rb") as file:
@@ -285,10 +279,6 @@ CALL_MS = 60_000
 Advance = Callable[[int], None]
 
 
-def _ignore(_count: int) -> None:
-    """Report no progress."""
-
-
 class TooLong(StrEnum):
     """What to do with a text that is longer than the model reads."""
 
@@ -314,7 +304,9 @@ class Loader:
     too_long: dict[str, None] = field(init=False, default_factory=dict)
     _hybrid: bool = field(init=False, default=False)
 
-    def load(self, records: Iterable[ChunkRecord], advance: Advance = _ignore, *, hybrid: bool = False) -> None:
+    def load(
+        self, records: Iterable[ChunkRecord], advance: Advance = lambda _count: None, *, hybrid: bool = False
+    ) -> None:
         """Embed everything, then write everything; `advance` is called for each batch of both steps.
 
         With `hybrid`, a new collection can be searched by words too. One that can already needs no `hybrid`.

@@ -624,6 +624,18 @@ def test_a_result_of_another_document_is_read_by_search_result(example: dict[str
         assert result.metadata.position == 0
 
 
+def test_a_response_is_made_from_the_results_of_its_client() -> None:
+    result = SearchResult(**{**NESTED_RESULT, "metadata": {**NESTED_RESULT["metadata"], "language": "en"}})  # type: ignore[dict-item]
+    response = RetrievalResponse(**{**NESTED, "results": [result], "total_results": 1, "error": None})
+
+    assert response.results == (result,)
+
+
+def test_a_blank_question_is_refused() -> None:
+    with pytest.raises(ValueError):  # noqa: PT011
+        chunkproof.Query(text=" \n")
+
+
 @pytest.mark.parametrize("wrong", [{"chunk_id": "a", "chunk_text": "b"}, {"content": 3}, {"rank": 1}, "text"])
 def test_a_result_that_no_document_has_is_refused(wrong: object) -> None:
     for read in (SearchResult.model_validate, lambda document: SearchResult.model_validate_json(json.dumps(document))):

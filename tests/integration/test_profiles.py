@@ -10,7 +10,7 @@ from chunkproof import RetrievalResponse, RetrievalResult
 from chunkproof.contract.profiles import PROFILES
 
 from support import openapi
-from support.api import Event, Reply, invoke, new_process, post
+from support.api import Event, Reply, invoke, new_process, post, request
 from support.cohere_server import KEY, CohereServer
 from support.handbook import COLLECTION, chunks, loaded_handbook
 from support.qdrant_server import QdrantServer
@@ -48,8 +48,8 @@ def stored(chunk_id: str) -> str:
     return next(chunk.text for chunk in chunks() if chunk.chunk_id == chunk_id)
 
 
-def check_schema(profile: str, body: Any) -> None:
-    content = openapi.document()["paths"]["/search"]["post"]["responses"]["200"]["content"]
+def check_schema(profile: str, body: Any, status: int = 200) -> None:
+    content = openapi.document()["paths"]["/search"]["post"]["responses"][str(status)]["content"]
     schema = content[PROFILES[profile].media_type]["schema"]
     Draft202012Validator({**schema, "components": openapi.document()["components"]}).validate(body)
 
@@ -112,6 +112,38 @@ def test_nested_has_the_query_as_an_object_both_ways() -> None:
     assert "error" not in reply.json
 
 
+def test_times_have_their_fractions_and_add_up() -> None:
+    metrics = ask("nested", {"text": TEXT, "top_k": 1}).json["execution_metrics"]
+    parts = metrics["query_embedding_time_ms"] + metrics["vector_search_time_ms"]
+    (point,) = ask("points", {"text": TEXT, "top_k": 1}).json
+
+    assert 0 < metrics["vector_search_time_ms"] < parts <= metrics["total_execution_time_ms"]
+    assert metrics["vector_search_time_ms"] % 1
+    assert point["retrieval_time_ms"] % 1
+
+
+def test_what_is_left_out_or_unknown_keeps_its_type() -> None:
+    (result,) = ask("nested", {"text": TEXT, "top_k": 1, "include_metadata": False}).json["results"]
+    assert result["metadata"]["section_headers"] == []
+    assert result["metadata"]["source_url"]
+
+    vector = ask("points", {"text": TEXT, "top_k": 1, "with_vectors": True}).json[0]["vector"]
+    assert ask("flat", {"query_vector": vector}).json["query"] == ""
+    assert ask("nested", {"query_vector": vector}).json["query"]["text"] == ""
+
+
+def test_a_point_without_its_payload_is_read_back() -> None:
+    (point,) = ask("points", {"text": TEXT, "top_k": 1, "with_payload": False}).json
+
+    assert point["payload"] is None
+    assert RetrievalResult(**point).payload == {}
+
+
+@pytest.mark.parametrize("accept", ["APPLICATION/JSON; PROFILE=flat", 'application/json; q=1; Profile="flat"'])
+def test_names_in_accept_have_any_case(accept: str) -> None:
+    assert invoke(post("/search", {"text": TEXT}, {"accept": accept})).headers["content-type"].endswith('"flat"')
+
+
 def test_the_canonical_shape_is_the_default() -> None:
     for reply in (ask(None, {"text": TEXT}), ask("canonical", {"text": TEXT})):
         assert reply.json.keys() == {"query", "query_id", "status", "results", "execution", "errors"}
@@ -130,6 +162,7 @@ def test_an_error_has_the_shape_of_the_profile(profile: str, error: Any) -> None
     reply = ask(profile, {"query": {"text": TEXT, "query_id": ""}, "collection": "nowhere"})
 
     assert (reply.status, reply.json["error"]) == (404, error)
+    check_schema(profile, reply.json, 404)
     if profile in ("flat", "nested"):
         assert reply.json["results"] == []
     if profile == "nested":
@@ -148,6 +181,8 @@ def test_a_request_that_cannot_be_read_is_refused_in_the_shape_of_the_profile(pr
 def test_several_queries_have_a_response_each() -> None:
     reply = ask("nested", {"queries": [TEXT, {"text": ""}]})
 
+    check_schema("nested", reply.json)
+    check_schema("chunks", ask("chunks", {"queries": [TEXT, {"text": ""}]}).json)
     first, second = reply.json["responses"]
     assert (first["status"], second["status"]) == ("success", "error")
 
@@ -165,6 +200,17 @@ def test_an_unknown_profile_is_refused_with_the_names() -> None:
     reply = ask("other", {"text": TEXT})
 
     assert (reply.status, reply.errors) == (400, ["profile must be one of canonical, flat, chunks, points, nested"])
+
+
+def test_an_error_of_a_list_is_the_name_of_a_class() -> None:
+    def name(event: Event) -> Any:
+        return invoke(
+            event | {"rawQueryString": "profile=points", "queryStringParameters": {"profile": "points"}}
+        ).json["error"]
+
+    assert name(post("/search", {"text": "word " * 1900})) == "QueryTooLongError"
+    assert name(post("/search", {"text": TEXT, "query_vector": [1.0]})) == "InvalidParameterError"
+    assert name(request("GET", "/search")) == "MethodNotAllowedError"
 
 
 def test_null_and_empty_are_the_same_as_nothing() -> None:

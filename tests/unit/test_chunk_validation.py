@@ -28,6 +28,16 @@ def test_an_id_alone_is_enough():
     assert (request.collection, request.original_text, request.original_sha256) == (None, None, None)
 
 
+def test_null_is_the_same_as_nothing_and_collection_has_its_other_name():
+    nothing = dict.fromkeys(("original_text", "original_sha256", "collection", "strict"))
+
+    assert ChunkValidation.parse({"chunk_id": "7"} | nothing) == ChunkValidation.parse({"chunk_id": "7"})
+    assert ChunkValidation.parse({"chunk_id": "7", "collection_name": "docs"}).collection == "docs"
+    assert problems({"chunk_id": "7", "collection_name": "docs", "collection": "docs"}) == (
+        "collection_name and collection are the same field: give one of them",
+    )
+
+
 @given(st.text())
 def test_the_original_text_is_kept_code_point_for_code_point_even_empty(text):
     body = json.dumps({"chunk_id": "7", "original_text": text})

@@ -24,9 +24,10 @@ from uuid import uuid4
 
 from anyio import CapacityLimiter, to_thread
 from h11 import LocalProtocolError
+from pydantic.json_schema import models_json_schema
 
 from chunkproof import CONTRACT_VERSION
-from chunkproof.contract.profiles import PROFILES
+from chunkproof.contract.profiles import PROFILES, FailedList
 from chunkproof.service.api import Api
 from chunkproof_cli.local.console import CONSOLE_PATH, find_asset, is_own_origin
 
@@ -354,6 +355,9 @@ def build_openapi(*apps: Api) -> dict[str, Any]:
     return merged
 
 
+_REFERENCE = "#/components/schemas/{model}"
+
+
 def _document_profiles(search: dict[str, Any], schemas: dict[str, Any]) -> None:
     """Add the other shapes of a response to the route, and their schemas to the others."""
     search["parameters"] = [
@@ -364,12 +368,19 @@ def _document_profiles(search: dict[str, Any], schemas: dict[str, Any]) -> None:
             "schema": {"type": "string", "enum": ["canonical", *PROFILES], "default": "canonical"},
         }
     ]
+    models: list[type[Any]] = [FailedList, *(profile.model for profile in PROFILES.values())]
+    schemas |= models_json_schema([(model, "serialization") for model in models], ref_template=_REFERENCE)[1]["$defs"]
     for profile in PROFILES.values():
-        schema = profile.model.model_json_schema(mode="serialization", ref_template="#/components/schemas/{model}")
-        schemas |= schema.pop("$defs", {})
-        shape = {"type": "array", "items": schema} if profile.is_list else schema
-        several = {"type": "object", "properties": {"responses": {"type": "array"}}, "required": ["responses"]}
-        search["responses"]["200"]["content"][profile.media_type] = {"schema": {"anyOf": [shape, several]}}
+        model = {"$ref": _REFERENCE.format(model=profile.model.__name__)}
+        failure = {"$ref": _REFERENCE.format(model=FailedList.__name__)} if profile.is_list else model
+        shape = {"type": "array", "items": model} if profile.is_list else model
+        several = {
+            "type": "object",
+            "properties": {"responses": {"type": "array", "items": {"anyOf": [shape, failure]}}},
+        }
+        success = {"anyOf": [shape, {**several, "required": ["responses"]}]}
+        for status, response in search["responses"].items():
+            response["content"][profile.media_type] = {"schema": success if status == "200" else failure}
 
 
 def _find_references(part: Any, schemas: dict[str, Any]) -> set[str]:

@@ -119,10 +119,11 @@ class SarifResult:
 
 def render_sarif(results: Sequence[SarifResult]) -> str:
     """Render findings as SARIF 2.1.0, which GitHub and others show beside the code."""
+    rules = dict.fromkeys(result.rule for result in results)
     driver = {
         "name": "chunkproof",
         "version": __version__,
-        "rules": [{"id": rule, "shortDescription": {"text": rule.replace("_", " ")}} for rule in _list_rules(results)],
+        "rules": [{"id": rule, "shortDescription": {"text": rule.replace("_", " ")}} for rule in rules],
     }
     run = {
         "tool": {"driver": driver},
@@ -150,10 +151,6 @@ def render_sarif(results: Sequence[SarifResult]) -> str:
         ],
     }
     return _write_json({"$schema": SARIF_SCHEMA, "version": "2.1.0", "runs": [run]})
-
-
-def _list_rules(results: Sequence[SarifResult]) -> list[str]:
-    return list(dict.fromkeys(result.rule for result in results))
 
 
 def _write_json(document: object) -> str:

@@ -201,6 +201,8 @@ class RequestTrace:
     failed_queries: int | None = None
     timed_out_queries: int | None = None
 
+    # Not logged: the last round trip to the store, of which the response has whole milliseconds.
+    round_trip_ms: float | None = None
     _stage_start: Stopwatch = field(default_factory=Stopwatch)
 
     @contextmanager
@@ -257,4 +259,4 @@ class RequestTrace:
         return {name: value for name, value in values.items() if value is not None}
 
 
-_LOGGED = tuple(f.name for f in fields(RequestTrace) if f.name != "_stage_start")
+_LOGGED = tuple(f.name for f in fields(RequestTrace) if f.name not in ("round_trip_ms", "_stage_start"))

@@ -383,6 +383,8 @@ class Request(Model):
             if has_lone_surrogate(name):
                 continue  # reported by find_faults
             canonical = cls.aliases.get(name, name)
+            if value is None and canonical in cls.model_fields and not cls.model_fields[canonical].is_required():
+                continue  # the same as nothing
             if canonical in spelled:
                 problems.append(f"{spelled[canonical]} and {name} are the same field: give one of them")
                 continue

@@ -8,18 +8,23 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, JsonValue
+from pydantic import BeforeValidator, Field, JsonValue
 
-from chunkproof.base.errors import InvalidParameterError
+from chunkproof.base.errors import InvalidParameterError, error_classes
 from chunkproof.contract.model import AS_STORED, Count, Items, Limits, Milliseconds, Model, is_none
 from chunkproof.contract.query import DEFAULT_TOP_K, SearchQuery
 from chunkproof.contract.response import ErrorDetail, RetrievalResponse, SearchResult, Stored, Time
 
 _ACCEPTED = re.compile(r"""application/json\s*;[^,]*?\bprofile\s*=\s*(?:"([^"]*)"|([^\s;,]+))""", re.IGNORECASE)
-# Fields of the metadata under the names of profiles.
+# Fields of a result and of its metadata under the names of profiles.
 _NAMES = {"source_url": "url", "page_title": "document_title", "chunk_index": "position"}
+_RANKED = {"chunk_text": "text", "similarity_score": "similarity_score", "rank": "rank"}
+_LISTED = {**_RANKED, **_NAMES, "section_heading": "section_heading", "breadcrumb": "breadcrumb"}
+_FLAT = {name: name for name in ("url", "position", "similarity_score", "chunk_id")}
+_FLAT |= {"content": "text", "created_at": "timestamp"}
+_NESTED = {**_NAMES, "section_headers": "section_headers", "tokens": "tokens"}
 _CODES = {"QDRANT_UNAVAILABLE": "QDRANT_CONNECTION_FAILED"}
 # What a request can add to a response, and no profile has a place for.
 _ADDED = frozenset({"highlight", "neighbours", "explain", "cursor", "group_by", "receipt"})
@@ -28,7 +33,7 @@ _ADDED = frozenset({"highlight", "neighbours", "explain", "cursor", "group_by", 
 class Query(Model):
     """A question with its id and its time, as clients of profile `nested` keep it."""
 
-    text: str = Field(min_length=1)
+    text: str = Field(pattern=r"\S")
     query_id: str = ""
     timestamp: str = ""
 
@@ -67,7 +72,7 @@ class FlatMetadata(Model):
 class FlatResponse(Model):
     """Profile `flat`: results without nesting, and times in `metadata`."""
 
-    query: str | None
+    query: str
     results: Items[FlatChunk]
     metadata: FlatMetadata
     error: ErrorDetail | None = Field(None, exclude_if=is_none)
@@ -81,10 +86,10 @@ class ListedChunk(Model):
     query_id: str | None
     chunk_text: str
     source_url: Stored
-    page_title: Stored
-    section_heading: Stored
-    breadcrumb: Stored
-    chunk_index: Stored
+    page_title: Stored = None
+    section_heading: Stored = None
+    breadcrumb: Stored = None
+    chunk_index: Stored = None
     similarity_score: float
     metadata: dict[str, JsonValue]
     rank: int
@@ -113,11 +118,11 @@ class FailedList(Model):
 class NestedMetadata(Model):
     """The source of a result of profile `nested`."""
 
-    model_config = AS_STORED
+    model_config = AS_STORED | {"extra": "ignore"}
 
     source_url: Stored = None
     page_title: Stored = None
-    section_headers: Stored = None
+    section_headers: Stored = Field(default_factory=list)
     chunk_index: Stored = None
     tokens: Stored = None
 
@@ -132,11 +137,19 @@ class NestedResult(Model):
     metadata: NestedMetadata
 
 
+def _to_nested_result(result: Any) -> Any:
+    """Return a result of a search in this shape, and anything else as it is."""
+    if not isinstance(result, SearchResult):
+        return result
+    metadata = NestedMetadata(**_rename(result, _NESTED))
+    return NestedResult(chunk_id=result.metadata.chunk_id, **_rename(result, _RANKED), metadata=metadata)
+
+
 class NestedQuery(Model):
     """The query of profile `nested`."""
 
-    text: str | None
-    query_id: str | None = None
+    text: str
+    query_id: str = ""
 
 
 class ExecutionMetrics(Model):
@@ -154,7 +167,8 @@ class NestedResponse(Model):
 
     status: Literal["success", "error"]
     query: NestedQuery
-    results: Items[NestedResult]
+    # In Python, results may be a client's own `SearchResult`s.
+    results: Items[Annotated[NestedResult, BeforeValidator(_to_nested_result)]]
     total_results: Count
     requested_top_k: int | None = None
     execution_metrics: ExecutionMetrics
@@ -163,18 +177,10 @@ class NestedResponse(Model):
 
 def _to_flat(response: RetrievalResponse) -> FlatResponse:
     return FlatResponse(
-        query=response.query,
-        results=tuple(
-            FlatChunk(
-                content=result.text,
-                similarity_score=result.similarity_score,
-                chunk_id=result.metadata.chunk_id,
-                **_metadata(result, url="url", position="position", created_at="timestamp"),
-            )
-            for result in response.results
-        ),
+        query=response.query or "",
+        results=tuple(FlatChunk(**_rename(result, _FLAT)) for result in response.results),
         metadata=FlatMetadata(
-            query_time_ms=response.execution.latency_ms,
+            query_time_ms=round(response.execution.latency_ms),
             total_results=response.execution.result_count,
             timestamp=response.execution.timestamp,
         ),
@@ -186,11 +192,8 @@ def _to_chunks(response: RetrievalResponse) -> list[ListedChunk] | FailedList:
     return _failed(response) or [
         ListedChunk(
             query_id=response.query_id,
-            chunk_text=result.text,
-            similarity_score=result.similarity_score,
             metadata=result.payload if result.payload is not None else result.metadata.model_dump(mode="json"),
-            rank=result.rank,
-            **_metadata(result, section_heading="section_heading", breadcrumb="breadcrumb", **_NAMES),
+            **_rename(result, _LISTED),
         )
         for result in response.results
     ]
@@ -203,7 +206,7 @@ def _to_points(response: RetrievalResponse) -> list[ListedPoint] | FailedList:
             score=result.similarity_score,
             payload=result.payload,
             vector=result.vector,
-            retrieval_time_ms=float(response.execution.qdrant_query_time_ms or 0),
+            retrieval_time_ms=response.execution.qdrant_query_time_ms or 0,
         )
         for result in response.results
     ]
@@ -213,27 +216,14 @@ def _to_nested(response: RetrievalResponse) -> NestedResponse:
     execution = response.execution
     return NestedResponse(
         status=response.status,
-        query=NestedQuery(text=response.query, query_id=response.query_id),
-        results=tuple(
-            NestedResult(
-                chunk_id=result.metadata.chunk_id,
-                chunk_text=result.text,
-                similarity_score=result.similarity_score,
-                rank=result.rank,
-                metadata=NestedMetadata(
-                    **_metadata(result, section_headers="section_headers", tokens="tokens", **_NAMES)
-                ),
-            )
-            for result in response.results
-        ),
+        query=NestedQuery(text=response.query or "", query_id=response.query_id or ""),
+        results=tuple(_to_nested_result(result) for result in response.results),
         total_results=execution.result_count,
         requested_top_k=execution.requested_top_k,
         execution_metrics=ExecutionMetrics(
             query_embedding_time_ms=execution.embedding_time_ms,
-            vector_search_time_ms=None
-            if execution.qdrant_query_time_ms is None
-            else float(execution.qdrant_query_time_ms),
-            total_execution_time_ms=float(execution.latency_ms),
+            vector_search_time_ms=execution.qdrant_query_time_ms,
+            total_execution_time_ms=execution.latency_ms,
             embedding_model=execution.embedding_model,
             collection_name=execution.collection,
         ),
@@ -245,22 +235,20 @@ def _error(response: RetrievalResponse, codes: Mapping[str, str] | None = None) 
     """Return the error with all its messages in one, for shapes that have no list of them."""
     if response.error is None:
         return None
-    code = response.error.code
-    return ErrorDetail(code=(codes or {}).get(code, code), message="; ".join(response.errors))
+    renamed = (codes or {}).get(response.error.code)
+    return ErrorDetail(code=renamed or response.error.code, message="; ".join(response.errors))
 
 
-def _metadata(result: SearchResult, **names: str) -> dict[str, Any]:
-    """Return fields of the metadata under other names; None for what `include_metadata: false` left out."""
-    return {name: getattr(result.metadata, field, None) for name, field in names.items()}
+def _rename(result: SearchResult, names: Mapping[str, str]) -> dict[str, Any]:
+    """Return fields of a result under other names, without those that `include_metadata: false` left out."""
+    fields = dict(result.metadata) | dict(result)
+    return {name: fields[field] for name, field in names.items() if field in fields}
 
 
-# The names that Python's own exceptions have; other codes keep the class of their error.
+# The error's name where it is not that of the first class with the code.
 _CLASSES = {
-    "COLLECTION_NOT_FOUND": "CollectionNotFoundError",
-    "DIMENSION_MISMATCH": "DimensionMismatchError",
-    "EMBEDDING_FAILED": "EmbeddingError",
+    "INTERNAL": "InternalError",
     "EMBEDDING_TIMEOUT": "TimeoutError",
-    "INVALID_REQUEST": "InvalidParameterError",
     "QDRANT_TIMEOUT": "TimeoutError",
     "QDRANT_UNAVAILABLE": "ConnectionError",
 }
@@ -269,11 +257,9 @@ _CLASSES = {
 def _failed(response: RetrievalResponse) -> FailedList | None:
     if response.error is None:
         return None
-    return FailedList(
-        error=_CLASSES.get(response.error.code, response.error.code),
-        message=response.error.message,
-        errors=response.errors,
-    )
+    code = response.error.code
+    name = _CLASSES.get(code) or next((kind.__name__ for kind in error_classes() if kind.code == code), code)
+    return FailedList(error=name, message=response.error.message, errors=response.errors)
 
 
 def to_canonical(document: dict[str, Any]) -> dict[str, Any]:
@@ -292,7 +278,7 @@ def to_canonical(document: dict[str, Any]) -> dict[str, Any]:
 def _from_flat(response: FlatResponse) -> dict[str, Any]:
     return {
         "status": "error" if response.error else "success",
-        "query": response.query,
+        "query": response.query or None,
         "results": [_from_flat_chunk(chunk, rank) for rank, chunk in enumerate(response.results, start=1)],
         "execution": {
             "latency_ms": response.metadata.query_time_ms,
@@ -311,18 +297,17 @@ def _from_flat_chunk(chunk: FlatChunk, rank: int = 1) -> dict[str, Any]:
 
 def _from_nested(response: NestedResponse) -> dict[str, Any]:
     metrics = response.execution_metrics
-    searched = metrics.vector_search_time_ms
     return {
         "status": response.status,
-        "query": response.query.text,
-        "query_id": response.query.query_id,
+        "query": response.query.text or None,
+        "query_id": response.query.query_id or None,
         "results": [_from_nested_result(result) for result in response.results],
         "execution": {
             "latency_ms": round(metrics.total_execution_time_ms),
             "result_count": response.total_results,
             "threshold_applied": 0.0,
             "embedding_time_ms": metrics.query_embedding_time_ms,
-            "qdrant_query_time_ms": None if searched is None else round(searched),
+            "qdrant_query_time_ms": None if (ms := metrics.vector_search_time_ms) is None else round(ms),
             "requested_top_k": response.requested_top_k,
             "collection": metrics.collection_name,
             "embedding_model": metrics.embedding_model,
@@ -332,13 +317,9 @@ def _from_nested(response: NestedResponse) -> dict[str, Any]:
 
 
 def _from_nested_result(result: NestedResult) -> dict[str, Any]:
-    metadata = {_NAMES.get(name, name): value for name, value in result.metadata}
-    return {
-        "rank": result.rank,
-        "text": result.chunk_text,
-        "similarity_score": result.similarity_score,
-        "metadata": {"chunk_id": result.chunk_id, **metadata},
-    }
+    metadata = {_NAMES.get(name, name): value for name, value in result.metadata} | {"chunk_id": result.chunk_id}
+    scored = {"rank": result.rank, "similarity_score": result.similarity_score}
+    return {**scored, "text": result.chunk_text, "metadata": metadata}
 
 
 def _from_error(error: ErrorDetail | None) -> dict[str, Any]:
@@ -379,12 +360,18 @@ class Profile:
             raise InvalidParameterError(*(f"profile {self.name} has no place for {name}" for name in refused))
         return query
 
-    def write(self, body: str) -> str:
-        """Return a canonical response as JSON of this profile; with several queries, each in a list `responses`."""
+    def write(self, body: str, total_ms: float | None = None, round_trip_ms: float | None = None) -> str:
+        """Return a canonical response as JSON of this profile; with several queries, each in a list `responses`.
+
+        The canonical times are whole milliseconds. For a single query, those given replace them.
+        """
         response = RetrievalResponse.model_validate_json(body)
-        if response.responses is None:
-            return _to_json(self.shape(response))
-        return f'{{"responses":[{",".join(_to_json(self.shape(part)) for part in response.responses)}]}}'
+        if response.responses is not None:
+            return f'{{"responses":[{",".join(_to_json(self.shape(part)) for part in response.responses)}]}}'
+        if total_ms is not None:
+            exact = {"latency_ms": total_ms, "qdrant_query_time_ms": round_trip_ms}
+            response = response.model_copy(update={"execution": response.execution.model_copy(update=exact)})
+        return _to_json(self.shape(response))
 
 
 def _to_json(shaped: Model | Sequence[Model]) -> str:

@@ -2,7 +2,7 @@
 
 import json
 import operator
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from math import isfinite
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -249,6 +249,10 @@ def _first(payload: dict[str, Any], names: tuple[str, ...], kind: type) -> Any:
     return next((value for value in found if isinstance(value, kind) and not isinstance(value, bool)), None)
 
 
+def _of_payload(*names: str) -> Callable[[dict[str, Any]], Any]:
+    return lambda known: _first(known["metadata"], names, str)
+
+
 def _text(known: dict[str, Any]) -> str | None:
     text: str | None = _first(known["metadata"], TEXT, str)
     return text if text and text.strip() else None
@@ -287,11 +291,9 @@ class RetrievalResult(Request):
     rank: int = Field(1, ge=1)
     chunk_text: str | None = Field(default_factory=_text)
     source_url: str | None = Field(default_factory=_url)
-    page_title: str | None = Field(default_factory=lambda known: _first(known["metadata"], TITLE, str))
-    section_heading: str | None = Field(
-        default_factory=lambda known: _first(known["metadata"], ("section_heading",), str)
-    )
-    breadcrumb: str | None = Field(default_factory=lambda known: _first(known["metadata"], ("breadcrumb",), str))
+    page_title: str | None = Field(default_factory=_of_payload(*TITLE))
+    section_heading: str | None = Field(default_factory=_of_payload("section_heading"))
+    breadcrumb: str | None = Field(default_factory=_of_payload("breadcrumb"))
     chunk_index: int | None = Field(default_factory=_position, ge=0)
     vector: Items[float] | None = None
     retrieval_time_ms: Milliseconds = Field(0.0, allow_inf_nan=False)

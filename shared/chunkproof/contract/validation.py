@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
@@ -64,8 +64,16 @@ class ChunkOriginal(Request):
         return digest.lower() if digest else digest
 
 
+def _document_alias(schema: dict[str, Any]) -> None:
+    about = schema["properties"]["collection"]
+    schema["properties"]["collection_name"] = {**about, "description": "Alias of collection", "deprecated": True}
+
+
 class OfCollection(Request):
     """A request about one collection."""
+
+    model_config = ConfigDict(json_schema_extra=_document_alias)
+    aliases: ClassVar[Mapping[str, str]] = {"collection_name": "collection"}
 
     collection: str | None = Field(None, description="Which collection; the deployment's own by default")
     strict: bool = Field(

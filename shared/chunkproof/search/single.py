@@ -229,7 +229,8 @@ def _search(query: SearchQuery, collection: Collection, *, exact: bool) -> Retri
             from chunkproof.search.steps import find_candidates
 
             points = find_candidates(wanted, query.top_k, collection)
-    return respond(Hits(plan, embedding, points, watch.ms()))
+    collection.trace.round_trip_ms = watch.ms()
+    return respond(Hits(plan, embedding, points, collection.trace.round_trip_ms))
 
 
 def _plan_and_embed(query: SearchQuery, collection: Collection, *, exact: bool) -> tuple[Plan, EmbeddedQuery | None]:

@@ -38,10 +38,8 @@ LIST_TTL_MS = 300_000
 SURELY_FITS = 250_000
 HEADER_BYTES = 1_000
 META = "io.modelcontextprotocol/"
-PARSE_ERROR, INVALID_REQUEST, NO_METHOD, INVALID_PARAMS, HEADER_MISMATCH, NO_VERSION = (
-    *(-32700, -32600, -32601, -32602),
-    *(-32020, -32022),
-)
+PARSE_ERROR, INVALID_REQUEST, NO_METHOD, INVALID_PARAMS = -32700, -32600, -32601, -32602
+HEADER_MISMATCH, NO_VERSION = -32020, -32022
 READ_ONLY = {"readOnlyHint": True, "idempotentHint": True, "openWorldHint": False}
 SUBJECT = "The arguments"  # what messages call them
 # What follows the description of a field, for a reader without documentation.

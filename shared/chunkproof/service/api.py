@@ -322,7 +322,7 @@ def _respond(call: Call, status: HTTPStatus, body: str, headers: Mapping[str, st
     """Return the response with the headers that every one has, in the profile that was asked for."""
     kind = JSON
     if call.profile is not None:
-        kind, body = call.profile.media_type, call.profile.write(body)
+        kind, body = call.profile.media_type, call.profile.write(body, call.watch.ms(), call.trace.round_trip_ms)
     return {
         "statusCode": status.value,
         "headers": {
@@ -449,7 +449,7 @@ def _find_profile(event: Event) -> "Profile | None":
     query, headers = event.get("queryStringParameters"), event.get("headers")
     parameter = query.get("profile") if isinstance(query, Mapping) else None
     accept = str(headers.get("accept")) if isinstance(headers, Mapping) else ""
-    if event.get("rawPath") != SEARCH_PATH or (parameter is None and "profile" not in accept):
+    if event.get("rawPath") != SEARCH_PATH or (parameter is None and "profile" not in accept.lower()):
         return None
     from chunkproof.contract.profiles import find_profile
 
