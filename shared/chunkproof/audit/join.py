@@ -6,7 +6,7 @@ resolved by chunk id: chunks on other points, ids on several points, and points 
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache, partial
 from hashlib import sha256
 from itertools import islice
 from time import monotonic
@@ -23,6 +23,7 @@ from chunkproof.audit.findings import (
 )
 from chunkproof.audit.ledger import ChunkState, ExpectedChunk, Ledger, Progress, StrayState, parse_point_key, point_key
 from chunkproof.collection.lookup import Lookup, has_id, parse_point_id
+from chunkproof.collection.payload_map import reachable
 from chunkproof.collection.reader import BATCH_SIZE, Reader, in_batches
 from chunkproof.stores.store_port import Point, PointId
 
@@ -52,14 +53,15 @@ class AuditRun:
         return self.progress.spec.match_by == "text"
 
     @cached_property
-    def _copies(self) -> tuple[str, ...]:
-        """Fields that must have the same text; a diff compares them like any other field."""
+    def _copies_in(self) -> Callable[[tuple[str, ...]], tuple[str, ...]]:
+        """Fields that must have the same text, by a payload's names; a diff compares them like any other field."""
         is_diff = self.progress.spec.all_metadata
-        return () if is_diff else find_copies(self.reader.sample.payloads, self.reader.services.payloads)
+        copies = () if is_diff else find_copies(self.reader.sample.payloads, self.reader.services.payloads)
+        return lru_cache(partial(reachable, copies))
 
     def judge(self, expected: ExpectedChunk, point: Point) -> Finding | None:
         """Say what is wrong with a stored chunk; None when it is the expected one, byte for byte."""
-        return judge(expected, point, self.reader.services.payloads, self._copies)
+        return judge(expected, point, self.reader.services.payloads, self._copies_in(tuple(point.payload)))
 
     def log_finding(self, finding: Finding) -> None:
         """Log what is wrong with a chunk."""
