@@ -9,7 +9,7 @@ by parsing it; `blocks[].text` joins the texts of a list by line breaks; every n
 import hashlib
 import json
 import re
-from collections.abc import Collection, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, replace
