@@ -1,6 +1,7 @@
 """Reading a collection in several ranges at a time: the same points in the same order, and nothing left out unseen."""
 
 from collections.abc import Iterator
+from contextlib import closing
 from threading import Event
 from typing import Any
 
@@ -23,7 +24,7 @@ BOUNDARIES: list[PointId] = [0, 10, 11, 12, 60, 99, 500, UUIDS[3], f"{10:08x}-00
 @pytest.fixture
 def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[MemoryStore]:
     monkeypatch.setattr(reader, "PAGE_SIZE", 7)
-    with MemoryStore() as store:
+    with closing(MemoryStore()) as store:
         fill(store, "ranges", [Point(one, {"text": f"text {one}"}, vector=VECTOR) for one in IDS])
         yield store
 

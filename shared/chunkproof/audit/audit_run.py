@@ -32,10 +32,10 @@ from chunkproof.audit.ledger import (
 )
 from chunkproof.audit.match_texts import find_near_duplicates, match_by_content
 from chunkproof.base.errors import ChunkproofError, CorruptChunkError, InvalidParameterError
-from chunkproof.base.request import Deadline
+from chunkproof.base.request import Deadline, start
 from chunkproof.collection.facts import choose_vector
 from chunkproof.collection.lookup import Lookup
-from chunkproof.collection.reader import Reader, in_batches, start_reading
+from chunkproof.collection.reader import Reader, in_batches
 from chunkproof.collection.services import Services
 from chunkproof.contract.model import display_name
 from chunkproof.embedders.embedder_port import Embedder, InputType, query_model
@@ -155,7 +155,7 @@ class _Check:
         """Yield each batch with its points, which a thread reads while the texts of the batch before are embedded."""
         before: tuple[list[ExpectedChunk], Future[Mapping[str, Point]]] | None = None
         for batch in batches:
-            ready, before = before, (batch, start_reading(partial(self._fetch, batch)))
+            ready, before = before, (batch, start(partial(self._fetch, batch)))
             if ready:
                 yield ready[0], ready[1].result()
         if before:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from itertools import islice
-from threading import Event, Thread
+from threading import Event
 from typing import TypeVar
 
 from chunkproof.base.errors import (
@@ -13,6 +13,7 @@ from chunkproof.base.errors import (
     UnavailableError,
 )
 from chunkproof.base.request import Deadline
+from chunkproof.base.request import start as start_thread
 from chunkproof.collection.lookup import Lookup, find_points
 from chunkproof.collection.payload_map import PayloadMap
 from chunkproof.collection.services import PAUSES, LongRun, Services, next_size
@@ -46,7 +47,7 @@ class _Ranges:
         while self._boundaries and len(self._ahead) < PAGES_AHEAD:
             first = self._boundaries.popleft()
             if start is None or _order(first) > _order(start):
-                self._ahead.append((first, start_reading(partial(self._read, first, self._size))))
+                self._ahead.append((first, start_thread(partial(self._read, first, self._size))))
         page = ready.result() if ready else self._read(start, self._size)
         self._size = next_size(self._size, page)
         if self._ahead and page.next_id is not None and _order(page.next_id) > _order(end := self._ahead[0][0]):
@@ -111,9 +112,9 @@ class Reader(LongRun):
         pages = self.check_scan(ranges.read, start=start, seen=seen, on_change=note)
         self._stopped.clear()
         try:
-            following = start_reading(lambda: next(pages, None))
+            following = start_thread(lambda: next(pages, None))
             while page := following.result():
-                following = start_reading(lambda: next(pages, None))
+                following = start_thread(lambda: next(pages, None))
                 yield page
         finally:
             self._stopped.set()  # ends the pauses between the attempts of a call
@@ -171,18 +172,3 @@ def in_batches(items: Iterable[T], size: int = BATCH_SIZE) -> Iterator[list[T]]:
     rest = iter(items)
     while batch := list(islice(rest, size)):
         yield batch
-
-
-def start_reading(read: Callable[[], T]) -> Future[T]:
-    """Read in a thread; the result, or what was raised, is for whoever waits for it."""
-    future: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            future.set_result(read())
-        except BaseException as error:  # noqa: BLE001 - raised where the result is used
-            future.set_exception(error)
-
-    # A daemon: an interrupted audit must not wait for a server that does not respond.
-    Thread(target=run, name="audit-reader", daemon=True).start()
-    return future
