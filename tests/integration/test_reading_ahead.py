@@ -94,3 +94,10 @@ def test_what_a_range_cannot_read_is_raised(store: MemoryStore, monkeypatch: pyt
 
     with pytest.raises(VectorStoreRefusedError):
         read_ids(store, [10, 20])
+
+
+def test_pauses_between_attempts_last_after_a_scan(store: MemoryStore) -> None:
+    scanned = Reader(services_on(store), "ranges")
+    list(scanned.pages(boundaries=[10, 20]))
+
+    assert not scanned._stopped.is_set()

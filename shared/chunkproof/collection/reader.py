@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from functools import partial
 from itertools import islice
 from threading import Event
@@ -110,14 +110,15 @@ class Reader(LongRun):
 
         ranges = _Ranges(lambda first, size: self.page(size, start=first, with_vector=with_vector), boundaries)
         pages = self.check_scan(ranges.read, start=start, seen=seen, on_change=note)
-        self._stopped.clear()
+        following = start_thread(lambda: next(pages, None))
         try:
-            following = start_thread(lambda: next(pages, None))
             while page := following.result():
                 following = start_thread(lambda: next(pages, None))
                 yield page
         finally:
             self._stopped.set()  # ends the pauses between the attempts of a call
+            wait([following], timeout=0.5)
+            self._stopped.clear()
 
     def read_points(self, ids: Sequence[PointId], with_vector: str | None = None) -> dict[PointId, Point]:
         """Return the points that exist among these ids."""
