@@ -1,9 +1,12 @@
 """Search verifies: each result says whether its text is the one that was hashed."""
 
 import logging
-from collections.abc import Sequence
-from hashlib import sha256
+from base64 import b64encode
+from collections.abc import Callable, Sequence
+from hashlib import blake2b, md5, sha256
 from typing import Any
+from unicodedata import normalize
+from uuid import UUID, uuid5
 
 import pytest
 
@@ -117,6 +120,113 @@ def test_hashes_of_sources_whose_other_chunks_are_not_in_the_sample_accuse_no_ch
     fill(memory_store, collection, *points)
     answer = ask(make_services(memory_store, collection), query_vector=EAST, top_k=8)
     assert found(answer) == {n: "verified" if n % 4 else "unknown" for n in range(1, 9)}
+
+
+def flat(text: str) -> str:
+    return " ".join(text.split())
+
+
+TEXTS = [
+    "A first text.",
+    "Two  spaces here",
+    "A line\nand another ",
+    "Café, one more",
+    "Cafe\u0301 in NFD",
+    "Cafe\u0301s",
+    "the end",
+]
+OF_SOMETHING_ELSE: dict[str, Callable[[str, int], Any]] = {
+    "of the text without surrounding whitespace": lambda text, _: sha(text.strip()),
+    "of the text with single spaces, in lower case": lambda text, _: sha(flat(text.lower())),
+    "of text and metadata, as LlamaIndex": lambda text, n: sha(text + str({"n": n})),
+    "of text and position": lambda text, n: sha(f"{text}{n}"),
+    "of the document": lambda _, n: sha(f"document {n // 2}"),
+    "of the url": lambda _, n: md5(f"{URL}/{n}".encode()).hexdigest(),
+    "of UTF-16": lambda text, _: sha256(text.encode("utf-16")).hexdigest(),
+    "BLAKE2": lambda text, _: blake2b(text.encode(), digest_size=32).hexdigest(),
+    "of 64 bits": lambda text, _: blake2b(text.encode(), digest_size=8).hexdigest(),
+    "base64": lambda text, _: b64encode(sha256(text.encode()).digest()).decode(),
+    "a number": lambda text, _: str(int(sha(text)[:16], 16)),
+    "a UUID of SHA-1, as LangChain's record manager": lambda text, _: str(uuid5(UUID(int=1), sha(text))),
+    "a commit": lambda *_: "da39a3ee5e6b4b0d3255bfef95601890afd80709",
+    "a list": lambda text, _: [sha(text)],
+}
+
+
+@pytest.mark.parametrize("kind", OF_SOMETHING_ELSE)
+def test_no_hash_of_something_else_accuses_a_chunk(memory_store: MemoryStore, collection: str, kind: str) -> None:
+    points = [hashed(n, stored=t, content_hash=OF_SOMETHING_ELSE[kind](t, n)) for n, t in enumerate(TEXTS, 1)]
+    fill(memory_store, collection, *points)
+    answer = ask(make_services(memory_store, collection), query_vector=EAST, top_k=7)
+    assert len(found(answer)) == 7
+    assert "changed" not in found(answer).values()
+
+
+SPELLINGS: dict[str, Callable[[str], str]] = {
+    "upper case": lambda text: sha(text).upper(),
+    "with a prefix": lambda text: "sha256:" + sha(text),
+    "half of it": lambda text: sha(text)[:32],
+    "as long as a SHA-1": lambda text: sha(text)[:40],
+    "MD5": lambda text: md5(text.encode()).hexdigest(),
+    "with url": lambda text: sha(URL + text),
+    "in lower case": lambda text: sha(text.strip().lower()),
+    "with single spaces": lambda text: sha(flat(text)),
+    "NFC": lambda text: sha(normalize("NFC", text)),
+}
+
+
+@pytest.mark.parametrize("kind", SPELLINGS)
+def test_a_hash_of_the_text_accuses_only_what_was_changed(
+    memory_store: MemoryStore, collection: str, kind: str
+) -> None:
+    points = [hashed(n, stored=text, content_hash=SPELLINGS[kind](text)) for n, text in enumerate(TEXTS, 1)]
+    changed = hashed(9, stored="it says something else now", content_hash=SPELLINGS[kind]("as it was"))
+    fill(memory_store, collection, *points, changed)
+    judged = found(ask(make_services(memory_store, collection), query_vector=EAST, top_k=8))
+    assert judged.pop(9) == "changed"
+    assert "changed" not in judged.values()
+    assert list(judged.values()).count("verified") >= 5
+
+
+DAMAGES: dict[str, Callable[[str], str]] = {
+    "a line break at the end": lambda text: text + "\n",
+    "a space at the beginning": lambda text: " " + text,
+    "two spaces": lambda text: text.replace(" ", "  "),
+    "upper case": str.upper,
+    "line ends": lambda text: text.replace("\n", "\r\n"),
+    "NFD": lambda text: normalize("NFD", text),
+    "cut": lambda text: text[:-1],
+    "the last line break is gone": str.rstrip,
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGES)
+def test_the_smallest_damage_is_a_change(memory_store: MemoryStore, collection: str, kind: str) -> None:
+    texts = [f"Text {n} of the café,\nin two lines\n" for n in range(1, 9)]
+    damaged = [hashed(9, stored=DAMAGES[kind](texts[0]), content_hash=sha(texts[0]))]
+    fill(
+        memory_store, collection, *(hashed(n, stored=t, content_hash=sha(t)) for n, t in enumerate(texts, 1)), *damaged
+    )
+    judged = found(ask(make_services(memory_store, collection), query_vector=EAST, top_k=9))
+    assert judged.pop(9) == "changed"
+    assert set(judged.values()) == {"verified"}
+
+
+@pytest.mark.parametrize("trait", [{"position": 2}, {"document_title": "Another"}, {}])
+def test_a_hash_of_a_source_that_comes_after_the_sample_accuses_no_chunk(
+    either: WritableStore, collection: str, trait: dict[str, Any]
+) -> None:
+    """The first hundred sources have one chunk each; a changed chunk has a hash that no other chunk has."""
+    single = [hashed(n, url=f"{URL}/{n}", document_title=None) for n in range(200, 320)]
+    parts = [
+        hashed(n, url=f"{URL}/x", content_hash=sha("whole"), **({"document_title": None} | trait)) for n in (900, 901)
+    ]
+    changed = hashed(902, stored="changed", url=f"{URL}/902", document_title=None)
+    fill(either, collection, *single, *parts, changed)
+    services = make_services(either, collection)
+    asked = {"query_vector": [0.0, 1.0], "top_k": 3}
+    assert found(ask(services, **asked)) == {902: "changed", 901: "unknown", 900: "unknown"}
+    assert found(ask(services, **asked, require_integrity=True)).keys() >= {901, 900}
 
 
 class _CountingStore(MemoryStore):

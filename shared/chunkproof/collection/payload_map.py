@@ -9,10 +9,12 @@ by parsing it; `blocks[].text` joins the texts of a list by line breaks; every n
 import hashlib
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 from uuid import UUID
@@ -235,7 +237,12 @@ class PayloadMap:
         names = tuple(payload)
         known = self._shapes.get(names)
         if known is None:
-            leading = {field: reachable(paths, names) for field, paths in self._paths.items()}
+            leading = {
+                field: tuple(
+                    path for path in paths if path in payload or path.partition(".")[0].removesuffix("[]") in payload
+                )
+                for field, paths in self._paths.items()
+            }
             known = {field: paths for field, paths in leading.items() if paths}
             if len(self._shapes) < MAX_SHAPES:
                 self._shapes[names] = known
@@ -283,11 +290,6 @@ class PayloadMap:
     def fields(self) -> tuple[str, ...]:
         """All canonical fields but the id."""
         return tuple(self._paths)
-
-
-def reachable(paths: Sequence[str], names: Collection[str]) -> tuple[str, ...]:
-    """Return those of the paths that can exist in a payload with these top-level names."""
-    return tuple(path for path in paths if path in names or path.partition(".")[0].removesuffix("[]") in names)
 
 
 def lies_in_json_string(path: str, payload: Mapping[str, Any]) -> bool:
@@ -385,18 +387,30 @@ def parse_json(text: Any) -> Any:
 
 # Fewer digits than this could agree by chance.
 MIN_DIGITS = 16
+# One text that fits only after a change was damaged; several show what a pipeline does before it hashes texts.
+MIN_SHOWN = 2
 # Points to try each kind of hash on.
 TRIED_POINTS = 30
-ALGORITHMS = {"SHA-256": "sha256", "SHA-1": "sha1", "MD5": "md5", "SHA-512": "sha512"}
-_HASHERS = {name: getattr(hashlib, algorithm) for name, algorithm in ALGORITHMS.items()}
 DIGEST_DIGITS = {"SHA-256": 64, "SHA-1": 40, "MD5": 32, "SHA-512": 128}
+_HASHERS = {name: getattr(hashlib, name.replace("-", "").lower()) for name in DIGEST_DIGITS}
 # What a hash may be made of; None where a chunk lacks it.
-FORMS: Mapping[str, Callable[[str, object], str | None]] = {
+_EXACT: Mapping[str, Callable[[str, object], str | None]] = {
     "text": lambda text, _: text,
     "url and text": lambda text, url: url + text if isinstance(url, str) else None,
-    "text and a newline": lambda text, _: text + "\n",
-    "text without surrounding whitespace": lambda text, _: text.strip(),
     'text and "None"': lambda text, _: text + "None",  # Dify
+}
+STRIPPED = "text without surrounding whitespace"
+# Normalizing such a run may take quadratic time.
+_LONG_RUN = re.compile(r"[^\x00-\x7f]{100}")
+# A text that was damaged in this way after it was hashed has the same hash.
+_LOOSE: Mapping[str, Callable[[str], str]] = {
+    "text and a newline": lambda text: text + "\n",
+    STRIPPED: str.strip,
+    "text with single spaces": lambda text: " ".join(text.split()),
+    "text in lower case": lambda text: text.strip().lower(),
+    "text in lower case with single spaces": lambda text: " ".join(text.lower().split()),
+    "text with line feeds": lambda text: text.replace("\r\n", "\n"),
+    "text in NFC": lambda text: text if _LONG_RUN.search(text) else unicodedata.normalize("NFC", text),
 }
 _HASH = re.compile(r"(?:(?:sha-?256|sha-?1|sha-?512|md5)[:=-])?([0-9a-f]{16,128})", re.I)
 
@@ -413,7 +427,7 @@ class HashKind:
 
     def fits(self, digits: str, text: str, url: object) -> bool:
         """Whether the digits are the beginning of this hash, or all of it."""
-        content = FORMS[self.form](text, url)
+        content = _LOOSE[self.form](text) if self.form in _LOOSE else _EXACT[self.form](text, url)
         if content is None:
             return False
         digest: str = _HASHERS[self.algorithm](content.encode(), usedforsecurity=False).hexdigest()
@@ -422,44 +436,51 @@ class HashKind:
 
 @dataclass(frozen=True, slots=True)
 class HashKinds:
-    """The hashes of one field: the usual kind, and how many digits those have that fit their texts.
+    """The hashes of one field: the usual kind, and what shows that a text which does not fit was changed.
 
     Several pipelines may have written to a collection, each with a kind of its own; `is_usual` if most hashes fit.
     """
 
     usual: HashKind
+    # How many digits those have that fit.
     lengths: frozenset[int]
-    is_usual: bool = True
+    is_usual: bool
+    # Ways to change a text before it is hashed: those of this pipeline, and those that it does not have.
+    accepted: frozenset[str] = frozenset()
+    refused: frozenset[str] = frozenset()
+    # Whether a hash is surely that of one chunk, and not of a source that may have several.
+    is_per_chunk: bool = True
 
     def __str__(self) -> str:
         return str(self.usual)
 
-    def check(self, digits: str, text: str, url: object) -> bool | None:
+    def check(self, digits: str, chunk: "Chunk") -> bool | None:
         """Whether the digits are a hash of the chunk, of any kind; None if they can be one of something else."""
-        if find_kind(digits, text, url, self.usual):
+        text, url = chunk.text, chunk.metadata.url
+        if self.usual.fits(digits, text, url):
             return True
-        return False if len(digits) in self.lengths else None
+        forms = {kind.form for kind in _find_kinds(digits, text, url)}
+        if forms & (_EXACT.keys() | self.accepted):
+            return True
+        return False if len(digits) in self.lengths and self.is_usual and forms <= self.refused else None
 
 
 @dataclass(frozen=True, slots=True)
 class Hashes:
     """What `content_hash` and the chunk ids of a collection are hashes of; None when they prove nothing.
 
-    `is_per_source` when chunks with different texts have the same `content_hash`.
+    `is_per_source` when chunks with different texts have the same `content_hash`; `sources` are hashes like that.
     """
 
     content_hash: HashKinds | None = None
     chunk_id: HashKinds | None = None
     is_per_source: bool = False
+    sources: frozenset[str] = frozenset()
 
     def integrity_of(self, chunk: Chunk) -> Integrity:
         """Say whether the chunk has the text, and url, that its hashes were made from."""
-        metadata, found = chunk.metadata, []
-        if self.content_hash and (digits := hash_digits(metadata.content_hash)):
-            found.append(self.content_hash.check(digits, chunk.text, metadata.url))
-        if self.chunk_id and chunk.id_path and (digits := hash_digits(metadata.chunk_id)):
-            fits = self.chunk_id.check(digits, chunk.text, metadata.url)
-            found.append(fits if fits or self.chunk_id.is_usual else None)
+        recorded = zip((self.content_hash, self.chunk_id), chunk.hashes, strict=True)
+        found = [kinds.check(d, chunk) for kinds, d in recorded if kinds and d and d not in self.sources]
         return "changed" if False in found else "verified" if True in found else "unknown"
 
 
@@ -479,52 +500,61 @@ def recognise_hashes(payload_map: PayloadMap, payloads: Sequence[Mapping[str, An
     Unless most of them fit, a text is not called changed because another hash does not: a hash of the whole source
     fits sources of one chunk. If these are not all payloads, the other chunks of a source may not be among them.
     """
-    least = 0.5 if are_all else 0.9
-    hashed = list(_read_hashes("content_hash", payload_map, payloads))
-    ids = islice(_read_hashes("chunk_id", payload_map, payloads), TRIED_POINTS)
+    chunks = []
+    for payload in payloads:
+        with suppress(CorruptChunkError):
+            chunks.append(payload_map.chunk_of(Point(0, payload)))
+    hashed, ids = ([(c.hashes[at], c) for c in chunks if c.text and c.hashes[at]] for at in (0, 1))
     # A hash of one of several texts that share it is not their source's: the others were changed.
-    sharing: dict[str, dict[str, object]] = {}
-    for digits, text, url in hashed:
-        sharing.setdefault(digits, {})[text] = url
+    sharing: dict[Any, dict[str, Any]] = {}
+    for digits, chunk in hashed:
+        sharing.setdefault(digits, {})[chunk.text] = chunk.metadata.url
     is_per_source = any(
-        len(texts) > 1 and not any(find_kind(digits, text, url) for text, url in texts.items())
+        len(texts) > 1 and not any(_find_kinds(digits, text, url) for text, url in texts.items())
         for digits, texts in sharing.items()
     )
-    content_hash = None if is_per_source else _find_kinds(hashed[:TRIED_POINTS], least)
-    if content_hash and not content_hash.is_usual:
-        content_hash = replace(content_hash, lengths=frozenset())
-    return Hashes(content_hash, _find_kinds(list(ids), least), is_per_source)
+    content_hash = None if is_per_source else _recognise(hashed, are_all=are_all)
+    return Hashes(content_hash, _recognise(ids, are_all=are_all), is_per_source)
 
 
-def _find_kinds(hashed: Sequence[tuple[str, str, object]], least_share: float) -> HashKinds | None:
-    fitting: list[tuple[HashKind, int]] = []
-    for digits, text, url in hashed:
-        if kind := find_kind(digits, text, url, fitting[-1][0] if fitting else None):
-            fitting.append((kind, len(digits)))
+def _recognise(hashed: Sequence[tuple[Any, Chunk]], *, are_all: bool) -> HashKinds | None:
+    tried = hashed[:TRIED_POINTS]
+    found = [(len(digits), chunk, _find_kinds(digits, chunk.text, chunk.metadata.url)) for digits, chunk in tried]
+    exact = [(chunk, kinds[0]) for _, chunk, kinds in found if kinds and kinds[0].form in _EXACT]
+    loose = Counter(kind.form for *_, kinds in found if kinds and kinds[0].form in _LOOSE for kind in kinds)
+    refused = {form for form, change in _LOOSE.items() if any(change(chunk.text) != chunk.text for chunk, _ in exact)}
+    accepted = {form for form in loose.keys() - refused if 2 * loose[form] > len(found)}
+    if are_all:  # that few texts have whitespace around them is usual
+        refused |= {form for form in _LOOSE.keys() - accepted - {STRIPPED} if loose[form] < MIN_SHOWN}
+    fitting = [
+        (length, chunk, kind)
+        for length, chunk, kinds in found
+        for kind in kinds
+        if kind.form in _EXACT or kind.form in accepted
+    ]
     if not fitting:
         return None
-    kinds = [kind for kind, _ in fitting]
-    is_usual = len(fitting) >= least_share * len(hashed)
-    return HashKinds(max(kinds, key=kinds.count), frozenset(length for _, length in fitting), is_usual)
+    kinds_seen = [kind for *_, kind in fitting]
+    fit = {id(chunk): chunk for _, chunk, _ in fitting}.values()
+    sources = Counter((c.metadata.url, c.metadata.document_id) for c in {c.text: c for c in fit}.values())
+    del sources[None, None]
+    return HashKinds(
+        usual=max(kinds_seen, key=kinds_seen.count),
+        lengths=frozenset(length for length, *_ in fitting),
+        is_usual=len(fit) >= (0.5 if are_all else 0.9) * len(found),
+        accepted=frozenset(accepted),
+        refused=frozenset(refused),
+        is_per_chunk=are_all or max(sources.values(), default=0) > 1,
+    )
 
 
-def find_kind(digits: str, text: str, url: object, likely: HashKind | None = None) -> HashKind | None:
-    """Return the kind of hash that these digits are of a chunk; the likely one is tried first."""
-    if likely and likely.fits(digits, text, url):
-        return likely
-    whole = [name for name, size in DIGEST_DIGITS.items() if size == len(digits)]
-    kinds = (HashKind(algorithm, form) for form in FORMS for algorithm in whole or ALGORITHMS)
-    return next((kind for kind in kinds if kind.fits(digits, text, url)), None)
+def _find_kinds(digits: str, text: str, url: object) -> list[HashKind]:
+    """Return the kind of hash that these digits are of a text; all that they can be, if not of the text as it is."""
+    sizes = sorted(DIGEST_DIGITS.items(), key=lambda item: item[1] != len(digits))
+    algorithms = [name for name, size in sizes if size >= len(digits)]
 
+    def try_forms(forms: Iterable[str]) -> Iterator[HashKind]:
+        kinds = (HashKind(algorithm, form) for form in forms for algorithm in algorithms)
+        return (kind for kind in kinds if kind.fits(digits, text, url))
 
-def _read_hashes(
-    field: str, payload_map: PayloadMap, payloads: Sequence[Mapping[str, Any]]
-) -> Iterator[tuple[str, str, object]]:
-    """Yield the hash, text and URL of each payload that has them; `field` is where the hash is."""
-    for payload in payloads:
-        path = payload_map.id_path(payload)
-        id_ = id_at(path, payload) if path else None
-        digits = hash_digits(payload_map.value(field, payload) if field == "content_hash" else id_)
-        text, url = payload_map.value("text", payload), payload_map.value("url", payload)
-        if digits is not None and isinstance(text, str) and text and not has_lone_surrogate(f"{text}{url}"):
-            yield digits, text, url
+    return list(islice(try_forms(_EXACT), 1)) or list(try_forms(_LOOSE))

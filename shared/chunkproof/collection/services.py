@@ -28,7 +28,7 @@ from chunkproof.base.settings import Settings
 from chunkproof.collection.embedding import EmbeddedQuery, QueryEmbedder, check_embeddings
 from chunkproof.collection.facts import Facts, Sample, choose_vector, has_cosine_scores
 from chunkproof.collection.payload_map import PayloadMap
-from chunkproof.contract.conditions import Condition
+from chunkproof.contract.conditions import AnyOf, Condition, Either
 from chunkproof.embedders.embedder_port import Embedder, InputType, Reranker, call_in_batches
 from chunkproof.stores.store_port import (
     Description,
@@ -45,7 +45,7 @@ from chunkproof.stores.store_port import (
 
 if TYPE_CHECKING:
     from chunkproof.collection.lookup import Lookup
-    from chunkproof.collection.payload_map import Hashes
+    from chunkproof.collection.payload_map import Chunk, Hashes
     from chunkproof.net.resilience import CircuitBreaker
 
 SAMPLE_POINTS = 100
@@ -227,6 +227,31 @@ class Collection:
                 self.facts.hashes = hashes
         return hashes
 
+    def check_sources(self, chunks: Iterable["Chunk"]) -> "Hashes":
+        """Return `hashes`, after looking whether those that do not fit these chunks are hashes of whole sources.
+
+        Then other chunks have the same hash. If the store cannot say so, they are not taken for hashes of chunks.
+        """
+        hashes, payloads = self.hashes, self.payloads
+        if hashes.content_hash is None or hashes.content_hash.is_per_chunk:
+            return hashes
+        doubtful = {c.hashes[0] or "": c.metadata.content_hash for c in chunks if hashes.integrity_of(c) == "changed"}
+        if not doubtful:
+            return hashes
+        paths, values = payloads.paths_in("content_hash", self.sample.payloads), tuple(map(str, doubtful.values()))
+        texts: dict[Any, dict[str, str]] = {}
+        try:
+            where = (Either(tuple(AnyOf(path, values) for path in paths)),)
+            quick = self.within(self.deadline.less(self.deadline.remaining_ms() / 2))
+            for point in quick.page(PAGE_POINTS, where=where).points:
+                chunk = payloads.chunk_of(point)
+                texts.setdefault(chunk.hashes[0], {})[chunk.text] = hashes.integrity_of(chunk)
+        except ChunkproofError:
+            return replace(hashes, sources=hashes.sources | doubtful.keys())
+        found = {digits for digits, seen in texts.items() if len(seen) > 1 and "verified" not in seen.values()}
+        self.facts.hashes = replace(hashes, sources=hashes.sources | found)
+        return self.facts.hashes
+
     @property
     def text_leg(self) -> TextLeg:
         """How it is searched by words: a leg without a text yet; `TextIndexRequiredError` says what is missing."""
@@ -385,27 +410,16 @@ class Collection:
         return Page(page.points + rest.points, rest.next_id)
 
     def scan(
-        self, *, page_points: int = PAGE_POINTS, where: tuple[Condition, ...] = (), with_vector: str | None = None
-    ) -> Iterator[Page]:
-        """Yield its points page by page, as `check_scan` does."""
-
-        def read(start: PointId | None) -> Page:
-            nonlocal page_points
-            page = self.page(page_points, where=where, start=start, with_vector=with_vector)
-            page_points = next_size(page_points, page)
-            return page
-
-        return self.check_scan(read, where)
-
-    def check_scan(
         self,
-        read: Callable[[PointId | None], Page],
+        *,
+        page_points: int = PAGE_POINTS,
         where: tuple[Condition, ...] = (),
         start: PointId | None = None,
+        with_vector: str | None = None,
         seen: int = 0,
         on_change: Callable[[int, int], None] = lambda _before, _after: None,
     ) -> Iterator[Page]:
-        """Yield the pages that `read` returns from `start` on, in the order of their ids; `seen` were read before.
+        """Yield its points from `start` on, page by page, in the order of their ids; `seen` were read before.
 
         Raise `IncompleteScanError` if points are repeated, or are not as many as Qdrant counts. If that number changes
         meanwhile, `on_change` gets both, and any number of points between them will do.
@@ -416,12 +430,13 @@ class Collection:
 
         check = ScanCheck(self.name, self.store.host, count, seen, on_change)
         while True:
-            page = read(start)
+            page = self.page(page_points, where=where, start=start, with_vector=with_vector)
             check.add([point.id for point in page.points], start, page.next_id)
             yield page
             if page.next_id is None:
                 return
             start = page.next_id
+            page_points = max(1, min(page_points, 2 * len(page.points)))  # as many as fitted, or a few more
 
     def ask(self, call: Callable[[Deadline], Result]) -> Result:
         """Call with the deadline of the request."""
@@ -506,11 +521,6 @@ class ScanCheck:
                 f"{self._seen:,} points of {self._name} were read, but it has {after:,}: if it was written to "
                 "meanwhile, run this again, else the server returns other points than it counts",
             )
-
-
-def next_size(size: int, page: Page) -> int:
-    """Return how many points to ask for after this page of at most `size`: as many as fitted, or a few more."""
-    return max(1, min(size, 2 * len(page.points)))
 
 
 def _size(point: Point) -> int:

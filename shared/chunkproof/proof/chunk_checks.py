@@ -1,8 +1,8 @@
 """`POST /validate-chunk` and `/validate-chunks`: is the stored text the original?"""
 
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
 from chunkproof.base.errors import ChunkNotFoundError, CorruptChunkError, InvalidParameterError, ResponseTooLargeError
@@ -58,7 +58,7 @@ def validate_chunk(request: ChunkValidation, collection: Collection) -> Validati
     trace.chunk_id = request.chunk_id
     with trace.stage("search", State.SEARCHED) as watch:
         point = collection.find_one(request.chunk_id)
-        payloads, hashes = collection.payloads, collection.hashes
+        payloads, hashes = collection.payloads, _read_hashes([point], collection)
     budget = Budget(collection.deadline)
     result = _validate(request, point, _Reading(payloads, hashes, request.strict, watch.ms(), budget))
     trace.matches = result.matches
@@ -72,7 +72,8 @@ def validate_chunks(request: ChunkValidations, collection: Collection) -> Valida
     trace.chunks = len(request.chunks)
     with trace.stage("search", State.SEARCHED) as watch:
         lookup = collection.find(chunk.chunk_id for chunk in request.chunks)
-        payloads, hashes = collection.payloads, collection.hashes
+        found = [point for points in lookup.points.values() for point in points]
+        payloads, hashes = collection.payloads, _read_hashes(found, collection)
     stored = {chunk_id: len(payloads.find_text(points[0]) or "") for chunk_id, points in lookup.points.items()}
     total = sum(stored.get(chunk.chunk_id, 0) + len(chunk.original_text or "") for chunk in request.chunks)
     if total > MAX_TEXT:
@@ -95,6 +96,11 @@ def validate_chunks(request: ChunkValidations, collection: Collection) -> Valida
         results=results,
         retrieval_time_ms=reading.retrieval_ms,
     )
+
+
+def _read_hashes(points: Sequence[Point], collection: Collection) -> Hashes:
+    readable = [point for point in points if collection.payloads.find_text(point) is not None]
+    return collection.check_sources(collection.payloads.chunk_of(point) for point in readable)
 
 
 def _validate_one(request: ChunkOriginal, lookup: Lookup, reading: _Reading) -> ChunkVerdict:
@@ -159,10 +165,10 @@ def _check_content_hash(chunk: Chunk, hashes: Hashes) -> Check:
         else f"Ignored: not a hash of {MIN_DIGITS} hexadecimal digits or more"
         if digits is None
         else "Ignored: chunks with different texts have the same one, so it is a hash of their source"
-        if hashes.is_per_source
+        if hashes.is_per_source or digits in hashes.sources
         else "Ignored: in the collection's first points it is not a SHA-256, SHA-1 or MD5 of the text"
     )
-    passed = kinds.check(digits, chunk.text, chunk.metadata.url) if kinds and digits else None
+    passed = kinds.check(digits, chunk) if kinds and digits and digits not in hashes.sources else None
     if passed is None:
         return Check(name="content_hash", passed=None, details=reason)
     details = None if passed else "The stored text is not the one that content_hash was made from"
@@ -172,7 +178,7 @@ def _check_content_hash(chunk: Chunk, hashes: Hashes) -> Check:
 def _check_id_hash(chunk: Chunk, kinds: HashKinds | None) -> Check:
     """Check an id that is a hash of url and text, which proves both where no original is given."""
     digits = hash_digits(chunk.metadata.chunk_id) if chunk.id_path is not None else None
-    passed = kinds.check(digits, chunk.text, chunk.metadata.url) if kinds and digits else None
+    passed = replace(kinds, is_usual=True).check(digits, chunk) if kinds and digits else None
     if kinds is None or passed is None:
         return Check(name="chunk_id", passed=None, details="The id is not a SHA-256 of url and text")
     kind = kinds.usual

@@ -399,7 +399,11 @@ def read_chunks(
     if hashes is None and any(any(chunk.hashes) for chunk, _, _ in chunks):
         hashes = _find_hashes(collection, query)
     if hashes is not None:
-        chunks = [(chunk, point, hashes.integrity_of(chunk)) for chunk, point, _ in chunks]
+        verdicts = [hashes.integrity_of(chunk) for chunk, _, _ in chunks]
+        if CHANGED in verdicts:
+            hashes = collection.check_sources(chunk for chunk, _, _ in chunks)
+            verdicts = [hashes.integrity_of(chunk) for chunk, _, _ in chunks]
+        chunks = [(chunk, point, verdict) for (chunk, point, _), verdict in zip(chunks, verdicts, strict=True)]
         if changed := [str(point.id) for _, point, integrity in chunks if integrity == CHANGED]:
             missing[CHANGED] = changed
             if query.require_integrity:
