@@ -50,6 +50,8 @@ def test_a_receipt_is_verified_and_the_search_repeated(typed: Any, sealed: Path)
     again = typed("verify", "answer.json", "--key", "seal.key.pub", "--collection", "docs", "--json")
     verdicts = {claim["name"]: claim["verdict"] for claim in json.loads(again.out)["claims"]}
     assert (verdicts["scores"], verdicts["complete"]) == ("proved", "proved")
+    printed = typed("verify", "answer.json", "--key", "seal.key.pub", "--collection", "docs")
+    assert "proved      complete: none of 25 other chunks scores higher" in printed.out
 
 
 def test_an_edited_text_exits_1_and_another_key_too(typed: Any, sealed: Path) -> None:
@@ -72,6 +74,13 @@ def test_a_receipt_alone_cannot_prove_texts(typed: Any, sealed: Path) -> None:
 def test_what_is_no_receipt_is_wrong_input(typed: Any, sealed: Path, content: str) -> None:
     (sealed / "wrong.json").write_text(content)
     typed("verify", "wrong.json", "--key", "seal.key.pub", code=2)
+
+
+def test_a_name_that_is_there_twice_is_wrong_input(typed: Any, sealed: Path) -> None:
+    """Readers of JSON differ in which of the two they take."""
+    whole = (sealed / "answer.json").read_text()
+    (sealed / "twice.json").write_text(whole.replace('"text":', '"text": "another", "text":', 1))
+    assert "text" in typed("verify", "twice.json", "--key", "seal.key.pub", code=2).err
 
 
 def test_keys_are_not_overwritten_and_need_a_place_for_seals(typed: Any, sealed: Path) -> None:

@@ -33,7 +33,11 @@ def answer_of(folder: Path, signer: Signer) -> Any:
     """The response to a search of a sealed collection, with its receipt."""
     rng, store = random.Random(31), MemoryStore()
     points = [
-        Point(n, {"text": f"text {n} – é", "url": "https://a"}, vector=tuple(rng.gauss(1, 1) for _ in range(4)))
+        Point(
+            n,
+            {"text": f"text {n} – é", "url": "https://a", "large": 2**53 + n, "f": 1e16},
+            vector=tuple(rng.gauss(1, 1) for _ in range(4)),
+        )
         for n in range(1, 301)
     ]
     fill(store, "docs", *points, size=4)
@@ -81,6 +85,8 @@ def test_a_dropped_receipt_is_judged_without_a_request(browser: Chromium, tmp_pa
     damaged["receipt"]["checkpoint"] = damaged["receipt"]["checkpoint"].replace("\n300\n", "\n301\n")
     assert drop(page, key, json.dumps(damaged))["seal"][0] == "refuted"
     assert drop(page, key, "no JSON")["file"][0] == "refuted"
+    twice = drop(page, key, content.replace('"text":', '"text": "another", "t\\u0065xt":', 1))
+    assert twice["file"] == ("refuted", "text is there twice")
     assert drop(page, "nonsense", content)["file"][0] == "refuted"
     assert page.requests == [PAGE.as_uri()]
     assert page.console == []

@@ -3,6 +3,7 @@
 import copy
 import json
 import random
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from hashlib import sha256
@@ -16,7 +17,7 @@ from chunkproof.base.request import Deadline
 from chunkproof.collection.reader import Reader
 from chunkproof.collection.services import Services
 from chunkproof.net.s3 import Bucket, ObjectStoreError
-from chunkproof.seals import receipts
+from chunkproof.seals import merkle, receipts
 from chunkproof.seals.notes import decode
 from chunkproof.seals.receipts import Claim, Evidence, Repetition, verify_receipt
 from chunkproof.search.filters import map_filters
@@ -169,9 +170,11 @@ def test_what_words_or_a_reranker_decided_cannot_be_repeated(odd_chunks: Any, ch
     services, folder = odd_chunks
     answer = as_json(ask(services, query_vector=EAST, receipt="full"))
     answer["receipt"]["request"] |= change
-    (claim,), _ = repeat(services, answer, "docs", folder)
-    assert (claim.name, claim.verdict) == ("complete", "not proved")
-    assert "which cannot be repeated exactly" in claim.detail
+    (scores, complete), _ = repeat(services, answer, "docs", folder)
+    assert (scores.name, scores.verdict, complete.verdict) == ("scores", "proved", "not proved")
+    assert "which cannot be repeated exactly" in complete.detail
+    answer["receipt"]["results"][0]["score"] = "0.5"
+    assert repeat(services, answer, "docs", folder)[0][0].verdict == "refuted"
 
 
 def test_a_collection_that_is_not_the_sealed_one_proves_and_refutes_nothing(
@@ -266,6 +269,68 @@ def test_the_reason_for_no_receipt_names_neither_bucket_nor_key(
     answer = ask(services, query_vector=EAST, receipt=True)
     assert (answer.receipt, len(answer.results)) == (None, 5)
     assert answer.notes == ("There is no receipt: the seal could not be read from S3 (AccessDenied)",)
+
+
+@pytest.mark.parametrize("name", ["tile/0/000.p/20", "tile/entries/000.p/20", "index/20/0", "checkpoint"])
+@pytest.mark.parametrize("damage", [lambda content: content[:99], lambda content: content[::-1][1:]])
+def test_a_damaged_seal_costs_the_receipt_and_nothing_else(
+    memory_store: MemoryStore, collection: str, tmp_path: Path, name: str, damage: Any
+) -> None:
+    fill(memory_store, collection, *chunks(20), size=4)
+    services, signer = make_services(memory_store, collection, SEALS=str(tmp_path / "seals")), new_signer(tmp_path)
+    seal(services, tmp_path / "seals", signer)
+    file = tmp_path / "seals" / collection / "1" / name
+    whole = file.read_bytes()
+    file.write_bytes(damage(whole))
+    merkle.forget_files()
+    answer = ask(services, query_vector=EAST, receipt=True)
+    assert len(answer.results) == 5
+    assert answer.receipt is None
+    assert "is damaged" in answer.notes[0]
+    file.write_bytes(whole)
+    receipts._find_seal.cache_clear()
+    claims = verify_receipt(Evidence.parse(as_json(ask(services, query_vector=EAST, receipt=True))), [signer.public])
+    assert verdicts(claims)["membership"] == "proved"
+
+
+def test_a_seal_that_replaced_another_in_the_same_place_is_not_mixed_with_it(
+    memory_store: MemoryStore, collection: str, tmp_path: Path
+) -> None:
+    fill(memory_store, collection, *chunks(20), size=4)
+    services, signer = make_services(memory_store, collection, SEALS=str(tmp_path / "seals")), new_signer(tmp_path)
+    for _ in range(2):  # the second one is of other texts, in files of the same names
+        seal(services, tmp_path / "seals", signer)
+        memory_store.upsert(collection, [replace(chunks(1)[0], payload={"text": "new"})], "", Deadline(SECONDS_60))
+        receipts._find_seal.cache_clear()
+        answer = ask(services, query_vector=EAST, receipt=True, top_k=20)
+        shutil.rmtree(tmp_path / "seals")
+    claims = verify_receipt(Evidence.parse(as_json(answer)), [signer.public])
+    assert verdicts(claims)["membership"] == "proved"
+
+
+class EastEmbedder:
+    """Embeds every text as the east."""
+
+    model, dimension, max_batch = "m", 4, 8
+
+    def excess(self, _text: str) -> None:
+        return None
+
+    def embed(self, texts: Any, _kind: Any, _deadline: Deadline) -> list[list[float]]:
+        return [EAST for _ in texts]
+
+
+def test_the_scores_of_a_hybrid_search_are_proved(word_store: WritableStore, collection: str, tmp_path: Path) -> None:
+    fill(word_store, collection, *chunks(60), size=4)
+    services = make_services(word_store, collection, EastEmbedder(), SEALS=str(tmp_path / "seals"))
+    seal(services, tmp_path / "seals", new_signer(tmp_path))
+    answer = as_json(ask(services, query_text="text 7", mode="hybrid", receipt="full", top_k=8))
+    assert repeat(services, answer, collection, tmp_path)[0][0].detail == "each score is that of the sealed vector"
+    answer["receipt"]["results"][3]["score"] = "0.9999"
+    assert verdicts(repeat(services, answer, collection, tmp_path)[0]) == {
+        "scores": "refuted",
+        "complete": "not proved",
+    }
 
 
 def test_a_service_that_signs_is_bound_to_its_answer(

@@ -14,10 +14,12 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from shutil import which
 from time import monotonic
 from typing import Any
+from unicodedata import normalize
 
 import click
 
@@ -53,13 +55,14 @@ class World:
     rng: random.Random
     answers: list[Document] = field(default_factory=list)
 
-    def honest(self) -> Document:
+    def honest(self, collection: str = "docs") -> Document:
         """A response with its receipt."""
         rng = self.rng
         request: dict[str, Any] = {
             "query_vector": [rng.gauss(1 if at == 0 else 0, 1) for at in range(SIZE)],
             "top_k": rng.randint(4, 12),
             "receipt": rng.choice(["full", "full", True]),
+            "collection": collection,
         }
         if rng.random() < 0.5:
             request["filters"] = {"part": rng.randrange(3)}
@@ -119,14 +122,75 @@ def score_in_both(world: World, one: Document) -> None:
 
 
 def order(world: World, one: Document) -> None:
-    at = world.rng.randrange(len(one["results"]) - 1)
+    scores = [row["similarity_score"] for row in one["results"]]
+    swap(one, world.rng.choice([at for at in range(len(scores) - 1) if scores[at] > scores[at + 1]]))
+
+
+def equal_scores(world: World, one: Document) -> None:
+    while not (ties := [at for at, (a, b) in enumerate(pairwise(one["results"])) if is_tie(a, b)]):
+        one.clear()
+        one.update(world.full())
+    swap(one, world.rng.choice(ties))
+
+
+def is_tie(one: Document, other: Document) -> bool:
+    return bool(one["similarity_score"] == other["similarity_score"])
+
+
+def swap(one: Document, at: int) -> None:
     for rows in (one["results"], one["receipt"]["results"]):
         rows[at], rows[at + 1] = rows[at + 1], rows[at]
     renumber(one)
 
 
+def mixed(world: World, one: Document) -> None:
+    """A chunk of another honest receipt instead of the first one."""
+    taken = {row["leaf"] for row in one["receipt"]["results"]}
+    rows: list[Any] = []
+    while not rows:
+        other = world.full()
+        pairs = zip(other["receipt"]["results"], other["results"], strict=True)
+        rows = [pair for pair in pairs if pair[0]["leaf"] not in taken]
+    row, result = world.rng.choice(rows)
+    one["receipt"]["results"][0] |= {"leaf": row["leaf"], "entry": row["entry"]}
+    one["results"][0] |= {name: result[name] for name in ("point_id", "text", "metadata")}
+    world.prove(one)
+
+
+def other_collection(world: World, one: Document) -> None:
+    """An honest receipt of another collection, which the same key sealed."""
+    one.clear()
+    one.update(world.honest("other"))
+    one["receipt"]["collection"] = one["execution"]["collection"] = "docs"
+
+
+def unicode_equal(world: World, one: Document) -> None:
+    result = world.rng.choice(one["results"])
+    result["text"] = normalize("NFD", result["text"])
+
+
+def odd_number(world: World, one: Document) -> None:
+    row, odd = world.rng.choice(one["receipt"]["results"]), float(one["receipt"]["results"][0]["score"])
+    name, value = world.rng.choice(
+        [
+            *(("score", value) for value in (odd, f" {odd}", "nan", "0x1", "1_0", None)),
+            *(("rank", value) for value in (str(row["rank"]), row["rank"] + 0.5, None)),
+        ]
+    )
+    row[name] = value
+
+
+def extra_field(world: World, one: Document) -> None:
+    world.rng.choice(one["receipt"]["results"])["entry"]["note"] = world.rng.choice(["", None, 1, -0.0])
+
+
+def emptied(world: World, one: Document) -> None:
+    one["results"], one["receipt"]["results"], one["receipt"]["nodes"] = [], [], ""
+
+
 def left_out(world: World, one: Document) -> None:
-    at = world.rng.randrange(len(one["results"]) - 1)
+    scores = [row["similarity_score"] for row in one["results"]]
+    at = world.rng.randrange(sum(score > scores[-1] + 1e-5 for score in scores))  # a tie proves nothing
     del one["results"][at], one["receipt"]["results"][at]
     renumber(one)
     world.prove(one)
@@ -138,7 +202,7 @@ def foreign_tenant(world: World, one: Document) -> None:
     entry = json.loads(world.seal.tree.entry(other))
     one["receipt"]["results"][at] |= {"leaf": other, "entry": entry}
     number = int(entry["point"])
-    one["results"][at] |= {"point_id": number, "text": f"text {number}"}
+    one["results"][at] |= {"point_id": number, "text": text_of(number)}
     one["results"][at]["metadata"]["chunk_id"] = entry["chunk"]
     world.prove(one)
 
@@ -225,23 +289,40 @@ KINDS = (
     Kind(edited_entry, ("membership",)),
     Kind(moved_leaf, ("membership",)),
     Kind(other_vector, ("request",)),
+    Kind(equal_scores, ("order",)),
+    Kind(mixed, ("scores",), again=True),
+    Kind(other_collection, ("request",)),
+    Kind(unicode_equal, ("texts",)),
+    Kind(odd_number, ("order",)),
+    Kind(extra_field, ("membership",)),
+    Kind(emptied, ("complete",), again=True),
 )
+
+
+def text_of(number: int) -> str:
+    return f"text {number} é"
 
 
 def build(folder: Path, seed: int) -> World:
     """Fill a store and seal it twice."""
     rng = random.Random(seed)
     store = MemoryStore()
-    points = [
+    vectors = [tuple(rng.gauss(0, 1) for _ in "123456") for _ in range(CHUNKS + 1)]
+    points = [  # every tenth has the vector of a neighbour of the same tenant and part
         Point(
             n,
-            {"text": f"text {n}", "part": n % 3, "owner": f"t{n % 2}"},
-            vector=tuple(rng.gauss(0, 1) for _ in "123456"),
+            {"text": text_of(n), "part": n % 3, "owner": f"t{n % 2}"},
+            vector=vectors[n - 6 if n % 10 == 7 else n],
         )
         for n in range(1, CHUNKS + 1)
     ]
     fill(store, "docs", *points[:-10], size=SIZE)
-    names = {"TENANT_FIELD": "owner", "TENANT_CLAIM": "tenant", "SEALS": str(folder / "seals")}
+    names = {
+        "ALLOWED_COLLECTIONS": "docs,other",
+        "TENANT_FIELD": "owner",
+        "TENANT_CLAIM": "tenant",
+        "SEALS": str(folder / "seals"),
+    }
     services, signer = make_services(store, "docs", **names), new_signer(folder)
     seal(services, folder / "seals", signer)
     older = find_seal(folder / "seals", "docs")
@@ -251,6 +332,8 @@ def build(folder: Path, seed: int) -> World:
     seal(services, folder / "seals", signer)
     from chunkproof.seals.notes import sign_note
 
+    fill(store, "other", *points[:100], size=SIZE)
+    seal(services, folder / "seals", signer, collection="other")
     forger = new_signer(folder, signer.public.name)
     latest = find_seal(folder / "seals", "docs")
     return World(services, latest, older, str(signer.public), lambda note: sign_note(note, [forger]), rng)
@@ -304,7 +387,7 @@ def compare_with_node(asked: list[tuple[Document, dict[str, str]]], key: str) ->
     """Say on how many documents the verifier of the page judges otherwise."""
     if which("node") is None:
         return "node is not installed: the second verifier was not asked;"
-    lines = "".join(json.dumps({"document": document, "keys": [key]}) + "\n" for document, _ in asked)
+    lines = "".join(json.dumps({"text": json.dumps(document), "keys": [key]}) + "\n" for document, _ in asked)
     done = subprocess.run(["node", str(VERIFIER)], input=lines, capture_output=True, text=True, check=True)
     others = [json.loads(line) for line in done.stdout.splitlines()]
     wrong = 0

@@ -10,6 +10,7 @@ import click
 from chunkproof.base.errors import InvalidParameterError
 from chunkproof.collection.reader import Reader
 from chunkproof.contract import SearchQuery, read_json
+from chunkproof.contract.model import find_faults
 from chunkproof.seals.merkle import open_files
 from chunkproof.seals.notes import SUFFIX, PublicKey
 from chunkproof.seals.receipts import (
@@ -59,15 +60,11 @@ def verify(
     again = common["collection"] is not None or common["data"] is not None
     given = parse_options(**common)
     public = [_read_key(key) for key in keys]
-    try:
-        document = read_json(file.read_bytes().decode())
-    except (InvalidParameterError, UnicodeDecodeError):
-        document = None
     left_out: tuple[LeftOut, ...] = ()
-    if file.with_name(file.name + SUFFIX).exists() or not isinstance(document, dict):
+    if file.with_name(file.name + SUFFIX).exists():
         claims = [verify_report(file, public)]
     else:
-        evidence = Evidence.parse(document, query)
+        evidence = Evidence.parse(_read_receipt(file), query)
         claims = verify_receipt(evidence, public)
         if again and not any(claim.verdict == "refuted" for claim in claims if claim.name in ("seal", "membership")):
             more, left_out = _search_again(evidence, given, seals, tolerance)
@@ -84,6 +81,18 @@ def verify(
 def _read_key(text: str) -> PublicKey:
     path = Path(text)
     return PublicKey.parse(path.read_text("utf-8", "replace") if len(text) < 4096 and path.is_file() else text)
+
+
+def _read_receipt(file: Path) -> Any:
+    try:
+        document = read_json(file.read_bytes(), "the file")
+        faults = [fault.message for fault in find_faults(document, "the file")]
+        if faults:
+            raise InvalidParameterError(faults[0])
+        return document
+    except InvalidParameterError as error:
+        why = f"is neither a receipt ({error}), nor is there a signature {file.name}{SUFFIX} beside it"
+        raise InvalidParameterError(f"{file} {why}") from None
 
 
 def _search_again(
@@ -104,7 +113,8 @@ def _search_again(
 
 def _print(result: Verification) -> None:
     for claim in result.claims:
-        print_line(f"{claim.verdict:<10}  {claim.name}: {claim.detail}", COLOURS[claim.verdict])
+        detail = claim.detail.removeprefix("complete: ")
+        print_line(f"{claim.verdict:<10}  {claim.name}: {detail}", COLOURS[claim.verdict])
     names = {claim.name for claim in result.claims}
     if "report" not in names:
         print_line("not proved  embedding: that the vector is what the model makes of the query", "dim")

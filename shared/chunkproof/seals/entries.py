@@ -1,10 +1,9 @@
 """The entry of a chunk in a seal: canonical bytes that commit to its text, its vector and its payload."""
 
 import json
-import sys
-from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from struct import pack
 from typing import Any
 
 from chunkproof.collection.payload_map import PayloadMap
@@ -42,10 +41,7 @@ def canonical_json(value: Any) -> bytes:
 
 def vector_bytes(vector: Sequence[float]) -> bytes:
     """Return the values as 32-bit floats, little-endian."""
-    values = array("f", vector)
-    if sys.byteorder == "big":
-        values.byteswap()
-    return values.tobytes()
+    return pack(f"<{len(vector)}f", *vector)
 
 
 def hash_text(text: str) -> str:

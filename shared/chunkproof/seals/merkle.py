@@ -40,16 +40,6 @@ def node_hash(left: bytes, right: bytes) -> bytes:
     return sha256(b"\1" + left + right).digest()
 
 
-@contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Lock a folder of this machine; `InvalidParameterError` if another process has."""
-    try:
-        with lock_folder(folder):
-            yield
-    except LockedError:
-        raise InvalidParameterError(LOCKED) from None
-
-
 @dataclass(frozen=True, slots=True)
 class SealFiles:
     """Files by their names below a folder, or below a prefix of a bucket. A missing one raises `NotFoundError`."""
@@ -70,6 +60,7 @@ class SealFiles:
     def write(self, name: str, content: bytes) -> None:
         """Create or replace a file in one step."""
         path = f"{self.place}/{name}"
+        _cache.pop((self, name), None)  # of a seal that was deleted meanwhile
         if self.bucket is not None:
             self.bucket.write(path, content)
             return
@@ -88,8 +79,11 @@ class SealFiles:
         A process that was killed holds its lock of a bucket until its lease ends.
         """
         if self.bucket is None:
-            with locked(Path(self.place)):
-                yield
+            try:
+                with lock_folder(Path(self.place)):
+                    yield
+            except LockedError:
+                raise InvalidParameterError(LOCKED) from None
             return
         key = f"{self.place}/lock"
         with suppress(NotFoundError, ValueError):
@@ -130,6 +124,7 @@ class SealFiles:
 
 
 _cache: dict[tuple[SealFiles, str], Any] = {}
+forget_files = _cache.clear
 
 
 def open_files(address: str) -> SealFiles:

@@ -8,6 +8,7 @@ spell those differently: scores and thresholds are strings.
 
 import json
 import logging
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -18,6 +19,7 @@ from operator import attrgetter
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import unquote
 
 from pydantic import Field
 
@@ -31,6 +33,7 @@ from chunkproof.contract.response import SearchResult
 from chunkproof.net.s3 import ObjectStoreError, is_s3_address
 from chunkproof.seals import notes
 from chunkproof.seals.entries import (
+    MAX_EXACT,
     NO_TEXT,
     EntryWriter,
     canonical_json,
@@ -39,7 +42,7 @@ from chunkproof.seals.entries import (
     map_json,
     vector_bytes,
 )
-from chunkproof.seals.merkle import RootHasher, leaf_hash, open_files, root_of
+from chunkproof.seals.merkle import RootHasher, forget_files, leaf_hash, open_files, root_of
 from chunkproof.seals.notes import Checkpoint, PublicKey, RefutedError, Signer, decode, digest, encode, open_note
 from chunkproof.seals.sealing import Seal, files_of, point_of
 from chunkproof.stores.store_port import Point, Vector, VersionedStore
@@ -67,6 +70,7 @@ PLAIN = {
 Results = tuple[SearchResult, ...]
 # A result with its leaf and its entry; None and only `point` if it is not sealed.
 Row = tuple[SearchResult, int | None, dict[str, Any]]
+_FRACTION = re.compile(r"[0-9]+(\.[0-9]+)?(e-?[0-9]+)?")
 log = logging.getLogger(__name__)
 
 
@@ -105,6 +109,10 @@ def add_receipt(
         why = f"the seal could not be read from S3 ({error.reason})"
     except ChunkproofError as error:
         why = error.message
+    except (LookupError, ValueError, TypeError):  # of a file that was cut
+        log.warning("The seal of %s is damaged", collection.name, exc_info=True)
+        forget_files()  # those of another seal may have been there before
+        why = f"the seal of collection {collection.name} is damaged"
     return results, None, [*said, f"There is no receipt: {why}"]
 
 
@@ -155,6 +163,10 @@ def _write(
     store, leaves = collection.store, [leaf for _, leaf, _ in rows if leaf is not None]
     embeds = query.query_text is not None and collection.embedder is not None
     version = store.version(collection.name, collection.deadline) if isinstance(store, VersionedStore) else None
+    nodes = seal.tree.prove(leaves) if leaves else []
+    hashes = {leaf: leaf_hash(seal.tree.entry(leaf)) for leaf in leaves}
+    if leaves and root_of(hashes, nodes, seal.checkpoint.size) != seal.checkpoint.root:
+        raise ValueError("The tiles do not lead to the root of the checkpoint")
     receipt = {
         "format": FORMAT,
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -173,7 +185,7 @@ def _write(
             {"rank": result.rank, "score": repr(result.similarity_score), "leaf": leaf, "entry": entry}
             for result, leaf, entry in rows
         ],
-        "nodes": encode(b"".join(seal.tree.prove(leaves) if leaves else ())),
+        "nodes": encode(b"".join(nodes)),
     }
     if query.receipt == "full":
         receipt["query_text"] = query.query_text
@@ -237,6 +249,23 @@ def _need(holds: bool, otherwise: str) -> None:
         raise RefutedError(otherwise)
 
 
+def _to_whole(value: Any) -> Any:
+    """Return 1 for 1.0, which are the same in JSON."""
+    is_whole = type(value) is float and value.is_integer() and abs(value) <= MAX_EXACT
+    return int(value) if is_whole else value
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """Whether they are equal in JSON, where true is not 1."""
+    return bool(one == other) and isinstance(one, bool) == isinstance(other, bool)
+
+
+def _number(text: Any) -> float:
+    """Read a fraction, which is a string, and written as in JSON."""
+    _need(isinstance(text, str) and _FRACTION.fullmatch(text) is not None, f"{text!r} is not a score")
+    return float(text)
+
+
 @dataclass
 class Evidence:
     """A receipt, the response that it came with, if there is one, and what else the caller knows."""
@@ -244,7 +273,6 @@ class Evidence:
     receipt: Mapping[str, Any]
     response: Mapping[str, Any] | None = None
     query_text: str | None = None
-    checkpoint: Checkpoint | None = field(default=None, init=False)
 
     @classmethod
     def parse(cls, document: Any, query_text: str | None = None) -> "Evidence":
@@ -255,7 +283,13 @@ class Evidence:
             raise InvalidParameterError(f"There is no receipt of format {FORMAT} in this file")
         if not isinstance(receipt.get("results"), list) or not isinstance(receipt.get("request"), dict):
             raise InvalidParameterError("The receipt has no results or no request")
-        return cls(receipt, document if is_response else None, query_text)
+        receipt, response = map_json([receipt, document if is_response else None], _to_whole)
+        return cls(receipt, response, query_text)
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """The checkpoint of the seal, whoever signed it."""
+        return Checkpoint.parse(open_note(self.receipt["checkpoint"], ())[0])
 
     @property
     def rows(self) -> list[Mapping[str, Any]]:
@@ -263,10 +297,11 @@ class Evidence:
         return list(self.receipt["results"])
 
     @property
-    def unusual(self) -> list[str]:
-        """What the request has that makes its results others than those of an exact search by vectors."""
-        request = self.receipt["request"]
-        return sorted(set(request) - PLAIN) + ([] if request["mode"] == "dense" else [f"mode {request['mode']}"])
+    def unusual(self) -> str:
+        """Say what the request has that makes its results others than those of an exact search by vectors."""
+        mode = self.receipt["request"]["mode"]
+        names = sorted(set(self.receipt["request"]) - PLAIN) + ([] if mode == "dense" else [f"mode {mode}"])
+        return f"the search used {', '.join(names)}, which cannot be repeated exactly" if names else ""
 
     def pairs(self) -> list[tuple[Mapping[str, Any], Mapping[str, Any]]]:
         """Return each result of the receipt with that of the response; they must be as many."""
@@ -279,7 +314,7 @@ class Evidence:
 def verify_receipt(evidence: Evidence, keys: Sequence[PublicKey]) -> list[Claim]:
     """Check everything that needs no store and no network."""
     claims = []
-    for name, check in CHECKS.items():
+    for check in CHECKS:
         try:
             verdict, detail = check(evidence, keys)
         except RefutedError as error:
@@ -287,7 +322,7 @@ def verify_receipt(evidence: Evidence, keys: Sequence[PublicKey]) -> list[Claim]
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, RecursionError):
             verdict, detail = "refuted", "the receipt is damaged here"
         if detail:
-            claims.append(Claim(name=name, verdict=verdict, detail=detail))
+            claims.append(Claim(name=check.__name__.removeprefix("_check_"), verdict=verdict, detail=detail))
     return claims
 
 
@@ -295,15 +330,14 @@ Outcome = tuple[Verdict, str]
 
 
 def _check_seal(evidence: Evidence, keys: Sequence[PublicKey]) -> Outcome:
-    text, signed = open_note(evidence.receipt["checkpoint"], keys)
-    evidence.checkpoint = checkpoint = Checkpoint.parse(text)
+    checkpoint, signed = evidence.checkpoint, open_note(evidence.receipt["checkpoint"], keys)[1]
     _need(bool(signed), "the checkpoint is not signed by any of the given keys")
     names = ", ".join(f"{key.name} ({key.id.hex()})" for key in signed)
     return "proved", f"{checkpoint.origin}, {checkpoint.size:,} chunks, signed by {names}"
 
 
 def _check_membership(evidence: Evidence, _keys: Sequence[PublicKey]) -> Outcome:
-    checkpoint = Checkpoint.parse(open_note(evidence.receipt["checkpoint"], ())[0])
+    checkpoint = evidence.checkpoint
     leaves: dict[int, bytes] = {}
     missing = [str(row["entry"]["point"]) for row in evidence.rows if row["leaf"] is None]
     for row in evidence.rows:
@@ -340,17 +374,21 @@ def _check_texts(evidence: Evidence, _keys: Sequence[PublicKey]) -> Outcome:
 
 def _check_order(evidence: Evidence, _keys: Sequence[PublicKey]) -> Outcome:
     rows, request = evidence.rows, evidence.receipt["request"]
-    scores = [float(row["score"]) for row in rows]
-    _need([row["rank"] for row in rows] == list(range(1, len(rows) + 1)), "ranks are not 1, 2, 3, …")
-    _need(len(rows) <= request["top_k"], f"there are more than {request['top_k']} results")
+    scores, least, top_k = [_number(row["score"]) for row in rows], request["similarity_threshold"], request["top_k"]
+    _need(all(_is_same(row["rank"], rank) for rank, row in enumerate(rows, 1)), "ranks are not 1, 2, 3, …")
+    _need(type(top_k) is int and len(rows) <= top_k, f"there are more than {top_k} results")
     _need(all(0 <= score <= 1 for score in scores), "a score is not between 0 and 1")
     if not evidence.unusual:
         is_falling = all(after <= before for before, after in pairwise(scores))
         _need(is_falling, "a result scores higher than the one before it")
-        _need(min(scores, default=1.0) >= float(request["similarity_threshold"]), "a score is below the threshold")
+        _need(min(scores, default=1.0) >= _number(least), "a score is below the threshold")
+        order = [(-score, row["entry"].get("chunk")) for score, row in zip(scores, rows, strict=True)]
+        in_order = all(not isinstance(a[1], str) or not isinstance(b[1], str) or a <= b for a, b in pairwise(order))
+        _need(in_order, "results with equal scores are not in the order of their chunk ids")
     if evidence.response is not None:
         for row, result in evidence.pairs():
-            is_same = result["rank"] == row["rank"] and result["similarity_score"] == float(row["score"])
+            is_same = _is_same(result["rank"], row["rank"])
+            is_same &= _is_same(result["similarity_score"], _number(row["score"]))
             _need(is_same, f"rank or score of result {row['rank']} is not that of the receipt")
     return "proved", "ranks and scores agree with the receipt"
 
@@ -360,6 +398,8 @@ def _check_request(evidence: Evidence, _keys: Sequence[PublicKey]) -> Outcome:
     texts = [evidence.query_text, (response or {}).get("query"), receipt.get("query_text")]
     known = [text for text in texts if text is not None]
     _need(all(hash_text(text) == receipt["query"] for text in known), "the receipt is that of another query text")
+    sealed = unquote(evidence.checkpoint.origin.rpartition("/")[0].rpartition("/")[2], errors="strict")
+    _need(sealed == receipt["collection"], f"the seal is that of collection {sealed}")
     vector = receipt.get("query_vector")
     if vector is not None:
         hashed = digest(decode(vector))
@@ -370,11 +410,11 @@ def _check_request(evidence: Evidence, _keys: Sequence[PublicKey]) -> Outcome:
             ("query_id", response["query_id"], receipt["query_id"]),
             ("collection", execution["collection"], receipt["collection"]),
             ("top_k", execution["requested_top_k"], request["top_k"]),
-            ("similarity_threshold", execution["threshold_applied"], float(request["similarity_threshold"])),
-            ("mode", execution.get("mode") or "dense", request["mode"]),
+            ("similarity_threshold", execution["threshold_applied"], _number(request["similarity_threshold"])),
+            ("mode", "dense" if execution.get("mode") is None else execution["mode"], request["mode"]),
         ):
             other = f"the response is that of another request: {name} is {returned}, not {written}"
-            _need(returned == written, other)
+            _need(_is_same(returned, written), other)
     if receipt["query"] is not None and not known:
         return "not proved", "the query's text is not at hand: give it with --query"
     return "proved", "the receipt is that of this query, collection and limits"
@@ -407,15 +447,9 @@ def _check_service(evidence: Evidence, keys: Sequence[PublicKey]) -> Outcome:
     return "proved", f"the service signed this receipt, as {signed[0].name}"
 
 
-CHECKS: dict[str, Callable[[Evidence, Sequence[PublicKey]], Outcome]] = {
-    "seal": _check_seal,
-    "membership": _check_membership,
-    "texts": _check_texts,
-    "order": _check_order,
-    "request": _check_request,
-    "tenant": _check_tenant,
-    "service": _check_service,
-}
+CHECKS: tuple[Callable[[Evidence, Sequence[PublicKey]], Outcome], ...] = (
+    *(_check_seal, _check_membership, _check_texts, _check_order, _check_request, _check_tenant, _check_service),
+)
 
 
 def verify_report(file: Path, keys: Sequence[PublicKey]) -> Claim:
@@ -446,11 +480,9 @@ class Repetition:
     def run(self) -> tuple[list[Claim], tuple[LeftOut, ...]]:
         """Return the claims about scores and completeness, and what was left out."""
         try:
-            unusual, vector = self.evidence.unusual, self.evidence.receipt.get("query_vector")
-            if unusual or vector is None:
-                why = 'the receipt has no query_vector: ask for "receipt": "full"'
-                if unusual:
-                    why = f"the search used {', '.join(unusual)}, which cannot be repeated exactly"
+            vector = self.evidence.receipt.get("query_vector")
+            if vector is None:
+                why = self.evidence.unusual or 'the receipt has no query_vector: ask for "receipt": "full"'
                 return [Claim(name="complete", verdict="not proved", detail=f"cannot tell: {why}")], ()
             self._score(decode(vector))
             return self._judge()
@@ -469,14 +501,17 @@ class Repetition:
         writer, hasher = EntryWriter(collection.payloads, field_name, salt), RootHasher()
         pages = collection.scan(where=self.where) if self.where else ()
         allowed = {point.id for page in pages for point in page.points}
-        hashes = collection.hashes if receipt["request"].get("require_integrity") else None
+        wants_integrity = receipt["request"].get("require_integrity")
 
         def may_be_returned(point: Point, entry: Mapping[str, Any]) -> bool:
             if entry["text"] in (None, NO_TEXT) or point.vector is None or (self.where and point.id not in allowed):
                 return False
             if tenant and field_name and entry["tenant"] != hash_tenant(tenant["name"], salt, entry["point"]):
                 return False
-            return hashes is None or hashes.integrity_of(collection.payloads.chunk_of(point)) != "changed"
+            if not wants_integrity:
+                return True
+            chunk = collection.payloads.chunk_of(point)
+            return collection.check_sources([chunk]).integrity_of(chunk) != "changed"
 
         for page in collection.scan(with_vector=collection.vector.name):
             found: list[tuple[Point, str]] = []
@@ -494,13 +529,15 @@ class Repetition:
         if self.foreign or sealed:
             self.difference = f"{len(self.foreign)} points differ or are new, {len(sealed)} are missing"
             self.foreign |= set(sealed)
-        elif self.seal is None and (not self.evidence.checkpoint or hasher.root() != self.evidence.checkpoint.root):
+        elif self.seal is None and hasher.root() != self.evidence.checkpoint.root:
             self.difference = "its root is another; --seals says where its seals are"
 
     def _judge(self) -> tuple[list[Claim], tuple[LeftOut, ...]]:
         rows, request, tolerance = self.evidence.rows, self.evidence.receipt["request"], self.tolerance
-        named = {row["entry"]["point"]: float(row["score"]) for row in rows}
-        wrong = [p for p, score in named.items() if p in self.scored and abs(self.scored[p].score - score) > tolerance]
+        named, unusual = {row["entry"]["point"]: _number(row["score"]) for row in rows}, self.evidence.unusual
+        # What only words found has no score by vectors: 0 is written then.
+        judged = {point: score for point, score in named.items() if point in self.scored and (score or not unusual)}
+        wrong = [point for point, score in judged.items() if abs(self.scored[point].score - score) > tolerance]
         strangers = [p for p in named if p not in self.scored and p not in self.foreign]
         other = f"cannot tell: the collection at hand is not the sealed one ({self.difference})"
         scores: Outcome = "proved", "each score is that of the sealed vector"
@@ -512,15 +549,17 @@ class Repetition:
         elif strangers and self.seal is not None:
             shown = ", ".join(strangers[:LISTED])
             scores = "refuted", f"not among the sealed chunks that meet the request: {shown}"
-        least = float(request["similarity_threshold"])
+        least = _number(request["similarity_threshold"])
         if len(rows) >= request["top_k"]:
             least = max(least, min(named.values()))
         others = [one for point, one in self.scored.items() if point not in named]
         missed = [one for one in others if one.score > least + tolerance]
         near = sum(abs(one.score - least) <= tolerance for one in others)
         best = tuple(nlargest(LISTED, missed, attrgetter("score")))
-        if self.difference and (self.seal is None or not missed):
-            complete: Outcome = "not proved", other
+        if unusual:
+            complete: Outcome = "not proved", f"cannot tell: {unusual}"
+        elif self.difference and (self.seal is None or not missed):
+            complete = "not proved", other
         elif missed:
             shown = ", ".join(f"{one.chunk} ({one.score:.6f})" for one in best[:5])
             complete = "refuted", f"left out: {len(missed)} that score higher than {least:.6f}: {shown}"
@@ -528,8 +567,10 @@ class Repetition:
             complete = "not proved", f"cannot tell: {near} others score the same within {tolerance:g}"
         else:
             complete = "proved", f"complete: none of {len(others):,} other chunks scores higher"
-        found = {"scores": scores, "complete": complete}
-        claims = [Claim(name=name, verdict=verdict, detail=detail) for name, (verdict, detail) in found.items()]
+        claims = [
+            Claim(name=name, verdict=verdict, detail=detail)
+            for name, (verdict, detail) in (("scores", scores), ("complete", complete))
+        ]
         return claims, best if complete[0] == "refuted" else ()
 
 

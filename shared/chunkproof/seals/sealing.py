@@ -32,7 +32,7 @@ from chunkproof.base.errors import CorruptChunkError, InvalidParameterError, Not
 from chunkproof.collection.reader import Reader
 from chunkproof.contract.model import Model
 from chunkproof.seals.entries import EntryWriter
-from chunkproof.seals.merkle import RootHasher, SealFiles, TreeReader, extend_tree, leaf_hash, locked
+from chunkproof.seals.merkle import RootHasher, SealFiles, TreeReader, extend_tree, leaf_hash
 from chunkproof.seals.notes import Checkpoint, RefutedError, Signer, decode, encode, open_note, sign_note
 from chunkproof.stores.store_port import PointId
 
@@ -134,6 +134,8 @@ class Seal:
         """Return the leaf of a point; None if it is not sealed."""
         key, records = _key(str(point)), self.files.load(self.index_name(point))
         at = bisect_left(range(len(records) // RECORD_BYTES), key, key=lambda n: records[n * 16 : n * 16 + KEY_BYTES])
+        if len(records) % RECORD_BYTES:
+            raise ValueError("An index file was cut")
         found = records[at * RECORD_BYTES : (at + 1) * RECORD_BYTES]
         return int.from_bytes(found[KEY_BYTES:], "big") if found[:KEY_BYTES] == key else None
 
@@ -183,7 +185,7 @@ def seal_collection(
     """
     files = files_of(seals, reader.name)
     work /= sha256(f"{files}\n{reader.store.host}\n{reader.name}".encode()).hexdigest()[:16]
-    with locked(work):
+    with SealFiles(str(work)).lock():
         before = Seal.find(files)
         with closing(_Chunks(work / "chunks.sqlite", reader, before.info().salt if before else None)) as chunks:
             chunks.read(on_progress)
