@@ -1,5 +1,6 @@
 """The browser console of `chunkproof serve` in a real browser, on the real handlers and an embedded store."""
 
+import ast
 import base64
 import json
 import os
@@ -696,7 +697,11 @@ VIEWS = {
     "proof": ("#/proof?id=robotics-calibration-07", "document.querySelector('.tree')"),
     "judge": (search_address(QUESTION, k="3").replace("search", "judge"), "document.querySelector('.suite')"),
     "collection": ("#/collection?in=nasty", "document.querySelector('.map') && document.querySelector('.strips')"),
-    "latency": ("#/latency", "document.querySelector('.empty')"),
+    "latency": (
+        search_address(QUESTION, k="3"),
+        "document.querySelector('.histogram')"
+        " || (document.querySelector('.results') && (location.hash = '#/latency', 0))",
+    ),
     "reports": ("#/reports", "document.querySelector('.shelf')"),
     "suite": ("#/reports?file=suite-broken.json", "document.querySelector('.case')"),
     "audit": ("#/reports?file=audit.json", "document.querySelector('.change')"),
@@ -713,6 +718,133 @@ def test_every_view_fits_and_is_accessible(console: Console, view: str) -> None:
         console.wait(f"innerWidth === {width} && !document.querySelector('#view[aria-busy]') && ({ready})")
         assert console.page.run("document.documentElement.scrollWidth <= innerWidth"), f"wider than {width} px"
         assert console.page.axe_violations() == []
+
+
+# hostile texts, wherever a text can be
+
+HOSTILE = (
+    "</script><script>window.acted=1</script>",
+    "<img src=x onerror=window.acted=1>",
+    "<svg onload=window.acted=1><animate onbegin=window.acted=1 attributeName=x dur=1s>",
+    "javascript:window.acted=1//",
+    "data:text/html,<script>window.acted=1</script>",
+    '" onmouseover="window.acted=1" style="background:url(//evil.example/a)',
+    "x; background: url(https://evil.example/b); --y: expression(window.acted=1)",
+    "@import url(//evil.example/c); } * { display: none }",
+    "${window.acted=1} `${window.acted=1}` {{window.acted=1}} <%= 1 %> #{1}",
+    "a\u2028window.acted=1\u2029b\u202ec\x00d\x1b[31m",
+    "__proto__",
+    "constructor",
+    "' --api //evil.example; $(touch x) `touch x` %0a\n- name: !!python/object:x",
+    "<a href=//evil.example target=x><base href=//evil.example><link rel=stylesheet href=//evil.example/d>",
+    "]]>--><!--<![CDATA[ &lt;script&gt; &#x3c;",
+)
+# Values that the page compares with its own words, or computes with. Every other string of an answer is hostile, and
+# so are names of a payload's fields.
+OWN_WORDS = ["point_id", "chunk_id", "integrity", "status", "type", "kind", "tone", "verdict", "level", "layout", "svg"]
+OWN_WORDS += ["receipt", "stored_sha256"]
+LACE = """
+{
+  const hostile = %s, kept = new Set(%s);
+  let turn = 0;
+  const next = () => hostile[turn++ %% hostile.length];
+  const lace = (value, name) => {
+    if (kept.has(name) || value === 'handbook') return value;  // the collection goes on being asked for
+    if (typeof value === 'string') return name === 'url' ? next() : value + ' ' + next();
+    if (Array.isArray(value)) return value.map((one) => lace(one, name));
+    if (!value || typeof value !== 'object') return value;
+    const entries = Object.entries(value).map(([key, of]) => [key, lace(of, key)]);
+    if (name === 'payload') hostile.forEach((text) => entries.push([text, { [text]: text }]));
+    return Object.fromEntries(entries);
+  };
+  const real = fetch;
+  window.fetch = async (...given) => {
+    const answer = await real(...given);
+    const data = await answer.json();
+    // The collections keep their names, which the requests need; hostile ones are added.
+    const laced = data.collections ? { ...data, collections: [...data.collections, ...hostile] } : lace(data);
+    return new Response(JSON.stringify(laced), { status: answer.status, headers: answer.headers });
+  };
+}
+"""
+# What the page must not have: a handler, a link that runs or loads, an element that a text made.
+PLANTED = r"""
+[...document.querySelectorAll('*')].flatMap((one) => [
+  ...(/^(script|img|iframe|object|embed|base|animate|foreignobject)$/i.test(one.tagName) && one.closest('body')
+    ? [one.outerHTML] : []),
+  ...[...one.attributes].filter(({ name, value }) => /^on/i.test(name)
+    || (name === 'style' && /url|expression|import/i.test(value))
+    || (/^(href|src|xlink:href|action|formaction)$/i.test(name)
+      && !/^(#|https?:|data:image|console\/|docs$)/.test(value))
+  ).map(({ name, value }) => name + '=' + value)])
+"""
+
+
+@pytest.fixture
+def laced(console: Console) -> Iterator[Console]:
+    """The page, to which every answer is full of hostile texts."""
+    script = LACE % (json.dumps(HOSTILE), json.dumps(OWN_WORDS))
+    added = console.page.send("Page.addScriptToEvaluateOnNewDocument", source=script)
+    yield console
+    console.page.send("Page.removeScriptToEvaluateOnNewDocument", identifier=added["identifier"])
+    # A browser says that a request failed; some of these must.
+    console.page.console[:] = [line for line in console.page.console if "Failed to load resource" not in line]
+
+
+def test_commands_with_hostile_texts_have_them_as_one_word(console: Console) -> None:
+    console.open("#/latency")
+    texts = [text for text in (*HOSTILE, "-k", "--api=//evil.example", "!!") if "\0" not in text]
+    asked = [{"query_text": text, "collection": text, "top_k": 1, "filters": {text: text}} for text in texts]
+    commands = console.page.run(
+        "import('/console/api.js').then(api => "
+        f"JSON.parse({json.dumps(json.dumps(asked))}).map(one => Object.values(api.snippets(one))))"
+    )
+    for text, request, (curl, command, snippet) in zip(texts, asked, commands, strict=True):
+        assert json.loads(shlex.split(curl)[-1]) == request
+        words = shlex.split(command)
+        assert words[-1] == text
+        assert words[-2].startswith("http") or words[-2] == "--"
+        assert f"{text}={json.dumps(text, ensure_ascii=False)}" in words or not text.isprintable()
+        assert repr(text) in ast.unparse(ast.parse(snippet))
+        assert shlex.split(command.split("--collection ")[1])[0] == text
+
+
+def test_hostile_texts_stay_texts_in_every_view(laced: Console) -> None:
+    everything = "".join(HOSTILE)
+    shown = ""
+    for address, ready in (
+        (search_address(QUESTION, k="20", f=json.dumps({everything: 1})), "document.querySelector('.problem')"),
+        (search_address(QUESTION, k="20"), "document.querySelector('.results mark, .details table')"),
+        (search_address(HOSTILE[0], split="1"), "document.querySelectorAll('.split .results').length === 2"),
+        (search_address(QUESTION, k="2", why=everything), "document.querySelector('.verdict > :not(.dim)')"),
+        (search_address(HOSTILE[5]).replace("search", "judge"), "document.querySelector('.grades')"),
+        ("#/proof?id=robotics-calibration-07", "document.querySelector('.banner')"),
+        (f"#/proof?id={quote(everything)}", "document.querySelector('.problem')"),
+        ("#/collection", "document.querySelector('.map') && document.querySelector('.strips, .problem')"),
+        (f"#/collection?in={quote(everything)}", "document.querySelector('.problem')"),
+        ("#/reports", "document.querySelector('.shelf')"),
+        ("#/reports?file=suite.json/suite-broken.json", "document.querySelector('.case')"),
+        ("#/reports?file=audit.json", "document.querySelector('.change')"),
+        ("#/reports?file=diff.json&step=" + quote(everything), "document.querySelector('.entry')"),
+        (f"#/reports?file={quote(everything)}", "document.querySelector('.problem')"),
+        (f"#/latency?route={quote(everything)}", "document.querySelector('.empty')"),
+    ):
+        laced.open(address, ready)
+        planted = laced.page.run(PLANTED)
+        assert planted == [], f"{address}: {planted[:3]}"
+        assert laced.page.run("[typeof window.acted, document.scripts.length]") == ["undefined", 1], address
+        shown += laced.page.run("document.body.textContent")
+    laced.open("#/latency")
+    line = {"message": "request", "status": 200, "route": everything, "stages_ms": {everything: 1, "total": 1}}
+    drop_file(laced, everything, json.dumps({**line, "query_text": everything}))
+    laced.wait("document.querySelector('.histogram')")
+    assert laced.page.run(PLANTED) == []
+    for text in map(quote, HOSTILE):
+        laced.page.run(f"location.hash = '#/{text}?q=x&k={text}&t={text}&mode={text}&f={text}&sel={text}&in={text}'")
+        laced.wait("document.querySelector('#view:not([aria-busy]) .problem, #view:not([aria-busy]) .results')")
+        assert laced.page.run(PLANTED) == [], text
+    plain = [text for text in HOSTILE if text.isprintable()]
+    assert [text for text in plain if text not in shown] == [], "these were not shown, so nothing was tested"
 
 
 # the page on a host of its own

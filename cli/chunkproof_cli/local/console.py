@@ -334,7 +334,7 @@ def list_documents(collection: Collection) -> DocumentStrips:
             DocumentStrip(
                 document_id=each, title=titles[each], chunks=tuple(sorted(found[each])), missing=tuple(holes[each])
             )
-            for each in sorted(found, key=lambda each: -len(holes[each]))[:MOST_STRIPS]
+            for each in sorted(found, key=lambda each: (-len(holes[each]), titles[each] or each))[:MOST_STRIPS]
         ),
     )
 
@@ -373,10 +373,8 @@ def project(vectors: Sequence[Sequence[float]]) -> tuple[list[tuple[float, float
     left, sizes, _ = np.linalg.svd(rows - rows.mean(axis=0), full_matrices=False)
     places = np.zeros((len(rows), 2))
     places[:, : min(2, len(sizes))] = (left * sizes)[:, :2]
-    total = float((sizes**2).sum())
-    return [(x, y) for x, y in places.tolist()], min(
-        1.0, float((sizes[:2] ** 2).sum()) / total
-    ) if total > TINY else 0.0
+    shown, total = float((sizes[:2] ** 2).sum()), float((sizes**2).sum())
+    return [(x, y) for x, y in places.tolist()], min(1.0, shown / total) if total > TINY else 0.0
 
 
 def _as_text(value: object) -> str | None:

@@ -69,6 +69,9 @@ export function searchRequest(query, collection, config) {
 
 export const shell = (text) => (/^[\w./:@%+=,-]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`);
 
+/** The last word of a command, which is no option even if it begins with a dash. */
+export const argument = (text) => `${text.startsWith("-") ? "-- " : ""}${shell(text)}`;
+
 const python = (value) => {
   if (value === null) return "None";
   if (value === true || value === false) return value ? "True" : "False";
@@ -81,10 +84,9 @@ const python = (value) => {
 export function snippets(request) {
   const { query_text: query, collection, top_k: k, similarity_threshold: threshold, filters = {}, mode,
     rerank } = request;
-  const cli = ["chunkproof search", shell(query), `-k ${k}`, mode && `--mode ${mode}`, threshold
-    && `--threshold ${threshold}`,
+  const cli = ["chunkproof search", `-k ${k}`, mode && `--mode ${mode}`, threshold && `--threshold ${threshold}`,
     ...Object.entries(filters).map(([field, value]) => `--filter ${shell(`${field}=${JSON.stringify(value)}`)}`),
-    rerank && "--rerank", `--collection ${shell(collection)}`, `--api ${shell(origin)}`];
+    rerank && "--rerank", `--collection ${shell(collection)}`, `--api ${shell(origin)}`, argument(query)];
   const fields = [`top_k=${k}`, threshold && `threshold=${threshold}`, mode && `mode="${mode}"`,
     Object.keys(filters).length && `filters=${python(filters)}`, rerank && "rerank=True"];
   return {

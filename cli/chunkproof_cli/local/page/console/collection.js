@@ -1,54 +1,47 @@
 // Collection: what it holds, how its payloads are read, what doctor finds, and a map of its vectors.
 
-import { call } from "./api.js";
-import { go, infoOf, readAddress } from "./console.js";
-import { code, h, number, plural, problem, ring, svg, visible } from "./dom.js";
+import { argument, call, shell } from "./api.js";
+import { go, infoOf } from "./console.js";
+import { code, h, number, plural, problem, ring, show, svg, table, visible } from "./dom.js";
 
 const SIGNS = { ok: ["good", "✓ ok"], note: ["warn", "! note"], FAIL: ["bad", "✗ fails"] };
 const HUES = 8;
 // A remedy that can be pasted; others are sentences.
-const COMMAND = /^(client\.|create_|chunkproof |CHUNKPROOF_)/;
-const reports = new Map();
-const maps = new Map();
-const strips = new Map();
-const known = new Map();
-
-const remember = (kept, name, ask) => {
-  if (!kept.has(name)) { kept.set(name, ask()); kept.get(name).catch(() => kept.delete(name)); }
-  return kept.get(name);
-};
+const COMMAND = /^(client\.|create_|chunkproof |CHUNKPROOF_)[^;]*$/;
+/** What the routes answered, by route and collection. */
+const kept = new Map();
+const keyOf = (route, name) => `${route} ${name}`;
 
 /** A section that is filled when its route has answered. */
-function later(title, waiting, kept, route, name, draw) {
+function later(title, waiting, route, name, draw) {
   const box = h("section", {}, h("h3", {}, title), h("p", { class: "dim" }, waiting));
-  const fill = (...children) => box.replaceChildren(h("h3", {}, title), ...children.flat(Infinity).filter(Boolean));
-  remember(kept, name, () => call("GET", `/console/${route}`, undefined, { query: { collection: name } })).then(
-    ({ data }) => fill(draw(data)), (error) => fill(problem(error)));
+  const fill = (...children) => show(box, h("h3", {}, title), children);
+  const key = keyOf(route, name);
+  if (!kept.has(key)) kept.set(key, call("GET", `/console/${route}`, undefined, { query: { collection: name } }));
+  kept.get(key).then(({ data }) => fill(draw(data)), (error) => { kept.delete(key); fill(problem(error)); });
   return box;
 }
 
 function fields(info, samples) {
   const readAs = Object.fromEntries(Object.entries(info.payload_map).map(([field, path]) => [path, field]));
-  return h("div", { class: "scroll" }, h("table", {}, h("caption", {}, "Payload fields of the first points"),
-    h("thead", {}, h("tr", {}, ["Field", "Type", "Share", "Index", "Read as", samples
-      && "Sample"].filter(Boolean).map((name) => h("th", { scope: "col" }, name)))),
-    h("tbody", {}, info.payload_fields.map((field) => h("tr", {}, h("th", { scope: "row", class: "mono" },
-      ...visible(field.name)), h("td", {}, field.type),
-      h("td", {}, h("span", { class: "score" }, h("i",
-        { class: "meter", vars: { "--share": `${field.share * 100}%` } }), `${number(field.share * 100)} %`)),
-      h("td", {}, field.indexed ? h("span", { class: "good" }, "✓ yes") : h("span", { class: "dim" }, "no")),
-        h("td", {}, readAs[field.name] ?? ""),
-      samples && h("td", { class: "dim cut" }, ...visible(String(samples[readAs[field.name]] ?? ""))))))));
+  return table(["Field", "Type", "Share", "Index", "Read as", ...(samples ? ["Sample"] : [])],
+    info.payload_fields.map((field) => [h("span", { class: "mono" }, ...visible(field.name)), field.type,
+      meter(field.share, `${number(field.share * 100)} %`),
+      h("span", { class: field.indexed ? "good" : "dim" }, field.indexed ? "✓ yes" : "no"), readAs[field.name],
+      ...(samples ? [h("span", { class: "dim cut" }, ...visible(samples[readAs[field.name]] ?? ""))] : [])]),
+    { caption: "Payload fields of the first points" });
 }
+
+const meter = (share, text, tone) => h("span", { class: "score" }, share !== null
+  && h("i", { class: "meter", vars: { "--share": `${share * 100}%` } }), h("span", { class: tone }, text));
 
 /** One number, then each part with what improves it, the part with the most to gain first. */
 function health({ score, health: parts }) {
   const order = [...parts].sort((a, b) => (a.share ?? 2) - (b.share ?? 2));
   return score === null ? null : h("div", { class: "health" }, ring(score / 100, String(score), `Health: ${score} of 100`),
     h("ul", {}, order.map(({ name, share, message, remedy }) => h("li", {}, h("b", {}, name),
-      h("span", { class: "score" }, share !== null && h("i", { class: "meter", vars: { "--share": `${share * 100}%` } }),
-        h("span", { class: share === null ? "dim" : share === 1 ? "good" : "warn" }, share === null ? "– not counted"
-          : `${share === 1 ? "✓" : "!"} ${number(Math.floor(share * 1000) / 10, share === 1 ? 0 : 1)} %`)),
+      meter(share, share === null ? "– not counted" : `${share === 1 ? "✓" : "!"} ${number(Math.floor(share * 1000) / 10,
+        share === 1 ? 0 : 1)} %`, share === null ? "dim" : share === 1 ? "good" : "warn"),
       h("p", { class: "dim" }, ...visible(message)), remedy && share !== 1 && (COMMAND.test(remedy) ? code(remedy, name)
         : h("p", {}, ...visible(remedy)))))));
 }
@@ -69,23 +62,19 @@ function drawDoctor({ report }) {
   report.set.length > 0 && [h("p", {}, "Settings to use:"), code(report.set.join("\n"), "Settings")]];
 }
 
-function doctor(context) {
-  const name = context.collection;
-  const run = () => {
-    const box = later("Health", "Embedding a sample again, and checking vectors, texts, copies and indexes …", reports,
-      "doctor", name, drawDoctor);
-    reports.get(name).then(({ data: { report } }) => {
-      if (known.has(name)) return;  // else the fields are shown again, with samples
-      known.set(name, report.samples[0] ?? {});
-      if (readAddress().view === "collection") go("collection", {}, { replace: true });
-    }, () => { /* the section says what went wrong */ });
-    return box;
+/** The health of the collection; doctor's samples go into the table of fields. */
+function doctor(info, box) {
+  const draw = (data) => {
+    box.replaceChildren(fields(info, data.report.samples[0]));
+    return drawDoctor(data);
   };
-  if (reports.has(name)) return run();
-  const box = h("section", {}, h("h3", {}, "Health"), h("p", {}, h("button", { type: "button", class: "quiet",
-    onclick: () => box.replaceWith(run()) }, "Check this collection")), h("p", { class: "dim" },
+  const run = () => later("Health", "Embedding a sample again, and checking vectors, texts, copies and indexes …",
+    "doctor", info.name, draw);
+  if (kept.has(keyOf("doctor", info.name))) return run();
+  const section = h("section", {}, h("h3", {}, "Health"), h("p", {}, h("button", { type: "button", class: "quiet",
+    onclick: () => section.replaceWith(run()) }, "Check this collection")), h("p", { class: "dim" },
     "Embeds up to 128 chunks again; changes nothing. The same as chunkproof doctor."));
-  return box;
+  return section;
 }
 
 /** A document as a strip: a cell for each chunk, a hole where a position has none. */
@@ -135,7 +124,7 @@ function drawMap(map) {
 
 export async function render(context) {
   const info = await infoOf(context.collection);
-  const samples = known.get(context.collection);
+  const box = h("div", {}, fields(info));
   return context.put(h("h2", {}, ...visible(info.name)),
     h("ul", { class: "tiles" }, [[number(info.points_count), info.points_count === 1 ? "chunk" : "chunks"],
       [number(info.vector_size), `values, ${info.distance_metric}`], [info.status, "status"],
@@ -143,9 +132,9 @@ export async function render(context) {
       label))),
     info.vectors.length > 1 && h("p", {}, "Vectors: ",
       info.vectors.map((one) => `${one.name || "(unnamed)"} ${one.size} ${one.distance_metric}`).join(", ")),
-    h("div", { class: "pair" }, doctor(context), info.points_count > 0
-      && later("Map", "Drawing …", maps, "map", info.name, drawMap)),
-    info.points_count > 0 && later("Documents", "Reading …", strips, "documents", info.name, drawStrips),
-    fields(info, samples), h("details", {}, h("summary", {}, "The same as commands"),
-      code(`chunkproof collection ${JSON.stringify(info.name)}\nchunkproof doctor --collection ${JSON.stringify(info.name)}`, "Commands")));
+    h("div", { class: "pair" }, doctor(info, box), info.points_count > 0
+      && later("Map", "Drawing …", "map", info.name, drawMap)),
+    info.points_count > 0 && later("Documents", "Reading …", "documents", info.name, drawStrips),
+    box, h("details", {}, h("summary", {}, "The same as commands"),
+      code(`chunkproof collection ${argument(info.name)}\nchunkproof doctor --collection ${shell(info.name)}`, "Commands")));
 }

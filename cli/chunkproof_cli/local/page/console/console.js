@@ -165,7 +165,6 @@ byId("ask").addEventListener("submit", (event) => {
   go(readAddress().view === "judge" ? "judge" : "search", { q: byId("query").value, sel: null, why: null });
 });
 addEventListener("popstate", render);
-addEventListener("hashchange", render);
 addEventListener("keydown", onkey);
 for (const query of ["(min-width: 68rem)", "(prefers-color-scheme: dark)"]) matchMedia(query).addEventListener("change", render);
 byId("collection").addEventListener("change", (event) => go(readAddress().view,

@@ -4,22 +4,22 @@ const SVG = "http://www.w3.org/2000/svg";
 
 function fill(element, attributes, children) {
   for (const [name, value] of Object.entries(attributes ?? {})) {
-    if (value === null || value === undefined || value === false) continue;
+    if ((value ?? false) === false) continue;
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
     else if (name === "value" || name === "checked") element[name] = value;
     else if (name === "vars") for (const [key, to] of Object.entries(value)) element.style.setProperty(key, to);
     else element.setAttribute(name, value === true ? "" : value);
   }
-  element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined
-    && child !== false));
+  element.append(...children.flat(Infinity).filter((child) => (child ?? false) !== false));
   return element;
 }
 
 export const h = (tag, attributes, ...children) => fill(document.createElement(tag), attributes, children);
 export const svg = (tag, attributes, ...children) => fill(document.createElementNS(SVG, tag), attributes, children);
 export const byId = (id) => document.getElementById(id);
-export const number = (value, digits = 0) =>
-  value.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits });
+const formats = {};
+export const number = (value, digits = 0) => (formats[digits] ??= new Intl.NumberFormat("en",
+  { minimumFractionDigits: digits, maximumFractionDigits: digits })).format(value);
 export const ms = (value) => `${number(value, value < 9.95 ? 1 : 0)} ms`;
 export const plural = (count, noun) => `${number(count)} ${noun}${count === 1 ? "" : "s"}`;
 export const pretty = (value) => JSON.stringify(value, null, 2);
@@ -49,26 +49,22 @@ export function link(url) {
     ...visible(text.replace(/^https?:\/\//, "")));
 }
 
-const NAMES = {
-  0x00: "NULL", 0x09: "TAB", 0x0a: "LINE FEED", 0x0b: "LINE TABULATION", 0x0c: "FORM FEED", 0x0d: "CARRIAGE RETURN",
-  0x1b: "ESCAPE", 0x7f: "DELETE", 0x85: "NEXT LINE", 0xa0: "NO-BREAK SPACE", 0xad: "SOFT HYPHEN",
-  0x34f: "COMBINING GRAPHEME JOINER", 0x61c: "ARABIC LETTER MARK", 0x1680: "OGHAM SPACE MARK", 0x2002: "EN SPACE",
-  0x2003: "EM SPACE", 0x2007: "FIGURE SPACE", 0x2008: "PUNCTUATION SPACE", 0x2009: "THIN SPACE", 0x200a: "HAIR SPACE",
-  0x200b: "ZERO WIDTH SPACE", 0x200c: "ZERO WIDTH NON-JOINER", 0x200d: "ZERO WIDTH JOINER",
-  0x200e: "LEFT-TO-RIGHT MARK", 0x200f: "RIGHT-TO-LEFT MARK", 0x2028: "LINE SEPARATOR", 0x2029: "PARAGRAPH SEPARATOR",
-  0x202a: "LEFT-TO-RIGHT EMBEDDING", 0x202b: "RIGHT-TO-LEFT EMBEDDING", 0x202c: "POP DIRECTIONAL FORMATTING",
-  0x202d: "LEFT-TO-RIGHT OVERRIDE", 0x202e: "RIGHT-TO-LEFT OVERRIDE", 0x202f: "NARROW NO-BREAK SPACE",
-  0x205f: "MEDIUM MATHEMATICAL SPACE", 0x2060: "WORD JOINER", 0x2066: "LEFT-TO-RIGHT ISOLATE",
-  0x2067: "RIGHT-TO-LEFT ISOLATE", 0x2068: "FIRST STRONG ISOLATE", 0x2069: "POP DIRECTIONAL ISOLATE",
-  0x3000: "IDEOGRAPHIC SPACE", 0xfeff: "ZERO WIDTH NO-BREAK SPACE (BOM)", 0xfffd: "REPLACEMENT CHARACTER",
-  0xfe0f: "VARIATION SELECTOR-16",
-};
-const SHORT = {
-  0x00: "NUL", 0x09: "TAB", 0x0a: "LF", 0x0d: "CR", 0x1b: "ESC", 0x7f: "DEL", 0x85: "NEL", 0xa0: "NBSP", 0xad: "SHY",
-  0x200b: "ZWSP", 0x200c: "ZWNJ", 0x200d: "ZWJ", 0x200e: "LRM", 0x200f: "RLM", 0x2028: "LS", 0x2029: "PS",
-  0x202a: "LRE", 0x202b: "RLE", 0x202c: "PDF", 0x202d: "LRO", 0x202e: "RLO", 0x202f: "NNBSP", 0x2060: "WJ",
-  0x2066: "LRI", 0x2067: "RLI", 0x2068: "FSI", 0x2069: "PDI", 0x3000: "IDSP", 0xfeff: "BOM",
-};
+// Code point, short name (- for none) and name.
+const NAMES = new Map((
+  "00 NUL NULL|09 TAB TAB|0a LF LINE FEED|0b - LINE TABULATION|0c - FORM FEED|0d CR CARRIAGE RETURN|1b ESC ESCAPE|" +
+  "7f DEL DELETE|85 NEL NEXT LINE|a0 NBSP NO-BREAK SPACE|ad SHY SOFT HYPHEN|34f - COMBINING GRAPHEME JOINER|" +
+  "61c - ARABIC LETTER MARK|1680 - OGHAM SPACE MARK|2002 - EN SPACE|2003 - EM SPACE|2007 - FIGURE SPACE|" +
+  "2008 - PUNCTUATION SPACE|2009 - THIN SPACE|200a - HAIR SPACE|200b ZWSP ZERO WIDTH SPACE|" +
+  "200c ZWNJ ZERO WIDTH NON-JOINER|200d ZWJ ZERO WIDTH JOINER|200e LRM LEFT-TO-RIGHT MARK|" +
+  "200f RLM RIGHT-TO-LEFT MARK|2028 LS LINE SEPARATOR|2029 PS PARAGRAPH SEPARATOR|202a LRE LEFT-TO-RIGHT EMBEDDING|" +
+  "202b RLE RIGHT-TO-LEFT EMBEDDING|202c PDF POP DIRECTIONAL FORMATTING|202d LRO LEFT-TO-RIGHT OVERRIDE|" +
+  "202e RLO RIGHT-TO-LEFT OVERRIDE|202f NNBSP NARROW NO-BREAK SPACE|205f - MEDIUM MATHEMATICAL SPACE|" +
+  "2060 WJ WORD JOINER|2066 LRI LEFT-TO-RIGHT ISOLATE|2067 RLI RIGHT-TO-LEFT ISOLATE|2068 FSI FIRST STRONG ISOLATE|" +
+  "2069 PDI POP DIRECTIONAL ISOLATE|3000 IDSP IDEOGRAPHIC SPACE|feff BOM ZERO WIDTH NO-BREAK SPACE (BOM)|" +
+  "fffd - REPLACEMENT CHARACTER|fe0f - VARIATION SELECTOR-16").split("|").map((one) => {
+  const [, code, short, name] = /^(\w+) (\S+) (.*)$/.exec(one);
+  return [parseInt(code, 16), { short: short === "-" ? null : short, name }];
+}));
 // Format and control characters, unusual spaces, unassigned and private ones: nothing of them can be seen.
 const INVISIBLE = /[\p{Cf}\p{Cc}\p{Co}\p{Cn}\p{Zl}\p{Zp}\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000\u034f\ufe00-\ufe0f\ufffd]/u;
 const KINDS = [[/\p{Mn}|\p{Me}/u, "combining mark"], [/\p{Cf}/u, "format character"], [/\p{Cc}/u, "control character"],
@@ -76,20 +72,19 @@ const KINDS = [[/\p{Mn}|\p{Me}/u, "combining mark"], [/\p{Cf}/u, "format charact
 const encoder = new TextEncoder();
 
 const hex = (code) => `U+${code.toString(16).toUpperCase().padStart(4, "0")}`;
-export const utf8 = (text) => [...encoder.encode(text)].map((byte) => byte.toString(16).toUpperCase().padStart(2,
-  "0")).join(" ");
+export const utf8 = (text) => Array.from(encoder.encode(text), (byte) => hex(byte).slice(-2)).join(" ");
 
 /** Code point, name and bytes of a character, as shown on hover. */
 export function describe(character) {
   const code = character.codePointAt(0);
   const kind = KINDS.find(([pattern]) => pattern.test(character))?.[1];
-  return [`${hex(code)}${NAMES[code] || kind ? ` ${NAMES[code] ?? kind}` : ""}`,
+  return [`${hex(code)} ${NAMES.get(code)?.name ?? kind ?? ""}`.trim(),
     `UTF-8 ${utf8(character)}`].join(" · ");
 }
 
 const box = (character) => {
   const code = character.codePointAt(0);
-  return h("span", { class: "ch", title: describe(character) }, SHORT[code] ?? hex(code));
+  return h("span", { class: "ch", title: describe(character) }, NAMES.get(code)?.short ?? hex(code));
 };
 
 /** Split a text into text nodes and named boxes for the characters that cannot be seen. */
@@ -97,7 +92,8 @@ export function visible(text, { all = false } = {}) {
   const nodes = [];
   let run = "";
   for (const character of String(text)) {
-    const plain = "\n\t".includes(character) || (character === "\u200d" && !all);
+    // A joiner and a variation selector are part of an emoji.
+    const plain = "\n\t".includes(character) || ("\u200d\ufe0f".includes(character) && !all);
     const hidden = !plain && INVISIBLE.test(character);
     if (hidden || (all && /\p{Mn}|\p{Me}/u.test(character))) {
       if (run) nodes.push(run);
@@ -127,21 +123,47 @@ export function code(text, label) {
   return h("div", { class: "code" }, h("pre", { tabindex: "0", "aria-label": label }, ...visible(text)), copy);
 }
 
-/** A message of the API as it words it, with the code and every further reason. */
+const FIXES = { __proto__: null,
+  COLLECTION_NOT_FOUND: "Choose another collection, or load it: chunkproof load chunks.jsonl --collection NAME",
+  CHUNK_NOT_FOUND: "A search shows the ids that are stored: press / and ask for a part of its text" };
+
+/** A message of the API as it words it, with the code, every further reason and the fix. */
 export const problem = (error) => h("div", { class: "problem", role: "alert" },
-  h("strong", {}, error.code ? error.code.replaceAll("_", " ").toLowerCase() : "No answer"),
-  h("ul", {}, error.messages.map((message) => h("li", {}, ...visible(message)))),
+  h("strong", {}, ...visible(error.code ? error.code.replaceAll("_", " ").toLowerCase() : "No answer")),
+  h("ul", {}, [...error.messages, FIXES[error.code] ?? []].flat().map((message) => h("li", {}, ...visible(message)))),
   error.requestId && h("p", { class: "dim" }, `Request ${error.requestId}`));
 
 export const empty = (title, ...lines) => h("div", { class: "empty" }, h("h2", {}, title),
   lines.map((line) => h("p", {}, line)));
+
+const FIGURE = /^(–|[-+]?\d[\d,.]*( ?(%|ms))?)$/;
+
+/** An element as it is; anything else as its visible text. */
+export const shownAs = (value) => (value instanceof Node ? value : visible(value ?? ""));
+
+/** A table that scrolls sideways, also by keyboard. The first cell of a row heads it; figures are on the right. */
+export function table(head, rows, { caption, label = caption || head.join(", "), classes } = {}) {
+  const right = head.map((_, index) => rows.length > 0
+    && rows.every((row) => FIGURE.test(row[index]?.textContent ?? row[index])));
+  const cell = (value, index) => h(index ? "td" : "th", { scope: index ? null : "row", class: right[index] && "number",
+    "data-head": value?.tagName === "DIV" ? null : head[index] },
+  shownAs(value));
+  return h("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": label },
+    h("table", { class: classes || null }, caption && h("caption", {}, ...visible(caption)),
+      h("thead", {}, h("tr", {}, head.map((name, index) => h("th", { scope: "col", class: right[index] && "number" },
+        ...visible(name))))),
+      h("tbody", {}, rows.map((row) => h("tr", {}, row.map(cell))))));
+}
+
+/** A figure of a table, or a dash where there is none. */
+export const figure = (value, digits) => (typeof value === "number" ? number(value, digits) : "–");
 
 /** A share as a ring with a text inside. */
 export function ring(share, text, label) {
   const length = 2 * Math.PI * 20;
   return svg("svg", { class: "ring", viewBox: "0 0 48 48", role: "img", "aria-label": label },
     svg("circle", { cx: 24, cy: 24, r: 20 }),
-    svg("circle", { class: "done", cx: 24, cy: 24, r: 20, "stroke-dasharray": `${length * share} ${length}` }),
+    share > 0 && svg("circle", { class: "done", cx: 24, cy: 24, r: 20, "stroke-dasharray": `${length * share} ${length}` }),
     svg("text", { x: 24, y: 28.5, "text-anchor": "middle" }, text));
 }
 

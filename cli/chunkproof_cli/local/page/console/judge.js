@@ -1,6 +1,6 @@
 // Judge: grade results by keyboard; the suite grows beside them.
 
-import { call, searchRequest } from "./api.js";
+import { call, origin, searchRequest, shell } from "./api.js";
 import { focusQuery, go, readAddress } from "./console.js";
 import { code, empty, h, plural, problem, ring, say } from "./dom.js";
 import { addHighlights, ask, configBar, move, readConfig, resultList } from "./search.js";
@@ -162,7 +162,7 @@ function suitePanel(context, done, all) {
     hybrid && h("p", { class: "note" },
       "A suite searches by meaning; results that only another mode finds may fail there."),
     yaml ? [code(yaml, "Suite"), h("h3", {}, "Run it"),
-      code(`chunkproof suite run ${about.suite_file ?? "judged.yaml"} --api ${location.origin}`, "Command")] : null);
+      code(`chunkproof suite run ${shell(about.suite_file ?? "judged.yaml")} --api ${shell(origin)}`, "Command")] : null);
 }
 
 export async function render(context) {

@@ -2,10 +2,9 @@
 
 import { onSeen, seen } from "./api.js";
 import { go, readAddress } from "./console.js";
-import { dropZone, empty, h, ms, number, plural, svg, visible } from "./dom.js";
-import { stageBar } from "./search.js";
+import { dropZone, empty, h, ms, number, plural, svg, table, visible } from "./dom.js";
+import { STAGES, stageBar } from "./search.js";
 
-const ORDER = ["validate", "embed", "search", "rerank", "highlight", "format", "total"];
 let file = null;
 
 /** The value below which this share of the values lies: the nearest rank. */
@@ -44,7 +43,8 @@ function histogram(values, target) {
       { x: index * 20 + 1, y: 120 - (108 * count) / most, width: 18, height: (108 * count) / most, rx: 2,
       class: index >= at(target) ? "late" : null }, svg("title", {}, plural(count, "request")))),
     svg("line", { x1: 0, x2: 640, y1: 120.5, y2: 120.5 }),
-    ticks.map((value) => svg("text", { x: at(value) * 20, y: 138, "text-anchor": "middle" }, `${number(value)} ms`)),
+    ticks.map((value) => svg("text", { x: at(value) * 20, y: 138, "text-anchor": at(value) < 1 ? "start" : "middle" },
+      `${number(value)} ms`)),
     svg("line", { class: "target", x1: at(target) * 20, x2: at(target) * 20, y1: 4, y2: 120 }),
     svg("text", { x: at(target) * 20 - 6, y: 14, "text-anchor": "end" }, `target ${number(target / 1000)} s`));
 }
@@ -66,13 +66,12 @@ export function render(context) {
     ? "A log has lines with \"message\": \"request\" and stages_ms." : "Search something, or drop a log file."));
   const totals = entries.map(totalOf).sort((a, b) => a - b);
   const within = totals.filter((value) => value <= target).length;
-  const stages = ORDER.filter((name) => entries.some((entry) => entry.stages[name] !== undefined));
+  const stages = [...STAGES, "total"].filter((name) => entries.some((entry) => entry.stages[name] !== undefined));
   const row = (name) => {
     const values = entries.map((entry) => entry.stages[name]).filter((value) => value !== undefined).sort((a,
       b) => a - b);
-    return h("tr", {}, h("th", { scope: "row" }, h("i", { class: `stage dot ${name}` }), name),
-      [0.5, 0.95, 0.99, 1].map((share) => h("td", { class: "number" }, ms(percentile(values, share)))),
-      h("td", { class: "number" }, number(values.length)));
+    return [h("span", { class: "nowrap" }, h("i", { class: `stage dot ${name}` }), name),
+      ...[0.5, 0.95, 0.99, 1].map((share) => ms(percentile(values, share))), number(values.length)];
   };
   return context.put(title, source, routes.length > 1 && h("label", { class: "field" }, "Route",
       h("select", { id: "route", onchange: (event) => go("latency", { route: event.target.value }) },
@@ -83,9 +82,7 @@ export function render(context) {
       [number(totals.length), totals.length === 1 ? "request" : "requests"]]
       .map(([value, label]) => h("li", {}, h("strong", {}, value), label))),
     histogram(totals, target),
-    h("div", { class: "scroll" }, h("table", {}, h("caption", {}, `${route}, time by stage`),
-      h("thead", {}, h("tr", {}, ["Stage", "Median", "95 %", "99 %", "Longest", "Requests"].map((name, index) => h("th",
-      { scope: "col", class: index ? "number" : null }, name)))), h("tbody", {}, stages.map(row)))),
+    table(["Stage", "Median", "95 %", "99 %", "Longest", "Requests"], stages.map(row), { caption: `${route}, time by stage` }),
     h("h3", {}, "Slowest"),
     [...entries].sort((a, b) => totalOf(b) - totalOf(a)).slice(0,
       5).map((entry) => h("div", { class: "slow" }, h("span", { class: "dim" }, entry.query ? visible(entry.query)

@@ -1,8 +1,8 @@
 // Proof: the stored text of a chunk beside its original, aligned by line, with every difference named.
 
-import { call, shell } from "./api.js";
+import { argument, call, shell } from "./api.js";
 import { go } from "./console.js";
-import { code, describe, dropZone, empty, h, ms, plural, problem, say, show, svg, utf8, visible } from "./dom.js";
+import { code, describe, dropZone, empty, h, ms, plural, problem, say, show, svg, table, utf8, visible } from "./dom.js";
 
 // An alignment takes the product of both lengths; beyond this, lines are compared one by one.
 const MOST_CELLS = 4_000_000;
@@ -89,28 +89,21 @@ function merge(pieces) {
   return merged;
 }
 
+const SIDES = [["was", "del", "Only in the original"], ["is", "ins", "Only in the stored text"]];
 /** The rows of both texts; long runs of equal lines are folded. */
 export function compareTexts(left, right) {
-  const rows = pairLines(align(splitLines(left), splitLines(right)));
-  let [leftLine, rightLine] = [0, 0];
-  const drawn = rows.map(([a, b]) => {
-    if (a !== null) leftLine += 1;
-    if (b !== null) rightLine += 1;
-    const equal = a === b;
-    const pairs = equal || a === null || b === null ? null : align(words(a), words(b));
-    const left = pairs ? merge(pairs.filter(([one]) => one !== null).map(([one, other]) => [one, other === null
-      || one !== other])) : [[a ?? "", !equal]];
-    const right = pairs ? merge(pairs.filter(([, one]) => one !== null).map(([other, one]) => [one, other === null
-      || one !== other])) : [[b ?? "", !equal]];
-    return { equal, row: h("tr", { class: equal ? null : "changed" },
-      h("td", { class: "line" }, a === null ? "" : String(leftLine)),
-      h("td", { class: "was" }, a === null ? h("span", { class: "dim" }, "no such line")
-        : side(left, "del", "Only in the original")),
-      h("td", { class: "line" }, b === null ? "" : String(rightLine)),
-      h("td", { class: "is" }, b === null ? h("span", { class: "dim" }, "no such line")
-        : side(right, "ins", "Only in the stored text"))) };
-  });
-  return fold(drawn);
+  const lines = [0, 0];
+  return fold(pairLines(align(splitLines(left), splitLines(right))).map((pair) => {
+    const equal = pair[0] === pair[1];
+    const pairs = equal || pair.includes(null) ? null : align(words(pair[0]), words(pair[1]));
+    const cells = SIDES.map(([name, tag, word], at) => {
+      if (pair[at] === null) return [h("td", { class: "line" }), h("td", { class: name }, h("span", { class: "dim" }, "no such line"))];
+      const pieces = pairs ? merge(pairs.filter((one) => one[at] !== null).map((one) => [one[at], one[0] !== one[1]]))
+        : [[pair[at], !equal]];
+      return [h("td", { class: "line" }, String(lines[at] += 1)), h("td", { class: name }, side(pieces, tag, word))];
+    });
+    return { equal, row: h("tr", { class: equal ? null : "changed" }, cells) };
+  }));
 }
 
 function fold(drawn) {
@@ -206,15 +199,18 @@ async function sealed(result, collection) {
 async function verdict(result) {
   const { mismatch } = result;
   const compared = result.original_text !== null;
+  const given = compared || mismatch || result.checks[0].passed;
   const own = await sha256(result.stored_text);
   const kind = mismatch?.kind.replaceAll("_", " ");
   const at = mismatch?.first_difference;
   return [h("section", { class: `banner ${result.matches && result.validation_passed ? "good" : "bad"}` },
-    h("h2", {}, result.matches ? (result.validation_passed ? "✓ Stored exactly as the original"
-      : "✗ The text matches, another check failed") : kind === "different" ? "✗ Differs from the original"
-      : `✗ Differs: ${kind}`),
+    h("h2", {}, result.matches ? (!result.validation_passed ? "✗ The text matches, another check failed"
+      : given ? "✓ Stored exactly as the original" : "✓ Unchanged since its hash was stored")
+      : !given ? "✗ Not as it was written"
+      : kind === "different" ? "✗ Differs from the original" : `✗ Differs: ${kind}`),
     h("p", {}, result.matches ? (compared ? "Both texts are the same, byte for byte."
-      : "The text fits what is known of its original.") : h("span", {}, ...visible(result.mismatch_details))),
+      : given ? "It has the SHA-256 of the original." : "No original was given: paste it to compare every byte.")
+      : visible(result.mismatch_details)),
     at && h("p", {},
       `First difference: line ${at.line}, column ${at.column}; byte ${at.byte}, character ${at.char} from 0.`)),
   compared && !result.matches && h("div", { class: "scroll", tabindex: "0", role: "region",
@@ -228,10 +224,9 @@ async function verdict(result) {
   (!compared || result.matches) && [h("h3", {}, "Stored text"),
     h("p", { class: "text stored" }, ...visible(result.stored_text, { all: false }))],
   h("div", { class: "pair" },
-    h("section", {}, h("h3", {}, "Checks"), h("table", {}, h("caption", { class: "hidden" }, "Checks"),
-      h("tbody", {}, result.checks.map((check) => h("tr", {},
-      h("th", { scope: "row" }, check.name.replaceAll("_", " ")),
-        h("td", {}, sign(check.passed), check.details && h("div", { class: "dim" }, ...visible(check.details)))))))),
+    h("section", {}, h("h3", {}, "Checks"), table(["Check", "Result"], result.checks.map((check) => [
+      check.name.replaceAll("_", " "), h("span", {}, sign(check.passed),
+        check.details && h("span", { class: "dim" }, ": ", ...visible(check.details)))]))),
     h("section", {}, h("h3", {}, "SHA-256, the hash that was compared"), h("dl", { class: "hashes" },
       h("dt", {}, "stored"), h("dd", { class: "mono" }, mismatch?.stored_sha256 ?? own ?? "–"),
       (mismatch || compared) && [h("dt", {}, "original"),
@@ -249,7 +244,7 @@ export async function render(context) {
   const id = context.params.get("id") ?? "";
   const idField = h("input", { type: "text", id: "chunk", value: id, required: true,
     placeholder: "chunk id, point id or the payload's own id" });
-  const text = h("textarea", { id: "original", rows: "7", spellcheck: "false",
+  const text = h("textarea", { id: "original", rows: "7", spellcheck: "false", dir: "auto",
     placeholder: "Paste the original text. Leave it empty to check the stored hash only.", value: original ?? "" });
   const hash = h("input", { type: "text", id: "sha", class: "mono", value: original256,
     placeholder: "or its SHA-256, 64 hexadecimal digits", spellcheck: "false" });
@@ -286,7 +281,7 @@ export async function render(context) {
     if (!error.messages || error.needsToken) throw error;
     shown = problem(error);
   }
-  const command = `chunkproof validate ${shell(id)} --collection ${shell(context.collection)}${original === null ? "" : " --original FILE"}`;
+  const command = `chunkproof validate --collection ${shell(context.collection)} ${original === null ? "" : "--original FILE "}${argument(id)}`;
   return context.put(h("h2", {}, ...visible(id)), form, shown,
     h("details", {}, h("summary", {}, "The same as a command"), code(command, "Command")));
 }

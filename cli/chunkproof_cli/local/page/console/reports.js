@@ -2,32 +2,22 @@
 
 import { call } from "./api.js";
 import { go, readAddress } from "./console.js";
-import { code, dropZone, empty, h, number, plural, problem, svg, visible } from "./dom.js";
+import { code, dropZone, empty, h, number, plural, problem, shownAs, svg, table, visible } from "./dom.js";
 
-const FIGURE = /^(–|[-+]?\d[\d,.]*( ?(%|ms))?)$/;
 // More cases that passed than this are folded into one line.
 const MOST_PASSED = 30;
 let dropped = null;
 let opened = { file: null };
 
 const textOf = (cell) => (cell && typeof cell === "object" ? cell.text : String(cell ?? ""));
-const toned = (cell) => (cell && typeof cell === "object" && cell.tone
-  ? h("span", { class: cell.tone === "command" ? "mono" : cell.tone }, ...visible(cell.text)) : visible(textOf(cell)));
+const toned = (cell) => (cell instanceof Node ? cell : cell?.tone
+  ? h("span", { class: cell.tone === "command" ? "mono" : cell.tone }, ...visible(cell.text)) : textOf(cell));
 
-/** A table; the first cell of a row is its heading, and columns of figures are on the right. */
-function table({ head, rows, caption, total, rest, layout }, classes = layout || "") {
-  const right = head.map((_, index) => rows.length > 0 && rows.every((row) => FIGURE.test(textOf(row[index]))));
+/** A block's table; on a phone, the rows of wide ones are stacked. */
+function tableOf({ head, rows, caption, total, rest, layout }, classes = layout === "results" ? "stacked" : layout) {
   const more = (total ?? rows.length) - rows.length;
-  const cell = (value, index) => (index
-    ? h("td", { class: right[index] ? "number" : null, "data-head": value instanceof Node ? null : head[index] },
-      value instanceof Node ? value : toned(value))
-    : h("th", { scope: "row", class: right[0] ? "number" : null }, toned(value)));
-  return [h("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": caption || head.join(", ") },
-    h("table", { class: classes }, caption && h("caption", {}, ...visible(caption)),
-      h("thead", {}, h("tr", {}, head.map((name, index) => h("th", { scope: "col", class: right[index] ? "number"
-        : null }, ...visible(name))))),
-      h("tbody", {}, rows.map((row) => h("tr", {}, row.map(cell)))))),
-  more > 0 && h("p", { class: "dim" }, `… and ${number(more)} more${rest ? `; ${rest}` : ""}`)];
+  return [table(head, rows.map((row) => row.map(toned)), { caption, classes }),
+    more > 0 && h("p", { class: "dim" }, `… and ${number(more)} more${rest ? `; ${rest}` : ""}`)];
 }
 
 function bars({ head, bars: all, caption, mark, layout }) {
@@ -36,7 +26,7 @@ function bars({ head, bars: all, caption, mark, layout }) {
   const rows = all.filter((bar) => bar.size || mark).map((bar) => [bar.label, h("div", { class: "track" },
     h("div", { class: `bar ${bar.tone}`, vars: { "--share": share(bar.size) } }),
     mark && h("div", { class: "limit", vars: { "--limit": share(mark) } })), ...bar.figures]);
-  return table({ head, rows, caption }, `chart ${layout}`);
+  return tableOf({ head, rows, caption }, `chart ${layout}`);
 }
 
 const title = (one, tag, head = []) => h(tag, {}, h("span", { class: `badge ${one.verdict}` }, ...visible(one.state)),
@@ -77,7 +67,7 @@ function drawing(one) {
     viewBox: `0 0 ${width} ${height}`, "aria-label": `${one.title}. ${one.summary}` },
     svg("image", { width, height, href: `data:image/svg+xml,${encodeURIComponent(text)}` })),
   h("p", { class: "dim" }, ...visible(one.summary)), h("details", {}, h("summary", {}, "As a table"),
-    table(one.table)));
+    tableOf(one.table)));
 }
 
 const BLOCKS = {
@@ -86,8 +76,8 @@ const BLOCKS = {
     ? h("h4", {}, ...visible(block.text)) : h("p", { class: block.tone }, ...visible(block.text))),
   BulletList: (block) => h("ul", {}, block.items.map((item) => h("li", {}, ...visible(textOf(item))))),
   FactList: (block) => h("dl", {}, block.facts.map(([name, value]) => [h("dt", { class: "dim" }, ...visible(name)),
-    h("dd", {}, toned(value))])),
-  Table: (block) => table(block, block.layout === "results" ? "" : block.layout),
+    h("dd", {}, shownAs(toned(value)))])),
+  Table: (block) => tableOf(block),
   BarChart: bars,
   Drawings: (block) => h("div", { class: "charts" }, block.drawings.map(drawing)),
   Tiles: (block) => h("ul", { class: "tiles" }, block.figures.map(([name, value]) => h("li", {}, h("strong", {},

@@ -2,7 +2,7 @@
 
 import { call, searchRequest, snippets } from "./api.js";
 import { go, infoOf, readAddress } from "./console.js";
-import { code, empty, h, link, ms, number, plural, pretty, problem, say, svg, titleOf, visible } from "./dom.js";
+import { code, empty, figure, h, link, ms, number, plural, pretty, problem, say, show, svg, table, titleOf, visible } from "./dom.js";
 
 const MODES = { dense: "meaning", text: "words", hybrid: "both" };
 const BOUNDS = { "=": "is", gte: "≥", lte: "≤", gt: ">", lt: "<" };
@@ -35,7 +35,7 @@ export async function ask(request, quiet = false) {
 
 // What takes longer than the search is asked for once its results are shown. Highlights may leave no time to explain.
 const askHighlights = (request) => ask({ ...request, highlight: true }, true);
-const askExplained = (request) => ask({ ...request, explain: true, neighbours: 1 }, true);
+const askExplained = (request) => ask({ ...request, explain: true, neighbours: request.top_k > 100 ? undefined : 1 }, true);
 
 /** Mark what answers the query in the texts that are shown, once it is known. */
 export function addHighlights(request, list) {
@@ -52,26 +52,27 @@ export function addHighlights(request, list) {
 /** Mode, number of results, threshold and filters as a row of controls; a change goes into the address. */
 export function configBar(context, prefix = "", label = "") {
   const config = readConfig(context.params, prefix);
-  const set = (changes) => go(context.view, { ...Object.fromEntries(Object.entries(changes).map(([name,
-    value]) => [prefix + name, value])), sel: null, why: null });
+  const set = (name, value) => go(context.view, { [prefix + name]: value, sel: null, why: null });
   const id = (name) => `${prefix}${name}-field`;
-  const mode = h("fieldset", { class: "modes" }, h("legend", {}, "Compare"),
+  const mode = h("fieldset", { class: "modes" }, h("legend", {}, "Search by"),
     Object.entries(MODES).map(([name, word]) => h("label", {},
     h("input", { type: "radio", name: id("mode"), id: id(name), value: name, checked: name === config.mode,
-      onchange: () => set({ mode: name === "dense" ? null : name }) }),
+      onchange: () => set("mode", name === "dense" ? null : name) }),
     h("span", {}, word))));
   const field = (name, text, attributes) => h("label", { class: "field" }, text,
-    h("input", { type: "number", id: id(name), onchange: (event) => set({ [name]: event.target.value }),
+    h("input", { type: "number", id: id(name), onchange: (event) => set(name, event.target.value),
       ...attributes }));
   return h("div", { class: "config", role: "group", "aria-label": label || "Configuration" },
     label && h("strong", { class: "side" }, label), mode,
-    field("k", "Results", { min: "1", max: "100", value: String(config.k) }),
+    field("k", "Results", { min: "1", max: "1000", value: String(config.k) }),
     config.mode === "text" ? null : field("t", "Least score",
       { min: "0", max: "1", step: "0.05", value: String(config.t) }),
     context.about.rerank && h("label", { class: "field check" },
       h("input", { type: "checkbox", id: id("rerank"), checked: config.rerank,
-      onchange: (event) => set({ rerank: event.target.checked ? "1" : null }) }), "Rerank"),
-    filterRow(context, config, (f) => set({ f: Object.keys(f).length ? JSON.stringify(f) : null }), prefix));
+      onchange: (event) => set("rerank", event.target.checked ? "1" : null) }), "Rerank"),
+    filterRow(context, config, (f) => set("f", Object.keys(f).length ? JSON.stringify(f) : null), prefix),
+    context.view === "search" && !label && h("button", { type: "button", class: "quiet",
+      onclick: () => go("search", { split: "1" }) }, "Compare ", h("kbd", {}, "c")));
 }
 
 const parse = (text, type) => {
@@ -96,7 +97,7 @@ function filterRow(context, config, set, prefix) {
       const type = types[name];
       set({ ...config.f, [name]: /boolean/.test(type) ? true : sample(name, type) });
     } }, h("option", { value: "" }, "+ Filter"), names.filter((name) => name !== text).map((name) => h("option",
-      { value: name }, name)));
+      { value: name }, ...visible(name))));
     row.replaceChildren(...chips, add);
   }, () => { /* the search itself says what is wrong with the collection */ });
   return row;
@@ -128,7 +129,7 @@ function filterChip(name, value, type, set, prefix) {
     : h("input", { type: "text", id, list: `${id}-values`, "aria-label": name, value: Array.isArray(plain)
       ? plain.join(", ") : String(plain ?? ""),
       onchange: (event) => write(bound, event.target.value) });
-  return h("span", { class: "chip" }, h("span", {}, name), /integer|number|string/.test(type) && h("select",
+  return h("span", { class: "chip" }, h("span", {}, ...visible(name)), /integer|number|string/.test(type) && h("select",
       { "aria-label": `How ${name} is compared`, id: `${id}-how`,
       onchange: (event) => write(event.target.value, input.value) },
       Object.entries(BOUNDS).map(([key, sign]) => h("option", { value: key, selected: key === bound }, sign))),
@@ -137,7 +138,7 @@ function filterChip(name, value, type, set, prefix) {
       onclick: () => set(undefined) }, "×"));
 }
 
-const STAGES = ["validate", "embed", "search", "rerank", "highlight", "dense", "text", "format"];
+export const STAGES = ["validate", "embed", "search", "rerank", "highlight", "dense", "text", "format"];
 
 /** The stages of a request drawn against the target, each with its time in words. */
 export function stageBar(stages, total, target) {
@@ -220,22 +221,18 @@ export function resultList(results, { selected, onselect, inside, extra = () => 
   }));
 }
 
-const leg = (name, score) => score && h("tr", {}, h("th", { scope: "row" }, name),
-  h("td", {}, score.rank ? `rank ${score.rank}` : "not among its candidates"),
-    h("td", { class: "number" }, score.score === null || score.score === undefined ? "–" : number(score.score, 4)));
+const leg = (name, score) => score && [name, score.rank ? `rank ${score.rank}` : "not among its candidates",
+  figure(score.score, 4)];
 
 function explanation(explain, random) {
   if (!explain) return null;
   const { confidence, fusion, rerank } = explain;
-  return [h("table", {}, h("caption", { class: "hidden" }, "Scores by leg"),
-    h("tbody", {}, leg("Meaning", explain.dense), leg("Words (BM25)", explain.text),
-    fusion && h("tr", {}, h("th", { scope: "row" }, "Fused"),
-      h("td", {}, `meaning ${number(fusion.dense ?? 0, 3)} + words ${number(fusion.text ?? 0, 3)}`),
-      h("td", { class: "number" }, number(fusion.score, 4))),
-    rerank && h("tr", {}, h("th", { scope: "row" }, "Reranked"), h("td", {}, `rank ${rerank.rank_before} before`),
-      h("td", { class: "number" }, number(rerank.score, 4))))),
+  return [table(["Leg", "Place", "Score"], [leg("Meaning", explain.dense), leg("Words (BM25)", explain.text),
+    fusion && ["Fused", `meaning ${number(fusion.dense ?? 0, 3)} + words ${number(fusion.text ?? 0, 3)}`,
+      number(fusion.score, 4)],
+    rerank && ["Reranked", `rank ${rerank.rank_before} before`, number(rerank.score, 4)]].filter(Boolean)),
   confidence && h("p", { class: "dim" },
-    `Scores above ${number(confidence.percentile, confidence.percentile > 99 ? 1 : 0)} % of ${plural(confidence.sample_size, "random chunk")}`,
+    `Scores above ${number(Math.floor(confidence.percentile * 10) / 10, confidence.percentile > 99 ? 1 : 0)} % of ${plural(confidence.sample_size, "random chunk")}`,
     random ? `, whose median is ${number(random.median, 3)} and highest ${number(random.highest, 3)}.` : ".")];
 }
 
@@ -251,12 +248,12 @@ function details(context, request, result) {
     const near = same?.neighbours;
     const part = (side, one) => h("div", { class: "near" }, h("span", { class: "dim" }, side),
       h("p", { class: "text" }, ...visible(one.text)));
-    more.replaceChildren(...[h("h3", {}, "Why this rank"), explanation(same?.explain, answer.explain?.random_scores),
-      (answer.explain?.notes ?? []).map((note) => h("p", { class: "dim" }, note)),
+    show(more, h("h3", {}, "Why this rank"), explanation(same?.explain, answer.explain?.random_scores),
+      (answer.explain?.notes ?? []).map((note) => h("p", { class: "dim" }, ...visible(note))),
       h("h3", {}, "Neighbours in the document"),
       near && (near.before.length || near.after.length)
         ? [near.before.map((one) => part("before", one)), near.after.map((one) => part("after", one))]
-        : h("p", { class: "dim" }, "None are stored.")].flat(3).filter(Boolean));
+        : h("p", { class: "dim" }, "None are stored."));
   }, (error) => more.replaceChildren(problem(error)));
   const id = result.metadata.chunk_id;
   return h("aside", { class: "details", "aria-label": `Details of result ${result.rank}` },
@@ -292,17 +289,12 @@ function whyAnswer(request, expected) {
     { request: asked, expected }).then(({ data }) => data));
   verdicts.get(key).then((report) => {
     const { verdict, rows } = report;
-    box.replaceChildren(...[h("p", {}, h("strong", { class: verdict.found ? "good" : "bad" }, verdict.found
+    show(box, h("p", {}, h("strong", { class: verdict.found ? "good" : "bad" }, verdict.found
       ? "✓ Found. " : `✗ Not among the first ${report.top_k}. `), ...visible(verdict.line)),
-      verdict.cost && h("p", {}, `Cost: ${verdict.cost}`), verdict.command && code(verdict.command, "Command"),
+      verdict.cost && h("p", {}, "Cost: ", ...visible(verdict.cost)), verdict.command && code(verdict.command, "Command"),
       report.notes.map((note) => h("p", { class: "dim" }, ...visible(note))),
-      h("table", {}, h("caption", { class: "hidden" }, "What was tried"),
-        h("thead", {}, h("tr", {}, ["Change", "Rank", "Score"].map((name) => h("th", { scope: "col" }, name)))),
-        h("tbody", {}, rows.map((row) => h("tr", {}, h("th", { scope: "row" },
-          ...visible(row.change ?? row.step ?? row.name ?? "")),
-          h("td", { class: "number" }, row.rank ? String(row.rank) : "–"),
-            h("td", { class: "number" }, typeof row.score === "number" ? number(row.score, 3)
-            : "–")))))].flat(3).filter(Boolean));
+      table(["Change", "Rank", "Score"], rows.map((row) => [row.change, figure(row.rank), figure(row.score, 3)]),
+        { label: "What was tried" }));
   }, (error) => { verdicts.delete(key); box.replaceChildren(problem(error)); });
   return box;
 }
@@ -399,7 +391,7 @@ async function compare(context, bar) {
 
 /** Draw a line from each chunk on the left to the same one on the right. */
 function drawJoins(lines, selected) {
-  const split = lines.parentElement;
+  const split = lines?.parentElement;
   if (!split) return;
   const box = split.getBoundingClientRect();
   const [left, right] = [...split.querySelectorAll(".results")].map((list) =>
@@ -438,5 +430,4 @@ export function key(pressed) {
   return true;
 }
 
-addEventListener("resize", () => { const lines = document.querySelector(".joins"); if (lines) drawJoins(lines,
-  readAddress().params.get("sel")); });
+addEventListener("resize", () => drawJoins(document.querySelector(".joins"), readAddress().params.get("sel")));
