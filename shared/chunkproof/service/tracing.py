@@ -42,6 +42,8 @@ COUNTED = {
     *("gen_ai.operation.name", "gen_ai.provider.name", "gen_ai.request.model", "gen_ai.data_source.id"),
     *("db.system.name", "db.operation.name", "db.collection.name", "server.address", "server.port"),
 }
+# Buckets of durations: OpenTelemetry's defaults are for milliseconds. Those that it has for databases and for models.
+SECONDS = (0.001, 0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
 UNITS = {"Milliseconds": "ms", "Percent": "%", "Count": "1", "None": "1"}
 
 Result = TypeVar("Result")
@@ -73,9 +75,9 @@ def configure() -> "Tracer | None":
 
 def _exporter_names(kind: str) -> list[str]:
     """Return the names of exporters as OTEL_TRACES_EXPORTER has them; `otlp` if only an endpoint is set."""
-    variables, upper = os.environ, kind.upper()
-    has_endpoint = any(variables.get(f"OTEL_EXPORTER_OTLP_{part}ENDPOINT") for part in ("", f"{upper}_"))
-    given = variables.get(f"OTEL_{upper}_EXPORTER") or ("otlp" if has_endpoint else "none")
+    upper = kind.upper()
+    has_endpoint = any(os.environ.get(f"OTEL_EXPORTER_OTLP_{part}ENDPOINT") for part in ("", f"{upper}_"))
+    given = os.environ.get(f"OTEL_{upper}_EXPORTER") or ("otlp" if has_endpoint else "none")
     return [name.strip() for name in given.split(",") if name.strip() not in ("", "none")]
 
 
@@ -101,9 +103,8 @@ def _load_exporters(kind: str) -> list[Any]:
 def _resource() -> Any:
     from opentelemetry.sdk.resources import Resource
 
-    variables = os.environ
-    is_named = "OTEL_SERVICE_NAME" in variables or "service.name=" in variables.get("OTEL_RESOURCE_ATTRIBUTES", "")
-    name = {} if is_named else {"service.name": variables.get("AWS_LAMBDA_FUNCTION_NAME") or SERVICE}
+    is_named = "OTEL_SERVICE_NAME" in os.environ or "service.name=" in os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
+    name = {} if is_named else {"service.name": os.environ.get("AWS_LAMBDA_FUNCTION_NAME") or SERVICE}
     return Resource.create({"service.version": __version__, **name})
 
 
@@ -165,7 +166,7 @@ class Tracer:
             with self._api.use_span(span, record_exception=False, set_status_on_exception=False):
                 yield span
         except BaseException as error:
-            if getattr(error, "exit_code", 1):  # a command may end by an exception without failing
+            if getattr(error, "exit_code", getattr(error, "code", error)):  # a command may end by one that says 0
                 failed = self._fail(span, error)
             raise
         finally:
@@ -189,8 +190,7 @@ class Tracer:
         method, _, path = route.partition(" ")
         facts = {"http.request.method": method, "http.route": path or None}
         facts |= {"faas.invocation_id": getattr(call.context, "aws_request_id", None) if self._is_lambda else None}
-        has_parent = self._api.get_current_span().get_span_context().is_valid
-        parent = None if has_parent else self._propagate.extract(sent)
+        parent = None if self._api.get_current_span().get_span_context().is_valid else self._propagate.extract(sent)
         with self._span(route, "SERVER", facts, parent=parent) as span:
             response = serve(call)
             span.set_attribute("http.response.status_code", response["statusCode"])
@@ -307,9 +307,8 @@ class Tracer:
     def _rerank_span(self, _reranker: Any, method: str, arguments: Sequence[Any]) -> Any:
         if method != "rerank":
             return None
-        return self._model_span(
-            "rerank", {"gen_ai.provider.name": "cohere", "gen_ai.request.model": arguments[2]}, len(arguments[1])
-        )
+        facts = {"gen_ai.provider.name": "cohere", "gen_ai.request.model": arguments[2]}
+        return self._model_span("rerank", facts, len(arguments[1]))
 
     def _model_span(self, operation: str, facts: Mapping[str, Any], texts: int) -> Any:
         given = {"gen_ai.operation.name": operation, **facts, "chunkproof.texts": texts}
@@ -328,7 +327,8 @@ class Tracer:
 
     def _instrument(self, name: str, unit: str, kind: str) -> Any:
         if name not in self._instruments:
-            self._instruments[name] = getattr(self._meter, f"create_{kind}")(name, unit)
+            buckets = {"explicit_bucket_boundaries_advisory": SECONDS} if unit == "s" else {}
+            self._instruments[name] = getattr(self._meter, f"create_{kind}")(name, unit, **buckets)
         return self._instruments[name]
 
     def flush(self, seconds: float) -> None:
