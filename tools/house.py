@@ -22,7 +22,7 @@ COMMANDS = PACKAGES["chunkproof_cli"] / "commands"
 HANDLERS = sorted((ROOT / "functions").rglob("*.py"))
 TEMPLATES = [ROOT / "template.yaml", *sorted((ROOT / "functions").glob("*/template.yaml"))]
 LIMITS = {
-    "product lines (shared, cli, functions)": 45_309,
+    "product lines (shared, cli, functions)": 45_304,
     "modules": 189,
     "most modules in a folder": 14,
     "class names defined twice": 0,
@@ -37,6 +37,8 @@ LIMITS = {
     "files, warm search": 18,
     "functions, warm search": 130,
     "files, warm validation": 17,
+    "calls, warm search": 2_750,
+    "calls, warm validation": 3_300,
 }
 
 
@@ -76,6 +78,8 @@ def measure_walks() -> dict[str, int]:
         "files, warm search": len(search.files),
         "functions, warm search": search.count_functions(),
         "files, warm validation": len(validation.files),
+        "calls, warm search": search.calls,
+        "calls, warm validation": validation.calls,
     }
 
 

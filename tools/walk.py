@@ -43,6 +43,8 @@ class Walk:
     """The files that a request crosses, in the order of their first call."""
 
     files: dict[str, File] = field(default_factory=dict)
+    # Of Python and C functions, those of libraries too: a measure of the work that is the same on every machine.
+    calls: int = 0
 
     def record(self, event: Event) -> None:
         """Invoke the handler and record its calls; the servers answer in threads, which are not traced."""
@@ -55,6 +57,7 @@ class Walk:
             raise RuntimeError(reply.text)
 
     def _on_event(self, frame: FrameType, event: str, _: Any) -> None:
+        self.calls += event in ("call", "c_call")
         path, name = frame.f_code.co_filename, frame.f_code.co_name
         # A lambda or a comprehension belongs to the function around it.
         if event != "call" or not path.startswith(TRACED) or name.startswith("<"):
@@ -78,6 +81,7 @@ class Walk:
         often = sum(len(file.callers) > 3 for file in self.files.values())
         total = sum(lines.values())
         yield f"{title}: {len(lines)} files, {self.count_functions()} functions, {total:,} lines in these files"
+        yield f"{self.calls:,} calls of functions, those of libraries and in C included"
         yield f"{often} files are called from more than three functions of other files"
         yield f"  {'file':44} lines functions callers entries"
         for path, file in self.files.items():

@@ -1,5 +1,6 @@
 """The parts of both SDKs that are imported without the rest: they fit the installed releases and stay light."""
 
+import asyncio
 import inspect
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from cohere.core.api_error import ApiError
 from cohere.core.client_wrapper import SyncClientWrapper
 
 from chunkproof.base.request import Deadline
-from chunkproof.embedders.cohere import CohereEmbedder
+from chunkproof.embedders.cohere import CohereEmbedder, _Deferred
 from chunkproof.embedders.embedder_port import InputType
 from chunkproof.net.transport import DeadlineTransport
 from chunkproof.stores.server import load_rest_client
@@ -110,3 +111,7 @@ def test_an_sdk_that_is_already_imported_stays_as_it_is() -> None:
     load_rest_client.__wrapped__()
     assert sys.modules["qdrant_client"] is qdrant_client
     assert {name: module for name, module in sys.modules.items() if name in before} == before
+
+
+def test_what_is_deferred_is_there_when_it_is_used() -> None:
+    assert _Deferred("asyncio").sleep is asyncio.sleep

@@ -7,7 +7,8 @@ import ssl
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from time import monotonic
 from typing import Any
 
@@ -416,3 +417,136 @@ def test_threads_that_open_early_at_once_open_one_connection(monkeypatch: pytest
         transport.close()
         time.sleep(0.2)  # for a second one to arrive
     assert done == ["opened"]
+
+
+# responses as bytes
+
+
+@contextmanager
+def raw_server(response: bytes, *, closes: bool = False) -> Iterator[tuple[str, list[int]]]:
+    """A URL where each request gets these bytes, a few at a time, and the number of requests on each connection."""
+    counts: list[int] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve(connection: socket.socket, number: int) -> None:
+            size = max(7, len(response) // 20)
+            with connection, suppress(OSError):  # the client disconnects, as it may
+                while connection.recv(65_536):
+                    counts[number] += 1
+                    for begin in range(0, len(response), size):
+                        connection.sendall(response[begin : begin + size])
+                    if closes:
+                        return
+
+        def accept() -> None:
+            while True:
+                try:
+                    connection, _ = listener.accept()
+                except OSError:  # the end of the test
+                    return
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                counts.append(0)
+                threading.Thread(target=serve, args=(connection, len(counts) - 1), daemon=True).start()
+
+        thread = threading.Thread(target=accept)
+        thread.start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}", counts
+        listener.shutdown(socket.SHUT_RDWR)
+    thread.join()
+
+
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("response", "body", "stays_open"),
+    [
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 12\r\n\r\nhello, world", b"hello, world", True),
+        (b"HTTP/1.1 200\r\ncontent-length:0\r\nx-empty:\r\n\r\n", b"", True),
+        (b"HTTP/1.1 204 No Content\r\n\r\n", b"", True),
+        (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok", b"ok", True),
+        (CHUNKED + b"5\r\nhello\r\n07;name=value\r\n, world\r\n0\r\n\r\n", b"hello, world", True),
+        (CHUNKED + b"C \r\nhello, world\r\n0\r\nx-sum: 1\r\n\r\n", b"hello, world", True),
+        (b"HTTP/1.0 200 OK\r\ncontent-length: 2\r\n\r\nok", b"ok", False),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nConnection: close\r\n\r\nok", b"ok", False),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok, and more", b"ok", False),
+    ],
+)
+def test_a_response_is_read_to_its_end_and_no_further(
+    client: httpx.Client, response: bytes, body: bytes, stays_open: bool
+) -> None:
+    with raw_server(response) as (url, counts):
+        assert [client.get(url).content for _ in range(2)] == [body, body]
+        client.close()
+    assert counts == ([2] if stays_open else [1, 1])
+
+
+def test_a_response_without_a_length_ends_with_the_connection(client: httpx.Client) -> None:
+    with raw_server(b"HTTP/1.1 200 OK\r\n\r\nhello, world", closes=True) as (url, _):
+        assert client.get(url).content == b"hello, world"
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        b"",
+        b"HTTP/1.1 200 OK\r\n",
+        b"HTTP/2 200 OK\r\ncontent-length: 0\r\n\r\n",
+        b"SSH-2.0-server\r\n\r\n",
+        b"HTTP/1.1 99 OK\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nno colon\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\na name: x\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nx: 1\r\n folded\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\ncontent-length: -1\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\ncontent-length: 2, 2\r\n\r\nok",
+        b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nok",
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+        CHUNKED + b"-1\r\n\r\n",
+        CHUNKED + b"0x2\r\nok\r\n0\r\n\r\n",
+        CHUNKED + b"5\r\nhel",
+        CHUNKED + b"2\r\nok\r\n",
+        CHUNKED + b"2\r\nok and more\r\n0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nx: " + b"x" * 200_000,
+    ],
+)
+def test_what_is_no_response_of_http_is_a_protocol_error(client: httpx.Client, response: bytes) -> None:
+    with (
+        raw_server(response, closes=True) as (url, _),
+        Deadline(10_000).enforced(),
+        pytest.raises(httpx.RemoteProtocolError),
+    ):
+        client.get(url)
+
+
+@pytest.mark.parametrize("key", ["k\r\nx-injected: 1", "k\n", "k\x00", "k\r"])
+def test_a_key_adds_no_header(key: str) -> None:
+    with recording_server() as server:
+        transport = DeadlineTransport(lambda: {"api-key": key})
+        with httpx.Client(transport=transport) as client, pytest.raises(httpx.LocalProtocolError):
+            client.get(server.url)
+    assert server.requests == []
+
+
+def test_requests_at_once_have_connections_of_their_own_which_are_kept(client: httpx.Client) -> None:
+    everyone = threading.Barrier(8)
+
+    def together(request: RecordedRequest) -> CannedResponse:
+        everyone.wait(20)
+        return CannedResponse(body=request.body)
+
+    with recording_server(together) as server, ThreadPoolExecutor(8) as pool:
+        for _ in range(2):
+            texts = [b"%d" % number for number in range(8)]
+            sent = pool.map(lambda text: client.post(server.url, content=text).content, texts)
+            assert list(sent) == texts
+    assert len({request.connection for request in server.requests}) == 8
+
+
+def test_a_connection_that_was_kept_for_too_long_is_replaced(
+    client: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with recording_server() as server:
+        client.get(server.url)
+        monkeypatch.setattr("chunkproof.net.transport.monotonic", lambda: monotonic() + 31)
+        client.get(server.url)
+    assert len({request.connection for request in server.requests}) == 2

@@ -1,19 +1,16 @@
-"""Helpers of the transport: `retry-after`, the host for messages, and closed connections."""
+"""Helpers of the transport: `retry-after`, and the host for messages."""
 
 import math
-import socket
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
-import httpcore
 import httpx
 import pytest
-from httpcore._backends.sync import SyncStream
 from hypothesis import given
 from hypothesis import strategies as st
 
 from chunkproof.net.resilience import retry_after
-from chunkproof.net.transport import EvictedError, _DeadlineStream, host_of
+from chunkproof.net.transport import host_of
 
 
 @pytest.mark.parametrize(
@@ -96,27 +93,3 @@ def test_an_ipv6_host_keeps_its_brackets():
 @pytest.mark.parametrize("url", ["http://localhost:abc", "http://localhost:99999", "http://[::1"])
 def test_an_invalid_url_shows_no_more_than_its_host(url):
     assert host_of(url) in ("?", "localhost")
-
-
-# connections shared by threads
-
-
-def test_a_connection_closed_by_the_pool_raises_another_error_than_one_closed_by_the_server():
-    ours, theirs = socket.socketpair()
-    with theirs:
-        evicted = _DeadlineStream(SyncStream(ours))
-        evicted.close()
-        with pytest.raises(EvictedError):
-            evicted.read(1)
-        evicted.write(b"x")
-        with pytest.raises(EvictedError):
-            evicted.read(1)
-
-    ours, theirs = socket.socketpair()
-    theirs.close()
-    ended = _DeadlineStream(SyncStream(ours))
-    ended.write(b"x")
-    with pytest.raises(httpcore.ReadError) as caught:
-        ended.read(1)
-    assert not isinstance(caught.value, EvictedError)
-    ended.close()

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from difflib import get_close_matches
 from functools import cache, partial
 from math import isclose, isinf
 from typing import Annotated, Any, ClassVar, Self, TypeVar
@@ -474,6 +473,8 @@ def find_nearest(name: str, known: Sequence[str]) -> str | None:
     """Return the known name that resembles this one, if any: names of usual length, and not too many, are compared."""
     if len(name) > MAX_COMPARED_NAME:
         return None
+    from difflib import get_close_matches
+
     usual = [other for other in known[:MAX_COMPARED_NAMES] if len(other) <= MAX_COMPARED_NAME]
     return next(iter(get_close_matches(name, usual, n=1)), None)
 

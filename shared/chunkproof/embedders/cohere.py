@@ -6,12 +6,15 @@ docs/guides/performance.md), and its `embed` handles each number of a vector in 
 the SDK, and tests/integration/test_light_sdk_imports.py fails when a release no longer fits.
 """
 
+import sys
 from collections.abc import Callable, Sequence
 from functools import partial
+from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 import httpx
-from cohere.core.client_wrapper import SyncClientWrapper
+from pydantic_core import to_json
 
 from chunkproof.base.embedder_config import EmbedderConfig
 from chunkproof.base.errors import RerankConnectionError, RerankError, RerankTimeoutError
@@ -20,6 +23,23 @@ from chunkproof.embedders.embedder_port import InputType, Relevance
 from chunkproof.embedders.embedding_api import ServiceEmbedder, too_long
 from chunkproof.net.resilience import Endpoint, Refusal, Result, ServiceCall
 from chunkproof.net.transport import DirectClient, host_of
+
+
+class _Deferred(ModuleType):
+    """A module that is imported when something of it is used."""
+
+    def __getattr__(self, name: str) -> Any:
+        if sys.modules.get(self.__name__) is self:
+            del sys.modules[self.__name__]
+        return getattr(import_module(self.__name__), name)
+
+
+# Only the SDK's asynchronous client uses it, and it has 29 modules.
+sys.modules.setdefault("asyncio", _Deferred("asyncio"))
+from cohere.core.client_wrapper import SyncClientWrapper  # noqa: E402
+
+if type(sys.modules["asyncio"]) is _Deferred:
+    del sys.modules["asyncio"]
 
 DEFAULT_URL = "https://api.cohere.com"
 # The SDK requires a key; the transport replaces this one by the real key.
@@ -61,7 +81,8 @@ class _CohereApi:
         refusal: Refusal = lambda _status, _text: None,
     ) -> Result:
         """Send a request and return what `read` takes from the response; see `ServiceCall.run`."""
-        send = partial(self._request, endpoint.path, method="POST", json=body, headers=HEADERS)
+        # As bytes: the SDK would look at each value of a `json` in Python.
+        send = partial(self._request, endpoint.path, method="POST", content=to_json(body), headers=HEADERS)
         return ServiceCall(endpoint, self._host, str(body["model"])).run(send, read, deadline, refusal)
 
 
@@ -82,7 +103,7 @@ class CohereEmbedder(ServiceEmbedder):
     def with_model(self, model: str) -> "CohereEmbedder":
         """Return an embedder of both queries and documents with another model of the same service."""
         fields = {"model": model, "query_model": None}
-        return CohereEmbedder(self._transport, self._config.model_copy(update=fields))
+        return CohereEmbedder(self.transport, self._config.model_copy(update=fields))
 
     def embed(self, texts: Sequence[str], input_type: InputType, deadline: Deadline) -> list[list[float]]:
         """Return one vector per text."""

@@ -17,7 +17,7 @@ from chunkproof.base.errors import (
 )
 from chunkproof.embedders.embedder_port import InputType
 from chunkproof.net.resilience import Endpoint
-from chunkproof.net.transport import DeadlineTransport, DirectClient
+from chunkproof.net.transport import DirectClient
 
 # No service has an error code for it, only messages such as "too many tokens: …", "This model's maximum context length
 # is 512 tokens", "`inputs` must have less than 512 tokens", "the input length exceeds the context length".
@@ -88,7 +88,7 @@ class ServiceEmbedder(ConfiguredEmbedder):
         config = config or EmbedderConfig(provider=self.service, **fields)
         sent = (repr(sorted(config.query_fields.items())), repr(sorted(config.document_fields.items())))
         super().__init__(config, self.service, config.base_url, config.region, *sent)
-        self._transport = transport
+        self.transport = transport
         self._http = DirectClient(transport)
         self._endpoint = Endpoint(
             self.PATH,
@@ -105,11 +105,6 @@ class ServiceEmbedder(ConfiguredEmbedder):
     def url(self) -> str:
         """The address of the service."""
         return self._config.base_url or self.URL
-
-    def connect(self) -> None:
-        """Begin to open a connection, for the first request."""
-        if isinstance(self._transport, DeadlineTransport):
-            self._transport.open_early(self.url)
 
     def close(self) -> None:
         """Close the connections."""

@@ -5,17 +5,17 @@ import re
 import socket
 import ssl
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from math import ceil, inf
+from select import POLLIN, poll
 from threading import Lock
 from time import monotonic, sleep
 from typing import Any
 from urllib.parse import urlsplit
 
-import httpcore
 import httpx
 
 from chunkproof.base.errors import NotConfiguredError
@@ -41,12 +41,15 @@ MAX_NAMES = 600_000
 MAX_STRINGS = 2_000_000
 KEY_REFUSED_STATUSES = frozenset({401, 403})
 
-WRITE_SLICE = 65_536
+# The timeout of a socket applies to each of these, sent or received.
+SLICE = 65_536
+# Status line and headers of a response, and each line of a chunked one.
+MAX_HEAD = 100 * 1024
 # Qdrant sends a response in two parts and waits for the ACK of the first, which Linux delays by 40 ms.
 QUICK_ACK: int | None = getattr(socket, "TCP_QUICKACK", None)
 
-BROKEN = (OSError, httpcore.NetworkError)
-
+Address = tuple[str, int, bool]
+"""A host, a port, and whether to encrypt."""
 Header = tuple[bytes, bytes]
 
 log = logging.getLogger(__name__)
@@ -78,26 +81,40 @@ class DeadlineTransport(httpx.BaseTransport):
         self._headers = headers
         self._kept_headers: Mapping[str, str] | None = None
         self._keeps_headers = keep_headers
-        self._encoding = "gzip" if compressed else "identity"
+        self._encoding = b"gzip" if compressed else b"identity"
         self._expire_key = expire_key
         self._breaker = breaker or CircuitBreaker("service", max_failures=inf)
-        self._backend = DeadlineBackend()
-        self._pool = httpcore.ConnectionPool(
-            ssl_context=tls_context(), keepalive_expiry=KEEPALIVE_S, network_backend=self._backend
-        )
+        self._kept: dict[Address, list[_Connection]] = {}
+        self._early: dict[Address, tuple[float, Future[_Connection]]] = {}
+        self._lock = Lock()
 
     def open_early(self, url: str) -> None:
-        """Begin to open a connection to this address, in a thread, for the next request that needs a new one."""
-        parts = urlsplit(url)
-        is_tls = parts.scheme == "https"
-        if parts.hostname:
-            self._backend.open_early(parts.hostname, parts.port or (443 if is_tls else 80), is_tls=is_tls)
+        """Begin to open a connection to this address, in a thread, for the next request that needs a new one.
+
+        Whatever happens to it, it fails no request: one that failed, or takes half of the time left, is replaced.
+        """
+
+        def connect() -> _Connection:
+            with Deadline(EARLY_S * 1000).enforced():
+                return _Connection(address)
+
+        with suppress(httpx.InvalidURL), self._lock:  # of two threads, one opens
+            address = _address(_parse_url(url))
+            if address not in self._early:
+                self._early[address] = monotonic(), start(connect)
+
+    def prepare(self, url: str, *, opens: bool) -> None:
+        """Do what takes long for a first request to this address; open a connection only if one follows at once."""
+        if url.startswith("https:"):
+            tls_context()  # some 40 ms, once for all services
+        if opens:
+            self.open_early(url)
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """Send the request and read the whole response within the time left."""
         headers = self._kept_headers
         if headers is None:
-            if self._headers is not dict and not self._keeps_headers and not self._pool.connections:
+            if self._headers is not dict and not self._keeps_headers and not any(self._kept.values()):
                 self.open_early(str(request.url))  # while the key is read
             headers = self._headers()
             self._kept_headers = headers if self._keeps_headers else None
@@ -110,10 +127,17 @@ class DeadlineTransport(httpx.BaseTransport):
         return response
 
     def _send_with_retries(self, request: httpx.Request, headers: Mapping[str, str]) -> httpx.Response:
-        call = _to_httpcore(request, {"accept-encoding": self._encoding, **headers})
+        # The httpx request is not changed: an exception that refers to it must not hold a key.
+        given = {name.encode(): value.encode("ascii") for name, value in headers.items()}
+        given |= {b"accept-encoding": self._encoding}
+        own = [pair for pair in request.headers.raw if pair[0].lower() not in given]
+        lines = [b"%s: %s" % pair for pair in (*own, *given.items())]
+        head = b"\r\n".join([b"%s %s HTTP/1.1" % (request.method.encode(), request.url.raw_path), *lines, b"", b""])
+        if len(head.splitlines()) != len(lines) + 2 or b"\0" in head:
+            raise httpx.LocalProtocolError("a header has a character that HTTP does not allow")
         budget, number = current(), 1
         while True:
-            attempt = self._attempt(call, request, budget)
+            attempt = self._attempt(head, request, budget)
             if isinstance(attempt, httpx.Response):
                 return attempt
             pause = pause_before_retry(attempt, number, budget)
@@ -126,76 +150,85 @@ class DeadlineTransport(httpx.BaseTransport):
             raise attempt.error or httpx.TransportError("no response")
         return attempt.response
 
-    def _attempt(
-        self, call: httpcore.Request, request: httpx.Request, budget: Deadline | None
-    ) -> httpx.Response | Attempt:
+    def _attempt(self, head: bytes, request: httpx.Request, budget: Deadline | None) -> httpx.Response | Attempt:
         """Make the call once, and record its outcome in the circuit breaker; a success is only its response."""
-        is_probe = self._breaker.admit()
-        watch, progress = Stopwatch(), _CallProgress(len(request.content))
-        failed: bool | None = None
+        is_probe, failed = self._breaker.admit(), None
+        watch, content = Stopwatch(), request.read()
+        limit = min(MAX_RESPONSE_BYTES, (budget and budget.max_response_bytes) or MAX_RESPONSE_BYTES)
+        connection: _Connection | None = None
         try:
-            response, wait = self._send(call, request, progress)
-            if response.status_code < 300:
+            connection = self._take(_address(request.url))
+            status, headers, body = connection.exchange(request.method, head + content, limit)
+            self._give_back(connection)
+            response, wait = _to_httpx(status, headers, body, limit)
+            if status < 300:
                 failed = False
                 return response
-            attempt = Attempt(
-                request.method, watch.ms(), response.status_code, wait, response=response, size=progress.size
-            )
+            size = max(len(content), connection.size)
+            attempt = Attempt(request.method, watch.ms(), status, wait, response=response, size=size)
+            failed = attempt.is_service_failure(budget)
         except UpstreamResponseTooLargeError as error:
             failed = False
             return Attempt(request.method, watch.ms(), error=error)
         except httpx.TransportError as error:
-            was_stale = progress.is_stale and not isinstance(error, httpx.TimeoutException)
-            attempt = Attempt(request.method, watch.ms(), error=error, was_stale=was_stale, size=progress.size)
+            was_stale = connection is not None and connection.is_stale and not isinstance(error, httpx.TimeoutException)
+            size = max(len(content), connection.size if connection else 0)
+            attempt = Attempt(request.method, watch.ms(), error=error, was_stale=was_stale, size=size)
             failed = attempt.is_service_failure(budget)
-            return attempt
-        else:
-            failed = attempt.is_service_failure(budget)
-            return attempt
         finally:
             self._breaker.record(failed=failed, is_probe=is_probe)
+        return attempt
 
-    def _send(
-        self, call: httpcore.Request, request: httpx.Request, progress: "_CallProgress"
-    ) -> tuple[httpx.Response, float | None]:
-        """Return the response, and the seconds that its `retry-after` asks to wait."""
-        call.extensions = {"trace": progress}
-        try:
-            response = self._pool.handle_request(call)
-            try:
-                budget = current()
-                limit = min(MAX_RESPONSE_BYTES, (budget and budget.max_response_bytes) or MAX_RESPONSE_BYTES)
-                body = _read_body(response.stream, response.headers, limit, progress)
-            finally:
-                response.close()
-        except (httpcore.TimeoutException, httpcore.NetworkError, httpcore.ProtocolError) as error:
-            progress.is_stale = progress.is_stale or isinstance(error, EvictedError)
-            kind = getattr(httpx, type(error).__name__, httpx.TransportError)  # httpx has the same names
-            raise kind(str(error), request=request) from None
-        return _to_httpx(response.status, response.headers, body, limit)
+    def _take(self, address: Address) -> "_Connection":
+        """Return a connection that was kept, was opened early, or is new."""
+        kept = self._kept.setdefault(address, [])
+        with suppress(IndexError):  # another thread may take the last one
+            while kept:
+                connection, waiting = kept.pop(), poll()
+                waiting.register(connection.socket, POLLIN)
+                if monotonic() - connection.kept_at < KEEPALIVE_S and not waiting.poll(0):
+                    return connection
+                connection.socket.close()  # its server closed it, or soon will
+        left = _seconds_left(httpx.ConnectTimeout)
+        begun, opening = self._early.pop(address, (0.0, None))
+        if opening is not None:
+            with suppress(Exception):
+                if monotonic() - begun < EARLY_S:
+                    return opening.result(EARLY_S if left is None else left / 2)
+            opening.add_done_callback(_close)
+        return _Connection(address)
+
+    def _give_back(self, connection: "_Connection") -> None:
+        """Keep the connection for another request, if its server does, and close those that were kept for too long."""
+        kept = self._kept[connection.address]
+        if not connection.stays_open:
+            connection.socket.close()
+            return
+        connection.is_stale, connection.kept_at = True, monotonic()
+        kept.append(connection)
+        with suppress(IndexError):
+            while connection.kept_at - kept[0].kept_at > KEEPALIVE_S:
+                kept.pop(0).socket.close()
 
     def close(self) -> None:
-        """Close the connections."""
-        self._backend.drop_early()
-        self._pool.close()
+        """Close what no request uses."""
+        while self._early:
+            self._early.popitem()[1][1].add_done_callback(_close)
+        for kept in self._kept.values():
+            while kept:
+                kept.pop().socket.close()
 
 
 class DirectClient(httpx.Client):
     """An httpx client that hands requests to its transport unchanged.
 
     A plain client also handles cookies, redirects and authentication, which neither service uses and which takes as
-    long as sending the request. `trust_env` is off by default: a proxy from the environment would replace the
-    transport, and with it the key and the deadline.
+    long as sending the request. Variables of the environment do not count: a proxy would replace the transport, and
+    with it the key and the deadline.
     """
 
-    def __init__(
-        self,
-        transport: httpx.BaseTransport,
-        *,
-        headers: Mapping[str, str] | None = None,
-        trust_env: bool = False,
-    ) -> None:
-        super().__init__(transport=transport, trust_env=trust_env)
+    def __init__(self, transport: httpx.BaseTransport, *, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(transport=transport, trust_env=False)
         self._direct_transport = transport
         self._own_headers = headers or {}
 
@@ -203,7 +236,7 @@ class DirectClient(httpx.Client):
         """Build a request with the given headers and the client's own, and no others."""
         sent = {name: options.get(name) for name in ("params", "content", "data", "files", "json")}
         headers = {**self._own_headers, **(options.get("headers") or {})}
-        return httpx.Request(method, url, headers=headers, **sent)
+        return httpx.Request(method, _parse_url(url), headers=headers, **sent)
 
     def request(self, method: str, url: Any, **options: Any) -> httpx.Response:
         """Send a request and return the response, read in full."""
@@ -217,61 +250,30 @@ class DirectClient(httpx.Client):
         return response
 
 
-class _CallProgress:
-    """A trace for httpcore. `is_stale` until a connection is opened or a response begins.
-
-    A call that fails while it is stale used a kept-alive connection that the server had closed. `size` is that of the
-    request, or of the response as far as it was read.
-    """
-
-    is_stale = True
-
-    def __init__(self, size: int) -> None:
-        self.size = size
-
-    def __call__(self, event: str, _info: object) -> None:
-        if event in ("connection.connect_tcp.started", "http11.receive_response_headers.complete"):
-            self.is_stale = False
+# A function calls a few addresses, over and over.
+_parse_url = lru_cache(httpx.URL)
 
 
-def _to_httpcore(request: httpx.Request, headers: Mapping[str, str]) -> httpcore.Request:
-    """Build the request to send, with these headers in place of its own of the same names.
-
-    The httpx request is not changed: an exception that refers to it must not hold a key.
-    """
-    replaced = {name.encode("ascii"): value.encode("ascii") for name, value in headers.items()}
-    url = request.url
-    return httpcore.Request(
-        request.method,
-        httpcore.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path),
-        headers=[
-            *(pair for pair in request.headers.raw if pair[0].lower() not in replaced),
-            *replaced.items(),
-        ],
-        content=request.read(),
-    )
+def _address(url: httpx.URL) -> Address:
+    is_tls = url.scheme == "https"
+    return url.raw_host.decode("ascii"), url.port or (443 if is_tls else 80), is_tls
 
 
 def _to_httpx(status: int, headers: list[Header], body: bytes, limit: int) -> tuple[httpx.Response, float | None]:
     """Return the decompressed response, and the seconds that its `retry-after` asks to wait."""
-    read = {b"retry-after": b"", b"content-encoding": b"identity"}
-    kept = []
-    for name, value in headers:
-        lowered = name.lower()
-        if lowered in read:
-            read[lowered] = value
-        else:
-            kept.append((name, value))
-    encoding = read[b"content-encoding"].decode("latin-1").strip().lower()
+    read = dict(headers)
+    encoding = read.pop(b"content-encoding", b"identity").decode("latin-1").lower()
     if encoding != "identity":
         body = _decompress_body(encoding, body, limit)
-        kept = [pair for pair in kept if pair[0].lower() != b"content-length"]
-        kept.append((b"content-length", b"%d" % len(body)))
+        read[b"content-length"] = b"%d" % len(body)
     _check_number_of_values(body)
-    wait = retry_after({"retry-after": read[b"retry-after"].decode("latin-1")}) if read[b"retry-after"] else None
+    asked = read.pop(b"retry-after", None)
+    wait = None if asked is None else retry_after({"retry-after": asked.decode("latin-1")})
     if wait is not None:  # the SDKs read whole seconds only, and no dates
-        kept.append((b"retry-after", b"%d" % ceil(wait)))
-    return httpx.Response(status, headers=kept, stream=httpx.ByteStream(body)), wait
+        read[b"retry-after"] = b"%d" % ceil(wait)
+    response = httpx.Response(status, headers=list(read.items()), stream=httpx.ByteStream(body))
+    response._content = body  # what `read` would put together from the stream
+    return response, wait
 
 
 def _check_number_of_values(body: bytes) -> None:
@@ -292,20 +294,6 @@ def _check_number_of_values(body: bytes) -> None:
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 
 
-def _read_body(stream: Any, headers: list[Header], limit: int, progress: _CallProgress) -> bytes:
-    announced = next((value for name, value in headers if name.lower() == b"content-length"), b"")
-    if announced.isdigit() and int(announced[:20]) > limit:
-        raise _too_large(limit)
-    parts, size = [], 0
-    for part in stream:
-        size += len(part)
-        progress.size = max(progress.size, size)
-        if size > limit:
-            raise _too_large(limit)
-        parts.append(part)
-    return b"".join(parts)
-
-
 def _decompress_body(encoding: str, body: bytes, limit: int) -> bytes:
     if encoding not in ("gzip", "deflate"):
         raise httpx.DecodingError(f"content-encoding {encoding} was not requested")
@@ -321,71 +309,9 @@ def _too_large(limit: int, how: str = "") -> UpstreamResponseTooLargeError:
     return UpstreamResponseTooLargeError(f"more than {limit} bytes{how}")
 
 
-class DeadlineBackend(httpcore.SyncBackend):
-    """Opens connections, each operation of which is limited by the deadline that is enforced.
-
-    One that was opened early is handed out once. Whatever happened to it, it fails no request: one that failed, or
-    takes half of the time left, is replaced by a new one.
-    """
-
-    def __init__(self) -> None:
-        self._early: dict[tuple[str, int], tuple[float, Future[_DeadlineStream]]] = {}
-        self._lock = Lock()
-
-    def open_early(self, host: str, port: int, *, is_tls: bool) -> None:
-        """Begin to open a connection, unless there is one already."""
-
-        def connect() -> _DeadlineStream:
-            with Deadline(EARLY_S * 1000).enforced():
-                stream = self._connect(host, port)
-                return stream.start_tls(tls_context(), host) if is_tls else stream
-
-        with self._lock:  # of two threads, one opens
-            if (host, port) not in self._early:
-                self._early[host, port] = monotonic(), start(connect)
-
-    def drop_early(self) -> None:
-        """Close what no request took."""
-        while self._early:
-            _, (_, opening) = self._early.popitem()
-            opening.add_done_callback(_close_stream)
-
-    def connect_tcp(
-        self,
-        host: str,
-        port: int,
-        timeout: float | None = None,
-        local_address: str | None = None,
-        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
-    ) -> httpcore.NetworkStream:
-        """Return the connection that was opened early, or a new one."""
-        left = _seconds_left(timeout, httpcore.ConnectTimeout)
-        begun, opening = self._early.pop((host, port), (0.0, None))
-        if opening is not None:
-            with suppress(Exception):
-                if monotonic() - begun < EARLY_S:
-                    return opening.result(EARLY_S if left is None else left / 2)
-            opening.add_done_callback(_close_stream)
-        return self._connect(host, port, timeout, local_address, socket_options)
-
-    def _connect(self, host: str, port: int, timeout: float | None = None, *options: Any) -> "_DeadlineStream":
-        """Connect to the first address of the host that accepts."""
-        addresses = _look_up(host, port, _seconds_left(timeout, httpcore.ConnectTimeout))
-        for index, address in enumerate(addresses):
-            left = _seconds_left(timeout, httpcore.ConnectTimeout)
-            # A silent address must not use up the time of the others.
-            share = left and left / (len(addresses) - index)
-            try:
-                return _DeadlineStream(super().connect_tcp(address, port, share, *options))
-            except (httpcore.ConnectError, httpcore.ConnectTimeout):
-                if index == len(addresses) - 1:
-                    raise
-        raise httpcore.ConnectError(f"{host} has no address")
-
-
-def _close_stream(opening: "Future[_DeadlineStream]") -> None:
+def _close(opening: "Future[_Connection]") -> None:
     if opening.exception() is None:
-        opening.result().close()
+        opening.result().socket.close()
 
 
 def _look_up(host: str, port: int, seconds: float | None) -> list[str]:
@@ -394,79 +320,147 @@ def _look_up(host: str, port: int, seconds: float | None) -> list[str]:
     try:
         found = look_up() if seconds is None else run_with_timeout(look_up, seconds)
     except TimeoutError:
-        raise httpcore.ConnectTimeout(f"the DNS lookup of {host} timed out") from None
+        raise httpx.ConnectTimeout(f"the DNS lookup of {host} timed out") from None
     except (OSError, UnicodeError) as error:
-        raise httpcore.ConnectError(str(error)) from None
+        raise httpx.ConnectError(str(error)) from None
     return [str(address[4][0]) for address in found]
 
 
-class EvictedError(httpcore.NetworkError):
-    """The connection pool closed the connection while a request was using it."""
-
-
-class _DeadlineStream(httpcore.NetworkStream):
-    def __init__(self, stream: httpcore.NetworkStream, *, is_tls: bool = False) -> None:
-        self._stream = stream
-        self._is_tls = is_tls
-        self._socket: socket.socket | None = stream.get_extra_info("socket")
-        self._is_closed = False
-        self._unsent = b""
-
-    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        self._flush(timeout)
-        left = _seconds_left(timeout, httpcore.ReadTimeout)
+def _connect(address: Address) -> socket.socket:
+    """Connect to the first address of the host that accepts."""
+    host, port, is_tls = address
+    found = _look_up(host, port, _seconds_left(httpx.ConnectTimeout))
+    failure: Exception = httpx.ConnectError(f"{host} has no address")
+    for index, place in enumerate(found):
+        left = _seconds_left(httpx.ConnectTimeout)
         try:
-            if QUICK_ACK is not None and self._socket is not None:
-                self._socket.setsockopt(socket.IPPROTO_TCP, QUICK_ACK, 1)
-            return self._stream.read(max_bytes, left)
-        except BROKEN as error:
-            raise self._network_error(error) from None
+            # A silent address must not use up the time of the others.
+            stream = socket.create_connection((place, port), left and left / (len(found) - index))
+            try:
+                stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                stream.settimeout(_seconds_left(httpx.ConnectTimeout))
+                return tls_context().wrap_socket(stream, server_hostname=host) if is_tls else stream
+            except BaseException:
+                stream.close()
+                raise
+        except OSError as error:
+            failure = (httpx.ConnectTimeout if isinstance(error, TimeoutError) else httpx.ConnectError)(str(error))
+    raise failure
 
-    def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        """Collect what is written until the first read, so that head and body leave in one packet."""
-        self._unsent += buffer
-        if len(self._unsent) >= WRITE_SLICE:
-            self._flush(timeout)
 
-    def _flush(self, timeout: float | None) -> None:
-        buffer, self._unsent = self._unsent, b""
+class _Connection:
+    """A connection of HTTP/1.1, each operation of which is limited by the deadline that is enforced.
+
+    It is stale from the end of one response to the beginning of the next: a server may close it at any time. `size` are
+    the bytes of the latest response, as far as it was read; it `stays_open` if another request can follow.
+    """
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self.is_stale = self.stays_open = False
+        self.kept_at, self.size = 0.0, 0
+        self.socket = _connect(address)
+        self._received = b""
+
+    def exchange(self, method: str, request: bytes, limit: int) -> tuple[int, list[Header], bytes]:
+        """Send head and body, in one packet if they fit; return status, headers with names in lower case, and body."""
+        self.size = 0
         try:
-            for start in range(0, len(buffer), WRITE_SLICE):  # the timeout applies to each send, not to all
-                left = _seconds_left(timeout, httpcore.WriteTimeout)
-                self._stream.write(buffer[start : start + WRITE_SLICE], left)
-        except BROKEN as error:
-            raise self._network_error(error) from None
+            for begin in range(0, len(request), SLICE):
+                self.socket.settimeout(_seconds_left(httpx.WriteTimeout))
+                self.socket.sendall(request[begin : begin + SLICE])
+            status, headers = self._read_head()
+            has_body = method != "HEAD" and status not in (204, 304)
+            return status, headers, self._read_body(dict(headers), limit) if has_body else b""
+        except BaseException as error:
+            self.socket.close()
+            if not isinstance(error, OSError):
+                raise
+            raise (httpx.WriteTimeout if isinstance(error, TimeoutError) else httpx.WriteError)(str(error)) from None
 
-    def _network_error(self, error: Exception) -> httpcore.NetworkError:
-        """An `EvictedError` if this side closed the connection.
+    def _read_head(self) -> tuple[int, list[Header]]:
+        while True:
+            first, *lines = self._read_until(b"\r\n\r\n").split(b"\r\n")
+            found, pairs = _STATUS_LINE.fullmatch(first), [line.partition(b":") for line in lines]
+            if found is None or not all(colon and _NAME.fullmatch(name) for name, colon, _ in pairs):
+                raise httpx.RemoteProtocolError("the response has no head of HTTP/1.1")
+            if (status := int(found[2])) >= 200:  # before the response, a server may say that it has begun
+                break
+        headers = [(name.lower(), value.strip(b" \t")) for name, _, value in pairs]
+        self.is_stale, self.stays_open = False, found[1] == b"1" and (b"connection", b"close") not in headers
+        return status, headers
 
-        With several threads, httpcore may close a connection as idle that another thread has just taken.
-        """
-        return (EvictedError if self._is_closed else httpcore.ReadError)(str(error))
+    def _read_body(self, headers: Mapping[bytes, bytes], limit: int) -> bytes:
+        """Read the body, of `limit` bytes at most, in the form that the headers announce."""
+        coding, length = headers.get(b"transfer-encoding"), headers.get(b"content-length")
+        if (coding or b"chunked").lower() != b"chunked" or not (length or b"0").isdigit():
+            raise httpx.RemoteProtocolError("where the response ends is not known")
+        if coding is None and length and (len(length) > len(str(limit)) or int(length) > limit):
+            raise _too_large(limit)
+        parts = []
+        for part in self._read_chunks() if coding else self._read_part(None if length is None else int(length)):
+            self.size += len(part)
+            if self.size > limit:
+                raise _too_large(limit)
+            parts.append(part)
+        is_complete = (coding or length) is not None and not self._received  # nothing was asked that this could answer
+        self.stays_open = self.stays_open and is_complete
+        return b"".join(parts)
 
-    def start_tls(
-        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
-    ) -> "_DeadlineStream":
-        if self._is_tls:  # it was opened early
-            return self
-        left = _seconds_left(timeout, httpcore.ConnectTimeout)
-        return _DeadlineStream(self._stream.start_tls(ssl_context, server_hostname, left), is_tls=True)
+    def _read_chunks(self) -> Iterator[bytes]:
+        while found := _CHUNK_SIZE.match(self._read_until(b"\r\n")):
+            if not (size := int(found[0], 16)):
+                while self._read_until(b"\r\n"):  # headers after the body
+                    pass
+                return
+            yield from self._read_part(size)
+            if self._read_until(b"\r\n"):
+                break
+        raise httpx.RemoteProtocolError("a part of the response has no size, or another one")
 
-    def get_extra_info(self, info: str) -> Any:
-        return self._stream.get_extra_info(info)
+    def _read_part(self, size: int | None) -> Iterator[bytes]:
+        """Yield so many bytes, or all until the server closes the connection."""
+        while size is None or size > 0:
+            self._received = self._received or self._receive(may_end=size is None)
+            part = self._received[:size]
+            if not part:
+                return
+            self._received = self._received[len(part) :]
+            size = None if size is None else size - len(part)
+            yield part
 
-    def close(self) -> None:
-        self._is_closed = True
-        self._stream.close()
+    def _read_until(self, end: bytes) -> bytes:
+        while end not in self._received:
+            if len(self._received) > MAX_HEAD:
+                raise httpx.RemoteProtocolError("the head of the response is too long")
+            self._received += self._receive()
+        line, _, self._received = self._received.partition(end)
+        return line
+
+    def _receive(self, *, may_end: bool = False) -> bytes:
+        """Return what has arrived, waiting for it; nothing where the server may end the response so."""
+        try:
+            self.socket.settimeout(_seconds_left(httpx.ReadTimeout))
+            if QUICK_ACK is not None:
+                self.socket.setsockopt(socket.IPPROTO_TCP, QUICK_ACK, 1)
+            part = self.socket.recv(SLICE)
+        except OSError as error:
+            raise (httpx.ReadTimeout if isinstance(error, TimeoutError) else httpx.ReadError)(str(error)) from None
+        if not part and not may_end:
+            raise httpx.RemoteProtocolError("the server closed the connection before the response was complete")
+        return part
 
 
-def _seconds_left(timeout: float | None, expired: type[httpcore.TimeoutException]) -> float | None:
-    """Return the seconds until the deadline, or the timeout where none is enforced."""
+_STATUS_LINE = re.compile(rb"HTTP/1\.([01]) ([1-9]\d\d)(?: .*)?")
+_NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_CHUNK_SIZE = re.compile(rb"[0-9A-Fa-f]{1,15}(?=[ \t]*(?:;|$))")
+
+
+def _seconds_left(expired: type[httpx.TimeoutException]) -> float | None:
+    """Return the seconds until the deadline; None where none is enforced."""
     budget = current()
-    if budget is None:
-        return timeout
-    left = budget.remaining_ms() / 1000
-    if left <= 0:
+    left = budget.remaining_ms() / 1000 if budget else None
+    if left is not None and left <= 0:
         raise expired("no time left")
     return left
 
@@ -475,7 +469,7 @@ def _seconds_left(timeout: float | None, expired: type[httpcore.TimeoutException
 def tls_context() -> ssl.SSLContext:
     """Return the TLS context with the public certificate authorities, or those of SSL_CERT_FILE or SSL_CERT_DIR."""
     try:
-        context = httpx.create_ssl_context()  # takes some 40 ms, once for both services
+        context = httpx.create_ssl_context()
     except OSError as error:
         raise NotConfiguredError(
             f"The certificates of SSL_CERT_FILE or SSL_CERT_DIR cannot be read: {error.strerror or error}"

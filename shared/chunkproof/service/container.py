@@ -40,6 +40,7 @@ class EmbedderBuilder:
     def __init__(self, settings: Settings, circuits: "dict[str, CircuitBreaker] | None" = None) -> None:
         self._settings = settings
         self._circuits = circuits
+        self._is_terminal = circuits is None
         self._named: dict[tuple[str, str | None], str] = {}
         self._keys = Keys(settings)
         self._built: dict[str, Embedder] = {}
@@ -63,10 +64,6 @@ class EmbedderBuilder:
     def close(self) -> None:
         """Close the connections."""
         self._opened.close()
-
-    @property
-    def _is_terminal(self) -> bool:
-        return self._circuits is None
 
     def _make_cohere(self, config: EmbedderConfig) -> Embedder:
         from chunkproof.embedders.cohere import CohereEmbedder
@@ -169,11 +166,6 @@ class CollectionEmbedders(Mapping[str, Embedder]):
     def __len__(self) -> int:
         return len(self._configs)
 
-    def build_all(self) -> None:
-        """Build all of them now, so that what they import is part of a Lambda snapshot."""
-        for collection in self:
-            self[collection]
-
 
 LAMBDA_DEADLINE_MS = 2_000
 # Kept back for turning a failure into a response before Lambda stops the function.
@@ -203,11 +195,13 @@ def prepare() -> None:
     found = services()
     if isinstance(found.store, VersionedStore):
         found.store.prepare(found.settings.collection, INIT_WAIT_S)
-    if os.environ.get("AWS_LAMBDA_INITIALIZATION_TYPE") == ON_DEMAND:
+    is_awaited = os.environ.get("AWS_LAMBDA_INITIALIZATION_TYPE") == ON_DEMAND
+    if is_awaited:
         Keys(found.settings).read_early()
-        for client in (found.store, found.embedder):
-            if connect := getattr(client, "connect", None):
-                connect()
+    clients: tuple[Any, ...] = (found.store, found.embedder)
+    for client in clients:
+        if hasattr(client, "transport"):
+            client.transport.prepare(client.url, opens=is_awaited)
 
 
 def settings() -> Settings:
@@ -282,7 +276,7 @@ def _build_services() -> Services:
     builder = EmbedderBuilder(_read_settings(), circuits)
     embedder = builder.default(_read_settings().embedder or "cohere")
     embedders = CollectionEmbedders(_read_settings().models, builder)
-    embedders.build_all()
+    tuple(embedders.values())  # built now, so that what they import is part of a Lambda snapshot
     circuits["rerank"] = CircuitBreaker("rerank")
     reranker = cohere_reranker(_read_settings(), circuits["rerank"])
     return Services(_read_settings(), store, embedder, circuits, embedders, reranker=reranker)

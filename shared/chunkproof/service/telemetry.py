@@ -53,10 +53,7 @@ FIELD_METRICS = (
     ("top_score", "TopScore", NO_UNIT),
     ("embedding_cached", "EmbeddingCacheHit", COUNT),
 )
-CIRCUIT_METRICS = {
-    "qdrant": "QdrantCircuitOpen",
-    "rerank": "RerankCircuitOpen",
-}
+CIRCUIT_METRICS = {"qdrant": "QdrantCircuitOpen", "rerank": "RerankCircuitOpen"}
 # Of an embedder, whichever service it calls: alarms and dashboards have known the first one's name from the start.
 EMBEDDER_CIRCUIT_METRIC = "CohereCircuitOpen"
 

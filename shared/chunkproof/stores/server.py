@@ -42,7 +42,7 @@ from chunkproof.base.errors import (
 from chunkproof.base.request import Deadline
 from chunkproof.contract.conditions import Condition
 from chunkproof.net.resilience import CircuitOpenError, UpstreamResponseTooLargeError, retry_after
-from chunkproof.net.transport import DeadlineTransport, DirectClient, host_of
+from chunkproof.net.transport import DirectClient, host_of
 from chunkproof.stores.qdrant import (
     USABLE_INDEXES,
     QdrantStore,
@@ -74,12 +74,12 @@ class ServerStore(QdrantStore, WritableStore):
     def __init__(self, url: str, transport: httpx.BaseTransport) -> None:
         super().__init__(host_of(url))
         self.url = _base_url(url)
-        self._transport = transport
+        self.transport = transport
         self._features: Features | None = None
         # Whether BM25 vectors are made here: the server is too old to make them.
         self._makes_vectors = False
         self._sdk = load_rest_client()
-        self._client = self._sdk.ApiClient(self.url, transport=transport, headers=HEADERS, trust_env=False)
+        self._client = self._sdk.ApiClient(self.url, transport=transport, headers=HEADERS)
 
     def aliases(self, deadline: Deadline) -> dict[str, str]:
         """Return the other names of collections, with the collection of each."""
@@ -130,11 +130,6 @@ class ServerStore(QdrantStore, WritableStore):
     def write_points(self, collection: str, points: Sequence[Json], deadline: Deadline) -> None:
         """Write points with all of their vectors; they are searchable when it returns."""
         self.call("PUT /points?wait=true", deadline, collection, {"points": points}, read=_check_done)
-
-    def connect(self) -> None:
-        """Begin to open a connection, for the first request."""
-        if isinstance(self._transport, DeadlineTransport):
-            self._transport.open_early(self.url)
 
     def close(self) -> None:
         """Close the connections."""
