@@ -6,14 +6,20 @@
 import argparse
 import gc
 import json
+import re
 import subprocess
 import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from hashlib import sha256
+from http.client import HTTPConnection
 from pathlib import Path
-from time import perf_counter
+from statistics import median
+from time import perf_counter, sleep
+from typing import Any
+from unittest.mock import patch
+from urllib.parse import urlsplit
 
 from qdrant_client import QdrantClient
 
@@ -21,9 +27,10 @@ from chunkproof.audit.audit_run import Audit
 from chunkproof.audit.ledger import AuditPlan, Ledger, prepare
 from chunkproof.audit.manifest_file import Entry
 from chunkproof.base.request import Deadline
+from chunkproof.collection.reader import PAGE_SIZE
 from chunkproof.net.transport import DeadlineTransport
 from chunkproof.stores.server import ServerStore
-from chunkproof.stores.store_port import Point, WritableStore
+from chunkproof.stores.store_port import Page, Point, WritableStore
 
 from support.audits import VECTOR, fill, found_in, planted, services_on
 from support.qdrant_server import qdrant_server
@@ -33,6 +40,8 @@ ONE_BY_ONE, BATCH, ROUNDS = 400, 250, 3
 # How many times faster than one by one and than batches; memory with ten times the entries.
 WANTED_ONE, WANTED_BATCHES, WANTED_MEMORY = 40.0, 1.5, 1.5
 WRITE = 2_000
+# Time of an audit ÷ that of a scroll whose pages are received and not read; also with a delay before each page.
+WANTED_SCROLL, DELAY, DELAYED = 1.15, 0.15, 20_000
 WORDS = 250  # about 1,800 characters a chunk
 
 
@@ -49,7 +58,7 @@ def main() -> int:
 
 
 def _speed(url: str, count: int) -> Iterator[bool]:
-    store, made = ServerStore(url, DeadlineTransport()), planted(count, words=WORDS)
+    store, made = ServerStore(url, DeadlineTransport(compressed=False)), planted(count, words=WORDS)
     print(f"{count:,} chunks of about 1.8 kB, {sum(map(len, made.faults.values()))} planted faults of every kind")
     fill(store, "speed", made.points, WRITE)
     ids, lines = [point.id for point in made.points], made.manifest()
@@ -78,11 +87,54 @@ def _speed(url: str, count: int) -> Iterator[bool]:
         print(f"       ÷ batches of 250, with the manifest sorted as well: {whole:.2f}")
         without_orphans = {kind: ids for kind, ids in made.faults.items() if kind != "orphan"}
         yield _report("and by ids, but for orphans", found_in(folder) == without_orphans)
+        yield from _compare_with_scroll(url, store, lines, folder, count)
     one, batches = (rates["audit"] / rates[what] for what in ("SDK, one by one", "SDK, batches of 250"))
     yield _report(f"÷ one by one: {one:.1f} (wanted {WANTED_ONE:.0f})", one >= WANTED_ONE)
     yield _report(f"÷ batches of 250: {batches:.2f} (wanted {WANTED_BATCHES})", batches >= WANTED_BATCHES)
     sdk(store).delete_collection("speed")
     store.close()
+
+
+def _compare_with_scroll(
+    url: str, store: WritableStore, lines: list[bytes], folder: Path, count: int
+) -> Iterator[bool]:
+    """Audit beside a bare scroll, in turns: here, and with a delay before each page, as over a network."""
+    for delay in (0.0, DELAY) if count <= DELAYED else (0.0,):
+        ratios = []
+        for _ in range(ROUNDS):
+            with patch.object(ServerStore, "scroll", _delayed(delay)):
+                ledger, begun = prepare(lines, "manifest", folder), perf_counter()
+                _audit(store, ledger, folder, AuditPlan())
+            audited, begun = perf_counter() - begun, perf_counter()
+            _bare_scroll(url, delay)
+            ratios.append(audited / (perf_counter() - begun))
+        what = f"text audit ÷ bare scroll, {delay * 1000:.0f} ms before each page: {median(ratios):.2f}"
+        yield _report(f"{what} (wanted {WANTED_SCROLL})", median(ratios) <= WANTED_SCROLL)
+
+
+def _delayed(delay: float) -> Callable[..., Page]:
+    scroll = ServerStore.scroll
+
+    def wait_and_scroll(*args: Any, **options: Any) -> Page:
+        sleep(delay)
+        return scroll(*args, **options)
+
+    return wait_and_scroll
+
+
+def _bare_scroll(url: str, delay: float) -> None:
+    parts = urlsplit(url)
+    server, start = HTTPConnection(parts.hostname or "", parts.port), None
+    while True:
+        sleep(delay)
+        body = {"limit": PAGE_SIZE, "with_payload": True, **({} if start is None else {"offset": start})}
+        server.request(
+            "POST", "/collections/speed/points/scroll", json.dumps(body), {"content-type": "application/json"}
+        )
+        found = re.search(rb'"next_page_offset":(null|\d+|"[^"]+")', server.getresponse().read())
+        assert found is not None
+        if (start := json.loads(found[1])) is None:
+            return server.close()
 
 
 def _sdk(url: str, ids: list[int | str], size: int) -> int:

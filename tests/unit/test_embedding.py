@@ -119,6 +119,19 @@ def test_the_same_text_is_embedded_once(deadline):
     assert second.embedded_at == first.embedded_at
 
 
+@pytest.mark.parametrize(("value", "width"), [(0.5, 4), (0.1, 8), (1, 4)])
+def test_a_cached_vector_is_short_only_where_it_loses_nothing(deadline, value, width):
+    class Even(Letters):
+        def embed(self, texts, input_type, deadline):
+            return [[value] * 3 for _ in texts]
+
+    queries = QueryEmbedder(Even(), 10)
+    queries.embed("abc", deadline)
+
+    assert queries.embed("abc", deadline).vector == [value] * 3
+    assert [kept.itemsize for kept, _ in queries._kept.values()] == [width]
+
+
 @pytest.mark.parametrize("other", ["Abc", "abc ", " abc", "abc\n", "áb", "a\u0301b"])
 def test_only_exactly_the_same_text_is_remembered(other, deadline):
     letters = Letters()

@@ -5,7 +5,8 @@ the text of the manifest gives the stored vector; the payload or the vector size
 of another chunk; or the judge of vectors shows which model made it. Otherwise the vector is unexplained.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -31,7 +32,7 @@ from chunkproof.audit.ledger import (
 )
 from chunkproof.audit.match_texts import find_near_duplicates, match_by_content
 from chunkproof.base.errors import ChunkproofError, CorruptChunkError, InvalidParameterError
-from chunkproof.base.request import Deadline
+from chunkproof.base.request import Deadline, start
 from chunkproof.collection.facts import choose_vector
 from chunkproof.collection.lookup import Lookup
 from chunkproof.collection.reader import Reader, in_batches
@@ -87,8 +88,8 @@ def check_vectors(run: AuditRun, size: int) -> None:
     drawn = run.ledger.draw(size, "vectors")
     # Always the first ones, so that a resumed audit has the same references as an uninterrupted one.
     check = _Check(run.reader, list(islice(run.ledger.read(where=drawn), MAX_REFERENCES)))
-    for batch in in_batches(run.ledger.read(run.progress.vectors_position, drawn), BATCH):
-        results = check.judge_all(batch)
+    for batch, points in check.read_ahead(in_batches(run.ledger.read(run.progress.vectors_position, drawn), BATCH)):
+        results = check.judge_all(batch, points)
         named = {"vector_names": check.names, "vectors_not_compared": check.not_compared}
         for finding in results:
             if finding is not None:
@@ -138,7 +139,7 @@ class _Check:
         self._embedder, self._config = reader.require_embedder(), reader.vector
         self._embedded_before: dict[tuple[str, str], Vector | None] = {}
         self._variants: dict[str, Embedder] = {}
-        self._references = [subject for subject in self._read(first) if subject.fresh is not None]
+        self._references = [one for one in self._embed(first, self._fetch(first)) if one.fresh is not None]
         # They are in the sample themselves: no text is embedded twice for it.
         self._embedded_before = {
             (self._embedder_of(subject.point).model, subject.text): subject.fresh for subject in self._references
@@ -148,9 +149,21 @@ class _Check:
         self._origins = VectorOrigins([(one.point.vector or (), one.fresh or ()) for one in self._references])
         self._prepare_others()
 
-    def judge_all(self, chunks: Sequence[ExpectedChunk]) -> list[Finding | None]:
+    def read_ahead(
+        self, batches: Iterator[list[ExpectedChunk]]
+    ) -> Generator[tuple[list[ExpectedChunk], Mapping[str, Point]]]:
+        """Yield each batch with its points, which a thread reads while the texts of the batch before are embedded."""
+        before: tuple[list[ExpectedChunk], Future[Mapping[str, Point]]] | None = None
+        for batch in batches:
+            ready, before = before, (batch, start(partial(self._fetch, batch)))
+            if ready:
+                yield ready[0], ready[1].result()
+        if before:
+            yield before[0], before[1].result()
+
+    def judge_all(self, chunks: Sequence[ExpectedChunk], points: Mapping[str, Point]) -> list[Finding | None]:
         """Judge the vectors of each chunk that is stored; None where they fit its text."""
-        subjects = self._read(chunks)
+        subjects = self._embed(chunks, points)
         others = read_all_vectors(self._reader, [subject.point.id for subject in subjects]) if self.names[1:] else {}
         return [self._judge(one) or self._judge_others(one, others.get(one.point.id, {})) for one in subjects]
 
@@ -206,20 +219,20 @@ class _Check:
                 return self._finding(subject, Kind.UNEXPLAINED_VECTOR, details, similarity)
         return None
 
-    def _read(self, chunks: Sequence[ExpectedChunk]) -> list[_CheckedVector]:
+    def _fetch(self, chunks: Sequence[ExpectedChunk]) -> Mapping[str, Point]:
+        """Read the point of each chunk that is stored, with its vector."""
         point_ids = {chunk.chunk_id: chunk.point_id for chunk in chunks if not chunk.moved_to}
         lookup = self._reader.look_up(point_ids, with_vector=self._config.name) if point_ids else Lookup({})
         moved = self._reader.read_points([chunk.point_id for chunk in chunks if chunk.moved_to], self._config.name)
+        at = {chunk.chunk_id: moved[chunk.point_id] for chunk in chunks if chunk.moved_to and chunk.point_id in moved}
+        return {chunk_id: points[0] for chunk_id, points in lookup.points.items() if points} | at
+
+    def _embed(self, chunks: Sequence[ExpectedChunk], points: Mapping[str, Point]) -> list[_CheckedVector]:
         read: list[tuple[ExpectedChunk, Point, str]] = []
         for chunk in chunks:
-            points = lookup.points.get(chunk.chunk_id, [])[:1]
-            if chunk.moved_to:
-                points = [moved[chunk.point_id]] if chunk.point_id in moved else []
-            for point in points:
-                try:
-                    read.append((chunk, point, self._payloads.embedded_text(point)))
-                except CorruptChunkError:
-                    continue  # the text has a finding of its own
+            with suppress(KeyError, CorruptChunkError):  # not stored, or its text has a finding of its own
+                point = points[chunk.chunk_id]
+                read.append((chunk, point, self._payloads.embedded_text(point)))
         vectors = dict(self._embedded_before)
         wanted = [(self._embedder_of(point), text) for _, point, text in read]
         for embedder in {embedder.model: embedder for embedder, _ in wanted}.values():

@@ -6,7 +6,7 @@ resolved by chunk id: chunks on other points, ids on several points, and points 
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache, partial
 from hashlib import sha256
 from itertools import islice
 from time import monotonic
@@ -23,11 +23,14 @@ from chunkproof.audit.findings import (
 )
 from chunkproof.audit.ledger import ChunkState, ExpectedChunk, Ledger, Progress, StrayState, parse_point_key, point_key
 from chunkproof.collection.lookup import Lookup, has_id, parse_point_id
-from chunkproof.collection.reader import BATCH_SIZE, Reader, in_batches
+from chunkproof.collection.payload_map import reachable
+from chunkproof.collection.reader import BATCH_SIZE, PAGE_SIZE, Reader, in_batches
 from chunkproof.stores.store_port import Point, PointId
 
 # Of the points with one id of the manifest, this many are named; the others are only counted.
 MAX_NAMED_POINTS = 10
+# A page is read ahead from every so many expected points on: a few less than fit, so that there is room for others.
+EXPECTED_ON_PAGE = PAGE_SIZE * 24 // 25
 
 Suspects = Sequence[tuple[ExpectedChunk, Point]]
 
@@ -52,14 +55,15 @@ class AuditRun:
         return self.progress.spec.match_by == "text"
 
     @cached_property
-    def _copies(self) -> tuple[str, ...]:
-        """Fields that must have the same text; a diff compares them like any other field."""
+    def _copies_in(self) -> Callable[[tuple[str, ...]], tuple[str, ...]]:
+        """Fields that must have the same text, by a payload's names; a diff compares them like any other field."""
         is_diff = self.progress.spec.all_metadata
-        return () if is_diff else find_copies(self.reader.sample.payloads, self.reader.services.payloads)
+        copies = () if is_diff else find_copies(self.reader.sample.payloads, self.reader.services.payloads)
+        return lru_cache(partial(reachable, copies))
 
     def judge(self, expected: ExpectedChunk, point: Point) -> Finding | None:
         """Say what is wrong with a stored chunk; None when it is the expected one, byte for byte."""
-        return judge(expected, point, self.reader.services.payloads, self._copies)
+        return judge(expected, point, self.reader.services.payloads, self._copies_in(tuple(point.payload)))
 
     def log_finding(self, finding: Finding) -> None:
         """Log what is wrong with a chunk."""
@@ -106,7 +110,8 @@ class AuditRun:
 def scan(run: AuditRun) -> None:
     """Judge every chunk that is on its expected point; log chunks that are not, unexpected points and open ids."""
     join, execute = _Join(run), run.ledger.execute
-    for page in run.reader.pages():
+    keys = run.ledger.rows("SELECT point FROM chunk WHERE id % ? = 0 ORDER BY id", EXPECTED_ON_PAGE)
+    for page in run.reader.pages(boundaries=[parse_point_key(key) for (key,) in keys]):
         for point in page.points:
             join.add(point)
         join.flush()

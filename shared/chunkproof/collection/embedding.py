@@ -40,7 +40,7 @@ class QueryEmbedder:
         self._capacity = cache_entries
         self._owner = ""
         self._setting = "CHUNKPROOF_MODEL"
-        # In arrays: a query of 1,024 values takes 8 kB, and as a list of Python numbers 32 kB.
+        # In arrays: a query of 1,024 values takes 4 kB in 32 bits, 8 kB in 64, and as a list of Python numbers 32 kB.
         self._kept: OrderedDict[Key, tuple[array[float], datetime]] = OrderedDict()
         self._lock = Lock()
 
@@ -115,8 +115,10 @@ class QueryEmbedder:
 
     def _keep(self, text: str, vector: Vector, watch: Stopwatch) -> EmbeddedQuery:
         embedded_at = datetime.now(UTC)
+        short = array("f", vector)
+        is_exact = short.tolist() == list(vector)  # decimals seldom are: a cached query must be sent as a new one is
         with self._lock:
-            self._kept[self._key(text)] = array("d", vector), embedded_at
+            self._kept[self._key(text)] = short if is_exact else array("d", vector), embedded_at
             while len(self._kept) > self._capacity:
                 self._kept.popitem(last=False)
         return EmbeddedQuery(vector, False, watch.ms(), embedded_at)

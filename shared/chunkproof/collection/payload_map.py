@@ -11,7 +11,7 @@ import json
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass
@@ -237,12 +237,7 @@ class PayloadMap:
         names = tuple(payload)
         known = self._shapes.get(names)
         if known is None:
-            leading = {
-                field: tuple(
-                    path for path in paths if path in payload or path.partition(".")[0].removesuffix("[]") in payload
-                )
-                for field, paths in self._paths.items()
-            }
+            leading = {field: reachable(paths, names) for field, paths in self._paths.items()}
             known = {field: paths for field, paths in leading.items() if paths}
             if len(self._shapes) < MAX_SHAPES:
                 self._shapes[names] = known
@@ -290,6 +285,11 @@ class PayloadMap:
     def fields(self) -> tuple[str, ...]:
         """All canonical fields but the id."""
         return tuple(self._paths)
+
+
+def reachable(paths: Sequence[str], names: Collection[str]) -> tuple[str, ...]:
+    """Return those of the paths that can exist in a payload with these top-level names."""
+    return tuple(path for path in paths if path in names or path.partition(".")[0].removesuffix("[]") in names)
 
 
 def lies_in_json_string(path: str, payload: Mapping[str, Any]) -> bool:

@@ -1,10 +1,11 @@
 """Read a collection for hours: ahead of the comparison, and with retries while the server is in trouble."""
 
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, wait
+from functools import partial
 from itertools import islice
-from queue import Full, Queue
-from threading import Event, Thread
+from threading import Event
 from typing import TypeVar
 
 from chunkproof.base.errors import (
@@ -12,9 +13,10 @@ from chunkproof.base.errors import (
     UnavailableError,
 )
 from chunkproof.base.request import Deadline
+from chunkproof.base.request import start as start_thread
 from chunkproof.collection.lookup import Lookup, find_points
 from chunkproof.collection.payload_map import PayloadMap
-from chunkproof.collection.services import PAUSES, LongRun, Services
+from chunkproof.collection.services import PAUSES, LongRun, Services, next_size
 from chunkproof.embedders.embedder_port import call_in_batches
 from chunkproof.stores.store_port import Page, Point, PointId
 
@@ -22,11 +24,39 @@ from chunkproof.stores.store_port import Page, Point, PointId
 PAGE_SIZE = 500
 BATCH_SIZE = 250
 CALL_MS = 30_000
-PAGES_AHEAD = 2
+PAGES_AHEAD = 3
 # Up to this many points, a look-up without an index takes only milliseconds.
 SMALL_COLLECTION = 5_000
 
 T = TypeVar("T")
+
+
+class _Ranges:
+    """Reads pages, several at a time: those that begin at boundaries, ahead; a page ends before the next boundary."""
+
+    def __init__(self, read: Callable[[PointId | None, int], Page], boundaries: Sequence[PointId]) -> None:
+        self._read, self._boundaries, self._size = read, deque(boundaries), PAGE_SIZE
+        self._ahead: deque[tuple[PointId, Future[Page]]] = deque()
+
+    def read(self, start: PointId | None) -> Page:
+        """Return the page from this point on."""
+        ready = None
+        while self._ahead and start is not None and _order(self._ahead[0][0]) <= _order(start):
+            first, future = self._ahead.popleft()
+            ready = future if first == start else None
+        while self._boundaries and len(self._ahead) < PAGES_AHEAD:
+            first = self._boundaries.popleft()
+            if start is None or _order(first) > _order(start):
+                self._ahead.append((first, start_thread(partial(self._read, first, self._size))))
+        page = ready.result() if ready else self._read(start, self._size)
+        self._size = next_size(self._size, page)
+        if self._ahead and page.next_id is not None and _order(page.next_id) > _order(end := self._ahead[0][0]):
+            return Page(tuple(point for point in page.points if _order(point.id) < _order(end)), end)
+        return page
+
+
+def _order(point_id: PointId) -> tuple[bool, PointId]:
+    return isinstance(point_id, str), point_id
 
 
 class Reader(LongRun):
@@ -61,18 +91,34 @@ class Reader(LongRun):
                 self._payloads = self.services.payloads
         return self._payloads
 
-    def pages(self, start: PointId | None = None, with_vector: str | None = None, *, seen: int = 0) -> Iterator[Page]:
-        """Yield the collection from this point on, `seen` points after its start; a thread reads a page or two ahead.
+    def pages(
+        self,
+        start: PointId | None = None,
+        with_vector: str | None = None,
+        *,
+        seen: int = 0,
+        boundaries: Sequence[PointId] = (),
+    ) -> Iterator[Page]:
+        """Yield the collection from this point on, `seen` points after its start; threads read a few pages ahead.
 
-        If points are added or removed meanwhile, `change` has how many there were before and after.
+        Where pages may begin at `boundaries`, which are in the order of ids and need not be points, several are read at
+        a time. If points are added or removed meanwhile, `change` has how many there were before and after.
         """
 
         def note(before: int, after: int) -> None:
             self.change = before, after
 
-        pages = self.scan(page_points=PAGE_SIZE, start=start, with_vector=with_vector, seen=seen, on_change=note)
-        with closing(_read_ahead(pages, self._stopped)) as ready:
-            yield from ready
+        ranges = _Ranges(lambda first, size: self.page(size, start=first, with_vector=with_vector), boundaries)
+        pages = self.check_scan(ranges.read, start=start, seen=seen, on_change=note)
+        following = start_thread(lambda: next(pages, None))
+        try:
+            while page := following.result():
+                following = start_thread(lambda: next(pages, None))
+                yield page
+        finally:
+            self._stopped.set()  # ends the pauses between the attempts of a call
+            wait([following], timeout=0.5)
+            self._stopped.clear()
 
     def read_points(self, ids: Sequence[PointId], with_vector: str | None = None) -> dict[PointId, Point]:
         """Return the points that exist among these ids."""
@@ -127,40 +173,3 @@ def in_batches(items: Iterable[T], size: int = BATCH_SIZE) -> Iterator[list[T]]:
     rest = iter(items)
     while batch := list(islice(rest, size)):
         yield batch
-
-
-def _read_ahead(pages: Iterator[Page], stopped: Event) -> Generator[Page, None, None]:
-    """Yield the pages, which a thread reads while earlier ones are compared."""
-    ready: Queue[Page | BaseException | None] = Queue(PAGES_AHEAD)
-
-    def put(item: Page | BaseException | None) -> bool:
-        while not stopped.is_set():
-            try:
-                ready.put(item, timeout=0.1)
-                return True
-            except Full:
-                continue
-        return False
-
-    def read() -> None:
-        try:
-            for page in pages:
-                if not put(page):
-                    return
-            put(None)
-        except BaseException as error:  # noqa: BLE001 - raised where the pages are used
-            put(error)
-
-    stopped.clear()
-    # A daemon: an interrupted audit must not wait for a server that does not respond.
-    thread = Thread(target=read, name="audit-reader", daemon=True)
-    thread.start()
-    try:
-        while (item := ready.get()) is not None:
-            if isinstance(item, BaseException):
-                raise item
-            yield item
-    finally:
-        stopped.set()
-        thread.join(timeout=0.5)
-        stopped.clear()

@@ -410,16 +410,27 @@ class Collection:
         return Page(page.points + rest.points, rest.next_id)
 
     def scan(
+        self, *, page_points: int = PAGE_POINTS, where: tuple[Condition, ...] = (), with_vector: str | None = None
+    ) -> Iterator[Page]:
+        """Yield its points page by page, as `check_scan` does."""
+
+        def read(start: PointId | None) -> Page:
+            nonlocal page_points
+            page = self.page(page_points, where=where, start=start, with_vector=with_vector)
+            page_points = next_size(page_points, page)
+            return page
+
+        return self.check_scan(read, where)
+
+    def check_scan(
         self,
-        *,
-        page_points: int = PAGE_POINTS,
+        read: Callable[[PointId | None], Page],
         where: tuple[Condition, ...] = (),
         start: PointId | None = None,
-        with_vector: str | None = None,
         seen: int = 0,
         on_change: Callable[[int, int], None] = lambda _before, _after: None,
     ) -> Iterator[Page]:
-        """Yield its points from `start` on, page by page, in the order of their ids; `seen` were read before.
+        """Yield the pages that `read` returns from `start` on, in the order of their ids; `seen` were read before.
 
         Raise `IncompleteScanError` if points are repeated, or are not as many as Qdrant counts. If that number changes
         meanwhile, `on_change` gets both, and any number of points between them will do.
@@ -430,13 +441,12 @@ class Collection:
 
         check = ScanCheck(self.name, self.store.host, count, seen, on_change)
         while True:
-            page = self.page(page_points, where=where, start=start, with_vector=with_vector)
+            page = read(start)
             check.add([point.id for point in page.points], start, page.next_id)
             yield page
             if page.next_id is None:
                 return
             start = page.next_id
-            page_points = max(1, min(page_points, 2 * len(page.points)))  # as many as fitted, or a few more
 
     def ask(self, call: Callable[[Deadline], Result]) -> Result:
         """Call with the deadline of the request."""
@@ -521,6 +531,11 @@ class ScanCheck:
                 f"{self._seen:,} points of {self._name} were read, but it has {after:,}: if it was written to "
                 "meanwhile, run this again, else the server returns other points than it counts",
             )
+
+
+def next_size(size: int, page: Page) -> int:
+    """Return how many points to ask for after this page of at most `size`: as many as fitted, or a few more."""
+    return max(1, min(size, 2 * len(page.points)))
 
 
 def _size(point: Point) -> int:

@@ -303,17 +303,18 @@ def qdrant_store(
     settings: Settings, breaker: "CircuitBreaker | None" = None, *, compressed: bool = True
 ) -> "ServerStore":
     """The Qdrant server at `QDRANT_URL`."""
-    from chunkproof.net.transport import DeadlineTransport
+    from chunkproof.net.transport import DeadlineTransport, host_of
     from chunkproof.stores.server import ServerStore
 
     if settings.qdrant_url is None:
         raise NotConfiguredError("QDRANT_URL is not set: it must be an http or https URL")
     keys = Keys(settings)
+    is_near = host_of(settings.qdrant_url).startswith(("localhost", "127.", "[::1]"))
     transport = DeadlineTransport(
         keys.for_qdrant,
         expire_key=keys.expire,
         breaker=breaker,
-        compressed=compressed,
+        compressed=compressed and not is_near,
         keep_headers=settings.secret_arn is None,
     )
     return ServerStore(settings.qdrant_url, transport)
