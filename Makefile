@@ -32,7 +32,7 @@ export SAM_CLI_TELEMETRY = 0
 export PARAMS
 
 # The parts of `make bench` that compare builds of Chunkproof with other libraries; telemetry, audit and embedded need no build.
-COMPARED := size,cold,secret,warm,by_id,growth,distance,serve
+COMPARED := size,cold,secret,warm,by_id,growth,distance,serve,commands
 PARTS ?= $(COMPARED)
 comma := ,
 split = $(subst $(comma), ,$(1))

@@ -17,11 +17,13 @@ from pathlib import Path
 
 from bench.artefacts import NotBuiltError, Workshop
 from bench.cold import measure_cold
+from bench.commands import measure_commands
 from bench.contestants import BY_SAM, CHUNKPROOF, Contestant
 from bench.distance import measure_distance
 from bench.gateway import measure_serve
 from bench.goals import Goal, exit_code, judge
 from bench.growth import measure_growth
+from bench.money import money_lines
 from bench.process import ContestantError, Machine
 from bench.results import Part
 from bench.servers import Services, fill_long_texts, services
@@ -110,6 +112,10 @@ def _serve(bench: Bench) -> Iterator[Part]:
     yield measure_serve(bench.services.variables, bench.repeats.serve_s)
 
 
+def _commands(bench: Bench) -> Iterator[Part]:
+    yield measure_commands(bench.services.variables, bench.repeats.cold)
+
+
 PARTS: dict[str, Measure] = {
     "size": _size,
     "cold": _cold,
@@ -119,6 +125,7 @@ PARTS: dict[str, Measure] = {
     "growth": _growth,
     "distance": _distance,
     "serve": _serve,
+    "commands": _commands,
 }
 
 
@@ -143,6 +150,8 @@ def main() -> int:
             for part in PARTS[name](bench):
                 measured[part.name] = part
                 print("\n".join(part_lines(part)) + "\n", file=out, flush=True)
+    if {"warm", "cold"} <= measured.keys():
+        print("\n".join(money_lines(measured["warm"], measured["cold"])) + "\n", file=out, flush=True)
     goals = list(judge(measured))
     if goals:
         print("\n".join(goal_lines(goals)), file=out, flush=True)

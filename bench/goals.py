@@ -77,6 +77,13 @@ def judge(parts: Mapping[str, Part]) -> Iterator[Goal]:
             yield _ours_to(part, "after_imports_ms", "floor", figure, (1.25, 1.1))
             best = part.best(PEERS, "wall_ms")
             yield _ours_to(part, "wall_ms", best, f"first answer, Qdrant {where} ÷ best peer", (0.5, 0.4))
+    if commands := parts.get("commands"):
+        for row, limits in (("--help", (0.15, 0.10)), ("search, less the search itself", (0.40, 0.30))):
+            wall, cpu = (commands.figure(row, column).median / 1_000 for column in ("wall_ms", "cpu_ms"))
+            yield Goal(f"command line, seconds: {row}", wall, *limits, by_cpu=cpu)
+    if serve := parts.get("serve"):
+        one, more = (serve.figure(f"workers: {name}, clients: 32", "cpu_ms").median for name in ("1", "one a core"))
+        yield Goal("serve, one worker a core ÷ one worker, CPU of a request", ratio(more, one), 1 / 0.9, 1.0, None, "")
     if size := parts.get("size"):
         yield _ours_to(size, "unzipped_mb", "plain", "unzipped size ÷ (a)", (0.55, 0.3))
     if top_k := parts.get("top_k"):

@@ -3,6 +3,7 @@
 import pytest
 
 from bench.goals import Goal, Verdict, exit_code, judge, ratio
+from bench.money import money_lines, sizes
 from bench.process import ContestantError
 from bench.results import Part
 from bench.spread import Spread
@@ -125,3 +126,30 @@ def test_every_contestant_begins_a_round_in_turn() -> None:
         ["b", "c", "a"],
         ["c", "a", "b"],
     ]
+
+
+def test_the_cheapest_size_of_memory_is_one_within_the_target() -> None:
+    warm, cold = Part("warm", ""), Part("cold", "")
+    warm.add("chunkproof", cpu_ms=[4.0], peak_mb=[50.0])
+    cold.add("chunkproof", cpu_ms=[340.0], peak_mb=[60.0])
+
+    small, second, *_, largest = sizes(warm, cold)
+
+    assert small.warm_ms == pytest.approx(122 + 4 * 1769 / 256)
+    assert small.cold_ms > 2_000 > second.cold_ms
+    assert largest.warm_ms == 126
+    # 0.99 × 126 ms and 0.01 × (366 + 340) ms of 2 GB, a million times, and 0.20 for the requests.
+    assert largest.usd == pytest.approx((0.99 * 126 + 0.01 * 706) * 1_000 * 2 * 0.0000166667 + 0.20)
+    assert list(money_lines(warm, cold))[-1] == "  cheapest within 2,000 ms, cold starts too: 512 MB"
+    warm.add("chunkproof", cpu_ms=[4.0], peak_mb=[500.0])
+    assert list(money_lines(warm, cold))[-1].endswith("1,024 MB")
+
+
+def test_workers_are_judged_by_the_processor_time_of_a_request() -> None:
+    part = Part("serve", "")
+    part.add("workers: 1, clients: 32", cpu_ms=[4.0])
+    part.add("workers: one a core, clients: 32", cpu_ms=[4.6])
+
+    (found,) = judge({"serve": part})
+
+    assert (found.ratio, found.verdict) == (pytest.approx(1.15), Verdict.MISSED)
