@@ -68,6 +68,8 @@ def judge(parts: Mapping[str, Part]) -> Iterator[Goal]:
         best = warm.best(PEERS, "cpu_ms")
         yield _ours_to(warm, "cpu_ms", best, "warm ÷ best peer, by CPU", (0.45, 0.40))
         yield _ours_to(warm, "cpu_ms", "floor", "warm ÷ standard library alone, by CPU", (2.2, 1.5))
+    if by_id := parts.get("by_id"):
+        yield _ours_to(by_id, "cpu_ms", "bare_sdk", "validate-chunk ÷ bare retrieve, by CPU", (1.3, 1.1))
     for name, part in parts.items():
         if name == "far_warm_30":
             yield _ours_to(part, "wall_ms", "floor", "warm, Qdrant 30 ms away ÷ floor", (1.05, 1.02))

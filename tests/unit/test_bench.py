@@ -80,6 +80,14 @@ def test_cold_is_compared_with_the_plain_handler_and_with_the_best_of_the_peers(
     assert plain.spread.values == (0.125, 0.1, 0.15)
 
 
+def test_a_validation_is_compared_with_a_bare_retrieve_by_processor_time() -> None:
+    part = Part("by_id", "by id")
+    part.add("chunkproof", wall_ms=[9.0], cpu_ms=[1.25])
+    part.add("bare_sdk", wall_ms=[1.0], cpu_ms=[1.0])
+    (one,) = judge({"by_id": part})
+    assert (one.ratio, one.verdict) == (1.25, Verdict.ENOUGH)
+
+
 def test_a_first_answer_at_a_distance_is_compared_without_its_imports_and_with_the_best_peer_as_a_whole() -> None:
     part = Part("far_first_30", "first")
     for name, wall, imports in (("chunkproof", 800.0, 400.0), ("floor", 500.0, 100.0), ("haystack", 2000.0, 1.0)):
