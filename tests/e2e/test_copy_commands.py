@@ -308,10 +308,12 @@ def test_large_points_are_read_in_smaller_pages(monkeypatch: pytest.MonkeyPatch)
             if limit > 2:
                 raise ResponseTooLargeError("too large")
             begin = start or 0
-            return [{"id": n} for n in range(begin, begin + limit)], begin + limit if begin + limit < 6 else None
+            return [
+                {"id": n} for n in range(begin, min(begin + limit, 6))
+            ], begin + limit if begin + limit < 6 else None
 
     monkeypatch.setattr(copying, "BATCH", 8)
     source: Any = Large()
     assert [point["id"] for point in read_all(source, "c")] == list(range(6))
-    assert asked == [8, 4, 2, 2, 2]
+    assert asked == [8, 4, 2, 2, 2, 2]
     assert copying.CALL_MS > 0

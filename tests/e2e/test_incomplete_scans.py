@@ -63,6 +63,39 @@ def test_a_scan_that_is_not_the_whole_collection_ends_in_an_error(
 
 
 @pytest.mark.server
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_count_that_fits_the_pages_does_not_hide_the_points_behind_the_last(
+    command: str,
+    chunkproof: Command,
+    served_qdrant: QdrantServer,
+    stored: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with lying_server(served_qdrant.url, LIES["end_early"], counts=[10] * 100) as url:
+        monkeypatch.setenv("QDRANT_URL", url)
+        run = chunkproof(*(word.format(name=stored, folder=tmp_path) for word in COMMANDS[command]))
+    assert run.code == 3, run.out + run.err
+    assert "but it has more" in run.out + run.err
+    assert not (tmp_path / "made").exists()
+
+
+@pytest.mark.server
+def test_a_scan_goes_on_behind_its_end_while_points_are_added(
+    chunkproof: Command,
+    served_qdrant: QdrantServer,
+    stored: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with lying_server(served_qdrant.url, LIES["end_early"], [10]) as url:
+        monkeypatch.setenv("QDRANT_URL", url)
+        run = chunkproof("manifest", "--collection", stored, "-o", tmp_path / "made")
+    assert run.code == 0, run.out + run.err
+    assert run.out.startswith("40 chunks are in ")
+
+
+@pytest.mark.server
 def test_points_that_are_added_during_a_scan_are_noted(
     chunkproof: Command, served_qdrant: QdrantServer, stored: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

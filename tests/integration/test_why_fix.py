@@ -1,7 +1,10 @@
 """What `why --fix` writes down, sent to a real server, brings the chunk back."""
 
 import json
+from collections.abc import Callable
+from hashlib import md5, sha256
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -98,3 +101,37 @@ def test_a_node_stays_the_json_string_that_its_framework_reads_or_is_not_written
     assert stored.payload == node(1, PUMPS).payload  # spelled as before, relationships and all
     assert isinstance(stored.vector, dict)
     assert len(stored.vector) == 2  # the one for searches by words too
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda text: {"data": text, "hash": md5(text.encode()).hexdigest(), "user_id": "u"},
+        lambda text: {"page_content": text, "metadata": {"content_hash": sha256(text.encode()).hexdigest(), "k": [1]}},
+        lambda text: {"text": text, "content": text, "pieces": [text, "other"]},
+    ],
+    ids=["mem0", "LangChain", "copies"],
+)
+def test_a_text_is_restored_with_its_copies_and_hashes(
+    memory_store: WritableStore, collection: str, tmp_path: Path, write: Callable[[str], dict[str, Any]]
+) -> None:
+    def make(number: int, text: str) -> Point:
+        return Point(number, {"chunk_id": f"c{number}", **write(text)}, vector=vector(text))
+
+    fill(
+        memory_store,
+        collection,
+        *(make(n, text) for n, text in enumerate((PUMPS, *OTHERS), start=1)),
+        size=Words.dimension,
+    )
+    services = make_services(memory_store, collection, Words())
+    file = tmp_path / "before.snapshot"
+    SnapshotWriter(file, Reader(services, collection), texts=True, vectors=True).write()
+    memory_store.upsert(collection, [make(1, NEW)], "", Deadline(60_000))
+    question = Question({"query_text": QUESTION, "top_k": 2}, "c1", Snapshot(file))
+    fix = Explainer(LocalBackend(services, lambda: Deadline(60_000))).explain(question).fix
+    assert fix is not None
+    payload = dict(make(1, NEW).payload)
+    for operation in fix.operations:
+        payload |= operation.get("set_payload", {}).get("payload", {})
+    assert payload == make(1, PUMPS).payload

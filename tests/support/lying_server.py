@@ -1,7 +1,7 @@
 """A loopback server that passes requests on to a real Qdrant, and lies about pages of points."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
@@ -32,14 +32,27 @@ def repeat_points(_request: dict[str, Any], result: dict[str, Any]) -> None:
     result["points"] += result["points"][-1:]
 
 
+def stand_still(request: dict[str, Any], result: dict[str, Any]) -> None:
+    """Return no point and an offset that goes on, forever."""
+    if start := request.get("offset"):
+        result.update(points=[], next_page_offset=start + 1)
+
+
+def go_back(request: dict[str, Any], result: dict[str, Any]) -> None:
+    if request.get("offset") and result["next_page_offset"]:
+        result["next_page_offset"] = 1
+
+
 LIES: dict[str, Lie] = {
-    lie.__name__: lie for lie in (end_early, leave_out_points, repeat_the_page, turn_around, repeat_points)
+    lie.__name__: lie
+    for lie in (end_early, leave_out_points, repeat_the_page, turn_around, repeat_points, stand_still, go_back)
 }
 
 
 @contextmanager
-def lying_server(url: str, lie: Lie) -> Iterator[str]:
-    """Serve what the Qdrant at `url` answers, but for pages of points."""
+def lying_server(url: str, lie: Lie, counts: Sequence[int] = ()) -> Iterator[str]:
+    """Serve what the Qdrant at `url` answers, but for pages of points, and for counts while `counts` has some."""
+    numbers = iter(counts)
 
     class Handler(BaseHTTPRequestHandler):
         def respond(self) -> None:
@@ -52,6 +65,8 @@ def lying_server(url: str, lie: Lie) -> Iterator[str]:
                 answer = json.loads(content)
                 lie(json.loads(body), answer["result"])
                 content = json.dumps(answer).encode()
+            elif self.path.partition("?")[0].endswith("/points/count") and (number := next(numbers, None)) is not None:
+                content = json.dumps({"result": {"count": number}, "status": "ok", "time": 0.0}).encode()
             self.send_response(status)
             self.send_header("content-type", "application/json")
             self.send_header("content-length", str(len(content)))

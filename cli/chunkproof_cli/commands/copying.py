@@ -19,6 +19,7 @@ import click
 import httpx
 
 from chunkproof.base.errors import (
+    IncompleteScanError,
     InvalidParameterError,
     NotConfiguredError,
     ResponseTooLargeError,
@@ -245,7 +246,10 @@ def read_pages(source: WritableStore, collection: str, start: PointId | None = N
     limit, check = BATCH, None
     if start is None:  # an interrupted copy goes on in the middle; all is compared afterwards
         check = ScanCheck(
-            collection, source.host, lambda: source.count(collection, (), Deadline(CALL_MS)), 0, lambda *_counts: None
+            collection,
+            source.host,
+            lambda: source.count(collection, (), Deadline(CALL_MS)),
+            lambda last: [point["id"] for point in source.read_points(collection, last, 2, Deadline(CALL_MS))[0]],
         )
     while True:
         try:
@@ -256,9 +260,11 @@ def read_pages(source: WritableStore, collection: str, start: PointId | None = N
             limit //= 2
             continue
         if check:
-            check.add([point["id"] for point in points], start, following)
+            following = check.add([point["id"] for point in points], start, following)
         if points:
             yield points
+        elif following is not None:
+            raise IncompleteScanError(source.host, f"a page of {collection} had no points, and was not the last")
         if following is None:
             return
         start = following

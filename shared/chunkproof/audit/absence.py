@@ -6,12 +6,14 @@ deleted are searched for, as a user would find them. A report names what was del
 never repeats the text.
 """
 
+import bz2
 import html
+import lzma
 import re
 import sys
 import unicodedata
 import zlib
-from base64 import b64decode
+from base64 import b32decode, b64decode
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -26,9 +28,9 @@ from pydantic import Field
 from chunkproof.audit.locate import Letters, PassageIndex, SourceDocument, find_hidden
 from chunkproof.base.errors import ChunkproofError, InvalidParameterError
 from chunkproof.base.words import split_sentences
-from chunkproof.collection.lookup import parse_point_id, point_id_for
-from chunkproof.collection.payload_map import PayloadMap
-from chunkproof.collection.reader import Reader, in_batches
+from chunkproof.collection.lookup import parse_point_id
+from chunkproof.collection.payload_map import PayloadMap, parse_json
+from chunkproof.collection.reader import Reader
 from chunkproof.contract import Model
 from chunkproof.embedders.embedder_port import InputType
 from chunkproof.proof.integrity import digest
@@ -41,6 +43,7 @@ OUT_OF_REACH = (
     "replicas that did not answer: each read is answered by one",
     "deleted points that the server has not yet removed from its disk",
     "collections and servers that this key cannot see",
+    "names of collections, aliases, vectors and payload indexes",
     "copies outside of the vector store: sources, caches, logs, manifests and reports",
 )
 # Two texts are near duplicates from this share of word sequences in common on.
@@ -57,13 +60,15 @@ SENTENCES, SENTENCE_CHARS, TOP_K = 4, 30, 10
 MAX_HITS = 1_000
 # A value may be encoded several times over: each form is decoded in every way twice, and in all ways so many times.
 MAX_ROUNDS = 6
+# Ids from so many characters on, with a digit, are looked for inside of values, too.
+LONG_ID = 8
 # Longer names of fields are not repeated in a report: they may be texts.
 LONGEST_FIELD = 80
 SEVERAL_FIELDS = "several fields"
-MAX_UNPACKED = 1_000_000
+MAX_UNPACKED, UNPACKING_MEMORY = 1_000_000, 64_000_000
 _ESCAPE = re.compile(
     r"\\(?:u\{([0-9a-fA-F]{1,6})\}|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|[x']([0-9a-fA-F]{2})|(?P<octal>[0-3][0-7]{2})"
-    r'|(?P<sign>["\\/bfnrt])|([0-9a-fA-F]{2,6}) ?)'
+    r'|(?P<sign>["\\/bfnrt])|([0-9a-fA-F]{2,6}) ?)|(?:\\N\{)?U\+([0-9a-fA-F]{4,6})\}?'
 )
 _LONG_REFERENCE = re.compile(r"&#0*([0-9]{8,});?")
 _PADDED_REFERENCE = re.compile(r"&#([xX]?)0+(?=[0-9a-fA-F])")
@@ -71,10 +76,16 @@ _TAG = re.compile(r"<[a-zA-Z/!?](?:=\s*+(?:\"[^\"]*\"|'[^']*')|[^<>])*+>")
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]{8,}={0,2}")
 _BASE64_RUN = re.compile(r"(?=[a-z]{0,40}[A-Z0-9+/_-])[A-Za-z0-9+/_-]{12,}={0,2}")
 _PERCENT_U = re.compile("%u([0-9a-fA-F]{4})")
-_HEX_RUN = re.compile(r"(?:[0-9a-fA-F]{2}[ :]?){5,}[0-9a-fA-F]{2}")
+_HEX_RUN = re.compile(r"(?:(?:0x)?[0-9a-fA-F]{2}[ :,-]{0,2}){5,}(?:0x)?[0-9a-fA-F]{2}")
+_DIGITS = re.compile(r"(?:[01]{8}\s?){3,}|(?:-?\d{1,7}(?:\.0)?[\s,;]{1,3}){4,}-?\d{1,7}(?:\.0)?(?![\d.])")
 _HIGH_RUN = re.compile(r"[\x80-\xff\u0152-\u02dc\u2013-\u2122]{2,}")
-# Characters that a reader does not see, inside of an address.
+_PUNYCODE = re.compile(r"(?i)\bxn--[a-z0-9-]+")
+# Letters in circles, and the invisible letters of tags.
+_DISGUISED = re.compile("[\u2460-\u24ff\U0001f110-\U0001f189\U000e0020-\U000e007e]")
+_TAGS = {code: code - 0xE0000 for code in range(0xE0020, 0xE007F)}
+# Inside of an address: characters that a reader does not see, and those that look alike.
 _UNSEEN = re.compile("[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180e\u200b-\u200f\u2060-\u206f\ufeff]")
+_DASHES = re.compile("[\u2010-\u2015\u2212]")
 
 
 def _unescape(text: str) -> str:
@@ -108,20 +119,34 @@ def _decode_bytes(sign: str) -> Callable[[str], str]:
 
 
 def _read_bytes(data: bytes) -> str | None:
-    """Return the text that these bytes are: UTF-8, UTF-16, or packed by gzip or zlib; None for anything else."""
-    try:
-        return data.decode("utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8")
-    except ValueError:
-        with suppress(ValueError, zlib.error):
-            return zlib.decompressobj(47).decompress(data, MAX_UNPACKED).decode() if data[:1] in b"\x1f\x78" else None
-        return None
+    """Return the text that these bytes are: in UTF-8, 16 or 32, in Latin-1, or packed; None for anything else."""
+    for start, unpack in _UNPACKERS.items():
+        with suppress(ValueError, OSError, EOFError, lzma.LZMAError, zlib.error):
+            data = unpack(data) if data.startswith(start) else data
+    is_wide, is_little = 3 * data.count(0) > len(data), 2 * data[1::2].count(0) > data.count(0)
+    has_mark = data[:2] in (b"\xff\xfe", b"\xfe\xff")
+    with suppress(ValueError):
+        return data.decode("utf-16" if has_mark else "utf-8" if not is_wide else f"utf-16-{'lb'[not is_little]}e")
+    text = data.decode("cp1252", "replace")
+    is_text = "".join(text.split()).isprintable() and len(re.findall(r"[\w\s]", text, re.ASCII)) > 0.75 * len(text)
+    return text if is_text else None
+
+
+_UNPACKERS: dict[bytes, Callable[[bytes], bytes]] = {
+    **dict.fromkeys((b"\x1f\x8b", b"x"), lambda data: zlib.decompressobj(47).decompress(data, MAX_UNPACKED)),
+    b"BZh": lambda data: bz2.BZ2Decompressor().decompress(data, MAX_UNPACKED),
+    b"\xfd7z": lambda data: lzma.LZMADecompressor(memlimit=UNPACKING_MEMORY).decompress(data, MAX_UNPACKED),
+}
 
 
 def _decode_base64(text: str) -> str:
-    """Decode Base64 in either alphabet: the whole value, which may have line breaks, else every long run."""
+    """Decode Base64 in either alphabet, or Base32: the whole value, which may have line breaks, else every long run."""
 
     def decode(packed: str) -> str | None:
         plain = packed.translate({45: 43, 95: 47}).rstrip("=")
+        with suppress(ValueError):
+            if found := _read_bytes(b32decode(plain + "=" * (-len(plain) % 8), casefold=True)):
+                return found
         plain = plain[: len(plain) - (len(plain) % 4 == 1)]
         return _read_bytes(b64decode(plain + "=" * (-len(plain) % 4)))
 
@@ -131,13 +156,24 @@ def _decode_base64(text: str) -> str:
     return _BASE64_RUN.sub(lambda run: decode(run[0]) or run[0], text)
 
 
+def _decode_digits(run: re.Match[str]) -> str:
+    """Decode octets of binary digits, or the decimal numbers of bytes or characters."""
+    octets = re.findall("[01]{8}", run[0])
+    words = re.split(r"[\s,;]+", run[0].replace(".0", ""))
+    numbers = [int(octet, 2) for octet in octets] if octets else [int(word) for word in words]
+    if all(-128 <= number < 256 for number in numbers):
+        data = bytes(number % 256 for number in numbers)
+        return _read_bytes(data) or data.decode("latin-1")
+    return "".join(chr(number) if 0 <= number <= sys.maxunicode else " " for number in numbers)
+
+
 def _decode_url(text: str) -> str:
     return _decode_percent(_PERCENT_U.sub(lambda code: chr(int(code[1], 16)), text).replace("+", " "))
 
 
 def _decode_hex(text: str) -> str:
     def decode(run: re.Match[str]) -> str:
-        data = bytes.fromhex(re.sub("[ :]", "", run[0]))
+        data = bytes.fromhex(re.sub("0x|[ :,-]", "", run[0]))
         # The word before may end with two such digits, and the word after it begin with them.
         for first, last in ((0, 0), (0, 1), (1, 0), (1, 1)):
             if plain := _read_bytes(data[first : len(data) - last]):
@@ -158,19 +194,29 @@ def _repair_mojibake(text: str) -> str:
     return _HIGH_RUN.sub(repair, text)
 
 
+def _decode_punycode(label: re.Match[str]) -> str:
+    try:
+        return label[0][4:].lower().encode().decode("punycode")
+    except (UnicodeError, OverflowError):
+        return label[0]
+
+
 _decode_percent, _decode_equals = _decode_bytes("%"), _decode_bytes("=")
 # Name, a pattern without which nothing is encoded, and what decodes it.
 Decoder = tuple[str, re.Pattern[str], Callable[[str], str]]
 DECODERS: tuple[Decoder, ...] = (
-    ("JSON escapes", re.compile(r"\\"), _unescape),
+    ("JSON escapes", re.compile(r"\\|U\+"), _unescape),
     # Before entities, which it may break over lines.
     ("quoted-printable", re.compile("="), lambda text: _decode_equals(re.sub(r"=\r?\n", "", text))),
     ("entities", re.compile("&"), _replace_references),
     ("URL encoding", re.compile("%"), _decode_url),
     ("Base64", _BASE64, _decode_base64),
     ("hexadecimal digits", _HEX_RUN, _decode_hex),
+    ("numbers of bytes and characters", _DIGITS, lambda text: _DIGITS.sub(_decode_digits, text)),
     ("UTF-7", re.compile(r"\+[A-Za-z]"), lambda text: text.encode("ascii", "ignore").decode("utf-7", "replace")),
     ("mojibake", _HIGH_RUN, _repair_mojibake),
+    ("Punycode", _PUNYCODE, lambda text: _PUNYCODE.sub(_decode_punycode, text)),
+    ("letters in disguise", _DISGUISED, lambda text: unicodedata.normalize("NFKC", text.translate(_TAGS))),
     ("markup", re.compile("<"), lambda text: _TAG.sub("", text)),
 )
 FORMS = (
@@ -279,7 +325,8 @@ class Search:
         self._by_hash: dict[str, list[int]] = defaultdict(list)
         for number, subject in enumerate(self.subjects):
             if subject.kind == "chunk":
-                self._by_id[subject.name].append(number)
+                for each in {subject.name, str(subject.point_id), str(parse_point_id(subject.name))} - {"None"}:
+                    self._by_id[each].append(number)
             elif subject.kind == "url":
                 self._urls.append((_UrlPattern(subject.name), number))
             if subject.sha256:
@@ -298,7 +345,8 @@ class Search:
                 raise InvalidParameterError("A text to look for must have at least three letters or digits")
         if len(short) > MAX_SHORT_TEXTS:
             raise InvalidParameterError(f"More than {MAX_SHORT_TEXTS:,} texts have few letters: check them in parts")
-        self._short = [(document.letters.text, int(document.name)) for document in short]
+        # Stored as a number, digits have no leading zeros.
+        self._short = [(re.sub(r"\A0+(?=\d{3,}\Z)", "", each.letters.text), int(each.name)) for each in short]
         self._index = PassageIndex(self._documents)
         self._shingles: dict[int, set[int]] = {}
         # The letters of a point that were compared: most forms of a value have the same.
@@ -312,7 +360,7 @@ class Search:
     def check(
         self, reader: Reader, aliases: Iterable[str], done: Callable[[int], None] = lambda _points: None
     ) -> CollectionCheck:
-        """Read a collection whole, fetch its points by id, and search it."""
+        """Read a collection whole, and search it."""
         problems, read, searches, points = list[str](), 0, 0, 0
         try:
             points = reader.describe().points_count
@@ -322,7 +370,6 @@ class Search:
                 read += len(page.points)
                 done(len(page.points))
             problems += [reader.change_note] if reader.change_note else []
-            self._fetch(reader)
         except ChunkproofError as error:
             problems.append(f"{reader.name} could not be read: {error}")
         else:
@@ -357,15 +404,10 @@ class Search:
         payloads, here = reader.services.payloads, _Where(reader.name, point.id)
         for number in {*self._by_id.get(payloads.id_of(point), ()), *self._by_id.get(str(point.id), ())}:
             self._add_id(number, point, reader)
-        for name in ("url", "document_id") if self._urls else ():
-            value = payloads.value(name, point.payload)
-            if isinstance(value, str):
-                self._compare_url(value, here._replace(field=name), "A point is of this document")
         self._compared.clear()
-        for path, value in _read_values(point, payloads):
+        for path, value, may_be_encoded in _read_values(point, payloads):
             where = here._replace(field=self._name_field(path))
-            forms = _read_forms(value) if path != SEVERAL_FIELDS else [("", value)]
-            for form, text in forms:
+            for form, text in _read_forms(value) if may_be_encoded else [("", value)]:
                 self._compare_text(text, where, form)
 
     def _name_field(self, path: str) -> str:
@@ -374,15 +416,15 @@ class Search:
         is_shown = len(path) <= LONGEST_FIELD and not any(short in letters for short, _ in self._short)
         return path if is_shown else "(a field whose name is not repeated here)"
 
-    def _compare_url(self, text: str, where: "_Where", details: str) -> None:
+    def _compare_url(self, text: str, where: "_Where") -> None:
         plain = plain_address(text) if self._urls else ""
         lower = plain.lower()
         for pattern, number in self._urls:
             if pattern.host in lower and pattern.is_in(plain):
-                self._add(number, How.URL, where, details)
+                self._add(number, How.URL, where, "A value names this document")
 
     def _compare_text(self, text: str, where: "_Where", form: str) -> None:
-        self._compare_url(text, where, "A value names this document")
+        self._compare_url(text, where)
         for number in self._by_hash.get(digest(text), ()):
             self._add(number, How.EXACT_TEXT, where, f"The same text, {form or 'byte for byte'}")
         if not self._documents:
@@ -416,21 +458,6 @@ class Search:
             self._add(number, How.NEAR_TEXT, where, f"{nearness:.0%} in common")
         else:
             self._add(number, How.PASSAGE, where, f"{min(1.0, common / max(whole, 1)):.0%} of its letters")
-
-    def _fetch(self, reader: Reader) -> None:
-        """Ask for the points of deleted chunks by id, which is another way than reading all."""
-        wanted: dict[PointId, int] = {}
-        for number, subject in enumerate(self.subjects):
-            if subject.kind == "chunk":
-                own = subject.point_id if subject.point_id is not None else point_id_for(subject.name)
-                for point_id in (own, parse_point_id(subject.name)):
-                    if point_id is not None:
-                        wanted[point_id] = number
-        for batch in in_batches(wanted):
-            for point_id, point in reader.read_points(batch).items():
-                subject = self.subjects[wanted[point_id]]
-                if str(point_id) == subject.name or subject.point_id == point_id:
-                    self._add_id(wanted[point_id], point, reader)
 
     def _add_id(self, number: int, point: Point, reader: Reader) -> None:
         """Count a point with a deleted id; a number is used again in every collection, so its text must fit as well."""
@@ -505,21 +532,22 @@ class _UrlPattern:
     """A document's URL: scheme, user, `www.`, port, fragment, letter case and further parameters do not matter.
 
     Many servers know no letter case in paths: one address too many is better than one that is missed. What is no URL or
-    path, such as a document's id, must be the whole value, in the same letter case.
+    path, such as the name of a document, must be the whole value, in the same letter case, unless it is a long id.
     """
 
     def __init__(self, url: str) -> None:
         address, _, query = url.strip().partition("#")[0].partition("?")
         host, slash, path = plain_address(unquote(re.sub(r"^\w+://(?:www\.)?", "", address))).rstrip("/").partition("/")
         self._query = set(parse_qsl(query.lower(), keep_blank_values=True))
-        self._is_address = bool(slash) or "." in host
+        is_long_id = len(host) >= LONG_ID and any(char.isdigit() for char in host)
+        self._is_address = bool(slash) or "." in host or is_long_id
         if not self._is_address:
             self.host, self._pattern = host.lower(), re.compile(rf"\s*{re.escape(host)}\s*\Z")
             return
         self.host = host = (host.rpartition(":")[0] if host.rpartition(":")[2].isdecimal() else host).lower()
-        rest = rf"[/\s]+{re.escape(path)}" if path else ""
+        rest = "".join(rf"[/\s\u203a]+{re.escape(part)}" for part in path.split("/")) if path else ""
         self._pattern = re.compile(
-            rf"(?i)(?<![\w.-])(?:www\.)?{re.escape(host)}\.?(?::\d+)?{rest}/?(?:index\.html?)?(?![\w/%~.-]*[\w/%~-])"
+            rf"(?i)(?<![\w.-])(?:www\.)?{re.escape(host)}\.?(?::\d+)?{rest}/?(?:index\.\w+)?(?![\w/%~.-]*[\w/%~-])"
             r"(?:\?([^#\s\"'<>)\]]*))?"
         )
 
@@ -534,17 +562,10 @@ class _UrlPattern:
 
 def plain_address(text: str) -> str:
     """Write addresses in a text in one way: Unicode hosts, no invisible characters, no empty or dot segments."""
-    text = _UNSEEN.sub("", unicodedata.normalize("NFKC", text)).replace("\\", "/")
-    text = re.sub(r"(?i)\bxn--[a-z0-9-]+", _decode_punycode, text)
+    text = _DASHES.sub("-", _UNSEEN.sub("", unicodedata.normalize("NFKC", text))).replace("\\", "/")
+    text = _PUNYCODE.sub(_decode_punycode, text.replace("[.]", "."))
     text = re.sub(r"(?<!:)/(?:\.?/)+", "/", text)
     return re.sub(r"/(?!\.\./)[^/\s?#]+/\.\.(?=/)", "", text) if "/../" in text else text
-
-
-def _decode_punycode(label: re.Match[str]) -> str:
-    try:
-        return label[0][4:].lower().encode().decode("punycode")
-    except (UnicodeError, OverflowError):
-        return label[0]
 
 
 def _read_forms(value: str) -> Iterator[tuple[str, str]]:
@@ -580,37 +601,43 @@ def _decode_once(text: str, decoders: Sequence[Decoder] = DECODERS) -> Iterator[
             yield name, decode(text).encode("utf-8", "replace").decode()
 
 
-def _read_values(point: Point, payloads: PayloadMap) -> Iterator[tuple[str, str]]:
-    """Yield the text of a chunk, which may be inside a JSON string, its id, and all names and values with their paths.
+def _read_values(point: Point, payloads: PayloadMap) -> Iterator[tuple[str, str, bool]]:
+    """Yield the text of a chunk, its id, and all names and values, with their paths and whether they may be encoded.
 
-    Numbers in a list may be the characters or the bytes of a text. Last come all values together, as a text may be
-    spread over them.
+    JSON in a string is read like the payload that it is in. The items of a list may be the characters or the bytes of a
+    text, and a text may be spread over values: those of fields with one name, or all of them.
     """
     text = payloads.find_text(point)
     if text is not None:
-        yield "text", text
-    yield "id of the point", str(point.id)
+        yield "text", text, True
+    yield "id of the point", str(point.id), False
     names: list[str] = []
-    together: list[str] = []
-    stack: list[tuple[str, str | None, Any]] = [("", None, point.payload)]
+    together: dict[str, list[str]] = defaultdict(list)
+    stack: list[tuple[str, str, Any]] = [("", "", point.payload)]
     while stack:
-        path, name, each = stack.pop()
-        if name is not None:
-            names.append(name)
-        if isinstance(each, str):
-            together.append(each)
-            if each and each != text:
-                yield path, each
-        elif isinstance(each, Mapping):
-            stack += reversed([(f"{path}.{key}" if path else str(key), str(key), value) for key, value in each.items()])
-        elif isinstance(each, list | tuple):
-            stack += [(f"{path}[]", None, item) for item in reversed(each)]
-            if len(each) > 2 and all(isinstance(item, int) and 0 <= item <= sys.maxunicode for item in each):
-                yield f"{path}[]", "".join(map(chr, each))
-        elif isinstance(each, int | float) and not isinstance(each, bool):
-            number = f"{each:.0f}" if isinstance(each, float) and each.is_integer() else str(each)
-            together.append(number)
-            yield path, number
-    yield "names of fields", "\n".join(names)
-    if len(together) > 1:
-        yield SEVERAL_FIELDS, " ".join(together)
+        path, name, value = stack.pop()
+        if isinstance(value, Mapping):
+            names += map(str, value)
+            if not all(str(key).isdecimal() for key in value):
+                stack += reversed([(f"{path}.{key}".removeprefix("."), str(key), item) for key, item in value.items()])
+                continue
+            value = [value[key] for key in sorted(value, key=int)]
+        if isinstance(value, list | tuple):
+            stack += [(f"{path}[]", name, item) for item in reversed(value)]
+            yield f"{path}[]", " ".join(_write(item) for item in value if isinstance(item, str | int | float)), True
+        elif value is not None and not isinstance(value, bool):
+            inner = parse_json(value)
+            stack += [(path, name, inner)] if inner is not None else []
+            if value != text:
+                yield path, _write(value), inner is None
+            together[""].append(_write(value))
+            together[name].append(_write(value))
+    yield "names of fields", "\n".join(names), True
+    for values in together.values():
+        if len(values) > 1:
+            yield SEVERAL_FIELDS, " ".join(values), False
+            yield SEVERAL_FIELDS, " ".join(reversed(values)), False
+
+
+def _write(value: str | float) -> str:
+    return f"{value:.0f}" if isinstance(value, float) and value.is_integer() else str(value)

@@ -28,6 +28,8 @@ LEAST_SHARE = 0.5
 # All searches for texts shorter than two seeds may read this many letters together.
 MAX_SHORT_SEARCH = 5_000_000_000
 MARKUP = "markup"
+# Letters that have no accent in Unicode's eyes, and one that only stretches Arabic words.
+_PLAIN = str.maketrans("ŁłØøĐđıŦŧĦħ", "LlOoDdiTtHh", "\u0640")
 _WORD = re.compile(r"[^\W_]+")
 # The targets of links, which a renderer of Markdown leaves out.
 _TARGET = re.compile(r"(?<=\])\([^()\s]{0,2000}\)|(?<=\])\[[^\[\]\n]{0,200}\]")
@@ -79,8 +81,9 @@ def _add_letters(text: str, start: int, end: int, parts: list[str], offsets: "ar
 
 @lru_cache(maxsize=10_000)
 def _fold(char: str) -> str:
-    folded = unicodedata.normalize("NFKD", char).casefold()
-    return "".join(each for each in unicodedata.normalize("NFKD", folded) if each.isalnum())
+    folded = unicodedata.normalize("NFKD", char.translate(_PLAIN)).casefold()
+    plain = (each for each in unicodedata.normalize("NFKD", folded) if each.isalnum())
+    return "".join(str(unicodedata.digit(each, each)) for each in plain)
 
 
 @dataclass

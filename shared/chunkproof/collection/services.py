@@ -393,7 +393,10 @@ class Collection:
                         raise
                     size, deadline = max(1, size // 5), self.deadline
 
-        return self.ask(scroll)
+        page = self.ask(scroll)
+        if page.next_id is not None and not page.points:
+            raise IncompleteScanError(self.store.host, f"a page of {self.name} had no points, and was not the last")
+        return page
 
     def first_points(self, limit: int, *, with_vector: str | None = None) -> Page:
         """Return the first points as `page` does; a few of them are read first, to ask for no more than fits.
@@ -432,21 +435,24 @@ class Collection:
     ) -> Iterator[Page]:
         """Yield the pages that `read` returns from `start` on, in the order of their ids; `seen` were read before.
 
-        Raise `IncompleteScanError` if points are repeated, or are not as many as Qdrant counts. If that number changes
-        meanwhile, `on_change` gets both, and any number of points between them will do.
+        Raise `IncompleteScanError` if points come twice, are not as many as Qdrant counts, or follow the last page. If
+        their number changes meanwhile, `on_change` gets both, and any number of points between them will do.
         """
 
         def count() -> int:
             return self.ask(lambda deadline: self.store.count(self.name, where, deadline))
 
-        check = ScanCheck(self.name, self.store.host, count, seen, on_change)
+        def look(last: PointId) -> list[PointId]:
+            return [point.id for point in self.page(2, where=where, start=last).points]
+
+        check = ScanCheck(self.name, self.store.host, count, look, seen=seen, on_change=on_change)
         while True:
             page = read(start)
-            check.add([point.id for point in page.points], start, page.next_id)
-            yield page
-            if page.next_id is None:
+            following = check.add([point.id for point in page.points], start, page.next_id)
+            yield replace(page, next_id=following)
+            if following is None:
                 return
-            start = page.next_id
+            start = following
 
     def ask(self, call: Callable[[Deadline], Result]) -> Result:
         """Call with the deadline of the request."""
@@ -501,36 +507,48 @@ class LongRun(Collection):
 
 
 class ScanCheck:
-    """Checks the pages of a scan: every point once, in the order of ids, and as many as Qdrant counts."""
+    """Checks the pages of a scan: every point once, in the order of ids, as many as Qdrant counts, and none behind."""
 
     def __init__(
-        self, name: str, host: str, count: Callable[[], int], seen: int, on_change: Callable[[int, int], None]
+        self,
+        name: str,
+        host: str,
+        count: Callable[[], int],
+        look: Callable[[PointId], Sequence[PointId]],
+        *,
+        seen: int = 0,
+        on_change: Callable[[int, int], None] = lambda _before, _after: None,
     ) -> None:
         self._name, self._host = name, host
-        self._count, self._on_change = count, on_change
+        self._count, self._look, self._on_change = count, look, on_change
         self._seen, self._before = seen, count()
 
-    def add(self, ids: Sequence[PointId], start: PointId | None, next_id: PointId | None) -> None:
-        """Check a page that was to begin with `start`, or beyond it if that was deleted meanwhile."""
+    def add(self, ids: Sequence[PointId], start: PointId | None, next_id: PointId | None) -> PointId | None:
+        """Check a page that was to begin with `start`, or behind it if that was deleted; return the next start."""
         order = [(isinstance(point_id, str), point_id) for point_id in (*ids, *(() if next_id is None else (next_id,)))]
         first = None if start is None else (isinstance(start, str), start)
         is_behind = first is not None and order[:1] < [first] and bool(order)
         if is_behind or (next_id is not None and next_id == start) or any(a >= b for a, b in pairwise(order)):
             raise IncompleteScanError(self._host, f"points of {self._name} came twice, or in another order")
         self._seen += len(ids)
-        if next_id is None:
-            self._check_count()
+        return self._check_end(ids) if next_id is None else next_id
 
-    def _check_count(self) -> None:
+    def _check_end(self, ids: Sequence[PointId]) -> PointId | None:
+        """Look behind the last point: what is there was added meanwhile, or left out."""
         before, after = self._before, self._count()
+        behind = self._look(ids[-1]) if ids else ()
+        following = next((point_id for point_id in behind if point_id != ids[-1]), None)
         if before != after:
             self._on_change(before, after)
-        if not min(before, after) <= self._seen <= max(before, after):
-            raise IncompleteScanError(
-                self._host,
-                f"{self._seen:,} points of {self._name} were read, but it has {after:,}: if it was written to "
-                "meanwhile, run this again, else the server returns other points than it counts",
-            )
+        is_followed = following is not None
+        if is_followed and (before != after or ids[-1] not in behind):
+            self._seen -= ids[-1] not in behind
+            return following
+        if not is_followed and min(before, after) <= self._seen <= max(before, after):
+            return None
+        found = f"{self._seen:,} points of {self._name} were read, but it has {'more' if is_followed else f'{after:,}'}"
+        reason = "if it was written to meanwhile, run this again, else the server returns other points than it counts"
+        raise IncompleteScanError(self._host, f"{found}: {reason}")
 
 
 def next_size(size: int, page: Page) -> int:

@@ -3,6 +3,7 @@
 Writes are operations for Qdrant, or chunks for `chunkproof load`; `why` itself writes nothing to the collection.
 """
 
+import hashlib
 import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -231,7 +232,8 @@ class Remedy:
             new_text = chunk.text if is_stale else former
             yield {"update_vectors": {"points": [{"id": chunk.point.id, "vector": self._name(vector, new_text)}]}}
             if former is not None:
-                yield _set(chunk.point, payloads.path_in("text", chunk.point.payload) or "text", former)
+                path = payloads.path_in("text", chunk.point.payload) or "text"
+                yield _restore(chunk.point, path, payloads.find_text(chunk.point), former)
 
     @property
     def _blanks(self) -> dict[str, Any]:
@@ -321,6 +323,27 @@ def _set(point: Point, path: str, value: Any) -> dict[str, Any]:
     first, *rest = [path] if path in point.payload else path.split(".")
     payload = {first: _replace(point.payload.get(first), rest, value)}
     return {"set_payload": {"payload": payload, "points": [point.id]}}
+
+
+def _restore(point: Point, path: str, text: str | None, former: str) -> dict[str, Any]:
+    """Set a text, and with it other copies of the text and its hashes, which pipelines keep beside it."""
+    same = {text: former} | {_hash(text or "", name): _hash(former, name) for name in ("md5", "sha1", "sha256")}
+
+    def swap(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {name: swap(each) for name, each in value.items()}
+        if isinstance(value, list):
+            return [swap(each) for each in value]
+        return same.get(value, value) if isinstance(value, str) else value
+
+    payload = swap(point.payload)
+    fields = _set(replace(point, payload=payload), path, former)["set_payload"]["payload"]
+    changed = {name: value for name, value in payload.items() if value != point.payload[name]}
+    return {"set_payload": {"payload": {**changed, **fields}, "points": [point.id]}}
+
+
+def _hash(text: str, name: str) -> str:
+    return hashlib.new(name, text.encode("utf-8", "surrogatepass"), usedforsecurity=False).hexdigest()
 
 
 def _replace(outer: Any, steps: Sequence[str], value: Any) -> Any:
