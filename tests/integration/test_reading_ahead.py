@@ -7,9 +7,13 @@ from typing import Any
 
 import pytest
 
+from chunkproof.audit.audit_run import _Check
 from chunkproof.base.errors import IncompleteScanError, VectorStoreRefusedError
+from chunkproof.base.settings import Settings
 from chunkproof.collection import reader
 from chunkproof.collection.reader import Reader
+from chunkproof.net.transport import DeadlineTransport
+from chunkproof.service.container import qdrant_store
 from chunkproof.stores.store_port import Page, Point, PointId
 
 from support.audits import VECTOR, fill, services_on
@@ -101,3 +105,43 @@ def test_pauses_between_attempts_last_after_a_scan(store: MemoryStore) -> None:
     list(scanned.pages(boundaries=[10, 20]))
 
     assert not scanned._stopped.is_set()
+
+
+def test_points_are_read_while_the_texts_of_the_batch_before_are_embedded() -> None:
+    check, begun = _Check.__new__(_Check), {"first": Event(), "second": Event()}
+
+    def fetch(batch: Any) -> dict[str, Point]:
+        begun[batch[0]].set()
+        return {}
+
+    check._fetch = fetch  # type: ignore[method-assign]
+    batches = check.read_ahead(iter([["first"], ["second"]]))  # type: ignore[list-item]
+
+    assert next(batches) == (["first"], {})
+    assert begun["second"].wait(10)
+    assert [batch for batch, _ in batches] == [["second"]]
+
+
+@pytest.mark.parametrize(
+    ("url", "compressed"),
+    [
+        ("http://127.0.0.2:6333", False),
+        ("http://localhost", False),
+        ("http://[::1]:6333", False),
+        ("https://qdrant.example.com", True),
+    ],
+)
+def test_a_server_on_this_machine_need_not_compress(
+    monkeypatch: pytest.MonkeyPatch, url: str, compressed: bool
+) -> None:
+    made: list[bool] = []
+
+    class Noted(DeadlineTransport):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            made.append(options["compressed"])
+            super().__init__(*arguments, **options)
+
+    monkeypatch.setattr("chunkproof.net.transport.DeadlineTransport", Noted)
+    qdrant_store(Settings.from_env({"QDRANT_URL": url})).close()
+
+    assert made == [compressed]
