@@ -79,18 +79,15 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
     Where it has to be narrower than its content, lines break between words; only the longest words are cut.
     """
     cells, console = [list(map(safe_text, row)) for row in rows], stdout_console()
-    words = [
-        {cell_len(word) for cell in column for word in str(cell).split()}
-        for column in zip(columns, *cells, strict=True)
-    ]
-    room = console.width - 3 * len(columns) - 1
-    for longest in range(LONGEST_WORD, 0, -1):
-        widths = [max((word for word in column if word <= longest), default=1) for column in words]
-        if sum(widths) <= room:
-            break
+    texts = [list(map(str, column)) for column in zip(columns, *cells, strict=True)]
+    room, widths = console.width - 3 * len(columns) - 1, [1] * len(columns)
+    for split, most in ((str.split, LONGEST_WORD), (str.splitlines, room)):  # first whole words, then whole lines
+        wanted = [max((cell_len(part) for text in column for part in split(text)), default=1) for column in texts]
+        while sum(widths) < room and (narrow := [n for n, width in enumerate(widths) if width < min(most, wanted[n])]):
+            widths[min(narrow, key=widths.__getitem__)] += 1
     table = Table(header_style="bold", expand=False)
     for column, width in zip(columns, widths, strict=True):
-        table.add_column(column, overflow="fold", min_width=width if sum(widths) <= room else None)
+        table.add_column(column, overflow="fold", width=width)
     for row in cells:
         table.add_row(*row)
     console.print(table)

@@ -31,6 +31,7 @@ TEXTS = [
 ]
 PARENT = "The whole chapter, of which each chunk is a small part, with everything that was ever said about it. " * 9
 COSINE = models.VectorParams(size=384, distance=models.Distance.COSINE)
+EUCLID = models.VectorParams(size=384, distance=models.Distance.EUCLID)
 OTHER = models.VectorParams(size=8, distance=models.Distance.COSINE)
 
 
@@ -79,6 +80,13 @@ PAYLOADS: dict[str, Shape] = {
     "blocks in an object": lambda text, n: {"document": {"blocks": [{"paragraph": text}]}},
     "nested blocks": lambda text, n: {"message": {"parts": [{"data": {"body": text}}]}},
     "an object under the usual name": lambda text, n: {"text": {"value": text, "annotations": []}},
+    "a row": lambda text, n: {"row": [n, text, "2024-01-01"]},
+    "pairs of name and value": lambda text, n: {
+        "fields": [{"name": "body", "value": text}, {"name": "n", "value": "1"}]
+    },
+    "a heading and a paragraph": lambda text, n: {"blocks": [{"data": {"text": f"H {n}"}}, {"data": {"text": text}}]},
+    "a list under a name with dots": lambda text, n: {"doc.parts": [{"body.text": text}]},
+    "five lists deep": lambda text, n: {"pages": [{"columns": [{"blocks": [{"lines": [{"spans": [{"s": text}]}]}]}]}]},
     # several fields with texts: the one that was embedded
     "parent and child": lambda text, n: {"parent": {"body": f"{n % 3} {PARENT}"}, "child": {"body": text}},
     "a parent of its own": lambda text, n: {"parent_body": f"{n} {PARENT}", "child_body": text},
@@ -207,6 +215,9 @@ def split(text: str) -> dict[str, Any]:
         (lambda text, n: {"body": encodebytes(text.encode()).decode()}, "The texts in body are base64"),
         (lambda text, n: {"body": f"data:;base64,{b64encode(text.encode()).decode()}"}, "The texts in body are base64"),
         (lambda text, n: {"body": urlsafe_b64encode(f"{text}ÿ?>".encode()).decode().rstrip("=")}, "are base64"),
+        (lambda text, n: {"words": text.split(" ")}, "The texts in words[] are lists of single words"),
+        (lambda text, n: {"letters": list(text)}, "The texts in letters[] are lists of single words or characters"),
+        (lambda text, n: {"body": json.dumps(text)}, "The texts in body are JSON strings in quotation marks"),
         (lambda text, n: thirds(text.split(" ")), "of a and b and c together"),
         (lambda text, n: split(text), "The stored vectors are of title and body together"),
         (
@@ -233,8 +244,9 @@ def test_what_no_map_can_read_is_said_with_what_to_store_instead(
         ({"image": OTHER, "text": COSINE}, lambda v: {"image": [1.0] * 8, "text": v}, "text"),
         ({"a": COSINE, "b": COSINE}, lambda v: {"a": v[::-1], "b": v}, "b"),
         ({"title": COSINE, "body": COSINE}, lambda v: {"body": v}, "body"),
+        ({"a": EUCLID, "its 'b'": COSINE}, lambda v: {"a": v, "its 'b'": v}, "its 'b'"),
     ],
-    ids=["one of the model's size", "one that agrees", "one that is empty"],
+    ids=["one of the model's size", "one that agrees", "one that is empty", "one that has cosines"],
 )
 def test_of_several_vectors_the_one_of_the_text_is_proposed(
     chunkproof: Command,
@@ -248,7 +260,7 @@ def test_of_several_vectors_the_one_of_the_text_is_proposed(
 ) -> None:
     fill(server_store, collection, PAYLOADS["German"], config, make)
     run = doctor()
-    assert f"CHUNKPROOF_VECTOR_NAME={chosen}" in run.json["set"]
+    assert f"CHUNKPROOF_VECTOR_NAME={shlex.quote(chosen)}" in run.json["set"]
     assert ("8 of 8 points have no vector title" in messages(run)) is ("title" in config)
     paste(run, monkeypatch)
     assert doctor().json["fits"], messages(doctor())
@@ -283,6 +295,16 @@ def test_points_without_vectors_are_not_ready(
     run = doctor()
     assert run.code == 1
     assert levels(run)["points without vectors"] == "FAIL"
+
+
+@pytest.mark.parametrize("text", ["", " \n"])
+def test_a_collection_of_empty_texts_is_not_ready(
+    doctor: Callable[..., Run], server_store: WritableStore, collection: str, text: str
+) -> None:
+    fill(server_store, collection, lambda _, n: {"content": text, "page": n})
+    run = doctor()
+    assert run.code == 1
+    assert "The sampled texts in content are empty" in messages(run)
 
 
 def test_an_alias_is_checked_like_its_collection(

@@ -180,6 +180,9 @@ def test_a_failing_tool_is_counted_and_logged_as_in_the_api(serve: Serve, capsys
         ('{"jsonrpc": "2.0", "id": 1, "method": "ping"}', {"mcp-protocol-version": "1999-01-01"}, 400, -32022),
         ('{"jsonrpc": "2.0", "id": 1, "method": "tools/list"}', {"mcp-protocol-version": STATELESS}, 200, -32602),
         ("", {}, 400, -32700),
+        (r'{"jsonrpc": "2.0", "id": "\ud800", "method": "ping"}', {}, 400, -32600),
+        (r'{"jsonrpc": "2.0", "id": 1, "method": "\ud800"}', {}, 200, -32601),
+        (r'{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "\ud800"}}', {}, 200, -32602),
     ],
 )
 def test_a_message_that_breaks_the_protocol_is_refused_as_the_protocol_says(
@@ -188,6 +191,16 @@ def test_a_message_that_breaks_the_protocol_is_refused_as_the_protocol_says(
     serve()
     reply = invoke(request("POST", "/mcp", body, headers))
     assert (reply.status, reply.json["error"]["code"]) == (status, code)
+    assert reply.text.encode()  # a lone surrogate could not be sent
+
+
+def test_a_message_names_odd_arguments_in_a_few_characters(serve: Serve) -> None:
+    serve()
+    params = {"name": "list_collections", "arguments": {"\ud800" * 90_000: 1, "b": 2}}
+    reply = invoke(
+        request("POST", "/mcp", json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call"} | {"params": params}))
+    )
+    assert len(reply.text.encode()) < 500
 
 
 @pytest.mark.parametrize(

@@ -348,11 +348,13 @@ def test_a_batch_with_a_point_that_does_not_fit_changes_nothing(
     assert store.count("c", (), deadline) == 5
 
 
-def test_several_searches_end_when_the_time_is_over(store: EdgeStore) -> None:
+def test_searches_and_pages_end_when_the_time_is_over(store: EdgeStore) -> None:
     """The engine itself takes no deadline."""
     queries = [StoreQuery("c", 1, text=TextLeg("a", field="text"))] * 2
     with pytest.raises(VectorStoreTimeoutError, match="took longer than its time"):
         store.search(queries, Deadline(0))
+    with pytest.raises(VectorStoreTimeoutError, match="took longer than its time"):
+        store.scroll("c", Deadline(0), limit=1)
 
 
 def test_an_unknown_vector_is_refused(store: EdgeStore, deadline: Deadline) -> None:

@@ -17,8 +17,12 @@ def test_a_table_that_is_too_wide_breaks_between_words(
     fields = ["section_heading", "document_title", "embedding_model"]
     url = "https://handbook.example.com/operations-and-more#section-of-the-page"
     print_table(("field", "description", "notes"), [(field, sentence, f"{sentence} {url}") for field in fields])
+    hashes = ["78f515d6e071003a55fb9afe03db4847b6b7c51…", "c8d95ee4c5af4d4cbcf71398800c41a7e8a6697…", sentence[:40]]
+    ids = ["vectordb-migrations", "vectordb-text-hygiene", "vectordb-filters"]
+    print_table(("field", "read from", *"123"), [(fields[0], fields[0], *row) for row in (hashes, ids)])
     printed = capsys.readouterr().out
     assert all(len(line) <= width for line in printed.splitlines())
+    assert {line[-1] for line in printed.splitlines()} == set("┓┃┩│┘")
     shown = {word for line in printed.splitlines() for word in line.replace("│", " ").split()}
     assert {*fields, *sentence.split()} <= shown
 

@@ -16,12 +16,9 @@ from urllib.parse import unquote_to_bytes
 
 from pydantic_core import to_json
 
-from chunkproof.base.errors import (
-    ChunkproofError,
-    InvalidParameterError,
-    UnsupportedDistanceError,
-)
+from chunkproof.base.errors import ChunkproofError, InvalidParameterError, UnsupportedDistanceError
 from chunkproof.base.request import Deadline
+from chunkproof.base.words import is_unspaced
 from chunkproof.collection.facts import choose_vector, collection_info, find_mapping
 from chunkproof.collection.payload_map import PayloadMap, id_at, lies_in_json_string, parse_json
 from chunkproof.collection.services import SAMPLE_POINTS, Collection, LongRun, Services
@@ -60,6 +57,8 @@ DEFAULT_AVG_LEN = 256
 PLAUSIBLE = 0.05
 # A shorter word can be a sentence in an encoding by chance.
 LEAST_ENCODED, MOST_DECODED = 24, 10_000
+# A list of so many words or characters is a text cut up, a shorter one rather tags.
+LEAST_PIECES = 8
 _URL_SAFE = str.maketrans("-_", "+/")
 LEAST_COMPARED, MOST_COMPARED, MOST_COMPARED_BYTES = 5, 128, 1_000_000
 TITLES = ("section_heading", "document_title")
@@ -157,11 +156,13 @@ def _read_sample(report: DoctorReport, patient: _Patient) -> tuple[VectorConfig 
     payloads = [dict(point.payload) for point in patient.points]
     report.mapping = find_mapping(payloads, services.payloads)
     report.shares = {
-        field: sum(bool(value) and (field != "text" or isinstance(value, str)) for value in values) / len(payloads)
+        field: sum(isinstance(v, str) and bool(v.strip()) if field == "text" else bool(v) for v in values)
+        / len(payloads)
         for field in ("text", "url", "document_title", "content_hash")
         if (values := [services.payloads.value(field, payload) for payload in payloads])
     }
-    if not report.shares.get("text"):  # a list or an object is no text
+    # A list or an object is no text.
+    if not any(isinstance(services.payloads.value("text", payload), str) for payload in payloads):
         report.mapping = {field: path for field, path in report.mapping.items() if field != "text"}
     current = report.mapping.get("text")
     fields = {field.path: field for field in rank_text_fields(payloads)}
@@ -170,8 +171,9 @@ def _read_sample(report: DoctorReport, patient: _Patient) -> tuple[VectorConfig 
     with suppress(ChunkproofError):
         vector = choose_vector(vectors, services.settings.vector_name, collection.name)
     paths = list(dict.fromkeys([*filter(None, [current]), *fields]))
-    searched = [vector] if vector else list(vectors)
-    chosen = choose_reading(collection, patient.points, searched, paths) if len(searched) * len(paths) > 1 else None
+    searched = [vector] if vector else [each for each in vectors if each.distance in ("Cosine", "Dot")] or [*vectors]
+    is_clear = bool(current) and len(searched) * len(paths) <= 1
+    chosen = None if is_clear else choose_reading(collection, patient.points, searched, paths)
     if chosen is None:
         better, now = next(iter(fields.values()), None), fields.get(current or "")
         if better and now and better.chars * better.variety <= MUCH_LONGER * now.chars * now.variety:
@@ -191,7 +193,7 @@ def _read_sample(report: DoctorReport, patient: _Patient) -> tuple[VectorConfig 
     report.rows = [{field: reading.value(field, payload) for field in shown} for payload in payloads[:SAMPLE_ROWS]]
     if vector is None:
         made = collection.embedder and collection.embedder.dimension
-        fitting = [each for each in vectors if each.size == made]
+        fitting = [each for each in searched if each.size == made]
         vector = chosen[0] if chosen else fitting[0] if len(fitting) == 1 else None
         report.proposed_vector = vector.name if vector else None
     return vector, better
@@ -241,7 +243,7 @@ def _check_distance(report: DoctorReport, patient: _Patient, vector: VectorConfi
     except UnsupportedDistanceError as error:
         yield fail("distance", str(error), "Create the collection again with Cosine distance")
     except InvalidParameterError as error:
-        fits = f"Set CHUNKPROOF_VECTOR_NAME={vector.name}: the embedder's vectors fit it" if vector else ""
+        fits = f"Set CHUNKPROOF_VECTOR_NAME={shlex.quote(vector.name)}: the embedder's vectors fit it" if vector else ""
         yield fail("vector", str(error), fits)
     else:
         yield ok("distance", f"{config.distance}: scores are cosine similarities")
@@ -268,12 +270,12 @@ def _check_payload(report: DoctorReport, better: TextField | None) -> Iterator[C
         )
     elif shares["text"] == 0.0:
         looks = f"; {better.path} looks like it ({better.chars} characters each)" if better else ""
-        remedy = (
-            f"Set {setting}"
-            if report.proposed_map
-            else "Store each chunk's text in the payload: search returns it from there"
-        )
-        yield fail("text", f"The sampled payloads have no text field that Chunkproof knows{looks}", remedy)
+        looks += ", if each piece of the list may stand on a line of its own" if better and "[]" in better.path else ""
+        looks += ", which the stored vectors do not confirm" if better and not report.is_embedded else ""
+        store = "Store each chunk's text in the payload: search returns it from there"
+        remedy = f"Set {setting}" if report.proposed_map else store
+        blank = f"The sampled texts in {report.mapping['text']} are empty" if "text" in report.mapping else ""
+        yield fail("text", (blank or "The sampled payloads have no text field that Chunkproof knows") + looks, remedy)
     elif better:
         why = "the stored vectors are" if report.is_embedded else "has longer and more varied texts"
         what = f"{why} of {better.path}" if report.is_embedded else f"{better.path} {why}"
@@ -304,10 +306,9 @@ def _check_hashes(report: DoctorReport, *, is_per_source: bool) -> Iterator[Chec
     """Say why the stored hashes prove nothing, if there are any."""
     if report.shares.get("content_hash") and report.content_hash is None:
         shared, unknown = "chunks with different texts have the same one", "not a SHA-256, SHA-1 or MD5 of the text"
-        why = shared if is_per_source else unknown
         yield note(
             "content_hash",
-            f"The stored content_hash proves nothing ({why}) and is ignored",
+            f"The stored content_hash proves nothing ({shared if is_per_source else unknown}) and is ignored",
             "Validate against an original: chunkproof validate CHUNK_ID --original-file FILE",
         )
 
@@ -569,13 +570,13 @@ def _check_search(patient: _Patient) -> Iterator[CheckResult]:
 def _suggest_settings(report: DoctorReport, services: Services) -> Iterator[str]:
     settings = services.settings
     if report.collection != settings.collection:
-        yield f"CHUNKPROOF_COLLECTION={report.collection}"
+        yield f"CHUNKPROOF_COLLECTION={shlex.quote(report.collection or '')}"
     if settings.qdrant_url is not None:
         yield f"QDRANT_URL={settings.qdrant_url}"
     if report.proposed_map and (report.is_embedded or not report.shares.get("text")):
         yield _map_setting(report.proposed_map)
     if report.info and len(report.info.vectors) > 1 and (name := report.proposed_vector or settings.vector_name):
-        yield f"CHUNKPROOF_VECTOR_NAME={name}"
+        yield f"CHUNKPROOF_VECTOR_NAME={shlex.quote(name)}"
 
 
 def _map_setting(rows: Mapping[str, Any]) -> str:
@@ -586,7 +587,9 @@ def _index_command(collection: str, field: str, schema: str) -> str:
     return f'create_payload_index("{collection}", field_name="{field}", field_schema="{schema}")'
 
 
-MAX_DEPTH = 8
+MAX_DEPTH = 32
+# Of a list, so many items are tried each by itself.
+TRIED_ITEMS = 4
 # A path, a hash, an id or encoded bytes: one word of characters that these are made of.
 _IDENTIFIER = re.compile(r"[\w\-./:+=#?&%@~,;!$*()']*", re.ASCII)
 
@@ -610,7 +613,7 @@ def _texts_by_path(payloads: Sequence[Mapping[str, Any]]) -> dict[str, list[str]
 
 def describe_texts(path: str, texts: Sequence[str]) -> TextField:
     """Describe the texts at a path; values that are no sentences, such as hashes, do not count."""
-    words = [text for text in texts if not _IDENTIFIER.fullmatch(text.strip()) and not name_encoding(text)]
+    words = [text for text in texts if not _IDENTIFIER.fullmatch(text.strip()) and not name_encoding(text, path)]
     variety = (len(set(words)) - 1) / (len(texts) - 1) if len(texts) > 1 else 1.0
     return TextField(path, int(median(map(len, words))) if words else 0, max(0.0, variety))
 
@@ -627,6 +630,9 @@ def _read_texts(value: Any, path: str = "", depth: int = 0) -> Iterator[tuple[st
             for inner_path, piece in _read_texts(item, path if path.endswith("[]") else f"{path}[]", depth + 1):
                 pieces.setdefault(inner_path, []).append(piece)
         yield from ((inner_path, "\n".join(some)) for inner_path, some in pieces.items())
+        if len(nested) > 1 and "]" not in path:
+            for index, item in enumerate(nested[:TRIED_ITEMS]):
+                yield from _read_texts(item, f"{path}[{index}]", depth + 1) if not isinstance(item, list) else ()
     elif isinstance(value, str) and value.strip():
         yield path, value
 
@@ -634,18 +640,24 @@ def _read_texts(value: Any, path: str = "", depth: int = 0) -> Iterator[tuple[st
 def _find_encoded(payloads: Sequence[Mapping[str, Any]], current: str | None, chars: int) -> tuple[str, str] | None:
     """Return the field whose texts are encoded, and how: the current one, else one with longer texts than others."""
     for path, texts in _texts_by_path(payloads).items():
-        name, count = Counter(map(name_encoding, texts)).most_common(1)[0]
+        name, count = Counter(name_encoding(text, path) for text in texts).most_common(1)[0]
         is_text = path == current if current else median(map(len, texts)) > chars
         if name and 2 * count > len(payloads) and is_text:
             return path, name
     return None
 
 
-def name_encoding(text: str) -> str | None:
-    """Name the encoding that hides sentences in a text: base64, hexadecimal or percent-encoded; None if none does."""
+def name_encoding(text: str, path: str) -> str | None:
+    """Name the encoding that hides sentences in a text: base64, hexadecimal, a list of words …; None if none does."""
     word = "".join(text.split())
     if len(word) < LEAST_ENCODED:
         return None
+    pieces = text.split("\n") if "[]" in path else []
+    longest = 1 if is_unspaced(word) else LEAST_ENCODED
+    if len(pieces) >= LEAST_PIECES and all(len(piece.split()) < 2 and len(piece) <= longest for piece in pieces):
+        return "lists of single words or characters"
+    if word[0] == word[-1] == '"' and isinstance(parse_json(f"[{text}]"), list):
+        return "JSON strings in quotation marks"
     digits = word.partition(";base64,")[2] or word
     padded = (digits.rstrip("=") + "=" * (-len(digits.rstrip("=")) % 4)).translate(_URL_SAFE)
     decoders: dict[str, Callable[[], bytes]] = {

@@ -122,20 +122,14 @@ class DoctorReport:
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as `--json` prints it."""
+        names = ("host", "store", "collections", "collection", "verdict", "content_hash", "shares", "score")
         return {
-            "host": self.host,
-            "store": self.store,
-            "collections": self.collections,
-            "collection": self.collection,
+            **{name: getattr(self, name) for name in names},
             "fits": self.passed,
-            "verdict": self.verdict,
             "info": self.info.model_dump(mode="json") if self.info else None,
             "payload_map": dict(self.mapping),
             "proposed_payload_map": self.proposed_map or None,
-            "content_hash": self.content_hash,
             "samples": self.rows,
-            "shares": self.shares,
-            "score": self.score,
             "health": [asdict(part) for part in self.health],
             "findings": [asdict(result) for result in self.checks],
             "set": self.suggested_settings,

@@ -2,8 +2,8 @@
 
 A deployment points at a collection that already exists, so each canonical field is looked for under
 the names that pipelines use. First match wins; a dot reaches into an object, and into a JSON *string*
-by parsing it; `blocks[].text` joins the texts of a list by line breaks; every name is also tried under
-`metadata.`, `meta.` and `meta_data.`.
+by parsing it; `blocks[].text` joins the texts of a list by line breaks, `blocks[0].text` is the first one's; every
+name is also tried under `metadata.`, `meta.` and `meta_data.`.
 """
 
 import hashlib
@@ -109,8 +109,8 @@ class PayloadMap:
             raise self._unreadable(point)
         path, own_id = self._own_id(point.payload)
         if values.get("document_id") is None:
-            shared_id = self._shared_id(point.payload)
-            values["document_id"] = values.get("url") if shared_id is None else shared_id
+            shared = self.shared_path(point.payload)  # the id that several points share is most likely the document's
+            values["document_id"] = values.get("url") if shared is None else id_at(shared, point.payload)
         if values.get("section_headers") is None:
             values["section_headers"] = []
         try:
@@ -198,11 +198,6 @@ class PayloadMap:
         except ValueError:
             return False
 
-    def _shared_id(self, payload: Mapping[str, Any]) -> str | None:
-        """Return the id that this point shares with others: most likely its document's."""
-        path = self.shared_path(payload)
-        return None if path is None else id_at(path, payload)
-
     def shared_path(self, payload: Mapping[str, Any]) -> str | None:
         """Return the path of the id that this point shares with others, if it has one."""
         for path in self.shared_paths:
@@ -289,7 +284,8 @@ class PayloadMap:
 
 def reachable(paths: Sequence[str], names: Collection[str]) -> tuple[str, ...]:
     """Return those of the paths that can exist in a payload with these top-level names."""
-    return tuple(path for path in paths if path in names or path.partition(".")[0].removesuffix("[]") in names)
+    starts = tuple(name + mark for name in names for mark in ".[")
+    return tuple(path for path in paths if path in names or path.startswith(starts))
 
 
 def lies_in_json_string(path: str, payload: Mapping[str, Any]) -> bool:
@@ -335,29 +331,29 @@ def _first(field: str, paths: Sequence[str], payload: Mapping[str, Any]) -> tupl
 def _at(path: str, payload: Mapping[str, Any]) -> Any:
     if path in payload:  # a flat key may itself contain dots
         return payload[path]
-    if "." not in path and not path.endswith("[]"):
+    if "." not in path and not path.endswith("]"):
         return None
-    value: Any = payload
     steps = path.split(".")
-    for number, step in enumerate(steps, 1):
-        if isinstance(value, str):
-            value = parse_json(value)
-        if isinstance(value, Mapping) and (rest := ".".join(steps[number - 1 :])) in value:
-            return value[rest]
-        name = step.removesuffix("[]")
-        if not isinstance(value, Mapping) or name not in value:
-            return None
-        value = value[name]
-        if name != step:
-            return _join(value, ".".join(steps[number:]))
-    return value
+    for number in range(1, len(steps) + 1):
+        name, rest = ".".join(steps[:number]), ".".join(steps[number:])
+        list_name, bracket, index = name.rpartition("[")
+        value = None
+        if rest and name in payload:
+            inner = parse_json(payload[name]) if isinstance(payload[name], str) else payload[name]
+            value = _at(rest, inner) if isinstance(inner, Mapping) else None
+        elif bracket and list_name in payload:
+            value = _join(payload[list_name], rest, index.removesuffix("]"))
+        if value is not None:
+            return value
+    return None
 
 
-def _join(items: Any, path: str) -> str | None:
-    """Join the texts of a list and the lists in it, or those at a path of its objects; None when there are none."""
+def _join(items: Any, path: str, index: str = "") -> str | None:
+    """Join the texts of a list (or of one item) and of the lists in it, or those at a path of its objects, if any."""
     items = parse_json(items) if isinstance(items, str) else items
+    chosen = slice(int(index[:6]), int(index[:6]) + 1) if index.isdecimal() else slice(0 if index else None)
     texts: list[str] = []
-    for item in items if isinstance(items, list) else ():
+    for item in items[chosen] if isinstance(items, list) else ():
         inner = _join(item, path) if isinstance(item, list) else _at(path, item) if isinstance(item, Mapping) else None
         text = item if inner is None and not path else inner
         texts += [text] if isinstance(text, str) else []

@@ -16,7 +16,7 @@ from chunkproof import __version__
 from chunkproof.base.errors import ChunkproofError, InvalidParameterError, ResponseTooLargeError
 from chunkproof.base.request import Deadline, RequestTrace
 from chunkproof.contract import ChunkValidation, Model, SearchQuery, read_json
-from chunkproof.contract.model import MAX_VALUES
+from chunkproof.contract.model import MAX_VALUES, display_name, has_lone_surrogate
 from chunkproof.contract.validation import OfCollection
 from chunkproof.proof.backend import Backend, LocalBackend, call_backend
 from chunkproof.service.oversized import fit_to_lambda_limit
@@ -60,15 +60,8 @@ OWN = {
     },
 }
 RANKING = (
-    "top_k",
-    "similarity_threshold",
-    "filters",
-    "mode",
-    "fusion",
-    "rerank",
-    "group_by",
-    "group_size",
-    "diversity",
+    *("top_k", "similarity_threshold", "filters", "mode", "fusion", "rerank"),
+    *("group_by", "group_size", "diversity"),
 )
 ADDED = ("highlight", "neighbours", "explain", "cursor", "require_integrity", "receipt")
 # The arguments of each tool, those that are required first and with a star.
@@ -95,12 +88,12 @@ class AgentTools:
     def call(self, name: str, arguments: Mapping[str, Any]) -> Any:
         """Call a tool and return its answer as JSON without nulls; a `ChunkproofError` is for the agent to read."""
         if name not in ARGUMENTS:
-            raise InvalidParameterError(f"There is no tool {name}: the tools are {', '.join(ARGUMENTS)}")
+            raise InvalidParameterError(f"There is no tool {display_name(name)}: the tools are {', '.join(ARGUMENTS)}")
         request: dict[str, Any] = {}
         for given, value in arguments.items():
             argument = ALIASES.get(given, given) if isinstance(value, str) else given
             if argument in request:
-                raise InvalidParameterError(f"{argument} is given twice: as {given} too")
+                raise InvalidParameterError(f"{display_name(argument)} is given twice: as {display_name(given)} too")
             if value is not None:
                 request[argument] = value
         answer = call_backend(getattr(self, name), request)
@@ -142,7 +135,7 @@ class AgentTools:
     def list_collections(self, request: dict[str, Any]) -> dict[str, Any]:
         """List the collections that can be searched."""
         if request:
-            raise InvalidParameterError(f"list_collections takes no arguments, not {', '.join(request)}")
+            raise InvalidParameterError(f"list_collections takes no arguments, not {display_name(next(iter(request)))}")
         return {"result": self._collections()}
 
 
@@ -255,7 +248,8 @@ def _read_message(body: str) -> Json:
     is_request = (
         isinstance(message, dict) and message.get("jsonrpc") == "2.0" and isinstance(message.get("method"), str)
     )
-    if not is_request or type(message.get("id", 0)) not in (str, int):
+    request_id = message.get("id", 0) if is_request else None
+    if type(request_id) not in (str, int) or has_lone_surrogate(str(request_id)):
         raise _ProtocolError(
             INVALID_REQUEST, "The body must be one JSON-RPC 2.0 request with a method, and a string or number as id"
         )
@@ -287,7 +281,7 @@ def _is_stateless(message: Json, headers: Mapping[str, str]) -> bool:
 
 
 def _unsupported(version: Any) -> _ProtocolError:
-    data = {"supported": [STATELESS, *WITH_HANDSHAKE], "requested": str(version)[:100]}
+    data = {"supported": [STATELESS, *WITH_HANDSHAKE], "requested": display_name(str(version), 100)}
     return _ProtocolError(NO_VERSION, "Unsupported protocol version", data)
 
 
@@ -309,10 +303,10 @@ def _find_answer(message: Json, is_stateless: bool) -> Json | None:
             return {"tools": describe_tools(), **lasting}
         case "tools/call":
             if params.get("name") not in list(ARGUMENTS):
-                name = str(params.get("name"))[:100]
+                name = display_name(str(params.get("name")))
                 raise _ProtocolError(INVALID_PARAMS, f"There is no tool {name}; tools/list names them")
             return None
-    raise _ProtocolError(NO_METHOD, "Method not found", method[:100])
+    raise _ProtocolError(NO_METHOD, "Method not found", display_name(method, 100))
 
 
 def _call_tool(

@@ -88,15 +88,15 @@ class EdgeStore(QdrantStore, WritableStore):
             elif "searches" in body:
                 answer = [_query(shard.engine, search) for search in self._within(deadline, body["searches"])]
             else:
-                answer = _ANSWERS[operation](shard.engine, body)
+                (answer,) = (_ANSWERS[operation](shard.engine, one) for one in self._within(deadline, [body]))
         return read(answer)
 
-    def _within(self, deadline: Deadline, searches: Sequence[Json]) -> Iterator[Json]:
-        """Yield the searches as long as there is time: the engine takes no deadline."""
-        for search in searches:
+    def _within(self, deadline: Deadline, requests: Sequence[Json]) -> Iterator[Json]:
+        """Yield the requests as long as there is time: the engine takes no deadline."""
+        for request in requests:
             if deadline.remaining_ms() <= 0:
-                raise VectorStoreTimeoutError(self.host, "the searches of this request took longer than its time")
-            yield search
+                raise VectorStoreTimeoutError(self.host, "what this request asks for took longer than its time")
+            yield request
 
     def layout(self, collection: str, deadline: Deadline) -> Layout:
         """Return how a collection is made, or how the one on a server is of which it is a copy."""

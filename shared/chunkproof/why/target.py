@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from chunkproof.audit.manifest_file import Entry
 from chunkproof.audit.snapshot_file import Snapshot
@@ -259,4 +260,10 @@ def _scan_for(text: str, collection: ExaminedCollection) -> tuple[list[Point], t
 
 def contains_passage(text: str, passage: str) -> bool:
     """Whether the text has the passage, whatever the spaces between words."""
-    return " ".join(passage.split()) in " ".join(text.split())
+    return _join_words(passage) in " ".join(text.split())
+
+
+@lru_cache(maxsize=1)
+def _join_words(passage: str) -> str:
+    """Return the passage with single spaces: many texts are compared with a long one."""
+    return " ".join(passage.split())

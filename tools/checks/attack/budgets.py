@@ -198,6 +198,13 @@ def _many_chunks(rng: Random) -> Body:
     return "/validate-chunks", {"chunks": chunks, "strict": rng.random() < 0.5}
 
 
+def _long_expectations(rng: Random) -> Body:
+    """An agent that asks why a text is missing which is as long as a request may be."""
+    arguments = {"query_text": "a", "expected": _make_text(rng, rng.choice((100, 9_000, 900_000)))}
+    params = {"name": "why", "arguments": arguments | rng.choice(({}, {"top_k": 100}, {"mode": "hybrid"}))}
+    return "/mcp", {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+
+
 REQUESTS: tuple[Callable[[Random], Body], ...] = (
     _many_queries,
     _many_results,
@@ -206,4 +213,5 @@ REQUESTS: tuple[Callable[[Random], Body], ...] = (
     _odd_vectors,
     _forged_cursors,
     _many_chunks,
+    _long_expectations,
 )
