@@ -54,6 +54,7 @@ VALUES: dict[str, Any] = {
     "packed bytes": list(gzip.compress(BYTES)),
     "list of hexadecimal digits": [f"{byte:02x}" for byte in BYTES],
     "Base64 in pieces": [pack(BYTES[:12]), pack(BYTES[12:])],
+    "name of a field, packed twice": {pack(pack(BYTES).encode()): 1},
     "fields in JSON": json.dumps({"a": "Jürgen", "b": "Müller", "c": 12, "d": {"e": "Elm Street"}}),
     "bytes in JSON": json.dumps(list(BYTES)),
     "blocks": [{"type": "text", "text": "Jürgen "}, {"type": "bold", "text": "Müller, 12 Elm Street"}],

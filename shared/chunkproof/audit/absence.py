@@ -140,7 +140,7 @@ _UNPACKERS: dict[bytes, Callable[[bytes], bytes]] = {
 
 
 def _decode_base64(text: str) -> str:
-    """Decode Base64 in either alphabet, or Base32: the whole value, which may have line breaks, else every long run."""
+    """Decode Base64 in either alphabet, or Base32: the whole value, which may have line breaks, and every long run."""
 
     def decode(packed: str) -> str | None:
         plain = packed.translate({45: 43, 95: 47}).rstrip("=")
@@ -151,9 +151,8 @@ def _decode_base64(text: str) -> str:
         return _read_bytes(b64decode(plain + "=" * (-len(plain) % 4)))
 
     whole = "".join(text.split())
-    if _BASE64.fullmatch(whole) and (decoded := decode(whole)):
-        return decoded
-    return _BASE64_RUN.sub(lambda run: decode(run[0]) or run[0], text)
+    decoded = decode(whole) if _BASE64.fullmatch(whole) else None
+    return f"{decoded or ''} {_BASE64_RUN.sub(lambda run: decode(run[0]) or run[0], text)}"
 
 
 def _decode_digits(run: re.Match[str]) -> str:
