@@ -14,7 +14,6 @@ from urllib.parse import quote
 import click
 from rich.cells import cell_len
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -169,13 +168,6 @@ def print_result(result: Result, show: Callable[[Result], object], *, as_json: b
         show(result)
 
 
-class _RateColumn(ProgressColumn):
-    """Items per second."""
-
-    def render(self, task: Task) -> Text:
-        return Text(f"{task.speed:,.0f}/s" if task.speed else "")
-
-
 class _OnceFilter(logging.Filter):
     """Holds messages about searches back, and counts them."""
 
@@ -225,13 +217,19 @@ def _show_held(handler: logging.Handler, once: _OnceFilter) -> None:
 @contextmanager
 def progress_bar(label: str, total: int | None) -> Iterator[Any]:
     """Show a bar on standard error; yield a function that advances it. `total` is None when unknown."""
+    from rich import progress  # most commands show no bar
+
+    class RateColumn(progress.ProgressColumn):
+        def render(self, task: progress.Task) -> Text:
+            return Text(f"{task.speed:,.0f}/s" if task.speed else "")
+
     columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        _RateColumn(),
-        TimeRemainingColumn(),
+        progress.TextColumn("{task.description}"),
+        progress.BarColumn(),
+        progress.MofNCompleteColumn(),
+        RateColumn(),
+        progress.TimeRemainingColumn(),
     )
-    with Progress(*columns, console=_stderr_console(), transient=True, disable=not sys.stderr.isatty()) as bar:
+    with progress.Progress(*columns, console=_stderr_console(), transient=True, disable=not sys.stderr.isatty()) as bar:
         task = bar.add_task(label, total=total)
         yield lambda done: bar.advance(task, done)
