@@ -293,7 +293,7 @@ def test_a_failing_server_leaves_no_report_and_the_audit_is_resumed_later(
     monkeypatch.setattr(reader, "PAUSES", (0.0,))
     with fault_proxy(served_qdrant.url) as proxy:
         monkeypatch.setenv("QDRANT_URL", proxy.url)
-        proxy.inject(_FailsAfter(2))
+        proxy.inject(_FailsAfter(7))
         run = chunkproof(*given)
         assert run.code == 3
         assert "continue with --resume" in run.err
@@ -322,7 +322,7 @@ def test_a_killed_audit_is_resumed_to_the_same_report(
     given = ["audit", str(manifest), "--collection", collection]
     expected = chunkproof(*given, "--json").json
     with fault_proxy(served_qdrant.url) as proxy:
-        proxy.inject(_FailsAfter(4))  # it is waiting for the server when it is killed
+        proxy.inject(_FailsAfter(7))  # it is waiting for the server when it is killed
         command = [sys.executable, "-m", "chunkproof_cli", *given, "--state", str(state)]
         process = subprocess.Popen(command, env={**os.environ, "QDRANT_URL": proxy.url}, stderr=subprocess.DEVNULL)
         while (left := load_progress(state)) is None or not left.compared:

@@ -143,6 +143,7 @@ def test_a_pull_that_is_killed_leaves_no_snapshot_on_the_server(
         "import signal, sys, threading, time, httpx\n"
         "from chunkproof_cli.main import main\n"
         "read = httpx.Response.iter_bytes\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a job in the background ignores it
         "main_thread = threading.main_thread().ident\n"  # a signal to the process may reach another thread
         "def kill(): signal.pthread_kill(main_thread, signal.SIG{0}); time.sleep(9)\n"
         "def die(response, *_): next(read(response)); kill(); yield b''\n"

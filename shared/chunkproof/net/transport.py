@@ -329,6 +329,7 @@ def _look_up(host: str, port: int, seconds: float | None) -> list[str]:
 def _connect(address: Address) -> socket.socket:
     """Connect to the first address of the host that accepts."""
     host, port, is_tls = address
+    context = tls_context() if is_tls else None  # whose certificates may be missing
     found = _look_up(host, port, _seconds_left(httpx.ConnectTimeout))
     failure: Exception = httpx.ConnectError(f"{host} has no address")
     for index, place in enumerate(found):
@@ -339,7 +340,7 @@ def _connect(address: Address) -> socket.socket:
             try:
                 stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 stream.settimeout(_seconds_left(httpx.ConnectTimeout))
-                return tls_context().wrap_socket(stream, server_hostname=host) if is_tls else stream
+                return context.wrap_socket(stream, server_hostname=host) if context else stream
             except BaseException:
                 stream.close()
                 raise
