@@ -17,6 +17,7 @@ SEARCH = ("search", "how is chunk 7 stored", "--json")
 def measure_commands(services: Mapping[str, str], count: int) -> Part:
     """`--help`, and a search on the server less what the search itself took."""
     env = {**os.environ, **services, "CHUNKPROOF_COLLECTION": "plain"}
+    env.pop("PYTHONDONTWRITEBYTECODE", None)  # compiling every module would be half of each run
     part = Part("commands", f"command line: {count} runs each, the first not counted")
     for name, arguments in (("--help", ("--help",)), ("search, less the search itself", SEARCH)):
         wall, cpu = [], []

@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 from tools.dist import build
 
 ROOT = Path(__file__).resolve().parents[1]
-LINES = ("", "[qdrant,cohere]", "[local]", "[local,charts]", "[mcp]", "[aws]", "[otel]", "[all]")
+LINES = ("", "[qdrant,cohere]", "[local]", "[local,charts]", "[mcp]", "[aws]", "[otel]", "[pdf]", "[sql]", "[all]")
 
 
 def measure(wheel: Path, extras: str, folder: Path) -> tuple[float, float]:
