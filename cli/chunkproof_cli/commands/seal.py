@@ -24,7 +24,6 @@ Examples:
   chunkproof seal docs --key 2026.key --key 2027.key --to seals     # while keys are changed
 """
 
-
 key_option = option(
     "--key keys FILE|kms:ID*",
     "Key that signs, of `chunkproof key` or of AWS KMS; may be repeated. CHUNKPROOF_SEAL_KEY by default.",

@@ -113,8 +113,8 @@ def _search_again(
 
 def _print(result: Verification) -> None:
     for claim in result.claims:
-        detail = claim.detail.removeprefix("complete: ")
-        print_line(f"{claim.verdict:<10}  {claim.name}: {detail}", COLOURS[claim.verdict])
+        said = f"{claim.verdict:<10}  {claim.name}: " + claim.detail.removeprefix("complete: ")
+        print_line(said, COLOURS[claim.verdict])
     names = {claim.name for claim in result.claims}
     if "report" not in names:
         print_line("not proved  embedding: that the vector is what the model makes of the query", "dim")

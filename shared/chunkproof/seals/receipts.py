@@ -9,7 +9,7 @@ spell those differently: scores and thresholds are strings.
 import json
 import logging
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -59,6 +59,7 @@ RESERVE_MS = 100.0
 _LEFT_OUT = {"query_text", "query_vector", "query_id", "created_at", "receipt", "queries", "collection", "cursor"}
 
 Verdict = Literal["proved", "refuted", "not proved"]
+Outcome = tuple[Verdict, str]
 TOLERANCE = 1e-5
 LISTED = 20
 # What a request may have so that its results are those of an exact search by vectors.
@@ -100,7 +101,7 @@ def add_receipt(
             shown = ", ".join(changed)
             said = [f"{len(changed)} chunks left out: their text is not the sealed one (points {shown})"]
         results = tuple(result for result, _, _ in rows)
-        return results, _write(query, rows, vector, collection, seal, left_out=len(said) and len(changed)), said
+        return results, _write(query, rows, vector, collection, seal=seal, left_out=len(said) and len(changed)), said
     except TimeoutError:
         why = "the seal could not be read in time"
     except NotFoundError:
@@ -152,13 +153,7 @@ def _find_seal(place: str, collection: str, _minute: int) -> Seal:
 
 
 def _write(
-    query: "SearchQuery",
-    rows: Sequence[Row],
-    vector: Vector | None,
-    collection: Collection,
-    seal: Seal,
-    *,
-    left_out: int,
+    query: "SearchQuery", rows: list[Row], vector: Vector | None, collection: Collection, *, seal: Seal, left_out: int
 ) -> dict[str, Any]:
     store, leaves = collection.store, [leaf for _, leaf, _ in rows if leaf is not None]
     embeds = query.query_text is not None and collection.embedder is not None
@@ -326,9 +321,6 @@ def verify_receipt(evidence: Evidence, keys: Sequence[PublicKey]) -> list[Claim]
     return claims
 
 
-Outcome = tuple[Verdict, str]
-
-
 def _check_seal(evidence: Evidence, keys: Sequence[PublicKey]) -> Outcome:
     checkpoint, signed = evidence.checkpoint, open_note(evidence.receipt["checkpoint"], keys)[1]
     _need(bool(signed), "the checkpoint is not signed by any of the given keys")
@@ -341,8 +333,7 @@ def _check_membership(evidence: Evidence, _keys: Sequence[PublicKey]) -> Outcome
     leaves: dict[int, bytes] = {}
     missing = [str(row["entry"]["point"]) for row in evidence.rows if row["leaf"] is None]
     for row in evidence.rows:
-        leaf = row["leaf"]
-        if leaf is not None:
+        if (leaf := row["leaf"]) is not None:
             _need(type(leaf) is int and leaf not in leaves, f"leaf {leaf} is no leaf, or is there twice")
             leaves[leaf] = leaf_hash(canonical_json(row["entry"]))
     nodes = decode(evidence.receipt["nodes"])
@@ -365,8 +356,7 @@ def _check_texts(evidence: Evidence, _keys: Sequence[PublicKey]) -> Outcome:
             where = f"of {name} at rank {row['rank']} is not the sealed one"
             _need(hash_text(result["text"]) == entry["text"], f"the text {where}")
             if "payload" in result:
-                hashed = digest(canonical_json(result["payload"]))
-                _need(hashed == entry["payload"], f"the payload {where}")
+                _need(digest(canonical_json(result["payload"])) == entry["payload"], f"the payload {where}")
     if any(row["leaf"] is None for row in evidence.rows):
         return "not proved", "not every result is sealed"
     return "proved", "each text is the sealed one, byte for byte"
@@ -402,8 +392,7 @@ def _check_request(evidence: Evidence, _keys: Sequence[PublicKey]) -> Outcome:
     _need(sealed == receipt["collection"], f"the seal is that of collection {sealed}")
     vector = receipt.get("query_vector")
     if vector is not None:
-        hashed = digest(decode(vector))
-        _need(hashed == receipt["vector"], "the query's vector is not the one that was hashed")
+        _need(digest(decode(vector)) == receipt["vector"], "the query's vector is not the one that was hashed")
     if response is not None:
         execution = response["execution"]
         for name, returned, written in (
@@ -447,9 +436,7 @@ def _check_service(evidence: Evidence, keys: Sequence[PublicKey]) -> Outcome:
     return "proved", f"the service signed this receipt, as {signed[0].name}"
 
 
-CHECKS: tuple[Callable[[Evidence, Sequence[PublicKey]], Outcome], ...] = (
-    *(_check_seal, _check_membership, _check_texts, _check_order, _check_request, _check_tenant, _check_service),
-)
+CHECKS = (_check_seal, _check_membership, _check_texts, _check_order, _check_request, _check_tenant, _check_service)
 
 
 def verify_report(file: Path, keys: Sequence[PublicKey]) -> Claim:
@@ -567,10 +554,8 @@ class Repetition:
             complete = "not proved", f"cannot tell: {near} others score the same within {tolerance:g}"
         else:
             complete = "proved", f"complete: none of {len(others):,} other chunks scores higher"
-        claims = [
-            Claim(name=name, verdict=verdict, detail=detail)
-            for name, (verdict, detail) in (("scores", scores), ("complete", complete))
-        ]
+        outcomes = {"scores": scores, "complete": complete}
+        claims = [Claim(name=name, verdict=verdict, detail=detail) for name, (verdict, detail) in outcomes.items()]
         return claims, best if complete[0] == "refuted" else ()
 
 
