@@ -50,6 +50,26 @@ def test_an_audit_that_cannot_read_the_texts_names_the_setting_that_helps(
     assert (made.code, path in made.err) == (3, True)
 
 
+@pytest.mark.parametrize(
+    ("payload", "advice"),
+    [
+        ({"l'eau": "Water moves uphill."}, """CHUNKPROOF_PAYLOAD_MAP='{"text": "l'"'"'eau"}' (chunkproof doctor"""),
+        (
+            {"key": "a1b2", "n": 3},
+            "have key, n. chunkproof doctor --collection docs says what it can find",
+        ),
+    ],
+)
+def test_the_setting_can_be_pasted_and_is_no_guess(
+    chunkproof: Command, tmp_path: Path, payload: dict[str, Any], advice: str
+) -> None:
+    store_payloads(tmp_path, [payload])
+    run = chunkproof("manifest", "--collection", "docs", "-o", tmp_path / "own.jsonl")
+    assert run.code == 3
+    assert advice in run.err
+    assert "FIELD" not in run.err
+
+
 def test_a_collections_own_manifest_audits_clean_with_points_that_have_no_text(
     chunkproof: Command, tmp_path: Path
 ) -> None:

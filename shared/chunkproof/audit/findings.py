@@ -1,6 +1,7 @@
 """Compare one expected chunk with one stored point."""
 
 import json
+import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
@@ -272,11 +273,14 @@ def require_texts(reader: Reader) -> None:
     for payload in sample:
         lengths.update({path: len(value) for path, value in _find_strings(payload) if " " in value.strip()})
     names = ", ".join(display_name(name) for name in sorted({name for each in sample for name in each}))
-    path = lengths.most_common(1)[0][0] if lengths else "FIELD"
+    doctor = f"chunkproof doctor --collection {shlex.quote(reader.name)}"
+    advice = f"{doctor} says what it can find in them"
+    if lengths:
+        setting = shlex.quote(json.dumps({"text": lengths.most_common(1)[0][0]}, ensure_ascii=False))
+        advice = f"Name the field of the text: CHUNKPROOF_PAYLOAD_MAP={setting} ({doctor} proposes a whole map)"
     raise NotConfiguredError(
         f"No point of {reader.name} has a text that Chunkproof can read; its payloads have {names or 'no fields'}. "
-        f"Name the field of the text: CHUNKPROOF_PAYLOAD_MAP='{json.dumps({'text': path}, ensure_ascii=False)}' "
-        f"(chunkproof doctor --collection {reader.name} proposes a whole map)"
+        f"{advice}"
     )
 
 
