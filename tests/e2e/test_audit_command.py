@@ -26,7 +26,7 @@ from chunkproof_cli.reports.outputs import AUDIT
 from support.audits import Planted, fill, planted
 from support.commands import FULL, Command, needs_full
 from support.fault_proxy import Call, Fault, fault_proxy
-from support.faults import Responds, qdrant_error
+from support.faults import Latency, Responds, qdrant_error
 from support.qdrant_server import QdrantServer
 
 HANDBOOK = ("--collection", "handbook")
@@ -253,16 +253,17 @@ def test_a_report_that_could_not_be_written_is_written_on_resume(
 
 
 class _FailsAfter(Fault):
-    """The server returns this many pages, and only errors from then on."""
+    """The server returns this many pages, and only errors from then on, or what else goes wrong."""
 
-    def __init__(self, pages: int) -> None:
+    def __init__(self, pages: int, then: Fault | None = None) -> None:
         self._left = pages
+        self._then = then or Responds(qdrant_error(503))
 
     async def handle(self, call: Call) -> None:
         if call.request.start[1].endswith("/points/scroll"):
             self._left -= 1
             if self._left < 0:
-                await Responds(qdrant_error(503)).handle(call)
+                await self._then.handle(call)
                 return
         await call.pass_on()
 
@@ -293,7 +294,7 @@ def test_a_failing_server_leaves_no_report_and_the_audit_is_resumed_later(
     monkeypatch.setattr(reader, "PAUSES", (0.0,))
     with fault_proxy(served_qdrant.url) as proxy:
         monkeypatch.setenv("QDRANT_URL", proxy.url)
-        proxy.inject(_FailsAfter(7))
+        proxy.inject(_FailsAfter(4))
         run = chunkproof(*given)
         assert run.code == 3
         assert "continue with --resume" in run.err
@@ -322,7 +323,7 @@ def test_a_killed_audit_is_resumed_to_the_same_report(
     given = ["audit", str(manifest), "--collection", collection]
     expected = chunkproof(*given, "--json").json
     with fault_proxy(served_qdrant.url) as proxy:
-        proxy.inject(_FailsAfter(7))  # it is waiting for the server when it is killed
+        proxy.inject(_FailsAfter(6, Latency(5_000)))  # it is waiting for the server when it is killed
         command = [sys.executable, "-m", "chunkproof_cli", *given, "--state", str(state)]
         process = subprocess.Popen(command, env={**os.environ, "QDRANT_URL": proxy.url}, stderr=subprocess.DEVNULL)
         while (left := load_progress(state)) is None or not left.compared:

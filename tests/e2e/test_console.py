@@ -126,8 +126,9 @@ class Console:
         return found
 
     def all(self, selector: str) -> list[str]:
+        # What the browser has not laid out yet, because it may be off the screen, has no `innerText`.
         found: list[str] = self.page.run(
-            f"[...document.querySelectorAll({json.dumps(selector)})].map(one => one.innerText)"
+            f"[...document.querySelectorAll({json.dumps(selector)})].map(one => one.innerText || one.textContent)"
         )
         return found
 
