@@ -6,7 +6,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from threading import Barrier, get_ident
 from typing import Any
@@ -67,6 +67,7 @@ def publish(published: PublishedCollections, folder: Path, *texts: str) -> None:
 def store(published: PublishedCollections, tmp_path: Path) -> Iterator[PublishedStore]:
     made = PublishedStore(published, tmp_path / "fetched")
     yield made
+    wait(made._fetching.values(), timeout=10)  # else its thread makes the next test a client without keys
     made.close()
 
 
