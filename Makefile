@@ -72,6 +72,10 @@ walk: $(VENV)/.dev ## Trace one warm search and one validation: the files and fu
 house: $(VENV)/.dev ## Measure the size and shape of the product against its limits (LIST=1 names modules with one importer)
 	@$(RUN) tools.house --walk $(if $(LIST),--list)
 
+.PHONY: instructions
+instructions: $(VENV)/.dev ## Count the instructions of a warm search and a validation with valgrind, against their limits
+	@$(RUN) tools.instructions
+
 ##@ Test
 
 .PHONY: test-unit

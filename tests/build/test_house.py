@@ -1,11 +1,12 @@
 """The product stays within the limits of `make house`, and nothing stray lies in the root of the repository."""
 
+import os
 import subprocess
 
 import pytest
 
 from support.qdrant_server import NoServerError
-from tools import house
+from tools import house, instructions
 
 ROOT_FILES = {
     ".ci",
@@ -54,6 +55,18 @@ def test_no_request_crosses_more_files_and_functions_than_its_limit() -> None:
         pytest.skip(f"no Qdrant server: {reason}")
     assert set(house.LIMITS) == set(ROWS) | set(rows)
     assert {row: figure for row, figure in rows.items() if figure > house.LIMITS[row]} == {}
+
+
+@pytest.mark.server
+def test_no_request_takes_more_instructions_than_its_limit() -> None:
+    try:
+        thousands = instructions.count_instructions()
+    except (NoServerError, instructions.NoValgrindError) as reason:
+        if os.environ.get("CHUNKPROOF_REQUIRE_VALGRIND"):
+            raise
+        pytest.skip(str(reason))
+    ratios = {title: thousands[title] / thousands[instructions.FLOOR] for title in instructions.LIMITS}
+    assert {title: ratio for title, ratio in ratios.items() if ratio > instructions.LIMITS[title]} == {}
 
 
 def test_the_root_holds_only_what_belongs_there() -> None:
