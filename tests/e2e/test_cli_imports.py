@@ -62,3 +62,17 @@ def test_each_summary_is_the_first_sentence_of_the_commands_help(group: LazyGrou
         command = group.get_command(context, name)
         assert command is not None
         assert group.summaries[name] == command.get_short_help_str(limit=1000)
+
+
+def test_what_a_command_has_imported_is_not_searched_for_garbage() -> None:
+    code = """
+import atexit, gc, sys
+searched = []
+atexit.register(lambda: print(len(gc.get_objects()), len(searched), file=sys.stderr))  # runs last
+from chunkproof_cli.main import main
+gc.callbacks.append(lambda phase, _info: phase == "stop" and searched.append(phase))
+main()"""
+    run = subprocess.run([sys.executable, "-c", code, "doctor", "--help"], capture_output=True, text=True, check=True)
+    left, searches = map(int, run.stderr.split())
+    assert left < 100, "all is frozen, and the interpreter takes it apart without looking through it"
+    assert searches <= 3

@@ -234,7 +234,23 @@ def test_a_large_collection_gets_indexes_for_filters_that_a_copy_on_a_server_doe
         "metadata.author": "keyword",
     }
     assert store.layout("c", deadline) == before
+    (tmp_path / "shards" / "c" / "layout.json").unlink()
+    assert store.layout("c", deadline).indexes.keys() == before.indexes.keys()
     store.close()
+
+
+def test_no_index_of_payloads_is_read_whole_when_a_collection_is_opened(
+    tmp_path: Path, deadline: Deadline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(edge_shard, "OPTIMIZE_FROM_BYTES", 0)
+    store = EdgeStore(tmp_path)
+    fill(store, "c", Point(1, {"chunk_id": "a", "text": "words", "lang": "de"}, vector=(1.0, 0.0)))
+    store.optimize("c")
+    store.close()
+    (shard,) = (tmp_path / "shards" / "c").glob("shard-*")
+    indexes = edge.EdgeShard.load(str(shard)).info().payload_schema
+    assert indexes.keys() == {"chunk_id", "text", "lang"}
+    assert all(index.params.on_disk or index.params.memory == edge.Memory.Cold for index in indexes.values())
 
 
 def find_words(store: EdgeStore, words: str) -> list[int | str]:

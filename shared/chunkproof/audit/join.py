@@ -12,15 +12,7 @@ from itertools import islice
 from time import monotonic
 from typing import Any
 
-from chunkproof.audit.findings import (
-    Finding,
-    Kind,
-    Stray,
-    duplicate_finding,
-    find_copies,
-    judge,
-    missing_finding,
-)
+from chunkproof.audit.findings import Finding, Kind, Stray, duplicate_finding, find_copies, judge, missing_finding
 from chunkproof.audit.ledger import ChunkState, ExpectedChunk, Ledger, Progress, StrayState, parse_point_key, point_key
 from chunkproof.collection.lookup import Lookup, has_id, parse_point_id
 from chunkproof.collection.payload_map import reachable

@@ -8,10 +8,7 @@ from itertools import islice
 from threading import Event
 from typing import TypeVar
 
-from chunkproof.base.errors import (
-    RateLimitedError,
-    UnavailableError,
-)
+from chunkproof.base.errors import RateLimitedError, UnavailableError
 from chunkproof.base.request import Deadline
 from chunkproof.base.request import start as start_thread
 from chunkproof.collection.lookup import Lookup, find_points

@@ -8,7 +8,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
-from http.client import HTTPConnection, HTTPException
 from math import inf
 from threading import Lock
 from time import monotonic
@@ -39,6 +38,8 @@ class SecretsExtension:
 
     def read(self, arn: str, seconds: float) -> str | None:
         """Return the secret's text, or None when the caller should ask Secrets Manager itself."""
+        from http.client import HTTPConnection, HTTPException
+
         connection = HTTPConnection("localhost", self.port, timeout=seconds)
         try:
             path = f"/secretsmanager/get?secretId={quote(arn, safe='')}"

@@ -26,14 +26,7 @@ from time import monotonic, sleep
 from typing import Any
 
 from chunkproof.base.errors import CollectionNotFoundError, InvalidParameterError
-from chunkproof.base.files import (
-    LockedError,
-    lock_folder,
-    make_private_folder,
-    private_files,
-    replace_file,
-    write_file,
-)
+from chunkproof.base.files import LockedError, lock_folder, make_private_folder, private_files, replace_file, write_file
 
 SHARDS = "shards"
 RECORD = "collection.json"

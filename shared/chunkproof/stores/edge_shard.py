@@ -527,7 +527,9 @@ def word_index(tokenizer: edge.TokenizerType = edge.TokenizerType.Word) -> edge.
     A server's BM25 stems English words too.
     """
     stemmer = edge.SnowballParams(edge.SnowballLanguage.English)
-    return edge.TextIndexParams(tokenizer=tokenizer, lowercase=True, ascii_folding=True, stemmer=stemmer, scoring=True)
+    return edge.TextIndexParams(
+        tokenizer=tokenizer, lowercase=True, ascii_folding=True, stemmer=stemmer, scoring=True, memory=edge.Memory.Cold
+    )
 
 
 def _vector_params(params: Json) -> edge.EdgeVectorParams:
@@ -542,12 +544,13 @@ def _vector_params(params: Json) -> edge.EdgeVectorParams:
 
 
 def to_edge_index(params: Json) -> Any:
-    """Return the index of a payload field."""
+    """Return the index of a payload field; one in memory would be read whole whenever the shard is opened."""
     if params["type"] == "text":
         tokenizer = (params.get("tokenizer") or "word").capitalize()
         return word_index(getattr(edge.TokenizerType, tokenizer, edge.TokenizerType.Word))
-    if params.get("is_tenant"):
-        return (edge.UuidIndexParams if params["type"] == "uuid" else edge.KeywordIndexParams)(is_tenant=True)
+    if params["type"] in ("keyword", "uuid"):
+        kind = edge.UuidIndexParams if params["type"] == "uuid" else edge.KeywordIndexParams
+        return kind(is_tenant=params.get("is_tenant"), memory=edge.Memory.Cold)
     return getattr(edge.PayloadSchemaType, params["type"].capitalize())
 
 
