@@ -22,7 +22,7 @@ COMMANDS = PACKAGES["chunkproof_cli"] / "commands"
 HANDLERS = sorted((ROOT / "functions").rglob("*.py"))
 TEMPLATES = [ROOT / "template.yaml", *sorted((ROOT / "functions").glob("*/template.yaml"))]
 LIMITS = {
-    "product lines (shared, cli, functions)": 45_412,  # absent reads more encodings, a scan looks behind its end
+    "product lines (shared, cli, functions)": 45_451,  # a warm search makes a sixth of its calls less
     "modules": 189,
     "most modules in a folder": 14,
     "class names defined twice": 0,
@@ -35,10 +35,10 @@ LIMITS = {
     "template lines": 1_614,
     "commands": 31,
     "files, warm search": 18,
-    "functions, warm search": 130,
+    "functions, warm search": 129,
     "files, warm validation": 17,
-    "calls, warm search": 2_750,
-    "calls, warm validation": 3_300,
+    "calls, warm search": 2_300,
+    "calls, warm validation": 3_150,
 }
 
 

@@ -124,7 +124,8 @@ def logged_messages() -> Iterator[tuple[str, str]]:
 def warnings(written: CapturedOutput) -> Iterator[tuple[str, str]]:
     """The warnings about a request that exceeds every limit."""
     stages_ms = {"embed": 1_001.0, "search": 501.0, "total": 2_001.0}
-    trace = RequestTrace(stages_ms=stages_ms, status=200, top_score=0.29)
+    trace = RequestTrace()
+    trace.stages_ms, trace.status, trace.top_score = stages_ms, 200, 0.29
     written.clear()
     Telemetry().emit(trace, {}, LambdaContext(), Settings.from_env({}), {})
     for line in written.lines:

@@ -765,7 +765,8 @@ def test_the_objective_leaves_out_what_nobody_waits_for(deployed: Deploy, writte
 
 
 def test_a_timeout_missed_the_target_however_soon_it_was_answered(deployed: Deploy, written: CapturedOutput) -> None:
-    trace = RequestTrace(status=504, code="QDRANT_TIMEOUT", stages_ms={"total": 12.0})
+    trace = RequestTrace()
+    trace.status, trace.code, trace.stages_ms = 504, "QDRANT_TIMEOUT", {"total": 12.0}
     with deployed():
         figures = {name: value for name, _, value in telemetry._metrics(trace, container.settings())}
     assert figures["TargetMissed"] == 1

@@ -20,7 +20,7 @@ from chunkproof.base.errors import EmbeddingError, VectorStoreUnavailableError
 from chunkproof.base.request import Deadline
 from chunkproof.embedders.cohere import CohereEmbedder
 from chunkproof.embedders.embedder_port import InputType
-from chunkproof.net.transport import DeadlineTransport
+from chunkproof.net.transport import DeadlineTransport, DirectClient
 from chunkproof.stores.server import ServerStore
 
 from support.listeners import dripping_server, refusing_address, silent_server
@@ -247,6 +247,22 @@ def test_method_path_query_and_body_arrive_as_sent(client: httpx.Client) -> None
         client.put(f"{server.url}/a%20b/c?x=%C3%A9&y=1&y=2", content=b"\x00\xff")
     (request,) = server.requests
     assert (request.method, request.path, request.body) == ("PUT", "/a%20b/c?x=%C3%A9&y=1&y=2", b"\x00\xff")
+
+
+def test_a_kept_head_has_the_length_and_the_headers_of_each_request() -> None:
+    """Heads are written once for the same headers: what differs must not stay."""
+    keys = iter(["one", "one", "two"])
+    with (
+        recording_server() as server,
+        DirectClient(DeadlineTransport(lambda: {"api-key": next(keys)}), headers={"own": "1"}) as direct,
+    ):
+        for content in (b"a", b"a longer body", b""):
+            direct.request("POST", server.url, content=content)
+        requests = list(server.requests)
+    assert [request.body for request in requests] == [b"a", b"a longer body", b""]
+    assert [request.headers["api-key"] for request in requests] == ["one", "one", "two"]
+    assert [request.headers["content-length"] for request in requests] == ["1", "13", "0"]
+    assert all(request.headers["own"] == "1" for request in requests)
 
 
 def test_a_compressed_response_is_read(client: httpx.Client) -> None:

@@ -255,7 +255,7 @@ OF_A_VECTOR = {
 VECTORS = st.lists(st.floats(-1, 1, width=32), min_size=1, max_size=4).filter(any)
 ORIGINAL: dict[str, Any] = {"chunk_id": NAME, "original_text": st.none() | TEXT, "original_sha256": OMITTED}
 RECIPES: dict[type[Model], Any] = {
-    Query: of(Query, text=st.text(min_size=1, max_size=20)),
+    Query: of(Query, text=NAME),
     SearchQuery: lambda: st.one_of(
         of(SearchQuery, **QUERY)(), of(SearchQuery, **QUERY | OF_A_VECTOR | {"query_vector": VECTORS})()
     ),

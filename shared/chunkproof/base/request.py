@@ -9,7 +9,6 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from contextvars import ContextVar
 from copy import copy
-from dataclasses import dataclass, field, fields
 from datetime import datetime
 from enum import StrEnum
 from hashlib import sha256
@@ -87,9 +86,8 @@ class Deadline:
             _current.reset(token)
 
 
-def current() -> Deadline | None:
-    """Return the deadline that is enforced here, if any."""
-    return _current.get()
+current = _current.get
+"""Returns the deadline that is enforced here, if any."""
 
 
 def run_with_timeout(call: Callable[[], Result], seconds: float) -> Result:
@@ -147,15 +145,14 @@ class State(StrEnum):
     RETURNED = "returned"
 
 
-@dataclass(slots=True)
 class RequestTrace:
     """One request. A field that does not apply stays None.
 
     `stages_ms` has the sum for a stage that was entered twice.
     """
 
-    state: State = State.RECEIVED
-    stages_ms: dict[str, float] = field(default_factory=dict)
+    state: State
+    stages_ms: dict[str, float]
 
     # The response
     status: int | None = None
@@ -203,7 +200,11 @@ class RequestTrace:
 
     # Not logged: the last round trip to the store, of which the response has whole milliseconds.
     round_trip_ms: float | None = None
-    _stage_start: Stopwatch = field(default_factory=Stopwatch)
+
+    def __init__(self) -> None:
+        self.state = State.RECEIVED
+        self.stages_ms = {}
+        self._stage_start = Stopwatch()
 
     @contextmanager
     def stage(self, name: str, reached: State | None = None) -> Iterator[Stopwatch]:
@@ -255,8 +256,8 @@ class RequestTrace:
 
     def log_fields(self) -> dict[str, Any]:
         """The fields that have a value, as the request line shows them."""
-        values = {name: getattr(self, name) for name in _LOGGED}
-        return {name: value for name, value in values.items() if value is not None}
+        given = vars(self)
+        return {name: given[name] for name in _LOGGED if given.get(name) is not None}
 
 
-_LOGGED = tuple(f.name for f in fields(RequestTrace) if f.name not in ("round_trip_ms", "_stage_start"))
+_LOGGED = tuple(name for name in RequestTrace.__annotations__ if name != "round_trip_ms")

@@ -114,14 +114,17 @@ class QueryEmbedder:
         return vector.tolist(), embedded_at
 
     def _keep(self, text: str, vector: Vector, watch: Stopwatch) -> EmbeddedQuery:
-        embedded_at = datetime.now(UTC)
+        made = EmbeddedQuery(vector, False, watch.ms(), datetime.now(UTC))
+        if not self._capacity:
+            return made
         short = array("f", vector)
-        is_exact = short.tolist() == list(vector)  # decimals seldom are: a cached query must be sent as a new one is
+        # Decimals seldom fit into 32 bits, and a cached query must be sent as a new one is.
+        is_exact = short[0] == vector[0] and short.tolist() == list(vector)
         with self._lock:
-            self._kept[self._key(text)] = short if is_exact else array("d", vector), embedded_at
+            self._kept[self._key(text)] = short if is_exact else array("d", vector), made.embedded_at
             while len(self._kept) > self._capacity:
                 self._kept.popitem(last=False)
-        return EmbeddedQuery(vector, False, watch.ms(), embedded_at)
+        return made
 
 
 def check_embeddings(vectors: Sequence[Vector], count: int) -> Sequence[Vector]:
@@ -136,7 +139,10 @@ def check_embeddings(vectors: Sequence[Vector], count: int) -> Sequence[Vector]:
         if not vector:
             raise EmbeddingError("an embedding is empty")
         try:  # an embedding has a thousand values, and `hypot` looks at them all in C
-            is_finite = math.isfinite(math.hypot(*vector)) or all(map(math.isfinite, vector))
+            length = math.hypot(*vector)
+            if 0 < length <= LARGEST_VALUE:  # no value is larger than that
+                continue
+            is_finite = math.isfinite(length) or all(map(math.isfinite, vector))
         except TypeError:
             is_finite = False
         except OverflowError:  # an integer that no float holds, but finite

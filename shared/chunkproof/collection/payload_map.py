@@ -62,7 +62,7 @@ SAYS_NOTHING = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Chunk:
     """A stored chunk: its unchanged text, and the metadata of its payload."""
 

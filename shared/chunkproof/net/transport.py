@@ -81,7 +81,7 @@ class DeadlineTransport(httpx.BaseTransport):
         self._headers = headers
         self._kept_headers: Mapping[str, str] | None = None
         self._keeps_headers = keep_headers
-        self._encoding = b"gzip" if compressed else b"identity"
+        self._encoding = "gzip" if compressed else "identity"
         self._expire_key = expire_key
         self._breaker = breaker or CircuitBreaker("service", max_failures=inf)
         self._kept: dict[Address, list[_Connection]] = {}
@@ -128,16 +128,14 @@ class DeadlineTransport(httpx.BaseTransport):
 
     def _send_with_retries(self, request: httpx.Request, headers: Mapping[str, str]) -> httpx.Response:
         # The httpx request is not changed: an exception that refers to it must not hold a key.
-        given = {name.encode(): value.encode("ascii") for name, value in headers.items()}
-        given |= {b"accept-encoding": self._encoding}
-        own = [pair for pair in request.headers.raw if pair[0].lower() not in given]
-        lines = [b"%s: %s" % pair for pair in (*own, *given.items())]
-        head = b"\r\n".join([b"%s %s HTTP/1.1" % (request.method.encode(), request.url.raw_path), *lines, b"", b""])
-        if len(head.splitlines()) != len(lines) + 2 or b"\0" in head:
-            raise httpx.LocalProtocolError("a header has a character that HTTP does not allow")
+        given = (*headers.items(), ("accept-encoding", self._encoding))
+        head = _write_head(request.method, request.url.raw_path, tuple(request.headers.raw), given)
+        content = request.read()
+        if content or request.method not in ("GET", "HEAD"):
+            head += b"content-length: %d\r\n" % len(content)
         budget, number = current(), 1
         while True:
-            attempt = self._attempt(head, request, budget)
+            attempt = self._attempt(head + b"\r\n" + content, request, budget)
             if isinstance(attempt, httpx.Response):
                 return attempt
             pause = pause_before_retry(attempt, number, budget)
@@ -150,21 +148,21 @@ class DeadlineTransport(httpx.BaseTransport):
             raise attempt.error or httpx.TransportError("no response")
         return attempt.response
 
-    def _attempt(self, head: bytes, request: httpx.Request, budget: Deadline | None) -> httpx.Response | Attempt:
+    def _attempt(self, sent: bytes, request: httpx.Request, budget: Deadline | None) -> httpx.Response | Attempt:
         """Make the call once, and record its outcome in the circuit breaker; a success is only its response."""
         is_probe, failed = self._breaker.admit(), None
-        watch, content = Stopwatch(), request.read()
+        watch = Stopwatch()
         limit = min(MAX_RESPONSE_BYTES, (budget and budget.max_response_bytes) or MAX_RESPONSE_BYTES)
         connection: _Connection | None = None
         try:
             connection = self._take(_address(request.url))
-            status, headers, body = connection.exchange(request.method, head + content, limit)
+            status, headers, body = connection.exchange(request.method, sent, limit)
             self._give_back(connection)
             response, wait = _to_httpx(status, headers, body, limit)
             if status < 300:
                 failed = False
                 return response
-            size = max(len(content), connection.size)
+            size = max(len(sent), connection.size)
             attempt = Attempt(request.method, watch.ms(), status, wait, response=response, size=size)
             failed = attempt.is_service_failure(budget)
         except UpstreamResponseTooLargeError as error:
@@ -172,7 +170,7 @@ class DeadlineTransport(httpx.BaseTransport):
             return Attempt(request.method, watch.ms(), error=error)
         except httpx.TransportError as error:
             was_stale = connection is not None and connection.is_stale and not isinstance(error, httpx.TimeoutException)
-            size = max(len(content), connection.size if connection else 0)
+            size = max(len(sent), connection.size if connection else 0)
             attempt = Attempt(request.method, watch.ms(), error=error, was_stale=was_stale, size=size)
             failed = attempt.is_service_failure(budget)
         finally:
@@ -234,9 +232,14 @@ class DirectClient(httpx.Client):
 
     def build_request(self, method: str, url: Any, **options: Any) -> httpx.Request:
         """Build a request with the given headers and the client's own, and no others."""
-        sent = {name: options.get(name) for name in ("params", "content", "data", "files", "json")}
-        headers = {**self._own_headers, **(options.get("headers") or {})}
-        return httpx.Request(method, _parse_url(url), headers=headers, **sent)
+        names = ("params", "content", "data", "files", "json")
+        sent = {name: options[name] for name in names if options.get(name) is not None}
+        headers = (*self._own_headers.items(), *(options.get("headers") or {}).items())
+        if sent and (len(sent) > 1 or not isinstance(sent.get("content"), bytes)):
+            return httpx.Request(method, _parse_url(url), headers=dict(headers), **sent)
+        request = httpx.Request.__new__(httpx.Request)
+        vars(request).update(vars(_empty_request(method, url, headers)), _content=sent.get("content", b""))
+        return request
 
     def request(self, method: str, url: Any, **options: Any) -> httpx.Response:
         """Send a request and return the response, read in full."""
@@ -250,8 +253,26 @@ class DirectClient(httpx.Client):
         return response
 
 
-# A function calls a few addresses, over and over.
+# A function calls a few addresses, over and over, with the same headers.
 _parse_url = lru_cache(httpx.URL)
+
+
+@lru_cache(32)
+def _empty_request(method: str, url: str, headers: tuple[tuple[str, str], ...]) -> httpx.Request:
+    return httpx.Request(method, _parse_url(url), headers=dict(headers))
+
+
+@lru_cache(32)
+def _write_head(method: str, target: bytes, own: tuple[Header, ...], given: tuple[tuple[str, str], ...]) -> bytes:
+    """Return a head without what says how long the body is, which follows; given headers replace a request's own."""
+    left_out = {b"content-length", b"transfer-encoding", *(name.encode() for name, _ in given)}
+    pairs = [pair for pair in own if pair[0].lower() not in left_out]
+    pairs += [(name.encode(), value.encode("ascii")) for name, value in given]
+    lines = [b"%s %s HTTP/1.1" % (method.encode(), target), *(b"%s: %s" % pair for pair in pairs)]
+    head = b"\r\n".join([*lines, b""])
+    if len(head.splitlines()) != len(lines) or b"\0" in head:
+        raise httpx.LocalProtocolError("a header has a character that HTTP does not allow")
+    return head
 
 
 def _address(url: httpx.URL) -> Address:
@@ -266,7 +287,8 @@ def _to_httpx(status: int, headers: list[Header], body: bytes, limit: int) -> tu
     if encoding != "identity":
         body = _decompress_body(encoding, body, limit)
         read[b"content-length"] = b"%d" % len(body)
-    _check_number_of_values(body)
+    if len(body) > MAX_CONTAINERS:
+        _check_number_of_values(body)
     asked = read.pop(b"retry-after", None)
     wait = None if asked is None else retry_after({"retry-after": asked.decode("latin-1")})
     if wait is not None:  # the SDKs read whole seconds only, and no dates
@@ -381,13 +403,13 @@ class _Connection:
 
     def _read_head(self) -> tuple[int, list[Header]]:
         while True:
-            first, *lines = self._read_until(b"\r\n\r\n").split(b"\r\n")
-            found, pairs = _STATUS_LINE.fullmatch(first), [line.partition(b":") for line in lines]
-            if found is None or not all(colon and _NAME.fullmatch(name) for name, colon, _ in pairs):
+            first, _, lines = self._read_until(b"\r\n\r\n").partition(b"\r\n")
+            found, pairs = _STATUS_LINE.fullmatch(first), _HEADER.findall(lines)
+            if found is None or len(pairs) != len(lines.split(b"\r\n") if lines else ()):
                 raise httpx.RemoteProtocolError("the response has no head of HTTP/1.1")
             if (status := int(found[2])) >= 200:  # before the response, a server may say that it has begun
                 break
-        headers = [(name.lower(), value.strip(b" \t")) for name, _, value in pairs]
+        headers = [(name.lower(), value.strip(b" \t")) for name, value in pairs]
         self.is_stale, self.stays_open = False, found[1] == b"1" and (b"connection", b"close") not in headers
         return status, headers
 
@@ -453,7 +475,7 @@ class _Connection:
 
 
 _STATUS_LINE = re.compile(rb"HTTP/1\.([01]) ([1-9]\d\d)(?: .*)?")
-_NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_HEADER = re.compile(rb"(?:^|\r\n)([!#$%&'*+.^_`|~0-9A-Za-z-]+):([^\r]*+(?:\r(?!\n)[^\r]*+)*+)")
 _CHUNK_SIZE = re.compile(rb"[0-9A-Fa-f]{1,15}(?=[ \t]*(?:;|$))")
 
 

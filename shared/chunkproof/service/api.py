@@ -5,6 +5,7 @@ carries `x-request-id`.
 """
 
 import base64
+import gc
 import re
 import threading
 import zlib
@@ -188,6 +189,7 @@ class Api:
                     kind.model_rebuild()
         with suppress(ChunkproofError):  # every request will report what is not configured
             prepare()
+        gc.freeze()  # what is there now stays: no need to look through it again
         return self
 
     def handler(self, event: Event, context: Any) -> ProxyResponse:

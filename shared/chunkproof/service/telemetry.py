@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from aws_lambda_powertools import Logger
@@ -58,15 +59,18 @@ CIRCUIT_METRICS = {"qdrant": "QdrantCircuitOpen", "rerank": "RerankCircuitOpen"}
 EMBEDDER_CIRCUIT_METRIC = "CohereCircuitOpen"
 
 make_logs_safe()
+_LINE = json.JSONEncoder(default=str, separators=(",", ":"), ensure_ascii=False)
+_METRICS = json.JSONEncoder(separators=(",", ":"))
 
 
 def _serialize(line: dict[str, Any]) -> str:
     """Write a log line; a lone surrogate, which has no UTF-8, as its escape."""
-    text = json.dumps(line, default=str, separators=(",", ":"), ensure_ascii=False)
+    text = _LINE.encode(line)
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-logger = Logger(service=SERVICE, json_serializer=_serialize, use_rfc3339=True)
+# Messages are texts, so none is tried as JSON.
+logger = Logger(service=SERVICE, json_serializer=_serialize, json_deserializer=str, use_rfc3339=True, utc=True)
 
 
 class Telemetry:
@@ -144,16 +148,20 @@ def emit_metrics(figures: Iterable[Figure], dimensions: Mapping[str, str]) -> No
     if variables.get("POWERTOOLS_METRICS_DISABLED", "").lower() in ("1", "true", "yes", "on"):
         return
     named = {**dimensions, "service": variables.get("POWERTOOLS_SERVICE_NAME") or SERVICE}
-    directive = {
-        "Namespace": variables.get("POWERTOOLS_METRICS_NAMESPACE") or NAMESPACE,
-        "Dimensions": [list(named)],
-        "Metrics": [{"Name": name, "Unit": unit} for name, unit, _ in listed],
-    }
-    values = {name: [float(value)] for name, _, value in listed}
-    line = {"_aws": {"Timestamp": int(time.time() * 1000), "CloudWatchMetrics": [directive]}, **named, **values}
+    namespace = variables.get("POWERTOOLS_METRICS_NAMESPACE") or NAMESPACE
+    directive = _describe_metrics(namespace, tuple(named), tuple((name, unit) for name, unit, _ in listed))
+    values = _METRICS.encode(named | {name: [float(value)] for name, _, value in listed})
+    about = f'{{"Timestamp":{int(time.time() * 1000)},"CloudWatchMetrics":[{directive}]}}'
     with logger.registered_handler.lock or nullcontext():
-        sys.stdout.write(json.dumps(line, separators=(",", ":")) + "\n")
+        sys.stdout.write(f'{{"_aws":{about},{values[1:]}\n')
         sys.stdout.flush()
+
+
+@lru_cache
+def _describe_metrics(namespace: str, dimensions: tuple[str, ...], metrics: tuple[tuple[str, str], ...]) -> str:
+    """Write what CloudWatch has to know of the values; most requests have the same ones."""
+    listed = [{"Name": name, "Unit": unit} for name, unit in metrics]
+    return _METRICS.encode({"Namespace": namespace, "Dimensions": [dimensions], "Metrics": listed})
 
 
 def _metrics(trace: RequestTrace, settings: Settings, *, is_measured: bool = True) -> Iterator[Figure]:

@@ -34,7 +34,7 @@ class Scores:
     text_rank: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Point:
     """A stored point.
 
