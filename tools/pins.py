@@ -37,6 +37,8 @@ NOT_IN_THE_LAYER = {
         "httpcore2",
         "truststore",
     ),
+    # What only httpx's own transport imports, and only when one is made: net/transport.py has another.
+    *("httpcore", "h11", "anyio"),
     # What only the command line uses.
     *("click", "colorama", "platformdirs", "rich", "markdown-it-py", "mdurl", "pygments", "uvicorn"),
     *("vl-convert-python", "backports-zstd", "cryptography", "cffi", "pycparser", "rfc8785"),

@@ -311,6 +311,32 @@ def test_a_function_imports_no_more_than_its_budget(layer: Path, runtime: Path, 
     assert imported["modules"] <= budget["modules"]
 
 
+def test_every_module_on_the_layer_imports_without_what_the_layer_leaves_out(layer: Path, runtime: Path) -> None:
+    script = """
+        import importlib, pkgutil, sys
+        import chunkproof
+        import httpx
+        from chunkproof.net.transport import DeadlineTransport, DirectClient
+        for module in pkgutil.walk_packages(chunkproof.__path__, "chunkproof."):
+            try:
+                importlib.import_module(module.name)
+            except ModuleNotFoundError as error:
+                print("missing", error.name)
+        try:
+            DirectClient(DeadlineTransport()).request("GET", "https://127.0.0.1:9/")
+        except httpx.ConnectError:
+            print("no connection")
+    """
+    environment = {"PYTHONPATH": os.pathsep.join(map(str, (layer / "python", runtime)))}
+    command = [str(python313()), "-S", "-c", textwrap.dedent(script)]
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr[-2000:]
+    # The engine has a layer of its own, and a stack's suites are JSON.
+    missing = {line.split()[1] for line in run.stdout.splitlines() if line.startswith("missing ")}
+    assert missing == {"qdrant_edge", "yaml"}
+    assert run.stdout.endswith("no connection\n")
+
+
 def test_without_an_architecture_the_layer_runs_on_both_processors(tmp_path: Path) -> None:
     built = build(tmp_path, "x86_64 arm64")
     libraries = {file.name for file in built.rglob("*.so")}
