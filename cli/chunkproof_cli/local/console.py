@@ -16,7 +16,7 @@ from pydantic import Field, JsonValue
 from chunkproof import CONTRACT_VERSION, __version__
 from chunkproof.base.errors import ForbiddenError, InvalidParameterError, NotConfiguredError
 from chunkproof.base.files import write_file
-from chunkproof.collection.services import Collection, Services
+from chunkproof.collection.services import Collection
 from chunkproof.contract.model import Items, Model, Request, display_name
 from chunkproof.service.api import Api, Call, responses
 from chunkproof.service.container import services
@@ -29,7 +29,7 @@ CONSOLE_PATH = "/console/"
 MARKER = "# Written by the console of `chunkproof serve`, which rewrites the whole file.\n"
 MAP_POINTS, MOST_STRIPS = 300, 60
 TINY = 1e-12
-_KINDS = {".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8"}
+_KINDS = {".html": "text/html", ".js": "text/javascript", ".css": "text/css"}
 # No other host, no markup from text: the browser itself refuses both.
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -150,21 +150,22 @@ class ConsoleApi(Api):
     def _emit_telemetry(self, call: Call) -> None:
         pass
 
+    def open_collection(self, name: object) -> Collection:
+        """Return a collection, unless callers see only a part of the store: these routes look into all of it."""
+        settings = services().settings
+        if settings.tenant_field is not None or settings.tenant_claim is not None:
+            raise ForbiddenError("The console's own routes are off where tenants are configured")
+        return self.collection(name if isinstance(name, str) and name else None)
+
 
 def find_asset(path: str) -> dict[str, Any] | None:
     """Return the response for the page, its scripts and its stylesheet; None for any other path."""
-    folder = files(__package__) / "page"
-    if path == "/":
-        file, kind = folder / "index.html", "text/html; charset=utf-8"
-    else:
-        name = path.removeprefix(CONSOLE_PATH)
-        kind = _KINDS.get(Path(name).suffix, "")
-        if not path.startswith(CONSOLE_PATH) or not kind or "/" in name or "\\" in name:
-            return None
-        file = folder / "console" / name
-        if not file.is_file():
-            return None
-    headers = {"content-type": kind, **_HEADERS}
+    page, name = files(__package__) / "page", path.removeprefix(CONSOLE_PATH)
+    file = page / "index.html" if path == "/" else page / "console" / name
+    kind = _KINDS.get(Path(file.name).suffix)
+    if kind is None or (path != "/" and (name == path or {*"/\\"} & {*name})) or not file.is_file():
+        return None
+    headers = {"content-type": f"{kind}; charset=utf-8", **_HEADERS}
     return {"statusCode": 200, "headers": headers, "body": file.read_text("utf-8"), "isBase64Encoded": False}
 
 
@@ -208,22 +209,18 @@ def build_console(suite_file: Path | None = None, reports: Path | None = None) -
         """Embed a sample of the chunks again, and check vectors, payloads, copies and indexes."""
         from chunkproof_cli.doctor.collection_checks import check_collection
 
-        own = _open_services()
-        name = app.collection(collection or None).name
-        report = check_collection(name, own, lambda: new_deadline(own.settings))
-        return DoctorFindings(report=report.to_json())
+        own, name = services(), app.open_collection(collection).name
+        return DoctorFindings(report=check_collection(name, own, lambda: new_deadline(own.settings)).to_json())
 
     @app.get("/console/map", summary="Project a sample of the vectors on a plane", responses=responses(VectorMap))
     def get_map(collection: str = "") -> VectorMap:
         """The first two principal components of up to 300 vectors."""
-        _open_services()
-        return draw_map(app.collection(collection or None))
+        return draw_map(app.open_collection(collection))
 
     @app.get("/console/documents", summary="List chunks by document", responses=responses(DocumentStrips))
     def get_documents(collection: str = "") -> DocumentStrips:
         """Documents as strips of chunks; holes are positions that no chunk has."""
-        _open_services()
-        return list_documents(app.collection(collection or None))
+        return list_documents(app.open_collection(collection))
 
     @app.post(
         "/console/why", summary="Find out why a chunk is not found: chunkproof why", responses=responses(WhyReport)
@@ -233,11 +230,9 @@ def build_console(suite_file: Path | None = None, reports: Path | None = None) -
         from chunkproof.why.explainer import Explainer
         from chunkproof.why.probe import Question
 
-        own = _open_services()
-        asked = request.request.get("collection")
-        name = app.collection(asked if isinstance(asked, str) else None).name
+        name = app.open_collection(request.request.get("collection")).name
         question = Question({**request.request, "collection": name}, request.expected)
-        return Explainer(local_backend(own)).explain(question).report
+        return Explainer(local_backend(services())).explain(question).report
 
     @app.post("/console/report", summary="Describe reports: chunkproof report", responses=responses(ReportBodies))
     def post_report(request: ReportFiles) -> ReportBodies:
@@ -273,14 +268,6 @@ def build_console(suite_file: Path | None = None, reports: Path | None = None) -
         return SavedSuite(file=str(file), yaml=draft.yaml, document=document)
 
     return app.prime()
-
-
-def _open_services() -> Services:
-    """Return the services, unless callers see only a part of the store: these routes look into all of it."""
-    own = services()
-    if own.settings.tenant_field is not None or own.settings.tenant_claim is not None:
-        raise ForbiddenError("The console's own routes are off where tenants are configured")
-    return own
 
 
 def _require(file: Path | None) -> Path:

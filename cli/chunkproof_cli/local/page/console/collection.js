@@ -2,7 +2,7 @@
 
 import { argument, call, shell } from "./api.js";
 import { go, infoOf } from "./console.js";
-import { code, h, number, plural, problem, ring, show, svg, table, visible } from "./dom.js";
+import { code, h, number, plural, problem, ring, show, svg, table, tiles, visible } from "./dom.js";
 
 const SIGNS = { ok: ["good", "✓ ok"], note: ["warn", "! note"], FAIL: ["bad", "✗ fails"] };
 const HUES = 8;
@@ -54,7 +54,7 @@ function drawDoctor({ report }) {
     .sort((a, b) => (b.level === "FAIL") - (a.level === "FAIL"));
   const passed = report.findings.filter((one) => one.level === "ok");
   const row = (one) => h("li", {}, h("span", { class: SIGNS[one.level][0] }, SIGNS[one.level][1]), h("div", {},
-    h("b", {}, one.check), " ", ...visible(one.message), one.remedy && h("p", {}, ...visible(one.remedy))));
+    h("b", {}, one.check), " ", ...visible(one.message), one.remedy && h("p", { class: "dim" }, ...visible(one.remedy))));
   return [h("div", { class: `banner ${bad ? "bad" : noted ? "warn" : "good"}` }, h("h2", {},
     `${passed.length} of ${report.findings.length} checks pass`), h("p", {}, ...visible(report.verdict))), health(report),
   findings.length > 0 && h("ul", { class: "findings" }, findings.map(row)),
@@ -126,10 +126,9 @@ export async function render(context) {
   const info = await infoOf(context.collection);
   const box = h("div", {}, fields(info));
   return context.put(h("h2", {}, ...visible(info.name)),
-    h("ul", { class: "tiles" }, [[number(info.points_count), info.points_count === 1 ? "chunk" : "chunks"],
+    tiles([[number(info.points_count), info.points_count === 1 ? "chunk" : "chunks"],
       [number(info.vector_size), `values, ${info.distance_metric}`], [info.status, "status"],
-      [info.indexed ? "yes" : "no", "every vector indexed"]].map(([value, label]) => h("li", {}, h("strong", {}, value),
-      label))),
+      [info.indexed ? "yes" : "no", "every vector indexed"]]),
     info.vectors.length > 1 && h("p", {}, "Vectors: ",
       info.vectors.map((one) => `${one.name || "(unnamed)"} ${one.size} ${one.distance_metric}`).join(", ")),
     h("div", { class: "pair" }, doctor(info, box), info.points_count > 0

@@ -10,15 +10,13 @@ import * as reports from "./reports.js";
 import * as latency from "./latency.js";
 
 const VIEWS = { search, proof, judge, collection, reports, latency };
-const LABELS = { search: "Search", proof: "Proof", judge: "Judge", collection: "Collection", reports: "Reports",
-  latency: "Latency" };
-const KEYS = [["/", "Write a question"], ["Esc", "Leave a field"],
-  ["↓ ↑ or j k", "Select the next or the previous result"],
+const labelOf = (view) => view[0].toUpperCase() + view.slice(1);
+const KEYS = [["/", "Write a question"], ["Esc", "Leave a field"], ["↓ ↑ or j k", "Select the next or the previous result"],
   ["c", "Compare two configurations"], ["p", "Prove the selected chunk"],
-    ["w", "Ask why the selected chunk has no better rank"],
+  ["w", "Ask why the selected chunk has no better rank"],
   ["0 1 2 3", "Judge view: grade the selected result, from irrelevant to perfect"], ["u", "Judge view: undo"],
-  ["n", "Judge view: next question"], ["g then s p j c r l",
-    "Go to Search, Proof, Judge, Collection, Reports, Latency"], ["?", "Show this list"]];
+  ["n", "Judge view: next question"], ["g then s p j c r l", `Go to ${Object.keys(VIEWS).map(labelOf).join(", ")}`],
+  ["?", "Show this list"]];
 
 /** What is served: from the server, or next to nothing where only the page is hosted. */
 const about = { collections: [], collection: "", latency_target_ms: 2000, store: "", embedding_model: "", version: "",
@@ -64,8 +62,8 @@ async function render() {
   if (!ready) return;
   const address = readAddress();
   const turn = ++shown;
-  document.title = `${address.query ? `${address.query} · ` : ""}${LABELS[address.view]} · Chunkproof`;
-  byId("heading").textContent = LABELS[address.view];
+  document.title = `${address.query ? `${address.query} · ` : ""}${labelOf(address.view)} · Chunkproof`;
+  byId("heading").textContent = labelOf(address.view);
   const input = byId("query");
   if (document.activeElement !== input || !input.value) input.value = address.query;
   byId("ask").hidden = !["search", "judge"].includes(address.view);
@@ -87,8 +85,8 @@ async function render() {
 
 function renderSide(address) {
   const kept = new URLSearchParams([...address.params].filter(([name]) => ["in", "q"].includes(name))).toString();
-  show(byId("nav"), Object.entries(LABELS).map(([name, label]) => h("a", {
-    href: `#/${name}${kept ? `?${kept}` : ""}`, "aria-current": name === address.view ? "page" : null }, label)));
+  show(byId("nav"), Object.keys(VIEWS).map((name) => h("a", { href: `#/${name}${kept ? `?${kept}` : ""}`,
+    "aria-current": name === address.view ? "page" : null }, labelOf(name))));
   const names = [...new Set([...about.collections, address.collection])].filter(Boolean);
   const select = byId("collection");
   if ([...select.options].map((option) => option.value).join("\n") !== names.join("\n")) {

@@ -43,8 +43,7 @@ export function link(url) {
   const text = typeof url === "string" ? url : pretty(url);
   let parsed = null;
   try { parsed = new URL(text); } catch { /* not an address */ }
-  if (!parsed || !["http:", "https:"].includes(parsed.protocol)) return h("span", { class: "source" },
-    ...visible(text));
+  if (!/^https?:$/.test(parsed?.protocol)) return h("span", { class: "source" }, ...visible(text));
   return h("a", { class: "source", href: parsed.href, rel: "noopener noreferrer", target: "_blank" },
     ...visible(text.replace(/^https?:\/\//, "")));
 }
@@ -78,8 +77,7 @@ export const utf8 = (text) => Array.from(encoder.encode(text), (byte) => hex(byt
 export function describe(character) {
   const code = character.codePointAt(0);
   const kind = KINDS.find(([pattern]) => pattern.test(character))?.[1];
-  return [`${hex(code)} ${NAMES.get(code)?.name ?? kind ?? ""}`.trim(),
-    `UTF-8 ${utf8(character)}`].join(" · ");
+  return `${`${hex(code)} ${NAMES.get(code)?.name ?? kind ?? ""}`.trim()} · UTF-8 ${utf8(character)}`;
 }
 
 const box = (character) => {
@@ -157,6 +155,10 @@ export function table(head, rows, { caption, label = caption || head.join(", "),
 
 /** A figure of a table, or a dash where there is none. */
 export const figure = (value, digits) => (typeof value === "number" ? number(value, digits) : "–");
+
+/** Large figures, each with what it counts. */
+export const tiles = (figures) => h("ul", { class: "tiles" }, figures.map(([value, label]) => h("li", {},
+  h("strong", {}, ...visible(value)), ...visible(label))));
 
 /** A share as a ring with a text inside. */
 export function ring(share, text, label) {

@@ -3,7 +3,7 @@
 import { call, origin, searchRequest, shell } from "./api.js";
 import { focusQuery, go, readAddress } from "./console.js";
 import { code, empty, h, plural, problem, ring, say } from "./dom.js";
-import { addHighlights, ask, configBar, move, readConfig, resultList } from "./search.js";
+import { addHighlights, ask, chosenId, configBar, readConfig, resultList, showChosen, walk } from "./search.js";
 
 // The first line of a suite that the console wrote; the server rewrites no other file.
 const MARKER = "# Written by the console of `chunkproof serve`, which rewrites the whole file.\n";
@@ -129,17 +129,12 @@ function gradeButtons(context, one, result) {
   const id = result.metadata.chunk_id;
   const given = one.judgments[id];
   return h("span", { class: "grades", role: "group", "aria-label": "Grade" }, GRADES.map((word, value) => h("button", {
-    type: "button", class: "quiet", title: word, "aria-label": `${value} ${word}`,
-      "aria-pressed": String(given === value),
+    type: "button", class: "quiet", title: word, "aria-label": `${value} ${word}`, "aria-pressed": String(given === value),
     onclick: () => grade(context, id, value) }, String(value))));
 }
 
-const download = (yaml) => {
-  const link = h("a", { href: URL.createObjectURL(new Blob([yaml], { type: "application/yaml" })),
-    download: "judged.yaml" });
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
-};
+const download = (yaml) => h("a", { href: `data:application/yaml,${encodeURIComponent(yaml)}`,
+  download: "judged.yaml" }).click();
 
 function suitePanel(context, done, all) {
   const list = [...cases.values()];
@@ -180,9 +175,8 @@ export async function render(context) {
   if (!context.isCurrent()) return null;
   const one = currentCase(context);
   const isJudged = (result) => one.judgments[result.metadata.chunk_id] !== undefined;
-  const chosen = answer.results.find((result) =>
-    result.metadata.chunk_id === params.get("sel")) ?? answer.results.find((result) =>
-    !isJudged(result)) ?? answer.results.at(-1);
+  const chosen = answer.results.find((result) => result.metadata.chunk_id === params.get("sel"))
+    ?? answer.results.find((result) => !isJudged(result)) ?? answer.results.at(-1);
   const list = resultList(answer.results, { selected: chosen?.metadata.chunk_id,
     onselect: (sel) => go("judge", { sel }, { replace: true }), inside: null,
     foot: (result) => gradeButtons(context, one, result) });
@@ -191,21 +185,15 @@ export async function render(context) {
     answer.results.length ? list : empty("No chunk matches", "Lower the least score, or remove a filter."),
     suitePanel(context, answer.results.filter(isJudged).length, answer.results.length)));
   shownContext = context;
-  shownResults = answer.results;
-  return document.querySelector(".results .chosen")?.scrollIntoView({ block: "nearest" });
+  return showChosen();
 }
 
 let shownContext = null;
-let shownResults = [];
 export function key(pressed) {
-  const chosen = document.querySelector(".results .chosen")?.dataset.id;
-  if (/^[0-3]$/.test(pressed) && chosen !== undefined) grade(shownContext, chosen, Number(pressed));
+  if (/^[0-3]$/.test(pressed) && chosenId() !== undefined) grade(shownContext, chosenId(), Number(pressed));
   else if (pressed === "u") undo();
   else if (pressed === "n") focusQuery();
-  else if (pressed === "j" || pressed === "ArrowDown") move(1, "judge", shownResults);
-  else if (pressed === "k" || pressed === "ArrowUp") move(-1, "judge", shownResults);
-  else if (pressed === "p" && chosen) go("proof", { id: chosen });
-  else return false;
+  else return walk(pressed);
   return true;
 }
 

@@ -2,7 +2,7 @@
 
 import { onSeen, seen } from "./api.js";
 import { go, readAddress } from "./console.js";
-import { dropZone, empty, h, ms, number, plural, svg, table, visible } from "./dom.js";
+import { dropZone, empty, h, ms, number, plural, svg, table, tiles, visible } from "./dom.js";
 import { STAGES, stageBar } from "./search.js";
 
 let file = null;
@@ -68,25 +68,23 @@ export function render(context) {
   const within = totals.filter((value) => value <= target).length;
   const stages = [...STAGES, "total"].filter((name) => entries.some((entry) => entry.stages[name] !== undefined));
   const row = (name) => {
-    const values = entries.map((entry) => entry.stages[name]).filter((value) => value !== undefined).sort((a,
-      b) => a - b);
+    const values = entries.map((entry) => entry.stages[name]).filter((value) => value >= 0).sort((a, b) => a - b);
     return [h("span", { class: "nowrap" }, h("i", { class: `stage dot ${name}` }), name),
       ...[0.5, 0.95, 0.99, 1].map((share) => ms(percentile(values, share))), number(values.length)];
   };
   return context.put(title, source, routes.length > 1 && h("label", { class: "field" }, "Route",
       h("select", { id: "route", onchange: (event) => go("latency", { route: event.target.value }) },
       routes.map((name) => h("option", { value: name, selected: name === route }, name)))),
-    h("ul", { class: "tiles" }, [[`${number((100 * within) / totals.length, within === totals.length ? 0 : 1)} %`,
+    tiles([[`${number((100 * within) / totals.length, within === totals.length ? 0 : 1)} %`,
       `within ${number(target / 1000)} s`], [ms(percentile(totals, 0.5)), "median"],
-      [ms(percentile(totals, 0.95)), "95th percentile"],
-      [number(totals.length), totals.length === 1 ? "request" : "requests"]]
-      .map(([value, label]) => h("li", {}, h("strong", {}, value), label))),
+    [ms(percentile(totals, 0.95)), "95th percentile"],
+    [number(totals.length), totals.length === 1 ? "request" : "requests"]]),
     histogram(totals, target),
     table(["Stage", "Median", "95 %", "99 %", "Longest", "Requests"], stages.map(row), { caption: `${route}, time by stage` }),
     h("h3", {}, "Slowest"),
-    [...entries].sort((a, b) => totalOf(b) - totalOf(a)).slice(0,
-      5).map((entry) => h("div", { class: "slow" }, h("span", { class: "dim" }, entry.query ? visible(entry.query)
-      : entry.at.toLocaleString()), stageBar(entry.stages, totalOf(entry), target))));
+    [...entries].sort((a, b) => totalOf(b) - totalOf(a)).slice(0, 5).map((entry) => h("div", { class: "slow" },
+      h("span", { class: "dim" }, entry.query ? visible(entry.query) : entry.at.toLocaleString()),
+      stageBar(entry.stages, totalOf(entry), target))));
 }
 
 onSeen(() => { if (readAddress().view === "latency" && !file) go("latency", {}, { replace: true }); });

@@ -2,7 +2,8 @@
 
 import { call } from "./api.js";
 import { go, readAddress } from "./console.js";
-import { code, dropZone, empty, h, number, plural, problem, shownAs, svg, table, visible } from "./dom.js";
+import { code, dropZone, empty, h, number, plural, problem, shownAs, svg, table, tiles, visible } from "./dom.js";
+import { stepOf } from "./search.js";
 
 // More cases that passed than this are folded into one line.
 const MOST_PASSED = 30;
@@ -80,8 +81,7 @@ const BLOCKS = {
   Table: (block) => tableOf(block),
   BarChart: bars,
   Drawings: (block) => h("div", { class: "charts" }, block.drawings.map(drawing)),
-  Tiles: (block) => h("ul", { class: "tiles" }, block.figures.map(([name, value]) => h("li", {}, h("strong", {},
-    ...visible(textOf(value))), ...visible(textOf(name))))),
+  Tiles: (block) => tiles(block.figures.map(([name, value]) => [textOf(value), textOf(name)])),
   MarkedText: (block) => h("details", {}, h("summary", {}, ...visible(block.summary)), h("p", { class: "text" },
     block.pieces.map(([text, marked]) => (marked ? h("mark", {}, ...visible(text)) : visible(text))))),
   CaseTable: cases,
@@ -139,7 +139,7 @@ export async function render(context) {
 }
 
 export function key(pressed) {
-  const by = { j: 1, ArrowDown: 1, k: -1, ArrowUp: -1 }[pressed];
+  const by = stepOf(pressed);
   const steps = [...document.querySelectorAll(".steps .entry")];
   if (!by || !steps.length) return false;
   const at = steps.findIndex((one) => one.hasAttribute("aria-current")) + 1 + by;

@@ -94,8 +94,7 @@ function filterRow(context, config, set, prefix) {
     const text = info.payload_map.text;
     const add = h("select", { id: `${prefix}add-filter`, "aria-label": "Add a filter", onchange: (event) => {
       const name = event.target.value;
-      const type = types[name];
-      set({ ...config.f, [name]: /boolean/.test(type) ? true : sample(name, type) });
+      set({ ...config.f, [name]: valuesOf(name)[0] ?? parse("0", types[name]) });
     } }, h("option", { value: "" }, "+ Filter"), names.filter((name) => name !== text).map((name) => h("option",
       { value: name }, ...visible(name))));
     row.replaceChildren(...chips, add);
@@ -103,20 +102,14 @@ function filterRow(context, config, set, prefix) {
   return row;
 }
 
-/** A value that a field really has: that of the first result. */
-function sample(name, type) {
-  const value = name.split(".").reduce((at, step) => at?.[step.replace("[]", "")], current[0]?.payload);
-  const one = Array.isArray(value) ? value[0] : value;
-  if (["string", "number", "boolean"].includes(typeof one)) return one;
-  return /integer|number/.test(type) ? 0 : "";
-}
+/** The values that a field has in the results, the first one's first. */
+const valuesOf = (name) => [...new Set(current.flatMap((result) => name.split(".").reduce((at, step) =>
+  at?.[step.replace("[]", "")], result.payload)))].filter((one) => /string|number|boolean/.test(typeof one));
 
 function filterChip(name, value, type, set, prefix) {
   const range = value && typeof value === "object" && !Array.isArray(value);
   const bound = range ? Object.keys(value)[0] ?? "gte" : "=";
   const plain = range ? value[bound] : value;
-  const values = [...new Set(current.map((result) => result.payload?.[name]).flat().filter((one) => ["string",
-    "number"].includes(typeof one)))];
   const id = `${prefix}filter-${name}`;
   const write = (kind, text) => {
     const parsed = Array.isArray(plain) && kind === "=" ? text.split(",").map((one) => parse(one.trim(), type))
@@ -133,7 +126,7 @@ function filterChip(name, value, type, set, prefix) {
       { "aria-label": `How ${name} is compared`, id: `${id}-how`,
       onchange: (event) => write(event.target.value, input.value) },
       Object.entries(BOUNDS).map(([key, sign]) => h("option", { value: key, selected: key === bound }, sign))),
-    input, h("datalist", { id: `${id}-values` }, values.map((one) => h("option", { value: String(one) }))),
+    input, h("datalist", { id: `${id}-values` }, valuesOf(name).map((one) => h("option", { value: String(one) }))),
     h("button", { type: "button", class: "quiet", "aria-label": `Remove the filter on ${name}`,
       onclick: () => set(undefined) }, "×"));
 }
@@ -408,25 +401,28 @@ function drawJoins(lines, selected) {
   }));
 }
 
-/** Select the next or the previous result. */
-export function move(by, view, shown = current) {
-  const ids = shown.map((result) => result.metadata.chunk_id);
-  const now = document.querySelector(".results .chosen")?.dataset.id;
-  const next = ids[Math.max(0, Math.min(ids.length - 1, now === undefined ? 0 : ids.indexOf(now) + by))];
-  if (next === undefined) return;
-  go(view, { sel: next }, { replace: true });
-  requestAnimationFrame(() => document.querySelector(".results .chosen")?.scrollIntoView({ block: "nearest" }));
+const chosenItem = () => document.querySelector(".results .chosen");
+export const chosenId = () => chosenItem()?.dataset.id;
+export const showChosen = () => chosenItem()?.scrollIntoView({ block: "nearest" });
+/** How far a key goes in a list. */
+export const stepOf = (pressed) => ({ j: 1, ArrowDown: 1, k: -1, ArrowUp: -1 })[pressed];
+
+/** The keys of any list of results: select the next or the previous one, prove the selected one. */
+export function walk(pressed) {
+  const ids = [...document.querySelectorAll(".results > li")].map((item) => item.dataset.id);
+  const at = ids.indexOf(chosenId()) + stepOf(pressed);
+  if (pressed === "p" && chosenId()) go("proof", { id: chosenId() });
+  else if (stepOf(pressed) && ids.length) {
+    go(readAddress().view, { sel: ids[Math.max(0, Math.min(ids.length - 1, at))] }, { replace: true });
+    requestAnimationFrame(showChosen);
+  } else return false;
+  return true;
 }
 
 export function key(pressed) {
-  const { params } = readAddress();
-  const chosen = document.querySelector(".results .chosen")?.dataset.id;
-  if (pressed === "j" || pressed === "ArrowDown") move(1, "search");
-  else if (pressed === "k" || pressed === "ArrowUp") move(-1, "search");
-  else if (pressed === "c") go("search", { split: params.get("split") ? null : "1" });
-  else if (pressed === "p" && chosen) go("proof", { id: chosen });
-  else if (pressed === "w" && chosen) go("search", { why: chosen });
-  else return false;
+  if (pressed === "c") go("search", { split: readAddress().params.get("split") ? null : "1" });
+  else if (pressed === "w" && chosenId()) go("search", { why: chosenId() });
+  else return walk(pressed);
   return true;
 }
 
