@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
 from support.fuzzing import operations, send_by_schema
@@ -12,6 +13,7 @@ from support.serving import Serving, serving
 @pytest.fixture(scope="module")
 def server(loaded_handbook: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     with serving(loaded_handbook, tmp_path_factory.mktemp("schema")) as running:
+        httpx.post(f"{running.url}/search", json={"query_text": "x"}, timeout=60)  # loads the model
         yield running
 
 

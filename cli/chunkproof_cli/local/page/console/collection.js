@@ -29,7 +29,7 @@ function fields(info, samples) {
       meter(field.share, `${number(field.share * 100)} %`),
       h("span", { class: field.indexed ? "good" : "dim" }, field.indexed ? "✓ yes" : "no"), readAs[field.name],
       ...(samples ? [h("span", { class: "dim cut" }, ...visible(samples[readAs[field.name]] ?? ""))] : [])]),
-    { caption: "Payload fields of the first points" });
+    { caption: "Payload fields of the first points", classes: "stacked" });
 }
 
 const meter = (share, text, tone) => h("span", { class: "score" }, share !== null
