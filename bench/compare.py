@@ -105,7 +105,8 @@ def _growth(bench: Bench) -> Iterator[Part]:
 
 def _distance(bench: Bench) -> Iterator[Part]:
     first, warm = bench.repeats.far_first, bench.repeats.far_warm
-    yield from measure_distance(bench.some(WARM), bench.machine, bench.services, first, warm)
+    validator = bench.workshop.validator(bench.build)
+    yield from measure_distance(bench.some(WARM), validator, bench.machine, bench.services, first, warm)
 
 
 def _serve(bench: Bench) -> Iterator[Part]:

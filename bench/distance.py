@@ -17,18 +17,21 @@ from urllib.parse import urlsplit
 
 import trustme
 
-from bench.contestants import Contestant
-from bench.process import Machine, Process, Reply
+from bench.contestants import CHUNKPROOF, Contestant
+from bench.process import ContestantError, Machine, Process, Reply
 from bench.results import Part
 from bench.servers import ADDRESS, ROOT, Services
 from bench.share import cgroup, share_of
-from bench.turns import check_agreement, rounds, search_event, warm_rounds
+from bench.turns import check_agreement, many_event, rounds, search_event, warm_rounds
 
 QDRANT_MS = (2, 30)
 COHERE_MS = 120
 SECRET_MS = 15
 SEED = 7
 TOP_K = 10
+WARM_UP = 3
+# As many as a request may have.
+MOST_QUERIES, MOST_VALIDATIONS = 32, 100
 MEMORY_MB = 1_024
 
 
@@ -70,7 +73,7 @@ def far_services(near: Services, qdrant_ms: int) -> Iterator[dict[str, str]]:
 
 def measure_far_warm(contestants: Mapping[str, Contestant], machine: Machine, ms: int, count: int) -> Part:
     """One search after another, in processes that stay."""
-    taken = warm_rounds(contestants, machine, count, lambda: search_event(TOP_K), warm_up=3)
+    taken = warm_rounds(contestants, machine, count, lambda: search_event(TOP_K), WARM_UP)
     check_agreement(taken, TOP_K)
     part = Part(f"far_warm_{ms}", f"distance, warm: {_distances(ms)}, {count} rounds in turn")
     for name, replies in taken.items():
@@ -103,8 +106,29 @@ def measure_far_first(
     return part
 
 
+def measure_far_many(ours: Contestant, validator: Contestant, machine: Machine, ms: int, count: int) -> Part:
+    """Many searches or validations in one request, beside one: they share its round trips."""
+    part = Part("far_many", f"distance, many in one request: {_distances(ms)}, {count} rounds in turn")
+    for who, what, most in ((ours, "searches", MOST_QUERIES), (validator, "validations", MOST_VALIDATIONS)):
+        with Process(who, machine) as process:
+            for number in range(-WARM_UP, count):
+                for size in (1, most):
+                    reply = process.ask(many_event(size, searches=who is ours))
+                    answers = reply.body["responses" if who is ours else "results"]
+                    if [answer["status"] for answer in answers] != ["success"] * size:
+                        raise ContestantError(f"not all of {size} {what} were answered")
+                    if number >= 0:
+                        part.extend(f"{what}: {size}", wall_ms=reply.wall_ms, cpu_ms=reply.cpu_ms)
+    return part
+
+
 def measure_distance(
-    contestants: Mapping[str, Contestant], machine: Machine, services: Services, cold: int, warm: int
+    contestants: Mapping[str, Contestant],
+    validator: Contestant,
+    machine: Machine,
+    services: Services,
+    cold: int,
+    warm: int,
 ) -> Iterator[Part]:
     """Warm and first answers at each distance; at the greater one also with a secret, and with Lambda's share."""
     for ms in QDRANT_MS:
@@ -115,6 +139,7 @@ def measure_distance(
             yield measure_far_first(fresh, away, f"far_first_{ms}", _distances(ms), cold)
             if ms != max(QDRANT_MS):
                 continue
+            yield measure_far_many(contestants[CHUNKPROOF], validator, away, ms, warm)
             with_secret = {name: who for name, who in fresh.items() if name in ("chunkproof", "plain")}
             keyless = replace(machine, services={**services.variables_with_secret, **far})
             about = f"{_distances(ms)}, the key in Secrets Manager {SECRET_MS} ms away"

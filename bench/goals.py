@@ -70,15 +70,7 @@ def judge(parts: Mapping[str, Part]) -> Iterator[Goal]:
         yield _ours_to(warm, "cpu_ms", "floor", "warm ÷ standard library alone, by CPU", (2.2, 1.5))
     if by_id := parts.get("by_id"):
         yield _ours_to(by_id, "cpu_ms", "bare_sdk", "validate-chunk ÷ bare retrieve, by CPU", (1.3, 1.1))
-    for name, part in parts.items():
-        if name == "far_warm_30":
-            yield _ours_to(part, "wall_ms", "floor", "warm, Qdrant 30 ms away ÷ floor", (1.05, 1.02))
-        if name.startswith(("far_first", "far_share")):
-            where = f"{name.rpartition('_')[2]} ms away{', share of Lambda' if 'share' in name else ''}"
-            figure = f"first answer less imports, Qdrant {where} ÷ floor"
-            yield _ours_to(part, "after_imports_ms", "floor", figure, (1.25, 1.1))
-            best = part.best(PEERS, "wall_ms")
-            yield _ours_to(part, "wall_ms", best, f"first answer, Qdrant {where} ÷ best peer", (0.5, 0.4))
+    yield from _judge_distance(parts)
     if commands := parts.get("commands"):
         for row, limits in (("--help", (0.15, 0.10)), ("search, less the search itself", (0.40, 0.30))):
             wall, cpu = (commands.figure(row, column).median / 1_000 for column in ("wall_ms", "cpu_ms"))
@@ -100,6 +92,24 @@ def judge(parts: Mapping[str, Part]) -> Iterator[Goal]:
             CLOSE * ratio(parsing, few),
             against=f"{CHUNKPROOF} itself; the aim is {CLOSE} times the standard library's time per result",
         )
+
+
+def _judge_distance(parts: Mapping[str, Part]) -> Iterator[Goal]:
+    for name, part in parts.items():
+        if name == "far_warm_30":
+            yield _ours_to(part, "wall_ms", "floor", "warm, Qdrant 30 ms away ÷ floor", (1.05, 1.02))
+        if name.startswith(("far_first", "far_share")):
+            where = f"{name.rpartition('_')[2]} ms away{', share of Lambda' if 'share' in name else ''}"
+            figure = f"first answer less imports, Qdrant {where} ÷ floor"
+            yield _ours_to(part, "after_imports_ms", "floor", figure, (1.25, 1.1))
+            best = part.best(PEERS, "wall_ms")
+            yield _ours_to(part, "wall_ms", best, f"first answer, Qdrant {where} ÷ best peer", (0.5, 0.4))
+    if many := parts.get("far_many"):
+        for one, more in (("searches: 1", "searches: 32"), ("validations: 1", "validations: 100")):
+            ours, single = many.figure(more, "wall_ms"), many.figure(one, "wall_ms")
+            yield Goal(
+                f"{more} in one request ÷ 1", ratio(ours.median, single.median), 1.3, 1.1, ours.by_rounds(single)
+            )
 
 
 def ratio(ours: float, theirs: float) -> float:

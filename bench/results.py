@@ -17,6 +17,11 @@ class Part:
     def add(self, row: str, **columns: Iterable[float]) -> None:
         self.rows[row] = {name: Spread(tuple(values)) for name, values in columns.items()}
 
+    def extend(self, row: str, **columns: float) -> None:
+        """Add one value to each column of a row."""
+        known = self.rows.get(row, {})
+        self.add(row, **{name: (*(known[name].values if known else ()), value) for name, value in columns.items()})
+
     def figure(self, row: str, column: str) -> Spread:
         return self.rows[row][column]
 

@@ -25,6 +25,14 @@ def validate_event(number: int) -> bytes:
     return _line("/validate-chunk", asked)
 
 
+def many_event(count: int, *, searches: bool) -> bytes:
+    """So many searches, or validations of chunks that match, in one request."""
+    if searches:
+        return _line("/search", {"queries": [{"query_text": next(_queries), "top_k": 1} for _ in range(count)]})
+    chunks = [{"chunk_id": corpus.id_of(number), "original_text": corpus.text_of(number)} for number in range(count)]
+    return _line("/validate-chunks", {"chunks": chunks})
+
+
 def _line(path: str, document: Mapping[str, object]) -> bytes:
     return json.dumps(post(path, document)).encode()
 
