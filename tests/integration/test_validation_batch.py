@@ -2,6 +2,7 @@
 
 from time import process_time
 from typing import Any
+from unittest.mock import patch
 from uuid import uuid4
 
 import pytest
@@ -87,7 +88,7 @@ def test_each_verdict_is_the_one_that_a_single_validation_gives(either: Writable
     assert (found.total, found.passed, found.failed, found.errors) == (9, 1, 3, 5)
 
 
-def test_a_hundred_are_asked_for_in_one_call_after_which_the_sample_is_read(
+def test_a_hundred_are_asked_for_in_one_call_after_the_sample_is_read(
     memory_store: WritableStore, collection: str
 ) -> None:
     ids = [str(uuid4()) for _ in range(100)]
@@ -102,7 +103,18 @@ def test_a_hundred_are_asked_for_in_one_call_after_which_the_sample_is_read(
     services = make_services(Counted(), collection)  # type: ignore[arg-type]
     found = checks(services, *({"chunk_id": point_id, "original_text": "a text"} for point_id in ids))
     assert found.passed == 100
-    assert calls == ["fetch", "scroll", "scroll"]
+    assert calls == ["scroll", "scroll", "fetch"]
+
+
+def test_ids_of_points_and_of_payloads_are_asked_for_in_one_call(memory_store: WritableStore, collection: str) -> None:
+    ids = [str(uuid4()) for _ in range(6)]
+    fill(memory_store, collection, *(chunk(point_id, chunk_id=f"own {at}") for at, point_id in enumerate(ids)))
+    services = make_services(memory_store, collection)
+    named = [{"chunk_id": ids[0], "original_text": "a text"}, {"chunk_id": "own 1", "original_text": "a text"}]
+    assert checks(services, *named).passed == 2  # reads the sample
+    with patch.object(type(memory_store), "scroll", autospec=True, side_effect=type(memory_store).scroll) as scroll:
+        assert checks(services, *named).passed == 2
+    assert scroll.call_count == 1
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ Pipelines keep the id of a document under the same names.
 import re
 import sys
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha1
@@ -15,7 +15,7 @@ from uuid import UUID
 
 from chunkproof.base.errors import AmbiguousIdError, ChunkNotFoundError, IndexRequiredError
 from chunkproof.collection.payload_map import PayloadMap, id_at
-from chunkproof.contract.conditions import AnyOf, Either, Scalar
+from chunkproof.contract.conditions import AnyOf, Condition, Either, HasId, Scalar
 from chunkproof.contract.response import SourceMetadata
 from chunkproof.stores.store_port import Point, PointId
 
@@ -111,21 +111,6 @@ _CANONICAL = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-
 _UUID = re.compile(r"[0-9a-f]{8}-?([0-9a-f]{4}-?){3}[0-9a-f]{12}", re.I)
 
 
-def find_point(chunk_id: str, collection: "Collection") -> Point:
-    """Find the point with this point id or payload id; raise `AmbiguousIdError` for two different points."""
-    points: dict[PointId, Point] = {}
-    point_id = parse_point_id(chunk_id)
-    if point_id is not None:
-        points = {point.id: point for point in collection.fetch([point_id])}
-    try:
-        others = _find_by_payload([chunk_id] if points else [], [chunk_id], collection.payloads, collection)
-        points |= {point.id: point for point in others}
-    except IndexRequiredError:
-        if not points:
-            raise
-    return _check_unique(chunk_id, list(points.values()))
-
-
 def _check_unique(chunk_id: str, found: Sequence[Point]) -> Point:
     if not found:
         raise ChunkNotFoundError(chunk_id)
@@ -217,48 +202,59 @@ def find_points(
 ) -> Lookup:
     """Find the points of many chunk ids at once.
 
-    `expected` may give the point to look at first for each; it counts only if it has the chunk id, as for `find_point`.
+    `expected` may give the point to look at first for each; it counts only if it has the chunk id.
     `fields` are the payload fields to search, by default all that may hold an id. With `as_stored`, ids count as they
     are in the payloads; otherwise one that several points share is looked for only if no point has it as its own.
     """
-    wanted = dict.fromkeys(chunk_ids)
-    candidates: dict[PointId, set[str]] = {}
+    wanted, named = dict.fromkeys(chunk_ids), _PointIds({})
     for chunk_id in wanted:
         for point_id in ((expected or {}).get(chunk_id), parse_point_id(chunk_id)):
             if point_id is not None:
-                candidates.setdefault(point_id, set()).add(chunk_id)
-    points: dict[str, dict[PointId, Point]] = {}
-    fetched = collection.fetch(list(candidates), with_vector=with_vector) if candidates else []
+                named.chunks.setdefault(point_id, set()).add(chunk_id)
     payloads = collection.services.payloads if as_stored else collection.payloads
-    for point in fetched:
-        for chunk_id in candidates[point.id]:
-            if has_id(point, chunk_id, payloads):
-                points.setdefault(chunk_id, {})[point.id] = point
     blocked_by = None
-    others: list[Point] = []
     try:
         if fields is None:
-            others = _find_by_payload(points, wanted, payloads, collection, with_vector)
-        elif fields:
-            others = _scroll(fields, wanted, payloads, collection, with_vector)
+            found = _find_by_payload(named, wanted, payloads, collection, with_vector)
+        else:
+            found = _scroll(fields, wanted, payloads, collection, with_vector=with_vector, named=named)
     except IndexRequiredError as error:
-        blocked_by = error
-    for point in others:
+        blocked_by, found = error, _scroll((), (), payloads, collection, with_vector=with_vector, named=named)
+    points: dict[str, dict[PointId, Point]] = {}
+    for point in found:
+        for chunk_id in named.of(point, payloads):
+            points.setdefault(chunk_id, {})[point.id] = point
+    for point in found if fields is None or fields else ():
         own_id = payloads.id_of(point)
         # An id that several points share is not theirs, but it can be looked up: it is ambiguous.
         shared_id = own_id if own_id in wanted else collection.services.payloads.id_of(point)
-        points.setdefault(shared_id, {})[point.id] = point
+        if shared_id in wanted:
+            points.setdefault(shared_id, {})[point.id] = point
     return Lookup({i: list(them.values())[:MAX_POINTS_PER_ID] for i, them in points.items()}, blocked_by)
 
 
+@dataclass(frozen=True, slots=True)
+class _PointIds:
+    """Points to look at by their ids, each with the chunk ids that it may have."""
+
+    chunks: dict[PointId, set[str]]
+
+    def of(self, point: Point, payloads: PayloadMap) -> list[str]:
+        """Return those that the point has."""
+        return [chunk_id for chunk_id in self.chunks.get(point.id, ()) if has_id(point, chunk_id, payloads)]
+
+
+NO_POINTS = _PointIds({})
+
+
 def _find_by_payload(
-    known: Container[str],
+    named: _PointIds,
     chunk_ids: Iterable[str],
     own: PayloadMap,
     collection: "Collection",
     with_vector: str | None = None,
 ) -> list[Point]:
-    """Find points with one of these ids in their payload; `known` are the ids that were found as point ids.
+    """Find points with one of these ids, as the id of the point or in its payload.
 
     Qdrant searches a field without an index point by point. So only fields that hold ids in the collection's
     sample are searched; other fields, and ids that several points share, only for ids that are found nowhere else.
@@ -266,19 +262,22 @@ def _find_by_payload(
     every = collection.services.payloads
     in_use = own.id_paths_in(collection.sample.payloads)
     others = every.id_paths if own.has_repeated_ids else [path for path in every.id_paths if path not in in_use]
-    try:
-        points = _scroll(in_use, chunk_ids, own, collection, with_vector)
+
+    def search(first: Sequence[str], then: Sequence[str]) -> tuple[list[Point], set[str]]:
+        points = _scroll(first, chunk_ids, own, collection, with_vector=with_vector, named=named)
         missed = {*chunk_ids} - {own.id_of(point) for point in points}
-        return points + _scroll(others, [i for i in missed if i not in known], every, collection, with_vector)
+        missed -= {chunk_id for point in points for chunk_id in named.of(point, own)}
+        return points + _scroll(then, missed, every, collection, with_vector=with_vector), missed
+
+    try:
+        return search(in_use, others)[0]
     except IndexRequiredError:
         # Strict mode: only indexed fields can be searched, and an id in another field cannot be found.
         indexed = collection.describe().indexed_fields
-        points = _scroll([path for path in own.id_paths if path in indexed], chunk_ids, own, collection, with_vector)
-        missed = {*chunk_ids} - {own.id_of(point) for point in points}
+        points, missed = search(*([path for path in each.id_paths if path in indexed] for each in (own, every)))
         if missed and any(path not in indexed for path in in_use):
             raise
-        others = [path for path in every.id_paths if path in indexed]
-        return points + _scroll(others, [i for i in missed if i not in known], every, collection, with_vector)
+        return points
 
 
 def _scroll(
@@ -286,25 +285,38 @@ def _scroll(
     chunk_ids: Iterable[str],
     payloads: PayloadMap,
     collection: "Collection",
+    *,
     with_vector: str | None,
+    named: _PointIds = NO_POINTS,
 ) -> list[Point]:
-    """Return at most two points with each id in one of these payload fields."""
+    """Return at most two points with each id in one of these payload fields, and the points that are named."""
     points: dict[str, list[Point]] = {chunk_id: [] for chunk_id in chunk_ids} if fields else {}
+    unseen = dict(named.chunks)
+    if not points:
+        return collection.fetch(list(unseen), with_vector=with_vector) if unseen else []
+    found: dict[PointId, Point] = {}
     start: PointId | None = None
     fitting = sys.maxsize
-    while wanted := tuple(chunk_id for chunk_id, some in points.items() if len(some) < MAX_POINTS_PER_ID):
+    while True:
+        wanted = tuple(chunk_id for chunk_id, some in points.items() if len(some) < MAX_POINTS_PER_ID)
+        either: list[Condition] = [AnyOf(field, wanted) for field in fields if wanted]
+        either += [HasId(tuple(unseen))] if unseen else []
+        if not either:
+            break
         page = collection.page(
-            min(fitting, max(10, MAX_POINTS_PER_ID * len(wanted))),
-            where=(Either(tuple(AnyOf(field, wanted) for field in fields)),),
+            min(fitting, max(10, MAX_POINTS_PER_ID * len(wanted) + len(unseen))),
+            where=(Either(tuple(either)),),
             start=start,
             with_vector=with_vector,
         )
         for point in page.points:
             # `chunk_id` outranks `id`: a point has only the id that a search returns for it.
             some = points.get(payloads.id_of(point), [])
+            if unseen.pop(point.id, None) is not None:
+                found[point.id] = point
             if len(some) < MAX_POINTS_PER_ID:
                 some.append(point)
         if page.next_id is None:
             break
         start, fitting = page.next_id, len(page.points)
-    return [point for some in points.values() for point in some]
+    return [*({point.id: point for some in points.values() for point in some} | found).values()]

@@ -367,9 +367,7 @@ class Collection:
 
     def find_one(self, chunk_id: str) -> Point:
         """Find the point with this point id or payload id; `AmbiguousIdError` for two different points."""
-        from chunkproof.collection.lookup import find_point
-
-        return find_point(chunk_id, self)
+        return self.find([chunk_id]).one(chunk_id)
 
     def page(
         self,
