@@ -102,8 +102,14 @@ class PayloadMap:
 
     def chunk_of(self, point: Point) -> Chunk:
         """Read the chunk of a point; `CorruptChunkError` when it has no readable text."""
-        leading = self._leading(point.payload)
-        values = {field: _first(field, paths, point.payload)[1] for field, paths in leading.items()}
+        payload = point.payload
+        # Most fields are at their first path, and need no closer look.
+        values = {
+            field: value
+            if (value := payload.get(paths[0])) and field not in ("text", "url")
+            else _first(field, paths, payload)[1]
+            for field, paths in self._leading(payload).items()
+        }
         text = values.pop("text", None)
         if not isinstance(text, str) or has_lone_surrogate(text):
             raise self._unreadable(point)
@@ -317,7 +323,7 @@ def _first(field: str, paths: Sequence[str], payload: Mapping[str, Any]) -> tupl
     """
     empty: tuple[str | None, Any] = (None, None)
     for path in paths:
-        value = _at(path, payload)
+        value = payload[path] if path in payload else _at(path, payload)
         if value is None or (field == "url" and isinstance(value, str) and value.strip().lower() in SAYS_NOTHING):
             continue
         if field == "text" and not isinstance(value, str):  # a list or an object: another field may have the text
