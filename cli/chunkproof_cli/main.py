@@ -23,8 +23,8 @@ from chunkproof_cli.exits import COULD_NOT_JUDGE, discard_stdout, exit_code
 
 INTERRUPTED, PIPE_CLOSED = 130, 141
 NEW_OBJECTS = 50_000
-# Other embedders than that of the settings, or none.
-OTHERS = ("--api", "--embedder", "--help")
+# With these options, `search` and `serve` do not use the local model, or not in this process.
+OTHERS = ("--api", "--embedder", "--help", "--workers")
 BY_WORDS = ("--mode text", "--mode=text")
 
 # The first sentence of each command's help, so that `chunkproof --help` imports none of them.
@@ -239,7 +239,7 @@ def preload_model(arguments: Sequence[str]) -> None:
     What is wrong with the settings is for the command to report.
     """
     line = " ".join(arguments)
-    if arguments[:1] != ["search"] or any(option in line for option in (*OTHERS, *BY_WORDS)):
+    if arguments[:1] not in (["search"], ["serve"]) or any(option in line for option in (*OTHERS, *BY_WORDS)):
         return
     from chunkproof.base.settings import Settings
 

@@ -19,8 +19,9 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
-def test_a_search_with_the_local_model_loads_it(loaded: list[str]) -> None:
-    preload_model(["search", "backups", "--mode", "hybrid"])
+@pytest.mark.parametrize("line", ["search backups --mode hybrid", "serve --port 0"])
+def test_a_search_or_a_server_with_the_local_model_loads_it(loaded: list[str], line: str) -> None:
+    preload_model(line.split())
     assert loaded == ["local model"]
 
 
@@ -30,6 +31,7 @@ def test_a_search_with_the_local_model_loads_it(loaded: list[str]) -> None:
         "",
         "demo",
         "validate search",
+        "serve --workers 2",
         "search --help",
         "search backups --mode text",
         "search backups --mode=text",
