@@ -7,7 +7,6 @@ from typing import Any, Self, TypeVar
 from urllib.parse import quote, urlsplit
 
 import httpx
-from pydantic import ValidationError
 
 from chunkproof.base import errors
 from chunkproof.base.embedder_config import is_http_url
@@ -25,7 +24,7 @@ from chunkproof.contract.response import Health
 from chunkproof.net.transport import tls_context
 from chunkproof.stores.qdrant import is_invalid_collection_name
 from chunkproof_cli.exits import rebuild_error
-from chunkproof_cli.output import add_secrets, escape_controls, masked_errors
+from chunkproof_cli.output import add_secrets, escape_controls, mask_secrets, masked_errors
 
 Response = TypeVar("Response", bound=Model)
 
@@ -48,7 +47,7 @@ class ApiClient:
             raise InvalidParameterError(f"--api {url}: not an http or https URL")
         if token is not None and not (token.isascii() and token.isprintable()):
             raise InvalidParameterError("CHUNKPROOF_TOKEN must be printable ASCII text")
-        add_secrets([("token", token or "")])
+        add_secrets([("token", token or ""), ("url", url)])
         self._url = url.rstrip("/")
         self._token = token
         self._http = _create_http_client(timeout_s)
@@ -110,8 +109,8 @@ class ApiClient:
         if response.status_code in accepted:
             try:
                 # A newer stack may send more fields.
-                return model.model_validate_json(response.content, extra="ignore")
-            except ValidationError:
+                return model.model_validate_json(mask_secrets(response.content.decode()), extra="ignore")
+            except ValueError:  # not UTF-8, or not the model
                 pass
         raise self._to_error(response)
 

@@ -5,11 +5,14 @@ import logging
 import os
 import re
 import sys
-from base64 import b64encode
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from functools import cache
+from html import unescape
+from string import ascii_lowercase, ascii_uppercase
 from typing import Any, TypeVar
-from urllib.parse import quote
+from urllib.parse import parse_qsl, unquote
 
 import click
 from rich.cells import cell_len
@@ -35,9 +38,22 @@ _LONG_WORD = re.compile("[!-~]{65,}")
 
 MASK = "***"
 SECRET_LENGTH = 6  # a shorter value would also hide words of a text
-_SECRET_NAME = re.compile("(?:key|token|secret|password|passwd|auth|authorization|cookie|login|code|sig)$", re.I)
+_SECRET_NAME = re.compile(
+    "(?:key|token|secret|pass|passwd|password|passphrase|pwd|auth|authorization|cookie|login|code|sig|signature"
+    "|credentials?|dsn|headers?)$",
+    re.I,
+)
+_SCHEME = re.compile(r"[\w-]+:|bearer|basic|token|digest|apikey", re.I)  # what stands beside a key
 # What is before the host of a URL, what follows the name of a scheme, and the keys of well-known services.
 _SECRET = re.compile(r"(?<=://)[^/@\s]+(?=@)|(?<=\b[Bb]earer )(?=\S*\d)\S{6,}|\bsk-[\w-]{8,}")
+# How a character may be written: %41, \\x41, \\u0041, &#65;, &#x41;, \\/ and &amp;.
+_CODED = re.compile(
+    r"(\s+|\\+[nrt])|%([0-9a-f]{2})|\\+(?:u([0-9a-f]{4})|x([0-9a-f]{2})|([^\\]))|&#x([0-9a-f]{2});|&#(\d{2,3});"
+    r"|&(?:amp|lt|gt|quot);",
+    re.I,
+)
+_FOLDED = str.maketrans(ascii_uppercase + "-_", ascii_lowercase + "+/")
+_CUT = ("…", "...", MASK)
 _secrets: set[str] = set()
 
 
@@ -116,19 +132,75 @@ def escape_json(text: str) -> str:
 
 
 def add_secrets(named: Iterable[tuple[str, str]]) -> None:
-    """Let `mask_secrets` hide the values whose name says that they are secret, however they are encoded."""
-    words = (word for name, value in named if _SECRET_NAME.search(name) for word in value.split())
-    for value in (word for word in words if len(word) >= SECRET_LENGTH):
-        forms = (value, quote(value, safe=""), json.dumps(value)[1:-1], b64encode(value.encode()).decode())
-        _secrets.update(forms)
+    """Let `mask_secrets` hide values whose name says that they are secret, and the passwords and keys of URLs."""
+    for name, value in named:
+        words = [*value.split(), *re.split("[,;\\s]", value)] if _SECRET_NAME.search(name) else []
+        for url in re.findall(r"\w://\S+", value):
+            login = url.partition("://")[2].rpartition("@")[0]
+            words += [login, login.partition(":")[2]]
+            add_secrets(parse_qsl(url.partition("?")[2]))
+        for word in (*words, *(word.partition("=")[2] for word in words)):
+            _secrets.update(_list_forms(word))
+
+
+@cache
+def _list_forms(word: str) -> tuple[str, ...]:
+    """Return what `_fold` makes of a secret: as it is, in hexadecimal, and in base64 with anything before it."""
+    if len(word) < SECRET_LENGTH or _SCHEME.fullmatch(word):
+        return ()
+    plain = {word, unquote(word)}
+    with suppress(ValueError):
+        plain |= {b64decode(word, validate=True).decode("ascii").partition(":")[2]}  # of Basic authorization
+    forms = set(plain)
+    for octets in (form.encode("utf-8", "replace") for form in plain):
+        forms.add(octets.hex())
+        for n in range(3):
+            forms.add(b64encode(bytes(n) + octets).decode()[n and n + 1 : (n + len(octets)) * 4 // 3])
+    folded = {*map(_fold, forms), *(form.translate(_FOLDED) for form in plain)}
+    return tuple(form for form in folded if len(form) >= SECRET_LENGTH)
+
+
+def _fold(text: str) -> str:
+    """Return the text without spaces and escapes, and in one case."""
+    return _CODED.sub(_decode, text).translate(_FOLDED)
+
+
+def _decode(found: re.Match[str]) -> str:
+    gap, percent, unicode, escaped, other, entity, number = found.groups()
+    if code := percent or unicode or escaped or entity:
+        return chr(int(code, 16))
+    return "" if gap else other or (chr(int(number)) if number else unescape(found[0]))
 
 
 def mask_secrets(text: str) -> str:
-    """Replace keys that another process echoes: those of this process, of its environment, and what looks like one."""
+    """Replace keys that another process echoes: those of this process, of its environment, and what looks like one.
+
+    A key is found in either case, encoded, across lines, and as the part that is left before or after an ellipsis.
+    """
     add_secrets(os.environ.items())
-    for secret in sorted(_secrets, key=len, reverse=True):
-        text = text.replace(secret, MASK)
+    quick, size = _fold("".join(text.split())), SECRET_LENGTH
+    if present := [key for key in _secrets if key[:size] in quick or key[-size:] in quick]:
+        parts = re.finditer(f"{_CODED.pattern}|.", text, re.I | re.S)
+        places = [(char, *part.span()) for part in parts for char in _fold(part[0])]
+        folded = "".join(char for char, _, _ in places)
+        hidden = bytearray(len(folded))
+        for start, end in (part for key in present for part in _find_parts(folded, key)):
+            hidden[start:end] = b"x" * (end - start)
+        for found in reversed([*re.finditer(b"x+", hidden)]):
+            text = text[: places[found.start()][1]] + MASK + text[places[found.end() - 1][2] :]
     return _SECRET.sub(MASK, text)
+
+
+def _find_parts(folded: str, key: str) -> Iterator[tuple[int, int]]:
+    """Yield where a key is: whole, or cut at its end or its beginning."""
+    for step in (1, -1):
+        text, wanted = folded[::step], key[::step]
+        for found in re.finditer(re.escape(wanted[:SECRET_LENGTH]), text):
+            start = end = found.start()
+            while text[end : end + 1] == wanted[end - start : end - start + 1] != "":
+                end += 1
+            if end in (start + len(wanted), len(text)) or text.startswith(_CUT, end):
+                yield (start, end) if step == 1 else (len(text) - end, len(text) - start)
 
 
 @contextmanager

@@ -33,6 +33,8 @@ FIELDS |= {"title": "document_title"}
 PLACEHOLDERS = ("query_text", "top_k", "collection", "filters")
 METHODS = ("GET", "POST", "PUT")
 _PLACEHOLDER = re.compile(r"\{(" + "|".join(PLACEHOLDERS) + r")\}")
+# No version, date or content type has letters and digits beside each other.
+_LOOKS_SECRET = re.compile(r"[A-Za-z]\d|\d[A-Za-z]")
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 # A name in JSONPath: `.name`, `['name']` or `["name"]`.
 _JSONPATH_NAME = re.compile(r"""\[\s*['"]([^'"]*)['"]\s*\]|(?:^|\.)([^.\[\]'"*\s]+)""")
@@ -257,7 +259,7 @@ class Mapper:
     def fill_headers(self) -> dict[str, str]:
         """Return the headers, with the environment variables that they name as `${NAME}`."""
         headers = {name: _VARIABLE.sub(_read_variable, value) for name, value in self.headers.items()}
-        add_secrets(headers.items())
+        add_secrets(("key" if _LOOKS_SECRET.search(value) else name, value) for name, value in headers.items())
         return headers
 
     def read(self, answer: Any) -> list[RetrieverResult]:

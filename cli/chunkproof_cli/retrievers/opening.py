@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from threading import Lock
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import urlsplit
 
 import click
 from anyio.from_thread import BlockingPortal, start_blocking_portal
@@ -307,9 +307,8 @@ def _shown(name: str) -> str:
     tool, _, server = name.partition("@") if name.startswith("mcp:") else ("", "", name)
     if not server.startswith(("http://", "https://")):
         return tool or name
+    add_secrets([("url", server)])
     parts = urlsplit(server)
-    login = parts.netloc.rpartition("@")[0]
-    add_secrets([("login", login), ("password", login.partition(":")[2]), *parse_qsl(parts.query)])
     return tool or f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
