@@ -9,10 +9,11 @@ from shutil import copyfileobj
 from typing import Any, get_type_hints
 
 import click
+from pydantic_core import from_json
 
 from chunkproof.base.files import replace_file, write_file
 from chunkproof.contract import RetrievalResponse, ValidationResult
-from chunkproof.contract.model import Model
+from chunkproof.contract.model import Model, has_fields
 from chunkproof_cli.options import SIGNER
 from chunkproof_cli.reports import blocks
 
@@ -90,7 +91,8 @@ class ReportKind:
     def parse(self, content: str | bytes) -> Any:
         """Parse a canonical report of this kind; None when it is something else."""
         try:
-            return get_type_hints(_load(self.describe))["report"].model_validate_json(content)
+            model = get_type_hints(_load(self.describe))["report"]
+            return model.model_validate_json(content) if has_fields(model, from_json(content)) else None
         except ValueError:
             return None
 

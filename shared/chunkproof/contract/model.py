@@ -226,8 +226,9 @@ MAX_FIELDS = 100
 # Of one document; each takes a fraction of a millisecond.
 MAX_SUGGESTIONS = 5
 Item = TypeVar("Item")
-# Python callers may pass any sequence; the items are as strict as ever.
-Items = Annotated[tuple[Item, ...], Field(strict=False)]
+# Python callers may pass any sequence; the items are as strict as ever. The first that is wrong is named: a list of
+# errors takes many times the memory of a long document.
+Items = Annotated[tuple[Item, ...], Field(strict=False, fail_fast=True)]
 Milliseconds = Annotated[float, Field(ge=0.0)]
 Count = Annotated[int, Field(ge=0)]
 
@@ -272,6 +273,12 @@ class Model(BaseModel):
 def require_all(schema: dict[str, Any]) -> None:
     """Document every field as present: defaults are for Python callers, and responses have them all."""
     schema["required"] = list(schema["properties"])
+
+
+def has_fields(model: type[Model], document: object) -> bool:
+    """Whether a document has the names of a model; else pydantic copies the document into an error for each of them."""
+    required = {name for name, field in model.model_fields.items() if field.is_required()}
+    return isinstance(document, dict) and required <= document.keys() and len(document) <= MAX_FIELDS
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from pydantic_core import from_json, to_json
 from chunkproof import __version__
 from chunkproof.base.errors import InvalidParameterError
 from chunkproof.contract import CollectionInfo, Model
-from chunkproof.contract.model import BrokenRules, Count, Items, Milliseconds, check_shown, require_all
+from chunkproof.contract.model import BrokenRules, Count, Items, Milliseconds, check_shown, has_fields, require_all
 from chunkproof.proof.near_text import RepeatedResults, count_repeated
 from chunkproof.suite.cases import Suite
 from chunkproof.suite.criteria import Comparison, Criterion, RunVerdict, StageLatency, judge_run, summarize_times
@@ -337,7 +337,9 @@ class SuiteReport(Model):
             document = from_json(json_data)
         except ValueError:
             document = None  # pydantic says what is wrong with it
-        if isinstance(document, dict) and document.pop("verdict", None) is not None:
+        if isinstance(document, dict) and not has_fields(cls, document):
+            json_data = b"{}"
+        elif isinstance(document, dict) and document.pop("verdict", None) is not None:
             json_data = to_json(document)
         return super().model_validate_json(json_data, **options)
 
