@@ -17,7 +17,7 @@ from typing import IO, Any, ClassVar
 
 from pydantic import ConfigDict, Field, field_validator
 
-from chunkproof.audit.manifest_file import number_lines
+from chunkproof.audit.manifest_file import number_lines, read_lines
 from chunkproof.base.errors import (
     CollectionNotFoundError,
     EmbeddingSizeError,
@@ -242,7 +242,7 @@ def _cut_section(text: str) -> Iterator[str]:
 def _read_lines(source: Path) -> Iterator[tuple[int, bytes]]:
     # As bytes, so that only \n ends a line and invalid UTF-8 is reported with its line.
     with source.open("rb") as file:
-        for number, line in number_lines(file):
+        for number, line in number_lines(read_lines(file, source.name)):
             if line.strip():
                 yield number, line
 

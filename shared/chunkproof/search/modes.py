@@ -32,8 +32,8 @@ MAX_PAGED = 1_000
 _NUMBER, _UUID = b"\x00", b"\x01"
 _DIGEST = 16
 # What may differ between two pages of one query; `rerank` can only be false where there are pages.
-_RETURNED = {"include_metadata", "with_payload", "with_vectors", "highlight", "neighbours", "explain"}
-_FREE = {"top_k", "cursor", "collection", "query_id", "created_at", "mode", "rerank", *_RETURNED}
+RETURNED = {"include_metadata", "with_payload", "with_vectors", "highlight", "neighbours", "explain"}
+_FREE = {"top_k", "cursor", "collection", "query_id", "created_at", "mode", "rerank", *RETURNED}
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from chunkproof.proof.backend import Backend, LocalBackend
 from chunkproof.why.causes import Cause, Row, WhyAnswer, WhyReport, WhyVerdict, describe_cause, describe_unknown
 from chunkproof.why.changes import MORE_RESULTS, Change, change_mode, list_changes
 from chunkproof.why.examined import ExaminedCollection
-from chunkproof.why.probe import AS_IT_IS, Question, StackProbe, describe_found, find_changed, lose
+from chunkproof.why.probe import AS_IT_IS, PLAIN, Question, StackProbe, describe_found, find_changed, lose
 from chunkproof.why.remedy import Commands, Remedy
 from chunkproof.why.replay import NEGATIVE, Placement, Replay, name_condition
 from chunkproof.why.target import Expectation, find_target
@@ -46,7 +46,7 @@ class Explainer:
             raise InvalidParameterError("query_text is required: a vector cannot be embedded anew")
         if query.cursor not in (None, "start"):
             raise InvalidParameterError("cursor names a later page: leave it out, and raise top_k to look further")
-        query = query.model_copy(update={"cursor": None})
+        query = query.model_copy(update={"cursor": None, **PLAIN})
         return _Run(question, query, self._collection_of(query.collection), self.backend).explain()
 
     def chunks_of(self, key: str, request: Mapping[str, Any]) -> Sequence[str]:

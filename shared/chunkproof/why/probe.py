@@ -3,7 +3,7 @@
 import json
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from chunkproof.audit.snapshot_file import Snapshot
@@ -14,6 +14,7 @@ from chunkproof.contract import SearchQuery, SearchResult, ValidationResult
 from chunkproof.contract.conditions import format_filters
 from chunkproof.embedders.embedder_port import Embedder
 from chunkproof.proof.backend import Backend
+from chunkproof.search.modes import RETURNED
 from chunkproof.why.causes import Cause, Row, WhyAnswer, WhyReport, WhyVerdict, describe_cause, describe_unknown
 from chunkproof.why.remedy import Commands
 from chunkproof.why.target import MAX_CHUNKS
@@ -22,6 +23,8 @@ AS_IT_IS = "as it is"
 OTHER_OPTIONS = ("fusion", "params", "group_by", "group_size", "diversity")
 # How deep a search may go depends on the stack's limits, which no route returns.
 DEPTHS = (200, 100, 20)
+# What a search returns beside its ranking is not looked at.
+PLAIN = {name: SearchQuery.model_fields[name].default for name in RETURNED}
 
 
 @dataclass(frozen=True)
@@ -114,6 +117,7 @@ class StackProbe:
     def explain(self, question: Question) -> WhyAnswer:
         """Search, and if the expected chunk is not found, return the first cause that searches can show."""
         query = SearchQuery.parse(question.request)
+        question = replace(question, request={**question.request, **PLAIN})
         results = self.backend.search(dict(question.request)).results
         if (present := _find(question.expected, results)) is not None:
             chunks, (row, verdict) = (present.metadata.chunk_id,), describe_found(present, query.top_k)
