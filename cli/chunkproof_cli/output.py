@@ -146,7 +146,7 @@ def add_secrets(named: Iterable[tuple[str, str]]) -> None:
 @cache
 def _list_forms(word: str) -> tuple[str, ...]:
     """Return what `_fold` makes of a secret: as it is, in hexadecimal, and in base64 with anything before it."""
-    if len(word) < SECRET_LENGTH or _SCHEME.fullmatch(word):
+    if len(word) < SECRET_LENGTH or _SCHEME.fullmatch(word.rpartition("=")[2]):
         return ()
     plain = {word, unquote(word)}
     with suppress(ValueError):

@@ -132,7 +132,8 @@ def test_the_action_audits_a_collection(runner: Runner, tmp_path: Path) -> None:
     set_up = f"unset CHUNKPROOF_API; chunkproof load {chunks} {data}; chunkproof manifest {chunks} -o m.jsonl"
     made = runner.shell(set_up)
     assert made.returncode == 0, made.stdout + made.stderr
-    audit = runner("Audit", manifest="m.jsonl", **{"audit-options": data})
+    options = data.replace(" --", "\n--") + "\n"  # as a block of YAML has them
+    audit = runner("Audit", manifest="m.jsonl", **{"audit-options": options})
     assert audit.returncode == 0, audit.stdout + audit.stderr
     reports = tmp_path / "chunkproof" / "report"
     assert (reports / "audit.xml").is_file()

@@ -108,6 +108,9 @@ def test_one_bad_line_is_named_and_nothing_is_written(chunkproof: Command, tmp_p
         "Shorten texts that are too long, or use --truncate to embed only their beginning, or --skip-too-long",
     ]
     assert chunkproof("collection", "c").code == 2
+    bad.write_bytes(b'{"chunk_id": "a", "text": "' + b"a" * 33_000_000 + b'"}')
+    run = chunkproof("load", bad, "--collection", "c")
+    assert (run.code, run.err) == (2, "chunks.jsonl has a line of more than 32 MB: it is no chunk\n")
 
 
 def test_a_byte_order_mark_is_ignored(chunkproof: Command, tmp_path: Path) -> None:

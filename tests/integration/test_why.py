@@ -333,6 +333,14 @@ def test_many_filters_are_explained_within_the_deadline(services: Services, coll
     assert late.verdict.causes in ((Cause.UNEXPLAINED,), (Cause.FILTERED_OUT,))
 
 
+def test_what_a_search_returns_beside_its_ranking_is_not_asked_for_again(
+    services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("chunkproof.search.single.MAX_VECTOR_VALUES", 5 * Words.dimension)
+    plain = ask(services, expected="c9")
+    assert ask(services, expected="c9", with_vectors=True, with_payload=True, include_metadata=False) == plain
+
+
 def test_near_duplicates_are_blamed_only_where_they_are(services: Services) -> None:
     assert ask(services, expected="c9").verdict.causes == (Cause.BEYOND_TOP_K,)
     assert ask(services, expected="c9", top_k=1, similarity_threshold=0.9).verdict.causes != (Cause.DUPLICATES,)

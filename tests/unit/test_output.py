@@ -1,11 +1,15 @@
 """What commands print: tables as wide as the terminal, and warnings on standard error."""
 
+import json
 import logging
+from random import Random
 
 import pytest
 
 from chunkproof_cli import output
-from chunkproof_cli.output import print_table, show_warnings_once
+from chunkproof_cli.output import add_secrets, mask_secrets, print_table, show_warnings_once
+
+from support.echoes import ECHOES, make_key, shows
 
 
 @pytest.mark.parametrize("width", [60, 80, 100])
@@ -44,3 +48,38 @@ def test_a_warning_about_a_search_is_shown_once_whichever_module_it_comes_from(
         "from chunkproof.search.steps (3 times)",
         "from chunkproof.search.steps",
     ]
+
+
+@pytest.mark.parametrize("written", ECHOES)
+def test_a_key_is_hidden_however_it_is_written(written: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(output, "_secrets", set())
+    rng = Random(written)
+    for _ in range(30):
+        key = make_key(rng)
+        add_secrets([("api-key", f"Bearer {key}")])
+        echo = ECHOES[written](key)
+        for text in (echo, f"no {echo} here", json.dumps({"detail": [echo]})):
+            assert not shows(key, mask_secrets(text)), (key, text, mask_secrets(text))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("DATABASE_URL", "postgres://user:k3y%21stays@db.example.com/docs"),
+        ("STORE", "https://bucket.s3.example.com/part?X-Amz-Signature=k3y%21stays"),
+        ("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer k3y!stays,x-team=docs"),
+        ("X_SERVICE_AUTHORIZATION", "Basic dXNlcjprM3khc3RheXM="),
+        ("DB_PWD", "k3y!stays"),
+    ],
+)
+def test_a_key_is_found_in_what_holds_it(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(output, "_secrets", set())
+    monkeypatch.setenv(name, value)
+    assert mask_secrets("Bearer of docs at db.example.com: K3y!stays") == "Bearer of docs at db.example.com: ***"
+
+
+def test_usual_text_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(output, "_secrets", set())
+    add_secrets([("key", "docs-production"), ("key", "short"), ("key", "%41%42%43"), ("page", "https://example.com/a")])
+    text = "A short product in production… \\n 100 % of 4711\n\nproduct ABC at example.com/a%20b &amp; c"
+    assert mask_secrets(text) == text

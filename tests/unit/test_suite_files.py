@@ -236,6 +236,8 @@ def test_a_few_aliases_cannot_fill_the_memory(tmp_path: Path) -> None:
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 7)]
     assert "too large" in problems(suite_of(tmp_path, "\n".join(lines)))[0]
+    long = f"a: &a {'x' * 100_000}\ncases: [{'*a,' * 100_000}]"  # ten gigabytes
+    assert "too large" in problems(suite_of(tmp_path, long))[0]
 
 
 def test_an_unreadable_or_unknown_file_is_named(tmp_path: Path) -> None:

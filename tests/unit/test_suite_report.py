@@ -1,6 +1,7 @@
 """Suite reports: the fields of docs/contract.md, one canonical JSON, and every other format rendered from it."""
 
 import json
+import tracemalloc
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from chunkproof.suite.outcome import Diagnosis
 from chunkproof.suite.runner import InterruptedRun, RunPlan, run_suite
 from chunkproof.suite.suite_report import CollectionStats, SuiteReport, ValidationReport, read_report
 from chunkproof.why.causes import Cause
-from chunkproof_cli.reports.outputs import SUITE
+from chunkproof_cli.reports.outputs import RECOGNIZED, SUITE
 from chunkproof_cli.reports.to_text import MOST_CHARS
 
 from support.suites import Answer, Backend, answer, chunk, suite
@@ -158,6 +159,17 @@ def test_a_report_survives_writing_and_reading() -> None:
 def test_a_file_that_is_not_a_report_is_rejected(content: bytes, message: str) -> None:
     with pytest.raises(InvalidParameterError, match=message):
         read_report(content, "x.json")
+
+
+def test_a_report_that_lacks_fields_is_refused_without_a_copy_for_each() -> None:
+    cases = [{"x": number} for number in range(20_000)]
+    content = json.dumps({"report": "audit", "format": "chunkproof-suite-report", "result": {"test_results": cases}})
+    tracemalloc.start()
+    assert [kind for kind in (*RECOGNIZED, SUITE) if kind.parse(content) is not None] == []
+    with pytest.raises(InvalidParameterError, match="suite Field required"):
+        read_report(content.encode(), "x.json")
+    assert tracemalloc.get_traced_memory()[1] < 15_000_000
+    tracemalloc.stop()
 
 
 def test_a_report_of_another_major_format_is_rejected() -> None:

@@ -21,6 +21,7 @@ from chunkproof.base.errors import InvalidParameterError
 from chunkproof.base.words import is_unspaced
 from chunkproof.contract.conditions import parse_filters
 from chunkproof.contract.model import (
+    MAX_COMPARED_NAMES,
     MAX_NAME,
     BrokenRules,
     Faulty,
@@ -366,7 +367,7 @@ def _find_repeated_names(cases: object) -> Iterator[Problem]:
 
 
 def _list_problems(error: ValidationError) -> Iterator[Problem]:
-    for detail in error.errors():
+    for number, detail in enumerate(error.errors()):
         path = tuple(detail["loc"])
         within = path[2:] if path[:1] == ("cases",) and len(path) > 2 else path
         raised = detail.get("ctx", {}).get("error")
@@ -376,7 +377,8 @@ def _list_problems(error: ValidationError) -> Iterator[Problem]:
             paths = [(*path, item) for item in raised.at] or [path] * len(raised.messages)
             yield from map(Problem, paths, raised.messages)
         elif detail["type"] == "extra_forbidden":
-            yield Problem(path, unknown_field(str(path[-1]), _known_fields(path)))
+            known = _known_fields(path) if number < MAX_COMPARED_NAMES else []
+            yield Problem(path, unknown_field(str(path[-1]), known))
         else:
             yield Problem(path, describe_error({**detail, "loc": within}))
 

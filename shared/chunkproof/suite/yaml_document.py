@@ -10,7 +10,9 @@ import yaml
 from chunkproof.contract.model import MAX_DEPTH, Faulty, Path, Repeated
 from chunkproof.suite.located_document import BrokenFileError, FileProblem, LineNumbers, LocatedDocument
 
-MAX_NODES = 500_000  # nested aliases expand to more than fits in memory
+# Aliases expand to more than fits in memory.
+MAX_NODES = 500_000
+MAX_CHARS = 100_000_000
 _WORDS = {"true": True, "True": True, "false": False, "False": False, "null": None, "~": None, "": None}
 _INTEGER = re.compile(r"[-+]?[0-9]{1,400}")
 _NUMBER = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
@@ -54,13 +56,14 @@ class _Reader:
         self.lines: dict[Path, int] = {}
         self._name = name
         self._numbers = numbers
-        self._nodes = 0
+        self._nodes = self._chars = 0
 
     def value(self, node: yaml.Node, path: Path) -> Any:
         line = self._line(node)
         self.lines.setdefault(path, line)
         self._nodes += 1
-        if self._nodes > MAX_NODES or len(path) > MAX_DEPTH:
+        self._chars += len(node.value)
+        if self._nodes > MAX_NODES or self._chars > MAX_CHARS or len(path) > MAX_DEPTH:
             raise BrokenFileError([FileProblem(self._name, line, "nested too deeply, or too large")])
         if isinstance(node, yaml.SequenceNode):
             return [self.value(item, (*path, index)) for index, item in enumerate(node.value)]
