@@ -39,18 +39,16 @@ _LONG_WORD = re.compile("[!-~]{65,}")
 MASK = "***"
 SECRET_LENGTH = 6  # a shorter value would also hide words of a text
 _SECRET_NAME = re.compile(
-    "(?:key|token|secret|pass|passwd|password|passphrase|pwd|auth|authorization|cookie|login|code|sig|signature"
-    "|credentials?|dsn|headers?)$",
+    "(?:key|token|secret|pass|passwd|password|pwd|auth|authorization|cookie|login|code|sig|signature|credentials?|dsn"
+    "|headers?)$",
     re.I,
 )
 _SCHEME = re.compile(r"[\w-]+:|bearer|basic|token|digest|apikey", re.I)  # what stands beside a key
 # What is before the host of a URL, what follows the name of a scheme, and the keys of well-known services.
 _SECRET = re.compile(r"(?<=://)[^/@\s]+(?=@)|(?<=\b[Bb]earer )(?=\S*\d)\S{6,}|\bsk-[\w-]{8,}")
-# How a character may be written: %41, \\x41, \\u0041, &#65;, &#x41;, \\/ and &amp;.
+# How a character may be written: \\u0041, \\x41, \\/, %41, &#65; and &amp;.
 _CODED = re.compile(
-    r"(\s+|\\+[nrt])|%([0-9a-f]{2})|\\+(?:u([0-9a-f]{4})|x([0-9a-f]{2})|([^\\]))|&#x([0-9a-f]{2});|&#(\d{2,3});"
-    r"|&(?:amp|lt|gt|quot);",
-    re.I,
+    r"(\s+|\\+[nrt])|\\+[ux]((?<=u)[0-9a-f]{4}|(?<=x)[0-9a-f]{2})|\\+([^\\])|%[0-9a-f]{2}|&#?\w{1,9};", re.I
 )
 _FOLDED = str.maketrans(ascii_uppercase + "-_", ascii_lowercase + "+/")
 _CUT = ("…", "...", MASK)
@@ -148,28 +146,25 @@ def _list_forms(word: str) -> tuple[str, ...]:
     """Return what `_fold` makes of a secret: as it is, in hexadecimal, and in base64 with anything before it."""
     if len(word) < SECRET_LENGTH or _SCHEME.fullmatch(word.rpartition("=")[2]):
         return ()
-    plain = {word, unquote(word)}
-    with suppress(ValueError):
-        plain |= {b64decode(word, validate=True).decode("ascii").partition(":")[2]}  # of Basic authorization
-    forms = set(plain)
+    plain = [word, unquote(word)]
+    with suppress(ValueError):  # of Basic authorization
+        plain.append(b64decode(word, validate=True).decode("ascii").partition(":")[2])
+    forms = {form.translate(_FOLDED) for form in plain}
     for octets in (form.encode("utf-8", "replace") for form in plain):
-        forms.add(octets.hex())
-        for n in range(3):
-            forms.add(b64encode(bytes(n) + octets).decode()[n and n + 1 : (n + len(octets)) * 4 // 3])
-    folded = {*map(_fold, forms), *(form.translate(_FOLDED) for form in plain)}
-    return tuple(form for form in folded if len(form) >= SECRET_LENGTH)
+        shifted = [b64encode(bytes(n) + octets).decode()[n and n + 1 : (n + len(octets)) * 4 // 3] for n in range(3)]
+        forms |= {_fold(form) for form in (octets.decode(), octets.hex(), *shifted)}
+    return tuple(form for form in forms if len(form) >= SECRET_LENGTH)
 
 
 def _fold(text: str) -> str:
     """Return the text without spaces and escapes, and in one case."""
-    return _CODED.sub(_decode, text).translate(_FOLDED)
 
+    def decode(found: re.Match[str]) -> str:
+        gap, code, other = found.groups()
+        decoded = chr(int(code, 16)) if code else other or unescape(unquote(found[0], "latin-1"))
+        return "" if gap else decoded
 
-def _decode(found: re.Match[str]) -> str:
-    gap, percent, unicode, escaped, other, entity, number = found.groups()
-    if code := percent or unicode or escaped or entity:
-        return chr(int(code, 16))
-    return "" if gap else other or (chr(int(number)) if number else unescape(found[0]))
+    return _CODED.sub(decode, text).translate(_FOLDED)
 
 
 def mask_secrets(text: str) -> str:
@@ -178,16 +173,15 @@ def mask_secrets(text: str) -> str:
     A key is found in either case, encoded, across lines, and as the part that is left before or after an ellipsis.
     """
     add_secrets(os.environ.items())
-    quick, size = _fold("".join(text.split())), SECRET_LENGTH
-    if present := [key for key in _secrets if key[:size] in quick or key[-size:] in quick]:
-        parts = re.finditer(f"{_CODED.pattern}|.", text, re.I | re.S)
-        places = [(char, *part.span()) for part in parts for char in _fold(part[0])]
-        folded = "".join(char for char, _, _ in places)
-        hidden = bytearray(len(folded))
-        for start, end in (part for key in present for part in _find_parts(folded, key)):
-            hidden[start:end] = b"x" * (end - start)
-        for found in reversed([*re.finditer(b"x+", hidden)]):
-            text = text[: places[found.start()][1]] + MASK + text[places[found.end() - 1][2] :]
+    quick = _fold("".join(text.split()))
+    present = [key for key in _secrets if key[:SECRET_LENGTH] in quick or key[-SECRET_LENGTH:] in quick]
+    parts = re.finditer(f"{_CODED.pattern}|.", text, re.I | re.S) if present else ()
+    places = [(char, *part.span()) for part in parts for char in _fold(part[0])]
+    folded, hidden = "".join(char for char, _, _ in places), bytearray(len(places))
+    for start, end in (part for key in present for part in _find_parts(folded, key)):
+        hidden[start:end] = b"x" * (end - start)
+    for found in reversed([*re.finditer(b"x+", hidden)]):
+        text = text[: places[found.start()][1]] + MASK + text[places[found.end() - 1][2] :]
     return _SECRET.sub(MASK, text)
 
 

@@ -133,7 +133,7 @@ class ReportBodies(Model):
 class SuiteText(Request):
     """A suite as YAML."""
 
-    yaml: str
+    yaml: str = Field(max_length=250_000)
 
 
 class SavedSuite(Model):

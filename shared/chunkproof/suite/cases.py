@@ -310,8 +310,8 @@ def read_suite(document: object) -> Suite:
     try:
         suite = Suite.model_validate(_apply_defaults(document, faulty=[problem.path for problem in found]))
     except ValidationError as error:
-        known = [problem.path for problem in found]
-        found += [p for p in _list_problems(error) if not any(p.path[: len(path)] == path for path in known)]
+        known = {problem.path for problem in found}
+        found += [p for p in _list_problems(error) if not any(p.path[:n] in known for n in range(len(p.path) + 1))]
     if any(problem.fatal for problem in found):
         raise BrokenSuiteError(found)
     return suite

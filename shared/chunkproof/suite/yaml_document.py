@@ -10,9 +10,7 @@ import yaml
 from chunkproof.contract.model import MAX_DEPTH, Faulty, Path, Repeated
 from chunkproof.suite.located_document import BrokenFileError, FileProblem, LineNumbers, LocatedDocument
 
-# Aliases expand to more than fits in memory.
-MAX_NODES = 500_000
-MAX_CHARS = 100_000_000
+MAX_REPEATED = 100_000  # values and characters that aliases add: nested, they expand to more than fits in memory
 _WORDS = {"true": True, "True": True, "false": False, "False": False, "null": None, "~": None, "": None}
 _INTEGER = re.compile(r"[-+]?[0-9]{1,400}")
 _NUMBER = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
@@ -35,7 +33,7 @@ def read_yaml(text: str, name: str) -> LocatedDocument:
         raise BrokenFileError([FileProblem(name, 1, f"not valid YAML: {reason}")]) from None
     if root is None:
         return LocatedDocument(None, {})
-    reader = _Reader(name, lines)
+    reader = _Reader(name, lines, MAX_REPEATED + 4 * len(text))
     return LocatedDocument(reader.value(root, ()), reader.lines)
 
 
@@ -52,18 +50,17 @@ def _check_depth(text: str, name: str, lines: LineNumbers) -> None:
 class _Reader:
     """Converts nodes into plain values and notes their lines."""
 
-    def __init__(self, name: str, numbers: LineNumbers) -> None:
+    def __init__(self, name: str, numbers: LineNumbers, room: int) -> None:
         self.lines: dict[Path, int] = {}
         self._name = name
         self._numbers = numbers
-        self._nodes = self._chars = 0
+        self._left = room
 
     def value(self, node: yaml.Node, path: Path) -> Any:
         line = self._line(node)
         self.lines.setdefault(path, line)
-        self._nodes += 1
-        self._chars += len(node.value)
-        if self._nodes > MAX_NODES or self._chars > MAX_CHARS or len(path) > MAX_DEPTH:
+        self._left -= 1 + len(node.value)
+        if self._left < 0 or len(path) > MAX_DEPTH:
             raise BrokenFileError([FileProblem(self._name, line, "nested too deeply, or too large")])
         if isinstance(node, yaml.SequenceNode):
             return [self.value(item, (*path, index)) for index, item in enumerate(node.value)]
