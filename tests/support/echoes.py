@@ -51,7 +51,7 @@ def shows(key: str, text: str) -> bool:
 
 def _list_views(text: str) -> Iterator[str]:
     views = {text, html.unescape(text), unquote(text)}
-    for pattern in (r"\\+u00(..)", r"\\+x(..)"):
+    for pattern in (r"\\+u00([0-9a-f]{2})", r"\\+x([0-9a-f]{2})"):
         views |= {re.sub(pattern, lambda found: chr(int(found[1], 16)), view) for view in tuple(views)}
     views |= {re.sub(r"\\+[rn]|\\+(?=[/\"])", "", view) for view in tuple(views)}
     for view in {re.sub(r"\s", "", view) for view in views}:

@@ -16,6 +16,7 @@ from pydantic import Field, JsonValue
 from chunkproof import CONTRACT_VERSION, __version__
 from chunkproof.base.errors import ForbiddenError, InvalidParameterError, NotConfiguredError
 from chunkproof.base.files import write_file
+from chunkproof.base.request import Deadline
 from chunkproof.collection.services import Collection
 from chunkproof.contract.model import Items, Model, Request, display_name
 from chunkproof.service.api import Api, Call, responses
@@ -231,7 +232,8 @@ def build_console(suite_file: Path | None = None, reports: Path | None = None) -
         from chunkproof.why.probe import Question
 
         name = app.open_collection(request.request.get("collection")).name
-        question = Question({**request.request, "collection": name}, request.expected)
+        half = Deadline(app.deadline.remaining_ms() / 2)  # each change that it has begun is still evaluated
+        question = Question({**request.request, "collection": name}, request.expected, deadline=half)
         return Explainer(local_backend(services())).explain(question).report
 
     @app.post("/console/report", summary="Describe reports: chunkproof report", responses=responses(ReportBodies))

@@ -13,9 +13,9 @@ from pathlib import Path
 from random import Random
 from shutil import which
 from socketserver import StreamRequestHandler, ThreadingTCPServer
-from string import ascii_letters, digits
 from threading import Thread
 from time import monotonic
+from urllib.parse import quote
 
 import boto3
 from moto import mock_aws
@@ -27,10 +27,13 @@ from chunkproof.stores.edge import EdgeStore
 from chunkproof.stores.published import PublishedCollections, list_version
 from chunkproof.stores.store_port import Point
 
+from support.echoes import ECHOES, make_key, shows
 from tools.checks.attack.attack import Attack
 from tools.checks.attack.commands import start
 
-ECHOES: tuple[Callable[[str], str], ...] = (
+# The first ones have the key in a line of the head, the others in a body.
+JSON_FROM = 7
+RESPONSES: tuple[Callable[[str], str], ...] = (
     lambda key: f"HTTP/1.1 401 {key}\r\ncontent-length: 0\r\n\r\n",
     lambda key: f"HTTP/1.1 {key} OK\r\n\r\n",
     lambda key: f"{key} 200 OK\r\n\r\n",
@@ -71,25 +74,32 @@ def _reply(body: str, status: str = "200 OK") -> str:
 
 
 def _echo(rng: Random, folder: Path) -> str | None:
-    """Run a suite against a service that sends the key back, and read everything that was written."""
-    key = "".join(rng.choices(ascii_letters + digits + "-_", k=rng.randrange(12, 40)))
-    number = rng.randrange(len(ECHOES))
+    """Run a suite against a service that sends the key back in some way, and read everything that was written."""
+    key, (way, write), number = make_key(rng), rng.choice(list(ECHOES.items())), rng.randrange(len(RESPONSES))
     case = {"name": "q", "query_text": "a question", "expected_doc_ids": ["x"]}
     (folder / "suite.json").write_text(json.dumps({"name": "s", "collection": "c", "cases": [case]}))
-    login = rng.choice(("", f"me:{key}@"))
-    with _send(ECHOES[number](key)) as address:
-        url = f"http://{login}{address}/find"
+    place, environment = rng.choice(("login", "parameter", "header", "variable", "token")), {}
+    with _send(RESPONSES[number](write(key).replace("\n", " " if number < JSON_FROM else "\n"))) as address:
+        url = f"http://{address}/find"
+        if place == "login":
+            url = f"http://me:{quote(key, safe='')}@{address}/find"
+        elif place == "parameter":
+            url += f"?X-Amz-Signature={quote(key, safe='')}"
         options = rng.choice((["--api", url], ["--retriever", url], ["--retriever", f"mcp:find@{url}"]))
-        if options[0] == "--retriever" and not login:
-            options += ["--retriever-map", '{"headers": {"authorization": "Bearer ${SERVICE_KEY}"}}']
+        if place == "token":
+            options, environment = ["--api", url], {"CHUNKPROOF_TOKEN": key}
+        elif place in ("header", "variable"):
+            headers = {"header": {"x-service": f"v1{key}"}, "variable": {"authorization": "Bearer ${SERVICE}"}}[place]
+            options, environment = [*options, "--retriever-map", json.dumps({"headers": headers})], {"SERVICE": key}
+            options[0] = "--retriever"
         outputs = [word for ending in ("json", "html", "xml") for word in ("-o", f"report.{ending}")]
-        environment = {"SERVICE_KEY": key, "CHUNKPROOF_TOKEN": key, "CHUNKPROOF_DEADLINE_MS": "1500"}
+        environment["CHUNKPROOF_DEADLINE_MS"] = "1500"
         ended = start(folder, "echo", "suite", "run", "suite.json", *options, *outputs, env=environment).wait()
     written = [file.read_text("utf-8") for file in folder.iterdir() if file.name != "suite.json"]
     if "Traceback" in ended.err or not 0 < ended.code < 4:
         return f"echo {number} by {options[1]}: exit {ended.code} {ended.err[-300:]}"
-    shown = [text for text in written if key in text.replace("\n", "").replace(" ", "")]
-    return f"echo {number} by {options}: {shown[0][:500]}" if shown else None
+    shown = [text for text in written if shows(key, text)]
+    return f"echo {number} as {way} by {options}: {shown[0][:500]}" if shown else None
 
 
 @contextmanager
