@@ -39,19 +39,18 @@ _LONG_WORD = re.compile("[!-~]{65,}")
 MASK = "***"
 SECRET_LENGTH = 6  # a shorter value would also hide words of a text
 _SECRET_NAME = re.compile(
-    "(?:key|token|secret|pass|passwd|password|pwd|auth|authorization|cookie|login|code|sig|signature|credentials?|dsn"
-    "|headers?)$",
+    "(?:key|token|secret|pass|passwd|password|pwd|auth|authorization|cookie|login|code|sig|signature|dsn"
+    "|credentials?|headers?)$",
     re.I,
 )
 _SCHEME = re.compile(r"[\w-]+:|bearer|basic|token|digest|apikey", re.I)  # what stands beside a key
 # What is before the host of a URL, what follows the name of a scheme, and the keys of well-known services.
 _SECRET = re.compile(r"(?<=://)[^/@\s]+(?=@)|(?<=\b[Bb]earer )(?=\S*\d)\S{6,}|\bsk-[\w-]{8,}")
-# How a character may be written: \\u0041, \\x41, \\/, %41, &#65; and &amp;.
+# How a character may be written: \u0041, \x41, \/, %41, &#65; and &amp;.
 _CODED = re.compile(
     r"(\s+|\\+[nrt])|\\+[ux]((?<=u)[0-9a-f]{4}|(?<=x)[0-9a-f]{2})|\\+([^\\])|%[0-9a-f]{2}|&#?\w{1,9};", re.I
 )
 _FOLDED = str.maketrans(ascii_uppercase + "-_", ascii_lowercase + "+/")
-_CUT = ("…", "...", MASK)
 _secrets: set[str] = set()
 
 
@@ -178,23 +177,14 @@ def mask_secrets(text: str) -> str:
     parts = re.finditer(f"{_CODED.pattern}|.", text, re.I | re.S) if present else ()
     places = [(char, *part.span()) for part in parts for char in _fold(part[0])]
     folded, hidden = "".join(char for char, _, _ in places), bytearray(len(places))
-    for start, end in (part for key in present for part in _find_parts(folded, key)):
-        hidden[start:end] = b"x" * (end - start)
+    for key in present:
+        head, tail, rest = key[:SECRET_LENGTH], key[-SECRET_LENGTH:], f".{{0,{len(key)}}}?"
+        cut = f"{re.escape(head)}{rest}(?=…|[.*]{{3}}|$)|(?:^|(?<=…)|(?<=[.*]{{3}})){rest}{re.escape(tail)}"
+        for start, end in (found.span() for found in re.finditer(f"{re.escape(key)}|{cut}", folded)):
+            hidden[start:end] = b"x" * (end - start)
     for found in reversed([*re.finditer(b"x+", hidden)]):
         text = text[: places[found.start()][1]] + MASK + text[places[found.end() - 1][2] :]
     return _SECRET.sub(MASK, text)
-
-
-def _find_parts(folded: str, key: str) -> Iterator[tuple[int, int]]:
-    """Yield where a key is: whole, or cut at its end or its beginning."""
-    for step in (1, -1):
-        text, wanted = folded[::step], key[::step]
-        for found in re.finditer(re.escape(wanted[:SECRET_LENGTH]), text):
-            start = end = found.start()
-            while text[end : end + 1] == wanted[end - start : end - start + 1] != "":
-                end += 1
-            if end in (start + len(wanted), len(text)) or text.startswith(_CUT, end):
-                yield (start, end) if step == 1 else (len(text) - end, len(text) - start)
 
 
 @contextmanager
@@ -247,17 +237,6 @@ class _OnceFilter(logging.Filter):
         message = record.getMessage()
         self.held[message] = record, self.held.get(message, (record, 0))[1] + 1
         return False
-
-
-class CountingFilter(logging.Filter):
-    """Drops messages below WARNING and counts them."""
-
-    count = 0
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Return whether the message is a warning or worse."""
-        self.count += record.levelno < logging.WARNING
-        return record.levelno >= logging.WARNING
 
 
 @contextmanager

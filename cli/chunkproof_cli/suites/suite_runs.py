@@ -4,6 +4,7 @@ import logging
 import re
 import shlex
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
 from dataclasses import dataclass
@@ -33,7 +34,7 @@ from chunkproof.why.explainer import Explainer, make_explainer
 from chunkproof_cli.connections import open_services, options_of_store
 from chunkproof_cli.exits import Interrupts
 from chunkproof_cli.options import FileOrObject, Options, add_options, explicit_collection, option
-from chunkproof_cli.output import CountingFilter, print_note, progress_bar, show_warnings_once
+from chunkproof_cli.output import print_note, progress_bar, show_warnings_once
 from chunkproof_cli.reports.outputs import SUITE, find_extension
 from chunkproof_cli.retrievers.opening import (
     RetrieverBackend,
@@ -214,17 +215,22 @@ def count_repeated_results(suite: Suite, services: Services, collection: str) ->
 @contextmanager
 def _report_retries() -> Iterator[None]:
     """Print how many calls the transport retried during the run."""
-    log, retries = logging.getLogger(TRANSPORT), CountingFilter()
+    log, counts = logging.getLogger(TRANSPORT), Counter[bool]()
     level = log.level
+
+    def is_shown(record: logging.LogRecord) -> bool:
+        counts[record.levelno >= logging.WARNING] += 1
+        return record.levelno >= logging.WARNING
+
     log.setLevel(logging.INFO)
-    log.addFilter(retries)
+    log.addFilter(is_shown)
     try:
         yield
     finally:
-        log.removeFilter(retries)
+        log.removeFilter(is_shown)
         log.setLevel(level)
-        if retries.count:
-            print_note(f"{retries.count} failed calls were retried by the transport, each once")
+        if counts[False]:
+            print_note(f"{counts[False]} failed calls were retried by the transport, each once")
 
 
 def _save_interrupted(report: SuiteReport, outputs: tuple[Path, ...], resumed: Path | None) -> None:

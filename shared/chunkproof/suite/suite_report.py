@@ -3,6 +3,7 @@ validation report with its summary as plain text (docs/contract.md).
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
 from hashlib import sha256
 from math import fsum
@@ -333,14 +334,10 @@ class SuiteReport(Model):
     @classmethod
     def model_validate_json(cls, json_data: str | bytes | bytearray, **options: Any) -> Self:
         """Read a report from JSON; its verdict is decided anew."""
-        try:
-            document = from_json(json_data)
-        except ValueError:
-            document = None  # pydantic says what is wrong with it
-        if isinstance(document, dict) and not has_fields(cls, document):
-            json_data = b"{}"
-        elif isinstance(document, dict) and document.pop("verdict", None) is not None:
-            json_data = to_json(document)
+        with suppress(ValueError):  # pydantic says what is wrong with it
+            if isinstance(document := from_json(json_data), dict):
+                document.pop("verdict", None)
+                json_data = to_json(document) if has_fields(cls, document) else b"{}"
         return super().model_validate_json(json_data, **options)
 
     @computed_field(description="The exit code and what decided it")  # type: ignore[prop-decorator]
