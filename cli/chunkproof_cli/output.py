@@ -39,9 +39,8 @@ _LONG_WORD = re.compile("[!-~]{65,}")
 MASK = "***"
 SECRET_LENGTH = 6  # a shorter value would also hide words of a text
 _SECRET_NAME = re.compile(
-    "(?:key|token|secret|pass|passwd|password|pwd|auth|authorization|cookie|login|code|sig|signature|dsn"
-    "|credentials?|headers?)$",
-    re.I,
+    "(?i)(?:key|token|secret|pass|passwd|password|pwd|auth|authorization|cookie|login|code|sig|signature|dsn"
+    "|credentials?|headers?)$"
 )
 _SCHEME = re.compile(r"[\w-]+:|bearer|basic|token|digest|apikey", re.I)  # what stands beside a key
 # What is before the host of a URL, what follows the name of a scheme, and the keys of well-known services.

@@ -208,14 +208,10 @@ def find_misfit(size: int, limits: FunctionLimits) -> str | None:
         )
     needed_memory = size // MB + BASE_MEMORY_MB
     if needed_memory > limits.memory_mb:
+        rounded = -(-needed_memory // 256) * 256
+        too_much = ", which is more than Lambda offers: use a server" if rounded > 10_240 else ""
         return (
             f"It takes {needed_memory:,} MB of memory, and the functions have {limits.memory_mb:,} MB: "
-            f"deploy with MemorySize={_round_up(needed_memory)}"
+            f"deploy with MemorySize={rounded}{too_much}"
         )
     return None
-
-
-def _round_up(megabytes: int) -> str:
-    """Round up to whole 256 MB; beyond Lambda's limit there is no such function."""
-    rounded = -(-megabytes // 256) * 256
-    return str(rounded) if rounded <= 10_240 else f"{rounded}, which is more than Lambda offers: use a server"

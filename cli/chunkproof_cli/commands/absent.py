@@ -78,6 +78,7 @@ def absent(
         raise click.UsageError("Name what must be gone: a MANIFEST, --text, --text-file or --url.")
     search = Search(subjects, searches)
     began, checked_at = monotonic(), datetime.now(UTC)
+    left_out = [f"other collections than {given.collection}, which --collection leaves out"] * bool(given.collection)
     with connect(given) as connection:
         names, aliases, problems = _list_collections(connection, given.collection)
         checks = []
@@ -102,7 +103,7 @@ def absent(
         collections=tuple(checks),
         checks=CHECKS,
         not_checked=(*problems, *(problem for check in checks for problem in check.not_checked)),
-        out_of_reach=(*_restriction(given.collection), *OUT_OF_REACH),
+        out_of_reach=(*left_out, *OUT_OF_REACH),
         seconds=round(monotonic() - began, 3),
     )
     ABSENCE.write(report, outputs)
@@ -150,7 +151,3 @@ def _list_collections(connection: Connection, only: str | None) -> tuple[list[st
     wanted = aliases.get(only, only)
     store.describe(wanted, Deadline(CALL_MS))  # an unknown name is wrong input, and no proof
     return [wanted], aliases, problems
-
-
-def _restriction(only: str | None) -> tuple[str, ...]:
-    return () if only is None else (f"other collections than {only}, which --collection leaves out",)

@@ -180,7 +180,9 @@ def run_diff(
             reader.require_embedder()
     with progress_bar("Reading A", a.points) as read, progress_bar("Comparing B", b.points) as done:
         texts = _compare_texts(readers, fields, read, done)
-    drawn = _draw_pairs(readers)
+    # Points of the same text in both, for the texts with the smallest hashes.
+    left, right = map(_draw_texts, readers)
+    drawn = [(left[sha256], right[sha256]) for sha256 in sorted(left.keys() & right.keys())[:PAIRS]]
     vectors = _compare_vectors(readers, config_a, config_b, drawn)
     others = tuple(_compare_others(readers, config_a, config_b, drawn))
     return DiffReport(
@@ -289,12 +291,6 @@ def _compare_others(
             only_in_b=sum(left is None and right is not None for left, right in both),
             is_read=bool(of_a and of_b),
         )
-
-
-def _draw_pairs(readers: Readers) -> list[PointPair]:
-    """Return points of the same text in both collections, for the texts with the smallest hashes."""
-    left, right = map(_draw_texts, readers)
-    return [(left[sha256], right[sha256]) for sha256 in sorted(left.keys() & right.keys())[:PAIRS]]
 
 
 def _draw_texts(reader: Reader) -> dict[str, PointId]:

@@ -26,12 +26,11 @@ def secret(name: str, kms_key: str | None) -> None:
     standard input, which may also have a key that CHUNKPROOF_MODELS names. Press Enter at a key that is not needed.
     Keys are never taken from the command line, where other users and the shell's history could see them.
     """
-    arn = store_secret(name, _prompt_for_keys() if sys.stdin.isatty() else _parse_keys(sys.stdin.read()), kms_key)
-    print_line(arn)
-
-
-def _prompt_for_keys() -> dict[str, str]:
-    return {key: click.prompt(key, hide_input=True, default="", show_default=False, err=True) for key in KEYS}
+    if sys.stdin.isatty():
+        keys = {key: click.prompt(key, hide_input=True, default="", show_default=False, err=True) for key in KEYS}
+    else:
+        keys = _parse_keys(sys.stdin.read())
+    print_line(store_secret(name, keys, kms_key))
 
 
 def _parse_keys(text: str) -> dict[str, str]:

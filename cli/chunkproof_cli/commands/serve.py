@@ -163,7 +163,9 @@ def run_server(
         for name in FUNCTIONS:
             load_function(name)
         address = f"http://{host}:{listener.getsockname()[1]}"
-        logging.getLogger("uvicorn.error").addFilter(_is_worth_reading)
+        # That a client did not finish its request is not worth a line.
+        unfinished = ("Cancel ", "Invalid HTTP request")
+        logging.getLogger("uvicorn.error").addFilter(lambda record: not record.getMessage().startswith(unfinished))
         config = uvicorn.Config(
             Gateway(host, console),
             log_level="warning",
@@ -177,11 +179,6 @@ def run_server(
         if open_browser and is_first:  # in a thread: a browser in the terminal returns when it is closed
             Thread(target=webbrowser.open, args=(address,), daemon=True).start()
         uvicorn.Server(config).run(sockets=[listener])
-
-
-def _is_worth_reading(record: logging.LogRecord) -> bool:
-    """Whether a line of uvicorn says more than that a client did not finish its request."""
-    return not record.getMessage().startswith(("Cancel ", "Invalid HTTP request"))
 
 
 def allow_many_connections() -> None:

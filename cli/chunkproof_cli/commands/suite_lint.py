@@ -147,7 +147,9 @@ class Linter:
 
 def _find_unknown_ids(cases: Sequence[tuple[int, TestCase]], collection: Collection) -> Iterator[Problem]:
     missing = {key for _, case in cases for key in case.expected_doc_ids}
-    missing -= _find_by_point_id(sorted(missing), collection)
+    points = [point for key in sorted(missing) if (point := parse_point_id(key)) is not None]
+    for page in in_batches(points, PAGE):  # points without a chunk id in their payloads
+        missing -= set(map(collection.payloads.id_of, collection.fetch(page)))
     for field in ID_FIELDS:
         try:
             missing -= _find_by_field(field, sorted(missing), collection)
@@ -160,12 +162,6 @@ def _find_unknown_ids(cases: Sequence[tuple[int, TestCase]], collection: Collect
                 field, place = ("judgments", key) if key in case.judgments else ("expected_doc_ids", position)
                 message = f"{display_name(key)} is not a chunk id, document id or URL in {collection.name}"
                 yield _warning(("cases", index, field, place), message)
-
-
-def _find_by_point_id(ids: Sequence[str], collection: Collection) -> set[str]:
-    """Return those that are the id of a point without a chunk id in its payload."""
-    points = [point for key in ids if (point := parse_point_id(key)) is not None]
-    return {collection.payloads.id_of(point) for page in in_batches(points, PAGE) for point in collection.fetch(page)}
 
 
 def _find_by_field(field: str, ids: Sequence[str], collection: Collection) -> set[str]:

@@ -301,7 +301,9 @@ def _find_docs(path: str, console: Api | None) -> dict[str, Any] | None:
 def load_function(name: str) -> ModuleType:
     """Import the function's `app.py`, once."""
     module_name = f"chunkproof_functions.{name}"
-    spec = spec_from_file_location(module_name, _functions_folder() / name / "app.py")
+    packaged = Path(__file__).parents[1] / "functions"
+    folder = packaged if packaged.is_dir() else Path(__file__).parents[3] / "functions"
+    spec = spec_from_file_location(module_name, folder / name / "app.py")
     if spec is None or spec.loader is None:
         raise ImportError(f"no function {name}")
     module = module_from_spec(spec)
@@ -393,8 +395,3 @@ def _find_references(part: Any, schemas: dict[str, Any]) -> set[str]:
                 names.add(name)
                 todo.append(schemas[name])
     return names
-
-
-def _functions_folder() -> Path:
-    packaged = Path(__file__).parents[1] / "functions"
-    return packaged if packaged.is_dir() else Path(__file__).parents[3] / "functions"

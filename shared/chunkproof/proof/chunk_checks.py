@@ -122,7 +122,8 @@ def _validate(request: ChunkOriginal, point: Point, reading: _Reading) -> Valida
         raise InvalidParameterError(
             f"There is nothing to compare chunk {request.chunk_id} with: give original_text or original_sha256"
         )
-    metadata = _check_metadata(chunk.metadata)
+    problems = list(_metadata_problems(chunk.metadata))
+    metadata = Check(name="metadata", passed=not problems, details="; ".join(problems) or None)
     deciding = [*proofs, metadata] if reading.strict else proofs
     failed = [check for check in deciding if check.passed is False]
     matches = text.matches if text.matches is not None else all(p.passed is not False for p in proofs)
@@ -186,17 +187,13 @@ def _check_id_hash(chunk: Chunk, kinds: HashKinds | None) -> Check:
     return Check(name="chunk_id", passed=passed, details=details)
 
 
-def _check_metadata(metadata: ChunkMetadata) -> Check:
-    problems = list(_metadata_problems(metadata))
-    return Check(name="metadata", passed=not problems, details="; ".join(problems) or None)
-
-
 def _metadata_problems(metadata: ChunkMetadata) -> Iterator[str]:
     if not metadata.url:
         yield "url is missing"
     elif not _is_web_address(metadata.url):
         yield "url is not an http or https address"
-    if metadata.timestamp is not None and not _is_time(metadata.timestamp):
+    timestamp = metadata.timestamp
+    if timestamp is not None and not (isinstance(timestamp, str) and parse_time(timestamp)):
         yield "timestamp is not ISO 8601"
     position = metadata.position
     if position is not None and (not isinstance(position, int) or isinstance(position, bool) or position < 0):
@@ -214,7 +211,3 @@ def _is_web_address(url: object) -> bool:
     except ValueError:
         return False
     return parts.scheme in ("http", "https") and bool(parts.hostname)
-
-
-def _is_time(value: object) -> bool:
-    return isinstance(value, str) and parse_time(value) is not None

@@ -125,13 +125,10 @@ def is_normalized(form: Form, text: str, budget: Budget) -> bool:
 
 def _cut_for_normalizing(text: str) -> Iterator[str]:
     for block in blocks(text, _find_starter):
-        if not block.isascii() and _count_sorting_steps(block) > MAX_SORTING_STEPS:
+        runs = () if block.isascii() else _long_runs().finditer(block)
+        if sum((run.end() - run.start()) ** 2 for run in runs) > MAX_SORTING_STEPS:
             raise NotNormalizableError
         yield block
-
-
-def _count_sorting_steps(text: str) -> int:
-    return sum((run.end() - run.start()) ** 2 for run in _long_runs().finditer(text))
 
 
 def _find_starter(text: str, start: int) -> int:

@@ -65,7 +65,9 @@ class Pages:
         shown = self._shown(points)
         if not self._has_more(points) or len(shown) >= MAX_PAGED:
             return None
-        packed = b"".join(map(_pack, shown))
+        packed = b"".join(
+            _NUMBER + one.to_bytes(8) if isinstance(one, int) else _UUID + UUID(one).bytes for one in shown
+        )
         return write_base64(_digest(packed, self.query, self.collection) + packed)
 
     def notes(self, points: Sequence[Point]) -> list[str]:
@@ -114,10 +116,6 @@ def _digest(ids: bytes, query: SearchQuery, collection: Collection) -> bytes:
     with collection.deadline.enforced():
         key = Keys(collection.settings).derive("cursor")
     return hmac.digest(key, message, "sha256")[:_DIGEST]
-
-
-def _pack(point_id: PointId) -> bytes:
-    return _NUMBER + point_id.to_bytes(8) if isinstance(point_id, int) else _UUID + UUID(point_id).bytes
 
 
 def _unpack(packed: bytes) -> Iterator[PointId]:

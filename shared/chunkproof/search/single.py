@@ -41,7 +41,6 @@ from chunkproof.stores.store_port import (
     Fusion,
     Grouping,
     Point,
-    Scores,
     StoreQuery,
     TextLeg,
     Vector,
@@ -464,7 +463,8 @@ def rank(chunks: list[ReadChunk], query: SearchQuery) -> tuple[SearchResult, ...
         cosine, own_scores = point.score, None
         metadata: SourceMetadata = chunk.metadata
         if point.scores is not None:
-            own_scores = _list_scores(point.scores)
+            dense = None if (dense := point.scores.dense) is None else min(1.0, max(0.0, dense))
+            own_scores = ResultScores(dense=dense, text=point.scores.text, fused=point.scores.fused)
             cosine = own_scores.dense or 0.0
         if not query.include_metadata:
             metadata = SourceMetadata(chunk_id=metadata.chunk_id, url=metadata.url)
@@ -485,11 +485,6 @@ def rank(chunks: list[ReadChunk], query: SearchQuery) -> tuple[SearchResult, ...
             )
         )
     return tuple(results)
-
-
-def _list_scores(scores: Scores) -> ResultScores:
-    dense = None if scores.dense is None else min(1.0, max(0.0, scores.dense))
-    return ResultScores(dense=dense, text=scores.text, fused=scores.fused)
 
 
 def compare_models(chunks: Sequence[ReadChunk], collection: Collection, query_model: str | None) -> list[str]:

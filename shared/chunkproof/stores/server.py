@@ -73,7 +73,8 @@ class ServerStore(QdrantStore, WritableStore):
 
     def __init__(self, url: str, transport: httpx.BaseTransport) -> None:
         super().__init__(host_of(url))
-        self.url = _base_url(url)
+        parts = urlsplit(url)
+        self.url = f"{parts.scheme}://{host_of(url)}{'' if parts.port else f':{DEFAULT_PORT}'}{parts.path}"
         self.transport = transport
         self._features: Features | None = None
         # Whether BM25 vectors are made here: the server is too old to make them.
@@ -192,12 +193,6 @@ class ServerStore(QdrantStore, WritableStore):
             if description.indexed_fields.get(field) not in USABLE_INDEXES[schema]:
                 return IndexRequiredError(collection, field, schema)
         return None
-
-
-def _base_url(url: str) -> str:
-    """Return the URL, with Qdrant's default port where it has none."""
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{host_of(url)}{'' if parts.port else f':{DEFAULT_PORT}'}{parts.path}"
 
 
 def _features_of(version: str) -> Features:

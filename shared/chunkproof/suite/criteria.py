@@ -22,7 +22,7 @@ from chunkproof.base.errors import (
 from chunkproof.contract import Model
 from chunkproof.contract.model import cut_middle
 from chunkproof.suite.cases import CriteriaLimits
-from chunkproof.suite.outcome import CaseTiming, TestCaseResult, TestStatus
+from chunkproof.suite.outcome import TestCaseResult, TestStatus
 
 LATENCY_TARGET_MS = 2000.0
 STAGES = ("total", "embedding", "search", "format")
@@ -71,7 +71,8 @@ def summarize_stages(results: Iterable[TestCaseResult], stages: Sequence[str] = 
 
     def summarize(stage: str, *, cold: bool) -> Spread | None:
         counted = [t for t in timings if t.cold is cold and not (stage == "embedding" and t.embedding_cached)]
-        return summarize_times([_time_of(stage, timing) for timing in counted])
+        name = "latency_ms" if stage == "total" else f"{stage}_ms"
+        return summarize_times([float(getattr(timing, name)) for timing in counted])
 
     return tuple(
         StageLatency(stage=stage, warm=summarize(stage, cold=False), cold=summarize(stage, cold=True))
@@ -96,10 +97,6 @@ def summarize_times(values: Sequence[float]) -> Spread | None:
 def percentile(ordered: Sequence[float], percent: int) -> float:
     """Return the percentile by nearest rank."""
     return ordered[max(0, ceil(len(ordered) * percent / 100) - 1)]
-
-
-def _time_of(stage: str, timing: CaseTiming) -> float:
-    return float(getattr(timing, "latency_ms" if stage == "total" else f"{stage}_ms"))
 
 
 class Verdict(StrEnum):

@@ -94,7 +94,9 @@ def _check_results(case: TestCase, results: Sequence[SearchResult]) -> Iterator[
             best_of.setdefault(key, result)
     found = [key for key in case.expected_doc_ids if key in best_of]
     yield from _check_ids(case, found)
-    yield from _check_keywords(case, results)
+    for keyword in case.expected_keywords:
+        if not any(contains(result.text, keyword, ignore_accents=case.ignore_accents) for result in results):
+            yield RelevanceError(f"Keyword {keyword!r} is in none of the {len(results)} results", keyword)
     yield from _check_scores(case, [best_of[key] for key in found], results)
     yield from _check_integrity(case, results)
 
@@ -108,12 +110,6 @@ def _check_ids(case: TestCase, found: Sequence[str]) -> Iterator[ExpectationErro
         yield MissingDocumentError(f"None of {listed} is in the top {case.top_k}")
     else:
         yield MissingDocumentError(f"Not in the top {case.top_k}: {listed}")
-
-
-def _check_keywords(case: TestCase, results: Sequence[SearchResult]) -> Iterator[ExpectationError]:
-    for keyword in case.expected_keywords:
-        if not any(contains(result.text, keyword, ignore_accents=case.ignore_accents) for result in results):
-            yield RelevanceError(f"Keyword {keyword!r} is in none of the {len(results)} results", keyword)
 
 
 def _check_integrity(case: TestCase, results: Sequence[SearchResult]) -> Iterator[ExpectationError]:

@@ -353,7 +353,10 @@ class _SuiteRun:
     def _build_report(self, *, complete: bool) -> SuiteReport:
         plan, suite, stats, down = self.plan, self.plan.suite, self.inspection.stats, self.inspection.down
         started, ended = plan.started_at or self.began, datetime.now(UTC)
-        results = [_reset_if_running(result) for result in self.first.results]
+        results = list(self.first.results)
+        for place, result in enumerate(results):
+            if result.status is TestStatus.RUNNING:  # it was interrupted
+                results[place] = result.model_copy(update={"status": TestStatus.PENDING})
         latency = summarize_stages(results, plan.stages)
         lookups = self._time_lookups(results) if complete else _Lookups(reason="the run was interrupted")
         repeated = [result for runner in self.repeats for result in runner.results]
@@ -449,10 +452,3 @@ def _connection_status(at_start: ConnectionStatus, results: Sequence[TestCaseRes
     if codes == {VectorStoreTimeoutError.code}:
         return "timeout"
     return "failed" if codes & NO_CONNECTION else at_start
-
-
-def _reset_if_running(result: TestCaseResult) -> TestCaseResult:
-    """Return a case that was interrupted as pending."""
-    if result.status is TestStatus.RUNNING:
-        return result.model_copy(update={"status": TestStatus.PENDING})
-    return result

@@ -108,7 +108,8 @@ class ShardedSuite(ShardedJob[SuitePlan]):
         plan = self.plan()
         with self._recording_failure(shard):
             pinned = backend.at(plan.versions)
-            cases = map(_reset_if_retryable, self._load_results(shard))
+            loaded = self._load_results(shard)
+            cases = (TestCaseResult.pending(result) if _is_retryable(result) else result for result in loaded)
             results = list(CaseRunner(cases, pinned.search, should_stop=should_stop).execute())
             self._write_results(shard, results)
             diagnoser = Diagnoser(make_explainer(pinned))
@@ -183,10 +184,6 @@ def _is_retryable(result: TestCaseResult) -> bool:
     """Return whether it is in error because a service was unavailable, which may pass."""
     temporary = {RateLimitedError.code, *(kind.code for kind in error_classes(UnavailableError))}
     return result.status is TestStatus.ERROR and result.error_code in temporary
-
-
-def _reset_if_retryable(result: TestCaseResult) -> TestCaseResult:
-    return TestCaseResult.pending(result) if _is_retryable(result) else result
 
 
 def _is_finished(result: TestCaseResult) -> bool:
