@@ -128,6 +128,23 @@ def test_a_chunk_is_also_found_by_its_source_or_title_if_no_other_has_the_same(h
     assert handbook("validate", "no such title", "--original", "x", "--collection", "handbook").code == 1
 
 
+def test_every_chunk_of_a_source_is_found_however_far_from_its_name(chunkproof: Command, tmp_path: Path) -> None:
+    store = EdgeStore(tmp_path / "far")
+    store.create("far", 2, Deadline(10_000))
+    points = [
+        Point(n, {"text": f"text {n}", "source": "a.md"}, vector=(cosine, 0.6)) for n, cosine in ((1, 0.8), (2, -0.8))
+    ]
+    store.upsert(
+        "far", [*points, Point(3, {"text": "other", "source": "b.md"}, vector=(-1.0, 0.0))], "", Deadline(10_000)
+    )
+    store.close()
+    where = ("--collection", "far", "--data", tmp_path / "far")
+    shared = chunkproof("validate", "a.md", "--original", "text 1", *where)
+    assert shared.code == 2
+    assert "name one of them: 1, 2" in shared.err
+    assert chunkproof("validate", "b.md", "--original", "other", *where).code == 0
+
+
 def test_errors_about_an_original_name_the_option_that_was_given(handbook: Command) -> None:
     for options in (("--original", "bytes \udcff"), ("--sha256", "12ab")):
         run = handbook("validate", CHUNK["chunk_id"], *options, "--collection", "handbook")
