@@ -61,6 +61,12 @@ def test_chunks_of_the_same_text_are_one_case_and_boilerplate_is_none(
             "But prose is what people ask for.",
         ),
         ("| a table | with | some | cells | in | it |", "a table with some cells in it"),
+        ("INSTALLING THE PUMP\nThe valve has to be closed first.", "The valve has to be closed first."),
+        (
+            "<h2>Installing <b>it</b></h2><p>The valve has to be <i>closed</i> first.</p>",
+            "Installing it The valve has to be closed first.",
+        ),
+        ("<h2>Installing</h2>\n<p>The valve has to be closed first.</p>", "The valve has to be closed first."),
         (
             "指南车是中国古代的一种车。车上的木人始终指向南方，靠的不是磁铁。",
             "车上的木人始终指向南方，靠的不是磁铁。",

@@ -32,8 +32,10 @@ MIN_WORDS, MAX_WORDS = 5, 30
 MIN_CHARS, MAX_CHARS = 10, 200
 NAME_WORDS, NAME_CHARS = 8, 60
 RANDOM_UUID = 4  # its version
-_MARKUP = re.compile(r"^[#>*\-+|\s]+|[|*`_]+", re.M)
-_HEADING = re.compile(r"^ {0,3}#{1,6}(?: .*)?$|^.*\n {0,3}(?:=+|-+) *$", re.M)
+_MARKUP = re.compile(r"^[#>*\-+|\s]+|[|*`_]+|</?[a-zA-Z][^<>]*>", re.M)
+_HEADING = re.compile(r"^ {0,3}#{1,6}(?: .*)?$|^.*\n {0,3}(?:=+|-+) *$|<([hH][1-6])\b[^<]{,200}</\1>", re.M)
+# A short line without punctuation, before a new sentence.
+_TITLE = re.compile(r"^[^\n.!?:;,`]{1,50}\n(?=[^\W\d_a-z])", re.M)
 _CODE = re.compile(r"```.*?(```|\Z)", re.S)
 # Valid in JSON unescaped; YAML reads them as line ends or rejects them, and some reverse the direction of text.
 _TO_ESCAPE = re.compile("[\x7f-\x9f\u2028-\u202e\u2066-\u2069\ufeff\ufffe\uffff]")
@@ -176,7 +178,7 @@ def _is_random(chunk_id: str) -> bool:
 
 def pick_question(text: str) -> str | None:
     """Return the longest sentence of a suitable length, else the first words; None without more than headings."""
-    text = _HEADING.sub("\n\n", text)
+    text = _TITLE.sub("\n\n", _HEADING.sub("\n\n", text))
     prose = _CODE.sub("\n\n", text)
     sentences = (prose[begin:end] for begin, end in split_sentences(prose))
     fitting = [plain for part in sentences if _fits(plain := " ".join(_MARKUP.sub(" ", part).split()))]
@@ -213,13 +215,10 @@ def to_yaml(starter: Starter) -> str:
             f"    expected_keywords: [{_quote(item.passage)}]  # ids are random: this stays the same"
             if item.passage
             else f"    expected_doc_ids: [{', '.join(map(_quote, expected))}]",
-            *(
-                ["    expect: any  # the same text is stored under each of these ids"]
-                if expected[1:] and not item.passage
-                else []
-            ),
-            "    tags: [generated]",
         ]
+        if expected[1:] and not item.passage:
+            lines.append("    expect: any  # the same text is stored under each of these ids")
+        lines.append("    tags: [generated]")
     return "\n".join(lines) + "\n"
 
 
